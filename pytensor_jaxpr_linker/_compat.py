@@ -1,0 +1,67 @@
+"""Everything that differs between JAX releases or is not public in JAX.
+
+No other module of this package imports from ``jax._src`` or asks for a JAX version.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import jax.extend.core as jex
+from jax._src import source_info_util
+from jax.extend.core import primitives
+
+__all__ = ["NamedJaxpr", "call_jaxpr", "make_jaxpr_object", "source_info"]
+
+
+class NamedJaxpr(jex.Jaxpr):
+    """A Jaxpr that prints the PyTensor node and variable names behind each equation."""
+
+    def __str__(self) -> str:
+        return self.pretty_print(name_stack=True)
+
+    __repr__ = __str__
+
+
+def make_jaxpr_object(
+    constvars: list, invars: list, outvars: list, eqns: list, consts: list, name: str, arg_names: list[str]
+) -> NamedJaxpr:
+    """Assemble a closed Jaxpr from its parts.
+
+    Parameters
+    ----------
+    constvars, invars, outvars, eqns
+        Variables and equations, as `jax.extend.core` has them.
+    consts
+        One array for each of `constvars`.
+    name
+        What the Jaxpr is called in JAX's own messages.
+    arg_names
+        The name of each of `invars`.
+    """
+    result_paths = tuple(f"result[{i}]" for i in range(len(outvars)))
+    debug_info = jex.DebugInfo("pytensor", name, tuple(arg_names), result_paths)
+    effects = frozenset(itertools.chain.from_iterable(eqn.effects for eqn in eqns))
+    jaxpr = jex.Jaxpr(constvars, invars, outvars, eqns, effects, debug_info)
+    return NamedJaxpr(jaxpr, consts)
+
+
+def source_info(*names: str) -> Any:
+    """Return the source info whose name stack is `names`, outermost first.
+
+    The name stack is what reaches HLO metadata, profiles and Jaxpr prints. It holds no traceback: the Python frames of
+    this package would tell a user nothing about the graph.
+    """
+    stack = source_info_util.NameStack()
+    for name in names:
+        stack = stack.extend(name)
+    return source_info_util.SourceInfo(None, stack)
+
+
+def call_jaxpr(jaxpr: Any, *args: Any) -> list:
+    """Bind `jaxpr` to `args` as one call equation, without a second trace of its body.
+
+    A call keeps its body as it is, where `jax.extend.core.jaxpr_as_fun` would trace each equation again.
+    """
+    return primitives.closed_call_p.bind(*args, call_jaxpr=jaxpr)

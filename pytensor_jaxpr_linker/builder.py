@@ -1,0 +1,259 @@
+"""`JaxprBuilder`: collects Jaxpr equations at one insertion point.
+
+The vocabulary and the size are those of the builders in JAX's ``autodidax`` and MLIR's ``OpBuilder``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.extend.core as jex
+import numpy as np
+
+from pytensor_jaxpr_linker import _compat
+
+#: A value inside a Jaxpr.
+type Atom = Any  # a `jax.extend.core.Var` or `Literal`; JAX declares their avals without shape and dtype
+type Shape = tuple[int, ...]
+
+#: The largest constant array, in bytes, that becomes part of the program. XLA reads small index arrays faster from the
+#: program; larger data bloats its text and its constant folding, so it is passed as an argument.
+INLINE_CONSTANT_BYTES = 2**16
+
+
+class Check(NamedTuple):
+    """A run-time check: what to raise when its condition turned out false."""
+
+    make_error: Callable[[], Exception]
+    node: Any
+
+
+class JaxprBuilder:
+    """Collects the equations of one Jaxpr.
+
+    Equal equations are shared: binding the same primitive to the same operands with the same params returns the
+    variables that the first one defined.
+
+    Parameters
+    ----------
+    name : str
+        What the Jaxpr is called in JAX's messages.
+    checked : bool
+        Whether run-time checks are recorded. If not, out-of-bounds reads give NaN (the largest negative integer) as
+        `jax.numpy`'s ``mode="fill"`` does.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pytensor_jaxpr_linker import prims
+    >>> from pytensor_jaxpr_linker.builder import JaxprBuilder
+    >>> b = JaxprBuilder()
+    >>> x = b.input((3,), np.dtype("float32"), "x")
+    >>> two = b.constant(np.float32(2))
+    >>> print(b.build([prims.mul(b, prims.exp(b, x), two)]))
+    { lambda ; a:f32[3]. let b:f32[3] = exp a; c:f32[3] = mul b 2.0:f32[] in (c,) }
+    """
+
+    def __init__(self, name: str = "pytensor_function", checked: bool = False, parent: JaxprBuilder | None = None):
+        self.name = name
+        self.checked = checked
+        self.invars: list[jex.Var] = []
+        self.arg_names: list[str] = []
+        self.constvars: list[jex.Var] = []
+        self.consts: list[np.ndarray] = []
+        self.hoisted_vars: list[jex.Var] = []
+        self.hoisted: list[np.ndarray] = []
+        self.eqns: list[jex.JaxprEqn] = []
+        self.checks: list[Check] = parent.checks if parent else []
+        self._check_codes: list[tuple[Atom, int | None]] = []
+        self._shared: dict[tuple, list[jex.Var]] = {}
+        self._definitions: dict[jex.Var, jex.JaxprEqn] = {}
+        self._known: dict[jex.Var, np.ndarray] = {}
+        self._constants: dict[int, tuple[np.ndarray, jex.Var]] = {}
+        self._literals: dict[tuple, jex.Literal] = {}
+        self._avals: dict[tuple, jax.core.ShapedArray] = {}
+        self._ctx = None
+        self._source_info = parent._source_info if parent else _compat.source_info()
+
+    # -- inputs and constants ------------------------------------------------------------------------------------------
+
+    def aval(self, shape: Shape, dtype: np.dtype) -> jax.core.ShapedArray:
+        """Return the abstract value of an array of that shape and dtype."""
+        key = (shape, dtype)
+        try:
+            return self._avals[key]
+        except KeyError:
+            aval = self._avals[key] = jax.core.ShapedArray(shape, dtype)
+            return aval
+
+    def input(self, shape: Shape, dtype: np.dtype, name: str = "") -> jex.Var:
+        """Add an input."""
+        var = jex.Var(self.aval(tuple(shape), dtype))
+        self.invars.append(var)
+        self.arg_names.append(name or f"arg{len(self.invars) - 1}")
+        return var
+
+    def constant(self, value: Any, dtype: Any = None) -> Atom:
+        """Return an atom that holds `value`.
+
+        A scalar becomes a literal. An array of up to `INLINE_CONSTANT_BYTES` becomes part of the program; a larger one
+        becomes one more input, whose value `hoisted` holds.
+        """
+        array = np.asarray(value, dtype)
+        if array.ndim == 0:
+            key = (array.dtype, array.tobytes())
+            literal = self._literals.get(key)
+            if literal is None:
+                # `array[()]` is a NumPy scalar: unlike a Python number it keeps its dtype when a Jaxpr is evaluated.
+                literal = self._literals[key] = jex.Literal(array[()], self.aval((), array.dtype))
+            return literal
+        # The array is kept beside its variable: as long as it lives, its id is its own.
+        cached = self._constants.get(id(value))
+        if cached is not None and cached[1].aval.dtype == array.dtype:
+            return cached[1]
+        var = jex.Var(self.aval(array.shape, array.dtype))
+        if array.nbytes <= INLINE_CONSTANT_BYTES:
+            self.constvars.append(var)
+            self.consts.append(array)
+        else:
+            self.hoisted_vars.append(var)
+            self.hoisted.append(array)
+        self._constants[id(value)] = (value, var)
+        self._known[var] = array
+        return var
+
+    def known(self, atom: Atom) -> np.ndarray | None:
+        """Return the value of a constant, or None for what is computed."""
+        if isinstance(atom, jex.Literal):
+            return np.asarray(atom.val)
+        return self._known.get(atom)
+
+    def remember(self, atom: Atom, value: np.ndarray) -> Atom:
+        """Note that an emitted atom has a value that is known, so that rules can rely on it; returns the atom."""
+        if isinstance(atom, jex.Var):
+            self._known[atom] = value
+        return atom
+
+    def definition(self, atom: Atom, primitive: jex.Primitive) -> jex.JaxprEqn | None:
+        """Return the equation that defines `atom` if its primitive is `primitive`."""
+        if isinstance(atom, jex.Literal):
+            return None
+        eqn = self._definitions.get(atom)
+        return eqn if eqn is not None and eqn.primitive is primitive else None
+
+    # -- equations -----------------------------------------------------------------------------------------------------
+
+    def at(self, *names: str) -> None:
+        """Put the following equations under these names (the PyTensor node, the user's variable)."""
+        self._source_info = _compat.source_info(*names)
+
+    def bind(self, primitive: jex.Primitive, operands: Sequence[Atom], shape: Shape, dtype: np.dtype, params: dict) -> jex.Var:
+        """Add an equation with one result of the stated shape and dtype."""
+        return self.bind_many(primitive, operands, (self.aval(shape, dtype),), params)[0]
+
+    def bind_many(self, primitive: jex.Primitive, operands: Sequence[Atom], avals: Sequence[Any], params: dict) -> list[jex.Var]:
+        """Add an equation, or return the results of an equal one that is there already.
+
+        Parameters
+        ----------
+        primitive
+            What the equation computes.
+        operands
+            Atoms of this builder.
+        avals
+            The abstract value of each result. They are stated by the caller, not inferred: asking each primitive for
+            them costs ten times the rest.
+        params
+            The primitive's params, complete: `prims` is the only module that spells them.
+        """
+        key = (primitive, tuple(map(id, operands)), tuple(params.values()))
+        try:
+            results = self._shared.get(key)
+        except TypeError:  # unhashable params
+            results, key = None, ()
+        if results is not None:
+            return results
+        results = [jex.Var(aval) for aval in avals]
+        eqn = jex.new_jaxpr_eqn(
+            list(operands), results, primitive, params, jex.no_effects, self._source_info, self._ctx
+        )
+        if self._ctx is None:
+            self._ctx = eqn.ctx
+        self.eqns.append(eqn)
+        for var in results:
+            self._definitions[var] = eqn
+        if key:
+            self._shared[key] = results
+        return results
+
+    def sub_jaxpr(self, avals: Sequence[Any]) -> tuple[JaxprBuilder, list[jex.Var]]:
+        """Return a builder for a Jaxpr inside this one (a branch, a loop body), and its inputs.
+
+        It shares the list of run-time checks, so the code that it returns says which check failed wherever it is read.
+        """
+        child = JaxprBuilder(self.name, self.checked, parent=self)
+        return child, [child.input(aval.shape, aval.dtype) for aval in avals]
+
+    # -- run-time checks -----------------------------------------------------------------------------------------------
+
+    def check(self, ok: Atom, make_error: Callable[[], Exception], node: Any = None) -> None:
+        """Have the caller of the Jaxpr raise `make_error()` when `ok`, a boolean scalar, turns out false."""
+        if not self.checked:
+            return
+        if (value := self.known(ok)) is not None:
+            if value:
+                return
+        self.checks.append(Check(make_error, node))
+        self._check_codes.append((ok, len(self.checks)))
+
+    def check_code_of(self, code: Atom) -> None:
+        """Pass on the check code, an int32 scalar, that a Jaxpr inside this one returned."""
+        self._check_codes.append((code, None))
+
+    def check_code(self) -> Atom:
+        """Return an int32 scalar: 0 if every check holds, else the 1-based number of the first that failed."""
+        from pytensor_jaxpr_linker import prims
+
+        total = zero = self.constant(np.int32(0))
+        for atom, number in reversed(self._check_codes):
+            if number is None:
+                total = prims.select(self, prims.eq(self, atom, zero), total, atom)
+            else:
+                total = prims.select(self, atom, total, self.constant(np.int32(number)))
+        return total
+
+    # -- the result ----------------------------------------------------------------------------------------------------
+
+    def build(self, outputs: Sequence[Atom]) -> Any:
+        """Return the closed Jaxpr of the equations that `outputs` need.
+
+        Its inputs are those of `input`, in order, then those of `hoisted`.
+        """
+        eqns, used = live_equations(self.eqns, outputs)
+        constants = [pair for pair in zip(self.constvars, self.consts) if pair[0] in used]
+        keep = [i for i, var in enumerate(self.hoisted_vars) if var in used]
+        self.hoisted_vars = [self.hoisted_vars[i] for i in keep]
+        self.hoisted = [self.hoisted[i] for i in keep]
+        return _compat.make_jaxpr_object(
+            [var for var, _ in constants],
+            self.invars + self.hoisted_vars,
+            list(outputs),
+            eqns,
+            [value for _, value in constants],
+            self.name,
+            self.arg_names + [f"constant{i}" for i in range(len(self.hoisted))],
+        )
+
+
+def live_equations(eqns: Sequence[jex.JaxprEqn], outputs: Sequence[Atom]) -> tuple[list[jex.JaxprEqn], set]:
+    """Return the equations that `outputs` need, in order, and all the variables that are read."""
+    used = {atom for atom in outputs if isinstance(atom, jex.Var)}
+    live = []
+    for eqn in reversed(eqns):
+        if not used.isdisjoint(eqn.outvars):
+            live.append(eqn)
+            used.update(atom for atom in eqn.invars if isinstance(atom, jex.Var))
+    live.reverse()
+    return live, used

@@ -1,0 +1,8 @@
+"""Emission rules, one module a family, named as PyTensor names the modules of its Ops. Importing them registers them."""
+
+from pytensor_jaxpr_linker.emit import (  # noqa: F401
+    elemwise,
+    random,
+    shape,
+    tensor_basic,
+)

@@ -1,0 +1,1 @@
+"""Random variables: Threefry keys in place of NumPy generators."""

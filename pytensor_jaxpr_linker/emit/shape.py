@@ -1,0 +1,77 @@
+"""Shape, SpecifyShape, Reshape, and the joining and splitting of dimensions."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from pytensor.tensor.reshape import JoinDims, SplitDims
+from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
+
+from pytensor_jaxpr_linker import prims
+from pytensor_jaxpr_linker.builder import Shape as Lengths
+from pytensor_jaxpr_linker.registry import emits
+
+
+@emits(Shape)
+def emit_Shape(op, node, b, x):
+    """The shape as a constant vector."""
+    return b.constant(np.asarray(x.aval.shape, "int64"))
+
+
+@emits(Shape_i)
+def emit_Shape_i(op, node, b, x):
+    """One length as a constant."""
+    return b.constant(np.asarray(x.aval.shape[op.i], "int64"))
+
+
+@emits(SpecifyShape, static=lambda node: range(1, len(node.inputs)))
+def emit_SpecifyShape(op, node, b, x, *lengths):
+    """Check the shape, with the exception and the message of `SpecifyShape.perform`."""
+    if any(want is not None and int(want) != n for n, want in zip(x.aval.shape, lengths, strict=True)):
+        expected = tuple(None if want is None else int(want) for want in lengths)
+        raise AssertionError(f"SpecifyShape: Got shape {x.aval.shape}, expected {expected}.")
+    return x
+
+
+@emits(Reshape, static=(1,))
+def emit_Reshape(op, node, b, x, shape):
+    """Reshape; one length may be -1."""
+    if len(shape) != op.ndim:
+        raise ValueError(f"Shape argument to Reshape has incorrect length: {len(shape)}, should be {op.ndim}")
+    return prims.reshape(b, x, complete_shape(x.aval.shape, shape))
+
+
+@emits(JoinDims)
+def emit_JoinDims(op, node, b, x):
+    """Join neighbouring dimensions into one; none of them becomes a dimension of length 1."""
+    shape, stop = x.aval.shape, op.start_axis + op.n_axes
+    joined = math.prod(shape[op.start_axis : stop])
+    return prims.reshape(b, x, (*shape[: op.start_axis], joined, *shape[stop:]))
+
+
+@emits(SplitDims, static=(1,))
+def emit_SplitDims(op, node, b, x, lengths):
+    """Split one dimension into several."""
+    shape = (*x.aval.shape[: op.axis], *lengths, *x.aval.shape[op.axis + 1 :])
+    return prims.reshape(b, x, complete_shape(x.aval.shape, shape))
+
+
+def complete_shape(old: Lengths, new) -> Lengths:
+    """Return the new shape with its -1, if there is one, replaced.
+
+    Raises
+    ------
+    ValueError
+        If the sizes differ, as `numpy.reshape` does.
+    """
+    lengths = [int(n) if isinstance(n, np.generic | np.ndarray) else n for n in new]
+    size, known = math.prod(old), math.prod(n for n in lengths if n != -1)
+    unknown = lengths.count(-1)
+    if unknown > 1:
+        raise ValueError("can only specify one unknown dimension")
+    if any(n < -1 for n in lengths):
+        raise ValueError("negative dimensions not allowed")
+    if (unknown and (known == 0 or size % known)) or (not unknown and known != size):
+        raise ValueError(f"cannot reshape array of size {size} into shape {tuple(lengths)}")
+    return tuple(size // known if n == -1 else n for n in lengths)

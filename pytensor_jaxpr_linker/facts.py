@@ -1,0 +1,112 @@
+"""Binding-time analysis: when is each value, and each shape, of a graph known? Uses no JAX.
+
+The four times and the analysis are those of partial evaluation (Jones, Gomard and Sestoft, *Partial Evaluation and Automatic
+Program Generation*, 1993): constant < shape-known < value-known < run time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.tensor.shape import Shape, Shape_i
+
+#: Ops whose output depends on the shape of their operand, not on its numbers.
+SHAPE_READERS = (Shape, Shape_i)
+
+
+class BindingTime(IntEnum):
+    """When a value is known."""
+
+    CONSTANT = 0  #: before anything is compiled
+    SHAPE = 1  #: once the shapes of the inputs are
+    VALUE = 2  #: once the values of integer inputs or shared variables are
+    RUNTIME = 3  #: when the program has computed it
+
+
+class Facts(NamedTuple):
+    """What `analyze` found.
+
+    Attributes
+    ----------
+    value
+        When the value of each variable is known.
+    shape
+        When the shape of each variable is known.
+    """
+
+    value: dict[Variable, BindingTime]
+    shape: dict[Variable, BindingTime]
+
+
+def may_be_static(variable: Variable) -> bool:
+    """Tell whether an input's value may key a specialization: booleans and integers of up to one dimension."""
+    dtype = getattr(variable.type, "dtype", "object")
+    return dtype.startswith(("int", "uint", "bool")) and getattr(variable.type, "ndim", 2) <= 1
+
+
+def input_facts(variable: Variable) -> tuple[BindingTime, BindingTime]:
+    """Return when value and shape of a graph's input are known."""
+    shape = getattr(variable.type, "shape", ())
+    return (
+        BindingTime.VALUE if may_be_static(variable) else BindingTime.RUNTIME,
+        BindingTime.SHAPE if None in shape else BindingTime.CONSTANT,
+    )
+
+
+def analyze(inputs: Sequence[Variable], nodes: Iterable[Apply], static: Callable[[Apply], Iterable[int] | None]) -> Facts:
+    """Find when each value and each shape is known, in one pass over the nodes.
+
+    Parameters
+    ----------
+    inputs
+        The inputs of the graph.
+    nodes
+        Its nodes in topological order.
+    static
+        Gives the positions of the inputs of a node whose values its rule needs, or None if the node has no rule.
+    """
+    value: dict[Variable, BindingTime] = {}
+    shape: dict[Variable, BindingTime] = {}
+    for variable in inputs:
+        value[variable], shape[variable] = input_facts(variable)
+    for node in nodes:
+        for variable in node.inputs:
+            if isinstance(variable, Constant):
+                value[variable] = shape[variable] = BindingTime.CONSTANT
+        needs = static(node)
+        if isinstance(node.op, SHAPE_READERS):
+            known = shape[node.inputs[0]]
+        else:
+            known = max((value[v] for v in node.inputs), default=BindingTime.CONSTANT)
+        if needs is None:
+            shaped = BindingTime.RUNTIME
+        else:
+            shapes = [shape[v] for v in node.inputs if getattr(v.type, "ndim", 0)]
+            shaped = max(shapes + [value[node.inputs[i]] for i in needs], default=BindingTime.CONSTANT)
+        for variable in node.outputs:
+            value[variable] = known
+            static_shape = getattr(variable.type, "shape", ())
+            shape[variable] = shaped if None in static_shape else BindingTime.CONSTANT
+    return Facts(value, shape)
+
+
+def value_roots(variable: Variable, facts: Facts) -> set[Variable]:
+    """Return the inputs whose values `variable` depends on, for a variable that is known by value."""
+    roots: set[Variable] = set()
+    seen: set[Variable] = set()
+    stack = [variable]
+    while stack:
+        v = stack.pop()
+        if v in seen:
+            continue
+        seen.add(v)
+        if v.owner is None:
+            if facts.value.get(v) == BindingTime.VALUE:
+                roots.add(v)
+        elif not isinstance(v.owner.op, SHAPE_READERS):
+            # What a shape depends on is demanded by the node that makes an array of that shape.
+            stack.extend(u for u in v.owner.inputs if facts.value[u] >= BindingTime.VALUE)
+    return roots

@@ -1,0 +1,118 @@
+"""The read/write walk: a region and the avals of its inputs become a Jaxpr."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from jax import enable_x64
+from pytensor.graph.basic import Constant, Variable
+
+from pytensor_jaxpr_linker import prims
+from pytensor_jaxpr_linker.builder import Atom, Check, JaxprBuilder
+from pytensor_jaxpr_linker.errors import note_node
+from pytensor_jaxpr_linker.partition import Region, Step
+from pytensor_jaxpr_linker.static import StaticValues
+
+
+class Lowered(NamedTuple):
+    """A region lowered for one tuple of avals and static values.
+
+    Attributes
+    ----------
+    jaxpr
+        The closed Jaxpr. Its inputs are the region's, then `constants`. Its outputs are the region's, and the check code
+        if there are `checks`.
+    constants
+        Constants that are too large to be part of the program.
+    checks
+        The run-time checks, in the order in which the check code counts them from 1.
+    """
+
+    jaxpr: Any
+    constants: list[np.ndarray]
+    checks: list[Check]
+
+
+def lower_region(
+    region: Region,
+    avals: Sequence[Any],
+    static: Mapping[Variable, Any] | None = None,
+    checked: bool = False,
+    name: str = "pytensor_function",
+) -> Lowered:
+    """Build the Jaxpr of a region.
+
+    Parameters
+    ----------
+    region
+        What `partition` made.
+    avals
+        Shape and dtype of each input; another dtype than the graph's is converted on entry.
+    static
+        The values of the inputs that key a specialization.
+    checked
+        Whether run-time checks become one more output.
+    name
+        What the Jaxpr is called.
+
+    Raises
+    ------
+    ValueError, IndexError, TypeError, AssertionError
+        What PyTensor raises for these shapes and static values. A note says which node it comes from.
+    """
+    with enable_x64(True):
+        b = JaxprBuilder(name, checked)
+        operands = []
+        for variable, aval in zip(region.inputs, avals, strict=True):
+            atom = b.input(aval.shape, np.dtype(aval.dtype), variable.name or "")
+            operands.append(convert_input(b, variable, atom))
+        outputs = lower_into(b, region, operands, static or {})
+        # JAX hands an input that is also an output back as the same buffer; the caller of `f` may write to its result.
+        outputs = [prims.copy(b, atom) if atom in b.invars else atom for atom in outputs]
+        has_checks = bool(b.checks)
+        jaxpr = b.build([*outputs, b.check_code()] if has_checks else outputs)
+        return Lowered(jaxpr, b.hoisted, b.checks)
+
+
+def convert_input(b: JaxprBuilder, variable: Variable, atom: Atom) -> Atom:
+    """Return an input in the dtype that the graph declares."""
+    dtype = getattr(variable.type, "dtype", None)
+    return atom if dtype is None else prims.convert(b, atom, dtype)
+
+
+def lower_into(
+    b: JaxprBuilder, region: Region, operands: Sequence[Atom], static: Mapping[Variable, Any]
+) -> list[Atom]:
+    """Emit the equations of a region at the insertion point of `b` and return the atoms of its outputs."""
+    env: dict[Variable, Any] = dict(zip(region.inputs, operands, strict=True))
+    values = StaticValues(static, lambda v: env[v].aval.shape)
+
+    def read(variable: Variable) -> Any:
+        atom = env.get(variable)
+        if atom is None:
+            value = variable.data if isinstance(variable, Constant) else values(variable)
+            atom = value if value is None or isinstance(value, slice) else b.constant(value, variable.type.dtype)
+            env[variable] = atom
+        return atom
+
+    for step in region.steps:
+        emit_step(b, step, env, read, values)
+    return [read(variable) for variable in region.outputs]
+
+
+def emit_step(b: JaxprBuilder, step: Step, env: dict, read: Any, values: StaticValues) -> None:
+    """Emit the equations of one node and write its outputs to `env`."""
+    node, static = step.node, step.static
+    b.at(*step.names)
+    try:
+        operands = [values(v) if i in static else read(v) for i, v in enumerate(node.inputs)]
+        results = step.rule.emit(node.op, node, b, *operands)
+    except Exception as error:
+        note_node(error, node)
+        raise
+    if len(node.outputs) == 1:
+        env[node.outputs[0]] = results
+    else:
+        env.update(zip(node.outputs, results, strict=True))

@@ -1,0 +1,87 @@
+"""The emission rules by Op class. Knows nothing of JAX, so that the analysis can ask what a rule needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from pytensor.graph.basic import Apply
+from pytensor.graph.op import Op
+
+type StaticOperands = Callable[[Apply], Iterable[int]]
+type Refusal = Callable[[Apply], str | None]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How the nodes of one Op become equations.
+
+    Parameters
+    ----------
+    emit
+        The emission rule, called as ``emit(op, node, b, *operands)``. An operand is an atom, or its NumPy value if it is
+        static. Returns the atom of the output, or a sequence of them if the node has several outputs.
+    static
+        Positions of the node's inputs whose values must be known when a region is specialized.
+    refuse
+        Returns why the rule cannot take a node, or None if it can.
+    """
+
+    emit: Callable[..., Any]
+    static: StaticOperands
+    refuse: Refusal
+
+
+RULES: dict[type, Rule] = {}
+
+
+def emits(
+    *op_types: type, static: Iterable[int] | StaticOperands = (), refuse: Refusal = lambda node: None
+) -> Callable[[Callable], Callable]:
+    """Register the decorated emission rule for `op_types` and their subclasses.
+
+    Parameters
+    ----------
+    *op_types
+        Classes of PyTensor Ops.
+    static
+        Positions of inputs that must be known when a region is specialized, or a function from a node to them.
+    refuse
+        A function from a node to the reason why the rule can't take it, or None.
+
+    Examples
+    --------
+    A rule for an Op of your own:
+
+    >>> import pytensor, pytensor.tensor as pt
+    >>> from pytensor.graph import Apply, Op
+    >>> from pytensor_jaxpr_linker import emits, prims
+    >>> class Twice(Op):
+    ...     def make_node(self, x):
+    ...         return Apply(self, [x], [x.type()])
+    ...     def perform(self, node, inputs, outputs):
+    ...         outputs[0][0] = inputs[0] * 2
+    >>> @emits(Twice)
+    ... def emit_Twice(op, node, b, x):
+    ...     return prims.add(b, x, x)
+    >>> x = pt.vector("x", dtype="float64")
+    >>> pytensor.function([x], Twice()(x), mode="JAXPR")([1.0, 2.0])
+    array([2., 4.])
+    """
+    positions = static if callable(static) else lambda node, fixed=tuple(static): fixed
+
+    def register(emit: Callable) -> Callable:
+        for op_type in op_types:
+            RULES[op_type] = Rule(emit, positions, refuse)
+        return emit
+
+    return register
+
+
+def find_rule(op: Op) -> Rule | None:
+    """Return the rule of the most specific class of `op` that has one."""
+    for op_type in type(op).__mro__:
+        if (rule := RULES.get(op_type)) is not None:
+            return rule
+    return None

@@ -1,0 +1,79 @@
+"""Evaluation of what is known when a region is specialized: shape arithmetic, with NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.scalar.basic import ScalarOp
+from pytensor.tensor.basic import ScalarFromTensor, TensorFromScalar
+from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.shape import Shape, Shape_i
+
+
+class StaticValues:
+    """The values that are known when a region is specialized, computed on demand and kept.
+
+    Parameters
+    ----------
+    values
+        The values of those integer inputs that key the specialization.
+    shape_of
+        Gives the shape of a variable that has been lowered.
+    """
+
+    def __init__(self, values: Mapping[Variable, Any], shape_of: Callable[[Variable], tuple[int, ...]]):
+        self._values: dict[Variable, Any] = dict(values)
+        self._shape_of = shape_of
+
+    def __call__(self, variable: Variable) -> Any:
+        """Return the value of `variable`: an array, or None or a slice for PyTensor's types of these."""
+        stack = [variable]
+        while stack:
+            v = stack[-1]
+            if v in self._values:
+                stack.pop()
+                continue
+            if isinstance(v, Constant):
+                self._values[v] = v.data
+                continue
+            if v.owner is None:
+                raise KeyError(v)
+            missing = [] if isinstance(v.owner.op, Shape | Shape_i) else [u for u in v.owner.inputs if u not in self._values]
+            if missing:
+                stack.extend(missing)
+            else:
+                self._values.update(zip(v.owner.outputs, self._compute(v.owner), strict=True))
+        return self._values[variable]
+
+    def shape(self, variable: Variable) -> tuple[int, ...]:
+        """Return the shape of `variable`."""
+        if variable in self._values:
+            return np.shape(self._values[variable])
+        return self._shape_of(variable)
+
+    def _compute(self, node: Apply) -> list[Any]:
+        op = node.op
+        if isinstance(op, Shape):
+            return [np.asarray(self.shape(node.inputs[0]), "int64")]
+        if isinstance(op, Shape_i):
+            return [np.asarray(self.shape(node.inputs[0])[op.i], "int64")]
+        operands = [self._values[v] for v in node.inputs]
+        if isinstance(op, Elemwise | ScalarOp) and len(node.outputs) == 1 and node.outputs[0].type.ndim == 0:
+            # The scalar Op's own `impl` spares building a ufunc for one number.
+            scalar_op = op.scalar_op if isinstance(op, Elemwise) else op
+            with np.errstate(all="ignore"):
+                return [np.asarray(scalar_op.impl(*operands), node.outputs[0].type.dtype)]
+        if isinstance(op, ScalarFromTensor | TensorFromScalar):
+            return [np.asarray(operands[0])]
+        return perform(node, operands)
+
+
+def perform(node: Apply, operands: list[Any]) -> list[Any]:
+    """Evaluate `node` with its Op's own `perform`."""
+    node.op.prepare_node(node, storage_map=None, compute_map=None, impl="py")
+    storage: list[list[Any]] = [[None] for _ in node.outputs]
+    node.op.perform(node, operands, storage)
+    return [cell[0] for cell in storage]
