@@ -2,6 +2,8 @@
 
 from pytensor_jaxpr_linker.emit import (  # noqa: F401
     elemwise,
+    linalg,
+    math,
     random,
     shape,
     tensor_basic,

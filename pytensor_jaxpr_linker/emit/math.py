@@ -1,0 +1,228 @@
+"""Reductions, cumulative Ops, sorting, searching and matrix products."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+
+import numpy as np
+import pytensor.scalar as ps
+from jax import lax
+from pytensor.graph.basic import Apply
+from pytensor.tensor.blas import BatchedDot
+from pytensor.tensor.elemwise import CAReduce
+from pytensor.tensor.extra_ops import CumOp, SearchsortedOp
+from pytensor.tensor.math import Argmax, Dot, MulWithoutZeros
+from pytensor.tensor.sort import ArgSortOp, SortOp
+from pytensor.tensor.special import LogSoftmax, Softmax, XLog1PY, XLogY
+
+from pytensor_jaxpr_linker import prims
+from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder
+from pytensor_jaxpr_linker.emit.scalar import convert, find, number, one, to_common_dtype
+from pytensor_jaxpr_linker.registry import emits
+
+type Reduction = Callable[[JaxprBuilder, Atom, Sequence[int]], Atom]
+
+# -- reductions --------------------------------------------------------------------------------------------------------
+
+
+def prod_without_zeros(b: JaxprBuilder, x: Atom, axes: Sequence[int]) -> Atom:
+    """Emit the product of the elements that are not zero; 0 if there are none."""
+    is_zero = prims.eq(b, x, number(b, x, 0))
+    product = prims.reduce_prod(b, prims.select(b, is_zero, one(b, x), x), axes)
+    return prims.select(b, prims.reduce_and(b, is_zero, axes), number(b, x, 0), product)
+
+
+#: The reduction of numbers and that of booleans, by scalar Op.
+REDUCTIONS: dict[type, tuple[Reduction, Reduction]] = {
+    ps.Add: (prims.reduce_sum, prims.reduce_or),
+    ps.Mul: (prims.reduce_prod, prims.reduce_and),
+    ps.Maximum: (prims.reduce_max, prims.reduce_or),
+    ps.Minimum: (prims.reduce_min, prims.reduce_and),
+    ps.AND: (prims.reduce_and, prims.reduce_and),
+    ps.OR: (prims.reduce_or, prims.reduce_or),
+    ps.XOR: (prims.reduce_xor, prims.reduce_xor),
+    MulWithoutZeros: (prod_without_zeros, prims.reduce_and),
+}
+
+
+def refuse_reduction(node: Apply) -> str | None:
+    """Return why a `CAReduce` can't be emitted, or None."""
+    if find(REDUCTIONS, node.op.scalar_op) is None:
+        return f"no reduction by the scalar Op {node.op.scalar_op} is registered"
+    if node.inputs[0].type.dtype.startswith("complex") and not isinstance(node.op.scalar_op, ps.Add | ps.Mul):
+        return "complex numbers have no order"
+    return None
+
+
+@emits(CAReduce, refuse=refuse_reduction)
+def emit_CAReduce(op, node, b, x):
+    """Reduce axes in the accumulator's dtype; only maximum and minimum need an element, unless they have `initial`."""
+    dtype = node.outputs[0].type.dtype
+    axes = range(len(x.aval.shape)) if op.axis is None else op.axis
+    is_extremum = isinstance(op.scalar_op, ps.Maximum | ps.Minimum)
+    if is_extremum and not getattr(op, "initial", False):
+        check_not_empty(x, axes, op.scalar_op.nfunc_spec[0])
+    x = convert(b, x, op.acc_dtype or dtype)
+    if len(axes):
+        of_numbers, of_bools = find(REDUCTIONS, op.scalar_op)
+        x = (of_bools if x.aval.dtype.kind == "b" else of_numbers)(b, x, axes)
+    return convert(b, x, dtype)
+
+
+def check_not_empty(x: Atom, axes: Sequence[int], name: str) -> None:
+    """Raise what NumPy raises for the extremum of no elements.
+
+    Raises
+    ------
+    ValueError
+        If one of `axes` has length 0.
+    """
+    if any(x.aval.shape[i] == 0 for i in axes):
+        raise ValueError(f"zero-size array to reduction operation {name} which has no identity")
+
+
+@emits(Argmax)
+def emit_Argmax(op, node, b, x):
+    """The first position of the maximum, in row-major order of the reduced axes."""
+    ndim = len(x.aval.shape)
+    axes = tuple(range(ndim)) if op.axis is None else op.axis
+    kept = [i for i in range(ndim) if i not in axes]
+    x = prims.transpose(b, x, [*kept, *axes])
+    lead, last = x.aval.shape[: len(kept)], x.aval.shape[len(kept) :]
+    if 0 in last:
+        raise ValueError("attempt to get argmax of an empty sequence")
+    if x.aval.dtype.kind == "b":
+        x = convert(b, x, "int8")
+    return prims.argmax(b, prims.reshape(b, x, (*lead, prod(last))), len(kept), "int64")
+
+
+@emits(CumOp)
+def emit_CumOp(op, node, b, x):
+    """Cumulative sum or product in the operand's dtype, as PyTensor's C code has it."""
+    cumulative = prims.cumsum if op.mode == "add" else prims.cumprod
+    if x.aval.dtype.kind == "b":
+        return convert(b, cumulative(b, convert(b, x, "int32"), op.axis), bool)
+    return cumulative(b, x, op.axis)
+
+
+# -- symbolic Ops whose inner graph is not what should be emitted ------------------------------------------------------
+
+
+def below_maximum(op: Softmax | LogSoftmax, node: Apply, b: JaxprBuilder, x: Atom) -> tuple[Atom, Atom]:
+    """Return ``x - max(x)`` and ``sum(exp(x - max(x)))``. The shift is no part of the derivative."""
+    shape, axes = x.aval.shape, range(len(x.aval.shape)) if op.axis is None else op.axis
+    check_not_empty(x, axes, "maximum")
+    x = convert(b, x, node.outputs[0].type.dtype)
+    if not shape:
+        return prims.sub(b, x, prims.stop_gradient(b, x)), one(b, x)
+    kept = [i for i in range(len(shape)) if i not in axes]
+    top = prims.stop_gradient(b, prims.reduce_max(b, x, axes))
+    shifted = prims.sub(b, x, prims.broadcast_in_dim(b, top, shape, kept))
+    total = prims.reduce_sum(b, prims.exp(b, shifted), axes)
+    return shifted, prims.broadcast_in_dim(b, total, shape, kept)
+
+
+@emits(Softmax)
+def emit_Softmax(op, node, b, x):
+    """``exp(x) / sum(exp(x))``."""
+    shifted, total = below_maximum(op, node, b, x)
+    return prims.div(b, prims.exp(b, shifted), total)
+
+
+@emits(LogSoftmax)
+def emit_LogSoftmax(op, node, b, x):
+    """``x - log(sum(exp(x)))``."""
+    shifted, total = below_maximum(op, node, b, x)
+    return prims.sub(b, shifted, prims.log(b, total))
+
+
+@emits(XLogY, XLog1PY)
+def emit_XLogY(op, node, b, x, y):
+    """``x * log(y)``, 0 where `x` is; as for PyTensor its derivative by `x` is ``log(y)`` there too."""
+    shape = np.broadcast_shapes(x.aval.shape, y.aval.shape)
+    x, y = (prims.broadcast_to(b, convert(b, v, node.outputs[0].type.dtype), shape) for v in (x, y))
+    log = prims.log(b, y) if isinstance(op, XLogY) else prims.log1p(b, y)
+    singular = prims.and_(b, prims.eq(b, x, number(b, x, 0)), prims.not_(b, prims.is_finite(b, log)))
+    return prims.mul(b, x, prims.select(b, singular, number(b, x, 0), log))
+
+
+# -- sorting and searching ---------------------------------------------------------------------------------------------
+
+
+@emits(SortOp)
+def emit_SortOp(op, node, b, x):
+    """Sort one axis, NaN last."""
+    return prims.sort(b, [x], op.axis)[0]
+
+
+@emits(ArgSortOp)
+def emit_ArgSortOp(op, node, b, x):
+    """The positions that sort one axis; of equal elements the first comes first."""
+    return prims.sort(b, [x, prims.iota(b, "int64", x.aval.shape, op.axis)], op.axis)[1]
+
+
+@emits(SearchsortedOp)
+def emit_SearchsortedOp(op, node, b, x, v, *sorter):
+    """Count the elements of the sorted vector `x` that come before each element of `v`."""
+    if sorter:
+        x = permute(node, b, x, convert(b, sorter[0], "int64"))
+    x, v = to_common_dtype(b, (x, v))
+    shape = (*v.aval.shape, *x.aval.shape)
+    x = prims.broadcast_to(b, x, shape)
+    v = prims.broadcast_in_dim(b, v, shape, range(len(shape) - 1))
+    before = comes_before(b, x, v) if op.side == "left" else prims.not_(b, comes_before(b, v, x))
+    return prims.reduce_sum(b, prims.convert(b, before, "int64"), (len(shape) - 1,))
+
+
+def comes_before(b: JaxprBuilder, x: Atom, y: Atom) -> Atom:
+    """Emit ``x < y`` in the order of a sort: NaN after all numbers."""
+    less = prims.lt(b, x, y)
+    if x.aval.dtype.kind != "f":
+        return less
+    return prims.or_(b, less, prims.and_(b, prims.eq(b, x, x), prims.ne(b, y, y)))
+
+
+def permute(node: Apply, b: JaxprBuilder, x: Atom, positions: Atom) -> Atom:
+    """Emit the elements of a vector at run-time positions, which are checked."""
+    (n,), shape = x.aval.shape, positions.aval.shape
+    if shape != (n,):
+        raise ValueError("sorter.size must equal len(ap)")
+    inside = prims.and_(
+        b, prims.ge(b, positions, number(b, positions, 0)), prims.lt(b, positions, number(b, positions, n))
+    )
+    b.check(prims.reduce_and(b, inside, (0,)), lambda: ValueError("Sorter index out of range."), node)
+    dims = lax.GatherDimensionNumbers(offset_dims=(), collapsed_slice_dims=(0,), start_index_map=(0,))
+    rows = prims.reshape(b, positions, (n, 1))
+    return prims.gather(b, x, rows, dims, (1,), shape, lax.GatherScatterMode.CLIP)
+
+
+# -- products ----------------------------------------------------------------------------------------------------------
+
+
+@emits(Dot, BatchedDot)
+def emit_Dot(op, node, b, x, y):
+    """The product of matrices, or of stacks of them that have equal leading axes."""
+    dtype = np.dtype(node.outputs[0].type.dtype)
+    check_aligned(x, y)
+    x, y = (convert(b, v, dtype) for v in (x, y))
+    if dtype.kind == "b":
+        x, y = (prims.convert(b, v, "int32") for v in (x, y))
+    lead = len(x.aval.shape) - 2
+    batch = tuple(range(lead))
+    return convert(b, prims.dot_general(b, x, y, ((lead + 1,), (lead,)), (batch, batch)), dtype)
+
+
+def check_aligned(x: Atom, y: Atom) -> None:
+    """Compare the lengths that a product of matrices contracts and those that it shares.
+
+    Raises
+    ------
+    ValueError
+        If they differ.
+    """
+    (*batch, rows, n), (*other, m, columns) = x.aval.shape, y.aval.shape
+    if batch != other:
+        raise ValueError(f"the leading dimensions of the operands differ: {x.aval.shape} and {y.aval.shape}")
+    if n != m:
+        raise ValueError(f"shapes ({rows},{n}) and ({m},{columns}) not aligned: {n} (dim 1) != {m} (dim 0)")
