@@ -1,0 +1,39 @@
+"""A PyTensor backend that builds Jaxprs directly and runs them with XLA.
+
+Importing it registers the linker ``"jaxpr"`` and the mode ``"JAXPR"``. It does not change any of JAX's settings.
+"""
+
+from pytensor.compile.mode import Mode, predefined_linkers, predefined_modes, register_linker, register_mode
+from pytensor.graph.rewriting.db import RewriteDatabaseQuery
+
+from pytensor_jaxpr_linker import emit, prims
+from pytensor_jaxpr_linker.api import as_jax_function, make_jaxpr
+from pytensor_jaxpr_linker.builder import JaxprBuilder
+from pytensor_jaxpr_linker.errors import GraphBreakError, RuntimeTracerError
+from pytensor_jaxpr_linker.linker import JaxprLinker
+from pytensor_jaxpr_linker.options import Options
+from pytensor_jaxpr_linker.registry import emits
+
+__version__ = "0.1.0"
+
+#: The mode behind ``mode="JAXPR"``, for ``pytensor.config.change_flags(mode=pytensor_jaxpr_linker.JAXPR)``.
+JAXPR = Mode(JaxprLinker(), RewriteDatabaseQuery(include=["fast_run"]))
+
+if "jaxpr" not in predefined_linkers:  # a reloaded module registers once
+    register_linker("jaxpr", JaxprLinker())
+if "JAXPR" not in predefined_modes:
+    register_mode("JAXPR", JAXPR)
+
+__all__ = [
+    "JAXPR",
+    "GraphBreakError",
+    "JaxprBuilder",
+    "JaxprLinker",
+    "Options",
+    "RuntimeTracerError",
+    "as_jax_function",
+    "emit",
+    "emits",
+    "make_jaxpr",
+    "prims",
+]

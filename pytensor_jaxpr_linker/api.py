@@ -1,0 +1,180 @@
+"""The functions that users call beside `pytensor.function`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from pytensor.compile.executor import Function
+from pytensor.compile.mode import get_mode
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Variable
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.replace import graph_replace
+from pytensor.graph.traversal import graph_inputs
+
+from pytensor_jaxpr_linker.lower import lower_region
+from pytensor_jaxpr_linker.errors import variable_name
+from pytensor_jaxpr_linker.partition import Region
+from pytensor_jaxpr_linker.program import Program, pure_function, static_value
+from pytensor_jaxpr_linker.transfer import key_of
+
+
+def as_jax_function(
+    inputs: Function | Sequence[Variable], outputs: Variable | Sequence[Variable] | None = None, mode: Any = "JAXPR"
+) -> Callable[..., list]:
+    """Return a pure JAX function, to `jit`, `grad`, `vmap`, `scan` or export.
+
+    Parameters
+    ----------
+    inputs : pytensor.compile.executor.Function or sequence of Variable
+        A function compiled with mode JAXPR, or the inputs of a graph.
+    outputs : Variable or sequence of Variable
+        The outputs of the graph. Shared variables in it enter with the values that they have now.
+    mode : Mode or str
+        Whose rewrites the graph gets.
+
+    Returns
+    -------
+    Callable
+        Called with one array for each input, it returns the list of outputs. The shared variables of a compiled function
+        follow its inputs as arguments; its updates follow its outputs. A random generator is a JAX key (``jax.random.key``
+        or its ``uint32[2]`` data).
+
+    Raises
+    ------
+    GraphBreakError
+        If the graph can't be one XLA program.
+    TypeError
+        If `inputs` is a function of another mode.
+
+    Notes
+    -----
+    Run-time checks can't raise inside JAX transformations: an index out of bounds reads NaN, and assertions pass.
+
+    Examples
+    --------
+    >>> import jax, pytensor.tensor as pt
+    >>> import pytensor_jaxpr_linker as pjl
+    >>> x = pt.vector("x", dtype="float64")
+    >>> fn = pjl.as_jax_function([x], [(x**2).sum()])
+    >>> with jax.enable_x64(True):
+    ...     jax.grad(lambda x: fn(x)[0])(jax.numpy.arange(3.0))
+    Array([0., 2., 4.], dtype=float64)
+    """
+    if isinstance(inputs, Function):
+        program = compiled_program(inputs).unchecked()
+    elif outputs is None:
+        raise TypeError("as_jax_function takes a compiled function, or the inputs and the outputs of a graph.")
+    else:
+        outputs = [outputs] if isinstance(outputs, Variable) else list(outputs)
+        program = graph_program(inputs, outputs, mode)
+    return checked_call(program, pure_function(program))
+
+
+def make_jaxpr(f: Function, *args: Any) -> Any:
+    """Return the Jaxpr that a compiled function runs, for the shapes and static values of example arguments.
+
+    Parameters
+    ----------
+    f : pytensor.compile.executor.Function
+        A function compiled with mode JAXPR.
+    *args
+        Its arguments, of which only shapes, dtypes and the values of inputs that determine shapes matter. May be left out
+        where the graph declares every shape.
+
+    Returns
+    -------
+    jax.extend.core.Jaxpr
+        A closed Jaxpr of the inputs and then the shared variables. Its print names the PyTensor node, and the user's
+        variable, behind each equation.
+
+    Examples
+    --------
+    >>> import pytensor, pytensor.tensor as pt
+    >>> import pytensor_jaxpr_linker as pjl
+    >>> x = pt.vector("x", dtype="float64")
+    >>> y = pt.exp(x)
+    >>> y.name = "y"
+    >>> pjl.make_jaxpr(pytensor.function([x], y, mode="JAXPR"), [1.0, 2.0])
+    { lambda ; a:f64[2]. let b:f64[2] = exp a # [Exp[y]] in (b,) }
+    """
+    program = compiled_program(f)
+    with jax.enable_x64(True):
+        values = [example_value(v, i, args, f) for i, v in enumerate(program.inputs)]
+        static = {program.inputs[i]: static_value(program.inputs[i], values[i]) for i in program.static_positions}
+        region = Region(program.region.steps, program.inputs, program.outputs)
+        return lower_region(region, values, static, checked=False, name=program.name).jaxpr
+
+
+def example_value(variable: Variable, position: int, args: Sequence[Any], f: Function) -> Any:
+    """Return a value, or shape and dtype, of one input for `make_jaxpr`."""
+    value = args[position] if position < len(args) else f.input_storage[position].storage[0]
+    if value is None:
+        shape = getattr(variable.type, "shape", (None,))
+        if None in shape:
+            raise TypeError(f"make_jaxpr needs an example of the input {variable_name(variable)}: its shape is not declared.")
+        return jax.ShapeDtypeStruct(shape, variable.type.numpy_dtype)
+    if isinstance(value, np.random.Generator):
+        return key_of(value)[0]
+    return value if isinstance(value, jax.Array | jax.ShapeDtypeStruct) else np.asarray(value, variable.type.numpy_dtype)
+
+
+def compiled_program(f: Function) -> Program:
+    """Return the program behind a compiled function."""
+    program = getattr(getattr(f, "vm", None), "program", None)
+    if program is None:
+        raise TypeError(f"{f} was not compiled with mode JAXPR: use pytensor.function(..., mode='JAXPR').")
+    return program
+
+
+def graph_program(inputs: Sequence[Variable], outputs: Sequence[Variable], mode: Any) -> Program:
+    """Rewrite a graph and return its program, with shared variables as constants."""
+    shared = [v for v in graph_inputs(outputs) if isinstance(v, SharedVariable) and v not in inputs]
+    constants = {v: v.type.constant_type(type=v.type, data=v.get_value()) for v in shared}
+    outputs = graph_replace(outputs, constants, strict=False) if constants else outputs
+    fgraph = FunctionGraph(list(inputs), list(outputs), clone=True)
+    get_mode(mode).optimizer.rewrite(fgraph)
+    return Program(fgraph, checked=False)
+
+
+def checked_call(program: Program, fn: Callable[..., list]) -> Callable[..., list]:
+    """Return `fn` with the arguments that a user may give it: NumPy arrays, numbers, typed keys, tracers."""
+    wide = any(getattr(v.type, "dtype", "") in WIDE for v in [*program.inputs, *program.outputs])
+
+    def call(*args: Any) -> list:
+        if len(args) != len(program.inputs):
+            names = ", ".join(variable_name(v) for v in program.inputs)
+            raise TypeError(f"expected {len(program.inputs)} arguments ({names}), got {len(args)}")
+        args = tuple(as_argument(v, a) for v, a in zip(program.inputs, args, strict=True))
+        if jax.config.jax_enable_x64:
+            return fn(*args)
+        if wide and any(isinstance(a, jax.core.Tracer) for a in args):
+            raise TypeError(
+                "This graph computes with 64 bits, which JAX does only if told to: call the transformation inside"
+                " `with jax.enable_x64(True):`, or set `jax.config.update('jax_enable_x64', True)`."
+            )
+        with jax.enable_x64(True):
+            return fn(*args)
+
+    call.__name__ = call.__qualname__ = program.name
+    return call
+
+
+#: dtypes that JAX narrows unless `jax_enable_x64` is set.
+WIDE = frozenset({"float64", "int64", "uint64", "complex128"})
+
+
+def as_argument(variable: Variable, value: Any) -> Any:
+    """Return an argument as an array; a Python number or sequence gets the declared dtype, a typed key becomes its data."""
+    if isinstance(value, jax.Array):
+        if jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
+            return jax.random.key_data(value)
+        return value
+    if isinstance(value, np.random.Generator):
+        return key_of(value)[0]
+    if isinstance(value, np.ndarray | np.generic):
+        return value
+    return np.asarray(value, getattr(variable.type, "dtype", None))

@@ -1,0 +1,238 @@
+"""`JaxprLinker`: the only module that knows PyTensor's storage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from pytensor.compile.rewriting import rewrite_ofg_inner_graph
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Variable
+from pytensor.graph.fg import FunctionGraph
+from pytensor.link.basic import Container, PerformLinker
+from pytensor.link.jax.linker import JAXLinker
+from pytensor.link.utils import map_storage
+from pytensor.scalar.basic import ScalarType
+from pytensor.scan.rewriting.inner_graph import rewrite_scan_inner_graph
+from pytensor.tensor.random.type import RandomType
+from pytensor.tensor.rewriting.optimize import rewrite_optimize_inner_graph
+from pytensor.tensor.type import TensorType
+
+from pytensor_jaxpr_linker import transfer
+from pytensor_jaxpr_linker.errors import note_node
+from pytensor_jaxpr_linker.options import Options
+from pytensor_jaxpr_linker.program import Program, Specialization, pure_function
+
+
+class JaxprLinker(PerformLinker):
+    """A PyTensor linker that compiles a graph with XLA, through a Jaxpr that is built without tracing.
+
+    Parameters
+    ----------
+    options : Options, optional
+        How to compile and call.
+    allow_gc, schedule
+        As for PyTensor's other linkers.
+
+    Examples
+    --------
+    >>> import pytensor, pytensor.tensor as pt
+    >>> from pytensor.compile.mode import Mode
+    >>> from pytensor_jaxpr_linker import JaxprLinker
+    >>> x = pt.vector("x", dtype="float64")
+    >>> pytensor.function([x], x.sum(), mode=Mode(linker=JaxprLinker()))([1.0, 2.0])
+    array(3.)
+    """
+
+    required_rewrites: tuple[str, ...] = ("minimum_compile",)
+    # XLA owns memory and fusion; BLAS Ops and reused factorizations are shapes that suit other backends.
+    incompatible_rewrites: tuple[str, ...] = (
+        "cxx_only",
+        "BlasOpt",
+        "fusion",
+        "local_careduce_fusion",
+        "scan_reduce_trace_prealloc",
+        "inplace",
+        "reuse_decomposition_multiple_solves",
+        "scan_split_non_sequence_decomposition_and_solve",
+    )
+
+    def __init__(
+        self, options: Options | None = None, allow_gc: bool | None = None, schedule: Callable | None = None
+    ) -> None:
+        super().__init__(allow_gc=allow_gc, schedule=schedule)
+        self.options = options or Options()
+
+    def accept(self, fgraph: FunctionGraph, no_recycling: Any = None, profile: Any = None) -> JaxprLinker:
+        """Return a linker that is tied to `fgraph`: this one if it is free, else a copy with its options."""
+        if self.fgraph is not None and self.fgraph is not fgraph:
+            return type(self)(self.options, allow_gc=self.allow_gc).accept(fgraph, no_recycling, profile)
+        return super().accept(fgraph, no_recycling, profile)  # type: ignore[return-value]
+
+    def make_all(self, input_storage: Any = None, output_storage: Any = None, storage_map: Any = None) -> tuple:
+        """Compile the graph and return its thunk and containers, as `Linker.make_all` asks."""
+        fgraph = self.fgraph
+        nodes = self.schedule(fgraph)
+        input_storage, output_storage, storage_map = map_storage(
+            fgraph, nodes, input_storage, output_storage, storage_map
+        )
+        program = Program(fgraph, checked=self.options.checks, capacity=self.options.specializations)
+        program.build_ahead()
+        io = storage_of(fgraph, input_storage, output_storage)
+        thunk = make_thunk(program, io, result_converters(fgraph, self._borrowed(fgraph), self.options))
+        thunk.allow_gc = self.allow_gc  # type: ignore[attr-defined]
+        thunk.storage_map = storage_map  # type: ignore[attr-defined]
+        thunk.program = program  # type: ignore[attr-defined]
+        thunk.jit_fn = pure_function(program.unchecked())  # type: ignore[attr-defined]
+        inputs = [input_container(v, storage) for v, storage in zip(fgraph.inputs, input_storage, strict=True)]
+        outputs = [Container(v, s, readonly=True) for v, s in zip(fgraph.outputs, output_storage, strict=True)]
+        return thunk, inputs, outputs, [thunk], nodes
+
+    def _borrowed(self, fgraph: FunctionGraph) -> set[int]:
+        """Return the positions of the outputs whose memory the user agreed to share."""
+        kept = set(self.no_recycling or ())
+        return {i for i, v in enumerate(fgraph.outputs) if v not in kept}
+
+    def __repr__(self) -> str:
+        return f"JaxprLinker({self.options})"
+
+
+# PyTensor chooses the rewrites of inner graphs by the linker's class: ours wants what its functional backends get.
+for rewrite in (rewrite_ofg_inner_graph, rewrite_scan_inner_graph, rewrite_optimize_inner_graph):
+    rewrite.register(JaxprLinker)(rewrite.dispatch(JAXLinker))
+
+
+def make_thunk(program: Program, io: Storage, convert: Sequence[Callable[[Any], Any]]) -> Callable[[], list]:
+    """Return the function that runs `program` on what the storage holds, and stores and returns the results.
+
+    Nothing is stored before everything has succeeded: on an error shared variables and generators keep their values.
+    """
+    inputs, outputs = io.inputs, io.outputs
+    shared, generators = io.shared, io.generators
+    count = len(outputs)
+    constants: list[jax.Array] = []
+    only = None if program.static_positions else program.specialize(())
+
+    def thunk() -> list:
+        args = [cell[0] for cell in inputs]
+        for i in shared:
+            args[i] = shared_device_array(inputs[i])
+        advanced = {}
+        for i, wanted in generators.items():
+            args[i], advanced[i] = advance(args[i], wanted)
+        with jax.enable_x64(True):
+            specialization = only or program.specialize(args)
+            if len(constants) < len(program.constants):
+                constants[:] = [jax.device_put(value) for value in program.constants]
+            results = specialization.call(*args, *constants)
+        if len(results) > count:
+            raise_if_failed(specialization, results[count], [*args, *constants])
+        values = [to_value(result) for to_value, result in zip(convert, results)]  # noqa: B905 (a hot path)
+        for generators_out in advanced.values():
+            for i, generator in generators_out.items():
+                values[i] = generator
+        for cell, value in zip(outputs, values):  # noqa: B905
+            cell[0] = value
+        return values
+
+    return thunk
+
+
+def shared_device_array(cell: list) -> Any:
+    """Return the device's copy of a shared variable's value, uploading it the first time it is seen."""
+    array = transfer.device_array(cell[0])
+    if array is None and isinstance(cell[0], np.ndarray) and cell[0].size:
+        with jax.enable_x64(True):
+            cell[0] = transfer.upload(cell[0])
+        array = transfer.device_array(cell[0])
+    return cell[0] if array is None else array
+
+
+def advance(generator: Any, wanted: dict[int, int]) -> tuple[Any, dict[int, Any]]:
+    """Return a generator's key, and for each output that is one of its successors, that successor."""
+    if not wanted:
+        return transfer.key_of(generator)[0], {}
+    pairs = {i: transfer.key_of(generator, draws) for i, draws in wanted.items()}
+    return next(iter(pairs.values()))[0], {i: advanced for i, (_, advanced) in pairs.items() if advanced is not None}
+
+
+def raise_if_failed(specialization: Specialization, code: Any, args: Sequence[Any]) -> None:
+    """Raise the exception of the first run-time check that failed, if one did."""
+    if number := int(code):
+        check = specialization.lower(args).checks[number - 1]
+        error = check.make_error()
+        if check.node is not None:
+            note_node(error, check.node)
+        raise error
+
+
+class Storage(NamedTuple):
+    """The cells that hold a function's values.
+
+    Attributes
+    ----------
+    inputs, outputs
+        One list of length 1 for each input and output.
+    shared
+        Positions of the inputs that are shared arrays.
+    generators
+        For each input that is a generator, the outputs that are its successors and how many draws they are ahead.
+    """
+
+    inputs: Sequence[list]
+    outputs: Sequence[list]
+    shared: tuple[int, ...]
+    generators: dict[int, dict[int, int]]
+
+
+def storage_of(fgraph: FunctionGraph, inputs: Sequence[list], outputs: Sequence[list]) -> Storage:
+    """Return the storage of a graph's inputs and outputs by what kind of value each holds."""
+    shared = tuple(
+        i for i, v in enumerate(fgraph.inputs) if isinstance(v, SharedVariable) and isinstance(v.type, TensorType)
+    )
+    generators: dict[int, dict[int, int]] = {
+        i: {} for i, v in enumerate(fgraph.inputs) if isinstance(v.type, RandomType)
+    }
+    for i, v in enumerate(fgraph.outputs):
+        if isinstance(v.type, RandomType):
+            source, draws = generator_source(v)
+            if source in fgraph.inputs:
+                generators[fgraph.inputs.index(source)][i] = draws
+    return Storage(inputs, outputs, shared, generators)
+
+
+def generator_source(variable: Variable) -> tuple[Variable, int]:
+    """Return the generator that `variable` descends from, and by how many random variables."""
+    draws = 0
+    while variable.owner is not None:
+        draws += 1
+        variable = next(v for v in variable.owner.inputs if isinstance(v.type, RandomType))
+    return variable, draws
+
+
+def result_converters(fgraph: FunctionGraph, borrowed: set[int], options: Options) -> list[Callable[[Any], Any]]:
+    """Return what makes each output's value of the array that XLA returned."""
+    updates = getattr(fgraph, "update_mapping", None) or {}
+
+    def converter(i: int, variable: Variable) -> Callable[[Any], Any]:
+        if isinstance(variable.type, RandomType):
+            return lambda key: key
+        if i in updates:
+            return transfer.mirror
+        if options.results == "jax":
+            return lambda array: array
+        if isinstance(variable.type, ScalarType):
+            return lambda array: np.asarray(array)[()]
+        return np.asarray if i in borrowed else transfer.to_numpy
+
+    return [converter(i, v) for i, v in enumerate(fgraph.outputs)]
+
+
+def input_container(variable: Variable, storage: list) -> Container:
+    """Return the container by which `Function` checks and stores an input; that of a tensor takes JAX arrays too."""
+    container = Container(variable, storage)
+    if isinstance(variable.type, TensorType) and not isinstance(variable, SharedVariable):
+        container.type = transfer.DeviceTensorType(variable.type)
+    return container

@@ -1,0 +1,162 @@
+"""A plan's region as XLA programs: one for each tuple of input avals and static values."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from copy import copy
+from typing import Any
+
+import jax
+import numpy as np
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.fg import AbstractFunctionGraph
+
+from pytensor_jaxpr_linker import _compat, registry
+from pytensor_jaxpr_linker.builder import INLINE_CONSTANT_BYTES
+from pytensor_jaxpr_linker.emit import traced_leaf
+from pytensor_jaxpr_linker.emit.random import KEY_DTYPE, KEY_SHAPE
+from pytensor_jaxpr_linker.errors import RuntimeTracerError, variable_name
+from pytensor_jaxpr_linker.lower import Lowered, lower_region
+from pytensor_jaxpr_linker.partition import Plan, Region, partition
+
+
+def rule_for(node: Apply) -> registry.Rule | None:
+    """Return the emission rule of a node, or that of a traced leaf if a third party registered its Op with JAX mode."""
+    return registry.find_rule(node.op) or traced_leaf.leaf_rule(node)
+
+
+class Specialization:
+    """A region for one tuple of static values, compiled once for each tuple of avals by `jax.jit`.
+
+    Attributes
+    ----------
+    call : Callable
+        The jitted function of the region's inputs and large constants. Returns the outputs, then the check code if there
+        are checks.
+    """
+
+    def __init__(self, region: Region, static: dict[Variable, Any], checked: bool, name: str):
+        self._region, self._static, self._checked, self._name = region, static, checked, name
+        self._lowered: dict[tuple, Lowered] = {}
+
+        def call(*args: Any) -> list:
+            return _compat.call_jaxpr(self.lower(args).jaxpr, *args)
+
+        call.__name__ = call.__qualname__ = name
+        self.call = jax.jit(call)
+
+    def lower(self, avals: Sequence[Any]) -> Lowered:
+        """Return the Jaxpr for these avals (or values)."""
+        key = tuple((tuple(a.shape), np.dtype(a.dtype)) for a in avals)
+        if key not in self._lowered:
+            self._lowered[key] = lower_region(self._region, avals, self._static, self._checked, self._name)
+        return self._lowered[key]
+
+
+class Program:
+    """A rewritten graph, ready to be called on arrays.
+
+    Parameters
+    ----------
+    fgraph
+        The graph after rewrites.
+    name
+        What the program is called in HLO and profiles.
+    checked
+        Whether run-time checks become one more output.
+    capacity
+        How many specializations on static values are kept.
+    """
+
+    def __init__(
+        self, fgraph: AbstractFunctionGraph, name: str = "pytensor_function", checked: bool = True, capacity: int = 64
+    ):
+        self.name, self.checked, self._capacity = name, checked, capacity
+        self.plan: Plan = partition(fgraph, rule_for)
+        region = self.plan.regions[0]
+        self.inputs, self.outputs = region.inputs, region.outputs
+        constants = large_constants(region)
+        self.region = Region(region.steps, [*region.inputs, *constants], region.outputs)
+        self.constants = [v.data for v in constants]
+        self.static_positions = tuple(i for i, v in enumerate(region.inputs) if v in self.plan.static_inputs)
+        self._specializations: OrderedDict[tuple, Specialization] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def specialize(self, args: Sequence[Any]) -> Specialization:
+        """Return the specialization for the values of the static inputs among `args`.
+
+        Raises
+        ------
+        RuntimeTracerError
+            If one of them is a tracer of an outer transformation.
+        """
+        values = [static_value(self.inputs[i], args[i]) for i in self.static_positions]
+        key = tuple((v.shape, v.tobytes()) for v in values)
+        with self._lock:
+            found = self._specializations.get(key)
+            if found is None:
+                static = dict(zip((self.inputs[i] for i in self.static_positions), values, strict=True))
+                found = self._specializations[key] = Specialization(self.region, static, self.checked, self.name)
+                if len(self._specializations) > self._capacity:
+                    self._specializations.popitem(last=False)
+            else:
+                self._specializations.move_to_end(key)
+        return found
+
+    def build_ahead(self) -> None:
+        """Build the Jaxpr now if every shape is declared and no value is needed: errors and costs come early."""
+        avals = [declared_aval(v) for v in self.region.inputs]
+        if not self.static_positions and all(a is not None for a in avals):
+            self.specialize(()).lower(avals)
+
+    def unchecked(self) -> Program:
+        """Return the same program without the output that run-time checks add."""
+        program = copy(self)
+        program.checked, program._specializations, program._lock = False, OrderedDict(), threading.Lock()
+        return program
+
+
+def large_constants(region: Region) -> list[Constant]:
+    """Return the constants that are passed to the program as arguments instead of being part of its text."""
+    found: dict[Constant, None] = {}
+    for step in region.steps:
+        for i, v in enumerate(step.node.inputs):
+            if isinstance(v, Constant) and i not in step.static and getattr(v.data, "nbytes", 0) > INLINE_CONSTANT_BYTES:
+                found[v] = None
+    return list(found)
+
+
+def declared_aval(variable: Variable) -> Any:
+    """Return the aval of a variable whose type declares its whole shape, else None."""
+    if isinstance(variable, Constant):
+        return jax.ShapeDtypeStruct(variable.data.shape, variable.data.dtype)
+    shape = getattr(variable.type, "shape", None)
+    if shape is None:
+        return jax.ShapeDtypeStruct(KEY_SHAPE, KEY_DTYPE)
+    return None if None in shape else jax.ShapeDtypeStruct(shape, variable.type.numpy_dtype)
+
+
+def static_value(variable: Variable, value: Any) -> np.ndarray:
+    """Return the value of a static input in its declared dtype."""
+    if isinstance(value, jax.core.Tracer):
+        raise RuntimeTracerError(
+            f"The input {variable_name(variable)} determines a shape, so its value must be known before the program is"
+            " compiled, but it is a tracer of an outer JAX transformation (jit, grad, vmap or scan). Close over its value,"
+            " or mark it static in the outer transformation (`static_argnums`)."
+        )
+    return np.asarray(value, variable.type.dtype)
+
+
+def pure_function(program: Program) -> Callable[..., list]:
+    """Return the program as a pure JAX function of its inputs that returns the list of outputs."""
+    count = len(program.outputs)
+
+    def jitted_for(specialization: Specialization) -> Callable[..., list]:
+        return lambda *args: specialization.call(*args, *program.constants)[:count]
+
+    if not program.static_positions:
+        only = program.specialize(())
+        return jitted_for(only) if program.constants or program.checked else only.call
+    return lambda *args: jitted_for(program.specialize(args))(*args)

@@ -1,0 +1,112 @@
+"""Moves values between PyTensor's storage, which holds NumPy arrays, and JAX's devices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+from pytensor.tensor.random.utils import custom_rng_deepcopy
+from pytensor.tensor.type import TensorType
+
+#: Results of up to this size, in bytes, are copied; larger ones are views of the device's buffer.
+COPY_BYTES = 2**16
+
+
+class DeviceBuffer:
+    """The base of a NumPy array that mirrors a JAX array, by which the JAX array is found again.
+
+    On the CPU both share memory: what another PyTensor mode writes in place to a shared variable's array, the next call
+    reads. On an accelerator the NumPy array is a read-only copy, so that such a write fails instead of being lost.
+    """
+
+    __slots__ = ("__array_interface__", "array", "host")
+
+    def __init__(self, array: jax.Array):
+        array.block_until_ready()
+        self.array = array
+        on_cpu = next(iter(array.devices())).platform == "cpu" and len(array.devices()) == 1
+        self.host = None if on_cpu else np.asarray(array)
+        pointer = array.unsafe_buffer_pointer() if self.host is None else self.host.ctypes.data
+        self.__array_interface__ = {
+            "version": 3,
+            "shape": array.shape,
+            "typestr": np.dtype(array.dtype).str,
+            "data": (pointer, self.host is not None),
+        }
+
+
+def mirror(array: jax.Array) -> np.ndarray:
+    """Return a NumPy array that mirrors `array`, a buffer that nobody else holds; writable on the CPU."""
+    return np.asarray(DeviceBuffer(array)) if array.size else np.array(array)
+
+
+def device_array(host: Any) -> Any:
+    """Return the JAX array that `host` mirrors, or None."""
+    if type(host) is np.ndarray and type(host.base) is DeviceBuffer:
+        return host.base.array
+    return None
+
+
+def upload(value: np.ndarray) -> np.ndarray:
+    """Copy an array to the default device and return its mirror."""
+    return mirror(jax.device_put(np.array(value)).copy())
+
+
+def to_numpy(array: jax.Array) -> np.ndarray:
+    """Return a result as a writable NumPy array."""
+    return np.array(array) if array.nbytes <= COPY_BYTES else np.asarray(DeviceBuffer(array))
+
+
+def key_of(generator: Any, draws: int = 1) -> tuple[np.ndarray, Any]:
+    """Return the key that a generator's state gives, and a copy of the generator that is `draws` keys further.
+
+    Parameters
+    ----------
+    generator : numpy.random.Generator or array of uint32, shape (2,)
+        A JAX key is returned as it is.
+    draws : int
+        How many keys the returned generator has given away.
+
+    Returns
+    -------
+    key : array of uint32, shape (2,)
+        The next 64 bits of the generator's stream.
+    advanced : numpy.random.Generator
+        The argument itself is left as it was: an error must not lose its state.
+    """
+    if not isinstance(generator, np.random.Generator):
+        return generator, None
+    advanced = custom_rng_deepcopy(generator)
+    bits = advanced.bit_generator.random_raw(2 * draws)
+    return (bits[:2] ^ (bits[:2] >> 32)).astype(np.uint32), advanced
+
+
+class DeviceTensorType:
+    """What a function's input container checks values with: `TensorType.filter`, which also takes JAX arrays.
+
+    Parameters
+    ----------
+    type : TensorType
+        The declared type of the input.
+    """
+
+    def __init__(self, type: TensorType):
+        self.type = type
+        self.dtype = type.numpy_dtype
+        self.fixed = tuple((i, n) for i, n in enumerate(type.shape) if n is not None)
+
+    def filter(self, value: Any, strict: bool = False, allow_downcast: bool | None = None) -> Any:
+        """Return `value` as PyTensor's type takes it; a JAX array of the declared type stays on its device."""
+        is_array = type(value) is np.ndarray or isinstance(value, jax.Array)
+        if is_array and value.dtype == self.dtype and value.ndim == self.type.ndim:
+            if all(value.shape[i] == n for i, n in self.fixed):
+                return value
+        if isinstance(value, jax.Array):
+            value = np.asarray(value)
+        return self.type.filter(value, strict=strict, allow_downcast=allow_downcast)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "type":
+            raise AttributeError(name)
+        return getattr(self.type, name)
