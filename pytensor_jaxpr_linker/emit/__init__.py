@@ -6,5 +6,6 @@ from pytensor_jaxpr_linker.emit import (  # noqa: F401
     math,
     random,
     shape,
+    subtensor,
     tensor_basic,
 )
