@@ -11,6 +11,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.shape import Shape, Shape_i
 
 #: Ops whose output depends on the shape of their operand, not on its numbers.
@@ -75,7 +76,10 @@ def analyze(inputs: Sequence[Variable], nodes: Iterable[Apply], static: Callable
     for node in nodes:
         for variable in node.inputs:
             if isinstance(variable, Constant):
-                value[variable] = shape[variable] = BindingTime.CONSTANT
+                # A generator is known, but what NumPy would draw from it is not what the program draws.
+                is_generator = isinstance(variable.type, RandomType)
+                value[variable] = BindingTime.RUNTIME if is_generator else BindingTime.CONSTANT
+                shape[variable] = BindingTime.CONSTANT
         needs = static(node)
         if isinstance(node.op, SHAPE_READERS):
             known = shape[node.inputs[0]]

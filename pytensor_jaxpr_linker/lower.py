@@ -14,6 +14,7 @@ from pytensor_jaxpr_linker.builder import Atom, Check, JaxprBuilder
 from pytensor_jaxpr_linker.errors import note_node
 from pytensor_jaxpr_linker.partition import Region, Step
 from pytensor_jaxpr_linker.static import StaticValues
+from pytensor_jaxpr_linker.transfer import key_of
 
 
 class Lowered(NamedTuple):
@@ -93,7 +94,10 @@ def lower_into(
         atom = env.get(variable)
         if atom is None:
             value = variable.data if isinstance(variable, Constant) else values(variable)
-            atom = value if value is None or isinstance(value, slice) else b.constant(value, variable.type.dtype)
+            if isinstance(value, np.random.Generator):
+                atom = b.constant(key_of(value)[0])
+            else:
+                atom = value if value is None or isinstance(value, slice) else b.constant(value, variable.type.dtype)
             env[variable] = atom
         return atom
 

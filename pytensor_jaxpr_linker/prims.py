@@ -441,6 +441,11 @@ def cond(b: JaxprBuilder, index: Atom, branches: Sequence[Any], operands: Sequen
     return list(b.bind_many(p.cond_p, (index, *operands), avals, {"branches": tuple(branches)}))
 
 
+def closed_call(b: JaxprBuilder, jaxpr: Any, operands: Sequence[Atom]) -> list[Atom]:
+    """Assemble the call of a closed Jaxpr."""
+    return list(b.bind_many(p.closed_call_p, operands, jaxpr.out_avals, {"call_jaxpr": jaxpr}))
+
+
 def threefry2x32(b: JaxprBuilder, key: tuple[Atom, Atom], counts: tuple[Atom, Atom]) -> list[Atom]:
     """Assemble the Threefry-2x32 hash (Salmon et al., 2011) of two uint32 counters under a key of two uint32 words."""
     avals = (counts[0].aval, counts[1].aval)

@@ -2,6 +2,7 @@
 
 from pytensor_jaxpr_linker.emit import (  # noqa: F401
     elemwise,
+    inner_graph,
     linalg,
     math,
     random,

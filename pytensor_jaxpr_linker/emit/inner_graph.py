@@ -1,0 +1,177 @@
+"""Ops with inner graphs that stay as they are: conditionals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import jax.extend.core as jex
+import numpy as np
+from pytensor.conditional.op import IfElse, LazyIfElse
+from pytensor.graph.basic import Apply
+from pytensor.graph.fg import AbstractFunctionGraph
+
+from pytensor_jaxpr_linker import prims
+from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, live_equations
+from pytensor_jaxpr_linker.emit.scalar import convert
+from pytensor_jaxpr_linker.emit.traced_leaf import leaf_rule
+from pytensor_jaxpr_linker.errors import GraphBreakError
+from pytensor_jaxpr_linker.partition import Plan, partition
+from pytensor_jaxpr_linker.registry import emits, find_rule
+
+#: The plan of each inner graph, or why there is none.
+_PLANS: WeakKeyDictionary[AbstractFunctionGraph, Plan | GraphBreakError] = WeakKeyDictionary()
+
+
+def inner_plan(fgraph: AbstractFunctionGraph) -> Plan | GraphBreakError:
+    """Return the plan of an inner graph, made once, or the error that says why it can't be one region."""
+    plan = _PLANS.get(fgraph)
+    if plan is None:
+        try:
+            plan = partition(fgraph, lambda node: find_rule(node.op) or leaf_rule(node))
+        except GraphBreakError as error:
+            plan = error.with_traceback(None)
+        _PLANS[fgraph] = plan
+    return plan
+
+
+def branch_plans(op: LazyIfElse) -> tuple[Plan | GraphBreakError, Plan | GraphBreakError]:
+    """Return the plans of the false and of the true branch, in the order of the index that chooses."""
+    return inner_plan(op.false_branch.fgraph), inner_plan(op.true_branch.fgraph)
+
+
+def static_branch_inputs(node: Apply) -> list[int]:
+    """Return the positions of the inputs whose values one of the branches must know."""
+    positions = set()
+    for plan in branch_plans(node.op):
+        if isinstance(plan, Plan):
+            inputs = plan.regions[0].inputs
+            positions.update(inputs.index(v) + 1 for v in plan.static_inputs)
+    return sorted(positions)
+
+
+def refuse_branches(node: Apply) -> str | None:
+    """Return why a branch can't be emitted, or None."""
+    reasons = [str(plan) for plan in branch_plans(node.op) if isinstance(plan, GraphBreakError)]
+    return "in a branch: " + "\n".join(reasons) if reasons else None
+
+
+@emits(LazyIfElse, static=static_branch_inputs, refuse=refuse_branches)
+def emit_LazyIfElse(op, node, b, condition, *operands):
+    """Emit the branches as Jaxprs of one ``cond``."""
+    plans = branch_plans(op)
+    known = b.known(condition)
+    if known is not None:
+        results = emit_branch(b, plans[bool(known)], node, dict(enumerate(operands)))
+        return results if len(results) > 1 else results[0]
+    # Numbers are written into each branch; the rest are operands of the `cond`, whose values rules may know all the same.
+    fixed = {i: value for i, x in enumerate(operands) if (value := fixed_value(x)) is not None}
+    passed = [i for i in range(len(operands)) if i not in fixed]
+    count = len(b.checks)
+    children, results = [], []
+    for plan in plans:
+        child, atoms = b.sub_jaxpr([operands[i].aval for i in passed])
+        for i, atom in zip(passed, atoms, strict=True):
+            if (value := b.known(operands[i])) is not None:
+                child.remember(atom, value)
+        children.append(child)
+        results.append(emit_branch(child, plan, node, {**fixed, **dict(zip(passed, atoms, strict=True))}))
+    has_checks = len(b.checks) > count
+    outputs = emit_cond(b, condition, children, results, [operands[i] for i in passed], has_checks)
+    return outputs if len(outputs) > 1 else outputs[0]
+
+
+def fixed_value(operand: Any) -> np.ndarray | None:
+    """Return the value of a static operand or of a literal, or None."""
+    if isinstance(operand, np.ndarray | np.generic):
+        return np.asarray(operand)
+    return np.asarray(operand.val) if isinstance(operand, jex.Literal) else None
+
+
+def emit_branch(b: JaxprBuilder, plan: Plan, node: Apply, operands: Mapping[int, Any]) -> list[Atom]:
+    """Emit one branch at the insertion point of `b`; an operand is an atom, or its value."""
+    from pytensor_jaxpr_linker.lower import lower_into
+
+    (region,) = plan.regions
+    static, atoms = {}, []
+    for i, variable in enumerate(region.inputs):
+        x = operands[i]
+        if isinstance(x, np.ndarray | np.generic):
+            static[variable] = x
+            x = b.constant(x, getattr(variable.type, "dtype", None))
+        atoms.append(x)
+    return lower_into(b, region, atoms, {v: static[v] for v in plan.static_inputs})
+
+
+@emits(IfElse)
+def emit_IfElse(op, node, b, condition, *values):
+    """Choose one of two lists of values, which are computed already."""
+    on_true, on_false = values[: op.n_outs], values[op.n_outs :]
+    known = b.known(condition)
+    if known is not None:
+        outputs = list(on_true if known else on_false)
+    else:
+        operands = list(dict.fromkeys(values))
+        children, results = [], []
+        for chosen in (on_false, on_true):
+            child, atoms = b.sub_jaxpr([x.aval for x in operands])
+            children.append(child)
+            results.append([atoms[operands.index(x)] for x in chosen])
+        outputs = emit_cond(b, condition, children, results, operands, False)
+    return outputs if len(outputs) > 1 else outputs[0]
+
+
+def emit_cond(
+    b: JaxprBuilder,
+    condition: Atom,
+    children: Sequence[JaxprBuilder],
+    results: Sequence[list[Atom]],
+    operands: Sequence[Atom],
+    has_checks: bool,
+) -> list[Atom]:
+    """Emit the choice between two branches, false and true, that were emitted into `children`.
+
+    Raises
+    ------
+    NotImplementedError
+        If the branches return different shapes: the type of a Jaxpr's value is fixed before it runs.
+    """
+    for on_false, on_true in zip(*results, strict=True):
+        if on_false.aval.shape != on_true.aval.shape:
+            raise NotImplementedError(
+                f"The branches of an `ifelse` must return equal shapes in mode JAXPR, but the true branch returns"
+                f" {on_true.aval.shape} and the false branch {on_false.aval.shape}"
+            )
+    avals = [x.aval for x in results[0]]
+    if has_checks:
+        results = [[*xs, child.check_code()] for child, xs in zip(children, results, strict=True)]
+        avals.append(b.aval((), prims.INT32))
+    shared = pass_constants(b, children, results)
+    branches = [child.build(xs) for child, xs in zip(children, results, strict=True)]
+    index = prims.convert(b, convert(b, condition, bool), prims.INT32)
+    outputs = prims.cond(b, index, branches, [*operands, *shared], avals)
+    if has_checks:
+        b.check_code_of(outputs.pop())
+    return outputs
+
+
+def pass_constants(b: JaxprBuilder, children: Sequence[JaxprBuilder], results: Sequence[Sequence[Atom]]) -> list[Atom]:
+    """Make the array constants that any of `children` reads inputs of each of them; return their atoms in `b`.
+
+    JAX's rules for ``cond`` take branches without constants and with the same inputs.
+    """
+    shared, columns = [], []
+    for i, child in enumerate(children):
+        _, used = live_equations(child.eqns, results[i])
+        variables = [*child.constvars, *child.hoisted_vars]
+        for variable, value in zip(variables, [*child.consts, *child.hoisted], strict=True):
+            if variable not in used:
+                continue
+            shared.append(b.constant(value))
+            columns.append([variable if j == i else jex.Var(variable.aval) for j in range(len(children))])
+        child.constvars, child.consts, child.hoisted_vars, child.hoisted = [], [], [], []
+    for i, child in enumerate(children):
+        child.invars += [column[i] for column in columns]
+        child.arg_names += [f"constant{j}" for j in range(len(columns))]
+    return shared

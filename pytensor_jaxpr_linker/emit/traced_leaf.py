@@ -1,0 +1,101 @@
+"""The one exception to emitting without a trace: Ops whose only implementation is a JAX function of somebody else.
+
+PyTensor lets libraries register a JAX function for their Op, and users wrap one as an Op. Such a function is traced once
+for each specialization, and its Jaxpr becomes one call.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+from pytensor.graph.basic import Apply
+from pytensor.graph.op import Op
+from pytensor.tensor.random.type import RandomType
+
+from pytensor_jaxpr_linker import prims
+from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder
+from pytensor_jaxpr_linker.registry import Rule
+
+logger = logging.getLogger("pytensor_jaxpr_linker")
+
+_logged: set[type] = set()
+
+
+def leaf_rule(node: Apply) -> Rule | None:
+    """Return the rule that traces an Op's JAX function, or None if nobody but PyTensor itself has registered one."""
+    return LEAF_RULE if third_party_function(node.op) is not None else None
+
+
+def is_traced_leaf(rule: Rule | None) -> bool:
+    """Tell whether a rule traces."""
+    return rule is LEAF_RULE
+
+
+def third_party_function(op: Op) -> Callable[..., Any] | None:
+    """Return what makes the JAX function of an Op, called as ``make(op, node=..., storage_map=...)``, or None.
+
+    PyTensor's registry is read only where it has been imported already: nobody can have registered anything before, and
+    importing it sets ``jax_enable_x64``.
+    """
+    ops = sys.modules.get("pytensor.link.jax.ops")
+    is_jax_op = ops is not None and isinstance(op, ops.JAXOp)
+    registry = sys.modules.get("pytensor.link.jax.dispatch.basic")
+    if registry is not None and hasattr(registry, "jax_funcify"):
+        make = registry.jax_funcify.dispatch(type(op))
+        if not str(getattr(make, "__module__", "")).startswith("pytensor.link.jax"):
+            return make
+    return (lambda op, **kwargs: op.perform_jax) if is_jax_op else None
+
+
+def refuse_leaf(node: Apply) -> str | None:
+    """Return why a node can't be traced, or None."""
+    if any(isinstance(v.type, RandomType) for v in (*node.inputs, *node.outputs)):
+        return "its JAX function expects another kind of random generator than a key"
+    return None
+
+
+def emit_leaf(op: Op, node: Apply, b: JaxprBuilder, *operands: Any) -> Any:
+    """Trace the Op's JAX function and call its Jaxpr."""
+    make = third_party_function(op)
+    if type(op) not in _logged:
+        _logged.add(type(op))
+        logger.info("%s has no emission rule; the JAX function registered for it is traced", type(op).__name__)
+    values = [concrete(b, x) for x in operands]
+    traced = [i for i, value in enumerate(values) if value is None and operands[i] is not None]
+
+    with jax.enable_x64(True):
+        function = make(op, node=node, storage_map=None)
+
+        def call(*xs: Any) -> Any:
+            arguments = list(values)
+            for i, x in zip(traced, xs, strict=True):
+                arguments[i] = x
+            return function(*arguments)
+
+        avals = [jax.ShapeDtypeStruct(operands[i].aval.shape, operands[i].aval.dtype) for i in traced]
+        jaxpr = jax.make_jaxpr(call)(*avals)
+    if len(jaxpr.out_avals) != len(node.outputs):
+        raise TypeError(
+            f"the JAX function of {op} returned {len(jaxpr.out_avals)} outputs, but it has {len(node.outputs)}"
+        )
+    atoms: list[Atom] = prims.closed_call(b, jaxpr, [operands[i] for i in traced])
+    results = [prims.convert(b, x, v.type.dtype) for x, v in zip(atoms, node.outputs, strict=True)]
+    return results if len(results) > 1 else results[0]
+
+
+def concrete(b: JaxprBuilder, operand: Any) -> Any:
+    """Return the value of a constant operand as PyTensor's JAX backend passes it, or None for what is computed."""
+    if not hasattr(operand, "aval"):  # None or a slice
+        return operand
+    value = b.known(operand)
+    if value is None:
+        return None
+    return value.item() if np.ndim(value) == 0 else jax.device_put(value)
+
+
+LEAF_RULE = Rule(emit_leaf, lambda node: (), refuse_leaf)
