@@ -363,6 +363,15 @@ def dot_general(
 # -- gather and scatter ------------------------------------------------------------------------------------------------
 
 
+def fill_value(dtype: np.dtype) -> Any:
+    """Return what `jax.lax.gather` fills in for what is out of bounds."""
+    if dtype.kind in "fc":
+        return np.nan
+    if dtype.kind == "b":
+        return True
+    return int(np.iinfo(dtype).min if dtype.kind == "i" else np.iinfo(dtype).max)
+
+
 def gather(
     b: JaxprBuilder, x: Atom, indices: Atom, dims: lax.GatherDimensionNumbers, sizes: Shape, shape: Shape,
     mode: lax.GatherScatterMode = lax.GatherScatterMode.PROMISE_IN_BOUNDS,
@@ -374,7 +383,7 @@ def gather(
         "unique_indices": False,
         "indices_are_sorted": False,
         "mode": mode,
-        "fill_value": None,
+        "fill_value": fill_value(x.aval.dtype) if mode == lax.GatherScatterMode.FILL_OR_DROP else None,
     }
     return b.bind(p.gather_p, (x, indices), tuple(shape), x.aval.dtype, params)
 

@@ -239,7 +239,8 @@ def box_starts(b: JaxprBuilder, shape: Shape, box: Box) -> list[Atom]:
 def read_box(b: JaxprBuilder, x: Atom, box: Box) -> Atom:
     """Emit the elements of a block, in as many dimensions as `x` has."""
     ranges = [range(n) if i in box.starts else r for i, (n, r) in enumerate(zip(x.aval.shape, box.ranges, strict=True))]
-    x = prims.slice_(b, x, [r.start for r in ranges], [r.stop for r in ranges], [r.step for r in ranges])
+    stops = [r[-1] + 1 if r else r.start for r in ranges]
+    x = prims.slice_(b, x, [r.start for r in ranges], stops, [r.step for r in ranges])
     if not box.starts:
         return x
     shape = tuple(map(len, box.ranges))
