@@ -1,0 +1,135 @@
+"""The four sides of the comparison, and all that the benchmark knows about each one's insides.
+
+A backend is prepared once a process (imports, recorded stages), and then makes from a `Problem` a `Compiled`.
+"""
+
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+from clock import Clock
+
+BACKENDS = ("jaxpr", "jax", "numba", "hand")
+TITLES = {"jaxpr": "mode JAXPR", "jax": "mode JAX", "numba": "mode NUMBA", "hand": "hand-written JAX"}
+MODES = {"jaxpr": "JAXPR", "jax": "JAX", "numba": "NUMBA"}
+
+# Which of the package's functions make which stage; every reference to one inside the package is replaced by a recorded one.
+JAXPR_STAGES = {
+    "analyze": ("pytensor_jaxpr_linker.facts:analyze", "pytensor_jaxpr_linker.partition:partition"),
+    "build": ("pytensor_jaxpr_linker.lower:lower_region",),
+}
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A function as a backend made it.
+
+    Attributes
+    ----------
+    call
+        What the user calls, with NumPy arrays.
+    part
+        The compiled part alone, a function of `part_args`.
+    part_args
+        Device arrays, or NumPy arrays for NUMBA; the values of shared variables follow the inputs.
+    """
+
+    call: Callable
+    part: Callable
+    part_args: Sequence[Any]
+
+
+def prepare(backend: str, clock: Clock) -> None:
+    """Import what `backend` needs, start its device, and have its stages recorded by `clock`."""
+    from pytensor.compile.maker import FunctionMaker
+
+    clock.watch("rewrite", FunctionMaker, "prepare_fgraph")
+    if backend == "numba":
+        from pytensor.link.numba.linker import NumbaLinker
+
+        import_module("pytensor.link.numba.dispatch")
+        clock.watch("build", NumbaLinker, "fgraph_convert")
+        return
+    import jax
+
+    jax.jit(jax.lax.neg)(np.ones(1, "float32"))
+    clock.listen_to_jax()
+    if backend == "hand":
+        jax.config.update("jax_enable_x64", True)
+    elif backend == "jax":
+        from pytensor.link.jax.linker import JAXLinker
+
+        import_module("pytensor.link.jax.dispatch")
+        clock.watch("build", JAXLinker, "fgraph_convert")
+    else:
+        jaxpr_stages(clock)
+
+
+def jaxpr_stages(clock: Clock) -> None:
+    """Have the stages of mode JAXPR recorded: wrap the functions of `JAXPR_STAGES` wherever the package refers to them."""
+    package = import_module("pytensor_jaxpr_linker")
+    import_module("pytensor_jaxpr_linker.emit")
+    import_module("pytensor_jaxpr_linker.lower")
+    for stage, paths in JAXPR_STAGES.items():
+        for path in paths:
+            module, name = path.split(":")
+            original = getattr(import_module(module), name)
+            for other in [m for m in sys.modules.values() if m.__name__.startswith(package.__name__)]:
+                if vars(other).get(name) is original:
+                    clock.watch(stage, other, name)
+
+
+def as_compile(backend: str, problem) -> Callable:
+    """Compile `problem`: what a user writes, nothing more."""
+    if backend == "hand":
+        import jax
+
+        return jax.jit(lambda *args: problem.hand(*args))  # a new function each time, for JAX remembers those it knows
+    return problem.compile(MODES[backend])
+
+
+def take_apart(backend: str, fn: Callable, values: Sequence[np.ndarray]) -> Compiled:
+    """Find the compiled part of a function that `as_compile` made."""
+    if backend == "hand":
+        return Compiled(fn, fn, on_device(values))
+    shared = [container.storage[0] for container in fn.input_storage[len(values) :]]
+    args = [*values, *shared]
+    return Compiled(fn, fn.vm.jit_fn, args if backend == "numba" else on_device(args))
+
+
+def on_device(values: Sequence[Any]) -> list[Any]:
+    """Put NumPy arrays on JAX's default device, in their own dtypes."""
+    import jax
+
+    with jax.enable_x64(True):
+        return [jax.device_put(v) for v in values]
+
+
+def scope(backend: str) -> AbstractContextManager:
+    """Give the context in which the compiled part of `backend` must be called directly."""
+    if backend != "jaxpr":
+        return nullcontext()
+    import jax
+
+    return jax.enable_x64(True)
+
+
+def waiter(backend: str) -> Callable:
+    """Give the function that waits until the results of the compiled part are there."""
+    if backend == "numba":
+        return lambda results: results
+
+    def wait(results):
+        for result in results:
+            result.block_until_ready()
+
+    return wait
+
+
+def as_numpy(results) -> list[np.ndarray]:
+    """Results as NumPy arrays, without a copy where there need not be one."""
+    return [np.asarray(r) for r in results]

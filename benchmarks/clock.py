@@ -1,0 +1,129 @@
+"""Measuring: where the time before the first result goes, how long a later call takes, how many equations there are."""
+
+import os
+import statistics
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from functools import wraps
+from time import perf_counter, perf_counter_ns
+from typing import Any
+
+STAGES = ("rewrite", "analyze", "build", "trace", "lower", "xla")
+JAX_EVENTS = {
+    "/jax/core/compile/jaxpr_trace_duration": "trace",
+    "/jax/core/compile/jaxpr_to_mlir_module_duration": "lower",
+    "/jax/core/compile/backend_compile_duration": "xla",
+}
+WRAPPERS = frozenset(
+    {"jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "remat", "checkpoint"}
+)
+SCALAR_BODIES = frozenset({"update_jaxpr"})
+
+
+class Clock:
+    """Records when each stage ran, while the user's own two lines (compile, call) run.
+
+    Nothing is taken apart for the measurement: functions of PyTensor are wrapped, and JAX reports its stages by itself.
+    A moment counts for one stage only, the first in `STAGES` that was running.
+    """
+
+    def __init__(self):
+        self.spans: dict[str, list[tuple[float, float]]] = defaultdict(list)
+
+    def listen_to_jax(self) -> None:
+        """Record tracing, lowering and XLA's compile times from JAX's monitoring events."""
+        from jax import monitoring
+
+        def record(event: str, duration: float, **_) -> None:
+            if event in JAX_EVENTS:
+                end = perf_counter()
+                self.spans[JAX_EVENTS[event]].append((end - duration, end))
+
+        monitoring.register_event_duration_secs_listener(record)
+
+    def timed(self, stage: str, fn: Callable) -> Callable:
+        """Return `fn`, recorded as `stage` whenever it runs."""
+
+        @wraps(fn)
+        def wrapped(*args, **kwargs):
+            start = perf_counter()
+            try:
+                return fn(*args, **kwargs)
+            finally:
+                self.spans[stage].append((start, perf_counter()))
+
+        return wrapped
+
+    def watch(self, stage: str, owner: Any, name: str) -> None:
+        """Replace the function or method `owner.name` by a recorded one."""
+        original = vars(owner)[name]
+        if isinstance(original, staticmethod):
+            setattr(owner, name, staticmethod(self.timed(stage, original.__func__)))
+        else:
+            setattr(owner, name, self.timed(stage, original))
+
+    def seconds(self) -> dict[str, float]:
+        """Give each stage's own time, without that of the stages before it in `STAGES`."""
+        result, seen, total = {}, [], 0.0
+        for stage in STAGES:
+            seen += self.spans[stage]
+            covered = union_length(seen)
+            result[stage], total = covered - total, covered
+        return result
+
+
+def union_length(spans: list[tuple[float, float]]) -> float:
+    """Length of the union of intervals."""
+    total, reached = 0.0, float("-inf")
+    for start, end in sorted(spans):
+        total += max(0.0, end - max(start, reached))
+        reached = max(reached, end)
+    return total
+
+
+def median_us(call: Callable[[], Any], seconds: float = 1.0, least: int = 20) -> float:
+    """Median time of one call in µs, each call timed by itself, after a warm-up of a fifth of the time.
+
+    Parameters
+    ----------
+    call
+        What to time, without arguments.
+    seconds
+        For how long to repeat it.
+    least
+        The least number of repeats.
+    """
+    until = perf_counter() + seconds / 5
+    while perf_counter() < until:
+        call()
+    times, until = [], perf_counter() + seconds
+    while len(times) < least or perf_counter() < until:
+        start = perf_counter_ns()
+        call()
+        times.append(perf_counter_ns() - start)
+    return statistics.median(times) / 1000
+
+
+def pin_to_one_core() -> bool:
+    """Pin this process to one core; to be called before JAX starts its threads."""
+    if not hasattr(os, "sched_setaffinity"):
+        return False
+    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    return True
+
+
+def inner_jaxprs(eqn) -> Iterator[Any]:
+    """Give the Jaxprs among an equation's params, without those that only combine two scalars."""
+    for name, param in eqn.params.items():
+        for item in param if isinstance(param, tuple | list) else (param,):
+            jaxpr = getattr(item, "jaxpr", item)
+            if name not in SCALAR_BODIES and hasattr(jaxpr, "eqns"):
+                yield jaxpr
+
+
+def count_equations(jaxpr) -> int:
+    """Count equations, those of inner Jaxprs too; what only wraps an inner Jaxpr does not count itself."""
+    jaxpr = getattr(jaxpr, "jaxpr", jaxpr)
+    return sum(
+        (eqn.primitive.name not in WRAPPERS) + sum(map(count_equations, inner_jaxprs(eqn))) for eqn in jaxpr.eqns
+    )

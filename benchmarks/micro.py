@@ -1,0 +1,91 @@
+"""Small measurements: what building a Jaxpr costs for each equation, and what a call costs beyond its arithmetic."""
+
+from collections.abc import Callable
+from time import perf_counter
+
+from backends import as_compile, as_numpy, on_device, prepare, scope, waiter
+from clock import Clock, median_us
+from models import chain, small
+from pytensor.graph.fg import FunctionGraph
+
+
+def build_chain(nodes: int, backend: str) -> dict:
+    """Time to get from a graph of `nodes` elementwise operations, taken as rewritten, to its Jaxpr.
+
+    Returns
+    -------
+    dict
+        `build_us` and `trace_us`: µs a node. Building is funcify in mode JAX, nothing in hand-written JAX, and all there
+        is in mode JAXPR.
+    """
+    problem = chain(nodes)
+    prepare(backend, Clock())
+    fgraph = FunctionGraph(problem.inputs, problem.outputs, clone=True)
+    build = {"jax": jax_build, "hand": lambda *_: problem.hand, "jaxpr": jaxpr_build}[backend]
+    build(FunctionGraph(problem.inputs, [problem.inputs[0] + 1.0], clone=True), problem.values)
+    start = perf_counter()
+    fn = build(fgraph, problem.values)
+    built = perf_counter()
+    if backend != "jaxpr":
+        import jax
+
+        jax.jit(fn).trace(*on_device(problem.values))
+    traced = perf_counter()
+    return {"build_us": (built - start) / nodes * 1e6, "trace_us": (traced - built) / nodes * 1e6}
+
+
+def jax_build(fgraph: FunctionGraph, _values) -> Callable:
+    """Mode JAX's way: generate Python source that calls `jax.numpy`."""
+    from pytensor.link.jax.dispatch import jax_funcify
+
+    return jax_funcify(fgraph)
+
+
+def jaxpr_build(fgraph: FunctionGraph, values):
+    """This package's way: analysis and one walk that makes the equations; nothing is left to trace."""
+    from pytensor_jaxpr_linker.lower import lower_region
+    from pytensor_jaxpr_linker.partition import partition
+    from pytensor_jaxpr_linker.registry import find_rule
+
+    [region] = partition(fgraph, lambda node: find_rule(node.op)).regions
+    return lower_region(region, values)
+
+
+def dispatch(backend: str, seconds: float) -> dict:
+    """What a warm call costs in µs for three inputs, two outputs and hardly any arithmetic.
+
+    Returns
+    -------
+    dict
+        `jit_device` and `jit_numpy`: the compiled part with device and with NumPy arrays, until results are ready;
+        `thunk`: `f.vm()`, that is storage, the compiled part and results stored; `function`: the whole `Function`, and
+        `trusted`: the same with `trust_input=True`. The last three until results are NumPy arrays.
+    """
+    problem = small()
+    values = problem.values
+    prepare(backend, Clock())
+    fn = as_compile(backend, problem)
+    wait, result = waiter(backend), {}
+    as_numpy(fn(*values))
+    part = fn if backend == "hand" else fn.vm.jit_fn
+    with scope(backend):
+        if backend != "numba":
+            args = on_device(values)
+            result["jit_device"] = median_us(lambda: wait(part(*args)), seconds)
+        result["jit_numpy"] = median_us(lambda: wait(part(*values)), seconds)
+        result["jit_results"] = median_us(lambda: as_numpy(part(*values)), seconds)
+    if backend == "hand":
+        return result
+    result["function"] = median_us(lambda: as_numpy(fn(*values)), seconds)
+    fn.trust_input = True
+    result["trusted"] = median_us(lambda: as_numpy(fn(*values)), seconds)
+    for container, value in zip(fn.input_storage, values, strict=True):
+        container.storage[0] = value
+    outputs = [container.storage for container in fn.output_storage]
+
+    def thunk():
+        fn.vm()
+        return as_numpy([storage[0] for storage in outputs])
+
+    result["thunk"] = median_us(thunk, seconds)
+    return result

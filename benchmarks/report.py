@@ -1,0 +1,230 @@
+"""The benchmark's table, from the medians that `run.py` collected."""
+
+import os
+import platform
+from datetime import date
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import chart
+from backends import BACKENDS, TITLES
+
+PACKAGES = ("pytensor_jaxpr_linker", "pytensor", "jax", "jaxlib", "numpy", "numba", "pymc")
+CALLS = {
+    "call": "call",
+    "part": "compiled part",
+    "call_pinned": "call, one core",
+    "part_pinned": "compiled part, one core",
+}
+STEPS = {
+    "jit_device": "compiled part, device arrays in",
+    "jit_numpy": "compiled part, NumPy arrays in",
+    "jit_results": "compiled part, NumPy arrays in and out",
+    "thunk": "the linker's thunk, `f.vm()`",
+    "trusted": "`f(...)` with `trust_input=True`",
+    "function": "`f(...)`",
+}
+NONE = "-"
+
+INTRODUCTION = """# Benchmark results
+
+{setting}
+
+Each figure is the median over {repeats} fresh processes ({numba_repeats} for NUMBA); in each process a figure of µs a call is itself
+the median of half a second's worth of calls. Before anything is timed, each backend's outputs are compared with those of
+PyTensor's own Python implementations. Data is a constant of the program everywhere. "×" is the ratio to mode JAXPR:
+above 1, mode JAXPR is faster or smaller; below 1, it is slower or larger. How each figure is taken: [README.md](README.md).
+
+![Time to a Jaxpr, to the first result, and of each later call]({image})
+"""
+
+FIRST = """## The first result
+
+Milliseconds from the PyTensor graph to the first result, without imports and the start of JAX. *build* is funcify in mode JAX and code
+generation in mode NUMBA; *trace* for mode JAXPR is JAX's trace of the one equation that holds the finished Jaxpr;
+*compile* is XLA, or all that Numba does. *graph to Jaxpr* is analyze + build + trace; *again* is the same when the same function is compiled
+a second time in the process, without what each library does only once.
+"""
+
+LATER = """## Later calls
+
+Microseconds a call. *call* takes NumPy arrays and ends when results are NumPy arrays; *compiled part* takes and gives
+device arrays (NumPy arrays for NUMBA), without PyTensor's `Function` around it. *one core* is the same in a process pinned to one core from
+its start: without it, a call may wait for a thread of XLA's to wake up. *equations* counts those of inner Jaxprs, not the calls that wrap them.
+"""
+
+CHAIN = """## Building, by size
+
+Microseconds a node from the graph of an elementwise chain to its Jaxpr, that is build + trace; constant down a column means linear time.
+"""
+
+DISPATCH = """## What a call costs by itself
+
+Microseconds for a function of three inputs and two outputs with hardly any arithmetic, on one core. The first two lines end when results
+are ready, the others when they are NumPy arrays. Each line includes the ones above it except the first; the last two are PyTensor's own call overhead.
+"""
+
+
+def describe_machine() -> dict:
+    """Collect versions, processor and date."""
+    versions = {"Python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            versions[name] = version(name)
+        except PackageNotFoundError:
+            versions[name] = "from the checkout"
+    cpu = platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        names = [line.split(":")[1].strip() for line in info.read_text().splitlines() if line.startswith("model name")]
+        cpu = names[0] if names else cpu
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return {
+        "versions": versions,
+        "cpu": cpu,
+        "cores": cores,
+        "system": platform.system(),
+        "date": date.today().isoformat(),
+    }
+
+
+def figure(value: float | None, scale: float = 1.0) -> str:
+    """Write a number with three significant digits."""
+    if value is None:
+        return NONE
+    value *= scale
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def with_ratio(value: float | None, base: float | None, scale: float = 1.0) -> str:
+    """Write a number and its ratio to mode JAXPR's."""
+    if value is None or not base:
+        return figure(value, scale)
+    return f"{figure(value, scale)} ({value / base:.2g}×)"
+
+
+def table(header: list[str], rows: list[list[str]], texts: int) -> str:
+    """Write a Markdown table whose first `texts` columns are text and the others numbers."""
+    lines = [header, ["---" if i < texts else "---:" for i in range(len(header))], *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def to_jaxpr(stages: dict | None) -> float | None:
+    """Seconds from the rewritten graph to the Jaxpr; none where there is no Jaxpr."""
+    return stages and (stages["analyze"] + stages["build"] + stages["trace"] or None)
+
+
+def good(by_backend: dict) -> dict:
+    """Give the results that are there, in the order in which backends are shown."""
+    return {b: by_backend[b] for b in BACKENDS if b in by_backend and "failed" not in by_backend[b]}
+
+
+def first_table(models: dict) -> str:
+    """Stages and the first result, a line for each model and backend."""
+    rows = []
+    for model, found in models.items():
+        found = good(found)
+        for backend, result in found.items():
+            base = {} if backend == "jaxpr" else found.get("jaxpr", {})
+            stages = dict(result["stages"])
+            if backend == "numba":
+                stages |= {"xla": stages["other"], "other": None, "analyze": None, "trace": None, "lower": None}
+            if backend in ("jax", "hand"):
+                stages["analyze"] = None
+            if backend == "hand":
+                stages |= {"rewrite": None, "build": None}
+            cells = [figure(stages[s], 1000) for s in ("rewrite", "analyze", "build", "trace", "lower", "xla", "other")]
+            built = [
+                NONE if backend == "numba" else with_ratio(to_jaxpr(result.get(key)), to_jaxpr(base.get(key)), 1000)
+                for key in ("stages", "again")
+            ]
+            total = with_ratio(result["first"], base.get("first"), 1000)
+            rows.append([model, TITLES[backend], *cells, *built, total])
+    header = "model, backend, rewrite, analyze, build, trace, lower, compile, rest, graph to Jaxpr, again, first result"
+    return table(header.split(", "), mark_models(rows), 2)
+
+
+def mark_models(rows: list[list[str]]) -> list[list[str]]:
+    """Write each model's name once, on its first line."""
+    shown = set()
+    return [[row[0] if not (row[0] in shown or shown.add(row[0])) else "", *row[1:]] for row in rows]
+
+
+def later_table(models: dict) -> str:
+    """Later calls and equations, a line for each model and backend."""
+    rows = []
+    for model, found in models.items():
+        found = good(found)
+        for backend, result in found.items():
+            base = {} if backend == "jaxpr" else found.get("jaxpr", {})
+            cells = [with_ratio(result.get(key), base.get(key)) for key in (*CALLS, "equations")]
+            rows.append([model, TITLES[backend], *cells])
+    return table(["model", "backend", *CALLS.values(), "equations"], mark_models(rows), 2)
+
+
+def chain_table(sizes: dict) -> str:
+    """Build plus trace by the number of nodes."""
+    rows = []
+    shown = [b for b in BACKENDS if any(b in good(found) for found in sizes.values())]
+    for size in sorted(sizes, key=int):
+        found = good(sizes[size])
+        each = {b: r["build_us"] + r["trace_us"] for b, r in found.items()}
+        rows.append(
+            [f"{int(size):,}", *(with_ratio(each.get(b), None if b == "jaxpr" else each.get("jaxpr")) for b in shown)]
+        )
+    return table(["nodes", *(TITLES[b] for b in shown)], rows, 1)
+
+
+def dispatch_table(found: dict) -> str:
+    """Cost of a call, layer by layer."""
+    found = good(found)
+    rows = [[title, *(figure(r.get(step)) for r in found.values())] for step, title in STEPS.items()]
+    return table(["", *(TITLES[b] for b in found)], rows, 1)
+
+
+def failures_of(results: dict) -> list[str]:
+    """Name every measurement that gave no result, with the reason."""
+    kinds = ("reference", "first", "chain", "dispatch")
+    return [
+        f"{subject}, {TITLES.get(backend, backend)}: {result['failed']}"
+        for kind in kinds
+        for subject, found in results.get(kind, {}).items()
+        for backend, result in found.items()
+        if "failed" in result
+    ]
+
+
+def write(results: dict, out: Path) -> list[str]:
+    """Write the report and the chart.
+
+    Parameters
+    ----------
+    results
+        What `run.run_all` returned, and `setting`.
+    out
+        The Markdown file; the chart is put beside it.
+
+    Returns
+    -------
+    list of str
+        The measurements that failed.
+    """
+    setting = results["setting"]
+    versions = ", ".join(f"{name} {number}" for name, number in setting["versions"].items())
+    machine = f"{setting['date']}. {versions}. {setting['cpu']}, {setting['cores']} cores, {setting['system']}."
+    image = out.with_name("results.png")
+    models = results.get("first", {})
+    parts = [
+        INTRODUCTION.format(setting=machine, image=image.name, **{k: setting[k] for k in ("repeats", "numba_repeats")})
+    ]
+    parts += [FIRST, first_table(models), LATER, later_table(models)]
+    if results.get("chain"):
+        parts += [CHAIN, chain_table(results["chain"])]
+    if results.get("dispatch"):
+        parts += [DISPATCH, dispatch_table(results["dispatch"]["small"])]
+    failures = failures_of(results)
+    if failures:
+        parts += ["## No result\n", "\n".join(f"- {line}" for line in failures) + "\n"]
+    out.write_text("\n".join(parts))
+    chart.draw({model: good(found) for model, found in models.items()}, image)
+    return failures

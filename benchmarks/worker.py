@@ -1,0 +1,120 @@
+"""One measurement in a process of its own. `run.py` starts it; it writes its results as JSON.
+
+    python benchmarks/worker.py TASK SUBJECT BACKEND --out FILE [--reference FILE] [--seconds S]
+
+Tasks: `reference` (values from PyTensor's Python implementations), `first` (stages, first call and later calls), `pinned`
+(later calls on one core), `chain` (time to build a chain of SUBJECT nodes) and `dispatch` (what a call costs by itself).
+"""
+
+import argparse
+import json
+import warnings
+from pathlib import Path
+from time import perf_counter
+
+from clock import Clock, count_equations, median_us, pin_to_one_core
+
+TOLERANCE = 1e-6
+
+
+def reference(name: str, out: Path) -> None:
+    """Save the outputs that PyTensor's own Python implementations compute."""
+    import numpy as np
+    from models import PROBLEMS
+    from pytensor.compile.mode import Mode, get_mode
+
+    problem = PROBLEMS[name]()
+    rewrites = get_mode("FAST_COMPILE").provided_optimizer.including("stabilize")
+    np.savez(out, *problem.compile(Mode("py", rewrites))(*problem.values))
+
+
+def largest_error(results, file: Path) -> float:
+    """Largest deviation from the reference, relative to the largest number of each output.
+
+    Raises
+    ------
+    AssertionError
+        If an output has another shape or dtype, or deviates by more than `TOLERANCE`.
+    """
+    import numpy as np
+
+    worst = 0.0
+    with np.load(file) as saved:
+        for got, want in zip(results, saved.values(), strict=True):
+            assert (got.shape, got.dtype) == (want.shape, want.dtype), (got.shape, got.dtype, want.shape, want.dtype)
+            worst = max(worst, float(np.max(np.abs(got - want)) / np.max(np.abs(want))))
+    assert worst <= TOLERANCE, f"outputs deviate from PyTensor's by {worst:.1e}"
+    return worst
+
+
+def measure(name: str, backend: str, args: argparse.Namespace) -> dict:
+    """Compile and call one problem in one backend; time the stages, the first call and later ones, and the stages again."""
+    from backends import as_compile, as_numpy, prepare, scope, take_apart, waiter
+    from models import PROBLEMS
+
+    problem, clock = PROBLEMS[name](), Clock()
+    values = problem.values
+    prepare(backend, clock)
+    start = perf_counter()
+    fn = as_compile(backend, problem)
+    results = as_numpy(fn(*values))
+    first = perf_counter() - start
+    stages = clock.seconds()
+    error = largest_error(results, args.reference)
+
+    part = take_apart(backend, fn, values)
+    wait = waiter(backend)
+    calls = {"call": median_us(lambda: as_numpy(fn(*values)), args.seconds)}
+    with scope(backend):
+        calls["part"] = median_us(lambda: wait(part.part(*part.part_args)), args.seconds)
+        if args.task == "pinned":
+            return {f"{key}_pinned": value for key, value in calls.items()}
+        equations = None if backend == "numba" else equations_of(part)
+    other = first - sum(stages.values())
+    found = {"stages": stages | {"other": other}, "first": first, "error": error, "equations": equations, **calls}
+    if backend != "numba":
+        clock.spans.clear()
+        as_numpy(as_compile(backend, problem)(*values))
+        found["again"] = clock.seconds()
+    return found
+
+
+def equations_of(part) -> int:
+    """Count the equations of the compiled part."""
+    import jax
+
+    return count_equations(jax.make_jaxpr(part.part)(*part.part_args))
+
+
+def main() -> None:
+    """Run the task that the command line names."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("task", choices=["reference", "first", "pinned", "chain", "dispatch"])
+    parser.add_argument("subject")
+    parser.add_argument("backend")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--reference", type=Path)
+    parser.add_argument("--seconds", type=float, default=1.0)
+    args = parser.parse_args()
+    warnings.simplefilter("ignore")
+
+    if args.task == "reference":
+        return reference(args.subject, args.out)
+    pinned = args.task in ("pinned", "dispatch") and pin_to_one_core()
+    if args.task == "dispatch":
+        from micro import dispatch
+
+        result = dispatch(args.backend, args.seconds)
+    elif args.task == "chain":
+        from micro import build_chain
+
+        result = build_chain(int(args.subject), args.backend)
+    elif args.task == "first" or pinned:
+        result = measure(args.subject, args.backend, args)
+    else:
+        result = {}
+    args.out.write_text(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,59 @@
+"""The examples run: they are what a newcomer tries first."""
+
+import importlib
+from pathlib import Path
+
+import jax
+import numpy as np
+import pandas as pd
+import pytest
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+@pytest.fixture
+def radon(monkeypatch):
+    """The example's module; `jax_enable_x64`, which its `main` turns on, is restored."""
+    pytest.importorskip("pymc")
+    pytest.importorskip("blackjax")
+    monkeypatch.syspath_prepend(EXAMPLES)
+    enabled = jax.config.jax_enable_x64
+    yield importlib.import_module("radon")
+    jax.config.update("jax_enable_x64", enabled)
+
+
+def test_radon_on_a_few_counties(radon, tmp_path, capsys):
+    houses = pd.read_csv(radon.DATA)
+    data = tmp_path / "houses.csv"
+    houses[houses["county"].isin([4, 5, 8, 20, 57, 214])].to_csv(data, index=False)
+    options = ["--draws", "60", "--tune", "60", "--chains", "2", "--out", str(tmp_path / "out"), "--data", str(data)]
+
+    result = radon.main(options)
+
+    assert result.difference < 1e-9
+    assert list(result.table.index) == list(radon.MEANING)
+    assert np.isfinite(result.table).all(axis=None)
+    assert result.figure.read_bytes().startswith(b"\x89PNG")
+    printed = capsys.readouterr().out
+    assert "120/120 draws in each of 2 chains" in printed
+    assert "How to read it" in printed
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("county,floor,log_radon\n0,0,1.0\n", "log_uranium"),
+        ("county,floor,log_radon,log_uranium\n0,0,,1.0\n", "missing values"),
+        ("county,floor,log_radon,log_uranium\n0,9,1.0,1.0\n", "basement"),
+    ],
+)
+def test_radon_says_what_is_wrong_with_the_data(radon, tmp_path, content, message):
+    data = tmp_path / "houses.csv"
+    data.write_text(content)
+    with pytest.raises(SystemExit, match=message):
+        radon.main(["--data", str(data), "--out", str(tmp_path)])
+
+
+def test_radon_says_that_the_data_is_missing(radon, tmp_path):
+    with pytest.raises(SystemExit, match=r"nowhere\.csv"):
+        radon.main(["--data", str(tmp_path / "nowhere.csv"), "--out", str(tmp_path)])
