@@ -104,21 +104,11 @@ def emit_AdvancedIncSubtensor(op, node, b, x, y, *flat):
 
 
 class Parts(NamedTuple):
-    """An index, axis by axis.
+    """An index, axis by axis."""
 
-    Attributes
-    ----------
-    ranges
-        For each axis the positions that its slice takes, ascending; all of them where an integer or array indexes.
-    flipped
-        Axes whose slices run backwards.
-    arrays
-        The integers and index arrays by axis.
-    """
-
-    ranges: list[range]
-    flipped: list[int]
-    arrays: dict[int, Atom]
+    ranges: list[range]  #: the positions that the slice of each axis takes, ascending; all of them beside `arrays`
+    flipped: list[int]  #: axes whose slices run backwards
+    arrays: dict[int, Atom]  #: integers and index arrays by axis
 
 
 class Box(NamedTuple):
@@ -174,13 +164,7 @@ def all_known(b: JaxprBuilder, parts: Parts) -> bool:
 
 
 def known_positions(value: np.ndarray, axis: int, n: int) -> np.ndarray:
-    """Return known indices counted from the start of their axis.
-
-    Raises
-    ------
-    IndexError
-        If one of them is out of bounds.
-    """
+    """Return known indices counted from the start of their axis; one out of bounds is an `IndexError`."""
     bad = (value >= n) | (value < -n)
     if bad.any():
         raise IndexError(f"index {value[bad].flat[0]} is out of bounds for axis {axis} with size {n}")
@@ -284,30 +268,14 @@ def add(b: JaxprBuilder, x: Atom, y: Atom) -> Atom:
 
 
 class Points(NamedTuple):
-    """Index arrays as a gather or scatter takes them.
+    """Index arrays as a gather or scatter takes them."""
 
-    Attributes
-    ----------
-    indices
-        The index vectors, along the last axis.
-    axes
-        The axes that they index.
-    shape
-        The shape that reading at them gives.
-    window
-        The axes of that shape that come from axes which are not indexed.
-    unique
-        Whether all of them are known to differ.
-    valid
-        Whether there is an element to read or write.
-    """
-
-    indices: Atom
-    axes: tuple[int, ...]
-    shape: Shape
-    window: tuple[int, ...]
-    unique: bool
-    valid: bool
+    indices: Atom  #: the index vectors, along the last axis
+    axes: tuple[int, ...]  #: the axes that they index
+    shape: Shape  #: the shape that reading at them gives
+    window: tuple[int, ...]  #: the axes of that shape that come from axes which are not indexed
+    unique: bool  #: whether all of them are known to differ
+    valid: bool  #: whether there is an element to read or write
 
 
 def resolve_points(b: JaxprBuilder, node: Apply | None, shape: Shape, arrays: dict[int, Atom]) -> Points:
@@ -329,31 +297,26 @@ def broadcast_indices(shapes: Sequence[Shape]) -> Shape:
         return np.broadcast_shapes(*shapes)
     except ValueError:
         listed = "".join(f"{shape_text(s)} " for s in shapes)
-        raise IndexError(
-            f"shape mismatch: indexing arrays could not be broadcast together with shapes {listed}"
-        ) from None
+        message = f"shape mismatch: indexing arrays could not be broadcast together with shapes {listed}"
+        raise IndexError(message) from None
 
 
-def index_vectors(
-    b: JaxprBuilder, node: Apply | None, shape: Shape, arrays: dict[int, Atom], common: Shape
-) -> tuple[Atom, bool]:
+def index_vectors(b: JaxprBuilder, node: Apply | None, shape: Shape, arrays: dict, common: Shape) -> tuple[Atom, bool]:
     """Return the array of index vectors, and whether they are known to differ."""
     dtype = index_dtype(tuple(shape[axis] for axis in arrays))
     values = [b.known(array) for array in arrays.values()]
-    columns = [
-        runtime_positions(b, node, array, axis, shape[axis], dtype)
-        if v is None
-        else known_positions(v, axis, shape[axis])
-        for v, (axis, array) in zip(values, arrays.items(), strict=True)
-    ]
+    columns = []
+    for v, (axis, array) in zip(values, arrays.items(), strict=True):
+        where = axis, shape[axis]
+        columns.append(runtime_positions(b, node, array, *where, dtype) if v is None else known_positions(v, *where))
     if all(v is not None for v in values):
         vectors = np.stack([np.broadcast_to(c, common) for c in columns], -1).astype(dtype)
         rows = vectors.reshape(-1, len(columns))
         return b.constant(vectors), len(np.unique(rows, axis=0)) == len(rows)
     atoms = [b.constant(c, dtype) if isinstance(c, np.ndarray) else c for c in columns]
-    columns = [prims.broadcast_to(b, atom, common) for atom in atoms]
-    dims = range(len(common))
-    return prims.concatenate(b, [prims.broadcast_in_dim(b, c, (*common, 1), dims) for c in columns], len(common)), False
+    atoms = [prims.broadcast_to(b, atom, common) for atom in atoms]
+    atoms = [prims.broadcast_in_dim(b, atom, (*common, 1), range(len(common))) for atom in atoms]
+    return prims.concatenate(b, atoms, len(common)), False
 
 
 def gather_points(b: JaxprBuilder, x: Atom, points: Points) -> Atom:
@@ -415,13 +378,7 @@ def take_rows(b: JaxprBuilder, x: Atom, indices: Atom, axis: int) -> Atom:
 
 
 def fit_update(b: JaxprBuilder, y: Atom, shape: Shape, message: str) -> Atom:
-    """Emit `y` broadcast to the shape that is written; leading lengths of 1 may be too many.
-
-    Raises
-    ------
-    ValueError
-        With `message` if it doesn't broadcast.
-    """
+    """Emit `y` broadcast to the shape that is written, with leading 1s dropped; `message` is the error if it can't be."""
     given = y.aval.shape
     extra = max(0, len(given) - len(shape))
     tail = given[extra:]
