@@ -145,3 +145,10 @@ def test_other_core_ops_are_refused():
     x = pt.dtensor3("x")
     with pytest.raises(pjl.GraphBreakError, match="no batched emission rule"):
         pytensor.function([x], pt.linalg.expm(x), mode="JAXPR")
+
+
+def test_vectorized_sort():
+    x = pt.dmatrix("x")
+    functions = [pt.sort, lambda row: pt.argsort(row, kind="stable"), lambda row: pt.cumsum(pt.sort(row))]
+    outputs = [pt.vectorize(f, signature="(n)->(n)")(x) for f in functions]
+    compare([x], outputs, [A[0]])

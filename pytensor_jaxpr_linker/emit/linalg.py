@@ -14,15 +14,20 @@ from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
 from pytensor.tensor.linalg.solvers.psd import CholeskySolve
 from pytensor.tensor.linalg.solvers.triangular import SolveTriangular
 from pytensor.tensor.math import Dot
+from pytensor.tensor.sort import ArgSortOp, SortOp
 
 from pytensor_jaxpr_linker import prims
 from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder
-from pytensor_jaxpr_linker.emit.math import emit_Dot
+from pytensor_jaxpr_linker.emit.math import emit_ArgSortOp, emit_Dot, emit_SortOp
 from pytensor_jaxpr_linker.emit.scalar import convert, find, number
-from pytensor_jaxpr_linker.registry import emits
+from pytensor_jaxpr_linker.registry import emits, find_rule
 
 #: The rules of core Ops that take batch axes.
-CORE_RULES: dict[type, Callable[..., Atom]] = {Dot: emit_Dot}
+CORE_RULES: dict[type, Callable[..., Atom]] = {
+    ArgSortOp: emit_ArgSortOp,
+    Dot: emit_Dot,
+    SortOp: emit_SortOp,
+}
 
 
 def core_rule(op_type: type) -> Callable[[Callable], Callable]:
@@ -49,7 +54,8 @@ def refuse_blockwise(node: Apply) -> str | None:
     core = node.op.core_op
     if find(CORE_RULES, core) is None:
         return f"no batched emission rule is registered for the core Op {core}"
-    return None if isinstance(core, Dot) else refuse_complex(node)
+    rule = find_rule(core)
+    return rule.refuse(node) if rule is not None else None
 
 
 @emits(Blockwise, refuse=refuse_blockwise)

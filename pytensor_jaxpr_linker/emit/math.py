@@ -10,6 +10,7 @@ import pytensor.scalar as ps
 from jax import lax
 from pytensor.graph.basic import Apply
 from pytensor.tensor.blas import BatchedDot
+from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import CAReduce
 from pytensor.tensor.extra_ops import CumOp, SearchsortedOp
 from pytensor.tensor.math import Argmax, Dot, MulWithoutZeros
@@ -153,13 +154,19 @@ def emit_XLogY(op, node, b, x, y):
 @emits(SortOp)
 def emit_SortOp(op, node, b, x):
     """Sort one axis, NaN last."""
-    return prims.sort(b, [x], op.axis)[0]
+    return prims.sort(b, [x], core_axis(op, node))[0]
+
+
+def core_axis(op: SortOp | ArgSortOp, node: Apply) -> int:
+    """Return the axis of an Op that may be the core of a `Blockwise`, counted with the batch axes."""
+    return op.axis + (node.op.batch_ndim(node) if isinstance(node.op, Blockwise) else 0)
 
 
 @emits(ArgSortOp)
 def emit_ArgSortOp(op, node, b, x):
     """The positions that sort one axis; of equal elements the first comes first."""
-    return prims.sort(b, [x, prims.iota(b, "int64", x.aval.shape, op.axis)], op.axis)[1]
+    axis = core_axis(op, node)
+    return prims.sort(b, [x, prims.iota(b, "int64", x.aval.shape, axis)], axis)[1]
 
 
 @emits(SearchsortedOp)
