@@ -21,7 +21,7 @@ from pytensor.tensor.rewriting.optimize import rewrite_optimize_inner_graph
 from pytensor.tensor.type import TensorType
 
 from pytensor_jaxpr_linker import transfer
-from pytensor_jaxpr_linker.errors import note_node
+from pytensor_jaxpr_linker.errors import note_node, variable_name
 from pytensor_jaxpr_linker.options import Options
 from pytensor_jaxpr_linker.program import Program, Specialization, pure_function
 
@@ -46,7 +46,7 @@ class JaxprLinker(PerformLinker):
     array(3.)
     """
 
-    required_rewrites: tuple[str, ...] = ("minimum_compile",)
+    required_rewrites: tuple[str, ...] = ("minimum_compile", "lazy_ifelse")
     # XLA owns memory and fusion; BLAS Ops and reused factorizations are shapes that suit other backends.
     incompatible_rewrites: tuple[str, ...] = (
         "cxx_only",
@@ -234,5 +234,5 @@ def input_container(variable: Variable, storage: list) -> Container:
     """Return the container by which `Function` checks and stores an input; that of a tensor takes JAX arrays too."""
     container = Container(variable, storage)
     if isinstance(variable.type, TensorType) and not isinstance(variable, SharedVariable):
-        container.type = transfer.DeviceTensorType(variable.type)
+        container.type = transfer.DeviceTensorType(variable.type, variable_name(variable))
     return container

@@ -54,8 +54,9 @@ def upload(value: np.ndarray) -> np.ndarray:
 
 
 def to_numpy(array: jax.Array) -> np.ndarray:
-    """Return a result as a writable NumPy array."""
-    return np.array(array) if array.nbytes <= COPY_BYTES else np.asarray(DeviceBuffer(array))
+    """Return a result, a buffer that nobody else holds, as a writable NumPy array."""
+    view = np.asarray(array)  # its size is cheaper to ask than the JAX array's
+    return view.copy() if view.nbytes <= COPY_BYTES else np.asarray(DeviceBuffer(array))
 
 
 def key_of(generator: Any, draws: int = 1) -> tuple[np.ndarray, Any]:
@@ -89,10 +90,13 @@ class DeviceTensorType:
     ----------
     type : TensorType
         The declared type of the input.
+    name : str
+        What messages call the input.
     """
 
-    def __init__(self, type: TensorType):
+    def __init__(self, type: TensorType, name: str):
         self.type = type
+        self.name = name
         self.dtype = type.numpy_dtype
         self.fixed = tuple((i, n) for i, n in enumerate(type.shape) if n is not None)
 
@@ -104,7 +108,11 @@ class DeviceTensorType:
                 return value
         if isinstance(value, jax.Array):
             value = np.asarray(value)
-        return self.type.filter(value, strict=strict, allow_downcast=allow_downcast)
+        try:
+            return self.type.filter(value, strict=strict, allow_downcast=allow_downcast)
+        except Exception as error:
+            error.add_note(f"The input is {self.name}, of type {self.type}.")
+            raise
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name == "type":

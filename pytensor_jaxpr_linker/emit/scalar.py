@@ -352,18 +352,20 @@ def log_base(b, x, base):
 @scalar_rule(psm.Softplus)
 @converted
 def softplus(b, x):
-    """``log(1 + exp(x)) = max(x, 0) + log1p(exp(-|x|))``, which neither over- nor underflows."""
-    tail = prims.log1p(b, prims.exp(b, prims.neg(b, prims.abs_(b, x))))
-    return prims.add(b, prims.max_(b, x, number(b, x, 0)), tail)
+    """``log(1 + exp(x))``, which is `x` where the sum rounds to ``exp(x)``; its derivative is the sigmoid everywhere."""
+    limit = number(b, x, 33.3)
+    return prims.select(b, prims.gt(b, x, limit), x, prims.log1p(b, prims.exp(b, prims.min_(b, x, limit))))
 
 
 @scalar_rule(psm.Log1mexp)
 @converted
 def log1mexp(b, x):
     """``log(1 - exp(x))`` for negative `x`, by Mächler (2012), https://cran.r-project.org/web/packages/Rmpfr/vignettes/."""
-    near = prims.log(b, prims.neg(b, prims.expm1(b, x)))
-    far = prims.log1p(b, prims.neg(b, prims.exp(b, x)))
-    return prims.select(b, prims.lt(b, x, number(b, x, -np.log(2.0))), far, near)
+    limit = number(b, x, -np.log(2.0))
+    # Each formula sees only its own half: the derivative of the one that is not chosen must stay finite.
+    near = prims.log(b, prims.neg(b, prims.expm1(b, prims.max_(b, x, limit))))
+    far = prims.log1p(b, prims.neg(b, prims.exp(b, prims.min_(b, x, limit))))
+    return prims.select(b, prims.lt(b, x, limit), far, near)
 
 
 @scalar_rule(psm.Gamma)
