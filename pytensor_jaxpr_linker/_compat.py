@@ -5,28 +5,35 @@ No other module of this package imports from ``jax._src`` or asks for a JAX vers
 
 from __future__ import annotations
 
+import inspect
 import itertools
+from functools import lru_cache
 from typing import Any
 
 import jax.extend.core as jex
+from jax import lax
 from jax._src import source_info_util
 from jax.extend.core import primitives
 
-__all__ = ["NamedJaxpr", "call_jaxpr", "make_jaxpr_object", "source_info"]
+__all__ = ["ERFC_PARAMS", "NamedJaxpr", "call_jaxpr", "make_jaxpr_object", "source_info"]
+
+
+#: From JAX 0.12 on, ``erfc`` has the param that ``exp`` and others have had.
+ERFC_PARAMS: dict[str, Any] = {"accuracy": None} if "accuracy" in inspect.signature(lax.erfc).parameters else {}
 
 
 class NamedJaxpr(jex.Jaxpr):
     """A Jaxpr that prints the PyTensor node and variable names behind each equation."""
 
     def __str__(self) -> str:
-        return self.pretty_print(name_stack=True)
+        return self.pretty_print(name_stack=any(eqn.source_info.name_stack.stack for eqn in self.eqns))
 
     __repr__ = __str__
 
 
 def make_jaxpr_object(
     constvars: list, invars: list, outvars: list, eqns: list, consts: list, name: str, arg_names: list[str]
-) -> NamedJaxpr:
+) -> jex.Jaxpr:
     """Assemble a closed Jaxpr from its parts.
 
     Parameters
@@ -44,9 +51,10 @@ def make_jaxpr_object(
     debug_info = jex.DebugInfo("pytensor", name, tuple(arg_names), result_paths)
     effects = frozenset(itertools.chain.from_iterable(eqn.effects for eqn in eqns))
     jaxpr = jex.Jaxpr(constvars, invars, outvars, eqns, effects, debug_info)
-    return NamedJaxpr(jaxpr, consts)
+    return jex.Jaxpr(jaxpr, consts)
 
 
+@lru_cache(2**12)
 def source_info(*names: str) -> Any:
     """Return the source info whose name stack is `names`, outermost first.
 

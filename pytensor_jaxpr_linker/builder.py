@@ -59,6 +59,7 @@ class JaxprBuilder:
     def __init__(self, name: str = "pytensor_function", checked: bool = False, parent: JaxprBuilder | None = None):
         self.name = name
         self.checked = checked
+        self._is_inner = parent is not None
         self.invars: list[jex.Var] = []
         self.arg_names: list[str] = []
         self.constvars: list[jex.Var] = []
@@ -236,7 +237,7 @@ class JaxprBuilder:
         keep = [i for i, var in enumerate(self.hoisted_vars) if var in used]
         self.hoisted_vars = [self.hoisted_vars[i] for i in keep]
         self.hoisted = [self.hoisted[i] for i in keep]
-        return _compat.make_jaxpr_object(
+        jaxpr = _compat.make_jaxpr_object(
             [var for var, _ in constants],
             self.invars + self.hoisted_vars,
             list(outputs),
@@ -245,6 +246,8 @@ class JaxprBuilder:
             self.name,
             self.arg_names + [f"constant{i}" for i in range(len(self.hoisted))],
         )
+        # The rules of JAX's control-flow primitives take no subclass.
+        return jaxpr if self._is_inner else _compat.NamedJaxpr(jaxpr, jaxpr.consts)
 
 
 def live_equations(eqns: Sequence[jex.JaxprEqn], outputs: Sequence[Atom]) -> tuple[list[jex.JaxprEqn], set]:

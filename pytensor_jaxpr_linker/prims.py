@@ -17,6 +17,7 @@ import numpy as np
 from jax import lax
 from jax.extend.core import primitives as p
 
+from pytensor_jaxpr_linker._compat import ERFC_PARAMS
 from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, Shape
 
 BOOL = np.dtype(bool)
@@ -63,7 +64,7 @@ div = elementwise(p.div_p)
 eq = elementwise(p.eq_p, BOOL)
 erf = elementwise(p.erf_p)
 erf_inv = elementwise(p.erf_inv_p)
-erfc = elementwise(p.erfc_p)
+erfc = elementwise(p.erfc_p, **ERFC_PARAMS)
 exp = elementwise(p.exp_p, accuracy=None)
 exp2 = elementwise(p.exp2_p, accuracy=None)
 expm1 = elementwise(p.expm1_p, accuracy=None)
@@ -391,8 +392,7 @@ def gather(
 def scatter_body(b: JaxprBuilder, combine: Callable[..., Atom] | None, dtype: np.dtype) -> Any:
     """Return the Jaxpr by which a scatter combines the old and the new element."""
     body, (old, new) = b.sub_jaxpr([b.aval((), dtype)] * 2)
-    jaxpr = body.build([combine(body, old, new) if combine else new])
-    return getattr(jaxpr, "jaxpr", jaxpr)
+    return body.build([combine(body, old, new) if combine else new])
 
 
 def scatter_family(primitive: Any, combine: Callable[..., Atom] | None) -> Callable[..., Atom]:
@@ -427,7 +427,10 @@ scatter_mul = scatter_family(p.scatter_mul_p, mul)
 
 
 def cholesky(b: JaxprBuilder, x: Atom) -> Atom:
-    """Assemble the lower Cholesky factor of the last two axes; NaN where `x` is not positive definite."""
+    """Assemble the lower Cholesky factor of the last two axes; NaN where `x` is not positive definite.
+
+    What is above the diagonal is not part of the factor: `jax.lax.linalg.cholesky` sets it to zero by a select.
+    """
     return b.bind(p.cholesky_p, (x,), x.aval.shape, x.aval.dtype, {})
 
 
