@@ -13,9 +13,10 @@ from typing import Any
 import jax.extend.core as jex
 from jax import lax
 from jax._src import source_info_util
+from jax._src.lax.lax import optimization_barrier_p
 from jax.extend.core import primitives
 
-__all__ = ["ERFC_PARAMS", "NamedJaxpr", "call_jaxpr", "make_jaxpr_object", "source_info"]
+__all__ = ["ERFC_PARAMS", "NamedJaxpr", "call_jaxpr", "make_jaxpr_object", "optimization_barrier_p", "source_info"]
 
 
 #: From JAX 0.12 on, ``erfc`` has the param that ``exp`` and others have had.

@@ -15,8 +15,8 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import graph_inputs
 
-from pytensor_jaxpr_linker.lower import lower_region
 from pytensor_jaxpr_linker.errors import variable_name
+from pytensor_jaxpr_linker.lower import lower_region
 from pytensor_jaxpr_linker.partition import Region
 from pytensor_jaxpr_linker.program import Program, pure_function, static_value
 from pytensor_jaxpr_linker.transfer import key_of
@@ -115,11 +115,15 @@ def example_value(variable: Variable, position: int, args: Sequence[Any], f: Fun
     if value is None:
         shape = getattr(variable.type, "shape", (None,))
         if None in shape:
-            raise TypeError(f"make_jaxpr needs an example of the input {variable_name(variable)}: its shape is not declared.")
+            raise TypeError(
+                f"make_jaxpr needs an example of the input {variable_name(variable)}: its shape is not declared."
+            )
         return jax.ShapeDtypeStruct(shape, variable.type.numpy_dtype)
     if isinstance(value, np.random.Generator):
         return key_of(value)[0]
-    return value if isinstance(value, jax.Array | jax.ShapeDtypeStruct) else np.asarray(value, variable.type.numpy_dtype)
+    return (
+        value if isinstance(value, jax.Array | jax.ShapeDtypeStruct) else np.asarray(value, variable.type.numpy_dtype)
+    )
 
 
 def compiled_program(f: Function) -> Program:
@@ -133,7 +137,7 @@ def compiled_program(f: Function) -> Program:
 def graph_program(inputs: Sequence[Variable], outputs: Sequence[Variable], mode: Any) -> Program:
     """Rewrite a graph and return its program, with shared variables as constants."""
     shared = [v for v in graph_inputs(outputs) if isinstance(v, SharedVariable) and v not in inputs]
-    constants = {v: v.type.constant_type(type=v.type, data=v.get_value()) for v in shared}
+    constants: Any = {v: v.type.constant_type(type=v.type, data=v.get_value()) for v in shared}
     outputs = graph_replace(outputs, constants, strict=False) if constants else outputs
     fgraph = FunctionGraph(list(inputs), list(outputs), clone=True)
     get_mode(mode).optimizer.rewrite(fgraph)

@@ -5,6 +5,8 @@ The vocabulary and the size are those of the builders in JAX's ``autodidax`` and
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -18,9 +20,8 @@ from pytensor_jaxpr_linker import _compat
 type Atom = Any  # a `jax.extend.core.Var` or `Literal`; JAX declares their avals without shape and dtype
 type Shape = tuple[int, ...]
 
-#: The largest constant array, in bytes, that becomes part of the program. XLA reads small index arrays faster from the
-#: program; larger data bloats its text and its constant folding, so it is passed as an argument.
-INLINE_CONSTANT_BYTES = 2**16
+#: Results of up to this many elements that this many equations read are computed once, see `with_barriers`.
+SMALL_RESULT, MANY_READERS = 16, 8
 
 
 class Check(NamedTuple):
@@ -64,19 +65,17 @@ class JaxprBuilder:
         self.arg_names: list[str] = []
         self.constvars: list[jex.Var] = []
         self.consts: list[np.ndarray] = []
-        self.hoisted_vars: list[jex.Var] = []
-        self.hoisted: list[np.ndarray] = []
         self.eqns: list[jex.JaxprEqn] = []
         self.checks: list[Check] = parent.checks if parent else []
         self._check_codes: list[tuple[Atom, int | None]] = []
         self._shared: dict[tuple, list[jex.Var]] = {}
         self._definitions: dict[jex.Var, jex.JaxprEqn] = {}
         self._known: dict[jex.Var, np.ndarray] = {}
-        self._constants: dict[int, tuple[np.ndarray, jex.Var]] = {}
+        self._constants: dict[int, tuple[np.ndarray, Any]] = {}
         self._literals: dict[tuple, jex.Literal] = {}
         self._avals: dict[tuple, jax.core.ShapedArray] = {}
-        self._ctx = None
-        self._source_info = parent._source_info if parent else _compat.source_info()
+        self._ctx: Any = None
+        self._source_info: Any = parent._source_info if parent else _compat.source_info()
 
     # -- inputs and constants ------------------------------------------------------------------------------------------
 
@@ -99,8 +98,7 @@ class JaxprBuilder:
     def constant(self, value: Any, dtype: Any = None) -> Atom:
         """Return an atom that holds `value`.
 
-        A scalar becomes a literal. An array of up to `INLINE_CONSTANT_BYTES` becomes part of the program; a larger one
-        becomes one more input, whose value `hoisted` holds.
+        A scalar becomes a literal, an array a constant of the Jaxpr, and so part of the program.
         """
         array = np.asarray(value, dtype)
         if array.ndim == 0:
@@ -115,17 +113,13 @@ class JaxprBuilder:
         if cached is not None and cached[1].aval.dtype == array.dtype:
             return cached[1]
         var = jex.Var(self.aval(array.shape, array.dtype))
-        if array.nbytes <= INLINE_CONSTANT_BYTES:
-            self.constvars.append(var)
-            self.consts.append(array)
-        else:
-            self.hoisted_vars.append(var)
-            self.hoisted.append(array)
+        self.constvars.append(var)
+        self.consts.append(array)
         self._constants[id(value)] = (value, var)
         self._known[var] = array
         return var
 
-    def known(self, atom: Atom) -> np.ndarray | None:
+    def known(self, atom: Atom) -> Any:
         """Return the value of a constant, or None for what is computed."""
         if isinstance(atom, jex.Literal):
             return np.asarray(atom.val)
@@ -137,7 +131,7 @@ class JaxprBuilder:
             self._known[atom] = value
         return atom
 
-    def definition(self, atom: Atom, primitive: jex.Primitive) -> jex.JaxprEqn | None:
+    def definition(self, atom: Atom, primitive: jex.Primitive) -> Any:
         """Return the equation that defines `atom` if its primitive is `primitive`."""
         if isinstance(atom, jex.Literal):
             return None
@@ -150,11 +144,15 @@ class JaxprBuilder:
         """Put the following equations under these names (the PyTensor node, the user's variable)."""
         self._source_info = _compat.source_info(*names)
 
-    def bind(self, primitive: jex.Primitive, operands: Sequence[Atom], shape: Shape, dtype: np.dtype, params: dict) -> jex.Var:
+    def bind(
+        self, primitive: jex.Primitive, operands: Sequence[Atom], shape: Shape, dtype: np.dtype, params: dict
+    ) -> jex.Var:
         """Add an equation with one result of the stated shape and dtype."""
         return self.bind_many(primitive, operands, (self.aval(shape, dtype),), params)[0]
 
-    def bind_many(self, primitive: jex.Primitive, operands: Sequence[Atom], avals: Sequence[Any], params: dict) -> list[jex.Var]:
+    def bind_many(
+        self, primitive: jex.Primitive, operands: Sequence[Atom], avals: Sequence[Any], params: dict
+    ) -> list[jex.Var]:
         """Add an equation, or return the results of an equal one that is there already.
 
         Parameters
@@ -169,7 +167,7 @@ class JaxprBuilder:
         params
             The primitive's params, complete: `prims` is the only module that spells them.
         """
-        key = (primitive, tuple(map(id, operands)), tuple(params.values()))
+        key: tuple = (primitive, tuple(map(id, operands)), tuple(params.values()))
         try:
             results = self._shared.get(key)
         except TypeError:  # unhashable params
@@ -203,9 +201,8 @@ class JaxprBuilder:
         """Have the caller of the Jaxpr raise `make_error()` when `ok`, a boolean scalar, turns out false."""
         if not self.checked:
             return
-        if (value := self.known(ok)) is not None:
-            if value:
-                return
+        if (value := self.known(ok)) is not None and value:
+            return
         self.checks.append(Check(make_error, node))
         self._check_codes.append((ok, len(self.checks)))
 
@@ -230,21 +227,19 @@ class JaxprBuilder:
     def build(self, outputs: Sequence[Atom]) -> Any:
         """Return the closed Jaxpr of the equations that `outputs` need.
 
-        Its inputs are those of `input`, in order, then those of `hoisted`.
+        Its inputs are those of `input`, in order.
         """
         eqns, used = live_equations(self.eqns, outputs)
-        constants = [pair for pair in zip(self.constvars, self.consts) if pair[0] in used]
-        keep = [i for i, var in enumerate(self.hoisted_vars) if var in used]
-        self.hoisted_vars = [self.hoisted_vars[i] for i in keep]
-        self.hoisted = [self.hoisted[i] for i in keep]
+        eqns = eqns if self._is_inner else with_barriers(eqns)
+        constants = [pair for pair in zip(self.constvars, self.consts, strict=True) if pair[0] in used]
         jaxpr = _compat.make_jaxpr_object(
             [var for var, _ in constants],
-            self.invars + self.hoisted_vars,
+            self.invars,
             list(outputs),
             eqns,
             [value for _, value in constants],
             self.name,
-            self.arg_names + [f"constant{i}" for i in range(len(self.hoisted))],
+            self.arg_names,
         )
         # The rules of JAX's control-flow primitives take no subclass.
         return jaxpr if self._is_inner else _compat.NamedJaxpr(jaxpr, jaxpr.consts)
@@ -260,3 +255,29 @@ def live_equations(eqns: Sequence[jex.JaxprEqn], outputs: Sequence[Atom]) -> tup
             used.update(atom for atom in eqn.invars if isinstance(atom, jex.Var))
     live.reverse()
     return live, used
+
+
+def with_barriers(eqns: list[Any]) -> list[Any]:
+    """Put an optimization barrier behind each small result that many equations read.
+
+    XLA's fusion computes such a result again in every kernel that reads it. In a model of many scalar variables all the
+    gradients read the same sums: without barriers, compile time grows with the square of their number.
+    """
+    readers = Counter(atom for eqn in eqns for atom in eqn.invars if type(atom) is jex.Var)
+    shielded: dict[Atom, Atom] = {}
+    result = []
+    for eqn in eqns:
+        if shielded and not shielded.keys().isdisjoint(a for a in eqn.invars if type(a) is jex.Var):
+            eqn = eqn.replace(invars=[shielded.get(a, a) if type(a) is jex.Var else a for a in eqn.invars])
+        result.append(eqn)
+        for var in eqn.outvars:
+            if readers[var] >= MANY_READERS and is_small(var.aval.shape):
+                shielded[var] = jex.Var(var.aval)
+                how = (_compat.optimization_barrier_p, {}, jex.no_effects, eqn.source_info, eqn.ctx)  # type: ignore[var-annotated]
+                result.append(jex.new_jaxpr_eqn([var], [shielded[var]], *how))
+    return result
+
+
+def is_small(shape: Shape) -> bool:
+    """Tell whether a shape has few elements; one with a symbolic dimension may have any number."""
+    return all(isinstance(n, int) for n in shape) and math.prod(shape) <= SMALL_RESULT

@@ -26,7 +26,9 @@ RUNTIME_STATIC = BreakCode(
     "its shape depends on numbers that are known only when the program runs",
     "compute the size from input shapes, or pass it as an integer input or shared variable",
 )
-REFUSED = BreakCode("JX003", "the emission rule does not take this form of the Op", "rewrite the expression as the reason says")
+REFUSED = BreakCode(
+    "JX003", "the emission rule does not take this form of the Op", "rewrite the expression as the reason says"
+)
 
 
 class Break(NamedTuple):

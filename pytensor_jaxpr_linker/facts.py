@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
+from pytensor.conditional.op import IfElse
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.shape import Shape, Shape_i
@@ -36,10 +37,14 @@ class Facts(NamedTuple):
         When the value of each variable is known.
     shape
         When the shape of each variable is known.
+    static
+        When the value of each variable is known if a rule must know it. Then the branches of an `IfElse` must agree: they
+        do for the lengths of what an `IfElse` returns, which has one shape here whatever its condition.
     """
 
     value: dict[Variable, BindingTime]
     shape: dict[Variable, BindingTime]
+    static: dict[Variable, BindingTime]
 
 
 def may_be_static(variable: Variable) -> bool:
@@ -57,7 +62,9 @@ def input_facts(variable: Variable) -> tuple[BindingTime, BindingTime]:
     )
 
 
-def analyze(inputs: Sequence[Variable], nodes: Iterable[Apply], static: Callable[[Apply], Iterable[int] | None]) -> Facts:
+def analyze(
+    inputs: Sequence[Variable], nodes: Iterable[Apply], static: Callable[[Apply], Iterable[int] | None]
+) -> Facts:
     """Find when each value and each shape is known, in one pass over the nodes.
 
     Parameters
@@ -71,8 +78,10 @@ def analyze(inputs: Sequence[Variable], nodes: Iterable[Apply], static: Callable
     """
     value: dict[Variable, BindingTime] = {}
     shape: dict[Variable, BindingTime] = {}
+    fixed: dict[Variable, BindingTime] = {}
     for variable in inputs:
         value[variable], shape[variable] = input_facts(variable)
+        fixed[variable] = value[variable]
     for node in nodes:
         for variable in node.inputs:
             if isinstance(variable, Constant):
@@ -80,6 +89,7 @@ def analyze(inputs: Sequence[Variable], nodes: Iterable[Apply], static: Callable
                 is_generator = isinstance(variable.type, RandomType)
                 value[variable] = BindingTime.RUNTIME if is_generator else BindingTime.CONSTANT
                 shape[variable] = BindingTime.CONSTANT
+                fixed[variable] = value[variable]
         needs = static(node)
         if isinstance(node.op, SHAPE_READERS):
             known = shape[node.inputs[0]]
@@ -89,12 +99,23 @@ def analyze(inputs: Sequence[Variable], nodes: Iterable[Apply], static: Callable
             shaped = BindingTime.RUNTIME
         else:
             shapes = [shape[v] for v in node.inputs if getattr(v.type, "ndim", 0)]
-            shaped = max(shapes + [value[node.inputs[i]] for i in needs], default=BindingTime.CONSTANT)
-        for variable in node.outputs:
+            shaped = max(shapes + [fixed[node.inputs[i]] for i in needs], default=BindingTime.CONSTANT)
+        for i, variable in enumerate(node.outputs):
             value[variable] = known
+            fixed[variable] = known if known < BindingTime.RUNTIME else fixed_time(node, i, fixed)
             static_shape = getattr(variable.type, "shape", ())
             shape[variable] = shaped if None in static_shape else BindingTime.CONSTANT
-    return Facts(value, shape)
+    return Facts(value, shape, fixed)
+
+
+def fixed_time(node: Apply, output: int, fixed: dict[Variable, BindingTime]) -> BindingTime:
+    """Return when an output of a node is known if a rule must know it."""
+    if isinstance(node.op, SHAPE_READERS):
+        return BindingTime.RUNTIME
+    operands = node.inputs
+    if isinstance(node.op, IfElse) and fixed[node.inputs[0]] == BindingTime.RUNTIME:
+        operands = node.inputs[1 + output :: node.op.n_outs]
+    return max((fixed[v] for v in operands), default=BindingTime.CONSTANT)
 
 
 def value_roots(variable: Variable, facts: Facts) -> set[Variable]:
@@ -108,9 +129,9 @@ def value_roots(variable: Variable, facts: Facts) -> set[Variable]:
             continue
         seen.add(v)
         if v.owner is None:
-            if facts.value.get(v) == BindingTime.VALUE:
+            if facts.static.get(v) == BindingTime.VALUE:
                 roots.add(v)
         elif not isinstance(v.owner.op, SHAPE_READERS):
             # What a shape depends on is demanded by the node that makes an array of that shape.
-            stack.extend(u for u in v.owner.inputs if facts.value[u] >= BindingTime.VALUE)
+            stack.extend(u for u in v.owner.inputs if facts.static[u] == BindingTime.VALUE)
     return roots

@@ -55,6 +55,7 @@ class JaxprLinker(PerformLinker):
         "local_careduce_fusion",
         "scan_reduce_trace_prealloc",
         "inplace",
+        "late_inline_OpFromGraph",  # rules for symbolic Ops come first; what has none is inlined by `partition`
         "reuse_decomposition_multiple_solves",
         "scan_split_non_sequence_decomposition_and_solve",
     )
@@ -74,6 +75,7 @@ class JaxprLinker(PerformLinker):
     def make_all(self, input_storage: Any = None, output_storage: Any = None, storage_map: Any = None) -> tuple:
         """Compile the graph and return its thunk and containers, as `Linker.make_all` asks."""
         fgraph = self.fgraph
+        assert fgraph is not None, "accept() comes first"
         nodes = self.schedule(fgraph)
         input_storage, output_storage, storage_map = map_storage(
             fgraph, nodes, input_storage, output_storage, storage_map
@@ -109,29 +111,30 @@ def make_thunk(program: Program, io: Storage, convert: Sequence[Callable[[Any], 
 
     Nothing is stored before everything has succeeded: on an error shared variables and generators keep their values.
     """
-    inputs, outputs = io.inputs, io.outputs
-    shared, generators = io.shared, io.generators
+    inputs, outputs, shared, generators = io.inputs, io.outputs, io.shared, io.generators
     count = len(outputs)
-    constants: list[jax.Array] = []
     only = None if program.static_positions else program.specialize(())
+    on_device: list[jax.Array] = []
+    enable_x64 = jax.enable_x64
 
+    # The hot path: what a function does not have costs one test each.
     def thunk() -> list:
         args = [cell[0] for cell in inputs]
         for i in shared:
             args[i] = shared_device_array(inputs[i])
-        advanced = {}
-        for i, wanted in generators.items():
-            args[i], advanced[i] = advance(args[i], wanted)
-        with jax.enable_x64(True):
+        if generators:
+            successors = take_keys(args, generators)
+        with enable_x64(True):
             specialization = only or program.specialize(args)
-            if len(constants) < len(program.constants):
-                constants[:] = [jax.device_put(value) for value in program.constants]
-            results = specialization.call(*args, *constants)
+            if program.constants:
+                on_device[:] = on_device or map(jax.device_put, program.constants)
+                args += on_device
+            results = specialization.call(*args)
         if len(results) > count:
-            raise_if_failed(specialization, results[count], [*args, *constants])
-        values = [to_value(result) for to_value, result in zip(convert, results)]  # noqa: B905 (a hot path)
-        for generators_out in advanced.values():
-            for i, generator in generators_out.items():
+            raise_if_failed(specialization, results[count], args)
+        values = [to_value(result) for to_value, result in zip(convert, results)]  # noqa: B905
+        if generators:
+            for i, generator in successors.items():
                 values[i] = generator
         for cell, value in zip(outputs, values):  # noqa: B905
             cell[0] = value
@@ -150,12 +153,16 @@ def shared_device_array(cell: list) -> Any:
     return cell[0] if array is None else array
 
 
-def advance(generator: Any, wanted: dict[int, int]) -> tuple[Any, dict[int, Any]]:
-    """Return a generator's key, and for each output that is one of its successors, that successor."""
-    if not wanted:
-        return transfer.key_of(generator)[0], {}
-    pairs = {i: transfer.key_of(generator, draws) for i, draws in wanted.items()}
-    return next(iter(pairs.values()))[0], {i: advanced for i, (_, advanced) in pairs.items() if advanced is not None}
+def take_keys(args: list, generators: dict[int, dict[int, int]]) -> dict[int, Any]:
+    """Replace the generators among `args` by keys; return the generator that each generator output becomes."""
+    successors = {}
+    for i, wanted in generators.items():
+        generator = args[i]
+        args[i] = transfer.key_of(generator)[0]
+        for output, draws in wanted.items():
+            if isinstance(generator, np.random.Generator):  # else it is a key, and so is its successor
+                successors[output] = transfer.key_of(generator, draws)[1]
+    return successors
 
 
 def raise_if_failed(specialization: Specialization, code: Any, args: Sequence[Any]) -> None:
@@ -225,7 +232,7 @@ def result_converters(fgraph: FunctionGraph, borrowed: set[int], options: Option
             return lambda array: array
         if isinstance(variable.type, ScalarType):
             return lambda array: np.asarray(array)[()]
-        return np.asarray if i in borrowed else transfer.to_numpy
+        return np.asarray if i in borrowed else np.array
 
     return [converter(i, v) for i, v in enumerate(fgraph.outputs)]
 

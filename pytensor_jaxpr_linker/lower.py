@@ -23,16 +23,12 @@ class Lowered(NamedTuple):
     Attributes
     ----------
     jaxpr
-        The closed Jaxpr. Its inputs are the region's, then `constants`. Its outputs are the region's, and the check code
-        if there are `checks`.
-    constants
-        Constants that are too large to be part of the program.
+        The closed Jaxpr. Its outputs are the region's, and the check code if there are `checks`.
     checks
         The run-time checks, in the order in which the check code counts them from 1.
     """
 
     jaxpr: Any
-    constants: list[np.ndarray]
     checks: list[Check]
 
 
@@ -68,13 +64,15 @@ def lower_region(
         operands = []
         for variable, aval in zip(region.inputs, avals, strict=True):
             atom = b.input(aval.shape, np.dtype(aval.dtype), variable.name or "")
+            if isinstance(variable, Constant):  # passed as an argument for its size, but known
+                b.remember(atom, variable.data)
             operands.append(convert_input(b, variable, atom))
         outputs = lower_into(b, region, operands, static or {})
         # JAX hands an input that is also an output back as the same buffer; the caller of `f` may write to its result.
         outputs = [prims.copy(b, atom) if atom in b.invars else atom for atom in outputs]
         has_checks = bool(b.checks)
         jaxpr = b.build([*outputs, b.check_code()] if has_checks else outputs)
-        return Lowered(jaxpr, b.hoisted, b.checks)
+        return Lowered(jaxpr, b.checks)
 
 
 def convert_input(b: JaxprBuilder, variable: Variable, atom: Atom) -> Atom:
@@ -83,9 +81,7 @@ def convert_input(b: JaxprBuilder, variable: Variable, atom: Atom) -> Atom:
     return atom if dtype is None else prims.convert(b, atom, dtype)
 
 
-def lower_into(
-    b: JaxprBuilder, region: Region, operands: Sequence[Atom], static: Mapping[Variable, Any]
-) -> list[Atom]:
+def lower_into(b: JaxprBuilder, region: Region, operands: Sequence[Atom], static: Mapping[Variable, Any]) -> list[Atom]:
     """Emit the equations of a region at the insertion point of `b` and return the atoms of its outputs."""
     env: dict[Variable, Any] = dict(zip(region.inputs, operands, strict=True))
     values = StaticValues(static, lambda v: env[v].aval.shape)

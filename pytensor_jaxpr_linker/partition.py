@@ -6,13 +6,22 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from pytensor.compile.builders import OpFromGraph
+from pytensor.compile.ops import DeepCopyOp
+from pytensor.conditional.op import IfElse, LazyIfElse
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import AbstractFunctionGraph
 from pytensor.graph.traversal import toposort
+from pytensor.scalar.basic import ScalarOp
+from pytensor.tensor.basic import ScalarFromTensor, TensorFromScalar
+from pytensor.tensor.elemwise import Elemwise
 
 from pytensor_jaxpr_linker import errors, facts
 from pytensor_jaxpr_linker.facts import SHAPE_READERS, BindingTime, Facts
+from pytensor_jaxpr_linker.pause import gc_paused
 from pytensor_jaxpr_linker.registry import Rule
+
+#: Ops that compute a number of numbers, at no cost.
+ARITHMETIC = (DeepCopyOp, Elemwise, ScalarFromTensor, ScalarOp, TensorFromScalar)
 
 
 class Step(NamedTuple):
@@ -40,6 +49,7 @@ class Plan(NamedTuple):
     static_inputs: list[Variable]
 
 
+@gc_paused()
 def partition(fgraph: AbstractFunctionGraph, find_rule: Callable[[Apply], Rule | None]) -> Plan:
     """Make the plan of a rewritten graph.
 
@@ -62,6 +72,7 @@ def partition(fgraph: AbstractFunctionGraph, find_rule: Callable[[Apply], Rule |
     steps: list[Step] = []
     breaks: list[errors.Break] = []
     roots: set[Variable] = set()
+    op_names: dict[int, str] = {}
     for node in needed_nodes(nodes, outputs, static, known):
         rule = rules[node]
         found = find_break(node, rule, static, known)
@@ -69,23 +80,25 @@ def partition(fgraph: AbstractFunctionGraph, find_rule: Callable[[Apply], Rule |
             breaks.append(found or errors.Break(errors.NO_RULE, node, None, errors.NO_RULE.why))
             continue
         for i in static[node]:
-            if known.value[node.inputs[i]] == BindingTime.VALUE:
+            if known.static[node.inputs[i]] == BindingTime.VALUE:
                 roots |= facts.value_roots(node.inputs[i], known)
-        steps.append(Step(node, rule, static[node], node_names(node)))
+        steps.append(Step(node, rule, static[node], node_names(node, op_names)))
     if breaks:
         raise errors.GraphBreakError(breaks)
     region = Region(steps, inputs, outputs)
     return Plan([region], known, [v for v in inputs if v in roots])
 
 
-def find_break(node: Apply, rule: Rule | None, static: dict[Apply, frozenset[int]], known: Facts) -> errors.Break | None:
+def find_break(
+    node: Apply, rule: Rule | None, static: dict[Apply, frozenset[int]], known: Facts
+) -> errors.Break | None:
     """Return why `node` can't be part of a region, or None if it can."""
     if rule is None:
         return errors.Break(errors.NO_RULE, node, None, errors.NO_RULE.why)
     if (reason := rule.refuse(node)) is not None:
         return errors.Break(errors.REFUSED, node, None, reason)
     for i in sorted(static[node]):
-        if known.value[node.inputs[i]] == BindingTime.RUNTIME:
+        if known.static[node.inputs[i]] == BindingTime.RUNTIME:
             return errors.Break(errors.RUNTIME_STATIC, node, node.inputs[i], errors.RUNTIME_STATIC.why)
     return None
 
@@ -102,12 +115,16 @@ def needed_nodes(
     shapes: set[Variable] = set()  # as a static value
     kept = []
     for node in reversed(nodes):
-        if any(v in needed and not is_folded(v, known) for v in node.outputs):
+        read = [v for v in node.outputs if v in needed]
+        if read and not all(is_folded(v, known) for v in read):
             kept.append(node)
-            fixed = static.get(node, frozenset())
-            for i, v in enumerate(node.inputs):
-                (shapes if i in fixed else needed).add(v)
-        elif any(v in needed or v in shapes for v in node.outputs):
+            fixed = static.get(node)
+            if fixed:
+                for i, v in enumerate(node.inputs):
+                    (shapes if i in fixed else needed).add(v)
+            else:
+                needed.update(node.inputs)
+        elif read or not shapes.isdisjoint(node.outputs):
             reads_shape = isinstance(node.op, SHAPE_READERS)
             (needed if reads_shape else shapes).update(node.inputs)
     kept.reverse()
@@ -116,7 +133,7 @@ def needed_nodes(
 
 def is_folded(variable: Variable, known: Facts) -> bool:
     """Tell whether a variable's value is computed at specialization time: a number that follows from shapes alone."""
-    return getattr(variable.type, "ndim", None) == 0 and known.value[variable] <= BindingTime.SHAPE
+    return known.value[variable] <= BindingTime.SHAPE and getattr(variable.type, "ndim", None) == 0
 
 
 def inline(
@@ -128,7 +145,9 @@ def inline(
         return isinstance(node.op, OpFromGraph) and find_rule(node) is None
 
     inputs, outputs, nodes = list(fgraph.inputs), list(fgraph.outputs), list(fgraph.toposort())
-    while any(map(is_inlined, nodes)):
+    while any(issubclass(op_type, OpFromGraph) for op_type in {type(node.op) for node in nodes}):
+        if not any(map(is_inlined, nodes)):
+            break
         # `bind` copies: the graph that the user's other functions share is left as it is.
         replaced: dict[Variable, Variable] = {}
         for node in nodes:
@@ -146,13 +165,56 @@ def inline(
             replaced.update(zip(node.outputs, results, strict=True))
         outputs = [replaced.get(v, v) for v in outputs]
         nodes = list(toposort(outputs, blockers=inputs))
-    return inputs, outputs, nodes
+    return inputs, *with_eager_numbers(inputs, outputs, nodes)
 
 
-def node_names(node: Apply) -> tuple[str, ...]:
-    """Return the name stack of a node's equations: its Op, and the user's name of what it computes."""
-    op = str(node.op).replace("/", "|")
-    named = [v.name for v in node.outputs if v.name]
-    return (f"{op}[{named[0]}]" if named else op,)
+def with_eager_numbers(
+    inputs: list[Variable], outputs: list[Variable], nodes: list[Apply]
+) -> tuple[list[Variable], list[Apply]]:
+    """Return outputs and nodes of a graph in which no `LazyIfElse` computes an integer that follows by arithmetic.
+
+    Such integers are the lengths of what an `IfElse` returns, mostly. Computed before the choice, `facts` sees when they are
+    known.
+    """
+    replaced: dict[Variable, Variable] = {}
+    for node in nodes:
+        operands = [replaced.get(v, v) for v in node.inputs]
+        copied = node
+        if any(a is not b for a, b in zip(operands, node.inputs, strict=True)):
+            copied = node.clone_with_new_inputs(operands, strict=False)
+            replaced.update(zip(node.outputs, copied.outputs, strict=True))
+        if isinstance(node.op, LazyIfElse):
+            branches = (node.op.true_branch.fgraph, node.op.false_branch.fgraph)
+            for i, output in enumerate(node.outputs):
+                if output.type.ndim == 0 and all(is_arithmetic(branch.outputs[i]) for branch in branches):
+                    pair = [branch.bind(dict(zip(branch.inputs, operands[1:], strict=True)))[i] for branch in branches]
+                    replaced[output] = IfElse(1)(operands[0], *pair)
+    if not replaced:
+        return outputs, nodes
+    outputs = [replaced.get(v, v) for v in outputs]
+    return outputs, list(toposort(outputs, blockers=inputs))
 
 
+def is_arithmetic(variable: Variable) -> bool:
+    """Tell whether a variable is an integer that follows from shapes and other integers by arithmetic."""
+    integer = getattr(variable.type, "dtype", "").startswith(("int", "uint", "bool"))
+    if not integer or variable.type.ndim != 0:
+        return False
+    node = variable.owner
+    if node is None or isinstance(node.op, SHAPE_READERS):
+        return True
+    return isinstance(node.op, ARITHMETIC) and all(map(is_arithmetic, node.inputs))
+
+
+def node_names(node: Apply, op_names: dict[int, str]) -> tuple[str, ...]:
+    """Return the name stack of a node's equations: its Op, and the user's name of what it computes.
+
+    `op_names` keeps what Ops are called, by their id.
+    """
+    op = op_names.get(id(node.op))
+    if op is None:
+        op = op_names[id(node.op)] = str(node.op).replace("/", "|")
+    for variable in node.outputs:
+        if variable.name:
+            return (f"{op}[{variable.name}]",)
+    return (op,)

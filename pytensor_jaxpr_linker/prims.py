@@ -343,7 +343,11 @@ def sort(b: JaxprBuilder, xs: Sequence[Atom], axis: int, num_keys: int = 1, is_s
 
 
 def dot_general(
-    b: JaxprBuilder, x: Atom, y: Atom, contract: tuple[Sequence[int], Sequence[int]], batch: tuple[Sequence[int], Sequence[int]] = ((), ())
+    b: JaxprBuilder,
+    x: Atom,
+    y: Atom,
+    contract: tuple[Sequence[int], Sequence[int]],
+    batch: tuple[Sequence[int], Sequence[int]] = ((), ()),
 ) -> Atom:
     """Assemble the product of `x` and `y`, summed over the axes `contract`, axes `batch` in parallel and first."""
     (xc, yc), (xb, yb) = (tuple(map(tuple, pair)) for pair in (contract, batch))
@@ -374,7 +378,12 @@ def fill_value(dtype: np.dtype) -> Any:
 
 
 def gather(
-    b: JaxprBuilder, x: Atom, indices: Atom, dims: lax.GatherDimensionNumbers, sizes: Shape, shape: Shape,
+    b: JaxprBuilder,
+    x: Atom,
+    indices: Atom,
+    dims: lax.GatherDimensionNumbers,
+    sizes: Shape,
+    shape: Shape,
     mode: lax.GatherScatterMode = lax.GatherScatterMode.PROMISE_IN_BOUNDS,
 ) -> Atom:
     """Assemble a gather; `shape` is the result's."""
@@ -399,8 +408,13 @@ def scatter_family(primitive: Any, combine: Callable[..., Atom] | None) -> Calla
     """Return the assembler function of one of the scatter primitives."""
 
     def assemble(
-        b: JaxprBuilder, x: Atom, indices: Atom, updates: Atom, dims: lax.ScatterDimensionNumbers,
-        unique_indices: bool = False, mode: lax.GatherScatterMode = lax.GatherScatterMode.FILL_OR_DROP,
+        b: JaxprBuilder,
+        x: Atom,
+        indices: Atom,
+        updates: Atom,
+        dims: lax.ScatterDimensionNumbers,
+        unique_indices: bool = False,
+        mode: lax.GatherScatterMode = lax.GatherScatterMode.FILL_OR_DROP,
     ) -> Atom:
         body = scatter_body(b, combine, x.aval.dtype) if combine else None
         params = {
@@ -448,7 +462,9 @@ def triangular_solve(
     return b.bind(p.triangular_solve_p, (a, x), x.aval.shape, x.aval.dtype, params)
 
 
-def cond(b: JaxprBuilder, index: Atom, branches: Sequence[Any], operands: Sequence[Atom], avals: Sequence[Any]) -> list[Atom]:
+def cond(
+    b: JaxprBuilder, index: Atom, branches: Sequence[Any], operands: Sequence[Atom], avals: Sequence[Any]
+) -> list[Atom]:
     """Assemble the branch number `index` (int32; clamped) of closed Jaxprs that take `operands` and return `avals`."""
     return list(b.bind_many(p.cond_p, (index, *operands), avals, {"branches": tuple(branches)}))
 

@@ -14,12 +14,15 @@ from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import AbstractFunctionGraph
 
 from pytensor_jaxpr_linker import _compat, registry
-from pytensor_jaxpr_linker.builder import INLINE_CONSTANT_BYTES
 from pytensor_jaxpr_linker.emit import traced_leaf
 from pytensor_jaxpr_linker.emit.random import KEY_DTYPE, KEY_SHAPE
 from pytensor_jaxpr_linker.errors import RuntimeTracerError, variable_name
 from pytensor_jaxpr_linker.lower import Lowered, lower_region
 from pytensor_jaxpr_linker.partition import Plan, Region, partition
+
+#: The largest constant array, in bytes, that becomes part of the program. XLA reads small index arrays faster from the
+#: program; larger data bloats its text and its constant folding, so it is passed as an argument.
+INLINE_CONSTANT_BYTES = 2**16
 
 
 def rule_for(node: Apply) -> registry.Rule | None:
@@ -123,7 +126,11 @@ def large_constants(region: Region) -> list[Constant]:
     found: dict[Constant, None] = {}
     for step in region.steps:
         for i, v in enumerate(step.node.inputs):
-            if isinstance(v, Constant) and i not in step.static and getattr(v.data, "nbytes", 0) > INLINE_CONSTANT_BYTES:
+            if (
+                isinstance(v, Constant)
+                and i not in step.static
+                and getattr(v.data, "nbytes", 0) > INLINE_CONSTANT_BYTES
+            ):
                 found[v] = None
     return list(found)
 

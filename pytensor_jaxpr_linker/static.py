@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+from pytensor.conditional.op import IfElse
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.scalar.basic import ScalarOp
 from pytensor.tensor.basic import ScalarFromTensor, TensorFromScalar
@@ -41,9 +42,11 @@ class StaticValues:
                 continue
             if v.owner is None:
                 raise KeyError(v)
-            missing = [] if isinstance(v.owner.op, Shape | Shape_i) else [u for u in v.owner.inputs if u not in self._values]
+            missing = [u for u in operands_of(v) if u not in self._values]
             if missing:
                 stack.extend(missing)
+            elif isinstance(v.owner.op, IfElse):
+                self._values[v] = self._choose(v)
             else:
                 self._values.update(zip(v.owner.outputs, self._compute(v.owner), strict=True))
         return self._values[variable]
@@ -53,6 +56,19 @@ class StaticValues:
         if variable in self._values:
             return np.shape(self._values[variable])
         return self._shape_of(variable)
+
+    def _choose(self, variable: Variable) -> Any:
+        """Return the value of an output of `IfElse`: that of its branches if they agree, else its condition decides."""
+        on_true, on_false = (self._values[v] for v in operands_of(variable))
+        if np.array_equal(on_true, on_false):
+            return on_true
+        try:
+            return on_true if self(variable.owner.inputs[0]) else on_false
+        except KeyError:
+            raise NotImplementedError(
+                f"In mode JAXPR a shape can't depend on the condition of an `ifelse`, but it is {on_true} if the condition is"
+                f" true and {on_false} if it is false"
+            ) from None
 
     def _compute(self, node: Apply) -> list[Any]:
         op = node.op
@@ -69,6 +85,16 @@ class StaticValues:
         if isinstance(op, ScalarFromTensor | TensorFromScalar):
             return [np.asarray(operands[0])]
         return perform(node, operands)
+
+
+def operands_of(variable: Variable) -> list[Variable]:
+    """Return the variables whose values make that of `variable`."""
+    op, inputs = variable.owner.op, variable.owner.inputs
+    if isinstance(op, Shape | Shape_i):
+        return []
+    if isinstance(op, IfElse):
+        return inputs[1 + variable.owner.outputs.index(variable) :: op.n_outs]
+    return inputs
 
 
 def perform(node: Apply, operands: list[Any]) -> list[Any]:

@@ -9,9 +9,6 @@ import numpy as np
 from pytensor.tensor.random.utils import custom_rng_deepcopy
 from pytensor.tensor.type import TensorType
 
-#: Results of up to this size, in bytes, are copied; larger ones are views of the device's buffer.
-COPY_BYTES = 2**16
-
 
 class DeviceBuffer:
     """The base of a NumPy array that mirrors a JAX array, by which the JAX array is found again.
@@ -43,20 +40,13 @@ def mirror(array: jax.Array) -> np.ndarray:
 
 def device_array(host: Any) -> Any:
     """Return the JAX array that `host` mirrors, or None."""
-    if type(host) is np.ndarray and type(host.base) is DeviceBuffer:
-        return host.base.array
-    return None
+    base: Any = host.base if type(host) is np.ndarray else None
+    return base.array if type(base) is DeviceBuffer else None
 
 
 def upload(value: np.ndarray) -> np.ndarray:
     """Copy an array to the default device and return its mirror."""
     return mirror(jax.device_put(np.array(value)).copy())
-
-
-def to_numpy(array: jax.Array) -> np.ndarray:
-    """Return a result, a buffer that nobody else holds, as a writable NumPy array."""
-    view = np.asarray(array)  # its size is cheaper to ask than the JAX array's
-    return view.copy() if view.nbytes <= COPY_BYTES else np.asarray(DeviceBuffer(array))
 
 
 def key_of(generator: Any, draws: int = 1) -> tuple[np.ndarray, Any]:
@@ -109,6 +99,10 @@ class DeviceTensorType:
         if isinstance(value, jax.Array):
             value = np.asarray(value)
         try:
+            if (
+                getattr(getattr(value, "dtype", None), "kind", "") == "O"
+            ):  # TensorType.filter fails on these with an AttributeError
+                raise TypeError("an array of Python objects is not a tensor")
             return self.type.filter(value, strict=strict, allow_downcast=allow_downcast)
         except Exception as error:
             error.add_note(f"The input is {self.name}, of type {self.type}.")

@@ -16,7 +16,12 @@ import pytensor_jaxpr_linker as pjl
 
 
 def compare(
-    inputs: Sequence[Variable], outputs: Any, values: Sequence[Any], rtol: float = 1e-7, atol: float = 1e-9, **kwargs: Any
+    inputs: Sequence[Variable],
+    outputs: Any,
+    values: Sequence[Any],
+    rtol: float = 1e-7,
+    atol: float = 1e-9,
+    **kwargs: Any,
 ) -> list[np.ndarray]:
     """Check value, dtype and shape of mode JAXPR's outputs against FAST_COMPILE's; return JAXPR's."""
     outputs = list(outputs) if isinstance(outputs, list | tuple) else [outputs]
@@ -33,7 +38,9 @@ def compare(
     return results
 
 
-def compare_error(inputs: Sequence[Variable], output: Variable, values: Sequence[Any], match: str | None = None) -> None:
+def compare_error(
+    inputs: Sequence[Variable], output: Variable, values: Sequence[Any], match: str | None = None
+) -> None:
     """Check that mode JAXPR raises the exception type that FAST_COMPILE raises, with `match` in its message."""
     import pytest
 
@@ -45,7 +52,9 @@ def compare_error(inputs: Sequence[Variable], output: Variable, values: Sequence
         f(*values)
 
 
-def compare_grad(inputs: Sequence[Variable], output: Variable, values: Sequence[Any], rtol: float = 1e-6, atol: float = 1e-8) -> None:
+def compare_grad(
+    inputs: Sequence[Variable], output: Variable, values: Sequence[Any], rtol: float = 1e-6, atol: float = 1e-8
+) -> None:
     """Check `jax.grad` of what mode JAXPR emits against `pt.grad`, for the floating inputs, and under `vmap`."""
     floats = [i for i, v in enumerate(inputs) if v.type.dtype.startswith("float")]
     weights = np.cos(np.arange(1.0, 1.0 + np.size(pytensor.function(inputs, output, mode="FAST_COMPILE")(*values))))

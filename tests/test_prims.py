@@ -56,11 +56,64 @@ def row(name: str, reference: Callable, *operands: np.ndarray, assemble: Callabl
     ROWS.append(Row(name, assemble or getattr(prims, name), reference, operands))
 
 
-for name in "acos asin asinh atan atanh bessel_i0e bessel_i1e ceil cos cosh digamma erf erf_inv erfc exp exp2 expm1 floor".split():
+for name in [
+    "acos",
+    "asin",
+    "asinh",
+    "atan",
+    "atanh",
+    "bessel_i0e",
+    "bessel_i1e",
+    "ceil",
+    "cos",
+    "cosh",
+    "digamma",
+    "erf",
+    "erf_inv",
+    "erfc",
+    "exp",
+    "exp2",
+    "expm1",
+    "floor",
+]:
     row(name, getattr(lax, name), F)
-for name in "is_finite lgamma log log1p logistic neg rsqrt sign sin sinh sqrt square tan tanh".split():
+for name in [
+    "is_finite",
+    "lgamma",
+    "log",
+    "log1p",
+    "logistic",
+    "neg",
+    "rsqrt",
+    "sign",
+    "sin",
+    "sinh",
+    "sqrt",
+    "square",
+    "tan",
+    "tanh",
+]:
     row(name, getattr(lax, name), S)
-for name in "add atan2 div eq ge gt igamma igammac le lt max min mul ne nextafter pow rem sub".split():
+for name in [
+    "add",
+    "atan2",
+    "div",
+    "eq",
+    "ge",
+    "gt",
+    "igamma",
+    "igammac",
+    "le",
+    "lt",
+    "max",
+    "min",
+    "mul",
+    "ne",
+    "nextafter",
+    "pow",
+    "rem",
+    "sub",
+]:
     ours = getattr(prims, name, None) or getattr(prims, f"{name}_")
     row(name if hasattr(prims, name) else f"{name}_", getattr(lax, name), F, G, assemble=ours)
 row("add", lax.add, F, G[0, 0], assemble=prims.add)  # a 0-d operand beside another shape
@@ -79,14 +132,16 @@ for name, function in {"and_": lax.bitwise_and, "or_": lax.bitwise_or, "xor": la
     row(name, function, I, J)
     row(name, function, B, ~B)
 row("not_", lax.bitwise_not, I)
-for name in "shift_left shift_right_arithmetic shift_right_logical".split():
+for name in ["shift_left", "shift_right_arithmetic", "shift_right_logical"]:
     row(name, getattr(lax, name), I, J)
 row("real", lax.real, C)
 row("imag", lax.imag, C)
 row("conj", lax.conj, C)
 row("complex_", lax.complex, F, G)
 row("integer_pow", lambda x: lax.integer_pow(x, 3), F, assemble=lambda b, x: prims.integer_pow(b, x, 3))
-row("convert", lambda x: lax.convert_element_type(x, "float32"), F, assemble=lambda b, x: prims.convert(b, x, "float32"))
+row(
+    "convert", lambda x: lax.convert_element_type(x, "float32"), F, assemble=lambda b, x: prims.convert(b, x, "float32")
+)
 row("convert", lambda x: lax.convert_element_type(x, "bool"), I, assemble=lambda b, x: prims.convert(b, x, "bool"))
 row("bitcast", lambda x: lax.bitcast_convert_type(x, "uint32"), S, assemble=lambda b, x: prims.bitcast(b, x, "uint32"))
 row("copy", p.copy_p.bind, F)
@@ -157,12 +212,17 @@ row(
 
 # -- reductions, sorting, products
 
-for name, x in dict(sum=F, prod=F, max=F, min=F, xor=I).items():
+for name, x in {"sum": F, "prod": F, "max": F, "min": F, "xor": I}.items():
     f = f"reduce_{name}"
     row(f, lambda x, f=f: getattr(lax, f)(x, (1,)), x, assemble=lambda b, x, f=f: getattr(prims, f)(b, x, (1,)))
 for name in ("reduce_and", "reduce_or"):
     for x in (B, I):
-        row(name, lambda x, f=name: getattr(lax, f)(x, (0,)), x, assemble=lambda b, x, f=name: getattr(prims, f)(b, x, (0,)))
+        row(
+            name,
+            lambda x, f=name: getattr(lax, f)(x, (0,)),
+            x,
+            assemble=lambda b, x, f=name: getattr(prims, f)(b, x, (0,)),
+        )
 for name in ("argmax", "argmin"):
     row(
         name,
@@ -221,10 +281,13 @@ for name in ("scatter", "scatter_add", "scatter_mul"):
             V,
             POSITIONS[:2],
             V[:2],
-            assemble=lambda b, x, i, u, f=name, unique=unique: getattr(prims, f)(b, x, i, u, SCATTER, unique_indices=unique),
+            assemble=lambda b, x, i, u, f=name, unique=unique: getattr(prims, f)(
+                b, x, i, u, SCATTER, unique_indices=unique
+            ),
         )
 
 # -- linear algebra, control, random bits
+
 
 def assemble_cholesky(b: JaxprBuilder, x: Any) -> Any:
     """Assemble the factor, then zeros above the diagonal as `jax.lax` does."""
@@ -255,9 +318,9 @@ def branches(b: JaxprBuilder, x: Any) -> list[Any]:
 
 row(
     "cond",
-    lambda i, x: p.cond_p.bind(
-        i, x, branches=tuple(jax.make_jaxpr(f)(np.zeros((2, 3))) for f in (lax.sin, lax.cos))
-    )[0],
+    lambda i, x: p.cond_p.bind(i, x, branches=tuple(jax.make_jaxpr(f)(np.zeros((2, 3))) for f in (lax.sin, lax.cos)))[
+        0
+    ],
     I[0, 0],
     F,
     assemble=lambda b, i, x: prims.cond(b, i, branches(b, x), [x], [x.aval]),

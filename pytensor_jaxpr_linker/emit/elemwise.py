@@ -11,11 +11,11 @@ from pytensor.tensor.elemwise import DimShuffle, Elemwise
 
 from pytensor_jaxpr_linker import prims
 from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, Shape
-from pytensor_jaxpr_linker.emit.scalar import emit_scalar, has_scalar_rule
+from pytensor_jaxpr_linker.emit.scalar import emit_scalar, has_scalar_rule, is_real_only
 from pytensor_jaxpr_linker.registry import emits
 
 
-@emits(Elemwise, refuse=lambda node: refuse_scalar(node.op.scalar_op))
+@emits(Elemwise, refuse=lambda node: refuse_scalar(node.op.scalar_op, node))
 def emit_Elemwise(op, node, b, *xs):
     """Broadcast the operands as `Elemwise.perform` does, then apply the scalar Op."""
     shape = broadcast_shape(node, xs)
@@ -25,7 +25,7 @@ def emit_Elemwise(op, node, b, *xs):
     return results if len(results) > 1 else results[0]
 
 
-@emits(ScalarOp, refuse=lambda node: refuse_scalar(node.op))
+@emits(ScalarOp, refuse=lambda node: refuse_scalar(node.op, node))
 def emit_ScalarOp(op, node, b, *xs):
     """Apply a scalar Op to scalars, which are 0-d arrays here."""
     results = emit_scalar(op, [v.type.dtype for v in node.outputs], b, list(xs))
@@ -97,6 +97,10 @@ def broadcast_operand(b: JaxprBuilder, x: Atom, shape: Shape) -> Atom:
     return prims.broadcast_to(b, x, shape)
 
 
-def refuse_scalar(op: ScalarOp) -> str | None:
-    """Return why a scalar Op can't be emitted, or None."""
-    return None if has_scalar_rule(op) else f"no emission rule is registered for the scalar Op {op}"
+def refuse_scalar(op: ScalarOp, node: Apply) -> str | None:
+    """Return why a scalar Op can't be emitted for the operands of `node`, or None."""
+    if not has_scalar_rule(op):
+        return f"no emission rule is registered for the scalar Op {op}"
+    if is_real_only(op, [v.type.dtype for v in node.inputs]):
+        return f"XLA has no {op} of complex numbers"
+    return None

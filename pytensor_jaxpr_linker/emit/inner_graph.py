@@ -36,14 +36,14 @@ def inner_plan(fgraph: AbstractFunctionGraph) -> Plan | GraphBreakError:
     return plan
 
 
-def branch_plans(op: LazyIfElse) -> tuple[Plan | GraphBreakError, Plan | GraphBreakError]:
+def branch_plans(op: LazyIfElse) -> tuple[Any, Any]:
     """Return the plans of the false and of the true branch, in the order of the index that chooses."""
     return inner_plan(op.false_branch.fgraph), inner_plan(op.true_branch.fgraph)
 
 
 def static_branch_inputs(node: Apply) -> list[int]:
     """Return the positions of the inputs whose values one of the branches must know."""
-    positions = set()
+    positions: set[int] = set()
     for plan in branch_plans(node.op):
         if isinstance(plan, Plan):
             inputs = plan.regions[0].inputs
@@ -112,12 +112,13 @@ def emit_IfElse(op, node, b, condition, *values):
     if known is not None:
         outputs = list(on_true if known else on_false)
     else:
-        operands = list(dict.fromkeys(values))
+        operands = list(dict.fromkeys(x for x in values if isinstance(x, jex.Var)))
         children, results = [], []
         for chosen in (on_false, on_true):
             child, atoms = b.sub_jaxpr([x.aval for x in operands])
+            inner = dict(zip(operands, atoms, strict=True))
             children.append(child)
-            results.append([atoms[operands.index(x)] for x in chosen])
+            results.append([inner[x] if isinstance(x, jex.Var) else x for x in chosen])
         outputs = emit_cond(b, condition, children, results, operands, False)
     return outputs if len(outputs) > 1 else outputs[0]
 
@@ -164,13 +165,12 @@ def pass_constants(b: JaxprBuilder, children: Sequence[JaxprBuilder], results: S
     shared, columns = [], []
     for i, child in enumerate(children):
         _, used = live_equations(child.eqns, results[i])
-        variables = [*child.constvars, *child.hoisted_vars]
-        for variable, value in zip(variables, [*child.consts, *child.hoisted], strict=True):
+        for variable, value in zip(child.constvars, child.consts, strict=True):
             if variable not in used:
                 continue
             shared.append(b.constant(value))
             columns.append([variable if j == i else jex.Var(variable.aval) for j in range(len(children))])
-        child.constvars, child.consts, child.hoisted_vars, child.hoisted = [], [], [], []
+        child.constvars, child.consts = [], []
     for i, child in enumerate(children):
         child.invars += [column[i] for column in columns]
         child.arg_names += [f"constant{j}" for j in range(len(columns))]

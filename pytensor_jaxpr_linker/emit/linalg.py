@@ -6,6 +6,7 @@ A core rule takes operands with leading batch axes of equal lengths; a node with
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from pytensor.graph.basic import Apply
@@ -63,8 +64,8 @@ def emit_Blockwise(op, node, b, *xs):
     """Broadcast the batch axes of the operands, then apply the core Op's rule."""
     n = op.batch_ndim(node)
     batch = batch_shape(node, n, xs)
-    xs = [prims.broadcast_to(b, x, (*batch, *x.aval.shape[n:])) for x in xs]
-    return find(CORE_RULES, op.core_op)(op.core_op, node, b, *xs)
+    operands = [prims.broadcast_to(b, x, (*batch, *x.aval.shape[n:])) for x in xs]
+    return find(CORE_RULES, op.core_op)(op.core_op, node, b, *operands)
 
 
 def batch_shape(node: Apply, n: int, xs: tuple[Atom, ...]) -> tuple[int, ...]:
@@ -117,7 +118,7 @@ def swap(b: JaxprBuilder, x: Atom) -> Atom:
     return prims.transpose(b, x, [*range(n - 2), n - 1, n - 2])
 
 
-def solve_operands(op, node: Apply, b: JaxprBuilder, a: Atom, y: Atom) -> tuple[Atom, Atom]:
+def solve_operands(op: Any, node: Apply, b: JaxprBuilder, a: Atom, y: Atom) -> tuple[Atom, Atom]:
     """Return the operands of a solution in its dtype, the right-hand side as a matrix.
 
     Raises
@@ -136,7 +137,7 @@ def solve_operands(op, node: Apply, b: JaxprBuilder, a: Atom, y: Atom) -> tuple[
     return a, y
 
 
-def as_right_hand_side(op, b: JaxprBuilder, x: Atom) -> Atom:
+def as_right_hand_side(op: Any, b: JaxprBuilder, x: Atom) -> Atom:
     """Emit a solution with as many axes as the right-hand side had."""
     return prims.squeeze(b, x, [len(x.aval.shape) - 1] if op.b_ndim == 1 else [])
 

@@ -24,7 +24,7 @@ type ScalarRule = Callable[..., Atom]
 
 #: Ops that are one primitive, after their operands were converted to the result's dtype.
 ONE_PRIMITIVE: dict[type, ScalarRule] = {
-    ps.Abs: prims.abs_,
+    ps.Abs: lambda b, x: x if x.aval.dtype.kind == "b" else prims.abs_(b, x),
     ps.AND: prims.and_,
     ps.ArcCos: prims.acos,
     ps.ArcCosh: prims.acosh,
@@ -63,7 +63,6 @@ ONE_PRIMITIVE: dict[type, ScalarRule] = {
     psm.GammaInc: prims.igamma,
     psm.GammaIncC: prims.igammac,
     psm.GammaLn: prims.lgamma,
-    psm.PolyGamma: prims.polygamma,
     psm.Psi: prims.digamma,
     psm.Sigmoid: prims.logistic,
 }
@@ -77,6 +76,9 @@ COMPARISONS: dict[type, ScalarRule] = {
     ps.LT: prims.lt,
     ps.NEQ: prims.ne,
 }
+
+#: Ops that PyTensor also defines for complex numbers, but XLA does not.
+REAL_ONLY = (ps.GE, ps.GT, ps.LE, ps.LT, psm.Erf, psm.Gamma, psm.GammaLn, psm.Psi)
 
 #: Rules that see their operands' own dtypes: ``rule(op, b, dtype, *xs)``.
 RULES: dict[type, ScalarRule] = {}
@@ -99,7 +101,14 @@ def has_scalar_rule(op: ps.ScalarOp) -> bool:
     return find(RULES, op) is not None or find(ONE_PRIMITIVE, op) is not None or find(COMPARISONS, op) is not None
 
 
-def find(table: dict[type, ScalarRule], op: ps.ScalarOp) -> ScalarRule | None:
+def is_real_only(op: ps.ScalarOp, dtypes: Sequence[str]) -> bool:
+    """Tell whether an Op, which has a rule, has none for operands of these dtypes: XLA knows it for real ones only."""
+    if isinstance(op, Composite):
+        return any(is_real_only(node.op, [v.type.dtype for v in node.inputs]) for node in op.fgraph.toposort())
+    return any(np.dtype(t).kind == "c" for t in dtypes) and isinstance(op, REAL_ONLY)
+
+
+def find(table: dict[type, Any], op: Any) -> Any:
     """Return the rule of the most specific class of `op` in a table."""
     return next((table[cls] for cls in type(op).__mro__ if cls in table), None)
 
@@ -163,6 +172,9 @@ def convert(b: JaxprBuilder, x: Atom, dtype: Any) -> Atom:
     if old.kind == "f" and dtype.kind in "iu" and dtype.itemsize < 8:
         # XLA saturates; C, and so NumPy, truncates to a wide integer and wraps.
         x = prims.convert(b, x, "int64")
+    elif old.kind == "f" and dtype == np.uint64:
+        wrapped = prims.convert(b, prims.convert(b, x, "int64"), dtype)
+        return prims.select(b, prims.lt(b, x, number(b, x, 0)), wrapped, prims.convert(b, x, dtype))
     return prims.convert(b, x, dtype)
 
 
@@ -202,9 +214,9 @@ RULES[ps.Mul] = fold(prims.mul, prims.and_)
 
 
 @scalar_rule(ps.IntDiv)
-@converted
-def int_div(b, x, y):
+def int_div(op, b, dtype, x, y):
     """``x // y``: rounds down; an integer divided by zero is 0 as in NumPy."""
+    x, y = (convert(b, a, arithmetic_dtype(dtype)) for a in (x, y))
     if x.aval.dtype.kind == "f":
         return floor_division(b, x, y)
     quotient, zero = prims.div(b, x, y), number(b, x, 0)
@@ -215,16 +227,26 @@ def int_div(b, x, y):
     return prims.select(b, prims.eq(b, y, zero), zero, quotient)
 
 
+def arithmetic_dtype(dtype: np.dtype) -> np.dtype:
+    """Return the dtype to divide in: XLA does not divide booleans, NumPy takes them for int8."""
+    return np.dtype("int8") if dtype.kind == "b" else dtype
+
+
 def floor_division(b: JaxprBuilder, x: Atom, y: Atom) -> Atom:
     """Emit NumPy's floating-point ``x // y``, which is exact where ``floor(x / y)`` is not (``npy_divmod``)."""
-    quotient = prims.div(b, prims.sub(b, x, mod(None, b, x.aval.dtype, x, y)), y)
+    rest, zero = prims.rem(b, x, y), number(b, x, 0)
+    quotient = prims.div(b, prims.sub(b, x, rest), y)
+    wrong_sign = prims.ne(b, prims.lt(b, rest, zero), prims.lt(b, y, zero))
+    below = prims.and_(b, prims.ne(b, rest, zero), wrong_sign)
+    quotient = prims.select(b, below, prims.sub(b, quotient, one(b, x)), quotient)
     near = prims.floor(b, prims.add(b, quotient, number(b, quotient, 0.5)))
-    return prims.select(b, prims.is_finite(b, prims.div(b, x, y)), near, prims.floor(b, prims.div(b, x, y)))
+    return prims.select(b, prims.eq(b, y, zero), prims.div(b, x, y), near)
 
 
 @scalar_rule(ps.Mod)
 def mod(op, b, dtype, x, y):
     """``x % y``: has the sign of `y`; an integer modulo zero is 0 as in NumPy."""
+    dtype = arithmetic_dtype(dtype)
     x, y = convert(b, x, dtype), convert(b, y, dtype)
     zero = number(b, x, 0)
     rest = prims.rem(b, x, y)
@@ -240,9 +262,9 @@ def power(op, b, dtype, x, y):
     """``x ** y``: a small constant integer exponent is repeated multiplication, whose derivative is finite at 0."""
     value = b.known(y)
     x = convert(b, x, dtype)
-    if value is not None and value.ndim == 0 and float(value.real) == int(value.real) and abs(value) <= 16:
-        if dtype.kind != "u" or value >= 0:
-            return prims.integer_pow(b, x, int(value.real))
+    small = value is not None and value.ndim == 0 and abs(value) <= 16 and value == int(value.real)
+    if small and (dtype.kind not in "iu" or value >= 0):
+        return prims.integer_pow(b, x, int(value.real))
     if dtype.kind in "iu":
         return integer_power(b, x, convert(b, y, dtype))
     return prims.pow_(b, x, convert(b, y, dtype))
@@ -268,8 +290,9 @@ def sqr(b, x):
 @scalar_rule(ps.Clip)
 @converted
 def clip(b, x, low, high):
-    """``min(max(x, low), high)``; a NaN stays."""
-    return prims.min_(b, prims.max_(b, x, low), high)
+    """`low` if `x` is less, else `high` if `x` is more, else `x`: in this order, and a NaN limits nothing."""
+    below_high = prims.select(b, prims.gt(b, x, high), high, x)
+    return prims.select(b, prims.lt(b, x, low), low, below_high)
 
 
 @scalar_rule(ps.Sign)
@@ -383,8 +406,27 @@ def gamma(b, x):
 @scalar_rule(psm.TriGamma)
 @converted
 def trigamma(b, x):
-    """The derivative of digamma, as Hurwitz' zeta(2, x)."""
-    return prims.zeta(b, prims.broadcast_to(b, number(b, x, 2), x.aval.shape), x)
+    """The derivative of digamma, for negative `x` by reflection to 1 - x."""
+    negative, infinite = prims.lt(b, x, number(b, x, 0)), prims.eq(b, x, number(b, x, np.inf))
+    reflected = prims.select(b, negative, prims.sub(b, one(b, x), x), x)
+    finite = prims.select(b, infinite, one(b, x), reflected)
+    series = prims.polygamma(b, prims.broadcast_to(b, one(b, x), x.aval.shape), finite)
+    series = prims.select(b, infinite, number(b, x, 0), series)
+    # Half-way between poles where there is nothing to reflect, so that the unused branch has a finite derivative.
+    angle = prims.mul(b, number(b, x, np.pi), prims.select(b, negative, x, number(b, x, 0.5)))
+    pole = prims.square(b, prims.div(b, number(b, x, np.pi), prims.sin(b, angle)))
+    at_pole = prims.and_(b, negative, prims.eq(b, x, prims.floor(b, x)))
+    reflection = prims.select(b, at_pole, number(b, x, np.inf), prims.sub(b, pole, series))
+    return prims.select(b, negative, reflection, series)
+
+
+@scalar_rule(psm.PolyGamma)
+@converted
+def polygamma(b, n, x):
+    """The n-th derivative of digamma, which is 0 at infinity; that of digamma itself is infinity."""
+    infinite = prims.and_(b, prims.eq(b, x, number(b, x, np.inf)), prims.gt(b, n, number(b, n, 0)))
+    finite = prims.select(b, infinite, one(b, x), x)
+    return prims.select(b, infinite, number(b, x, 0), prims.polygamma(b, n, finite))
 
 
 def bessel(scaled: ScalarRule) -> ScalarRule:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from pytensor.tensor.reshape import JoinDims, SplitDims
@@ -57,7 +58,7 @@ def emit_SplitDims(op, node, b, x, lengths):
     return prims.reshape(b, x, complete_shape(x.aval.shape, shape))
 
 
-def complete_shape(old: Lengths, new) -> Lengths:
+def complete_shape(old: Lengths, new: Sequence) -> Lengths:
     """Return the new shape with its -1, if there is one, replaced.
 
     Raises

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -61,7 +62,7 @@ def emit_AllocEmpty(op, node, b, *shape):
     return prims.broadcast_to(b, b.constant(0, op.dtype), checked_lengths(shape))
 
 
-def checked_lengths(shape) -> Shape:
+def checked_lengths(shape: Sequence) -> Shape:
     """Return static lengths as integers.
 
     Raises
@@ -78,7 +79,7 @@ def checked_lengths(shape) -> Shape:
 @emits(ARange, static=(0, 1, 2))
 def emit_ARange(op, node, b, start, stop, step):
     """``start + step * [0, 1, ...]``, as long as `numpy.arange` makes it."""
-    start, stop, step = start.item(), stop.item(), step.item()
+    start, stop, step = (float(v) if v.dtype.kind == "f" else int(v) for v in (start, stop, step))
     dtype = np.dtype(op.dtype)
     if step == 0:
         raise ZeroDivisionError("division by zero")
@@ -88,7 +89,11 @@ def emit_ARange(op, node, b, start, stop, step):
         result = prims.mul(b, result, b.constant(step, dtype))
     if start != 0:
         result = prims.add(b, result, b.constant(start, dtype))
-    return b.remember(result, np.arange(start, stop, step, dtype)) if length <= KNOWN_RANGE else result
+    return (
+        b.remember(result, np.arange(length).astype(dtype) * dtype.type(step) + dtype.type(start))
+        if length <= KNOWN_RANGE
+        else result
+    )
 
 
 @emits(Eye, static=(0, 1, 2))

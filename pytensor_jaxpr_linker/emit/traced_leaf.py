@@ -36,7 +36,7 @@ def is_traced_leaf(rule: Rule | None) -> bool:
     return rule is LEAF_RULE
 
 
-def third_party_function(op: Op) -> Callable[..., Any] | None:
+def third_party_function(op: Op) -> Any:
     """Return what makes the JAX function of an Op, called as ``make(op, node=..., storage_map=...)``, or None.
 
     PyTensor's registry is read only where it has been imported already: nobody can have registered anything before, and
