@@ -16,7 +16,15 @@ from jax._src import source_info_util
 from jax._src.lax.lax import optimization_barrier_p
 from jax.extend.core import primitives
 
-__all__ = ["ERFC_PARAMS", "NamedJaxpr", "call_jaxpr", "make_jaxpr_object", "optimization_barrier_p", "source_info"]
+__all__ = [
+    "ERFC_PARAMS",
+    "NamedJaxpr",
+    "call_jaxpr",
+    "make_jaxpr_object",
+    "new_equation",
+    "optimization_barrier_p",
+    "source_info",
+]
 
 
 #: From JAX 0.12 on, ``erfc`` has the param that ``exp`` and others have had.
@@ -53,6 +61,17 @@ def make_jaxpr_object(
     effects = frozenset(itertools.chain.from_iterable(eqn.effects for eqn in eqns))
     jaxpr = jex.Jaxpr(constvars, invars, outvars, eqns, effects, debug_info)
     return jex.Jaxpr(jaxpr, consts)
+
+
+def new_equation(invars: list, outvars: list, primitive: Any, params: dict, info: Any, ctx: Any) -> jex.JaxprEqn:
+    """Return an equation without effects.
+
+    `ctx` is that of an equation made before in the same place, or None: `new_jaxpr_eqn` then asks JAX's settings, which
+    takes as long as the rest of an equation.
+    """
+    if ctx is None:
+        return jex.new_jaxpr_eqn(invars, outvars, primitive, params, jex.no_effects, info)
+    return jex.JaxprEqn(invars, outvars, primitive, params, jex.no_effects, info, ctx)
 
 
 @lru_cache(2**12)

@@ -175,11 +175,8 @@ class JaxprBuilder:
         if results is not None:
             return results
         results = [jex.Var(aval) for aval in avals]
-        eqn = jex.new_jaxpr_eqn(
-            list(operands), results, primitive, params, jex.no_effects, self._source_info, self._ctx
-        )
-        if self._ctx is None:
-            self._ctx = eqn.ctx
+        eqn = _compat.new_equation(list(operands), results, primitive, params, self._source_info, self._ctx)
+        self._ctx = eqn.ctx
         self.eqns.append(eqn)
         for var in results:
             self._definitions[var] = eqn
@@ -247,12 +244,12 @@ class JaxprBuilder:
 
 def live_equations(eqns: Sequence[jex.JaxprEqn], outputs: Sequence[Atom]) -> tuple[list[jex.JaxprEqn], set]:
     """Return the equations that `outputs` need, in order, and all the variables that are read."""
-    used = {atom for atom in outputs if isinstance(atom, jex.Var)}
+    used = {atom for atom in outputs if type(atom) is not jex.Literal}
     live = []
     for eqn in reversed(eqns):
         if not used.isdisjoint(eqn.outvars):
             live.append(eqn)
-            used.update(atom for atom in eqn.invars if isinstance(atom, jex.Var))
+            used.update([atom for atom in eqn.invars if type(atom) is not jex.Literal])
     live.reverse()
     return live, used
 

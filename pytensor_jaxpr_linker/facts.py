@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
-from pytensor.conditional.op import IfElse
-from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.basic import Apply, Variable
 from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.shape import Shape, Shape_i
+
+from pytensor_jaxpr_linker.conditional import IfElse
 
 #: Ops whose output depends on the shape of their operand, not on its numbers.
 SHAPE_READERS = (Shape, Shape_i)
@@ -84,28 +85,37 @@ def analyze(
         fixed[variable] = value[variable]
     for node in nodes:
         for variable in node.inputs:
-            if isinstance(variable, Constant):
+            if variable not in value:  # neither an input nor computed
                 # A generator is known, but what NumPy would draw from it is not what the program draws.
                 is_generator = isinstance(variable.type, RandomType)
                 value[variable] = BindingTime.RUNTIME if is_generator else BindingTime.CONSTANT
                 shape[variable] = BindingTime.CONSTANT
                 fixed[variable] = value[variable]
-        needs = static(node)
         if isinstance(node.op, SHAPE_READERS):
             known = shape[node.inputs[0]]
         else:
-            known = max((value[v] for v in node.inputs), default=BindingTime.CONSTANT)
-        if needs is None:
-            shaped = BindingTime.RUNTIME
-        else:
-            shapes = [shape[v] for v in node.inputs if getattr(v.type, "ndim", 0)]
-            shaped = max(shapes + [fixed[node.inputs[i]] for i in needs], default=BindingTime.CONSTANT)
+            known = max([value[v] for v in node.inputs], default=BindingTime.CONSTANT)
         for i, variable in enumerate(node.outputs):
             value[variable] = known
             fixed[variable] = known if known < BindingTime.RUNTIME else fixed_time(node, i, fixed)
-            static_shape = getattr(variable.type, "shape", ())
-            shape[variable] = shaped if None in static_shape else BindingTime.CONSTANT
+            if None in getattr(variable.type, "shape", ()):
+                shape[variable] = shape_time(node, static(node), shape, fixed)
+            else:
+                shape[variable] = BindingTime.CONSTANT
     return Facts(value, shape, fixed)
+
+
+def shape_time(
+    node: Apply,
+    needs: Iterable[int] | None,
+    shape: dict[Variable, BindingTime],
+    fixed: dict[Variable, BindingTime],
+) -> BindingTime:
+    """Return when the shapes of what a node computes are known, whose rule `needs` the values of some inputs."""
+    if needs is None:
+        return BindingTime.RUNTIME
+    shapes = [shape[v] for v in node.inputs if getattr(v.type, "ndim", 0)]
+    return max(shapes + [fixed[node.inputs[i]] for i in needs], default=BindingTime.CONSTANT)
 
 
 def fixed_time(node: Apply, output: int, fixed: dict[Variable, BindingTime]) -> BindingTime:
@@ -115,7 +125,7 @@ def fixed_time(node: Apply, output: int, fixed: dict[Variable, BindingTime]) -> 
     operands = node.inputs
     if isinstance(node.op, IfElse) and fixed[node.inputs[0]] == BindingTime.RUNTIME:
         operands = node.inputs[1 + output :: node.op.n_outs]
-    return max((fixed[v] for v in operands), default=BindingTime.CONSTANT)
+    return max([fixed[v] for v in operands], default=BindingTime.CONSTANT)
 
 
 def value_roots(variable: Variable, facts: Facts) -> set[Variable]:

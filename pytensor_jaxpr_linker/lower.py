@@ -13,6 +13,7 @@ from pytensor_jaxpr_linker import prims
 from pytensor_jaxpr_linker.builder import Atom, Check, JaxprBuilder
 from pytensor_jaxpr_linker.errors import note_node
 from pytensor_jaxpr_linker.partition import Region, Step
+from pytensor_jaxpr_linker.pause import gc_paused
 from pytensor_jaxpr_linker.static import StaticValues
 from pytensor_jaxpr_linker.transfer import key_of
 
@@ -32,6 +33,7 @@ class Lowered(NamedTuple):
     checks: list[Check]
 
 
+@gc_paused()
 def lower_region(
     region: Region,
     avals: Sequence[Any],
@@ -69,7 +71,8 @@ def lower_region(
             operands.append(convert_input(b, variable, atom))
         outputs = lower_into(b, region, operands, static or {})
         # JAX hands an input that is also an output back as the same buffer; the caller of `f` may write to its result.
-        outputs = [prims.copy(b, atom) if atom in b.invars else atom for atom in outputs]
+        passed = set(map(id, b.invars))
+        outputs = [prims.copy(b, atom) if id(atom) in passed else atom for atom in outputs]
         has_checks = bool(b.checks)
         jaxpr = b.build([*outputs, b.check_code()] if has_checks else outputs)
         return Lowered(jaxpr, b.checks)
@@ -107,7 +110,10 @@ def emit_step(b: JaxprBuilder, step: Step, env: dict, read: Any, values: StaticV
     node, static = step.node, step.static
     b.at(*step.names)
     try:
-        operands = [values(v) if i in static else read(v) for i, v in enumerate(node.inputs)]
+        if static:
+            operands = [values(v) if i in static else read(v) for i, v in enumerate(node.inputs)]
+        else:
+            operands = [read(v) for v in node.inputs]
         results = step.rule.emit(node.op, node, b, *operands)
     except Exception as error:
         note_node(error, node)

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.ops import DeepCopyOp
-from pytensor.conditional.op import IfElse, LazyIfElse
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import AbstractFunctionGraph
 from pytensor.graph.traversal import toposort
@@ -16,6 +15,7 @@ from pytensor.tensor.basic import ScalarFromTensor, TensorFromScalar
 from pytensor.tensor.elemwise import Elemwise
 
 from pytensor_jaxpr_linker import errors, facts
+from pytensor_jaxpr_linker.conditional import IfElse, LazyIfElse
 from pytensor_jaxpr_linker.facts import SHAPE_READERS, BindingTime, Facts
 from pytensor_jaxpr_linker.pause import gc_paused
 from pytensor_jaxpr_linker.registry import Rule

@@ -202,6 +202,8 @@ def broadcast_in_dim(b: JaxprBuilder, x: Atom, shape: Shape, dims: Sequence[int]
 
 def broadcast_to(b: JaxprBuilder, x: Atom, shape: Shape) -> Atom:
     """Assemble NumPy's broadcast of `x` to `shape`."""
+    if x.aval.shape == shape:
+        return x
     lead = len(shape) - len(x.aval.shape)
     return broadcast_in_dim(b, x, shape, range(lead, len(shape)))
 

@@ -57,9 +57,8 @@ def broadcast_shape(node: Apply, xs: Sequence[Atom]) -> Shape:
         If lengths differ, or if a length of 1 meets another one in a dimension that was not declared broadcastable.
     """
     shapes = [x.aval.shape for x in xs]
-    first = shapes[0]
-    if all(s == first for s in shapes):
-        return first
+    if shapes.count(shapes[0]) == len(shapes):
+        return shapes[0]
     return tuple(broadcast_length(node, axis, lengths) for axis, lengths in enumerate(zip(*shapes, strict=True)))
 
 
@@ -68,7 +67,7 @@ def broadcast_length(node: Apply, axis: int, lengths: Sequence[int]) -> int:
     others = [n for n in lengths if n != 1]
     if not others:
         return 1
-    if any(n != others[0] for n in others):
+    if others.count(others[0]) != len(others):
         raise ValueError(
             f"Incompatible Elemwise input shapes {[str(n) for n in lengths]}: dimension mismatch in dimension {axis}"
         )
@@ -90,9 +89,12 @@ def broadcast_operand(b: JaxprBuilder, x: Atom, shape: Shape) -> Atom:
     if x.aval.shape == shape and not shape:
         return x
     inner = b.definition(x, primitives.broadcast_in_dim_p)
-    if inner is not None and not inner.invars[0].aval.shape:
-        return inner.invars[0]
-    if b.known(x) is not None and b.known(x).size == 1:
+    if inner is not None:
+        source: Atom = inner.invars[0]
+        if not source.aval.shape:
+            return source
+    value = b.known(x)
+    if value is not None and value.size == 1:
         return prims.reshape(b, x, ())
     return prims.broadcast_to(b, x, shape)
 

@@ -8,12 +8,12 @@ from weakref import WeakKeyDictionary
 
 import jax.extend.core as jex
 import numpy as np
-from pytensor.conditional.op import IfElse, LazyIfElse
 from pytensor.graph.basic import Apply
 from pytensor.graph.fg import AbstractFunctionGraph
 
 from pytensor_jaxpr_linker import prims
 from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, live_equations
+from pytensor_jaxpr_linker.conditional import IfElse, LazyIfElse
 from pytensor_jaxpr_linker.emit.scalar import convert
 from pytensor_jaxpr_linker.emit.traced_leaf import leaf_rule
 from pytensor_jaxpr_linker.errors import GraphBreakError

@@ -77,6 +77,9 @@ COMPARISONS: dict[type, ScalarRule] = {
     ps.NEQ: prims.ne,
 }
 
+#: Ops of `ONE_PRIMITIVE` whose float16 results PyTensor computes in float32.
+IN_FLOAT32 = (psm.Erf, psm.Erfc, psm.Erfinv, psm.GammaLn, psm.Psi)
+
 #: Ops that PyTensor also defines for complex numbers, but XLA does not.
 REAL_ONLY = (ps.GE, ps.GT, ps.LE, ps.LT, psm.Erf, psm.Gamma, psm.GammaLn, psm.Psi)
 
@@ -98,7 +101,7 @@ def has_scalar_rule(op: ps.ScalarOp) -> bool:
     """Tell whether `emit_scalar` can emit a scalar Op."""
     if isinstance(op, Composite):
         return all(has_scalar_rule(node.op) for node in op.fgraph.toposort())
-    return find(RULES, op) is not None or find(ONE_PRIMITIVE, op) is not None or find(COMPARISONS, op) is not None
+    return find(RULES, op) is not None
 
 
 def is_real_only(op: ps.ScalarOp, dtypes: Sequence[str]) -> bool:
@@ -109,27 +112,22 @@ def is_real_only(op: ps.ScalarOp, dtypes: Sequence[str]) -> bool:
 
 
 def find(table: dict[type, Any], op: Any) -> Any:
-    """Return the rule of the most specific class of `op` in a table."""
-    return next((table[cls] for cls in type(op).__mro__ if cls in table), None)
+    """Return the entry of the most specific class of `op` in a table."""
+    for cls in type(op).__mro__:
+        if cls in table:
+            return table[cls]
+    return None
 
 
 def emit_scalar(op: ps.ScalarOp, dtypes: Sequence[str], b: JaxprBuilder, xs: Sequence[Atom]) -> list[Atom]:
     """Emit a scalar Op on operands of equal shapes (or 0-d); return its results in `dtypes`."""
+    rule = find(RULES, op)
+    if rule is not None:
+        dtype = np.dtype(dtypes[0])
+        return [convert(b, rule(op, b, dtype, *xs), dtype)]
     if isinstance(op, Composite):
         return emit_composite(op, dtypes, b, xs)
-    dtype = np.dtype(dtypes[0])
-    if (rule := find(RULES, op)) is not None:
-        result = rule(op, b, dtype, *xs)
-    elif (rule := find(COMPARISONS, op)) is not None:
-        result = rule(b, *to_common_dtype(b, xs))
-    elif (rule := find(ONE_PRIMITIVE, op)) is not None:
-        if isinstance(op, ps.Abs | ps.Cast) and xs[0].aval.dtype.kind == "c":
-            result = rule(b, xs[0])
-        else:
-            result = rule(b, *(convert(b, x, compute_dtype(op, dtype)) for x in xs))
-    else:
-        raise NotImplementedError(f"No emission rule for the scalar Op {op}")
-    return [convert(b, result, dtype)]
+    raise NotImplementedError(f"No emission rule for the scalar Op {op}")
 
 
 def emit_composite(op: Composite, dtypes: Sequence[str], b: JaxprBuilder, xs: Sequence[Atom]) -> list[Atom]:
@@ -178,17 +176,37 @@ def convert(b: JaxprBuilder, x: Atom, dtype: Any) -> Atom:
     return prims.convert(b, x, dtype)
 
 
-def compute_dtype(op: ps.ScalarOp, dtype: np.dtype) -> np.dtype:
-    """Return the dtype to compute in: PyTensor's transcendental float16 functions are computed in float32."""
-    if dtype == np.float16 and isinstance(op, psm.Erf | psm.Erfc | psm.Erfinv | psm.GammaLn | psm.Psi):
-        return np.dtype("float32")
-    return dtype
-
-
 def to_common_dtype(b: JaxprBuilder, xs: Sequence[Atom]) -> list[Atom]:
     """Convert operands to the dtype that NumPy would compare them in."""
     common = np.result_type(*(x.aval.dtype for x in xs))
     return [convert(b, x, common) for x in xs]
+
+
+def one_primitive(op_type: type, primitive: ScalarRule) -> ScalarRule:
+    """Return the rule of an Op of `ONE_PRIMITIVE`."""
+    takes_complex, is_widened = op_type in (ps.Abs, ps.Cast), op_type in IN_FLOAT32
+
+    def rule(op: ps.ScalarOp, b: JaxprBuilder, dtype: np.dtype, *xs: Atom) -> Atom:
+        if takes_complex and xs[0].aval.dtype.kind == "c":
+            return primitive(b, xs[0])
+        if is_widened and dtype == np.float16:
+            dtype = np.dtype("float32")
+        return primitive(b, *[convert(b, x, dtype) for x in xs])
+
+    return rule
+
+
+def comparison(primitive: ScalarRule) -> ScalarRule:
+    """Return the rule of an Op of `COMPARISONS`."""
+
+    def rule(op: ps.ScalarOp, b: JaxprBuilder, dtype: np.dtype, *xs: Atom) -> Atom:
+        return primitive(b, *to_common_dtype(b, xs))
+
+    return rule
+
+
+RULES.update({op_type: one_primitive(op_type, primitive) for op_type, primitive in ONE_PRIMITIVE.items()})
+RULES.update({op_type: comparison(primitive) for op_type, primitive in COMPARISONS.items()})
 
 
 def converted(rule: ScalarRule) -> ScalarRule:

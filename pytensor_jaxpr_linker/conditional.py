@@ -1,0 +1,16 @@
+"""PyTensor's conditional Ops, wherever its release has them."""
+
+from __future__ import annotations
+
+from pytensor.graph.op import Op
+
+try:
+    from pytensor.conditional.op import IfElse, LazyIfElse
+except ModuleNotFoundError:  # older releases have one conditional Op
+    from pytensor.ifelse import IfElse  # type: ignore[no-redef]
+
+    class LazyIfElse(Op):  # type: ignore[no-redef]
+        """Stands in where PyTensor has none; no graph contains it."""
+
+
+__all__ = ["IfElse", "LazyIfElse"]
