@@ -150,7 +150,7 @@ def emit_ExtractDiag(op, node, b, x):
     rows, columns = x.aval.shape[op.axis1], x.aval.shape[op.axis2]
     others = [i for i in range(len(x.aval.shape)) if i not in (op.axis1, op.axis2)]
     x = prims.transpose(b, x, [*others, op.axis1, op.axis2])
-    row, column = max(-op.offset, 0), max(op.offset, 0)
+    row, column = min(max(-op.offset, 0), rows), min(max(op.offset, 0), columns)
     length = max(0, min(rows - row, columns - column))
     x = slice_axis(b, x, len(others), row, row + length)
     x = slice_axis(b, x, len(others) + 1, column, column + length)
