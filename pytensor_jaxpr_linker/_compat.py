@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import inspect
 import itertools
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
+import jax
 import jax.extend.core as jex
+import jax.numpy as jnp
 from jax import lax
-from jax._src import source_info_util
+from jax._src import core, source_info_util
 from jax._src.lax.lax import optimization_barrier_p
 from jax.extend.core import primitives
 
@@ -92,4 +95,39 @@ def call_jaxpr(jaxpr: Any, *args: Any) -> list:
 
     A call keeps its body as it is, where `jax.extend.core.jaxpr_as_fun` would trace each equation again.
     """
+    if any(varying_axes(arg) for arg in args) and not any(core.subjaxprs(jaxpr.jaxpr)):
+        return eval_varying(jaxpr, args)
     return primitives.closed_call_p.bind(*args, call_jaxpr=jaxpr)
+
+
+def varying_axes(value: Any) -> frozenset:
+    """Return the mesh axes over which a value differs inside `jax.shard_map` with ``check_vma=True``."""
+    return jax.typeof(value).mat.varying
+
+
+def eval_varying(jaxpr: Any, args: Sequence[Any]) -> list:
+    """Evaluate `jaxpr` one equation at a time inside `jax.shard_map`.
+
+    The types in `jaxpr` say nothing of mesh axes, so transposing a call of it would fail, and lose the sum over devices
+    that the gradient of a replicated input is. Operands of one equation must vary over the same axes.
+    """
+    env = dict(zip(jaxpr.jaxpr.constvars, jaxpr.consts, strict=True)) | dict(zip(jaxpr.jaxpr.invars, args, strict=True))
+
+    def read(atom: Any) -> Any:
+        return jnp.asarray(atom.val, atom.aval.dtype) if isinstance(atom, jex.Literal) else env[atom]
+
+    for eqn in jaxpr.jaxpr.eqns:
+        operands = [read(atom) for atom in eqn.invars]
+        axes = frozenset().union(*map(varying_axes, operands))
+        operands = [vary(x, axes) for x in operands]
+        stack = source_info_util.current_name_stack() + eqn.source_info.name_stack
+        with source_info_util.user_context(None, name_stack=stack), eqn.ctx.manager:
+            results = eqn.primitive.bind(*operands, **eqn.params)
+        env.update(zip(eqn.outvars, results if eqn.primitive.multiple_results else [results], strict=True))
+    return [read(atom) for atom in jaxpr.jaxpr.outvars]
+
+
+def vary(value: Any, axes: frozenset) -> Any:
+    """Return `value` as one that differs over `axes`."""
+    missing = tuple(axes - varying_axes(value))
+    return jax.lax.pcast(value, missing, to="varying") if missing else value

@@ -153,6 +153,8 @@ def checked_call(program: Program, fn: Callable[..., list]) -> Callable[..., lis
             names = ", ".join(variable_name(v) for v in program.inputs)
             raise TypeError(f"expected {len(program.inputs)} arguments ({names}), got {len(args)}")
         args = tuple(as_argument(v, a) for v, a in zip(program.inputs, args, strict=True))
+        for variable, value in zip(program.inputs, args, strict=True):
+            check_shape(variable, value.shape)
         if jax.config.jax_enable_x64:
             return fn(*args)
         if wide and any(isinstance(a, jax.core.Tracer) for a in args):
@@ -169,6 +171,17 @@ def checked_call(program: Program, fn: Callable[..., list]) -> Callable[..., lis
 
 #: dtypes that JAX narrows unless `jax_enable_x64` is set.
 WIDE = frozenset({"float64", "int64", "uint64", "complex128"})
+
+
+def check_shape(variable: Variable, shape: tuple) -> None:
+    """Raise a TypeError if an argument has another rank, or another size of an axis, than its variable declares."""
+    declared = getattr(variable.type, "shape", None)  # a generator has none
+    if declared is None or declared == shape:
+        return
+    if len(declared) != len(shape) or any(n is not None and n != m for n, m in zip(declared, shape, strict=True)):
+        raise TypeError(
+            f"The input {variable_name(variable)} is a {variable.type}, but its argument has shape {shape}."
+        )
 
 
 def as_argument(variable: Variable, value: Any) -> Any:

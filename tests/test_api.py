@@ -116,9 +116,8 @@ def test_export_with_static_shapes(x64):
     exported = jax.export.export(jax.jit(fn))(
         jax.ShapeDtypeStruct((3,), "float64"), jax.ShapeDtypeStruct((), "float64")
     )
-    restored = jax.export.deserialize(exported.serialize())
     x = np.array([1.0, 2.0, 3.0])
-    np.testing.assert_allclose(restored.call(x, 2.0)[0], by_hand(x, 2.0))
+    np.testing.assert_allclose(exported.call(x, 2.0)[0], by_hand(x, 2.0))
 
 
 SYMBOLIC = {
@@ -136,7 +135,6 @@ SYMBOLIC = {
     "softmax": lambda x: pt.special.softmax(x, axis=1),
     "transpose": lambda x: x.T,
     "matvec": lambda x: x @ np.array([1.0, 2.0, 3.0]),
-    "column": lambda x: x[:, 0],
 }
 
 
