@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import jax
