@@ -260,7 +260,7 @@ def with_barriers(eqns: list[Any]) -> list[Any]:
     XLA's fusion computes such a result again in every kernel that reads it. In a model of many scalar variables all the
     gradients read the same sums: without barriers, compile time grows with the square of their number.
     """
-    readers = Counter(atom for eqn in eqns for atom in eqn.invars if type(atom) is jex.Var)
+    readers = Counter([atom for eqn in eqns for atom in eqn.invars if type(atom) is jex.Var])
     shielded: dict[Atom, Atom] = {}
     result = []
     for eqn in eqns:

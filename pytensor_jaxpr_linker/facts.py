@@ -91,7 +91,7 @@ def analyze(
                 value[variable] = BindingTime.RUNTIME if is_generator else BindingTime.CONSTANT
                 shape[variable] = BindingTime.CONSTANT
                 fixed[variable] = value[variable]
-        if isinstance(node.op, SHAPE_READERS):
+        if type(node.op) in SHAPE_READERS:
             known = shape[node.inputs[0]]
         else:
             known = max([value[v] for v in node.inputs], default=BindingTime.CONSTANT)
@@ -120,10 +120,10 @@ def shape_time(
 
 def fixed_time(node: Apply, output: int, fixed: dict[Variable, BindingTime]) -> BindingTime:
     """Return when an output of a node is known if a rule must know it."""
-    if isinstance(node.op, SHAPE_READERS):
+    if type(node.op) in SHAPE_READERS:
         return BindingTime.RUNTIME
     operands = node.inputs
-    if isinstance(node.op, IfElse) and fixed[node.inputs[0]] == BindingTime.RUNTIME:
+    if type(node.op) is IfElse and fixed[node.inputs[0]] == BindingTime.RUNTIME:
         operands = node.inputs[1 + output :: node.op.n_outs]
     return max([fixed[v] for v in operands], default=BindingTime.CONSTANT)
 

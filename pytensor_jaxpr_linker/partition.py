@@ -97,7 +97,7 @@ def find_break(
         return errors.Break(errors.NO_RULE, node, None, errors.NO_RULE.why)
     if (reason := rule.refuse(node)) is not None:
         return errors.Break(errors.REFUSED, node, None, reason)
-    for i in sorted(static[node]):
+    for i in sorted(static[node]) if static[node] else ():
         if known.static[node.inputs[i]] == BindingTime.RUNTIME:
             return errors.Break(errors.RUNTIME_STATIC, node, node.inputs[i], errors.RUNTIME_STATIC.why)
     return None
@@ -125,8 +125,7 @@ def needed_nodes(
             else:
                 needed.update(node.inputs)
         elif read or not shapes.isdisjoint(node.outputs):
-            reads_shape = isinstance(node.op, SHAPE_READERS)
-            (needed if reads_shape else shapes).update(node.inputs)
+            (needed if isinstance(node.op, SHAPE_READERS) else shapes).update(node.inputs)
     kept.reverse()
     return kept
 
@@ -145,9 +144,7 @@ def inline(
         return isinstance(node.op, OpFromGraph) and find_rule(node) is None
 
     inputs, outputs, nodes = list(fgraph.inputs), list(fgraph.outputs), list(fgraph.toposort())
-    while any(issubclass(op_type, OpFromGraph) for op_type in {type(node.op) for node in nodes}):
-        if not any(map(is_inlined, nodes)):
-            break
+    while has_op(nodes, OpFromGraph) and any(map(is_inlined, nodes)):
         # `bind` copies: the graph that the user's other functions share is left as it is.
         replaced: dict[Variable, Variable] = {}
         for node in nodes:
@@ -165,7 +162,14 @@ def inline(
             replaced.update(zip(node.outputs, results, strict=True))
         outputs = [replaced.get(v, v) for v in outputs]
         nodes = list(toposort(outputs, blockers=inputs))
-    return inputs, *with_eager_numbers(inputs, outputs, nodes)
+    if has_op(nodes, LazyIfElse):
+        outputs, nodes = with_eager_numbers(inputs, outputs, nodes)
+    return inputs, outputs, nodes
+
+
+def has_op(nodes: Sequence[Apply], op_type: type) -> bool:
+    """Tell whether a node has an Op of a class."""
+    return any(issubclass(found, op_type) for found in {type(node.op) for node in nodes})
 
 
 def with_eager_numbers(
@@ -188,7 +192,7 @@ def with_eager_numbers(
             for i, output in enumerate(node.outputs):
                 if output.type.ndim == 0 and all(is_arithmetic(branch.outputs[i]) for branch in branches):
                     pair = [branch.bind(dict(zip(branch.inputs, operands[1:], strict=True)))[i] for branch in branches]
-                    replaced[output] = IfElse(1)(operands[0], *pair)
+                    replaced[output] = IfElse(1)(operands[0], *pair)  # type: ignore[assignment]
     if not replaced:
         return outputs, nodes
     outputs = [replaced.get(v, v) for v in outputs]

@@ -99,16 +99,16 @@ def scalar_rule(*op_types: type) -> Callable[[ScalarRule], ScalarRule]:
 
 def has_scalar_rule(op: ps.ScalarOp) -> bool:
     """Tell whether `emit_scalar` can emit a scalar Op."""
-    if isinstance(op, Composite):
-        return all(has_scalar_rule(node.op) for node in op.fgraph.toposort())
-    return find(RULES, op) is not None
+    if find(RULES, op) is not None:
+        return True
+    return isinstance(op, Composite) and all(has_scalar_rule(node.op) for node in op.fgraph.toposort())
 
 
 def is_real_only(op: ps.ScalarOp, dtypes: Sequence[str]) -> bool:
     """Tell whether an Op, which has a rule, has none for operands of these dtypes: XLA knows it for real ones only."""
     if isinstance(op, Composite):
         return any(is_real_only(node.op, [v.type.dtype for v in node.inputs]) for node in op.fgraph.toposort())
-    return any(np.dtype(t).kind == "c" for t in dtypes) and isinstance(op, REAL_ONLY)
+    return type(op) in REAL_ONLY and any(np.dtype(t).kind == "c" for t in dtypes)
 
 
 def find(table: dict[type, Any], op: Any) -> Any:
