@@ -114,7 +114,8 @@ def eval_varying(jaxpr: Any, args: Sequence[Any]) -> list:
     env = dict(zip(jaxpr.jaxpr.constvars, jaxpr.consts, strict=True)) | dict(zip(jaxpr.jaxpr.invars, args, strict=True))
 
     def read(atom: Any) -> Any:
-        return jnp.asarray(atom.val, atom.aval.dtype) if isinstance(atom, jex.Literal) else env[atom]
+        dtype = atom.aval.dtype
+        return jnp.asarray(atom.val, dtype) if isinstance(atom, jex.Literal) else env[atom]
 
     for eqn in jaxpr.jaxpr.eqns:
         operands = [read(atom) for atom in eqn.invars]

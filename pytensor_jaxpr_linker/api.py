@@ -99,7 +99,7 @@ def make_jaxpr(f: Function, *args: Any) -> Any:
     >>> y = pt.exp(x)
     >>> y.name = "y"
     >>> pjl.make_jaxpr(pytensor.function([x], y, mode="JAXPR"), [1.0, 2.0])
-    { lambda ; a:f64[2]. let b:f64[2] = exp a # [Exp[y]] in (b,) }
+    { lambda ; a:f64[2]. let b:f64[2] = exp a in (b,) } # [Exp[y]]
     """
     program = compiled_program(f)
     with jax.enable_x64(True):
