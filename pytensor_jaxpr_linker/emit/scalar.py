@@ -24,7 +24,7 @@ type ScalarRule = Callable[..., Atom]
 
 #: Ops that are one primitive, after their operands were converted to the result's dtype.
 ONE_PRIMITIVE: dict[type, ScalarRule] = {
-    ps.Abs: lambda b, x: x if x.aval.dtype.kind == "b" else prims.abs_(b, x),
+    ps.Abs: lambda b, x: x if x.aval.dtype.kind in "bu" else prims.abs_(b, x),
     ps.AND: prims.and_,
     ps.ArcCos: prims.acos,
     ps.ArcCosh: prims.acosh,
