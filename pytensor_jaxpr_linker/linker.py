@@ -114,7 +114,7 @@ def make_thunk(program: Program, io: Storage, convert: Sequence[Callable[[Any], 
     inputs, outputs, shared, generators = io.inputs, io.outputs, io.shared, io.generators
     count = len(outputs)
     only = None if program.static_positions else program.specialize(())
-    on_device: list[jax.Array] = []
+    constants, on_device = program.constants, []  # type: ignore[var-annotated]
     enable_x64 = jax.enable_x64
 
     # The hot path: what a function does not have costs one test each.
@@ -126,8 +126,8 @@ def make_thunk(program: Program, io: Storage, convert: Sequence[Callable[[Any], 
             successors = take_keys(args, generators)
         with enable_x64(True):
             specialization = only or program.specialize(args)
-            if program.constants:
-                on_device[:] = on_device or map(jax.device_put, program.constants)
+            if constants:
+                on_device[:] = on_device or map(jax.device_put, constants)
                 args += on_device
             results = specialization.call(*args)
         if len(results) > count:

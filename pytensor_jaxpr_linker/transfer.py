@@ -93,9 +93,9 @@ class DeviceTensorType:
     def filter(self, value: Any, strict: bool = False, allow_downcast: bool | None = None) -> Any:
         """Return `value` as PyTensor's type takes it; a JAX array of the declared type stays on its device."""
         is_array = type(value) is np.ndarray or isinstance(value, jax.Array)
-        if is_array and value.dtype == self.dtype and value.ndim == self.type.ndim:
-            if all(value.shape[i] == n for i, n in self.fixed):
-                return value
+        fits = is_array and value.dtype == self.dtype and value.ndim == self.type.ndim
+        if fits and all(value.shape[i] == n for i, n in self.fixed):
+            return value
         if isinstance(value, jax.Array):
             value = np.asarray(value)
         try:
