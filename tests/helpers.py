@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -77,3 +81,17 @@ def tensor_like(value: Any, name: str, static: bool = False) -> Variable:
     """Return an input of the dtype and rank (and shape, if `static`) of an example value."""
     value = np.asarray(value)
     return pt.tensor(name, dtype=value.dtype.name, shape=value.shape if static else (None,) * value.ndim)
+
+
+def run_python(code: str, **env: str) -> str:
+    """Run a program in a fresh interpreter, with `env` added to the environment, and return what it prints."""
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "JAX_PLATFORMS": "cpu", **env},
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout

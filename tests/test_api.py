@@ -1,9 +1,5 @@
 """What users call beside `pytensor.function`: `as_jax_function` and `make_jaxpr`, under JAX's transformations."""
 
-import os
-import subprocess
-import sys
-import textwrap
 from concurrent.futures import ThreadPoolExecutor
 
 import jax
@@ -12,6 +8,7 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from helpers import run_python
 from jax.extend.core import check_jaxpr, jaxpr_as_fun
 
 import pytensor_jaxpr_linker as pjl
@@ -31,20 +28,6 @@ def logp_graph():
     logp = (-0.5 * (x / scale) ** 2 - pt.log(scale)).sum()
     logp.name = "logp"
     return [x, scale], logp, lambda x, scale: (-0.5 * (x / scale) ** 2 - jnp.log(scale)).sum()
-
-
-def run_python(code, **env):
-    """Run a program in a fresh interpreter, and return what it prints."""
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "JAX_PLATFORMS": "cpu", **env},
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 # Transformations

@@ -1,10 +1,6 @@
 """Mode JAXPR as a PyTensor mode: storage, shared variables, generators, errors and options."""
 
-import os
 import pickle
-import subprocess
-import sys
-import textwrap
 from concurrent.futures import ThreadPoolExecutor
 
 import jax
@@ -12,6 +8,7 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from helpers import run_python
 from pytensor.compile.io import In, Out
 from pytensor.compile.mode import Mode, get_mode
 from pytensor.graph.basic import Apply
@@ -30,20 +27,6 @@ def compiled(inputs, outputs, mode="JAXPR", **kwargs):
 def mode_with(**options):
     """Return mode JAXPR with options."""
     return Mode(JaxprLinker(Options(**options)), "fast_run")
-
-
-def run_python(code, **env):
-    """Run a program in a fresh interpreter where warnings are errors, and return what it prints."""
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "JAX_PLATFORMS": "cpu", **env},
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 class Unknown(Op):

@@ -6,6 +6,8 @@ import numpy as np
 import pymc as pm
 import pytest
 
+import pytensor_jaxpr_linker  # noqa: F401  (registers mode JAXPR)
+
 
 @pytest.fixture(scope="module")
 def schools():
