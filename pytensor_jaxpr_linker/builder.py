@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.extend.core as jex
 import numpy as np
+from jax.extend.core import primitives as p
 
 from pytensor_jaxpr_linker import _compat
 
@@ -22,6 +23,10 @@ type Shape = tuple[int, ...]
 
 #: Results of up to this many elements that this many equations read are computed once, see `with_barriers`.
 SMALL_RESULT, MANY_READERS = 16, 8
+
+
+#: Primitives whose operands may be exchanged: both orders are one equation.
+COMMUTATIVE = frozenset((p.add_p, p.and_p, p.eq_p, p.max_p, p.min_p, p.mul_p, p.ne_p, p.or_p, p.xor_p))
 
 
 class Check(NamedTuple):
@@ -167,7 +172,8 @@ class JaxprBuilder:
         params
             The primitive's params, complete: `prims` is the only module that spells them.
         """
-        key: tuple = (primitive, tuple(map(id, operands)), tuple(params.values()))
+        ids = map(id, operands)
+        key: tuple = (primitive, *(sorted(ids) if primitive in COMMUTATIVE else ids), *params.values())
         try:
             results = self._shared.get(key)
         except TypeError:  # unhashable params

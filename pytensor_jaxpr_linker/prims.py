@@ -44,7 +44,6 @@ def elementwise(primitive: Any, dtype: np.dtype | None = None, **params: Any) ->
     return assemble
 
 
-abs_real = elementwise(p.abs_p)
 acos = elementwise(p.acos_p)
 acosh = elementwise(p.acosh_p)
 add = elementwise(p.add_p)
@@ -84,7 +83,6 @@ max_ = elementwise(p.max_p)
 min_ = elementwise(p.min_p)
 mul = elementwise(p.mul_p, out_dtype=None)
 ne = elementwise(p.ne_p, BOOL)
-neg = elementwise(p.neg_p)
 nextafter = elementwise(p.nextafter_p)
 not_ = elementwise(p.not_p)
 or_ = elementwise(p.or_p)
@@ -109,6 +107,12 @@ tan = elementwise(p.tan_p, accuracy=None)
 tanh = elementwise(p.tanh_p, accuracy=None)
 xor = elementwise(p.xor_p)
 zeta = elementwise(p.zeta_p)
+
+
+def neg(b: JaxprBuilder, x: Atom) -> Atom:
+    """Assemble the negation, or return what `x` is the negation of."""
+    inner = b.definition(x, p.neg_p)
+    return b.bind(p.neg_p, (x,), x.aval.shape, x.aval.dtype, {}) if inner is None else inner.invars[0]
 
 
 def part_dtype(dtype: np.dtype) -> np.dtype:

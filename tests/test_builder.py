@@ -49,7 +49,7 @@ def test_different_params_operands_and_dtypes_are_not_shared(b):
         prims.iota(b, "int64", (3,), 0),
         prims.add(b, x, b.constant(1.0)),
         prims.sub(b, x, b.constant(1.0)),
-        prims.add(b, b.constant(1.0), x),
+        prims.sub(b, b.constant(1.0), x),
     ]
     assert len(set(results)) == len(results) == len(b.eqns)
 
@@ -171,3 +171,11 @@ def test_broadcasts_compose(b):
     check_jaxpr(jaxpr)
     assert [e.primitive.name for e in jaxpr.eqns] == ["broadcast_in_dim", "reshape"]
     assert prims.reshape(b, prims.reshape(b, x, (1, 3)), (3,)) is x
+
+
+def test_operands_of_a_commutative_primitive_may_be_exchanged(b):
+    """Both orders of a sum are one equation; those of a difference are two. A negation of a negation is none."""
+    x, y = b.input((3,), F64), b.input((3,), F64)
+    assert prims.add(b, x, y) is prims.add(b, y, x)
+    assert prims.sub(b, x, y) is not prims.sub(b, y, x)
+    assert prims.neg(b, prims.neg(b, x)) is x

@@ -393,9 +393,9 @@ def log_base(b, x, base):
 @scalar_rule(psm.Softplus)
 @converted
 def softplus(b, x):
-    """``log(1 + exp(x))``, which is `x` where the sum rounds to ``exp(x)``; its derivative is the sigmoid everywhere."""
-    limit = number(b, x, 33.3)
-    return prims.select(b, prims.gt(b, x, limit), x, prims.log1p(b, prims.exp(b, prims.min_(b, x, limit))))
+    """``log(1 + exp(x)) = max(x, 0) + log1p(exp(-|x|))``; written so, its derivative at 0 is that of the sigmoid, 1/2."""
+    minus_abs = prims.min_(b, x, prims.neg(b, x))
+    return prims.add(b, prims.max_(b, x, number(b, x, 0)), prims.log1p(b, prims.exp(b, minus_abs)))
 
 
 @scalar_rule(psm.Log1mexp)
