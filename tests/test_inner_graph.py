@@ -5,6 +5,7 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from helpers import compare, compare_grad
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.mode import Mode
 from pytensor.conditional import IfElse, LazyIfElse, ifelse
@@ -12,7 +13,6 @@ from pytensor.raise_op import Assert
 
 import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker.registry import find_rule
-from tests.helpers import compare, compare_grad
 
 # FAST_COMPILE's C code complains where no BLAS is installed.
 pytestmark = pytest.mark.filterwarnings("ignore:PyTensor could not link to a BLAS")

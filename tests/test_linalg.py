@@ -4,9 +4,9 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from helpers import compare, compare_error, compare_grad, tensor_like
 
 import pytensor_jaxpr_linker as pjl
-from tests.helpers import compare, compare_error, compare_grad, tensor_like
 
 pytestmark = pytest.mark.filterwarnings("ignore:PyTensor could not link to a BLAS")
 

@@ -5,6 +5,7 @@ import numpy as np
 import pytensor.scalar as ps
 import pytensor.tensor as pt
 import pytest
+from helpers import compare, compare_error, compare_grad, tensor_like
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -13,7 +14,6 @@ from pytensor.tensor.elemwise import CAReduce
 from pytensor.tensor.math import ProdWithoutZeros
 
 import pytensor_jaxpr_linker as pjl
-from tests.helpers import compare, compare_error, compare_grad, tensor_like
 
 pytestmark = pytest.mark.filterwarnings("ignore:PyTensor could not link to a BLAS")
 

@@ -6,11 +6,11 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 import scipy.stats as st
+from helpers import compare_error
 
 import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker.builder import JaxprBuilder
 from pytensor_jaxpr_linker.emit import random
-from tests.helpers import compare_error
 
 
 def generator(seed=123):

@@ -7,11 +7,11 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from helpers import compare, compare_error, compare_grad, tensor_like
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pytensor_jaxpr_linker as pjl
-from tests.helpers import compare, compare_error, compare_grad, tensor_like
 
 S = np.s_
 X = np.arange(60.0).reshape(3, 4, 5) + 0.5

@@ -10,6 +10,7 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from helpers import compare, compare_grad
 from jax.extend.core import primitives
 from pytensor import wrap_jax
 from pytensor.graph.basic import Apply
@@ -17,7 +18,6 @@ from pytensor.graph.op import Op
 
 import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker.emit import traced_leaf
-from tests.helpers import compare, compare_grad
 
 X = np.array([0.5, -1.0, 2.0])
 
