@@ -83,6 +83,7 @@ class Program:
         constants = large_constants(region)
         self.region = Region(region.steps, [*region.inputs, *constants], region.outputs)
         self.constants = [v.data for v in constants]
+        self._on_device: list[jax.Array] = []
         self.static_positions = tuple(i for i, v in enumerate(region.inputs) if v in self.plan.static_inputs)
         self._specializations: OrderedDict[tuple, Specialization] = OrderedDict()
         self._lock = threading.Lock()
@@ -113,6 +114,13 @@ class Program:
         avals = [declared_aval(v) for v in self.region.inputs]
         if not self.static_positions and all(a is not None for a in avals):
             self.specialize(()).lower(avals)
+
+    def device_constants(self) -> list[jax.Array]:
+        """Return the large constants as arrays on the device, uploaded once, also inside an outer trace."""
+        if len(self._on_device) < len(self.constants):
+            with jax.ensure_compile_time_eval(), jax.enable_x64(True):
+                self._on_device = [jax.device_put(value) for value in self.constants]
+        return self._on_device
 
     def unchecked(self) -> Program:
         """Return the same program without the output that run-time checks add."""
@@ -161,7 +169,7 @@ def pure_function(program: Program) -> Callable[..., list]:
     count = len(program.outputs)
 
     def jitted_for(specialization: Specialization) -> Callable[..., list]:
-        return lambda *args: specialization.call(*args, *program.constants)[:count]
+        return lambda *args: specialization.call(*args, *program.device_constants())[:count]
 
     if not program.static_positions:
         only = program.specialize(())
