@@ -114,7 +114,7 @@ def make_thunk(program: Program, io: Storage, convert: Sequence[Callable[[Any], 
     inputs, outputs, shared, generators = io.inputs, io.outputs, io.shared, io.generators
     count = len(outputs)
     only = None if program.static_positions else program.specialize(())
-    constants, on_device = program.constants, []  # type: ignore[var-annotated]
+    constants = program.constants
     enable_x64 = jax.enable_x64
 
     # The hot path: what a function does not have costs one test each.
@@ -127,8 +127,7 @@ def make_thunk(program: Program, io: Storage, convert: Sequence[Callable[[Any], 
         with enable_x64(True):
             specialization = only or program.specialize(args)
             if constants:
-                on_device[:] = on_device or map(jax.device_put, constants)
-                args += on_device
+                args += program.device_constants()
             results = specialization.call(*args)
         if len(results) > count:
             raise_if_failed(specialization, results[count], args)

@@ -83,7 +83,7 @@ class Program:
         constants = large_constants(region)
         self.region = Region(region.steps, [*region.inputs, *constants], region.outputs)
         self.constants = [v.data for v in constants]
-        self._on_device: list[jax.Array] = []
+        self._on_device: list[jax.Array] = []  # shared with the unchecked copy: each constant is uploaded once
         self.static_positions = tuple(i for i, v in enumerate(region.inputs) if v in self.plan.static_inputs)
         self._specializations: OrderedDict[tuple, Specialization] = OrderedDict()
         self._lock = threading.Lock()
@@ -119,7 +119,7 @@ class Program:
         """Return the large constants as arrays on the device, uploaded once, also inside an outer trace."""
         if len(self._on_device) < len(self.constants):
             with jax.ensure_compile_time_eval(), jax.enable_x64(True):
-                self._on_device = [jax.device_put(value) for value in self.constants]
+                self._on_device[:] = [jax.device_put(value) for value in self.constants]
         return self._on_device
 
     def unchecked(self) -> Program:
