@@ -274,7 +274,6 @@ class Points(NamedTuple):
     axes: tuple[int, ...]  #: the axes that they index
     shape: Shape  #: the shape that reading at them gives
     window: tuple[int, ...]  #: the axes of that shape that come from axes which are not indexed
-    unique: bool  #: whether all of them are known to differ
     valid: bool  #: whether there is an element to read or write
 
 
@@ -287,8 +286,8 @@ def resolve_points(b: JaxprBuilder, node: Apply | None, shape: Shape, arrays: di
     lead = axes[0] if axes == tuple(range(axes[0], axes[0] + len(axes))) else 0
     result = (*rest[:lead], *common, *rest[lead:])
     window = (*range(lead), *range(lead + len(common), len(result)))
-    indices, unique = index_vectors(b, node, shape, arrays, common) if 0 not in common else (None, True)
-    return Points(indices, axes, result, window, unique, 0 not in result and all(shape[axis] for axis in axes))
+    indices = index_vectors(b, node, shape, arrays, common) if 0 not in common else None
+    return Points(indices, axes, result, window, 0 not in result and all(shape[axis] for axis in axes))
 
 
 def broadcast_indices(shapes: Sequence[Shape]) -> Shape:
@@ -301,8 +300,8 @@ def broadcast_indices(shapes: Sequence[Shape]) -> Shape:
         raise IndexError(message) from None
 
 
-def index_vectors(b: JaxprBuilder, node: Apply | None, shape: Shape, arrays: dict, common: Shape) -> tuple[Atom, bool]:
-    """Return the array of index vectors, and whether they are known to differ."""
+def index_vectors(b: JaxprBuilder, node: Apply | None, shape: Shape, arrays: dict, common: Shape) -> Atom:
+    """Return the array of index vectors."""
     dtype = index_dtype(tuple(shape[axis] for axis in arrays))
     values = [b.known(array) for array in arrays.values()]
     columns = []
@@ -310,13 +309,19 @@ def index_vectors(b: JaxprBuilder, node: Apply | None, shape: Shape, arrays: dic
         where = axis, shape[axis]
         columns.append(runtime_positions(b, node, array, *where, dtype) if v is None else known_positions(v, *where))
     if all(v is not None for v in values):
-        vectors = np.stack([np.broadcast_to(c, common) for c in columns], -1).astype(dtype)
-        rows = vectors.reshape(-1, len(columns))
-        return b.constant(vectors), len(np.unique(rows, axis=0)) == len(rows)
+        return b.constant(np.stack([np.broadcast_to(c, common) for c in columns], -1).astype(dtype))
     atoms = [b.constant(c, dtype) if isinstance(c, np.ndarray) else c for c in columns]
     atoms = [prims.broadcast_to(b, atom, common) for atom in atoms]
     atoms = [prims.broadcast_in_dim(b, atom, (*common, 1), range(len(common))) for atom in atoms]
-    return prims.concatenate(b, atoms, len(common)), False
+    return prims.concatenate(b, atoms, len(common))
+
+
+def all_differ(vectors: np.ndarray | None, shape: Shape) -> bool:
+    """Tell whether index vectors into an array of `shape` are known, and no two are equal."""
+    if vectors is None:
+        return False
+    flat = np.ravel_multi_index(tuple(np.moveaxis(vectors, -1, 0)), shape).ravel()
+    return len(np.unique(flat)) == len(flat)
 
 
 def gather_points(b: JaxprBuilder, x: Atom, points: Points) -> Atom:
@@ -342,7 +347,8 @@ def scatter_points(b: JaxprBuilder, x: Atom, y: Atom, points: Points, how: str) 
         return prims.ne(b, scatter_points(b, x, y, points, how), b.constant(np.int32(0)))
     dims = ScatterDimensionNumbers(points.window, points.axes, points.axes)
     scatter = prims.scatter if how == "set" else prims.scatter_add
-    return scatter(b, x, points.indices, y, dims, points.unique)
+    unique = all_differ(b.known(points.indices), [x.aval.shape[axis] for axis in points.axes])
+    return scatter(b, x, points.indices, y, dims, unique)
 
 
 def read_points(b: JaxprBuilder, node: Apply, x: Atom, parts: Parts) -> Atom:
