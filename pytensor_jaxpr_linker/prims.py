@@ -455,11 +455,17 @@ def cholesky(b: JaxprBuilder, x: Atom) -> Atom:
 
 
 def triangular_solve(
-    b: JaxprBuilder, a: Atom, x: Atom, lower: bool, transpose_a: bool = False, unit_diagonal: bool = False
+    b: JaxprBuilder,
+    a: Atom,
+    x: Atom,
+    lower: bool,
+    transpose_a: bool = False,
+    unit_diagonal: bool = False,
+    left_side: bool = True,
 ) -> Atom:
-    """Assemble the solution of ``a @ y = x`` (``a.T @ y = x``) for a triangular `a`."""
+    """Assemble the solution of ``a @ y = x``, or ``y @ a = x``, for a triangular `a` (``a.T`` with `transpose_a`)."""
     params = {
-        "left_side": True,
+        "left_side": left_side,
         "lower": lower,
         "transpose_a": transpose_a,
         "conjugate_a": False,

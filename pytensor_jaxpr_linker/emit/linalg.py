@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from jax.extend.core import primitives
 from pytensor.graph.basic import Apply
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
@@ -21,6 +22,7 @@ from pytensor_jaxpr_linker import prims
 from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder
 from pytensor_jaxpr_linker.emit.math import emit_ArgSortOp, emit_Dot, emit_SortOp
 from pytensor_jaxpr_linker.emit.scalar import convert, find, number
+from pytensor_jaxpr_linker.emit.tensor_basic import diagonal
 from pytensor_jaxpr_linker.registry import emits, find_rule
 
 #: The rules of core Ops that take batch axes.
@@ -118,6 +120,14 @@ def swap(b: JaxprBuilder, x: Atom) -> Atom:
     return prims.transpose(b, x, [*range(n - 2), n - 1, n - 2])
 
 
+def untransposed(b: JaxprBuilder, a: Atom) -> tuple[Atom, bool]:
+    """Return a matrix whose transpose `a` is, and True; or `a` and False. A solver reads it without moving memory."""
+    eqn = b.definition(a, primitives.transpose_p)
+    n = len(a.aval.shape)
+    swaps = eqn is not None and tuple(eqn.params["permutation"]) == (*range(n - 2), n - 1, n - 2)
+    return (eqn.invars[0], True) if swaps else (a, False)
+
+
 def solve_operands(op: Any, node: Apply, b: JaxprBuilder, a: Atom, y: Atom) -> tuple[Atom, Atom]:
     """Return the operands of a solution in its dtype, the right-hand side as a matrix.
 
@@ -148,13 +158,17 @@ def emit_SolveTriangular(op, node, b, a, y):
     a, y = solve_operands(op, node, b, a, y)
     if 0 in y.aval.shape:
         return as_right_hand_side(op, b, y)
-    x = prims.triangular_solve(b, a, y, lower=op.lower, unit_diagonal=op.unit_diagonal)
+    a, transposed = untransposed(b, a)
+    how = {"lower": op.lower != transposed, "unit_diagonal": op.unit_diagonal}
+    rows, sideways = untransposed(b, y)
+    if sideways:  # x.T @ a.T = y.T
+        x = swap(b, prims.triangular_solve(b, a, rows, left_side=False, transpose_a=not transposed, **how))
+    else:
+        x = prims.triangular_solve(b, a, y, transpose_a=transposed, **how)
     if not op.unit_diagonal:
-        last = len(a.aval.shape) - 1
-        row, column = (prims.iota(b, "int32", a.aval.shape, last - i) for i in (1, 0))
-        zero = prims.and_(b, prims.eq(b, row, column), prims.eq(b, a, number(b, a, 0)))
-        singular = prims.reduce_or(b, zero, (last - 1, last))
-        singular = prims.broadcast_in_dim(b, singular, x.aval.shape, range(last - 1))
+        batch = len(a.aval.shape) - 2
+        singular = prims.reduce_or(b, prims.eq(b, diagonal(b, a), number(b, a, 0)), (batch,))
+        singular = prims.broadcast_in_dim(b, singular, x.aval.shape, range(batch))
         x = prims.select(b, singular, number(b, x, np.nan), x)
     return as_right_hand_side(op, b, x)
 

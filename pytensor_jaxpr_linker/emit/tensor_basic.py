@@ -154,10 +154,14 @@ def emit_ExtractDiag(op, node, b, x):
     length = max(0, min(rows - row, columns - column))
     x = slice_axis(b, x, len(others), row, row + length)
     x = slice_axis(b, x, len(others) + 1, column, column + length)
-    # In row-major order the diagonal of an n x n block is every (n + 1)-th element.
-    flat = prims.reshape(b, x, (*x.aval.shape[:-2], length * length))
-    lead = len(others)
-    return prims.slice_(b, flat, [0] * (lead + 1), flat.aval.shape, [1] * lead + [length + 1])
+    return diagonal(b, x)
+
+
+def diagonal(b: JaxprBuilder, x: Atom) -> Atom:
+    """Emit the main diagonals of square matrices: in row-major order it is every (n + 1)-th of the n x n elements."""
+    *batch, length, _ = x.aval.shape
+    flat = prims.reshape(b, x, (*batch, length * length))
+    return prims.slice_(b, flat, [0] * (len(batch) + 1), flat.aval.shape, [1] * len(batch) + [length + 1])
 
 
 @emits(Repeat, static=(1,))
