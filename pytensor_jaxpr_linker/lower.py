@@ -48,7 +48,7 @@ def lower_region(
     region
         What `partition` made.
     avals
-        Shape and dtype of each input; another dtype than the graph's is converted on entry.
+        Shape and dtype of each input and large constant; another dtype than the graph's is converted on entry.
     static
         The values of the inputs that key a specialization.
     checked
@@ -63,13 +63,11 @@ def lower_region(
     """
     with enable_x64(True):
         b = JaxprBuilder(name, checked)
-        operands = []
-        for variable, aval in zip(region.inputs, avals, strict=True):
-            atom = b.input(aval.shape, np.dtype(aval.dtype), variable.name or "")
-            if isinstance(variable, Constant):  # passed as an argument for its size, but known
-                b.remember(atom, variable.data)
-            operands.append(convert_input(b, variable, atom))
-        outputs = lower_into(b, region, operands, static or {})
+        names = [v.name or "" for v in region.inputs] + ["constant"] * len(region.constants.arrays)
+        atoms = [b.input(aval.shape, np.dtype(aval.dtype), name) for aval, name in zip(avals, names, strict=True)]
+        count = len(region.inputs)
+        operands = [convert_input(b, v, atom) for v, atom in zip(region.inputs, atoms[:count], strict=True)]
+        outputs = lower_into(b, region, operands, static or {}, atoms[count:])
         # JAX hands an input that is also an output back as the same buffer; the caller of `f` may write to its result.
         passed = set(map(id, b.invars))
         outputs = [prims.copy(b, atom) if id(atom) in passed else atom for atom in outputs]
@@ -84,9 +82,17 @@ def convert_input(b: JaxprBuilder, variable: Variable, atom: Atom) -> Atom:
     return atom if dtype is None else prims.convert(b, atom, dtype)
 
 
-def lower_into(b: JaxprBuilder, region: Region, operands: Sequence[Atom], static: Mapping[Variable, Any]) -> list[Atom]:
+def lower_into(
+    b: JaxprBuilder,
+    region: Region,
+    operands: Sequence[Atom],
+    static: Mapping[Variable, Any],
+    constants: Sequence[Atom] = (),
+) -> list[Atom]:
     """Emit the equations of a region at the insertion point of `b` and return the atoms of its outputs."""
     env: dict[Variable, Any] = dict(zip(region.inputs, operands, strict=True))
+    for constant, (place, axes) in region.constants.views.items() if constants else ():
+        env[constant] = b.remember(prims.transpose(b, constants[place], axes), constant.data)
     values = StaticValues(static, lambda v: env[v].aval.shape)
 
     def read(variable: Variable) -> Any:

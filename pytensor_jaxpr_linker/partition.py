@@ -16,6 +16,7 @@ from pytensor.tensor.elemwise import Elemwise
 
 from pytensor_jaxpr_linker import errors, facts
 from pytensor_jaxpr_linker.conditional import IfElse, LazyIfElse
+from pytensor_jaxpr_linker.constants import LargeConstants
 from pytensor_jaxpr_linker.facts import SHAPE_READERS, BindingTime, Facts
 from pytensor_jaxpr_linker.pause import gc_paused
 from pytensor_jaxpr_linker.registry import Rule
@@ -34,11 +35,12 @@ class Step(NamedTuple):
 
 
 class Region(NamedTuple):
-    """Nodes that become one Jaxpr."""
+    """Nodes that become one Jaxpr, whose inputs are `inputs` and then the arrays of `constants`."""
 
     steps: list[Step]
     inputs: list[Variable]
     outputs: list[Variable]
+    constants: LargeConstants = LargeConstants([], {})
 
 
 class Plan(NamedTuple):

@@ -234,6 +234,8 @@ def squeeze(b: JaxprBuilder, x: Atom, axes: Sequence[int]) -> Atom:
 def transpose(b: JaxprBuilder, x: Atom, permutation: Sequence[int]) -> Atom:
     """Assemble the transpose whose axis i is axis ``permutation[i]`` of `x`."""
     permutation = tuple(permutation)
+    if (inner := b.definition(x, p.transpose_p)) is not None:
+        x, permutation = inner.invars[0], tuple(inner.params["permutation"][i] for i in permutation)
     if permutation == tuple(range(len(permutation))):
         return x
     shape = tuple(x.aval.shape[i] for i in permutation)
@@ -348,6 +350,16 @@ def sort(b: JaxprBuilder, xs: Sequence[Atom], axis: int, num_keys: int = 1, is_s
     return list(b.bind_many(p.sort_p, xs, [x.aval for x in xs], params))
 
 
+def untransposed(b: JaxprBuilder, x: Atom, contract: tuple, batch: tuple) -> tuple[Atom, tuple]:
+    """Return the matrices whose transposes `x` holds, and their axes `contract`: XLA would copy to transpose."""
+    inner = b.definition(x, p.transpose_p)
+    if inner is None or len(x.aval.shape) != len(contract) + len(batch) + 1:
+        return x, contract
+    source: tuple = inner.params["permutation"]
+    moved = tuple(source[i] for i in contract)
+    return (inner.invars[0], moved) if tuple(source[i] for i in batch) == batch else (x, contract)
+
+
 def dot_general(
     b: JaxprBuilder,
     x: Atom,
@@ -357,6 +369,7 @@ def dot_general(
 ) -> Atom:
     """Assemble the product of `x` and `y`, summed over the axes `contract`, axes `batch` in parallel and first."""
     (xc, yc), (xb, yb) = (tuple(map(tuple, pair)) for pair in (contract, batch))
+    (x, xc), (y, yc) = untransposed(b, x, xc, xb), untransposed(b, y, yc, yb)
     shape = (
         *(x.aval.shape[i] for i in xb),
         *(n for i, n in enumerate(x.aval.shape) if i not in xc + xb),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from typing import Any
 
@@ -14,15 +14,12 @@ from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import AbstractFunctionGraph
 
 from pytensor_jaxpr_linker import _compat, registry
+from pytensor_jaxpr_linker.constants import find_large_constants
 from pytensor_jaxpr_linker.emit import traced_leaf
 from pytensor_jaxpr_linker.emit.random import KEY_DTYPE, KEY_SHAPE
 from pytensor_jaxpr_linker.errors import RuntimeTracerError, variable_name
 from pytensor_jaxpr_linker.lower import Lowered, lower_region
 from pytensor_jaxpr_linker.partition import Plan, Region, partition
-
-#: The largest constant array, in bytes, that becomes part of the program. XLA reads small index arrays faster from the
-#: program; larger data bloats its text and its constant folding, so it is passed as an argument.
-INLINE_CONSTANT_BYTES = 2**16
 
 
 def rule_for(node: Apply) -> registry.Rule | None:
@@ -80,9 +77,8 @@ class Program:
         self.plan: Plan = partition(fgraph, rule_for)
         region = self.plan.regions[0]
         self.inputs, self.outputs = region.inputs, region.outputs
-        constants = large_constants(region)
-        self.region = Region(region.steps, [*region.inputs, *constants], region.outputs)
-        self.constants = [v.data for v in constants]
+        self.region = region._replace(constants=find_large_constants(constant_operands(region)))
+        self.constants = self.region.constants.arrays
         self._on_device: list[jax.Array] = []  # shared with the unchecked copy: each constant is uploaded once
         self.static_positions = tuple(i for i, v in enumerate(region.inputs) if v in self.plan.static_inputs)
         self._specializations: OrderedDict[tuple, Specialization] = OrderedDict()
@@ -111,9 +107,9 @@ class Program:
 
     def build_ahead(self) -> None:
         """Build the Jaxpr now if every shape is declared and no value is needed: errors and costs come early."""
-        avals = [declared_aval(v) for v in self.region.inputs]
+        avals = [declared_aval(v) for v in self.inputs]
         if not self.static_positions and all(a is not None for a in avals):
-            self.specialize(()).lower(avals)
+            self.specialize(()).lower([*avals, *self.constants])
 
     def device_constants(self) -> list[jax.Array]:
         """Return the large constants as arrays on the device, uploaded once, also inside an outer trace."""
@@ -129,24 +125,16 @@ class Program:
         return program
 
 
-def large_constants(region: Region) -> list[Constant]:
-    """Return the constants that are passed to the program as arguments instead of being part of its text."""
-    found: dict[Constant, None] = {}
+def constant_operands(region: Region) -> Iterator[Constant]:
+    """Yield the constants that the equations of a region read."""
     for step in region.steps:
         for i, v in enumerate(step.node.inputs):
-            if (
-                isinstance(v, Constant)
-                and i not in step.static
-                and getattr(v.data, "nbytes", 0) > INLINE_CONSTANT_BYTES
-            ):
-                found[v] = None
-    return list(found)
+            if isinstance(v, Constant) and i not in step.static:
+                yield v
 
 
 def declared_aval(variable: Variable) -> Any:
     """Return the aval of a variable whose type declares its whole shape, else None."""
-    if isinstance(variable, Constant):
-        return jax.ShapeDtypeStruct(variable.data.shape, variable.data.dtype)
     shape = getattr(variable.type, "shape", None)
     if shape is None:
         return jax.ShapeDtypeStruct(KEY_SHAPE, KEY_DTYPE)

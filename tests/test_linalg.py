@@ -79,6 +79,21 @@ def test_solve_triangular(options, b_ndim):
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=["lower", "upper", "transposed", "unit_diagonal"])
+@pytest.mark.parametrize("sides", ["matrix", "right-hand side", "both"])
+def test_solve_triangular_of_transposes_copies_nothing(options, sides):
+    a, y = pt.dmatrix("a"), pt.dmatrix("y")
+    left = a.T if sides != "right-hand side" else a
+    right = y.T if sides != "matrix" else y
+    values = [A[0], np.ascontiguousarray(Y[0].T) if sides != "matrix" else Y[0]]
+    solution = pt.linalg.solve_triangular(left, right, b_ndim=2, **options)
+    compare([a, y], solution, values, rtol=1e-10)
+    compare_grad([a, y], solution, values)
+    jaxpr = pjl.make_jaxpr(pytensor.function([a, y], solution, mode="JAXPR"), *values)
+    solves = [i for i, eqn in enumerate(jaxpr.eqns) if eqn.primitive.name == "triangular_solve"]
+    assert not any(eqn.primitive.name == "transpose" for eqn in jaxpr.eqns[: solves[0]])
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=["lower", "upper", "transposed", "unit_diagonal"])
 def test_solve_triangular_batched(options):
     a, y = pt.dtensor3("a"), pt.dmatrix("y")
     solution = pt.linalg.solve_triangular(a, y, b_ndim=2, **options)

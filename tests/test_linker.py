@@ -324,6 +324,20 @@ def test_large_constants_stay_on_device():
         f(value)
 
 
+def test_large_constant_and_its_transpose_are_uploaded_once():
+    design = pt.as_tensor(np.random.default_rng(0).normal(size=(2000, 5)))
+    x, y = pt.dvector("x"), pt.dvector("y")
+    f = compiled([x, y], [design @ x, design.T @ y, design[::2].sum()])
+    assert len(f.vm.program.constants) == 1
+    values = [np.arange(5.0), np.arange(2000.0)]
+    data = design.data
+    for got, want in zip(f(*values), [data @ values[0], data.T @ values[1], data[::2].sum()], strict=True):
+        np.testing.assert_allclose(got, want)
+    fn = pjl.as_jax_function(f)
+    with jax.enable_x64(True):
+        np.testing.assert_allclose(jax.grad(lambda x: fn(x, values[1])[0].sum())(values[0]), data.sum(0))
+
+
 def test_result_of_a_function_is_input_of_the_next():
     x = pt.vector("x", dtype="float64")
     f = compiled([x], x + 1)

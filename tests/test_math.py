@@ -2,6 +2,7 @@
 
 import jax
 import numpy as np
+import pytensor
 import pytensor.scalar as ps
 import pytensor.tensor as pt
 import pytest
@@ -239,6 +240,16 @@ def test_dot_ranks():
     values = [X[0], X[1].T, X[0, 0], X[1, 0]]
     compare([x, y, u, v], [x @ y, x @ u, u @ y, u @ v, pt.outer(u, v)], values, rtol=1e-12)
     compare_grad([x, y, u], x @ y @ (x @ u), values[:3])
+
+
+def test_products_read_transposed_operands_in_place():
+    x, y, t = pt.dmatrix("x"), pt.dmatrix("y"), pt.dtensor3("t")
+    values = [X[0], X[1], X]
+    outputs = [x.T @ y, x @ y.T, x.T @ (x @ y.T).T.T, t.swapaxes(1, 2) @ t, t.transpose(2, 0, 1) @ y]
+    compare([x, y, t], outputs, values, rtol=1e-12)
+    compare_grad([x, y, t], outputs[2].sum() + outputs[3].sum() + outputs[4].sum(), values)
+    f = pytensor.function([x, y], x.T @ y, mode="JAXPR")
+    assert [eqn.primitive.name for eqn in pjl.make_jaxpr(f, *values[:2]).eqns] == ["dot_general"]
 
 
 @pytest.mark.parametrize("dtypes", ["int8-int8", "int32-float32", "float16-float16", "bool-bool", "complex64-float64"])

@@ -27,6 +27,7 @@ HELPERS = {
     "reduction",
     "scatter_body",
     "scatter_family",
+    "untransposed",
 }
 
 
