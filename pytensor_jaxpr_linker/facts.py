@@ -95,9 +95,13 @@ def analyze(
             known = shape[node.inputs[0]]
         else:
             known = max([value[v] for v in node.inputs], default=BindingTime.CONSTANT)
+        # What is known only at run time may still be known as a static value, if it comes from an `IfElse`.
+        differs = known == BindingTime.RUNTIME and (
+            type(node.op) is IfElse or any(fixed[v] < value[v] for v in node.inputs)
+        )
         for i, variable in enumerate(node.outputs):
             value[variable] = known
-            fixed[variable] = known if known < BindingTime.RUNTIME else fixed_time(node, i, fixed)
+            fixed[variable] = fixed_time(node, i, fixed) if differs else known
             if None in getattr(variable.type, "shape", ()):
                 shape[variable] = shape_time(node, static(node), shape, fixed)
             else:

@@ -99,7 +99,7 @@ def find_break(
         return errors.Break(errors.NO_RULE, node, None, errors.NO_RULE.why)
     if (reason := rule.refuse(node)) is not None:
         return errors.Break(errors.REFUSED, node, None, reason)
-    for i in sorted(static[node]) if static[node] else ():
+    for i in sorted(static[node]):
         if known.static[node.inputs[i]] == BindingTime.RUNTIME:
             return errors.Break(errors.RUNTIME_STATIC, node, node.inputs[i], errors.RUNTIME_STATIC.why)
     return None

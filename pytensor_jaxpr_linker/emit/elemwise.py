@@ -103,6 +103,6 @@ def refuse_scalar(op: ScalarOp, node: Apply) -> str | None:
     """Return why a scalar Op can't be emitted for the operands of `node`, or None."""
     if not has_scalar_rule(op):
         return f"no emission rule is registered for the scalar Op {op}"
-    if is_real_only(op, [v.type.dtype for v in node.inputs]):
+    if is_real_only(op, node.inputs):
         return f"XLA has no {op} of complex numbers"
     return None

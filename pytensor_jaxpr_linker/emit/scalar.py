@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytensor.scalar as ps
 import pytensor.scalar.math as psm
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Constant, Variable
 from pytensor.scalar.basic import Composite
 from pytensor.tensor.math import MulWithoutZeros
 
@@ -104,11 +104,11 @@ def has_scalar_rule(op: ps.ScalarOp) -> bool:
     return isinstance(op, Composite) and all(has_scalar_rule(node.op) for node in op.fgraph.toposort())
 
 
-def is_real_only(op: ps.ScalarOp, dtypes: Sequence[str]) -> bool:
-    """Tell whether an Op, which has a rule, has none for operands of these dtypes: XLA knows it for real ones only."""
+def is_real_only(op: ps.ScalarOp, operands: Sequence[Variable]) -> bool:
+    """Tell whether an Op, which has a rule, has none for operands of these types: XLA knows it for real ones only."""
     if isinstance(op, Composite):
-        return any(is_real_only(node.op, [v.type.dtype for v in node.inputs]) for node in op.fgraph.toposort())
-    return type(op) in REAL_ONLY and any(np.dtype(t).kind == "c" for t in dtypes)
+        return any(is_real_only(node.op, node.inputs) for node in op.fgraph.toposort())
+    return type(op) in REAL_ONLY and any(v.type.dtype.startswith("complex") for v in operands)
 
 
 def find(table: dict[type, Any], op: Any) -> Any:
