@@ -9,7 +9,7 @@ from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor_jaxpr_linker import emit, prims
 from pytensor_jaxpr_linker.api import as_jax_function, make_jaxpr
 from pytensor_jaxpr_linker.builder import JaxprBuilder
-from pytensor_jaxpr_linker.errors import GraphBreakError, RuntimeTracerError
+from pytensor_jaxpr_linker.errors import GraphBreakError, GraphBreakWarning, RuntimeTracerError
 from pytensor_jaxpr_linker.linker import JaxprLinker
 from pytensor_jaxpr_linker.options import Options
 from pytensor_jaxpr_linker.registry import emits
@@ -27,6 +27,7 @@ if "JAXPR" not in predefined_modes:
 __all__ = [
     "JAXPR",
     "GraphBreakError",
+    "GraphBreakWarning",
     "JaxprBuilder",
     "JaxprLinker",
     "Options",

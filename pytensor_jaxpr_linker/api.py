@@ -15,10 +15,10 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import graph_inputs
 
-from pytensor_jaxpr_linker.errors import variable_name
+from pytensor_jaxpr_linker.constants import LargeConstants
+from pytensor_jaxpr_linker.errors import REFUSED, Break, CannotEmit, GraphBreakError, report_breaks, variable_name
 from pytensor_jaxpr_linker.lower import lower_region
-from pytensor_jaxpr_linker.partition import Region
-from pytensor_jaxpr_linker.program import Program, pure_function, static_value
+from pytensor_jaxpr_linker.program import Program, make_graph, make_plan, pure_function, static_value
 from pytensor_jaxpr_linker.transfer import key_of
 
 
@@ -105,7 +105,7 @@ def make_jaxpr(f: Function, *args: Any) -> Any:
     with jax.enable_x64(True):
         values = [example_value(v, i, args, f) for i, v in enumerate(program.inputs)]
         static = {program.inputs[i]: static_value(program.inputs[i], values[i]) for i in program.static_positions}
-        region = Region(program.region.steps, program.inputs, program.outputs)
+        region = program.region._replace(constants=LargeConstants([], {}))
         return lower_region(region, values, static, checked=False, name=program.name).jaxpr
 
 
@@ -128,10 +128,10 @@ def example_value(variable: Variable, position: int, args: Sequence[Any], f: Fun
 
 def compiled_program(f: Function) -> Program:
     """Return the program behind a compiled function."""
-    program = getattr(getattr(f, "vm", None), "program", None)
-    if program is None:
+    runner = getattr(getattr(f, "vm", None), "runner", None)
+    if runner is None:
         raise TypeError(f"{f} was not compiled with mode JAXPR: use pytensor.function(..., mode='JAXPR').")
-    return program
+    return runner.single_program()
 
 
 def graph_program(inputs: Sequence[Variable], outputs: Sequence[Variable], mode: Any) -> Program:
@@ -141,7 +141,9 @@ def graph_program(inputs: Sequence[Variable], outputs: Sequence[Variable], mode:
     outputs = graph_replace(outputs, constants, strict=False) if constants else outputs
     fgraph = FunctionGraph(list(inputs), list(outputs), clone=True)
     get_mode(mode).optimizer.rewrite(fgraph)
-    return Program(fgraph, checked=False)
+    plan = make_plan(make_graph(fgraph))
+    report_breaks(plan.breaks, "raise")
+    return Program(plan.regions[0], checked=False)
 
 
 def checked_call(program: Program, fn: Callable[..., list]) -> Callable[..., list]:
@@ -149,6 +151,13 @@ def checked_call(program: Program, fn: Callable[..., list]) -> Callable[..., lis
     wide = any(getattr(v.type, "dtype", "") in WIDE for v in [*program.inputs, *program.outputs])
 
     def call(*args: Any) -> list:
+        try:
+            return convert_and_call(*args)
+        except CannotEmit as error:
+            assert error.node is not None
+            raise GraphBreakError([Break(REFUSED, error.node, None, str(error))]) from None
+
+    def convert_and_call(*args: Any) -> list:
         if len(args) != len(program.inputs):
             names = ", ".join(variable_name(v) for v in program.inputs)
             raise TypeError(f"expected {len(program.inputs)} arguments ({names}), got {len(args)}")

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import logging
+import warnings
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from pytensor.graph.basic import Apply, Variable
+
+logger = logging.getLogger("pytensor_jaxpr_linker.breaks")
 
 
 class BreakCode(NamedTuple):
@@ -19,7 +23,7 @@ class BreakCode(NamedTuple):
 NO_RULE = BreakCode(
     "JX001",
     "no emission rule is registered for this Op",
-    "register one with `pytensor_jaxpr_linker.emits`, or compile this part with another mode",
+    "register one with `pytensor_jaxpr_linker.emits`",
 )
 RUNTIME_STATIC = BreakCode(
     "JX002",
@@ -29,6 +33,26 @@ RUNTIME_STATIC = BreakCode(
 REFUSED = BreakCode(
     "JX003", "the emission rule does not take this form of the Op", "rewrite the expression as the reason says"
 )
+INNER_GRAPH = BreakCode(
+    "JX004", "its inner graph can't be one program", "see to the nodes of the inner graph that the reason names"
+)
+DATA_SIZE = BreakCode(
+    "JX005",
+    "the number of elements of its result depends on data",
+    "use `pt.switch(mask, x, fill)`, which keeps the length, or reduce the result",
+)
+
+
+class Reason(str):
+    """Why a rule refuses a node, with a break code of its own."""
+
+    code: BreakCode
+
+    def __new__(cls, text: str, code: BreakCode) -> Reason:
+        """Return the text with its code."""
+        reason = super().__new__(cls, text)
+        reason.code = code
+        return reason
 
 
 class Break(NamedTuple):
@@ -40,6 +64,10 @@ class Break(NamedTuple):
     reason: str
 
 
+#: How many breaks the message of one error describes.
+SHOWN_BREAKS = 20
+
+
 class GraphBreakError(NotImplementedError):
     """The graph can't be one program. `breaks` lists every reason.
 
@@ -48,7 +76,10 @@ class GraphBreakError(NotImplementedError):
 
     def __init__(self, breaks: Sequence[Break]):
         self.breaks = tuple(breaks)
-        super().__init__("\n".join(describe_break(b) for b in self.breaks))
+        shown = [describe_break(b) for b in self.breaks[:SHOWN_BREAKS]]
+        if len(self.breaks) > SHOWN_BREAKS:
+            shown.append(f"... and {len(self.breaks) - SHOWN_BREAKS} more, see the error's `breaks`")
+        super().__init__("\n".join(shown))
 
 
 def describe_break(b: Break) -> str:
@@ -90,6 +121,58 @@ def note_node(error: BaseException, node: Apply) -> None:
     """Add to an error which node of the user's graph it comes from."""
     types = ", ".join(f"{v.name or '-'}: {v.type}" for v in node.inputs)
     error.add_note(f"Apply node that caused the error: {describe_node(node)}\nInputs: {types}.{user_line(node)}")
+
+
+class GraphBreakWarning(UserWarning):
+    """A graph takes several programs, or Ops that run on the host."""
+
+
+def report_breaks(breaks: Sequence[Break], how: str) -> None:
+    """Tell the user of breaks.
+
+    Parameters
+    ----------
+    breaks
+        The breaks of one graph.
+    how : {"ignore", "log", "warn", "raise"}
+        What to do.
+
+    Raises
+    ------
+    GraphBreakError
+        If `how` is "raise".
+    """
+    if not breaks or how == "ignore":
+        return
+    error = GraphBreakError(breaks)
+    if how == "raise":
+        raise error
+    if how == "log":
+        logger.warning("%s", error)
+    else:
+        warnings.warn(
+            f"The graph can't be one XLA program and runs in several steps.\n{error}", GraphBreakWarning, stacklevel=3
+        )
+
+
+class CannotEmit(Exception):
+    """Raised by an emission rule that finds, for the shapes at hand, that it can't emit a node.
+
+    The node then runs on the host, or the operand at `position` becomes static: its value is computed before the node's
+    region is built.
+
+    Attributes
+    ----------
+    node
+        The node of the region, filled in where the rule was called.
+    position
+        Which operand must be static, or None.
+    """
+
+    def __init__(self, reason: str, position: int | None = None):
+        super().__init__(reason)
+        self.position = position
+        self.node: Apply | None = None
 
 
 class RuntimeTracerError(TypeError):

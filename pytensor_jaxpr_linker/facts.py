@@ -34,6 +34,8 @@ class Facts(NamedTuple):
 
     Attributes
     ----------
+    inputs
+        The inputs of the graph, which other graphs may compute.
     value
         When the value of each variable is known.
     shape
@@ -43,15 +45,16 @@ class Facts(NamedTuple):
         do for the lengths of what an `IfElse` returns, which has one shape here whatever its condition.
     """
 
+    inputs: frozenset[Variable]
     value: dict[Variable, BindingTime]
     shape: dict[Variable, BindingTime]
     static: dict[Variable, BindingTime]
 
 
 def may_be_static(variable: Variable) -> bool:
-    """Tell whether an input's value may key a specialization: booleans and integers of up to one dimension."""
-    dtype = getattr(variable.type, "dtype", "object")
-    return dtype.startswith(("int", "uint", "bool")) and getattr(variable.type, "ndim", 2) <= 1
+    """Tell whether a value may key a specialization: one number, or a vector of integers."""
+    dtype, ndim = getattr(variable.type, "dtype", "object"), getattr(variable.type, "ndim", 2)
+    return ndim <= 1 and dtype.startswith(("int", "uint", "bool") if ndim else ("int", "uint", "bool", "float"))
 
 
 def input_facts(variable: Variable) -> tuple[BindingTime, BindingTime]:
@@ -106,7 +109,7 @@ def analyze(
                 shape[variable] = shape_time(node, static(node), shape, fixed)
             else:
                 shape[variable] = BindingTime.CONSTANT
-    return Facts(value, shape, fixed)
+    return Facts(frozenset(inputs), value, shape, fixed)
 
 
 def shape_time(
@@ -142,10 +145,29 @@ def value_roots(variable: Variable, facts: Facts) -> set[Variable]:
         if v in seen:
             continue
         seen.add(v)
-        if v.owner is None:
+        if v.owner is None or v in facts.inputs:
             if facts.static.get(v) == BindingTime.VALUE:
                 roots.add(v)
         elif not isinstance(v.owner.op, SHAPE_READERS):
             # What a shape depends on is demanded by the node that makes an array of that shape.
             stack.extend(u for u in v.owner.inputs if facts.static[u] == BindingTime.VALUE)
     return roots
+
+
+def follows_from_inputs(variable: Variable, facts: Facts) -> bool:
+    """Tell whether a static value follows from values and shapes of inputs, without the shape of anything computed."""
+    seen: set[Variable] = set()
+    stack = [variable]
+    while stack:
+        v = stack.pop()
+        if v in seen or v in facts.inputs or v.owner is None:
+            continue
+        seen.add(v)
+        if isinstance(v.owner.op, SHAPE_READERS):
+            if v.owner.inputs[0] not in facts.inputs:
+                return False
+        elif isinstance(v.owner.op, IfElse):
+            return False  # its branches may have to agree, which is found out while the region is built
+        else:
+            stack.extend(v.owner.inputs)
+    return True

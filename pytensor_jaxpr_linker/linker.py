@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from pytensor.compile.rewriting import rewrite_ofg_inner_graph
 from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.basic import Variable
+from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.link.basic import Container, PerformLinker
 from pytensor.link.jax.linker import JAXLinker
@@ -21,9 +21,10 @@ from pytensor.tensor.rewriting.optimize import rewrite_optimize_inner_graph
 from pytensor.tensor.type import TensorType
 
 from pytensor_jaxpr_linker import transfer
-from pytensor_jaxpr_linker.errors import note_node, variable_name
+from pytensor_jaxpr_linker.errors import CannotEmit, GraphBreakError, report_breaks, variable_name
+from pytensor_jaxpr_linker.executor import Executor, raise_if_failed
 from pytensor_jaxpr_linker.options import Options
-from pytensor_jaxpr_linker.program import Program, Specialization, pure_function
+from pytensor_jaxpr_linker.program import Program, make_graph, make_plan, pure_function
 
 
 class JaxprLinker(PerformLinker):
@@ -80,14 +81,10 @@ class JaxprLinker(PerformLinker):
         input_storage, output_storage, storage_map = map_storage(
             fgraph, nodes, input_storage, output_storage, storage_map
         )
-        program = Program(fgraph, checked=self.options.checks, capacity=self.options.specializations)
-        program.build_ahead()
-        io = storage_of(fgraph, input_storage, output_storage)
-        thunk = make_thunk(program, io, result_converters(fgraph, self._borrowed(fgraph), self.options))
+        runner = Runner(fgraph, input_storage, output_storage, self._borrowed(fgraph), self.options)
+        thunk = runner.thunk()
         thunk.allow_gc = self.allow_gc  # type: ignore[attr-defined]
         thunk.storage_map = storage_map  # type: ignore[attr-defined]
-        thunk.program = program  # type: ignore[attr-defined]
-        thunk.jit_fn = pure_function(program.unchecked())  # type: ignore[attr-defined]
         inputs = [input_container(v, storage) for v, storage in zip(fgraph.inputs, input_storage, strict=True)]
         outputs = [Container(v, s, readonly=True) for v, s in zip(fgraph.outputs, output_storage, strict=True)]
         return thunk, inputs, outputs, [thunk], nodes
@@ -106,8 +103,92 @@ for rewrite in (rewrite_ofg_inner_graph, rewrite_scan_inner_graph, rewrite_optim
     rewrite.register(JaxprLinker)(rewrite.dispatch(JAXLinker))
 
 
-def make_thunk(program: Program, io: Storage, convert: Sequence[Callable[[Any], Any]]) -> Callable[[], list]:
-    """Return the function that runs `program` on what the storage holds, and stores and returns the results.
+class Runner:
+    """A graph tied to storage: what is called, and planned anew when a rule finds that it can't emit a node.
+
+    Attributes
+    ----------
+    plan
+        What is done with the graph.
+    program
+        The graph as one program, or None if its plan has several batches.
+    call
+        Runs the graph on what the storage holds, stores the results and returns them.
+    pure
+        The graph as a pure JAX function of inputs and shared variables.
+    """
+
+    def __init__(
+        self,
+        fgraph: FunctionGraph,
+        inputs: Sequence[list],
+        outputs: Sequence[list],
+        borrowed: set[int],
+        options: Options,
+    ):
+        self._graph, self._options = make_graph(fgraph), options
+        self._fallbacks: dict[Apply, CannotEmit] = {}
+        self._io = storage_of(fgraph, inputs, outputs)
+        self._convert = result_converters(fgraph, borrowed, options)
+        self.program: Program | None = None
+        self.call: Callable[[], list]
+        self.pure: Callable[..., Any]
+        self.prepare()
+
+    def prepare(self) -> None:
+        """Plan, and build what can be built before a call."""
+        options = self._options
+        try:
+            self.plan = make_plan(self._graph, self._fallbacks)
+            if self.plan.breaks:
+                report_breaks(self.plan.breaks, options.on_break)
+                self.program = None
+                executor = Executor(self.plan, options.checks, options.specializations)
+                self.call = make_executor_call(executor, self._io, self._convert)
+                self.pure = self.single_program
+            else:
+                self.program = Program(self.plan.regions[0], checked=options.checks, capacity=options.specializations)
+                self.program.build_ahead()
+                self.call = make_program_call(self.program, self._io, self._convert)
+                self.pure = pure_function(self.program.unchecked())
+        except CannotEmit as error:
+            self.plan_again(error)
+
+    def single_program(self, *_args: Any) -> Program:
+        """Return the graph as one program.
+
+        Raises
+        ------
+        GraphBreakError
+            If it takes several. The error lists every break.
+        """
+        if self.program is None:
+            raise GraphBreakError(self.plan.breaks)
+        return self.program
+
+    def plan_again(self, error: CannotEmit) -> None:
+        """Take into account what a rule found."""
+        assert error.node is not None and error.node not in self._fallbacks, error
+        self._fallbacks[error.node] = error
+        self.prepare()
+
+    def thunk(self) -> Callable[[], list]:
+        """Return the function that PyTensor calls."""
+
+        def thunk() -> list:
+            try:
+                return self.call()
+            except CannotEmit as error:
+                self.plan_again(error)
+                return thunk()
+
+        thunk.runner = self  # type: ignore[attr-defined]
+        thunk.jit_fn = lambda *args: self.pure(*args)  # type: ignore[attr-defined]
+        return thunk
+
+
+def make_program_call(program: Program, io: Storage, convert: Sequence[Callable[[Any], Any]]) -> Callable[[], list]:
+    """Return the function that runs one program on what the storage holds, and stores and returns the results.
 
     Nothing is stored before everything has succeeded: on an error shared variables and generators keep their values.
     """
@@ -118,7 +199,7 @@ def make_thunk(program: Program, io: Storage, convert: Sequence[Callable[[Any], 
     enable_x64 = jax.enable_x64
 
     # The hot path: what a function does not have costs one test each.
-    def thunk() -> list:
+    def call() -> list:
         args = [cell[0] for cell in inputs]
         for i in shared:
             args[i] = shared_device_array(inputs[i])
@@ -139,7 +220,22 @@ def make_thunk(program: Program, io: Storage, convert: Sequence[Callable[[Any], 
             cell[0] = value
         return values
 
-    return thunk
+    return call
+
+
+def make_executor_call(executor: Executor, io: Storage, convert: Sequence[Callable[[Any], Any]]) -> Callable[[], list]:
+    """Return the function that runs a plan of several batches, as `make_program_call` does."""
+
+    def call() -> list:
+        args = [cell[0] for cell in io.inputs]
+        for i in io.shared:
+            args[i] = shared_device_array(io.inputs[i])
+        values = [to_value(result) for to_value, result in zip(convert, executor(args), strict=True)]
+        for cell, value in zip(io.outputs, values, strict=True):
+            cell[0] = value
+        return values
+
+    return call
 
 
 def shared_device_array(cell: list) -> Any:
@@ -162,16 +258,6 @@ def take_keys(args: list, generators: dict[int, dict[int, int]]) -> dict[int, An
             if isinstance(generator, np.random.Generator):  # else it is a key, and so is its successor
                 successors[output] = transfer.key_of(generator, draws)[1]
     return successors
-
-
-def raise_if_failed(specialization: Specialization, code: Any, args: Sequence[Any]) -> None:
-    """Raise the exception of the first run-time check that failed, if one did."""
-    if number := int(code):
-        check = specialization.lower(args).checks[number - 1]
-        error = check.make_error()
-        if check.node is not None:
-            note_node(error, check.node)
-        raise error
 
 
 class Storage(NamedTuple):
@@ -225,10 +311,12 @@ def result_converters(fgraph: FunctionGraph, borrowed: set[int], options: Option
     def converter(i: int, variable: Variable) -> Callable[[Any], Any]:
         if isinstance(variable.type, RandomType):
             return lambda key: key
+        if not isinstance(variable.type, TensorType | ScalarType):
+            return lambda value: value
         if i in updates:
-            return transfer.mirror
+            return lambda array: transfer.mirror(transfer.on_device(array))
         if options.results == "jax":
-            return lambda array: array
+            return transfer.on_device
         if isinstance(variable.type, ScalarType):
             return lambda array: np.asarray(array)[()]
         return np.asarray if i in borrowed else np.array

@@ -11,9 +11,9 @@ from pytensor.graph.basic import Constant, Variable
 
 from pytensor_jaxpr_linker import prims
 from pytensor_jaxpr_linker.builder import Atom, Check, JaxprBuilder
-from pytensor_jaxpr_linker.errors import note_node
-from pytensor_jaxpr_linker.partition import Region, Step
+from pytensor_jaxpr_linker.errors import CannotEmit, note_node
 from pytensor_jaxpr_linker.pause import gc_paused
+from pytensor_jaxpr_linker.plan import Region, Step
 from pytensor_jaxpr_linker.static import StaticValues
 from pytensor_jaxpr_linker.transfer import key_of
 
@@ -121,6 +121,9 @@ def emit_step(b: JaxprBuilder, step: Step, env: dict, read: Any, values: StaticV
         else:
             operands = [read(v) for v in node.inputs]
         results = step.rule.emit(node.op, node, b, *operands)
+    except CannotEmit as error:
+        error.node = error.node or node
+        raise
     except Exception as error:
         note_node(error, node)
         raise

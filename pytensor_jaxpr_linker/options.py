@@ -20,6 +20,10 @@ class Options:
     specializations : int
         How many values of static inputs (such as `n` in ``pt.arange(n)``) a function keeps programs for.
 
+    on_break : {"warn", "log", "ignore", "raise"}
+        What to do when a graph can't be one program: warn, write to the logger ``pytensor_jaxpr_linker.breaks``, nothing, or
+        raise one `GraphBreakError` that lists every break.
+
     Examples
     --------
     >>> import pytensor, pytensor.tensor as pt
@@ -34,9 +38,12 @@ class Options:
     results: Literal["numpy", "jax"] = "numpy"
     checks: bool = True
     specializations: int = 64
+    on_break: Literal["warn", "log", "ignore", "raise"] = "warn"
 
     def __post_init__(self) -> None:
         if self.results not in ("numpy", "jax"):
             raise ValueError(f"results must be 'numpy' or 'jax', not {self.results!r}")
+        if self.on_break not in ("warn", "log", "ignore", "raise"):
+            raise ValueError(f"on_break must be 'warn', 'log', 'ignore' or 'raise', not {self.on_break!r}")
         if self.specializations < 1:
             raise ValueError(f"specializations must be at least 1, not {self.specializations}")

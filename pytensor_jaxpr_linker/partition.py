@@ -1,108 +1,232 @@
-"""Decides which nodes make up a region and why others can't: Regions, Breaks, Plan. Uses no JAX."""
+"""Cuts a graph into regions, which the device runs, and host steps between them. Uses no JAX."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
 
-from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.ops import DeepCopyOp
-from pytensor.graph.basic import Apply, Variable
-from pytensor.graph.fg import AbstractFunctionGraph
-from pytensor.graph.traversal import toposort
-from pytensor.scalar.basic import ScalarOp
-from pytensor.tensor.basic import ScalarFromTensor, TensorFromScalar
-from pytensor.tensor.elemwise import Elemwise
+from pytensor.graph.basic import Apply, Constant, Variable
 
 from pytensor_jaxpr_linker import errors, facts
-from pytensor_jaxpr_linker.conditional import IfElse, LazyIfElse
-from pytensor_jaxpr_linker.constants import LargeConstants
 from pytensor_jaxpr_linker.facts import SHAPE_READERS, BindingTime, Facts
+from pytensor_jaxpr_linker.inline import ARITHMETIC, Graph
 from pytensor_jaxpr_linker.pause import gc_paused
+from pytensor_jaxpr_linker.phases import Schedule, schedule
+from pytensor_jaxpr_linker.plan import HostStep, Plan, Region, Step, node_names, produced_by
 from pytensor_jaxpr_linker.registry import Rule
 
-#: Ops that compute a number of numbers, at no cost.
-ARITHMETIC = (DeepCopyOp, Elemwise, ScalarFromTensor, ScalarOp, TensorFromScalar)
-
-
-class Step(NamedTuple):
-    """One node of a region, with what lowering it needs."""
-
-    node: Apply
-    rule: Rule
-    static: frozenset[int]
-    names: tuple[str, ...]
-
-
-class Region(NamedTuple):
-    """Nodes that become one Jaxpr, whose inputs are `inputs` and then the arrays of `constants`."""
-
-    steps: list[Step]
-    inputs: list[Variable]
-    outputs: list[Variable]
-    constants: LargeConstants = LargeConstants([], {})
-
-
-class Plan(NamedTuple):
-    """What is done with a graph: its regions, when its values are known, and which inputs key a specialization."""
-
-    regions: list[Region]
-    facts: Facts
-    static_inputs: list[Variable]
+#: A region of up to this many nodes that only compute single numbers is not worth a program of its own.
+FEW_NODES = 8
 
 
 @gc_paused()
-def partition(fgraph: AbstractFunctionGraph, find_rule: Callable[[Apply], Rule | None]) -> Plan:
-    """Make the plan of a rewritten graph.
+def partition(
+    graph: Graph,
+    find_rule: Callable[[Apply], Rule | None],
+    fallbacks: Mapping[Apply, errors.CannotEmit] = MappingProxyType({}),
+) -> Plan:
+    """Make the plan of a graph: the fewest batches that alternate between device and host.
 
     Parameters
     ----------
-    fgraph
-        The graph after PyTensor's rewrites.
+    graph
+        What `inline` made of a graph after PyTensor's rewrites.
     find_rule
         Gives the emission rule of a node, or None.
-
-    Raises
-    ------
-    GraphBreakError
-        If the graph needs more than one region. It lists every break.
+    fallbacks
+        What emission rules found out about nodes when regions were built before, see `errors.CannotEmit`.
     """
-    inputs, outputs, nodes = inline(fgraph, find_rule)
+    inputs, outputs, nodes = graph
     rules = {node: find_rule(node) for node in nodes}
     static = {node: frozenset(rule.static(node)) for node, rule in rules.items() if rule is not None}
+    for node, found in fallbacks.items():
+        if found.position is not None and node in static:
+            static[node] |= {found.position}
     known = facts.analyze(inputs, nodes, static.get)
-    steps: list[Step] = []
-    breaks: list[errors.Break] = []
-    roots: set[Variable] = set()
-    op_names: dict[int, str] = {}
-    for node in needed_nodes(nodes, outputs, static, known):
-        rule = rules[node]
-        found = find_break(node, rule, static, known)
-        if rule is None or found is not None:
-            breaks.append(found or errors.Break(errors.NO_RULE, node, None, errors.NO_RULE.why))
-            continue
-        for i in static[node]:
-            if known.static[node.inputs[i]] == BindingTime.VALUE:
-                roots |= facts.value_roots(node.inputs[i], known)
-        steps.append(Step(node, rule, static[node], node_names(node, op_names)))
-    if breaks:
-        raise errors.GraphBreakError(breaks)
-    region = Region(steps, inputs, outputs)
-    return Plan([region], known, [v for v in inputs if v in roots])
+    needed = needed_nodes(nodes, outputs, static, known)
+    on_host = {n: b for n in needed if (b := host_break(n, rules[n], fallbacks.get(n))) is not None}
+    if not on_host and not any(needs_runtime_value(n, static[n], known) for n in needed):
+        return Plan([make_region(inputs, needed, outputs, rules, static, known)], [], inputs, outputs)
+    found = schedule(inputs, nodes, on_host, static)
+    merged = {*on_host, *small_regions(found, nodes, on_host)}
+    if len(merged) > len(on_host):
+        better = schedule(inputs, nodes, merged, static)
+        found = better if better.count < found.count else found
+    batches = cut(graph, found, rules, static)
+    return Plan(batches, list_breaks(nodes, on_host, found), inputs, outputs)
 
 
-def find_break(
-    node: Apply, rule: Rule | None, static: dict[Apply, frozenset[int]], known: Facts
-) -> errors.Break | None:
-    """Return why `node` can't be part of a region, or None if it can."""
+def host_break(node: Apply, rule: Rule | None, fallback: errors.CannotEmit | None) -> errors.Break | None:
+    """Return why `node` must run on the host, or None."""
     if rule is None:
         return errors.Break(errors.NO_RULE, node, None, errors.NO_RULE.why)
     if (reason := rule.refuse(node)) is not None:
-        return errors.Break(errors.REFUSED, node, None, reason)
-    for i in sorted(static[node]):
-        if known.static[node.inputs[i]] == BindingTime.RUNTIME:
-            return errors.Break(errors.RUNTIME_STATIC, node, node.inputs[i], errors.RUNTIME_STATIC.why)
+        return errors.Break(getattr(reason, "code", errors.REFUSED), node, None, reason)
+    if fallback is not None and fallback.position is None:
+        return errors.Break(errors.REFUSED, node, None, str(fallback))
     return None
+
+
+def needs_runtime_value(node: Apply, static: Collection[int], known: Facts) -> bool:
+    """Tell whether a static operand of a node is known only when the program runs."""
+    return any(known.static[node.inputs[i]] == BindingTime.RUNTIME for i in static)
+
+
+def list_breaks(nodes: Iterable[Apply], on_host: Mapping[Apply, errors.Break], found: Schedule) -> list[errors.Break]:
+    """Return every reason for more than one batch, in the order of the nodes."""
+    breaks = []
+    for node in nodes:
+        if node in on_host:
+            breaks.append(on_host[node])
+        elif node in found.on_host:
+            breaks.append(errors.Break(errors.RUNTIME_STATIC, node, None, errors.RUNTIME_STATIC.why))
+        for i in found.crossing.get(node, ()):
+            breaks.append(errors.Break(errors.RUNTIME_STATIC, node, node.inputs[i], errors.RUNTIME_STATIC.why))
+    return breaks
+
+
+# -- batches -----------------------------------------------------------------------------------------------------------
+
+
+def small_regions(found: Schedule, nodes: Sequence[Apply], on_host: Collection[Apply]) -> list[Apply]:
+    """Return the nodes of the regions that are not worth a program: they compute a few single numbers, or only copy."""
+    by_phase: dict[int, list[Apply]] = {}
+    for node in nodes:
+        by_phase.setdefault(found.phase[node], []).append(node)
+    small = []
+    for batch in by_phase.values():
+        if len(batch) <= FEW_NODES and batch[0] not in on_host and all(map(is_cheap, batch)):
+            small += batch
+    return small
+
+
+def is_cheap(node: Apply) -> bool:
+    """Tell whether the host computes a node in no time: numbers, their shapes, and copies of results."""
+    if isinstance(node.op, (DeepCopyOp, *SHAPE_READERS)):
+        return True
+    return isinstance(node.op, ARITHMETIC) and all(
+        getattr(v.type, "ndim", 1) == 0 for v in (*node.inputs, *node.outputs)
+    )
+
+
+def cut(
+    graph: Graph, found: Schedule, rules: Mapping[Apply, Rule | None], static: Mapping[Apply, frozenset[int]]
+) -> list[Region | HostStep]:
+    """Return the batches of a schedule, in order, each with what it takes from the ones before it.
+
+    They are made from the last to the first: then it is known what later batches need.
+    """
+    phases: dict[int, list[Apply]] = {}
+    for node in graph.nodes:
+        phases.setdefault(found.phase[node], []).append(node)
+    wanted = dict.fromkeys(v for v in graph.outputs if not isinstance(v, Constant))
+    batches: list[Region | HostStep] = []
+    for phase in sorted(phases, reverse=True):
+        nodes = phases[phase]
+        results = [v for v in wanted if v in produced_by(nodes)]
+        if phase % 2 == found.device_parity:
+            batch = cut_region(nodes, results, found, rules, static)
+        else:
+            batch = cut_host_step(nodes, results)
+        if batch is None:
+            continue
+        for v in results:
+            del wanted[v]
+        wanted.update(dict.fromkeys(batch.inputs))
+        batches.append(batch)
+    batches.reverse()
+    return batches
+
+
+def cut_host_step(nodes: Sequence[Apply], results: list[Variable]) -> HostStep | None:
+    """Return the host step of those `nodes` that `results` need."""
+    needed, kept = set(results), []
+    for node in reversed(nodes):
+        if not needed.isdisjoint(node.outputs):
+            kept.append(node)
+            needed.update(node.inputs)
+    kept.reverse()
+    return HostStep(kept, taken_by(kept), results) if kept else None
+
+
+def cut_region(
+    nodes: Sequence[Apply],
+    results: list[Variable],
+    found: Schedule,
+    rules: Mapping[Apply, Rule | None],
+    static: Mapping[Apply, frozenset[int]],
+) -> Region | None:
+    """Return the region of those `nodes` that `results` need."""
+    nodes = [*earlier_arithmetic(nodes, found), *nodes]
+    inputs = taken_by(nodes)
+    known = facts.analyze(inputs, nodes, static.get)
+    kept = needed_nodes(nodes, results, static, known)
+    if not results:
+        return None
+    region = make_region(inputs, kept, results, rules, static, known)
+    produced = produced_by(nodes)
+    # Static values are computed from what `nodes` say of them, so an input may be needed for its value or shape only.
+    read = {v for node in nodes for v in node.inputs if v not in produced}
+    return region._replace(inputs=[v for v in inputs if v in read])
+
+
+def earlier_arithmetic(nodes: Sequence[Apply], found: Schedule) -> list[Apply]:
+    """Return the nodes of earlier phases that compute, from shapes and known values, numbers that `nodes` read.
+
+    They are computed again where their values are known, instead of being sent from the region that they come from.
+    """
+    own = set(nodes)
+    order: dict[Apply, None] = {}
+    stack = [(v, False) for node in nodes for v in node.inputs]
+    while stack:
+        v, done = stack.pop()
+        node = v.owner
+        if node is None or node in own or node in order or v not in found.folded:
+            continue
+        if done:
+            order[node] = None
+        else:
+            stack.append((v, True))
+            if not isinstance(node.op, SHAPE_READERS):
+                stack += [(u, False) for u in node.inputs]
+    return list(order)
+
+
+def taken_by(nodes: Sequence[Apply]) -> list[Variable]:
+    """Return the variables that nodes read and do not compute, constants apart."""
+    produced = produced_by(nodes)
+    read = dict.fromkeys(v for node in nodes for v in node.inputs if not isinstance(v, Constant))
+    return [v for v in read if v not in produced]
+
+
+def make_region(
+    inputs: list[Variable],
+    nodes: Sequence[Apply],
+    outputs: list[Variable],
+    rules: Mapping[Apply, Rule | None],
+    static: Mapping[Apply, frozenset[int]],
+    known: Facts,
+) -> Region:
+    """Return the region of nodes that equations are needed for."""
+    steps: list[Step] = []
+    demanded: dict[Variable, None] = {}
+    op_names: dict[int, str] = {}
+    for node in nodes:
+        rule, fixed = rules[node], static[node]
+        assert rule is not None
+        for i in fixed:
+            if known.static[node.inputs[i]] == BindingTime.VALUE:
+                demanded[node.inputs[i]] = None
+        steps.append(Step(node, rule, fixed, node_names(node, op_names)))
+    roots: set[Variable] = set()
+    keys: dict[Variable, None] = {}
+    for v in demanded:
+        found = facts.value_roots(v, known)
+        roots |= found
+        # What follows from the shape of something computed is known only while the region is built: its roots are the key.
+        keys.update(dict.fromkeys([v] if facts.follows_from_inputs(v, known) else found))
+    return Region(steps, inputs, outputs, [v for v in inputs if v in roots], list(keys))
 
 
 def needed_nodes(
@@ -135,92 +259,3 @@ def needed_nodes(
 def is_folded(variable: Variable, known: Facts) -> bool:
     """Tell whether a variable's value is computed at specialization time: a number that follows from shapes alone."""
     return known.value[variable] <= BindingTime.SHAPE and getattr(variable.type, "ndim", None) == 0
-
-
-def inline(
-    fgraph: AbstractFunctionGraph, find_rule: Callable[[Apply], Rule | None]
-) -> tuple[list[Variable], list[Variable], list[Apply]]:
-    """Return inputs, outputs and nodes of a graph in which each `OpFromGraph` without a rule is its inner graph."""
-
-    def is_inlined(node: Apply) -> bool:
-        return isinstance(node.op, OpFromGraph) and find_rule(node) is None
-
-    inputs, outputs, nodes = list(fgraph.inputs), list(fgraph.outputs), list(fgraph.toposort())
-    while has_op(nodes, OpFromGraph) and any(map(is_inlined, nodes)):
-        # `bind` copies: the graph that the user's other functions share is left as it is.
-        replaced: dict[Variable, Variable] = {}
-        for node in nodes:
-            operands = [replaced.get(v, v) for v in node.inputs]
-            if is_inlined(node):
-                results = node.op.fgraph.bind(dict(zip(node.op.fgraph.inputs, operands, strict=True)))
-                for result, output in zip(results, node.outputs, strict=True):
-                    if result.name is None and result.owner is not None:
-                        result.name = output.name
-            elif all(a is b for a, b in zip(operands, node.inputs, strict=True)):
-                continue
-            else:
-                copied = node.clone_with_new_inputs(operands, strict=False)
-                results = copied.outputs
-            replaced.update(zip(node.outputs, results, strict=True))
-        outputs = [replaced.get(v, v) for v in outputs]
-        nodes = list(toposort(outputs, blockers=inputs))
-    if has_op(nodes, LazyIfElse):
-        outputs, nodes = with_eager_numbers(inputs, outputs, nodes)
-    return inputs, outputs, nodes
-
-
-def has_op(nodes: Sequence[Apply], op_type: type) -> bool:
-    """Tell whether a node has an Op of a class."""
-    return any(issubclass(found, op_type) for found in {type(node.op) for node in nodes})
-
-
-def with_eager_numbers(
-    inputs: list[Variable], outputs: list[Variable], nodes: list[Apply]
-) -> tuple[list[Variable], list[Apply]]:
-    """Return outputs and nodes of a graph in which no `LazyIfElse` computes an integer that follows by arithmetic.
-
-    Such integers are the lengths of what an `IfElse` returns, mostly. Computed before the choice, `facts` sees when they are
-    known.
-    """
-    replaced: dict[Variable, Variable] = {}
-    for node in nodes:
-        operands = [replaced.get(v, v) for v in node.inputs]
-        copied = node
-        if any(a is not b for a, b in zip(operands, node.inputs, strict=True)):
-            copied = node.clone_with_new_inputs(operands, strict=False)
-            replaced.update(zip(node.outputs, copied.outputs, strict=True))
-        if isinstance(node.op, LazyIfElse):
-            branches = (node.op.true_branch.fgraph, node.op.false_branch.fgraph)
-            for i, output in enumerate(node.outputs):
-                if output.type.ndim == 0 and all(is_arithmetic(branch.outputs[i]) for branch in branches):
-                    pair = [branch.bind(dict(zip(branch.inputs, operands[1:], strict=True)))[i] for branch in branches]
-                    replaced[output] = IfElse(1)(operands[0], *pair)  # type: ignore[assignment]
-    if not replaced:
-        return outputs, nodes
-    outputs = [replaced.get(v, v) for v in outputs]
-    return outputs, list(toposort(outputs, blockers=inputs))
-
-
-def is_arithmetic(variable: Variable) -> bool:
-    """Tell whether a variable is an integer that follows from shapes and other integers by arithmetic."""
-    integer = getattr(variable.type, "dtype", "").startswith(("int", "uint", "bool"))
-    if not integer or variable.type.ndim != 0:
-        return False
-    node = variable.owner
-    if node is None or isinstance(node.op, SHAPE_READERS):
-        return True
-    return isinstance(node.op, ARITHMETIC) and all(map(is_arithmetic, node.inputs))
-
-
-def node_names(node: Apply, op_names: dict[int, str]) -> tuple[str, ...]:
-    """Return the name stack of a node's equations: its Op, and the user's name of what it computes.
-
-    `op_names` keeps what Ops are called, by their id.
-    """
-    op = op_names.get(id(node.op))
-    if op is None:
-        op = op_names[id(node.op)] = str(node.op).replace("/", "|")
-    for variable in node.outputs:
-        if variable.name:
-            return (f"{op}[{variable.name}]",)
-    return (op,)

@@ -1,11 +1,12 @@
-"""A plan's region as XLA programs: one for each tuple of input avals and static values."""
+"""A region as XLA programs: one for each tuple of input avals and static values."""
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -17,14 +18,31 @@ from pytensor_jaxpr_linker import _compat, registry
 from pytensor_jaxpr_linker.constants import find_large_constants
 from pytensor_jaxpr_linker.emit import traced_leaf
 from pytensor_jaxpr_linker.emit.random import KEY_DTYPE, KEY_SHAPE
-from pytensor_jaxpr_linker.errors import RuntimeTracerError, variable_name
+from pytensor_jaxpr_linker.errors import CannotEmit, RuntimeTracerError, variable_name
+from pytensor_jaxpr_linker.inline import Graph, inline
 from pytensor_jaxpr_linker.lower import Lowered, lower_region
-from pytensor_jaxpr_linker.partition import Plan, Region, partition
+from pytensor_jaxpr_linker.partition import partition
+from pytensor_jaxpr_linker.plan import Plan, Region
+from pytensor_jaxpr_linker.static import StaticValues
+
+
+#: How many calls a program remembers the key of.
+MOST_KEYS = 1024
 
 
 def rule_for(node: Apply) -> registry.Rule | None:
     """Return the emission rule of a node, or that of a traced leaf if a third party registered its Op with JAX mode."""
     return registry.find_rule(node.op) or traced_leaf.leaf_rule(node)
+
+
+def make_graph(fgraph: AbstractFunctionGraph) -> Graph:
+    """Return a rewritten graph as `make_plan` takes it."""
+    return inline(fgraph, rule_for)
+
+
+def make_plan(graph: Graph, fallbacks: Mapping[Apply, CannotEmit] = MappingProxyType({})) -> Plan:
+    """Return the plan of a graph with the rules that are registered, see `partition`."""
+    return partition(graph, rule_for, fallbacks)
 
 
 class Specialization:
@@ -56,12 +74,12 @@ class Specialization:
 
 
 class Program:
-    """A rewritten graph, ready to be called on arrays.
+    """A region, ready to be called on arrays.
 
     Parameters
     ----------
-    fgraph
-        The graph after rewrites.
+    region
+        What `partition` made.
     name
         What the program is called in HLO and profiles.
     checked
@@ -70,18 +88,15 @@ class Program:
         How many specializations on static values are kept.
     """
 
-    def __init__(
-        self, fgraph: AbstractFunctionGraph, name: str = "pytensor_function", checked: bool = True, capacity: int = 64
-    ):
+    def __init__(self, region: Region, name: str = "pytensor_function", checked: bool = True, capacity: int = 64):
         self.name, self.checked, self._capacity = name, checked, capacity
-        self.plan: Plan = partition(fgraph, rule_for)
-        region = self.plan.regions[0]
         self.inputs, self.outputs = region.inputs, region.outputs
         self.region = region._replace(constants=find_large_constants(constant_operands(region)))
         self.constants = self.region.constants.arrays
         self._on_device: list[jax.Array] = []  # shared with the unchecked copy: each constant is uploaded once
-        self.static_positions = tuple(i for i, v in enumerate(region.inputs) if v in self.plan.static_inputs)
+        self.static_positions = tuple(i for i, v in enumerate(region.inputs) if v in region.static_inputs)
         self._specializations: OrderedDict[tuple, Specialization] = OrderedDict()
+        self._keys: dict[tuple, tuple] = {}
         self._lock = threading.Lock()
 
     def specialize(self, args: Sequence[Any]) -> Specialization:
@@ -92,12 +107,33 @@ class Program:
         RuntimeTracerError
             If one of them is a tracer of an outer transformation.
         """
-        values = [static_value(self.inputs[i], args[i]) for i in self.static_positions]
-        key = tuple((v.shape, v.tobytes()) for v in values)
+        if not self.static_positions:
+            return self._specialization(())
+        roots = [static_value(self.inputs[i], args[i]) for i in self.static_positions]
+        call = (tuple([v.tobytes() for v in roots]), tuple([np.shape(x) for x in args]))
+        key = self._keys.get(call)
+        if key is None:
+            key = self._demand(roots, args)
+            if len(self._keys) >= MOST_KEYS:
+                self._keys.clear()
+            self._keys[call] = key
+        return self._specialization(key)
+
+    def _demand(self, roots: Sequence[np.ndarray], args: Sequence[Any]) -> tuple:
+        """Return the key that belongs to the values of the static inputs and the shapes of all."""
+        values = dict(zip((self.inputs[i] for i in self.static_positions), roots, strict=True))
+        shapes = {v: np.shape(x) for v, x in zip(self.inputs, args, strict=False)}
+        evaluate = StaticValues(values, shapes.__getitem__)
+        demanded = [np.asarray(evaluate(v)) for v in self.region.demanded]
+        return tuple((v.shape, v.dtype.str, v.tobytes()) for v in demanded)
+
+    def _specialization(self, key: tuple) -> Specialization:
+        """Return the specialization for the values of what the region demands."""
         with self._lock:
             found = self._specializations.get(key)
             if found is None:
-                static = dict(zip((self.inputs[i] for i in self.static_positions), values, strict=True))
+                values = [np.frombuffer(data, dtype).reshape(shape) for shape, dtype, data in key]
+                static = dict(zip(self.region.demanded, values, strict=True)) if key else {}
                 found = self._specializations[key] = Specialization(self.region, static, self.checked, self.name)
                 if len(self._specializations) > self._capacity:
                     self._specializations.popitem(last=False)

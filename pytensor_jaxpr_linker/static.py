@@ -13,6 +13,7 @@ from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.shape import Shape, Shape_i
 
 from pytensor_jaxpr_linker.conditional import IfElse
+from pytensor_jaxpr_linker.errors import CannotEmit
 
 
 class StaticValues:
@@ -66,10 +67,10 @@ class StaticValues:
         try:
             return on_true if self(variable.owner.inputs[0]) else on_false
         except KeyError:
-            raise NotImplementedError(
-                f"In mode JAXPR a shape can't depend on the condition of an `ifelse`, but it is {on_true} if the condition is"
-                f" true and {on_false} if it is false"
-            ) from None
+            reason = f"a shape is {on_true} if the condition is true and {on_false} if it is false"
+            error = CannotEmit(reason, 0)
+            error.node = variable.owner
+            raise error from None
 
     def _compute(self, node: Apply) -> list[Any]:
         op = node.op

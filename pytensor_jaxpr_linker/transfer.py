@@ -49,6 +49,14 @@ def upload(value: np.ndarray) -> np.ndarray:
     return mirror(jax.device_put(np.array(value)).copy())
 
 
+def on_device(value: Any) -> jax.Array:
+    """Return an array as a JAX array; one of NumPy's, which a host step made, is copied."""
+    if isinstance(value, jax.Array):
+        return value
+    with jax.enable_x64(True):
+        return jax.device_put(np.array(value)).copy()
+
+
 def key_of(generator: Any, draws: int = 1) -> tuple[np.ndarray, Any]:
     """Return the key that a generator's state gives, and a copy of the generator that is `draws` keys further.
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
-from helpers import compare, compare_grad
+from helpers import FULLGRAPH, compare, compare_grad
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.mode import Mode
 from pytensor.conditional import IfElse, LazyIfElse, ifelse
@@ -88,8 +88,8 @@ def test_shape_of_a_choice():
     compare([c], pt.zeros(4) * ifelse(c > 0, 3, 5), [-1.0])
     f = pytensor.function([c, x, z], pt.zeros(y.shape) + c, mode="JAXPR")
     np.testing.assert_array_equal(f(2.0, X, X), np.full(3, 2.0))
-    with pytest.raises(NotImplementedError, match="3 if the condition is true and 2 if it is false"):
-        f(2.0, X, X[:2])
+    for value in (-2.0, 2.0, -3.0):
+        np.testing.assert_array_equal(f(value, X, X[:2]), np.full(3 if value > 0 else 2, value))
     # The number itself may differ: it is computed when the program runs.
     f = pytensor.function([c, x, z], y.shape[0] * 2, mode="JAXPR")
     assert [f(1.0, X, X[:2]), f(-1.0, X, X[:2])] == [6, 4]
@@ -151,9 +151,21 @@ def test_condition_that_follows_from_a_shape():
 
 def test_branches_of_different_shapes():
     c, x = pt.dscalar("c"), pt.vector("x", dtype="float64")
-    f = pytensor.function([c, x], ifelse(c > 0, x[1:], pt.exp(x)), mode="JAXPR")
-    with pytest.raises(NotImplementedError, match=r"true branch returns \(2,\) and the false branch \(3,\)"):
-        f(1.0, X)
+    y = ifelse(c > 0, x[1:], pt.exp(x)) * 2
+    f = pytensor.function([c, x], y, mode="JAXPR")
+    for value in (1.0, 2.0, -1.0, -2.0):  # one program for each truth of the condition
+        np.testing.assert_allclose(f(value, X), X[1:] * 2 if value > 0 else np.exp(X) * 2)
+    assert len(f.vm.runner.program._specializations) == 2
+    # A condition that is computed is known to the host only after its region ran.
+    y = ifelse(x.sum() > c, x[1:], pt.exp(x)) * 2
+    with pytest.warns(pjl.GraphBreakWarning, match="JX002"):
+        compare([c, x], y, [0.0, X])
+    f = pytensor.function([c, x], y, mode="JAXPR")
+    with pytest.warns(pjl.GraphBreakWarning, match="JX002"):
+        np.testing.assert_allclose(f(9.0, X), np.exp(X) * 2)
+    np.testing.assert_allclose(f(0.0, X), X[1:] * 2)
+    with pytest.raises(pjl.GraphBreakError, match=r"true branch returns the shape \(2,\) and the false branch \(3,\)"):
+        pjl.as_jax_function([c, x], y)(1.0, X)
 
 
 def test_a_branch_without_a_rule():
@@ -167,7 +179,7 @@ def test_a_branch_without_a_rule():
     c, x = pt.dscalar("c"), pt.vector("x", dtype="float64")
     assert find_rule(Other()) is None
     with pytest.raises(pjl.GraphBreakError, match=r"in a branch: .*Other"):
-        pytensor.function([c, x], ifelse(c > 0, Other()(x), x), mode="JAXPR")
+        pytensor.function([c, x], ifelse(c > 0, Other()(x), x), mode=FULLGRAPH)
 
 
 def test_random_draw_in_a_branch():

@@ -6,7 +6,7 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 import scipy.stats as st
-from helpers import compare_error
+from helpers import FULLGRAPH, compare_error
 
 import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker.builder import JaxprBuilder
@@ -195,7 +195,7 @@ def test_parameters_that_do_not_broadcast():
 def test_other_random_variables_are_refused():
     _, x = pt.random.vonmises(0.0, 1.0, size=(2,), rng=generator(), return_next_rng=True)
     with pytest.raises(pjl.GraphBreakError, match="JX001"):
-        pytensor.function([], x, mode="JAXPR")
+        pytensor.function([], x, mode=FULLGRAPH)
 
 
 def test_a_derived_class_is_refused():
@@ -204,4 +204,4 @@ def test_a_derived_class_is_refused():
 
     _, x = OtherNormal()(0.0, 1.0, size=(2,), rng=generator(), return_next_rng=True)
     with pytest.raises(pjl.GraphBreakError, match="OtherNormal may draw differently"):
-        pytensor.function([], x, mode="JAXPR")
+        pytensor.function([], x, mode=FULLGRAPH)

@@ -8,7 +8,7 @@ import pytensor.scalar as ps
 import pytensor.scalar.math as psm
 import pytensor.tensor as pt
 import pytest
-from helpers import compare, compare_grad
+from helpers import FULLGRAPH, compare, compare_grad
 from pytensor.scalar.basic import Composite
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.math import MulWithoutZeros
@@ -211,7 +211,7 @@ def test_values_and_dtypes(dtype, operands):
 def test_complex_is_refused(cls):
     inputs = vectors(*["complex128"] * arity(ANYWHERE[cls]))
     with pytest.raises(NotImplementedError, match="of complex numbers"):
-        pytensor.function(inputs, Elemwise(ANYWHERE[cls])(*inputs), mode="JAXPR")(
+        pytensor.function(inputs, Elemwise(ANYWHERE[cls])(*inputs), mode=FULLGRAPH)(
             *[np.ones(1, "complex128")] * len(inputs)
         )
 

@@ -16,27 +16,29 @@ from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, live_equations
 from pytensor_jaxpr_linker.conditional import IfElse, LazyIfElse
 from pytensor_jaxpr_linker.emit.scalar import convert
 from pytensor_jaxpr_linker.emit.traced_leaf import leaf_rule
-from pytensor_jaxpr_linker.errors import GraphBreakError
-from pytensor_jaxpr_linker.partition import Plan, partition
+from pytensor_jaxpr_linker.errors import INNER_GRAPH, CannotEmit, GraphBreakError, Reason
+from pytensor_jaxpr_linker.inline import inline
+from pytensor_jaxpr_linker.partition import partition
+from pytensor_jaxpr_linker.plan import Plan
 from pytensor_jaxpr_linker.registry import emits, find_rule
 
-#: The plan of each inner graph, or why there is none.
-_PLANS: WeakKeyDictionary[AbstractFunctionGraph, Plan | GraphBreakError] = WeakKeyDictionary()
+#: The plan of each inner graph.
+_PLANS: WeakKeyDictionary[AbstractFunctionGraph, Plan] = WeakKeyDictionary()
 
 
-def inner_plan(fgraph: AbstractFunctionGraph) -> Plan | GraphBreakError:
-    """Return the plan of an inner graph, made once, or the error that says why it can't be one region."""
+def inner_plan(fgraph: AbstractFunctionGraph) -> Plan:
+    """Return the plan of an inner graph, made once."""
     plan = _PLANS.get(fgraph)
     if plan is None:
-        try:
-            plan = partition(fgraph, lambda node: find_rule(node.op) or leaf_rule(node))
-        except GraphBreakError as error:
-            plan = error.with_traceback(None)
-        _PLANS[fgraph] = plan
+
+        def rule(node: Apply) -> Any:
+            return find_rule(node.op) or leaf_rule(node)
+
+        plan = _PLANS[fgraph] = partition(inline(fgraph, rule), rule)
     return plan
 
 
-def branch_plans(op: LazyIfElse) -> tuple[Any, Any]:
+def branch_plans(op: LazyIfElse) -> tuple[Plan, Plan]:
     """Return the plans of the false and of the true branch, in the order of the index that chooses."""
     return inner_plan(op.false_branch.fgraph), inner_plan(op.true_branch.fgraph)
 
@@ -45,23 +47,23 @@ def static_branch_inputs(node: Apply) -> list[int]:
     """Return the positions of the inputs whose values one of the branches must know."""
     positions: set[int] = set()
     for plan in branch_plans(node.op):
-        if isinstance(plan, Plan):
-            inputs = plan.regions[0].inputs
-            positions.update(inputs.index(v) + 1 for v in plan.static_inputs)
+        if not plan.breaks:
+            (region,) = plan.regions
+            positions.update(region.inputs.index(v) + 1 for v in region.static_inputs)
     return sorted(positions)
 
 
 def refuse_branches(node: Apply) -> str | None:
     """Return why a branch can't be emitted, or None."""
-    reasons = [str(plan) for plan in branch_plans(node.op) if isinstance(plan, GraphBreakError)]
-    return "in a branch: " + "\n".join(reasons) if reasons else None
+    breaks = [b for plan in branch_plans(node.op) for b in plan.breaks]
+    return Reason("in a branch: " + str(GraphBreakError(breaks)), INNER_GRAPH) if breaks else None
 
 
 @emits(LazyIfElse, static=static_branch_inputs, refuse=refuse_branches)
 def emit_LazyIfElse(op, node, b, condition, *operands):
     """Emit the branches as Jaxprs of one ``cond``."""
     plans = branch_plans(op)
-    known = b.known(condition)
+    known = fixed_value(condition)
     if known is not None:
         results = emit_branch(b, plans[bool(known)], node, dict(enumerate(operands)))
         return results if len(results) > 1 else results[0]
@@ -101,14 +103,17 @@ def emit_branch(b: JaxprBuilder, plan: Plan, node: Apply, operands: Mapping[int,
             static[variable] = x
             x = b.constant(x, getattr(variable.type, "dtype", None))
         atoms.append(x)
-    return lower_into(b, region, atoms, {v: static[v] for v in plan.static_inputs})
+    try:
+        return lower_into(b, region, atoms, {v: static[v] for v in region.static_inputs})
+    except CannotEmit as error:  # the plan of the outer graph knows no inner node
+        raise CannotEmit(f"in a branch: {error}") from None
 
 
 @emits(IfElse)
 def emit_IfElse(op, node, b, condition, *values):
     """Choose one of two lists of values, which are computed already."""
     on_true, on_false = values[: op.n_outs], values[op.n_outs :]
-    known = b.known(condition)
+    known = fixed_value(condition)
     if known is not None:
         outputs = list(on_true if known else on_false)
     else:
@@ -135,14 +140,14 @@ def emit_cond(
 
     Raises
     ------
-    NotImplementedError
-        If the branches return different shapes: the type of a Jaxpr's value is fixed before it runs.
+    CannotEmit
+        If the branches return different shapes: the type of a Jaxpr's value is fixed before it runs. Then the condition
+        has to be known.
     """
     for on_false, on_true in zip(*results, strict=True):
         if on_false.aval.shape != on_true.aval.shape:
-            raise NotImplementedError(
-                f"The branches of an `ifelse` must return equal shapes in mode JAXPR, but the true branch returns"
-                f" {on_true.aval.shape} and the false branch {on_false.aval.shape}"
+            raise CannotEmit(
+                f"the true branch returns the shape {on_true.aval.shape} and the false branch {on_false.aval.shape}", 0
             )
     avals = [x.aval for x in results[0]]
     if has_checks:

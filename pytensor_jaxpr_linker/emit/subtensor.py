@@ -23,9 +23,10 @@ from pytensor.tensor.subtensor import (
 from pytensor_jaxpr_linker import prims
 from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, Shape
 from pytensor_jaxpr_linker.emit.scalar import convert
+from pytensor_jaxpr_linker.errors import DATA_SIZE, Reason
 from pytensor_jaxpr_linker.registry import emits
 
-MASK_REASON = "a boolean mask selects a number of elements that is known only at run time"
+MASK_REASON = Reason("a boolean mask selects a number of elements that is known only at run time", DATA_SIZE)
 
 
 def slice_bounds(first: int) -> Callable[[Apply], list[int]]:

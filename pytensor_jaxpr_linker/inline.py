@@ -1,0 +1,103 @@
+"""Graphs as the analysis wants them: without Ops that only wrap others. Uses no JAX."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from pytensor.compile.builders import OpFromGraph
+from pytensor.compile.ops import DeepCopyOp
+from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.fg import AbstractFunctionGraph
+from pytensor.graph.traversal import toposort
+from pytensor.scalar.basic import ScalarOp
+from pytensor.tensor.basic import ScalarFromTensor, TensorFromScalar
+from pytensor.tensor.elemwise import Elemwise
+
+from pytensor_jaxpr_linker.conditional import IfElse, LazyIfElse
+from pytensor_jaxpr_linker.facts import SHAPE_READERS
+from pytensor_jaxpr_linker.registry import Rule
+
+#: Ops that compute a number of numbers, at no cost.
+ARITHMETIC = (DeepCopyOp, Elemwise, ScalarFromTensor, ScalarOp, TensorFromScalar)
+
+
+class Graph(NamedTuple):
+    """Inputs, outputs, and nodes in topological order."""
+
+    inputs: list[Variable]
+    outputs: list[Variable]
+    nodes: list[Apply]
+
+
+def inline(fgraph: AbstractFunctionGraph, find_rule: Callable[[Apply], Rule | None]) -> Graph:
+    """Return a graph in which each `OpFromGraph` without a rule is its inner graph."""
+
+    def is_inlined(node: Apply) -> bool:
+        return isinstance(node.op, OpFromGraph) and find_rule(node) is None
+
+    inputs, outputs, nodes = list(fgraph.inputs), list(fgraph.outputs), list(fgraph.toposort())
+    while has_op(nodes, OpFromGraph) and any(map(is_inlined, nodes)):
+        # `bind` copies: the graph that the user's other functions share is left as it is.
+        replaced: dict[Variable, Variable] = {}
+        for node in nodes:
+            operands = [replaced.get(v, v) for v in node.inputs]
+            if is_inlined(node):
+                results = node.op.fgraph.bind(dict(zip(node.op.fgraph.inputs, operands, strict=True)))
+                for result, output in zip(results, node.outputs, strict=True):
+                    if result.name is None and result.owner is not None:
+                        result.name = output.name
+            elif all(a is b for a, b in zip(operands, node.inputs, strict=True)):
+                continue
+            else:
+                copied = node.clone_with_new_inputs(operands, strict=False)
+                results = copied.outputs
+            replaced.update(zip(node.outputs, results, strict=True))
+        outputs = [replaced.get(v, v) for v in outputs]
+        nodes = list(toposort(outputs, blockers=inputs))
+    if has_op(nodes, LazyIfElse):
+        outputs, nodes = with_eager_numbers(inputs, outputs, nodes)
+    return Graph(inputs, outputs, nodes)
+
+
+def has_op(nodes: Sequence[Apply], op_type: type) -> bool:
+    """Tell whether a node has an Op of a class."""
+    return any(issubclass(found, op_type) for found in {type(node.op) for node in nodes})
+
+
+def with_eager_numbers(
+    inputs: list[Variable], outputs: list[Variable], nodes: list[Apply]
+) -> tuple[list[Variable], list[Apply]]:
+    """Return outputs and nodes of a graph in which no `LazyIfElse` computes an integer that follows by arithmetic.
+
+    Such integers are the lengths of what an `IfElse` returns, mostly. Computed before the choice, `facts` sees when they are
+    known.
+    """
+    replaced: dict[Variable, Variable] = {}
+    for node in nodes:
+        operands = [replaced.get(v, v) for v in node.inputs]
+        copied = node
+        if any(a is not b for a, b in zip(operands, node.inputs, strict=True)):
+            copied = node.clone_with_new_inputs(operands, strict=False)
+            replaced.update(zip(node.outputs, copied.outputs, strict=True))
+        if isinstance(node.op, LazyIfElse):
+            branches = (node.op.true_branch.fgraph, node.op.false_branch.fgraph)
+            for i, output in enumerate(node.outputs):
+                if output.type.ndim == 0 and all(is_arithmetic(branch.outputs[i]) for branch in branches):
+                    pair = [branch.bind(dict(zip(branch.inputs, operands[1:], strict=True)))[i] for branch in branches]
+                    replaced[output] = IfElse(1)(operands[0], *pair)  # type: ignore[assignment]
+    if not replaced:
+        return outputs, nodes
+    outputs = [replaced.get(v, v) for v in outputs]
+    return outputs, list(toposort(outputs, blockers=inputs))
+
+
+def is_arithmetic(variable: Variable) -> bool:
+    """Tell whether a variable is an integer that follows from shapes and other integers by arithmetic."""
+    integer = getattr(variable.type, "dtype", "").startswith(("int", "uint", "bool"))
+    if not integer or variable.type.ndim != 0:
+        return False
+    node = variable.owner
+    if node is None or isinstance(node.op, SHAPE_READERS):
+        return True
+    return isinstance(node.op, ARITHMETIC) and all(map(is_arithmetic, node.inputs))

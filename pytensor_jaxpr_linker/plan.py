@@ -1,0 +1,98 @@
+"""What is done with a graph: `Plan`, its `Region`s and its `HostStep`s. Uses no JAX."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from pytensor.graph.basic import Apply, Variable
+
+from pytensor_jaxpr_linker.constants import LargeConstants
+from pytensor_jaxpr_linker.errors import Break
+from pytensor_jaxpr_linker.registry import Rule
+
+
+class Step(NamedTuple):
+    """One node of a region, with what lowering it needs."""
+
+    node: Apply
+    rule: Rule
+    static: frozenset[int]
+    names: tuple[str, ...]
+
+
+class Region(NamedTuple):
+    """Nodes that become one Jaxpr.
+
+    Attributes
+    ----------
+    steps
+        The nodes that equations are needed for, in order.
+    inputs, outputs
+        The variables that the program takes and returns; the arrays of `constants` follow the inputs.
+    static_inputs
+        Those inputs whose values determine a specialization.
+    demanded
+        The variables whose values key it: static operands that follow from values and shapes of inputs. ``x[i : i + 3]``
+        demands a length, which is 3 for most `i`.
+    constants
+        The large constants, which `Program` passes as arguments.
+    """
+
+    steps: list[Step]
+    inputs: list[Variable]
+    outputs: list[Variable]
+    static_inputs: list[Variable]
+    demanded: list[Variable]
+    constants: LargeConstants = LargeConstants([], {})
+
+
+class HostStep(NamedTuple):
+    """Nodes that run on the host one after the other, each by its Op's own implementation."""
+
+    nodes: list[Apply]
+    inputs: list[Variable]
+    outputs: list[Variable]
+
+
+class Plan(NamedTuple):
+    """The regions and host steps of a graph, in the order in which they run.
+
+    Attributes
+    ----------
+    batches
+        At least one. A region may follow a region: then a value that the first computes determines a shape in the second.
+    breaks
+        Why there is more than one batch.
+    inputs, outputs
+        Those of the graph.
+    """
+
+    batches: list[Region | HostStep]
+    breaks: list[Break]
+    inputs: list[Variable]
+    outputs: list[Variable]
+
+    @property
+    def regions(self) -> list[Region]:
+        """The regions, in order."""
+        return [batch for batch in self.batches if isinstance(batch, Region)]
+
+
+def node_names(node: Apply, op_names: dict[int, str]) -> tuple[str, ...]:
+    """Return the name stack of a node's equations: its Op, and the user's name of what it computes.
+
+    `op_names` keeps what Ops are called, by their id.
+    """
+    op = op_names.get(id(node.op))
+    if op is None:
+        op = op_names[id(node.op)] = str(node.op).replace("/", "|")
+    for variable in node.outputs:
+        if variable.name:
+            return (f"{op}[{variable.name}]",)
+    return (op,)
+
+
+def produced_by(nodes: Sequence[Apply]) -> set[Variable]:
+    """Return the variables that nodes compute."""
+    return {v for node in nodes for v in node.outputs}
