@@ -25,7 +25,6 @@ from pytensor_jaxpr_linker.partition import partition
 from pytensor_jaxpr_linker.plan import Plan, Region
 from pytensor_jaxpr_linker.static import StaticValues
 
-
 #: How many calls a program remembers the key of.
 MOST_KEYS = 1024
 
