@@ -24,7 +24,7 @@ from pytensor_jaxpr_linker.facts import SHAPE_READERS, may_be_static
 NEVER = math.inf
 
 #: Delaying nodes is left out where it would look at more than this many of them, all attempts together.
-MOST_DELAYS = 10_000_000
+MOST_DELAYS = 200_000
 
 
 class Schedule(NamedTuple):
