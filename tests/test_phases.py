@@ -94,7 +94,9 @@ def test_each_node_is_looked_at_a_few_times(crossing):
                 counted[0] += 1
                 return super().get(key, default)
 
-        static = Counting({node: frozenset({0} if crossing and i == count // 2 else ()) for i, node in enumerate(nodes)})
+        static = Counting(
+            {node: frozenset({0} if crossing and i == count // 2 else ()) for i, node in enumerate(nodes)}
+        )
         found = schedule(nodes[0].inputs, nodes, set(), static)
         assert found.batch_count == 1 + crossing
         reads[count] = counted[0]
