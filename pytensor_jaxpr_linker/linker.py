@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from pytensor.compile.rewriting import rewrite_ofg_inner_graph
 from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.link.basic import Container, PerformLinker
 from pytensor.link.jax.linker import JAXLinker
@@ -105,11 +105,12 @@ class JaxprLinker(PerformLinker):
 
 
 def resolve_options(options: Options, fgraph: FunctionGraph) -> Options:
-    """Return the options of a function, which its copies have too: its graph's variables keep them.
+    """Return the options of a function, which its copies have too: what its graph computes keeps them.
 
-    `Function.copy` makes a function of a clone of the graph and of the mode, perhaps in another context.
+    `Function.copy` makes a function of a clone of the graph and of the mode, perhaps in another context. Inputs and constants
+    keep nothing: they are the user's own variables.
     """
-    tags = [v.tag for v in (*fgraph.inputs, *fgraph.outputs) if not isinstance(v, Constant)]
+    tags = [v.tag for v in fgraph.outputs if v.owner is not None]
     found = resolve(next((o for tag in tags if (o := getattr(tag, OPTIONS, None)) is not None), None), options)
     for tag in tags:
         setattr(tag, OPTIONS, found)
@@ -132,8 +133,8 @@ class Runner:
     ----------
     plan
         What is done with the graph.
-    program
-        The graph as one program, or None if its plan has several batches.
+    program, executor
+        What runs the plan: the graph as one program, or what runs several batches. The other is None.
     call
         Runs the graph on what the storage holds, stores the results and returns them.
     pure
@@ -156,6 +157,7 @@ class Runner:
         self._convert = result_converters(fgraph, borrowed, options)
         self._host_call: Callable[[], list] | None = None
         self.program: Program | None = None
+        self.executor: Executor | None = None
         self.call: Callable[[], list]
         self.pure: Callable[..., Any]
         self.prepare()
@@ -171,8 +173,8 @@ class Runner:
                 logs.plan.debug("%s", describe_plan(self.plan))
             if self.plan.breaks:
                 policy.report_breaks(self.plan.breaks)
-                self.program = None
-                self.call = make_executor_call(Executor(self.plan, policy), self._io, self._convert)
+                self.program, self.executor = None, Executor(self.plan, policy)
+                self.call = make_executor_call(self.executor, self._io, self._convert)
                 self.pure = self.single_program
             else:
                 program = Program(
@@ -373,7 +375,7 @@ def result_converters(fgraph: FunctionGraph, borrowed: set[int], options: Option
             return transfer.on_device
         if isinstance(variable.type, ScalarType):
             return lambda array: np.asarray(array)[()]
-        return np.asarray if i in borrowed else np.array
+        return transfer.read_only if i in borrowed else np.array
 
     return [converter(i, v) for i, v in enumerate(fgraph.outputs)]
 

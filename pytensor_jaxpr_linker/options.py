@@ -166,7 +166,7 @@ def from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
         name = variable.removeprefix(PREFIX).lower()
         if name not in kinds:
             known = ", ".join(PREFIX + n.upper() for n in kinds)
-            raise ValueError(f"there is no option {variable}; the environment variables are {known}")
+            raise ValueError(f"the environment variable {variable} sets no option; there are {known}")
         found[name] = parsers.get(kinds[name], parse_choice)(variable, environment[variable].strip().lower())
     return Options(**found).named()
 

@@ -124,7 +124,7 @@ class Recompiles:
         return is_full or current_stance.get() == "fail_on_recompile"
 
     def admit(self, static: Mapping[Variable, Any], avals: Sequence[Any]) -> None:
-        """Take note of a specialization before it is compiled.
+        """Decide whether a specialization may be compiled.
 
         Raises
         ------
@@ -136,13 +136,17 @@ class Recompiles:
             If it has another length of a dynamic axis, and breaks are forbidden.
         """
         new = describe(self._region, static, avals)
+        if current_stance.get() == "fail_on_recompile":
+            raise RecompileError(f"The stance is 'fail_on_recompile', but {self._name} {self._news(new)}.")
+        if self._seen and self._dynamic:
+            self._check_dynamic(new)
+        if self.count >= self._policy.options.recompile_limit:
+            self._pass_limit(new)
+
+    def record(self, static: Mapping[Variable, Any], avals: Sequence[Any]) -> None:
+        """Count a specialization that has been lowered."""
+        new = describe(self._region, static, avals)
         with self._lock:
-            if current_stance.get() == "fail_on_recompile":
-                raise RecompileError(f"The stance is 'fail_on_recompile', but {self._name} {self._news(new)}.")
-            if self._seen and self._dynamic:
-                self._check_dynamic(new)
-            if self.count >= self._policy.options.recompile_limit:
-                self._pass_limit(new)
             if logs.recompiles.isEnabledFor(logging.INFO):
                 logs.recompiles.info("%s %s", self._name, self._news(new))
             self.count += 1
@@ -209,10 +213,20 @@ class Recompiles:
         node = self._demander(variable) if axis is None else self._reader(variable)
         what = "the value" if axis is None else f"the length of axis {axis}"
         shown = ", ".join(map(str, list(found)[:SHOWN_VALUES])) + (", ..." if len(found) > SHOWN_VALUES else "")
-        sentence = f"{what} of {variable_name(variable)} keeps changing ({len(found)} values: {shown})"
+        sentence = (
+            f"{what} of {variable_name(variable)}{self._origin(variable)} keeps changing ({len(found)} values: {shown})"
+        )
         if node is None:
             return sentence, ""
         return f"{sentence}, and {describe_node(node)} needs it", user_line(node)
+
+    def _origin(self, variable: Variable) -> str:
+        """Return which inputs of the region a value without a name follows from."""
+        if variable.name or variable in self._region.inputs:
+            return ""
+        found = set(ancestors(variable, self._region.inputs))
+        names = [variable_name(v) for v in self._region.static_inputs if v in found]
+        return f", which follows from {' and '.join(names)}," if names else ""
 
     def _reader(self, variable: Variable) -> Apply | None:
         """Return the first node that reads a variable."""

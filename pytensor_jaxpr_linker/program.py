@@ -93,7 +93,7 @@ class Specialization:
         recompiles: Recompiles | None = None,
     ):
         self._region, self._static, self._checked, self._name = region, static, checked, name
-        self._capacity, self._recompiles = capacity, recompiles
+        self._capacity, self.recompiles = capacity, recompiles
         self._clear()
 
     def _clear(self) -> None:
@@ -124,12 +124,13 @@ class Specialization:
     def _admit(self, avals: Sequence[Any]) -> Lowered:
         """Return the Jaxpr that XLA is about to compile, if it may."""
         key, nodes = aval_key(avals), len(self._region.steps)
-        recompiles = self._recompiles
+        recompiles = self.recompiles
         if recompiles is None or key in self._admitted:
             return self.lower(avals)
         recompiles.admit(self._static, avals)
         recompiles.progress.begin(f"lowering {self._name}", nodes)
         lowered = self.lower(avals)
+        recompiles.record(self._static, avals)
         self._admitted.add(key)
         if logs.hlo.isEnabledFor(logging.DEBUG):
             structs = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in avals]
@@ -197,7 +198,7 @@ class Program:
         policy: Policy | None = None,
     ):
         self.name, self.checked, self._capacity = name, checked, capacity
-        self._recompiles = None if policy is None else Recompiles(region, name, policy)
+        self.recompiles = None if policy is None else Recompiles(region, name, policy)
         self.inputs, self.outputs = region.inputs, region.outputs
         self.region = region._replace(constants=find_large_constants(constant_operands(region)))
         self.constants = self.region.constants.arrays
@@ -242,8 +243,8 @@ class Program:
             if found is None:
                 values = [np.frombuffer(data, dtype).reshape(shape) for shape, dtype, data in key]
                 static = dict(zip(self.region.demanded, values, strict=True)) if key else {}
-                found = Specialization(self.region, static, self.checked, self.name, self._capacity, self._recompiles)
-                if self._recompiles is not None and self._recompiles.closed:
+                found = Specialization(self.region, static, self.checked, self.name, self._capacity, self.recompiles)
+                if self.recompiles is not None and self.recompiles.closed:
                     return found  # its call fails: it must not take the place of one that is compiled
                 self._specializations[key] = found
                 if len(self._specializations) > self._capacity:
@@ -269,7 +270,7 @@ class Program:
         """Return the same program as a pure function: without the output that run-time checks add, without a policy."""
         program = copy(self)
         program.checked, program._specializations, program._lock = False, OrderedDict(), threading.Lock()
-        program._recompiles = None
+        program.recompiles = None
         return program
 
 
