@@ -11,8 +11,11 @@ from pytensor_jaxpr_linker.api import as_jax_function, make_jaxpr
 from pytensor_jaxpr_linker.builder import JaxprBuilder
 from pytensor_jaxpr_linker.errors import GraphBreakError, GraphBreakWarning, RuntimeTracerError
 from pytensor_jaxpr_linker.linker import JaxprLinker
-from pytensor_jaxpr_linker.options import Options
+from pytensor_jaxpr_linker.marks import mark_dynamic, mark_static
+from pytensor_jaxpr_linker.options import Options, options
+from pytensor_jaxpr_linker.policy import RecompileError, RecompileWarning
 from pytensor_jaxpr_linker.registry import emits
+from pytensor_jaxpr_linker.stance import stance
 
 __version__ = "0.1.0"
 
@@ -31,10 +34,16 @@ __all__ = [
     "JaxprBuilder",
     "JaxprLinker",
     "Options",
+    "RecompileError",
+    "RecompileWarning",
     "RuntimeTracerError",
     "as_jax_function",
     "emit",
     "emits",
     "make_jaxpr",
+    "mark_dynamic",
+    "mark_static",
+    "options",
     "prims",
+    "stance",
 ]

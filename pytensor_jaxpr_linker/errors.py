@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
+import os
+import sys
 import warnings
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from pytensor.graph.basic import Apply, Variable
 
-logger = logging.getLogger("pytensor_jaxpr_linker.breaks")
+from pytensor_jaxpr_linker import logs
 
 
 class BreakCode(NamedTuple):
@@ -40,6 +42,16 @@ DATA_SIZE = BreakCode(
     "JX005",
     "the number of elements of its result depends on data",
     "use `pt.switch(mask, x, fill)`, which keeps the length, or reduce the result",
+)
+DYNAMIC_VALUE = BreakCode(
+    "JX010",
+    "it must know, while the program is built, a value that is marked dynamic",
+    "take the mark off (`mark_dynamic`), or do without a shape that depends on it",
+)
+DYNAMIC_AXIS = BreakCode(
+    "JX011",
+    "it reads an axis whose length is marked dynamic",
+    "pad the axis to a fixed length, or take the mark off (`mark_dynamic`)",
 )
 
 
@@ -127,7 +139,9 @@ class GraphBreakWarning(UserWarning):
     """A graph takes several programs, or Ops that run on the host."""
 
 
-def report_breaks(breaks: Sequence[Break], how: str) -> None:
+def report_breaks(
+    breaks: Sequence[Break], how: str, summary: str = "The graph can't be one XLA program and runs in several steps."
+) -> None:
     """Tell the user of breaks.
 
     Parameters
@@ -135,24 +149,37 @@ def report_breaks(breaks: Sequence[Break], how: str) -> None:
     breaks
         The breaks of one graph.
     how : {"ignore", "log", "warn", "raise"}
-        What to do.
+        What to do. The logger gets them in any case, with level INFO unless `how` is "log".
+    summary
+        The first line of what is said.
 
     Raises
     ------
     GraphBreakError
         If `how` is "raise".
     """
-    if not breaks or how == "ignore":
+    level = logging.WARNING if how == "log" else logging.INFO
+    logged = logs.breaks.isEnabledFor(level)
+    if not breaks or (how in ("ignore", "log") and not logged):
         return
     error = GraphBreakError(breaks)
     if how == "raise":
         raise error
-    if how == "log":
-        logger.warning("%s", error)
-    else:
-        warnings.warn(
-            f"The graph can't be one XLA program and runs in several steps.\n{error}", GraphBreakWarning, stacklevel=3
-        )
+    if logged:
+        logs.breaks.log(level, "%s\n%s", summary, error)
+    if how == "warn":
+        warn_user(f"{summary}\n{error}", GraphBreakWarning)
+
+
+def warn_user(message: str, category: type[Warning]) -> None:
+    """Warn with the line of the user's program that called PyTensor."""
+    packages = [sys.modules[name].__file__ for name in NOT_THE_USER if name in sys.modules]
+    prefixes = tuple(os.path.dirname(file) + os.sep for file in packages if file)
+    warnings.warn(message, category, skip_file_prefixes=prefixes)
+
+
+#: The packages whose lines a user can't change.
+NOT_THE_USER = ("pytensor_jaxpr_linker", "pytensor", "jax")
 
 
 class CannotEmit(Exception):

@@ -8,13 +8,15 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.traversal import toposort
 from pytensor.scalar.basic import ScalarType
 from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.type import TensorType
 
 from pytensor_jaxpr_linker import transfer
 from pytensor_jaxpr_linker.errors import note_node
-from pytensor_jaxpr_linker.plan import HostStep, Plan, Region
+from pytensor_jaxpr_linker.plan import HostStep, Plan, Region, host_step
+from pytensor_jaxpr_linker.policy import Policy, RunOnHost
 from pytensor_jaxpr_linker.program import Program, Specialization
 
 
@@ -28,13 +30,11 @@ class Executor:
     ----------
     plan
         What `partition` made of a graph.
-    checked
-        Whether run-time checks raise.
-    capacity
-        How many specializations on static values each region keeps.
+    policy
+        That of the function: its options, and what it told the user.
     """
 
-    def __init__(self, plan: Plan, checked: bool = True, capacity: int = 64):
+    def __init__(self, plan: Plan, policy: Policy):
         slots: dict[Variable, int] = {}
         for batch in (plan, *plan.batches):
             for v in (*batch.inputs, *(batch.outputs if batch is not plan else ())):
@@ -46,11 +46,23 @@ class Executor:
         for batch in plan.batches:
             inputs, outputs = [slots[v] for v in batch.inputs], [slots[v] for v in batch.outputs]
             if isinstance(batch, Region):
-                program = Program(batch, f"region_{len(self.stages)}", checked, capacity)
-                self.stages.append(RegionStage(program, inputs, outputs))
+                name = f"region_{len(self.stages)}"
+                program = Program(batch, name, policy.options.checks, policy.options.specializations, policy)
+                self.stages.append(RegionStage(program, inputs, outputs, policy))
             else:
                 self.stages.append(HostStage(batch, inputs, outputs))
         self._dead = last_uses(self.stages, {slots[v] for v in plan.outputs if not isinstance(v, Constant)})
+        if policy.options.donate:
+            self._donate()
+
+    def _donate(self) -> None:
+        """Let each region have the memory of what an earlier region made and nothing else reads, now or later."""
+        # The host reads the memory of arrays in place, and what it makes may be a view of them.
+        on_host = {slot for stage in self.stages if isinstance(stage, HostStage) for slot in stage.inputs}
+        for stage, dead in zip(self.stages, self._dead, strict=True):
+            if isinstance(stage, RegionStage):
+                ours = {slot for slot in dead if slot >= self._input_count and slot not in on_host}
+                stage.donated = [i for i, slot in enumerate(stage.inputs) if slot in ours]
 
     @property
     def programs(self) -> list[Program]:
@@ -83,25 +95,47 @@ def last_uses(stages: Sequence[RegionStage | HostStage], kept: set[int]) -> list
     return dead
 
 
-class RegionStage:
-    """A region's program between slots."""
+#: Arrays of fewer bytes are not donated: a new one costs less than donating takes, measured on the CPU.
+DONATED_BYTES = 2**20
 
-    def __init__(self, program: Program, inputs: list[int], outputs: list[int]):
-        self.program, self.inputs, self.outputs = program, inputs, outputs
+
+class RegionStage:
+    """A region's program between slots.
+
+    Attributes
+    ----------
+    donated
+        The positions of inputs whose memory the results may take.
+    """
+
+    def __init__(self, program: Program, inputs: list[int], outputs: list[int], policy: Policy):
+        self.program, self.inputs, self.outputs, self._policy = program, inputs, outputs, policy
         self._generators = [i for i, v in enumerate(program.inputs) if isinstance(v.type, RandomType)]
         self._successors = find_successors(program.region)
+        self._on_host: HostStage | None = None
+        self.donated: list[int] = []
 
     def run(self, env: list[Any]) -> None:
         """Call the program on what the slots hold and store what it returns."""
+        try:
+            self._run(env)
+        except RunOnHost:
+            self._as_host_stage().run(env)
+
+    def _run(self, env: list[Any]) -> None:
         args = [env[slot] for slot in self.inputs]
         generators = {i: args[i] for i in self._generators}
         for i, generator in generators.items():
             args[i] = transfer.key_of(generator)[0]
         with jax.enable_x64(True):
             specialization = self.program.specialize(args)
-            results = specialization.call(*args, *self.program.device_constants())
+            args += self.program.device_constants()
+            call = specialization.donating(args, self.donated) if self._donates(args) else specialization.call
+            results = call(*args)
+        if self._policy.progress.active:
+            self._policy.progress.end()
         if len(results) > len(self.outputs):
-            raise_if_failed(specialization, results[len(self.outputs)], [*args, *self.program.constants])
+            raise_if_failed(specialization, results[len(self.outputs)], args)
         for i, slot in enumerate(self.outputs):
             if i in self._successors:
                 source, draws = self._successors[i]
@@ -109,6 +143,20 @@ class RegionStage:
                     env[slot] = transfer.key_of(generators[source], draws)[1]
                     continue
             env[slot] = results[i]
+
+    def _donates(self, args: Sequence[Any]) -> bool:
+        """Tell whether it is worth it to donate: not what came from the host, nor little."""
+        donated = [args[i] for i in self.donated]
+        return all(isinstance(x, jax.Array) for x in donated) and sum(x.nbytes for x in donated) >= DONATED_BYTES
+
+    def _as_host_stage(self) -> HostStage:
+        """Return the region as nodes that run on the host, made when it is first asked for."""
+        if self._on_host is None:
+            region = self.program.region
+            step = host_step(list(toposort(region.outputs, blockers=region.inputs)), region.outputs)
+            slots = dict(zip(region.inputs, self.inputs, strict=True))
+            self._on_host = HostStage(step, [slots[v] for v in step.inputs], self.outputs)
+        return self._on_host
 
 
 class HostStage:
@@ -121,6 +169,8 @@ class HostStage:
         cells: dict[Variable, list[Any]] = {v: [v.data if isinstance(v, Constant) else None] for v in variables}
         computed = {v: [isinstance(v, Constant)] for v in variables}
         self._thunks = [(node, node.op.make_thunk(node, cells, computed, [], impl="py")) for node in step.nodes]
+        self._is_lazy = any(getattr(thunk, "lazy", False) for _, thunk in self._thunks)
+        self._computed = computed
         self._input_cells = [cells[v] for v in step.inputs]
         self._output_cells = [cells[v] for v in step.outputs]
         self._temporary = [cell for v, cell in cells.items() if not isinstance(v, Constant)]
@@ -136,19 +186,47 @@ class HostStage:
         try:
             for cell, slot, variable in zip(self._input_cells, self.inputs, self._step.inputs, strict=True):
                 cell[0] = to_host(env[slot], variable)
-            for node, thunk in self._thunks:
-                run_node(node, thunk)
+            if self._is_lazy:
+                self._run_needed()
+            else:
+                for node, thunk in self._thunks:
+                    run_node(node, thunk)
             for cell, slot, variable in zip(self._output_cells, self.outputs, self._step.outputs, strict=True):
                 env[slot] = as_declared(cell[0], variable)
         finally:
             for cell in self._temporary:
                 cell[0] = None
 
+    def _run_needed(self) -> None:
+        """Run the nodes that the outputs need: of a conditional's branches the one that its condition chooses."""
+        computed, thunks = self._computed, {id(node): thunk for node, thunk in self._thunks}
+        for v, flag in computed.items():
+            flag[0] = id(v.owner) not in thunks
+        stack = [v.owner for v in reversed(self._step.outputs)]
+        while stack:
+            node = stack[-1]
+            assert node is not None
+            thunk = thunks[id(node)]
+            missing = []
+            if not all(computed[v][0] for v in node.outputs):
+                if getattr(thunk, "lazy", False):
+                    missing = run_node(node, thunk)
+                else:
+                    missing = [i for i, v in enumerate(node.inputs) if not computed[v][0]]
+                    if not missing:
+                        run_node(node, thunk)
+                        for v in node.outputs:
+                            computed[v][0] = True
+            if missing:
+                stack += [node.inputs[i].owner for i in missing]
+            else:
+                stack.pop()
 
-def run_node(node: Apply, thunk: Any) -> None:
-    """Run the thunk of a node."""
+
+def run_node(node: Apply, thunk: Any) -> Any:
+    """Run the thunk of a node; that of a lazy Op returns the positions of the inputs that it needs first."""
     try:
-        thunk()
+        return thunk()
     except Exception as error:
         note_node(error, node)
         raise

@@ -14,6 +14,7 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.shape import Shape, Shape_i
 
+from pytensor_jaxpr_linker import marks
 from pytensor_jaxpr_linker.conditional import IfElse
 
 #: Ops whose output depends on the shape of their operand, not on its numbers.
@@ -52,7 +53,9 @@ class Facts(NamedTuple):
 
 
 def may_be_static(variable: Variable) -> bool:
-    """Tell whether a value may key a specialization: one number, or a vector of integers."""
+    """Tell whether a value may key a specialization: one number, or a vector of integers, that is not marked dynamic."""
+    if marks.is_dynamic(variable):
+        return False
     dtype, ndim = getattr(variable.type, "dtype", "object"), getattr(variable.type, "ndim", 2)
     return ndim <= 1 and dtype.startswith(("int", "uint", "bool") if ndim else ("int", "uint", "bool", "float"))
 

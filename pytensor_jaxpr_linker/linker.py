@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -20,11 +21,15 @@ from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.rewriting.optimize import rewrite_optimize_inner_graph
 from pytensor.tensor.type import TensorType
 
-from pytensor_jaxpr_linker import transfer
-from pytensor_jaxpr_linker.errors import CannotEmit, GraphBreakError, report_breaks, variable_name
+from pytensor_jaxpr_linker import logs, transfer
+from pytensor_jaxpr_linker.errors import CannotEmit, GraphBreakError, variable_name
 from pytensor_jaxpr_linker.executor import Executor, raise_if_failed
-from pytensor_jaxpr_linker.options import Options
+from pytensor_jaxpr_linker.options import Options, resolve
+from pytensor_jaxpr_linker.plan import Plan, describe_plan, host_step
+from pytensor_jaxpr_linker.policy import Policy, RunOnHost
 from pytensor_jaxpr_linker.program import Program, make_graph, make_plan, pure_function
+from pytensor_jaxpr_linker.progress import Progress
+from pytensor_jaxpr_linker.stance import current_stance
 
 
 class JaxprLinker(PerformLinker):
@@ -33,7 +38,7 @@ class JaxprLinker(PerformLinker):
     Parameters
     ----------
     options : Options, optional
-        How to compile and call.
+        How to compile and call. What it does not name is looked up when a function is compiled, see `Options`.
     allow_gc, schedule
         As for PyTensor's other linkers.
 
@@ -71,6 +76,7 @@ class JaxprLinker(PerformLinker):
         """Return a linker that is tied to `fgraph`: this one if it is free, else a copy with its options."""
         if self.fgraph is not None and self.fgraph is not fgraph:
             return type(self)(self.options, allow_gc=self.allow_gc).accept(fgraph, no_recycling, profile)
+        self.options = resolve_options(self.options, fgraph)
         return super().accept(fgraph, no_recycling, profile)  # type: ignore[return-value]
 
     def make_all(self, input_storage: Any = None, output_storage: Any = None, storage_map: Any = None) -> tuple:
@@ -98,6 +104,23 @@ class JaxprLinker(PerformLinker):
         return f"JaxprLinker({self.options})"
 
 
+def resolve_options(options: Options, fgraph: FunctionGraph) -> Options:
+    """Return the options of a function, which its copies have too: what its graph computes keeps them.
+
+    `Function.copy` makes a function of a clone of the graph and of the mode, perhaps in another context. Inputs and constants
+    keep nothing: they are the user's own variables.
+    """
+    tags = [v.tag for v in fgraph.outputs if v.owner is not None]
+    found = resolve(next((o for tag in tags if (o := getattr(tag, OPTIONS, None)) is not None), None), options)
+    for tag in tags:
+        setattr(tag, OPTIONS, found)
+    return found
+
+
+#: The attribute of a variable's tag that holds the options of its function.
+OPTIONS = "jaxpr_options"
+
+
 # PyTensor chooses the rewrites of inner graphs by the linker's class: ours wants what its functional backends get.
 for rewrite in (rewrite_ofg_inner_graph, rewrite_scan_inner_graph, rewrite_optimize_inner_graph):
     rewrite.register(JaxprLinker)(rewrite.dispatch(JAXLinker))
@@ -110,8 +133,8 @@ class Runner:
     ----------
     plan
         What is done with the graph.
-    program
-        The graph as one program, or None if its plan has several batches.
+    program, executor
+        What runs the plan: the graph as one program, or what runs several batches. The other is None.
     call
         Runs the graph on what the storage holds, stores the results and returns them.
     pure
@@ -126,33 +149,53 @@ class Runner:
         borrowed: set[int],
         options: Options,
     ):
-        self._graph, self._options = make_graph(fgraph), options
+        self._policy = Policy(options, fgraph.inputs)
+        with self._policy.progress.stage("inlining", len(fgraph.apply_nodes)):
+            self._graph = make_graph(fgraph, options.allow_traced_leaves)
         self._fallbacks: dict[Apply, CannotEmit] = {}
         self._io = storage_of(fgraph, inputs, outputs)
         self._convert = result_converters(fgraph, borrowed, options)
+        self._host_call: Callable[[], list] | None = None
         self.program: Program | None = None
+        self.executor: Executor | None = None
         self.call: Callable[[], list]
         self.pure: Callable[..., Any]
         self.prepare()
 
     def prepare(self) -> None:
         """Plan, and build what can be built before a call."""
-        options = self._options
+        policy, nodes = self._policy, len(self._graph.nodes)
+        options, progress = policy.options, policy.progress
         try:
-            self.plan = make_plan(self._graph, self._fallbacks)
+            with progress.stage("partitioning", nodes):
+                self.plan = make_plan(self._graph, self._fallbacks, options.allow_traced_leaves)
+            if logs.plan.isEnabledFor(logging.DEBUG):
+                logs.plan.debug("%s", describe_plan(self.plan))
             if self.plan.breaks:
-                report_breaks(self.plan.breaks, options.on_break)
-                self.program = None
-                executor = Executor(self.plan, options.checks, options.specializations)
-                self.call = make_executor_call(executor, self._io, self._convert)
+                policy.report_breaks(self.plan.breaks)
+                self.program, self.executor = None, Executor(self.plan, policy)
+                self.call = make_executor_call(self.executor, self._io, self._convert)
                 self.pure = self.single_program
             else:
-                self.program = Program(self.plan.regions[0], checked=options.checks, capacity=options.specializations)
-                self.program.build_ahead()
-                self.call = make_program_call(self.program, self._io, self._convert)
-                self.pure = pure_function(self.program.unchecked())
+                program = Program(
+                    self.plan.regions[0], checked=options.checks, capacity=options.specializations, policy=policy
+                )
+                with progress.stage("lowering", nodes):
+                    program.build_ahead()
+                self.call = make_program_call(program, self._io, self._convert, progress)
+                self.pure = pure_function(program.unchecked())
+                self.program = program
         except CannotEmit as error:
             self.plan_again(error)
+
+    def host_call(self) -> list:
+        """Run the whole graph by PyTensor's own Python implementations."""
+        if self._host_call is None:
+            inputs, outputs, nodes = self._graph
+            results = [v for v in dict.fromkeys(outputs) if v.owner is not None]
+            plan = Plan([host_step(nodes, results)], [], inputs, outputs)
+            self._host_call = make_executor_call(Executor(plan, self._policy), self._io, self._convert)
+        return self._host_call()
 
     def single_program(self, *_args: Any) -> Program:
         """Return the graph as one program.
@@ -175,19 +218,30 @@ class Runner:
     def thunk(self) -> Callable[[], list]:
         """Return the function that PyTensor calls."""
 
+        progress, chosen = self._policy.progress, current_stance.get
+
         def thunk() -> list:
             try:
+                if chosen() == "force_host":
+                    return self.host_call()
                 return self.call()
+            except RunOnHost:
+                return self.host_call()
             except CannotEmit as error:
                 self.plan_again(error)
                 return thunk()
+            except BaseException:
+                progress.end()
+                raise
 
         thunk.runner = self  # type: ignore[attr-defined]
         thunk.jit_fn = lambda *args: self.pure(*args)  # type: ignore[attr-defined]
         return thunk
 
 
-def make_program_call(program: Program, io: Storage, convert: Sequence[Callable[[Any], Any]]) -> Callable[[], list]:
+def make_program_call(
+    program: Program, io: Storage, convert: Sequence[Callable[[Any], Any]], progress: Progress
+) -> Callable[[], list]:
     """Return the function that runs one program on what the storage holds, and stores and returns the results.
 
     Nothing is stored before everything has succeeded: on an error shared variables and generators keep their values.
@@ -210,6 +264,8 @@ def make_program_call(program: Program, io: Storage, convert: Sequence[Callable[
             if constants:
                 args += program.device_constants()
             results = specialization.call(*args)
+        if progress.active:
+            progress.end()
         if len(results) > count:
             raise_if_failed(specialization, results[count], args)
         values = [to_value(result) for to_value, result in zip(convert, results)]  # noqa: B905
@@ -319,7 +375,7 @@ def result_converters(fgraph: FunctionGraph, borrowed: set[int], options: Option
             return transfer.on_device
         if isinstance(variable.type, ScalarType):
             return lambda array: np.asarray(array)[()]
-        return np.asarray if i in borrowed else np.array
+        return transfer.read_only if i in borrowed else np.array
 
     return [converter(i, v) for i, v in enumerate(fgraph.outputs)]
 

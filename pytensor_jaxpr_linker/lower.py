@@ -9,7 +9,7 @@ import numpy as np
 from jax import enable_x64
 from pytensor.graph.basic import Constant, Variable
 
-from pytensor_jaxpr_linker import prims
+from pytensor_jaxpr_linker import marks, prims
 from pytensor_jaxpr_linker.builder import Atom, Check, JaxprBuilder
 from pytensor_jaxpr_linker.errors import CannotEmit, note_node
 from pytensor_jaxpr_linker.pause import gc_paused
@@ -91,6 +91,9 @@ def lower_into(
 ) -> list[Atom]:
     """Emit the equations of a region at the insertion point of `b` and return the atoms of its outputs."""
     env: dict[Variable, Any] = dict(zip(region.inputs, operands, strict=True))
+    for v in region.inputs:
+        if v in static and marks.is_static(v):
+            env[v] = b.constant(static[v], v.type.dtype)
     for constant, (place, axes) in region.constants.views.items() if constants else ():
         env[constant] = b.remember(prims.transpose(b, constants[place], axes), constant.data)
     values = StaticValues(static, lambda v: env[v].aval.shape)

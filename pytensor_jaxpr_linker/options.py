@@ -1,14 +1,30 @@
-"""The options of a linker."""
+"""The options of a linker, and where they come from: the linker, a context, the environment, defaults."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Literal
+
+#: What each option that is one of several words may be.
+CHOICES = {
+    "results": ("numpy", "jax"),
+    "on_break": ("warn", "log", "ignore", "raise"),
+    "on_recompile_limit": ("compile", "host", "raise"),
+}
+#: Environment variables are called this and the option's name in capitals.
+PREFIX = "PYTENSOR_JAXPR_"
 
 
 @dataclass(frozen=True)
 class Options:
     """How mode JAXPR compiles and calls.
+
+    What an `Options` object does not name is looked up when a function is compiled: in the enclosing `options` contexts, then
+    in environment variables such as ``PYTENSOR_JAXPR_ON_BREAK``, then it has the default.
 
     Parameters
     ----------
@@ -18,11 +34,22 @@ class Options:
         Whether index bounds, `Assert`, `CheckAndRaise` and failed factorizations raise. Without, a read out of bounds gives
         NaN, and the rest passes unnoticed.
     specializations : int
-        How many values of static inputs (such as `n` in ``pt.arange(n)``) a function keeps programs for.
-
+        How many specializations each region of a function keeps: programs for values of static inputs (such as `n` in
+        ``pt.arange(n)``), and for each of these, programs for shapes.
     on_break : {"warn", "log", "ignore", "raise"}
-        What to do when a graph can't be one program: warn, write to the logger ``pytensor_jaxpr_linker.breaks``, nothing, or
-        raise one `GraphBreakError` that lists every break.
+        What to do when a graph can't be one program: warn once for a function, write to the logger
+        ``pytensor_jaxpr_linker.breaks``, nothing, or raise one `GraphBreakError` that lists every break.
+    fullgraph : bool
+        The same as ``on_break="raise"`` if true.
+    allow_traced_leaves : bool
+        Whether an Op that has no emission rule, but a JAX function of a third party, is traced. If not, it runs on the host.
+    donate : bool
+        Whether a region may write its results over arrays of earlier regions that nothing else can see.
+    recompile_limit : int
+        How many specializations of one region are in order. With one more, a function warns once of what keeps changing.
+    on_recompile_limit : {"compile", "host", "raise"}
+        What becomes of specializations beyond that: they are compiled as well, the region runs on the host for them, or they
+        raise a `RecompileError`.
 
     Examples
     --------
@@ -39,11 +66,137 @@ class Options:
     checks: bool = True
     specializations: int = 64
     on_break: Literal["warn", "log", "ignore", "raise"] = "warn"
+    fullgraph: bool = False
+    allow_traced_leaves: bool = True
+    donate: bool = True
+    recompile_limit: int = 16
+    on_recompile_limit: Literal["compile", "host", "raise"] = "compile"
+    _named: ClassVar[frozenset[str]] = frozenset()  # no field: where values come from is not part of what they are
+
+    def __new__(cls, *args: Any, **given: Any) -> Options:
+        """Remember which options are named: the others are looked up elsewhere."""
+        self = super().__new__(cls)
+        named = [*(f.name for f in fields(cls)[: len(args)]), *given]
+        object.__setattr__(self, "_named", frozenset(named))
+        return self
 
     def __post_init__(self) -> None:
-        if self.results not in ("numpy", "jax"):
-            raise ValueError(f"results must be 'numpy' or 'jax', not {self.results!r}")
-        if self.on_break not in ("warn", "log", "ignore", "raise"):
-            raise ValueError(f"on_break must be 'warn', 'log', 'ignore' or 'raise', not {self.on_break!r}")
-        if self.specializations < 1:
-            raise ValueError(f"specializations must be at least 1, not {self.specializations}")
+        for name, choices in CHOICES.items():
+            if getattr(self, name) not in choices:
+                raise ValueError(f"{name} must be {spell_choices(choices)}, not {getattr(self, name)!r}")
+        for name in ("specializations", "recompile_limit"):
+            if type(value := getattr(self, name)) is not int or value < 1:
+                raise ValueError(f"{name} must be an int of at least 1, not {value!r}")
+        for name in ("checks", "fullgraph", "allow_traced_leaves", "donate"):
+            if type(value := getattr(self, name)) is not bool:
+                raise ValueError(f"{name} must be True or False, not {value!r}")
+        if self.fullgraph and "on_break" in self._named and self.on_break != "raise":
+            raise ValueError(f'fullgraph=True is on_break="raise" and contradicts on_break={self.on_break!r}')
+        if self.fullgraph:
+            object.__setattr__(self, "on_break", "raise")
+        object.__setattr__(self, "fullgraph", self.on_break == "raise")
+
+    def named(self) -> dict[str, Any]:
+        """Return the options that were named when the object was made."""
+        found = {name: getattr(self, name) for name in self._named}
+        if found.pop("fullgraph", None) is not None:
+            found["on_break"] = self.on_break
+        return found
+
+
+#: The objects of the enclosing contexts, outermost first.
+_contexts: ContextVar[tuple[Options, ...]] = ContextVar("pytensor_jaxpr_linker_options", default=())
+
+
+@contextmanager
+def options(**named: Any) -> Iterator[None]:
+    """Set options of the functions that are compiled inside a ``with`` block, in this thread.
+
+    They count more than environment variables and less than the `Options` of a linker.
+
+    Parameters
+    ----------
+    **named
+        Parameters of `Options`.
+
+    Examples
+    --------
+    >>> import pytensor, pytensor.tensor as pt
+    >>> import pytensor_jaxpr_linker as pjl
+    >>> x = pt.vector("x", dtype="float64")
+    >>> with pjl.options(results="jax"):
+    ...     f = pytensor.function([x], x * 2, mode="JAXPR")
+    >>> f([1.0])
+    Array([2.], dtype=float64)
+    """
+    token = _contexts.set((*_contexts.get(), Options(**named)))
+    try:
+        yield
+    finally:
+        _contexts.reset(token)
+
+
+def resolve(*chosen: Options | None) -> Options:
+    """Return the options of a function that is compiled now, each from the last place that names it.
+
+    Parameters
+    ----------
+    *chosen
+        What counts more than contexts and environment.
+    """
+    found = from_environment(os.environ)
+    for layer in (*_contexts.get(), *chosen):
+        if layer is not None:
+            found |= layer.named()
+    return Options(**found)
+
+
+def from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
+    """Return the options that environment variables set.
+
+    Raises
+    ------
+    ValueError
+        If a variable has a value that its option can't have, or there is no such option.
+    """
+    parsers: dict[str, Callable[[str, str], Any]] = {"bool": parse_bool, "int": parse_int}
+    kinds = {f.name: str(f.type) for f in fields(Options)}
+    found: dict[str, Any] = {}
+    for variable in sorted(v for v in environment if v.startswith(PREFIX)):
+        name = variable.removeprefix(PREFIX).lower()
+        if name not in kinds:
+            known = ", ".join(PREFIX + n.upper() for n in kinds)
+            raise ValueError(f"the environment variable {variable} sets no option; there are {known}")
+        found[name] = parsers.get(kinds[name], parse_choice)(variable, environment[variable].strip().lower())
+    return Options(**found).named()
+
+
+def parse_bool(variable: str, text: str) -> bool:
+    """Return the truth value that a variable spells."""
+    if text not in TRUTH:
+        raise ValueError(f"the environment variable {variable} must be 1 or 0 (or true, false), not {text!r}")
+    return TRUTH[text]
+
+
+#: How environment variables spell truth values.
+TRUTH = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+
+
+def parse_int(variable: str, text: str) -> int:
+    """Return the number that a variable spells."""
+    if not text.isdecimal() or int(text) < 1:
+        raise ValueError(f"the environment variable {variable} must be a whole number of at least 1, not {text!r}")
+    return int(text)
+
+
+def parse_choice(variable: str, text: str) -> str:
+    """Return the word that a variable spells."""
+    choices = CHOICES[variable.removeprefix(PREFIX).lower()]
+    if text not in choices:
+        raise ValueError(f"the environment variable {variable} must be {spell_choices(choices)}, not {text!r}")
+    return text
+
+
+def spell_choices(choices: tuple[str, ...]) -> str:
+    """Return words as a message lists them."""
+    return ", ".join(map(repr, choices[:-1])) + f" or {choices[-1]!r}"

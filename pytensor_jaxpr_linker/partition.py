@@ -8,12 +8,12 @@ from types import MappingProxyType
 from pytensor.compile.ops import DeepCopyOp
 from pytensor.graph.basic import Apply, Constant, Variable
 
-from pytensor_jaxpr_linker import errors, facts
+from pytensor_jaxpr_linker import errors, facts, marks
 from pytensor_jaxpr_linker.facts import SHAPE_READERS, BindingTime, Facts
 from pytensor_jaxpr_linker.inline import ARITHMETIC, Graph
 from pytensor_jaxpr_linker.pause import gc_paused
 from pytensor_jaxpr_linker.phases import Schedule, schedule
-from pytensor_jaxpr_linker.plan import HostStep, Plan, Region, Step, node_names, produced_by
+from pytensor_jaxpr_linker.plan import HostStep, Plan, Region, Step, host_step, node_names, produced_by, taken_by
 from pytensor_jaxpr_linker.registry import Rule
 
 #: A region of up to this many nodes that only compute single numbers is not worth a program of its own.
@@ -54,7 +54,7 @@ def partition(
         better = schedule(inputs, nodes, merged, static)
         found = better if better.batch_count < found.batch_count else found
     batches = cut(graph, found, rules, static)
-    return Plan(batches, list_breaks(nodes, on_host, found), inputs, outputs)
+    return Plan(batches, list_breaks(nodes, on_host, found, static), inputs, outputs)
 
 
 def host_break(node: Apply, rule: Rule | None, fallback: errors.CannotEmit | None) -> errors.Break | None:
@@ -73,17 +73,37 @@ def needs_runtime_value(node: Apply, static: Collection[int], known: Facts) -> b
     return any(known.static[node.inputs[i]] == BindingTime.RUNTIME for i in static)
 
 
-def list_breaks(nodes: Iterable[Apply], on_host: Mapping[Apply, errors.Break], found: Schedule) -> list[errors.Break]:
+def list_breaks(
+    nodes: Iterable[Apply],
+    on_host: Mapping[Apply, errors.Break],
+    found: Schedule,
+    static: Mapping[Apply, frozenset[int]],
+) -> list[errors.Break]:
     """Return every reason for more than one batch, in the order of the nodes."""
     breaks = []
     for node in nodes:
         if node in on_host:
             breaks.append(on_host[node])
         elif node in found.on_host:
-            breaks.append(errors.Break(errors.RUNTIME_STATIC, node, None, errors.RUNTIME_STATIC.why))
+            marked = next((v for i in static[node] if (v := dynamic_root(node.inputs[i])) is not None), None)
+            code = errors.RUNTIME_STATIC if marked is None else errors.DYNAMIC_VALUE
+            breaks.append(errors.Break(code, node, marked, code.why))
         for i in found.crossing.get(node, ()):
             breaks.append(errors.Break(errors.RUNTIME_STATIC, node, node.inputs[i], errors.RUNTIME_STATIC.why))
     return breaks
+
+
+def dynamic_root(variable: Variable) -> Variable | None:
+    """Return the input that is marked dynamic and that a value follows from, if there is one."""
+    stack, seen = [variable], {variable}
+    while stack:
+        v = stack.pop()
+        if marks.is_dynamic(v):
+            return v
+        if v.owner is not None and not isinstance(v.owner.op, SHAPE_READERS):
+            stack += (new := [u for u in v.owner.inputs if u not in seen])
+            seen.update(new)
+    return None
 
 
 # -- batches -----------------------------------------------------------------------------------------------------------
@@ -145,7 +165,7 @@ def cut_host_step(nodes: Sequence[Apply], results: list[Variable]) -> HostStep |
             kept.append(node)
             needed.update(node.inputs)
     kept.reverse()
-    return HostStep(kept, taken_by(kept), results) if kept else None
+    return host_step(kept, results) if kept else None
 
 
 def cut_region(
@@ -189,13 +209,6 @@ def earlier_arithmetic(nodes: Sequence[Apply], found: Schedule) -> list[Apply]:
             if not isinstance(node.op, SHAPE_READERS):
                 stack += [(u, False) for u in node.inputs]
     return list(order)
-
-
-def taken_by(nodes: Sequence[Apply]) -> list[Variable]:
-    """Return the variables that nodes read and do not compute, constants apart."""
-    produced = produced_by(nodes)
-    read = dict.fromkeys(v for node in nodes for v in node.inputs if not isinstance(v, Constant))
-    return [v for v in read if v not in produced]
 
 
 def make_region(

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from pytensor.graph.basic import Apply, Variable
 
+from pytensor_jaxpr_linker import marks
 from pytensor_jaxpr_linker.facts import SHAPE_READERS, may_be_static
 
 NEVER = math.inf
@@ -120,6 +121,7 @@ def assign(
     host_values: set[Variable] = set()
     known, folded = found.known, found.folded  # the phase from which on the host knows a variable's value
     shaped: dict[Variable, float] = {}  # the same for its shape
+    dynamic = {v for v in inputs if marks.is_dynamic(v)}  # and what is computed from them
     for variable in inputs:
         known[variable] = 0 if may_be_static(variable) else NEVER
         shaped[variable] = 0
@@ -148,9 +150,11 @@ def assign(
         phase = found.phase[node] = int(ready) + ((int(ready) ^ parity) & 1)
         if isinstance(node.op, SHAPE_READERS):
             operands_known = shaped.get(node.inputs[0], 0)
+        if dynamic and not isinstance(node.op, SHAPE_READERS) and not dynamic.isdisjoint(node.inputs):
+            dynamic.update(node.outputs)
         for v in node.outputs:
             computed[v] = phase
-            arrives = phase + 1 if may_be_static(v) else NEVER
+            arrives = phase + 1 if may_be_static(v) and v not in dynamic else NEVER
             if operands_known < arrives and not is_host:
                 known[v] = operands_known
                 folded.add(v)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.basic import Apply, Constant, Variable
 
 from pytensor_jaxpr_linker.constants import LargeConstants
 from pytensor_jaxpr_linker.errors import Break
@@ -77,6 +78,37 @@ class Plan(NamedTuple):
     def regions(self) -> list[Region]:
         """The regions, in order."""
         return [batch for batch in self.batches if isinstance(batch, Region)]
+
+
+def describe_plan(plan: Plan) -> str:
+    """Return the batches of a plan, one a line."""
+    lines: list[str] = []
+    for batch in plan.batches:
+        nodes = [step.node for step in batch.steps] if isinstance(batch, Region) else batch.nodes
+        counts = Counter(type(node.op).__name__ for node in nodes)
+        ops = ", ".join(f"{n} {name}" for name, n in counts.most_common(SHOWN_OPS))
+        kind = "region" if isinstance(batch, Region) else "host step"
+        lines.append(
+            f"{len(lines)}: {kind} of {len(nodes)} nodes ({ops}{', ...' if len(counts) > SHOWN_OPS else ''}), "
+            f"{len(batch.inputs)} inputs, {len(batch.outputs)} outputs"
+        )
+    return f"{len(plan.batches)} batches, {len(plan.breaks)} breaks\n" + "\n".join(lines)
+
+
+#: How many Ops the description of a batch names.
+SHOWN_OPS = 8
+
+
+def host_step(nodes: Sequence[Apply], outputs: Sequence[Variable]) -> HostStep:
+    """Return the host step of nodes."""
+    return HostStep(list(nodes), taken_by(nodes), list(outputs))
+
+
+def taken_by(nodes: Sequence[Apply]) -> list[Variable]:
+    """Return the variables that nodes read and do not compute, constants apart."""
+    produced = produced_by(nodes)
+    read = dict.fromkeys(v for node in nodes for v in node.inputs if not isinstance(v, Constant))
+    return [v for v in read if v not in produced]
 
 
 def node_names(node: Apply, op_names: dict[int, str]) -> tuple[str, ...]:

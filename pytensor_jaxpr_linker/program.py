@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from types import MappingProxyType
@@ -14,7 +15,7 @@ import numpy as np
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import AbstractFunctionGraph
 
-from pytensor_jaxpr_linker import _compat, registry
+from pytensor_jaxpr_linker import _compat, logs, marks, registry
 from pytensor_jaxpr_linker.constants import find_large_constants
 from pytensor_jaxpr_linker.emit import traced_leaf
 from pytensor_jaxpr_linker.emit.random import KEY_DTYPE, KEY_SHAPE
@@ -23,6 +24,7 @@ from pytensor_jaxpr_linker.inline import Graph, inline
 from pytensor_jaxpr_linker.lower import Lowered, lower_region
 from pytensor_jaxpr_linker.partition import partition
 from pytensor_jaxpr_linker.plan import Plan, Region
+from pytensor_jaxpr_linker.policy import Policy, Recompiles, describe, spell
 from pytensor_jaxpr_linker.static import StaticValues
 
 #: How many calls a program remembers the key of.
@@ -34,18 +36,45 @@ def rule_for(node: Apply) -> registry.Rule | None:
     return registry.find_rule(node.op) or traced_leaf.leaf_rule(node)
 
 
-def make_graph(fgraph: AbstractFunctionGraph) -> Graph:
+def make_graph(fgraph: AbstractFunctionGraph, traced_leaves: bool = True) -> Graph:
     """Return a rewritten graph as `make_plan` takes it."""
-    return inline(fgraph, rule_for)
+    with traced_leaf.allow(traced_leaves):
+        return inline(fgraph, rule_for)
 
 
-def make_plan(graph: Graph, fallbacks: Mapping[Apply, CannotEmit] = MappingProxyType({})) -> Plan:
+def make_plan(
+    graph: Graph, fallbacks: Mapping[Apply, CannotEmit] = MappingProxyType({}), traced_leaves: bool = True
+) -> Plan:
     """Return the plan of a graph with the rules that are registered, see `partition`."""
-    return partition(graph, rule_for, fallbacks)
+    with traced_leaf.allow(traced_leaves):
+        plan = partition(graph, rule_for, fallbacks)
+    if not any(map(marks.is_static, graph.inputs)):
+        return plan
+    batches = [with_marked_inputs(batch) if isinstance(batch, Region) else batch for batch in plan.batches]
+    return plan._replace(batches=batches)
+
+
+def with_marked_inputs(region: Region) -> Region:
+    """Return a region whose specializations depend on the values of the inputs that are marked static, too."""
+    marked = [v for v in region.inputs if marks.is_static(v)]
+    static = {*region.static_inputs, *marked}
+    return region._replace(
+        static_inputs=[v for v in region.inputs if v in static],
+        demanded=list(dict.fromkeys([*region.demanded, *marked])),
+    )
 
 
 class Specialization:
     """A region for one tuple of static values, compiled once for each tuple of avals by `jax.jit`.
+
+    Parameters
+    ----------
+    region, name, checked, capacity
+        See `Program`.
+    static
+        The values of what the region demands.
+    recompiles
+        Is asked before each compilation, if it is not None.
 
     Attributes
     ----------
@@ -54,22 +83,93 @@ class Specialization:
         are checks.
     """
 
-    def __init__(self, region: Region, static: dict[Variable, Any], checked: bool, name: str):
+    def __init__(
+        self,
+        region: Region,
+        static: dict[Variable, Any],
+        checked: bool,
+        name: str,
+        capacity: int,
+        recompiles: Recompiles | None = None,
+    ):
         self._region, self._static, self._checked, self._name = region, static, checked, name
+        self._capacity, self.recompiles = capacity, recompiles
+        self._clear()
+
+    def _clear(self) -> None:
+        """Drop all programs: `jax.jit` keeps them as long as the function lives."""
         self._lowered: dict[tuple, Lowered] = {}
+        self._admitted: set[tuple] = set()
+        self._donating: dict[tuple, Any] = {}
+        self.call = self._jitted()
+
+    def donating(self, args: Sequence[Any], positions: Sequence[int]) -> Any:
+        """Return what to call instead of `call` so that the results may take the memory of the arrays at `positions`."""
+        key = aval_key(args)
+        found = self._donating.get(key)
+        if found is None:
+            usable = usable_for(self._admit(args).jaxpr.out_avals, args, positions)
+            found = self._donating[key] = self._jitted(usable) if usable else self.call
+        return found
+
+    def _jitted(self, donated: tuple[int, ...] = ()) -> Any:
+        """Return a jitted function without programs."""
 
         def call(*args: Any) -> list:
-            return _compat.call_jaxpr(self.lower(args).jaxpr, *args)
+            return _compat.call_jaxpr(self._admit(args).jaxpr, *args)
 
-        call.__name__ = call.__qualname__ = name
-        self.call = jax.jit(call)
+        call.__name__ = call.__qualname__ = self._name
+        return jax.jit(call, donate_argnums=donated)
+
+    def _admit(self, avals: Sequence[Any]) -> Lowered:
+        """Return the Jaxpr that XLA is about to compile, if it may."""
+        key, nodes = aval_key(avals), len(self._region.steps)
+        recompiles = self.recompiles
+        if recompiles is None or key in self._admitted:
+            return self.lower(avals)
+        recompiles.admit(self._static, avals)
+        recompiles.progress.begin(f"lowering {self._name}", nodes)
+        lowered = self.lower(avals)
+        recompiles.record(self._static, avals)
+        self._admitted.add(key)
+        if logs.hlo.isEnabledFor(logging.DEBUG):
+            structs = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in avals]
+            text = jax.jit(lambda *args: _compat.call_jaxpr(lowered.jaxpr, *args)).lower(*structs).as_text()
+            logs.hlo.debug("%s\n%s", self._name, text)
+        recompiles.progress.begin(f"compiling {self._name} with XLA", nodes)
+        return lowered
 
     def lower(self, avals: Sequence[Any]) -> Lowered:
         """Return the Jaxpr for these avals (or values)."""
-        key = tuple((tuple(a.shape), np.dtype(a.dtype)) for a in avals)
-        if key not in self._lowered:
-            self._lowered[key] = lower_region(self._region, avals, self._static, self._checked, self._name)
-        return self._lowered[key]
+        key = aval_key(avals)
+        found = self._lowered.get(key)
+        if found is None:
+            found = lower_region(self._region, avals, self._static, self._checked, self._name)
+            if len(self._lowered) >= self._capacity:
+                self._clear()
+            self._lowered[key] = found
+            if logs.jaxpr.isEnabledFor(logging.DEBUG):
+                logs.jaxpr.debug("%s\n%s", self._name, found.jaxpr)
+            if logs.guards.isEnabledFor(logging.DEBUG):
+                logs.guards.debug("%s is for %s", self._name, spell(describe(self._region, self._static, avals)))
+        return found
+
+
+def aval_key(avals: Sequence[Any]) -> tuple:
+    """Return by what a specialization finds the Jaxpr for avals, or values."""
+    return tuple((tuple(a.shape), np.dtype(a.dtype)) for a in avals)
+
+
+def usable_for(results: Sequence[Any], args: Sequence[Any], positions: Sequence[int]) -> tuple[int, ...]:
+    """Return those of the positions of `args` whose arrays have the shape and dtype of one of the results each."""
+    free = Counter(aval_key(results))
+    found = []
+    for i in positions:
+        (key,) = aval_key([args[i]])
+        if free[key]:
+            free[key] -= 1
+            found.append(i)
+    return tuple(found)
 
 
 class Program:
@@ -84,11 +184,21 @@ class Program:
     checked
         Whether run-time checks become one more output.
     capacity
-        How many specializations on static values are kept.
+        How many specializations on static values are kept, and how many on shapes for each of them.
+    policy
+        Is asked before each compilation, if it is not None.
     """
 
-    def __init__(self, region: Region, name: str = "pytensor_function", checked: bool = True, capacity: int = 64):
+    def __init__(
+        self,
+        region: Region,
+        name: str = "pytensor_function",
+        checked: bool = True,
+        capacity: int = 64,
+        policy: Policy | None = None,
+    ):
         self.name, self.checked, self._capacity = name, checked, capacity
+        self.recompiles = None if policy is None else Recompiles(region, name, policy)
         self.inputs, self.outputs = region.inputs, region.outputs
         self.region = region._replace(constants=find_large_constants(constant_operands(region)))
         self.constants = self.region.constants.arrays
@@ -133,7 +243,10 @@ class Program:
             if found is None:
                 values = [np.frombuffer(data, dtype).reshape(shape) for shape, dtype, data in key]
                 static = dict(zip(self.region.demanded, values, strict=True)) if key else {}
-                found = self._specializations[key] = Specialization(self.region, static, self.checked, self.name)
+                found = Specialization(self.region, static, self.checked, self.name, self._capacity, self.recompiles)
+                if self.recompiles is not None and self.recompiles.closed:
+                    return found  # its call fails: it must not take the place of one that is compiled
+                self._specializations[key] = found
                 if len(self._specializations) > self._capacity:
                     self._specializations.popitem(last=False)
             else:
@@ -154,9 +267,10 @@ class Program:
         return self._on_device
 
     def unchecked(self) -> Program:
-        """Return the same program without the output that run-time checks add."""
+        """Return the same program as a pure function: without the output that run-time checks add, without a policy."""
         program = copy(self)
         program.checked, program._specializations, program._lock = False, OrderedDict(), threading.Lock()
+        program.recompiles = None
         return program
 
 

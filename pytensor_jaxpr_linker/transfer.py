@@ -57,6 +57,15 @@ def on_device(value: Any) -> jax.Array:
         return jax.device_put(np.array(value)).copy()
 
 
+def read_only(array: Any) -> np.ndarray:
+    """Return an array as one of NumPy's that can't be written to: a host step may have returned the caller's own."""
+    array = np.asarray(array)
+    if array.flags.writeable:
+        array = array.view()
+        array.flags.writeable = False
+    return array
+
+
 def key_of(generator: Any, draws: int = 1) -> tuple[np.ndarray, Any]:
     """Return the key that a generator's state gives, and a copy of the generator that is `draws` keys further.
 

@@ -14,27 +14,28 @@ from pytensor.graph.fg import AbstractFunctionGraph
 from pytensor_jaxpr_linker import prims
 from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, live_equations
 from pytensor_jaxpr_linker.conditional import IfElse, LazyIfElse
+from pytensor_jaxpr_linker.emit import traced_leaf
 from pytensor_jaxpr_linker.emit.scalar import convert
-from pytensor_jaxpr_linker.emit.traced_leaf import leaf_rule
 from pytensor_jaxpr_linker.errors import INNER_GRAPH, CannotEmit, GraphBreakError, Reason
 from pytensor_jaxpr_linker.inline import inline
 from pytensor_jaxpr_linker.partition import partition
 from pytensor_jaxpr_linker.plan import Plan
 from pytensor_jaxpr_linker.registry import emits, find_rule
 
-#: The plan of each inner graph.
-_PLANS: WeakKeyDictionary[AbstractFunctionGraph, Plan] = WeakKeyDictionary()
+#: The plans of each inner graph, with and without traced leaves.
+_PLANS: WeakKeyDictionary[AbstractFunctionGraph, dict[bool, Plan]] = WeakKeyDictionary()
 
 
 def inner_plan(fgraph: AbstractFunctionGraph) -> Plan:
     """Return the plan of an inner graph, made once."""
-    plan = _PLANS.get(fgraph)
+    plans, key = _PLANS.setdefault(fgraph, {}), traced_leaf.allowed.get()
+    plan = plans.get(key)
     if plan is None:
 
         def rule(node: Apply) -> Any:
-            return find_rule(node.op) or leaf_rule(node)
+            return find_rule(node.op) or traced_leaf.leaf_rule(node)
 
-        plan = _PLANS[fgraph] = partition(inline(fgraph, rule), rule)
+        plan = plans[key] = partition(inline(fgraph, rule), rule)
     return plan
 
 

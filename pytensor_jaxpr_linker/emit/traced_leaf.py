@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import jax
@@ -25,9 +28,23 @@ logger = logging.getLogger("pytensor_jaxpr_linker")
 _logged: set[type] = set()
 
 
+#: Whether Ops may be traced, while a graph is planned.
+allowed: ContextVar[bool] = ContextVar("pytensor_jaxpr_linker_traced_leaves", default=True)
+
+
+@contextmanager
+def allow(value: bool) -> Iterator[None]:
+    """Plan graphs with, or without, traced leaves."""
+    token = allowed.set(value)
+    try:
+        yield
+    finally:
+        allowed.reset(token)
+
+
 def leaf_rule(node: Apply) -> Rule | None:
     """Return the rule that traces an Op's JAX function, or None if nobody but PyTensor itself has registered one."""
-    return LEAF_RULE if third_party_function(node.op) is not None else None
+    return LEAF_RULE if allowed.get() and third_party_function(node.op) is not None else None
 
 
 def is_traced_leaf(rule: Rule | None) -> bool:

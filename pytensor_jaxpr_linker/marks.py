@@ -1,0 +1,118 @@
+"""What users say of inputs: values to compile in, values and lengths not to compile for. Uses no JAX.
+
+Marks are attributes of a variable's tag, which PyTensor copies with the variable, so they survive compilation, `clone` and
+pickling.
+"""
+
+from __future__ import annotations
+
+from pytensor.graph.basic import Constant, Variable
+from pytensor.tensor.type import TensorType
+
+STATIC, DYNAMIC_VALUE, DYNAMIC_AXES = "jaxpr_static", "jaxpr_dynamic_value", "jaxpr_dynamic_axes"
+
+
+def mark_static[V: Variable](variable: V) -> V:
+    """Have functions compile the value of an input or shared variable in, as a constant: one program for each value.
+
+    Parameters
+    ----------
+    variable : Variable
+        An input or a shared variable, of tensor type. Its bytes are compared in each call, so it should be small.
+
+    Returns
+    -------
+    Variable
+        The argument.
+
+    Notes
+    -----
+    `as_jax_function` needs its value before an outer transformation, like that of an input that determines a shape.
+
+    Examples
+    --------
+    >>> import pytensor, pytensor.tensor as pt
+    >>> import pytensor_jaxpr_linker as pjl
+    >>> power = pjl.mark_static(pt.dscalar("power"))
+    >>> x = pt.vector("x", dtype="float64")
+    >>> pytensor.function([x, power], x**power, mode="JAXPR")([2.0, 3.0], 2.0)
+    array([4., 9.])
+    """
+    check_markable(variable)
+    if is_dynamic(variable):
+        raise ValueError(f"{variable} is marked dynamic already")
+    setattr(variable.tag, STATIC, True)
+    return variable
+
+
+def mark_dynamic[V: Variable](variable: V, axis: int | None = None) -> V:
+    """Have functions not be compiled again because the value of an input, or the length of an axis, is another one.
+
+    Parameters
+    ----------
+    variable : Variable
+        An input or a shared variable, of tensor type.
+    axis : int, optional
+        Which axis has a length that varies. Left out, it is the value that must not be compiled for.
+
+    Returns
+    -------
+    Variable
+        The argument.
+
+    Notes
+    -----
+    With a dynamic *value*, a node that must know it while a program is built is a break, which names the variable and runs on
+    the host (or raises, see `Options`).
+
+    XLA's programs have fixed shapes, so with a dynamic *axis* a region that takes the variable is compiled for the first length
+    that it meets. For another length it runs on the host, by PyTensor's own implementations, and a `GraphBreakWarning` says
+    so once; with ``on_break="raise"`` it is a `GraphBreakError`. The mark is a promise that no call waits for the compiler
+    because of this length, not a way to be fast: for that, pad the axis to a fixed length.
+
+    Examples
+    --------
+    >>> import pytensor, pytensor.tensor as pt
+    >>> import pytensor_jaxpr_linker as pjl
+    >>> n = pjl.mark_dynamic(pt.lscalar("n"))
+    >>> with pjl.options(on_break="ignore"):
+    ...     f = pytensor.function([n], pt.arange(n) * 2, mode="JAXPR")
+    >>> f(3)
+    array([0, 2, 4])
+    """
+    check_markable(variable)
+    if is_static(variable):
+        raise ValueError(f"{variable} is marked static already")
+    if axis is None:
+        setattr(variable.tag, DYNAMIC_VALUE, True)
+        return variable
+    ndim = variable.type.ndim
+    if not -ndim <= axis < ndim:
+        raise ValueError(f"{variable} has {ndim} axes, so axis {axis} can't be marked")
+    if variable.type.shape[axis] is not None:
+        raise ValueError(f"axis {axis} of {variable} has a declared length: {variable.type}")
+    setattr(variable.tag, DYNAMIC_AXES, dynamic_axes(variable) | {axis % ndim})
+    return variable
+
+
+def check_markable(variable: Variable) -> None:
+    """Raise a TypeError for what is no input of tensor type."""
+    if not isinstance(variable, Variable) or not isinstance(variable.type, TensorType):
+        raise TypeError(f"only inputs and shared variables of tensor type can be marked, not {variable!r}")
+    if variable.owner is not None or isinstance(variable, Constant):
+        raise TypeError(f"only inputs and shared variables can be marked; {variable} is computed or constant")
+
+
+def is_static(variable: Variable) -> bool:
+    """Tell whether the value of an input is to be compiled in."""
+    return getattr(variable.tag, STATIC, False)
+
+
+def is_dynamic(variable: Variable) -> bool:
+    """Tell whether the value of an input must not be compiled for."""
+    return getattr(variable.tag, DYNAMIC_VALUE, False)
+
+
+def dynamic_axes(variable: Variable) -> frozenset[int]:
+    """Return the axes of an input whose lengths must not be compiled for."""
+    return getattr(variable.tag, DYNAMIC_AXES, frozenset())

@@ -1,0 +1,280 @@
+"""What a function does when its graph breaks and when it is compiled again. Uses no JAX."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.traversal import toposort
+
+from pytensor_jaxpr_linker import logs, marks
+from pytensor_jaxpr_linker.errors import (
+    DYNAMIC_AXIS,
+    Break,
+    GraphBreakError,
+    describe_node,
+    report_breaks,
+    user_line,
+    variable_name,
+    warn_user,
+)
+from pytensor_jaxpr_linker.options import Options
+from pytensor_jaxpr_linker.plan import Region
+from pytensor_jaxpr_linker.progress import Progress
+from pytensor_jaxpr_linker.stance import current_stance
+
+#: How many values a message lists.
+SHOWN_VALUES = 5
+
+
+class RecompileWarning(UserWarning):
+    """A function is compiled again and again."""
+
+
+class RecompileError(RuntimeError):
+    """A function would be compiled, and its options or the stance forbid it."""
+
+
+class RunOnHost(Exception):
+    """Raised where a region would be compiled that has to run on the host instead."""
+
+
+class Policy:
+    """What one function does, what it told the user already, and how far its build is.
+
+    Parameters
+    ----------
+    options
+        Those of the function.
+    inputs
+        The inputs of its graph.
+    """
+
+    def __init__(self, options: Options, inputs: Iterable[Variable] = ()):
+        self.options = options
+        self.progress = Progress()
+        self.has_dynamic = any(marks.is_dynamic(v) or marks.dynamic_axes(v) for v in inputs)
+        self._told: set[Break] = set()
+        self._told_dynamic: set[tuple] = set()
+        self._warned = False
+
+    def report_breaks(self, breaks: Sequence[Break]) -> None:
+        """Tell the user of the breaks of a plan; of a later plan only what is new.
+
+        Raises
+        ------
+        GraphBreakError
+            If breaks are forbidden: it lists all.
+        """
+        how = self.options.on_break
+        report_breaks(breaks if how == "raise" else [b for b in breaks if b not in self._told], how)
+        self._told.update(breaks)
+
+    def report_dynamic(self, found: Break, name: str) -> None:
+        """Tell the user that a region runs on the host for another length of an axis that is marked dynamic."""
+        how = self.options.on_break
+        if how == "raise":
+            raise GraphBreakError([found])
+        key = (found.variable, found.node)
+        if key not in self._told_dynamic:
+            self._told_dynamic.add(key)
+            report_breaks([found], how, f"{name} runs on the host for this call, and for others of another length.")
+
+    def warn_once(self, message: str) -> None:
+        """Warn of too many specializations: once for a function."""
+        if not self._warned:
+            self._warned = True
+            warn_user(message, RecompileWarning)
+
+
+class Specialized(NamedTuple):
+    """What a region was specialized on: its static values and the shapes of its inputs, spelled for messages."""
+
+    static: dict[Variable, str]
+    shapes: dict[Variable, tuple[int, ...]]
+
+
+class Recompiles:
+    """Counts the specializations of one region, and decides on each further one.
+
+    Parameters
+    ----------
+    region, name
+        The region, and what it is called.
+    policy
+        That of its function.
+    """
+
+    def __init__(self, region: Region, name: str, policy: Policy):
+        self._region, self._name, self._policy, self.progress = region, name, policy, policy.progress
+        self._lock = threading.Lock()
+        self._seen: list[Specialized] = []
+        self.count = 0
+        self._dynamic = {v: varying_axes(v) for v in region.inputs} if policy.has_dynamic else {}
+
+    @property
+    def closed(self) -> bool:
+        """Whether no more may be compiled."""
+        options = self._policy.options
+        is_full = self.count >= options.recompile_limit and options.on_recompile_limit != "compile"
+        return is_full or current_stance.get() == "fail_on_recompile"
+
+    def admit(self, static: Mapping[Variable, Any], avals: Sequence[Any]) -> None:
+        """Decide whether a specialization may be compiled.
+
+        Raises
+        ------
+        RunOnHost
+            If the region has to run on the host instead.
+        RecompileError
+            If no more may be compiled.
+        GraphBreakError
+            If it has another length of a dynamic axis, and breaks are forbidden.
+        """
+        new = describe(self._region, static, avals)
+        if current_stance.get() == "fail_on_recompile":
+            raise RecompileError(f"The stance is 'fail_on_recompile', but {self._name} {self._news(new)}.")
+        if self._seen and self._dynamic:
+            self._check_dynamic(new)
+        if self.count >= self._policy.options.recompile_limit:
+            self._pass_limit(new)
+
+    def record(self, static: Mapping[Variable, Any], avals: Sequence[Any]) -> None:
+        """Count a specialization that has been lowered."""
+        new = describe(self._region, static, avals)
+        with self._lock:
+            if logs.recompiles.isEnabledFor(logging.INFO):
+                logs.recompiles.info("%s %s", self._name, self._news(new))
+            self.count += 1
+            if len(self._seen) <= self._policy.options.recompile_limit:
+                self._seen.append(new)
+
+    def _news(self, new: Specialized) -> str:
+        """Return what is new, compared with what was compiled last."""
+        if not self._seen:
+            return f"has not been compiled before; it would be for {spell(new)}"
+        last = self._seen[-1]
+        changes = [
+            f"the value of {variable_name(v)} is {value}, not {last.static[v]}"
+            for v, value in new.static.items()
+            if last.static[v] != value
+        ]
+        changes += [
+            f"the shape of {variable_name(v)} is {shape}, not {last.shapes[v]}"
+            for v, shape in new.shapes.items()
+            if last.shapes[v] != shape
+        ]
+        return "is not compiled for this: " + ("; ".join(changes) or "one of its programs was dropped")
+
+    def _check_dynamic(self, new: Specialized) -> None:
+        """Refuse another length of an axis that is marked dynamic."""
+        first = self._seen[0]
+        for variable, axes in self._dynamic.items():
+            for axis in axes:
+                length, compiled = new.shapes[variable][axis], first.shapes[variable][axis]
+                node = self._reader(variable) if length != compiled else None
+                if node is not None:
+                    reason = (
+                        f"the length of axis {axis} of {variable_name(variable)} follows from an input that is marked dynamic,"
+                        f" and its region is compiled for {compiled}, not for {length}"
+                    )
+                    self._policy.report_dynamic(Break(DYNAMIC_AXIS, node, variable, reason), self._name)
+                    raise RunOnHost
+
+    def _pass_limit(self, new: Specialized) -> None:
+        """Do what the options say of one specialization too many."""
+        options = self._policy.options
+        culprit, line = self._culprit(new)
+        message = (
+            f"{self._name} needs more than {options.recompile_limit} specializations (`recompile_limit`): {culprit}."
+        )
+        if options.on_recompile_limit == "raise":
+            raise RecompileError(message + line)
+        self._policy.warn_once(f"{message} {AFTER_LIMIT[options.on_recompile_limit]}{line}")
+        if options.on_recompile_limit == "host":
+            raise RunOnHost
+
+    def _culprit(self, new: Specialized) -> tuple[str, str]:
+        """Return what to say of the value or length that has changed most often, and the line that made the node behind it."""
+        values: dict[tuple[Variable, int | None], dict[Any, None]] = defaultdict(dict)
+        for seen in (*self._seen, new):
+            for v, value in seen.static.items():
+                values[v, None][value] = None
+            for v, shape in seen.shapes.items():
+                for i, length in enumerate(shape):
+                    values[v, i][length] = None
+        if all(len(found) < 2 for found in values.values()):
+            return "its programs were dropped and compiled again, since `specializations` is smaller", ""
+        (variable, axis), found = max(values.items(), key=lambda item: len(item[1]))
+        node = self._demander(variable) if axis is None else self._reader(variable)
+        what = "the value" if axis is None else f"the length of axis {axis}"
+        shown = ", ".join(map(str, list(found)[:SHOWN_VALUES])) + (", ..." if len(found) > SHOWN_VALUES else "")
+        sentence = (
+            f"{what} of {variable_name(variable)}{self._origin(variable)} keeps changing ({len(found)} values: {shown})"
+        )
+        if node is None:
+            return sentence, ""
+        return f"{sentence}, and {describe_node(node)} needs it", user_line(node)
+
+    def _origin(self, variable: Variable) -> str:
+        """Return which inputs of the region a value without a name follows from."""
+        if variable.name or variable in self._region.inputs:
+            return ""
+        found = set(ancestors(variable, self._region.inputs))
+        names = [variable_name(v) for v in self._region.static_inputs if v in found]
+        return f", which follows from {' and '.join(names)}," if names else ""
+
+    def _reader(self, variable: Variable) -> Apply | None:
+        """Return the first node that reads a variable."""
+        nodes = toposort(self._region.outputs, blockers=self._region.inputs)
+        return next((node for node in nodes if variable in node.inputs), None)
+
+    def _demander(self, variable: Variable) -> Apply | None:
+        """Return the first node that must know the value of a variable."""
+        for step in self._region.steps:
+            if any(variable in ancestors(step.node.inputs[i], self._region.inputs) for i in step.static):
+                return step.node
+        return self._reader(variable)
+
+
+#: What follows for a function that has passed the limit.
+AFTER_LIMIT = {
+    "compile": "Each further one is compiled as well, which takes time and memory.",
+    "host": "For further ones it runs on the host.",
+}
+
+
+def describe(region: Region, static: Mapping[Variable, Any], avals: Sequence[Any]) -> Specialized:
+    """Return what a specialization depends on."""
+    shapes = {v: tuple(a.shape) for v, a in zip(region.inputs, avals, strict=False)}
+    return Specialized({v: str(value) for v, value in static.items()}, shapes)
+
+
+def spell(found: Specialized) -> str:
+    """Return what a specialization depends on, for messages."""
+    values = [f"{variable_name(v)} = {value}" for v, value in found.static.items()]
+    return ", ".join([*values, *(f"{variable_name(v)} of shape {s}" for v, s in found.shapes.items())]) or "no inputs"
+
+
+def varying_axes(variable: Variable) -> list[int]:
+    """Return the axes of a region's input that it must not be compiled for again."""
+    if variable.owner is None:
+        return sorted(marks.dynamic_axes(variable))
+    if not any(marks.is_dynamic(v) or marks.dynamic_axes(v) for v in ancestors(variable)):
+        return []
+    return [axis for axis, length in enumerate(getattr(variable.type, "shape", ())) if length is None]
+
+
+def ancestors(variable: Variable, inputs: Sequence[Variable] = ()) -> Iterator[Variable]:
+    """Yield a variable and what it is computed from, up to `inputs`."""
+    stack, seen = [variable], {variable}
+    while stack:
+        v = stack.pop()
+        yield v
+        if v.owner is not None and v not in inputs:
+            stack += (new := [u for u in v.owner.inputs if u not in seen])
+            seen.update(new)

@@ -1,0 +1,97 @@
+"""Says what a long build is at, and how long its stages took. Uses no JAX."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pytensor_jaxpr_linker import logs
+
+#: A build that takes longer than so many seconds shows its progress, which is drawn anew after so many more.
+PATIENCE, INTERVAL = 2.0, 0.5
+
+
+class Progress:
+    """The build of a function, from its partition to what XLA makes of it.
+
+    A thread draws one line on stderr, if that is a terminal and the build takes longer than `PATIENCE`.
+
+    Attributes
+    ----------
+    active
+        Whether a build is under way: what a call tests.
+    """
+
+    def __init__(self) -> None:
+        self.active = False
+        self._stage = ""
+        self._begun = self._began_stage = 0.0
+        self._drawn: tuple[threading.Thread, threading.Event] | None = None
+        self._lock = threading.Lock()  # threads may build the same function
+
+    def begin(self, stage: str, nodes: int) -> None:
+        """Enter a stage of the build, which begins with its first one."""
+        now = time.perf_counter()
+        with self._lock:
+            if self.active:
+                self._log(now)
+            self._stage, self._began_stage = f"{stage} ({nodes} nodes)", now
+            if not self.active:
+                self.active, self._begun = True, now
+                if is_terminal():
+                    stop = threading.Event()
+                    thread = threading.Thread(target=self._draw, args=(stop,), daemon=True)
+                    self._drawn = thread, stop
+                    thread.start()
+
+    def end(self) -> None:
+        """Leave the build, successful or not."""
+        with self._lock:
+            if not self.active:
+                return
+            self.active = False
+            self._log(time.perf_counter())
+            if self._drawn is not None:
+                thread, stop = self._drawn
+                self._drawn = None
+                stop.set()
+                thread.join()
+
+    @contextmanager
+    def stage(self, stage: str, nodes: int) -> Iterator[None]:
+        """Enter a stage that ends the build, unless another one is under way."""
+        outermost = not self.active
+        self.begin(stage, nodes)
+        try:
+            yield
+        finally:
+            if outermost:
+                self.end()
+
+    def _log(self, now: float) -> None:
+        if logs.timing.isEnabledFor(logging.INFO):
+            logs.timing.info("%s took %.1f ms", self._stage, (now - self._began_stage) * 1e3)
+
+    def _draw(self, stop: threading.Event) -> None:
+        """Draw the line until the build ends, then wipe it off."""
+        drawn = False
+        while not stop.wait(INTERVAL if drawn else PATIENCE):
+            elapsed = time.perf_counter() - self._begun
+            sys.stderr.write(f"\r\x1b[Kpytensor_jaxpr_linker: {self._stage}, {elapsed:.0f} s")
+            sys.stderr.flush()
+            drawn = True
+        if drawn:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+
+
+def is_terminal() -> bool:
+    """Tell whether somebody can watch stderr."""
+    try:
+        return sys.stderr.isatty()
+    except (AttributeError, ValueError):  # none (pythonw), or closed
+        return False

@@ -1,0 +1,279 @@
+"""Where options come from, and what keeps them."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import pickle
+import threading
+import warnings
+
+import jax
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from helpers import run_python
+from pytensor.compile.mode import Mode
+from pytensor.graph.basic import Apply
+from pytensor.graph.op import Op
+
+import pytensor_jaxpr_linker as pjl
+from pytensor_jaxpr_linker import JaxprLinker, Options
+from pytensor_jaxpr_linker import options as options_context
+
+
+class Unknown(Op):
+    """An Op that nobody has a rule for."""
+
+    __props__ = ()
+
+    def make_node(self, x):
+        return Apply(self, [x], [x.type()])
+
+    def perform(self, node, inputs, outputs):
+        outputs[0][0] = inputs[0] + 1
+
+
+def mode_with(**options):
+    """Return mode JAXPR with options."""
+    return Mode(JaxprLinker(Options(**options)), "fast_run")
+
+
+def compiled(mode="JAXPR", op=lambda x: x * 2):
+    """Return a small function."""
+    x = pt.vector("x", dtype="float64")
+    return pytensor.function([x], op(x), mode=mode)
+
+
+def options_of(f):
+    """Return the options that a function was compiled with."""
+    return f.maker.linker.options
+
+
+# Values
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        {"results": "torch"},
+        {"on_break": "fail"},
+        {"on_recompile_limit": "bucket"},
+        {"specializations": 0},
+        {"recompile_limit": 0},
+        {"recompile_limit": 2.5},
+        {"recompile_limit": True},
+        {"checks": 1},
+        {"donate": None},
+        {"allow_traced_leaves": "no"},
+        {"fullgraph": True, "on_break": "warn"},
+    ],
+    ids=str,
+)
+def test_bad_values_are_refused(named):
+    with pytest.raises(ValueError, match=next(iter(named))):
+        Options(**named)
+    with pytest.raises(ValueError, match=next(iter(named))), pjl.options(**named):
+        pass
+
+
+def test_unknown_option():
+    with pytest.raises(TypeError, match="speed"):
+        Options(speed=3)
+
+
+def test_options_are_values():
+    assert Options(checks=False) == Options(checks=False) != Options()
+    assert hash(Options()) == hash(Options(checks=True))
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Options().checks = False
+    assert pickle.loads(pickle.dumps(Options(results="jax"))).named() == {"results": "jax"}
+
+
+@pytest.mark.parametrize(
+    "named", [{"fullgraph": True}, {"on_break": "raise"}, {"fullgraph": True, "on_break": "raise"}]
+)
+def test_fullgraph_is_one_mechanism(named):
+    options = Options(**named)
+    assert options.fullgraph and options.on_break == "raise"
+    x, y = (pt.vector(n, dtype="float64") for n in ("left", "right"))
+    with pytest.raises(pjl.GraphBreakError) as raised:
+        pytensor.function([x, y], [Unknown()(x), Unknown()(y)], mode=mode_with(**named))
+    assert len(raised.value.breaks) == 2
+
+
+# Precedence
+
+
+def test_linker_context_environment_default(monkeypatch):
+    monkeypatch.setenv("PYTENSOR_JAXPR_SPECIALIZATIONS", "7")
+    monkeypatch.setenv("PYTENSOR_JAXPR_RECOMPILE_LIMIT", "8")
+    monkeypatch.setenv("PYTENSOR_JAXPR_RESULTS", "JAX")
+    mode = mode_with(results="numpy")
+    with pjl.options(recompile_limit=9, results="jax", checks=False):
+        f = compiled(mode)
+    assert options_of(f) == Options(specializations=7, recompile_limit=9, results="numpy", checks=False)
+    assert options_of(compiled()) == Options(specializations=7, recompile_limit=8, results="jax")
+
+
+def test_contexts_nest_and_end():
+    with pjl.options(recompile_limit=3, checks=False):
+        with pjl.options(recompile_limit=4):
+            inner = compiled()
+        outer = compiled()
+    assert options_of(inner) == Options(recompile_limit=4, checks=False)
+    assert options_of(outer) == Options(recompile_limit=3, checks=False)
+    with pytest.raises(KeyError), pjl.options(checks=False):
+        raise KeyError
+    assert options_of(compiled()) == Options()
+
+
+def test_fullgraph_in_layers(monkeypatch):
+    monkeypatch.setenv("PYTENSOR_JAXPR_FULLGRAPH", "true")
+    with pytest.raises(pjl.GraphBreakError):
+        compiled(op=Unknown())
+    with pjl.options(on_break="ignore"):
+        np.testing.assert_array_equal(compiled(op=Unknown())([1.0]), [2.0])
+    with pjl.options(fullgraph=False), pytest.warns(pjl.GraphBreakWarning):
+        compiled(op=Unknown())
+
+
+def test_context_is_of_one_thread():
+    found = []
+    with pjl.options(checks=False):
+        thread = threading.Thread(target=lambda: found.append(options_of(compiled())))
+        thread.start()
+        thread.join()
+    assert found == [Options()]
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "match"),
+    [
+        ("PYTENSOR_JAXPR_ON_BREAK", "explode", "'warn', 'log', 'ignore' or 'raise'"),
+        ("PYTENSOR_JAXPR_CHECKS", "maybe", "1 or 0"),
+        ("PYTENSOR_JAXPR_RECOMPILE_LIMIT", "-3", "whole number"),
+        ("PYTENSOR_JAXPR_SPEED", "1", "sets no option.*PYTENSOR_JAXPR_ON_BREAK"),
+    ],
+)
+def test_bad_environment(monkeypatch, variable, text, match):
+    monkeypatch.setenv(variable, text)
+    with pytest.raises(ValueError, match=f"{variable}.*{match}"):
+        compiled()
+
+
+@pytest.mark.parametrize(("text", "value"), [("1", True), ("off", False), (" True ", True)])
+def test_environment_spells_truth(monkeypatch, text, value):
+    monkeypatch.setenv("PYTENSOR_JAXPR_DONATE", text)
+    assert options_of(compiled()).donate is value
+
+
+def test_environment_of_a_fresh_process():
+    code = """
+    import pytensor, pytensor.tensor as pt
+    import pytensor_jaxpr_linker
+    x = pt.vector("x", dtype="float64")
+    print(type(pytensor.function([x], x + 1, mode="JAXPR")([1.0])).__name__)
+    """
+    assert run_python(code, PYTENSOR_JAXPR_RESULTS="jax").strip() == "ArrayImpl"
+
+
+def test_module_and_context_manager_have_one_name():
+    from pytensor_jaxpr_linker.options import Options as same
+
+    assert same is Options and options_context is pjl.options
+
+
+# Copies
+
+
+def test_copies_and_pickles_keep_the_options_of_their_context():
+    s = pytensor.shared(np.zeros(2), name="s")
+    with pjl.options(results="jax", recompile_limit=3):
+        f = pytensor.function([], s + 1, updates={s: s + 1}, mode="JAXPR")
+    with pjl.options(results="numpy"):
+        for g in (f, f.copy(), f.copy(delete_updates=True), pickle.loads(pickle.dumps(f))):
+            assert options_of(g) == Options(results="jax", recompile_limit=3)
+            assert isinstance(g(), jax.Array)
+
+
+def test_options_do_not_stick_to_the_users_graph():
+    x = pt.vector("x", dtype="float64")
+    y = x * 2
+    with pjl.options(results="jax"):
+        pytensor.function([x], y, mode="JAXPR")
+    assert isinstance(pytensor.function([x], y, mode="JAXPR")([1.0]), np.ndarray)
+
+
+# on_break
+
+
+@pytest.mark.parametrize("how", ["ignore", "log", "warn"])
+def test_on_break(how, caplog):
+    caplog.set_level(logging.WARNING, "pytensor_jaxpr_linker.breaks")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        f = compiled(mode_with(on_break=how), Unknown())
+        for n in (1, 2, 3):
+            np.testing.assert_array_equal(f(np.ones(n)), np.full(n, 2))
+    assert [w.category for w in caught] == [pjl.GraphBreakWarning] * (how == "warn")
+    assert len(caplog.records) == (how == "log")
+    for text in [*(str(w.message) for w in caught), *caplog.messages]:
+        assert "JX001" in text and "Unknown" in text
+    if how == "warn":
+        assert caught[0].filename == __file__
+
+
+def test_warning_once_though_planned_anew():
+    """A rule that finds in a call that it can't emit its node makes a new plan: only the new break is told of."""
+
+    class Late(Unknown):
+        pass
+
+    @pjl.emits(Late)
+    def emit_Late(op, node, b, x):
+        from pytensor_jaxpr_linker.errors import CannotEmit
+
+        raise CannotEmit("it does not take this length")
+
+    x = pt.vector("x", dtype="float64")
+    with pytest.warns(pjl.GraphBreakWarning) as first:
+        f = pytensor.function([x], [Unknown()(x), Late()(pt.exp(x))], mode="JAXPR")
+    with pytest.warns(pjl.GraphBreakWarning) as second:
+        f(np.ones(2))
+    assert "Unknown" in str(first[0].message) and "Late" not in str(first[0].message)
+    assert "Late" in str(second[0].message) and "Unknown" not in str(second[0].message)
+    f(np.ones(3))
+
+
+# Traced leaves
+
+
+class ThirdParty(Unknown):
+    """An Op with a JAX function of somebody else."""
+
+
+@pytest.fixture
+def registered():
+    wide = jax.config.jax_enable_x64
+    from pytensor.link.jax.dispatch import jax_funcify  # sets the flag
+
+    jax.config.update("jax_enable_x64", wide)
+    jax_funcify.register(ThirdParty)(lambda op, **kwargs: lambda x: x + 1)
+
+
+@pytest.mark.parametrize("inner", [False, True])
+def test_allow_traced_leaves(registered, inner):
+    from pytensor.conditional import ifelse
+
+    x = pt.vector("x", dtype="float64")
+    y = ifelse(x.sum() > 0, ThirdParty()(pt.exp(x)), x) if inner else ThirdParty()(pt.exp(x))
+    f = pytensor.function([x], y, mode=mode_with(fullgraph=True))
+    with pytest.raises(pjl.GraphBreakError, match=r"JX00[14].*ThirdParty"):
+        pytensor.function([x], y, mode=mode_with(fullgraph=True, allow_traced_leaves=False))
+    g = pytensor.function([x], y, mode=mode_with(on_break="ignore", allow_traced_leaves=False))
+    for sign in (1, -1):
+        values = np.array([0.5, 1.0]) * sign
+        np.testing.assert_allclose(f(values), g(values))
+    pytensor.function([x], y, mode=mode_with(fullgraph=True))
