@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy, deepcopy
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.op import Op
 from pytensor.scalar.basic import ScalarType
+from pytensor.scan.op import Scan
 from pytensor.tensor.random.type import RandomType
-from pytensor.tensor.type import TensorType
+from pytensor.tensor.type import DenseTensorType
 
 from pytensor_jaxpr_linker import transfer
 from pytensor_jaxpr_linker.errors import note_node
@@ -112,18 +115,25 @@ class RegionStage:
 
 
 class HostStage:
-    """Nodes that run on the host between slots, each by the thunk that its Op makes."""
+    """Nodes that run on the host between slots, each by the thunk that its Op makes.
+
+    A node runs when its result is asked for, so that a conditional's thunk can leave the branch not taken unevaluated. What
+    a node destroys is a copy: the order of nodes that PyTensor found for Ops that work in place does not hold here.
+    """
 
     def __init__(self, step: HostStep, inputs: list[int], outputs: list[int]):
         self.inputs, self.outputs = inputs, outputs
         self._step = step
         variables = {v: None for node in step.nodes for v in (*node.inputs, *node.outputs)}
-        cells: dict[Variable, list[Any]] = {v: [v.data if isinstance(v, Constant) else None] for v in variables}
-        computed = {v: [isinstance(v, Constant)] for v in variables}
-        self._thunks = [(node, node.op.make_thunk(node, cells, computed, [], impl="py")) for node in step.nodes]
-        self._input_cells = [cells[v] for v in step.inputs]
-        self._output_cells = [cells[v] for v in step.outputs]
-        self._temporary = [cell for v, cell in cells.items() if not isinstance(v, Constant)]
+        self._cells: dict[Variable, list[Any]] = {v: [v.data if isinstance(v, Constant) else None] for v in variables}
+        self._computed = {v: [isinstance(v, Constant)] for v in variables}
+        self._destroyed: dict[Apply, dict[Variable, list[Any]]] = {}
+        self._thunks: dict[Apply, Any] = {}
+        for node in step.nodes:
+            own = self._destroyed[node] = {node.inputs[i]: [None] for i in destroyed_inputs(node)}
+            op = without_mode(node.op)
+            self._thunks[node] = op.make_thunk(node, {**self._cells, **own}, self._computed, [], impl="py")
+        self._temporary = [v for v in variables if not isinstance(v, Constant)]
 
     def run(self, env: list[Any]) -> None:
         """Run the nodes on what the slots hold and store what the last of them return.
@@ -134,24 +144,64 @@ class HostStage:
             What an Op raises, with a note that names the node.
         """
         try:
-            for cell, slot, variable in zip(self._input_cells, self.inputs, self._step.inputs, strict=True):
-                cell[0] = to_host(env[slot], variable)
-            for node, thunk in self._thunks:
-                run_node(node, thunk)
-            for cell, slot, variable in zip(self._output_cells, self.outputs, self._step.outputs, strict=True):
-                env[slot] = as_declared(cell[0], variable)
+            for slot, variable in zip(self.inputs, self._step.inputs, strict=True):
+                self._cells[variable][0] = to_host(env[slot], variable)
+                self._computed[variable][0] = True
+            self._compute(self._step.outputs)
+            for slot, variable in zip(self.outputs, self._step.outputs, strict=True):
+                env[slot] = as_declared(self._cells[variable][0], variable)
         finally:
-            for cell in self._temporary:
+            for variable in self._temporary:
+                self._cells[variable][0] = None
+                self._computed[variable][0] = False
+
+    def _compute(self, variables: Sequence[Variable]) -> None:
+        """Run the nodes that `variables` need."""
+        stack = list(reversed(variables))
+        while stack:
+            if self._computed[stack[-1]][0]:
+                stack.pop()
+                continue
+            node = stack[-1].owner
+            assert node is not None
+            stack += self._run(node)
+
+    def _run(self, node: Apply) -> list[Variable]:
+        """Run a node, unless it needs variables that are not computed: then return these."""
+        thunk, destroyed = self._thunks[node], self._destroyed[node]
+        is_lazy = getattr(thunk, "lazy", False)
+        missing = [] if is_lazy else [v for v in node.inputs if not self._computed[v][0]]
+        if missing:
+            return missing
+        for variable, cell in destroyed.items():
+            cell[0] = deepcopy(self._cells[variable][0])
+        try:
+            required = thunk()
+        except Exception as error:
+            note_node(error, node)
+            raise
+        finally:
+            for cell in destroyed.values():
                 cell[0] = None
+        if is_lazy and required:
+            return [node.inputs[i] for i in required]
+        for variable in node.outputs:
+            self._computed[variable][0] = True
+        return []
 
 
-def run_node(node: Apply, thunk: Any) -> None:
-    """Run the thunk of a node."""
-    try:
-        thunk()
-    except Exception as error:
-        note_node(error, node)
-        raise
+def without_mode(op: Op) -> Op:
+    """Return an Op without the mode that the user chose for its inner graph: on the host PyTensor's own VM runs that."""
+    if not isinstance(op, Scan) or op.mode is None:
+        return op
+    op = copy(op)
+    op.mode, op._fn = None, None
+    return op
+
+
+def destroyed_inputs(node: Apply) -> set[int]:
+    """Return the positions of the inputs whose memory the Op of a node writes to."""
+    return {i for positions in node.op.destroy_map.values() for i in positions}
 
 
 def to_host(value: Any, variable: Variable) -> Any:
@@ -163,7 +213,7 @@ def to_host(value: Any, variable: Variable) -> Any:
 
 def as_declared(value: Any, variable: Variable) -> Any:
     """Return what a host Op made as an array, if its type is one: some return Python's own numbers."""
-    return np.asarray(value) if isinstance(variable.type, TensorType) else value
+    return np.asarray(value) if isinstance(variable.type, DenseTensorType) else value
 
 
 def raise_if_failed(specialization: Specialization, code: Any, args: Sequence[Any]) -> None:
