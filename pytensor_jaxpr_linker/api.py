@@ -16,7 +16,7 @@ from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import graph_inputs
 
 from pytensor_jaxpr_linker.constants import LargeConstants
-from pytensor_jaxpr_linker.errors import REFUSED, Break, CannotEmit, GraphBreakError, report_breaks, variable_name
+from pytensor_jaxpr_linker.errors import REFUSED, Break, CannotEmit, GraphBreakError, variable_name
 from pytensor_jaxpr_linker.lower import lower_region
 from pytensor_jaxpr_linker.program import Program, make_graph, make_plan, pure_function, static_value
 from pytensor_jaxpr_linker.transfer import key_of
@@ -118,11 +118,13 @@ def example_value(variable: Variable, position: int, args: Sequence[Any], f: Fun
             raise TypeError(
                 f"make_jaxpr needs an example of the input {variable_name(variable)}: its shape is not declared."
             )
-        return jax.ShapeDtypeStruct(shape, variable.type.numpy_dtype)
+        return jax.ShapeDtypeStruct(shape, np.dtype(variable.type.dtype))
     if isinstance(value, np.random.Generator):
         return key_of(value)[0]
     return (
-        value if isinstance(value, jax.Array | jax.ShapeDtypeStruct) else np.asarray(value, variable.type.numpy_dtype)
+        value
+        if isinstance(value, jax.Array | jax.ShapeDtypeStruct)
+        else np.asarray(value, np.dtype(variable.type.dtype))
     )
 
 
@@ -142,8 +144,7 @@ def graph_program(inputs: Sequence[Variable], outputs: Sequence[Variable], mode:
     fgraph = FunctionGraph(list(inputs), list(outputs), clone=True)
     get_mode(mode).optimizer.rewrite(fgraph)
     plan = make_plan(make_graph(fgraph))
-    report_breaks(plan.breaks, "raise")
-    return Program(plan.regions[0], checked=False)
+    return Program(plan.single_region(), checked=False)
 
 
 def checked_call(program: Program, fn: Callable[..., list]) -> Callable[..., list]:

@@ -7,15 +7,14 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import toposort
-from pytensor.scalar.basic import ScalarType
 from pytensor.tensor.random.type import RandomType
-from pytensor.tensor.type import TensorType
 
 from pytensor_jaxpr_linker import transfer
 from pytensor_jaxpr_linker.errors import note_node
-from pytensor_jaxpr_linker.plan import HostStep, Plan, Region, host_step
+from pytensor_jaxpr_linker.host import HostStage
+from pytensor_jaxpr_linker.plan import Plan, Region, host_step
 from pytensor_jaxpr_linker.policy import Policy, RunOnHost
 from pytensor_jaxpr_linker.program import Program, Specialization
 
@@ -157,91 +156,6 @@ class RegionStage:
             slots = dict(zip(region.inputs, self.inputs, strict=True))
             self._on_host = HostStage(step, [slots[v] for v in step.inputs], self.outputs)
         return self._on_host
-
-
-class HostStage:
-    """Nodes that run on the host between slots, each by the thunk that its Op makes."""
-
-    def __init__(self, step: HostStep, inputs: list[int], outputs: list[int]):
-        self.inputs, self.outputs = inputs, outputs
-        self._step = step
-        variables = {v: None for node in step.nodes for v in (*node.inputs, *node.outputs)}
-        cells: dict[Variable, list[Any]] = {v: [v.data if isinstance(v, Constant) else None] for v in variables}
-        computed = {v: [isinstance(v, Constant)] for v in variables}
-        self._thunks = [(node, node.op.make_thunk(node, cells, computed, [], impl="py")) for node in step.nodes]
-        self._is_lazy = any(getattr(thunk, "lazy", False) for _, thunk in self._thunks)
-        self._computed = computed
-        self._input_cells = [cells[v] for v in step.inputs]
-        self._output_cells = [cells[v] for v in step.outputs]
-        self._temporary = [cell for v, cell in cells.items() if not isinstance(v, Constant)]
-
-    def run(self, env: list[Any]) -> None:
-        """Run the nodes on what the slots hold and store what the last of them return.
-
-        Raises
-        ------
-        Exception
-            What an Op raises, with a note that names the node.
-        """
-        try:
-            for cell, slot, variable in zip(self._input_cells, self.inputs, self._step.inputs, strict=True):
-                cell[0] = to_host(env[slot], variable)
-            if self._is_lazy:
-                self._run_needed()
-            else:
-                for node, thunk in self._thunks:
-                    run_node(node, thunk)
-            for cell, slot, variable in zip(self._output_cells, self.outputs, self._step.outputs, strict=True):
-                env[slot] = as_declared(cell[0], variable)
-        finally:
-            for cell in self._temporary:
-                cell[0] = None
-
-    def _run_needed(self) -> None:
-        """Run the nodes that the outputs need: of a conditional's branches the one that its condition chooses."""
-        computed, thunks = self._computed, {id(node): thunk for node, thunk in self._thunks}
-        for v, flag in computed.items():
-            flag[0] = id(v.owner) not in thunks
-        stack = [v.owner for v in reversed(self._step.outputs)]
-        while stack:
-            node = stack[-1]
-            assert node is not None
-            thunk = thunks[id(node)]
-            missing = []
-            if not all(computed[v][0] for v in node.outputs):
-                if getattr(thunk, "lazy", False):
-                    missing = run_node(node, thunk)
-                else:
-                    missing = [i for i, v in enumerate(node.inputs) if not computed[v][0]]
-                    if not missing:
-                        run_node(node, thunk)
-                        for v in node.outputs:
-                            computed[v][0] = True
-            if missing:
-                stack += [node.inputs[i].owner for i in missing]
-            else:
-                stack.pop()
-
-
-def run_node(node: Apply, thunk: Any) -> Any:
-    """Run the thunk of a node; that of a lazy Op returns the positions of the inputs that it needs first."""
-    try:
-        return thunk()
-    except Exception as error:
-        note_node(error, node)
-        raise
-
-
-def to_host(value: Any, variable: Variable) -> Any:
-    """Return a value as the Ops of PyTensor take it."""
-    if isinstance(value, jax.Array):
-        value = np.asarray(value)
-    return value[()] if isinstance(variable.type, ScalarType) and isinstance(value, np.ndarray) else value
-
-
-def as_declared(value: Any, variable: Variable) -> Any:
-    """Return what a host Op made as an array, if its type is one: some return Python's own numbers."""
-    return np.asarray(value) if isinstance(variable.type, TensorType) else value
 
 
 def raise_if_failed(specialization: Specialization, code: Any, args: Sequence[Any]) -> None:

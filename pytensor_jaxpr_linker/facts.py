@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
-from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.scalar.basic import ScalarType
 from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.shape import Shape, Shape_i
+from pytensor.tensor.type import DenseTensorType, TensorType
 
 from pytensor_jaxpr_linker import marks
 from pytensor_jaxpr_linker.conditional import IfElse
@@ -52,6 +54,13 @@ class Facts(NamedTuple):
     static: dict[Variable, BindingTime]
 
 
+def is_array(variable: Variable) -> bool:
+    """Tell whether a region can hold a value: a number, a dense array or a generator, not any other object."""
+    if isinstance(variable.type, DenseTensorType | ScalarType | RandomType):
+        return True
+    return isinstance(variable, Constant) and (variable.data is None or isinstance(variable.data, slice))
+
+
 def may_be_static(variable: Variable) -> bool:
     """Tell whether a value may key a specialization: one number, or a vector of integers, that is not marked dynamic."""
     if marks.is_dynamic(variable):
@@ -62,6 +71,8 @@ def may_be_static(variable: Variable) -> bool:
 
 def input_facts(variable: Variable) -> tuple[BindingTime, BindingTime]:
     """Return when value and shape of a graph's input are known."""
+    if not is_array(variable):
+        return BindingTime.RUNTIME, BindingTime.RUNTIME
     shape = getattr(variable.type, "shape", ())
     return (
         BindingTime.VALUE if may_be_static(variable) else BindingTime.RUNTIME,
@@ -95,7 +106,7 @@ def analyze(
                 # A generator is known, but what NumPy would draw from it is not what the program draws.
                 is_generator = isinstance(variable.type, RandomType)
                 value[variable] = BindingTime.RUNTIME if is_generator else BindingTime.CONSTANT
-                shape[variable] = BindingTime.CONSTANT
+                shape[variable] = BindingTime.CONSTANT if is_array(variable) else BindingTime.RUNTIME
                 fixed[variable] = value[variable]
         if type(node.op) in SHAPE_READERS:
             known = shape[node.inputs[0]]
@@ -108,7 +119,9 @@ def analyze(
         for i, variable in enumerate(node.outputs):
             value[variable] = known
             fixed[variable] = fixed_time(node, i, fixed) if differs else known
-            if None in getattr(variable.type, "shape", ()):
+            if type(variable.type) is not TensorType and not is_array(variable):
+                shape[variable] = BindingTime.RUNTIME
+            elif None in getattr(variable.type, "shape", ()):
                 shape[variable] = shape_time(node, static(node), shape, fixed)
             else:
                 shape[variable] = BindingTime.CONSTANT

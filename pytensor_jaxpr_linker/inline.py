@@ -83,7 +83,9 @@ def with_eager_numbers(
         if isinstance(node.op, LazyIfElse):
             branches = (node.op.true_branch.fgraph, node.op.false_branch.fgraph)
             for i, output in enumerate(node.outputs):
-                if output.type.ndim == 0 and all(is_arithmetic(branch.outputs[i]) for branch in branches):
+                if getattr(output.type, "ndim", None) == 0 and all(
+                    is_arithmetic(branch.outputs[i]) for branch in branches
+                ):
                     pair = [branch.bind(dict(zip(branch.inputs, operands[1:], strict=True)))[i] for branch in branches]
                     replaced[output] = IfElse(1)(operands[0], *pair)  # type: ignore[assignment]
     if not replaced:

@@ -19,10 +19,10 @@ from pytensor.scalar.basic import ScalarType
 from pytensor.scan.rewriting.inner_graph import rewrite_scan_inner_graph
 from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.rewriting.optimize import rewrite_optimize_inner_graph
-from pytensor.tensor.type import TensorType
+from pytensor.tensor.type import DenseTensorType
 
 from pytensor_jaxpr_linker import logs, transfer
-from pytensor_jaxpr_linker.errors import CannotEmit, GraphBreakError, variable_name
+from pytensor_jaxpr_linker.errors import CannotEmit, variable_name
 from pytensor_jaxpr_linker.executor import Executor, raise_if_failed
 from pytensor_jaxpr_linker.options import Options, resolve
 from pytensor_jaxpr_linker.plan import Plan, describe_plan, host_step
@@ -171,7 +171,7 @@ class Runner:
                 self.plan = make_plan(self._graph, self._fallbacks, options.allow_traced_leaves)
             if logs.plan.isEnabledFor(logging.DEBUG):
                 logs.plan.debug("%s", describe_plan(self.plan))
-            if self.plan.breaks:
+            if not self.plan.is_one_program:
                 policy.report_breaks(self.plan.breaks)
                 self.program, self.executor = None, Executor(self.plan, policy)
                 self.call = make_executor_call(self.executor, self._io, self._convert)
@@ -198,16 +198,8 @@ class Runner:
         return self._host_call()
 
     def single_program(self, *_args: Any) -> Program:
-        """Return the graph as one program.
-
-        Raises
-        ------
-        GraphBreakError
-            If it takes several. The error lists every break.
-        """
-        if self.program is None:
-            raise GraphBreakError(self.plan.breaks)
-        return self.program
+        """Return the graph as one program, or raise what `Plan.single_region` raises."""
+        return self.program or Program(self.plan.single_region())
 
     def plan_again(self, error: CannotEmit) -> None:
         """Take into account what a rule found."""
@@ -338,7 +330,7 @@ class Storage(NamedTuple):
 def storage_of(fgraph: FunctionGraph, inputs: Sequence[list], outputs: Sequence[list]) -> Storage:
     """Return the storage of a graph's inputs and outputs by what kind of value each holds."""
     shared = tuple(
-        i for i, v in enumerate(fgraph.inputs) if isinstance(v, SharedVariable) and isinstance(v.type, TensorType)
+        i for i, v in enumerate(fgraph.inputs) if isinstance(v, SharedVariable) and isinstance(v.type, DenseTensorType)
     )
     generators: dict[int, dict[int, int]] = {
         i: {} for i, v in enumerate(fgraph.inputs) if isinstance(v.type, RandomType)
@@ -367,7 +359,7 @@ def result_converters(fgraph: FunctionGraph, borrowed: set[int], options: Option
     def converter(i: int, variable: Variable) -> Callable[[Any], Any]:
         if isinstance(variable.type, RandomType):
             return lambda key: key
-        if not isinstance(variable.type, TensorType | ScalarType):
+        if not isinstance(variable.type, DenseTensorType | ScalarType):
             return lambda value: value
         if i in updates:
             return lambda array: transfer.mirror(transfer.on_device(array))
@@ -383,6 +375,6 @@ def result_converters(fgraph: FunctionGraph, borrowed: set[int], options: Option
 def input_container(variable: Variable, storage: list) -> Container:
     """Return the container by which `Function` checks and stores an input; that of a tensor takes JAX arrays too."""
     container = Container(variable, storage)
-    if isinstance(variable.type, TensorType) and not isinstance(variable, SharedVariable):
+    if isinstance(variable.type, DenseTensorType) and not isinstance(variable, SharedVariable):
         container.type = transfer.DeviceTensorType(variable.type, variable_name(variable))
     return container

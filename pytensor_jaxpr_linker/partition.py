@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 from pytensor.compile.ops import DeepCopyOp
 from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.tensor.type import TensorType
 
 from pytensor_jaxpr_linker import errors, facts, marks
 from pytensor_jaxpr_linker.facts import SHAPE_READERS, BindingTime, Facts
@@ -38,7 +39,7 @@ def partition(
         What emission rules found out about nodes when regions were built before, see `errors.CannotEmit`.
     """
     inputs, outputs, nodes = graph
-    rules = {node: find_rule(node) for node in nodes}
+    rules = {node: find_rule(node) if not_array(node) is None else None for node in nodes}
     static = {node: frozenset(rule.static(node)) for node, rule in rules.items() if rule is not None}
     for node, fallback in fallbacks.items():
         if fallback.position is not None and node in static:
@@ -46,7 +47,8 @@ def partition(
     known = facts.analyze(inputs, nodes, static.get)
     needed = needed_nodes(nodes, outputs, static, known)
     on_host = {n: b for n in needed if (b := host_break(n, rules[n], fallbacks.get(n))) is not None}
-    if not on_host and not any(needs_runtime_value(n, static[n], known) for n in needed):
+    is_held = all(map(facts.is_array, (*inputs, *outputs)))
+    if is_held and not on_host and not any(needs_runtime_value(n, static[n], known) for n in needed):
         return Plan([make_region(inputs, needed, outputs, rules, static, known)], [], inputs, outputs)
     found = schedule(inputs, nodes, on_host, static)
     merged = {*on_host, *small_regions(found, nodes, on_host)}
@@ -60,11 +62,22 @@ def partition(
 def host_break(node: Apply, rule: Rule | None, fallback: errors.CannotEmit | None) -> errors.Break | None:
     """Return why `node` must run on the host, or None."""
     if rule is None:
+        if (found := not_array(node)) is not None:
+            kind = f"{errors.variable_name(found)} is of type {found.type}, which is no array"
+            return errors.Break(errors.REFUSED, node, None, kind)
         return errors.Break(errors.NO_RULE, node, None, errors.NO_RULE.why)
     if (reason := rule.refuse(node)) is not None:
         return errors.Break(getattr(reason, "code", errors.REFUSED), node, None, reason)
     if fallback is not None and fallback.position is None:
         return errors.Break(errors.REFUSED, node, None, str(fallback))
+    return None
+
+
+def not_array(node: Apply) -> Variable | None:
+    """Return an operand or a result of a node that a region can't hold, or None."""
+    for v in (*node.inputs, *node.outputs):
+        if type(v.type) is not TensorType and not facts.is_array(v):
+            return v
     return None
 
 

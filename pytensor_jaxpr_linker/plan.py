@@ -9,7 +9,7 @@ from typing import NamedTuple
 from pytensor.graph.basic import Apply, Constant, Variable
 
 from pytensor_jaxpr_linker.constants import LargeConstants
-from pytensor_jaxpr_linker.errors import Break
+from pytensor_jaxpr_linker.errors import Break, GraphBreakError, variable_name
 from pytensor_jaxpr_linker.registry import Rule
 
 
@@ -78,6 +78,30 @@ class Plan(NamedTuple):
     def regions(self) -> list[Region]:
         """The regions, in order."""
         return [batch for batch in self.batches if isinstance(batch, Region)]
+
+    @property
+    def is_one_program(self) -> bool:
+        """Whether the graph is one region. Without breaks it is, unless inputs that nothing reads are no arrays."""
+        return not self.breaks and [batch.inputs for batch in self.batches] == [self.inputs]
+
+    def single_region(self) -> Region:
+        """Return the region that is the graph.
+
+        Raises
+        ------
+        GraphBreakError
+            If it takes several batches. The error lists every break.
+        TypeError
+            If inputs are no arrays.
+        """
+        if self.breaks:
+            raise GraphBreakError(self.breaks)
+        if not self.is_one_program:
+            names = ", ".join(variable_name(v) for v in self.inputs)
+            raise TypeError(
+                f"A JAX function takes and returns arrays; among the inputs {names} is one that is no array."
+            )
+        return self.regions[0]
 
 
 def describe_plan(plan: Plan) -> str:

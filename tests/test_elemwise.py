@@ -117,3 +117,10 @@ def test_random_expressions(trees):
     outputs = [build(tree, leaves) for tree in trees]
     with np.errstate(all="ignore"):
         compare(leaves, outputs, arrays, rtol=1e-4, atol=1e-5)
+
+
+def test_a_mask_times_what_is_not_finite_is_nan() -> None:
+    x, m, c = pt.dvector("x"), pt.bvector("m"), pt.zvector("c")
+    values = np.array([np.nan, np.inf, 2.0, np.nan]), np.array([0, 0, 1, 1], "int8")
+    compare([x, m], [x * (m > 0), x * (m > 0).astype("float64")], values)
+    compare([c, m], c * (m > 0), (values[0].astype(complex), values[1]))

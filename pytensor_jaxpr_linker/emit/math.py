@@ -112,7 +112,8 @@ def emit_CumOp(op, node, b, x):
 
 def below_maximum(op: Softmax | LogSoftmax, node: Apply, b: JaxprBuilder, x: Atom) -> tuple[Atom, Atom]:
     """Return ``x - max(x)`` and ``sum(exp(x - max(x)))``. The shift is no part of the derivative."""
-    shape, axes = x.aval.shape, range(len(x.aval.shape)) if op.axis is None else op.axis
+    shape = x.aval.shape
+    axes = range(len(shape)) if op.axis is None else [axis % len(shape) for axis in op.axis]
     check_not_empty(x, axes, "maximum")
     x = convert(b, x, node.outputs[0].type.dtype)
     if not shape:

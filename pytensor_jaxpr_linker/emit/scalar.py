@@ -167,6 +167,9 @@ def convert(b: JaxprBuilder, x: Atom, dtype: Any) -> Atom:
         return prims.ne(b, x, number(b, x, 0))
     if old.kind == "c" and dtype.kind != "c":
         return prims.convert(b, prims.real(b, x), dtype)
+    if old.kind == "b" and dtype.kind in "fc" and b.known(x) is None:
+        # XLA rewrites the product with a converted mask as a choice, in which a NaN or an infinity times zero is zero.
+        return prims.select(b, x, b.constant(dtype.type(1)), b.constant(dtype.type(0)))
     if old.kind == "f" and dtype.kind in "iu" and dtype.itemsize < 8:
         # XLA saturates; C, and so NumPy, truncates to a wide integer and wraps.
         x = prims.convert(b, x, "int64")
@@ -316,8 +319,22 @@ def clip(b, x, low, high):
 @scalar_rule(ps.Sign)
 @converted
 def sign(b, x):
-    """The sign; that of an unsigned number is 0 or 1."""
+    """The sign; that of an unsigned number is 0 or 1, that of a complex number lies on the unit circle."""
+    if x.aval.dtype.kind == "c":
+        x = finite_direction(b, x)
     return x if x.aval.dtype.kind == "b" else prims.sign(b, x)
+
+
+def finite_direction(b: JaxprBuilder, x: Atom) -> Atom:
+    """Return a complex number with 1, 0 or -1 for the parts of an infinite one; NaN where both parts are infinite."""
+    parts = prims.real(b, x), prims.imag(b, x)
+    infinite = [prims.eq(b, prims.abs_(b, part), number(b, part, np.inf)) for part in parts]
+
+    def finite(part: Atom, own: Atom, other: Atom) -> Atom:
+        at_infinity = prims.select(b, other, number(b, part, np.nan), prims.sign(b, part))
+        return prims.select(b, own, at_infinity, prims.select(b, other, number(b, part, 0), part))
+
+    return prims.complex_(b, finite(parts[0], *infinite), finite(parts[1], *reversed(infinite)))
 
 
 @scalar_rule(MulWithoutZeros)

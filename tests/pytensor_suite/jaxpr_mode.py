@@ -1,0 +1,41 @@
+"""Pytest plugin: every test that asks for PyTensor's default mode, or for FAST_RUN, gets mode JAXPR.
+
+Breaks are not warned of, so that tests that count warnings keep their counts; the summary counts the functions that mode
+JAXPR compiled and names the Ops that broke graphs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+BREAKS: Counter[tuple[str, str]] = Counter()
+FUNCTIONS: Counter[str] = Counter()
+
+
+def pytest_configure(config: Any) -> None:
+    """Put mode JAXPR in place of the default modes."""
+    from pytensor.compile import mode
+    from pytensor.graph.rewriting.db import RewriteDatabaseQuery
+
+    from pytensor_jaxpr_linker import JaxprLinker, Options, linker
+
+    jaxpr = mode.Mode(JaxprLinker(Options(on_break="ignore")), RewriteDatabaseQuery(include=["fast_run"]))
+    mode.predefined_modes["MODE"] = mode.predefined_modes["FAST_RUN"] = jaxpr
+
+    prepare = linker.Runner.prepare
+
+    def count(runner: Any) -> None:
+        prepare(runner)
+        FUNCTIONS["with breaks" if runner.plan.breaks else "one program"] += 1
+        BREAKS.update((b.code.code, type(b.node.op).__name__) for b in runner.plan.breaks)
+
+    linker.Runner.prepare = count  # type: ignore[method-assign]
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Print which Ops broke graphs, and how often."""
+    found = ", ".join(f"{code} {op} {count}" for (code, op), count in BREAKS.most_common())
+    counts = ", ".join(f"{count} {kind}" for kind, count in FUNCTIONS.items())
+    terminalreporter.write_line(f"plans: {counts or 'none'}")
+    terminalreporter.write_line(f"breaks: {found or 'none'}")
