@@ -13,6 +13,8 @@ from pytensor_jaxpr_linker.errors import GraphBreakError, GraphBreakWarning, Run
 from pytensor_jaxpr_linker.linker import JaxprLinker
 from pytensor_jaxpr_linker.options import Options
 from pytensor_jaxpr_linker.registry import emits
+from pytensor_jaxpr_linker.report.explain import explain
+from pytensor_jaxpr_linker.report.stages import stages
 
 __version__ = "0.1.0"
 
@@ -35,6 +37,8 @@ __all__ = [
     "as_jax_function",
     "emit",
     "emits",
+    "explain",
     "make_jaxpr",
     "prims",
+    "stages",
 ]

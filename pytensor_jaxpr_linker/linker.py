@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from time import perf_counter
 from typing import Any, NamedTuple
 
 import jax
@@ -110,8 +111,14 @@ class Runner:
     ----------
     plan
         What is done with the graph.
+    graph, fallbacks
+        What the plan was made of, see `make_plan`.
+    seconds
+        How long planning took.
     program
         The graph as one program, or None if its plan has several batches.
+    executor
+        What runs the plan if it has several batches, else None.
     call
         Runs the graph on what the storage holds, stores the results and returns them.
     pure
@@ -126,11 +133,14 @@ class Runner:
         borrowed: set[int],
         options: Options,
     ):
-        self._graph, self._options = make_graph(fgraph), options
-        self._fallbacks: dict[Apply, CannotEmit] = {}
+        started = perf_counter()
+        self.graph, self._options = make_graph(fgraph), options
+        self.seconds = perf_counter() - started
+        self.fallbacks: dict[Apply, CannotEmit] = {}
         self._io = storage_of(fgraph, inputs, outputs)
         self._convert = result_converters(fgraph, borrowed, options)
         self.program: Program | None = None
+        self.executor: Executor | None = None
         self.call: Callable[[], list]
         self.pure: Callable[..., Any]
         self.prepare()
@@ -139,20 +149,31 @@ class Runner:
         """Plan, and build what can be built before a call."""
         options = self._options
         try:
-            self.plan = make_plan(self._graph, self._fallbacks)
+            started = perf_counter()
+            self.plan = make_plan(self.graph, self.fallbacks)
+            self.seconds += perf_counter() - started
             if self.plan.breaks:
                 report_breaks(self.plan.breaks, options.on_break)
                 self.program = None
-                executor = Executor(self.plan, options.checks, options.specializations)
-                self.call = make_executor_call(executor, self._io, self._convert)
+                self.executor = Executor(self.plan, options.checks, options.specializations)
+                self.call = make_executor_call(self.executor, self._io, self._convert)
                 self.pure = self.single_program
             else:
+                self.executor = None
                 self.program = Program(self.plan.regions[0], checked=options.checks, capacity=options.specializations)
                 self.program.build_ahead()
                 self.call = make_program_call(self.program, self._io, self._convert)
                 self.pure = pure_function(self.program.unchecked())
         except CannotEmit as error:
             self.plan_again(error)
+
+    @property
+    def programs(self) -> list[Program]:
+        """The programs of the plan's regions, in order."""
+        if self.executor is not None:
+            return self.executor.programs
+        assert self.program is not None
+        return [self.program]
 
     def single_program(self, *_args: Any) -> Program:
         """Return the graph as one program.
@@ -168,8 +189,8 @@ class Runner:
 
     def plan_again(self, error: CannotEmit) -> None:
         """Take into account what a rule found."""
-        assert error.node is not None and error.node not in self._fallbacks, error
-        self._fallbacks[error.node] = error
+        assert error.node is not None and error.node not in self.fallbacks, error
+        self.fallbacks[error.node] = error
         self.prepare()
 
     def thunk(self) -> Callable[[], list]:

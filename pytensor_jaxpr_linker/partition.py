@@ -48,11 +48,7 @@ def partition(
     on_host = {n: b for n in needed if (b := host_break(n, rules[n], fallbacks.get(n))) is not None}
     if not on_host and not any(needs_runtime_value(n, static[n], known) for n in needed):
         return Plan([make_region(inputs, needed, outputs, rules, static, known)], [], inputs, outputs)
-    found = schedule(inputs, nodes, on_host, static)
-    merged = {*on_host, *small_regions(found, nodes, on_host)}
-    if len(merged) > len(on_host):
-        better = schedule(inputs, nodes, merged, static)
-        found = better if better.batch_count < found.batch_count else found
+    found = best_schedule(inputs, nodes, on_host, static)
     batches = cut(graph, found, rules, static)
     return Plan(batches, list_breaks(nodes, on_host, found), inputs, outputs)
 
@@ -87,6 +83,21 @@ def list_breaks(nodes: Iterable[Apply], on_host: Mapping[Apply, errors.Break], f
 
 
 # -- batches -----------------------------------------------------------------------------------------------------------
+
+
+def best_schedule(
+    inputs: Sequence[Variable],
+    nodes: Sequence[Apply],
+    on_host: Collection[Apply],
+    static: Mapping[Apply, frozenset[int]],
+) -> Schedule:
+    """Return the schedule with the fewest batches, with regions that are not worth a program on the host."""
+    found = schedule(inputs, nodes, on_host, static)
+    merged = {*on_host, *small_regions(found, nodes, on_host)}
+    if len(merged) > len(on_host):
+        better = schedule(inputs, nodes, merged, static)
+        found = better if better.batch_count < found.batch_count else found
+    return found
 
 
 def small_regions(found: Schedule, nodes: Sequence[Apply], on_host: Collection[Apply]) -> list[Apply]:

@@ -6,6 +6,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
+from time import perf_counter
 from types import MappingProxyType
 from typing import Any
 
@@ -14,7 +15,7 @@ import numpy as np
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import AbstractFunctionGraph
 
-from pytensor_jaxpr_linker import _compat, registry
+from pytensor_jaxpr_linker import _compat, registry, timing
 from pytensor_jaxpr_linker.constants import find_large_constants
 from pytensor_jaxpr_linker.emit import traced_leaf
 from pytensor_jaxpr_linker.emit.random import KEY_DTYPE, KEY_SHAPE
@@ -52,24 +53,40 @@ class Specialization:
     call : Callable
         The jitted function of the region's inputs and large constants. Returns the outputs, then the check code if there
         are checks.
+    region, static, checked, name
+        What was lowered, and how.
+    lowered
+        The Jaxprs so far, by the shapes and dtypes of what the program takes.
+    seconds
+        For each of them how long its stages took: "lower", and "trace", "stablehlo" and "xla" once it was called.
     """
 
     def __init__(self, region: Region, static: dict[Variable, Any], checked: bool, name: str):
-        self._region, self._static, self._checked, self._name = region, static, checked, name
-        self._lowered: dict[tuple, Lowered] = {}
+        self.region, self.static, self.checked, self.name = region, static, checked, name
+        self.lowered: dict[tuple, Lowered] = {}
+        self.seconds: dict[tuple, dict[str, float]] = {}
 
         def call(*args: Any) -> list:
-            return _compat.call_jaxpr(self.lower(args).jaxpr, *args)
+            lowered = self.lower(args)
+            timing.record_stages_of(name, self.seconds[avals_key(args)])
+            return _compat.call_jaxpr(lowered.jaxpr, *args)
 
         call.__name__ = call.__qualname__ = name
         self.call = jax.jit(call)
 
     def lower(self, avals: Sequence[Any]) -> Lowered:
         """Return the Jaxpr for these avals (or values)."""
-        key = tuple((tuple(a.shape), np.dtype(a.dtype)) for a in avals)
-        if key not in self._lowered:
-            self._lowered[key] = lower_region(self._region, avals, self._static, self._checked, self._name)
-        return self._lowered[key]
+        key = avals_key(avals)
+        if key not in self.lowered:
+            started = perf_counter()
+            self.lowered[key] = lower_region(self.region, avals, self.static, self.checked, self.name)
+            self.seconds[key] = {"lower": perf_counter() - started}
+        return self.lowered[key]
+
+
+def avals_key(avals: Sequence[Any]) -> tuple:
+    """Return the shapes and dtypes of avals (or values), hashable."""
+    return tuple((tuple(a.shape), np.dtype(a.dtype)) for a in avals)
 
 
 class Program:
@@ -139,6 +156,12 @@ class Program:
             else:
                 self._specializations.move_to_end(key)
         return found
+
+    @property
+    def specializations(self) -> list[Specialization]:
+        """The specializations that are kept, the one that was used last at the end."""
+        with self._lock:
+            return list(self._specializations.values())
 
     def build_ahead(self) -> None:
         """Build the Jaxpr now if every shape is declared and no value is needed: errors and costs come early."""
