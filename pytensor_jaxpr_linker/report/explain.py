@@ -71,11 +71,8 @@ def explain(
     """
     if isinstance(f, Function):
         runner = runner_of(f)
-        seconds = {"plan": runner.seconds}
-        if getattr(f, "profile", None):
-            seconds = {"rewrite": f.profile.rewriting_time, **seconds}
         view = stages(f, *args) if args is not None else stages(f)
-        return report(runner.graph, runner.plan, runner.fallbacks, runner.programs, seconds, view)
+        return report(runner.graph, runner.plan, runner.fallbacks, runner.programs, view.seconds, view)
     started = perf_counter()
     fgraph = rewritten(f, inputs, mode)
     seconds = {"rewrite": perf_counter() - started}
@@ -147,13 +144,14 @@ class Texts:
     def __init__(self) -> None:
         self._ops: dict[int, str] = {}
         self._types: dict[int, str] = {}
-        self._names: dict[Variable, str] = {}
+        self._names: dict[int, str] = {}  # by id: the hash of a constant reads its data
 
     def name(self, variable: Variable) -> str:
         """Return what an input or constant is called."""
-        if variable not in self._names:
-            self._names[variable] = expression(variable)
-        return self._names[variable]
+        key = id(variable)
+        if key not in self._names:
+            self._names[key] = expression(variable)
+        return self._names[key]
 
     def op(self, node: Apply) -> str:
         """Return what the Op of a node is called."""
@@ -180,9 +178,9 @@ def describe_batch(
 ) -> Batch:
     """Return what is told of a batch."""
     nodes = tuple([index[node] for node in batch_nodes(batch)])
-    values = [tuple([Value(expression(v), texts.type(v)) for v in vs]) for vs in (batch.inputs, batch.outputs)]
+    inputs, outputs = (tuple([Value(expression(v), texts.type(v)) for v in vs]) for vs in (batch.inputs, batch.outputs))
     if isinstance(batch, HostStep):
-        return Batch(i, "host", nodes, *values)
+        return Batch(i, "host", nodes, inputs, outputs)
     guards = [Guard("value", expression(v)) for v in batch.demanded]
     guards += [Guard("shape", expression(v)) for v in batch.inputs if None in getattr(v.type, "shape", ())]
     known = [] if program is None else program.specializations
@@ -196,7 +194,8 @@ def describe_batch(
         i,
         "region",
         nodes,
-        *values,
+        inputs,
+        outputs,
         tuple(guards),
         tuple(map(expression, batch.static_inputs)),
         tuple(checks),
@@ -244,7 +243,7 @@ def describe_break(
     return BreakReport(
         *b.code,
         b.code.documentation,
-        b.reason,
+        str(b.reason),
         index[b.node],
         "" if b.variable is None else expression(b.variable),
         source_line(b.node),

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import pytensor.scalar as ps
 from pytensor.compile.ops import DeepCopyOp
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.raise_op import CheckAndRaise
-from pytensor.scalar.basic import AND, OR, Add, Mul, ScalarMaximum, ScalarMinimum, ScalarOp
+from pytensor.scalar.basic import ScalarOp
 from pytensor.tensor.basic import Alloc, AllocEmpty, ARange, Nonzero, ScalarFromTensor, TensorFromScalar
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
@@ -33,12 +34,12 @@ class Rewrite(NamedTuple):
 
 #: Reductions by the scalar Op that they repeat: the method's name, and what an element that is left out counts as.
 REDUCTIONS = {
-    Add: ("sum", "0"),
-    Mul: ("prod", "1"),
-    ScalarMaximum: ("max", "-np.inf"),
-    ScalarMinimum: ("min", "np.inf"),
-    AND: ("all", "True"),
-    OR: ("any", "False"),
+    ps.Add: ("sum", "0"),
+    ps.Mul: ("prod", "1"),
+    ps.Maximum: ("max", "-np.inf"),
+    ps.Minimum: ("min", "np.inf"),
+    ps.AND: ("all", "True"),
+    ps.OR: ("any", "False"),
 }
 LEAST, GREATEST = "np.iinfo({0!r}).min", "np.iinfo({0!r}).max"
 
@@ -204,10 +205,11 @@ def node_text(node: Apply, operands: list[str]) -> str:
         return f"pt.arange({operands[1] if operands[0] == '0' and operands[2] == '1' else ', '.join(operands)})"
     if isinstance(op, Alloc):
         return f"pt.full(({', '.join(operands[1:])},), {operands[0]})"
-    if isinstance(op, Subtensor | AdvancedSubtensor) or isinstance(op, IncSubtensor | AdvancedIncSubtensor):
-        first = 2 if isinstance(op, IncSubtensor | AdvancedIncSubtensor) else 1
-        place = f"{bracketed(operands[0])}[{index_text(operands[first:], op.idx_list)}]"
-        return place if first == 1 else f"{place}.{'set' if op.set_instead_of_inc else 'inc'}({operands[1]})"
+    if isinstance(op, Subtensor | AdvancedSubtensor):
+        return f"{bracketed(operands[0])}[{index_text(operands[1:], op.idx_list)}]"
+    if isinstance(op, IncSubtensor | AdvancedIncSubtensor):
+        place = f"{bracketed(operands[0])}[{index_text(operands[2:], op.idx_list)}]"
+        return f"{place}.{'set' if op.set_instead_of_inc else 'inc'}({operands[1]})"
     return f"{str(op).split('{')[0]}({', '.join(operands)})"
 
 

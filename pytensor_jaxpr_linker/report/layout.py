@@ -75,11 +75,11 @@ def rows(nodes: Sequence[Node]) -> list[list[int]]:
     for _, group in sorted(ranks.items()):
         middles = {}
         for node in group:
-            above = [column[u] for u in node.operands if u in column]  # type: ignore[index]
+            above = [column[u] for u in node.operands if isinstance(u, int) and u in column]
             middles[node.index] = sum(above) / len(above) if above else math.inf
-        group.sort(key=lambda node: middles[node.index])  # noqa: B023
-        for start in range(0, len(group), MOST_BESIDE):
-            row = [node.index for node in group[start : start + MOST_BESIDE]]
+        ordered = sorted(middles, key=middles.__getitem__)
+        for start in range(0, len(ordered), MOST_BESIDE):
+            row = ordered[start : start + MOST_BESIDE]
             column.update({index: i - len(row) / 2 for i, index in enumerate(row)})
             found.append(row)
     return found
@@ -107,7 +107,7 @@ def place_rows(found: Sequence[Sequence[int]]) -> dict[int, tuple[float, float]]
     beside = max(map(len, found))
     width, height = beside * (NODE_WIDTH + GAP_X), NODE_HEIGHT + GAP_Y
     most = max(6, math.ceil(math.sqrt(len(found) * width / height / ASPECT)))
-    places = {}
+    places: dict[int, tuple[float, float]] = {}
     for i, row in enumerate(found):
         left = (i // most) * (width + GAP_X) + (width - len(row) * (NODE_WIDTH + GAP_X)) / 2
         for j, index in enumerate(row):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
+
+from pytensor_jaxpr_linker.pause import gc_paused
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +152,8 @@ class BreakReport:
     before, after
         The expression, and one that needs no break, where one is known.
     batches_without
-        How many batches would be left without this break, or None if that was not tried.
+        How many batches would be left without this break, or None if that was not tried: each trial schedules the whole
+        graph again, so large graphs get few, or none.
     """
 
     code: str
@@ -241,6 +243,7 @@ class Explanation:
 
         return as_text(self, most)
 
+    @gc_paused()
     def as_dict(self) -> dict[str, Any]:
         """Return the report as dicts, lists, strings and numbers, which `json.dumps` takes."""
         return {f.name: plain(getattr(self, f.name)) for f in fields(self) if f.name != "stages"}
@@ -280,19 +283,18 @@ class Explanation:
         return as_notebook(self)
 
 
+#: Types that a dict takes as they are.
+ATOMS = frozenset((str, int, float, bool, type(None)))
+
+
 def plain(value: Any) -> Any:
     """Return a value of the model as dicts and lists."""
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        if value and isinstance(value[0], str | int):
-            return list(value)
-        return [plain(item) for item in value]
-    if is_dataclass(value):
-        return {name: plain(getattr(value, name)) for name in field_names(type(value))}
-    return value
-
-
-def field_names(cls: type, _known: dict[type, tuple[str, ...]] = {}) -> tuple[str, ...]:  # noqa: B006
-    """Return the names of a dataclass's fields; they are looked up once."""
-    if cls not in _known:
-        _known[cls] = tuple(f.name for f in fields(cls))
-    return _known[cls]
+    if type(value) in ATOMS:
+        return value
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, tuple):
+        return [item if type(item) in ATOMS else plain(item) for item in value]
+    if isinstance(value, dict):
+        return dict(value)
+    return {name: plain(getattr(value, name)) for name in value.__slots__}

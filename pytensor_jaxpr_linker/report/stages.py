@@ -211,8 +211,9 @@ def stages(f: Function, *args: Any) -> Stages:
     """
     runner = runner_of(f)
     seconds = {"plan": runner.seconds}
-    if getattr(f, "profile", None):
-        seconds = {"rewrite": f.profile.rewriting_time, **seconds}
+    profile: Any = f.profile
+    if profile:
+        seconds = {"rewrite": profile.rewriting_time, **seconds}
     regions = examples(f, runner, args) if args else [latest(program) for program in runner.programs]
     return Stages(f.maker.fgraph, regions, seconds)
 

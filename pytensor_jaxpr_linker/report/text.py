@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from pytensor_jaxpr_linker.report.model import Batch, BreakReport, Explanation, Node, SpecializationReport
@@ -63,6 +63,8 @@ def sections(explanation: Explanation, most: int) -> list[tuple[str, list[str]]]
     if (change := explanation.best_change) is not None:
         left = "one program is left" if change.batches == 1 else f"{counted(change.batches, 'batch')} would be left"
         found.append(("The change that would merge most", [f"{change.what}: {left}"]))
+    elif explanation.breaks and all(b.batches_without is None for b in explanation.breaks):
+        found.append(("The change that would merge most", ["not looked for: the graph is large"]))
     if explanation.seconds:
         found.append(("Time before the first call", [list_seconds(explanation.seconds)]))
     return found
@@ -131,7 +133,7 @@ def break_lines(explanation: Explanation, b: BreakReport) -> list[str]:
     return lines
 
 
-def rest(count: int, most: int) -> Iterable[str]:
+def rest(count: int, most: int) -> list[str]:
     """Return the line that says how many entries are not listed, if some are not."""
     return [f"... and {count - most} more"] if count > most else []
 

@@ -13,7 +13,7 @@ from pytensor_jaxpr_linker.partition import best_schedule
 from pytensor_jaxpr_linker.registry import Rule
 from pytensor_jaxpr_linker.report.hints import expression
 
-#: How many nodes are scheduled in all the trials for one explanation; at least one change is tried.
+#: How many nodes are scheduled in all the trials for one explanation.
 MOST_VISITS = 100_000
 
 
@@ -55,7 +55,9 @@ def try_changes(
     groups: dict[object, list[int]] = {}
     for i, b in enumerate(breaks):
         groups.setdefault(common_cause(b), []).append(i)
-    budget = max(1, MOST_VISITS // max(1, len(graph.nodes)))
+    budget = MOST_VISITS // max(1, len(graph.nodes)) - 1
+    if budget < 1:
+        return Trials({}, [])
     by_size = sorted(groups.values(), key=lambda members: -len(members))
     candidates = [(describe_change(breaks[members[0]]), tuple(members)) for members in by_size[:budget]]
     candidates += [("", (i,)) for members in by_size if len(members) > 1 for i in members]
