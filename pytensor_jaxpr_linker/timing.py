@@ -38,8 +38,8 @@ def record_stages_of(name: str, seconds: dict[str, float]) -> None:
     _traced.names, _traced.seconds = (name, f"jit({name})"), seconds
 
 
-def note_duration(event: str, duration: float, **details: Any) -> None:
+def note_duration(event: str, duration_secs: float, **details: Any) -> None:
     """Take a duration that JAX reports, if it is one of the program that this thread traced last."""
     stage = STAGES.get(event)
     if stage is not None and details.get("fun_name") in _traced.names:
-        _traced.seconds.setdefault(stage, duration)
+        _traced.seconds.setdefault(stage, duration_secs)

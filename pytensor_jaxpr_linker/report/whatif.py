@@ -55,7 +55,9 @@ def try_changes(
     groups: dict[object, list[int]] = {}
     for i, b in enumerate(breaks):
         groups.setdefault(common_cause(b), []).append(i)
-    budget = MOST_VISITS // max(1, len(graph.nodes)) - 1
+    # A node may be looked at once in each batch where values cross, else once.
+    visits = len(graph.nodes) * (batches if any(b.variable is not None for b in breaks) else 1)
+    budget = MOST_VISITS // max(1, visits) - 1
     if budget < 1:
         return Trials({}, [])
     by_size = sorted(groups.values(), key=lambda members: -len(members))
@@ -124,4 +126,4 @@ def count_without(
         elif i in gone:
             fixed = changed.get(b.node, static.get(b.node, frozenset()))
             changed[b.node] = frozenset(p for p in fixed if b.node.inputs[p] is not b.variable)
-    return best_schedule(graph.inputs, graph.nodes, on_host, {**static, **changed}).count
+    return best_schedule(graph.inputs, graph.nodes, on_host, {**static, **changed}).batch_count
