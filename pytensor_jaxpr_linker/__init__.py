@@ -14,7 +14,8 @@ from pytensor_jaxpr_linker.linker import JaxprLinker
 from pytensor_jaxpr_linker.options import Options
 from pytensor_jaxpr_linker.registry import emits
 from pytensor_jaxpr_linker.report.explain import explain
-from pytensor_jaxpr_linker.report.stages import stages
+from pytensor_jaxpr_linker.report.model import Explanation
+from pytensor_jaxpr_linker.report.stages import Stages, stages
 
 __version__ = "0.1.0"
 
@@ -28,12 +29,14 @@ if "JAXPR" not in predefined_modes:
 
 __all__ = [
     "JAXPR",
+    "Explanation",
     "GraphBreakError",
     "GraphBreakWarning",
     "JaxprBuilder",
     "JaxprLinker",
     "Options",
     "RuntimeTracerError",
+    "Stages",
     "as_jax_function",
     "emit",
     "emits",

@@ -196,7 +196,7 @@ def declared_aval(variable: Variable) -> Any:
     shape = getattr(variable.type, "shape", None)
     if shape is None:
         return jax.ShapeDtypeStruct(KEY_SHAPE, KEY_DTYPE)
-    return None if None in shape else jax.ShapeDtypeStruct(shape, variable.type.numpy_dtype)
+    return None if None in shape else jax.ShapeDtypeStruct(shape, np.dtype(variable.type.dtype))
 
 
 def static_value(variable: Variable, value: Any) -> np.ndarray:

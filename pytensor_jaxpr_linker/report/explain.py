@@ -132,7 +132,7 @@ def report(
         describe_batch(i, batch, index, texts, next(remaining, None) if isinstance(batch, Region) else None)
         for i, batch in enumerate(plan.batches)
     )
-    breaks, changes = describe_breaks(graph, plan, fallbacks, index)
+    breaks, changes = describe_breaks(graph, plan, fallbacks, index, places)
     if view is not None:
         view.index = index
     return Explanation(nodes, batches, breaks, changes, seconds, view)
@@ -223,12 +223,20 @@ def describe_specialization(s: Specialization) -> list[SpecializationReport]:
 
 
 def describe_breaks(
-    graph: Graph, plan: Plan, fallbacks: Mapping[Apply, CannotEmit], index: Mapping[Apply, int]
+    graph: Graph,
+    plan: Plan,
+    fallbacks: Mapping[Apply, CannotEmit],
+    index: Mapping[Apply, int],
+    places: Mapping[Apply, int],
 ) -> tuple[tuple[BreakReport, ...], tuple[Change, ...]]:
     """Return what is told of the breaks of a plan, and what changes would bring."""
     if not plan.breaks:
         return (), ()
-    trials = try_changes(graph, plan.breaks, len(plan.batches), rule_for, fallbacks)
+    host_steps: dict[int, list[int]] = {}
+    for i, b in enumerate(plan.breaks):
+        if b.variable is None and b.node in places:
+            host_steps.setdefault(places[b.node], []).append(i)
+    trials = try_changes(graph, plan.breaks, host_steps, len(plan.batches), rule_for, fallbacks)
     clients = clients_of({b.node for b in plan.breaks}, graph.nodes)
     breaks = tuple(describe_break(b, index, clients, trials.alone.get(i)) for i, b in enumerate(plan.breaks))
     changes = tuple(Change(told_as(what, members, breaks), members, left) for what, members, left in trials.changes)

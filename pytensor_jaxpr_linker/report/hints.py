@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytensor.scalar as ps
-from pytensor.compile.ops import DeepCopyOp
+from pytensor.compile.ops import DeepCopyOp, FromFunctionOp
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.raise_op import CheckAndRaise
 from pytensor.scalar.basic import ScalarOp
@@ -95,8 +95,14 @@ def find_rewrite(b: Break, clients: Mapping[Variable, Sequence[Apply]]) -> Rewri
 
 
 def rule_template(node: Apply) -> Rewrite:
-    """Return the frame of an emission rule for the Op of a node."""
+    """Return the frame of an emission rule for the Op of a node; `wrap_py` makes many Ops of one class, whose rule differs."""
     name = type(node.op).__name__
+    if isinstance(node.op, FromFunctionOp):
+        function = str(node.op).partition("{")[2].removesuffix("}")
+        return Rewrite(
+            f"pytensor.wrap_py(...)({function})",
+            f"pytensor.wrap_jax({function}), where {function} can be written in JAX",
+        )
     operands = ", ".join(f"x{i}" for i in range(len(node.inputs)))
     return Rewrite(name, f"@pytensor_jaxpr_linker.emits({name}) def emit_{name}(op, node, b, {operands}): ...")
 

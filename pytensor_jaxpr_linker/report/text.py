@@ -63,8 +63,10 @@ def sections(explanation: Explanation, most: int) -> list[tuple[str, list[str]]]
     if (change := explanation.best_change) is not None:
         left = "one program is left" if change.batches == 1 else f"{counted(change.batches, 'batch')} would be left"
         found.append(("The change that would merge most", [f"{change.what}: {left}"]))
-    elif explanation.breaks and all(b.batches_without is None for b in explanation.breaks):
-        found.append(("The change that would merge most", ["not looked for: the graph is large"]))
+    elif explanation.breaks:
+        tried = any(b.batches_without is not None for b in explanation.breaks)
+        note = "none alone would leave fewer batches" if tried else "not looked for: the graph is large"
+        found.append(("The change that would merge most", [note]))
     if explanation.seconds:
         found.append(("Time before the first call", [list_seconds(explanation.seconds)]))
     return found

@@ -35,6 +35,7 @@ class Trials(NamedTuple):
 def try_changes(
     graph: Graph,
     breaks: Sequence[Break],
+    host_steps: Mapping[int, Sequence[int]],
     batches: int,
     find_rule: Callable[[Apply], Rule | None],
     fallbacks: Mapping[Apply, CannotEmit],
@@ -47,6 +48,8 @@ def try_changes(
         What was planned.
     breaks
         Those of its plan.
+    host_steps
+        Which of them are in the same host step, by the number of its batch.
     batches
         How many batches the plan has.
     find_rule, fallbacks
@@ -62,6 +65,7 @@ def try_changes(
         return Trials({}, [])
     by_size = sorted(groups.values(), key=lambda members: -len(members))
     candidates = [(describe_change(breaks[members[0]]), tuple(members)) for members in by_size[:budget]]
+    candidates += [(f"do without all of host step {i}", tuple(step)) for i, step in host_steps.items() if len(step) > 1]
     candidates += [("", (i,)) for members in by_size if len(members) > 1 for i in members]
     static = static_operands(graph, find_rule, fallbacks)
     # Both counts are of the schedule: what the plan drops or merges behind it, it does in each trial alike.
