@@ -15,6 +15,9 @@ from pytensor_jaxpr_linker.marks import mark_dynamic, mark_static
 from pytensor_jaxpr_linker.options import Options, options
 from pytensor_jaxpr_linker.policy import RecompileError, RecompileWarning
 from pytensor_jaxpr_linker.registry import emits
+from pytensor_jaxpr_linker.report.explain import explain
+from pytensor_jaxpr_linker.report.model import Explanation
+from pytensor_jaxpr_linker.report.stages import Stages, stages
 from pytensor_jaxpr_linker.stance import stance
 
 __version__ = "0.1.0"
@@ -29,6 +32,7 @@ if "JAXPR" not in predefined_modes:
 
 __all__ = [
     "JAXPR",
+    "Explanation",
     "GraphBreakError",
     "GraphBreakWarning",
     "JaxprBuilder",
@@ -37,13 +41,16 @@ __all__ = [
     "RecompileError",
     "RecompileWarning",
     "RuntimeTracerError",
+    "Stages",
     "as_jax_function",
     "emit",
     "emits",
+    "explain",
     "make_jaxpr",
     "mark_dynamic",
     "mark_static",
     "options",
     "prims",
+    "stages",
     "stance",
 ]

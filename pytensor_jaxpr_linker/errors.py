@@ -7,11 +7,15 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from pytensor.graph.basic import Apply, Variable
 
 from pytensor_jaxpr_linker import logs
+
+#: Where this package lies.
+PACKAGE = str(Path(__file__).parent)
 
 
 class BreakCode(NamedTuple):
@@ -20,6 +24,11 @@ class BreakCode(NamedTuple):
     code: str
     why: str
     hint: str
+
+    @property
+    def documentation(self) -> str:
+        """Where the code is explained."""
+        return f"docs/breaks.md#{self.code.lower()}"
 
 
 NO_RULE = BreakCode(
@@ -99,7 +108,7 @@ def describe_break(b: Break) -> str:
     operand = "" if b.variable is None else f" Its operand {variable_name(b.variable)} is the one that must be known."
     return (
         f"[{b.code.code}] mode JAXPR cannot put {describe_node(b.node)} into one XLA program: {b.reason}.{operand}"
-        f" To do: {b.code.hint}.{user_line(b.node)}"
+        f" To do: {b.code.hint} ({b.code.documentation}).{user_line(b.node)}"
     )
 
 
@@ -120,12 +129,18 @@ def describe_node(node: Apply) -> str:
 
 
 def user_line(node: Apply) -> str:
-    """Return the line of the user's program that made the node, if PyTensor recorded it."""
+    """Return a sentence with the line of the user's program that made the node, if PyTensor recorded it."""
+    line = source_line(node)
+    return f" Made at {line}" if line else ""
+
+
+def source_line(node: Apply) -> str:
+    """Return file, number and text of the line of the user's program that made the node, or nothing."""
     for variable in node.outputs:
         for frames in getattr(variable.tag, "trace", None) or ():
-            if frames:
-                filename, line, _, text = frames[-1]
-                return f" Made at {filename}:{line}: {text}"
+            for filename, line, _, text in reversed(frames):
+                if not filename.startswith(PACKAGE):  # the rewrites that `explain` runs make nodes, too
+                    return f"{filename}:{line}: {text}"
     return ""
 
 

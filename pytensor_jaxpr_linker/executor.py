@@ -81,6 +81,18 @@ class Executor:
             for x, is_constant in zip(self._outputs, self._constant_outputs, strict=True)
         ]
 
+    def examples(self, inputs: Sequence[Any]) -> list[tuple[Specialization, list[Any]]]:
+        """Run, and return for each region the specialization and what it was called with; the outputs are dropped."""
+        env: list[Any] = [*inputs, *[None] * (self._size - self._input_count)]
+        found = []
+        for stage in self.stages:
+            if isinstance(stage, RegionStage):
+                args, _ = stage.arguments(env)
+                with jax.enable_x64(True):
+                    found.append((stage.program.specialize(args), args))
+            stage.run(env)
+        return found
+
 
 def last_uses(stages: Sequence[RegionStage | HostStage], kept: set[int]) -> list[list[int]]:
     """Return the slots that nothing reads after each stage."""
@@ -114,6 +126,14 @@ class RegionStage:
         self._on_host: HostStage | None = None
         self.donated: list[int] = []
 
+    def arguments(self, env: list[Any]) -> tuple[list[Any], dict[int, Any]]:
+        """Return what the program takes from the slots, with a key for each generator, and the generators."""
+        args = [env[slot] for slot in self.inputs]
+        generators = {i: args[i] for i in self._generators}
+        for i, generator in generators.items():
+            args[i] = transfer.key_of(generator)[0]
+        return args, generators
+
     def run(self, env: list[Any]) -> None:
         """Call the program on what the slots hold and store what it returns."""
         try:
@@ -122,10 +142,7 @@ class RegionStage:
             self._as_host_stage().run(env)
 
     def _run(self, env: list[Any]) -> None:
-        args = [env[slot] for slot in self.inputs]
-        generators = {i: args[i] for i in self._generators}
-        for i, generator in generators.items():
-            args[i] = transfer.key_of(generator)[0]
+        args, generators = self.arguments(env)
         with jax.enable_x64(True):
             specialization = self.program.specialize(args)
             args += self.program.device_constants()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from time import perf_counter
 from typing import Any, NamedTuple
 
 import jax
@@ -133,6 +134,10 @@ class Runner:
     ----------
     plan
         What is done with the graph.
+    graph, fallbacks
+        What the plan was made of, see `make_plan`.
+    seconds
+        How long planning took.
     program, executor
         What runs the plan: the graph as one program, or what runs several batches. The other is None.
     call
@@ -150,9 +155,11 @@ class Runner:
         options: Options,
     ):
         self._policy = Policy(options, fgraph.inputs)
+        started = perf_counter()
         with self._policy.progress.stage("inlining", len(fgraph.apply_nodes)):
-            self._graph = make_graph(fgraph, options.allow_traced_leaves)
-        self._fallbacks: dict[Apply, CannotEmit] = {}
+            self.graph = make_graph(fgraph, options.allow_traced_leaves)
+        self.seconds = perf_counter() - started
+        self.fallbacks: dict[Apply, CannotEmit] = {}
         self._io = storage_of(fgraph, inputs, outputs)
         self._convert = result_converters(fgraph, borrowed, options)
         self._host_call: Callable[[], list] | None = None
@@ -164,11 +171,13 @@ class Runner:
 
     def prepare(self) -> None:
         """Plan, and build what can be built before a call."""
-        policy, nodes = self._policy, len(self._graph.nodes)
+        policy, nodes = self._policy, len(self.graph.nodes)
         options, progress = policy.options, policy.progress
         try:
+            started = perf_counter()
             with progress.stage("partitioning", nodes):
-                self.plan = make_plan(self._graph, self._fallbacks, options.allow_traced_leaves)
+                self.plan = make_plan(self.graph, self.fallbacks, options.allow_traced_leaves)
+            self.seconds += perf_counter() - started
             if logs.plan.isEnabledFor(logging.DEBUG):
                 logs.plan.debug("%s", describe_plan(self.plan))
             if not self.plan.is_one_program:
@@ -184,14 +193,22 @@ class Runner:
                     program.build_ahead()
                 self.call = make_program_call(program, self._io, self._convert, progress)
                 self.pure = pure_function(program.unchecked())
-                self.program = program
+                self.program, self.executor = program, None
         except CannotEmit as error:
             self.plan_again(error)
+
+    @property
+    def programs(self) -> list[Program]:
+        """The programs of the plan's regions, in order."""
+        if self.executor is not None:
+            return self.executor.programs
+        assert self.program is not None
+        return [self.program]
 
     def host_call(self) -> list:
         """Run the whole graph by PyTensor's own Python implementations."""
         if self._host_call is None:
-            inputs, outputs, nodes = self._graph
+            inputs, outputs, nodes = self.graph
             results = [v for v in dict.fromkeys(outputs) if v.owner is not None]
             plan = Plan([host_step(nodes, results)], [], inputs, outputs)
             self._host_call = make_executor_call(Executor(plan, self._policy), self._io, self._convert)
@@ -203,8 +220,8 @@ class Runner:
 
     def plan_again(self, error: CannotEmit) -> None:
         """Take into account what a rule found."""
-        assert error.node is not None and error.node not in self._fallbacks, error
-        self._fallbacks[error.node] = error
+        assert error.node is not None and error.node not in self.fallbacks, error
+        self.fallbacks[error.node] = error
         self.prepare()
 
     def thunk(self) -> Callable[[], list]:

@@ -50,11 +50,7 @@ def partition(
     is_held = all(map(facts.is_array, (*inputs, *outputs)))
     if is_held and not on_host and not any(needs_runtime_value(n, static[n], known) for n in needed):
         return Plan([make_region(inputs, needed, outputs, rules, static, known)], [], inputs, outputs)
-    found = schedule(inputs, nodes, on_host, static)
-    merged = {*on_host, *small_regions(found, nodes, on_host)}
-    if len(merged) > len(on_host):
-        better = schedule(inputs, nodes, merged, static)
-        found = better if better.batch_count < found.batch_count else found
+    found = best_schedule(inputs, nodes, on_host, static)
     batches = cut(graph, found, rules, static)
     return Plan(batches, list_breaks(nodes, on_host, found, static), inputs, outputs)
 
@@ -120,6 +116,21 @@ def dynamic_root(variable: Variable) -> Variable | None:
 
 
 # -- batches -----------------------------------------------------------------------------------------------------------
+
+
+def best_schedule(
+    inputs: Sequence[Variable],
+    nodes: Sequence[Apply],
+    on_host: Collection[Apply],
+    static: Mapping[Apply, frozenset[int]],
+) -> Schedule:
+    """Return the schedule with the fewest batches, with regions that are not worth a program on the host."""
+    found = schedule(inputs, nodes, on_host, static)
+    merged = {*on_host, *small_regions(found, nodes, on_host)}
+    if len(merged) > len(on_host):
+        better = schedule(inputs, nodes, merged, static)
+        found = better if better.batch_count < found.batch_count else found
+    return found
 
 
 def small_regions(found: Schedule, nodes: Sequence[Apply], on_host: Collection[Apply]) -> list[Apply]:

@@ -7,6 +7,7 @@ import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
+from time import perf_counter
 from types import MappingProxyType
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy as np
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import AbstractFunctionGraph
 
-from pytensor_jaxpr_linker import _compat, logs, marks, registry
+from pytensor_jaxpr_linker import _compat, logs, marks, registry, timing
 from pytensor_jaxpr_linker.constants import find_large_constants
 from pytensor_jaxpr_linker.emit import traced_leaf
 from pytensor_jaxpr_linker.emit.random import KEY_DTYPE, KEY_SHAPE
@@ -81,6 +82,12 @@ class Specialization:
     call : Callable
         The jitted function of the region's inputs and large constants. Returns the outputs, then the check code if there
         are checks.
+    region, static, checked, name
+        What was lowered, and how.
+    lowered
+        The Jaxprs so far, by the shapes and dtypes of what the program takes.
+    seconds
+        For each of them how long its stages took: "lower", and "trace", "stablehlo" and "xla" once it was called.
     """
 
     def __init__(
@@ -92,13 +99,14 @@ class Specialization:
         capacity: int,
         recompiles: Recompiles | None = None,
     ):
-        self._region, self._static, self._checked, self._name = region, static, checked, name
+        self.region, self.static, self.checked, self.name = region, static, checked, name
         self._capacity, self.recompiles = capacity, recompiles
         self._clear()
 
     def _clear(self) -> None:
         """Drop all programs: `jax.jit` keeps them as long as the function lives."""
-        self._lowered: dict[tuple, Lowered] = {}
+        self.lowered: dict[tuple, Lowered] = {}
+        self.seconds: dict[tuple, dict[str, float]] = {}
         self._admitted: set[tuple] = set()
         self._donating: dict[tuple, Any] = {}
         self.call = self._jitted()
@@ -116,42 +124,46 @@ class Specialization:
         """Return a jitted function without programs."""
 
         def call(*args: Any) -> list:
-            return _compat.call_jaxpr(self._admit(args).jaxpr, *args)
+            lowered = self._admit(args)
+            timing.record_stages_of(self.name, self.seconds[aval_key(args)])
+            return _compat.call_jaxpr(lowered.jaxpr, *args)
 
-        call.__name__ = call.__qualname__ = self._name
+        call.__name__ = call.__qualname__ = self.name
         return jax.jit(call, donate_argnums=donated)
 
     def _admit(self, avals: Sequence[Any]) -> Lowered:
         """Return the Jaxpr that XLA is about to compile, if it may."""
-        key, nodes = aval_key(avals), len(self._region.steps)
+        key, nodes = aval_key(avals), len(self.region.steps)
         recompiles = self.recompiles
         if recompiles is None or key in self._admitted:
             return self.lower(avals)
-        recompiles.admit(self._static, avals)
-        recompiles.progress.begin(f"lowering {self._name}", nodes)
+        recompiles.admit(self.static, avals)
+        recompiles.progress.begin(f"lowering {self.name}", nodes)
         lowered = self.lower(avals)
-        recompiles.record(self._static, avals)
+        recompiles.record(self.static, avals)
         self._admitted.add(key)
         if logs.hlo.isEnabledFor(logging.DEBUG):
             structs = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in avals]
             text = jax.jit(lambda *args: _compat.call_jaxpr(lowered.jaxpr, *args)).lower(*structs).as_text()
-            logs.hlo.debug("%s\n%s", self._name, text)
-        recompiles.progress.begin(f"compiling {self._name} with XLA", nodes)
+            logs.hlo.debug("%s\n%s", self.name, text)
+        recompiles.progress.begin(f"compiling {self.name} with XLA", nodes)
         return lowered
 
     def lower(self, avals: Sequence[Any]) -> Lowered:
         """Return the Jaxpr for these avals (or values)."""
         key = aval_key(avals)
-        found = self._lowered.get(key)
+        found = self.lowered.get(key)
         if found is None:
-            found = lower_region(self._region, avals, self._static, self._checked, self._name)
-            if len(self._lowered) >= self._capacity:
+            started = perf_counter()
+            found = lower_region(self.region, avals, self.static, self.checked, self.name)
+            seconds = {"lower": perf_counter() - started}
+            if len(self.lowered) >= self._capacity:
                 self._clear()
-            self._lowered[key] = found
+            self.lowered[key], self.seconds[key] = found, seconds
             if logs.jaxpr.isEnabledFor(logging.DEBUG):
-                logs.jaxpr.debug("%s\n%s", self._name, found.jaxpr)
+                logs.jaxpr.debug("%s\n%s", self.name, found.jaxpr)
             if logs.guards.isEnabledFor(logging.DEBUG):
-                logs.guards.debug("%s is for %s", self._name, spell(describe(self._region, self._static, avals)))
+                logs.guards.debug("%s is for %s", self.name, spell(describe(self.region, self.static, avals)))
         return found
 
 
@@ -252,6 +264,12 @@ class Program:
             else:
                 self._specializations.move_to_end(key)
         return found
+
+    @property
+    def specializations(self) -> list[Specialization]:
+        """The specializations that are kept, the one that was used last at the end."""
+        with self._lock:
+            return list(self._specializations.values())
 
     def build_ahead(self) -> None:
         """Build the Jaxpr now if every shape is declared and no value is needed: errors and costs come early."""

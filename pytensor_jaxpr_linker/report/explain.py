@@ -1,0 +1,277 @@
+"""`explain`: what mode JAXPR makes of a graph, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from time import perf_counter
+from typing import Any
+
+from pytensor.compile.executor import Function
+from pytensor.compile.mode import get_mode
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.traversal import explicit_graph_inputs
+
+from pytensor_jaxpr_linker.emit.traced_leaf import is_traced_leaf
+from pytensor_jaxpr_linker.errors import Break, CannotEmit, describe_node, source_line
+from pytensor_jaxpr_linker.inline import Graph
+from pytensor_jaxpr_linker.pause import gc_paused
+from pytensor_jaxpr_linker.plan import HostStep, Plan, Region
+from pytensor_jaxpr_linker.program import Program, Specialization, make_graph, make_plan, rule_for
+from pytensor_jaxpr_linker.report.hints import constant_text, expression, find_rewrite
+from pytensor_jaxpr_linker.report.model import (
+    Batch,
+    BreakReport,
+    Change,
+    Explanation,
+    Guard,
+    Node,
+    SpecializationReport,
+    Value,
+)
+from pytensor_jaxpr_linker.report.stages import Stages, runner_of, stages, stages_of_plan
+from pytensor_jaxpr_linker.report.whatif import try_changes
+
+
+def explain(
+    f: Function | Variable | Sequence[Variable],
+    inputs: Sequence[Variable] | None = None,
+    mode: Any = "JAXPR",
+    args: Sequence[Any] | None = None,
+) -> Explanation:
+    """Tell what mode JAXPR makes of a graph: its regions and host steps, why there are several, and what to change.
+
+    Nothing is run or compiled, except with `args`.
+
+    Parameters
+    ----------
+    f : pytensor.compile.executor.Function, Variable or sequence of Variable
+        A function compiled with mode JAXPR, or the outputs of a graph.
+    inputs : sequence of Variable, optional
+        The inputs of the graph, by default all its variables without a value.
+    mode : Mode or str
+        Whose rewrites the graph gets.
+    args : sequence, optional
+        Example arguments of a compiled function, for which the HTML page shows Jaxpr equations and StableHLO. By default
+        they are those of the last call. A function of several regions is run on them; its shared variables stay as they
+        are.
+
+    Returns
+    -------
+    Explanation
+        Print it, show it in a notebook, ``save("page.html")`` it, or take it `as_dict`.
+
+    Examples
+    --------
+    >>> import pytensor.tensor as pt
+    >>> import pytensor_jaxpr_linker as pjl
+    >>> x = pt.vector("x", dtype="float64")
+    >>> pjl.explain(pt.exp(x).sum()).batches[0].kind
+    'region'
+    """
+    if isinstance(f, Function):
+        runner = runner_of(f)
+        view = stages(f, *args) if args is not None else stages(f)
+        return report(runner.graph, runner.plan, runner.fallbacks, runner.programs, view.seconds, view)
+    started = perf_counter()
+    fgraph = rewritten(f, inputs, mode)
+    seconds = {"rewrite": perf_counter() - started}
+    started = perf_counter()
+    graph = make_graph(fgraph)
+    plan = make_plan(graph)
+    seconds["plan"] = perf_counter() - started
+    return report(graph, plan, {}, [], seconds, stages_of_plan(fgraph, plan, seconds))
+
+
+def rewritten(outputs: Variable | Sequence[Variable], inputs: Sequence[Variable] | None, mode: Any) -> FunctionGraph:
+    """Return a copy of a graph after the rewrites of `mode`, with shared variables among its inputs."""
+    outputs = [outputs] if isinstance(outputs, Variable) else list(outputs)
+    if not all(isinstance(v, Variable) for v in outputs):
+        raise TypeError("explain takes a function compiled with mode JAXPR, or the outputs of a graph.")
+    roots = [v for v in explicit_graph_inputs(outputs) if not isinstance(v, Constant)]
+    given = list(inputs or ())
+    fgraph = FunctionGraph([*given, *(v for v in roots if v not in given)], outputs, clone=True)
+    get_mode(mode).optimizer.rewrite(fgraph)
+    return fgraph
+
+
+@gc_paused()
+def report(
+    graph: Graph,
+    plan: Plan,
+    fallbacks: Mapping[Apply, CannotEmit],
+    programs: Sequence[Program],
+    seconds: dict[str, float],
+    view: Stages | None,
+) -> Explanation:
+    """Return the explanation of a plan; `programs` are those of its regions, or none."""
+    places: dict[Apply, int] = {}
+    for i, batch in enumerate(plan.batches):
+        for node in batch_nodes(batch):
+            places.setdefault(node, i)
+    index = {node: i for i, node in enumerate(dict.fromkeys((*graph.nodes, *places)))}
+    codes = {b.node: b.code.code for b in plan.breaks}
+    traced = {step.node for region in plan.regions for step in region.steps if is_traced_leaf(step.rule)}
+    texts = Texts()
+    nodes = tuple(
+        Node(
+            i,
+            texts.op(node),
+            next((v.name for v in node.outputs if v.name), ""),
+            ", ".join([texts.type(v) for v in node.outputs]),
+            tuple([index[u.owner] if u.owner in index else texts.name(u) for u in node.inputs]),
+            source_line(node),
+            places.get(node),
+            node in traced,
+            codes.get(node, ""),
+        )
+        for node, i in index.items()
+    )
+    remaining = iter(programs)
+    batches = tuple(
+        describe_batch(i, batch, index, texts, next(remaining, None) if isinstance(batch, Region) else None)
+        for i, batch in enumerate(plan.batches)
+    )
+    breaks, changes = describe_breaks(graph, plan, fallbacks, index, places)
+    if view is not None:
+        view.index = index
+    return Explanation(nodes, batches, breaks, changes, seconds, view)
+
+
+class Texts:
+    """What Ops and types are called; each is printed once."""
+
+    def __init__(self) -> None:
+        self._ops: dict[int, str] = {}
+        self._types: dict[int, str] = {}
+        self._names: dict[int, str] = {}  # by id: the hash of a constant reads its data
+
+    def name(self, variable: Variable) -> str:
+        """Return what an input or constant is called."""
+        key = id(variable)
+        if key not in self._names:
+            self._names[key] = expression(variable)
+        return self._names[key]
+
+    def op(self, node: Apply) -> str:
+        """Return what the Op of a node is called."""
+        key = id(node.op)
+        if key not in self._ops:
+            self._ops[key] = str(node.op)
+        return self._ops[key]
+
+    def type(self, variable: Variable) -> str:
+        """Return what the type of a variable is called."""
+        key = id(variable.type)
+        if key not in self._types:
+            self._types[key] = str(variable.type)
+        return self._types[key]
+
+
+def batch_nodes(batch: Region | HostStep) -> list[Apply]:
+    """Return the nodes of a batch."""
+    return [step.node for step in batch.steps] if isinstance(batch, Region) else batch.nodes
+
+
+def describe_batch(
+    i: int, batch: Region | HostStep, index: Mapping[Apply, int], texts: Texts, program: Program | None
+) -> Batch:
+    """Return what is told of a batch."""
+    nodes = tuple([index[node] for node in batch_nodes(batch)])
+    inputs, outputs = (tuple([Value(expression(v), texts.type(v)) for v in vs]) for vs in (batch.inputs, batch.outputs))
+    if isinstance(batch, HostStep):
+        return Batch(i, "host", nodes, inputs, outputs)
+    guards = [Guard("value", expression(v)) for v in batch.demanded]
+    guards += [Guard("shape", expression(v)) for v in batch.inputs if None in getattr(v.type, "shape", ())]
+    known = [] if program is None else program.specializations
+    checks: dict[str, None] = {}
+    for specialization in known:
+        for lowered in specialization.lowered.values():
+            for check in lowered.checks:
+                at = "" if check.node is None else f" in {describe_node(check.node)}"
+                checks[f"{describe_error(check.make_error())}{at}"] = None
+    return Batch(
+        i,
+        "region",
+        nodes,
+        inputs,
+        outputs,
+        tuple(guards),
+        tuple(map(expression, batch.static_inputs)),
+        tuple(checks),
+        tuple(described for s in known for described in describe_specialization(s)),
+    )
+
+
+def describe_error(error: Exception) -> str:
+    """Return type and message of an error."""
+    return f"{type(error).__name__}: {error}"
+
+
+def describe_specialization(s: Specialization) -> list[SpecializationReport]:
+    """Return what is told of each program of a specialization."""
+    static = {expression(v): constant_text(value) for v, value in s.static.items()}
+    return [
+        SpecializationReport(
+            tuple(f"{dtype}[{','.join(map(str, shape))}]" for shape, dtype in key),
+            static,
+            len(lowered.jaxpr.eqns),
+            dict(s.seconds[key]),
+        )
+        for key, lowered in list(s.lowered.items())
+    ]
+
+
+def describe_breaks(
+    graph: Graph,
+    plan: Plan,
+    fallbacks: Mapping[Apply, CannotEmit],
+    index: Mapping[Apply, int],
+    places: Mapping[Apply, int],
+) -> tuple[tuple[BreakReport, ...], tuple[Change, ...]]:
+    """Return what is told of the breaks of a plan, and what changes would bring."""
+    if not plan.breaks:
+        return (), ()
+    host_steps: dict[int, list[int]] = {}
+    for i, b in enumerate(plan.breaks):
+        if b.variable is None and b.node in places:
+            host_steps.setdefault(places[b.node], []).append(i)
+    trials = try_changes(graph, plan.breaks, host_steps, len(plan.batches), rule_for, fallbacks)
+    clients = clients_of({b.node for b in plan.breaks}, graph.nodes)
+    breaks = tuple(describe_break(b, index, clients, trials.alone.get(i)) for i, b in enumerate(plan.breaks))
+    changes = tuple(Change(told_as(what, members, breaks), members, left) for what, members, left in trials.changes)
+    return breaks, changes
+
+
+def describe_break(
+    b: Break, index: Mapping[Apply, int], clients: Mapping[Variable, list[Apply]], left: int | None
+) -> BreakReport:
+    """Return what is told of a break."""
+    before, after = find_rewrite(b, clients) or ("", "")
+    return BreakReport(
+        *b.code,
+        b.code.documentation,
+        str(b.reason),
+        index[b.node],
+        "" if b.variable is None else expression(b.variable),
+        source_line(b.node),
+        before,
+        after,
+        left,
+    )
+
+
+def told_as(what: str, members: tuple[int, ...], breaks: Sequence[BreakReport]) -> str:
+    """Return what to do, with the rewritten expression where one break has one."""
+    b = breaks[members[0]]
+    return f"{what} ({b.before} -> {b.after})" if len(members) == 1 and b.after else what
+
+
+def clients_of(wanted: set[Apply], nodes: Sequence[Apply]) -> dict[Variable, list[Apply]]:
+    """Return for each variable that the `wanted` nodes compute the nodes that read it."""
+    clients: dict[Variable, list[Apply]] = {}
+    for node in nodes:
+        for v in node.inputs:
+            if v.owner in wanted:
+                clients.setdefault(v, []).append(node)
+    return clients

@@ -1,0 +1,248 @@
+"""How a user could write an expression so that it needs no break, where that is known. Uses no JAX."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pytensor.scalar as ps
+from pytensor.compile.ops import DeepCopyOp, FromFunctionOp
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.raise_op import CheckAndRaise
+from pytensor.scalar.basic import ScalarOp
+from pytensor.tensor.basic import Alloc, AllocEmpty, ARange, Nonzero, ScalarFromTensor, TensorFromScalar
+from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
+from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
+from pytensor.tensor.subtensor import (
+    AdvancedIncSubtensor,
+    AdvancedSubtensor,
+    IncSubtensor,
+    Subtensor,
+    indices_from_subtensor,
+)
+
+from pytensor_jaxpr_linker.errors import NO_RULE, Break
+
+
+class Rewrite(NamedTuple):
+    """An expression of the user's graph, and one that computes the same without a break."""
+
+    before: str
+    after: str
+
+
+#: Reductions by the scalar Op that they repeat: the method's name, and what an element that is left out counts as.
+REDUCTIONS = {
+    ps.Add: ("sum", "0"),
+    ps.Mul: ("prod", "1"),
+    ps.Maximum: ("max", "-np.inf"),
+    ps.Minimum: ("min", "np.inf"),
+    ps.AND: ("all", "True"),
+    ps.OR: ("any", "False"),
+}
+LEAST, GREATEST = "np.iinfo({0!r}).min", "np.iinfo({0!r}).max"
+
+#: Ops that messages look through.
+TRANSPARENT = (CheckAndRaise, DeepCopyOp, DimShuffle, ScalarFromTensor, SpecifyShape, TensorFromScalar)
+INFIX = {
+    "add": "+",
+    "sub": "-",
+    "mul": "*",
+    "true_div": "/",
+    "int_div": "//",
+    "mod": "%",
+    "pow": "**",
+    "gt": ">",
+    "ge": ">=",
+    "lt": "<",
+    "le": "<=",
+    "eq": "==",
+    "neq": "!=",
+    "and_": "&",
+    "or_": "|",
+}
+
+
+def find_rewrite(b: Break, clients: Mapping[Variable, Sequence[Apply]]) -> Rewrite | None:
+    """Return how to write a broken node without the break, or None.
+
+    Parameters
+    ----------
+    b
+        The break.
+    clients
+        The nodes that read what a node computes; those of the broken node are enough.
+    """
+    node, op = b.node, b.node.op
+    if b.code is NO_RULE and not isinstance(op, Nonzero):
+        return rule_template(node)
+    if isinstance(op, AdvancedSubtensor):
+        return masked_read(node, clients)
+    if isinstance(op, AdvancedIncSubtensor):
+        return masked_write(node)
+    if isinstance(op, Nonzero):
+        mask = short_expression(node.inputs[0], "mask")
+        return Rewrite(f"x[{mask}.nonzero()].sum()", f"pt.switch({mask}, x, 0).sum()")
+    if isinstance(op, Subtensor) and b.variable is not None:
+        return prefix_read(node, clients)
+    if isinstance(op, ARange | Alloc | AllocEmpty | Reshape) and b.variable is not None:
+        before, size = expression(node.outputs[0], 5, named=False), expression(b.variable, 4)
+        if "..." in before or size not in before:
+            return None
+        return Rewrite(before, before.replace(size, "n", 1) + " with an integer input n = pt.lscalar('n')")
+    return None
+
+
+def rule_template(node: Apply) -> Rewrite:
+    """Return the frame of an emission rule for the Op of a node; `wrap_py` makes many Ops of one class, whose rule differs."""
+    name = type(node.op).__name__
+    if isinstance(node.op, FromFunctionOp):
+        function = str(node.op).partition("{")[2].removesuffix("}")
+        return Rewrite(
+            f"pytensor.wrap_py(...)({function})",
+            f"pytensor.wrap_jax({function}), where {function} can be written in JAX",
+        )
+    operands = ", ".join(f"x{i}" for i in range(len(node.inputs)))
+    return Rewrite(name, f"@pytensor_jaxpr_linker.emits({name}) def emit_{name}(op, node, b, {operands}): ...")
+
+
+def masked_read(node: Apply, clients: Mapping[Variable, Sequence[Apply]]) -> Rewrite | None:
+    """Return the rewrite of ``x[mask]``, with the reduction that follows if one does."""
+    masks = [v for v in node.inputs[1:] if getattr(v.type, "dtype", None) == "bool"]
+    if len(masks) != 1:
+        return None
+    x, mask = short_expression(node.inputs[0], "x"), short_expression(masks[0], "mask")
+    before = f"{bracketed(x)}[{mask}]"
+    for name, fill in reductions(node.outputs[0], clients):
+        return Rewrite(f"{before}.{name}()", f"pt.switch({mask}, {x}, {fill}).{name}()")
+    return Rewrite(before, f"pt.switch({mask}, {x}, 0), which keeps the length; {bracketed(mask)}.sum() counts")
+
+
+def masked_write(node: Apply) -> Rewrite | None:
+    """Return the rewrite of a write by mask of one number."""
+    x, y, *indices = node.inputs
+    if len(indices) != 1 or getattr(indices[0].type, "dtype", None) != "bool" or not all(y.type.broadcastable):
+        return None
+    names = [short_expression(*pair) for pair in ((x, "x"), (y, "y"), (indices[0], "mask"))]
+    written = names[1] if node.op.set_instead_of_inc else f"{names[0]} + {names[1]}"
+    method = "set" if node.op.set_instead_of_inc else "inc"
+    before = f"{bracketed(names[0])}[{names[2]}].{method}({names[1]})"
+    return Rewrite(before, f"pt.switch({names[2]}, {written}, {names[0]})")
+
+
+def prefix_read(node: Apply, clients: Mapping[Variable, Sequence[Apply]]) -> Rewrite | None:
+    """Return the rewrite of a reduction of ``x[:n]``."""
+    (first, *others) = node.op.idx_list
+    if others or not isinstance(first, slice) or first.start is not None or first.step is not None:
+        return None
+    if not isinstance(first.stop, int):
+        return None
+    x, n = short_expression(node.inputs[0], "x"), short_expression(node.inputs[first.stop + 1], "n")
+    for name, fill in reductions(node.outputs[0], clients):
+        mask = f"pt.arange({bracketed(x)}.shape[0]) < {n}"
+        return Rewrite(f"{bracketed(x)}[:{n}].{name}()", f"pt.switch({mask}, {x}, {fill}).{name}()")
+    return None
+
+
+def reductions(variable: Variable, clients: Mapping[Variable, Sequence[Apply]]) -> list[tuple[str, str]]:
+    """Return method and neutral element of the reduction that is the only reader of `variable`, if it is one."""
+    readers = clients.get(variable, ())
+    if len(readers) != 1 or not isinstance(readers[0].op, CAReduce) or variable.type.ndim != 1:
+        return []
+    found = REDUCTIONS.get(type(readers[0].op.scalar_op))
+    if found is None:
+        return []
+    name, fill = found
+    if "inf" in fill and np.dtype(variable.type.dtype).kind in "iu":
+        fill = (LEAST if fill.startswith("-") else GREATEST).format(variable.type.dtype)
+    return [(name, fill)]
+
+
+#: Longer expressions are not written out in a rewrite.
+MOST_LETTERS = 40
+
+
+def short_expression(variable: Variable, placeholder: str) -> str:
+    """Return a variable as a user would write it, or a placeholder where that is long."""
+    text = expression(variable, 4)
+    return placeholder if len(text) > MOST_LETTERS or "..." in text else text
+
+
+# -- expressions -------------------------------------------------------------------------------------------------------
+
+
+def expression(variable: Variable, depth: int = 3, named: bool = True) -> str:
+    """Return a variable as a user would write it, down to `depth` Ops.
+
+    A name that the user gave ends it, unless `named` is false, which counts for the outermost variable alone.
+    """
+    if variable.name and named:
+        return variable.name
+    if isinstance(variable, Constant):
+        return constant_text(variable.data)
+    node = variable.owner
+    if node is None:
+        return f"<{variable.type}>"
+    if isinstance(node.op, TRANSPARENT):
+        return expression(node.inputs[0], depth)
+    if isinstance(node.op, Elemwise) and str(node.op.scalar_op).startswith("Cast"):
+        return expression(node.inputs[0], depth)
+    if depth == 0:
+        return "..."
+    return node_text(node, [expression(v, depth - 1) for v in node.inputs])
+
+
+def node_text(node: Apply, operands: list[str]) -> str:
+    """Return a node, given its operands as texts."""
+    op = node.op
+    if isinstance(op, Elemwise | ScalarOp):
+        scalar_op = op.scalar_op if isinstance(op, Elemwise) else op
+        name = getattr(scalar_op, "name", None) or type(scalar_op).__name__.lower()
+        if name in INFIX and len(operands) > 1:
+            return f" {INFIX[name]} ".join(map(bracketed, operands))
+        return f"pt.{name}({', '.join(operands)})"
+    if isinstance(op, CAReduce) and (found := REDUCTIONS.get(type(op.scalar_op))):
+        axes = "" if op.axis is None else f"axis={op.axis[0] if len(op.axis) == 1 else op.axis}"
+        return f"{bracketed(operands[0])}.{found[0]}({axes})"
+    if isinstance(op, Shape | Shape_i):
+        return f"{bracketed(operands[0])}.shape" + (f"[{op.i}]" if isinstance(op, Shape_i) else "")
+    if isinstance(op, ARange):
+        return f"pt.arange({operands[1] if operands[0] == '0' and operands[2] == '1' else ', '.join(operands)})"
+    if isinstance(op, Alloc):
+        return f"pt.full(({', '.join(operands[1:])},), {operands[0]})"
+    if isinstance(op, Subtensor | AdvancedSubtensor):
+        return f"{bracketed(operands[0])}[{index_text(operands[1:], op.idx_list)}]"
+    if isinstance(op, IncSubtensor | AdvancedIncSubtensor):
+        place = f"{bracketed(operands[0])}[{index_text(operands[2:], op.idx_list)}]"
+        return f"{place}.{'set' if op.set_instead_of_inc else 'inc'}({operands[1]})"
+    return f"{str(op).split('{')[0]}({', '.join(operands)})"
+
+
+def index_text(flat: Sequence[str], idx_list: Sequence[object]) -> str:
+    """Return what stands in the brackets of an index."""
+
+    def entry(i: object) -> str:
+        if not isinstance(i, slice):
+            return str(i)
+        start, stop, step = ("" if v is None else str(v) for v in (i.start, i.stop, i.step))
+        return f"{start}:{stop}" + (f":{step}" if step else "")
+
+    return ", ".join(map(entry, indices_from_subtensor(flat, idx_list)))  # type: ignore[arg-type]
+
+
+def constant_text(data: object) -> str:
+    """Return a constant, in full where it is one number."""
+    if isinstance(data, np.ndarray | np.generic):
+        return f"{data.item():.6g}" if data.size == 1 and data.dtype.kind in "iufb" else f"<{data.dtype}{data.shape}>"
+    return str(data)
+
+
+def bracketed(text: str) -> str:
+    """Return a text in brackets unless it binds as one word does: a blank outside of brackets separates words."""
+    depth = 0
+    for letter in text:
+        depth += (letter in "([") - (letter in ")]")
+        if letter == " " and depth == 0:
+            return f"({text})"
+    return text

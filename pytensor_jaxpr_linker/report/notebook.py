@@ -1,0 +1,36 @@
+"""An explanation as the HTML that a notebook shows: tables and lists without scripts, in the notebook's own colours."""
+
+from __future__ import annotations
+
+from html import escape
+
+from pytensor_jaxpr_linker.report.model import BreakReport, Explanation
+from pytensor_jaxpr_linker.report.text import break_lines, sections, summary
+
+#: How many entries of each list are shown.
+MOST = 40
+
+
+def as_notebook(explanation: Explanation) -> str:
+    """Return the HTML of an explanation."""
+    parts = [f"<p><strong>{escape(summary(explanation))}</strong></p>"]
+    if explanation.breaks:
+        rows = "".join(break_row(explanation, b) for b in explanation.breaks[:MOST])
+        more = len(explanation.breaks) - MOST
+        note = f"<p>... and {more} more breaks</p>" if more > 0 else ""
+        head = "<tr><th>code</th><th>node</th><th style='text-align:left'>why, and what to do</th></tr>"
+        parts.append(f"<table>{head}{rows}</table>{note}")
+    for title, entries in sections(explanation, MOST):
+        if title == "Breaks":
+            continue
+        lines = escape("\n".join(entries))
+        parts.append(f"<details><summary>{escape(title)}</summary><pre>{lines}</pre></details>")
+    return "".join(parts)
+
+
+def break_row(explanation: Explanation, b: BreakReport) -> str:
+    """Return the row of a break."""
+    head, *lines = break_lines(explanation, b)
+    node = head.partition("] ")[2]
+    told = "<br>".join(escape(line.strip()) for line in lines)
+    return f"<tr><td>{escape(b.code)}</td><td>{escape(node)}</td><td style='text-align:left'>{told}</td></tr>"

@@ -1,0 +1,318 @@
+"""`stages`: what a compiled function becomes on its way to the processor, one stage after the other."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from pytensor.compile.executor import Function
+from pytensor.graph.basic import Apply
+from pytensor.graph.fg import FunctionGraph
+
+from pytensor_jaxpr_linker import _compat
+from pytensor_jaxpr_linker.api import example_value
+from pytensor_jaxpr_linker.linker import Runner
+from pytensor_jaxpr_linker.lower import lower_region
+from pytensor_jaxpr_linker.plan import Plan
+from pytensor_jaxpr_linker.program import Program, Specialization, aval_key, declared_aval
+
+
+class NodeCode(NamedTuple):
+    """What became of one node: the lines of the Jaxpr and of the StableHLO text that belong to it."""
+
+    jaxpr: list[str]
+    stablehlo: list[str]
+
+
+class RegionStages:
+    """The stages of one region, each made when it is first asked for.
+
+    Attributes
+    ----------
+    specialization
+        The region for its static values.
+    avals
+        Shapes and dtypes of what it takes.
+    """
+
+    def __init__(self, specialization: Specialization, avals: Sequence[Any]):
+        self.specialization = specialization
+        self.avals = [jax.ShapeDtypeStruct(a.shape, np.dtype(a.dtype)) for a in avals]
+
+    @property
+    def jaxpr(self) -> Any:
+        """The Jaxpr."""
+        return self.specialization.lower(self.avals).jaxpr
+
+    @cached_property
+    def lowered(self) -> Any:
+        """JAX's `jax.stages.Lowered`."""
+        with jax.enable_x64(True):
+            return self.specialization.call.lower(*self.avals)
+
+    @cached_property
+    def compiled(self) -> Any:
+        """JAX's `jax.stages.Compiled`."""
+        with jax.enable_x64(True):
+            return self.lowered.compile()
+
+    @property
+    def stablehlo(self) -> str:
+        """The StableHLO text that XLA gets."""
+        return self.lowered.as_text()
+
+    @property
+    def hlo(self) -> str:
+        """The HLO text after XLA's optimizations."""
+        return self.compiled.as_text() or ""
+
+    @property
+    def cost(self) -> dict[str, float]:
+        """What XLA estimates: "flops", "bytes accessed" and others."""
+        return dict(self.compiled.cost_analysis() or {})
+
+    @property
+    def memory(self) -> dict[str, int]:
+        """How many bytes XLA needs: for arguments, outputs, temporary values and code."""
+        found = self.compiled.memory_analysis()
+        names = [name for name in dir(found) if name.endswith("_size_in_bytes")]
+        return {name.removesuffix("_size_in_bytes"): getattr(found, name) for name in names}
+
+    @property
+    def timings(self) -> dict[str, float]:
+        """Seconds of the stages: "lower" to a Jaxpr, JAX's "trace" of the call, "stablehlo", "xla".
+
+        They are those of the first call with these shapes. Where there was none the region is compiled now.
+        """
+        seconds = self.specialization.seconds.get(aval_key(self.avals), {})
+        if "xla" not in seconds:
+            _ = self.compiled
+        return dict(self.specialization.seconds[aval_key(self.avals)])
+
+    def by_node(self, index: Mapping[Apply, int]) -> dict[int, NodeCode]:
+        """Return for each node, by its number in `index`, what became of it.
+
+        The region is lowered once more, with the number of its node in the name of each equation.
+        """
+        s = self.specialization
+        steps = [step._replace(names=(*step.names, mark(index[step.node]))) for step in s.region.steps]
+        region = s.region._replace(steps=steps)
+        jaxpr = lower_region(region, self.avals, s.static, s.checked, s.name).jaxpr
+        with jax.enable_x64(True):
+            lowered = jax.jit(lambda *args: _compat.call_jaxpr(jaxpr, *args)).lower(*self.avals)
+        found: dict[int, NodeCode] = {}
+        for number, text in equation_texts(jaxpr):
+            found.setdefault(number, NodeCode([], [])).jaxpr.append(text)
+        for number, line in located_lines(lowered.as_text(debug_info=True)):
+            found.setdefault(number, NodeCode([], [])).stablehlo.append(line)
+        return found
+
+
+class Stages:
+    """The stages of a function: one entry for each region in `jaxpr`, `stablehlo`, `hlo`, `cost` and `memory`.
+
+    Attributes
+    ----------
+    regions
+        The stages of each region.
+    seconds
+        How long the stages before the regions took, as far as known: "rewrite", "plan".
+    """
+
+    def __init__(self, fgraph: FunctionGraph, regions: Sequence[RegionStages | None], seconds: dict[str, float]):
+        self._fgraph, self._regions, self.seconds = fgraph, list(regions), seconds
+        self.index: dict[Apply, int] = {}  # the numbers that an explanation gives to the nodes
+
+    @property
+    def graph(self) -> FunctionGraph:
+        """The graph after PyTensor's rewrites: that of the function, not to be changed. ``graph.dprint()`` prints it."""
+        return self._fgraph
+
+    @property
+    def regions(self) -> list[RegionStages]:
+        """The stages of each region.
+
+        Raises
+        ------
+        TypeError
+            If the shapes of one are not known.
+        """
+        if any(region is None for region in self._regions):
+            raise TypeError(
+                "The shapes that a region is compiled for are not known: give stages() example arguments, or call the"
+                " function first."
+            )
+        return [region for region in self._regions if region is not None]
+
+    def known_regions(self) -> list[RegionStages | None]:
+        """Return the stages of each region, None where its shapes are not known."""
+        return self._regions
+
+    @property
+    def jaxpr(self) -> list[Any]:
+        """The Jaxpr of each region."""
+        return [region.jaxpr for region in self.regions]
+
+    @property
+    def stablehlo(self) -> list[str]:
+        """The StableHLO text of each region."""
+        return [region.stablehlo for region in self.regions]
+
+    @property
+    def hlo(self) -> list[str]:
+        """The optimized HLO text of each region."""
+        return [region.hlo for region in self.regions]
+
+    @property
+    def cost(self) -> list[dict[str, float]]:
+        """XLA's cost analysis of each region."""
+        return [region.cost for region in self.regions]
+
+    @property
+    def memory(self) -> list[dict[str, int]]:
+        """XLA's memory analysis of each region, in bytes."""
+        return [region.memory for region in self.regions]
+
+    @property
+    def timings(self) -> dict[str, Any]:
+        """Seconds of the stages of the function, and under "regions" of those of each region."""
+        return {**self.seconds, "regions": [region.timings for region in self.regions]}
+
+
+def stages(f: Function, *args: Any) -> Stages:
+    """Return the stages of a compiled function: graph, Jaxprs, StableHLO, HLO, XLA's analyses, and the time of each.
+
+    Each is made when it is asked for.
+
+    Parameters
+    ----------
+    f : pytensor.compile.executor.Function
+        A function compiled with mode JAXPR.
+    *args
+        Example arguments. May be left out where `f` has been called, or its graph declares every shape. A function of
+        several regions is run on them, to know the shapes between the regions; its shared variables stay as they are.
+
+    Examples
+    --------
+    >>> import pytensor, pytensor.tensor as pt
+    >>> import pytensor_jaxpr_linker as pjl
+    >>> x = pt.vector("x", dtype="float64")
+    >>> s = pjl.stages(pytensor.function([x], pt.exp(x).sum(), mode="JAXPR"), [1.0, 2.0])
+    >>> s.jaxpr[0].eqns[0].primitive
+    exp
+    >>> "stablehlo.exponential" in s.stablehlo[0]
+    True
+    >>> sorted(s.timings)
+    ['plan', 'regions']
+    """
+    runner = runner_of(f)
+    seconds = {"plan": runner.seconds}
+    profile: Any = f.profile
+    if profile:
+        seconds = {"rewrite": profile.rewriting_time, **seconds}
+    regions = examples(f, runner, args) if args else [latest(program) for program in runner.programs]
+    return Stages(f.maker.fgraph, regions, seconds)
+
+
+def stages_of_plan(fgraph: FunctionGraph, plan: Plan, seconds: dict[str, float]) -> Stages:
+    """Return the stages of a plan that nobody has compiled; known are regions that declare every shape."""
+    return Stages(fgraph, [latest(Program(region)) for region in plan.regions], seconds)
+
+
+def runner_of(f: Function) -> Runner:
+    """Return what runs a compiled function."""
+    runner = getattr(getattr(f, "vm", None), "runner", None)
+    if runner is None:
+        raise TypeError(f"{f} was not compiled with mode JAXPR: use pytensor.function(..., mode='JAXPR').")
+    return runner
+
+
+def examples(f: Function, runner: Runner, args: Sequence[Any]) -> list[RegionStages | None]:
+    """Return the stages of each region for example arguments."""
+    variables = f.maker.fgraph.inputs
+    values = [example_value(v, i, args, f) for i, v in enumerate(variables)]
+    if runner.program is not None:
+        program = runner.program
+        with jax.enable_x64(True):
+            found = [(program.specialize(values), values)]
+    else:
+        assert runner.executor is not None
+        found = runner.executor.examples(values)
+    return [
+        RegionStages(specialization, [*avals, *program.constants])
+        for (specialization, avals), program in zip(found, runner.programs, strict=True)
+    ]
+
+
+def latest(program: Program) -> RegionStages | None:
+    """Return the stages of a program for the shapes that it was built for last, or that its variables declare."""
+    for specialization in reversed(program.specializations):
+        for key in reversed(specialization.lowered):
+            return RegionStages(specialization, [jax.ShapeDtypeStruct(*aval) for aval in key])
+    avals = [declared_aval(v) for v in program.inputs]
+    if program.static_positions or any(a is None for a in avals):
+        return None
+    return RegionStages(program.specialize(()), [*avals, *program.constants])
+
+
+# -- which text belongs to which node ----------------------------------------------------------------------------------
+
+
+def mark(number: int) -> str:
+    """Return the name that marks the equations of a node."""
+    return f"node:{number}"
+
+
+MARK = re.compile(r"(?<![\w:])node:(\d+)")
+#: A line of MLIR with its location, and the definition of a location.
+LINE = re.compile(r"^(.*\S)\s*loc\((#loc\d*)\)\s*$")
+LOCATION = re.compile(r"^(#loc\d*) = loc\((.*)\)$")
+
+
+def equation_texts(jaxpr: Any) -> list[tuple[int, str]]:
+    """Return the equations of a marked Jaxpr as texts, each with the number of its node."""
+    lines = jaxpr.pretty_print(use_color=False).splitlines()
+    texts: list[str] = []
+    for line in lines[1:]:
+        if line.startswith("  in "):
+            break
+        if line.startswith("    ") and not line[4:5].isspace():
+            texts.append(line[4:])
+        elif texts:
+            texts[-1] += "\n" + line[4:]
+    if len(texts) != len(jaxpr.eqns):  # what fits on one line is printed so
+        texts = [str(eqn) for eqn in jaxpr.eqns]
+    found = []
+    for eqn, text in zip(jaxpr.eqns, texts, strict=True):
+        marks = MARK.findall(str(eqn.source_info.name_stack))
+        if marks:
+            found.append((int(marks[0]), text))
+    return found
+
+
+def located_lines(text: str) -> list[tuple[int, str]]:
+    """Return the lines of an MLIR text that are located at a marked equation, each with the number of its node."""
+    lines = text.splitlines()
+    locations = {m[1]: m[2] for line in lines if (m := LOCATION.match(line))}
+    numbers: dict[str, int | None] = {}
+
+    def number(name: str) -> int | None:
+        if name not in numbers:
+            content = locations.get(name, "")
+            if found := MARK.search(content):
+                numbers[name] = int(found[1])
+            else:
+                numbers[name] = None
+                parent = re.match(r'"[^"]*"\((#loc\d+)\)', content)
+                numbers[name] = number(parent[1]) if parent else None
+        return numbers[name]
+
+    found = []
+    for line in lines:
+        if (m := LINE.match(line)) and not LOCATION.match(line) and (n := number(m[2])) is not None:
+            found.append((n, m[1].strip()))
+    return found

@@ -1,0 +1,150 @@
+"""An explanation as text, and as a tree of the library rich."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from pytensor_jaxpr_linker.report.model import Batch, BreakReport, Explanation, Node, SpecializationReport
+
+
+def as_text(explanation: Explanation, most: int) -> str:
+    """Return the report as lines, with at most `most` entries of each list."""
+    lines = [summary(explanation)]
+    for title, entries in sections(explanation, most):
+        lines += ["", title, *(f"  {entry}" for entry in entries)]
+    return "\n".join(lines)
+
+
+def as_tree(explanation: Explanation, most: int = 12) -> Any:
+    """Return the report as a `rich.tree.Tree`."""
+    try:
+        from rich.text import Text
+        from rich.tree import Tree
+    except ImportError as error:
+        raise ImportError(
+            "The tree form of an explanation needs the library rich: pip install 'pytensor_jaxpr_linker[report]'. Its text"
+            " form, str(explanation), needs nothing."
+        ) from error
+    tree = Tree(Text(summary(explanation), style="bold"))
+    for title, entries in sections(explanation, most):
+        branch = tree.add(Text(title, style="bold"))
+        for entry in entries:
+            branch.add(Text(entry))
+    return tree
+
+
+def summary(explanation: Explanation) -> str:
+    """Return the first line: how many batches, nodes and breaks."""
+    nodes, breaks = len(explanation.nodes), len(explanation.breaks)
+    if not explanation.batches:
+        return f"Nothing to run: {counted(nodes, 'node')}."
+    if len(explanation.batches) == 1 and explanation.regions:
+        return f"One XLA program, {counted(nodes, 'node')}, {counted(breaks, 'break')}."
+    return (
+        f"{counted(len(explanation.regions), 'region')} and {counted(len(explanation.host_steps), 'host step')},"
+        f" {counted(nodes, 'node')}, {counted(breaks, 'break')}."
+    )
+
+
+def sections(explanation: Explanation, most: int) -> list[tuple[str, list[str]]]:
+    """Return the titles of the report's parts and the entries of each."""
+    found = [(batch_title(batch), batch_entries(explanation, batch, most)) for batch in explanation.batches]
+    folded = [node for node in explanation.nodes if node.batch is None]
+    if folded:
+        found.append((f"Known when regions are built: {counted(len(folded), 'node')}", list_nodes(folded, most)))
+    if explanation.traced_leaves:
+        title = f"Traced leaves, Ops without a rule whose JAX function is traced: {len(explanation.traced_leaves)}"
+        found.append((title, list_nodes(explanation.traced_leaves, most)))
+    if explanation.breaks:
+        entries = [line for b in explanation.breaks[:most] for line in break_lines(explanation, b)]
+        found.append(("Breaks", [*entries, *rest(len(explanation.breaks), most)]))
+    if (change := explanation.best_change) is not None:
+        left = "one program is left" if change.batches == 1 else f"{counted(change.batches, 'batch')} would be left"
+        found.append(("The change that would merge most", [f"{change.what}: {left}"]))
+    elif explanation.breaks:
+        tried = any(b.batches_without is not None for b in explanation.breaks)
+        note = "none alone would leave fewer batches" if tried else "not looked for: the graph is large"
+        found.append(("The change that would merge most", [note]))
+    if explanation.seconds:
+        found.append(("Time before the first call", [list_seconds(explanation.seconds)]))
+    return found
+
+
+def batch_title(batch: Batch) -> str:
+    """Return the title of a batch."""
+    return f"{batch.title}: {counted(len(batch.nodes), 'node')}"
+
+
+def batch_entries(explanation: Explanation, batch: Batch, most: int) -> list[str]:
+    """Return what is told of a batch."""
+    entries = []
+    for what, values in (("takes", batch.inputs), ("returns", batch.outputs)):
+        listed = [f"{v.name}: {v.type}" for v in values[:most]]
+        entries.append(f"{what:<9}{'; '.join([*listed, *rest(len(values), most)]) or 'nothing'}")
+    if batch.guards:
+        listed = [f"{guard.kind} of {guard.variable}" for guard in batch.guards[:most]]
+        entries.append(f"guards   {'; '.join([*listed, *rest(len(batch.guards), most)])}")
+    if batch.static_inputs:
+        entries.append(f"values   determined by {', '.join(batch.static_inputs)}")
+    if batch.checks:
+        entries.append(f"checks   {'; '.join([*batch.checks[:most], *rest(len(batch.checks), most)])}")
+    entries += [specialization_line(s) for s in batch.specializations[:most]]
+    entries += rest(len(batch.specializations), most)
+    return [*entries, *list_nodes([explanation.nodes[i] for i in batch.nodes[: most + 1]], most, len(batch.nodes))]
+
+
+def specialization_line(s: SpecializationReport) -> str:
+    """Return what is told of a specialization."""
+    static = "".join(f", {name} = {value}" for name, value in s.static.items())
+    return (
+        f"program  for ({', '.join(s.shapes)}){static}: {counted(s.equations, 'equation')}, {list_seconds(s.seconds)}"
+    )
+
+
+def list_nodes(nodes: Sequence[Node], most: int, count: int | None = None) -> list[str]:
+    """Return a line for each node, of `count` all in all."""
+    return [node_line(node) for node in nodes[:most]] + rest(len(nodes) if count is None else count, most)
+
+
+def node_line(node: Node) -> str:
+    """Return what is told of a node, with the last part of its file's path."""
+    code = f" [{node.break_code}]" if node.break_code else ""
+    place = re.match(r"(?:.*[/\\])?(.*?:\d+): ", node.line)
+    return node_head(node) + code + (f"  {place[1]}" if place else "")
+
+
+def node_head(node: Node) -> str:
+    """Return number, Op and name of a node."""
+    return f"#{node.index} {node.op}" + (f" = '{node.name}'" if node.name else "")
+
+
+def break_lines(explanation: Explanation, b: BreakReport) -> list[str]:
+    """Return what is told of a break."""
+    lines = [f"[{b.code}] {node_head(explanation.nodes[b.node])}", f"  why   {b.reason}"]
+    if b.line:
+        lines.append(f"  line  {b.line}")
+    if b.variable:
+        lines.append(f"  needs the value of {b.variable}")
+    lines.append(f"  to do {b.hint} ({b.documentation})")
+    if b.after:
+        lines.append(f"        {b.before}  ->  {b.after}")
+    if b.batches_without is not None:
+        lines.append(f"  without it, {counted(b.batches_without, 'batch')} would be left")
+    return lines
+
+
+def rest(count: int, most: int) -> list[str]:
+    """Return the line that says how many entries are not listed, if some are not."""
+    return [f"... and {count - most} more"] if count > most else []
+
+
+def list_seconds(seconds: dict[str, float]) -> str:
+    """Return durations as text."""
+    return ", ".join(f"{stage} {1000 * s:.3g} ms" for stage, s in seconds.items()) or "not timed"
+
+
+def counted(n: int, what: str) -> str:
+    """Return a number of things."""
+    return f"{n} {what}" if n == 1 else f"{n} {what}{'es' if what.endswith('ch') else 's'}"

@@ -1,0 +1,45 @@
+"""How long JAX takes to compile a specialization, measured where it happens: JAX reports it, calls pay nothing."""
+
+from __future__ import annotations
+
+import threading
+from functools import cache
+from typing import Any
+
+import jax
+
+#: What JAX calls the stages that follow the building of a Jaxpr, and what we call them.
+STAGES = {
+    "/jax/core/compile/jaxpr_trace_duration": "trace",
+    "/jax/core/compile/jaxpr_to_mlir_module_duration": "stablehlo",
+    "/jax/core/compile/backend_compile_duration": "xla",
+}
+
+
+class Traced(threading.local):
+    """The program that this thread traced last, and where the duration of its stages goes."""
+
+    names: tuple[str, ...] = ()
+    seconds: dict[str, float]
+
+
+_traced = Traced()
+
+
+@cache
+def listen() -> None:
+    """Have JAX report durations, once in a process."""
+    jax.monitoring.register_event_duration_secs_listener(note_duration)
+
+
+def record_stages_of(name: str, seconds: dict[str, float]) -> None:
+    """Write to `seconds` how long the following stages of the program that is being traced take."""
+    listen()
+    _traced.names, _traced.seconds = (name, f"jit({name})"), seconds
+
+
+def note_duration(event: str, duration_secs: float, **details: Any) -> None:
+    """Take a duration that JAX reports, if it is one of the program that this thread traced last."""
+    stage = STAGES.get(event)
+    if stage is not None and details.get("fun_name") in _traced.names:
+        _traced.seconds.setdefault(stage, duration_secs)
