@@ -17,6 +17,7 @@ from pytensor.tensor.elemwise import Elemwise
 from pytensor_jaxpr_linker.conditional import IfElse, LazyIfElse
 from pytensor_jaxpr_linker.facts import SHAPE_READERS
 from pytensor_jaxpr_linker.registry import Rule
+from pytensor_jaxpr_linker.sizes import with_known_sizes
 
 #: Ops that compute a number of numbers, at no cost.
 ARITHMETIC = (DeepCopyOp, Elemwise, ScalarFromTensor, ScalarOp, TensorFromScalar)
@@ -31,7 +32,7 @@ class Graph(NamedTuple):
 
 
 def inline(fgraph: AbstractFunctionGraph, find_rule: Callable[[Apply], Rule | None]) -> Graph:
-    """Return a graph in which each `OpFromGraph` without a rule is its inner graph."""
+    """Return a graph in which each `OpFromGraph` without a rule is its inner graph, and few sizes depend on values."""
 
     def is_inlined(node: Apply) -> bool:
         return isinstance(node.op, OpFromGraph) and find_rule(node) is None
@@ -57,6 +58,9 @@ def inline(fgraph: AbstractFunctionGraph, find_rule: Callable[[Apply], Rule | No
         nodes = list(toposort(outputs, blockers=inputs))
     if has_op(nodes, LazyIfElse):
         outputs, nodes = with_eager_numbers(inputs, outputs, nodes)
+    sized = with_known_sizes(inputs, outputs, nodes, find_rule)
+    if sized is not outputs:
+        outputs, nodes = sized, list(toposort(sized, blockers=inputs))
     return Graph(inputs, outputs, nodes)
 
 
