@@ -21,7 +21,7 @@ from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.subtensor import Subtensor
 
 from pytensor_jaxpr_linker.errors import empty_reduction
-from pytensor_jaxpr_linker.sized_ops import Compact, DynamicSlice, FillLanes, WriteLanes
+from pytensor_jaxpr_linker.sized_ops import Compact, DynamicSlice, FillLanes, WriteLanes, apply
 
 
 class Selection:
@@ -39,24 +39,24 @@ class Selection:
 
     def __init__(self, mask: Variable, count: Variable | None = None, start: Variable | None = None):
         self.mask, self.start = mask, start
-        self.count = mask.sum(dtype="int64") if count is None else count
+        self.count = pt.sum(mask, dtype="int64") if count is None else count
         if count is None and mask.name:
             self.count.name = f"{mask.name}.sum()"
 
     @cached_property
     def flat(self) -> Variable:
         """The mask as a vector."""
-        return self.mask if self.mask.type.ndim == 1 else self.mask.reshape((-1,))
+        return self.mask if self.mask.type.ndim == 1 else pt.reshape(self.mask, (-1,))
 
     def along(self, axis: int, ndim: int) -> Variable:
         """Return the mask as an array of `ndim` dimensions that broadcasts along all but `axis`."""
-        return self.flat.dimshuffle(*["x"] * axis, 0, *["x"] * (ndim - 1 - axis))
+        return pt.expand_dims(self.flat, [i for i in range(ndim) if i != axis])
 
     def compact(self, x: Variable, axis: int, mask: Variable) -> Variable:
         """Return those elements of `x` that are used; `mask` indexes `axis` and those that follow."""
         if self.start is not None:
-            return DynamicSlice((axis,))(x, self.start, self.count)
-        return Compact(axis)(x, mask, self.count)
+            return apply(DynamicSlice((axis,)), x, self.start, self.count)
+        return apply(Compact(axis), x, mask, self.count)
 
 
 class Lanes:
@@ -134,20 +134,35 @@ def select(x: Variable, selection: Selection, axis: int, old: Variable) -> Lanes
     """Return the elements of `x` at the selection's mask, which indexes `axis` and those that follow."""
     mask = selection.mask
     return Lanes(
-        selection, axis, old, lambda: FillLanes(axis)(x, mask), lambda: selection.compact(x, axis, selection.mask)
+        selection,
+        axis,
+        old,
+        lambda: apply(FillLanes(axis), x, mask),
+        lambda: selection.compact(x, axis, selection.mask),
     )
+
+
+def lanes_from_end(x: Variable, selection: Selection, axis: int) -> int:
+    """Return which axis, counted from the last, the lanes of `x` are: broadcasting aligns axes there."""
+    return (x.type.ndim - selection.mask.type.ndim + 1) - axis
+
+
+def is_compact(x: Variable, y: Operand, selection: Selection, axis: int) -> bool:
+    """Tell whether `y`, to be written to the lanes of `x`, may have as many elements as lanes are used."""
+    at = lanes_from_end(x, selection, axis)
+    if isinstance(y, Lanes):
+        return y.selection is not selection or y.ndim - y.axis != at
+    return y.type.ndim >= at and y.type.shape[-at] != 1
 
 
 def write(x: Variable, y: Operand, selection: Selection, axis: int, is_set: bool) -> Variable:
     """Return `x` with the elements that are selected set to, or incremented by, `y`."""
-    mask = selection.mask
-    # Counted from the end, where broadcasting aligns axes.
-    lanes = (x.type.ndim - mask.type.ndim + 1) - axis
-    if isinstance(y, Lanes) and y.selection is selection and y.ndim - y.axis == lanes:
-        return WriteLanes(axis, is_set, False)(x, y.filled, mask)
-    y = plain(y)
-    is_compact = y.type.ndim >= lanes and y.type.shape[-lanes] != 1
-    return WriteLanes(axis, is_set, is_compact)(x, y, mask)
+    if is_compact(x, y, selection, axis):
+        y = plain(y)
+        at = lanes_from_end(x, selection, axis)
+        spread = y.type.ndim >= at and y.type.shape[-at] != 1
+        return apply(WriteLanes(axis, is_set, spread), x, y, selection.mask)
+    return apply(WriteLanes(axis, is_set, False), x, filled(y), selection.mask)
 
 
 # -- Ops that take lanes -----------------------------------------------------------------------------------------------
@@ -220,12 +235,12 @@ def keep_Shape(node: Apply, operands: Sequence[Operand]) -> list[Operand] | None
     """All lengths."""
     (x,) = operands
     assert isinstance(x, Lanes)
-    return [MakeVector("int64")(*(length(x, i) for i in range(x.ndim)))]
+    return [apply(MakeVector("int64"), *(length(x, i) for i in range(x.ndim)))]
 
 
 def length(x: Lanes, axis: int) -> Variable:
     """Return the length of one axis."""
-    return x.selection.count if axis == x.axis else Shape_i(axis)(x.filled)
+    return x.selection.count if axis == x.axis else apply(Shape_i(axis), x.filled)
 
 
 #: What an unused lane is for a reduction, by its scalar Op; None stands for the lowest, or the highest, number there is.
@@ -275,7 +290,7 @@ def keep_CAReduce(node: Apply, operands: Sequence[Operand]) -> list[Operand] | N
     (result,) = node.clone_with_new_inputs([x.used(unused)], strict=False).outputs
     if isinstance(op.scalar_op, ps.Maximum | ps.Minimum) and not getattr(op, "initial", False):
         error = empty_reduction(op.scalar_op.nfunc_spec[0])
-        result = CheckAndRaise(type(error), str(error))(result, pt.gt(x.selection.count, 0))
+        result = apply(CheckAndRaise(type(error), str(error)), result, pt.gt(x.selection.count, 0))
     return [result]
 
 

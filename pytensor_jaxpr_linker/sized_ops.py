@@ -14,6 +14,13 @@ from pytensor.tensor.type import TensorType, lscalar
 
 from pytensor_jaxpr_linker.errors import mask_mismatch
 
+
+def apply(op: Op, *inputs: Variable) -> Variable:
+    """Return the only output of an Op."""
+    (output,) = op.make_node(*inputs).outputs
+    return output
+
+
 # -- slices ------------------------------------------------------------------------------------------------------------
 
 
@@ -22,9 +29,9 @@ class SliceBounds(Op):
 
     __props__ = ()
 
-    def make_node(self, start: Variable, stop: Variable, n: Variable) -> Apply:
+    def make_node(self, *inputs: Variable) -> Apply:
         """Take three integers; return the first position and the length."""
-        return Apply(self, [start, stop, n], [lscalar(), lscalar()])
+        return Apply(self, list(inputs), [lscalar(), lscalar()])
 
     def perform(self, node: Apply, inputs: Sequence, outputs: list) -> None:
         """Clip the bounds."""
@@ -42,10 +49,11 @@ class DynamicSlice(Op):
     def __init__(self, axes: Sequence[int]):
         self.axes = tuple(axes)
 
-    def make_node(self, x: Variable, *bounds: Variable) -> Apply:
+    def make_node(self, *inputs: Variable) -> Apply:
         """Take an array, a start for each axis, then a length for each."""
+        x = inputs[0]
         shape = [None if axis in self.axes else n for axis, n in enumerate(x.type.shape)]
-        return Apply(self, [x, *bounds], [TensorType(x.type.dtype, shape)()])
+        return Apply(self, list(inputs), [TensorType(x.type.dtype, shape)()])
 
     def perform(self, node: Apply, inputs: Sequence, outputs: list) -> None:
         """Take the slices."""
@@ -61,9 +69,9 @@ class DynamicUpdate(Op):
     def __init__(self, axes: Sequence[int], set_instead_of_inc: bool):
         self.axes, self.set_instead_of_inc = tuple(axes), set_instead_of_inc
 
-    def make_node(self, x: Variable, y: Variable, *bounds: Variable) -> Apply:
+    def make_node(self, *inputs: Variable) -> Apply:
         """Take two arrays, a start for each axis, then a length for each."""
-        return Apply(self, [x, y, *bounds], [x.type()])
+        return Apply(self, list(inputs), [inputs[0].type()])
 
     def perform(self, node: Apply, inputs: Sequence, outputs: list) -> None:
         """Write to a copy."""
@@ -94,9 +102,9 @@ class SliceLanes(Op):
 
     __props__ = ()
 
-    def make_node(self, start: Variable, length: Variable, n: Variable) -> Apply:
+    def make_node(self, *inputs: Variable) -> Apply:
         """Take the slice's first position and length, and the length of the mask."""
-        return Apply(self, [start, length, n], [TensorType("bool", (None,))()])
+        return Apply(self, list(inputs), [TensorType("bool", (None,))()])
 
     def perform(self, node: Apply, inputs: Sequence, outputs: list) -> None:
         """Compare positions."""
@@ -154,9 +162,9 @@ class FillLanes(AtMask):
     there without them: no invalid value, no infinite derivative to be multiplied by 0.
     """
 
-    def make_node(self, x: Variable, mask: Variable) -> Apply:
+    def make_node(self, *inputs: Variable) -> Apply:
         """Take an array and a boolean array."""
-        return Apply(self, [x, mask], [self.lane_type(x, mask)()])
+        return Apply(self, list(inputs), [self.lane_type(*inputs)()])
 
     def perform(self, node: Apply, inputs: Sequence, outputs: list) -> None:
         """Copy the first lane to those that are not used."""
@@ -169,9 +177,9 @@ class FillLanes(AtMask):
 class Compact(AtMask):
     """``x[mask]``, whose length `count` must be known to build a program."""
 
-    def make_node(self, x: Variable, mask: Variable, count: Variable) -> Apply:
+    def make_node(self, *inputs: Variable) -> Apply:
         """Take an array, a boolean array and the number of elements that are true."""
-        return Apply(self, [x, mask, count], [self.lane_type(x, mask)()])
+        return Apply(self, list(inputs), [self.lane_type(*inputs[:2])()])
 
     def perform(self, node: Apply, inputs: Sequence, outputs: list) -> None:
         """Index with the mask."""
@@ -194,9 +202,9 @@ class WriteLanes(AtMask):
         super().__init__(axis)
         self.set_instead_of_inc, self.is_compact = set_instead_of_inc, is_compact
 
-    def make_node(self, x: Variable, y: Variable, mask: Variable) -> Apply:
+    def make_node(self, *inputs: Variable) -> Apply:
         """Take two arrays and a boolean array."""
-        return Apply(self, [x, y, mask], [x.type()])
+        return Apply(self, list(inputs), [inputs[0].type()])
 
     def perform(self, node: Apply, inputs: Sequence, outputs: list) -> None:
         """Write to a copy."""
@@ -213,9 +221,9 @@ class CountedNonzero(Op):
 
     __props__ = ()
 
-    def make_node(self, x: Variable, count: Variable) -> Apply:
+    def make_node(self, *inputs: Variable) -> Apply:
         """Take an array and the number of its elements that are not zero."""
-        return Apply(self, [x, count], [TensorType("int64", (None,))() for _ in range(x.type.ndim)])
+        return Apply(self, list(inputs), [TensorType("int64", (None,))() for _ in range(inputs[0].type.ndim)])
 
     def perform(self, node: Apply, inputs: Sequence, outputs: list) -> None:
         """Find the positions."""
@@ -226,9 +234,9 @@ class CountedNonzero(Op):
 class MatchedMask(AtMask):
     """The mask, after its shape was compared with that of the array which it indexes."""
 
-    def make_node(self, mask: Variable, x: Variable) -> Apply:
+    def make_node(self, *inputs: Variable) -> Apply:
         """Take a boolean array and the array that it indexes."""
-        return Apply(self, [mask, x], [mask.type()])
+        return Apply(self, list(inputs), [inputs[0].type()])
 
     def perform(self, node: Apply, inputs: Sequence, outputs: list) -> None:
         """Compare the shapes."""

@@ -13,7 +13,7 @@ from typing import Any
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.tensor.basic import Alloc, Nonzero
-from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
+from pytensor.tensor.elemwise import CAReduce
 from pytensor.tensor.math import Sum
 from pytensor.tensor.shape import Shape_i
 from pytensor.tensor.subtensor import (
@@ -27,19 +27,14 @@ from pytensor.tensor.subtensor import (
 
 from pytensor_jaxpr_linker import facts
 from pytensor_jaxpr_linker.facts import BindingTime
-from pytensor_jaxpr_linker.masks import Lanes, Operand, Selection, keep, named, plain, select, write
+from pytensor_jaxpr_linker.masks import Lanes, Operand, Selection, is_compact, keep, named, plain, select, write
 from pytensor_jaxpr_linker.registry import Rule
 from pytensor_jaxpr_linker.sized_ops import (
     CountedNonzero,
-    DynamicSlice,
-    DynamicUpdate,
     MatchedMask,
-    SliceBounds,
-    SliceLanes,
-    WriteLanes,
+    apply,
 )
-
-FULL = slice(None)
+from pytensor_jaxpr_linker.slices import FULL, Slices, same
 
 
 def with_known_sizes(
@@ -104,11 +99,10 @@ class Rewriter:
     """
 
     def __init__(self, times: dict[Variable, BindingTime], find_rule: Callable[[Apply], Rule | None]):
-        self.times, self._find_rule = dict(times), find_rule
+        self.slices, self._find_rule = Slices(times), find_rule
         self._operands: dict[Variable, Operand] = {}
         self._selections: dict[Any, Selection] = {}
-        self._bounds: dict[Any, tuple[Variable, Variable]] = {}
-        self._lengths: dict[tuple[Variable, int], Variable] = {}
+        self._truths: dict[Variable, Variable] = {}
 
     def operand(self, variable: Variable) -> Operand:
         """Return what replaces a variable."""
@@ -130,96 +124,12 @@ class Rewriter:
             self._operands[old] = new
             if not isinstance(new, Lanes):
                 named(new, old)
-                self.times[new] = self.times[old]
+                self.slices.times[new] = self.slices.times[old]
 
     def _has_equations(self, node: Apply) -> bool:
         """Tell whether a node is no host step: an Op of the host gets what PyTensor would give it."""
         rule = self._find_rule(node)
         return rule is not None and rule.refuse(node) is None
-
-    # -- slices --------------------------------------------------------------------------------------------------------
-
-    def time(self, bound: Variable | None) -> BindingTime:
-        """Return when the value of a slice's bound is known."""
-        if bound is None or isinstance(bound, Constant):
-            return BindingTime.CONSTANT
-        return self.times.get(bound, BindingTime.RUNTIME)
-
-    def dynamic_axes(self, entries: Sequence[Any]) -> dict[int, BindingTime]:
-        """Return the axes with slices whose bounds don't follow from shapes, and when these are known."""
-        found = {}
-        for axis, entry in enumerate(entries):
-            if isinstance(entry, slice) and (entry.step is None or is_positive(entry.step)):
-                known = max(self.time(entry.start), self.time(entry.stop))
-                if known > BindingTime.SHAPE:
-                    found[axis] = known
-        return found
-
-    def bounds(self, x: Variable, axis: int, entry: slice) -> tuple[Variable, Variable]:
-        """Return where a slice of one axis starts and how long it is."""
-        n = self.length(x, axis)
-        start = pt.constant(0, dtype="int64") if entry.start is None else entry.start
-        stop = n if entry.stop is None else entry.stop
-        key = (same(start), same(stop), same(n))
-        if key not in self._bounds:
-            self._bounds[key] = tuple(SliceBounds()(start, stop, n))
-        return self._bounds[key]
-
-    def slice_selection(self, x: Variable, axis: int, entry: slice) -> Selection:
-        """Return the lanes of one axis that a slice takes."""
-        start, length = self.bounds(x, axis, entry)
-        if length not in self._selections:
-            lanes = SliceLanes()(start, length, self.length(x, axis))
-            self._selections[length] = Selection(lanes, length, start)
-        return self._selections[length]
-
-    def length(self, x: Variable, axis: int) -> Variable:
-        """Return the length of an axis of `x`: of two arrays that meet in an elementwise Op it is one variable."""
-        source, axis = length_source(x, axis)
-        if (source, axis) not in self._lengths:
-            known = source.type.shape[axis]
-            if known is not None:
-                found = pt.constant(known, dtype="int64")
-            elif source.owner is not None and isinstance(source.owner.op, Alloc):
-                found = source.owner.inputs[1 + axis]
-            else:
-                found = Shape_i(axis)(source)
-            self._lengths[source, axis] = found
-        return self._lengths[source, axis]
-
-    def read(self, x: Variable, entries: Sequence[Any], old: Variable) -> Operand:
-        """Return `x` at slices and integers; `old` is what replaces it in the user's graph."""
-        dynamic = self.dynamic_axes(entries)
-        late = [axis for axis, known in dynamic.items() if known == BindingTime.RUNTIME]
-        if len(late) == 1 and is_one(entries[late[0]].step):
-            (axis,) = late
-            selection = self.slice_selection(x, axis, entries[axis])
-            rest = [*entries[:axis], FULL, *entries[axis + 1 :]]
-            lead = sum(not isinstance(entry, slice) for entry in entries[:axis])
-            return select(plain(self.read(x, rest, old)), selection, axis - lead, old)
-        if dynamic:
-            bounds = [self.bounds(x, axis, entries[axis]) for axis in dynamic]
-            x = DynamicSlice(tuple(dynamic))(x, *(start for start, _ in bounds), *(length for _, length in bounds))
-        return indexed(x, steps_only(entries, dynamic))
-
-    def write(self, x: Variable, y: Operand, entries: Sequence[Any], is_set: bool) -> Variable:
-        """Return `x` with the part at slices and integers set to, or incremented by, `y`."""
-        dynamic = self.dynamic_axes(entries)
-        rest = steps_only(entries, dynamic)
-        if list(dynamic.values()) == [BindingTime.RUNTIME] and all(entry == FULL for entry in rest):
-            (axis,) = dynamic
-            return write(x, y, self.slice_selection(x, axis, entries[axis]), axis, is_set)
-        if not dynamic:
-            idx_list, flat = flatten_index_variables(rest)
-            return IncSubtensor(idx_list, set_instead_of_inc=is_set)(x, plain(y), *flat)
-        bounds = [self.bounds(x, axis, entries[axis]) for axis in dynamic]
-        where = (*(start for start, _ in bounds), *(length for _, length in bounds))
-        if all(entry == FULL for entry in rest):
-            return DynamicUpdate(tuple(dynamic), is_set)(x, plain(y), *where)
-        part = self.write(DynamicSlice(tuple(dynamic))(x, *where), y, rest, is_set)
-        return DynamicUpdate(tuple(dynamic), True)(x, part, *where)
-
-    # -- masks ---------------------------------------------------------------------------------------------------------
 
     def mask_selection(self, mask: Variable) -> Selection:
         """Return the lanes that a mask selects."""
@@ -227,59 +137,36 @@ class Rewriter:
             self._selections[mask] = Selection(mask)
         return self._selections[mask]
 
-    def without_masks(self, x: Variable, entries: Sequence[Any]) -> list[Any]:
+    def selection_within(self, selection: Selection, mask: Variable) -> Selection:
+        """Return those lanes of a selection in which a vector is true."""
+        key = (selection, mask)
+        if key not in self._selections:
+            self._selections[key] = Selection(pt.and_(selection.flat, mask))
+        return self._selections[key]
+
+    def truth(self, x: Variable) -> Variable:
+        """Return the mask that is true where `x` is not zero."""
+        if x.type.dtype == "bool":
+            return x
+        if x not in self._truths:
+            self._truths[x] = pt.neq(x, 0)
+        return self._truths[x]
+
+    def positions(self, mask: Variable, matched: Variable, old: Variable) -> list[Variable]:
+        """Return where a mask is true; `matched` is the mask, after checks."""
+        node = CountedNonzero().make_node(matched, self.mask_selection(mask).count)
+        return [named(v, old) for v in node.outputs]
+
+    def without_masks(self, x: Variable, entries: Sequence[Any], old: Variable) -> list[Any]:
         """Return an index with the positions at which masks are true in the place of these."""
         found: list[Any] = []
         for entry in entries:
             if is_mask(entry):
-                matched = MatchedMask(len(found))(entry, x)
-                positions = CountedNonzero()(matched, self.mask_selection(entry).count)
-                found += positions if isinstance(positions, list) else [positions]
+                matched = apply(MatchedMask(len(found)), entry, x)
+                found += self.positions(entry, matched, old)
             else:
                 found.append(entry)
         return found
-
-
-def same(variable: Variable) -> Any:
-    """Return what is equal for a variable and for another one of equal value, as far as that is seen."""
-    return int(variable.data) if isinstance(variable, Constant) else variable
-
-
-def is_positive(step: Variable) -> bool:
-    """Tell whether a step is a positive constant."""
-    return isinstance(step, Constant) and int(step.data) > 0
-
-
-def is_one(step: Variable | None) -> bool:
-    """Tell whether a step is 1."""
-    return step is None or (isinstance(step, Constant) and int(step.data) == 1)
-
-
-def steps_only(entries: Sequence[Any], axes: Iterable[int]) -> list[Any]:
-    """Return an index with slices along `axes` that have no bounds, only steps."""
-    return [slice(None, None, None if is_one(e.step) else e.step) if i in axes else e for i, e in enumerate(entries)]
-
-
-def indexed(x: Variable, entries: Sequence[Any]) -> Variable:
-    """Return `x` at slices and integers whose bounds are known."""
-    if all(entry == FULL for entry in entries):
-        return x
-    idx_list, flat = flatten_index_variables(entries)
-    return Subtensor(idx_list)(x, *flat)
-
-
-def length_source(x: Variable, axis: int) -> tuple[Variable, int]:
-    """Return the first variable that has the length of an axis of `x`, and its axis."""
-    while x.type.shape[axis] is None and (node := x.owner) is not None:
-        if isinstance(node.op, Elemwise):  # which does not broadcast lengths that are not declared to be 1
-            x = next(u for u in node.inputs if u.type.shape[axis] is None)
-        elif isinstance(node.op, DimShuffle):
-            x, axis = node.inputs[0], node.op.new_order[axis]
-        elif isinstance(node.op, AdvancedIncSubtensor | DynamicUpdate | IncSubtensor | WriteLanes):
-            x = node.inputs[0]
-        else:
-            break
-    return x, axis
 
 
 # -- the nodes that are replaced ---------------------------------------------------------------------------------------
@@ -289,73 +176,133 @@ def rewrite_Subtensor(r: Rewriter, node: Apply, operands: Sequence[Operand]) -> 
     """Reading at slices and integers."""
     x, *flat = operands
     entries = unflatten_index_variables(flat, node.op.idx_list)
-    if not r.dynamic_axes(entries):
+    if not r.slices.dynamic_axes(entries):
         return None
-    return [r.read(plain(x), entries, node.outputs[0])]
+    return [r.slices.read(plain(x), entries, node.outputs[0])]
 
 
 def rewrite_IncSubtensor(r: Rewriter, node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
     """Writing at slices and integers."""
     x, y, *flat = operands
     entries = unflatten_index_variables(flat, node.op.idx_list)
-    if not r.dynamic_axes(entries):
+    if not r.slices.dynamic_axes(entries):
         return None
-    return [r.write(plain(x), y, entries, node.op.set_instead_of_inc)]
+    return [r.slices.write(plain(x), y, entries, node.op.set_instead_of_inc, node.outputs[0])]
 
 
-def split_mask(entries: Sequence[Any]) -> tuple[Variable, int, list[Any]] | None:
-    """Return the mask of an index that has one mask and slices, its axis, and the slices; else None."""
-    arrays = [entry for entry in entries if not isinstance(entry, slice)]
-    if len(arrays) != 1:
+def split_mask(r: Rewriter, node: Apply, x: Variable) -> tuple[Variable, int, list[Any]] | None:
+    """Return the mask of an index that has one mask and slices, its axis, and the slices; else None.
+
+    What ``nonzero`` returns for an array of the same lengths is such a mask, too.
+    """
+    variables = node.inputs[INDICES[type(node.op)] :]
+    entries: Sequence[Any] = unflatten_index_variables(variables, node.op.idx_list)
+    arrays = [i for i, entry in enumerate(entries) if not isinstance(entry, slice)]
+    first, stop = arrays[0], arrays[-1] + 1
+    entry = entries[first]
+    if is_mask(entry) and stop == first + 1:
+        mask = plain(r.operand(entry))
+    elif is_nonzero(entries[first:stop]):
+        mask = plain(r.operand(entry.owner.inputs[0]))
+        if any(same(r.slices.length(mask, i)) != same(r.slices.length(x, first + i)) for i in range(mask.type.ndim)):
+            return None
+        mask = r.truth(mask)
+    else:
         return None
-    axis = next(i for i, entry in enumerate(entries) if not isinstance(entry, slice))
-    return arrays[0], axis, [*entries[:axis], *[FULL] * arrays[0].type.ndim, *entries[axis + 1 :]]
+    slices = [*entries[:first], *[FULL] * mask.type.ndim, *entries[stop:]]
+    return mask, first, [e if e == FULL else replaced_slice(r, e) for e in slices]
+
+
+def is_nonzero(entries: Sequence[Any]) -> bool:
+    """Tell whether indices are all that `Nonzero` returned of an array, in order."""
+    node = getattr(entries[0], "owner", None)
+    return node is not None and isinstance(node.op, Nonzero) and list(entries) == node.outputs
+
+
+def replaced_slice(r: Rewriter, entry: slice) -> slice:
+    """Return a slice with what replaces its bounds."""
+    return slice(*(None if v is None else plain(r.operand(v)) for v in (entry.start, entry.stop, entry.step)))
+
+
+def lanes_within(r: Rewriter, node: Apply, x: Operand) -> tuple[Lanes, Selection] | None:
+    """Return an operand that has lanes already, and those of them that a mask with the same lanes selects; else None."""
+    first = INDICES[type(node.op)]
+    masks = [r.operand(v) for v in node.inputs[first:]]
+    if not isinstance(x, Lanes) or len(masks) != 1 or not isinstance(mask := masks[0], Lanes):
+        return None
+    if mask.selection is not x.selection or list(node.op.idx_list) != [*[FULL] * x.axis, 0] or mask.ndim != 1:
+        return None
+    return x, r.selection_within(x.selection, mask.filled)
 
 
 def rewrite_AdvancedSubtensor(r: Rewriter, node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
     """Reading at masks."""
+    if not selects(node):
+        return None
+    (old,) = node.outputs
+    if within := lanes_within(r, node, operands[0]):
+        lanes, selection = within
+        return [select(lanes.filled, selection, lanes.axis, old)]
+    x, *flat = map(plain, operands)
+    if found := split_mask(r, node, x):
+        mask, axis, slices = found
+        return [select(plain(r.slices.read(x, slices, old)), r.mask_selection(mask), axis, old)]
     if not has_mask(node):
         return None
-    x, *flat = map(plain, operands)
-    entries = unflatten_index_variables(flat, node.op.idx_list)
-    if (found := split_mask(entries)) is None:
-        idx_list, flat = flatten_index_variables(r.without_masks(x, entries))
-        return [AdvancedSubtensor(idx_list)(x, *flat)]
-    mask, axis, slices = found
-    part = plain(r.read(x, slices, node.outputs[0]))
-    return [select(part, r.mask_selection(mask), axis, node.outputs[0])]
+    idx_list, arrays = flatten_index_variables(
+        r.without_masks(x, unflatten_index_variables(flat, node.op.idx_list), old)
+    )
+    return [apply(AdvancedSubtensor(idx_list), x, *arrays)]
 
 
 def rewrite_AdvancedIncSubtensor(r: Rewriter, node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
     """Writing at masks."""
+    if not selects(node):
+        return None
+    y, op, (old,) = operands[1], node.op, node.outputs
+    if within := lanes_within(r, node, operands[0]):
+        lanes, selection = within
+        return [
+            Lanes(
+                lanes.selection,
+                lanes.axis,
+                old,
+                lambda: write(lanes.filled, y, selection, lanes.axis, op.set_instead_of_inc),
+            )
+        ]
+    x, *flat = (plain(v) for i, v in enumerate(operands) if i != 1)
+    if found := split_mask(r, node, x):
+        mask, axis, slices = found
+        part, selection = plain(r.slices.read(x, slices, old)), r.mask_selection(mask)
+        if not has_mask(node) and is_compact(part, y, selection, axis):
+            return None  # written at positions, a value of length 1 is not broadcast
+        result = write(part, y, selection, axis, op.set_instead_of_inc)
+        return [result if part is x else r.slices.write(x, result, slices, True, old)]
     if not has_mask(node):
         return None
-    y = operands[1]
-    x, *flat = (plain(v) for i, v in enumerate(operands) if i != 1)
-    entries = unflatten_index_variables(flat, node.op.idx_list)
-    is_set = node.op.set_instead_of_inc
-    if (found := split_mask(entries)) is None:
-        idx_list, flat = flatten_index_variables(r.without_masks(x, entries))
-        return [AdvancedIncSubtensor(idx_list, False, is_set, node.op.ignore_duplicates)(x, plain(y), *flat)]
-    mask, axis, slices = found
-    part = plain(r.read(x, slices, x))
-    result = write(part, y, r.mask_selection(mask), axis, is_set)
-    return [result if part is x else r.write(x, result, slices, True)]
+    idx_list, arrays = flatten_index_variables(r.without_masks(x, unflatten_index_variables(flat, op.idx_list), old))
+    how = (idx_list, False, op.set_instead_of_inc, op.ignore_duplicates)
+    return [apply(AdvancedIncSubtensor(*how), x, plain(y), *arrays)]
+
+
+def selects(node: Apply) -> bool:
+    """Tell whether a node indexes with a mask, or with what `Nonzero` returned."""
+    return has_mask(node) or any(
+        v.owner is not None and isinstance(v.owner.op, Nonzero) for v in node.inputs[INDICES[type(node.op)] :]
+    )
 
 
 def rewrite_Nonzero(r: Rewriter, node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
     """The positions of what is not zero."""
-    x = plain(operands[0])
-    mask = x if x.type.dtype == "bool" else pt.neq(x, 0)
-    positions = CountedNonzero()(mask, r.mask_selection(mask).count)
-    return list(positions) if isinstance(positions, list) else [positions]
+    mask = r.truth(plain(operands[0]))
+    return list(CountedNonzero().make_node(mask, r.mask_selection(mask).count).outputs)
 
 
 def rewrite_Alloc(r: Rewriter, node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
     """An array as long as a mask has true elements: gradients have such arrays."""
-    if any(isinstance(x, Lanes) for x in operands):
+    value, *lengths = (x for x in operands if not isinstance(x, Lanes))
+    if 1 + len(lengths) < len(operands):
         return None
-    value, *lengths = operands
     counted = {axis: mask for axis, n in enumerate(lengths) if (mask := counted_mask(n)) is not None}
     if len(counted) != 1:
         return None
@@ -364,14 +311,14 @@ def rewrite_Alloc(r: Rewriter, node: Apply, operands: Sequence[Operand]) -> list
     if value.type.ndim >= from_end and value.type.shape[-from_end] != 1:
         return None
     selection = r.mask_selection(mask)
-    all_lanes = [*lengths[:axis], Shape_i(0)(selection.flat), *lengths[axis + 1 :]]
+    all_lanes = [*lengths[:axis], apply(Shape_i(0), selection.flat), *lengths[axis + 1 :]]
     return [
         Lanes(
             selection,
             axis,
             node.outputs[0],
-            lambda: node.op(value, *all_lanes),
-            lambda: node.op(value, *lengths),
+            lambda: apply(node.op, value, *all_lanes),
+            lambda: apply(node.op, value, *lengths),
         )
     ]
 
