@@ -8,7 +8,7 @@ from typing import NamedTuple
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.ops import DeepCopyOp
 from pytensor.graph.basic import Apply, Variable
-from pytensor.graph.fg import AbstractFunctionGraph
+from pytensor.graph.fg import AbstractFunctionGraph, FrozenFunctionGraph
 from pytensor.graph.traversal import toposort
 from pytensor.scalar.basic import ScalarOp
 from pytensor.tensor.basic import ScalarFromTensor, TensorFromScalar
@@ -38,6 +38,9 @@ def inline(fgraph: AbstractFunctionGraph, find_rule: Callable[[Apply], Rule | No
         return isinstance(node.op, OpFromGraph) and find_rule(node) is None
 
     inputs, outputs, nodes = list(fgraph.inputs), list(fgraph.outputs), list(fgraph.toposort())
+    if isinstance(fgraph, FrozenFunctionGraph):  # its nodes can't be copied one by one
+        outputs = fgraph.bind(inputs)
+        nodes = list(toposort(outputs, blockers=inputs))
     while has_op(nodes, OpFromGraph) and any(map(is_inlined, nodes)):
         # `bind` copies: the graph that the user's other functions share is left as it is.
         replaced: dict[Variable, Variable] = {}

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Constant, Variable
-from pytensor.tensor.basic import Alloc, Nonzero
+from pytensor.tensor.basic import Alloc, ARange, Nonzero
 from pytensor.tensor.elemwise import CAReduce
 from pytensor.tensor.math import Sum
 from pytensor.tensor.shape import Shape_i
@@ -31,10 +31,11 @@ from pytensor_jaxpr_linker.masks import Lanes, Operand, Selection, is_compact, k
 from pytensor_jaxpr_linker.registry import Rule
 from pytensor_jaxpr_linker.sized_ops import (
     CountedNonzero,
+    FillLanes,
     MatchedMask,
     apply,
 )
-from pytensor_jaxpr_linker.slices import FULL, Slices, same
+from pytensor_jaxpr_linker.slices import FULL, ONE, ZERO, Slices, same
 
 
 def with_known_sizes(
@@ -216,7 +217,7 @@ def split_mask(r: Rewriter, node: Apply, x: Variable) -> tuple[Variable, int, li
 def is_nonzero(entries: Sequence[Any]) -> bool:
     """Tell whether indices are all that `Nonzero` returned of an array, in order."""
     node = getattr(entries[0], "owner", None)
-    return node is not None and isinstance(node.op, Nonzero) and list(entries) == node.outputs
+    return node is not None and isinstance(node.op, Nonzero) and tuple(entries) == tuple(node.outputs)
 
 
 def replaced_slice(r: Rewriter, entry: slice) -> slice:
@@ -295,7 +296,27 @@ def selects(node: Apply) -> bool:
 def rewrite_Nonzero(r: Rewriter, node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
     """The positions of what is not zero."""
     mask = r.truth(plain(operands[0]))
-    return list(CountedNonzero().make_node(mask, r.mask_selection(mask).count).outputs)
+    selection = r.mask_selection(mask)
+    counted = CountedNonzero().make_node(mask, selection.count).outputs
+    lengths = [r.slices.length(mask, axis) for axis in range(mask.type.ndim)]
+
+    def lanes(axis: int) -> Lanes:
+        return Lanes(
+            selection,
+            0,
+            node.outputs[axis],
+            lambda: apply(FillLanes(0), positions_along(axis, lengths), mask),
+            lambda: counted[axis],
+        )
+
+    return [lanes(axis) for axis in range(mask.type.ndim)]
+
+
+def positions_along(axis: int, lengths: Sequence[Variable]) -> Variable:
+    """Return an array of the given lengths that holds the position of each element along one axis."""
+    positions = apply(ARange("int64"), ZERO, lengths[axis], ONE)
+    ndim = len(lengths)
+    return apply(Alloc(), pt.expand_dims(positions, [i for i in range(ndim) if i != axis]), *lengths)
 
 
 def rewrite_Alloc(r: Rewriter, node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:

@@ -17,7 +17,7 @@ from pytensor_jaxpr_linker.masks import Operand, Selection, named, plain, select
 from pytensor_jaxpr_linker.sized_ops import DynamicSlice, DynamicUpdate, SliceBounds, SliceLanes, WriteLanes, apply
 
 FULL = slice(None)
-ZERO = pt.constant(0, dtype="int64")
+ZERO, ONE = pt.constant(0, dtype="int64"), pt.constant(1, dtype="int64")
 
 
 class Slices:
