@@ -144,6 +144,19 @@ def source_line(node: Apply) -> str:
     return ""
 
 
+def mask_mismatch(axis: int, n: int, m: int) -> IndexError:
+    """Return NumPy's error about an axis of length `n` that is indexed by a mask of length `m`."""
+    return IndexError(
+        f"boolean index did not match indexed array along axis {axis}; size of axis is {n}"
+        f" but size of corresponding boolean axis is {m}"
+    )
+
+
+def empty_reduction(name: str) -> ValueError:
+    """Return NumPy's error about the extremum of no elements."""
+    return ValueError(f"zero-size array to reduction operation {name} which has no identity")
+
+
 def note_node(error: BaseException, node: Apply) -> None:
     """Add to an error which node of the user's graph it comes from."""
     types = ", ".join(f"{v.name or '-'}: {v.type}" for v in node.inputs)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.ops import DeepCopyOp
 from pytensor.graph.basic import Apply, Variable
-from pytensor.graph.fg import AbstractFunctionGraph
+from pytensor.graph.fg import AbstractFunctionGraph, FrozenFunctionGraph
 from pytensor.graph.traversal import toposort
 from pytensor.scalar.basic import ScalarOp
 from pytensor.tensor.basic import ScalarFromTensor, TensorFromScalar
@@ -17,6 +17,7 @@ from pytensor.tensor.elemwise import Elemwise
 from pytensor_jaxpr_linker.conditional import IfElse, LazyIfElse
 from pytensor_jaxpr_linker.facts import SHAPE_READERS
 from pytensor_jaxpr_linker.registry import Rule
+from pytensor_jaxpr_linker.sizes import with_known_sizes
 
 #: Ops that compute a number of numbers, at no cost.
 ARITHMETIC = (DeepCopyOp, Elemwise, ScalarFromTensor, ScalarOp, TensorFromScalar)
@@ -31,12 +32,15 @@ class Graph(NamedTuple):
 
 
 def inline(fgraph: AbstractFunctionGraph, find_rule: Callable[[Apply], Rule | None]) -> Graph:
-    """Return a graph in which each `OpFromGraph` without a rule is its inner graph."""
+    """Return a graph in which each `OpFromGraph` without a rule is its inner graph, and few sizes depend on values."""
 
     def is_inlined(node: Apply) -> bool:
         return isinstance(node.op, OpFromGraph) and find_rule(node) is None
 
     inputs, outputs, nodes = list(fgraph.inputs), list(fgraph.outputs), list(fgraph.toposort())
+    if isinstance(fgraph, FrozenFunctionGraph):  # its nodes can't be copied one by one
+        outputs = fgraph.bind(inputs)
+        nodes = list(toposort(outputs, blockers=inputs))
     while has_op(nodes, OpFromGraph) and any(map(is_inlined, nodes)):
         # `bind` copies: the graph that the user's other functions share is left as it is.
         replaced: dict[Variable, Variable] = {}
@@ -57,6 +61,9 @@ def inline(fgraph: AbstractFunctionGraph, find_rule: Callable[[Apply], Rule | No
         nodes = list(toposort(outputs, blockers=inputs))
     if has_op(nodes, LazyIfElse):
         outputs, nodes = with_eager_numbers(inputs, outputs, nodes)
+    sized = with_known_sizes(inputs, outputs, nodes, find_rule)
+    if sized is not outputs:
+        outputs, nodes = sized, list(toposort(sized, blockers=inputs))
     return Graph(inputs, outputs, nodes)
 
 

@@ -7,6 +7,7 @@ from pytensor_jaxpr_linker.emit import (  # noqa: F401
     math,
     random,
     shape,
+    sizes,
     subtensor,
     tensor_basic,
 )

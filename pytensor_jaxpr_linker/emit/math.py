@@ -20,6 +20,7 @@ from pytensor.tensor.special import LogSoftmax, Softmax, XLog1PY, XLogY
 from pytensor_jaxpr_linker import prims
 from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder
 from pytensor_jaxpr_linker.emit.scalar import convert, find, number, one, to_common_dtype
+from pytensor_jaxpr_linker.errors import empty_reduction
 from pytensor_jaxpr_linker.registry import emits
 
 type Reduction = Callable[[JaxprBuilder, Atom, Sequence[int]], Atom]
@@ -80,7 +81,7 @@ def check_not_empty(x: Atom, axes: Sequence[int], name: str) -> None:
         If one of `axes` has length 0.
     """
     if any(x.aval.shape[i] == 0 for i in axes):
-        raise ValueError(f"zero-size array to reduction operation {name} which has no identity")
+        raise empty_reduction(name)
 
 
 @emits(Argmax)

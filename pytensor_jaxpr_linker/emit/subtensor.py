@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from jax.lax import GatherDimensionNumbers, GatherScatterMode, ScatterDimensionNumbers
-from pytensor.graph.basic import Apply, Constant
+from pytensor.graph.basic import Apply
 from pytensor.tensor.subtensor import (
     AdvancedIncSubtensor,
     AdvancedSubtensor,
@@ -23,10 +23,8 @@ from pytensor.tensor.subtensor import (
 from pytensor_jaxpr_linker import prims
 from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, Shape
 from pytensor_jaxpr_linker.emit.scalar import convert
-from pytensor_jaxpr_linker.errors import DATA_SIZE, Reason
 from pytensor_jaxpr_linker.registry import emits
-
-MASK_REASON = Reason("a boolean mask selects a number of elements that is known only at run time", DATA_SIZE)
+from pytensor_jaxpr_linker.sized_ops import check_mask
 
 
 def slice_bounds(first: int) -> Callable[[Apply], list[int]]:
@@ -37,16 +35,6 @@ def slice_bounds(first: int) -> Callable[[Apply], list[int]]:
         return [first + i for s in slices for i in (s.start, s.stop, s.step) if i is not None]
 
     return positions
-
-
-def refuse_mask(first: int) -> Callable[[Apply], str | None]:
-    """Return the refusal of nodes with a boolean mask that is not a constant."""
-
-    def reason(node: Apply) -> str | None:
-        masks = [v for v in node.inputs[first:] if getattr(v.type, "dtype", None) == "bool"]
-        return None if all(isinstance(v, Constant) for v in masks) else MASK_REASON
-
-    return reason
 
 
 # -- the rules ---------------------------------------------------------------------------------------------------------
@@ -66,7 +54,7 @@ def emit_Subtensor(op, node, b, x, *flat):
     return prims.squeeze(b, x, tuple(parts.arrays))
 
 
-@emits(AdvancedSubtensor, static=slice_bounds(1), refuse=refuse_mask(1))
+@emits(AdvancedSubtensor, static=slice_bounds(1))
 def emit_AdvancedSubtensor(op, node, b, x, *flat):
     """Read at index arrays and slices."""
     return read_points(b, node, x, split_indices(b, op.idx_list, flat, x.aval.shape))
@@ -92,7 +80,7 @@ def emit_IncSubtensor(op, node, b, x, y, *flat):
     return write_box(b, x, prims.rev(b, y, parts.flipped), box, op.set_instead_of_inc)
 
 
-@emits(AdvancedIncSubtensor, static=slice_bounds(2), refuse=refuse_mask(2))
+@emits(AdvancedIncSubtensor, static=slice_bounds(2))
 def emit_AdvancedIncSubtensor(op, node, b, x, y, *flat):
     """Set or increment at index arrays and slices."""
     op._check_runtime_broadcast_of_vector_index(node, x.aval, y.aval, getattr(flat[0], "aval", flat[0]))
@@ -131,7 +119,7 @@ def split_indices(b: JaxprBuilder, idx_list: Sequence[Any], flat: Sequence[Any],
                 positions = positions[::-1]
             parts.ranges.append(positions)
             continue
-        for array in mask_positions(b, entry, shape[axis:], axis) if entry.aval.dtype == bool else (entry,):
+        for array in mask_positions(b, entry, shape, axis) if entry.aval.dtype == bool else (entry,):
             parts.arrays[len(parts.ranges)] = array
             parts.ranges.append(range(shape[len(parts.ranges)]))
     parts.ranges.extend(map(range, shape[len(parts.ranges) :]))
@@ -150,12 +138,7 @@ def slice_range(entry: slice, n: int) -> range:
 def mask_positions(b: JaxprBuilder, mask: Atom, shape: Shape, axis: int) -> list[Atom]:
     """Return the index arrays that stand for a constant mask."""
     value = b.known(mask)
-    for i, (n, m) in enumerate(zip(shape, value.shape, strict=False)):
-        if n != m:
-            raise IndexError(
-                f"boolean index did not match indexed array along axis {axis + i}; size of axis is {n}"
-                f" but size of corresponding boolean axis is {m}"
-            )
+    check_mask(shape, value.shape, axis)
     return [b.constant(positions) for positions in value.nonzero()]
 
 

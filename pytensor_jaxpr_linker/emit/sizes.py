@@ -1,0 +1,242 @@
+"""The Ops by which `sizes` replaces those whose result has a size that depends on values."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from jax import lax
+
+from pytensor_jaxpr_linker import prims
+from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, Shape
+from pytensor_jaxpr_linker.emit.scalar import convert, number, one
+from pytensor_jaxpr_linker.emit.subtensor import (
+    Box,
+    add,
+    fit_update,
+    has_elements,
+    index_dtype,
+    operands_message,
+    read_box,
+    shape_text,
+    write_box,
+)
+from pytensor_jaxpr_linker.registry import emits
+from pytensor_jaxpr_linker.sized_ops import (
+    Compact,
+    CountedNonzero,
+    DynamicSlice,
+    DynamicUpdate,
+    FillLanes,
+    MatchedMask,
+    SliceBounds,
+    SliceLanes,
+    WriteLanes,
+    check_mask,
+)
+
+# -- slices ------------------------------------------------------------------------------------------------------------
+
+
+@emits(SliceBounds)
+def emit_SliceBounds(op, node, b, start, stop, n):
+    """Clip both bounds to [0, n]; negative ones count from the end."""
+    n = convert(b, n, "int64")
+    start, stop = (clip_bound(b, convert(b, v, "int64"), n) for v in (start, stop))
+    return start, prims.max_(b, prims.sub(b, stop, start), number(b, n, 0))
+
+
+def clip_bound(b: JaxprBuilder, bound: Atom, n: Atom) -> Atom:
+    """Emit a slice's bound as a position."""
+    value, length = b.known(bound), b.known(n)
+    if value is not None and (length is not None or value == 0):
+        return b.constant(slice(int(value), None).indices(int(length or 0))[0], "int64")
+    zero = number(b, n, 0)
+    from_start = prims.select(b, prims.lt(b, bound, zero), prims.add(b, bound, n), bound)
+    return prims.clamp(b, zero, from_start, n)
+
+
+@emits(DynamicSlice, static=lambda node: range(1 + len(node.op.axes), len(node.inputs)))
+def emit_DynamicSlice(op, node, b, x, *bounds):
+    """Read a block; the bounds are clipped already, so that XLA has nothing to clamp."""
+    box = dynamic_box(b, op.axes, x.aval.shape, bounds)
+    if not has_elements(x.aval.shape, box):
+        return prims.broadcast_to(b, b.constant(0, x.aval.dtype), tuple(map(len, box.ranges)))
+    return read_box(b, x, box)
+
+
+@emits(DynamicUpdate, static=lambda node: range(2 + len(node.op.axes), len(node.inputs)))
+def emit_DynamicUpdate(op, node, b, x, y, *bounds):
+    """Set or increment a block."""
+    box = dynamic_box(b, op.axes, x.aval.shape, bounds)
+    shape = tuple(map(len, box.ranges))
+    y = fit_update(b, convert(b, y, x.aval.dtype), shape, update_message(op.set_instead_of_inc, y.aval.shape, shape))
+    return write_box(b, x, y, box, op.set_instead_of_inc)
+
+
+def update_message(is_set: bool, given: Shape, shape: Shape) -> str:
+    """Return NumPy's message about a value that does not fit the slice to which it is written."""
+    if is_set:
+        return f"could not broadcast input array from shape {shape_text(given)} into shape {shape_text(shape)}"
+    return operands_message(shape, given)
+
+
+def dynamic_box(b: JaxprBuilder, axes: tuple[int, ...], shape: Shape, bounds: tuple) -> Box:
+    """Return the block of given starts and lengths; an axis of which all is taken starts at 0."""
+    box = Box(list(map(range, shape)), {})
+    for axis, start, length in zip(axes, bounds, bounds[len(axes) :], strict=False):
+        if int(length) != shape[axis]:
+            box.ranges[axis] = range(int(length))
+            box.starts[axis] = prims.convert(b, start, index_dtype(shape))
+    return box
+
+
+@emits(SliceLanes, static=(2,))
+def emit_SliceLanes(op, node, b, start, length, n):
+    """Compare positions with the slice's first and last."""
+    positions = prims.iota(b, "int64", (int(n),), 0)
+    after = prims.ge(b, positions, start)
+    return prims.and_(b, after, prims.lt(b, positions, prims.add(b, start, convert(b, length, "int64"))))
+
+
+# -- masks -------------------------------------------------------------------------------------------------------------
+
+
+def as_lanes(b: JaxprBuilder, x: Atom, mask: Atom, axis: int) -> tuple[Atom, Atom]:
+    """Return array and mask with the masked axes as one, after comparing their lengths."""
+    shape, masked = x.aval.shape, mask.aval.shape
+    check_mask(shape, masked, axis)
+    n = math.prod(masked)
+    x = prims.reshape(b, x, (*shape[:axis], n, *shape[axis + len(masked) :]))
+    return x, prims.reshape(b, mask, (n,))
+
+
+def positions_dtype(mask: Atom) -> np.dtype:
+    """Return the dtype in which the lanes of a mask are counted: one that holds their number, too."""
+    return np.dtype("int32" if mask.aval.shape[0] < 2**31 - 1 else "int64")
+
+
+@emits(FillLanes)
+def emit_FillLanes(op, node, b, x, mask):
+    """Put the first lane that is used in the place of those that are not."""
+    x, mask = as_lanes(b, x, mask, op.axis)
+    (n,), shape = mask.aval.shape, x.aval.shape
+    if 0 in shape:
+        return x
+    positions = prims.iota(b, positions_dtype(mask), (n,), 0)
+    last = number(b, positions, n - 1)
+    first = prims.reduce_min(b, prims.select(b, mask, positions, last), (0,))
+    sizes = tuple(1 if axis == op.axis else m for axis, m in enumerate(shape))
+    starts = [first if axis == op.axis else number(b, first, 0) for axis in range(len(shape))]
+    lane = prims.dynamic_slice(b, x, starts, sizes)
+    lane = prims.select(b, prims.reduce_or(b, mask, (0,)), lane, one(b, x))
+    return prims.select(b, along(b, mask, shape, op.axis), x, prims.broadcast_to(b, lane, shape))
+
+
+def along(b: JaxprBuilder, mask: Atom, shape: Shape, axis: int) -> Atom:
+    """Emit a mask of lanes as one of all elements."""
+    return prims.broadcast_in_dim(b, mask, shape, (axis,))
+
+
+def true_positions(b: JaxprBuilder, mask: Atom, count: int) -> Atom:
+    """Emit the `count` positions at which a vector is true: each scattered to its rank.
+
+    On a CPU this takes half as long as a sort, and a tenth to a half of what searching the cumulative sum takes.
+    """
+    dtype = positions_dtype(mask)
+    positions = prims.iota(b, dtype, mask.aval.shape, 0)
+    target = prims.select(b, mask, ranks(b, mask), number(b, positions, count))
+    dims = lax.ScatterDimensionNumbers((), (0,), (0,))
+    empty = prims.broadcast_to(b, b.constant(0, dtype), (count,))
+    return prims.scatter(b, empty, prims.reshape(b, target, (*mask.aval.shape, 1)), positions, dims)
+
+
+def ranks(b: JaxprBuilder, mask: Atom) -> Atom:
+    """Emit for each position how many before it are true."""
+    counts = prims.cumsum(b, prims.convert(b, mask, positions_dtype(mask)), 0)
+    return prims.sub(b, counts, one(b, counts))
+
+
+def take_lanes(b: JaxprBuilder, x: Atom, positions: Atom, axis: int) -> Atom:
+    """Emit the elements of one axis at positions that are in bounds."""
+    (count,), shape = positions.aval.shape, x.aval.shape
+    window = tuple(i for i in range(len(shape)) if i != axis)
+    dims = lax.GatherDimensionNumbers(window, (axis,), (axis,))
+    sizes = tuple(1 if i == axis else n for i, n in enumerate(shape))
+    result = tuple(count if i == axis else n for i, n in enumerate(shape))
+    return prims.gather(b, x, prims.reshape(b, positions, (count, 1)), dims, sizes, result)
+
+
+@emits(Compact, static=(2,))
+def emit_Compact(op, node, b, x, mask, count):
+    """Gather the lanes that are used."""
+    x, mask = as_lanes(b, x, mask, op.axis)
+    if 0 in x.aval.shape or not count:
+        shape = (*x.aval.shape[: op.axis], int(count), *x.aval.shape[op.axis + 1 :])
+        return prims.broadcast_to(b, b.constant(0, x.aval.dtype), shape)
+    return take_lanes(b, x, true_positions(b, mask, int(count)), op.axis)
+
+
+@emits(CountedNonzero, static=(1,))
+def emit_CountedNonzero(op, node, b, x, count):
+    """Find the positions in row-major order, then divide them by the lengths of the axes."""
+    shape = x.aval.shape
+    mask = x if x.aval.dtype == bool else prims.ne(b, x, number(b, x, 0))
+    flat = prims.reshape(b, mask, (math.prod(shape),))
+    if not count:
+        return per_output([b.constant(np.zeros(0, "int64")) for _ in shape])
+    rest = prims.convert(b, true_positions(b, flat, int(count)), "int64")
+    found = []
+    for n in reversed(shape[1:]):
+        found.append(prims.rem(b, rest, number(b, rest, n)))
+        rest = prims.div(b, rest, number(b, rest, n))
+    return per_output([rest, *reversed(found)])
+
+
+def per_output(atoms: list[Atom]) -> Atom | list[Atom]:
+    """Return what a rule returns for these outputs."""
+    return atoms if len(atoms) > 1 else atoms[0]
+
+
+@emits(MatchedMask)
+def emit_MatchedMask(op, node, b, mask, x):
+    """Compare the shapes."""
+    check_mask(x.aval.shape, mask.aval.shape, op.axis)
+    return mask
+
+
+@emits(WriteLanes)
+def emit_WriteLanes(op, node, b, x, y, mask):
+    """Choose between the old and the new value of each lane."""
+    shape = x.aval.shape
+    x, mask = as_lanes(b, x, mask, op.axis)
+    given, y = y.aval.shape, convert(b, y, x.aval.dtype)
+    message = (
+        f"shape mismatch: value array of shape {shape_text(given)} could not be broadcast to the elements that a mask"
+        f" selects along axis {op.axis} of an array of shape {shape_text(shape)}"
+    )
+    if op.is_compact:
+        y = spread(b, node, y, mask, len(y.aval.shape) - len(x.aval.shape) + op.axis, message)
+    y = fit_update(b, y, x.aval.shape, message)
+    new = y if op.set_instead_of_inc else add(b, x, y)
+    return prims.reshape(b, prims.select(b, along(b, mask, x.aval.shape, op.axis), new, x), shape)
+
+
+def spread(b: JaxprBuilder, node: Any, y: Atom, mask: Atom, axis: int, message: str) -> Atom:
+    """Emit for each lane the element that belongs to it: one after the other to those that are used.
+
+    Whether there are as many as lanes that are used is checked at run time; one element belongs to all.
+    """
+    length = y.aval.shape[axis]
+    if length == 1:
+        return y
+    used = prims.convert(b, mask, "int64")
+    count = prims.reduce_sum(b, used, (0,))
+    b.check(prims.eq(b, count, number(b, count, length)), lambda: ValueError(message), node)
+    if 0 in y.aval.shape or 0 in mask.aval.shape:
+        shape = tuple(mask.aval.shape[0] if i == axis else n for i, n in enumerate(y.aval.shape))
+        return prims.broadcast_to(b, b.constant(0, y.aval.dtype), shape)
+    rank = ranks(b, mask)
+    inside = prims.clamp(b, number(b, rank, 0), rank, number(b, rank, length - 1))
+    return take_lanes(b, y, inside, axis)

@@ -1,0 +1,245 @@
+"""Ops that stand for parts of an array whose size depends on values, with that size as an operand. Uses no JAX.
+
+PyTensor's own Ops leave the size to NumPy. In these, all that must be known when a program is built is one number, or nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.op import Op
+from pytensor.tensor.type import TensorType, lscalar
+
+from pytensor_jaxpr_linker.errors import mask_mismatch
+
+
+def apply(op: Op, *inputs: Variable) -> Variable:
+    """Return the only output of an Op."""
+    (output,) = op.make_node(*inputs).outputs
+    return output
+
+
+# -- slices ------------------------------------------------------------------------------------------------------------
+
+
+class SliceBounds(Op):
+    """Where ``x[start:stop]`` starts and how long it is, for an axis of length `n`, as NumPy clips bounds."""
+
+    __props__ = ()
+
+    def make_node(self, *inputs: Variable) -> Apply:
+        """Take three integers; return the first position and the length."""
+        return Apply(self, list(inputs), [lscalar(), lscalar()])
+
+    def perform(self, node: Apply, inputs: Sequence, outputs: list) -> None:
+        """Clip the bounds."""
+        start, stop, n = map(int, inputs)
+        start, stop, _ = slice(start, stop).indices(n)
+        outputs[0][0] = np.asarray(start, "int64")
+        outputs[1][0] = np.asarray(max(stop - start, 0), "int64")
+
+
+class DynamicSlice(Op):
+    """``x[start : start + length]`` along some axes: of the bounds only the lengths must be known to build a program."""
+
+    __props__ = ("axes",)
+
+    def __init__(self, axes: Sequence[int]):
+        self.axes = tuple(axes)
+
+    def make_node(self, *inputs: Variable) -> Apply:
+        """Take an array, a start for each axis, then a length for each."""
+        x = inputs[0]
+        shape = [None if axis in self.axes else n for axis, n in enumerate(x.type.shape)]
+        return Apply(self, list(inputs), [TensorType(x.type.dtype, shape)()])
+
+    def perform(self, node: Apply, inputs: Sequence, outputs: list) -> None:
+        """Take the slices."""
+        x, *bounds = inputs
+        outputs[0][0] = x[block(x.ndim, self.axes, bounds)].copy()
+
+
+class DynamicUpdate(Op):
+    """`x` with ``x[start : start + length]`` along some axes set to, or incremented by, `y`."""
+
+    __props__ = ("axes", "set_instead_of_inc")
+
+    def __init__(self, axes: Sequence[int], set_instead_of_inc: bool):
+        self.axes, self.set_instead_of_inc = tuple(axes), set_instead_of_inc
+
+    def make_node(self, *inputs: Variable) -> Apply:
+        """Take two arrays, a start for each axis, then a length for each."""
+        return Apply(self, list(inputs), [inputs[0].type()])
+
+    def perform(self, node: Apply, inputs: Sequence, outputs: list) -> None:
+        """Write to a copy."""
+        x, y, *bounds = inputs
+        outputs[0][0] = written(x, block(x.ndim, self.axes, bounds), y, self.set_instead_of_inc)
+
+
+def block(ndim: int, axes: Sequence[int], bounds: Sequence) -> tuple[slice, ...]:
+    """Return the index that takes slices, of given starts and lengths, along `axes`."""
+    index = [slice(None)] * ndim
+    for axis, start, length in zip(axes, bounds, bounds[len(axes) :], strict=False):
+        index[axis] = slice(int(start), int(start) + int(length))
+    return tuple(index)
+
+
+def written(x: np.ndarray, index: tuple, y: np.ndarray, is_set: bool) -> np.ndarray:
+    """Return a copy of `x` with a part set to, or incremented by, `y`."""
+    x = x.copy()
+    if is_set:
+        x[index] = y
+    else:
+        np.add.at(x, index, y)
+    return x
+
+
+class SliceLanes(Op):
+    """A mask of length `n` that is true for the positions of a slice."""
+
+    __props__ = ()
+
+    def make_node(self, *inputs: Variable) -> Apply:
+        """Take the slice's first position and length, and the length of the mask."""
+        return Apply(self, list(inputs), [TensorType("bool", (None,))()])
+
+    def perform(self, node: Apply, inputs: Sequence, outputs: list) -> None:
+        """Compare positions."""
+        start, length, n = map(int, inputs)
+        positions = np.arange(n)
+        outputs[0][0] = (positions >= start) & (positions < start + length)
+
+
+# -- masks -------------------------------------------------------------------------------------------------------------
+
+
+class AtMask(Op):
+    """Base of Ops on the elements of an array at which a mask is true.
+
+    The mask indexes `axis` and those that follow; the result has one axis, of *lanes*, in their place.
+    """
+
+    __props__: tuple[str, ...] = ("axis",)
+
+    def __init__(self, axis: int):
+        self.axis = axis
+
+    def lane_type(self, x: Variable, mask: Variable) -> TensorType:
+        """Return the type of an array with an axis of lanes."""
+        shape = x.type.shape
+        return TensorType(x.type.dtype, (*shape[: self.axis], None, *shape[self.axis + mask.type.ndim :]))
+
+    def split(self, x: np.ndarray, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return array and mask with the masked axes flattened to one, of all lanes."""
+        check_mask(x.shape, mask.shape, self.axis)
+        return x.reshape((*x.shape[: self.axis], mask.size, *x.shape[self.axis + mask.ndim :])), mask.ravel()
+
+    def index(self, lanes: np.ndarray) -> tuple:
+        """Return the index that takes `lanes`."""
+        return (*[slice(None)] * self.axis, lanes)
+
+
+def check_mask(shape: Sequence[int], mask_shape: Sequence[int], axis: int) -> None:
+    """Compare the shape of an array with that of a mask that indexes `axis` and those that follow.
+
+    Raises
+    ------
+    IndexError
+        If they differ, as NumPy does.
+    """
+    for i, (n, m) in enumerate(zip(shape[axis:], mask_shape, strict=False)):
+        if n != m:
+            raise mask_mismatch(axis + i, n, m)
+
+
+class FillLanes(AtMask):
+    """All lanes of `x`; those at which the mask is false repeat the first at which it is true, or are 1 if none is.
+
+    What elementwise Ops make of them is discarded. As copies of a lane that is used they cause nothing that would not be
+    there without them: no invalid value, no infinite derivative to be multiplied by 0.
+    """
+
+    def make_node(self, *inputs: Variable) -> Apply:
+        """Take an array and a boolean array."""
+        return Apply(self, list(inputs), [self.lane_type(*inputs)()])
+
+    def perform(self, node: Apply, inputs: Sequence, outputs: list) -> None:
+        """Copy the first lane to those that are not used."""
+        x, mask = self.split(*inputs)
+        x = x.copy()
+        x[self.index(~mask)] = x[self.index(mask.nonzero()[0][:1])] if mask.any() else 1
+        outputs[0][0] = x
+
+
+class Compact(AtMask):
+    """``x[mask]``, whose length `count` must be known to build a program."""
+
+    def make_node(self, *inputs: Variable) -> Apply:
+        """Take an array, a boolean array and the number of elements that are true."""
+        return Apply(self, list(inputs), [self.lane_type(*inputs[:2])()])
+
+    def perform(self, node: Apply, inputs: Sequence, outputs: list) -> None:
+        """Index with the mask."""
+        x, mask = self.split(*inputs[:2])
+        outputs[0][0] = x[self.index(mask)]
+
+
+class WriteLanes(AtMask):
+    """`x` with ``x[mask]`` set to, or incremented by, `y`.
+
+    Parameters
+    ----------
+    is_compact
+        Whether `y` has the length of ``x[mask]``. If not, it has one element for all, or for each, of the lanes.
+    """
+
+    __props__ = ("axis", "set_instead_of_inc", "is_compact")
+
+    def __init__(self, axis: int, set_instead_of_inc: bool, is_compact: bool):
+        super().__init__(axis)
+        self.set_instead_of_inc, self.is_compact = set_instead_of_inc, is_compact
+
+    def make_node(self, *inputs: Variable) -> Apply:
+        """Take two arrays and a boolean array."""
+        return Apply(self, list(inputs), [inputs[0].type()])
+
+    def perform(self, node: Apply, inputs: Sequence, outputs: list) -> None:
+        """Write to a copy."""
+        x, y, mask = inputs
+        lanes, flat = self.split(x, mask)
+        index = self.index(flat)
+        if not self.is_compact:
+            y = np.broadcast_to(y, lanes.shape)[index]
+        outputs[0][0] = written(lanes, index, y, self.set_instead_of_inc).reshape(x.shape)
+
+
+class CountedNonzero(Op):
+    """``x.nonzero()``, whose length `count` must be known to build a program."""
+
+    __props__ = ()
+
+    def make_node(self, *inputs: Variable) -> Apply:
+        """Take an array and the number of its elements that are not zero."""
+        return Apply(self, list(inputs), [TensorType("int64", (None,))() for _ in range(inputs[0].type.ndim)])
+
+    def perform(self, node: Apply, inputs: Sequence, outputs: list) -> None:
+        """Find the positions."""
+        for cell, positions in zip(outputs, inputs[0].nonzero(), strict=True):
+            cell[0] = positions.astype("int64")
+
+
+class MatchedMask(AtMask):
+    """The mask, after its shape was compared with that of the array which it indexes."""
+
+    def make_node(self, *inputs: Variable) -> Apply:
+        """Take a boolean array and the array that it indexes."""
+        return Apply(self, list(inputs), [inputs[0].type()])
+
+    def perform(self, node: Apply, inputs: Sequence, outputs: list) -> None:
+        """Compare the shapes."""
+        mask, x = inputs
+        check_mask(x.shape, mask.shape, self.axis)
+        outputs[0][0] = mask
