@@ -23,6 +23,7 @@ from pytensor.tensor.type import TensorType
 from pytensor_jaxpr_linker import transfer
 from pytensor_jaxpr_linker.errors import CannotEmit, GraphBreakError, report_breaks, variable_name
 from pytensor_jaxpr_linker.executor import Executor, raise_if_failed
+from pytensor_jaxpr_linker.loops import parent_generator
 from pytensor_jaxpr_linker.options import Options
 from pytensor_jaxpr_linker.program import Program, make_graph, make_plan, pure_function
 
@@ -300,7 +301,7 @@ def generator_source(variable: Variable) -> tuple[Variable, int]:
     draws = 0
     while variable.owner is not None:
         draws += 1
-        variable = next(v for v in variable.owner.inputs if isinstance(v.type, RandomType))
+        variable = parent_generator(variable)
     return variable, draws
 
 
