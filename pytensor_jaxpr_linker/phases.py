@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from pytensor.graph.basic import Apply, Variable
 
-from pytensor_jaxpr_linker.facts import SHAPE_READERS, may_be_static
+from pytensor_jaxpr_linker.facts import LOOPS, SHAPE_READERS, may_be_static
 
 NEVER = math.inf
 
@@ -119,7 +119,7 @@ def assign(
         for v in node.outputs:
             computed[v] = phase
             arrives = phase + 1 if may_be_static(v) else NEVER
-            if operands_known < arrives and not is_host:
+            if operands_known < arrives and not is_host and not isinstance(node.op, LOOPS):
                 known[v] = operands_known
                 folded.add(v)
             else:

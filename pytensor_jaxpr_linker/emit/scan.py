@@ -20,8 +20,9 @@ from pytensor_jaxpr_linker.emit.loop_body import LoopBody, inner_static, row_ran
 from pytensor_jaxpr_linker.emit.scalar import convert
 from pytensor_jaxpr_linker.emit.tracks import SEPARATE_ROWS, Track, find_tracks
 from pytensor_jaxpr_linker.errors import INNER_GRAPH, CannotEmit, GraphBreakError, Reason
-from pytensor_jaxpr_linker.loops import UntilScan, follows_from_numbers
+from pytensor_jaxpr_linker.loops import follows_from_numbers
 from pytensor_jaxpr_linker.registry import emits
+from pytensor_jaxpr_linker.until import UntilScan
 
 #: Bodies of up to so many equations are repeated within one turn of the loop, so many times.
 SMALL_BODY, UNROLL = 16, 4
