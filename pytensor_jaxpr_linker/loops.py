@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Constant, Variable
@@ -54,7 +55,8 @@ def is_emitted(node: Apply, find_rule: Callable[[Apply], Rule | None]) -> bool:
 def counted(node: Apply, copied: Apply, clients: dict[Variable, list[Apply | None]]) -> dict[Variable, Variable]:
     """Return what replaces the outputs of a loop, and their lengths; `copied` is its node in the new graph."""
     op: Scan = node.op
-    operands, info = list(copied.inputs), op.info
+    operands: list[Any] = list(copied.inputs)
+    info = op.info
     first_buffer = 1 + info.n_seqs
     first_length = info.n_outer_inputs - info.n_non_seqs - info.n_nit_sot
     recurrent = info.n_mit_mot + info.n_mit_sot + info.n_sit_sot
@@ -70,12 +72,14 @@ def counted(node: Apply, copied: Apply, clients: dict[Variable, list[Apply | Non
             operands[place] = operands[place][:kept]
         else:
             operands[place] = pt.constant(1, dtype=operands[place].type.dtype)
+    results: list[Any]
     *results, count = UntilScan(op).make_node(*operands).outputs
     found: dict[Variable, Variable] = {}
-    for i, (output, result) in enumerate(zip(node.outputs, results, strict=True)):
-        found[output] = result
+    taken: Any = count
+    for i, output in enumerate(node.outputs):
+        found[output] = result = results[i]
         if i in cut:
-            length = count + cut[i]
+            length = taken + cut[i]
             found[output] = result[:length]
             for client in clients.get(output, ()):
                 if client is not None and isinstance(client.op, Shape_i) and client.op.i == 0:

@@ -67,7 +67,7 @@ class LoopBody:
     def _input(self, shape: Shape, dtype: np.dtype) -> jex.Var:
         return self.child.input(shape, dtype)
 
-    def add_const(self, x: jex.Var) -> jex.Var:
+    def add_const(self, x: Atom) -> jex.Var:
         """Pass a value that is the same in each step."""
         if x not in self._consts:
             self._consts[x] = self._input(x.aval.shape, x.aval.dtype)

@@ -7,6 +7,7 @@ stacked by the loop itself. So a program neither reads nor writes whole buffers,
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from pytensor.graph.basic import Apply
 from pytensor.scan.op import Scan
 
 from pytensor_jaxpr_linker import prims
-from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder
+from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, Shape
 from pytensor_jaxpr_linker.emit.inner_graph import fixed_value, inner_plan
 from pytensor_jaxpr_linker.emit.loop_body import LoopBody, inner_static, row_range
 from pytensor_jaxpr_linker.emit.scalar import convert
@@ -95,7 +96,6 @@ def number_of_steps(b: JaxprBuilder, op: Scan, operands: Sequence[Any]) -> int |
         If a sequence is shorter.
     """
     known = fixed_value(operands[0])
-    short = "Sequence {} has shape {} but the Scan's required number of steps is {}"
     shapes = [x.aval.shape for x in op.outer_seqs(operands)]
     if known is not None:
         steps = int(known)
@@ -103,15 +103,19 @@ def number_of_steps(b: JaxprBuilder, op: Scan, operands: Sequence[Any]) -> int |
             raise IndexError(f"Scan was asked to run for negative number of step {steps}")
         for i, shape in enumerate(shapes):
             if shape[0] < steps:
-                raise ValueError(short.format(i, shape, steps))
+                raise too_short(i, shape, f"is {steps}")
         return steps
     count = convert(b, operands[0], INT64)
-    message = "Scan was asked to run for negative number of step"
-    b.check(prims.ge(b, count, b.constant(0, INT64)), lambda: IndexError(message))
+    negative = IndexError("Scan was asked to run for negative number of step")
+    b.check(prims.ge(b, count, b.constant(0, INT64)), lambda: negative)
     for i, shape in enumerate(shapes):
-        text = short.format(i, shape, "more")
-        b.check(prims.le(b, count, b.constant(shape[0], INT64)), lambda text=text: ValueError(text))
+        b.check(prims.le(b, count, b.constant(shape[0], INT64)), partial(too_short, i, shape, "is larger"))
     return count
+
+
+def too_short(i: int, shape: Shape, steps: str) -> ValueError:
+    """Return the error of a sequence with fewer rows than steps."""
+    return ValueError(f"Sequence {i} has shape {shape} but the Scan's required number of steps {steps}")
 
 
 def emit_counted(b: JaxprBuilder, op: Scan, node: Apply, operands: Sequence[Any], steps: int) -> list[Atom]:
@@ -119,7 +123,7 @@ def emit_counted(b: JaxprBuilder, op: Scan, node: Apply, operands: Sequence[Any]
     tracks = find_tracks(op, operands)
     body = LoopBody(b, op, node, operands, tracks)
     sequences = [body.add_row(x.aval.shape, x.aval.dtype) for x in op.outer_seqs(operands)]
-    entering = [body.add_row(t.buffer.aval.shape, t.buffer.aval.dtype) if t.enters else None for t in tracks]
+    entering = [body.add_row(x.aval.shape, x.aval.dtype) if t.enters and (x := t.buffer) else None for t in tracks]
     newest, _ = body.emit(sequences, entering)
     rows: list[Atom] = [row_range(b, x, 0, steps) for x in op.outer_seqs(operands)]
     traced, leaving = [], []
