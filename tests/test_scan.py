@@ -412,3 +412,18 @@ def test_small_bodies_are_unrolled():
     (loop,) = [e for e in pjl.make_jaxpr(f, X).eqns if e.primitive.name == "scan"]
     assert loop.params["unroll"] > 1
     assert any(isinstance(node.op, Scan) for node in f.maker.fgraph.apply_nodes)
+
+
+def test_op_from_graph_inside():
+    u = pt.dvector("u")
+    op = pytensor.compile.builders.OpFromGraph([u], [pt.log(pt.exp(u).sum())])
+    x = pt.dmatrix("x")
+    out = scan(lambda row, p: p + op(row), sequences=[x], outputs_info=[pt.zeros(())])
+    compare([x], [out, pytensor.grad(out.sum(), x)], [M])
+
+
+def test_until_inside():
+    x = pt.dvector("x")
+    out = scan(lambda v: doubling(v)[-1] + 1, sequences=[x])
+    f = pytensor.function([x], out, mode=FULLGRAPH)
+    np.testing.assert_allclose(f(X), pytensor.function([x], out, mode="FAST_COMPILE")(X))

@@ -34,7 +34,9 @@ def inner_plan(fgraph: AbstractFunctionGraph) -> Plan:
         def rule(node: Apply) -> Any:
             return find_rule(node.op) or leaf_rule(node)
 
-        plan = _PLANS[fgraph] = partition(inline(fgraph, rule), rule)
+        # The nodes of a frozen graph can't be copied, as `inline` does.
+        thawed = fgraph.unfreeze() if hasattr(fgraph, "unfreeze") else fgraph
+        plan = _PLANS[fgraph] = partition(inline(thawed, rule), rule)
     return plan
 
 
