@@ -15,7 +15,7 @@ import jax
 import jax.extend.core as jex
 import jax.numpy as jnp
 from jax import lax
-from jax._src import core, source_info_util
+from jax._src import core, flattree, source_info_util
 from jax._src.core import dim_value_aval
 from jax._src.export.shape_poly import dim_as_value_p
 from jax._src.lax.lax import optimization_barrier_p
@@ -30,6 +30,7 @@ __all__ = [
     "make_jaxpr_object",
     "new_equation",
     "optimization_barrier_p",
+    "scan_trees",
     "source_info",
 ]
 
@@ -79,6 +80,15 @@ def new_equation(invars: list, outvars: list, primitive: Any, params: dict, info
     if ctx is None:
         return jex.new_jaxpr_eqn(invars, outvars, primitive, params, jex.no_effects, info)
     return jex.JaxprEqn(invars, outvars, primitive, params, jex.no_effects, info, ctx)
+
+
+def scan_trees(consts: int, carry: int, xs: int, ys: int) -> dict[str, Any]:
+    """Return the params by which ``scan`` tells its operands, and its results, apart: flat trees of these lengths."""
+    nones = flattree.nones
+    return {
+        "ft_in": flattree.pack((nones(consts), nones(carry), nones(xs))),
+        "ft_out": flattree.pack((nones(carry), nones(ys))),
+    }
 
 
 @lru_cache(2**12)

@@ -14,6 +14,7 @@ from pytensor.tensor.random.type import RandomType
 from pytensor_jaxpr_linker import transfer
 from pytensor_jaxpr_linker.errors import note_node
 from pytensor_jaxpr_linker.host import HostStage
+from pytensor_jaxpr_linker.loops import parent_generator
 from pytensor_jaxpr_linker.plan import Plan, Region, host_step
 from pytensor_jaxpr_linker.policy import Policy, RunOnHost
 from pytensor_jaxpr_linker.program import Program, Specialization
@@ -200,7 +201,7 @@ def find_successors(region: Region) -> dict[int, Successor]:
             draws = 0
             while variable not in region.inputs and variable.owner is not None:
                 draws += 1
-                variable = next(v for v in variable.owner.inputs if isinstance(v.type, RandomType))
+                variable = parent_generator(variable)
             if variable in region.inputs:
                 found[i] = Successor(region.inputs.index(variable), draws)
     return found

@@ -12,15 +12,20 @@ from typing import NamedTuple
 
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.scalar.basic import ScalarType
+from pytensor.scan.op import Scan
 from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.type import DenseTensorType, TensorType
 
 from pytensor_jaxpr_linker import marks
 from pytensor_jaxpr_linker.conditional import IfElse
+from pytensor_jaxpr_linker.until import UntilScan
 
 #: Ops whose output depends on the shape of their operand, not on its numbers.
 SHAPE_READERS = (Shape, Shape_i)
+
+#: Ops that take too long to be evaluated with NumPy for a static value: what they compute is known at run time only.
+LOOPS = (Scan, UntilScan)
 
 
 class BindingTime(IntEnum):
@@ -110,6 +115,8 @@ def analyze(
                 fixed[variable] = value[variable]
         if type(node.op) in SHAPE_READERS:
             known = shape[node.inputs[0]]
+        elif type(node.op) in LOOPS:
+            known = BindingTime.RUNTIME
         else:
             known = max([value[v] for v in node.inputs], default=BindingTime.CONSTANT)
         # What is known only at run time may still be known as a static value, if it comes from an `IfElse`.

@@ -11,11 +11,13 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import AbstractFunctionGraph, FrozenFunctionGraph
 from pytensor.graph.traversal import toposort
 from pytensor.scalar.basic import ScalarOp
+from pytensor.scan.op import Scan
 from pytensor.tensor.basic import ScalarFromTensor, TensorFromScalar
 from pytensor.tensor.elemwise import Elemwise
 
 from pytensor_jaxpr_linker.conditional import IfElse, LazyIfElse
 from pytensor_jaxpr_linker.facts import SHAPE_READERS
+from pytensor_jaxpr_linker.loops import with_counts
 from pytensor_jaxpr_linker.registry import Rule
 from pytensor_jaxpr_linker.sizes import with_known_sizes
 
@@ -61,6 +63,8 @@ def inline(fgraph: AbstractFunctionGraph, find_rule: Callable[[Apply], Rule | No
         nodes = list(toposort(outputs, blockers=inputs))
     if has_op(nodes, LazyIfElse):
         outputs, nodes = with_eager_numbers(inputs, outputs, nodes)
+    if has_op(nodes, Scan):
+        outputs, nodes = with_counts(inputs, outputs, nodes, find_rule)
     sized = with_known_sizes(inputs, outputs, nodes, find_rule)
     if sized is not outputs:
         outputs, nodes = sized, list(toposort(sized, blockers=inputs))

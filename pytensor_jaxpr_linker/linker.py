@@ -25,6 +25,7 @@ from pytensor.tensor.type import DenseTensorType
 from pytensor_jaxpr_linker import logs, transfer
 from pytensor_jaxpr_linker.errors import CannotEmit, variable_name
 from pytensor_jaxpr_linker.executor import Executor, raise_if_failed
+from pytensor_jaxpr_linker.loops import parent_generator
 from pytensor_jaxpr_linker.options import Options, resolve
 from pytensor_jaxpr_linker.plan import Plan, describe_plan, host_step
 from pytensor_jaxpr_linker.policy import Policy, RunOnHost
@@ -53,7 +54,8 @@ class JaxprLinker(PerformLinker):
     array(3.)
     """
 
-    required_rewrites: tuple[str, ...] = ("minimum_compile", "lazy_ifelse")
+    # Scans keep the states that are read; PyTensor's variant for backends that do not write outputs into given memory.
+    required_rewrites: tuple[str, ...] = ("minimum_compile", "lazy_ifelse", "scan_save_mem_no_prealloc")
     # XLA owns memory and fusion; BLAS Ops and reused factorizations are shapes that suit other backends.
     incompatible_rewrites: tuple[str, ...] = (
         "cxx_only",
@@ -365,7 +367,7 @@ def generator_source(variable: Variable) -> tuple[Variable, int]:
     draws = 0
     while variable.owner is not None:
         draws += 1
-        variable = next(v for v in variable.owner.inputs if isinstance(v.type, RandomType))
+        variable = parent_generator(variable)
     return variable, draws
 
 

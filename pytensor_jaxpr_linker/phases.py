@@ -20,7 +20,7 @@ from typing import NamedTuple
 from pytensor.graph.basic import Apply, Variable
 
 from pytensor_jaxpr_linker import marks
-from pytensor_jaxpr_linker.facts import SHAPE_READERS, may_be_static
+from pytensor_jaxpr_linker.facts import LOOPS, SHAPE_READERS, may_be_static
 
 NEVER = math.inf
 
@@ -155,7 +155,7 @@ def assign(
         for v in node.outputs:
             computed[v] = phase
             arrives = phase + 1 if may_be_static(v) and v not in dynamic else NEVER
-            if operands_known < arrives and not is_host:
+            if operands_known < arrives and not is_host and not isinstance(node.op, LOOPS):
                 known[v] = operands_known
                 folded.add(v)
             else:

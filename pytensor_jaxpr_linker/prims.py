@@ -17,7 +17,7 @@ import numpy as np
 from jax import lax
 from jax.extend.core import primitives as p
 
-from pytensor_jaxpr_linker._compat import ERFC_PARAMS, dim_as_value_p, dim_value_aval
+from pytensor_jaxpr_linker._compat import ERFC_PARAMS, dim_as_value_p, dim_value_aval, scan_trees
 from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, Shape
 
 BOOL = np.dtype(bool)
@@ -492,6 +492,43 @@ def cond(
 ) -> list[Atom]:
     """Assemble the branch number `index` (int32; clamped) of closed Jaxprs that take `operands` and return `avals`."""
     return list(b.bind_many(p.cond_p, (index, *operands), avals, {"branches": tuple(branches)}))
+
+
+def scan(
+    b: JaxprBuilder,
+    body: Any,
+    consts: Sequence[Atom],
+    carry: Sequence[Atom],
+    xs: Sequence[Atom],
+    length: int,
+    unroll: int = 1,
+) -> list[Atom]:
+    """Assemble `length` steps of a closed Jaxpr from constants, carry and a row of each of `xs` to carry and rows.
+
+    Returns the last carry, then the rows of all steps, stacked.
+    """
+    rows = [b.aval((length, *aval.shape), aval.dtype) for aval in body.out_avals[len(carry) :]]
+    params = {"reverse": False, "length": length, "jaxpr": body, "unroll": unroll}
+    params |= scan_trees(len(consts), len(carry), len(xs), len(rows))
+    return list(b.bind_many(p.scan_p, (*consts, *carry, *xs), [*(x.aval for x in carry), *rows], params))
+
+
+def while_loop(
+    b: JaxprBuilder,
+    condition: Any,
+    condition_consts: Sequence[Atom],
+    body: Any,
+    consts: Sequence[Atom],
+    carry: Sequence[Atom],
+) -> list[Atom]:
+    """Assemble steps of a closed Jaxpr from constants and carry to carry, as long as `condition` of the carry holds."""
+    params = {
+        "cond_jaxpr": condition,
+        "cond_nconsts": len(condition_consts),
+        "body_jaxpr": body,
+        "body_nconsts": len(consts),
+    }
+    return list(b.bind_many(p.while_p, (*condition_consts, *consts, *carry), [x.aval for x in carry], params))
 
 
 def closed_call(b: JaxprBuilder, jaxpr: Any, operands: Sequence[Atom]) -> list[Atom]:

@@ -328,6 +328,41 @@ row(
 )
 
 
+def assemble_scan(b: JaxprBuilder, k: Any, c: Any, x: Any) -> Any:
+    """Assemble the scan of ``c, x -> k * c + x, k * x``."""
+    body, (k_, c_, x_) = b.sub_jaxpr([k.aval, c.aval, b.aval((3,), x.aval.dtype)])
+    carry = prims.add(body, prims.mul(body, k_, c_), x_)
+    return prims.scan(b, body.build([carry, prims.mul(body, k_, x_)]), [k], [c], [x], 2, unroll=2)
+
+
+row(
+    "scan",
+    lambda k, c, x: lax.scan(lambda c, x: (k * c + x, k * x), c, x, unroll=2),
+    F[0],
+    F[1],
+    G,
+    assemble=assemble_scan,
+)
+
+
+def assemble_while(b: JaxprBuilder, limit: Any, k: Any, c: Any) -> Any:
+    """Assemble ``while c < limit: c = k * c``."""
+    condition, (limit_, c_) = b.sub_jaxpr([limit.aval, c.aval])
+    condition = condition.build([prims.lt(condition, c_, limit_)])
+    body, (k_, c_) = b.sub_jaxpr([k.aval, c.aval])
+    return prims.while_loop(b, condition, [limit], body.build([prims.mul(body, k_, c_)]), [k], [c])
+
+
+row(
+    "while_loop",
+    lambda limit, k, c: lax.while_loop(lambda c: c < limit, lambda c: k * c, c),
+    np.float64(50.0),
+    np.float64(1.5),
+    np.float64(0.3),
+    assemble=assemble_while,
+)
+
+
 def assemble_closed_call(b: JaxprBuilder, x: Any) -> Any:
     """Assemble the call of a Jaxpr that is ``sin``."""
     return prims.closed_call(b, branches(b, x)[0], [x])
@@ -397,6 +432,8 @@ def described(value: Any) -> Any:
     """Return a param in a form that compares: Jaxprs as they print."""
     if isinstance(value, Jaxpr):
         return value.pretty_print(name_stack=False)
+    if hasattr(value, "unpack"):  # a flat tree of operands: JAX's own keeps the user's nesting within each part
+        return [len(part) for part in value.unpack()]
     if isinstance(value, float):
         return repr(value)  # a NaN equals none
     return tuple(map(described, value)) if type(value) is tuple else value

@@ -6,6 +6,8 @@ from pytensor_jaxpr_linker.emit import (  # noqa: F401
     linalg,
     math,
     random,
+    scalar_loop,
+    scan,
     shape,
     sizes,
     subtensor,

@@ -35,7 +35,9 @@ def inner_plan(fgraph: AbstractFunctionGraph) -> Plan:
         def rule(node: Apply) -> Any:
             return find_rule(node.op) or traced_leaf.leaf_rule(node)
 
-        plan = plans[key] = partition(inline(fgraph, rule), rule)
+        # The nodes of a frozen graph can't be copied, as `inline` does.
+        thawed = fgraph.unfreeze() if hasattr(fgraph, "unfreeze") else fgraph
+        plan = plans[key] = partition(inline(thawed, rule), rule)
     return plan
 
 

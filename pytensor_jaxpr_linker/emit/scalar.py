@@ -14,7 +14,8 @@ import numpy as np
 import pytensor.scalar as ps
 import pytensor.scalar.math as psm
 from pytensor.graph.basic import Constant, Variable
-from pytensor.scalar.basic import Composite
+from pytensor.graph.fg import AbstractFunctionGraph
+from pytensor.scalar.basic import Composite, ScalarInnerGraphOp
 from pytensor.tensor.math import MulWithoutZeros
 
 from pytensor_jaxpr_linker import prims
@@ -97,16 +98,32 @@ def scalar_rule(*op_types: type) -> Callable[[ScalarRule], ScalarRule]:
     return register
 
 
+#: Rules of Ops with inner graphs, which may have several results: ``rule(op, dtypes, b, xs)``.
+INNER_GRAPH_RULES: dict[type, Callable[..., list[Atom]]] = {}
+
+
+def inner_graph_rule(op_type: type) -> Callable[[Callable[..., list[Atom]]], Callable[..., list[Atom]]]:
+    """Register the decorated function for a scalar Op that has an inner graph."""
+
+    def register(rule: Callable[..., list[Atom]]) -> Callable[..., list[Atom]]:
+        INNER_GRAPH_RULES[op_type] = rule
+        return rule
+
+    return register
+
+
 def has_scalar_rule(op: ps.ScalarOp) -> bool:
     """Tell whether `emit_scalar` can emit a scalar Op."""
     if find(RULES, op) is not None:
         return True
-    return isinstance(op, Composite) and all(has_scalar_rule(node.op) for node in op.fgraph.toposort())
+    return isinstance(op, ScalarInnerGraphOp) and (
+        find(INNER_GRAPH_RULES, op) is not None and all(has_scalar_rule(node.op) for node in op.fgraph.toposort())
+    )
 
 
 def is_real_only(op: ps.ScalarOp, operands: Sequence[Variable]) -> bool:
     """Tell whether an Op, which has a rule, has none for operands of these types: XLA knows it for real ones only."""
-    if isinstance(op, Composite):
+    if isinstance(op, ScalarInnerGraphOp):
         return any(is_real_only(node.op, node.inputs) for node in op.fgraph.toposort())
     return type(op) in REAL_ONLY and any(v.type.dtype.startswith("complex") for v in operands)
 
@@ -125,24 +142,32 @@ def emit_scalar(op: ps.ScalarOp, dtypes: Sequence[str], b: JaxprBuilder, xs: Seq
     if rule is not None:
         dtype = np.dtype(dtypes[0])
         return [convert(b, rule(op, b, dtype, *xs), dtype)]
-    if isinstance(op, Composite):
-        return emit_composite(op, dtypes, b, xs)
+    inner_rule = find(INNER_GRAPH_RULES, op)
+    if inner_rule is not None:
+        return inner_rule(op, dtypes, b, xs)
     raise NotImplementedError(f"No emission rule for the scalar Op {op}")
 
 
+@inner_graph_rule(Composite)
 def emit_composite(op: Composite, dtypes: Sequence[str], b: JaxprBuilder, xs: Sequence[Atom]) -> list[Atom]:
-    """Emit the inner graph of a fused scalar Op."""
-    env: dict[Any, Atom] = dict(zip(op.fgraph.inputs, xs, strict=True))
+    """Emit a fused scalar Op."""
+    results = emit_inner(op.fgraph, b, xs)
+    return [convert(b, x, np.dtype(t)) for x, t in zip(results, dtypes, strict=True)]
+
+
+def emit_inner(fgraph: AbstractFunctionGraph, b: JaxprBuilder, xs: Sequence[Atom]) -> list[Atom]:
+    """Emit the inner graph of a scalar Op."""
+    env: dict[Any, Atom] = dict(zip(fgraph.inputs, xs, strict=True))
 
     def read(variable: Any) -> Atom:
         return b.constant(variable.data, variable.type.dtype) if isinstance(variable, Constant) else env[variable]
 
-    for variable, x in zip(op.fgraph.inputs, xs, strict=True):
+    for variable, x in zip(fgraph.inputs, xs, strict=True):
         env[variable] = convert(b, x, variable.type.dtype)
-    for node in op.fgraph.toposort():
+    for node in fgraph.toposort():
         results = emit_scalar(node.op, [v.type.dtype for v in node.outputs], b, [read(v) for v in node.inputs])
         env.update(zip(node.outputs, results, strict=True))
-    return [convert(b, read(v), np.dtype(t)) for v, t in zip(op.fgraph.outputs, dtypes, strict=True)]
+    return [read(v) for v in fgraph.outputs]
 
 
 # -- helpers -----------------------------------------------------------------------------------------------------------

@@ -1,0 +1,50 @@
+"""`ScalarLoop`: one `while` for all elements, each of which keeps its state once it is done."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import jax.extend.core as jex
+import numpy as np
+from pytensor.scalar.loop import ScalarLoop
+
+from pytensor_jaxpr_linker import prims
+from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder
+from pytensor_jaxpr_linker.emit.scalar import convert, emit_inner, inner_graph_rule
+
+
+@inner_graph_rule(ScalarLoop)
+def emit_ScalarLoop(op: ScalarLoop, dtypes: Sequence[str], b: JaxprBuilder, xs: Sequence[Atom]) -> list[Atom]:
+    """Emit steps as long as an element takes another one.
+
+    Where no step is asked for, `until` is true, as the Op documents: that does not count as a failure.
+    """
+    shape = prims.elementwise_shape(xs)
+    state_count = len(op.outputs) - op.is_while
+    steps, *xs = xs
+    xs = [convert(b, x, t.dtype) for x, t in zip(xs, op.inputs_type, strict=True)]
+    states = [prims.broadcast_to(b, x, shape) for x in xs[:state_count]]
+    if op.is_while:
+        states.append(prims.broadcast_to(b, b.constant(True), shape))
+    fixed = [steps, *xs[state_count:]]
+    passed = list(dict.fromkeys(x for x in fixed if isinstance(x, jex.Var)))
+    zero = b.constant(0, steps.aval.dtype)
+    active = prims.broadcast_to(b, prims.lt(b, zero, steps), shape)
+    carry = [zero, active, *states]
+
+    body, atoms = b.sub_jaxpr([x.aval for x in (*passed, *carry)])
+    inner = dict(zip(passed, atoms, strict=False))
+    step_limit, *constants = [inner[x] if isinstance(x, jex.Var) else x for x in fixed]
+    old: list[Atom]
+    i, active, *old = atoms[len(passed) :]
+    new = emit_inner(op.fgraph, body, [*old[:state_count], *constants])
+    new = [prims.broadcast_to(body, convert(body, x, s.aval.dtype), shape) for x, s in zip(new, old, strict=True)]
+    new = [prims.select(body, active, x, s) for x, s in zip(new, old, strict=True)]
+    i = prims.add(body, i, body.constant(1, i.aval.dtype))
+    active = prims.and_(body, active, prims.broadcast_to(body, prims.lt(body, i, step_limit), shape))
+    if op.is_while:
+        active = prims.and_(body, active, prims.not_(body, new[-1]))
+    condition, atoms = b.sub_jaxpr([x.aval for x in carry])
+    goes_on = prims.reduce_or(condition, atoms[1], range(len(shape))) if shape else atoms[1]
+    results = prims.while_loop(b, condition.build([goes_on]), [], body.build([i, active, *new]), passed, carry)
+    return [convert(b, x, np.dtype(t)) for x, t in zip(results[2:], dtypes, strict=True)]

@@ -1,0 +1,128 @@
+"""Loops that a condition ends, as the analysis wants them: how far they came is a value of its own. Uses no JAX."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytensor.tensor as pt
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.traversal import toposort
+from pytensor.scan.op import Scan
+from pytensor.tensor.random.type import RandomType
+from pytensor.tensor.shape import Shape_i
+from pytensor.tensor.subtensor import Subtensor
+
+from pytensor_jaxpr_linker.facts import LOOPS, SHAPE_READERS, may_be_static
+from pytensor_jaxpr_linker.registry import Rule
+from pytensor_jaxpr_linker.until import UntilScan, spans
+
+
+def with_counts(
+    inputs: Sequence[Variable], outputs: list[Variable], nodes: list[Apply], find_rule: Callable[[Apply], Rule | None]
+) -> tuple[list[Variable], list[Apply]]:
+    """Return outputs and nodes of a graph in which each loop that a condition ends says how many steps it took.
+
+    What reads an output of such a loop then reads a slice of it, whose length is that count. If only the last rows are read,
+    only these are kept: then no shape depends on the count.
+    """
+    clients: dict[Variable, list[Apply | None]] = {v: [None] for v in outputs}
+    for node in nodes:
+        for v in node.inputs:
+            clients.setdefault(v, []).append(node)
+    replaced: dict[Variable, Variable] = {}
+    for node in nodes:
+        operands = [replaced.get(v, v) for v in node.inputs]
+        copied = node
+        if any(a is not b for a, b in zip(operands, node.inputs, strict=True)):
+            copied = node.clone_with_new_inputs(operands, strict=False)
+            for old, new in zip(node.outputs, copied.outputs, strict=True):
+                replaced.setdefault(old, new)
+        if isinstance(node.op, Scan) and node.op.info.as_while and is_emitted(copied, find_rule):
+            replaced.update(counted(node, copied, clients))
+    if not replaced:
+        return outputs, nodes
+    outputs = [replaced.get(v, v) for v in outputs]
+    return outputs, list(toposort(outputs, blockers=inputs))
+
+
+def is_emitted(node: Apply, find_rule: Callable[[Apply], Rule | None]) -> bool:
+    """Tell whether a node has a rule that takes it."""
+    rule = find_rule(node)
+    return rule is not None and rule.refuse(node) is None
+
+
+def counted(node: Apply, copied: Apply, clients: dict[Variable, list[Apply | None]]) -> dict[Variable, Variable]:
+    """Return what replaces the outputs of a loop, and their lengths; `copied` is its node in the new graph."""
+    op: Scan = node.op
+    operands: list[Any] = list(copied.inputs)
+    info = op.info
+    first_buffer = 1 + info.n_seqs
+    first_length = info.n_outer_inputs - info.n_non_seqs - info.n_nit_sot
+    recurrent = info.n_mit_mot + info.n_mit_sot + info.n_sit_sot
+    cut = {}
+    for i, (output, span) in enumerate(zip(node.outputs, spans(op), strict=True)):
+        if span is None:
+            continue
+        kept = max(span, 1)
+        place = first_buffer + i if i < recurrent else first_length + i - recurrent
+        if not reads_last(output, clients, kept):
+            cut[i] = span
+        elif i < recurrent:
+            operands[place] = operands[place][:kept]
+        else:
+            operands[place] = pt.constant(1, dtype=operands[place].type.dtype)
+    results: list[Any]
+    *results, count = UntilScan(op).make_node(*operands).outputs
+    found: dict[Variable, Variable] = {}
+    taken: Any = count
+    for i, output in enumerate(node.outputs):
+        found[output] = result = results[i]
+        if i in cut:
+            length = taken + cut[i]
+            found[output] = result[:length]
+            for client in clients.get(output, ()):
+                if client is not None and isinstance(client.op, Shape_i) and client.op.i == 0:
+                    found[client.outputs[0]] = length
+        found[output].name = output.name
+    return found
+
+
+def reads_last(variable: Variable, clients: dict[Variable, list[Apply | None]], kept: int) -> bool:
+    """Tell whether of a variable only its last rows, up to `kept` of them, are read."""
+
+    def is_last(client: Apply | None) -> bool:
+        if client is None or not isinstance(client.op, Subtensor) or isinstance(client.op.idx_list[0], slice):
+            return False
+        index = client.inputs[1]
+        return isinstance(index, Constant) and -kept <= int(index.data) < 0
+
+    return all(map(is_last, clients.get(variable, ())))
+
+
+def follows_from_numbers(variable: Variable) -> bool:
+    """Tell whether a number follows from shapes and inputs that are numbers, and so may be known before the program runs."""
+    stack, seen = [variable], set()
+    while stack:
+        v = stack.pop()
+        if v in seen or isinstance(v, Constant):
+            continue
+        seen.add(v)
+        if v.owner is None:
+            if not may_be_static(v):
+                return False
+        elif isinstance(v.owner.op, LOOPS):
+            return False
+        elif not isinstance(v.owner.op, SHAPE_READERS):
+            stack += v.owner.inputs
+    return True
+
+
+def parent_generator(variable: Variable) -> Variable:
+    """Return the generator that one computed by a node descends from."""
+    node = variable.owner
+    op = node.op.scan if isinstance(node.op, UntilScan) else node.op
+    if isinstance(op, Scan):
+        states = op.outer_untraced_sit_sot(node.inputs)
+        return states[node.outputs.index(variable) - op.info.n_outer_outputs + len(states)]
+    return next(v for v in node.inputs if isinstance(v.type, RandomType))

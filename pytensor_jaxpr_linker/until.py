@@ -1,0 +1,60 @@
+"""`UntilScan`: a loop that a condition ends, with the number of steps that it took. Uses no JAX."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.op import Op
+from pytensor.scan.op import Scan
+
+
+class UntilScan(Op):
+    """A `Scan` that a condition ends, with outputs as long as if it were not ended, and the number of steps that it took.
+
+    Parameters
+    ----------
+    scan
+        The Op that is meant.
+    """
+
+    __props__ = ("scan",)
+
+    def __init__(self, scan: Scan):
+        self.scan = scan
+
+    def make_node(self, *inputs: Variable) -> Apply:
+        """Return the node: inputs are those of the scan."""
+        inner = self.scan.make_node(*inputs)
+        return Apply(self, list(inner.inputs), [*(v.type() for v in inner.outputs), pt.lscalar()])
+
+    def perform(self, node: Apply, inputs: Sequence[Any], output_storage: Sequence[list]) -> None:
+        """Run the scan on the host. Its outputs are cut to the steps taken: cutting them again changes nothing."""
+        scan_node = self.scan.make_node(*node.inputs)
+        cells: dict[Variable, list] = {v: [x] for v, x in zip(scan_node.inputs, inputs, strict=True)}
+        cells |= {v: [None] for v in scan_node.outputs}
+        self.scan.make_thunk(scan_node, cells, {v: [True] for v in cells}, [], impl="py")()
+        steps = int(inputs[0])
+        for cell, variable, span in zip(output_storage, scan_node.outputs, spans(self.scan), strict=False):
+            cell[0] = cells[variable][0]
+            if span is not None and len(cell[0]) > span:
+                steps = min(steps, len(cell[0]) - span)
+        output_storage[-1][0] = np.asarray(steps, "int64")
+
+    def __str__(self) -> str:
+        return str(self.scan)
+
+
+def spans(op: Scan) -> list[int | None]:
+    """Return how many rows each output of a scan begins with that no step has written; None for what has no rows."""
+    info = op.info
+    taps = info.mit_sot_in_slices + info.sit_sot_in_slices
+    return [
+        *[None] * info.n_mit_mot,
+        *(-min(ins) for ins in taps),
+        *[0] * info.n_nit_sot,
+        *[None] * info.n_untraced_sit_sot,
+    ]

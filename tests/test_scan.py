@@ -1,0 +1,429 @@
+"""Scan in all its forms."""
+
+import warnings
+
+import jax
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from helpers import FULLGRAPH, compare, compare_error, compare_grad
+from pytensor.raise_op import Assert
+from pytensor.scan.op import Scan
+from pytensor.scan.utils import until
+
+import pytensor_jaxpr_linker as pjl
+
+# FAST_COMPILE's C code complains where no BLAS is installed.
+pytestmark = pytest.mark.filterwarnings("ignore:PyTensor could not link to a BLAS")
+
+X = np.linspace(0.1, 1.0, 7)
+M = np.cos(np.arange(12.0)).reshape(4, 3)
+K = np.array([0.5, -0.25, 0.75])
+
+
+def scan(*args, **kwargs):
+    return pytensor.scan(*args, return_updates=False, **kwargs)
+
+
+def primitives_of(f, *values):
+    return [eqn.primitive.name for eqn in pjl.make_jaxpr(f, *values).eqns]
+
+
+# -- kinds of outputs --------------------------------------------------------------------------------------------------
+
+
+def test_sequence_to_rows():
+    x = pt.dmatrix("x")
+    out = scan(lambda row: pt.exp(row).sum(), sequences=[x])
+    compare([x], out, [M])
+    compare_grad([x], out, [M])
+    f = pytensor.function([x], scan(lambda row: pt.cumsum(row), sequences=[x]), mode=FULLGRAPH)
+    assert primitives_of(f, M).count("scan") == 1
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 9])
+def test_state_over_sequence(n):
+    x, a = pt.dvector("x"), pt.dscalar("a")
+    out = scan(lambda s, acc, a: acc * a + s, sequences=[x], outputs_info=[pt.zeros(())], non_sequences=[a])
+    compare([x, a], [out, out[-1], pytensor.grad((out**2).sum(), x)], [X[:1].repeat(n), 0.9])
+    compare_grad([x, a], out, [np.linspace(0, 1, n), 0.9])
+
+
+def test_one_function_for_many_lengths():
+    x = pt.dvector("x")
+    out = scan(lambda s, acc: acc * 0.9 + s, sequences=[x], outputs_info=[pt.zeros(())])
+    f = pytensor.function([x], pytensor.grad(out[-1], x), mode=FULLGRAPH)
+    for n in (1, 2, 5, 9):
+        np.testing.assert_allclose(f(np.ones(n)), 0.9 ** np.arange(n)[::-1])
+
+
+@pytest.mark.parametrize("taps", [[-1, -2], [-3], [-1, -4], [-12, -1], [-10]])
+def test_taps(taps):
+    init = pt.dvector("init")
+    reach = -min(taps)
+    out = scan(
+        lambda *xs: sum(pt.sin(x) * (i + 1) for i, x in enumerate(xs)),
+        outputs_info=[{"initial": init, "taps": taps}],
+        n_steps=5,
+    )
+    values = [np.linspace(0.3, 2, reach)]
+    compare([init], [out, pytensor.grad(out.sum(), init)], values)
+    compare([init], [out[-1], out[-2:]], values)
+    compare_grad([init], out, values)
+
+
+def test_states_that_are_matrices():
+    x, k = pt.dmatrix("x"), pt.dvector("k")
+    out = scan(
+        lambda a, b, k: pt.tanh(a @ b.T) @ a * k, outputs_info=[{"initial": pt.stack([x, x + 1]), "taps": [-2, -1]}],
+        non_sequences=[k], n_steps=3,
+    )  # fmt: skip
+    compare([x, k], [out, pytensor.grad(out.sum(), x)], [M, K])
+    compare_grad([x, k], out, [M, K])
+
+
+def test_sequences_with_taps_and_backwards():
+    x = pt.dvector("x")
+    out = scan(lambda a, b, s: s + a * b, sequences=[{"input": x, "taps": [-2, 0]}], outputs_info=[pt.zeros(())])
+    compare([x], [out, pytensor.grad(out[-1], x)], [X])
+    out = scan(lambda a, s: s * 0.5 + a, sequences=[x], outputs_info=[pt.ones(())], go_backwards=True)
+    compare([x], [out, pytensor.grad(out.sum(), x)], [X])
+    compare_grad([x], out, [X])
+
+
+def test_several_outputs():
+    x = pt.dvector("x")
+    a, b, c = scan(
+        lambda s, p, q, r: (p + s, q * p - r, p * q * s),
+        sequences=[x],
+        outputs_info=[pt.ones(()), {"initial": pt.as_tensor([1.0, 2.0]), "taps": [-2, -1]}, None],
+    )
+    compare([x], [a, b, c], [X])
+    compare([x], [a[-1], b[-1], c[-1]], [X])
+    compare([x], [a[-3:], b[::2], c[-2]], [X])
+    compare([x], pytensor.grad((a * b + c).sum(), x), [X])
+    compare_grad([x], a * b + c, [X])
+
+
+def test_gradients_of_gradients():
+    x = pt.dvector("x")
+    out = scan(lambda s, p, q: pt.sin(p) * q + s, sequences=[x], outputs_info=[{"initial": x[:2], "taps": [-2, -1]}])
+    cost = (out**2).sum()
+    compare([x], pytensor.gradient.hessian(cost, x), [X[:4]], rtol=1e-6)
+    gradient = pytensor.grad(cost, x)
+    compare_grad([x], gradient, [X[:4]])
+
+
+def test_hessian_is_one_program():
+    x = pt.dvector("x")
+    out = scan(lambda s, p: pt.tanh(p) + s, sequences=[x], outputs_info=[pt.zeros(())])
+    f = pytensor.function([x], pytensor.gradient.hessian(out[-1], x), mode=FULLGRAPH)
+    with jax.enable_x64(True):
+        fn = pjl.as_jax_function([x], [out[-1]])
+        want = jax.hessian(lambda a: fn(a)[0])(jax.numpy.asarray(X[:3]))
+    np.testing.assert_allclose(f(X[:3]), want)
+
+
+def test_nested():
+    x = pt.dmatrix("x")
+
+    def outer(row, acc):
+        inner = scan(lambda v, s: s * 0.5 + v, sequences=[row], outputs_info=[acc])
+        return inner[-1]
+
+    out = scan(outer, sequences=[x], outputs_info=[pt.zeros(())])
+    compare([x], [out, pytensor.grad(out.sum(), x)], [M])
+    compare_grad([x], out, [M])
+
+
+def test_truncated_gradient():
+    x = pt.dvector("x")
+    out = scan(lambda s, p: p * 0.5 + s**2, sequences=[x], outputs_info=[pt.zeros(())], truncate_gradient=2)
+    compare([x], pytensor.grad(out[-1], x), [X])
+    compare([x], pytensor.grad((out**2).sum(), x), [X])
+
+
+# -- dtypes and shapes -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32", "int8", "uint8", "bool", "complex64"])
+def test_dtypes(dtype):
+    x = pt.vector("x", dtype=dtype)
+    values = (np.arange(6) * 37).astype(dtype)
+    if dtype == "bool":
+        out = scan(lambda s, p: pt.xor(s, p), sequences=[x], outputs_info=[pt.as_tensor(np.array(False))])
+    else:
+        start = pt.constant(np.ones((), dtype))
+        out = scan(lambda s, p: (p * s + s).astype(dtype), sequences=[x], outputs_info=[start])
+    compare([x], [out, out[-1]], [values])
+
+
+def test_known_arrays_in_the_body():
+    x = pt.dvector("x")
+    table = np.arange(20.0).reshape(4, 5)
+    index = np.array([0, 2, 2])
+    out = scan(lambda s, p: p + pt.as_tensor(table)[index].sum(0) * s, sequences=[x], outputs_info=[pt.zeros(5)])
+    compare([x], out, [X])
+    compare_grad([x], out, [X])
+
+
+def test_integer_that_is_a_shape_in_the_body():
+    x, k = pt.dvector("x"), pt.lscalar("k")
+    out = scan(lambda s, k: pt.ones(k).sum() * s, sequences=[x], non_sequences=[k])
+    compare([x, k], out, [X, 3])
+    out = scan(lambda s, p, k: p[:k].sum() * s, sequences=[x], non_sequences=[x, k])
+    compare([x, k], out, [X, 3])
+
+
+def test_shape_that_differs_from_step_to_step():
+    x = pt.dvector("x")
+    out = scan(lambda k, x: x[:k].sum(), sequences=[pt.arange(1, 5)], non_sequences=[x], strict=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", pjl.GraphBreakWarning)
+        compare([x], out, [X])
+
+
+# -- the number of steps -----------------------------------------------------------------------------------------------
+
+
+def test_steps_as_input():
+    n, x = pt.iscalar("n"), pt.dvector("x")
+    out = scan(lambda p, x: p * x, outputs_info=[pt.ones_like(x)], non_sequences=[x], n_steps=n)
+    for k in (1, 3):
+        compare([n, x], [out, pytensor.grad(out.sum(), x)], [np.int32(k), X])
+        compare([n, x], out[-1], [np.int32(k), X])
+
+
+def test_steps_that_are_computed():
+    """Only a fixed number of states is kept: the loop runs as long as it takes, without a break."""
+    x = pt.dvector("x")
+    n = x.sum().astype("int64")
+    out = scan(lambda p, q, x: (p * 0.5 + x.sum() - q, p), outputs_info=[pt.ones(()), pt.zeros(())], non_sequences=[x],
+               n_steps=n)  # fmt: skip
+    f = pytensor.function([x], [out[0][-1], out[1][-1]], mode=FULLGRAPH)
+    assert "while" in primitives_of(f, X)
+    reference = pytensor.function([x], [out[0][-1], out[1][-1]], mode="FAST_COMPILE")
+    for values in (X, X * 3):
+        for got, want in zip(f(values), reference(values), strict=True):
+            np.testing.assert_allclose(got, want)
+
+
+def test_rows_of_computed_steps_take_two_programs():
+    x = pt.dvector("x")
+    out = scan(lambda p: p * 0.5, outputs_info=[x[0]], n_steps=x.sum().astype("int64"))
+    with pytest.warns(pjl.GraphBreakWarning, match="JX002"):
+        compare([x], out, [X])
+
+
+@pytest.mark.parametrize("kind", ["state", "taps", "rows"])
+def test_no_steps(kind):
+    x, n = pt.dvector("x"), pt.lscalar("n")
+    if kind == "state":
+        out = scan(lambda s, p: p + s, sequences=[x[:n]], outputs_info=[pt.zeros(())])
+    elif kind == "taps":
+        out = scan(lambda s, p: p + s, sequences=[x[:n]], outputs_info=[{"initial": x[:3], "taps": [-3]}])
+    else:
+        out = scan(lambda s: s + 1, sequences=[x[:n]])
+    for k in (0, 2):
+        compare([x, n], [out, out.sum(), pytensor.grad(out.sum(), x)], [X, k])
+
+
+def test_wrong_steps():
+    x, n = pt.dvector("x"), pt.lscalar("n")
+    out = scan(lambda s, p: p + s, sequences=[x], outputs_info=[pt.zeros(())], n_steps=n)
+    compare([x, n], out, [X, 3])
+    compare_error([x, n], out, [X, 12])
+    total = x.sum().astype("int64")
+    for steps, values in ((n, [X, -2]), (total, [-X, 0])):
+        last = scan(lambda p: p * 2, outputs_info=[x[0]], n_steps=steps)[-1]
+        f = pytensor.function([x, n], last, mode=FULLGRAPH, on_unused_input="ignore")
+        with pytest.raises(IndexError, match="negative number of step"):
+            f(*values)
+
+
+# -- until -------------------------------------------------------------------------------------------------------------
+
+
+def doubling(x0, limit=100.0, **kwargs):
+    return scan(lambda s: (s * 2.0, until(s > limit)), outputs_info=[x0], n_steps=50, **kwargs)
+
+
+def test_until_last_state():
+    x0 = pt.dscalar("x0")
+    out = doubling(x0)[-1]
+    f = pytensor.function([x0], out, mode=FULLGRAPH)
+    assert primitives_of(f, 1.5).count("while") == 1
+    for value in (1.5, 70.0, 500.0, 0.0):
+        compare([x0], out, [value])
+    a, b = scan(lambda s, r: ((s * 2.0, s + r), until(s > 30.0)), outputs_info=[x0, pt.zeros(())], n_steps=9)
+    compare([x0], [a[-1], b[-1]], [1.5])
+    c = scan(lambda s: (s * 2.0, s + 1), outputs_info=[x0, None], n_steps=9)
+    compare([x0], [c[0][-1], c[1][-1]], [1.5])
+
+
+def test_until_with_rows():
+    x0 = pt.dscalar("x0")
+    out = doubling(x0)
+    with pytest.warns(pjl.GraphBreakWarning, match="JX002"):
+        f = pytensor.function([x0], [out, out.shape[0], out * 2], mode="JAXPR")
+    reference = pytensor.function([x0], [out, out.shape[0], out * 2], mode="FAST_COMPILE")
+    for value in (1.5, 70.0, 500.0, 0.0):
+        for got, want in zip(f(value), reference(value), strict=True):
+            np.testing.assert_array_equal(got, want)
+            assert got.shape == want.shape
+
+
+def test_until_count_needs_no_rows():
+    x0 = pt.dscalar("x0")
+    f = pytensor.function([x0], doubling(x0).shape[0], mode=FULLGRAPH)
+    assert [f(v) for v in (1.5, 500.0)] == [8, 1]
+
+
+def test_until_with_taps_and_sequences():
+    x = pt.dvector("x")
+    out = scan(
+        lambda s, p, q: (p + q + s, until(p > 2.0)),
+        sequences=[x],
+        outputs_info=[{"initial": pt.as_tensor([0.5, 1.0]), "taps": [-2, -1]}],
+    )
+    compare([x], [out[-1], out[-2]], [X])
+    with pytest.warns(pjl.GraphBreakWarning, match="JX002"):
+        compare([x], [out, out[-1]], [X])
+
+
+def test_gradient_of_until():
+    x0 = pt.dscalar("x0")
+    out = scan(lambda s, a: (s * a, until(s > 10.0)), outputs_info=[pt.ones(())], non_sequences=[x0], n_steps=50)
+    with pytest.warns(pjl.GraphBreakWarning, match="JX002"):
+        compare([x0], [out[-1], pytensor.grad(out[-1], x0)], [1.5])
+
+
+def test_until_under_vmap():
+    x0 = pt.dscalar("x0")
+    fn = pjl.as_jax_function([x0], [doubling(x0)[-1]])
+    with jax.enable_x64(True):
+        values = jax.numpy.asarray([1.5, 70.0, 500.0])
+        np.testing.assert_allclose(jax.vmap(lambda v: fn(v)[0])(values), [384.0, 280.0, 1000.0])
+
+
+# -- random numbers and shared variables -------------------------------------------------------------------------------
+
+
+def random_walk(rng, n):
+    def step(p, rng):
+        next_rng, draw = pt.random.normal(rng=rng, size=(2,), return_next_rng=True)
+        return p + draw, next_rng
+
+    return pytensor.scan(step, outputs_info=[pt.zeros(2), rng], n_steps=n, return_updates=False)
+
+
+def test_random_states():
+    rng = pytensor.shared(np.random.default_rng(3))
+    walk, next_rng = random_walk(rng, 6)
+    f = pytensor.function([], walk, updates={rng: next_rng}, mode=FULLGRAPH)
+    a, b = f(), f()
+    steps = np.concatenate([np.diff(a, axis=0, prepend=0), np.diff(b, axis=0, prepend=0)])
+    assert len(np.unique(steps.round(12))) == 24
+    rng.set_value(np.random.default_rng(3))
+    np.testing.assert_array_equal(f(), a)
+    np.testing.assert_array_equal(f(), b)
+    assert isinstance(rng.get_value(), np.random.Generator)
+
+
+def test_two_generators():
+    first, second = pytensor.shared(np.random.default_rng(1)), pytensor.shared(np.random.default_rng(2))
+
+    def step(a, b):
+        next_a, x = pt.random.normal(rng=a, return_next_rng=True)
+        next_b, y = pt.random.uniform(rng=b, return_next_rng=True)
+        return x, y, next_a, next_b
+
+    x, y, next_a, next_b = pytensor.scan(
+        step, outputs_info=[None, None, first, second], n_steps=3, return_updates=False
+    )
+    f = pytensor.function([], [x, y], updates={first: next_a, second: next_b}, mode=FULLGRAPH)
+    draws = np.concatenate([f(), f()], axis=None)
+    assert len(np.unique(draws)) == 12
+    states = [g.get_value().bit_generator.state["state"]["state"] for g in (first, second)]
+    want = [np.random.default_rng(seed) for seed in (1, 2)]
+    for g in want:
+        g.bit_generator.random_raw(4)
+    assert states == [g.bit_generator.state["state"]["state"] for g in want]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_shared_updates():
+    counter = pytensor.shared(np.array(0, "int64"), name="counter")
+    x = pt.dvector("x")
+    out, updates = pytensor.scan(lambda s: (s * counter, {counter: counter + 1}), sequences=[x])
+    results = []
+    for mode in ("FAST_COMPILE", FULLGRAPH):
+        counter.set_value(np.array(2))
+        f = pytensor.function([x], out, updates=updates, mode=mode)
+        results.append([f(X), counter.get_value(), f(X), counter.get_value()])
+    for want, got in zip(*results, strict=True):
+        np.testing.assert_allclose(got, want)
+
+
+# -- checks ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_checks_inside(ends):
+    x = pt.dvector("x")
+
+    def step(s, p):
+        new = p + Assert("too small")(s, s > 0.2)
+        return (new, until(new > 1e9)) if ends else new
+
+    out = scan(step, sequences=[x], outputs_info=[pt.zeros(())])[-1]
+    compare([x], out, [X + 0.2])
+    f = pytensor.function([x], out, mode=FULLGRAPH)
+    with pytest.raises(AssertionError, match="too small"):
+        f(X[::-1].copy())
+    np.testing.assert_allclose(f(X + 1), (X + 1).sum())
+
+
+def test_index_bounds_inside():
+    x, i = pt.dvector("x"), pt.lvector("i")
+    out = scan(lambda k, x: x[k], sequences=[i], non_sequences=[x])
+    compare([x, i], out, [X, np.array([0, -1, 3])])
+    compare_error([x, i], out, [X, np.array([0, 9, 3])])
+
+
+# -- programs ----------------------------------------------------------------------------------------------------------
+
+
+def test_constants_are_not_carried():
+    x, w = pt.dmatrix("x"), pt.dmatrix("w")
+    out = scan(lambda row, p, w: pt.tanh(row @ w + p), sequences=[x], outputs_info=[pt.zeros(3)], non_sequences=[w])
+    f = pytensor.function([x, w], out, mode=FULLGRAPH)
+    jaxpr = pjl.make_jaxpr(f, M, np.eye(3))
+    (loop,) = [e for e in jaxpr.eqns if e.primitive.name == "scan"]
+    carried = loop.params["ft_in"].unpack()[1]
+    assert len(carried) == 1
+
+
+def test_small_bodies_are_unrolled():
+    x = pt.dvector("x")
+    out = scan(lambda s, p: p * 0.9 + s, sequences=[x], outputs_info=[pt.zeros(())])
+    f = pytensor.function([x], out, mode=FULLGRAPH)
+    (loop,) = [e for e in pjl.make_jaxpr(f, X).eqns if e.primitive.name == "scan"]
+    assert loop.params["unroll"] > 1
+    assert any(isinstance(node.op, Scan) for node in f.maker.fgraph.apply_nodes)
+
+
+def test_op_from_graph_inside():
+    u = pt.dvector("u")
+    op = pytensor.compile.builders.OpFromGraph([u], [pt.log(pt.exp(u).sum())])
+    x = pt.dmatrix("x")
+    out = scan(lambda row, p: p + op(row), sequences=[x], outputs_info=[pt.zeros(())])
+    compare([x], [out, pytensor.grad(out.sum(), x)], [M])
+
+
+def test_until_inside():
+    x = pt.dvector("x")
+    out = scan(lambda v: doubling(v)[-1] + 1, sequences=[x])
+    f = pytensor.function([x], out, mode=FULLGRAPH)
+    np.testing.assert_allclose(f(X), pytensor.function([x], out, mode="FAST_COMPILE")(X))
