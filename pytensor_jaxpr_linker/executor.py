@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -59,10 +60,11 @@ class Executor:
         """Let each region have the memory of what an earlier region made and nothing else reads, now or later."""
         # The host reads the memory of arrays in place, and what it makes may be a view of them.
         on_host = {slot for stage in self.stages if isinstance(stage, HostStage) for slot in stage.inputs}
+        ours: set[int] = set()
         for stage, dead in zip(self.stages, self._dead, strict=True):
             if isinstance(stage, RegionStage):
-                ours = {slot for slot in dead if slot >= self._input_count and slot not in on_host}
-                stage.donated = [i for i, slot in enumerate(stage.inputs) if slot in ours]
+                stage.donated = [i for i, slot in enumerate(stage.inputs) if slot in ours and slot in dead]
+                ours.update(slot for slot in stage.outputs if slot not in on_host)
 
     @property
     def programs(self) -> list[Program]:
@@ -118,9 +120,10 @@ class RegionStage:
     def run(self, env: list[Any]) -> None:
         """Call the program on what the slots hold and store what it returns."""
         try:
-            self._run(env)
+            return self._run(env)
         except RunOnHost:
-            self._as_host_stage().run(env)
+            pass
+        self._as_host_stage().run(env)
 
     def _run(self, env: list[Any]) -> None:
         args = [env[slot] for slot in self.inputs]
@@ -171,6 +174,7 @@ class HostStage:
         self._thunks = [(node, node.op.make_thunk(node, cells, computed, [], impl="py")) for node in step.nodes]
         self._is_lazy = any(getattr(thunk, "lazy", False) for _, thunk in self._thunks)
         self._computed = computed
+        self._lock = threading.RLock()  # the cells are those of one call
         self._input_cells = [cells[v] for v in step.inputs]
         self._output_cells = [cells[v] for v in step.outputs]
         self._temporary = [cell for v, cell in cells.items() if not isinstance(v, Constant)]
@@ -183,6 +187,10 @@ class HostStage:
         Exception
             What an Op raises, with a note that names the node.
         """
+        with self._lock:
+            self._run(env)
+
+    def _run(self, env: list[Any]) -> None:
         try:
             for cell, slot, variable in zip(self._input_cells, self.inputs, self._step.inputs, strict=True):
                 cell[0] = to_host(env[slot], variable)

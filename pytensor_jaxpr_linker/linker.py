@@ -150,8 +150,6 @@ class Runner:
         options: Options,
     ):
         self._policy = Policy(options, fgraph.inputs)
-        with self._policy.progress.stage("inlining", len(fgraph.apply_nodes)):
-            self._graph = make_graph(fgraph, options.allow_traced_leaves)
         self._fallbacks: dict[Apply, CannotEmit] = {}
         self._io = storage_of(fgraph, inputs, outputs)
         self._convert = result_converters(fgraph, borrowed, options)
@@ -160,7 +158,9 @@ class Runner:
         self.executor: Executor | None = None
         self.call: Callable[[], list]
         self.pure: Callable[..., Any]
-        self.prepare()
+        with self._policy.progress.stage("inlining", len(fgraph.apply_nodes)):
+            self._graph = make_graph(fgraph, options.allow_traced_leaves)
+            self.prepare()
 
     def prepare(self) -> None:
         """Plan, and build what can be built before a call."""
@@ -222,17 +222,17 @@ class Runner:
 
         def thunk() -> list:
             try:
-                if chosen() == "force_host":
-                    return self.host_call()
-                return self.call()
+                if chosen() != "force_host":
+                    return self.call()
             except RunOnHost:
-                return self.host_call()
+                pass
             except CannotEmit as error:
                 self.plan_again(error)
                 return thunk()
             except BaseException:
                 progress.end()
                 raise
+            return self.host_call()
 
         thunk.runner = self  # type: ignore[attr-defined]
         thunk.jit_fn = lambda *args: self.pure(*args)  # type: ignore[attr-defined]

@@ -16,7 +16,9 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.mode import Mode
+from pytensor.conditional import ifelse
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 
@@ -261,6 +263,15 @@ def test_mark_dynamic_axis():
         g(np.ones((4, 2)))
 
 
+def test_mark_dynamic_axis_of_a_shared_variable():
+    s = pjl.mark_dynamic(pytensor.shared(np.ones(3), name="s"), 0)
+    f = compiled([], big(s).sum(), on_break="ignore")
+    for n in (3, 4, 3):
+        s.set_value(np.ones(n))
+        np.testing.assert_allclose(f(), n * (np.e + np.log(2)))
+    assert programs(f) == 1
+
+
 @pytest.mark.parametrize(
     ("mark", "variable", "error"),
     [
@@ -318,6 +329,21 @@ def test_force_host(break_, monkeypatch):
     for a, b in zip([*got, value], [*want, s.get_value()], strict=True):
         assert type(a) is type(b) and a.dtype == b.dtype
         np.testing.assert_allclose(a, b)
+
+
+def test_force_host_runs_inner_graphs():
+    x, n = pt.vector("x", dtype="float64"), pt.lscalar("n")
+    summed = pytensor.scan(lambda v, total: total + v, sequences=[x], outputs_info=[pt.zeros(())], return_updates=False)
+    wrapped = OpFromGraph([x], [pt.exp(x) * 2])(x)
+    chosen = ifelse(n > 0, wrapped, x)
+    outputs = [summed[-1], chosen, pt.arange(n), x[x > 0.5]]
+    f = compiled([x, n], outputs, on_break="ignore")
+    wanted = pytensor.function([x, n], outputs, mode="FAST_COMPILE")
+    with pjl.stance("force_host"):
+        for k in (0, 3):
+            for got, want in zip(f(X, k), wanted(X, k), strict=True):
+                assert got.dtype == want.dtype
+                np.testing.assert_allclose(got, want)
 
 
 def test_force_host_takes_device_arrays_and_keeps_errors():
