@@ -149,7 +149,7 @@ class Runner:
         borrowed: set[int],
         options: Options,
     ):
-        self._policy = Policy(options, fgraph.inputs)
+        self._policy = Policy(options, fgraph.inputs, getattr(fgraph, "name", None))
         self._fallbacks: dict[Apply, CannotEmit] = {}
         self._io = storage_of(fgraph, inputs, outputs)
         self._convert = result_converters(fgraph, borrowed, options)
@@ -180,8 +180,9 @@ class Runner:
                 program = Program(
                     self.plan.regions[0], checked=options.checks, capacity=options.specializations, policy=policy
                 )
-                with progress.stage("lowering", nodes):
-                    program.build_ahead()
+                if current_stance.get() != "force_host":
+                    with progress.stage("lowering", nodes):
+                        program.build_ahead()
                 self.call = make_program_call(program, self._io, self._convert, progress)
                 self.pure = pure_function(program.unchecked())
                 self.program = program
