@@ -18,7 +18,7 @@ import pytensor.tensor as pt
 import pytest
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.mode import Mode
-from pytensor.conditional import ifelse
+from pytensor.conditional import IfElse, ifelse
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 
@@ -345,6 +345,16 @@ def test_force_host_runs_inner_graphs():
             for got, want in zip(f(X, k), wanted(X, k), strict=True):
                 assert got.dtype == want.dtype
                 np.testing.assert_allclose(got, want)
+
+
+@pytest.mark.parametrize("condition", [True, False])
+def test_force_host_chooses_a_number(condition):
+    """A conditional of integers is one of PyTensor's lazy nodes: it says which operand it needs."""
+    c, n = pt.scalar("c", dtype="bool"), pt.lscalar("n")
+    f = compiled([c, n], pt.arange(ifelse(c, n + 1, n * 2)))
+    assert any(isinstance(node.op, IfElse) for node in f.vm.runner._graph.nodes)
+    with pjl.stance("force_host"):
+        np.testing.assert_array_equal(f(condition, 3), np.arange(4 if condition else 6))
 
 
 def test_force_host_takes_device_arrays_and_keeps_errors():
