@@ -18,6 +18,7 @@ from pytensor.graph.traversal import graph_inputs
 from pytensor_jaxpr_linker.constants import LargeConstants
 from pytensor_jaxpr_linker.errors import REFUSED, Break, CannotEmit, GraphBreakError, variable_name
 from pytensor_jaxpr_linker.lower import lower_region
+from pytensor_jaxpr_linker.options import resolve
 from pytensor_jaxpr_linker.program import Program, make_graph, make_plan, pure_function, static_value
 from pytensor_jaxpr_linker.transfer import key_of
 
@@ -143,7 +144,8 @@ def graph_program(inputs: Sequence[Variable], outputs: Sequence[Variable], mode:
     outputs = graph_replace(outputs, constants, strict=False) if constants else outputs
     fgraph = FunctionGraph(list(inputs), list(outputs), clone=True)
     get_mode(mode).optimizer.rewrite(fgraph)
-    plan = make_plan(make_graph(fgraph))
+    traced_leaves = resolve(getattr(get_mode(mode).linker, "options", None)).allow_traced_leaves
+    plan = make_plan(make_graph(fgraph, traced_leaves), traced_leaves=traced_leaves)
     return Program(plan.single_region(), checked=False)
 
 

@@ -59,10 +59,11 @@ class Executor:
         """Let each region have the memory of what an earlier region made and nothing else reads, now or later."""
         # The host reads the memory of arrays in place, and what it makes may be a view of them.
         on_host = {slot for stage in self.stages if isinstance(stage, HostStage) for slot in stage.inputs}
+        ours: set[int] = set()
         for stage, dead in zip(self.stages, self._dead, strict=True):
             if isinstance(stage, RegionStage):
-                ours = {slot for slot in dead if slot >= self._input_count and slot not in on_host}
-                stage.donated = [i for i, slot in enumerate(stage.inputs) if slot in ours]
+                stage.donated = [i for i, slot in enumerate(stage.inputs) if slot in ours and slot in dead]
+                ours.update(slot for slot in stage.outputs if slot not in on_host)
 
     @property
     def programs(self) -> list[Program]:
@@ -138,9 +139,10 @@ class RegionStage:
     def run(self, env: list[Any]) -> None:
         """Call the program on what the slots hold and store what it returns."""
         try:
-            self._run(env)
+            return self._run(env)
         except RunOnHost:
-            self._as_host_stage().run(env)
+            pass
+        self._as_host_stage().run(env)
 
     def _run(self, env: list[Any]) -> None:
         args, generators = self.arguments(env)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from copy import copy, deepcopy
 from typing import Any
@@ -42,6 +43,7 @@ class HostStage:
         self._returns = [(self._cells[v], slot, v) for v, slot in zip(step.outputs, outputs, strict=True)]
         self._temporary = [v for v in variables if not isinstance(v, Constant)]
         self._temporary_cells = [self._cells[v] for v in self._temporary]
+        self._lock = threading.RLock()  # the cells are those of one call
         is_lazy = any(getattr(thunk, "lazy", False) for thunk in self._thunks.values())
         self._run_nodes = self._run_needed if is_lazy else self._run_all
 
@@ -53,15 +55,16 @@ class HostStage:
         Exception
             What an Op raises, with a note that names the node.
         """
-        try:
-            for cell, slot, variable in self._takes:
-                cell[0] = to_host(env[slot], variable)
-            self._run_nodes()
-            for cell, slot, variable in self._returns:
-                env[slot] = as_declared(cell[0], variable)
-        finally:
-            for cell in self._temporary_cells:
-                cell[0] = None
+        with self._lock:
+            try:
+                for cell, slot, variable in self._takes:
+                    cell[0] = to_host(env[slot], variable)
+                self._run_nodes()
+                for cell, slot, variable in self._returns:
+                    env[slot] = as_declared(cell[0], variable)
+            finally:
+                for cell in self._temporary_cells:
+                    cell[0] = None
 
     def _run_all(self) -> None:
         """Run the nodes in order."""

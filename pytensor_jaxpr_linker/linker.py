@@ -156,7 +156,7 @@ class Runner:
         borrowed: set[int],
         options: Options,
     ):
-        self._policy = Policy(options, fgraph.inputs)
+        self._policy = Policy(options, fgraph.inputs, getattr(fgraph, "name", None))
         started = perf_counter()
         with self._policy.progress.stage("inlining", len(fgraph.apply_nodes)):
             self.graph = make_graph(fgraph, options.allow_traced_leaves)
@@ -169,7 +169,9 @@ class Runner:
         self.executor: Executor | None = None
         self.call: Callable[[], list]
         self.pure: Callable[..., Any]
-        self.prepare()
+        with self._policy.progress.stage("inlining", len(fgraph.apply_nodes)):
+            self._graph = make_graph(fgraph, options.allow_traced_leaves)
+            self.prepare()
 
     def prepare(self) -> None:
         """Plan, and build what can be built before a call."""
@@ -191,8 +193,9 @@ class Runner:
                 program = Program(
                     self.plan.regions[0], checked=options.checks, capacity=options.specializations, policy=policy
                 )
-                with progress.stage("lowering", nodes):
-                    program.build_ahead()
+                if current_stance.get() != "force_host":
+                    with progress.stage("lowering", nodes):
+                        program.build_ahead()
                 self.call = make_program_call(program, self._io, self._convert, progress)
                 self.pure = pure_function(program.unchecked())
                 self.program, self.executor = program, None
@@ -233,17 +236,17 @@ class Runner:
 
         def thunk() -> list:
             try:
-                if chosen() == "force_host":
-                    return self.host_call()
-                return self.call()
+                if chosen() != "force_host":
+                    return self.call()
             except RunOnHost:
-                return self.host_call()
+                pass
             except CannotEmit as error:
                 self.plan_again(error)
                 return thunk()
             except BaseException:
                 progress.end()
                 raise
+            return self.host_call()
 
         thunk.runner = self  # type: ignore[attr-defined]
         thunk.jit_fn = lambda *args: self.pure(*args)  # type: ignore[attr-defined]

@@ -52,10 +52,12 @@ class Policy:
         Those of the function.
     inputs
         The inputs of its graph.
+    name
+        What the user calls it.
     """
 
-    def __init__(self, options: Options, inputs: Iterable[Variable] = ()):
-        self.options = options
+    def __init__(self, options: Options, inputs: Iterable[Variable] = (), name: str | None = None):
+        self.options, self.name = options, name
         self.progress = Progress()
         self.has_dynamic = any(marks.is_dynamic(v) or marks.dynamic_axes(v) for v in inputs)
         self._told: set[Break] = set()
@@ -110,7 +112,8 @@ class Recompiles:
     """
 
     def __init__(self, region: Region, name: str, policy: Policy):
-        self._region, self._name, self._policy, self.progress = region, name, policy, policy.progress
+        self._region, self._policy, self.progress = region, policy, policy.progress
+        self._name = f"{name} of '{policy.name}'" if policy.name else name
         self._lock = threading.Lock()
         self._seen: list[Specialized] = []
         self.count = 0

@@ -12,7 +12,22 @@ import pytensor_jaxpr_linker
 ROOT = Path(pytensor_jaxpr_linker.__file__).parent
 MODULES = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.py"))
 EMITTING = [m for m in MODULES if m.startswith("emit/") or m in ("prims.py", "builder.py")]
-ANALYSIS = ["errors.py", "facts.py", "partition.py", "registry.py", "static.py"]
+ANALYSIS = [
+    "errors.py",
+    "facts.py",
+    "inline.py",
+    "logs.py",
+    "marks.py",
+    "options.py",
+    "partition.py",
+    "phases.py",
+    "plan.py",
+    "policy.py",
+    "progress.py",
+    "registry.py",
+    "stance.py",
+    "static.py",
+]
 #: The one module that traces: for Ops whose algorithm exists in JAX as a function alone.
 TRACED = "emit/traced_leaf.py"
 NUMERIC = ("jax.numpy", "jax.scipy", "jax.random", "jax.nn")

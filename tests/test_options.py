@@ -7,6 +7,7 @@ import logging
 import pickle
 import threading
 import warnings
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -276,4 +277,18 @@ def test_allow_traced_leaves(registered, inner):
     for sign in (1, -1):
         values = np.array([0.5, 1.0]) * sign
         np.testing.assert_allclose(f(values), g(values))
-    pytensor.function([x], y, mode=mode_with(fullgraph=True))
+    pytensor.function([x], y, mode=mode_with(fullgraph=True))  # nothing of that is remembered
+    pjl.as_jax_function([x], [y])
+    with pytest.raises(pjl.GraphBreakError), pjl.options(allow_traced_leaves=False):
+        pjl.as_jax_function([x], [y])
+
+
+# Documentation
+
+
+def test_every_option_is_documented():
+    text = (Path(__file__).parent.parent / "docs" / "options.md").read_text(encoding="utf-8")
+    for field in dataclasses.fields(Options):
+        assert f"`{field.name}`" in text and f"`PYTENSOR_JAXPR_{field.name.upper()}`" in text
+    for name in ("breaks", "recompiles", "guards", "jaxpr", "hlo", "plan", "timing"):
+        assert f"`pytensor_jaxpr_linker.{name}`" in text

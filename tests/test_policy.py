@@ -16,7 +16,9 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.mode import Mode
+from pytensor.conditional import IfElse, ifelse
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 
@@ -97,10 +99,11 @@ def test_values_that_need_no_program_are_not_counted():
 
 def test_raise():
     x = pt.vector("x", dtype="float64")
-    f = compiled([x], x.sum(), recompile_limit=2, on_recompile_limit="raise")
+    with pjl.options(recompile_limit=2, on_recompile_limit="raise"):
+        f = pytensor.function([x], x.sum(), mode="JAXPR", name="total")
     assert f(np.ones(1)) == 1 and f(np.ones(2)) == 2
     for _ in range(2):
-        with pytest.raises(pjl.RecompileError, match="axis 0 of 'x'"):
+        with pytest.raises(pjl.RecompileError, match=r"of 'total' needs more than 2.*axis 0 of 'x'"):
             f(np.ones(3))
     assert f(np.ones(1)) == 1 and f(np.ones(2)) == 2
 
@@ -261,6 +264,15 @@ def test_mark_dynamic_axis():
         g(np.ones((4, 2)))
 
 
+def test_mark_dynamic_axis_of_a_shared_variable():
+    s = pjl.mark_dynamic(pytensor.shared(np.ones(3), name="s"), 0)
+    f = compiled([], big(s).sum(), on_break="ignore")
+    for n in (3, 4, 3):
+        s.set_value(np.ones(n))
+        np.testing.assert_allclose(f(), n * (np.e + np.log(2)))
+    assert programs(f) == 1
+
+
 @pytest.mark.parametrize(
     ("mark", "variable", "error"),
     [
@@ -318,6 +330,31 @@ def test_force_host(break_, monkeypatch):
     for a, b in zip([*got, value], [*want, s.get_value()], strict=True):
         assert type(a) is type(b) and a.dtype == b.dtype
         np.testing.assert_allclose(a, b)
+
+
+def test_force_host_runs_inner_graphs():
+    x, n = pt.vector("x", dtype="float64"), pt.lscalar("n")
+    summed = pytensor.scan(lambda v, total: total + v, sequences=[x], outputs_info=[pt.zeros(())], return_updates=False)
+    wrapped = OpFromGraph([x], [pt.exp(x) * 2])(x)
+    chosen = ifelse(n > 0, wrapped, x)
+    outputs = [summed[-1], chosen, pt.arange(n), x[x > 0.5]]
+    f = compiled([x, n], outputs, on_break="ignore")
+    wanted = pytensor.function([x, n], outputs, mode="FAST_COMPILE")
+    with pjl.stance("force_host"):
+        for k in (0, 3):
+            for got, want in zip(f(X, k), wanted(X, k), strict=True):
+                assert got.dtype == want.dtype
+                np.testing.assert_allclose(got, want)
+
+
+@pytest.mark.parametrize("condition", [True, False])
+def test_force_host_chooses_a_number(condition):
+    """A conditional of integers is one of PyTensor's lazy nodes: it says which operand it needs."""
+    c, n = pt.scalar("c", dtype="bool"), pt.lscalar("n")
+    f = compiled([c, n], pt.arange(ifelse(c, n + 1, n * 2)))
+    assert any(isinstance(node.op, IfElse) for node in f.vm.runner._graph.nodes)
+    with pjl.stance("force_host"):
+        np.testing.assert_array_equal(f(condition, 3), np.arange(4 if condition else 6))
 
 
 def test_force_host_takes_device_arrays_and_keeps_errors():
