@@ -169,9 +169,7 @@ class Runner:
         self.executor: Executor | None = None
         self.call: Callable[[], list]
         self.pure: Callable[..., Any]
-        with self._policy.progress.stage("inlining", len(fgraph.apply_nodes)):
-            self._graph = make_graph(fgraph, options.allow_traced_leaves)
-            self.prepare()
+        self.prepare()
 
     def prepare(self) -> None:
         """Plan, and build what can be built before a call."""

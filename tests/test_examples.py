@@ -57,3 +57,28 @@ def test_radon_says_what_is_wrong_with_the_data(radon, tmp_path, content, messag
 def test_radon_says_that_the_data_is_missing(radon, tmp_path):
     with pytest.raises(SystemExit, match=r"nowhere\.csv"):
         radon.main(["--data", str(tmp_path / "nowhere.csv"), "--out", str(tmp_path)])
+
+
+def test_any_graph(monkeypatch, tmp_path, capsys):
+    monkeypatch.syspath_prepend(EXAMPLES)
+    any_graph = importlib.import_module("any_graph")
+
+    result = any_graph.main(["--days", "60", "--out", str(tmp_path / "out")])
+
+    assert result.difference < 1e-9
+    assert {"JX001", "JX002"} <= {b.code for b in result.explanation.breaks}
+    assert result.page.read_text().startswith("<!doctype html>")
+    printed = capsys.readouterr().out
+    assert "running_median" in printed
+    assert "any_graph.py" in printed and "docs/breaks.md" in printed
+
+
+def test_any_graph_says_what_is_wrong(monkeypatch, tmp_path, capsys):
+    monkeypatch.syspath_prepend(EXAMPLES)
+    any_graph = importlib.import_module("any_graph")
+    with pytest.raises(SystemExit):
+        any_graph.main(["--days", "3"])
+    assert "at least 10" in capsys.readouterr().err
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SystemExit, match=r"any_graph\.py"):
+        any_graph.main(["--out", str(tmp_path / "file")])

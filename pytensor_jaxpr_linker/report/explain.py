@@ -10,7 +10,7 @@ from pytensor.compile.executor import Function
 from pytensor.compile.mode import get_mode
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
-from pytensor.graph.traversal import explicit_graph_inputs
+from pytensor.graph.traversal import graph_inputs
 
 from pytensor_jaxpr_linker.emit.traced_leaf import is_traced_leaf
 from pytensor_jaxpr_linker.errors import Break, CannotEmit, describe_node, source_line
@@ -88,7 +88,7 @@ def rewritten(outputs: Variable | Sequence[Variable], inputs: Sequence[Variable]
     outputs = [outputs] if isinstance(outputs, Variable) else list(outputs)
     if not all(isinstance(v, Variable) for v in outputs):
         raise TypeError("explain takes a function compiled with mode JAXPR, or the outputs of a graph.")
-    roots = [v for v in explicit_graph_inputs(outputs) if not isinstance(v, Constant)]
+    roots = [v for v in graph_inputs(outputs) if not isinstance(v, Constant)]
     given = list(inputs or ())
     fgraph = FunctionGraph([*given, *(v for v in roots if v not in given)], outputs, clone=True)
     get_mode(mode).optimizer.rewrite(fgraph)

@@ -237,7 +237,7 @@ class Explanation:
         Parameters
         ----------
         most
-            How many nodes of a batch, breaks and specializations are listed.
+            How many entries of each list are shown: batches, nodes of each, breaks, programs.
         """
         from pytensor_jaxpr_linker.report.text import as_text
 

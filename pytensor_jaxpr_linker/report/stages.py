@@ -276,8 +276,9 @@ LOCATION = re.compile(r"^(#loc\d*) = loc\((.*)\)$")
 def equation_texts(jaxpr: Any) -> list[tuple[int, str]]:
     """Return the equations of a marked Jaxpr as texts, each with the number of its node."""
     lines = jaxpr.pretty_print(use_color=False).splitlines()
+    first = next((i for i, line in enumerate(lines) if line.endswith(" let")), len(lines))  # inputs may take lines
     texts: list[str] = []
-    for line in lines[1:]:
+    for line in lines[first + 1 :]:
         if line.startswith("  in "):
             break
         if line.startswith("    ") and not line[4:5].isspace():

@@ -50,7 +50,9 @@ def summary(explanation: Explanation) -> str:
 
 def sections(explanation: Explanation, most: int) -> list[tuple[str, list[str]]]:
     """Return the titles of the report's parts and the entries of each."""
-    found = [(batch_title(batch), batch_entries(explanation, batch, most)) for batch in explanation.batches]
+    found = [(batch_title(batch), batch_entries(explanation, batch, most)) for batch in explanation.batches[:most]]
+    if len(explanation.batches) > most:
+        found.append(("Further batches", rest(len(explanation.batches), most)))
     folded = [node for node in explanation.nodes if node.batch is None]
     if folded:
         found.append((f"Known when regions are built: {counted(len(folded), 'node')}", list_nodes(folded, most)))

@@ -1,0 +1,427 @@
+"""`explain`: what it tells of regions, breaks and hints, and the forms in which it tells it."""
+
+import json
+import re
+import sys
+import time
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from pytensor import wrap_py
+from pytensor.compile.mode import Mode
+from pytensor.graph.fg import FunctionGraph
+
+import pytensor_jaxpr_linker as pjl
+from pytensor_jaxpr_linker import errors
+from pytensor_jaxpr_linker.program import make_graph, make_plan
+from pytensor_jaxpr_linker.report.explain import report
+from pytensor_jaxpr_linker.report.layout import NODE_HEIGHT, NODE_WIDTH, lay_out
+
+DOCUMENT = Path(__file__).parents[1] / "docs" / "breaks.md"
+QUIET = Mode(pjl.JaxprLinker(pjl.Options(on_break="ignore")), "fast_run")
+CODES = {code.code: code for code in vars(errors).values() if isinstance(code, errors.BreakCode)}
+
+
+def hidden(itypes, otypes):
+    """Return an Op that only Python can compute."""
+
+    @wrap_py(itypes=itypes, otypes=otypes)
+    def hidden(x):
+        return x + 1
+
+    return hidden
+
+
+def vector(name="x"):
+    """Return a vector input."""
+    return pt.vector(name, dtype="float64")
+
+
+def broken(x):
+    """Return a graph with a host step and a value that crosses."""
+    middle = hidden([pt.dvector], [pt.dvector])(pt.exp(x))
+    middle.name = "middle"
+    n = (x.sum() / 2).astype("int64")
+    n.name = "n"
+    return [(middle * 2).sum(), pt.arange(n).sum()]
+
+
+# The data
+
+
+def test_one_program():
+    x = vector()
+    y = pt.exp(x).sum()
+    e = pjl.explain(y)
+    assert [b.kind for b in e.batches] == ["region"] and not e.breaks and e.best_change is None
+    assert e.batches[0].inputs == (pjl.report.model.Value("x", "Vector(float64, shape=(?,))"),)
+    assert [g.variable for g in e.batches[0].guards] == ["x"]
+    assert str(e).startswith("One XLA program, 2 nodes, 0 breaks.")
+
+
+def test_output_that_is_an_input():
+    assert str(pjl.explain(vector())).startswith("One XLA program, 0 nodes")
+
+
+def test_regions_and_host_steps_before_compiling():
+    e = pjl.explain(broken(vector()))
+    assert [b.kind for b in e.batches] == ["region", "host", "region"]
+    host = e.host_steps[0]
+    assert [e.nodes[i].break_code for i in host.nodes] == ["JX001"]
+    assert [v.name for v in host.outputs] == ["middle"]
+    assert {b.code for b in e.breaks} == {"JX001", "JX002"}
+    assert [g.kind for g in e.regions[1].guards].count("value") == 1
+    assert "n" in e.regions[1].static_inputs
+
+
+def test_breaks_name_variable_and_line():
+    (b,) = [b for b in pjl.explain(broken(vector())).breaks if b.code == "JX002"]
+    assert b.variable == "n"
+    assert re.search(r"test_explain\.py:\d+: return \[\(middle", b.line)
+    assert b.documentation == "docs/breaks.md#jx002"
+
+
+def test_operands_are_nodes_or_names():
+    e = pjl.explain(pt.exp(vector()) * vector("y"))
+    (product,) = [n for n in e.nodes if n.op == "Mul"]
+    assert "y" in product.operands
+    assert [e.nodes[u].op for u in product.operands if isinstance(u, int)] == ["Exp"]
+
+
+def test_compiled_function_tells_specializations_and_checks():
+    x, i = vector(), pt.lscalar("i")
+    f = pytensor.function([x, i], pt.exp(x)[i], mode="JAXPR")
+    assert pjl.explain(f).batches[0].specializations == ()
+    f([1.0, 2.0], 0)
+    f([1.0, 2.0, 3.0], 0)
+    (batch,) = pjl.explain(f).batches
+    assert [s.shapes[0] for s in batch.specializations] == ["float64[2]", "float64[3]"]
+    for s in batch.specializations:
+        assert s.equations > 0 and set(s.seconds) == {"lower", "trace", "stablehlo", "xla"}
+        assert all(duration > 0 for duration in s.seconds.values())
+    assert any("IndexError: index is out of bounds" in check for check in batch.checks)
+
+
+def test_static_values_of_specializations():
+    x = vector()
+    f = pytensor.function([x], broken(x), mode=QUIET)
+    f([1.0, 2.0, 3.0])
+    f([4.0, 2.0, 3.0])
+    assert [s.static for s in pjl.explain(f).regions[1].specializations] == [{"n": "3"}, {"n": "4"}]
+
+
+def test_nodes_known_when_built():
+    x = vector()
+    e = pjl.explain(pt.zeros(x.shape[0] * 2) + 1)
+    assert any(n.batch is None for n in e.nodes)
+    assert "Known when regions are built" in str(e)
+
+
+def test_traced_leaf():
+    @pytensor.wrap_jax
+    def twice(x):
+        return x * 2
+
+    e = pjl.explain(twice(pt.vector("x", shape=(3,), dtype="float32")))
+    assert len(e.traced_leaves) == 1 and "Traced leaves" in str(e)
+
+
+def test_shared_variables_are_inputs():
+    s = pytensor.shared(np.ones(2), name="weights")
+    assert {v.name for v in pjl.explain((s * vector()).sum()).batches[0].inputs} == {"weights", "x"}
+
+
+def test_the_graph_is_left_as_it_is():
+    x = vector()
+    y = pt.log(pt.exp(x))
+    pjl.explain(y)
+    assert y.owner.inputs[0].owner.inputs[0] is x
+
+
+def test_explaining_runs_and_compiles_nothing():
+    x = vector()
+    calls = []
+
+    @wrap_py(itypes=[pt.dvector], otypes=[pt.dvector])
+    def noted(x):
+        calls.append(x)
+        return x
+
+    f = pytensor.function([x], noted(x) * 2, mode=QUIET)
+    e = pjl.explain(f)
+    assert not calls and not any(b.specializations for b in e.batches)
+
+
+@pytest.mark.parametrize("what", [3, ["x"], np.ones(3)], ids=["number", "string", "array"])
+def test_bad_argument(what):
+    with pytest.raises(TypeError):
+        pjl.explain(what)
+
+
+def test_function_of_another_mode():
+    x = vector()
+    with pytest.raises(TypeError, match="not compiled with mode JAXPR"):
+        pjl.explain(pytensor.function([x], x * 2, mode="FAST_COMPILE"))
+
+
+# Hints and changes
+
+MASKED = {
+    "sum": lambda x, m: x[m].sum(),
+    "prod": lambda x, m: x[m].prod(),
+    "max": lambda x, m: x[m].max(),
+    "min": lambda x, m: x[m].min(),
+    "set": lambda x, m: x[m].set(0),
+    "inc": lambda x, m: x[m].inc(2),
+    "prefix": lambda x, m: x[: m.sum()].sum(),
+    "prefix-max": lambda x, m: x[: m.sum()].max(),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float64", "int64"])
+@pytest.mark.parametrize("case", MASKED)
+def test_rewritten_expression_computes_the_same_without_a_break(case, dtype):
+    x, weights = pt.vector("x", dtype=dtype), vector("weights")
+    mask = weights > 0.5
+    mask.name = "mask"
+    y = MASKED[case](x, mask)
+    hints = [b for b in pjl.explain(y).breaks if b.after]
+    if not hints:
+        pytest.skip("this expression has no break")
+    rewritten = eval(hints[0].after, {"pt": pt, "np": np, "x": x, "mask": mask})
+    assert not pjl.explain(rewritten).breaks
+    values = np.array([3, -2, 5, 7], dtype), np.array([1.0, 0, 1, 1])
+    f = pytensor.function([x, weights], [y, rewritten], mode="FAST_COMPILE")
+    np.testing.assert_allclose(*f(*values))
+
+
+def test_hint_shows_the_size_as_an_input():
+    e = pjl.explain(pt.arange(vector().sum().astype("int64")))
+    assert (e.breaks[0].before, e.breaks[0].after.split(" with")[0]) == ("pt.arange(x.sum())", "pt.arange(n)")
+
+
+def test_long_expressions_are_not_written_out():
+    x = vector()
+    y = pt.exp(pt.sin(pt.cos(x) * 2) + pt.tan(pt.log1p(x) - 3)) / (x**2 + 1)
+    (b,) = pjl.explain(y[y > y.mean()]).breaks
+    assert b.before == "x[mask]"
+
+
+def test_best_change():
+    x = vector()
+    first = hidden([pt.dvector], [pt.dvector])(pt.exp(x))
+    second = hidden([pt.dvector], [pt.dvector])(pt.exp(first))
+    e = pjl.explain(pt.exp(second[second > 0]).sum() + second.sum(), [x])
+    change = e.best_change
+    assert change.batches == min(c.batches for c in e.changes) < len(e.batches)
+    assert "FromFunctionOp" in change.what and len(change.breaks) == 2
+
+
+def test_change_of_breaks_side_by_side():
+    x = vector()
+    e = pjl.explain([hidden([pt.dvector], [pt.dvector])(pt.exp(x)).sum(), pt.unique(pt.sin(x)).sum()])
+    assert [b.batches_without for b in e.breaks] == [3, 3]
+    assert (e.best_change.what, e.best_change.batches) == ("do without all of host step 1", 1)
+
+
+def test_without_the_only_break_one_program_is_left():
+    x = vector()
+    (b,) = pjl.explain(pt.exp(hidden([pt.dvector], [pt.dvector])(pt.exp(x)))).breaks
+    assert b.batches_without == 1
+
+
+# Forms
+
+
+def test_dict_is_json():
+    x = vector()
+    f = pytensor.function([x], broken(x), mode=QUIET)
+    f([1.0, 2.0])
+    data = pjl.explain(f).as_dict()
+    assert json.loads(json.dumps(data)) == data
+    assert [b["kind"] for b in data["batches"]] == ["region", "host", "region"]
+
+
+def test_text_lists_at_most():
+    y = vector()
+    for i in range(30):
+        y = pt.exp(y) if i % 2 else pt.sin(y)
+    e = pjl.explain(y)
+    assert "... and 18 more" in str(e)
+    assert "more" not in e.text(most=100)
+    assert repr(e) == str(e)
+
+
+def test_rich_tree():
+    rich = pytest.importorskip("rich.console")
+    console = rich.Console(width=200, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    with console.file:
+        console.print(pjl.explain(broken(vector())))
+    text = console.export_text()
+    assert "Region 0" in text and "JX001" in text
+
+
+def test_without_rich(monkeypatch):
+    for name in ("rich", "rich.text", "rich.tree"):
+        monkeypatch.setitem(sys.modules, name, None)
+    e = pjl.explain(vector() * 2)
+    with pytest.raises(ImportError, match=r"pytensor_jaxpr_linker\[report\]"):
+        e.__rich__()
+    assert str(e)
+
+
+class Page(HTMLParser):
+    """What a page asks the network for, and whether its elements are closed."""
+
+    VOID = frozenset({"meta", "input", "br"})
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.links = [], []
+        self.feed(text)
+        assert not self.open
+
+    def handle_starttag(self, tag, attrs):
+        self.links += [v for k, v in attrs if k in ("src", "href")]
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def page_data(text):
+    """Return the data on a page."""
+    return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)[1])
+
+
+def test_notebook_html_escapes():
+    x = vector("<b>x</b>")
+    text = pjl.explain(pt.exp(hidden([pt.dvector], [pt.dvector])(pt.exp(x))))._repr_html_()
+    assert "<b>" not in text and "&lt;b&gt;" in text and "JX001" in text
+    Page(text)
+
+
+def test_page_is_self_contained_and_has_the_code_of_each_node(tmp_path):
+    x = vector("</script><b>")
+    f = pytensor.function([x], broken(x), mode=QUIET)
+    f([1.0, 2.0, 3.0])
+    e = pjl.explain(f)
+    text = e.save(tmp_path / "page.html").read_text()
+    assert Page(text).links == []
+    assert "prefers-color-scheme: dark" in text
+    data = page_data(text)
+    for region in e.regions:
+        stages = data["stages"][str(region.index)]
+        assert "HloModule" in stages["hlo"] and "metadata=" not in stages["hlo"]
+        assert stages["cost"] and stages["memory"] and stages["timings"]
+        for i in region.nodes:
+            if e.nodes[i].op not in ("ScalarFromTensor",):
+                jaxpr, stablehlo = stages["nodes"][str(i)]
+                assert " = " in jaxpr and "stablehlo" in stablehlo, e.nodes[i]
+    exp = next(n.index for n in e.nodes if n.op == "Exp")
+    assert re.fullmatch(r"%\d+ = stablehlo.exponential .*", data["stages"]["0"]["nodes"][str(exp)][1])
+
+
+def test_page_without_compiling(tmp_path):
+    x = pt.vector("x", shape=(3,), dtype="float64")
+    data = page_data(pjl.explain(pt.exp(x)).save(tmp_path / "p.html", compile=False).read_text())
+    assert "exp" in data["stages"]["0"]["jaxpr"] and "hlo" not in data["stages"]["0"]
+
+
+def test_page_of_example_arguments(tmp_path):
+    x = vector()
+    f = pytensor.function([x], pt.exp(x), mode="JAXPR")
+    data = page_data(pjl.explain(f, args=[[1.0, 2.0]]).save(tmp_path / "p.html").read_text())
+    assert "f64[2]" in data["stages"]["0"]["jaxpr"]
+    assert page_data(pjl.explain(pt.exp(x)).save(tmp_path / "p.html").read_text())["stages"] == {}
+
+
+def test_page_of_a_graph_too_large_to_draw(tmp_path, monkeypatch):
+    monkeypatch.setattr("pytensor_jaxpr_linker.report.page.MOST_DRAWN", 2)
+    data = page_data(pjl.explain(broken(vector())).save(tmp_path / "p.html").read_text())
+    assert {n["break_code"] for n in data["nodes"]} == {"JX001", "JX002"} and "are drawn" in data["note"]
+
+
+def overlap(a, b):
+    """Tell whether two rectangles have points in common."""
+    return a[0] < b[0] + b[2] and b[0] < a[0] + a[2] and a[1] < b[1] + b[3] and b[1] < a[1] + a[3]
+
+
+def test_layout():
+    rng = np.random.default_rng(0)
+    vs = [x := vector()]
+    for i in range(150):
+        a, b = (vs[-1 - j] for j in rng.integers(0, min(len(vs), 9), 2))
+        ops = [pt.exp, pt.sin, b.__add__, hidden([pt.dvector], [pt.dvector])]
+        vs.append(ops[3 if i % 40 == 39 else i % 3](a))
+    e = pjl.explain(vs[-5:], [x])
+    layout = lay_out(e, e.nodes)
+    boxes = list(layout.boxes.values())
+    nodes = [(x, y, NODE_WIDTH, NODE_HEIGHT) for x, y in layout.nodes.values()]
+    assert len(nodes) == len(e.nodes) and len(boxes) >= len(e.batches)
+    for rectangles in (boxes, nodes):
+        assert not any(overlap(a, b) for i, a in enumerate(rectangles) for b in rectangles[:i])
+    for i, (x0, y0) in layout.nodes.items():
+        box = layout.boxes[e.nodes[i].batch]
+        assert box.x <= x0 and x0 + NODE_WIDTH <= box.x + box.width
+        assert box.y < y0 and y0 + NODE_HEIGHT <= box.y + box.height
+
+
+# Speed
+
+
+@pytest.mark.parametrize("every", [0, 10], ids=["no-break", "many"])
+def test_large_graphs(every):
+    x = vector()
+    v, half = x, hidden([pt.dvector], [pt.dvector])
+    count = 10_000
+    with pytensor.config.change_flags(traceback__limit=1):
+        for i in range(count):
+            v = half(v) if every and i % every == every - 1 else pt.exp(v) if i % 2 else pt.sin(v)
+    graph = make_graph(FunctionGraph([x], [v], clone=True))
+    plan = make_plan(graph)
+    started = time.process_time()
+    e = report(graph, plan, {}, [], {}, None)
+    e.as_dict()
+    text = str(e)
+    # 100,000 nodes have to be explained in 5 s; here is a tenth of them.
+    assert time.process_time() - started < 1.5
+    assert len(e.nodes) == count and len(text) < 20_000
+
+
+# The documentation of the codes
+
+
+def sections():
+    """Return the section of each code in the documentation."""
+    return dict(re.findall(r"^## (JX\d+)\n(.*?)(?=^## |\Z)", DOCUMENT.read_text(), re.DOTALL | re.MULTILINE))
+
+
+def test_each_code_is_documented():
+    assert sections().keys() == CODES.keys()
+    for code in CODES.values():
+        assert code.documentation == f"docs/breaks.md#{code.code.lower()}"
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_each_example_has_its_break(code):
+    if code == "JX004":
+        pytest.importorskip("pytensor.conditional")  # older releases have no Op with branches inside
+    section = sections()[code]
+    assert "\nWhy: " in section and "\nWhat to do" in section
+    names = {}
+    exec(re.search(r"```python\n(.*?)```", section, re.DOTALL)[1], names)
+    found = pjl.explain(names["outputs"]).breaks
+    assert code in {b.code for b in found}
+
+
+def test_error_names_the_documentation():
+    x = vector()
+    mode = Mode(pjl.JaxprLinker(pjl.Options(on_break="raise")), "fast_run")
+    with pytest.raises(pjl.GraphBreakError, match=r"docs/breaks\.md#jx001"):
+        pytensor.function([x], hidden([pt.dvector], [pt.dvector])(x), mode=mode)

@@ -1,0 +1,163 @@
+"""`stages`: what a compiled function becomes, stage after stage."""
+
+import jax
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from jax.extend.core import check_jaxpr
+from pytensor import wrap_py
+from pytensor.compile.mode import Mode
+
+import pytensor_jaxpr_linker as pjl
+from pytensor_jaxpr_linker.report.stages import NodeCode
+
+QUIET = Mode(pjl.JaxprLinker(pjl.Options(on_break="ignore")), "fast_run")
+
+
+def vector(name="x"):
+    """Return a vector input."""
+    return pt.vector(name, dtype="float64")
+
+
+def check_region(stages, region, primitive):
+    """Check all stages of a region whose Jaxpr has a primitive."""
+    with jax.enable_x64(True):
+        check_jaxpr(stages.jaxpr[region])
+    assert primitive in {eqn.primitive.name for eqn in stages.jaxpr[region].eqns}
+    assert "stablehlo." in stages.stablehlo[region] and stages.hlo[region].startswith("HloModule")
+    assert stages.cost[region]["flops"] > 0
+    assert stages.memory[region]["argument"] > 0 and stages.memory[region]["output"] > 0
+    assert all(stages.timings["regions"][region][name] > 0 for name in ("lower", "trace", "stablehlo", "xla"))
+
+
+def test_one_program():
+    x = vector()
+    f = pytensor.function([x], pt.exp(x).sum(), mode="JAXPR")
+    stages = pjl.stages(f, [1.0, 2.0])
+    check_region(stages, 0, "exp")
+    assert len(stages.regions) == 1 and stages.timings["plan"] > 0
+    assert stages.graph is f.maker.fgraph
+    assert "f64[2]" in str(stages.jaxpr[0])
+
+
+def test_shapes_of_the_last_call():
+    x = vector()
+    f = pytensor.function([x], pt.exp(x).sum(), mode="JAXPR")
+    f([1.0, 2.0])
+    f([1.0, 2.0, 3.0])
+    assert "f64[3]" in str(pjl.stages(f).jaxpr[0])
+
+
+def test_declared_shapes():
+    x = pt.vector("x", shape=(4,), dtype="float64")
+    assert "tensor<4xf64>" in pjl.stages(pytensor.function([x], pt.exp(x), mode="JAXPR")).stablehlo[0]
+
+
+def test_unknown_shapes():
+    x = vector()
+    f = pytensor.function([x], pt.exp(x), mode="JAXPR")
+    stages = pjl.stages(f)
+    assert stages.graph is f.maker.fgraph
+    with pytest.raises(TypeError, match="example arguments"):
+        _ = stages.jaxpr
+
+
+def test_several_regions():
+    x = vector()
+
+    @wrap_py(itypes=[pt.dvector], otypes=[pt.dvector])
+    def hidden(x):
+        return x[x > 2]
+
+    s = pytensor.shared(np.zeros(()), name="s")
+    f = pytensor.function([x], pt.sin(hidden(pt.exp(x))).sum(), updates={s: s + 1}, mode=QUIET)
+    stages = pjl.stages(f, [0.0, 1.0, 2.0])
+    assert s.get_value() == 0
+    check_region(stages, 0, "exp")
+    check_region(stages, 1, "sin")
+    assert "f64[2]" in str(stages.jaxpr[1])
+    np.testing.assert_allclose(f([0.0, 1.0]), np.sin(np.e))
+    assert "f64[1]" in str(pjl.stages(f).jaxpr[1])
+
+
+def test_static_values():
+    n = pt.lscalar("n")
+    f = pytensor.function([n], pt.arange(n) * 2, mode="JAXPR")
+    assert "i64[3]" in str(pjl.stages(f, 3).jaxpr[0])
+    f(5)
+    assert "i64[5]" in str(pjl.stages(f).jaxpr[0])
+
+
+def test_large_constants_generators_and_scalars():
+    rng = pytensor.shared(np.random.default_rng(1))
+    x, i = vector(), pytensor.scalar.int64("i")
+    table = pt.constant(np.arange(20_000.0))
+    y = (
+        pt.exp(x).sum()
+        + pt.exp(table * x[0] - 1e4).sum()
+        + pt.random.normal(rng=rng, return_next_rng=True)[1]
+        + pt.tensor_from_scalar(i)
+    )
+    f = pytensor.function([x, i], y, mode="JAXPR")
+    stages = pjl.stages(f, [1.0, 2.0], 3)
+    check_region(stages, 0, "exp")
+    assert "tensor<20000xf64>" in stages.stablehlo[0]
+
+
+@pytest.mark.filterwarnings("ignore:Profile")
+def test_rewrite_time_of_a_profiled_function():
+    x = pt.vector("x", shape=(2,), dtype="float64")
+    f = pytensor.function([x], pt.exp(x), mode="JAXPR", profile=True)
+    f.profile.print_summary = False
+    assert pjl.stages(f).timings["rewrite"] > 0
+
+
+def test_times_are_those_of_the_first_call():
+    x = vector()
+    f = pytensor.function([x], pt.exp(x), mode="JAXPR")
+    f([1.0, 2.0])
+    stages = pjl.stages(f)
+    before = dict(stages.regions[0].specialization.seconds[((((2,), np.dtype("float64"))),)])
+    assert set(before) == {"lower", "trace", "stablehlo", "xla"}
+    assert stages.timings["regions"][0] == before
+    _ = stages.hlo
+    assert stages.timings["regions"][0] == before
+
+
+def test_function_of_another_mode():
+    x = vector()
+    with pytest.raises(TypeError, match="not compiled with mode JAXPR"):
+        pjl.stages(pytensor.function([x], x * 2, mode="FAST_COMPILE"))
+
+
+def test_code_of_each_node():
+    x = vector()
+    f = pytensor.function([x], [pt.exp(pt.exp(x) * 2), pt.switch(x > 0, pt.sin(x), 1.0).sum()], mode="JAXPR")
+    (region,) = pjl.stages(f, [1.0, 2.0]).regions
+    nodes = f.maker.fgraph.toposort()
+    code = region.by_node({node: i for i, node in enumerate(nodes)})
+    assert code.keys() == set(range(len(nodes)))
+    for i, node in enumerate(nodes):
+        if str(node.op) == "Exp":
+            assert [line.split(" = ")[1].split()[0] for line in code[i].jaxpr] == ["exp"]
+            assert len([line for line in code[i].stablehlo if "stablehlo.exponential" in line]) == 1
+    assert sum(len(c.jaxpr) for c in code.values()) == len(region.jaxpr.eqns)
+
+
+def test_code_of_a_node_with_branches():
+    from pytensor_jaxpr_linker.conditional import LazyIfElse
+
+    try:
+        from pytensor.conditional import ifelse
+    except ModuleNotFoundError:
+        from pytensor.ifelse import ifelse
+    x = vector()
+    f = pytensor.function([x], ifelse(x.sum() > 0, pt.exp(x), pt.sin(x)), mode="JAXPR")
+    (region,) = pjl.stages(f, [1.0, 2.0]).regions
+    nodes = f.maker.fgraph.toposort()
+    code = region.by_node({node: i for i, node in enumerate(nodes)})
+    for i, node in enumerate(nodes):
+        if isinstance(node.op, LazyIfElse):
+            assert "cond" in code[i].jaxpr[-1] and "exp" in code[i].jaxpr[-1]
+            assert isinstance(code[i], NodeCode) and code[i].stablehlo
