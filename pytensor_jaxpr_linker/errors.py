@@ -47,11 +47,6 @@ REFUSED = BreakCode(
 INNER_GRAPH = BreakCode(
     "JX004", "its inner graph can't be one program", "see to the nodes of the inner graph that the reason names"
 )
-DATA_SIZE = BreakCode(
-    "JX005",
-    "the number of elements of its result depends on data",
-    "use `pt.switch(mask, x, fill)`, which keeps the length, or reduce the result",
-)
 DYNAMIC_VALUE = BreakCode(
     "JX010",
     "it must know, while the program is built, a value that is marked dynamic",

@@ -39,9 +39,18 @@ class Selection:
 
     def __init__(self, mask: Variable, count: Variable | None = None, start: Variable | None = None):
         self.mask, self.start = mask, start
-        self.count = pt.sum(mask, dtype="int64") if count is None else count
-        if count is None and mask.name:
-            self.count.name = f"{mask.name}.sum()"
+        self._count = count
+        self._along: dict[tuple[int, int], Variable] = {}
+
+    @cached_property
+    def count(self) -> Variable:
+        """How many lanes are used."""
+        if self._count is not None:
+            return self._count
+        count = pt.sum(self.mask, dtype="int64")
+        if self.mask.name:
+            count.name = f"{self.mask.name}.sum()"
+        return count
 
     @cached_property
     def flat(self) -> Variable:
@@ -50,7 +59,10 @@ class Selection:
 
     def along(self, axis: int, ndim: int) -> Variable:
         """Return the mask as an array of `ndim` dimensions that broadcasts along all but `axis`."""
-        return pt.expand_dims(self.flat, [i for i in range(ndim) if i != axis])
+        key = (axis, ndim)
+        if key not in self._along:
+            self._along[key] = pt.expand_dims(self.flat, [i for i in range(ndim) if i != axis])
+        return self._along[key]
 
     def compact(self, x: Variable, axis: int, mask: Variable) -> Variable:
         """Return those elements of `x` that are used; `mask` indexes `axis` and those that follow."""

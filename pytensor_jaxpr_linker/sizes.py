@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import pytensor.tensor as pt
+from pytensor.configdefaults import config
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.tensor.basic import Alloc, ARange, Nonzero
 from pytensor.tensor.elemwise import CAReduce
@@ -28,6 +29,7 @@ from pytensor.tensor.subtensor import (
 from pytensor_jaxpr_linker import facts
 from pytensor_jaxpr_linker.facts import BindingTime
 from pytensor_jaxpr_linker.masks import Lanes, Operand, Selection, is_compact, keep, named, plain, select, write
+from pytensor_jaxpr_linker.pause import gc_paused
 from pytensor_jaxpr_linker.registry import Rule
 from pytensor_jaxpr_linker.sized_ops import (
     CountedNonzero,
@@ -53,9 +55,11 @@ def with_known_sizes(
         return None if rule is None else rule.static(node)
 
     rewriter = Rewriter(facts.analyze(inputs, nodes, static).static, find_rule)
-    for node in nodes:
-        rewriter.visit(node)
-    return [named(plain(rewriter.operand(v)), v) for v in outputs]
+    # New variables get the traces of those that they replace; recording where they are made would take most of the time.
+    with gc_paused(), config.change_flags(traceback__limit=0):
+        for node in nodes:
+            rewriter.visit(node)
+        return [named(plain(rewriter.operand(v)), v) for v in outputs]
 
 
 def is_mask(entry: Any) -> bool:

@@ -174,6 +174,11 @@ def test_gradients(build):
     compare_grad(inputs, build(), [values[v] for v in inputs])
 
 
+def test_part_of_a_shape():
+    s = pt.lvector("s")
+    compare([x, s, i], x.reshape(s[i : i + 2], ndim=2), [np.arange(6.0), np.array([9, 2, 3, 9]), 1])
+
+
 def test_in_a_branch():
     output = ifelse(x[0] > 0, x[i : i + 2].sum(), x[:i].sum())
     for value in (np.arange(5.0), np.arange(5.0) + 1):

@@ -7,7 +7,7 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
-from helpers import FULLGRAPH, compare, compare_error, compare_grad, tensor_like
+from helpers import compare, compare_error, compare_grad, tensor_like
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -129,12 +129,6 @@ def test_constant_mask():
     x = pt.dtensor3("x")
     mask = np.arange(12).reshape(3, 4) % 2 == 0
     compare([x], [x[mask], x[mask[:, 0]], pt.set_subtensor(x[mask], 0.0), pt.inc_subtensor(x[:, mask[0]], 1.0)], [X])
-
-
-def test_mask_known_at_run_time_is_refused():
-    x, mask = pt.dvector("x"), pt.vector("mask", dtype="bool")
-    with pytest.raises(pjl.GraphBreakError):
-        pytensor.function([x, mask], x[mask], mode=FULLGRAPH)
 
 
 def test_last_duplicate_is_set():
