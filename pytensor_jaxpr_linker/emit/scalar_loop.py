@@ -32,11 +32,12 @@ def emit_ScalarLoop(op: ScalarLoop, dtypes: Sequence[str], b: JaxprBuilder, xs: 
     active = prims.broadcast_to(b, prims.lt(b, zero, steps), shape)
     carry = [zero, active, *states]
 
+    atoms: Sequence[Atom]
     body, atoms = b.sub_jaxpr([x.aval for x in (*passed, *carry)])
     inner = dict(zip(passed, atoms, strict=False))
     step_limit, *constants = [inner[x] if isinstance(x, jex.Var) else x for x in fixed]
-    old: list[Atom]
-    i, active, *old = atoms[len(passed) :]
+    i, active = atoms[len(passed) : len(passed) + 2]
+    old: Sequence[Atom] = atoms[len(passed) + 2 :]
     new = emit_inner(op.fgraph, body, [*old[:state_count], *constants])
     new = [prims.broadcast_to(body, convert(body, x, s.aval.dtype), shape) for x, s in zip(new, old, strict=True)]
     new = [prims.select(body, active, x, s) for x, s in zip(new, old, strict=True)]
