@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import jax.extend.core as jex
 import numpy as np
@@ -37,7 +38,7 @@ def emit_ScalarLoop(op: ScalarLoop, dtypes: Sequence[str], b: JaxprBuilder, xs: 
     inner = dict(zip(passed, atoms, strict=False))
     step_limit, *constants = [inner[x] if isinstance(x, jex.Var) else x for x in fixed]
     i, active = atoms[len(passed) : len(passed) + 2]
-    old = atoms[len(passed) + 2 :]
+    old: Sequence[Any] = atoms[len(passed) + 2 :]
     new = emit_inner(op.fgraph, body, [*old[:state_count], *constants])
     new = [prims.broadcast_to(body, convert(body, x, s.aval.dtype), shape) for x, s in zip(new, old, strict=True)]
     new = [prims.select(body, active, x, s) for x, s in zip(new, old, strict=True)]
