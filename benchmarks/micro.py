@@ -55,6 +55,53 @@ def jaxpr_build(fgraph: FunctionGraph, values):
     return lower_region(region, values)
 
 
+def host_step(size: int, backend: str, seconds: float) -> dict:
+    """What a call costs in µs that computes on the device, sorts with NumPy, and computes on the device again.
+
+    Returns
+    -------
+    dict
+        `call`: NumPy array in and out. By hand: two functions of `jax.jit` and the transfers between them.
+    """
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+    import pytensor
+    import pytensor.tensor as pt
+    from pytensor.graph import Apply, Op
+
+    class Descending(Op):
+        def make_node(self, x):
+            return Apply(self, [x], [x.type()])
+
+        def perform(self, node, inputs, outputs):
+            outputs[0][0] = np.sort(inputs[0])[::-1].copy()
+
+    def before(x, namespace):
+        return namespace.exp(namespace.sin(x)) + 1
+
+    def after(y, namespace):
+        return namespace.log1p(y * y).sum() + namespace.tanh(y)
+
+    prepare(backend, Clock())
+    value = np.linspace(0.0, 1.0, size)
+    if backend == "hand":
+        first, second = jax.jit(lambda x: before(x, jnp)), jax.jit(lambda y: after(y, jnp))
+
+        def call():
+            with jax.enable_x64(True):
+                return np.array(second(np.sort(np.asarray(first(value)))[::-1].copy()))
+    else:
+        x = pt.vector("x", shape=(size,), dtype="float64")
+        f = pytensor.function([x], after(Descending()(before(x, pt)), pt), mode="JAXPR")
+
+        def call():
+            return f(value)
+
+    call()
+    return {"call": median_us(call, seconds)}
+
+
 def dispatch(backend: str, seconds: float) -> dict:
     """What a warm call costs in µs for three inputs, two outputs and hardly any arithmetic.
 

@@ -58,6 +58,12 @@ CHAIN = """## Building, by size
 Microseconds a node from the graph of an elementwise chain to its Jaxpr, that is build + trace; constant down a column means linear time.
 """
 
+HOST = """## A host step in the middle
+
+Microseconds a call, on one core, for a function that computes on the device, sorts a vector with NumPy and computes on the device again.
+By hand it is two functions of `jax.jit` and the transfers between them.
+"""
+
 DISPATCH = """## What a call costs by itself
 
 Microseconds for a function of three inputs and two outputs with hardly any arithmetic, on one core. The first two lines end when results
@@ -175,6 +181,16 @@ def chain_table(sizes: dict) -> str:
     return table(["nodes", *(TITLES[b] for b in shown)], rows, 1)
 
 
+def host_table(sizes: dict) -> str:
+    """Calls with a host step, by the number of elements."""
+    rows = []
+    for size in sorted(sizes, key=int):
+        each = {b: r["call"] for b, r in good(sizes[size]).items()}
+        cells = (with_ratio(value, None if b == "jaxpr" else each.get("jaxpr")) for b, value in each.items())
+        rows.append([f"{int(size):,}", *cells])
+    return table(["elements", *(TITLES[b] for b in ("jaxpr", "hand"))], rows, 1)
+
+
 def dispatch_table(found: dict) -> str:
     """Cost of a call, layer by layer."""
     found = good(found)
@@ -184,7 +200,7 @@ def dispatch_table(found: dict) -> str:
 
 def failures_of(results: dict) -> list[str]:
     """Name every measurement that gave no result, with the reason."""
-    kinds = ("reference", "first", "chain", "dispatch")
+    kinds = ("reference", "first", "chain", "host", "dispatch")
     return [
         f"{subject}, {TITLES.get(backend, backend)}: {result['failed']}"
         for kind in kinds
@@ -220,6 +236,8 @@ def write(results: dict, out: Path) -> list[str]:
     parts += [FIRST, first_table(models), LATER, later_table(models)]
     if results.get("chain"):
         parts += [CHAIN, chain_table(results["chain"])]
+    if results.get("host"):
+        parts += [HOST, host_table(results["host"])]
     if results.get("dispatch"):
         parts += [DISPATCH, dispatch_table(results["dispatch"]["small"])]
     failures = failures_of(results)

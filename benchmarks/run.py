@@ -25,6 +25,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 HERE = Path(__file__).parent
 CHAINS = {"jaxpr": (1000, 10_000, 100_000), "jax": (1000, 10_000), "hand": (1000, 10_000)}
+HOST_STEPS = (10, 1000, 100_000)
 TIMEOUT = 900
 
 
@@ -52,6 +53,7 @@ def plan(models: list[str], backends: list[str], repeats: int, numba_repeats: in
             jobs += [Job("first", model, backend, repeat) for backend in order]
             jobs += [Job("pinned", model, backend, repeat) for backend in order if pinned]
         jobs += [Job("chain", str(n), b, repeat) for b in order for n in CHAINS.get(b, ())]
+        jobs += [Job("host", str(n), b, repeat) for n in HOST_STEPS for b in order if b in ("jaxpr", "hand")]
         jobs += [Job("dispatch", "small", backend, repeat) for backend in order]
     return jobs
 

@@ -3,7 +3,8 @@
     python benchmarks/worker.py TASK SUBJECT BACKEND --out FILE [--reference FILE] [--seconds S]
 
 Tasks: `reference` (values from PyTensor's Python implementations), `first` (stages, first call and later calls), `pinned`
-(later calls on one core), `chain` (time to build a chain of SUBJECT nodes) and `dispatch` (what a call costs by itself).
+(later calls on one core), `chain` (time to build a chain of SUBJECT nodes), `host` (a call with a host step between two
+regions, on SUBJECT numbers) and `dispatch` (what a call costs by itself).
 """
 
 import argparse
@@ -89,7 +90,7 @@ def equations_of(part) -> int:
 def main() -> None:
     """Run the task that the command line names."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("task", choices=["reference", "first", "pinned", "chain", "dispatch"])
+    parser.add_argument("task", choices=["reference", "first", "pinned", "chain", "host", "dispatch"])
     parser.add_argument("subject")
     parser.add_argument("backend")
     parser.add_argument("--out", type=Path, required=True)
@@ -100,7 +101,7 @@ def main() -> None:
 
     if args.task == "reference":
         return reference(args.subject, args.out)
-    pinned = args.task in ("pinned", "dispatch") and pin_to_one_core()
+    pinned = args.task in ("pinned", "chain", "host", "dispatch") and pin_to_one_core()
     if args.task == "dispatch":
         from micro import dispatch
 
@@ -109,6 +110,10 @@ def main() -> None:
         from micro import build_chain
 
         result = build_chain(int(args.subject), args.backend)
+    elif args.task == "host":
+        from micro import host_step
+
+        result = host_step(int(args.subject), args.backend, args.seconds)
     elif args.task == "first" or pinned:
         result = measure(args.subject, args.backend, args)
     else:

@@ -16,6 +16,8 @@ import jax.extend.core as jex
 import jax.numpy as jnp
 from jax import lax
 from jax._src import core, flattree, source_info_util
+from jax._src.core import dim_value_aval
+from jax._src.export.shape_poly import dim_as_value_p
 from jax._src.lax.lax import optimization_barrier_p
 from jax.extend.core import primitives
 
@@ -23,6 +25,8 @@ __all__ = [
     "ERFC_PARAMS",
     "NamedJaxpr",
     "call_jaxpr",
+    "dim_as_value_p",
+    "dim_value_aval",
     "make_jaxpr_object",
     "new_equation",
     "optimization_barrier_p",

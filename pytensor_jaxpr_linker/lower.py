@@ -101,6 +101,8 @@ def lower_into(
             value = variable.data if isinstance(variable, Constant) else values(variable)
             if isinstance(value, np.random.Generator):
                 atom = b.constant(key_of(value)[0])
+            elif isinstance(value, np.ndarray) and value.dtype == object and value.ndim == 0:
+                atom = prims.convert(b, prims.dim_as_value(b, value.item()), variable.type.dtype)
             else:
                 atom = value if value is None or isinstance(value, slice) else b.constant(value, variable.type.dtype)
             env[variable] = atom

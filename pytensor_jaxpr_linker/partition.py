@@ -40,9 +40,9 @@ def partition(
     inputs, outputs, nodes = graph
     rules = {node: find_rule(node) for node in nodes}
     static = {node: frozenset(rule.static(node)) for node, rule in rules.items() if rule is not None}
-    for node, found in fallbacks.items():
-        if found.position is not None and node in static:
-            static[node] |= {found.position}
+    for node, fallback in fallbacks.items():
+        if fallback.position is not None and node in static:
+            static[node] |= {fallback.position}
     known = facts.analyze(inputs, nodes, static.get)
     needed = needed_nodes(nodes, outputs, static, known)
     on_host = {n: b for n in needed if (b := host_break(n, rules[n], fallbacks.get(n))) is not None}
@@ -52,7 +52,7 @@ def partition(
     merged = {*on_host, *small_regions(found, nodes, on_host)}
     if len(merged) > len(on_host):
         better = schedule(inputs, nodes, merged, static)
-        found = better if better.count < found.count else found
+        found = better if better.batch_count < found.batch_count else found
     batches = cut(graph, found, rules, static)
     return Plan(batches, list_breaks(nodes, on_host, found), inputs, outputs)
 
@@ -125,10 +125,8 @@ def cut(
     for phase in sorted(phases, reverse=True):
         nodes = phases[phase]
         results = [v for v in wanted if v in produced_by(nodes)]
-        if phase % 2 == found.device_parity:
-            batch = cut_region(nodes, results, found, rules, static)
-        else:
-            batch = cut_host_step(nodes, results)
+        is_region = phase % 2 == found.device_parity
+        batch = cut_region(nodes, results, found, rules, static) if is_region else cut_host_step(nodes, results)
         if batch is None:
             continue
         for v in results:
@@ -230,7 +228,7 @@ def make_region(
 
 
 def needed_nodes(
-    nodes: Sequence[Apply], outputs: Sequence[Variable], static: dict[Apply, frozenset[int]], known: Facts
+    nodes: Sequence[Apply], outputs: Sequence[Variable], static: Mapping[Apply, frozenset[int]], known: Facts
 ) -> list[Apply]:
     """Return the nodes that equations are needed for, in order.
 

@@ -17,7 +17,7 @@ import numpy as np
 from jax import lax
 from jax.extend.core import primitives as p
 
-from pytensor_jaxpr_linker._compat import ERFC_PARAMS, scan_trees
+from pytensor_jaxpr_linker._compat import ERFC_PARAMS, dim_as_value_p, dim_value_aval, scan_trees
 from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, Shape
 
 BOOL = np.dtype(bool)
@@ -546,6 +546,11 @@ def while_loop(
 def closed_call(b: JaxprBuilder, jaxpr: Any, operands: Sequence[Atom]) -> list[Atom]:
     """Assemble the call of a closed Jaxpr."""
     return list(b.bind_many(p.closed_call_p, operands, jaxpr.out_avals, {"call_jaxpr": jaxpr}))
+
+
+def dim_as_value(b: JaxprBuilder, dim: Any) -> Atom:
+    """Assemble the value that a symbolic dimension of `jax.export` has at run time: an integer of JAX's default dtype."""
+    return b.bind_many(dim_as_value_p, (), (dim_value_aval(),), {"dim": dim})[0]
 
 
 def threefry2x32(b: JaxprBuilder, key: tuple[Atom, Atom], counts: tuple[Atom, Atom]) -> list[Atom]:

@@ -75,18 +75,24 @@ class StaticValues:
     def _compute(self, node: Apply) -> list[Any]:
         op = node.op
         if isinstance(op, Shape):
-            return [np.asarray(self.shape(node.inputs[0]), "int64")]
+            return [as_value(self.shape(node.inputs[0]), "int64")]
         if isinstance(op, Shape_i):
-            return [np.asarray(self.shape(node.inputs[0])[op.i], "int64")]
+            return [as_value(self.shape(node.inputs[0])[op.i], "int64")]
         operands = [self._values[v] for v in node.inputs]
         if isinstance(op, Elemwise | ScalarOp) and len(node.outputs) == 1 and node.outputs[0].type.ndim == 0:
             # The scalar Op's own `impl` spares building a ufunc for one number.
             scalar_op = op.scalar_op if isinstance(op, Elemwise) else op
             with np.errstate(all="ignore"):
-                return [np.asarray(scalar_op.impl(*operands), node.outputs[0].type.dtype)]
+                return [as_value(scalar_op.impl(*operands), node.outputs[0].type.dtype)]
         if isinstance(op, ScalarFromTensor | TensorFromScalar):
             return [np.asarray(operands[0])]
         return perform(node, operands)
+
+
+def as_value(value: Any, dtype: str) -> np.ndarray:
+    """Return an array of a dtype; of objects, where a number is a symbolic dimension of `jax.export`."""
+    array = np.asarray(value)
+    return array if array.dtype == object else array.astype(dtype)
 
 
 def operands_of(variable: Variable) -> list[Variable]:

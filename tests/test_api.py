@@ -312,6 +312,28 @@ def test_graph_break():
         pjl.as_jax_function([x], pt.arange(x.sum().astype("int64")))
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda x: x.shape[0] * 2 + x.sum(),
+        lambda x: x.mean(0),
+        lambda x: x.reshape((x.shape[0], 3, 1)),
+        lambda x: pt.zeros((x.shape[0], 2)) + x.shape[1],
+        lambda x: pt.special.softmax(x, axis=1) @ x.T,
+    ],
+    ids=["number", "mean", "reshape", "alloc", "product"],
+)
+def test_export_with_a_symbolic_dimension(make, x64):
+    x = pt.dmatrix("x")
+    fn = pjl.as_jax_function([x], make(x))
+    (rows,) = jax.export.symbolic_shape("rows")
+    exported = jax.export.export(jax.jit(fn))(jax.ShapeDtypeStruct((rows, 3), "float64"))
+    for n in (1, 4):
+        value = np.arange(3.0 * n).reshape(n, 3)
+        expected = pytensor.function([x], make(x), mode="FAST_COMPILE")(value)
+        np.testing.assert_allclose(exported.call(value)[0], expected, rtol=1e-12)
+
+
 # Jaxprs
 
 

@@ -20,6 +20,7 @@ from pytensor_jaxpr_linker.builder import JaxprBuilder
 HELPERS = {
     "arg_reduction",
     "cumulative",
+    "dim_as_value",  # has no value outside `jax.export`, see tests/test_api.py
     "elementwise",
     "elementwise_shape",
     "fill_value",

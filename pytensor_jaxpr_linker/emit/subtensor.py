@@ -348,7 +348,7 @@ def scatter_points(b: JaxprBuilder, x: Atom, y: Atom, points: Points, how: str) 
         return prims.ne(b, scatter_points(b, x, y, points, how), b.constant(np.int32(0)))
     dims = ScatterDimensionNumbers(points.window, points.axes, points.axes)
     scatter = prims.scatter if how == "set" else prims.scatter_add
-    unique = all_differ(b.known(points.indices), [x.aval.shape[axis] for axis in points.axes])
+    unique = all_differ(b.known(points.indices), tuple(x.aval.shape[axis] for axis in points.axes))
     return scatter(b, x, points.indices, y, dims, unique)
 
 

@@ -63,14 +63,14 @@ def emit_AllocEmpty(op, node, b, *shape):
 
 
 def checked_lengths(shape: Sequence) -> Shape:
-    """Return static lengths as integers.
+    """Return static lengths as integers, or as the symbolic dimensions that they are under `jax.export`.
 
     Raises
     ------
     ValueError
         If one of them is negative, as NumPy does.
     """
-    lengths = tuple(int(n) for n in shape)
+    lengths = tuple(np.asarray(n).item() for n in shape)
     if any(n < 0 for n in lengths):
         raise ValueError("negative dimensions are not allowed")
     return lengths

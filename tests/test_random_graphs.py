@@ -1,0 +1,302 @@
+"""Random graphs over the rule families, with random shapes, dtypes, masks, host steps and bad input, against PyTensor's own
+Python implementations: value, dtype, and the type of what is raised.
+
+``RANDOM_GRAPHS=5000 pytest tests/test_random_graphs.py`` looks at more of them.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+from hypothesis import HealthCheck, given, note, settings
+from hypothesis import strategies as st
+from pytensor.compile.builders import OpFromGraph
+from pytensor.compile.mode import Mode
+from pytensor.conditional.op import ifelse
+from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.op import Op
+from pytensor.raise_op import Assert
+
+import pytensor_jaxpr_linker as pjl
+
+REFERENCE = Mode("py", "fast_compile")
+#: PyTensor's rewrites remove nodes that would have raised: for these the reference is what its own mode makes of them.
+REWRITTEN = Mode("py", "fast_run")
+GRAPHS = int(os.environ.get("RANDOM_GRAPHS", "150"))
+DTYPES = ["float64", "float32", "int64", "int8", "uint16", "bool"]
+LENGTHS = [0, 1, 2, 3]
+
+FLOAT_UNARY = [pt.exp, pt.sin, pt.tanh, pt.sigmoid, pt.softplus, pt.sqr, pt.log1p, pt.expm1, pt.sqrt]
+ANY_UNARY = [pt.abs, pt.neg, pt.sign, pt.sqr, pt.identity]
+BINARY = [pt.add, pt.mul, pt.maximum, pt.minimum, pt.sub, pt.true_div, pt.eq, pt.lt, pt.ge]
+REDUCTIONS = [pt.sum, pt.max, pt.min, pt.any, pt.all, pt.mean, pt.prod, pt.argmax]
+
+
+class Reversed(Op):
+    """A vector backwards: an Op without a rule."""
+
+    __props__ = ()
+
+    def make_node(self, x):
+        return Apply(self, [x], [x.type()])
+
+    def perform(self, node, inputs, outputs):
+        outputs[0][0] = inputs[0][::-1].copy()
+
+
+reversed_on_host = Reversed()
+
+
+@dataclass
+class Graph:
+    """A graph that is being made: inputs with their values, and variables whose shapes are known, or None."""
+
+    inputs: list[Variable] = field(default_factory=list)
+    values: list[Any] = field(default_factory=list)
+    pool: list[tuple[Variable, tuple | None]] = field(default_factory=list)
+
+    def add(self, variable: Variable, shape: tuple | None) -> None:
+        self.pool.append((variable, shape))
+
+
+@st.composite
+def graphs(draw):
+    """Return inputs, outputs and values of a random graph."""
+    g = Graph()
+    rng = np.random.default_rng(draw(st.integers(0, 2**16)))
+    lengths = draw(st.lists(st.sampled_from(LENGTHS), min_size=2, max_size=2))
+    for i in range(draw(st.integers(1, 3))):
+        shape = tuple(draw(st.sampled_from(lengths)) for _ in range(draw(st.integers(0, 2))))
+        dtype = draw(st.sampled_from(DTYPES))
+        declared = shape if draw(st.booleans()) else tuple(1 if n == 1 else None for n in shape)
+        x = pt.tensor(f"x{i}", dtype=dtype, shape=declared)
+        g.inputs.append(x)
+        g.values.append(values_of(rng, shape, dtype))
+        g.add(x, shape)
+    n = pt.lscalar("n")
+    g.inputs.append(n)
+    g.values.append(np.int64(draw(st.integers(-1, 3))))
+    for _ in range(draw(st.integers(1, 6))):
+        step = draw(st.sampled_from(STEPS))
+        step(draw, g, n)
+    outputs = [v for v, _ in g.pool if v.owner is not None] or [g.pool[0][0] + 0]
+    return g.inputs, outputs[-4:], g.values
+
+
+def values_of(rng, shape, dtype):
+    """Return an array with repeated, negative, special and zero values."""
+    values = rng.integers(-3, 4, shape) * rng.choice([0.5, 1.0], shape)
+    if dtype.startswith("uint"):
+        values = np.abs(values)
+    return np.asarray(values).astype(dtype)
+
+
+def pick(draw, g, known=True, ndim=None, numeric=False):
+    """Return a variable of the pool, and its shape; the first input if none is of the kind that is asked for."""
+    fits = [
+        (v, s)
+        for v, s in g.pool
+        if (s is not None or not known)
+        and (ndim is None or v.type.ndim == ndim)
+        and not (numeric and v.dtype == "bool")
+    ]
+    return draw(st.sampled_from(fits)) if fits else None
+
+
+def unary(draw, g, n):
+    if found := pick(draw, g, known=False, numeric=True):
+        x, shape = found
+        f = draw(st.sampled_from(FLOAT_UNARY if x.dtype.startswith("float") else ANY_UNARY))
+        f = pt.abs if f is pt.neg and x.dtype.startswith("uint") else f
+        g.add(f(pt.abs(x) if f in (pt.log1p, pt.sqrt) else x), shape)
+
+
+def binary(draw, g, n):
+    x, shape = pick(draw, g, known=False)
+    fits = [
+        (v, s) for v, s in g.pool if v is x or v.type.ndim == 0 or (s is not None and s == shape and shape is not None)
+    ]
+    y, _ = draw(st.sampled_from(fits))
+    f = draw(st.sampled_from(BINARY))
+    if "bool" in (x.dtype, y.dtype) and f in (pt.sub, pt.true_div):
+        f = pt.mul
+    g.add(f(x, y), shape)
+
+
+def reduction(draw, g, n):
+    if found := pick(draw, g, known=False):
+        x, shape = found
+        if x.type.ndim:
+            axis = draw(st.sampled_from([None, *range(x.type.ndim)]))
+            f = draw(st.sampled_from(REDUCTIONS))
+            if f is pt.mean and x.dtype in ("bool", "int8", "uint16"):
+                f = pt.sum
+            kept = () if axis is None else None if shape is None else shape[:axis] + shape[axis + 1 :]
+            g.add(f(x, axis=axis), kept)
+
+
+def mask(draw, g, n):
+    if (found := pick(draw, g)) and found[0].type.ndim:
+        x, _ = found
+        g.add(x[x > draw(st.integers(-1, 1)) if x.dtype != "bool" else x], None)
+
+
+def masked_write(draw, g, n):
+    if (found := pick(draw, g, numeric=True)) and found[0].type.ndim:
+        x, shape = found
+        f = draw(st.sampled_from([pt.set_subtensor, pt.inc_subtensor]))
+        g.add(f(x[x > 0], np.ones((), x.dtype)), shape)
+
+
+def prefix(draw, g, n):
+    if (found := pick(draw, g)) and found[0].type.ndim:
+        x, _ = found
+        bounds = draw(
+            st.sampled_from([slice(None, n), slice(n, None), slice(n, n + 2), slice(None, -n), slice(n, None, 2)])
+        )
+        g.add(x[bounds], None)
+
+
+def element(draw, g, n):
+    if (found := pick(draw, g)) and found[0].type.ndim:
+        x, shape = found
+        g.add(x[draw(st.sampled_from([n, 0, -1, n - 1]))], shape[1:])
+
+
+def write(draw, g, n):
+    if (found := pick(draw, g, numeric=True)) and found[0].type.ndim:
+        x, shape = found
+        f = draw(st.sampled_from([pt.set_subtensor, pt.inc_subtensor]))
+        g.add(
+            f(x[draw(st.sampled_from([slice(None, n), slice(1, None), slice(None, None, -2)]))], np.ones((), x.dtype)),
+            shape,
+        )
+
+
+def gather(draw, g, n):
+    if (found := pick(draw, g)) and found[0].type.ndim:
+        x, shape = found
+        index = draw(st.sampled_from([np.array([0, 0, -1]), np.array([], "int64"), np.array([[1]])]))
+        g.add(x[pt.as_tensor(index) + (n - n)], index.shape + shape[1:])
+
+
+def from_shape(draw, g, n):
+    x, _ = pick(draw, g, known=False)
+    if x.type.ndim:
+        g.add(pt.zeros(x.shape[0] + 1) + pt.arange(x.shape[0] + 1), None)
+
+
+def from_value(draw, g, n):
+    x, _ = pick(draw, g, known=False)
+    size = draw(st.sampled_from([pt.maximum(n, 0), pt.abs(n), pt.clip(x.sum().astype("int64"), 0, 4)]))
+    g.add(draw(st.sampled_from([pt.arange, lambda k: pt.zeros((k, 2))]))(size), None)
+
+
+def transposed(draw, g, n):
+    if found := pick(draw, g, known=False, ndim=2):
+        g.add(found[0].T, found[1] and found[1][::-1])
+
+
+def joined(draw, g, n):
+    if found := pick(draw, g, known=False, ndim=1):
+        g.add(pt.concatenate([found[0], found[0][:1]]), None)
+
+
+def ordered(draw, g, n):
+    if (found := pick(draw, g, known=False, ndim=1)) and found[0].dtype != "bool":
+        g.add(draw(st.sampled_from([pt.sort, pt.cumsum]))(found[0]), found[1])
+
+
+def product(draw, g, n):
+    if found := pick(draw, g, ndim=2, numeric=True):
+        g.add(found[0] @ found[0].T, (found[1][0], found[1][0]))
+
+
+def choice(draw, g, n):
+    x, shape = pick(draw, g, known=False)
+    g.add(ifelse(n > 0, x, pt.abs(x) if x.dtype != "bool" else x), shape)
+
+
+def ragged_choice(draw, g, n):
+    if found := pick(draw, g, known=False, ndim=1):
+        g.add(ifelse(n > 0, found[0], found[0][1:]), None)
+
+
+def on_host(draw, g, n):
+    if found := pick(draw, g, known=False, ndim=1):
+        g.add(reversed_on_host(found[0].astype("float64")), found[1])
+
+
+def asserted(draw, g, n):
+    x, shape = pick(draw, g, known=False)
+    g.add(Assert("n is too small")(x, n > draw(st.sampled_from([-5, 0]))), shape)
+
+
+def wrapped(draw, g, n):
+    x, shape = pick(draw, g, known=False, numeric=True) or (None, None)
+    if x is not None:
+        inner = x.type()
+        g.add(OpFromGraph([inner], [inner * 2 + inner])(x), shape)
+
+
+def cast(draw, g, n):
+    x, shape = pick(draw, g, known=False)
+    g.add(x.astype(draw(st.sampled_from(["float32", "float64", "int64", "bool"]))), shape)
+
+
+STEPS = [
+    unary, binary, reduction, mask, masked_write, prefix, element, write, gather, from_shape, from_value, transposed,
+    joined, ordered, product, choice, ragged_choice, on_host, asserted, wrapped, cast,
+]  # fmt: skip
+
+
+def run(mode, inputs, outputs, values):
+    """Return the results, or what was raised."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return pytensor.function(inputs, outputs, mode=mode, on_unused_input="ignore")(*values)
+    except Exception as error:
+        return error
+
+
+@settings(max_examples=GRAPHS, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
+@given(graphs())
+def test_random_graph(graph):
+    inputs, outputs, values = graph
+    for v in outputs:
+        note(pytensor.printing.debugprint(v, file="str"))
+    note(repr(values))
+    want, got = run(REFERENCE, inputs, outputs, values), run("JAXPR", inputs, outputs, values)
+    if isinstance(want, Exception) != isinstance(got, Exception):
+        want = run(REWRITTEN, inputs, outputs, values)
+    if isinstance(want, Exception) or isinstance(got, Exception):
+        assert isinstance(want, Exception) and isinstance(got, Exception), (want, got)
+        # A graph with several errors raises any of them: one that follows from shapes is found before the program runs,
+        # a failed assertion when it has run.
+        if isinstance(want, AssertionError):
+            return
+        raised = {type(e) for v in outputs if isinstance(e := run(REFERENCE, inputs, [v], values), Exception)}
+        assert type(got) in raised | {type(want)}, (want, got)
+        return
+    for variable, expected, result in zip(outputs, want, got, strict=True):
+        assert result.dtype == variable.dtype
+        expected = expected.astype(variable.dtype)  # NumPy's cumsum widens small integers, whatever the node declares
+        assert result.shape == expected.shape
+        narrow = "float32" in [v.dtype for v in inputs] or variable.dtype == "float32"
+        np.testing.assert_allclose(result, expected, rtol=1e-4 if narrow else 1e-8, atol=1e-6 if narrow else 1e-10)
+
+
+def test_functions_of_the_test_are_what_they_say():
+    """An Op without a rule is in the pool, so that host steps are."""
+    x = pt.dvector("x")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", pjl.GraphBreakWarning)
+        f = pytensor.function([x], reversed_on_host(x * 2) + 1, mode="JAXPR")
+    assert len(f.vm.runner.plan.batches) == 3
