@@ -60,14 +60,15 @@ def counted(node: Apply, copied: Apply, clients: dict[Variable, list[Apply | Non
     first_buffer = 1 + info.n_seqs
     first_length = info.n_outer_inputs - info.n_non_seqs - info.n_nit_sot
     recurrent = info.n_mit_mot + info.n_mit_sot + info.n_sit_sot
-    cut = {}
+    cut: dict[int, Any] = {}  # by the position of an output, how many rows it has before the loop, and at most
     for i, (output, span) in enumerate(zip(node.outputs, spans(op), strict=True)):
         if span is None:
             continue
         kept = max(span, 1)
         place = first_buffer + i if i < recurrent else first_length + i - recurrent
         if not reads_last(output, clients, kept):
-            cut[i] = span
+            rows = operands[place].shape[0] if i < recurrent else operands[place]
+            cut[i] = span, rows
         elif i < recurrent:
             operands[place] = operands[place][:kept]
         else:
@@ -77,9 +78,11 @@ def counted(node: Apply, copied: Apply, clients: dict[Variable, list[Apply | Non
     found: dict[Variable, Variable] = {}
     taken: Any = count
     for i, output in enumerate(node.outputs):
-        found[output] = result = results[i]
+        result: Any = results[i]
+        found[output] = result
         if i in cut:
-            length = taken + cut[i]
+            span, rows = cut[i]
+            length = pt.minimum(taken + span, rows)
             found[output] = result[:length]
             for client in clients.get(output, ()):
                 if client is not None and isinstance(client.op, Shape_i) and client.op.i == 0:

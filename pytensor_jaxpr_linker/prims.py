@@ -263,7 +263,19 @@ def rev(b: JaxprBuilder, x: Atom, axes: Sequence[int]) -> Atom:
 
 
 def slice_(b: JaxprBuilder, x: Atom, starts: Sequence[int], limits: Sequence[int], strides: Sequence[int]) -> Atom:
-    """Assemble a static slice with positive strides."""
+    """Assemble a static slice with positive strides; one of a concatenation that lies in one part is a slice of that."""
+    inner = b.definition(x, p.concatenate_p)
+    if inner is not None:
+        axis, offset = inner.params["dimension"], 0
+        for part in inner.invars:
+            end = offset + part.aval.shape[axis]
+            if offset <= starts[axis] < limits[axis] <= end:
+                moved = [
+                    (lo - offset, hi - offset) if i == axis else (lo, hi)
+                    for i, (lo, hi) in enumerate(zip(starts, limits, strict=True))
+                ]
+                return slice_(b, part, [lo for lo, _ in moved], [hi for _, hi in moved], strides)
+            offset = end
     shape = tuple(max(0, -(-(hi - lo) // k)) for lo, hi, k in zip(starts, limits, strides, strict=True))
     if shape == x.aval.shape:
         return x

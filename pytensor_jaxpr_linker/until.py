@@ -37,11 +37,14 @@ class UntilScan(Op):
         cells: dict[Variable, list] = {v: [x] for v, x in zip(scan_node.inputs, inputs, strict=True)}
         cells |= {v: [None] for v in scan_node.outputs}
         self.scan.make_thunk(scan_node, cells, {v: [True] for v in cells}, [], impl="py")()
-        steps = int(inputs[0])
-        for cell, variable, span in zip(output_storage, scan_node.outputs, spans(self.scan), strict=False):
+        most = steps = int(inputs[0])
+        lengths = row_counts(self.scan, inputs)
+        for cell, variable, span, length in zip(
+            output_storage, scan_node.outputs, spans(self.scan), lengths, strict=False
+        ):
             cell[0] = cells[variable][0]
-            if span is not None and len(cell[0]) > span:
-                steps = min(steps, len(cell[0]) - span)
+            if span is not None and length == most + span:
+                steps = len(cell[0]) - span
         output_storage[-1][0] = np.asarray(steps, "int64")
 
     def __str__(self) -> str:
@@ -58,3 +61,9 @@ def spans(op: Scan) -> list[int | None]:
         *[0] * info.n_nit_sot,
         *[None] * info.n_untraced_sit_sot,
     ]
+
+
+def row_counts(op: Scan, inputs: Sequence[Any]) -> list[int]:
+    """Return how many rows the outputs of a scan that have rows are given."""
+    buffers = (*op.outer_mitmot(inputs), *op.outer_mitsot(inputs), *op.outer_sitsot(inputs))
+    return [*map(len, buffers), *(int(n) for n in op.outer_nitsot(inputs))]

@@ -125,6 +125,27 @@ def test_hessian_is_one_program():
     np.testing.assert_allclose(f(X[:3]), want)
 
 
+def test_last_rows():
+    x = pt.dvector("x")
+    a, b, c = scan(
+        lambda s, p, q, r: (p * 0.5 + s, q - r * s, p * s),
+        sequences=[pt.concatenate([x, x, x])],
+        outputs_info=[pt.ones(()), {"initial": x[:2], "taps": [-2, -1]}, None],
+    )
+    for k in (2, 3, 5, 12, 20, 21):
+        compare([x], [a[-k:], b[-k:], c[-k:]], [X])
+    f = pytensor.function([x], [a[-3:], b[-3:], c[-3:]], mode=FULLGRAPH)
+    (loop,) = [e for e in pjl.make_jaxpr(f, X).eqns if e.primitive.name == "scan"]
+    assert not any(v.aval.shape[:1] == (21,) for v in loop.outvars)
+
+
+def test_buffers_are_not_allocated():
+    x = pt.dvector("x")
+    out = scan(lambda s, p: p * 0.5 + s, sequences=[x], outputs_info=[pt.zeros(())])
+    f = pytensor.function([x], out, mode=FULLGRAPH)
+    assert primitives_of(f, X) == ["scan"]
+
+
 def test_nested():
     x = pt.dmatrix("x")
 
@@ -214,6 +235,23 @@ def test_rows_of_computed_steps_take_two_programs():
     out = scan(lambda p: p * 0.5, outputs_info=[x[0]], n_steps=x.sum().astype("int64"))
     with pytest.warns(pjl.GraphBreakWarning, match="JX002"):
         compare([x], out, [X])
+
+
+def test_last_rows_of_computed_steps_take_two_programs():
+    x = pt.dvector("x")
+    n = x.sum().astype("int64")
+    out = scan(lambda p: p * 0.5, outputs_info=[x[0]], n_steps=n)[-3:]
+    with pytest.warns(pjl.GraphBreakWarning, match="JX002"):
+        compare([x], out, [X])
+
+
+def test_rows_of_a_step_that_may_not_be_taken():
+    x = pt.dvector("x")
+    _, rows = scan(lambda p: (p * 2, p + 1), outputs_info=[x[0], None], n_steps=x.sum().astype("int64"))
+    f = pytensor.function([x], rows[-1], mode=FULLGRAPH)
+    np.testing.assert_allclose(f(X), X[0] * 4 + 1)
+    with pytest.raises(IndexError, match="out of bounds for axis 0 with size 0"):
+        f(X * 0)
 
 
 @pytest.mark.parametrize("kind", ["state", "taps", "rows"])
@@ -427,3 +465,32 @@ def test_until_inside():
     out = scan(lambda v: doubling(v)[-1] + 1, sequences=[x])
     f = pytensor.function([x], out, mode=FULLGRAPH)
     np.testing.assert_allclose(f(X), pytensor.function([x], out, mode="FAST_COMPILE")(X))
+
+
+def test_an_inner_op_without_a_rule_runs_the_loop_on_the_host():
+    class Other(pytensor.graph.op.Op):
+        def make_node(self, x):
+            return pytensor.graph.basic.Apply(self, [x], [x.type()])
+
+        def perform(self, node, inputs, outputs):
+            outputs[0][0] = np.asarray(inputs[0] * 2)
+
+    x = pt.dvector("x")
+    out = scan(lambda s, p: p + Other()(s), sequences=[x], outputs_info=[pt.zeros(())])
+    with pytest.warns(pjl.GraphBreakWarning, match=r"JX004.*in the loop: .*Other"):
+        compare([x], [out, out[-1]], [X])
+    out = scan(lambda s, p: (p + Other()(s), until(p > 1)), sequences=[x], outputs_info=[pt.zeros(())])
+    with pytest.warns(pjl.GraphBreakWarning, match=r"JX004.*in the loop: .*Other"):
+        compare([x], [out, out[-1]], [X])
+
+
+def test_until_that_keeps_a_few_rows_runs_on_the_host():
+    x0 = pt.dscalar("x0")
+    out = doubling(x0)
+    with pytest.warns(pjl.GraphBreakWarning) as record:
+        compare([x0], out[-3:], [1.5])
+    assert "an output keeps 3 rows of up to 50" in str(record[-1].message)
+    a, b = scan(lambda s, r: ((s * 2.0, s + r), until(s > 30.0)), outputs_info=[x0, pt.zeros(())], n_steps=9)
+    with pytest.warns(pjl.GraphBreakWarning) as record:
+        compare([x0], [a[-3:], b, b.shape[0]], [1.5])
+    assert "an output keeps 3 rows of up to 9" in str(record[-1].message)

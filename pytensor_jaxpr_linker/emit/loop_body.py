@@ -7,6 +7,7 @@ from typing import Any
 
 import jax.extend.core as jex
 import numpy as np
+from jax.extend.core import primitives
 from pytensor.graph.basic import Apply, Variable
 from pytensor.scan.op import Scan
 
@@ -91,9 +92,9 @@ class LoopBody:
         """
         self._next[var] = fit(self.child, value, var.aval)
 
-    def add_row(self, shape: Shape, dtype: np.dtype) -> jex.Var:
+    def add_row(self, x: Atom) -> jex.Var:
         """Take one row of an array in each step."""
-        self._rows.append(self._input(shape[1:], dtype))
+        self._rows.append(self._input(x.aval.shape[1:], x.aval.dtype))
         return self._rows[-1]
 
     def row_at(self, x: Atom, i: Atom) -> Atom:
@@ -251,8 +252,17 @@ class LoopBody:
 
 
 def row_range(b: JaxprBuilder, x: Atom, start: int, stop: int) -> Atom:
-    """Return the rows of an array from `start` up to `stop`."""
+    """Return the rows of an array from `start` up to `stop`.
+
+    PyTensor writes initial states into the first rows of a buffer: read from what is written, the buffer is not needed.
+    """
     shape = x.aval.shape
+    written = b.definition(x, primitives.dynamic_update_slice_p)
+    if written is not None:
+        _, update, *starts = written.invars
+        is_first = all(b.known(i) is not None and not b.known(i).any() for i in starts)
+        if is_first and stop <= update.aval.shape[0] and update.aval.shape[1:] == shape[1:]:
+            x = update
     return prims.slice_(b, x, [start, *[0] * (len(shape) - 1)], [stop, *shape[1:]], [1] * len(shape))
 
 

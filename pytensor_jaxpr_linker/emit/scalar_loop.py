@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import jax.extend.core as jex
 import numpy as np
@@ -32,15 +33,16 @@ def emit_ScalarLoop(op: ScalarLoop, dtypes: Sequence[str], b: JaxprBuilder, xs: 
     active = prims.broadcast_to(b, prims.lt(b, zero, steps), shape)
     carry = [zero, active, *states]
 
+    atoms: Sequence[Atom]
     body, atoms = b.sub_jaxpr([x.aval for x in (*passed, *carry)])
     inner = dict(zip(passed, atoms, strict=False))
     step_limit, *constants = [inner[x] if isinstance(x, jex.Var) else x for x in fixed]
-    old: list[Atom]
-    i, active, *old = atoms[len(passed) :]
+    i, active = atoms[len(passed) : len(passed) + 2]
+    old: Sequence[Any] = atoms[len(passed) + 2 :]
     new = emit_inner(op.fgraph, body, [*old[:state_count], *constants])
     new = [prims.broadcast_to(body, convert(body, x, s.aval.dtype), shape) for x, s in zip(new, old, strict=True)]
     new = [prims.select(body, active, x, s) for x, s in zip(new, old, strict=True)]
-    i = prims.add(body, i, body.constant(1, i.aval.dtype))
+    i = prims.add(body, i, body.constant(1, steps.aval.dtype))
     active = prims.and_(body, active, prims.broadcast_to(body, prims.lt(body, i, step_limit), shape))
     if op.is_while:
         active = prims.and_(body, active, prims.not_(body, new[-1]))

@@ -122,8 +122,8 @@ def emit_counted(b: JaxprBuilder, op: Scan, node: Apply, operands: Sequence[Any]
     """Emit a `scan` of a known number of steps."""
     tracks = find_tracks(op, operands)
     body = LoopBody(b, op, node, operands, tracks)
-    sequences = [body.add_row(x.aval.shape, x.aval.dtype) for x in op.outer_seqs(operands)]
-    entering = [body.add_row(x.aval.shape, x.aval.dtype) if t.enters and (x := t.buffer) else None for t in tracks]
+    sequences = [body.add_row(x) for x in op.outer_seqs(operands)]
+    entering = [body.add_row(t.buffer) if t.enters else None for t in tracks]
     newest, _ = body.emit(sequences, entering)
     rows: list[Atom] = [row_range(b, x, 0, steps) for x in op.outer_seqs(operands)]
     traced, leaving = [], []
