@@ -282,7 +282,8 @@ def needed_nodes(
             fixed = static.get(node)
             if fixed:
                 for i, v in enumerate(node.inputs):
-                    (shapes if i in fixed else needed).add(v)
+                    is_known = i in fixed and known.static[v] != BindingTime.RUNTIME
+                    (shapes if is_known else needed).add(v)
             else:
                 needed.update(node.inputs)
         elif read or not shapes.isdisjoint(node.outputs):

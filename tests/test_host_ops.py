@@ -164,3 +164,13 @@ def test_the_mode_of_a_scan_is_for_other_backends() -> None:
     ys, grad = f(np.array([0.5, 0.25, 1.0]))
     np.testing.assert_allclose(ys, [0.5, 0.5, 1.25])
     np.testing.assert_allclose(grad, [1.0, 1.0, 1.0])
+
+
+def test_a_host_op_makes_a_static_operand() -> None:
+    x = pt.dvector("x")
+    length, total = HostAdd()(x.shape[0]), HostAdd()(x).sum().astype("int64")
+    f = pytensor.function([x], [pt.zeros(length), pt.arange(total), pt.ones((total, x.argmax()))], mode=HOST)
+    zeros, numbers, ones = f(np.array([0.5, -0.5, 2.0]))
+    assert zeros.shape == (4,)
+    np.testing.assert_array_equal(numbers, np.arange(5))
+    assert ones.shape == (5, 2)
