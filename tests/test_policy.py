@@ -167,7 +167,7 @@ def test_programs_for_shapes_are_bounded():
     for n in range(1, 12):
         assert f(np.ones(n)) == n
     specialization = f.vm.runner.program.specialize(())
-    assert len(specialization._lowered) <= 3 and specialization.call._cache_size() <= 3
+    assert len(specialization.lowered) <= 3 and specialization.call._cache_size() <= 3
     assert programs(f) == 11
     gc.collect()
 
@@ -352,7 +352,7 @@ def test_force_host_chooses_a_number(condition):
     """A conditional of integers is one of PyTensor's lazy nodes: it says which operand it needs."""
     c, n = pt.scalar("c", dtype="bool"), pt.lscalar("n")
     f = compiled([c, n], pt.arange(ifelse(c, n + 1, n * 2)))
-    assert any(isinstance(node.op, IfElse) for node in f.vm.runner._graph.nodes)
+    assert any(isinstance(node.op, IfElse) for node in f.vm.runner.graph.nodes)
     with pjl.stance("force_host"):
         np.testing.assert_array_equal(f(condition, 3), np.arange(4 if condition else 6))
 

@@ -133,6 +133,7 @@ def test_indices(build):
     compare([t, i, j], [part, pt.set_subtensor(part, 2.0), pt.inc_subtensor(part, part * 2)], [X, 1, 3])
 
 
+@pytest.mark.filterwarnings("ignore::pytensor_jaxpr_linker.RecompileWarning")
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(st.integers(-7, 7), st.integers(-7, 7)), min_size=4, max_size=4), st.integers(0, 5))
 def test_any_bounds(drawn, n):
