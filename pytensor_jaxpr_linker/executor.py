@@ -39,9 +39,14 @@ class Executor:
         for batch in (plan, *plan.batches):
             for v in (*batch.inputs, *(batch.outputs if batch is not plan else ())):
                 slots.setdefault(v, len(slots))
-        self._size, self._input_count = len(slots), len(plan.inputs)
-        self._outputs = [v.data if isinstance(v, Constant) else slots[v] for v in plan.outputs]
-        self._constant_outputs = [isinstance(v, Constant) for v in plan.outputs]
+        self._input_count = len(plan.inputs)
+        for v in plan.outputs:
+            slots.setdefault(v, len(slots))
+        self._outputs = [slots[v] for v in plan.outputs]
+        self._blank: list[Any] = [None] * (len(slots) - len(plan.inputs))
+        for v in plan.outputs:
+            if isinstance(v, Constant):
+                self._blank[slots[v] - len(plan.inputs)] = v.data
         self.stages: list[RegionStage | HostStage] = []
         for batch in plan.batches:
             inputs, outputs = [slots[v] for v in batch.inputs], [slots[v] for v in batch.outputs]
@@ -51,16 +56,17 @@ class Executor:
                 self.stages.append(RegionStage(program, inputs, outputs, policy))
             else:
                 self.stages.append(HostStage(batch, inputs, outputs))
-        self._dead = last_uses(self.stages, {slots[v] for v in plan.outputs if not isinstance(v, Constant)})
+        dead_after = last_uses(self.stages, set(self._outputs))
+        self._runs = [(stage.run, dead) for stage, dead in zip(self.stages, dead_after, strict=True)]
         if policy.options.donate:
-            self._donate()
+            self._donate(dead_after)
 
-    def _donate(self) -> None:
+    def _donate(self, dead_after: Sequence[list[int]]) -> None:
         """Let each region have the memory of what an earlier region made and nothing else reads, now or later."""
         # The host reads the memory of arrays in place, and what it makes may be a view of them.
         on_host = {slot for stage in self.stages if isinstance(stage, HostStage) for slot in stage.inputs}
         ours: set[int] = set()
-        for stage, dead in zip(self.stages, self._dead, strict=True):
+        for stage, dead in zip(self.stages, dead_after, strict=True):
             if isinstance(stage, RegionStage):
                 stage.donated = [i for i, slot in enumerate(stage.inputs) if slot in ours and slot in dead]
                 ours.update(slot for slot in stage.outputs if slot not in on_host)
@@ -72,20 +78,17 @@ class Executor:
 
     def __call__(self, inputs: Sequence[Any]) -> list[Any]:
         """Return the outputs for the values of the inputs; nothing outside is changed if it fails."""
-        env: list[Any] = [*inputs, *[None] * (self._size - self._input_count)]
+        env: list[Any] = [*inputs, *self._blank]
         del inputs
-        for stage, dead in zip(self.stages, self._dead, strict=True):
-            stage.run(env)
+        for run, dead in self._runs:
+            run(env)
             for slot in dead:
                 env[slot] = None
-        return [
-            np.array(x) if is_constant else env[x]
-            for x, is_constant in zip(self._outputs, self._constant_outputs, strict=True)
-        ]
+        return [env[slot] for slot in self._outputs]
 
     def examples(self, inputs: Sequence[Any]) -> list[tuple[Specialization, list[Any]]]:
         """Run, and return for each region the specialization and what it was called with; the outputs are dropped."""
-        env: list[Any] = [*inputs, *[None] * (self._size - self._input_count)]
+        env: list[Any] = [*inputs, *self._blank]
         found = []
         for stage in self.stages:
             if isinstance(stage, RegionStage):
@@ -126,11 +129,14 @@ class RegionStage:
         self._generators = [i for i, v in enumerate(program.inputs) if isinstance(v.type, RandomType)]
         self._successors = find_successors(program.region)
         self._on_host: HostStage | None = None
+        self._only = None if program.static_positions else program.specialize(())
         self.donated: list[int] = []
 
     def arguments(self, env: list[Any]) -> tuple[list[Any], dict[int, Any]]:
         """Return what the program takes from the slots, with a key for each generator, and the generators."""
         args = [env[slot] for slot in self.inputs]
+        if not self._generators:
+            return args, {}
         generators = {i: args[i] for i in self._generators}
         for i, generator in generators.items():
             args[i] = transfer.key_of(generator)[0]
@@ -146,22 +152,24 @@ class RegionStage:
 
     def _run(self, env: list[Any]) -> None:
         args, generators = self.arguments(env)
+        program, outputs = self.program, self.outputs
         with jax.enable_x64(True):
-            specialization = self.program.specialize(args)
-            args += self.program.device_constants()
-            call = specialization.donating(args, self.donated) if self._donates(args) else specialization.call
-            results = call(*args)
+            specialization = self._only or program.specialize(args)
+            if program.constants:
+                args += program.device_constants()
+            if self.donated and self._donates(args):
+                results = specialization.donating(args, self.donated)(*args)
+            else:
+                results = specialization.call(*args)
         if self._policy.progress.active:
             self._policy.progress.end()
-        if len(results) > len(self.outputs):
-            raise_if_failed(specialization, results[len(self.outputs)], args)
-        for i, slot in enumerate(self.outputs):
-            if i in self._successors:
-                source, draws = self._successors[i]
-                if isinstance(generators[source], np.random.Generator):
-                    env[slot] = transfer.key_of(generators[source], draws)[1]
-                    continue
-            env[slot] = results[i]
+        if len(results) > len(outputs):
+            raise_if_failed(specialization, results[len(outputs)], args)
+        for slot, result in zip(outputs, results):  # noqa: B905
+            env[slot] = result
+        for i, (source, draws) in self._successors.items():
+            if isinstance(generators[source], np.random.Generator):
+                env[outputs[i]] = transfer.key_of(generators[source], draws)[1]
 
     def _donates(self, args: Sequence[Any]) -> bool:
         """Tell whether it is worth it to donate: not what came from the host, nor little."""
