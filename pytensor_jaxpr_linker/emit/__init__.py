@@ -1,6 +1,7 @@
 """Emission rules, one module a family, named as PyTensor names the modules of its Ops. Importing them registers them."""
 
 from pytensor_jaxpr_linker.emit import (  # noqa: F401
+    arithmetic,
     elemwise,
     inner_graph,
     linalg,
@@ -10,6 +11,7 @@ from pytensor_jaxpr_linker.emit import (  # noqa: F401
     scan,
     shape,
     sizes,
+    special,
     subtensor,
     tensor_basic,
 )

@@ -1,0 +1,214 @@
+"""Scalar Ops of several primitives: arithmetic, logic and complex numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytensor.scalar as ps
+from pytensor.tensor.math import MulWithoutZeros
+
+from pytensor_jaxpr_linker import prims
+from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder
+from pytensor_jaxpr_linker.emit.scalar import (
+    RULES,
+    ScalarRule,
+    convert,
+    converted,
+    number,
+    one,
+    scalar_rule,
+)
+
+# -- arithmetic --------------------------------------------------------------------------------------------------------
+
+
+@scalar_rule(ps.IntDiv)
+def int_div(op, b, dtype, x, y):
+    """``x // y``: rounds down; an integer divided by zero is 0 as in NumPy."""
+    x, y = (convert(b, a, arithmetic_dtype(dtype)) for a in (x, y))
+    if x.aval.dtype.kind == "f":
+        return floor_division(b, x, y)
+    quotient, zero = prims.div(b, x, y), number(b, x, 0)
+    if x.aval.dtype.kind == "i":
+        inexact = prims.ne(b, prims.rem(b, x, y), zero)
+        negative = prims.ne(b, prims.lt(b, x, zero), prims.lt(b, y, zero))
+        quotient = prims.select(b, prims.and_(b, inexact, negative), prims.sub(b, quotient, one(b, x)), quotient)
+    return prims.select(b, prims.eq(b, y, zero), zero, quotient)
+
+
+def arithmetic_dtype(dtype: np.dtype) -> np.dtype:
+    """Return the dtype to divide in: XLA does not divide booleans, NumPy takes them for int8."""
+    return np.dtype("int8") if dtype.kind == "b" else dtype
+
+
+def floor_division(b: JaxprBuilder, x: Atom, y: Atom) -> Atom:
+    """Emit NumPy's floating-point ``x // y``, which is exact where ``floor(x / y)`` is not (``npy_divmod``)."""
+    rest, zero = prims.rem(b, x, y), number(b, x, 0)
+    quotient = prims.div(b, prims.sub(b, x, rest), y)
+    wrong_sign = prims.ne(b, prims.lt(b, rest, zero), prims.lt(b, y, zero))
+    below = prims.and_(b, prims.ne(b, rest, zero), wrong_sign)
+    quotient = prims.select(b, below, prims.sub(b, quotient, one(b, x)), quotient)
+    near = prims.floor(b, prims.add(b, quotient, number(b, quotient, 0.5)))
+    return prims.select(b, prims.eq(b, y, zero), prims.div(b, x, y), near)
+
+
+@scalar_rule(ps.Mod)
+def mod(op, b, dtype, x, y):
+    """``x % y``: has the sign of `y`; an integer modulo zero is 0 as in NumPy."""
+    dtype = arithmetic_dtype(dtype)
+    x, y = convert(b, x, dtype), convert(b, y, dtype)
+    zero = number(b, x, 0)
+    rest = prims.rem(b, x, y)
+    if dtype.kind in "if":
+        wrong_sign = prims.ne(b, prims.lt(b, rest, zero), prims.lt(b, y, zero))
+        fix = prims.and_(b, prims.ne(b, rest, zero), wrong_sign)
+        rest = prims.select(b, fix, prims.add(b, rest, y), rest)
+    return rest if dtype.kind == "f" else prims.select(b, prims.eq(b, y, zero), zero, rest)
+
+
+@scalar_rule(ps.Pow)
+def power(op, b, dtype, x, y):
+    """``x ** y``: a small constant integer exponent is repeated multiplication, whose derivative is finite at 0."""
+    value = b.known(y)
+    x = convert(b, x, dtype)
+    small = value is not None and value.ndim == 0 and abs(value) <= 16 and value == int(value.real)
+    if small and (dtype.kind not in "iu" or value >= 0):
+        return prims.integer_pow(b, x, int(value.real))
+    if dtype.kind in "iu":
+        return integer_power(b, x, convert(b, y, dtype))
+    return prims.pow_(b, x, convert(b, y, dtype))
+
+
+def integer_power(b: JaxprBuilder, x: Atom, y: Atom) -> Atom:
+    """Emit the power of integers by repeated squaring, one step a bit of the exponent; overflow wraps."""
+    zero, result = number(b, x, 0), one(b, x)
+    for _ in range(x.aval.dtype.itemsize * 8 if x.aval.dtype.kind == "u" else x.aval.dtype.itemsize * 8 - 1):
+        odd = prims.ne(b, prims.and_(b, y, one(b, y)), zero)
+        result = prims.select(b, odd, prims.mul(b, result, x), result)
+        x, y = prims.mul(b, x, x), prims.shift_right_logical(b, y, one(b, y))
+    return result
+
+
+@scalar_rule(ps.Sqr)
+@converted
+def sqr(b, x):
+    """``x ** 2``."""
+    return prims.and_(b, x, x) if x.aval.dtype.kind == "b" else prims.square(b, x)
+
+
+@scalar_rule(ps.Clip)
+@converted
+def clip(b, x, low, high):
+    """`low` if `x` is less, else `high` if `x` is more, else `x`: in this order, and a NaN limits nothing."""
+    below_high = prims.select(b, prims.gt(b, x, high), high, x)
+    return prims.select(b, prims.lt(b, x, low), low, below_high)
+
+
+@scalar_rule(ps.Sign)
+@converted
+def sign(b, x):
+    """The sign; that of an unsigned number is 0 or 1, that of a complex number lies on the unit circle."""
+    if x.aval.dtype.kind == "c":
+        x = finite_direction(b, x)
+    return x if x.aval.dtype.kind == "b" else prims.sign(b, x)
+
+
+def finite_direction(b: JaxprBuilder, x: Atom) -> Atom:
+    """Return a complex number with 1, 0 or -1 for the parts of an infinite one; NaN where both parts are infinite."""
+    parts = prims.real(b, x), prims.imag(b, x)
+    infinite = [prims.eq(b, prims.abs_(b, part), number(b, part, np.inf)) for part in parts]
+
+    def finite(part: Atom, own: Atom, other: Atom) -> Atom:
+        at_infinity = prims.select(b, other, number(b, part, np.nan), prims.sign(b, part))
+        return prims.select(b, own, at_infinity, prims.select(b, other, number(b, part, 0), part))
+
+    return prims.complex_(b, finite(parts[0], *infinite), finite(parts[1], *reversed(infinite)))
+
+
+@scalar_rule(MulWithoutZeros)
+@converted
+def mul_without_zeros(b, x, y):
+    """The product in which a zero counts as one."""
+    zero = number(b, x, 0)
+    product = prims.select(b, prims.eq(b, y, zero), x, prims.mul(b, x, y))
+    return prims.select(b, prims.eq(b, x, zero), y, product)
+
+
+def rounding(primitive: ScalarRule) -> ScalarRule:
+    """Return the rule of a rounding function, which leaves integers as they are."""
+
+    def rule(op: ps.ScalarOp, b: JaxprBuilder, dtype: np.dtype, x: Atom) -> Atom:
+        return primitive(b, convert(b, x, dtype)) if x.aval.dtype.kind == "f" else convert(b, x, dtype)
+
+    return rule
+
+
+def trunc(b: JaxprBuilder, x: Atom) -> Atom:
+    """Emit the rounding towards zero."""
+    return prims.select(b, prims.lt(b, x, number(b, x, 0)), prims.ceil(b, x), prims.floor(b, x))
+
+
+RULES[ps.Ceil] = rounding(prims.ceil)
+RULES[ps.Floor] = rounding(prims.floor)
+RULES[ps.RoundHalfAwayFromZero] = rounding(prims.round_away)
+RULES[ps.RoundHalfToEven] = rounding(prims.round_even)
+RULES[ps.Trunc] = rounding(trunc)
+
+
+# -- logic -------------------------------------------------------------------------------------------------------------
+
+
+@scalar_rule(ps.Switch)
+def switch(op, b, dtype, condition, on_true, on_false):
+    """One of two values, the condition being true if it is not zero."""
+    return prims.select(b, convert(b, condition, bool), convert(b, on_true, dtype), convert(b, on_false, dtype))
+
+
+@scalar_rule(ps.IsNan)
+def isnan(op, b, dtype, x):
+    """Whether `x` is not a number: the one that differs from itself."""
+    return prims.ne(b, x, x) if x.aval.dtype.kind in "fc" else full_like(b, x, False)
+
+
+@scalar_rule(ps.IsInf)
+def isinf(op, b, dtype, x):
+    """Whether `x` is infinite."""
+    if x.aval.dtype.kind == "c":
+        return prims.or_(b, isinf(op, b, dtype, prims.real(b, x)), isinf(op, b, dtype, prims.imag(b, x)))
+    if x.aval.dtype.kind != "f":
+        return full_like(b, x, False)
+    return prims.eq(b, prims.abs_(b, x), number(b, x, np.inf))
+
+
+def full_like(b: JaxprBuilder, x: Atom, value: Any) -> Atom:
+    """Return `value` in the shape of `x`."""
+    return prims.broadcast_to(b, b.constant(np.asarray(value)), x.aval.shape)
+
+
+# -- complex numbers ---------------------------------------------------------------------------------------------------
+
+
+@scalar_rule(ps.Real)
+def real(op, b, dtype, x):
+    """The real part."""
+    return prims.real(b, x) if x.aval.dtype.kind == "c" else x
+
+
+@scalar_rule(ps.Imag)
+def imag(op, b, dtype, x):
+    """The imaginary part; that of a real number is 0."""
+    return prims.imag(b, x) if x.aval.dtype.kind == "c" else full_like(b, x, np.zeros((), dtype))
+
+
+@scalar_rule(ps.Complex)
+def complex_(op, b, dtype, re, im):
+    """The complex number of two parts."""
+    part = prims.part_dtype(dtype)
+    return prims.complex_(b, convert(b, re, part), convert(b, im, part))
+
+
+@scalar_rule(ps.Conj)
+def conj(op, b, dtype, x):
+    """The conjugate."""
+    return prims.conj(b, x) if x.aval.dtype.kind == "c" else x
