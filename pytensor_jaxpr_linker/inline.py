@@ -18,6 +18,7 @@ from pytensor.tensor.elemwise import Elemwise
 from pytensor_jaxpr_linker.conditional import IfElse, LazyIfElse
 from pytensor_jaxpr_linker.facts import SHAPE_READERS
 from pytensor_jaxpr_linker.loops import with_counts
+from pytensor_jaxpr_linker.plan import rewired
 from pytensor_jaxpr_linker.registry import Rule
 from pytensor_jaxpr_linker.sizes import with_known_sizes
 
@@ -47,16 +48,15 @@ def inline(fgraph: AbstractFunctionGraph, find_rule: Callable[[Apply], Rule | No
         # `bind` copies: the graph that the user's other functions share is left as it is.
         replaced: dict[Variable, Variable] = {}
         for node in nodes:
-            operands = [replaced.get(v, v) for v in node.inputs]
             if is_inlined(node):
+                operands = [replaced.get(v, v) for v in node.inputs]
                 results = node.op.fgraph.bind(dict(zip(node.op.fgraph.inputs, operands, strict=True)))
                 for result, output in zip(results, node.outputs, strict=True):
                     if result.name is None and result.owner is not None:
                         result.name = output.name
-            elif all(a is b for a, b in zip(operands, node.inputs, strict=True)):
+            elif (copied := rewired(node, replaced)) is node:
                 continue
             else:
-                copied = node.clone_with_new_inputs(operands, strict=False)
                 results = copied.outputs
             replaced.update(zip(node.outputs, results, strict=True))
         outputs = [replaced.get(v, v) for v in outputs]
@@ -86,10 +86,8 @@ def with_eager_numbers(
     """
     replaced: dict[Variable, Variable] = {}
     for node in nodes:
-        operands = [replaced.get(v, v) for v in node.inputs]
-        copied = node
-        if any(a is not b for a, b in zip(operands, node.inputs, strict=True)):
-            copied = node.clone_with_new_inputs(operands, strict=False)
+        copied = rewired(node, replaced)
+        if copied is not node:
             replaced.update(zip(node.outputs, copied.outputs, strict=True))
         if isinstance(node.op, LazyIfElse):
             branches = (node.op.true_branch.fgraph, node.op.false_branch.fgraph)
@@ -97,8 +95,9 @@ def with_eager_numbers(
                 if getattr(output.type, "ndim", None) == 0 and all(
                     is_arithmetic(branch.outputs[i]) for branch in branches
                 ):
-                    pair = [branch.bind(dict(zip(branch.inputs, operands[1:], strict=True)))[i] for branch in branches]
-                    replaced[output] = IfElse(1)(operands[0], *pair)  # type: ignore[assignment]
+                    condition, *operands = copied.inputs
+                    pair = [branch.bind(dict(zip(branch.inputs, operands, strict=True)))[i] for branch in branches]
+                    replaced[output] = IfElse(1)(condition, *pair)  # type: ignore[assignment]
     if not replaced:
         return outputs, nodes
     outputs = [replaced.get(v, v) for v in outputs]

@@ -14,6 +14,7 @@ from pytensor.tensor.shape import Shape_i
 from pytensor.tensor.subtensor import Subtensor
 
 from pytensor_jaxpr_linker.facts import LOOPS, SHAPE_READERS, may_be_static
+from pytensor_jaxpr_linker.plan import rewired
 from pytensor_jaxpr_linker.registry import Rule
 from pytensor_jaxpr_linker.until import UntilScan, spans
 
@@ -32,10 +33,8 @@ def with_counts(
             clients.setdefault(v, []).append(node)
     replaced: dict[Variable, Variable] = {}
     for node in nodes:
-        operands = [replaced.get(v, v) for v in node.inputs]
-        copied = node
-        if any(a is not b for a, b in zip(operands, node.inputs, strict=True)):
-            copied = node.clone_with_new_inputs(operands, strict=False)
+        copied = rewired(node, replaced)
+        if copied is not node:
             for old, new in zip(node.outputs, copied.outputs, strict=True):
                 replaced.setdefault(old, new)
         if isinstance(node.op, Scan) and node.op.info.as_while and is_emitted(copied, find_rule):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from pytensor.graph.basic import Apply, Constant, Variable
@@ -133,6 +133,14 @@ def taken_by(nodes: Sequence[Apply]) -> list[Variable]:
     produced = produced_by(nodes)
     read = dict.fromkeys(v for node in nodes for v in node.inputs if not isinstance(v, Constant))
     return [v for v in read if v not in produced]
+
+
+def rewired(node: Apply, replaced: Mapping[Variable, Variable]) -> Apply:
+    """Return a node on what replaced its operands: a copy, or itself if nothing did."""
+    operands = [replaced.get(v, v) for v in node.inputs]
+    if all(a is b for a, b in zip(operands, node.inputs, strict=True)):
+        return node
+    return node.clone_with_new_inputs(operands, strict=False)
 
 
 def node_names(node: Apply, op_names: dict[int, str]) -> tuple[str, ...]:

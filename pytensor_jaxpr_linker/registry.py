@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from pytensor.graph.basic import Apply
@@ -74,6 +75,7 @@ def emits(
     def register(emit: Callable) -> Callable:
         for op_type in op_types:
             RULES[op_type] = Rule(emit, positions, refuse)
+        rule_of_class.cache_clear()
         return emit
 
     return register
@@ -81,7 +83,13 @@ def emits(
 
 def find_rule(op: Op) -> Rule | None:
     """Return the rule of the most specific class of `op` that has one."""
-    for op_type in type(op).__mro__:
+    return rule_of_class(type(op))
+
+
+@cache
+def rule_of_class(op_class: type) -> Rule | None:
+    """Return the rule of the most specific base of a class, or of itself."""
+    for op_type in op_class.__mro__:
         if (rule := RULES.get(op_type)) is not None:
             return rule
     return None

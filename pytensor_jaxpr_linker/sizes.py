@@ -47,7 +47,8 @@ def with_known_sizes(
 
     The graph that is passed is left as it is.
     """
-    if not any(map(is_candidate, nodes)):
+    kinds = {type(node.op) for node in nodes}
+    if kinds.isdisjoint(CANDIDATES) or not any(map(is_candidate, nodes)):
         return outputs
 
     def static(node: Apply) -> Iterable[int] | None:
@@ -75,7 +76,7 @@ def has_mask(node: Apply) -> bool:
 
 def is_candidate(node: Apply) -> bool:
     """Tell whether the size of a node's result, or of what it writes, may depend on values."""
-    if isinstance(node.op, Nonzero) or has_mask(node):
+    if type(node.op) is Nonzero or has_mask(node):
         return True
     if type(node.op) not in (Subtensor, IncSubtensor):
         return False
@@ -90,6 +91,9 @@ def is_computed(bound: Any) -> bool:
 
 #: At which input the indices of an Op begin.
 INDICES: dict[type, int] = {AdvancedIncSubtensor: 2, AdvancedSubtensor: 1, IncSubtensor: 2, Subtensor: 1}
+
+#: The Ops whose nodes `is_candidate` looks at.
+CANDIDATES = frozenset((Nonzero, *INDICES))
 
 
 class Rewriter:

@@ -86,13 +86,15 @@ def broadcast_operand(b: JaxprBuilder, x: Atom, shape: Shape) -> Atom:
 
     What is one number is passed as a 0-d operand, which primitives broadcast by themselves.
     """
-    if x.aval.shape == shape and not shape:
+    if not shape:
         return x
     inner = b.definition(x, primitives.broadcast_in_dim_p)
     if inner is not None:
         source: Atom = inner.invars[0]
         if not source.aval.shape:
             return source
+    if x.aval.shape == shape and shape.count(1) < len(shape):
+        return x
     value = b.known(x)
     if value is not None and value.size == 1:
         return prims.reshape(b, x, ())
