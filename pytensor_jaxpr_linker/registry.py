@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -34,18 +34,19 @@ class Rule:
     refuse: Refusal
 
 
-RULES: dict[type, Rule] = {}
+#: The key of an Op that a library may or may not have is the name of its class, see `class_name`.
+RULES: dict[type | str, Rule] = {}
 
 
 def emits(
-    *op_types: type, static: Iterable[int] | StaticOperands = (), refuse: Refusal = lambda node: None
+    *op_types: type | str, static: Iterable[int] | StaticOperands = (), refuse: Refusal = lambda node: None
 ) -> Callable[[Callable], Callable]:
     """Register the decorated emission rule for `op_types` and their subclasses.
 
     Parameters
     ----------
     *op_types
-        Classes of PyTensor Ops.
+        Classes of Ops, or, for those of a library that need not be installed, their names as `class_name` gives them.
     static
         Positions of inputs that must be known when a region is specialized, or a function from a node to them.
     refuse
@@ -90,6 +91,16 @@ def find_rule(op: Op) -> Rule | None:
 def rule_of_class(op_class: type) -> Rule | None:
     """Return the rule of the most specific base of a class, or of itself."""
     for op_type in op_class.__mro__:
-        if (rule := RULES.get(op_type)) is not None:
+        if (rule := registered(RULES, op_type)) is not None:
             return rule
     return None
+
+
+def registered[T](table: Mapping[type | str, T], op_class: type) -> T | None:
+    """Return the entry of a class itself, which may be under its name."""
+    return table[op_class] if op_class in table else table.get(class_name(op_class))
+
+
+def class_name(op_class: type) -> str:
+    """Return the name of a class with its module's, ``"pymc.distributions.continuous.RiceRV"``."""
+    return f"{op_class.__module__}.{op_class.__qualname__}"

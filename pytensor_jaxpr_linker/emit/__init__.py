@@ -2,10 +2,12 @@
 
 from pytensor_jaxpr_linker.emit import (  # noqa: F401
     arithmetic,
+    continuous,
     elemwise,
     inner_graph,
     linalg,
     math,
+    pymc_continuous,
     random,
     scalar_loop,
     scan,

@@ -7,18 +7,18 @@ Random Numbers: As Easy as 1, 2, 3*, 2011, counting each element), so a draw is 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from pytensor.graph.basic import Apply
-from pytensor.tensor.random.basic import NormalRV, UniformRV
 from pytensor.tensor.random.op import RandomVariable
 
 from pytensor_jaxpr_linker import prims
 from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, Shape
 from pytensor_jaxpr_linker.emit.elemwise import broadcast_operand
-from pytensor_jaxpr_linker.emit.scalar import convert, number
-from pytensor_jaxpr_linker.registry import emits
+from pytensor_jaxpr_linker.emit.scalar import number
+from pytensor_jaxpr_linker.registry import emits, registered
 
 #: What a generator is in a program.
 KEY_SHAPE = (2,)
@@ -37,17 +37,17 @@ class Distribution(NamedTuple):
     check: ParameterCheck
 
 
-DISTRIBUTIONS: dict[type, Distribution] = {}
+DISTRIBUTIONS: dict[type | str, Distribution] = {}
 
 
 def sampler(
-    op_type: type[RandomVariable], check: ParameterCheck = lambda b, node, *params: None
+    op_type: type[RandomVariable] | str, check: ParameterCheck = lambda b, node, *params: None
 ) -> Callable[[Sampler], Sampler]:
-    """Register the decorated function as what draws from a RandomVariable."""
+    """Register the decorated function as what draws from a RandomVariable, given by its class or its name."""
 
     def register(sample: Sampler) -> Sampler:
-        DISTRIBUTIONS[op_type] = Distribution(sample, check)
-        emits(op_type, static=(1,), refuse=refuse_random)(emit_RandomVariable)
+        DISTRIBUTIONS[op_type] = distribution = Distribution(sample, check)
+        emits(op_type, static=(1,), refuse=refuse_random)(partial(emit_RandomVariable, distribution))
         return sample
 
     return register
@@ -55,14 +55,13 @@ def sampler(
 
 def refuse_random(node: Apply) -> str | None:
     """Return why a RandomVariable can't be emitted, or None."""
-    if type(node.op) not in DISTRIBUTIONS:
+    if registered(DISTRIBUTIONS, type(node.op)) is None:
         return f"{type(node.op).__name__} may draw differently than the class it is derived from"
     return None
 
 
-def emit_RandomVariable(op, node, b, rng, size, *params):
+def emit_RandomVariable(distribution, op, node, b, rng, size, *params):
     """Split the key: one half is the next generator, the draw comes from the other."""
-    distribution = DISTRIBUTIONS[type(op)]
     shape = batch_shape(op, size, params)
     distribution.check(b, node, *params)
     dtype = np.dtype(node.outputs[1].type.dtype)
@@ -115,12 +114,11 @@ def random_bits(b: JaxprBuilder, key: Atom, shape: Shape) -> tuple[Atom, Atom]:
     return prims.reshape(b, first, shape), prims.reshape(b, second, shape)
 
 
-def split(b: JaxprBuilder, key: Atom) -> tuple[Atom, Atom]:
-    """Return two new keys, as `jax.random.split` does."""
-    words = [prims.broadcast_in_dim(b, x, (2, 1), (0,)) for x in random_bits(b, key, (2,))]
+def split(b: JaxprBuilder, key: Atom, count: int = 2) -> list[Atom]:
+    """Return new keys, as `jax.random.split` does."""
+    words = [prims.broadcast_in_dim(b, x, (count, 1), (0,)) for x in random_bits(b, key, (count,))]
     keys = prims.concatenate(b, words, 1)
-    first, second = (prims.reshape(b, prims.slice_(b, keys, [i, 0], [i + 1, 2], [1, 1]), KEY_SHAPE) for i in range(2))
-    return first, second
+    return [prims.reshape(b, prims.slice_(b, keys, [i, 0], [i + 1, 2], [1, 1]), KEY_SHAPE) for i in range(count)]
 
 
 def uniform(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype) -> Atom:
@@ -139,6 +137,11 @@ def uniform(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype) -> Atom:
     return prims.sub(b, prims.bitcast(b, bits, dtype), b.constant(one))
 
 
+def open_uniform(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype) -> Atom:
+    """Emit numbers uniform in (0, 1), symmetric about 1/2: the middles of the intervals that `uniform` begins."""
+    return prims.add(b, uniform(b, key, shape, dtype), b.constant(np.asarray(np.finfo(dtype).eps / 2, dtype)))
+
+
 def standard_normal(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype) -> Atom:
     """Emit standard normal numbers by the inverse of the distribution function."""
     # The smallest number above -1, so that neither end is reached and the result is finite.
@@ -146,61 +149,3 @@ def standard_normal(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype) -
     unit = prims.mul(b, uniform(b, key, shape, dtype), b.constant(np.asarray(1 - low, dtype)))
     unit = prims.max_(b, prims.broadcast_to(b, b.constant(low), shape), prims.add(b, unit, b.constant(low)))
     return prims.mul(b, prims.erf_inv(b, unit), b.constant(np.sqrt(np.asarray(2, dtype))))
-
-
-# -- distributions -----------------------------------------------------------------------------------------------------
-
-
-def check_all(b: JaxprBuilder, ok: Atom, error: Exception, node: Apply) -> None:
-    """Have the caller raise `error` if an element of `ok` is false."""
-    axes = range(len(ok.aval.shape))
-    b.check(prims.reduce_and(b, ok, axes) if axes else ok, lambda: error, node)
-
-
-def check_not_negative(b: JaxprBuilder, x: Atom, name: str, node: Apply) -> None:
-    """Have the caller raise a ValueError if an element of `x` is negative; NaN passes, as in NumPy."""
-    value = b.known(x)
-    if value is not None and not (value < 0).any():
-        return
-    ok = prims.not_(b, prims.lt(b, x, number(b, x, 0)))
-    check_all(b, ok, ValueError(f"{name} < 0"), node)
-
-
-def check_normal(b: JaxprBuilder, node: Apply, loc: Atom, scale: Atom) -> None:
-    """Check the parameters of a normal distribution."""
-    check_not_negative(b, scale, "scale", node)
-
-
-@sampler(NormalRV, check_normal)
-def sample_normal(b, key, shape, dtype, loc, scale):
-    """``loc + scale * z``, z standard normal."""
-    draw = standard_normal(b, key, shape, dtype)
-    return shifted(b, draw, convert(b, loc, dtype), convert(b, scale, dtype))
-
-
-def check_uniform(b: JaxprBuilder, node: Apply, low: Atom, high: Atom) -> None:
-    """Check the parameters of a uniform distribution as `numpy.random.Generator.uniform` does."""
-    known = b.known(low), b.known(high)
-    if all(value is not None for value in known):
-        with np.errstate(all="ignore"):
-            width = np.subtract(known[1], known[0], dtype="float64")
-        if (width >= 0).all() and np.isfinite(width).all():
-            return
-    shape = np.broadcast_shapes(low.aval.shape, high.aval.shape)
-    low, high = (broadcast_operand(b, convert(b, x, "float64"), shape) for x in (low, high))
-    width = prims.sub(b, high, low)
-    scope = "R" if shape else "high - low r"
-    check_all(b, prims.is_finite(b, width), OverflowError(f"{scope}ange exceeds valid bounds"), node)
-    check_not_negative(b, width, "high - low", node)
-
-
-@sampler(UniformRV, check_uniform)
-def sample_uniform(b, key, shape, dtype, low, high):
-    """``low + (high - low) * u``, u uniform in [0, 1)."""
-    low, high = convert(b, low, dtype), convert(b, high, dtype)
-    return shifted(b, uniform(b, key, shape, dtype), low, prims.sub(b, high, low))
-
-
-def shifted(b: JaxprBuilder, draw: Atom, loc: Atom, scale: Any) -> Atom:
-    """Emit ``loc + scale * draw``."""
-    return prims.add(b, prims.mul(b, draw, scale), loc)
