@@ -26,7 +26,7 @@ from pytensor_jaxpr_linker.emit.parameter_checks import (
 from pytensor_jaxpr_linker.emit.random import ParameterCheck, Sampler, sampler, standard_normal, uniform
 from pytensor_jaxpr_linker.emit.samplers_gamma import beta_logit, gamma, log_gamma, student_t
 from pytensor_jaxpr_linker.emit.samplers_vonmises import von_mises, wrapped
-from pytensor_jaxpr_linker.emit.scalar import convert
+from pytensor_jaxpr_linker.emit.scalar import convert, number
 
 
 def continuous(op_type: type[RandomVariable] | str, check: ParameterCheck) -> Callable[[Sampler], Sampler]:
@@ -114,7 +114,14 @@ def sample_vonmises(b, key, shape, dtype, mu, kappa):
     return wrapped(b, prims.add(b, von_mises(b, key, shape, dtype, kappa), mu))
 
 
-@continuous(rv.GenGammaRV, scipy_domain("gengamma", above_zero, above_zero, from_zero))
+def check_gengamma(b: JaxprBuilder, node: Apply, alpha: Atom, power: Atom, scale: Atom) -> None:
+    """Check the parameters that PyTensor gives to SciPy, of which the first is a quotient."""
+    ratio = prims.div(b, *side_by_side(b, alpha, power))
+    domain = scipy_domain("gengamma", above_zero, lambda b, x: prims.ne(b, x, number(b, x, 0)), from_zero)
+    domain(b, node, ratio, power, scale)
+
+
+@continuous(rv.GenGammaRV, check_gengamma)
 def sample_gengamma(b, key, shape, dtype, alpha, power, scale):
     """``scale * g ** (1 / power)``, g a gamma variable of parameter ``alpha / power``."""
     log = log_gamma(b, key, shape, dtype, prims.div(b, alpha, power))
