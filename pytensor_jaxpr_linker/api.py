@@ -20,7 +20,7 @@ from pytensor_jaxpr_linker.errors import REFUSED, Break, CannotEmit, GraphBreakE
 from pytensor_jaxpr_linker.lower import lower_region
 from pytensor_jaxpr_linker.options import resolve
 from pytensor_jaxpr_linker.program import Program, make_graph, make_plan, pure_function, static_value
-from pytensor_jaxpr_linker.transfer import key_of
+from pytensor_jaxpr_linker.transfer import keys_of
 
 
 def as_jax_function(
@@ -121,7 +121,7 @@ def example_value(variable: Variable, position: int, args: Sequence[Any], f: Fun
             )
         return jax.ShapeDtypeStruct(shape, np.dtype(variable.type.dtype))
     if isinstance(value, np.random.Generator):
-        return key_of(value)[0]
+        return keys_of(value, compiled_program(f).key_counts.get(position, 1))
     return (
         value
         if isinstance(value, jax.Array | jax.ShapeDtypeStruct)
@@ -164,7 +164,10 @@ def checked_call(program: Program, fn: Callable[..., list]) -> Callable[..., lis
         if len(args) != len(program.inputs):
             names = ", ".join(variable_name(v) for v in program.inputs)
             raise TypeError(f"expected {len(program.inputs)} arguments ({names}), got {len(args)}")
-        args = tuple(as_argument(v, a) for v, a in zip(program.inputs, args, strict=True))
+        counts = program.key_counts
+        args = tuple(
+            as_argument(v, a, counts.get(i, 1)) for i, (v, a) in enumerate(zip(program.inputs, args, strict=True))
+        )
         for variable, value in zip(program.inputs, args, strict=True):
             check_shape(variable, value.shape)
         if jax.config.jax_enable_x64:
@@ -196,14 +199,17 @@ def check_shape(variable: Variable, shape: tuple) -> None:
         )
 
 
-def as_argument(variable: Variable, value: Any) -> Any:
-    """Return an argument as an array; a Python number or sequence gets the declared dtype, a typed key becomes its data."""
+def as_argument(variable: Variable, value: Any, key_count: int = 1) -> Any:
+    """Return an argument as an array.
+
+    A Python number or sequence gets the declared dtype, a typed key becomes its data, a generator gives `key_count` keys.
+    """
     if isinstance(value, jax.Array):
         if jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
             return jax.random.key_data(value)
         return value
     if isinstance(value, np.random.Generator):
-        return key_of(value)[0]
+        return keys_of(value, key_count)
     if isinstance(value, np.ndarray | np.generic):
         return value
     return np.asarray(value, getattr(variable.type, "dtype", None))

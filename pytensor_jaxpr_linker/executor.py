@@ -13,8 +13,8 @@ from pytensor.tensor.random.type import RandomType
 
 from pytensor_jaxpr_linker import transfer
 from pytensor_jaxpr_linker.errors import note_node
+from pytensor_jaxpr_linker.generators import generator_ancestor
 from pytensor_jaxpr_linker.host import HostStage
-from pytensor_jaxpr_linker.loops import parent_generator
 from pytensor_jaxpr_linker.plan import Plan, Region, host_step
 from pytensor_jaxpr_linker.policy import Policy, RunOnHost
 from pytensor_jaxpr_linker.program import Program, Specialization
@@ -133,13 +133,14 @@ class RegionStage:
         self.donated: list[int] = []
 
     def arguments(self, env: list[Any]) -> tuple[list[Any], dict[int, Any]]:
-        """Return what the program takes from the slots, with a key for each generator, and the generators."""
+        """Return what the program takes from the slots, with the keys of each generator, and the generators."""
         args = [env[slot] for slot in self.inputs]
         if not self._generators:
             return args, {}
         generators = {i: args[i] for i in self._generators}
+        counts = self.program.key_counts
         for i, generator in generators.items():
-            args[i] = transfer.key_of(generator)[0]
+            args[i] = transfer.keys_of(generator, counts.get(i, 1))
         return args, generators
 
     def run(self, env: list[Any]) -> None:
@@ -169,7 +170,7 @@ class RegionStage:
             env[slot] = result
         for i, (source, draws) in self._successors.items():
             if isinstance(generators[source], np.random.Generator):
-                env[outputs[i]] = transfer.key_of(generators[source], draws)[1]
+                env[outputs[i]] = transfer.advanced(generators[source], draws)
 
     def _donates(self, args: Sequence[Any]) -> bool:
         """Tell whether it is worth it to donate: not what came from the host, nor little."""
@@ -208,10 +209,7 @@ def find_successors(region: Region) -> dict[int, Successor]:
     found = {}
     for i, variable in enumerate(region.outputs):
         if isinstance(variable.type, RandomType):
-            draws = 0
-            while variable not in region.inputs and variable.owner is not None:
-                draws += 1
-                variable = parent_generator(variable)
-            if variable in region.inputs:
-                found[i] = Successor(region.inputs.index(variable), draws)
+            generator, draws = generator_ancestor(variable, region.inputs)
+            if generator in region.inputs:
+                found[i] = Successor(region.inputs.index(generator), draws)
     return found

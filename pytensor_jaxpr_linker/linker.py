@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -25,7 +25,7 @@ from pytensor.tensor.type import DenseTensorType
 from pytensor_jaxpr_linker import logs, transfer
 from pytensor_jaxpr_linker.errors import CannotEmit, variable_name
 from pytensor_jaxpr_linker.executor import Executor, raise_if_failed
-from pytensor_jaxpr_linker.loops import parent_generator
+from pytensor_jaxpr_linker.generators import generator_ancestor
 from pytensor_jaxpr_linker.options import Options, resolve
 from pytensor_jaxpr_linker.plan import Plan, describe_plan, host_step
 from pytensor_jaxpr_linker.policy import Policy, RunOnHost
@@ -270,7 +270,7 @@ def make_program_call(
         for i in shared:
             args[i] = shared_device_array(inputs[i])
         if generators:
-            successors = take_keys(args, generators)
+            successors = take_keys(args, generators, program.key_counts)
         with enable_x64(True):
             specialization = only or program.specialize(args)
             if constants:
@@ -316,15 +316,15 @@ def shared_device_array(cell: list) -> Any:
     return cell[0] if array is None else array
 
 
-def take_keys(args: list, generators: dict[int, dict[int, int]]) -> dict[int, Any]:
+def take_keys(args: list, generators: dict[int, dict[int, int]], counts: Mapping[int, int]) -> dict[int, Any]:
     """Replace the generators among `args` by keys; return the generator that each generator output becomes."""
     successors = {}
     for i, wanted in generators.items():
         generator = args[i]
-        args[i] = transfer.key_of(generator)[0]
+        args[i] = transfer.keys_of(generator, counts.get(i, 1))
         for output, draws in wanted.items():
             if isinstance(generator, np.random.Generator):  # else it is a key, and so is its successor
-                successors[output] = transfer.key_of(generator, draws)[1]
+                successors[output] = transfer.advanced(generator, draws)
     return successors
 
 
@@ -357,19 +357,10 @@ def storage_of(fgraph: FunctionGraph, inputs: Sequence[list], outputs: Sequence[
     }
     for i, v in enumerate(fgraph.outputs):
         if isinstance(v.type, RandomType):
-            source, draws = generator_source(v)
+            source, draws = generator_ancestor(v, fgraph.inputs)
             if source in fgraph.inputs:
                 generators[fgraph.inputs.index(source)][i] = draws
     return Storage(inputs, outputs, shared, generators)
-
-
-def generator_source(variable: Variable) -> tuple[Variable, int]:
-    """Return the generator that `variable` descends from, and by how many random variables."""
-    draws = 0
-    while variable.owner is not None:
-        draws += 1
-        variable = parent_generator(variable)
-    return variable, draws
 
 
 def result_converters(fgraph: FunctionGraph, borrowed: set[int], options: Options) -> list[Callable[[Any], Any]]:

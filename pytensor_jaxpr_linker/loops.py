@@ -9,7 +9,6 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.traversal import toposort
 from pytensor.scan.op import Scan
-from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.shape import Shape_i
 from pytensor.tensor.subtensor import Subtensor
 
@@ -118,13 +117,3 @@ def follows_from_numbers(variable: Variable) -> bool:
         elif not isinstance(v.owner.op, SHAPE_READERS):
             stack += v.owner.inputs
     return True
-
-
-def parent_generator(variable: Variable) -> Variable:
-    """Return the generator that one computed by a node descends from."""
-    node = variable.owner
-    op = node.op.scan if isinstance(node.op, UntilScan) else node.op
-    if isinstance(op, Scan):
-        states = op.outer_untraced_sit_sot(node.inputs)
-        return states[node.outputs.index(variable) - op.info.n_outer_outputs + len(states)]
-    return next(v for v in node.inputs if isinstance(v.type, RandomType))

@@ -12,10 +12,11 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor_jaxpr_linker import marks, prims
 from pytensor_jaxpr_linker.builder import Atom, Check, JaxprBuilder
 from pytensor_jaxpr_linker.errors import CannotEmit, note_node
+from pytensor_jaxpr_linker.generators import generators_read
 from pytensor_jaxpr_linker.pause import gc_paused
 from pytensor_jaxpr_linker.plan import Region, Step
 from pytensor_jaxpr_linker.static import StaticValues
-from pytensor_jaxpr_linker.transfer import key_of
+from pytensor_jaxpr_linker.transfer import keys_of
 
 
 class Lowered(NamedTuple):
@@ -98,12 +99,16 @@ def lower_into(
         env[constant] = b.remember(prims.transpose(b, constants[place], axes), constant.data)
     values = StaticValues(static, lambda v: env[v].aval.shape)
 
+    keys = stream_keys(b, region, env)
+
     def read(variable: Variable) -> Any:
-        atom = env.get(variable)
+        atom = keys.get(variable)
+        if atom is None:
+            atom = env.get(variable)
         if atom is None:
             value = variable.data if isinstance(variable, Constant) else values(variable)
             if isinstance(value, np.random.Generator):
-                atom = b.constant(key_of(value)[0])
+                atom = b.constant(keys_of(value))
             elif isinstance(value, np.ndarray) and value.dtype == object and value.ndim == 0:
                 atom = prims.convert(b, prims.dim_as_value(b, value.item()), variable.type.dtype)
             else:
@@ -114,6 +119,23 @@ def lower_into(
     for step in region.steps:
         emit_step(b, step, env, read, values)
     return [read(variable) for variable in region.outputs]
+
+
+def stream_keys(b: JaxprBuilder, region: Region, env: Mapping[Variable, Atom]) -> dict[Variable, Atom]:
+    """Return the key of each generator that a region reads and that has one of its own in the stream of its ancestor.
+
+    An ancestor that is a single key, as callers of a JAX function pass, has no stream: there, rules split the key.
+    """
+    keys = {}
+    for variable, (generator, draws) in generators_read(region.inputs, [step.node for step in region.steps]).items():
+        if generator in env:
+            stream = env[generator]
+            if len(stream.aval.shape) == 2:
+                row = prims.slice_(b, stream, [draws, 0], [draws + 1, 2], [1, 1])
+                keys[variable] = prims.reshape(b, row, (2,))
+        elif isinstance(value := getattr(generator, "data", None), np.random.Generator):
+            keys[variable] = b.constant(np.atleast_2d(keys_of(value, draws + 1))[draws])
+    return keys
 
 
 def emit_step(b: JaxprBuilder, step: Step, env: dict, read: Any, values: StaticValues) -> None:

@@ -21,6 +21,7 @@ from pytensor_jaxpr_linker.constants import find_large_constants
 from pytensor_jaxpr_linker.emit import traced_leaf
 from pytensor_jaxpr_linker.emit.random import KEY_DTYPE, KEY_SHAPE
 from pytensor_jaxpr_linker.errors import CannotEmit, RuntimeTracerError, variable_name
+from pytensor_jaxpr_linker.generators import key_counts
 from pytensor_jaxpr_linker.inline import Graph, inline
 from pytensor_jaxpr_linker.lower import Lowered, lower_region
 from pytensor_jaxpr_linker.partition import partition
@@ -216,6 +217,9 @@ class Program:
         self.constants = self.region.constants.arrays
         self._on_device: list[jax.Array] = []  # shared with the unchecked copy: each constant is uploaded once
         self.static_positions = tuple(i for i, v in enumerate(region.inputs) if v in region.static_inputs)
+        counts = key_counts(region.inputs, [step.node for step in region.steps])
+        #: How many keys the program takes of the generator at a position: one, where nothing is said.
+        self.key_counts = {i: counts[v] for i, v in enumerate(region.inputs) if v in counts}
         self._specializations: OrderedDict[tuple, Specialization] = OrderedDict()
         self._keys: dict[tuple, tuple] = {}
         self._lock = threading.Lock()
@@ -273,7 +277,7 @@ class Program:
 
     def build_ahead(self) -> None:
         """Build the Jaxpr now if every shape is declared and no value is needed: errors and costs come early."""
-        avals = [declared_aval(v) for v in self.inputs]
+        avals = [declared_aval(v, self.key_counts.get(i, 1)) for i, v in enumerate(self.inputs)]
         if not self.static_positions and all(a is not None for a in avals):
             self.specialize(()).lower([*avals, *self.constants])
 
@@ -300,11 +304,11 @@ def constant_operands(region: Region) -> Iterator[Constant]:
                 yield v
 
 
-def declared_aval(variable: Variable) -> Any:
-    """Return the aval of a variable whose type declares its whole shape, else None."""
+def declared_aval(variable: Variable, key_count: int = 1) -> Any:
+    """Return the aval of a variable whose type declares its whole shape, else None; that of the keys of a generator."""
     shape = getattr(variable.type, "shape", None)
     if shape is None:
-        return jax.ShapeDtypeStruct(KEY_SHAPE, KEY_DTYPE)
+        return jax.ShapeDtypeStruct(KEY_SHAPE if key_count == 1 else (key_count, *KEY_SHAPE), KEY_DTYPE)
     return None if None in shape else jax.ShapeDtypeStruct(shape, np.dtype(variable.type.dtype))
 
 
