@@ -192,3 +192,23 @@ def test_without_checks_bad_parameters_give_nan_and_loops_end(pure):
         x, y = pure(jax.random.key_data(jax.random.key(0)), np.array([-1.0, -INF, np.nan, INF]))
     np.testing.assert_array_equal(x, [np.nan, np.nan, np.nan, INF])
     np.testing.assert_array_equal(y, [np.nan, np.nan, np.nan, 0.0])
+
+
+def test_gradient_of_the_scale():
+    rng, scale = random_generator_type("rng"), pt.dscalar("scale")
+    _, x = pt.random.gamma(2.0, scale=scale, size=(3,), rng=rng, return_next_rng=True)
+    fn = pjl.as_jax_function([rng, scale], [x.sum()])
+    with jax.enable_x64(True):
+        key = jax.random.key_data(jax.random.key(0))
+        total, slope = jax.value_and_grad(lambda s: fn(key, s)[0])(2.0)
+        np.testing.assert_allclose(slope, total / 2)
+
+
+def test_export_with_a_symbolic_length(pure):
+    with jax.enable_x64(True):
+        key, (n,) = jax.random.key_data(jax.random.key(0)), jax.export.symbolic_shape("n")
+        declared = jax.ShapeDtypeStruct(key.shape, key.dtype), jax.ShapeDtypeStruct((n,), "float64")
+        exported = jax.export.export(jax.jit(pure))(*declared)
+        values = np.array([0.1, 1.0, 5.0, 0.01])
+        for got, want in zip(exported.call(key, values), pure(key, values), strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-12)

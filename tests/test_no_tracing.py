@@ -15,6 +15,7 @@ EMITTING = [m for m in MODULES if m.startswith("emit/") or m in ("prims.py", "bu
 ANALYSIS = [
     "errors.py",
     "facts.py",
+    "generators.py",
     "inline.py",
     "logs.py",
     "marks.py",

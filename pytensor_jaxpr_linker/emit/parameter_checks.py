@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from jax import lax
 from pytensor.graph.basic import Apply
 
 from pytensor_jaxpr_linker import prims
@@ -96,5 +97,5 @@ def from_zero(b: JaxprBuilder, x: Atom) -> Atom:
 
 def side_by_side(b: JaxprBuilder, *params: Atom) -> Sequence[Atom]:
     """Return parameters as float64 that one elementwise primitive takes."""
-    shape = np.broadcast_shapes(*(x.aval.shape for x in params))
+    shape = lax.broadcast_shapes(*(x.aval.shape for x in params))
     return [broadcast_operand(b, convert(b, x, "float64"), shape) for x in params]

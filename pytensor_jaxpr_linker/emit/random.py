@@ -6,11 +6,13 @@ Random Numbers: As Easy as 1, 2, 3*, 2011, counting each element), so a draw is 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
 import numpy as np
+from jax import lax
 from pytensor.graph.basic import Apply
 from pytensor.tensor.random.op import RandomVariable
 
@@ -18,6 +20,7 @@ from pytensor_jaxpr_linker import prims
 from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, Shape
 from pytensor_jaxpr_linker.emit.elemwise import broadcast_operand
 from pytensor_jaxpr_linker.emit.scalar import number
+from pytensor_jaxpr_linker.emit.tensor_basic import checked_lengths
 from pytensor_jaxpr_linker.registry import emits, registered
 
 #: What a generator is in a program.
@@ -80,12 +83,10 @@ def batch_shape(op: RandomVariable, size: Sequence[int] | None, params: Sequence
         If the parameters do not broadcast, or not to `size`.
     """
     shapes = [x.aval.shape[: len(x.aval.shape) - n] for x, n in zip(params, op.ndims_params, strict=True)]
-    shape = np.broadcast_shapes(*shapes)
+    shape = lax.broadcast_shapes((), *shapes)
     if size is None:
         return shape
-    lengths = tuple(int(n) for n in size)
-    if any(n < 0 for n in lengths):
-        raise ValueError("negative dimensions are not allowed")
+    lengths = checked_lengths(size)
     aligned = zip(shape[::-1], lengths[::-1], strict=False)
     if len(shape) > len(lengths) or any(n not in (1, m) for n, m in aligned):
         raise ValueError(f"Output size {lengths} is not compatible with broadcast dimensions of inputs {shape}.")
@@ -103,8 +104,8 @@ def key_words(b: JaxprBuilder, key: Atom) -> tuple[Atom, Atom]:
 
 def random_bits(b: JaxprBuilder, key: Atom, shape: Shape) -> tuple[Atom, Atom]:
     """Return two independent random uint32 words for each element of `shape`: the hash of its position."""
-    size = int(np.prod(shape, dtype=object))
-    if size < 2**32:
+    size = math.prod(shape)
+    if not isinstance(size, int) or size < 2**32:  # a symbolic dimension is not that long
         high, low = prims.broadcast_to(b, b.constant(0, KEY_DTYPE), (size,)), prims.iota(b, KEY_DTYPE, (size,), 0)
     else:
         count = prims.iota(b, "uint64", (size,), 0)
