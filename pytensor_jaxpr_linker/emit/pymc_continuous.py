@@ -29,7 +29,10 @@ MODULE = "pymc.distributions.continuous"
 
 
 def skew_normal(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype, alpha: Atom) -> Atom:
-    """``(alpha |x| + y) / sqrt(1 + alpha ** 2)``, x and y normal: Azzalini, *The Skew-Normal Distribution*, 1985-2005."""
+    """``(alpha |x| + y) / sqrt(1 + alpha ** 2)``, x and y normal.
+
+    Henze, *A Probabilistic Representation of the Skew-Normal Distribution*, 1986.
+    """
     first, second = split(b, key)
     root = prims.rsqrt(b, prims.add(b, one(b, alpha), prims.square(b, alpha)))
     skewed = prims.mul(b, inversion.half_normal(b, first, shape, dtype), alpha)
