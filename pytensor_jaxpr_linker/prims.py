@@ -37,7 +37,10 @@ def elementwise(primitive: Any, dtype: np.dtype | None = None, **params: Any) ->
     """Return the assembler function of an elementwise primitive whose result has `dtype`, or its last operand's."""
 
     def assemble(b: JaxprBuilder, *xs: Atom) -> Atom:
-        return b.bind(primitive, xs, elementwise_shape(xs), dtype or xs[-1].aval.dtype, params)
+        aval, shape = xs[-1].aval, xs[0].aval.shape or elementwise_shape(xs)
+        if dtype is not None or shape != aval.shape:
+            aval = b.aval(shape, dtype or aval.dtype)
+        return b.bind_many(primitive, xs, (aval,), params)[0]
 
     assemble.__name__ = assemble.__qualname__ = primitive.name
     assemble.__doc__ = f"Assemble the elementwise primitive ``{primitive.name}``."
