@@ -267,7 +267,7 @@ def with_barriers(eqns: list[Any]) -> list[Any]:
     XLA's fusion computes such a result again in every kernel that reads it. In a model of many scalar variables all the
     gradients read the same sums: without barriers, compile time grows with the square of their number.
     """
-    readers = Counter([atom for eqn in eqns for atom in eqn.invars if type(atom) is jex.Var])
+    readers: Counter[Atom] = Counter([atom for eqn in eqns for atom in eqn.invars if type(atom) is jex.Var])
     crowded = {var for var, count in readers.items() if count >= MANY_READERS and is_small(var.aval.shape)}
     if not crowded:
         return eqns

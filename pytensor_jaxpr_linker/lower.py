@@ -107,10 +107,10 @@ class Environment(dict):
 
     def __init__(self, b: JaxprBuilder, static: Mapping[Variable, Any]):
         self._builder = b
-        self.values = StaticValues(static, lambda v: self[v].aval.shape)
+        self.static = StaticValues(static, lambda v: self[v].aval.shape)
 
     def __missing__(self, variable: Variable) -> Any:
-        b, value = self._builder, variable.data if isinstance(variable, Constant) else self.values(variable)
+        b, value = self._builder, variable.data if isinstance(variable, Constant) else self.static(variable)
         if isinstance(value, np.random.Generator):
             atom = b.constant(key_of(value)[0])
         elif isinstance(value, np.ndarray) and value.dtype == object and value.ndim == 0:
@@ -127,7 +127,7 @@ def emit_step(b: JaxprBuilder, step: Step, env: Environment) -> None:
     b.at(*step.names)
     try:
         if static:
-            operands = [env.values(v) if i in static else env[v] for i, v in enumerate(node.inputs)]
+            operands = [env.static(v) if i in static else env[v] for i, v in enumerate(node.inputs)]
         else:
             operands = [env[v] for v in node.inputs]
         results = step.rule.emit(node.op, node, b, *operands)
