@@ -16,6 +16,7 @@ from pytensor.tensor.basic import ScalarFromTensor, TensorFromScalar
 from pytensor.tensor.elemwise import Elemwise
 
 from pytensor_jaxpr_linker.conditional import IfElse, LazyIfElse
+from pytensor_jaxpr_linker.simpler_ops import with_simpler_ops
 from pytensor_jaxpr_linker.facts import SHAPE_READERS
 from pytensor_jaxpr_linker.loops import with_counts
 from pytensor_jaxpr_linker.plan import rewired
@@ -61,6 +62,7 @@ def inline(fgraph: AbstractFunctionGraph, find_rule: Callable[[Apply], Rule | No
             replaced.update(zip(node.outputs, results, strict=True))
         outputs = [replaced.get(v, v) for v in outputs]
         nodes = list(toposort(outputs, blockers=inputs))
+    outputs, nodes = with_simpler_ops(inputs, outputs, nodes)
     if has_op(nodes, LazyIfElse):
         outputs, nodes = with_eager_numbers(inputs, outputs, nodes)
     if has_op(nodes, Scan):
