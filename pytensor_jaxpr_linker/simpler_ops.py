@@ -52,7 +52,7 @@ def unique(node: Apply) -> list[Variable] | None:
     op, (x,) = node.op, node.inputs
     if (op.axis is not None and x.type.ndim > 1) or x.type.dtype.startswith("complex"):
         return None
-    x = x.ravel()
+    x = pt.flatten(x)
     order = pt.argsort(x, kind="stable")
     ordered, place = x[order], pt.arange(x.shape[0])
     is_first = pt.eq(pt.searchsorted(ordered, ordered), place)

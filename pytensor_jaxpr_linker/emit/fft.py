@@ -16,7 +16,6 @@ from pytensor_jaxpr_linker.emit.scalar import number
 from pytensor_jaxpr_linker.emit.tensor_basic import slice_axis
 from pytensor_jaxpr_linker.registry import emits
 
-
 #: The primitive transforms up to so many of the last axes.
 MAX_AXES = 3
 
