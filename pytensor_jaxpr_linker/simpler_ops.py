@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import pytensor.tensor as pt
-from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.traversal import toposort
-from pytensor.tensor.extra_ops import Unique
+from pytensor.tensor.extra_ops import Repeat, Unique
+from pytensor.tensor.shape import Shape_i
 
 from pytensor_jaxpr_linker.plan import rewired
+from pytensor_jaxpr_linker.sized_ops import RepeatCounts, apply
 
 #: Gives the outputs of a node in terms of its inputs, or None if this one is not decomposed.
 type Decomposition = Callable[[Apply], list[Variable] | None]
@@ -64,3 +66,14 @@ def unique(node: Apply) -> list[Variable] | None:
     if op.return_counts:
         results.append((pt.searchsorted(ordered, ordered, side="right") - place)[is_first])
     return results
+
+
+@decomposes(Repeat)
+def repeat(node: Apply) -> list[Variable] | None:
+    """Find which element each place of the result comes from, so that a program is built for the length of the result only."""
+    axis, (x, repeats) = node.op.axis, node.inputs
+    if isinstance(repeats, Constant):
+        return None
+    counts = apply(RepeatCounts(), repeats, apply(Shape_i(axis), x))
+    origin = pt.searchsorted(pt.cumsum(counts), pt.arange(pt.sum(counts)), side="right")
+    return [pt.take(x, origin, axis=axis)]

@@ -167,3 +167,33 @@ def test_searchsorted_of_many(side, size):
     values = np.concatenate([rng.integers(-5, 310, 997), [np.nan, np.inf, -np.inf]]).reshape(10, 100)
     x, v = pt.vector("x"), pt.matrix("v")
     compare([x, v], pt.searchsorted(x, v, side=side), [ordered, values])
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("dtype", ["int64", "uint8"])
+def test_repeat_by_a_vector(axis, dtype):
+    x, counts = pt.matrix("x"), pt.vector("counts", dtype=dtype)
+    f = pytensor.function([x, counts], pt.repeat(x, counts, axis=axis), mode="JAXPR", on_unused_input="ignore")
+    for each in ([2, 0, 1], [0, 3, 0], [1, 1, 1], [0, 0, 0], [2]):
+        value = X[:, :3]
+        np.testing.assert_array_equal(f(value, np.array(each, dtype)), np.repeat(value, each, axis))
+
+
+@pytest.mark.filterwarnings("ignore::pytensor_jaxpr_linker.GraphBreakWarning")
+def test_repeat_by_computed_counts():
+    x, v = pt.vector("x"), pt.lvector("v")
+    compare([x, v], pt.repeat(x, v + (x > 1), axis=0), [X[0], np.array([2, 0, 1, 3])])
+
+
+@pytest.mark.filterwarnings("ignore::pytensor_jaxpr_linker.GraphBreakWarning")
+@pytest.mark.parametrize("counts", [[1, 2], [-1, 2, 1, 0]], ids=["too few", "negative"])
+def test_repeat_by_bad_counts(counts):
+    x, v = pt.vector("x"), pt.lvector("v")
+    compare_error([x, v], pt.repeat(x, v, axis=0), [X[0], np.array(counts)])
+
+
+@pytest.mark.filterwarnings("ignore::pytensor_jaxpr_linker.GraphBreakWarning")
+def test_gradient_of_repeated_elements():
+    x, v = pt.vector("x"), pt.lvector("v")
+    cost = (pt.repeat(x, v, axis=0) ** 3).sum()
+    compare([x, v], pytensor.grad(cost, x), [X[0], np.array([2, 0, 1, 3])])
