@@ -4,6 +4,8 @@ from pytensor_jaxpr_linker.emit import (  # noqa: F401
     arithmetic,
     continuous,
     elemwise,
+    extra_ops,
+    fft,
     inner_graph,
     linalg,
     math,
