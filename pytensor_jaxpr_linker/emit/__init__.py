@@ -3,11 +3,13 @@
 from pytensor_jaxpr_linker.emit import (  # noqa: F401
     arithmetic,
     continuous,
+    discrete,
     elemwise,
     inner_graph,
     linalg,
     math,
     pymc_continuous,
+    pymc_discrete,
     random,
     scalar_loop,
     scan,
