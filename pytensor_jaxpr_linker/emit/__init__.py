@@ -2,14 +2,17 @@
 
 from pytensor_jaxpr_linker.emit import (  # noqa: F401
     arithmetic,
+    choice,
     continuous,
     discrete,
     elemwise,
     inner_graph,
     linalg,
     math,
+    multivariate,
     pymc_continuous,
     pymc_discrete,
+    pymc_multivariate,
     random,
     scalar_loop,
     scan,
