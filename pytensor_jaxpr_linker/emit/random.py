@@ -7,7 +7,7 @@ Random Numbers: As Easy as 1, 2, 3*, 2011, counting each element), so a draw is 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -21,7 +21,7 @@ from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, Shape
 from pytensor_jaxpr_linker.emit.elemwise import broadcast_operand
 from pytensor_jaxpr_linker.emit.scalar import number
 from pytensor_jaxpr_linker.emit.tensor_basic import checked_lengths
-from pytensor_jaxpr_linker.registry import emits, registered
+from pytensor_jaxpr_linker.registry import Refusal, StaticOperands, emits, registered
 
 #: What a generator is in a program.
 KEY_SHAPE = (2,)
@@ -34,23 +34,43 @@ type ParameterCheck = Callable[..., None]
 
 
 class Distribution(NamedTuple):
-    """How the draws of one RandomVariable are made, and what its parameters must fulfil."""
+    """How the draws of one RandomVariable are made, what its parameters must fulfil, and which of its props a draw reads."""
 
     sample: Sampler
     check: ParameterCheck
+    props: Sequence[str] = ()
 
 
 DISTRIBUTIONS: dict[type | str, Distribution] = {}
 
 
 def sampler(
-    op_type: type[RandomVariable] | str, check: ParameterCheck = lambda b, node, *params: None
+    op_type: type[RandomVariable] | str,
+    check: ParameterCheck = lambda b, node, *params: None,
+    static: Iterable[int] | StaticOperands = (1,),
+    refuse: Refusal = lambda node: None,
+    props: Sequence[str] = (),
 ) -> Callable[[Sampler], Sampler]:
-    """Register the decorated function as what draws from a RandomVariable, given by its class or its name."""
+    """Register the decorated function as what draws from a RandomVariable.
+
+    Parameters
+    ----------
+    op_type
+        Its class, or the name of that.
+    check
+        Emits the checks of the parameters.
+    static
+        Positions of the node's inputs that shapes follow from: `size` is one. A sampler gets such a parameter as a constant.
+    refuse
+        A function from a node to the reason why the sampler can't take it, or None.
+    props
+        Names of the Op's attributes that the sampler takes as keywords.
+    """
 
     def register(sample: Sampler) -> Sampler:
-        DISTRIBUTIONS[op_type] = distribution = Distribution(sample, check)
-        emits(op_type, static=(1,), refuse=refuse_random)(partial(emit_RandomVariable, distribution))
+        DISTRIBUTIONS[op_type] = distribution = Distribution(sample, check, props)
+        rule = partial(emit_RandomVariable, distribution)
+        emits(op_type, static=static, refuse=lambda node: refuse_random(node) or refuse(node))(rule)
         return sample
 
     return register
@@ -65,13 +85,15 @@ def refuse_random(node: Apply) -> str | None:
 
 def emit_RandomVariable(distribution, op, node, b, rng, size, *params):
     """Split the key: one half is the next generator, the draw comes from the other."""
+    params = tuple(b.constant(x) if isinstance(x, np.ndarray | np.generic) else x for x in params)
     shape = batch_shape(op, size, params)
     distribution.check(b, node, *params)
     dtype = np.dtype(node.outputs[1].type.dtype)
     working = np.dtype("float32") if dtype == np.float16 else dtype
     next_rng, key = split(b, rng)
     operands = [broadcast_operand(b, x, shape) if n == 0 else x for x, n in zip(params, op.ndims_params, strict=True)]
-    return next_rng, prims.convert(b, distribution.sample(b, key, shape, working, *operands), dtype)
+    options = {name: getattr(op, name) for name in distribution.props}
+    return next_rng, prims.convert(b, distribution.sample(b, key, shape, working, *operands, **options), dtype)
 
 
 def batch_shape(op: RandomVariable, size: Sequence[int] | None, params: Sequence[Atom]) -> Shape:
