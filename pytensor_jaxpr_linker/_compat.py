@@ -18,15 +18,20 @@ from jax import lax
 from jax._src import core, flattree, source_info_util
 from jax._src.core import dim_value_aval
 from jax._src.export.shape_poly import dim_as_value_p
+from jax._src.lax.control_flow.solves import _LinearSolveTuple as LinearSolveTuple
 from jax._src.lax.lax import optimization_barrier_p
+from jax._src.lax.linalg import geqp3_p, geqrf_p
 from jax.extend.core import primitives
 
 __all__ = [
     "ERFC_PARAMS",
+    "LinearSolveTuple",
     "NamedJaxpr",
     "call_jaxpr",
     "dim_as_value_p",
     "dim_value_aval",
+    "geqp3_p",
+    "geqrf_p",
     "make_jaxpr_object",
     "new_equation",
     "optimization_barrier_p",

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from jax._src.lax import linalg as lax_linalg  # geqrf and geqp3 are not public
 from jax.extend.core import Jaxpr, check_jaxpr, jaxpr_as_fun
 from jax.extend.core import primitives as p
 
@@ -25,6 +26,7 @@ HELPERS = {
     "elementwise_shape",
     "fill_value",
     "part_dtype",
+    "real_dtype",
     "reduction",
     "scatter_body",
     "scatter_family",
@@ -306,6 +308,60 @@ row(
     M[:, :2],
     assemble=lambda b, a, x: prims.triangular_solve(b, a, x, True, transpose_a=True),
 )
+row(
+    "triangular_solve",
+    lambda a, x: lax.linalg.triangular_solve(a, x, left_side=True, transpose_a=True, conjugate_a=True),
+    M + 1j * np.triu(M),
+    M[:, :2] + 0j,
+    assemble=lambda b, a, x: prims.triangular_solve(b, a, x, False, transpose_a=True, conjugate_a=True),
+)
+row("tridiagonal_solve", lax.linalg.tridiagonal_solve, V * [0, 1, 1, 1, 1], V + 5, V * [1, 1, 1, 1, 0], V[:, None])
+row(
+    "linear_solve",
+    lambda a, d, x: lax.custom_linear_solve(
+        lambda y: lax.mul(y, a), x, lambda _, y: lax.div(y, d), lambda _, y: lax.div(y, d)
+    ),
+    F,
+    F,
+    G,
+    assemble=lambda b, a, d, x: prims.linear_solve(
+        b,
+        [a],
+        [d],
+        x,
+        lambda b, a, y, transposed: prims.mul(b, y, a),
+        lambda b, d, y, transposed: prims.div(b, y, d),
+    ),
+)
+for x in (M, F):
+    row("lu", lax.linalg.lu, x)
+    row("geqrf", lax_linalg.geqrf, x)
+row(
+    "lu_pivots_to_permutation",
+    lambda x: lax.linalg.lu_pivots_to_permutation(x, 3),
+    np.array([2, 2, 2], "int32"),
+)
+for x, full in ((M, True), (F, True), (F.T.copy(), False)):
+    row(
+        "qr",
+        lambda x, full=full: lax.linalg.qr(x, full_matrices=full),
+        x,
+        assemble=lambda b, x, full=full: prims.qr(b, x, full),
+    )
+    for uv in (False, True):
+        row(
+            "svd",
+            lambda x, full=full, uv=uv: lax.linalg.svd_p.bind(
+                x, full_matrices=full, compute_uv=uv, subset_by_index=None, algorithm=None
+            ),
+            x,
+            assemble=lambda b, x, full=full, uv=uv: prims.svd(b, x, full, uv),
+        )
+row("qr", lambda x: lax.linalg.qr(x, pivoting=True), M, assemble=lambda b, x: prims.qr(b, x, True, pivoting=True))
+row("geqp3", lax_linalg.geqp3, F, np.zeros(3, "int32"))
+row("eigh", lambda x: lax.linalg.eigh(x, symmetrize_input=False), M, assemble=lambda b, x: prims.eigh(b, x, True))
+row("eig", lambda x: lax.linalg.eig(x, compute_left_eigenvectors=False), M)
+row("schur", lax.linalg.schur, M)
 
 
 def branches(b: JaxprBuilder, x: Any) -> list[Any]:
@@ -436,7 +492,7 @@ def described(value: Any) -> Any:
         return [len(part) for part in value.unpack()]
     if isinstance(value, float):
         return repr(value)  # a NaN equals none
-    return tuple(map(described, value)) if type(value) is tuple else value
+    return tuple(map(described, value)) if isinstance(value, tuple) else value
 
 
 def test_every_function_has_a_row():
