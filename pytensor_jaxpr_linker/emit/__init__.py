@@ -2,16 +2,22 @@
 
 from pytensor_jaxpr_linker.emit import (  # noqa: F401
     arithmetic,
+    blockwise,
+    constructors,
+    decompositions,
     elemwise,
+    expm,
     inner_graph,
-    linalg,
+    least_squares,
     math,
     random,
     scalar_loop,
     scan,
     shape,
     sizes,
+    solve,
     special,
     subtensor,
+    sylvester,
     tensor_basic,
 )

@@ -1,0 +1,21 @@
+"""Matrices that are put together of others."""
+
+from __future__ import annotations
+
+from pytensor.tensor.linalg.constructors import BlockDiagonal
+
+from pytensor_jaxpr_linker import prims
+from pytensor_jaxpr_linker.emit.blockwise import core_rule
+from pytensor_jaxpr_linker.emit.scalar import convert, number
+
+
+@core_rule(BlockDiagonal)
+def emit_BlockDiagonal(op, node, b, *xs):
+    """Pad the blocks with zeros to the full number of columns, and join them."""
+    lead, width, left, rows = len(xs[0].aval.shape) - 2, sum(x.aval.shape[-1] for x in xs), 0, []
+    for x in xs:
+        x = convert(b, x, node.outputs[0].type.dtype)
+        right = width - left - x.aval.shape[-1]
+        rows.append(prims.pad(b, x, number(b, x, 0), [(0, 0, 0)] * (lead + 1) + [(left, right, 0)]))
+        left += x.aval.shape[-1]
+    return prims.concatenate(b, rows, lead)
