@@ -23,7 +23,8 @@ def emit_SolveSylvester(op, node, b, x, y, q):
     dtype = np.result_type(q.aval.dtype, np.complex64)
     if 0 in q.aval.shape:
         return q
-    factors = [factor for v in (x, y) for factor in schur(b, convert(b, v, dtype))]
+    matrices = [convert(b, prims.stop_gradient(b, v), dtype) for v in (x, y)]  # a Schur form has no derivative
+    factors = [factor for v in matrices for factor in schur(b, v)]
     return prims.linear_solve(b, [x, y], factors, q, product, solve)
 
 
