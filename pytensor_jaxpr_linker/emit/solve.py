@@ -17,7 +17,7 @@ from pytensor.tensor.linalg.summary import Det, SLogDet
 
 from pytensor_jaxpr_linker import prims
 from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder
-from pytensor_jaxpr_linker.emit.blockwise import core_rule, refuse_complex
+from pytensor_jaxpr_linker.emit.blockwise import core_rule
 from pytensor_jaxpr_linker.emit.decompositions import is_singular
 from pytensor_jaxpr_linker.emit.matrices import (
     adjoint,
@@ -82,14 +82,14 @@ def emit_SolveTriangular(op, node, b, a, y):
     return as_right_hand_side(op, b, x)
 
 
-@core_rule(CholeskySolve, refuse=refuse_complex)
+@core_rule(CholeskySolve)
 def emit_CholeskySolve(op, node, b, a, y):
-    """Solve ``c @ c.T @ x = y`` for a factor `c`: two triangular solutions."""
+    """Solve ``c @ c.conj().T @ x = y`` for a factor `c`: two triangular solutions."""
     a, y = solve_operands(op, node, b, a, y)
     if 0 in y.aval.shape:
         return as_right_hand_side(op, b, y)
-    y = prims.triangular_solve(b, a, y, lower=op.lower, transpose_a=not op.lower)
-    y = prims.triangular_solve(b, a, y, lower=op.lower, transpose_a=op.lower)
+    for is_adjoint in (not op.lower, op.lower):
+        y = prims.triangular_solve(b, a, y, op.lower, transpose_a=is_adjoint, conjugate_a=is_adjoint)
     return as_right_hand_side(op, b, y)
 
 
