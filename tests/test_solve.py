@@ -210,3 +210,24 @@ def test_riccati_runs_partly_on_the_host():
     values = [A[0], Y[0], PD[0], PD[0, :2, :2]]
     with pytest.warns(pjl.GraphBreakWarning, match="QZ"):
         compare([a, y, q, r], linalg.solve_discrete_are(a, y, q, r), values, rtol=1e-7)
+
+
+# -- tridiagonal factors -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_tridiagonal_factors(dtype):
+    """The first matrix takes exchanges of rows."""
+    a, y = (pt.tensor(name, dtype=dtype, shape=(None,) * 3) for name in "ay")
+    matrices = np.triu(np.tril(RNG.normal(size=(2, 5, 5)), 1), -1) + np.eye(5) * [[[0]], [[4]]]
+    values = [v.astype(dtype) for v in (matrices, RNG.normal(size=(2, 5, 2)))]
+    factors = linalg.tridiagonal_lu_factor(a)
+    outputs = [*factors]
+    for transposed in (False, True):
+        outputs += [
+            linalg.tridiagonal_lu_solve(factors, y, b_ndim=2, transposed=transposed),
+            linalg.tridiagonal_lu_solve(factors, y[..., 0], b_ndim=1, transposed=transposed),
+        ]
+    tolerance = 1e-9 if dtype == "float64" else 1e-4
+    *_, pivots, _, _, _, _ = compare([a, y], outputs, values, rtol=tolerance, atol=tolerance)
+    assert (pivots[0] != np.arange(1, 6)).any()

@@ -20,4 +20,5 @@ from pytensor_jaxpr_linker.emit import (  # noqa: F401
     subtensor,
     sylvester,
     tensor_basic,
+    tridiagonal,
 )
