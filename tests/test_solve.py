@@ -162,6 +162,40 @@ def test_kronecker_products():
     compare([a, y], linalg.kron(a, y), [A[0], Y[0]])
 
 
+# -- least squares -----------------------------------------------------------------------------------------------------
+
+DEFICIENT = np.ones((4, 3)) + np.eye(4, 3) * [0, 0, 1]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_least_squares(dtype):
+    """One program, whatever the rank, as long as the residuals are not asked for."""
+    x, y = (pt.tensor(name, dtype=dtype, shape=(None, None)) for name in "xy")
+    solution, _, rank, s = linalg.lstsq(x, y, np.float64(1e-6))
+    f = pytensor.function([x, y], [solution, rank, s], mode=FULLGRAPH)
+    reference = pytensor.function([x, y], [solution, rank, s], mode="FAST_COMPILE")
+    for value in (TALL[0], TALL[0].T, DEFICIENT):
+        values = [v.astype(dtype) for v in (value, RNG.normal(size=(len(value), 2)))]
+        for got, want in zip(f(*values), reference(*values), strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-9 if dtype == "float64" else 1e-4, atol=1e-6)
+    assert f(np.ones((3, 0), dtype), np.ones((3, 2), dtype))[0].shape == (0, 2)
+    with pytest.raises(np.linalg.LinAlgError, match="did not converge in Linear Least Squares"):
+        f(np.full((3, 2), np.nan, dtype), np.ones((3, 2), dtype))
+    with pytest.raises(np.linalg.LinAlgError, match="Incompatible dimensions"):
+        f(np.ones((3, 2), dtype), np.ones((4, 2), dtype))
+
+
+def test_how_many_residuals_there_are_depends_on_the_rank():
+    x, y = pt.dmatrix("x"), pt.dmatrix("y")
+    residuals = linalg.lstsq(x, y, np.float64(-1))[1]
+    with pytest.warns(pjl.GraphBreakWarning):
+        f = pytensor.function([x, y], residuals * 2, mode="JAXPR")
+    reference = pytensor.function([x, y], residuals * 2, mode="FAST_COMPILE")
+    for value in (TALL[0], TALL[0].T, DEFICIENT):
+        values = [value, RNG.normal(size=(len(value), 2))]
+        np.testing.assert_allclose(f(*values), reference(*values), rtol=1e-8)
+
+
 # -- the exponential ---------------------------------------------------------------------------------------------------
 
 

@@ -167,9 +167,9 @@ def emit_SVD(op, node, b, x):
     return (uv[0], s, uv[1]) if uv else s
 
 
-def check_converged(b: JaxprBuilder, s: Atom, node: Apply) -> None:
+def check_converged(b: JaxprBuilder, s: Atom, node: Apply, where: str = "") -> None:
     """Have NumPy's error raised if singular values are NaN: then the algorithm did not converge."""
-    b.check(all_true(b, prims.eq(b, s, s)), lambda: np.linalg.LinAlgError("SVD did not converge"), node)
+    b.check(all_true(b, prims.eq(b, s, s)), lambda: np.linalg.LinAlgError(f"SVD did not converge{where}"), node)
 
 
 @core_rule(Eigh, refuse=refuse_complex)
