@@ -6,6 +6,7 @@ On the CPU they are LAPACK's, as for PyTensor, so signs and phases are the same,
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import numpy as np
@@ -124,7 +125,7 @@ def emit_PivotToPermutations(op, node, b, pivots):
 
 def refuse_qr(node: Apply) -> str | None:
     """Return why a QR decomposition can't be emitted, or None."""
-    op = core_op(node)
+    op: Any = core_op(node)
     return only_on("cpu", "gpu")(node) if op.pivoting or op.mode == "raw" else None
 
 
@@ -233,7 +234,8 @@ def emit_Eig(op, node, b, x):
 
 def refuse_schur(node: Apply) -> str | None:
     """Return why a Schur decomposition can't be emitted, or None."""
-    if core_op(node).sort is not None:
+    op: Any = core_op(node)
+    if op.sort is not None:
         return "JAX has no Schur decomposition with sorted eigenvalues"
     return only_on("cpu")(node)
 
