@@ -71,8 +71,8 @@ def emit_LstsqParts(op, node, b, x, y, rcond):
     check_converged(b, s, node, " in Linear Least Squares")
     rcond, rank, kept = convert(b, rcond, s.aval.dtype), b.constant(0, "int32"), prims.eq(b, s, s)
     if min(m, n):
-        epsilon = number(b, s, np.finfo(s.aval.dtype).eps)
-        rcond = prims.select(b, prims.lt(b, rcond, number(b, s, 0)), epsilon, rcond)
+        inside = prims.and_(b, prims.gt(b, rcond, number(b, s, 0)), prims.lt(b, rcond, number(b, s, 1)))
+        rcond = prims.select(b, inside, rcond, number(b, s, np.finfo(s.aval.dtype).eps / 2))  # as LAPACK's gelsd
         kept = is_large(b, s, rcond)
         rank = prims.reduce_sum(b, prims.convert(b, kept, "int32"), (0,))
     solution = matmul(b, scaled_columns(b, adjoint(b, right), reciprocal(b, s, kept)), matmul(b, adjoint(b, left), y))
