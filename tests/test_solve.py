@@ -160,6 +160,12 @@ def test_tensor_equations():
 def test_kronecker_products():
     a, y = pt.dmatrix("a"), pt.dmatrix("y")
     compare([a, y], linalg.kron(a, y), [A[0], Y[0]])
+    twice = pt.stack([a, 2 * a])
+    of_matrices = pt.vectorize(linalg.kron, signature="(a,b),(c,d)->(e,f)")(twice, y)
+    of_vectors = pt.vectorize(linalg.kron, signature="(a),(c,d)->(e,f)")(twice[:, 0], y)
+    f = pytensor.function([a, y], [of_matrices, of_vectors], mode=FULLGRAPH)
+    for got, factor in zip(f(A[0], Y[0]), (A[0], A[0, 0]), strict=True):
+        np.testing.assert_allclose(got, np.stack([np.kron(factor, Y[0]), np.kron(2 * factor, Y[0])]))
 
 
 # -- least squares -----------------------------------------------------------------------------------------------------
