@@ -191,7 +191,7 @@ class JaxprBuilder:
             self._shared[key] = results
         return results
 
-    def sub_jaxpr(self, avals: Sequence[Any]) -> tuple[JaxprBuilder, list[jex.Var]]:
+    def sub_jaxpr(self, avals: Sequence[Any]) -> tuple[JaxprBuilder, list[Atom]]:
         """Return a builder for a Jaxpr inside this one (a branch, a loop body), and its inputs.
 
         It shares the list of run-time checks, so the code that it returns says which check failed wherever it is read.

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.op import Op
-from pytensor.tensor.type import TensorType, lscalar
+from pytensor.tensor.type import TensorType, dmatrix, dvector, iscalar, lscalar
 
 from pytensor_jaxpr_linker.errors import mask_mismatch
 
@@ -271,3 +271,28 @@ class MatchedMask(AtMask):
         mask, x = inputs
         check_mask(x.shape, mask.shape, self.axis)
         outputs[0][0] = mask
+
+
+# -- least squares -----------------------------------------------------------------------------------------------------
+
+
+class LstsqParts(Op):
+    """What `Lstsq` returns, with a residual for every column, and at last a mask: which of them it returns.
+
+    NumPy returns all of them if there are more rows than columns and the rank is full, and else none.
+    """
+
+    __props__ = ()
+
+    def make_node(self, *inputs: Variable) -> Apply:
+        """Take two matrices and a number; the fifth output is the mask."""
+        return Apply(self, list(inputs), [dmatrix(), dvector(), iscalar(), dvector(), TensorType("bool", (None,))()])
+
+    def perform(self, node: Apply, inputs: Sequence, outputs: list) -> None:
+        """Solve, and compute the residuals again."""
+        x, y, rcond = inputs
+        solution, _, rank, s = np.linalg.lstsq(x, y, rcond)
+        outputs[0][0], outputs[3][0] = solution.astype("float64"), s.astype("float64")
+        outputs[1][0] = ((y - x @ solution) ** 2).sum(0).astype("float64")
+        outputs[2][0] = np.asarray(rank, "int32")
+        outputs[4][0] = np.full(y.shape[1], rank == x.shape[1] < x.shape[0])

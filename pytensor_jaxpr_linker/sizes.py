@@ -15,6 +15,7 @@ from pytensor.configdefaults import config
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.tensor.basic import Alloc, ARange, Nonzero
 from pytensor.tensor.elemwise import CAReduce
+from pytensor.tensor.linalg.solvers.lstsq import Lstsq
 from pytensor.tensor.math import Sum
 from pytensor.tensor.shape import Shape_i
 from pytensor.tensor.subtensor import (
@@ -34,6 +35,7 @@ from pytensor_jaxpr_linker.registry import Rule
 from pytensor_jaxpr_linker.sized_ops import (
     CountedNonzero,
     FillLanes,
+    LstsqParts,
     MatchedMask,
     apply,
 )
@@ -76,7 +78,7 @@ def has_mask(node: Apply) -> bool:
 
 def is_candidate(node: Apply) -> bool:
     """Tell whether the size of a node's result, or of what it writes, may depend on values."""
-    if type(node.op) is Nonzero or has_mask(node):
+    if type(node.op) in (Lstsq, Nonzero) or has_mask(node):
         return True
     if type(node.op) not in (Subtensor, IncSubtensor):
         return False
@@ -93,7 +95,7 @@ def is_computed(bound: Any) -> bool:
 INDICES: dict[type, int] = {AdvancedIncSubtensor: 2, AdvancedSubtensor: 1, IncSubtensor: 2, Subtensor: 1}
 
 #: The Ops whose nodes `is_candidate` looks at.
-CANDIDATES = frozenset((Nonzero, *INDICES))
+CANDIDATES = frozenset((Lstsq, Nonzero, *INDICES))
 
 
 class Rewriter:
@@ -352,6 +354,15 @@ def rewrite_Alloc(r: Rewriter, node: Apply, operands: Sequence[Operand]) -> list
     ]
 
 
+def rewrite_Lstsq(r: Rewriter, node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
+    """Least squares, of which only the number of residuals depends on values."""
+    x, y, rcond = map(plain, operands)
+    if (x.type.ndim, y.type.ndim) != (2, 2):
+        return None
+    solution, residuals, rank, s, returned = LstsqParts().make_node(x, y, rcond).outputs
+    return [solution, select(residuals, r.mask_selection(returned), 0, node.outputs[1]), rank, s]
+
+
 def counted_mask(count: Variable) -> Variable | None:
     """Return the mask whose true elements a variable counts, or None."""
     node = count.owner
@@ -367,6 +378,7 @@ REWRITES: dict[type, Callable[[Rewriter, Apply, Sequence[Operand]], list[Operand
     AdvancedSubtensor: rewrite_AdvancedSubtensor,
     Alloc: rewrite_Alloc,
     IncSubtensor: rewrite_IncSubtensor,
+    Lstsq: rewrite_Lstsq,
     Nonzero: rewrite_Nonzero,
     Subtensor: rewrite_Subtensor,
 }

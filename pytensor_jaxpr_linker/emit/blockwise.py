@@ -1,0 +1,88 @@
+"""`Blockwise`, which repeats a core Op over leading axes.
+
+A core rule takes operands with leading batch axes of equal lengths; a node without them is the case of none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from pytensor.graph.basic import Apply
+from pytensor.graph.op import Op
+from pytensor.tensor.blockwise import Blockwise
+from pytensor.tensor.math import Dot
+from pytensor.tensor.sort import ArgSortOp, SortOp
+
+from pytensor_jaxpr_linker import prims
+from pytensor_jaxpr_linker.builder import Atom
+from pytensor_jaxpr_linker.emit.math import emit_ArgSortOp, emit_Dot, emit_SortOp
+from pytensor_jaxpr_linker.emit.scalar import find
+from pytensor_jaxpr_linker.registry import Refusal, emits, find_rule
+
+#: The rules of core Ops that take batch axes.
+CORE_RULES: dict[type, Callable[..., Any]] = {
+    ArgSortOp: emit_ArgSortOp,
+    Dot: emit_Dot,
+    SortOp: emit_SortOp,
+}
+
+
+def core_rule(*op_types: type, refuse: Refusal = lambda node: None) -> Callable[[Callable], Callable]:
+    """Register the decorated function for core Ops, alone and inside a `Blockwise`."""
+
+    def register(rule: Callable) -> Callable:
+        CORE_RULES.update(dict.fromkeys(op_types, rule))
+        return emits(*op_types, refuse=refuse)(rule)
+
+    return register
+
+
+def core_op(node: Apply) -> Op:
+    """Return the Op of a node, or the one that its `Blockwise` repeats."""
+    return node.op.core_op if isinstance(node.op, Blockwise) else node.op
+
+
+def refuse_complex(node: Apply) -> str | None:
+    """Return why a rule for real numbers can't take a node, or None."""
+    is_complex = any(v.type.dtype.startswith("complex") for v in node.inputs)
+    return "it is emitted for real numbers only" if is_complex else None
+
+
+def refuse_blockwise(node: Apply) -> str | None:
+    """Return why a `Blockwise` can't be emitted, or None."""
+    core = node.op.core_op
+    if find(CORE_RULES, core) is None:
+        return f"no batched emission rule is registered for the core Op {core}"
+    rule = find_rule(core)
+    return rule.refuse(node) if rule is not None else None
+
+
+@emits(Blockwise, refuse=refuse_blockwise)
+def emit_Blockwise(op, node, b, *xs):
+    """Broadcast the batch axes of the operands, then apply the core Op's rule."""
+    n = op.batch_ndim(node)
+    batch = batch_shape(node, n, xs)
+    operands = [prims.broadcast_to(b, x, (*batch, *x.aval.shape[n:])) for x in xs]
+    return find(CORE_RULES, op.core_op)(op.core_op, node, b, *operands)
+
+
+def batch_shape(node: Apply, n: int, xs: tuple[Atom, ...]) -> tuple[int, ...]:
+    """Return what the first `n` axes of the operands broadcast to.
+
+    Raises
+    ------
+    ValueError
+        If lengths differ, or if a length of 1 meets another one in a dimension that was not declared broadcastable.
+    """
+    shapes = [x.aval.shape[:n] for x in xs]
+    result = np.broadcast_shapes(*shapes)
+    for variable, shape in zip(node.inputs, shapes, strict=True):
+        if any(k == 1 != out and v != 1 for k, out, v in zip(shape, result, variable.type.shape[:n], strict=True)):
+            raise ValueError(
+                "Runtime broadcasting not allowed. At least one input has a distinct batch dimension length of 1, but"
+                " was not marked as broadcastable.\n"
+                "If broadcasting was intended, use `specify_broadcastable` on the relevant input."
+            )
+    return result

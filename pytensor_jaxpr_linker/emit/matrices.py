@@ -1,0 +1,135 @@
+"""Matrices in the last two axes of arrays: what the rules of linear algebra share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from jax import lax
+from jax.extend.core import primitives
+
+from pytensor_jaxpr_linker import prims
+from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, Shape
+from pytensor_jaxpr_linker.emit.scalar import number
+
+
+def swap(b: JaxprBuilder, x: Atom) -> Atom:
+    """Emit the transpose of the last two axes."""
+    n = len(x.aval.shape)
+    return prims.transpose(b, x, [*range(n - 2), n - 1, n - 2])
+
+
+def conj(b: JaxprBuilder, x: Atom) -> Atom:
+    """Emit the conjugate; a real operand is its own."""
+    return prims.conj(b, x) if x.aval.dtype.kind == "c" else x
+
+
+def adjoint(b: JaxprBuilder, x: Atom) -> Atom:
+    """Emit the conjugate transpose."""
+    return conj(b, swap(b, x))
+
+
+def matmul(b: JaxprBuilder, x: Atom, y: Atom) -> Atom:
+    """Emit the product of matrices."""
+    lead = len(x.aval.shape) - 2
+    batch = tuple(range(lead))
+    return prims.dot_general(b, x, y, ((lead + 1,), (lead,)), (batch, batch))
+
+
+def untransposed(b: JaxprBuilder, a: Atom) -> tuple[Atom, bool]:
+    """Return a matrix whose transpose `a` is, and True; or `a` and False. A solver reads it without moving memory."""
+    eqn = b.definition(a, primitives.transpose_p)
+    n = len(a.aval.shape)
+    swaps = eqn is not None and tuple(eqn.params["permutation"]) == (*range(n - 2), n - 1, n - 2)
+    return (eqn.invars[0], True) if swaps else (a, False)
+
+
+def below(b: JaxprBuilder, shape: Shape, diagonal: int = 0) -> Atom:
+    """Emit where column - row is at most `diagonal`: the lower triangle, for 0."""
+    row, column = (prims.iota(b, "int32", shape, len(shape) - i) for i in (2, 1))
+    return prims.ge(b, row, prims.sub(b, column, b.constant(diagonal, "int32")) if diagonal else column)
+
+
+def tril(b: JaxprBuilder, x: Atom, diagonal: int = 0) -> Atom:
+    """Emit `x` with zeros where column - row exceeds `diagonal`."""
+    return prims.select(b, below(b, x.aval.shape, diagonal), x, number(b, x, 0))
+
+
+def triu(b: JaxprBuilder, x: Atom) -> Atom:
+    """Emit `x` with zeros below the diagonal."""
+    return prims.select(b, below(b, x.aval.shape, -1), number(b, x, 0), x)
+
+
+def identity(b: JaxprBuilder, shape: Shape, dtype: Any) -> Atom:
+    """Emit ones on the diagonals of matrices, and zeros."""
+    row, column = (prims.iota(b, "int32", shape, len(shape) - i) for i in (2, 1))
+    return prims.convert(b, prims.eq(b, row, column), dtype)
+
+
+def symmetric(b: JaxprBuilder, x: Atom, lower: bool, hermitian: bool = True) -> Atom:
+    """Emit the symmetric matrix of which one triangle of `x` is a half; the conjugate is the other if `hermitian`."""
+    other = adjoint(b, x) if hermitian else swap(b, x)
+    return prims.select(b, below(b, x.aval.shape, 0 if lower else -1), *((x, other) if lower else (other, x)))
+
+
+def superdiagonal(b: JaxprBuilder, x: Atom) -> Atom:
+    """Emit the diagonals above the main ones of square matrices, one element shorter.
+
+    In row-major order they are every (n + 1)-th of the n x n elements, from the second on.
+    """
+    *batch, n, _ = x.aval.shape
+    flat = prims.reshape(b, x, (*batch, n * n))
+    starts, strides = [0] * len(batch) + [1], [1] * len(batch) + [n + 1]
+    return prims.slice_(b, flat, starts, (*batch, n * (n - 1)), strides)
+
+
+def permute_rows(b: JaxprBuilder, x: Atom, permutation: Atom) -> Atom:
+    """Emit the rows of matrices at the positions `permutation`, which are in bounds."""
+    *batch, _, columns = x.aval.shape
+    lead = len(batch)
+    dims = lax.GatherDimensionNumbers(
+        offset_dims=(lead + 1,),
+        collapsed_slice_dims=(lead,),
+        start_index_map=(lead,),
+        operand_batching_dims=tuple(range(lead)),
+        start_indices_batching_dims=tuple(range(lead)),
+    )
+    rows = permutation.aval.shape
+    indices = prims.broadcast_in_dim(b, permutation, (*rows, 1), range(lead + 1))
+    return prims.gather(b, x, indices, dims, (*[1] * lead, 1, columns), (*rows, columns))
+
+
+def inverse_permutation(b: JaxprBuilder, permutation: Atom) -> Atom:
+    """Emit where each number is found in a permutation, in its dtype.
+
+    All pairs are compared, which takes a fraction of the time that the factors took; a sort takes more.
+    """
+    *batch, n = permutation.aval.shape
+    lead, shape = len(batch), (*batch, n, n)
+    wanted, position = (prims.iota(b, permutation.aval.dtype, shape, lead + i) for i in (0, 1))
+    found = prims.eq(b, wanted, prims.broadcast_in_dim(b, permutation, shape, [*range(lead), lead + 1]))
+    return prims.reduce_sum(b, prims.select(b, found, position, number(b, position, 0)), (lead + 1,))
+
+
+def all_true(b: JaxprBuilder, ok: Atom) -> Atom:
+    """Emit whether all of an array of booleans hold."""
+    axes = range(len(ok.aval.shape))
+    return prims.reduce_and(b, ok, axes) if ok.aval.shape else ok
+
+
+def any_true(b: JaxprBuilder, x: Atom) -> Atom:
+    """Emit whether any of an array of booleans holds."""
+    axes = range(len(x.aval.shape))
+    return prims.reduce_or(b, x, axes) if x.aval.shape else x
+
+
+def check_square(*shape: int) -> None:
+    """Compare the lengths of the last two axes.
+
+    Raises
+    ------
+    LinAlgError
+        If they differ, as NumPy does.
+    """
+    if shape[-1] != shape[-2]:
+        raise np.linalg.LinAlgError("Last 2 dimensions of the array must be square")

@@ -1,0 +1,142 @@
+"""LU factors of tridiagonal matrices, and solutions by them, as LAPACK's ``gttrf`` and ``gttrs`` compute them.
+
+XLA has only the solution in one step. The factors are recurrences over the rows; a batch goes along in each step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from pytensor.tensor.linalg.solvers.tridiagonal import LUFactorTridiagonal, SolveLUFactorTridiagonal
+
+from pytensor_jaxpr_linker import prims
+from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder
+from pytensor_jaxpr_linker.emit.blockwise import core_rule
+from pytensor_jaxpr_linker.emit.scalar import convert, number
+from pytensor_jaxpr_linker.emit.tensor_basic import slice_axis
+
+#: What a step of a recurrence emits, of the values carried and the row: the next values, then the row of results.
+type Step = Callable[[JaxprBuilder, Sequence[Atom], Sequence[Atom]], list[Atom]]
+
+
+def recurrence(b: JaxprBuilder, step: Step, carry: Sequence[Atom], xs: Sequence[Atom], backward: bool = False) -> list:
+    """Emit a step for each row of `xs`, from the last one if `backward`; return the last carry and the stacked results."""
+    if backward:
+        xs = [prims.rev(b, x, (0,)) for x in xs]
+    rows = [b.aval(x.aval.shape[1:], x.aval.dtype) for x in xs]
+    body, operands = b.sub_jaxpr([*(x.aval for x in carry), *rows])
+    results = step(body, operands[: len(carry)], operands[len(carry) :])
+    found = prims.scan(b, body.build(results), [], carry, xs, xs[0].aval.shape[0])
+    stacked = [prims.rev(b, x, (0,)) if backward else x for x in found[len(carry) :]]
+    return [*found[: len(carry)], *stacked]
+
+
+def rows_first(b: JaxprBuilder, x: Atom, axis: int) -> Atom:
+    """Emit an array with one axis before the others."""
+    return prims.transpose(b, x, [axis, *(i for i in range(len(x.aval.shape)) if i != axis)])
+
+
+def rows_at(b: JaxprBuilder, x: Atom, axis: int) -> Atom:
+    """Emit an array with its first axis at the position `axis`."""
+    return prims.transpose(b, x, [*range(1, axis + 1), 0, *range(axis + 1, len(x.aval.shape))])
+
+
+def padded(b: JaxprBuilder, x: Atom, before: int, after: int) -> Atom:
+    """Emit an array with rows of zeros before and after the others."""
+    return prims.pad(b, x, number(b, x, 0), [(before, after, 0), *[(0, 0, 0)] * (len(x.aval.shape) - 1)])
+
+
+def eliminate(b: JaxprBuilder, carry: Sequence[Atom], row: Sequence[Atom]) -> list[Atom]:
+    """Eliminate with the larger of the row carried and the next one, each of up to three elements."""
+    (main, high), (low, next_main, next_high) = carry, row
+    zero = prims.broadcast_to(b, number(b, main, 0), main.aval.shape)
+    swapped = prims.lt(b, prims.abs_(b, main), prims.abs_(b, low))
+    pairs = [(low, main), (next_main, high), (next_high, zero)]
+    pivot, p1, p2 = (prims.select(b, swapped, x, y) for x, y in pairs)
+    other, q1, q2 = (prims.select(b, swapped, y, x) for x, y in pairs)
+    safe = prims.select(b, prims.eq(b, pivot, zero), number(b, pivot, 1), pivot)
+    factor = prims.div(b, other, safe)
+    left = [prims.sub(b, q, prims.mul(b, factor, p)) for q, p in ((q1, p1), (q2, p2))]
+    return [*left, factor, pivot, p1, p2, swapped]
+
+
+@core_rule(LUFactorTridiagonal)
+def emit_LUFactorTridiagonal(op, node, b, low, main, high):
+    """The factors of L, the three diagonals of U, and the row that each row was exchanged with, counted from 1."""
+    axis, n = len(main.aval.shape) - 1, main.aval.shape[-1]
+    if n < 3:
+        raise ValueError(f"a tridiagonal matrix of {n} rows can't be factored; it takes at least 3")
+    low, main, high = (rows_first(b, convert(b, x, node.outputs[0].type.dtype), axis) for x in (low, main, high))
+    first = [prims.squeeze(b, slice_axis(b, x, 0, 0, 1), [0]) for x in (main, high)]
+    rows = [low, slice_axis(b, main, 0, 1, n), padded(b, slice_axis(b, high, 0, 1, n - 1), 0, 1)]
+    last, _, factors, *upper, swapped = recurrence(b, eliminate, first, rows)
+    last = prims.broadcast_in_dim(b, last, (1, *last.aval.shape), range(1, axis + 1))
+    upper = [prims.concatenate(b, [upper[0], last], 0), upper[1], slice_axis(b, upper[2], 0, 0, n - 2)]
+    swapped = padded(b, prims.convert(b, swapped, "int32"), 0, 1)
+    position = prims.add(b, prims.iota(b, "int32", swapped.aval.shape, 0), b.constant(1, "int32"))
+    return [rows_at(b, x, axis) for x in (factors, *upper, prims.add(b, position, swapped))]
+
+
+@core_rule(SolveLUFactorTridiagonal)
+def emit_SolveLUFactorTridiagonal(op, node, b, low, main, high, high2, pivots, y):
+    """Solve by the factors, or solve the transposed system."""
+    dtype, axis = np.dtype(node.outputs[0].type.dtype), len(main.aval.shape) - 1
+    if op.b_ndim == 1:
+        y = prims.broadcast_in_dim(b, y, (*y.aval.shape, 1), range(axis + 1))
+    n = main.aval.shape[-1]
+    position = prims.add(b, prims.iota(b, "int32", pivots.aval.shape, axis), b.constant(1, "int32"))
+    swapped = prims.ne(b, convert(b, pivots, "int32"), position)
+    y = rows_first(b, convert(b, y, dtype), axis)
+    low, main, high, high2, swapped = (
+        as_rows(b, v if v is swapped else convert(b, v, dtype), axis, y.aval.shape[1:])
+        for v in (low, main, high, high2, swapped)
+    )
+    lower = [low, slice_axis(b, swapped, 0, 0, n - 1)]
+    upper = (main, high, high2)
+    if op.transposed:
+        x = solve_lower(b, lower, solve_upper(b, upper, y, True), True)
+    else:
+        x = solve_upper(b, upper, solve_lower(b, lower, y, False), False)
+    x = rows_at(b, x, axis)
+    return prims.squeeze(b, x, [axis + 1] if op.b_ndim == 1 else [])
+
+
+def as_rows(b: JaxprBuilder, x: Atom, axis: int, shape: tuple[int, ...]) -> Atom:
+    """Emit a diagonal as rows that have the shape of the right-hand side's."""
+    x = rows_first(b, x, axis)
+    return prims.broadcast_in_dim(b, x, (x.aval.shape[0], *shape), range(axis + 1))
+
+
+def solve_lower(b: JaxprBuilder, lower: Sequence[Atom], y: Atom, transposed: bool) -> Atom:
+    """Emit the solution by the unit lower factor and the exchanges of rows."""
+
+    def step(b: JaxprBuilder, carry: Sequence[Atom], row: Sequence[Atom]) -> list[Atom]:
+        (above,), (factor, swapped, below) = carry, row
+        if transposed:
+            below = prims.sub(b, below, prims.mul(b, factor, above))
+            return [prims.select(b, swapped, above, below), prims.select(b, swapped, below, above)]
+        first, second = prims.select(b, swapped, below, above), prims.select(b, swapped, above, below)
+        return [prims.sub(b, second, prims.mul(b, factor, first)), first]
+
+    n = y.aval.shape[0]
+    start, others = ((n - 1, n), (0, n - 1)) if transposed else ((0, 1), (1, n))
+    carry = [prims.squeeze(b, slice_axis(b, y, 0, *start), [0])]
+    last, rows = recurrence(b, step, carry, [*lower, slice_axis(b, y, 0, *others)], transposed)
+    last = prims.broadcast_in_dim(b, last, (1, *last.aval.shape), range(1, len(y.aval.shape)))
+    return prims.concatenate(b, [last, rows] if transposed else [rows, last], 0)
+
+
+def solve_upper(b: JaxprBuilder, upper: Sequence[Atom], y: Atom, transposed: bool) -> Atom:
+    """Emit the solution by the upper factor, of which each row has three elements."""
+
+    def step(b: JaxprBuilder, carry: Sequence[Atom], row: Sequence[Atom]) -> list[Atom]:
+        (x1, x2), (main, high, high2, y) = carry, row
+        known = prims.add(b, prims.mul(b, high, x1), prims.mul(b, high2, x2))
+        x = prims.div(b, prims.sub(b, y, known), main)
+        return [x, x1, x]
+
+    main, *others = upper
+    diagonals = [padded(b, x, *((k, 0) if transposed else (0, k))) for k, x in enumerate(others, 1)]
+    zero = prims.broadcast_to(b, number(b, y, 0), y.aval.shape[1:])
+    return recurrence(b, step, [zero, zero], [main, *diagonals, y], not transposed)[-1]
