@@ -10,7 +10,7 @@ import numpy as np
 from pytensor.graph.basic import Variable
 from pytensor.tensor.random.type import RandomType
 
-from pytensor_jaxpr_linker import transfer
+from pytensor_jaxpr_linker import _compat, transfer
 from pytensor_jaxpr_linker.errors import note_node
 from pytensor_jaxpr_linker.loops import parent_generator
 from pytensor_jaxpr_linker.plan import Region
@@ -38,13 +38,14 @@ def program_call(program: Program, progress: Progress, donated: Sequence[int] = 
     count = len(program.outputs)
     only = None if program.static_positions else program.specialize(())
     constants, generators = program.constants, find_generators(program.region)
-    enable_x64 = jax.enable_x64
+    swap_x64, restore_x64 = _compat.swap_x64, _compat.restore_x64
 
     # The hot path: what a program does not have costs one test each.
     def call(args: list) -> list:
         if generators:
             successors = take_keys(args, generators)
-        with enable_x64(True):
+        outside = swap_x64(True)
+        try:
             specialization = only or program.specialize(args)
             if constants:
                 args += program.device_constants()
@@ -52,6 +53,8 @@ def program_call(program: Program, progress: Progress, donated: Sequence[int] = 
                 results = specialization.donating(args, donated)(*args)
             else:
                 results = specialization.call(*args)
+        finally:
+            restore_x64(outside)
         if progress.active:
             progress.end()
         if len(results) > count:

@@ -53,12 +53,12 @@ class JaxprFunction(Function):
 
     def _with_own_cells(self) -> Function:
         """Return a function around the same programs whose cells are its own, those of shared variables apart."""
-        fgraph, vm = self.maker.fgraph, self.vm
-        given = [[None] if c.required else c.storage for c in self.input_storage]
+        vm: Any = self.vm
+        given = [[None] if own else c.storage for c, own in zip(self.input_storage, self.maker.required, strict=True)]
         storage = vm.storage.with_inputs(given)
         thunk = vm.runner.thunk(storage)
         thunk.allow_gc, thunk.storage_map = vm.allow_gc, vm.storage_map
-        inputs, outputs = containers(fgraph, storage.inputs, storage.outputs)
+        inputs, outputs = containers(self.maker.fgraph, storage.inputs, storage.outputs)
         return Function(
             thunk, inputs, outputs, self.outputs, self.unpack_single, self.return_none, self.maker, name=self.name
         )
