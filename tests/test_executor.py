@@ -397,12 +397,14 @@ def test_error_in_a_late_region_leaves_storage_alone():
     following, draw = pt.random.normal(rng=rng, return_next_rng=True)
     x, i = pt.vector("x", dtype="float64"), pt.lscalar("i")
     f = compiled([x, i], [draw, big(OnHost()(big(s + x)))[i]], updates={s: big(s), rng: following})
+    is_wide = jax.config.jax_enable_x64
     for args, error in [((X, 9), IndexError), ((np.ones(3), 0), ValueError)]:
         state = rng.get_value().bit_generator.state
         with pytest.raises(error):
             f(*args)
         np.testing.assert_array_equal(s.get_value(), 1)
         assert rng.get_value().bit_generator.state == state
+        assert jax.config.jax_enable_x64 == is_wide
     f(X, 0)
     assert s.get_value()[0] != 1
 
