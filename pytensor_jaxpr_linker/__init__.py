@@ -3,13 +3,14 @@
 Importing it registers the linker ``"jaxpr"`` and the mode ``"JAXPR"``. It does not change any of JAX's settings.
 """
 
-from pytensor.compile.mode import Mode, predefined_linkers, predefined_modes, register_linker, register_mode
+from pytensor.compile.mode import predefined_linkers, predefined_modes, register_linker, register_mode
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 
 from pytensor_jaxpr_linker import emit, prims
 from pytensor_jaxpr_linker.api import as_jax_function, make_jaxpr
 from pytensor_jaxpr_linker.builder import JaxprBuilder
 from pytensor_jaxpr_linker.errors import GraphBreakError, GraphBreakWarning, RuntimeTracerError
+from pytensor_jaxpr_linker.function import JaxprFunction, JaxprMode
 from pytensor_jaxpr_linker.linker import JaxprLinker
 from pytensor_jaxpr_linker.marks import mark_dynamic, mark_static
 from pytensor_jaxpr_linker.options import Options, options
@@ -23,7 +24,7 @@ from pytensor_jaxpr_linker.stance import stance
 __version__ = "0.1.0"
 
 #: The mode behind ``mode="JAXPR"``, for ``pytensor.config.change_flags(mode=pytensor_jaxpr_linker.JAXPR)``.
-JAXPR = Mode(JaxprLinker(), RewriteDatabaseQuery(include=["fast_run"]))
+JAXPR = JaxprMode(JaxprLinker(), RewriteDatabaseQuery(include=["fast_run"]))
 
 if "jaxpr" not in predefined_linkers:  # a reloaded module registers once
     register_linker("jaxpr", JaxprLinker())
@@ -36,7 +37,9 @@ __all__ = [
     "GraphBreakError",
     "GraphBreakWarning",
     "JaxprBuilder",
+    "JaxprFunction",
     "JaxprLinker",
+    "JaxprMode",
     "Options",
     "RecompileError",
     "RecompileWarning",

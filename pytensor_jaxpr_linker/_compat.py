@@ -35,13 +35,20 @@ __all__ = [
     "make_jaxpr_object",
     "new_equation",
     "optimization_barrier_p",
+    "restore_x64",
     "scan_trees",
     "source_info",
+    "swap_x64",
 ]
 
 
 #: From JAX 0.12 on, ``erfc`` has the param that ``exp`` and others have had.
 ERFC_PARAMS: dict[str, Any] = {"accuracy": None} if "accuracy" in inspect.signature(lax.erfc).parameters else {}
+
+
+#: What ``with jax.enable_x64(True)`` calls on entry and exit, by way of five Python functions, which take seven times as long: one
+#: sets the flag of this thread and returns what it was, the other takes that.
+swap_x64, restore_x64 = jax.enable_x64.swap_local, jax.enable_x64.set_local
 
 
 class NamedJaxpr(jex.Jaxpr):

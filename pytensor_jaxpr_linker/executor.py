@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
-import numpy as np
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import toposort
-from pytensor.tensor.random.type import RandomType
 
-from pytensor_jaxpr_linker import transfer
-from pytensor_jaxpr_linker.errors import note_node
-from pytensor_jaxpr_linker.generators import generator_ancestor
+from pytensor_jaxpr_linker.dispatch import find_generators, program_call, take_keys
 from pytensor_jaxpr_linker.host import HostStage
 from pytensor_jaxpr_linker.plan import Plan, Region, host_step
 from pytensor_jaxpr_linker.policy import Policy, RunOnHost
@@ -39,7 +35,6 @@ class Executor:
         for batch in (plan, *plan.batches):
             for v in (*batch.inputs, *(batch.outputs if batch is not plan else ())):
                 slots.setdefault(v, len(slots))
-        self._input_count = len(plan.inputs)
         for v in plan.outputs:
             slots.setdefault(v, len(slots))
         self._outputs = [slots[v] for v in plan.outputs]
@@ -68,7 +63,7 @@ class Executor:
         ours: set[int] = set()
         for stage, dead in zip(self.stages, dead_after, strict=True):
             if isinstance(stage, RegionStage):
-                stage.donated = [i for i, slot in enumerate(stage.inputs) if slot in ours and slot in dead]
+                stage.donated += [i for i, slot in enumerate(stage.inputs) if slot in ours and slot in dead]
                 ours.update(slot for slot in stage.outputs if slot not in on_host)
 
     @property
@@ -92,9 +87,7 @@ class Executor:
         found = []
         for stage in self.stages:
             if isinstance(stage, RegionStage):
-                args, _ = stage.arguments(env)
-                with jax.enable_x64(True):
-                    found.append((stage.program.specialize(args), args))
+                found.append(stage.example(env))
             stage.run(env)
         return found
 
@@ -111,10 +104,6 @@ def last_uses(stages: Sequence[RegionStage | HostStage], kept: set[int]) -> list
     return dead
 
 
-#: Arrays of fewer bytes are not donated: a new one costs less than donating takes, measured on the CPU.
-DONATED_BYTES = 2**20
-
-
 class RegionStage:
     """A region's program between slots.
 
@@ -125,57 +114,26 @@ class RegionStage:
     """
 
     def __init__(self, program: Program, inputs: list[int], outputs: list[int], policy: Policy):
-        self.program, self.inputs, self.outputs, self._policy = program, inputs, outputs, policy
-        self._generators = [i for i, v in enumerate(program.inputs) if isinstance(v.type, RandomType)]
-        self._successors = find_successors(program.region)
-        self._on_host: HostStage | None = None
-        self._only = None if program.static_positions else program.specialize(())
+        self.program, self.inputs, self.outputs = program, inputs, outputs
         self.donated: list[int] = []
-
-    def arguments(self, env: list[Any]) -> tuple[list[Any], dict[int, Any]]:
-        """Return what the program takes from the slots, with the keys of each generator, and the generators."""
-        args = [env[slot] for slot in self.inputs]
-        if not self._generators:
-            return args, {}
-        generators = {i: args[i] for i in self._generators}
-        counts = self.program.key_counts
-        for i, generator in generators.items():
-            args[i] = transfer.keys_of(generator, counts.get(i, 1))
-        return args, generators
+        self._call = program_call(program, policy.progress, self.donated)
+        self._on_host: HostStage | None = None
 
     def run(self, env: list[Any]) -> None:
         """Call the program on what the slots hold and store what it returns."""
         try:
-            return self._run(env)
+            results = self._call([env[slot] for slot in self.inputs])
         except RunOnHost:
-            pass
-        self._as_host_stage().run(env)
-
-    def _run(self, env: list[Any]) -> None:
-        args, generators = self.arguments(env)
-        program, outputs = self.program, self.outputs
-        with jax.enable_x64(True):
-            specialization = self._only or program.specialize(args)
-            if program.constants:
-                args += program.device_constants()
-            if self.donated and self._donates(args):
-                results = specialization.donating(args, self.donated)(*args)
-            else:
-                results = specialization.call(*args)
-        if self._policy.progress.active:
-            self._policy.progress.end()
-        if len(results) > len(outputs):
-            raise_if_failed(specialization, results[len(outputs)], args)
-        for slot, result in zip(outputs, results):  # noqa: B905
+            return self._as_host_stage().run(env)
+        for slot, result in zip(self.outputs, results):  # noqa: B905
             env[slot] = result
-        for i, (source, draws) in self._successors.items():
-            if isinstance(generators[source], np.random.Generator):
-                env[outputs[i]] = transfer.advanced(generators[source], draws)
 
-    def _donates(self, args: Sequence[Any]) -> bool:
-        """Tell whether it is worth it to donate: not what came from the host, nor little."""
-        donated = [args[i] for i in self.donated]
-        return all(isinstance(x, jax.Array) for x in donated) and sum(x.nbytes for x in donated) >= DONATED_BYTES
+    def example(self, env: list[Any]) -> tuple[Specialization, list[Any]]:
+        """Return the specialization for what the slots hold, and what it is called with."""
+        args = [env[slot] for slot in self.inputs]
+        take_keys(args, find_generators(self.program.region), self.program.key_counts)
+        with jax.enable_x64(True):
+            return self.program.specialize(args), args
 
     def _as_host_stage(self) -> HostStage:
         """Return the region as nodes that run on the host, made when it is first asked for."""
@@ -185,31 +143,3 @@ class RegionStage:
             slots = dict(zip(region.inputs, self.inputs, strict=True))
             self._on_host = HostStage(step, [slots[v] for v in step.inputs], self.outputs)
         return self._on_host
-
-
-def raise_if_failed(specialization: Specialization, code: Any, args: Sequence[Any]) -> None:
-    """Raise the exception of the first run-time check that failed, if one did."""
-    if number := int(code):
-        check = specialization.lower(args).checks[number - 1]
-        error = check.make_error()
-        if check.node is not None:
-            note_node(error, check.node)
-        raise error
-
-
-class Successor(NamedTuple):
-    """Which input a generator descends from, and how many draws it is ahead of it."""
-
-    source: int
-    draws: int
-
-
-def find_successors(region: Region) -> dict[int, Successor]:
-    """Return for each output that is a generator where it comes from."""
-    found = {}
-    for i, variable in enumerate(region.outputs):
-        if isinstance(variable.type, RandomType):
-            generator, draws = generator_ancestor(variable, region.inputs)
-            if generator in region.inputs:
-                found[i] = Successor(region.inputs.index(generator), draws)
-    return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import copy, deepcopy
 from typing import Any
 
@@ -29,23 +29,24 @@ class HostStage:
     def __init__(self, step: HostStep, inputs: list[int], outputs: list[int]):
         self.inputs, self.outputs = inputs, outputs
         variables = {v: None for node in step.nodes for v in (*node.inputs, *node.outputs)}
-        self._cells: dict[Variable, list[Any]] = {v: [v.data if isinstance(v, Constant) else None] for v in variables}
+        cells: dict[Variable, list[Any]] = {v: [v.data if isinstance(v, Constant) else None] for v in variables}
         self._computed = {v: [isinstance(v, Constant)] for v in variables}
-        self._destroyed: dict[Apply, dict[Variable, list[Any]]] = {}
-        self._thunks: dict[Apply, Any] = {}
-        for node in step.nodes:
-            own = {node.inputs[i]: [None] for i in destroyed_inputs(node)}
-            if own:
-                self._destroyed[node] = own
-            op = without_mode(node.op)
-            self._thunks[node] = op.make_thunk(node, {**self._cells, **own}, self._computed, [], impl="py")
-        self._takes = [(self._cells[v], slot, v) for v, slot in zip(step.inputs, inputs, strict=True)]
-        self._returns = [(self._cells[v], slot, v) for v, slot in zip(step.outputs, outputs, strict=True)]
+        self._thunks = {node: self._make_thunk(node, cells) for node in step.nodes}
+        self._takes = [(cells[v], slot, host_form(v)) for v, slot in zip(step.inputs, inputs, strict=True)]
+        self._returns = [(cells[v], slot, declared_form(v)) for v, slot in zip(step.outputs, outputs, strict=True)]
+        self._results = step.outputs
         self._temporary = [v for v in variables if not isinstance(v, Constant)]
-        self._temporary_cells = [self._cells[v] for v in self._temporary]
+        self._temporary_cells = [cells[v] for v in self._temporary]
         self._lock = threading.RLock()  # the cells are those of one call
+        self._ordered = list(self._thunks.items())
         is_lazy = any(getattr(thunk, "lazy", False) for thunk in self._thunks.values())
         self._run_nodes = self._run_needed if is_lazy else self._run_all
+
+    def _make_thunk(self, node: Apply, cells: dict[Variable, list[Any]]) -> Any:
+        """Return the thunk of a node on the cells of its variables, or on copies of what it destroys."""
+        own: dict[Variable, list[Any]] = {node.inputs[i]: [None] for i in destroyed_inputs(node)}
+        thunk: Any = without_mode(node.op).make_thunk(node, {**cells, **own}, self._computed, [], impl="py")
+        return on_copies(thunk, [(cells[v], cell) for v, cell in own.items()]) if own else thunk
 
     def run(self, env: list[Any]) -> None:
         """Run the nodes on what the slots hold and store what the last of them return.
@@ -57,25 +58,29 @@ class HostStage:
         """
         with self._lock:
             try:
-                for cell, slot, variable in self._takes:
-                    cell[0] = to_host(env[slot], variable)
+                for cell, slot, as_host in self._takes:
+                    cell[0] = as_host(env[slot])
                 self._run_nodes()
-                for cell, slot, variable in self._returns:
-                    env[slot] = as_declared(cell[0], variable)
+                for cell, slot, as_declared in self._returns:
+                    env[slot] = as_declared(cell[0])
             finally:
                 for cell in self._temporary_cells:
                     cell[0] = None
 
     def _run_all(self) -> None:
         """Run the nodes in order."""
-        for node, thunk in self._thunks.items():
-            self._run(node, thunk)
+        for node, thunk in self._ordered:
+            try:
+                thunk()
+            except Exception as error:
+                note_node(error, node)
+                raise
 
     def _run_needed(self) -> None:
         """Run the nodes that the results need."""
         for v in self._temporary:
             self._computed[v][0] = v.owner not in self._thunks
-        stack = [v for _, _, v in reversed(self._returns)]
+        stack = list(reversed(self._results))
         while stack:
             if self._computed[stack[-1]][0]:
                 stack.pop()
@@ -86,7 +91,11 @@ class HostStage:
             is_lazy = getattr(thunk, "lazy", False)
             missing: Sequence[Variable] = [] if is_lazy else [v for v in node.inputs if not self._computed[v][0]]
             if not missing:
-                required = self._run(node, thunk)
+                try:
+                    required = thunk()  # that of a lazy Op returns the positions of the inputs that it needs first
+                except Exception as error:
+                    note_node(error, node)
+                    raise
                 missing = [node.inputs[i] for i in required] if is_lazy and required else []
             if missing:
                 stack += missing
@@ -94,19 +103,21 @@ class HostStage:
                 for v in node.outputs:
                     self._computed[v][0] = True
 
-    def _run(self, node: Apply, thunk: Any) -> Any:
-        """Run the thunk of a node; that of a lazy Op returns the positions of the inputs that it needs first."""
-        destroyed = self._destroyed.get(node, {})
-        for variable, cell in destroyed.items():
-            cell[0] = deepcopy(self._cells[variable][0])
+
+def on_copies(thunk: Any, copied: Sequence[tuple[list[Any], list[Any]]]) -> Any:
+    """Return a thunk that is run on copies of what the first cell of each pair holds, in the second."""
+
+    def run() -> Any:
         try:
+            for given, own in copied:
+                own[0] = deepcopy(given[0])
             return thunk()
-        except Exception as error:
-            note_node(error, node)
-            raise
         finally:
-            for cell in destroyed.values():
-                cell[0] = None
+            for _, own in copied:
+                own[0] = None
+
+    run.lazy = getattr(thunk, "lazy", False)  # type: ignore[attr-defined]
+    return run
 
 
 def without_mode(op: Op) -> Op:
@@ -123,13 +134,29 @@ def destroyed_inputs(node: Apply) -> set[int]:
     return {i for positions in node.op.destroy_map.values() for i in positions}
 
 
-def to_host(value: Any, variable: Variable) -> Any:
-    """Return a value as the Ops of PyTensor take it."""
-    if isinstance(value, jax.Array):
-        value = np.asarray(value)
-    return value[()] if isinstance(variable.type, ScalarType) and isinstance(value, np.ndarray) else value
+def host_form(variable: Variable) -> Callable[[Any], Any]:
+    """Return what makes a value, perhaps a JAX array, one that the Ops of PyTensor take for `variable`."""
+    if isinstance(variable.type, DenseTensorType):
+        return np.asarray
+    return scalar if isinstance(variable.type, ScalarType) else off_device
 
 
-def as_declared(value: Any, variable: Variable) -> Any:
-    """Return what a host Op made as an array, if its type is one: some return Python's own numbers."""
-    return np.asarray(value) if isinstance(variable.type, DenseTensorType) else value
+def off_device(value: Any) -> Any:
+    """Return a value of any type, as a NumPy array if it is one of JAX's."""
+    return np.asarray(value) if isinstance(value, jax.Array) else value
+
+
+def scalar(value: Any) -> Any:
+    """Return an array of one number as that number."""
+    value = off_device(value)
+    return value[()] if isinstance(value, np.ndarray) else value
+
+
+def declared_form(variable: Variable) -> Callable[[Any], Any]:
+    """Return what makes what a host Op returned a value of its type: for a tensor some return Python's own numbers."""
+    return np.asarray if isinstance(variable.type, DenseTensorType) else unchanged
+
+
+def unchanged(value: Any) -> Any:
+    """Return the value itself."""
+    return value

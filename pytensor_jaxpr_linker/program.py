@@ -102,6 +102,7 @@ class Specialization:
     ):
         self.region, self.static, self.checked, self.name = region, static, checked, name
         self._capacity, self.recompiles = capacity, recompiles
+        self._lock = threading.RLock()
         self._clear()
 
     def _clear(self) -> None:
@@ -126,7 +127,9 @@ class Specialization:
 
         def call(*args: Any) -> list:
             lowered = self._admit(args)
-            timing.record_stages_of(self.name, self.seconds[aval_key(args)])
+            timing.record_stages_of(
+                self.name, self.seconds.get(aval_key(args), {})
+            )  # another thread may have cleared it
             return _compat.call_jaxpr(lowered.jaxpr, *args)
 
         call.__name__ = call.__qualname__ = self.name
@@ -134,20 +137,20 @@ class Specialization:
 
     def _admit(self, avals: Sequence[Any]) -> Lowered:
         """Return the Jaxpr that XLA is about to compile, if it may."""
-        key, nodes = aval_key(avals), len(self.region.steps)
-        recompiles = self.recompiles
-        if recompiles is None or key in self._admitted:
-            return self.lower(avals)
-        recompiles.admit(self.static, avals)
-        recompiles.progress.begin(f"lowering {self.name}", nodes)
-        lowered = self.lower(avals)
-        recompiles.record(self.static, avals)
-        self._admitted.add(key)
+        key, recompiles = aval_key(avals), self.recompiles
+        with self._lock:  # threads that come with new shapes at the same time are one recompilation
+            if recompiles is None or key in self._admitted:
+                return self.lower(avals)
+            recompiles.admit(self.static, avals)
+            recompiles.progress.begin(f"lowering {self.name}", len(self.region.steps))
+            lowered = self.lower(avals)
+            recompiles.record(self.static, avals)
+            self._admitted.add(key)
         if logs.hlo.isEnabledFor(logging.DEBUG):
             structs = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in avals]
             text = jax.jit(lambda *args: _compat.call_jaxpr(lowered.jaxpr, *args)).lower(*structs).as_text()
             logs.hlo.debug("%s\n%s", self.name, text)
-        recompiles.progress.begin(f"compiling {self.name} with XLA", nodes)
+        recompiles.progress.begin(f"compiling {self.name} with XLA", len(self.region.steps))
         return lowered
 
     def lower(self, avals: Sequence[Any]) -> Lowered:

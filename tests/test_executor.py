@@ -20,7 +20,7 @@ from pytensor.tensor.type_other import NoneConst
 from pytensor.typed_list import append, make_list
 
 import pytensor_jaxpr_linker as pjl
-from pytensor_jaxpr_linker import executor
+from pytensor_jaxpr_linker import dispatch
 from pytensor_jaxpr_linker.plan import Region
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytensor_jaxpr_linker.GraphBreakWarning")
@@ -316,7 +316,7 @@ def two_regions(x):
 
 @pytest.mark.parametrize("donate", [True, False])
 def test_donation(donate, monkeypatch):
-    monkeypatch.setattr(executor, "DONATED_BYTES", 1)
+    monkeypatch.setattr(dispatch, "DONATED_BYTES", 1)
     x = pt.vector("x", dtype="float64")
     with pjl.options(donate=donate):
         f = compiled([x], two_regions(x))
@@ -334,7 +334,7 @@ def test_donation(donate, monkeypatch):
 
 
 def test_what_the_host_has_seen_is_not_donated(monkeypatch):
-    monkeypatch.setattr(executor, "DONATED_BYTES", 1)
+    monkeypatch.setattr(dispatch, "DONATED_BYTES", 1)
     x, views = pt.vector("x", dtype="float64"), []
 
     def keep(x):
@@ -397,12 +397,14 @@ def test_error_in_a_late_region_leaves_storage_alone():
     following, draw = pt.random.normal(rng=rng, return_next_rng=True)
     x, i = pt.vector("x", dtype="float64"), pt.lscalar("i")
     f = compiled([x, i], [draw, big(OnHost()(big(s + x)))[i]], updates={s: big(s), rng: following})
+    is_wide = jax.config.jax_enable_x64
     for args, error in [((X, 9), IndexError), ((np.ones(3), 0), ValueError)]:
         state = rng.get_value().bit_generator.state
         with pytest.raises(error):
             f(*args)
         np.testing.assert_array_equal(s.get_value(), 1)
         assert rng.get_value().bit_generator.state == state
+        assert jax.config.jax_enable_x64 == is_wide
     f(X, 0)
     assert s.get_value()[0] != 1
 

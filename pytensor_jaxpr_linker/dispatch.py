@@ -1,0 +1,105 @@
+"""Calls a program on values: keys for generators, constants, donated memory, run-time checks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from pytensor.tensor.random.type import RandomType
+
+from pytensor_jaxpr_linker import _compat, transfer
+from pytensor_jaxpr_linker.errors import note_node
+from pytensor_jaxpr_linker.generators import generator_ancestor
+from pytensor_jaxpr_linker.plan import Region
+from pytensor_jaxpr_linker.program import Program, Specialization
+from pytensor_jaxpr_linker.progress import Progress
+
+#: Arrays of fewer bytes are not donated: a new one costs less than donating takes, measured on the CPU.
+DONATED_BYTES = 2**20
+
+
+def program_call(program: Program, progress: Progress, donated: Sequence[int] = ()) -> Callable[[list], list]:
+    """Return the function that runs a program on a list of values, which it changes, and returns the list of outputs.
+
+    Any number of threads may call it. The list that it returns may be longer, by the number of the check that failed.
+
+    Parameters
+    ----------
+    program
+        What is run.
+    progress
+        What the build that a call may be tells of itself.
+    donated
+        The positions of inputs whose memory the results may take.
+    """
+    count = len(program.outputs)
+    only = None if program.static_positions else program.specialize(())
+    constants, generators = program.constants, find_generators(program.region)
+    swap_x64, restore_x64 = _compat.swap_x64, _compat.restore_x64
+
+    # The hot path: what a program does not have costs one test each.
+    def call(args: list) -> list:
+        if generators:
+            successors = take_keys(args, generators, program.key_counts)
+        outside = swap_x64(True)
+        try:
+            specialization = only or program.specialize(args)
+            if constants:
+                args += program.device_constants()
+            if donated and is_worth_donating([args[i] for i in donated]):
+                results = specialization.donating(args, donated)(*args)
+            else:
+                results = specialization.call(*args)
+        finally:
+            restore_x64(outside)
+        if progress.active:
+            progress.end()
+        if len(results) > count:
+            raise_if_failed(specialization, results[count], args)
+        if generators:
+            for i, generator in successors.items():
+                results[i] = generator
+        return results
+
+    return call
+
+
+def is_worth_donating(values: Sequence[Any]) -> bool:
+    """Tell whether the memory of values is worth being donated: not what came from the host, nor little."""
+    return all(isinstance(x, jax.Array) for x in values) and sum(x.nbytes for x in values) >= DONATED_BYTES
+
+
+def raise_if_failed(specialization: Specialization, code: Any, args: Sequence[Any]) -> None:
+    """Raise the exception of the first run-time check that failed, if one did."""
+    if number := int(code):
+        check = specialization.lower(args).checks[number - 1]
+        error = check.make_error()
+        if check.node is not None:
+            note_node(error, check.node)
+        raise error
+
+
+def take_keys(args: list, generators: dict[int, dict[int, int]], counts: Mapping[int, int]) -> dict[int, Any]:
+    """Replace the generators among `args` by keys; return the generator that each generator output becomes."""
+    successors = {}
+    for i, wanted in generators.items():
+        generator = args[i]
+        args[i] = transfer.keys_of(generator, counts.get(i, 1))
+        for output, draws in wanted.items():
+            if isinstance(generator, np.random.Generator):  # else it is a key, and so is its successor
+                successors[output] = transfer.advanced(generator, draws)
+    return successors
+
+
+def find_generators(region: Region) -> dict[int, dict[int, int]]:
+    """Return for each input that is a generator the outputs that are its successors, and how many draws they are ahead."""
+    positions = {v: i for i, v in enumerate(region.inputs) if isinstance(v.type, RandomType)}
+    found: dict[int, dict[int, int]] = {i: {} for i in positions.values()}
+    for i, variable in enumerate(region.outputs):
+        if isinstance(variable.type, RandomType):
+            source, draws = generator_ancestor(variable, positions)
+            if source in positions:
+                found[positions[source]][i] = draws
+    return found

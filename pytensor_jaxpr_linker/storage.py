@@ -1,0 +1,187 @@
+"""The cells in which PyTensor holds a function's values, and in which order threads read and write them."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import jax
+import numpy as np
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Variable
+from pytensor.graph.fg import FunctionGraph
+from pytensor.link.basic import Container
+from pytensor.scalar.basic import ScalarType
+from pytensor.tensor.random.type import RandomType
+from pytensor.tensor.type import DenseTensorType
+
+from pytensor_jaxpr_linker import transfer
+from pytensor_jaxpr_linker.errors import variable_name
+from pytensor_jaxpr_linker.options import Options
+
+#: Held while the values of shared variables are read or replaced, not while they are computed: no call sees those of one
+#: update beside those of another.
+consistent = threading.Lock()
+
+
+class Storage(NamedTuple):
+    """The cells that hold a function's values: one list of length 1 for each input and output.
+
+    Attributes
+    ----------
+    inputs, outputs
+        The cells.
+    arrays
+        Positions of the inputs that are shared arrays.
+    is_shared
+        Whether other functions may replace values of inputs.
+    updates
+        The outputs, by their position, that become the value of an input, with its cell.
+    turns
+        What a call holds from reading to writing, in this order, since it updates: no update is lost, no generator gives
+        its numbers twice.
+    """
+
+    inputs: Sequence[list]
+    outputs: Sequence[list]
+    arrays: tuple[int, ...]
+    is_shared: bool
+    updates: tuple[tuple[int, list], ...]
+    turns: tuple[Turn, ...]
+
+    def read(self) -> list:
+        """Return the values of the inputs, those of shared arrays on the device."""
+        with consistent:
+            values = [cell[0] for cell in self.inputs]
+        for i in self.arrays:
+            values[i] = shared_device_array(self.inputs[i], values[i])
+        return values
+
+    def update(self, values: Sequence[Any]) -> None:
+        """Store the values of those outputs that become the value of an input."""
+        with consistent:
+            for i, cell in self.updates:
+                cell[0] = values[i]
+
+    def with_inputs(self, inputs: Sequence[list]) -> Storage:
+        """Return the storage of a call that runs at the same time, with outputs of its own."""
+        return self._replace(inputs=inputs, outputs=[[None] for _ in self.outputs])
+
+
+def storage_of(fgraph: FunctionGraph, inputs: Sequence[list], outputs: Sequence[list]) -> Storage:
+    """Return the storage of a graph whose inputs and outputs have these cells."""
+    shared = {i: v for i, v in enumerate(fgraph.inputs) if isinstance(v, SharedVariable)}
+    arrays = tuple(i for i, v in shared.items() if isinstance(v.type, DenseTensorType))
+    mapping = getattr(fgraph, "update_mapping", None) or {}
+    turns = [turn_of(fgraph.inputs[i], inputs[i]) for i in mapping.values()]
+    return Storage(
+        inputs,
+        outputs,
+        arrays,
+        bool(shared or mapping),
+        tuple((output, inputs[i]) for output, i in mapping.items()),
+        tuple(sorted(turns, key=lambda turn: turn.number)),  # two calls that wait for each other would never end
+    )
+
+
+class Turn:
+    """A lock that the calls which update one value hold.
+
+    Attributes
+    ----------
+    number
+        Differs for each of them.
+    lock
+        Is reentrant: an Op on the host may call another function.
+    """
+
+    numbers = itertools.count()
+
+    def __init__(self) -> None:
+        self.number = next(self.numbers)
+        self.lock = threading.RLock()
+
+
+#: The turns of shared variables, which functions have in common.
+_turns: WeakKeyDictionary[Container, Turn] = WeakKeyDictionary()
+
+
+def turn_of(variable: Variable, cell: list) -> Turn:
+    """Return the turn of the input that a function updates; a copy of a function may have a cell of its own for it."""
+    container = getattr(variable, "container", None)
+    if container is None or container.storage is not cell:
+        return Turn()
+    with consistent:
+        return _turns.setdefault(container, Turn())
+
+
+def in_turn(thunk: Callable[[], list], turns: Sequence[Turn]) -> Callable[[], list]:
+    """Return a thunk that runs while all of the turns are held."""
+    locks = [turn.lock for turn in turns]
+
+    def run() -> list:
+        held = []
+        try:
+            for lock in locks:
+                lock.acquire()
+                held.append(lock)
+            return thunk()
+        finally:
+            for lock in held:
+                lock.release()
+
+    return run if locks else thunk
+
+
+def shared_device_array(cell: list, value: Any) -> Any:
+    """Return the device's copy of the value of a shared variable, uploading it the first time it is seen."""
+    array = transfer.device_array(value)
+    if array is not None or not isinstance(value, np.ndarray) or not value.size:
+        return value if array is None else array
+    with jax.enable_x64(True):
+        uploaded = transfer.upload(value)
+    with consistent:
+        if cell[0] is value:  # else another thread has replaced or uploaded it
+            cell[0] = uploaded
+    return transfer.device_array(uploaded)
+
+
+def result_converters(fgraph: FunctionGraph, borrowed: set[int], options: Options) -> list[Callable[[Any], Any]]:
+    """Return what makes each output's value of the array that XLA returned."""
+    updates = getattr(fgraph, "update_mapping", None) or {}
+
+    def converter(i: int, variable: Variable) -> Callable[[Any], Any]:
+        if isinstance(variable.type, RandomType):
+            return lambda key: key
+        if not isinstance(variable.type, DenseTensorType | ScalarType):
+            return lambda value: value
+        if i in updates:
+            return lambda array: transfer.mirror(transfer.on_device(array))
+        if options.results == "jax":
+            return transfer.on_device
+        if isinstance(variable.type, ScalarType):
+            return lambda array: np.asarray(array)[()]
+        return transfer.read_only if i in borrowed else np.array
+
+    return [converter(i, v) for i, v in enumerate(fgraph.outputs)]
+
+
+def containers(
+    fgraph: FunctionGraph, inputs: Sequence[list], outputs: Sequence[list]
+) -> tuple[list[Container], list[Container]]:
+    """Return the containers by which a `Function` reaches the cells of its inputs and outputs."""
+    return (
+        [input_container(v, cell) for v, cell in zip(fgraph.inputs, inputs, strict=True)],
+        [Container(v, cell, readonly=True) for v, cell in zip(fgraph.outputs, outputs, strict=True)],
+    )
+
+
+def input_container(variable: Variable, cell: list) -> Container:
+    """Return the container by which `Function` checks and stores an input; that of a tensor takes JAX arrays too."""
+    container = Container(variable, cell)
+    if isinstance(variable.type, DenseTensorType) and not isinstance(variable, SharedVariable):
+        container.type = transfer.DeviceTensorType(variable.type, variable_name(variable))
+    return container
