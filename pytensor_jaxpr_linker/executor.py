@@ -129,7 +129,6 @@ class RegionStage:
         self._generators = [i for i, v in enumerate(program.inputs) if isinstance(v.type, RandomType)]
         self._successors = find_successors(program.region)
         self._on_host: HostStage | None = None
-        self._only = None if program.static_positions else program.specialize(())
         self.donated: list[int] = []
 
     def arguments(self, env: list[Any]) -> tuple[list[Any], dict[int, Any]]:
@@ -152,15 +151,10 @@ class RegionStage:
 
     def _run(self, env: list[Any]) -> None:
         args, generators = self.arguments(env)
-        program, outputs = self.program, self.outputs
+        outputs = self.outputs
         with jax.enable_x64(True):
-            specialization = self._only or program.specialize(args)
-            if program.constants:
-                args += program.device_constants()
-            if self.donated and self._donates(args):
-                results = specialization.donating(args, self.donated)(*args)
-            else:
-                results = specialization.call(*args)
+            donated = self.donated if self.donated and self._donates(args) else ()
+            results, specialization, args = self.program.run(args, donated)
         if self._policy.progress.active:
             self._policy.progress.end()
         if len(results) > len(outputs):

@@ -260,8 +260,6 @@ def make_program_call(
     """
     inputs, outputs, shared, generators = io.inputs, io.outputs, io.shared, io.generators
     count = len(outputs)
-    only = None if program.static_positions else program.specialize(())
-    constants = program.constants
     enable_x64 = jax.enable_x64
 
     # The hot path: what a function does not have costs one test each.
@@ -272,10 +270,7 @@ def make_program_call(
         if generators:
             successors = take_keys(args, generators)
         with enable_x64(True):
-            specialization = only or program.specialize(args)
-            if constants:
-                args += program.device_constants()
-            results = specialization.call(*args)
+            results, specialization, args = program.run(args)
         if progress.active:
             progress.end()
         if len(results) > count:

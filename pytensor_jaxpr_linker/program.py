@@ -7,9 +7,10 @@ import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
+from functools import partial
 from time import perf_counter
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -23,9 +24,10 @@ from pytensor_jaxpr_linker.emit.random import KEY_DTYPE, KEY_SHAPE
 from pytensor_jaxpr_linker.errors import CannotEmit, RuntimeTracerError, variable_name
 from pytensor_jaxpr_linker.inline import Graph, inline
 from pytensor_jaxpr_linker.lower import Lowered, lower_region
+from pytensor_jaxpr_linker.padding import Padding, find_padding
 from pytensor_jaxpr_linker.partition import partition
 from pytensor_jaxpr_linker.plan import Plan, Region
-from pytensor_jaxpr_linker.policy import Policy, Recompiles, describe, spell
+from pytensor_jaxpr_linker.policy import Policy, Recompiles, RunPadded, describe, spell
 from pytensor_jaxpr_linker.static import StaticValues
 
 #: How many calls a program remembers the key of.
@@ -149,6 +151,10 @@ class Specialization:
         recompiles.progress.begin(f"compiling {self.name} with XLA", nodes)
         return lowered
 
+    def holds(self, args: Sequence[Any]) -> bool:
+        """Tell whether it has been compiled for these shapes, or may be."""
+        return aval_key(args) in self._admitted
+
     def lower(self, avals: Sequence[Any]) -> Lowered:
         """Return the Jaxpr for these avals (or values)."""
         key = aval_key(avals)
@@ -184,6 +190,14 @@ def usable_for(results: Sequence[Any], args: Sequence[Any], positions: Sequence[
     return tuple(found)
 
 
+class Run(NamedTuple):
+    """A call of a program: its results, and what was called with which arguments."""
+
+    results: list[Any]
+    specialization: Specialization
+    args: list[Any]
+
+
 class Program:
     """A region, ready to be called on arrays.
 
@@ -199,6 +213,13 @@ class Program:
         How many specializations on static values are kept, and how many on shapes for each of them.
     policy
         Is asked before each compilation, if it is not None.
+    may_pad
+        Whether it may be padded: not if it is already.
+
+    Attributes
+    ----------
+    padding, padded
+        How the region is padded for what is beyond the limit of the policy, and the program that is then called; else None.
     """
 
     def __init__(
@@ -208,9 +229,14 @@ class Program:
         checked: bool = True,
         capacity: int = 64,
         policy: Policy | None = None,
+        may_pad: bool = True,
     ):
         self.name, self.checked, self._capacity = name, checked, capacity
-        self.recompiles = None if policy is None else Recompiles(region, name, policy)
+        pad = partial(find_padding, region, find_rule=rule_for, make_plan=make_plan)
+        self.recompiles = None if policy is None else Recompiles(region, name, policy, pad if may_pad else None)
+        self._policy = policy
+        self.padding: Padding | None = None
+        self.padded: Program | None = None
         self.inputs, self.outputs = region.inputs, region.outputs
         self.region = region._replace(constants=find_large_constants(constant_operands(region)))
         self.constants = self.region.constants.arrays
@@ -219,6 +245,49 @@ class Program:
         self._specializations: OrderedDict[tuple, Specialization] = OrderedDict()
         self._keys: dict[tuple, tuple] = {}
         self._lock = threading.Lock()
+        self._only = None if self.static_positions else self.specialize(())
+
+    def run(self, args: list[Any], donated: Sequence[int] = ()) -> Run:
+        """Call the program.
+
+        Parameters
+        ----------
+        args
+            The values of the inputs. The large constants are appended to the list.
+        donated
+            Positions of arrays whose memory the results may take.
+        """
+        given = len(args)
+        found = self._only or self.specialize(args)
+        if self.constants:
+            args += self.device_constants()
+        if self.padding is None or found.holds(args) or not self.padding.fits(args):
+            try:
+                return Run((found.donating(args, donated) if donated else found.call)(*args), found, args)
+            except RunPadded as passed:
+                self._use(passed.padding)
+        return self._run_padded(args[:given])
+
+    def _use(self, padding: Padding) -> None:
+        """Make the padded program."""
+        with self._lock:
+            if self.padded is None:
+                name = f"{self.name}_padded"
+                self.padded = Program(padding.region, name, self.checked, self._capacity, self._policy, may_pad=False)
+                self.padding = padding
+
+    def _run_padded(self, args: list[Any]) -> Run:
+        """Call the padded program, or the exact one if a node of the padded region turns out not to have equations."""
+        padding, program = self.padding, self.padded
+        assert padding is not None and program is not None and self.recompiles is not None
+        padded = padding.pad(args)
+        try:
+            results, found, padded = program.run(padded)
+        except CannotEmit as error:
+            self.recompiles.refuse_padding(str(error))
+            self.padding = self.padded = None
+            return self.run(args)
+        return Run(padding.cut(results, padded[: len(program.inputs)]), found, padded)
 
     def specialize(self, args: Sequence[Any]) -> Specialization:
         """Return the specialization for the values of the static inputs among `args`.
@@ -288,7 +357,8 @@ class Program:
         """Return the same program as a pure function: without the output that run-time checks add, without a policy."""
         program = copy(self)
         program.checked, program._specializations, program._lock = False, OrderedDict(), threading.Lock()
-        program.recompiles = None
+        program.recompiles = program.padding = program.padded = None
+        program._only = None if program.static_positions else program.specialize(())
         return program
 
 
