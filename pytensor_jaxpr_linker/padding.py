@@ -12,28 +12,41 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytensor.tensor as pt
+from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.traversal import ancestors, toposort
+from pytensor.tensor.basic import ARange
 from pytensor.tensor.shape import Shape_i
 from pytensor.tensor.type import DenseTensorType
 
 from pytensor_jaxpr_linker import facts
-from pytensor_jaxpr_linker.errors import describe_node, user_line, variable_name
-from pytensor_jaxpr_linker.inline import Graph
-from pytensor_jaxpr_linker.masks import Lanes, Selection
+from pytensor_jaxpr_linker.errors import describe_node, variable_name
+from pytensor_jaxpr_linker.inline import Graph, inlined
+from pytensor_jaxpr_linker.masks import Lanes
 from pytensor_jaxpr_linker.pause import gc_paused
 from pytensor_jaxpr_linker.plan import Plan, Region
+from pytensor_jaxpr_linker.prefix import Prefix, positions
 from pytensor_jaxpr_linker.registry import Rule
-from pytensor_jaxpr_linker.sized_ops import DynamicSlice, SliceLanes, apply
+from pytensor_jaxpr_linker.sized_ops import DynamicSlice, apply
 from pytensor_jaxpr_linker.sizes import Rewriter
-from pytensor_jaxpr_linker.slices import ZERO
+from pytensor_jaxpr_linker.slices import same
 
 #: The length to which fewer elements are padded.
 SMALLEST = 16
 
 
 class NotExact(Exception):
-    """Raised where padding would not leave the results as they are. The message is a sentence's second half."""
+    """Raised where padding would not leave the results as they are. The message is a sentence's second half.
+
+    Attributes
+    ----------
+    node
+        The node because of which it would not, if there is one.
+    """
+
+    def __init__(self, reason: str, node: Apply | None = None):
+        super().__init__(reason)
+        self.node = node
 
 
 class Place(NamedTuple):
@@ -53,19 +66,24 @@ class Padding(NamedTuple):
     groups
         The axes of inputs that are padded. Those of one group have one length.
     cuts
-        Those of the outputs that are longer than what the region returns, and by which group they are cut.
+        Those of the outputs that are longer than what the region returns, the group that they are as long as, and how many
+        elements less they have.
+    least
+        The smallest lengths of the groups for which that holds.
     text
         Which axes are padded, for messages.
     """
 
     region: Region
     groups: list[list[Place]]
-    cuts: dict[Place, int]
+    cuts: dict[Place, tuple[int, int]]
+    least: list[int]
     text: str
 
     def fits(self, args: Sequence[Any]) -> bool:
-        """Tell whether the axes of each group have one length, for arrays or avals."""
-        return all(len({args[i].shape[axis] for i, axis in group}) == 1 for group in self.groups)
+        """Tell whether the axes of each group have one length that is not too small, for arrays or avals."""
+        lengths = [{args[i].shape[axis] for i, axis in group} for group in self.groups]
+        return all(len(found) == 1 and min(found) >= n for found, n in zip(lengths, self.least, strict=True))
 
     def pad(self, args: Sequence[Any]) -> list[Any]:
         """Return what the padded region is called with: the arguments that change are copied to the host."""
@@ -80,8 +98,8 @@ class Padding(NamedTuple):
         """Return the results of a call with the padded arguments `args`, in the lengths that the region returns."""
         found = list(results)
         lengths = args[len(args) - len(self.groups) :]
-        for (i, axis), group in self.cuts.items():
-            index = (*[slice(None)] * axis, slice(int(lengths[group])))
+        for (i, axis), (group, dropped) in self.cuts.items():
+            index = (*[slice(None)] * axis, slice(int(lengths[group]) - dropped))
             found[i] = np.asarray(found[i])[index]
         return found
 
@@ -141,32 +159,57 @@ def find_padding(
     inputs = region.inputs
     groups = find_groups(inputs, shapes)
     check_groups(region, groups)
-    nodes = list(toposort(region.outputs, blockers=inputs))
+    results, nodes = without_wrappers(
+        inputs, region.outputs, list(toposort(region.outputs, blockers=inputs)), find_rule
+    )
     rewriter = Rewriter(facts.analyze(inputs, nodes, static_operands(find_rule)).static, find_rule)
     counts, selections = [], []
     for group in groups:
         first, axis = inputs[group[0].position], group[0].axis
         count = pt.lscalar(f"{first.name or 'input'}.shape[{axis}]")
-        selection = Selection(apply(SliceLanes(), ZERO, count, apply(Shape_i(axis), first)), count, ZERO)
+        selection = Prefix(count, apply(Shape_i(axis), first))
         rewriter.know_count(count, selection)
         for i, axis in group:
             rewriter.replace(inputs[i], Lanes(selection, axis, inputs[i], lambda x=inputs[i]: x))  # type: ignore[misc]
         counts.append(count)
         selections.append(selection)
     for node in nodes:
-        rewriter.visit(node)
+        if isinstance(node.op, ARange) and (found := counted_by(node, rewriter)) is not None:
+            rewriter.replace(node.outputs[0], positions(node, found))
+        else:
+            rewriter.visit(node)
     outputs, cuts = [], {}
-    for i, v in enumerate(region.outputs):
+    for i, v in enumerate(results):
         result = rewriter.operand(v)
-        if isinstance(result, Lanes) and result.selection in selections:
-            cuts[Place(i, result.axis)] = selections.index(result.selection)
+        if isinstance(result, Lanes) and isinstance(used := result.selection, Prefix):
+            cuts[Place(i, result.axis)] = selections.index(used.whole), used.dropped
             outputs.append(result.filled)
         else:
             outputs.append(rewriter.variable(v))
     padded = [*inputs, *counts]
     plan = make_plan(Graph(padded, outputs, list(toposort(outputs, blockers=padded))))
     check_plan(plan, counts)
-    return Padding(plan.regions[0], groups, cuts, spell_groups(inputs, groups))
+    least = [selection.least for selection in selections]
+    return Padding(plan.regions[0], groups, cuts, least, spell_groups(inputs, groups))
+
+
+def without_wrappers(
+    inputs: list[Variable], outputs: list[Variable], nodes: list[Apply], find_rule: Callable[[Apply], Rule | None]
+) -> tuple[list[Variable], list[Apply]]:
+    """Return a graph in which an `OpFromGraph`, such as softmax, is its inner graph: lanes may be reduced there."""
+    return inlined(
+        inputs,
+        outputs,
+        nodes,
+        lambda node: isinstance(node.op, OpFromGraph) and all(map(find_rule, node.op.fgraph.apply_nodes)),
+    )
+
+
+def counted_by(node: Apply, rewriter: Rewriter) -> Prefix | None:
+    """Return the lanes that the elements of an `ARange` count, or None."""
+    start, stop, step = map(rewriter.variable, node.inputs)
+    found = rewriter.counted(stop)
+    return found if isinstance(found, Prefix) and (same(start), same(step)) == (0, 1) else None
 
 
 def static_operands(find_rule: Callable[[Apply], Rule | None]) -> Callable[[Apply], Any]:
@@ -195,11 +238,12 @@ def check_groups(region: Region, groups: Sequence[Sequence[Place]]) -> None:
 def check_plan(plan: Plan, counts: Sequence[Variable]) -> None:
     """Refuse a plan that is not one program for all lengths."""
     if plan.breaks:
-        raise NotExact(f"{describe_node(plan.breaks[0].node)} would break the program{user_line(plan.breaks[0].node)}")
+        node = plan.breaks[0].node
+        raise NotExact(f"{describe_node(node)} would not be part of one program then", node)
     region = plan.single_region()
     if any(count in region.static_inputs for count in counts):
         node = demander(region, counts)
-        raise NotExact(f"{describe_node(node)} must know the length itself.{user_line(node)}")
+        raise NotExact(f"{describe_node(node)} must know the length itself", node)
 
 
 def demander(region: Region, counts: Sequence[Variable]) -> Apply:
