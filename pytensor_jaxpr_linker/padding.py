@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.compile.builders import OpFromGraph
+from pytensor.configdefaults import config
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.traversal import ancestors, toposort
 from pytensor.tensor.basic import ARange
@@ -156,23 +157,34 @@ def find_padding(
     NotExact
         If it can't be.
     """
-    inputs = region.inputs
-    groups = find_groups(inputs, shapes)
+    groups = find_groups(region.inputs, shapes)
     check_groups(region, groups)
+    with config.change_flags(traceback__limit=0):  # new variables get the traces of those that they replace
+        graph, prefixes, cuts = padded_graph(region, groups, find_rule)
+    plan = make_plan(graph)
+    check_plan(plan, [prefix.count for prefix in prefixes])
+    least = [prefix.least for prefix in prefixes]
+    return Padding(plan.regions[0], groups, cuts, least, spell_groups(region.inputs, groups))
+
+
+def padded_graph(
+    region: Region, groups: Sequence[Sequence[Place]], find_rule: Callable[[Apply], Rule | None]
+) -> tuple[Graph, list[Prefix], dict[Place, tuple[int, int]]]:
+    """Return the padded region as a graph, the lanes of each group, and the `cuts` of `Padding`."""
+    inputs = region.inputs
     results, nodes = without_wrappers(
         inputs, region.outputs, list(toposort(region.outputs, blockers=inputs)), find_rule
     )
     rewriter = Rewriter(facts.analyze(inputs, nodes, static_operands(find_rule)).static, find_rule)
-    counts, selections = [], []
+    prefixes = []
     for group in groups:
         first, axis = inputs[group[0].position], group[0].axis
         count = pt.lscalar(f"{first.name or 'input'}.shape[{axis}]")
-        selection = Prefix(count, apply(Shape_i(axis), first))
-        rewriter.know_count(count, selection)
+        prefix = Prefix(count, apply(Shape_i(axis), first))
+        rewriter.know_count(count, prefix)
         for i, axis in group:
-            rewriter.replace(inputs[i], Lanes(selection, axis, inputs[i], lambda x=inputs[i]: x))  # type: ignore[misc]
-        counts.append(count)
-        selections.append(selection)
+            rewriter.replace(inputs[i], Lanes(prefix, axis, inputs[i], lambda x=inputs[i]: x))  # type: ignore[misc]
+        prefixes.append(prefix)
     for node in nodes:
         if isinstance(node.op, ARange) and (found := counted_by(node, rewriter)) is not None:
             rewriter.replace(node.outputs[0], positions(node, found))
@@ -182,15 +194,12 @@ def find_padding(
     for i, v in enumerate(results):
         result = rewriter.operand(v)
         if isinstance(result, Lanes) and isinstance(used := result.selection, Prefix):
-            cuts[Place(i, result.axis)] = selections.index(used.whole), used.dropped
+            cuts[Place(i, result.axis)] = prefixes.index(used.whole), used.dropped
             outputs.append(result.filled)
         else:
             outputs.append(rewriter.variable(v))
-    padded = [*inputs, *counts]
-    plan = make_plan(Graph(padded, outputs, list(toposort(outputs, blockers=padded))))
-    check_plan(plan, counts)
-    least = [selection.least for selection in selections]
-    return Padding(plan.regions[0], groups, cuts, least, spell_groups(inputs, groups))
+    padded = [*inputs, *(prefix.count for prefix in prefixes)]
+    return Graph(padded, outputs, list(toposort(outputs, blockers=padded))), prefixes, cuts
 
 
 def without_wrappers(

@@ -216,8 +216,9 @@ class Recompiles:
                     raise RunOnHost
 
     def refuse_padding(self, reason: str) -> None:
-        """Pad no more: a rule found that it can't emit a node of the padded region."""
+        """Pad no more, and say so: a rule found that it can't emit a node of the padded region."""
         self.padding = NotExact(reason)
+        warn_user(f"{self._name} can't be padded, since {reason}. {AFTER_LIMIT['compile']}", RecompileWarning)
 
     def _find_padding(self, new: Specialized) -> Padding | NotExact | None:
         """Find out, the first time, whether the region can be padded."""

@@ -264,10 +264,9 @@ def keep_DeepCopyOp(node: Apply, operands: Sequence[Operand]) -> list[Operand] |
 
 def keep_Join(node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
     """Arrays that all have the lanes, along another axis."""
-    at, *arrays = operands
-    first = next(x for x in arrays if isinstance(x, Lanes))
-    same = all(isinstance(x, Lanes) and x.selection is first.selection and x.axis == first.axis for x in arrays)
-    if not same or not isinstance(at, Constant) or int(at.data) % first.ndim == first.axis:
+    first = next(x for x in operands if isinstance(x, Lanes))
+    same = all(isinstance(x, Lanes) and x.selection is first.selection and x.axis == first.axis for x in operands)
+    if not same or node.op.axis == first.axis:
         return None
     return with_lanes(node, operands, first.selection, first.axis)
 

@@ -218,8 +218,8 @@ class Program:
 
     Attributes
     ----------
-    padding, padded
-        How the region is padded for what is beyond the limit of the policy, and the program that is then called; else None.
+    padded
+        What is called for shapes that are beyond the limit of the policy, if the region is padded for them.
     """
 
     def __init__(
@@ -235,8 +235,7 @@ class Program:
         pad = partial(find_padding, region, find_rule=rule_for, make_plan=make_plan)
         self.recompiles = None if policy is None else Recompiles(region, name, policy, pad if may_pad else None)
         self._policy = policy
-        self.padding: Padding | None = None
-        self.padded: Program | None = None
+        self.padded: Padded | None = None
         self.inputs, self.outputs = region.inputs, region.outputs
         self.region = region._replace(constants=find_large_constants(constant_operands(region)))
         self.constants = self.region.constants.arrays
@@ -261,33 +260,28 @@ class Program:
         found = self._only or self.specialize(args)
         if self.constants:
             args += self.device_constants()
-        if self.padding is None or found.holds(args) or not self.padding.fits(args):
+        padded = self.padded
+        if padded is None or found.holds(args) or not padded.padding.fits(args):
             try:
                 return Run((found.donating(args, donated) if donated else found.call)(*args), found, args)
             except RunPadded as passed:
-                self._use(passed.padding)
-        return self._run_padded(args[:given])
+                padded = self._padded_by(passed.padding)
+        try:
+            return padded.run(args[:given])
+        except CannotEmit as error:  # found while the padded region was lowered: its node is none of the graph's
+            assert self.recompiles is not None
+            self.padded = None
+            self.recompiles.refuse_padding(str(error))
+            return self.run(args[:given], donated)
 
-    def _use(self, padding: Padding) -> None:
-        """Make the padded program."""
+    def _padded_by(self, padding: Padding) -> Padded:
+        """Return the padded program, made at the first call that needs it."""
         with self._lock:
             if self.padded is None:
                 name = f"{self.name}_padded"
-                self.padded = Program(padding.region, name, self.checked, self._capacity, self._policy, may_pad=False)
-                self.padding = padding
-
-    def _run_padded(self, args: list[Any]) -> Run:
-        """Call the padded program, or the exact one if a node of the padded region turns out not to have equations."""
-        padding, program = self.padding, self.padded
-        assert padding is not None and program is not None and self.recompiles is not None
-        padded = padding.pad(args)
-        try:
-            results, found, padded = program.run(padded)
-        except CannotEmit as error:
-            self.recompiles.refuse_padding(str(error))
-            self.padding = self.padded = None
-            return self.run(args)
-        return Run(padding.cut(results, padded[: len(program.inputs)]), found, padded)
+                program = Program(padding.region, name, self.checked, self._capacity, self._policy, may_pad=False)
+                self.padded = Padded(padding, program)
+            return self.padded
 
     def specialize(self, args: Sequence[Any]) -> Specialization:
         """Return the specialization for the values of the static inputs among `args`.
@@ -357,9 +351,21 @@ class Program:
         """Return the same program as a pure function: without the output that run-time checks add, without a policy."""
         program = copy(self)
         program.checked, program._specializations, program._lock = False, OrderedDict(), threading.Lock()
-        program.recompiles = program.padding = program.padded = None
+        program.recompiles = program.padded = None
         program._only = None if program.static_positions else program.specialize(())
         return program
+
+
+class Padded(NamedTuple):
+    """How a region is padded, and the program of the padded region."""
+
+    padding: Padding
+    program: Program
+
+    def run(self, args: list[Any]) -> Run:
+        """Call the program on the arguments of the region, and cut the results to their length."""
+        results, specialization, padded = self.program.run(self.padding.pad(args))
+        return Run(self.padding.cut(results, padded[: len(self.program.inputs)]), specialization, padded)
 
 
 def constant_operands(region: Region) -> Iterator[Constant]:
