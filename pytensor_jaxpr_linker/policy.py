@@ -245,7 +245,7 @@ class Recompiles:
             after = f"For further ones, it is called with padded arrays ({padding.text})."
         elif padding is not None:
             after = f"They can't be padded, since {padding}. {after}"
-            line = line if padding.node is None else user_line(padding.node)
+            line = ("" if padding.node is None else user_line(padding.node)) or line
         self._policy.warn_once(f"{message} {after}{line}")
         if options.on_recompile_limit == "host":
             raise RunOnHost

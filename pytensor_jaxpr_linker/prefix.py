@@ -126,6 +126,13 @@ def cut_off(entry: slice) -> int | None:
     return None if stop == 0 and entry.stop is not None else start - stop
 
 
+def meets(y: Operand, selection: Selection, from_end: int) -> bool:
+    """Tell whether `y` has the lanes along an axis, counted from the last, or broadcasts along it."""
+    if isinstance(y, Lanes):
+        return y.selection is selection and y.ndim - y.axis == from_end
+    return y.type.ndim < from_end or y.type.shape[-from_end] == 1
+
+
 def keep_IncSubtensor(node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
     """Writing to other axes, or to all lanes but so many at either end."""
     x, y, *flat = operands
@@ -139,9 +146,7 @@ def keep_IncSubtensor(node: Apply, operands: Sequence[Operand]) -> list[Operand]
         return None
     written = x.selection.shorter(cut) if cut else x.selection
     from_end = x.ndim - x.axis - sum(not isinstance(e, slice) for e in entries[x.axis :])
-    if isinstance(y, Lanes) and (y.selection is not written or y.ndim - y.axis != from_end):
-        return None
-    if isinstance(y, Variable) and y.type.ndim >= from_end and y.type.shape[-from_end] != 1:
+    if not meets(y, written, from_end):
         return None
     if not cut:
         return with_lanes(node, operands, x.selection, x.axis)
@@ -195,15 +200,10 @@ def keep_AdvancedIncSubtensor(node: Apply, operands: Sequence[Operand]) -> list[
         return None
     index = [v for v in flat if isinstance(v, Lanes)]
     selection, ndim = index[0].selection, node.outputs[0].type.ndim - len(index) + 1
-    if isinstance(y, Lanes):
-        if y.selection is not selection or y.ndim - y.axis != ndim - axis:
-            return None
-        y = y.used(0)
-    elif y.type.ndim >= ndim - axis and y.type.shape[axis - ndim] != 1:
+    if not meets(y, selection, ndim - axis):
         return None
-    else:
-        y = pt.switch(selection.along(axis, ndim), y, pt.constant(0, dtype=y.type.dtype))
-    (new,) = node.clone_with_new_inputs([filled(x), y, *map(filled, flat)], strict=False).outputs
+    added = pt.switch(selection.along(axis, ndim), filled(y), pt.constant(0, dtype=filled(y).type.dtype))
+    (new,) = node.clone_with_new_inputs([filled(x), added, *map(filled, flat)], strict=False).outputs
     return refilled(node, new, selection, x.axis) if isinstance(x, Lanes) else [new]
 
 
@@ -237,6 +237,17 @@ def keep_FillLanes(node: Apply, operands: Sequence[Operand]) -> list[Operand] | 
     if not isinstance(x, Lanes) or not isinstance(mask, Lanes) or mask.ndim != 1:
         return None
     if mask.selection is not x.selection or x.axis != node.op.axis:
+        return None
+    return with_lanes(node, operands, x.selection, x.axis)
+
+
+def keep_WriteLanes(node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
+    """Writing to those lanes at which a mask with the same lanes is true."""
+    x, y, mask = operands
+    if not isinstance(x, Lanes) or not isinstance(mask, Lanes) or mask.ndim != 1 or node.op.is_compact:
+        return None
+    from_end = x.ndim - x.axis
+    if mask.selection is not x.selection or x.axis != node.op.axis or not meets(y, x.selection, from_end):
         return None
     return with_lanes(node, operands, x.selection, x.axis)
 
@@ -284,4 +295,5 @@ PREFIX_KEEPS: dict[type, Keep] = {
     IncSubtensor: keep_IncSubtensor,
     Join: keep_Join,
     Subtensor: keep_Subtensor_prefix,
+    WriteLanes: keep_WriteLanes,
 }
