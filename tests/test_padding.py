@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-
 import jax
 import numpy as np
 import pytensor
@@ -15,7 +13,8 @@ from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 
 import pytensor_jaxpr_linker as pjl
-from pytensor_jaxpr_linker import JaxprLinker, Options
+from pytensor_jaxpr_linker import JaxprLinker, Options, prims
+from pytensor_jaxpr_linker.errors import CannotEmit
 from pytensor_jaxpr_linker.padding import bucket, pad_axis
 
 rng = np.random.default_rng(7)
@@ -179,15 +178,14 @@ def test_falls_back_and_says_so_once(kind):
     assert len(caught) == 1 and (kind != "sort" or f"Made at {__file__}" in str(caught[0].message))
 
 
-def test_regions_that_depend_on_conditions_are_not_padded():
+def test_one_of_several_regions():
     x, w = pt.vector("x", dtype="float64"), pt.vector("w", dtype="float64")
     chosen = ifelse(w.sum() > 0, w[:2] * 2, w[:3])
     f = padding([x, w], [pt.exp(chosen).sum() * pt.exp(x).sum()], on_break="ignore")
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with pytest.warns(pjl.RecompileWarning, match="region_0.*axis 0 of 'x'"):
         for k in (1, 2, 3, 4):
             np.testing.assert_allclose(f(np.zeros(k), np.zeros(5)), [3 * k])
-    assert caught and all(w.category is pjl.RecompileWarning for w in caught)
+    assert [program.padded is not None for program in f.vm.runner.programs] == [True, False]
 
 
 class OnHost(Op):
@@ -234,3 +232,32 @@ def test_stance():
         with pytest.raises(pjl.RecompileError):
             f(np.zeros(17))
     assert f(np.zeros(17)) == 17
+
+
+class Times(Op):
+    """Multiplies by a number whose rule must know it."""
+
+    __props__ = ()
+
+    def make_node(self, x, n):
+        return Apply(self, [x, n], [x.type()])
+
+    def perform(self, node, inputs, outputs):
+        outputs[0][0] = np.asarray(inputs[0] * inputs[1])
+
+
+@pjl.emits(Times)
+def emit_Times(op, node, b, x, n):
+    if b.known(n) is None:
+        raise CannotEmit("the number is not known")
+    return prims.mul(b, x, prims.convert(b, n, "float64"))
+
+
+def test_rule_that_finds_out_late():
+    x = pt.vector("x", dtype="float64")
+    f = padding([x], Times()(pt.exp(x).sum(), x.shape[0]))
+    with pytest.warns(pjl.RecompileWarning) as caught:
+        for n in (1, 2, 3, 4):
+            assert f(np.zeros(n)) == n * n
+    assert len(caught) == 2 and "can't be padded, since the number is not known" in str(caught[1].message)
+    assert f.vm.runner.program.recompiles.count == 4 and not f.vm.runner.fallbacks
