@@ -57,13 +57,14 @@ def prepare(backend: str, clock: Clock) -> None:
     import jax
 
     jax.jit(jax.lax.neg)(np.ones(1, "float32"))
+    # Modules that PyTensor's rewrites import when they are first needed (much of SciPy) are imports for every backend.
+    import_module("pytensor.link.jax.dispatch")
     clock.listen_to_jax()
     if backend == "hand":
         jax.config.update("jax_enable_x64", True)
     elif backend == "jax":
         from pytensor.link.jax.linker import JAXLinker
 
-        import_module("pytensor.link.jax.dispatch")
         clock.watch("build", JAXLinker, "fgraph_convert")
     else:
         jaxpr_stages(clock)

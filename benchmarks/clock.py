@@ -15,7 +15,17 @@ JAX_EVENTS = {
     "/jax/core/compile/backend_compile_duration": "xla",
 }
 WRAPPERS = frozenset(
-    {"jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "remat", "checkpoint"}
+    {
+        "jit",
+        "pjit",
+        "closed_call",
+        "core_call",
+        "custom_jvp_call",
+        "custom_vjp_call",
+        "eval_jaxpr",
+        "remat",
+        "checkpoint",
+    }
 )
 SCALAR_BODIES = frozenset({"update_jaxpr"})
 

@@ -138,9 +138,7 @@ class JaxprBuilder:
 
     def definition(self, atom: Atom, primitive: jex.Primitive) -> Any:
         """Return the equation that defines `atom` if its primitive is `primitive`."""
-        if isinstance(atom, jex.Literal):
-            return None
-        eqn = self._definitions.get(atom)
+        eqn = self._definitions.get(atom) if type(atom) is jex.Var else None
         return eqn if eqn is not None and eqn.primitive is primitive else None
 
     # -- equations -----------------------------------------------------------------------------------------------------
@@ -172,8 +170,11 @@ class JaxprBuilder:
         params
             The primitive's params, complete: `prims` is the only module that spells them.
         """
-        ids = map(id, operands)
-        key: tuple = (primitive, *(sorted(ids) if primitive in COMMUTATIVE else ids), *params.values())
+        # Literals have no hash. The builder keeps one of each value, so its id stands for it.
+        atoms = [atom if type(atom) is jex.Var else id(atom) for atom in operands]
+        if primitive in COMMUTATIVE and hash(atoms[0]) > hash(atoms[1]):
+            atoms.reverse()
+        key: tuple = (primitive, *atoms, *params.values())
         try:
             results = self._shared.get(key)
         except TypeError:  # unhashable params
@@ -266,7 +267,10 @@ def with_barriers(eqns: list[Any]) -> list[Any]:
     XLA's fusion computes such a result again in every kernel that reads it. In a model of many scalar variables all the
     gradients read the same sums: without barriers, compile time grows with the square of their number.
     """
-    readers = Counter([atom for eqn in eqns for atom in eqn.invars if type(atom) is jex.Var])
+    readers: Counter[Atom] = Counter([atom for eqn in eqns for atom in eqn.invars if type(atom) is jex.Var])
+    crowded = {var for var, count in readers.items() if count >= MANY_READERS and is_small(var.aval.shape)}
+    if not crowded:
+        return eqns
     shielded: dict[Atom, Atom] = {}
     result = []
     for eqn in eqns:
@@ -274,7 +278,7 @@ def with_barriers(eqns: list[Any]) -> list[Any]:
             eqn = eqn.replace(invars=[shielded.get(a, a) if type(a) is jex.Var else a for a in eqn.invars])
         result.append(eqn)
         for var in eqn.outvars:
-            if readers[var] >= MANY_READERS and is_small(var.aval.shape):
+            if var in crowded:
                 shielded[var] = jex.Var(var.aval)
                 how = (_compat.optimization_barrier_p, {}, jex.no_effects, eqn.source_info, eqn.ctx)  # type: ignore[var-annotated]
                 result.append(jex.new_jaxpr_eqn([var], [shielded[var]], *how))

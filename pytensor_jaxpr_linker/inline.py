@@ -20,6 +20,7 @@ from pytensor_jaxpr_linker.facts import SHAPE_READERS
 from pytensor_jaxpr_linker.loops import with_counts
 from pytensor_jaxpr_linker.plan import rewired
 from pytensor_jaxpr_linker.registry import Rule
+from pytensor_jaxpr_linker.simpler_ops import with_simpler_ops
 from pytensor_jaxpr_linker.sizes import with_known_sizes
 
 #: Ops that compute a number of numbers, at no cost.
@@ -45,6 +46,7 @@ def inline(fgraph: AbstractFunctionGraph, find_rule: Callable[[Apply], Rule | No
         outputs = fgraph.bind(inputs)
         nodes = list(toposort(outputs, blockers=inputs))
     outputs, nodes = inlined(inputs, outputs, nodes, is_inlined)
+    outputs, nodes = with_simpler_ops(inputs, outputs, nodes)
     if has_op(nodes, LazyIfElse):
         outputs, nodes = with_eager_numbers(inputs, outputs, nodes)
     if has_op(nodes, Scan):

@@ -90,41 +90,46 @@ def lower_into(
     constants: Sequence[Atom] = (),
 ) -> list[Atom]:
     """Emit the equations of a region at the insertion point of `b` and return the atoms of its outputs."""
-    env: dict[Variable, Any] = dict(zip(region.inputs, operands, strict=True))
+    env = Environment(b, static)
+    env.update(zip(region.inputs, operands, strict=True))
     for v in region.inputs:
         if v in static and marks.is_static(v):
             env[v] = b.constant(static[v], v.type.dtype)
     for constant, (place, axes) in region.constants.views.items() if constants else ():
         env[constant] = b.remember(prims.transpose(b, constants[place], axes), constant.data)
-    values = StaticValues(static, lambda v: env[v].aval.shape)
+    for step in region.steps:
+        emit_step(b, step, env)
+    return [env[variable] for variable in region.outputs]
 
-    def read(variable: Variable) -> Any:
-        atom = env.get(variable)
-        if atom is None:
-            value = variable.data if isinstance(variable, Constant) else values(variable)
-            if isinstance(value, np.random.Generator):
-                atom = b.constant(key_of(value)[0])
-            elif isinstance(value, np.ndarray) and value.dtype == object and value.ndim == 0:
-                atom = prims.convert(b, prims.dim_as_value(b, value.item()), variable.type.dtype)
-            else:
-                atom = value if value is None or isinstance(value, slice) else b.constant(value, variable.type.dtype)
-            env[variable] = atom
+
+class Environment(dict):
+    """Maps variables to their atoms. What is known when the region is specialized becomes a constant where it is read."""
+
+    def __init__(self, b: JaxprBuilder, static: Mapping[Variable, Any]):
+        self._builder = b
+        self.static = StaticValues(static, lambda v: self[v].aval.shape)
+
+    def __missing__(self, variable: Variable) -> Any:
+        b, value = self._builder, variable.data if isinstance(variable, Constant) else self.static(variable)
+        if isinstance(value, np.random.Generator):
+            atom = b.constant(key_of(value)[0])
+        elif isinstance(value, np.ndarray) and value.dtype == object and value.ndim == 0:
+            atom = prims.convert(b, prims.dim_as_value(b, value.item()), variable.type.dtype)
+        else:
+            atom = value if value is None or isinstance(value, slice) else b.constant(value, variable.type.dtype)
+        self[variable] = atom
         return atom
 
-    for step in region.steps:
-        emit_step(b, step, env, read, values)
-    return [read(variable) for variable in region.outputs]
 
-
-def emit_step(b: JaxprBuilder, step: Step, env: dict, read: Any, values: StaticValues) -> None:
+def emit_step(b: JaxprBuilder, step: Step, env: Environment) -> None:
     """Emit the equations of one node and write its outputs to `env`."""
     node, static = step.node, step.static
     b.at(*step.names)
     try:
         if static:
-            operands = [values(v) if i in static else read(v) for i, v in enumerate(node.inputs)]
+            operands = [env.static(v) if i in static else env[v] for i, v in enumerate(node.inputs)]
         else:
-            operands = [read(v) for v in node.inputs]
+            operands = [env[v] for v in node.inputs]
         results = step.rule.emit(node.op, node, b, *operands)
     except CannotEmit as error:
         error.node = error.node or node

@@ -37,7 +37,10 @@ def elementwise(primitive: Any, dtype: np.dtype | None = None, **params: Any) ->
     """Return the assembler function of an elementwise primitive whose result has `dtype`, or its last operand's."""
 
     def assemble(b: JaxprBuilder, *xs: Atom) -> Atom:
-        return b.bind(primitive, xs, elementwise_shape(xs), dtype or xs[-1].aval.dtype, params)
+        aval, shape = xs[-1].aval, xs[0].aval.shape or elementwise_shape(xs)
+        if dtype is not None or shape != aval.shape:
+            aval = b.aval(shape, dtype or aval.dtype)
+        return b.bind_many(primitive, xs, (aval,), params)[0]
 
     assemble.__name__ = assemble.__qualname__ = primitive.name
     assemble.__doc__ = f"Assemble the elementwise primitive ``{primitive.name}``."
@@ -120,6 +123,11 @@ def part_dtype(dtype: np.dtype) -> np.dtype:
     return np.dtype("float32") if dtype == np.complex64 else np.dtype("float64")
 
 
+def complex_dtype(dtype: np.dtype) -> np.dtype:
+    """Return the dtype of complex numbers whose parts have a real dtype."""
+    return np.dtype("complex64" if dtype == np.float32 else "complex128")
+
+
 def abs_(b: JaxprBuilder, x: Atom) -> Atom:
     """Assemble the absolute value; that of a complex number is real."""
     dtype = part_dtype(x.aval.dtype) if x.aval.dtype.kind == "c" else x.aval.dtype
@@ -143,8 +151,7 @@ def conj(b: JaxprBuilder, x: Atom) -> Atom:
 
 def complex_(b: JaxprBuilder, re: Atom, im: Atom) -> Atom:
     """Assemble a complex number of two real operands of one dtype."""
-    dtype = np.dtype("complex64" if re.aval.dtype == np.float32 else "complex128")
-    return b.bind(p.complex_p, (re, im), elementwise_shape((re, im)), dtype, {})
+    return b.bind(p.complex_p, (re, im), elementwise_shape((re, im)), complex_dtype(re.aval.dtype), {})
 
 
 def integer_pow(b: JaxprBuilder, x: Atom, y: int) -> Atom:
@@ -394,6 +401,17 @@ def dot_general(
         "out_sharding": None,
     }
     return b.bind(p.dot_general_p, (x, y), shape, x.aval.dtype, params)
+
+
+def fft(b: JaxprBuilder, x: Atom, kind: lax.FftType, lengths: Sequence[int]) -> Atom:
+    """Assemble the Fourier transform of the last axes, of which a real transform keeps ``n // 2 + 1`` elements of the last."""
+    lengths, shape = tuple(lengths), list(x.aval.shape)
+    dtype = x.aval.dtype
+    if kind == lax.FftType.RFFT:
+        shape[-1], dtype = lengths[-1] // 2 + 1, complex_dtype(dtype)
+    elif kind == lax.FftType.IRFFT:
+        shape[-1], dtype = lengths[-1], part_dtype(dtype)
+    return b.bind(p.fft_p, (x,), tuple(shape), dtype, {"fft_type": kind, "fft_lengths": lengths})
 
 
 # -- gather and scatter ------------------------------------------------------------------------------------------------

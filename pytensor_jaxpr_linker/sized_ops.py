@@ -231,6 +231,34 @@ class CountedNonzero(Op):
             cell[0] = positions.astype("int64")
 
 
+class RepeatCounts(Op):
+    """How often `numpy.repeat` repeats each of the elements along an axis of length `n`."""
+
+    __props__ = ()
+
+    def make_node(self, *inputs: Variable) -> Apply:
+        """Take a vector of counts, or of one for all, and the length of the axis."""
+        return Apply(self, list(inputs), [TensorType("int64", (None,))()])
+
+    def perform(self, node: Apply, inputs: Sequence, outputs: list) -> None:
+        """Check the counts, and give each element its own."""
+        repeats, n = inputs
+        check_repeats(len(repeats), int(n))
+        if (repeats < 0).any():
+            raise ValueError(NEGATIVE_REPEATS)
+        outputs[0][0] = np.broadcast_to(repeats, (int(n),)).astype("int64")
+
+
+#: NumPy's message.
+NEGATIVE_REPEATS = "repeats may not contain negative values."
+
+
+def check_repeats(count: int, length: int) -> None:
+    """Check that there is a count for each element of an axis, or one for all."""
+    if count not in (1, length):
+        raise ValueError(f"operands could not be broadcast together with shape ({length},) ({count},)")
+
+
 class MatchedMask(AtMask):
     """The mask, after its shape was compared with that of the array which it indexes."""
 

@@ -19,6 +19,7 @@ from pytensor_jaxpr_linker.builder import JaxprBuilder
 #: What makes assembler functions, or helps them, and is no assembler function itself.
 HELPERS = {
     "arg_reduction",
+    "complex_dtype",
     "cumulative",
     "dim_as_value",  # has no value outside `jax.export`, see tests/test_api.py
     "elementwise",
@@ -230,6 +231,14 @@ for name in ("argmax", "argmin"):
         lambda x, f=name: getattr(lax, f)(x, 1, "int64"),
         F,
         assemble=lambda b, x, f=name: getattr(prims, f)(b, x, 1, "int64"),
+    )
+for kind, operand in [("FFT", C), ("IFFT", C), ("RFFT", F), ("RFFT", S), ("IRFFT", C)]:
+    lengths = (2, 4) if kind == "IRFFT" else (2, 3)
+    row(
+        "fft",
+        lambda x, kind=kind, lengths=lengths: lax.fft.__wrapped__(x, kind, lengths),  # without its own `jit`
+        operand,
+        assemble=lambda b, x, kind=kind, lengths=lengths: prims.fft(b, x, lax.FftType[kind], lengths),
     )
 for name in ("cumsum", "cumprod", "cummax"):
     row(name, lambda x, f=name: getattr(lax, f)(x, 1), F, assemble=lambda b, x, f=name: getattr(prims, f)(b, x, 1))

@@ -3,6 +3,8 @@
 from pytensor_jaxpr_linker.emit import (  # noqa: F401
     arithmetic,
     elemwise,
+    extra_ops,
+    fft,
     inner_graph,
     linalg,
     math,

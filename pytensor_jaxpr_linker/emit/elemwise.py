@@ -19,9 +19,9 @@ from pytensor_jaxpr_linker.registry import emits
 def emit_Elemwise(op, node, b, *xs):
     """Broadcast the operands as `Elemwise.perform` does, then apply the scalar Op."""
     shape = broadcast_shape(node, xs)
-    operands = [broadcast_operand(b, x, shape) for x in xs]
+    operands = [broadcast_operand(b, x, shape) for x in xs] if shape else xs
     results = emit_scalar(op.scalar_op, [v.type.dtype for v in node.outputs], b, operands)
-    results = [prims.broadcast_to(b, r, shape) for r in results]
+    results = [r if r.aval.shape == shape else prims.broadcast_to(b, r, shape) for r in results]
     return results if len(results) > 1 else results[0]
 
 
@@ -82,12 +82,10 @@ def broadcast_length(node: Apply, axis: int, lengths: Sequence[int]) -> int:
 
 
 def broadcast_operand(b: JaxprBuilder, x: Atom, shape: Shape) -> Atom:
-    """Return an operand that an elementwise primitive accepts beside others of `shape`.
+    """Return an operand that an elementwise primitive accepts beside others of `shape`, which is not 0-d.
 
     What is one number is passed as a 0-d operand, which primitives broadcast by themselves.
     """
-    if not shape:
-        return x
     inner = b.definition(x, primitives.broadcast_in_dim_p)
     if inner is not None:
         source: Atom = inner.invars[0]

@@ -23,6 +23,9 @@ from pytensor_jaxpr_linker.emit.scalar import convert, find, number, one, to_com
 from pytensor_jaxpr_linker.errors import empty_reduction
 from pytensor_jaxpr_linker.registry import emits
 
+#: Up to so many pairs, comparing all at once is faster than a binary search.
+COMPARED_AT_ONCE = 2**16
+
 type Reduction = Callable[[JaxprBuilder, Atom, Sequence[int]], Atom]
 
 # -- reductions --------------------------------------------------------------------------------------------------------
@@ -177,11 +180,33 @@ def emit_SearchsortedOp(op, node, b, x, v, *sorter):
     if sorter:
         x = permute(node, b, x, convert(b, sorter[0], "int64"))
     x, v = to_common_dtype(b, (x, v))
+    if x.aval.shape[0] * prod(v.aval.shape) > COMPARED_AT_ONCE:
+        return search(b, x, v, op.side)
     shape = (*v.aval.shape, *x.aval.shape)
     x = prims.broadcast_to(b, x, shape)
     v = prims.broadcast_in_dim(b, v, shape, range(len(shape) - 1))
-    before = comes_before(b, x, v) if op.side == "left" else prims.not_(b, comes_before(b, v, x))
-    return prims.reduce_sum(b, prims.convert(b, before, "int64"), (len(shape) - 1,))
+    return prims.reduce_sum(b, prims.convert(b, goes_before(b, x, v, op.side), "int64"), (len(shape) - 1,))
+
+
+def search(b: JaxprBuilder, x: Atom, v: Atom, side: str) -> Atom:
+    """Count by binary search: try steps of falling powers of two, and take each that stays before the element."""
+    (n,), shape = x.aval.shape, v.aval.shape
+    dims = lax.GatherDimensionNumbers(offset_dims=(), collapsed_slice_dims=(0,), start_index_map=(0,))
+    count = prims.broadcast_to(b, b.constant(0, "int64"), shape)
+    for k in reversed(range(n.bit_length())):
+        further = prims.add(b, count, b.constant(2**k, "int64"))
+        last = prims.sub(b, further, b.constant(1, "int64"))
+        columns = prims.reshape(b, last, (*shape, 1))
+        element = prims.gather(b, x, columns, dims, (1,), shape, lax.GatherScatterMode.CLIP)
+        inside = prims.le(b, further, b.constant(n, "int64"))
+        taken = prims.and_(b, inside, goes_before(b, element, v, side))
+        count = prims.select(b, taken, further, count)
+    return count
+
+
+def goes_before(b: JaxprBuilder, x: Atom, v: Atom, side: str) -> Atom:
+    """Emit whether an element of a sorted vector stays before `v` if `v` is put in on the left, or right, of its equals."""
+    return comes_before(b, x, v) if side == "left" else prims.not_(b, comes_before(b, v, x))
 
 
 def comes_before(b: JaxprBuilder, x: Atom, y: Atom) -> Atom:

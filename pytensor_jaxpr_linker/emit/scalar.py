@@ -7,7 +7,7 @@ dtype of its result. Semantics are those of the NumPy function that the Op's `im
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import reduce
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -83,6 +83,9 @@ IN_FLOAT32 = (psm.Erf, psm.Erfc, psm.Erfinv, psm.GammaLn, psm.Psi)
 #: Ops that PyTensor also defines for complex numbers, but XLA does not.
 REAL_ONLY = (ps.GE, ps.GT, ps.LE, ps.LT, psm.Erf, psm.Gamma, psm.GammaLn, psm.Psi)
 
+#: NumPy takes longer to look a dtype up by its name than the rest of a rule takes.
+as_dtype = cache(np.dtype)
+
 #: Rules that see their operands' own dtypes: ``rule(op, b, dtype, *xs)``.
 RULES: dict[type, ScalarRule] = {}
 
@@ -130,16 +133,16 @@ def is_real_only(op: ps.ScalarOp, operands: Sequence[Variable]) -> bool:
 def find(table: dict[type, Any], op: Any) -> Any:
     """Return the entry of the most specific class of `op` in a table."""
     for cls in type(op).__mro__:
-        if cls in table:
-            return table[cls]
+        if (entry := table.get(cls)) is not None:
+            return entry
     return None
 
 
 def emit_scalar(op: ps.ScalarOp, dtypes: Sequence[str], b: JaxprBuilder, xs: Sequence[Atom]) -> list[Atom]:
     """Emit a scalar Op on operands of equal shapes (or 0-d); return its results in `dtypes`."""
-    rule = find(RULES, op)
+    rule = RULES.get(type(op)) or find(RULES, op)
     if rule is not None:
-        dtype = np.dtype(dtypes[0])
+        dtype = as_dtype(dtypes[0])
         return [convert(b, rule(op, b, dtype, *xs), dtype)]
     inner_rule = find(INNER_GRAPH_RULES, op)
     if inner_rule is not None:
@@ -184,8 +187,8 @@ def one(b: JaxprBuilder, x: Atom) -> Atom:
 
 def convert(b: JaxprBuilder, x: Atom, dtype: Any) -> Atom:
     """Convert as NumPy's ``astype`` does: a number is true if it is not zero, a complex one loses its imaginary part."""
-    dtype, old = np.dtype(dtype), x.aval.dtype
-    if dtype == old:
+    old = x.aval.dtype
+    if dtype is old or (dtype := np.dtype(dtype)) == old:
         return x
     if dtype.kind == "b":
         return prims.ne(b, x, number(b, x, 0))
@@ -246,7 +249,10 @@ def fold(binary: ScalarRule, for_bool: ScalarRule) -> ScalarRule:
 
     def rule(op: ps.ScalarOp, b: JaxprBuilder, dtype: np.dtype, *xs: Atom) -> Atom:
         step = for_bool if dtype.kind == "b" else binary
-        return reduce(lambda x, y: step(b, x, y), (convert(b, x, dtype) for x in xs))
+        result, *others = [convert(b, x, dtype) for x in xs]
+        for x in others:
+            result = step(b, result, x)
+        return result
 
     return rule
 

@@ -24,16 +24,19 @@ from pytensor_jaxpr_linker.emit.subtensor import (
 )
 from pytensor_jaxpr_linker.registry import emits
 from pytensor_jaxpr_linker.sized_ops import (
+    NEGATIVE_REPEATS,
     Compact,
     CountedNonzero,
     DynamicSlice,
     DynamicUpdate,
     FillLanes,
     MatchedMask,
+    RepeatCounts,
     SliceBounds,
     SliceLanes,
     WriteLanes,
     check_mask,
+    check_repeats,
 )
 
 # -- slices ------------------------------------------------------------------------------------------------------------
@@ -197,6 +200,17 @@ def emit_CountedNonzero(op, node, b, x, count):
 def per_output(atoms: list[Atom]) -> Atom | list[Atom]:
     """Return what a rule returns for these outputs."""
     return atoms if len(atoms) > 1 else atoms[0]
+
+
+@emits(RepeatCounts, static=(1,))
+def emit_RepeatCounts(op, node, b, repeats, n):
+    """Check the counts, and give each element its own."""
+    length = int(n)
+    check_repeats(repeats.aval.shape[0], length)
+    repeats = convert(b, repeats, "int64")
+    ok = prims.reduce_and(b, prims.ge(b, repeats, number(b, repeats, 0)), (0,))
+    b.check(ok, lambda: ValueError(NEGATIVE_REPEATS), node)
+    return prims.broadcast_to(b, repeats, (length,))
 
 
 @emits(MatchedMask)

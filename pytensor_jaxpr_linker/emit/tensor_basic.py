@@ -26,6 +26,7 @@ from pytensor_jaxpr_linker import prims
 from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, Shape
 from pytensor_jaxpr_linker.emit.scalar import convert
 from pytensor_jaxpr_linker.registry import emits
+from pytensor_jaxpr_linker.sized_ops import NEGATIVE_REPEATS, check_repeats
 
 #: The longest range whose values rules get to know, so that reads at these positions need no check at run time.
 KNOWN_RANGE = 2**16
@@ -166,12 +167,11 @@ def diagonal(b: JaxprBuilder, x: Atom) -> Atom:
 
 @emits(Repeat, static=(1,))
 def emit_Repeat(op, node, b, x, repeats):
-    """Repeat each element along the Op's axis as often as `repeats` says."""
+    """Repeat each element along the Op's axis as often as `repeats`, which is constant, says; see also `simpler_ops`."""
     length = x.aval.shape[op.axis]
-    if len(repeats) not in (1, length):
-        raise ValueError(f"operands could not be broadcast together with shape ({length},) ({len(repeats)},)")
+    check_repeats(len(repeats), length)
     if (repeats < 0).any():
-        raise ValueError("repeats may not contain negative values.")
+        raise ValueError(NEGATIVE_REPEATS)
     if (repeats == repeats[:1]).all() and len(repeats):
         return repeat_evenly(b, x, op.axis, int(repeats[0]))
     return take(b, x, np.repeat(np.arange(length), repeats), op.axis)

@@ -1,0 +1,82 @@
+"""Fourier transforms."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from jax.lax import FftType
+from pytensor.tensor.fft import IRFFTOp, RFFTOp
+from pytensor.tensor.fourier import Fourier
+
+from pytensor_jaxpr_linker import prims
+from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder
+from pytensor_jaxpr_linker.emit.scalar import number
+from pytensor_jaxpr_linker.emit.tensor_basic import slice_axis
+from pytensor_jaxpr_linker.registry import emits
+
+#: The primitive transforms up to so many of the last axes.
+MAX_AXES = 3
+
+
+def fit(b: JaxprBuilder, x: Atom, lengths: Sequence[int]) -> Atom:
+    """Emit `x` with its last axes cut, or filled up with zeros, to these lengths."""
+    first = len(x.aval.shape) - len(lengths)
+    for axis, n in enumerate(lengths, first):
+        x = slice_axis(b, x, axis, 0, min(n, x.aval.shape[axis]))
+    missing = [n - m for n, m in zip(lengths, x.aval.shape[first:], strict=True)]
+    return prims.pad(b, x, number(b, x, 0), [(0, 0, 0)] * first + [(0, n, 0) for n in missing])
+
+
+def checked_transform(lengths: Sequence[int]) -> tuple[int, ...]:
+    """Return the lengths of a transform.
+
+    Raises
+    ------
+    ValueError
+        If one is not positive, as NumPy does.
+    """
+    for n in lengths:
+        if n < 1:
+            raise ValueError(f"Invalid number of FFT data points ({n}) specified.")
+    return tuple(map(int, lengths))
+
+
+def transform(b: JaxprBuilder, z: Atom, first: int, lengths: Sequence[int], kind: FftType) -> Atom:
+    """Emit the complex transform of axes of these lengths from the axis `first` on, one after another."""
+    for axis, n in enumerate(lengths, first):
+        order = [*(i for i in range(len(z.aval.shape)) if i != axis), axis]
+        moved = prims.fft(b, prims.transpose(b, z, order), kind, (n,))
+        z = prims.transpose(b, moved, [int(i) for i in np.argsort(order)])
+    return z
+
+
+@emits(RFFTOp, static=(1,))
+def emit_RFFTOp(op, node, b, x, lengths):
+    """The transform of the last axes of real numbers (`numpy.fft.rfftn`), real and imaginary parts in a new last axis."""
+    lengths = checked_transform(lengths)
+    result = prims.fft(b, fit(b, x, lengths), FftType.RFFT, lengths[-MAX_AXES:])
+    result = transform(b, result, len(x.aval.shape) - len(lengths), lengths[:-MAX_AXES], FftType.FFT)
+    parts = [prims.reshape(b, part(b, result), (*result.aval.shape, 1)) for part in (prims.real, prims.imag)]
+    return prims.concatenate(b, parts, len(result.aval.shape))
+
+
+@emits(IRFFTOp, static=(1,))
+def emit_IRFFTOp(op, node, b, x, lengths):
+    """The inverse of `RFFTOp` without its normalization (`numpy.fft.irfftn` times the number of elements)."""
+    lengths = checked_transform(lengths)
+    shape = x.aval.shape[:-1]
+    re, im = (prims.reshape(b, slice_axis(b, x, len(shape), i, i + 1), shape) for i in range(2))
+    z = fit(b, prims.complex_(b, re, im), (*lengths[:-1], lengths[-1] // 2 + 1))
+    z = transform(b, z, len(shape) - len(lengths), lengths[:-MAX_AXES], FftType.IFFT)
+    result = prims.fft(b, z, FftType.IRFFT, lengths[-MAX_AXES:])
+    return prims.mul(b, result, number(b, result, math.prod(lengths)))
+
+
+@emits(Fourier, static=(1, 2))
+def emit_Fourier(op, node, b, x, length, axis):
+    """The complex transform of one axis (`numpy.fft.fft`)."""
+    (n,), axis = checked_transform([length]), int(axis)
+    z = fit(b, prims.convert(b, x, node.outputs[0].type.dtype), [*x.aval.shape[:axis], n, *x.aval.shape[axis + 1 :]])
+    return transform(b, z, axis, (n,), FftType.FFT)

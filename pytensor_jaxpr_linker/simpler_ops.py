@@ -1,0 +1,79 @@
+"""Ops that are said in simpler ones before the graph is analyzed, so that what holds for those holds for them. Uses no JAX."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytensor.tensor as pt
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.traversal import toposort
+from pytensor.tensor.extra_ops import Repeat, Unique
+from pytensor.tensor.shape import Shape_i
+
+from pytensor_jaxpr_linker.plan import rewired
+from pytensor_jaxpr_linker.sized_ops import RepeatCounts, apply
+
+#: Gives the outputs of a node in terms of its inputs, or None if this one is not decomposed.
+type Decomposition = Callable[[Apply], list[Variable] | None]
+
+DECOMPOSITIONS: dict[type, Decomposition] = {}
+
+
+def decomposes(op_type: type) -> Callable[[Decomposition], Decomposition]:
+    """Register the decorated function for an Op."""
+
+    def register(decompose: Decomposition) -> Decomposition:
+        DECOMPOSITIONS[op_type] = decompose
+        return decompose
+
+    return register
+
+
+def with_simpler_ops(
+    inputs: Sequence[Variable], outputs: list[Variable], nodes: list[Apply]
+) -> tuple[list[Variable], list[Apply]]:
+    """Return outputs and nodes of the graph in which what can be decomposed is."""
+    if DECOMPOSITIONS.keys().isdisjoint({type(node.op) for node in nodes}):
+        return outputs, nodes
+    replaced: dict[Variable, Variable] = {}
+    for node in nodes:
+        copied = rewired(node, replaced)
+        decompose = DECOMPOSITIONS.get(type(node.op))
+        results = (decompose(copied) if decompose else None) or copied.outputs
+        for old, new in zip(node.outputs, results, strict=True):
+            if new is not old:
+                new.name = new.name or old.name
+                replaced[old] = new
+    outputs = [replaced.get(v, v) for v in outputs]
+    return outputs, list(toposort(outputs, blockers=inputs))
+
+
+@decomposes(Unique)
+def unique(node: Apply) -> list[Variable] | None:
+    """Sort; the first of each run of equal elements stays, selected by a mask, and NaN equals NaN (`numpy.unique`)."""
+    op, (x,) = node.op, node.inputs
+    if (op.axis is not None and x.type.ndim > 1) or x.type.dtype.startswith("complex"):
+        return None
+    x = pt.flatten(x)
+    order = pt.argsort(x, kind="stable")
+    ordered, place = x[order], pt.arange(x.shape[0])
+    is_first = pt.eq(pt.searchsorted(ordered, ordered), place)
+    results = [ordered[is_first]]
+    if op.return_index:
+        results.append(order[is_first])
+    if op.return_inverse:
+        results.append(pt.zeros_like(order)[order].set(pt.cumsum(is_first.astype("int64")) - 1))
+    if op.return_counts:
+        results.append((pt.searchsorted(ordered, ordered, side="right") - place)[is_first])
+    return results
+
+
+@decomposes(Repeat)
+def repeat(node: Apply) -> list[Variable] | None:
+    """Find which element each place of the result comes from, so that a program is built for the length of the result only."""
+    axis, (x, repeats) = node.op.axis, node.inputs
+    if isinstance(repeats, Constant):
+        return None
+    counts = apply(RepeatCounts(), repeats, apply(Shape_i(axis), x))
+    origin = pt.searchsorted(pt.cumsum(counts), pt.arange(pt.sum(counts)), side="right")
+    return [pt.take(x, origin, axis=axis)]
