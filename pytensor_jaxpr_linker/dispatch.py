@@ -35,8 +35,7 @@ def program_call(program: Program, progress: Progress, donated: Sequence[int] = 
         The positions of inputs whose memory the results may take.
     """
     count = len(program.outputs)
-    only = None if program.static_positions else program.specialize(())
-    constants, generators = program.constants, find_generators(program.region)
+    run, generators = program.run, find_generators(program.region)
     swap_x64, restore_x64 = _compat.swap_x64, _compat.restore_x64
 
     # The hot path: what a program does not have costs one test each.
@@ -45,13 +44,8 @@ def program_call(program: Program, progress: Progress, donated: Sequence[int] = 
             successors = take_keys(args, generators, program.key_counts)
         outside = swap_x64(True)
         try:
-            specialization = only or program.specialize(args)
-            if constants:
-                args += program.device_constants()
-            if donated and is_worth_donating([args[i] for i in donated]):
-                results = specialization.donating(args, donated)(*args)
-            else:
-                results = specialization.call(*args)
+            taken = donated if donated and is_worth_donating([args[i] for i in donated]) else ()
+            results, specialization, args = run(args, taken)
         finally:
             restore_x64(outside)
         if progress.active:

@@ -45,6 +45,22 @@ def inline(fgraph: AbstractFunctionGraph, find_rule: Callable[[Apply], Rule | No
     if isinstance(fgraph, FrozenFunctionGraph):  # its nodes can't be copied one by one
         outputs = fgraph.bind(inputs)
         nodes = list(toposort(outputs, blockers=inputs))
+    outputs, nodes = inlined(inputs, outputs, nodes, is_inlined)
+    outputs, nodes = with_simpler_ops(inputs, outputs, nodes)
+    if has_op(nodes, LazyIfElse):
+        outputs, nodes = with_eager_numbers(inputs, outputs, nodes)
+    if has_op(nodes, Scan):
+        outputs, nodes = with_counts(inputs, outputs, nodes, find_rule)
+    sized = with_known_sizes(inputs, outputs, nodes, find_rule)
+    if sized is not outputs:
+        outputs, nodes = sized, list(toposort(sized, blockers=inputs))
+    return Graph(inputs, outputs, nodes)
+
+
+def inlined(
+    inputs: list[Variable], outputs: list[Variable], nodes: list[Apply], is_inlined: Callable[[Apply], bool]
+) -> tuple[list[Variable], list[Apply]]:
+    """Return outputs and nodes of a graph in which each `OpFromGraph` that `is_inlined` is its inner graph."""
     while has_op(nodes, OpFromGraph) and any(map(is_inlined, nodes)):
         # `bind` copies: the graph that the user's other functions share is left as it is.
         replaced: dict[Variable, Variable] = {}
@@ -62,15 +78,7 @@ def inline(fgraph: AbstractFunctionGraph, find_rule: Callable[[Apply], Rule | No
             replaced.update(zip(node.outputs, results, strict=True))
         outputs = [replaced.get(v, v) for v in outputs]
         nodes = list(toposort(outputs, blockers=inputs))
-    outputs, nodes = with_simpler_ops(inputs, outputs, nodes)
-    if has_op(nodes, LazyIfElse):
-        outputs, nodes = with_eager_numbers(inputs, outputs, nodes)
-    if has_op(nodes, Scan):
-        outputs, nodes = with_counts(inputs, outputs, nodes, find_rule)
-    sized = with_known_sizes(inputs, outputs, nodes, find_rule)
-    if sized is not outputs:
-        outputs, nodes = sized, list(toposort(sized, blockers=inputs))
-    return Graph(inputs, outputs, nodes)
+    return outputs, nodes
 
 
 def has_op(nodes: Sequence[Apply], op_type: type) -> bool:

@@ -6,7 +6,7 @@ The logarithm of all elements is as good, if the sum counts those that are selec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -35,10 +35,16 @@ class Selection:
         How many are, if a variable of the graph says so.
     start
         The first of them, if they are the `count` elements of a slice.
+
+    Attributes
+    ----------
+    keeps
+        What becomes of the lanes, by class of Op.
     """
 
     def __init__(self, mask: Variable, count: Variable | None = None, start: Variable | None = None):
         self.mask, self.start = mask, start
+        self.keeps: Mapping[type, Keep] = KEEPS
         self._count = count
         self._along: dict[tuple[int, int], Variable] = {}
 
@@ -121,6 +127,7 @@ class Lanes:
 
 
 type Operand = Variable | Lanes
+type Keep = Callable[[Apply, Sequence[Operand]], list[Operand] | None]
 
 
 def plain(operand: Operand) -> Variable:
@@ -182,8 +189,9 @@ def write(x: Variable, y: Operand, selection: Selection, axis: int, is_set: bool
 
 def keep(node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
     """Return the outputs of a node of which an operand has lanes, or None if its Op does not allow that."""
+    keeps = next(x for x in operands if isinstance(x, Lanes)).selection.keeps
     for op_type in type(node.op).__mro__:
-        if (rule := KEEPS.get(op_type)) is not None:
+        if (rule := keeps.get(op_type)) is not None:
             return rule(node, operands)
     return None
 
@@ -321,7 +329,7 @@ def keep_Dot(node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
 
 
 #: What becomes of lanes, by class of Op.
-KEEPS: dict[type, Callable[[Apply, Sequence[Operand]], list[Operand] | None]] = {
+KEEPS: dict[type, Keep] = {
     CAReduce: keep_CAReduce,
     CheckAndRaise: keep_CheckAndRaise,
     DimShuffle: keep_DimShuffle,

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal
 CHOICES = {
     "results": ("numpy", "jax"),
     "on_break": ("warn", "log", "ignore", "raise"),
-    "on_recompile_limit": ("compile", "host", "raise"),
+    "on_recompile_limit": ("compile", "host", "pad", "raise"),
 }
 #: Environment variables are called this and the option's name in capitals.
 PREFIX = "PYTENSOR_JAXPR_"
@@ -47,9 +47,10 @@ class Options:
         Whether a region may write its results over arrays of earlier regions that nothing else can see.
     recompile_limit : int
         How many specializations of one region are in order. With one more, a function warns once of what keeps changing.
-    on_recompile_limit : {"compile", "host", "raise"}
-        What becomes of specializations beyond that: they are compiled as well, the region runs on the host for them, or they
-        raise a `RecompileError`.
+    on_recompile_limit : {"compile", "host", "pad", "raise"}
+        What becomes of specializations beyond that: they are compiled as well, the region runs on the host for them, it is
+        called with arrays that are padded to a power of two (where that is exact; else they are compiled), or they raise a
+        `RecompileError`.
 
     Examples
     --------
@@ -70,7 +71,7 @@ class Options:
     allow_traced_leaves: bool = True
     donate: bool = True
     recompile_limit: int = 16
-    on_recompile_limit: Literal["compile", "host", "raise"] = "compile"
+    on_recompile_limit: Literal["compile", "host", "pad", "raise"] = "compile"
     _named: ClassVar[frozenset[str]] = frozenset()  # no field: where values come from is not part of what they are
 
     def __new__(cls, *args: Any, **given: Any) -> Options:

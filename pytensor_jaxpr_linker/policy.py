@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pytensor.graph.basic import Apply, Variable
@@ -23,6 +23,7 @@ from pytensor_jaxpr_linker.errors import (
     warn_user,
 )
 from pytensor_jaxpr_linker.options import Options
+from pytensor_jaxpr_linker.padding import NotExact, Padding
 from pytensor_jaxpr_linker.plan import Region
 from pytensor_jaxpr_linker.progress import Progress
 from pytensor_jaxpr_linker.stance import current_stance
@@ -41,6 +42,14 @@ class RecompileError(RuntimeError):
 
 class RunOnHost(Exception):
     """Raised where a region would be compiled that has to run on the host instead."""
+
+
+class RunPadded(Exception):
+    """Raised where a region would be compiled that has to be called with padded arrays instead."""
+
+    def __init__(self, padding: Padding):
+        super().__init__(padding.text)
+        self.padding = padding
 
 
 class Policy:
@@ -109,10 +118,26 @@ class Recompiles:
         The region, and what it is called.
     policy
         That of its function.
+    pad
+        Finds how the region is padded, for the shapes of its inputs that were seen. Without it, what passes the limit that
+        would be padded is compiled.
+
+    Attributes
+    ----------
+    padding
+        How the region is padded once it has passed the limit, or why it is not.
     """
 
-    def __init__(self, region: Region, name: str, policy: Policy):
+    def __init__(
+        self,
+        region: Region,
+        name: str,
+        policy: Policy,
+        pad: Callable[[Sequence[Mapping[Variable, tuple[int, ...]]]], Padding] | None = None,
+    ):
         self._region, self._policy, self.progress = region, policy, policy.progress
+        self._pad = pad
+        self.padding: Padding | NotExact | None = None
         self._name = f"{name} of '{policy.name}'" if policy.name else name
         self._lock = threading.Lock()
         self._seen: list[Specialized] = []
@@ -123,7 +148,7 @@ class Recompiles:
     def closed(self) -> bool:
         """Whether no more may be compiled."""
         options = self._policy.options
-        is_full = self.count >= options.recompile_limit and options.on_recompile_limit != "compile"
+        is_full = self.count >= options.recompile_limit and options.on_recompile_limit in ("host", "raise")
         return is_full or current_stance.get() == "fail_on_recompile"
 
     def admit(self, static: Mapping[Variable, Any], avals: Sequence[Any]) -> None:
@@ -133,6 +158,8 @@ class Recompiles:
         ------
         RunOnHost
             If the region has to run on the host instead.
+        RunPadded
+            If it has to be called with padded arrays instead.
         RecompileError
             If no more may be compiled.
         GraphBreakError
@@ -144,7 +171,7 @@ class Recompiles:
         if self._seen and self._dynamic:
             self._check_dynamic(new)
         if self.count >= self._policy.options.recompile_limit:
-            self._pass_limit(new)
+            self._pass_limit(new, avals)
 
     def record(self, static: Mapping[Variable, Any], avals: Sequence[Any]) -> None:
         """Count a specialization that has been lowered."""
@@ -188,7 +215,22 @@ class Recompiles:
                     self._policy.report_dynamic(Break(DYNAMIC_AXIS, node, variable, reason), self._name)
                     raise RunOnHost
 
-    def _pass_limit(self, new: Specialized) -> None:
+    def refuse_padding(self, reason: str) -> None:
+        """Pad no more, and say so: a rule found that it can't emit a node of the padded region."""
+        self.padding = NotExact(reason)
+        warn_user(f"{self._name} can't be padded, since {reason}. {AFTER_LIMIT['compile']}", RecompileWarning)
+
+    def _find_padding(self, new: Specialized) -> Padding | NotExact | None:
+        """Find out, the first time, whether the region can be padded."""
+        with self._lock:
+            if self._pad is not None and self.padding is None:
+                try:
+                    self.padding = self._pad([found.shapes for found in (*self._seen, new)])
+                except NotExact as reason:
+                    self.padding = reason
+        return self.padding
+
+    def _pass_limit(self, new: Specialized, avals: Sequence[Any]) -> None:
         """Do what the options say of one specialization too many."""
         options = self._policy.options
         culprit, line = self._culprit(new)
@@ -197,9 +239,18 @@ class Recompiles:
         )
         if options.on_recompile_limit == "raise":
             raise RecompileError(message + line)
-        self._policy.warn_once(f"{message} {AFTER_LIMIT[options.on_recompile_limit]}{line}")
+        padding = self._find_padding(new) if options.on_recompile_limit == "pad" else None
+        after = AFTER_LIMIT["compile" if options.on_recompile_limit == "pad" else options.on_recompile_limit]
+        if isinstance(padding, Padding):
+            after = f"For further ones, it is called with padded arrays ({padding.text})."
+        elif padding is not None:
+            after = f"They can't be padded, since {padding}. {after}"
+            line = ("" if padding.node is None else user_line(padding.node)) or line
+        self._policy.warn_once(f"{message} {after}{line}")
         if options.on_recompile_limit == "host":
             raise RunOnHost
+        if isinstance(padding, Padding) and padding.fits(avals):
+            raise RunPadded(padding)
 
     def _culprit(self, new: Specialized) -> tuple[str, str]:
         """Return what to say of the value or length that has changed most often, and the line that made the node behind it."""

@@ -7,9 +7,10 @@ import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
+from functools import partial
 from time import perf_counter
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -24,9 +25,10 @@ from pytensor_jaxpr_linker.errors import CannotEmit, RuntimeTracerError, variabl
 from pytensor_jaxpr_linker.generators import key_counts
 from pytensor_jaxpr_linker.inline import Graph, inline
 from pytensor_jaxpr_linker.lower import Lowered, lower_region
+from pytensor_jaxpr_linker.padding import Padding, find_padding
 from pytensor_jaxpr_linker.partition import partition
 from pytensor_jaxpr_linker.plan import Plan, Region
-from pytensor_jaxpr_linker.policy import Policy, Recompiles, describe, spell
+from pytensor_jaxpr_linker.policy import Policy, Recompiles, RunPadded, describe, spell
 from pytensor_jaxpr_linker.static import StaticValues
 
 #: How many calls a program remembers the key of.
@@ -153,6 +155,10 @@ class Specialization:
         recompiles.progress.begin(f"compiling {self.name} with XLA", len(self.region.steps))
         return lowered
 
+    def holds(self, args: Sequence[Any]) -> bool:
+        """Tell whether it has been compiled for these shapes, or may be."""
+        return aval_key(args) in self._admitted
+
     def lower(self, avals: Sequence[Any]) -> Lowered:
         """Return the Jaxpr for these avals (or values)."""
         key = aval_key(avals)
@@ -188,6 +194,10 @@ def usable_for(results: Sequence[Any], args: Sequence[Any], positions: Sequence[
     return tuple(found)
 
 
+#: A call of a program: its results, and what was called with which arguments. A named tuple would take a microsecond.
+type Run = tuple[list[Any], Specialization, list[Any]]
+
+
 class Program:
     """A region, ready to be called on arrays.
 
@@ -203,6 +213,13 @@ class Program:
         How many specializations on static values are kept, and how many on shapes for each of them.
     policy
         Is asked before each compilation, if it is not None.
+    may_pad
+        Whether it may be padded: not if it is already.
+
+    Attributes
+    ----------
+    padded
+        What is called for shapes that are beyond the limit of the policy, if the region is padded for them.
     """
 
     def __init__(
@@ -212,9 +229,13 @@ class Program:
         checked: bool = True,
         capacity: int = 64,
         policy: Policy | None = None,
+        may_pad: bool = True,
     ):
         self.name, self.checked, self._capacity = name, checked, capacity
-        self.recompiles = None if policy is None else Recompiles(region, name, policy)
+        pad = partial(find_padding, region, find_rule=rule_for, make_plan=make_plan)
+        self.recompiles = None if policy is None else Recompiles(region, name, policy, pad if may_pad else None)
+        self._policy = policy
+        self.padded: Padded | None = None
         self.inputs, self.outputs = region.inputs, region.outputs
         self.region = region._replace(constants=find_large_constants(constant_operands(region)))
         self.constants = self.region.constants.arrays
@@ -226,6 +247,44 @@ class Program:
         self._specializations: OrderedDict[tuple, Specialization] = OrderedDict()
         self._keys: dict[tuple, tuple] = {}
         self._lock = threading.Lock()
+        self._only = None if self.static_positions else self.specialize(())
+
+    def run(self, args: list[Any], donated: Sequence[int] = ()) -> Run:
+        """Call the program.
+
+        Parameters
+        ----------
+        args
+            The values of the inputs. The large constants are appended to the list.
+        donated
+            Positions of arrays whose memory the results may take.
+        """
+        given = len(args)
+        found = self._only or self.specialize(args)
+        if self.constants:
+            args += self.device_constants()
+        padded = self.padded
+        if padded is None or found.holds(args) or not padded.padding.fits(args):
+            try:
+                return (found.donating(args, donated) if donated else found.call)(*args), found, args
+            except RunPadded as passed:
+                padded = self._padded_by(passed.padding)
+        try:
+            return padded.run(args[:given])
+        except CannotEmit as error:  # found while the padded region was lowered: its node is none of the graph's
+            assert self.recompiles is not None
+            self.padded = None
+            self.recompiles.refuse_padding(str(error))
+            return self.run(args[:given], donated)
+
+    def _padded_by(self, padding: Padding) -> Padded:
+        """Return the padded program, made at the first call that needs it."""
+        with self._lock:
+            if self.padded is None:
+                name = f"{self.name}_padded"
+                program = Program(padding.region, name, self.checked, self._capacity, self._policy, may_pad=False)
+                self.padded = Padded(padding, program)
+            return self.padded
 
     def specialize(self, args: Sequence[Any]) -> Specialization:
         """Return the specialization for the values of the static inputs among `args`.
@@ -295,8 +354,21 @@ class Program:
         """Return the same program as a pure function: without the output that run-time checks add, without a policy."""
         program = copy(self)
         program.checked, program._specializations, program._lock = False, OrderedDict(), threading.Lock()
-        program.recompiles = None
+        program.recompiles = program.padded = None
+        program._only = None if program.static_positions else program.specialize(())
         return program
+
+
+class Padded(NamedTuple):
+    """How a region is padded, and the program of the padded region."""
+
+    padding: Padding
+    program: Program
+
+    def run(self, args: list[Any]) -> Run:
+        """Call the program on the arguments of the region, and cut the results to their length."""
+        results, specialization, padded = self.program.run(self.padding.pad(args))
+        return self.padding.cut(results, padded[: len(self.program.inputs)]), specialization, padded
 
 
 def constant_operands(region: Region) -> Iterator[Constant]:

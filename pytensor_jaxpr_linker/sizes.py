@@ -29,7 +29,18 @@ from pytensor.tensor.subtensor import (
 
 from pytensor_jaxpr_linker import facts
 from pytensor_jaxpr_linker.facts import BindingTime
-from pytensor_jaxpr_linker.masks import Lanes, Operand, Selection, is_compact, keep, named, plain, select, write
+from pytensor_jaxpr_linker.masks import (
+    Lanes,
+    Operand,
+    Selection,
+    filled,
+    is_compact,
+    keep,
+    named,
+    plain,
+    select,
+    write,
+)
 from pytensor_jaxpr_linker.pause import gc_paused
 from pytensor_jaxpr_linker.registry import Rule
 from pytensor_jaxpr_linker.sized_ops import (
@@ -62,7 +73,7 @@ def with_known_sizes(
     with gc_paused(), config.change_flags(traceback__limit=0):
         for node in nodes:
             rewriter.visit(node)
-        return [named(plain(rewriter.operand(v)), v) for v in outputs]
+        return [rewriter.variable(v) for v in outputs]
 
 
 def is_mask(entry: Any) -> bool:
@@ -113,11 +124,20 @@ class Rewriter:
         self.slices, self._find_rule = Slices(times), find_rule
         self._operands: dict[Variable, Operand] = {}
         self._selections: dict[Any, Selection] = {}
+        self._counted: dict[Variable, Selection] = {}
         self._truths: dict[Variable, Variable] = {}
 
     def operand(self, variable: Variable) -> Operand:
         """Return what replaces a variable."""
         return self._operands.get(variable, variable)
+
+    def replace(self, variable: Variable, operand: Operand) -> None:
+        """Say what replaces a variable that no node computes."""
+        self._operands[variable] = operand
+
+    def variable(self, old: Variable) -> Variable:
+        """Return what replaces a variable, in the length that it has in the user's graph."""
+        return named(plain(self.operand(old)), old)
 
     def visit(self, node: Apply) -> None:
         """Replace the outputs of a node."""
@@ -147,6 +167,17 @@ class Rewriter:
         if mask not in self._selections:
             self._selections[mask] = Selection(mask)
         return self._selections[mask]
+
+    def know_count(self, count: Variable, selection: Selection) -> None:
+        """Say that a variable is how many lanes a selection uses."""
+        self._counted[count] = selection
+
+    def counted(self, count: Variable) -> Selection | None:
+        """Return the lanes that a variable counts, or None."""
+        if count in self._counted:
+            return self._counted[count]
+        mask = counted_mask(count)
+        return None if mask is None else self.mask_selection(mask)
 
     def selection_within(self, selection: Selection, mask: Variable) -> Selection:
         """Return those lanes of a selection in which a vector is true."""
@@ -330,26 +361,26 @@ def positions_along(axis: int, lengths: Sequence[Variable]) -> Variable:
 
 
 def rewrite_Alloc(r: Rewriter, node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
-    """An array as long as a mask has true elements: gradients have such arrays."""
-    value, *lengths = (x for x in operands if not isinstance(x, Lanes))
-    if 1 + len(lengths) < len(operands):
-        return None
-    counted = {axis: mask for axis, n in enumerate(lengths) if (mask := counted_mask(n)) is not None}
+    """An array as long as lanes are used: gradients have such arrays. The value may have these lanes already."""
+    value, lengths = operands[0], [plain(x) for x in operands[1:]]
+    counted = {axis: found for axis, n in enumerate(lengths) if (found := r.counted(n)) is not None}
     if len(counted) != 1:
         return None
-    ((axis, mask),) = counted.items()
+    ((axis, selection),) = counted.items()
     from_end = len(lengths) - axis
-    if value.type.ndim >= from_end and value.type.shape[-from_end] != 1:
+    if isinstance(value, Lanes):
+        if value.selection is not selection or value.ndim - value.axis != from_end:
+            return None
+    elif value.type.ndim >= from_end and value.type.shape[-from_end] != 1:
         return None
-    selection = r.mask_selection(mask)
     all_lanes = [*lengths[:axis], apply(Shape_i(0), selection.flat), *lengths[axis + 1 :]]
     return [
         Lanes(
             selection,
             axis,
             node.outputs[0],
-            lambda: apply(node.op, value, *all_lanes),
-            lambda: apply(node.op, value, *lengths),
+            lambda: apply(node.op, filled(value), *all_lanes),
+            lambda: apply(node.op, plain(value), *lengths),
         )
     ]
 

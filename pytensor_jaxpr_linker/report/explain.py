@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
@@ -184,8 +185,11 @@ def describe_batch(
     guards = [Guard("value", expression(v)) for v in batch.demanded]
     guards += [Guard("shape", expression(v)) for v in batch.inputs if None in getattr(v.type, "shape", ())]
     known = [] if program is None else program.specializations
+    padded, text = [], ""
+    if program is not None and program.padded is not None:
+        padded, text = program.padded.program.specializations, program.padded.padding.text
     checks: dict[str, None] = {}
-    for specialization in known:
+    for specialization in (*known, *padded):
         for lowered in specialization.lowered.values():
             for check in lowered.checks:
                 at = "" if check.node is None else f" in {describe_node(check.node)}"
@@ -199,7 +203,10 @@ def describe_batch(
         tuple(guards),
         tuple(map(expression, batch.static_inputs)),
         tuple(checks),
-        tuple(described for s in known for described in describe_specialization(s)),
+        (
+            *(described for s in known for described in describe_specialization(s)),
+            *(replace(described, padded=text) for s in padded for described in describe_specialization(s)),
+        ),
     )
 
 

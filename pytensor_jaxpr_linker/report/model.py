@@ -89,12 +89,15 @@ class SpecializationReport:
         How many equations its Jaxpr has.
     seconds
         How long each stage took, where it has happened: "lower", "trace", "stablehlo", "xla".
+    padded
+        Which axes of the inputs are padded to these shapes, or nothing.
     """
 
     shapes: tuple[str, ...]
     static: dict[str, str]
     equations: int
     seconds: dict[str, float]
+    padded: str = ""
 
 
 @dataclass(frozen=True, slots=True)

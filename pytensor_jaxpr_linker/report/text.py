@@ -102,6 +102,7 @@ def specialization_line(s: SpecializationReport) -> str:
     static = "".join(f", {name} = {value}" for name, value in s.static.items())
     return (
         f"program  for ({', '.join(s.shapes)}){static}: {counted(s.equations, 'equation')}, {list_seconds(s.seconds)}"
+        + (f" (padded: {s.padded})" if s.padded else "")
     )
 
 

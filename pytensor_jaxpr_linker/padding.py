@@ -1,0 +1,273 @@
+"""A region whose inputs are padded to the next power of two along the axes that keep changing. Uses no JAX.
+
+A padded axis is kept as lanes of which the first `count` are used (see `masks`), and `count` is one more input, a number of
+the program. So one program serves all lengths up to its own, and what it computes is what the region computes: where a node
+must know the length itself, there is no such program, and `NotExact` says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.compile.builders import OpFromGraph
+from pytensor.configdefaults import config
+from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.traversal import ancestors, toposort
+from pytensor.tensor.basic import ARange
+from pytensor.tensor.shape import Shape_i
+from pytensor.tensor.type import DenseTensorType
+
+from pytensor_jaxpr_linker import facts
+from pytensor_jaxpr_linker.errors import describe_node, variable_name
+from pytensor_jaxpr_linker.inline import Graph, inlined
+from pytensor_jaxpr_linker.masks import Lanes
+from pytensor_jaxpr_linker.pause import gc_paused
+from pytensor_jaxpr_linker.plan import Plan, Region
+from pytensor_jaxpr_linker.prefix import Prefix, positions
+from pytensor_jaxpr_linker.registry import Rule
+from pytensor_jaxpr_linker.sized_ops import DynamicSlice, apply
+from pytensor_jaxpr_linker.sizes import Rewriter
+from pytensor_jaxpr_linker.slices import same
+
+#: The length to which fewer elements are padded.
+SMALLEST = 16
+
+
+class NotExact(Exception):
+    """Raised where padding would not leave the results as they are. The message is a sentence's second half.
+
+    Attributes
+    ----------
+    node
+        The node because of which it would not, if there is one.
+    """
+
+    def __init__(self, reason: str, node: Apply | None = None):
+        super().__init__(reason)
+        self.node = node
+
+
+class Place(NamedTuple):
+    """An axis of one of a region's inputs, or outputs."""
+
+    position: int
+    axis: int
+
+
+class Padding(NamedTuple):
+    """How a region is called for lengths that it is not compiled for.
+
+    Attributes
+    ----------
+    region
+        The padded region. Its inputs are those of the region, then the lengths of the groups, before padding.
+    groups
+        The axes of inputs that are padded. Those of one group have one length.
+    cuts
+        Those of the outputs that are longer than what the region returns, the group that they are as long as, and how many
+        elements less they have.
+    least
+        The smallest lengths of the groups for which that holds.
+    text
+        Which axes are padded, for messages.
+    """
+
+    region: Region
+    groups: list[list[Place]]
+    cuts: dict[Place, tuple[int, int]]
+    least: list[int]
+    text: str
+
+    def fits(self, args: Sequence[Any]) -> bool:
+        """Tell whether the axes of each group have one length that is not too small, for arrays or avals."""
+        lengths = [{args[i].shape[axis] for i, axis in group} for group in self.groups]
+        return all(len(found) == 1 and min(found) >= n for found, n in zip(lengths, self.least, strict=True))
+
+    def pad(self, args: Sequence[Any]) -> list[Any]:
+        """Return what the padded region is called with: the arguments that change are copied to the host."""
+        padded = list(args)
+        lengths = [args[group[0].position].shape[group[0].axis] for group in self.groups]
+        for group, n in zip(self.groups, lengths, strict=True):
+            for i, axis in group:
+                padded[i] = pad_axis(np.asarray(args[i]), axis, bucket(n))
+        return [*padded, *map(np.int64, lengths)]
+
+    def cut(self, results: Sequence[Any], args: Sequence[Any]) -> list[Any]:
+        """Return the results of a call with the padded arguments `args`, in the lengths that the region returns."""
+        found = list(results)
+        lengths = args[len(args) - len(self.groups) :]
+        for (i, axis), (group, dropped) in self.cuts.items():
+            index = (*[slice(None)] * axis, slice(int(lengths[group]) - dropped))
+            found[i] = np.asarray(found[i])[index]
+        return found
+
+
+def bucket(n: int) -> int:
+    """Return the length to which `n` elements are padded: a power of two. Of no element there is nothing to repeat."""
+    return max(SMALLEST, 1 << (n - 1).bit_length()) if n else 0
+
+
+def pad_axis(x: np.ndarray, axis: int, n: int) -> np.ndarray:
+    """Return an array with `n` elements along an axis, of which those that are new repeat the first.
+
+    Copies cause nothing that would not be there without them: no failed check, no index out of bounds, no invalid value.
+    """
+    lead = (slice(None),) * axis
+    padded = np.empty((*x.shape[:axis], n, *x.shape[axis + 1 :]), x.dtype)
+    padded[(*lead, slice(x.shape[axis]))] = x
+    padded[(*lead, slice(x.shape[axis], None))] = x[(*lead, slice(1))]
+    return padded
+
+
+def find_groups(inputs: Sequence[Variable], shapes: Sequence[Mapping[Variable, tuple[int, ...]]]) -> list[list[Place]]:
+    """Return the axes of inputs whose lengths differ between `shapes`; those that were always equal are one group."""
+    groups: dict[tuple[int, ...], list[Place]] = {}
+    for i, v in enumerate(inputs):
+        if isinstance(v.type, DenseTensorType):
+            for axis in range(v.type.ndim):
+                lengths = tuple([found[v][axis] for found in shapes])
+                if len(set(lengths)) > 1:
+                    groups.setdefault(lengths, []).append(Place(i, axis))
+    return list(groups.values())
+
+
+@gc_paused()
+def find_padding(
+    region: Region,
+    shapes: Sequence[Mapping[Variable, tuple[int, ...]]],
+    find_rule: Callable[[Apply], Rule | None],
+    make_plan: Callable[[Graph], Plan],
+) -> Padding:
+    """Return how a region is padded.
+
+    Parameters
+    ----------
+    region
+        The region.
+    shapes
+        Those of its inputs that were seen.
+    find_rule, make_plan
+        Give the emission rule of a node and the plan of a graph.
+
+    Raises
+    ------
+    NotExact
+        If it can't be.
+    """
+    groups = find_groups(region.inputs, shapes)
+    check_groups(region, groups)
+    with config.change_flags(traceback__limit=0):  # new variables get the traces of those that they replace
+        graph, prefixes, cuts = padded_graph(region, groups, find_rule)
+    plan = make_plan(graph)
+    check_plan(plan, [prefix.count for prefix in prefixes])
+    least = [prefix.least for prefix in prefixes]
+    return Padding(plan.regions[0], groups, cuts, least, spell_groups(region.inputs, groups))
+
+
+def padded_graph(
+    region: Region, groups: Sequence[Sequence[Place]], find_rule: Callable[[Apply], Rule | None]
+) -> tuple[Graph, list[Prefix], dict[Place, tuple[int, int]]]:
+    """Return the padded region as a graph, the lanes of each group, and the `cuts` of `Padding`."""
+    inputs = region.inputs
+    results, nodes = without_wrappers(
+        inputs, region.outputs, list(toposort(region.outputs, blockers=inputs)), find_rule
+    )
+    rewriter = Rewriter(facts.analyze(inputs, nodes, static_operands(find_rule)).static, find_rule)
+    prefixes = []
+    for group in groups:
+        first, axis = inputs[group[0].position], group[0].axis
+        count = pt.lscalar(f"{first.name or 'input'}.shape[{axis}]")
+        prefix = Prefix(count, apply(Shape_i(axis), first))
+        rewriter.know_count(count, prefix)
+        for i, axis in group:
+            rewriter.replace(inputs[i], Lanes(prefix, axis, inputs[i], lambda x=inputs[i]: x))  # type: ignore[misc]
+        prefixes.append(prefix)
+    for node in nodes:
+        if isinstance(node.op, ARange) and (found := counted_by(node, rewriter)) is not None:
+            rewriter.replace(node.outputs[0], positions(node, found))
+        else:
+            rewriter.visit(node)
+    outputs, cuts = [], {}
+    for i, v in enumerate(results):
+        result = rewriter.operand(v)
+        if isinstance(result, Lanes) and isinstance(used := result.selection, Prefix):
+            cuts[Place(i, result.axis)] = prefixes.index(used.whole), used.dropped
+            outputs.append(result.filled)
+        else:
+            outputs.append(rewriter.variable(v))
+    padded = [*inputs, *(prefix.count for prefix in prefixes)]
+    return Graph(padded, outputs, list(toposort(outputs, blockers=padded))), prefixes, cuts
+
+
+def without_wrappers(
+    inputs: list[Variable], outputs: list[Variable], nodes: list[Apply], find_rule: Callable[[Apply], Rule | None]
+) -> tuple[list[Variable], list[Apply]]:
+    """Return a graph in which an `OpFromGraph`, such as softmax, is its inner graph: lanes may be reduced there."""
+    return inlined(
+        inputs,
+        outputs,
+        nodes,
+        lambda node: isinstance(node.op, OpFromGraph) and all(map(find_rule, node.op.fgraph.apply_nodes)),
+    )
+
+
+def counted_by(node: Apply, rewriter: Rewriter) -> Prefix | None:
+    """Return the lanes that the elements of an `ARange` count, or None."""
+    start, stop, step = map(rewriter.variable, node.inputs)
+    found = rewriter.counted(stop)
+    return found if isinstance(found, Prefix) and (same(start), same(step)) == (0, 1) else None
+
+
+def static_operands(find_rule: Callable[[Apply], Rule | None]) -> Callable[[Apply], Any]:
+    """Return the function from a node to the operands that its rule must know, or None without a rule."""
+
+    def static(node: Apply) -> Any:
+        rule = find_rule(node)
+        return None if rule is None else rule.static(node)
+
+    return static
+
+
+def check_groups(region: Region, groups: Sequence[Sequence[Place]]) -> None:
+    """Refuse inputs that can't be padded."""
+    if not groups:
+        raise NotExact("no length of an input changes")
+    places = [place for group in groups for place in group]
+    for i, _ in places:
+        v = region.inputs[i]
+        if v in region.static_inputs:
+            raise NotExact(f"the values of {variable_name(v)} determine a shape")
+        if sum(place.position == i for place in places) > 1:
+            raise NotExact(f"two lengths of {variable_name(v)} change")
+
+
+def check_plan(plan: Plan, counts: Sequence[Variable]) -> None:
+    """Refuse a plan that is not one program for all lengths."""
+    if plan.breaks:
+        node = plan.breaks[0].node
+        raise NotExact(f"{describe_node(node)} would not be part of one program then", node)
+    region = plan.single_region()
+    if any(count in region.static_inputs for count in counts):
+        node = demander(region, counts)
+        raise NotExact(f"{describe_node(node)} must know the length itself", node)
+
+
+def demander(region: Region, counts: Sequence[Variable]) -> Apply:
+    """Return the first node that must know a number; the slice that cuts its operand to the length does not count."""
+    nodes = [step.node for step in region.steps]
+    node = next(
+        step.node
+        for step in region.steps
+        if any(v in counts for i in step.static for v in ancestors([step.node.inputs[i]]))
+    )
+    if isinstance(node.op, DynamicSlice):
+        return next((reader for reader in nodes if node.outputs[0] in reader.inputs), node)
+    return node
+
+
+def spell_groups(inputs: Sequence[Variable], groups: Sequence[Sequence[Place]]) -> str:
+    """Return which axes are padded, for messages."""
+    return ", ".join(f"axis {axis} of {variable_name(inputs[i])}" for group in groups for i, axis in group)
