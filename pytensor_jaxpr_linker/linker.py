@@ -27,6 +27,7 @@ from pytensor_jaxpr_linker.errors import CannotEmit, variable_name
 from pytensor_jaxpr_linker.executor import Executor, raise_if_failed
 from pytensor_jaxpr_linker.loops import parent_generator
 from pytensor_jaxpr_linker.options import Options, resolve
+from pytensor_jaxpr_linker.original import KEEP, remember_original
 from pytensor_jaxpr_linker.plan import Plan, describe_plan, host_step
 from pytensor_jaxpr_linker.policy import Policy, RunOnHost
 from pytensor_jaxpr_linker.program import Program, make_graph, make_plan, pure_function
@@ -55,7 +56,7 @@ class JaxprLinker(PerformLinker):
     """
 
     # Scans keep the states that are read; PyTensor's variant for backends that do not write outputs into given memory.
-    required_rewrites: tuple[str, ...] = ("minimum_compile", "lazy_ifelse", "scan_save_mem_no_prealloc")
+    required_rewrites: tuple[str, ...] = ("minimum_compile", "lazy_ifelse", "scan_save_mem_no_prealloc", KEEP)
     # XLA owns memory and fusion; BLAS Ops and reused factorizations are shapes that suit other backends.
     incompatible_rewrites: tuple[str, ...] = (
         "cxx_only",
@@ -80,6 +81,7 @@ class JaxprLinker(PerformLinker):
         if self.fgraph is not None and self.fgraph is not fgraph:
             return type(self)(self.options, allow_gc=self.allow_gc).accept(fgraph, no_recycling, profile)
         self.options = resolve_options(self.options, fgraph)
+        remember_original(fgraph)
         return super().accept(fgraph, no_recycling, profile)  # type: ignore[return-value]
 
     def make_all(self, input_storage: Any = None, output_storage: Any = None, storage_map: Any = None) -> tuple:
