@@ -67,15 +67,17 @@ def with_pytensor_gradient(
         Makes a pure JAX function of a graph, with a gradient of its own.
     """
     pullbacks = Pullbacks(fn, original, build)
-    rules: dict[tuple[int, ...], Any] = {}
+    rules: dict[tuple, Any] = {}
 
     def call(*args: Any) -> list:
         if not any(isinstance(a, jax.core.Tracer) for a in args):
             return fn(*args)
         known = tuple(i for i in static if not isinstance(args[i], jax.core.Tracer))
-        rule = rules.get(known)
+        # Inside `jax.shard_map` JAX can't tell which arguments are differentiated.
+        symbolic = not jax.sharding.get_abstract_mesh().manual_axes
+        rule = rules.get((known, symbolic))
         if rule is None:
-            rule = rules[known] = custom_vjp(fn, pullbacks, known)
+            rule = rules[known, symbolic] = custom_vjp(fn, pullbacks, known, symbolic)
         try:
             return rule(*args)
         except TypeError as error:
@@ -86,8 +88,11 @@ def with_pytensor_gradient(
     return call
 
 
-def custom_vjp(fn: Callable[..., list], pullbacks: Pullbacks, known: tuple[int, ...]) -> Any:
-    """Return `fn` with a derivative, closed over the values of the arguments at the positions `known`."""
+def custom_vjp(fn: Callable[..., list], pullbacks: Pullbacks, known: tuple[int, ...], symbolic: bool) -> Any:
+    """Return `fn` with a derivative, closed over the values of the arguments at the positions `known`.
+
+    If `symbolic`, the derivative is computed for the arguments that JAX asks for, from the outputs that it reads, and no others.
+    """
 
     def forward(*args: Any) -> tuple[list, Any]:
         values = [a.value if isinstance(a, CustomVJPPrimal) else a for a in args]
@@ -96,7 +101,7 @@ def custom_vjp(fn: Callable[..., list], pullbacks: Pullbacks, known: tuple[int, 
         passive: dict[int, Any] = {}
         for i, a in enumerate(args):
             if i not in known:
-                (active if a.perturbed else passive)[i] = a.value
+                (active if getattr(a, "perturbed", True) else passive)[i] = values[i]
         return fn(*values), (active, passive)
 
     def backward(*args: Any) -> tuple:
@@ -106,7 +111,7 @@ def custom_vjp(fn: Callable[..., list], pullbacks: Pullbacks, known: tuple[int, 
         return tuple(found.get(i) for i in range(len(values)) if i not in known)
 
     rule = jax.custom_vjp(lambda *args: fn(*args), nondiff_argnums=known)
-    rule.defvjp(forward, backward, symbolic_zeros=True)
+    rule.defvjp(forward, backward, symbolic_zeros=symbolic)
     return rule
 
 
