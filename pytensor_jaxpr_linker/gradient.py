@@ -80,7 +80,7 @@ def with_pytensor_gradient(
             rule = rules[known, symbolic] = custom_vjp(fn, pullbacks, known, symbolic)
         try:
             return rule(*args)
-        except TypeError as error:
+        except TypeError as error:  # of JAX, when it differentiates during the call; later it is out of reach
             if "forward-mode" in str(error) and "custom_vjp" in str(error):
                 raise TypeError(FORWARD_MODE) from error
             raise
