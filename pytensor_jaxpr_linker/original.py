@@ -15,6 +15,8 @@ from pytensor.graph.features import Feature
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.basic import GraphRewriter
 
+from pytensor_jaxpr_linker.pause import gc_paused
+
 #: The name of the rewrite that keeps a copy, and the attribute of a variable's tag that holds it.
 KEEP = "jaxpr_keep_original"
 
@@ -26,6 +28,7 @@ class Original(NamedTuple):
     outputs: list[Variable]
 
 
+@gc_paused()
 def copy_of(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> Original:
     """Return a copy of a graph, which ends at its inputs."""
     return Original(*clone(list(inputs), list(outputs), copy_orphans=False))
