@@ -28,6 +28,7 @@ __all__ = [
     "LinearSolveTuple",
     "NamedJaxpr",
     "call_jaxpr",
+    "cotangent_of",
     "dim_as_value_p",
     "dim_value_aval",
     "geqp3_p",
@@ -158,3 +159,11 @@ def vary(value: Any, axes: frozenset) -> Any:
     """Return `value` as one that differs over `axes`."""
     missing = tuple(axes - varying_axes(value))
     return jax.lax.pcast(value, missing, to="varying") if missing else value
+
+
+def cotangent_of(primal: Any, cotangent: Any) -> Any:
+    """Return a cotangent in the dtype of its primal value, and summed over the devices that share that."""
+    cotangent = lax.convert_element_type(cotangent, primal.dtype)
+    axes = varying_axes(primal)
+    shared = tuple(varying_axes(cotangent) - axes)
+    return vary(lax.psum(cotangent, shared) if shared else cotangent, axes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import numpy as np
@@ -17,14 +17,21 @@ from pytensor.graph.traversal import graph_inputs
 
 from pytensor_jaxpr_linker.constants import LargeConstants
 from pytensor_jaxpr_linker.errors import REFUSED, Break, CannotEmit, GraphBreakError, variable_name
+from pytensor_jaxpr_linker.facts import may_be_static
+from pytensor_jaxpr_linker.gradient import with_pytensor_gradient
 from pytensor_jaxpr_linker.lower import lower_region
 from pytensor_jaxpr_linker.options import resolve
+from pytensor_jaxpr_linker.original import Original, copy_of, original_of
 from pytensor_jaxpr_linker.program import Program, make_graph, make_plan, pure_function, static_value
 from pytensor_jaxpr_linker.transfer import keys_of
 
 
 def as_jax_function(
-    inputs: Function | Sequence[Variable], outputs: Variable | Sequence[Variable] | None = None, mode: Any = "JAXPR"
+    inputs: Function | Sequence[Variable],
+    outputs: Variable | Sequence[Variable] | None = None,
+    mode: Any = "JAXPR",
+    *,
+    gradient: Literal["pytensor", "jax"] = "pytensor",
 ) -> Callable[..., list]:
     """Return a pure JAX function, to `jit`, `grad`, `vmap`, `scan` or export.
 
@@ -36,6 +43,10 @@ def as_jax_function(
         The outputs of the graph. Shared variables in it enter with the values that they have now.
     mode : Mode or str
         Whose rewrites the graph gets.
+    gradient : {"pytensor", "jax"}
+        How JAX differentiates the function. With "pytensor" its derivative is the `pytensor.grad` of the graph before
+        rewrites, so `zero_grad`, `grad_clip`, overrides and the like hold; it works in reverse mode, to any order. With
+        "jax" each equation has JAX's own derivative, in forward mode too (`jax.jvp`, `jax.jacfwd`, `jax.hessian`).
 
     Returns
     -------
@@ -50,6 +61,8 @@ def as_jax_function(
         If the graph can't be one XLA program.
     TypeError
         If `inputs` is a function of another mode.
+    ValueError
+        If `gradient` is neither.
 
     Notes
     -----
@@ -65,14 +78,24 @@ def as_jax_function(
     ...     jax.grad(lambda x: fn(x)[0])(jax.numpy.arange(3.0))
     Array([0., 2., 4.], dtype=float64)
     """
+    if gradient not in ("pytensor", "jax"):
+        raise ValueError(f'gradient is "pytensor" or "jax", not {gradient!r}.')
     if isinstance(inputs, Function):
         program = compiled_program(inputs).unchecked()
+        fgraph, mode = inputs.maker.fgraph, inputs.maker.mode
+        original = original_of(fgraph) or copy_of(fgraph.inputs, fgraph.outputs)
     elif outputs is None:
         raise TypeError("as_jax_function takes a compiled function, or the inputs and the outputs of a graph.")
     else:
-        outputs = [outputs] if isinstance(outputs, Variable) else list(outputs)
-        program = graph_program(inputs, outputs, mode)
-    return checked_call(program, pure_function(program))
+        original = with_constants(inputs, [outputs] if isinstance(outputs, Variable) else outputs)
+        program = graph_program(original, mode)
+    fn = pure_function(program)
+    if gradient == "pytensor":
+        static = [i for i, v in enumerate(program.inputs) if i in program.static_positions or may_be_static(v)]
+        fn = with_pytensor_gradient(
+            fn, original, static, lambda inputs, outputs: as_jax_function(inputs, outputs, mode)
+        )
+    return checked_call(program, fn)
 
 
 def make_jaxpr(f: Function, *args: Any) -> Any:
@@ -137,12 +160,19 @@ def compiled_program(f: Function) -> Program:
     return runner.single_program()
 
 
-def graph_program(inputs: Sequence[Variable], outputs: Sequence[Variable], mode: Any) -> Program:
-    """Rewrite a graph and return its program, with shared variables as constants."""
+def with_constants(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> Original:
+    """Return a graph with constants in place of the shared variables that are no inputs, and inputs that nothing computes."""
     shared = [v for v in graph_inputs(outputs) if isinstance(v, SharedVariable) and v not in inputs]
     constants: Any = {v: v.type.constant_type(type=v.type, data=v.get_value()) for v in shared}
-    outputs = graph_replace(outputs, constants, strict=False) if constants else outputs
-    fgraph = FunctionGraph(list(inputs), list(outputs), clone=True)
+    outputs = graph_replace(outputs, constants, strict=False) if constants else list(outputs)
+    if any(v.owner is not None for v in inputs):
+        return copy_of(inputs, outputs)
+    return Original(list(inputs), list(outputs))
+
+
+def graph_program(graph: Original, mode: Any) -> Program:
+    """Rewrite a graph and return its program."""
+    fgraph = FunctionGraph(*graph, clone=True)
     get_mode(mode).optimizer.rewrite(fgraph)
     traced_leaves = resolve(getattr(get_mode(mode).linker, "options", None)).allow_traced_leaves
     plan = make_plan(make_graph(fgraph, traced_leaves), traced_leaves=traced_leaves)

@@ -22,6 +22,7 @@ from pytensor_jaxpr_linker.dispatch import program_call
 from pytensor_jaxpr_linker.errors import CannotEmit
 from pytensor_jaxpr_linker.executor import Executor
 from pytensor_jaxpr_linker.options import Options, resolve
+from pytensor_jaxpr_linker.original import KEEP, remember_original
 from pytensor_jaxpr_linker.plan import Plan, describe_plan, host_step
 from pytensor_jaxpr_linker.policy import Policy, RunOnHost
 from pytensor_jaxpr_linker.program import Program, make_graph, make_plan, pure_function
@@ -50,7 +51,7 @@ class JaxprLinker(PerformLinker):
     """
 
     # Scans keep the states that are read; PyTensor's variant for backends that do not write outputs into given memory.
-    required_rewrites: tuple[str, ...] = ("minimum_compile", "lazy_ifelse", "scan_save_mem_no_prealloc")
+    required_rewrites: tuple[str, ...] = ("minimum_compile", "lazy_ifelse", "scan_save_mem_no_prealloc", KEEP)
     # XLA owns memory and fusion; BLAS Ops and reused factorizations are shapes that suit other backends.
     incompatible_rewrites: tuple[str, ...] = (
         "cxx_only",
@@ -75,6 +76,7 @@ class JaxprLinker(PerformLinker):
         if self.fgraph is not None and self.fgraph is not fgraph:
             return type(self)(self.options, allow_gc=self.allow_gc).accept(fgraph, no_recycling, profile)
         self.options = resolve_options(self.options, fgraph)
+        remember_original(fgraph)
         return super().accept(fgraph, no_recycling, profile)  # type: ignore[return-value]
 
     def make_all(self, input_storage: Any = None, output_storage: Any = None, storage_map: Any = None) -> tuple:

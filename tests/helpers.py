@@ -71,7 +71,7 @@ def compare_grad(
     grads = pytensor.grad(cost, [inputs[i] for i in floats])
     expected = pytensor.function(inputs, grads, mode="FAST_COMPILE", on_unused_input="ignore")(*values)
     with jax.enable_x64(True):
-        fn = pjl.as_jax_function(inputs, [cost])
+        fn = pjl.as_jax_function(inputs, [cost], gradient="jax")
         arrays = [jax.numpy.asarray(v) for v in values]
         gradient = jax.grad(lambda *args: fn(*args)[0], argnums=tuple(floats))
         for want, got in zip(expected, gradient(*arrays), strict=True):

@@ -39,28 +39,43 @@ TRANSFORMATIONS = {
     "value_and_grad": jax.value_and_grad,
     "jit-grad": lambda f: jax.jit(jax.grad(f, argnums=(0, 1))),
     "grad-jit": lambda f: jax.grad(jax.jit(f)),
-    "hessian": jax.hessian,
-    "jacfwd": jax.jacfwd,
     "jacrev": jax.jacrev,
-    "jvp": lambda f: lambda x, s: jax.jvp(f, (x, s), (jnp.ones_like(x), jnp.ones_like(s))),
+    "jacrev-jacrev": lambda f: jax.jacrev(jax.jacrev(f)),
     "vmap": lambda f: lambda x, s: jax.vmap(f, in_axes=(0, None))(jnp.stack([x, 2 * x]), s),
     "jit-vmap-grad": lambda f: lambda x, s: jax.jit(jax.vmap(jax.grad(f), in_axes=(0, None)))(jnp.stack([x, 2 * x]), s),
     "vmap-vmap": lambda f: lambda x, s: jax.vmap(lambda s: jax.vmap(lambda x: f(x, s))(jnp.stack([x, 2 * x])))(s[None]),
     "scan": lambda f: lambda x, s: jax.lax.scan(lambda c, y: (c + f(y, s), c), jnp.float64(0), jnp.stack([x, x + 1])),
     "while": lambda f: lambda x, s: jax.lax.fori_loop(0, 3, lambda i, c: c + f(x, s) * i, jnp.float64(0)),
+    "grad-scan": lambda f: jax.grad(
+        lambda x, s: jax.lax.scan(lambda c, y: (c + f(y, s), c), jnp.float64(0), jnp.stack([x, x + 1]))[0]
+    ),
     "remat": lambda f: jax.grad(jax.checkpoint(f)),
+}
+
+#: Those that differentiate in forward mode.
+FORWARD_MODE = {
+    "hessian": jax.hessian,
+    "jacfwd": jax.jacfwd,
+    "jvp": lambda f: lambda x, s: jax.jvp(f, (x, s), (jnp.ones_like(x), jnp.ones_like(s))),
 }
 
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["graph", "compiled"])
 @pytest.mark.parametrize("transform", TRANSFORMATIONS.values(), ids=TRANSFORMATIONS)
 def test_transformations_equal_jax(transform, compiled, x64):
+    check_transformation(transform, compiled, "pytensor")
+
+
+@pytest.mark.parametrize("name", ["grad", "jit-grad", "jit-vmap-grad", "grad-scan", "remat", *FORWARD_MODE])
+def test_transformations_with_the_derivatives_of_jax(name, x64):
+    check_transformation((TRANSFORMATIONS | FORWARD_MODE)[name], False, "jax")
+
+
+def check_transformation(transform, compiled, gradient):
+    """Compare what a transformation makes of the emitted function and of one written by hand."""
     inputs, logp, by_hand = logp_graph()
-    fn = (
-        pjl.as_jax_function(pytensor.function(inputs, logp, mode="JAXPR"))
-        if compiled
-        else pjl.as_jax_function(inputs, logp)
-    )
+    graph = (pytensor.function(inputs, logp, mode="JAXPR"),) if compiled else (inputs, logp)
+    fn = pjl.as_jax_function(*graph, gradient=gradient)
     x, scale = jnp.array([0.5, -1.0, 2.0]), jnp.float64(1.5)
     got, want = transform(lambda x, s: fn(x, s)[0])(x, scale), transform(by_hand)(x, scale)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12), got, want)

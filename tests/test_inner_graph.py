@@ -97,7 +97,7 @@ def test_shape_of_a_choice():
 
 def test_vmap_over_the_condition():
     c, x = pt.dscalar("c"), pt.vector("x", dtype="float64")
-    fn = pjl.as_jax_function([c, x], [ifelse(c > 0, pt.exp(x) * np.arange(3.0), x - 1)])
+    fn = pjl.as_jax_function([c, x], [ifelse(c > 0, pt.exp(x) * np.arange(3.0), x - 1)], gradient="jax")
     cs, xs = np.array([1.0, -1.0]), np.stack([X, X + 1])
     with jax.enable_x64(True):
         (got,) = jax.jit(jax.vmap(fn))(cs, xs)

@@ -20,6 +20,7 @@ ANALYSIS = [
     "logs.py",
     "marks.py",
     "options.py",
+    "original.py",
     "partition.py",
     "phases.py",
     "plan.py",

@@ -120,7 +120,7 @@ def test_hessian_is_one_program():
     out = scan(lambda s, p: pt.tanh(p) + s, sequences=[x], outputs_info=[pt.zeros(())])
     f = pytensor.function([x], pytensor.gradient.hessian(out[-1], x), mode=FULLGRAPH)
     with jax.enable_x64(True):
-        fn = pjl.as_jax_function([x], [out[-1]])
+        fn = pjl.as_jax_function([x], [out[-1]], gradient="jax")
         want = jax.hessian(lambda a: fn(a)[0])(jax.numpy.asarray(X[:3]))
     np.testing.assert_allclose(f(X[:3]), want)
 

@@ -28,7 +28,7 @@ def int_div(op, b, dtype, x, y):
     """``x // y``: rounds down; an integer divided by zero is 0 as in NumPy."""
     x, y = (convert(b, a, arithmetic_dtype(dtype)) for a in (x, y))
     if x.aval.dtype.kind == "f":
-        return floor_division(b, x, y)
+        return prims.stop_gradient(b, floor_division(b, x, y))
     quotient, zero = prims.div(b, x, y), number(b, x, 0)
     if x.aval.dtype.kind == "i":
         inexact = prims.ne(b, prims.rem(b, x, y), zero)

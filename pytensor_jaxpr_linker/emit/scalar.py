@@ -22,9 +22,31 @@ from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder
 
 type ScalarRule = Callable[..., Atom]
 
-#: Ops that are one primitive, after their operands were converted to the result's dtype.
+
+def absolute(b: JaxprBuilder, x: Atom) -> Atom:
+    """``|x|`` as ``x * sign(x)``, whose derivative at 0 is 0 as PyTensor's is; that of ``abs`` is 1."""
+    if x.aval.dtype.kind in "bu":
+        return x
+    return prims.mul(b, x, prims.sign(b, x)) if x.aval.dtype.kind == "f" else prims.abs_(b, x)
+
+
+def extremum(primitive: ScalarRule, precedes: ScalarRule) -> ScalarRule:
+    """Return the rule of maximum or minimum, whose derivative goes to the first operand where both are equal.
+
+    The primitive's own goes to both by halves.
+    """
+
+    def rule(b: JaxprBuilder, x: Atom, y: Atom) -> Atom:
+        if x.aval.dtype.kind != "f":
+            return primitive(b, x, y)
+        return prims.select(b, prims.or_(b, precedes(b, x, y), prims.ne(b, x, x)), x, y)
+
+    return rule
+
+
+#: Ops that are one primitive, or one function for numbers of all kinds, after their operands were converted to the result's dtype.
 ONE_PRIMITIVE: dict[type, ScalarRule] = {
-    ps.Abs: lambda b, x: x if x.aval.dtype.kind in "bu" else prims.abs_(b, x),
+    ps.Abs: absolute,
     ps.AND: prims.and_,
     ps.ArcCos: prims.acos,
     ps.ArcCosh: prims.acosh,
@@ -43,8 +65,8 @@ ONE_PRIMITIVE: dict[type, ScalarRule] = {
     ps.Invert: prims.not_,
     ps.Log: prims.log,
     ps.Log1p: prims.log1p,
-    ps.Maximum: prims.max_,
-    ps.Minimum: prims.min_,
+    ps.Maximum: extremum(prims.max_, prims.ge),
+    ps.Minimum: extremum(prims.min_, prims.le),
     ps.Neg: prims.neg,
     ps.OR: prims.or_,
     ps.Reciprocal: lambda b, x: prims.div(b, one(b, x), x),

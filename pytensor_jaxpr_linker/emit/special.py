@@ -10,6 +10,7 @@ from pytensor_jaxpr_linker import prims
 from pytensor_jaxpr_linker.emit.scalar import (
     RULES,
     ScalarRule,
+    absolute,
     convert,
     converted,
     number,
@@ -38,8 +39,11 @@ def softplus(b, x):
 def log1mexp(b, x):
     """``log(1 - exp(x))`` for negative `x`, by Mächler (2012), https://cran.r-project.org/web/packages/Rmpfr/vignettes/."""
     limit = number(b, x, -np.log(2.0))
+    below = prims.expm1(b, prims.max_(b, x, limit))
+    # Where that is 0, so must its opposite be, and not -0: the derivative is minus infinity there.
+    above = prims.neg(b, below) if x.aval.dtype.kind == "c" else prims.sub(b, number(b, x, 0), below)
     # Each formula sees only its own half: the derivative of the one that is not chosen must stay finite.
-    near = prims.log(b, prims.neg(b, prims.expm1(b, prims.max_(b, x, limit))))
+    near = prims.log(b, above)
     far = prims.log1p(b, prims.neg(b, prims.exp(b, prims.min_(b, x, limit))))
     return prims.select(b, prims.lt(b, x, limit), far, near)
 
@@ -84,7 +88,7 @@ def polygamma(b, n, x):
 
 def bessel(scaled: ScalarRule) -> ScalarRule:
     """Return the rule of a modified Bessel function from the exponentially scaled one."""
-    return lambda b, x: prims.mul(b, scaled(b, x), prims.exp(b, prims.abs_(b, x)))
+    return lambda b, x: prims.mul(b, scaled(b, x), prims.exp(b, absolute(b, x)))
 
 
 RULES[psm.I0] = converted(bessel(prims.bessel_i0e))

@@ -1,0 +1,202 @@
+"""PyTensor's gradient as the derivative of a JAX function.
+
+What PyTensor calls pullback is JAX's vector-Jacobian product, so a function's derivative is one more graph: of the inputs and
+a cotangent for each output. It is built of the graph before rewrites, and when JAX first asks for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+from jax.custom_derivatives import CustomVJPPrimal, SymbolicZero
+from pytensor.gradient import DisconnectedType, NullTypeGradError, UndefinedGrad, grad
+from pytensor.graph.basic import Variable
+from pytensor.graph.null_type import NullType
+from pytensor.graph.traversal import ancestors
+from pytensor.scalar.basic import ScalarType, identity
+from pytensor.tensor.basic import tensor_copy
+
+from pytensor_jaxpr_linker import _compat
+from pytensor_jaxpr_linker.errors import GraphBreakError
+from pytensor_jaxpr_linker.original import Original
+
+FORWARD_MODE = (
+    "JAX runs PyTensor's gradient in reverse mode only: forward mode (jvp, jacfwd, hessian, linearize) is supported by"
+    ' `as_jax_function(..., gradient="jax")`, which differentiates by the rules of JAX.'
+)
+
+
+class Pullback(NamedTuple):
+    """A graph's pullback from some of its outputs to some of its inputs.
+
+    Attributes
+    ----------
+    call
+        A JAX function of all inputs and the outputs' cotangents, which returns those of the inputs at `defined`.
+    defined
+        The positions of the inputs for which PyTensor defines a gradient. That of the others asked for is zero, unless they
+        are among `undefined`.
+    undefined
+        The positions of inputs for which it does not, with the reason.
+    """
+
+    call: Callable[..., list]
+    defined: list[int]
+    undefined: dict[int, str]
+
+
+def with_pytensor_gradient(
+    fn: Callable[..., list],
+    original: Original,
+    static: Sequence[int],
+    build: Callable[[list[Variable], list[Variable]], Callable[..., list]],
+) -> Callable[..., list]:
+    """Return `fn` with PyTensor's gradient for its derivative in reverse mode.
+
+    Parameters
+    ----------
+    fn
+        A pure JAX function.
+    original
+        The graph that it computes, before rewrites.
+    static
+        The positions of the inputs whose values it may have to know. They stay known in the pullback unless they are tracers.
+    build
+        Makes a pure JAX function of a graph, with a gradient of its own.
+    """
+    pullbacks = Pullbacks(fn, original, build)
+    rules: dict[tuple, Any] = {}
+
+    def call(*args: Any) -> list:
+        if not any(isinstance(a, jax.core.Tracer) for a in args):
+            return fn(*args)
+        known = tuple(i for i in static if not isinstance(args[i], jax.core.Tracer))
+        # Inside `jax.shard_map` JAX can't tell which arguments are differentiated.
+        symbolic = not jax.sharding.get_abstract_mesh().manual_axes
+        rule = rules.get((known, symbolic))
+        if rule is None:
+            rule = rules[known, symbolic] = custom_vjp(fn, pullbacks, known, symbolic)
+        try:
+            return rule(*args)
+        except TypeError as error:  # of JAX, when it differentiates during the call; later it is out of reach
+            if "forward-mode" in str(error) and "custom_vjp" in str(error):
+                raise TypeError(FORWARD_MODE) from error
+            raise
+
+    return call
+
+
+def custom_vjp(fn: Callable[..., list], pullbacks: Pullbacks, known: tuple[int, ...], symbolic: bool) -> Any:
+    """Return `fn` with a derivative, closed over the values of the arguments at the positions `known`.
+
+    If `symbolic`, the derivative is computed for the arguments that JAX asks for, from the outputs that it reads, and no others.
+    """
+
+    def forward(*args: Any) -> tuple[list, Any]:
+        values = [a.value if isinstance(a, CustomVJPPrimal) else a for a in args]
+        # JAX takes the keys of a dict for structure, not data: so the pullback sees what it is asked for.
+        active: dict[int, Any] = {}
+        passive: dict[int, Any] = {}
+        for i, a in enumerate(args):
+            if i not in known:
+                (active if getattr(a, "perturbed", True) else passive)[i] = values[i]
+        return fn(*values), (active, passive)
+
+    def backward(*args: Any) -> tuple:
+        *fixed, (active, passive), cotangents = args
+        values = active | passive | dict(zip(known, fixed, strict=True))
+        found = pullbacks([values[i] for i in range(len(values))], tuple(active), cotangents)
+        return tuple(found.get(i) for i in range(len(values)) if i not in known)
+
+    rule = jax.custom_vjp(lambda *args: fn(*args), nondiff_argnums=known)
+    rule.defvjp(forward, backward, symbolic_zeros=symbolic)
+    return rule
+
+
+class Pullbacks:
+    """The pullbacks of a graph, each built when it is first asked for. See `with_pytensor_gradient`."""
+
+    def __init__(self, fn: Callable[..., list], original: Original, build: Callable[..., Callable[..., list]]):
+        self._fn, self._original, self._build = fn, original, build
+        self._built: dict[tuple, Pullback] = {}
+
+    def __call__(self, values: Sequence[Any], wrt: Sequence[int], cotangents: Sequence[Any]) -> dict[int, Any]:
+        """Return the cotangents of the inputs at the positions `wrt`, without those that are zero."""
+        of = tuple(i for i, ct in enumerate(cotangents) if type(ct) is not SymbolicZero and self._is_inexact(i))
+        wrt = tuple(i for i in wrt if jax.numpy.issubdtype(values[i].dtype, jax.numpy.inexact))
+        if not of or not wrt:
+            return {}
+        found = self._built.get((wrt, of))
+        if found is None:
+            found = self._built[wrt, of] = self._make(wrt, of)
+        given = [cotangents[i] for i in of]
+        results = dict(zip(found.defined, found.call(*values, *given) if found.defined else [], strict=True))
+        if found.undefined:
+            results |= self._by_jax(values, found.undefined, of, given)
+        return {i: _compat.cotangent_of(values[i], ct) for i, ct in results.items()}
+
+    def _is_inexact(self, output: int) -> bool:
+        dtype = getattr(self._original.outputs[output].type, "dtype", "")
+        return dtype.startswith(("float", "complex"))
+
+    def _make(self, wrt: Sequence[int], of: Sequence[int]) -> Pullback:
+        """Build the pullback from the outputs at `of` to the inputs at `wrt`."""
+        inputs, outputs = self._original
+        cotangents = [outputs[i].type(f"cotangent {i}") for i in of]
+        defined, undefined = pull_back([outputs[i] for i in of], cotangents, {i: inputs[i] for i in wrt})
+        try:
+            call = self._build([*inputs, *cotangents], list(defined.values()))
+        except GraphBreakError as error:
+            error.add_note('The node is part of the gradient. With `gradient="jax"` JAX differentiates the function.')
+            raise
+        return Pullback(call, list(defined), undefined)
+
+    def _by_jax(
+        self, values: Sequence[Any], undefined: dict[int, str], of: Sequence[int], cotangents: Sequence[Any]
+    ) -> dict[int, Any]:
+        """Return the cotangents of inputs for which PyTensor defines no gradient by JAX's own rules."""
+
+        def call(active: dict[int, Any]) -> list:
+            results = self._fn(*[active.get(i, value) for i, value in enumerate(values)])
+            return [results[i] for i in of]
+
+        try:
+            _, pullback = jax.vjp(call, {i: values[i] for i in undefined})
+            return pullback(list(cotangents))[0]
+        except Exception as error:
+            error.add_note("PyTensor has no gradient here, so JAX's own was tried. " + next(iter(undefined.values())))
+            raise
+
+
+def pull_back(
+    outputs: Sequence[Variable], cotangents: Sequence[Variable], wrt: dict[int, Variable]
+) -> tuple[dict[int, Variable], dict[int, str]]:
+    """Return the gradients by inputs that PyTensor defines and that are not zero, and why it does not define others.
+
+    Raises
+    ------
+    NullTypeGradError
+        If the user declared a gradient that is asked for undefined.
+    """
+    if any(v.type.dtype.startswith("complex") for v in (*outputs, *wrt.values())):
+        return {}, dict.fromkeys(wrt, "PyTensor differentiates real numbers only.")
+    # Copies, since an output may be computed from another one, or be there twice.
+    ends: Any = [identity(v) if isinstance(v.type, ScalarType) else tensor_copy(v) for v in outputs]
+    try:
+        gradients: Any = grad(
+            None,
+            list(wrt.values()),
+            known_grads=dict(zip(ends, cotangents, strict=True)),
+            disconnected_inputs="ignore",
+            return_disconnected="disconnected",
+            null_gradients="return",
+        )
+    except NotImplementedError as error:  # an Op without a pullback
+        return {}, dict.fromkeys(wrt, str(error))
+    found = dict(zip(wrt, gradients, strict=True))
+    undefined = {i: v.type.why_null for i, v in found.items() if isinstance(v.type, NullType)}
+    if undefined and any(v.owner is not None and isinstance(v.owner.op, UndefinedGrad) for v in ancestors(outputs)):
+        raise NullTypeGradError(next(iter(undefined.values())))
+    return {i: v for i, v in found.items() if not isinstance(v.type, NullType | DisconnectedType)}, undefined

@@ -1,0 +1,83 @@
+"""Graphs as they were before PyTensor's rewrites, which say how their functions are differentiated. Uses no JAX.
+
+Rewrites drop what changes no value: `zero_grad` and `grad_clip` are gone when a linker sees a graph. They change the nodes of
+the graph in place, so it is copied before the first of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from pytensor.compile.mode import optdb
+from pytensor.graph.basic import Variable, clone
+from pytensor.graph.features import Feature
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.rewriting.basic import GraphRewriter
+
+from pytensor_jaxpr_linker.pause import gc_paused
+
+#: The name of the rewrite that keeps a copy, and the attribute of a variable's tag that holds it.
+KEEP = "jaxpr_keep_original"
+
+
+class Original(NamedTuple):
+    """Inputs and outputs of a graph before rewrites."""
+
+    inputs: list[Variable]
+    outputs: list[Variable]
+
+
+@gc_paused()
+def copy_of(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> Original:
+    """Return a copy of a graph, which ends at its inputs."""
+    return Original(*clone(list(inputs), list(outputs), copy_orphans=False))
+
+
+class KeptOriginal(Feature):
+    """Holds the original of a graph."""
+
+    def __init__(self, original: Original):
+        self.original = original
+
+
+class KeepOriginal(GraphRewriter):
+    """A rewrite that changes nothing: it keeps a copy of the graph."""
+
+    def add_requirements(self, fgraph: FunctionGraph) -> None:
+        """Copy the graph, the first time."""
+        if kept_by_feature(fgraph) is None:
+            fgraph.attach_feature(KeptOriginal(copy_of(fgraph.inputs, fgraph.outputs)))
+
+    def apply(self, fgraph: FunctionGraph, *args: Any, **kwargs: Any) -> None:
+        """Do nothing."""
+
+
+if KEEP not in optdb:  # a reloaded module registers once
+    optdb.register(KEEP, KeepOriginal(), position=-2)
+
+
+def kept_by_feature(fgraph: FunctionGraph) -> Original | None:
+    """Return the original that the rewrite kept."""
+    return next((f.original for f in fgraph._features if isinstance(f, KeptOriginal)), None)
+
+
+def remember_original(fgraph: FunctionGraph) -> None:
+    """Note the original in the tags of what the graph computes, which the clones have that `Function.copy` makes."""
+    original = kept_by_feature(fgraph)
+    if original is not None:
+        for v in fgraph.outputs:
+            if v.owner is not None:
+                setattr(v.tag, KEEP, original)
+
+
+def original_of(fgraph: FunctionGraph) -> Original | None:
+    """Return inputs and outputs before the rewrites of a function's graph, or None if nothing kept them.
+
+    `Function.copy` may leave out updates, which are the last outputs.
+    """
+    for v in fgraph.outputs:
+        found = getattr(v.tag, KEEP, None)
+        if found is not None:
+            return Original(found.inputs, found.outputs[: len(fgraph.outputs)])
+    return None

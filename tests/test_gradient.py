@@ -1,0 +1,307 @@
+"""The derivative of what `as_jax_function` returns: PyTensor's gradient, or JAX's rules for the equations."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from pytensor.compile.builders import OpFromGraph
+from pytensor.gradient import NullTypeGradError, disconnected_grad, grad_clip, grad_scale, undefined_grad, zero_grad
+from pytensor.graph import Apply, Op
+from pytensor.tensor.basic import tensor_copy
+
+import pytensor_jaxpr_linker as pjl
+from pytensor_jaxpr_linker import emits, prims
+from pytensor_jaxpr_linker.gradient import FORWARD_MODE
+
+
+@pytest.fixture(autouse=True)
+def x64():
+    """Run each test with 64 bits in JAX."""
+    with jax.enable_x64(True):
+        yield
+
+
+def sevenfold(x):
+    """Return ``x ** 2`` with the derivative 7."""
+    y = pt.dvector("y")
+    return OpFromGraph([y], [y**2], pullback=lambda inputs, outputs, grads: [grads[0] * 7.0])(x)
+
+
+#: Expressions whose gradient the rewritten graph does not show.
+OVERRIDES = [
+    lambda x: disconnected_grad(x) * x,
+    lambda x: zero_grad(x**2) * x,
+    lambda x: grad_clip(x, -0.01, 0.01) * 3,
+    lambda x: grad_scale(x, -2.0) ** 2,
+    sevenfold,
+]
+VALUE = np.array([0.1, 0.3, 0.5])
+
+
+def overridden(x):
+    """Return all of `OVERRIDES` in one cost."""
+    return sum((f(pt.exp(x)) * (i + 1)).sum() for i, f in enumerate(OVERRIDES))
+
+
+def pytensor_gradient(inputs, cost, values, wrt=None, mode="FAST_COMPILE"):
+    """Return `pytensor.grad`, evaluated."""
+    gradient = pytensor.grad(cost, inputs if wrt is None else wrt, disconnected_inputs="ignore")
+    return pytensor.function(inputs, gradient, mode=mode, on_unused_input="ignore")(*values)
+
+
+# -- what the gradient is ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", ["graph", "compiled", "copied"])
+def test_overrides(form):
+    x = pt.dvector("x")
+    cost = overridden(x)
+    (expected,) = pytensor_gradient([x], cost, [VALUE])
+    if form == "graph":
+        fn = pjl.as_jax_function([x], cost)
+    else:
+        f = pytensor.function([x], cost, mode="JAXPR")
+        fn = pjl.as_jax_function(f.copy() if form == "copied" else f)
+    value, gradient = jax.jit(jax.value_and_grad(lambda x: fn(x)[0]))(VALUE)
+    np.testing.assert_allclose(value, pytensor.function([x], cost, mode="FAST_COMPILE")(VALUE))
+    np.testing.assert_allclose(gradient, expected)
+    np.testing.assert_allclose(jax.vmap(jax.grad(lambda x: fn(x)[0]))(np.stack([VALUE, VALUE])), [expected] * 2)
+
+
+def test_gradient_by_jax_knows_no_overrides():
+    x = pt.dvector("x")
+    fn = pjl.as_jax_function([x], (disconnected_grad(x) * x).sum(), gradient="jax")
+    np.testing.assert_allclose(jax.grad(lambda x: fn(x)[0])(VALUE), 2 * VALUE)
+
+
+def test_gradient_survives_the_deletion_of_updates():
+    s, x = pytensor.shared(2.0, name="s"), pt.dscalar("x")
+    f = pytensor.function([x], zero_grad(x) * x * s, updates={s: s + 1}, mode="JAXPR")
+    fn = pjl.as_jax_function(f.copy(delete_updates=True))
+    np.testing.assert_allclose(jax.grad(lambda x, s: fn(x, s)[0], (0, 1))(3.0, 2.0), (6.0, 9.0))
+
+
+def test_higher_derivatives():
+    x = pt.dscalar("x")
+    fn = pjl.as_jax_function([x], x**5 + zero_grad(x**2) * x)
+    first = jax.grad(lambda x: fn(x)[0])
+    second = jax.grad(first)
+    np.testing.assert_allclose(first(2.0), 5 * 16 + 4)
+    np.testing.assert_allclose(second(2.0), 20 * 8)  # pt.grad keeps zero_grad
+    np.testing.assert_allclose(jax.jit(jax.grad(second))(2.0), 60 * 4)
+
+
+def test_jacobian():
+    x = pt.dvector("x")
+    fn = pjl.as_jax_function([x], pt.exp(x) * x.sum())
+    expected = np.diag(np.exp(VALUE) * VALUE.sum()) + np.exp(VALUE)[:, None]
+    np.testing.assert_allclose(jax.jacrev(lambda x: fn(x)[0])(VALUE), expected)
+
+
+@pytest.mark.parametrize("gradient", ["pytensor", "jax"])
+def test_outputs_of_all_kinds(gradient):
+    x, y, n = pt.dvector("x"), pt.dscalar("y"), pt.lvector("n")
+    a = pt.exp(x)
+    outputs = [a, a, a * y, x, n + 1, x > 0, pt.constant(2.0), (x * n).sum()]
+    fn = pjl.as_jax_function([x, y, n], outputs, gradient=gradient)
+    values = [jnp.asarray(VALUE), jnp.float64(0.7), jnp.arange(3)]
+    results, pullback = jax.vjp(lambda x, y: fn(x, y, values[2]), *values[:2])
+    weights = [np.cos(np.arange(r.size) + i).reshape(r.shape) for i, r in enumerate(results)]
+    floats = [i for i, r in enumerate(results) if r.dtype.kind == "f"]
+    cotangents = [
+        w.astype(r.dtype) if i in floats else np.zeros(w.shape, jax.dtypes.float0)
+        for i, (r, w) in enumerate(zip(results, weights, strict=True))
+    ]
+    cost = sum((tensor_copy(outputs[i]) * weights[i]).sum() for i in floats)
+    expected = pytensor_gradient([x, y, n], cost, values, [x, y])
+    for got, want in zip(pullback(cotangents), expected, strict=True):
+        np.testing.assert_allclose(got, want)
+    float0 = jax.grad(lambda n: fn(*values[:2], n)[-1], allow_int=True)(values[2])
+    assert float0.dtype == jax.dtypes.float0
+    # Each output by itself: the others have no cotangent.
+    for i in floats:
+        got = jax.grad(lambda x, i=i: (fn(x, *values[1:])[i] * weights[i]).sum())(values[0])
+        want = pytensor_gradient([x, y, n], (tensor_copy(outputs[i]) * weights[i]).sum(), values, [x])[0]
+        np.testing.assert_allclose(got, want)
+
+
+def test_dtypes_and_empty_arrays():
+    x, y = pt.fvector("x"), pt.dvector("y")
+    fn = pjl.as_jax_function([x, y], (pt.exp(x) * y).sum())
+    for n in (0, 2):
+        narrow, wide = jax.grad(lambda x, y: fn(x, y)[0], (0, 1))(jnp.zeros(n, "float32"), jnp.ones(n, "float32"))
+        assert (narrow.dtype, wide.dtype) == ("float32", "float32")  # those of the arguments
+        np.testing.assert_array_equal(narrow, np.ones(n))
+    with jax.enable_x64(False):
+        z = pt.fvector("z")
+        fn = pjl.as_jax_function([z], (zero_grad(z) * z).sum())
+        np.testing.assert_array_equal(jax.grad(lambda z: fn(z)[0])(np.full(2, 3.0, "float32")), [3, 3])
+
+
+def test_shared_variables_and_generators():
+    rng, s = pytensor.shared(np.random.default_rng(0), name="rng"), pytensor.shared(2.0, name="s")
+    following, draw = pt.random.normal(size=(2,), rng=rng, return_next_rng=True)
+    x = pt.dvector("x")
+    f = pytensor.function([x], (x * draw * s).sum(), updates={rng: following, s: s * 2}, mode="JAXPR")
+    fn = pjl.as_jax_function(f)
+    kinds = {str(v.type): i for i, v in enumerate(f.maker.fgraph.inputs)}
+    args = [np.ones(2), None, None]
+    args[kinds[str(rng.type)]], args[kinds[str(s.type)]] = jax.random.key(1), 3.0
+    gradient = jax.grad(lambda x: fn(x, *args[1:])[0])(args[0])  # the same numbers are drawn again
+    np.testing.assert_allclose(gradient @ args[0], fn(*args)[0])
+
+
+# -- what is no number or no gradient ----------------------------------------------------------------------------------
+
+
+def test_static_inputs():
+    n, x = pt.lscalar("how_many"), pt.dscalar("x")
+    fn = pjl.as_jax_function([n, x], (pt.arange(n) * zero_grad(x) * x).sum())
+    assert [float(jax.grad(lambda x, k=k: fn(k, x)[0])(2.0)) for k in (3, 4)] == [6.0, 12.0]
+    np.testing.assert_allclose(jax.jit(jax.grad(lambda x: fn(3, x)[0]))(2.0), 6)
+    with pytest.raises(pjl.RuntimeTracerError, match="'how_many'"):
+        jax.jit(jax.grad(lambda x, n: fn(n, x)[0]))(2.0, 3)
+
+
+def test_input_that_only_the_gradient_must_know():
+    x, n = pt.dvector("x"), pt.lscalar("n")
+    y = pt.dvector("y")
+    op = OpFromGraph([y, n], [y.sum() + n], pullback=lambda i, o, g: [pt.repeat(g[0], i[1]), pt.zeros(())])
+    fn = pjl.as_jax_function([x, n], op(x, n))
+    np.testing.assert_array_equal(jax.jit(jax.grad(lambda x: fn(x, 3)[0]))(VALUE), np.ones(3))
+
+
+def test_undefined_gradient_is_that_of_jax():
+    loc, x = pt.dscalar("loc"), pt.dscalar("x")
+    rng = pytensor.shared(np.random.default_rng(0))
+    _, draw = pt.random.normal(loc, 2.0, rng=rng, return_next_rng=True)
+    fn = pjl.as_jax_function([loc, x], draw * 3 + zero_grad(x) * x)
+    np.testing.assert_allclose(jax.grad(lambda *args: fn(*args)[0], (0, 1))(1.0, 5.0), (3.0, 5.0))
+
+
+def test_gradient_that_the_user_declared_undefined():
+    x, y = pt.dscalar("x"), pt.dscalar("y")
+    fn = pjl.as_jax_function([x, y], undefined_grad(x) * y)
+    np.testing.assert_allclose(jax.grad(lambda y: fn(2.0, y)[0])(3.0), 2.0)
+    with pytest.raises(NullTypeGradError, match="UndefinedGrad"):
+        jax.grad(lambda x: fn(x, 3.0)[0])(2.0)
+
+
+class Plain(Op):
+    """Squares; PyTensor knows no gradient of it."""
+
+    def make_node(self, x):
+        return Apply(self, [x], [x.type()])
+
+    def perform(self, node, inputs, outputs):
+        outputs[0][0] = inputs[0] ** 2
+
+
+@emits(Plain)
+def emit_Plain(op, node, b, x):
+    """Square."""
+    return prims.square(b, x)
+
+
+def test_op_without_a_gradient_in_pytensor():
+    x = pt.dscalar("x")
+    fn = pjl.as_jax_function([x], Plain()(x) * 2)
+    np.testing.assert_allclose(jax.grad(lambda x: fn(x)[0])(3.0), 12.0)
+
+
+def test_gradient_that_is_not_one_program():
+    class Broken(Plain):
+        def pullback(self, inputs, outputs, cotangents):
+            return [cotangents[0] * NoRule()(inputs[0])]
+
+    class NoRule(Op):
+        def make_node(self, x):
+            return Apply(self, [x], [x.type()])
+
+        def perform(self, node, inputs, outputs):
+            outputs[0][0] = inputs[0]
+
+    x = pt.dscalar("x")
+    with pytest.raises(pjl.GraphBreakError, match="NoRule") as error:
+        jax.grad(lambda v: pjl.as_jax_function([x], Broken()(x))(v)[0])(3.0)
+    assert 'gradient="jax"' in error.value.__notes__[0]
+
+
+@pytest.mark.parametrize("transform", [jax.hessian, jax.jacfwd], ids=["hessian", "jacfwd"])
+def test_forward_mode_says_what_to_do(transform):
+    x = pt.dvector("x")
+    fn = pjl.as_jax_function([x], (x**2).sum())
+    with pytest.raises(TypeError) as error:
+        transform(lambda x: fn(x)[0])(VALUE)
+    assert str(error.value) == FORWARD_MODE
+
+
+def test_unknown_gradient():
+    with pytest.raises(ValueError, match="'numpy'"):
+        pjl.as_jax_function([], [], gradient="numpy")
+
+
+def test_export_of_a_gradient_with_a_symbolic_dimension():
+    x = pt.dmatrix("x")
+    fn = pjl.as_jax_function([x], (pt.exp(x) * zero_grad(x)).sum() / x.shape[0])
+    shape = jax.ShapeDtypeStruct(jax.export.symbolic_shape("rows, 3"), "float64")
+    exported = jax.export.export(jax.jit(jax.grad(lambda x: fn(x)[0])))(shape)
+    value = np.arange(6.0).reshape(2, 3)
+    np.testing.assert_allclose(exported.call(value), np.exp(value) * value / 2)
+
+
+# -- special values ----------------------------------------------------------------------------------------------------
+
+#: Functions of one argument whose gradients are finite where their value is, at the points below.
+SPECIAL = {
+    "log-sigmoid": lambda x: pt.log(pt.sigmoid(x)),
+    "log-one-minus-sigmoid": lambda x: pt.log(1 - pt.sigmoid(x)),
+    "softplus": pt.softplus,
+    "log-one-plus-exp": lambda x: pt.log(1 + pt.exp(x)),
+    "log1mexp": pt.log1mexp,
+    "logsumexp": lambda x: pt.logaddexp(x, -x),
+    "abs": abs,
+    "maximum": lambda x: pt.maximum(x, -x) + pt.maximum(2.0, x) + pt.minimum(x, -x) + pt.minimum(x, 2.0),
+    "clip": lambda x: pt.clip(x, -2.0, 2.0),
+    "sqr": lambda x: x**2 + pt.sqr(x) + x**3 + x**0.5 * 0,
+    "floor-division": lambda x: x // 2.0 + pt.floor(x) + pt.sign(x),
+    "modulo": lambda x: x % 2.0,
+    "i0": pt.i0,
+    "psi": lambda x: pt.psi(pt.maximum(x, 0.1)),  # JAX's derivative is wrong below -8
+    "xlogy": lambda x: pt.special.xlogy(x, 3.0) + pt.special.xlog1py(x, 3.0),
+    **{
+        str(f): f
+        for f in (
+            *(pt.ceil, pt.round, pt.trunc, pt.neg, pt.exp, pt.exp2, pt.expm1, pt.log, pt.log2, pt.log10, pt.log1p),
+            *(pt.sqrt, pt.sin, pt.cos, pt.tan, pt.arcsin, pt.arccos, pt.arctan, pt.sinh, pt.cosh, pt.tanh, pt.arcsinh),
+            *(pt.arccosh, pt.arctanh, pt.erf, pt.erfc, pt.erfinv, pt.gammaln, pt.sigmoid, pt.reciprocal),
+        )
+    },
+}
+POINTS = np.array([0.0, 1e-300, 1e-10, 0.3, 1.0, 2.0, 17.0, 36.7, 745.2, 820.0, 1e8, 1e200])
+POINTS = np.concatenate([POINTS, -POINTS])
+
+
+@pytest.mark.parametrize("gradient", ["pytensor", "jax"])
+def test_gradients_at_special_values(gradient):
+    x = pt.dvector("x")
+    costs = [f(x) for f in SPECIAL.values()]
+    fn = pjl.as_jax_function([x], costs, gradient=gradient)
+    values = fn(POINTS)
+    gradients = jax.jit(lambda x: [jax.grad(lambda x, i=i: fn(x)[i].sum())(x) for i in range(len(costs))])(POINTS)
+    expected = pytensor.function([x], [pytensor.grad(c.sum(), x) for c in costs], mode="JAXPR")(POINTS)
+    for name, value, got, want in zip(SPECIAL, values, gradients, expected, strict=True):
+        where = np.isfinite(value) if gradient == "jax" else np.full(POINTS.shape, True)
+        np.testing.assert_allclose(got[where], want[where], rtol=1e-7, atol=1e-15, err_msg=name)
+
+
+def test_branch_that_is_not_taken():
+    x = pt.dvector("x")
+    branches = [pt.log(x), pt.sqrt(x), 1 / x, x**0.3, pt.log(pt.log(x + 1)), pt.exp(-x)]
+    cost = sum(pt.switch(x > 0, branch, x).sum() for branch in branches)
+    fn = pjl.as_jax_function([x], cost)
+    got = jax.grad(lambda x: fn(x)[0])(np.array([0.0, -1.0, -2e3, 2.0]))
+    np.testing.assert_array_equal(got[:3], 6)
+    assert np.isfinite(got[3])
