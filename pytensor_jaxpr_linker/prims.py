@@ -17,7 +17,7 @@ import numpy as np
 from jax import lax
 from jax.extend.core import primitives as p
 
-from pytensor_jaxpr_linker._compat import ERFC_PARAMS, dim_as_value_p, dim_value_aval, scan_trees
+from pytensor_jaxpr_linker._compat import ERFC_PARAMS, dim_as_value_p, dim_value_aval, jvp_param, scan_trees
 from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, Shape
 
 BOOL = np.dtype(bool)
@@ -546,6 +546,39 @@ def while_loop(
 def closed_call(b: JaxprBuilder, jaxpr: Any, operands: Sequence[Atom]) -> list[Atom]:
     """Assemble the call of a closed Jaxpr."""
     return list(b.bind_many(p.closed_call_p, operands, jaxpr.out_avals, {"call_jaxpr": jaxpr}))
+
+
+def custom_jvp_call(
+    b: JaxprBuilder,
+    jaxpr: Any,
+    differentiate: Callable[[JaxprBuilder, Sequence[Atom], Sequence[Atom | None]], tuple[list[Atom], list[Atom]]],
+    operands: Sequence[Atom],
+) -> list[Atom]:
+    """Assemble the call of a closed Jaxpr that has a derivative of its own.
+
+    Parameters
+    ----------
+    b
+        The builder.
+    jaxpr
+        What the call computes.
+    differentiate
+        Called as ``differentiate(child, primals, tangents)`` when JAX differentiates the call, and not before; a tangent
+        that is None is zero. It emits the results and their tangents to `child`.
+    operands
+        What `jaxpr` takes.
+    """
+
+    def jvp_jaxpr(*zeros: bool) -> Any:
+        avals = [x.aval for x in operands]
+        tangent_avals = [aval for aval, zero in zip(avals, zeros, strict=True) if not zero]
+        child, atoms = b.sub_jaxpr([*avals, *tangent_avals])
+        given = iter(atoms[len(avals) :])
+        results, slopes = differentiate(child, atoms[: len(avals)], [None if zero else next(given) for zero in zeros])
+        return child.build([*results, *slopes]), [False] * len(slopes)
+
+    params = {"call_jaxpr": jaxpr, "num_consts": 0, "symbolic_zeros": True} | jvp_param(jvp_jaxpr, jaxpr.jaxpr.debug_info)
+    return list(b.bind_many(p.custom_jvp_call_p, operands, jaxpr.out_avals, params))
 
 
 def dim_as_value(b: JaxprBuilder, dim: Any) -> Atom:

@@ -3,6 +3,10 @@
 from pytensor_jaxpr_linker.emit import (  # noqa: F401
     arithmetic,
     elemwise,
+    erf_functions,
+    gamma_functions,
+    incomplete_beta,
+    incomplete_gamma,
     inner_graph,
     linalg,
     math,

@@ -44,44 +44,6 @@ def log1mexp(b, x):
     return prims.select(b, prims.lt(b, x, limit), far, near)
 
 
-@scalar_rule(psm.Gamma)
-@converted
-def gamma(b, x):
-    """The gamma function: ``exp(lgamma(x))`` with the sign of the half-plane's strips; NaN at negative integers."""
-    size = prims.exp(b, prims.lgamma(b, x))
-    floor, zero = prims.floor(b, x), number(b, x, 0)
-    odd = prims.ne(b, prims.rem(b, floor, number(b, x, 2)), zero)
-    signed = prims.select(b, prims.and_(b, prims.lt(b, x, zero), odd), prims.neg(b, size), size)
-    pole = prims.and_(b, prims.lt(b, x, zero), prims.eq(b, x, floor))
-    return prims.select(b, pole, number(b, x, np.nan), signed)
-
-
-@scalar_rule(psm.TriGamma)
-@converted
-def trigamma(b, x):
-    """The derivative of digamma, for negative `x` by reflection to 1 - x."""
-    negative, infinite = prims.lt(b, x, number(b, x, 0)), prims.eq(b, x, number(b, x, np.inf))
-    reflected = prims.select(b, negative, prims.sub(b, one(b, x), x), x)
-    finite = prims.select(b, infinite, one(b, x), reflected)
-    series = prims.polygamma(b, prims.broadcast_to(b, one(b, x), x.aval.shape), finite)
-    series = prims.select(b, infinite, number(b, x, 0), series)
-    # Half-way between poles where there is nothing to reflect, so that the unused branch has a finite derivative.
-    angle = prims.mul(b, number(b, x, np.pi), prims.select(b, negative, x, number(b, x, 0.5)))
-    pole = prims.square(b, prims.div(b, number(b, x, np.pi), prims.sin(b, angle)))
-    at_pole = prims.and_(b, negative, prims.eq(b, x, prims.floor(b, x)))
-    reflection = prims.select(b, at_pole, number(b, x, np.inf), prims.sub(b, pole, series))
-    return prims.select(b, negative, reflection, series)
-
-
-@scalar_rule(psm.PolyGamma)
-@converted
-def polygamma(b, n, x):
-    """The n-th derivative of digamma, which is 0 at infinity; that of digamma itself is infinity."""
-    infinite = prims.and_(b, prims.eq(b, x, number(b, x, np.inf)), prims.gt(b, n, number(b, n, 0)))
-    finite = prims.select(b, infinite, one(b, x), x)
-    return prims.select(b, infinite, number(b, x, 0), prims.polygamma(b, n, finite))
-
-
 def bessel(scaled: ScalarRule) -> ScalarRule:
     """Return the rule of a modified Bessel function from the exponentially scaled one."""
     return lambda b, x: prims.mul(b, scaled(b, x), prims.exp(b, prims.abs_(b, x)))
@@ -89,11 +51,3 @@ def bessel(scaled: ScalarRule) -> ScalarRule:
 
 RULES[psm.I0] = converted(bessel(prims.bessel_i0e))
 RULES[psm.I1] = converted(bessel(prims.bessel_i1e))
-
-
-@scalar_rule(psm.BetaInc)
-@converted
-def betainc(b, p, q, x):
-    """The regularized incomplete beta function."""
-    shape = prims.elementwise_shape((p, q, x))
-    return prims.regularized_incomplete_beta(b, *(prims.broadcast_to(b, a, shape) for a in (p, q, x)))
