@@ -2,6 +2,8 @@
 
 from pytensor_jaxpr_linker.emit import (  # noqa: F401
     arithmetic,
+    bessel,
+    bessel_modified,
     elemwise,
     erf_functions,
     gamma_functions,
@@ -10,6 +12,7 @@ from pytensor_jaxpr_linker.emit import (  # noqa: F401
     inner_graph,
     linalg,
     math,
+    owens_t,
     random,
     scalar_loop,
     scan,

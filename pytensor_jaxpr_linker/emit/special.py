@@ -42,12 +42,3 @@ def log1mexp(b, x):
     near = prims.log(b, prims.neg(b, prims.expm1(b, prims.max_(b, x, limit))))
     far = prims.log1p(b, prims.neg(b, prims.exp(b, prims.min_(b, x, limit))))
     return prims.select(b, prims.lt(b, x, limit), far, near)
-
-
-def bessel(scaled: ScalarRule) -> ScalarRule:
-    """Return the rule of a modified Bessel function from the exponentially scaled one."""
-    return lambda b, x: prims.mul(b, scaled(b, x), prims.exp(b, prims.abs_(b, x)))
-
-
-RULES[psm.I0] = converted(bessel(prims.bessel_i0e))
-RULES[psm.I1] = converted(bessel(prims.bessel_i1e))
