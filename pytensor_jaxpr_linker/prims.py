@@ -577,7 +577,9 @@ def custom_jvp_call(
         results, slopes = differentiate(child, atoms[: len(avals)], [None if zero else next(given) for zero in zeros])
         return child.build([*results, *slopes]), [False] * len(slopes)
 
-    params = {"call_jaxpr": jaxpr, "num_consts": 0, "symbolic_zeros": True} | jvp_param(jvp_jaxpr, jaxpr.jaxpr.debug_info)
+    params = {"call_jaxpr": jaxpr, "num_consts": 0, "symbolic_zeros": True} | jvp_param(
+        jvp_jaxpr, jaxpr.jaxpr.debug_info
+    )
     return list(b.bind_many(p.custom_jvp_call_p, operands, jaxpr.out_avals, params))
 
 

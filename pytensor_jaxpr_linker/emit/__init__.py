@@ -7,6 +7,7 @@ from pytensor_jaxpr_linker.emit import (  # noqa: F401
     elemwise,
     erf_functions,
     gamma_functions,
+    hypergeometric,
     incomplete_beta,
     incomplete_gamma,
     inner_graph,

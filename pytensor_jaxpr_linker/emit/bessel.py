@@ -15,17 +15,17 @@ from pytensor_jaxpr_linker.emit.derivative import special_function
 from pytensor_jaxpr_linker.emit.expression import (
     Value,
     cos,
+    exp,
     first_of,
     floor,
+    is_finite,
     iterate,
     log,
     maximum,
-    minimum,
     sin,
     sqrt,
     where,
 )
-from pytensor_jaxpr_linker.emit.expression import exp as exponential
 from pytensor_jaxpr_linker.emit.gamma_functions import cos_pi, gamma, lgamma_of_positive, sin_pi
 from pytensor_jaxpr_linker.emit.incomplete_gamma import EPSILON
 
@@ -43,7 +43,7 @@ def power_series(v: Value, x: Value, active: Value) -> Value:
     total, _ = iterate(step, [x.like(1.0), x.like(1.0)], [v, -0.25 * x * x], active=active, limit=500)
     small = v < 150
     direct = (x * 0.5) ** where(small, v, 0.0) / gamma(where(small, v, 0.0) + 1)
-    logarithmic = exponential(v * log(x * 0.5) - lgamma_of_positive(maximum(v, 150.0) + 1))
+    logarithmic = exp(v * log(x * 0.5) - lgamma_of_positive(maximum(v, 150.0) + 1))
     return where(small, direct, logarithmic) * total
 
 
@@ -125,7 +125,8 @@ def steed(v: Value, x: Value, active: Value) -> tuple[Value, Value]:
         return (following, (mu + n) * double_inverse * following - y), n < steps
 
     y, _ = iterate(up, [y_mu, y_next], [mu, 2 / x, steps], active=active & (steps > 0), limit=100_000)
-    return top * (j_mu / j), y
+    # Where the recurrence overflows, J underflows.
+    return where(is_finite(j), top * (j_mu / j), 0.0), y
 
 
 def hankel(v: Value, x: Value, active: Value) -> tuple[Value, Value]:
@@ -177,7 +178,9 @@ def jv(v: Value, x: Value) -> Value:
     value = jv_of_positive(where(ok, v, 0.0), where(ok, size, 1.0)) * where(x < 0, parity(v), 1.0)
     pole = (v < 0) & ~integer
     at_zero = first_of((v == 0, 1.0), (pole, np.inf), otherwise=v.like(0.0))
-    return first_of((ok, value), (x == 0, at_zero), otherwise=np.nan)
+    return first_of(
+        (ok, value), ((x == 0) & (v == v), at_zero), ((v == np.inf) & (size < np.inf), 0.0), otherwise=np.nan
+    )
 
 
 @special_function(psm.J0)

@@ -1,6 +1,6 @@
 """Modified Bessel functions of real order, scaled by an exponential.
 
-K of an order between -1/2 and 1/2 is N. Temme's series (J. Comput. Phys. 19 (1975), 324-337) for x < 2 and Steed's evaluation
+K of an order between -1/2 and 1/2 is N. Temme's series (J. Comput. Phys. 19 (1975), 324-337) for x < 1 and Steed's evaluation
 of a continued fraction (I. Thompson and A. Barnett, Comput. Phys. Commun. 47 (1987), 245-257) from there on; the recurrence
 takes it to larger orders. I follows from their Wronskian and from the continued fraction of ``I(v + 1) / I(v)``.
 """
@@ -61,7 +61,7 @@ def small_sinh_ratio(x: Value) -> Value:
 
 
 def temme_series(mu: Value, x: Value, active: Value) -> tuple[Value, Value]:
-    """Return ``K(mu)`` and ``K(mu + 1)`` for 0 < x < 2 and |mu| <= 1/2."""
+    """Return ``K(mu)`` and ``K(mu + 1)`` for 0 < x < 1 and |mu| <= 1/2."""
     square, logarithm = mu * mu, log(2 / x)
     gamma_1 = -horner(square, RECIPROCAL_GAMMA[1::2])
     gamma_2 = horner(square, RECIPROCAL_GAMMA[::2])
@@ -85,7 +85,7 @@ def temme_series(mu: Value, x: Value, active: Value) -> tuple[Value, Value]:
 
 
 def steed_fraction(mu: Value, x: Value, active: Value) -> tuple[Value, Value]:
-    """Return ``exp(x) K(mu)`` and ``exp(x) K(mu + 1)`` for x >= 2 and |mu| <= 1/2."""
+    """Return ``exp(x) K(mu)`` and ``exp(x) K(mu + 1)`` for x >= 1 and |mu| <= 1/2."""
     first = 0.25 - mu * mu
     b = 2 * (1 + x)
     d = 1 / b
@@ -111,10 +111,10 @@ def scaled_k(v: Value, x: Value) -> tuple[Value, Value]:
     """Return ``exp(x) K(v)`` and ``exp(x) K(v + 1)`` for v >= 0 and x > 0."""
     steps = floor(v + 0.5)
     mu = v - steps
-    near = x < 2
-    factor = exp(minimum(x, 2.0))
-    small = temme_series(mu, minimum(x, 2.0), near)
-    large = steed_fraction(mu, maximum(x, 2.0), ~near)
+    near = x < 1
+    factor = exp(minimum(x, 1.0))
+    small = temme_series(mu, minimum(x, 1.0), near)
+    large = steed_fraction(mu, maximum(x, 1.0), ~near)
     states = [where(near, factor * y, z) for y, z in zip(small, large, strict=True)]
 
     def step(n, states, fixed):
@@ -177,7 +177,7 @@ def kve(v: Value, x: Value) -> Value:
     """The modified Bessel function of the second kind, times ``exp(x)``."""
     ok = (x > 0) & (x < np.inf) & is_order(v)
     value = scaled_k(where(ok, abs(v), 0.0), where(ok, x, 1.0))[0]
-    return first_of((ok, value), ((x == 0) & (v == v), np.inf), otherwise=np.nan)
+    return first_of((ok, value), (x == 0, np.inf), otherwise=np.nan)
 
 
 @special_function(psm.Ive)
@@ -189,7 +189,7 @@ def ive(v: Value, x: Value) -> Value:
     i, k = scaled_i_and_k(order, y)
     reflected = i + where(integer, 0.0, (2 / np.pi) * sin_pi(order) * exp(-2 * y) * k)
     value = where(v < 0, reflected, i) * where(x < 0, parity(v), 1.0)
-    at_zero = where(v == 0, 1.0, where((v > 0) | integer, v.like(0.0), np.nan))
+    at_zero = where(v == 0, 1.0, where((v > 0) & (v < np.inf) | integer & (v < 0), v.like(0.0), np.nan))
     return first_of((ok, value), (x == 0, at_zero), otherwise=np.nan)
 
 

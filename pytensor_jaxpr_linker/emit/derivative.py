@@ -13,6 +13,7 @@ from functools import cache
 import jax.extend.core as jex
 import numpy as np
 import pytensor.scalar as ps
+import pytensor.scalar.math as psm
 from pytensor.gradient import NullTypeGradError
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.null_type import NullType
@@ -20,20 +21,36 @@ from pytensor.graph.null_type import NullType
 from pytensor_jaxpr_linker import prims
 from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder
 from pytensor_jaxpr_linker.emit.expression import Value
-from pytensor_jaxpr_linker.emit.scalar import ScalarRule, convert, emit_inner, scalar_rule
+from pytensor_jaxpr_linker.emit.scalar import REAL_ONLY, ScalarRule, convert, emit_inner, scalar_rule
 
 #: A function of values, in float64.
 type Formula = Callable[..., Value]
 
 
-def special_function(*op_types: type) -> Callable[[Formula], Formula]:
+def special_function(*op_types: type, of_complex: ScalarRule | None = None) -> Callable[[Formula], Formula]:
     """Register a formula, called with float64 values, for scalar Ops.
 
     float32 and float16 are computed in float64, too: half a unit in the last place, from one table of coefficients.
+
+    Parameters
+    ----------
+    *op_types
+        Classes of scalar Ops.
+    of_complex
+        A rule ``(b, *xs)`` for complex results, if the Op has any.
     """
 
     def register(formula: Formula) -> Formula:
-        scalar_rule(*op_types)(with_pullback(in_double(formula)))
+        of_real = with_pullback(in_double(formula))
+
+        def rule(op: ps.ScalarOp, b: JaxprBuilder, dtype: np.dtype, *xs: Atom) -> Atom:
+            if of_complex is not None and dtype.kind == "c":
+                return of_complex(b, *(convert(b, x, dtype) for x in xs))
+            return of_real(op, b, dtype, *xs)
+
+        scalar_rule(*op_types)(rule)
+        if of_complex is None:
+            REAL_ONLY.update(op_types)
         return formula
 
     return register
@@ -79,7 +96,7 @@ def with_pullback(rule: ScalarRule) -> ScalarRule:
 
 def is_order(op: ps.ScalarOp, position: int) -> bool:
     """Tell whether an operand is an integer by the Op's definition."""
-    return isinstance(op, ps.math.PolyGamma) and position == 0
+    return isinstance(op, psm.PolyGamma) and position == 0
 
 
 def insert(xs: Sequence[Atom], atoms: Sequence[Atom]) -> list[Atom]:
@@ -100,7 +117,9 @@ def pushforward(
     """
     dtype = result.aval.dtype
     wrt = tuple(i for i, t in enumerate(tangents) if t is not None)
-    partials = emit_inner(partial_derivatives(op, tuple(x.aval.dtype.name for x in xs), dtype.name, wrt), b, [*xs, result])
+    partials = emit_inner(
+        partial_derivatives(op, tuple(x.aval.dtype.name for x in xs), dtype.name, wrt), b, [*xs, result]
+    )
     total = None
     for i, partial in zip(wrt, partials, strict=True):
         term = prims.mul(b, convert(b, partial, dtype), tangents[i])

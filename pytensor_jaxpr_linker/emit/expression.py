@@ -158,7 +158,7 @@ def first_of(*cases: tuple[Value, Term], otherwise: Term) -> Value:
     return result
 
 
-def horner(x: Value, coefficients: Sequence[float]) -> Value:
+def horner(x: Value, coefficients: Sequence[Term]) -> Value:
     """Return the polynomial with these coefficients, that of the constant term first."""
     *rest, last = coefficients
     return reduce(lambda total, c: total * x + c, reversed(rest), x.like(last))

@@ -124,9 +124,7 @@ def temme_coefficients() -> list[list[float]]:
     rows = [inverse[1:]]
     for k in range(1, orders):
         last = rows[-1]
-        rows.append(
-            [(n + 2) * last[n + 2] + (-1) ** k * scaled[k] * rows[0][n] for n in range(len(last) - 2)]
-        )
+        rows.append([(n + 2) * last[n + 2] + (-1) ** k * scaled[k] * rows[0][n] for n in range(len(last) - 2)])
     return [
         [float(c) for n, c in enumerate(row[:degree]) if n == 0 or abs(c) * 0.16**n > 1e-18 * TEMME_FROM**k]
         for k, row in enumerate(rows)

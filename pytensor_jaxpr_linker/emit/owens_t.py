@@ -26,7 +26,7 @@ def integral(h: Value, a: Value) -> Value:
         x = end * node
         scaled = h * x
         total = total + weight * exp(-0.5 * (scaled * scaled)) / (1 + x * x)
-    return exp_of_square(minimum(h, 50.0) * np.sqrt(0.5), -1.0) * end * total / (2 * np.pi)
+    return exp_of_square(minimum(h, 50.0), -0.5) * end * total / (2 * np.pi)
 
 
 @special_function(psm.Owens_t)

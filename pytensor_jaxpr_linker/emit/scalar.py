@@ -35,9 +35,7 @@ ONE_PRIMITIVE: dict[type, ScalarRule] = {
     ps.ArcTanh: prims.atanh,
     ps.Cast: lambda b, x: x,
     ps.Cos: prims.cos,
-    ps.Cosh: prims.cosh,
     ps.Exp: prims.exp,
-    ps.Exp2: prims.exp2,
     ps.Expm1: prims.expm1,
     ps.Identity: lambda b, x: x,
     ps.Invert: prims.not_,
@@ -50,7 +48,6 @@ ONE_PRIMITIVE: dict[type, ScalarRule] = {
     ps.Reciprocal: lambda b, x: prims.div(b, one(b, x), x),
     ps.Second: lambda b, x, y: y,
     ps.Sin: prims.sin,
-    ps.Sinh: prims.sinh,
     ps.Sqrt: prims.sqrt,
     ps.Sub: prims.sub,
     ps.Tan: prims.tan,
@@ -75,7 +72,7 @@ COMPARISONS: dict[type, ScalarRule] = {
 IN_FLOAT32 = (psm.Erf,)
 
 #: Ops that PyTensor also defines for complex numbers, but XLA does not.
-REAL_ONLY = (ps.GE, ps.GT, ps.LE, ps.LT, psm.Erf, psm.Gamma, psm.GammaLn, psm.Psi)
+REAL_ONLY: set[type] = {ps.GE, ps.GT, ps.LE, ps.LT, psm.Erf}
 
 #: Rules that see their operands' own dtypes: ``rule(op, b, dtype, *xs)``.
 RULES: dict[type, ScalarRule] = {}

@@ -1,4 +1,4 @@
-"""Scalar Ops of several primitives: logarithms and special functions."""
+"""Scalar Ops of several primitives: logarithms, exponentials and hyperbolic functions."""
 
 from __future__ import annotations
 
@@ -7,15 +7,9 @@ import pytensor.scalar as ps
 import pytensor.scalar.math as psm
 
 from pytensor_jaxpr_linker import prims
-from pytensor_jaxpr_linker.emit.scalar import (
-    RULES,
-    ScalarRule,
-    convert,
-    converted,
-    number,
-    one,
-    scalar_rule,
-)
+from pytensor_jaxpr_linker.emit.derivative import special_function
+from pytensor_jaxpr_linker.emit.expression import Value, exp, expm1, first_of, log, log1p, minimum, where
+from pytensor_jaxpr_linker.emit.scalar import convert, converted, number, scalar_rule
 
 
 @scalar_rule(ps.Log2, ps.Log10)
@@ -33,12 +27,30 @@ def softplus(b, x):
     return prims.add(b, prims.max_(b, x, number(b, x, 0)), prims.log1p(b, prims.exp(b, minus_abs)))
 
 
-@scalar_rule(psm.Log1mexp)
-@converted
-def log1mexp(b, x):
+@special_function(psm.Log1mexp)
+def log1mexp(x: Value) -> Value:
     """``log(1 - exp(x))`` for negative `x`, by Mächler (2012), https://cran.r-project.org/web/packages/Rmpfr/vignettes/."""
-    limit = number(b, x, -np.log(2.0))
-    # Each formula sees only its own half: the derivative of the one that is not chosen must stay finite.
-    near = prims.log(b, prims.neg(b, prims.expm1(b, prims.max_(b, x, limit))))
-    far = prims.log1p(b, prims.neg(b, prims.exp(b, prims.min_(b, x, limit))))
-    return prims.select(b, prims.lt(b, x, limit), far, near)
+    return where(x < -np.log(2.0), log1p(-exp(x)), log(-expm1(x)))
+
+
+@scalar_rule(ps.Exp2)
+@converted
+def exp2(b, x):
+    """A power of two: XLA's own primitive rounds ``x * log(2)``, which costs up to 190 ulp in double precision."""
+    return prims.pow_(b, prims.broadcast_to(b, number(b, x, 2), x.aval.shape), x)
+
+
+@special_function(ps.Cosh, of_complex=prims.cosh)
+def cosh(x: Value) -> Value:
+    """The hyperbolic cosine; 3 ulp, where XLA's own primitive has 250. Half of the exponent at a time does not overflow."""
+    root = exp(0.5 * abs(x))
+    return (0.5 * root) * root + 0.5 / root / root
+
+
+@special_function(ps.Sinh, of_complex=prims.sinh)
+def sinh(x: Value) -> Value:
+    """The hyperbolic sine; 3 ulp, where XLA's own primitive has 250."""
+    size = abs(x)
+    root, growth = exp(0.5 * size), expm1(minimum(size, 20.0))
+    value = where(size < 20, 0.5 * (growth + growth / (growth + 1)), (0.5 * root) * root)
+    return first_of((x < 0, -value), (x > 0, value), otherwise=x)
