@@ -177,7 +177,8 @@ def jv(v: Value, x: Value) -> Value:
     ok = (size > 0) & (size < np.inf) & is_order(v) & ((x > 0) | integer)
     value = jv_of_positive(where(ok, v, 0.0), where(ok, size, 1.0)) * where(x < 0, parity(v), 1.0)
     pole = (v < 0) & ~integer
-    at_zero = first_of((v == 0, 1.0), (pole, np.inf), otherwise=v.like(0.0))
+    # The sign is that of gamma(v + 1).
+    at_zero = first_of((v == 0, 1.0), (pole, parity(floor(v + 1)) * np.inf), otherwise=v.like(0.0))
     return first_of(
         (ok, value), ((x == 0) & (v == v), at_zero), ((v == np.inf) & (size < np.inf), 0.0), otherwise=np.nan
     )
