@@ -172,10 +172,10 @@ def test_values_that_scipy_misses(op, arguments, want):
     )
 
 
-@pytest.mark.parametrize("shape", [(), (0,), (2, 0), (1, 3)])
+@pytest.mark.parametrize("shape", [(), (2, 0), (1, 3)])
 def test_shapes(shape):
     x, y = pt.tensor(shape=shape, dtype="float64"), pt.tensor(shape=(None,) * len(shape), dtype="float64")
-    outputs = [pt.gammaincinv(y, x), pt.kve(x, y), pt.erfcinv(x), pt.betaincinv(2.0, y, x)]
+    outputs = [pt.gammaincinv(y, x), pt.kve(x, y)]
     values = np.full(shape, 0.25), np.full(shape, 1.5)
     f = pytensor.function([x, y], outputs, mode=FULLGRAPH)
     g = pytensor.function([x, y], outputs, mode="FAST_COMPILE")
@@ -246,9 +246,11 @@ def test_gradients_of_several_arguments():
 
 
 def test_gradients_by_the_last_argument():
+    """The parameters are double precision: PyTensor computes functions of float32 constants alone in float32."""
     x = pt.vector("x", dtype="float64")
-    outputs = [pt.kve(0.7, x), pt.ive(1.3, x), pt.jv(2.5, x), pt.polygamma(2, x), pt.gammaincinv(2.5, x / 4)]
-    outputs += [pt.gammainccinv(0.8, x / 4), pt.betaincinv(2.0, 0.7, x / 4), pt.hyp2f1(0.5, 1.5, 2.5, -x)]
+    a, b = np.float64(0.8), np.float64(2.5)
+    outputs = [pt.kve(a, x), pt.ive(a, x), pt.jv(b, x), pt.polygamma(2, x), pt.gammaincinv(b, x / 4)]
+    outputs += [pt.gammainccinv(a, x / 4), pt.betaincinv(b, a, x / 4), pt.hyp2f1(a, b, 2 * b, -x)]
     compare_grad([x], pt.concatenate(outputs), [np.array([0.3, 1.2, 2.7])], rtol=1e-9)
 
 

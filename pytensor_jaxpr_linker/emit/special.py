@@ -27,7 +27,7 @@ def softplus(b, x):
     return prims.add(b, prims.max_(b, x, number(b, x, 0)), prims.log1p(b, prims.exp(b, minus_abs)))
 
 
-@special_function(psm.Log1mexp)
+@special_function(psm.Log1mexp, of_complex=lambda b, x: prims.log1p(b, prims.neg(b, prims.exp(b, x))))
 def log1mexp(x: Value) -> Value:
     """``log(1 - exp(x))`` for negative `x`, by Mächler (2012), https://cran.r-project.org/web/packages/Rmpfr/vignettes/."""
     return where(x < -np.log(2.0), log1p(-exp(x)), log(-expm1(x)))
