@@ -172,7 +172,7 @@ def jv_of_positive(v: Value, x: Value) -> Value:
 
 @special_function(psm.Jv)
 def jv(v: Value, x: Value) -> Value:
-    """The Bessel function of the first kind; real for negative x if v is an integer."""
+    """The Bessel function of the first kind; 10 ulp of the modulus. It is real for negative x if v is an integer."""
     size, integer = abs(x), v == floor(v)
     ok = (size > 0) & (size < np.inf) & is_order(v) & ((x > 0) | integer)
     value = jv_of_positive(where(ok, v, 0.0), where(ok, size, 1.0)) * where(x < 0, parity(v), 1.0)

@@ -107,7 +107,7 @@ def is_inside(a: Value, b: Value, x: Value) -> Value:
 
 @special_function(psm.BetaInc)
 def betainc(a: Value, b: Value, x: Value) -> Value:
-    """The regularized incomplete beta function."""
+    """The regularized incomplete beta function; 15 ulp, up to 400 for parameters of 1e5, where 1 - x was rounded."""
     ok = is_inside(a, b, x)
     value = both_sides(where(ok, a, 1.0), where(ok, b, 1.0), where(ok, x, 0.5), where(ok, 1 - x, 0.5))[0]
     outside = (a < 0) | (b < 0) | (x < 0) | (x > 1) | (a != a) | (b != b) | (x != x)

@@ -171,13 +171,13 @@ def inside(a: Value, x: Value) -> tuple[Value, Value]:
 
 @special_function(psm.GammaInc)
 def gammainc(a: Value, x: Value) -> Value:
-    """The regularized lower incomplete gamma function."""
+    """The regularized lower incomplete gamma function; 15 ulp, in tails as many as the logarithm of the result is large."""
     return with_limits(a, x, both_tails(*inside(a, x))[0], 0.0, 1.0)
 
 
 @special_function(psm.GammaIncC)
 def gammaincc(a: Value, x: Value) -> Value:
-    """The regularized upper incomplete gamma function."""
+    """The regularized upper incomplete gamma function; 15 ulp, in tails as many as the logarithm of the result is large."""
     return with_limits(a, x, both_tails(*inside(a, x))[1], 1.0, 0.0)
 
 
