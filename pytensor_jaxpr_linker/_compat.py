@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import inspect
 import itertools
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Callable, Sequence
+from functools import cache, lru_cache
 from typing import Any
 
 import jax
@@ -21,6 +21,7 @@ from jax._src.export.shape_poly import dim_as_value_p
 from jax._src.lax.control_flow.solves import _LinearSolveTuple as LinearSolveTuple
 from jax._src.lax.lax import optimization_barrier_p
 from jax._src.lax.linalg import geqp3_p, geqrf_p
+from jax.extend import linear_util
 from jax.extend.core import primitives
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "dim_value_aval",
     "geqp3_p",
     "geqrf_p",
+    "jvp_param",
     "make_jaxpr_object",
     "new_equation",
     "optimization_barrier_p",
@@ -102,6 +104,21 @@ def scan_trees(consts: int, carry: int, xs: int, ys: int) -> dict[str, Any]:
         "ft_in": flattree.pack((nones(consts), nones(carry), nones(xs))),
         "ft_out": flattree.pack((nones(carry), nones(ys))),
     }
+
+
+def jvp_param(make: Callable[..., tuple[Any, list[bool]]], debug_info: jex.DebugInfo) -> dict[str, Any]:
+    """Return the param by which ``custom_jvp_call`` finds its derivative.
+
+    ``make(*zeros)`` gets which operands have no tangent, and returns the closed Jaxpr from the operands and the other
+    tangents to the results and their tangents, and which of the latter are zero.
+    """
+
+    @cache
+    def jvp_jaxpr(*zeros: bool) -> tuple[Any, Any, list[bool]]:
+        closed, out_zeros = make(*zeros)
+        return closed.jaxpr, closed.consts, out_zeros
+
+    return {"jvp_jaxpr_fun": linear_util.wrap_init(jvp_jaxpr, debug_info=debug_info)}
 
 
 @lru_cache(2**12)

@@ -197,6 +197,7 @@ class JaxprBuilder:
         It shares the list of run-time checks, so the code that it returns says which check failed wherever it is read.
         """
         child = JaxprBuilder(self.name, self.checked, parent=self)
+        child._ctx = self._ctx
         return child, [child.input(aval.shape, aval.dtype) for aval in avals]
 
     # -- run-time checks -----------------------------------------------------------------------------------------------

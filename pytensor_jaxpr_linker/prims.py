@@ -24,6 +24,7 @@ from pytensor_jaxpr_linker._compat import (
     dim_value_aval,
     geqp3_p,
     geqrf_p,
+    jvp_param,
     scan_trees,
 )
 from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, Shape
@@ -684,6 +685,41 @@ def while_loop(
 def closed_call(b: JaxprBuilder, jaxpr: Any, operands: Sequence[Atom]) -> list[Atom]:
     """Assemble the call of a closed Jaxpr."""
     return list(b.bind_many(p.closed_call_p, operands, jaxpr.out_avals, {"call_jaxpr": jaxpr}))
+
+
+def custom_jvp_call(
+    b: JaxprBuilder,
+    jaxpr: Any,
+    differentiate: Callable[[JaxprBuilder, Sequence[Atom], Sequence[Atom | None]], tuple[list[Atom], list[Atom]]],
+    operands: Sequence[Atom],
+) -> list[Atom]:
+    """Assemble the call of a closed Jaxpr that has a derivative of its own.
+
+    Parameters
+    ----------
+    b
+        The builder.
+    jaxpr
+        What the call computes.
+    differentiate
+        Called as ``differentiate(child, primals, tangents)`` when JAX differentiates the call, and not before; a tangent
+        that is None is zero. It emits the results and their tangents to `child`.
+    operands
+        What `jaxpr` takes.
+    """
+
+    def jvp_jaxpr(*zeros: bool) -> Any:
+        avals = [x.aval for x in operands]
+        tangent_avals = [aval for aval, zero in zip(avals, zeros, strict=True) if not zero]
+        child, atoms = b.sub_jaxpr([*avals, *tangent_avals])
+        given = iter(atoms[len(avals) :])
+        results, slopes = differentiate(child, atoms[: len(avals)], [None if zero else next(given) for zero in zeros])
+        return child.build([*results, *slopes]), [False] * len(slopes)
+
+    params = {"call_jaxpr": jaxpr, "num_consts": 0, "symbolic_zeros": True} | jvp_param(
+        jvp_jaxpr, jaxpr.jaxpr.debug_info
+    )
+    return list(b.bind_many(p.custom_jvp_call_p, operands, jaxpr.out_avals, params))
 
 
 def dim_as_value(b: JaxprBuilder, dim: Any) -> Atom:

@@ -438,6 +438,28 @@ row(
     F,
     assemble=assemble_closed_call,
 )
+
+
+def assemble_custom_jvp_call(b: JaxprBuilder, x: Any) -> Any:
+    """Assemble the call of a Jaxpr that is ``sin``, whose derivative is said to be twice its cosine."""
+
+    def differentiate(child: JaxprBuilder, primals: Any, tangents: Any) -> Any:
+        (x,), (t,) = primals, tangents
+        result = prims.sin(child, x)
+        slope = prims.mul(child, prims.cos(child, x), child.constant(np.float64(2)))
+        return [result], [prims.mul(child, slope, t)]
+
+    return prims.custom_jvp_call(b, branches(b, x)[0], differentiate, [x])
+
+
+@jax.custom_jvp
+def custom_sin(x: Any) -> Any:
+    """The function that `assemble_custom_jvp_call` stands for."""
+    return lax.sin(x)
+
+
+custom_sin.defjvp(lambda xs, ts: (lax.sin(xs[0]), lax.cos(xs[0]) * 2 * ts[0]), symbolic_zeros=True)
+row("custom_jvp_call", custom_sin, F, assemble=assemble_custom_jvp_call)
 WORDS = np.arange(4, dtype="uint32")
 row(
     "threefry2x32",
@@ -496,6 +518,9 @@ def described(value: Any) -> Any:
     """Return a param in a form that compares: Jaxprs as they print."""
     if isinstance(value, Jaxpr):
         return value.pretty_print(name_stack=False)
+    if hasattr(value, "call_wrapped"):  # how a custom derivative is found
+        jaxpr, _, zeros = value.call_wrapped(False)
+        return [eqn.primitive for eqn in jaxpr.eqns], list(zeros)
     if hasattr(value, "unpack"):  # a flat tree of operands: JAX's own keeps the user's nesting within each part
         return [len(part) for part in value.unpack()]
     if isinstance(value, float):

@@ -57,9 +57,7 @@ ONE_PRIMITIVE: dict[type, ScalarRule] = {
     ps.ArcTanh: prims.atanh,
     ps.Cast: lambda b, x: x,
     ps.Cos: prims.cos,
-    ps.Cosh: prims.cosh,
     ps.Exp: prims.exp,
-    ps.Exp2: prims.exp2,
     ps.Expm1: prims.expm1,
     ps.Identity: lambda b, x: x,
     ps.Invert: prims.not_,
@@ -72,7 +70,6 @@ ONE_PRIMITIVE: dict[type, ScalarRule] = {
     ps.Reciprocal: lambda b, x: prims.div(b, one(b, x), x),
     ps.Second: lambda b, x, y: y,
     ps.Sin: prims.sin,
-    ps.Sinh: prims.sinh,
     ps.Sqrt: prims.sqrt,
     ps.Sub: prims.sub,
     ps.Tan: prims.tan,
@@ -80,12 +77,6 @@ ONE_PRIMITIVE: dict[type, ScalarRule] = {
     ps.TrueDiv: prims.div,
     ps.XOR: prims.xor,
     psm.Erf: prims.erf,
-    psm.Erfc: prims.erfc,
-    psm.Erfinv: prims.erf_inv,
-    psm.GammaInc: prims.igamma,
-    psm.GammaIncC: prims.igammac,
-    psm.GammaLn: prims.lgamma,
-    psm.Psi: prims.digamma,
     psm.Sigmoid: prims.logistic,
 }
 
@@ -100,10 +91,10 @@ COMPARISONS: dict[type, ScalarRule] = {
 }
 
 #: Ops of `ONE_PRIMITIVE` whose float16 results PyTensor computes in float32.
-IN_FLOAT32 = (psm.Erf, psm.Erfc, psm.Erfinv, psm.GammaLn, psm.Psi)
+IN_FLOAT32 = (psm.Erf,)
 
 #: Ops that PyTensor also defines for complex numbers, but XLA does not.
-REAL_ONLY = (ps.GE, ps.GT, ps.LE, ps.LT, psm.Erf, psm.Gamma, psm.GammaLn, psm.Psi)
+REAL_ONLY: set[type] = {ps.GE, ps.GT, ps.LE, ps.LT, psm.Erf}
 
 #: NumPy takes longer to look a dtype up by its name than the rest of a rule takes.
 as_dtype = cache(np.dtype)

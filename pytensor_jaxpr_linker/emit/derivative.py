@@ -1,0 +1,139 @@
+"""Special functions: computed in double precision, differentiated as PyTensor says.
+
+The derivative of an algorithm is not the algorithm of the derivative: a loop has no reverse mode, and a branch that is not
+taken may have an infinite slope. So each function is one ``custom_jvp_call``, whose rule is the scalar graph that the Op's
+own `pullback` gives, emitted by our scalar rules when JAX first asks for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+
+import jax.extend.core as jex
+import numpy as np
+import pytensor.scalar as ps
+import pytensor.scalar.math as psm
+from pytensor.gradient import NullTypeGradError
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.null_type import NullType
+
+from pytensor_jaxpr_linker import prims
+from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder
+from pytensor_jaxpr_linker.emit.expression import Value
+from pytensor_jaxpr_linker.emit.scalar import REAL_ONLY, ScalarRule, convert, emit_inner, scalar_rule
+
+#: A function of values, in float64.
+type Formula = Callable[..., Value]
+
+
+def special_function(*op_types: type, of_complex: ScalarRule | None = None) -> Callable[[Formula], Formula]:
+    """Register a formula, called with float64 values, for scalar Ops.
+
+    float32 and float16 are computed in float64, too: half a unit in the last place, from one table of coefficients.
+
+    Parameters
+    ----------
+    *op_types
+        Classes of scalar Ops.
+    of_complex
+        A rule ``(b, *xs)`` for complex results, if the Op has any.
+    """
+
+    def register(formula: Formula) -> Formula:
+        of_real = with_pullback(in_double(formula))
+
+        def rule(op: ps.ScalarOp, b: JaxprBuilder, dtype: np.dtype, *xs: Atom) -> Atom:
+            if of_complex is not None and dtype.kind == "c":
+                return of_complex(b, *(convert(b, x, dtype) for x in xs))
+            return of_real(op, b, dtype, *xs)
+
+        scalar_rule(*op_types)(rule)
+        if of_complex is None:
+            REAL_ONLY.update(op_types)
+        return formula
+
+    return register
+
+
+def in_double(formula: Formula) -> ScalarRule:
+    """Return a scalar rule that evaluates a formula in float64."""
+
+    def rule(op: ps.ScalarOp, b: JaxprBuilder, dtype: np.dtype, *xs: Atom) -> Atom:
+        result = formula(*(Value(b, convert(b, x, "float64")) for x in xs)).atom
+        return prims.broadcast_to(b, convert(b, result, dtype), prims.elementwise_shape(xs))
+
+    return rule
+
+
+def with_pullback(rule: ScalarRule) -> ScalarRule:
+    """Have a scalar rule differentiate by the Op's own `pullback`.
+
+    Operands become what the Op computes in, except those that it declares discrete.
+    """
+
+    def wrapped(op: ps.ScalarOp, b: JaxprBuilder, dtype: np.dtype, *xs: Atom) -> Atom:
+        xs = tuple(x if is_order(op, i) else convert(b, x, dtype) for i, x in enumerate(xs))
+        operands = [x for x in xs if isinstance(x, jex.Var)]
+        inner, atoms = b.sub_jaxpr([x.aval for x in operands])
+        result = rule(op, inner, dtype, *insert(xs, atoms))
+
+        def differentiate(
+            child: JaxprBuilder, primals: Sequence[Atom], tangents: Sequence[Atom | None]
+        ) -> tuple[list[Atom], list[Atom]]:
+            slopes = iter(tangents)
+            pairs = [next(slopes) if isinstance(x, jex.Var) else None for x in xs]
+            values = insert(xs, primals)
+            primal = wrapped(op, child, dtype, *values)
+            return [primal], [pushforward(op, child, values, primal, pairs)]
+
+        if not operands:
+            return rule(op, b, dtype, *xs)
+        return prims.custom_jvp_call(b, inner.build([result]), differentiate, operands)[0]
+
+    return wrapped
+
+
+def is_order(op: ps.ScalarOp, position: int) -> bool:
+    """Tell whether an operand is an integer by the Op's definition."""
+    return isinstance(op, psm.PolyGamma) and position == 0
+
+
+def insert(xs: Sequence[Atom], atoms: Sequence[Atom]) -> list[Atom]:
+    """Return `xs` with each variable replaced by the next of `atoms`."""
+    following = iter(atoms)
+    return [next(following) if isinstance(x, jex.Var) else x for x in xs]
+
+
+def pushforward(
+    op: ps.ScalarOp, b: JaxprBuilder, xs: Sequence[Atom], result: Atom, tangents: Sequence[Atom | None]
+) -> Atom:
+    """Emit the sum of the tangents times PyTensor's partial derivatives; a tangent that is None is zero.
+
+    Raises
+    ------
+    NullTypeGradError
+        If PyTensor has no derivative with respect to an operand that has a tangent, as `pytensor.grad` would.
+    """
+    dtype = result.aval.dtype
+    wrt = tuple(i for i, t in enumerate(tangents) if t is not None)
+    partials = emit_inner(
+        partial_derivatives(op, tuple(x.aval.dtype.name for x in xs), dtype.name, wrt), b, [*xs, result]
+    )
+    total = None
+    for i, partial in zip(wrt, partials, strict=True):
+        term = prims.mul(b, convert(b, partial, dtype), tangents[i])
+        total = term if total is None else prims.add(b, total, term)
+    return prims.broadcast_to(b, total, result.aval.shape)
+
+
+@cache
+def partial_derivatives(op: ps.ScalarOp, dtypes: tuple[str, ...], dtype: str, wrt: tuple[int, ...]) -> FunctionGraph:
+    """Return the graph from an Op's inputs and its output to the partial derivatives, from its `pullback`."""
+    inputs = [ps.get_scalar_type(t)() for t in dtypes]
+    output = ps.get_scalar_type(dtype)()
+    partials = op.pullback(inputs, [output], [ps.constant(np.asarray(1, dtype))])
+    for i in wrt:
+        if isinstance(partials[i].type, NullType):
+            raise NullTypeGradError(f"No derivative of {op} by its input {i}: {partials[i].type.why_null}")
+    return FunctionGraph([*inputs, output], [partials[i] for i in wrt], clone=False)

@@ -1,0 +1,210 @@
+"""Formulas over atoms, for the rules whose algorithm is a page of mathematics rather than a few primitives.
+
+A `Value` is an atom with its builder: ``1 / (1 + x * x)`` emits three equations. `where`, `exp` and the other functions of
+this module are the primitives of `prims`; `iterate` is the loop that series and continued fractions share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import reduce
+from typing import Any
+
+import jax.extend.core as jex
+import numpy as np
+
+from pytensor_jaxpr_linker import prims
+from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder
+
+#: What a formula takes: a value or a number, which gets the dtype of the value beside it.
+type Term = Value | float | bool
+
+
+class Value:
+    """An atom with arithmetic. Comparisons give boolean values, which have ``&``, ``|`` and ``~``.
+
+    Parameters
+    ----------
+    b
+        The builder that collects the equations.
+    atom
+        An atom of that builder.
+    """
+
+    __slots__ = ("atom", "b")
+
+    def __init__(self, b: JaxprBuilder, atom: Atom):
+        self.b = b
+        self.atom = atom
+
+    def like(self, number: Term) -> Value:
+        """Return a number as a value of this one's dtype."""
+        if isinstance(number, Value):
+            return number
+        return Value(self.b, self.b.constant(np.asarray(number, self.atom.aval.dtype)))
+
+    def __add__(self, other: Term) -> Value:
+        return apply(prims.add, self, other)
+
+    def __sub__(self, other: Term) -> Value:
+        return apply(prims.sub, self, other)
+
+    def __rsub__(self, other: Term) -> Value:
+        return apply(prims.sub, other, self)
+
+    def __mul__(self, other: Term) -> Value:
+        return apply(prims.mul, self, other)
+
+    def __truediv__(self, other: Term) -> Value:
+        return apply(prims.div, self, other)
+
+    def __rtruediv__(self, other: Term) -> Value:
+        return apply(prims.div, other, self)
+
+    def __pow__(self, other: Term) -> Value:
+        return apply(prims.pow_, self, other)
+
+    __radd__ = __add__
+    __rmul__ = __mul__
+
+    def __neg__(self) -> Value:
+        return apply(prims.neg, self)
+
+    def __abs__(self) -> Value:
+        return apply(prims.abs_, self)
+
+    def __lt__(self, other: Term) -> Value:
+        return apply(prims.lt, self, other)
+
+    def __le__(self, other: Term) -> Value:
+        return apply(prims.le, self, other)
+
+    def __gt__(self, other: Term) -> Value:
+        return apply(prims.gt, self, other)
+
+    def __ge__(self, other: Term) -> Value:
+        return apply(prims.ge, self, other)
+
+    def __eq__(self, other: Term) -> Value:  # type: ignore[override]
+        return apply(prims.eq, self, other)
+
+    def __ne__(self, other: Term) -> Value:  # type: ignore[override]
+        return apply(prims.ne, self, other)
+
+    def __and__(self, other: Value) -> Value:
+        return apply(prims.and_, self, other)
+
+    def __or__(self, other: Value) -> Value:
+        return apply(prims.or_, self, other)
+
+    def __invert__(self) -> Value:
+        return apply(prims.not_, self)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def apply(primitive: Callable[..., Atom], *xs: Term) -> Value:
+    """Emit a primitive on values and numbers."""
+    first = next(x for x in xs if isinstance(x, Value))
+    return Value(first.b, primitive(first.b, *(first.like(x).atom for x in xs)))
+
+
+def function(primitive: Callable[..., Atom]) -> Callable[..., Value]:
+    """Return a primitive as a function of values."""
+    return lambda *xs: apply(primitive, *xs)
+
+
+ceil = function(prims.ceil)
+cos = function(prims.cos)
+erf = function(prims.erf)
+erfc = function(prims.erfc)
+exp = function(prims.exp)
+expm1 = function(prims.expm1)
+floor = function(prims.floor)
+log = function(prims.log)
+log1p = function(prims.log1p)
+maximum = function(prims.max_)
+minimum = function(prims.min_)
+remainder = function(prims.rem)
+round_even = function(prims.round_even)
+sin = function(prims.sin)
+sqrt = function(prims.sqrt)
+is_finite = function(prims.is_finite)
+
+
+def where(condition: Value, on_true: Term, on_false: Term) -> Value:
+    """Return a choice, of two numbers in float64."""
+    double = Value(condition.b, condition.b.constant(np.float64(0)))
+    x = next((x for x in (on_true, on_false) if isinstance(x, Value)), double)
+    return apply(prims.select, condition, x.like(on_true), x.like(on_false))
+
+
+def broadcast(*xs: Value) -> list[Value]:
+    """Return values in their common shape, for primitives that take no number beside an array."""
+    shape = prims.elementwise_shape([x.atom for x in xs])
+    return [Value(x.b, prims.broadcast_to(x.b, x.atom, shape)) for x in xs]
+
+
+def zeta(s: Value, q: Value) -> Value:
+    """Return Hurwitz' zeta function."""
+    return apply(prims.zeta, *broadcast(s, q))
+
+
+def first_of(*cases: tuple[Value, Term], otherwise: Term) -> Value:
+    """Return the value of the first case whose condition holds."""
+    result: Any = otherwise
+    for condition, value in reversed(cases):
+        result = where(condition, value, result)
+    return result
+
+
+def horner(x: Value, coefficients: Sequence[Term]) -> Value:
+    """Return the polynomial with these coefficients, that of the constant term first."""
+    *rest, last = coefficients
+    return reduce(lambda total, c: total * x + c, reversed(rest), x.like(last))
+
+
+def iterate(
+    step: Callable[[Value, Sequence[Value], Sequence[Value]], tuple[Sequence[Value], Value]],
+    states: Sequence[Value],
+    fixed: Sequence[Value] = (),
+    *,
+    active: Value,
+    limit: int,
+) -> list[Value]:
+    """Return the states after each element took steps for as long as it is active, at most `limit` of them.
+
+    Parameters
+    ----------
+    step
+        Called as ``step(n, states, fixed)`` with n = 1, 2, ... (0-d); returns the next states, and which elements go on.
+    states
+        What changes from step to step.
+    fixed
+        What `step` reads and does not change.
+    active
+        Which elements take the first step.
+    limit
+        The largest number of steps. It bounds the time that arguments take for which the algorithm does not converge.
+    """
+    b = active.b
+    shape = prims.elementwise_shape([x.atom for x in (*states, *fixed, active)])
+    zero = b.constant(np.float64(0))
+    carry = [zero, *(prims.broadcast_to(b, x.atom, shape) for x in (active, *states))]
+    passed = [x.atom for x in fixed if isinstance(x.atom, jex.Var)]
+
+    body, atoms = b.sub_jaxpr([x.aval for x in (*passed, *carry)])
+    given = iter(atoms[: len(passed)])
+    constants = [Value(body, next(given) if isinstance(x.atom, jex.Var) else x.atom) for x in fixed]
+    n, going, *old = (Value(body, atom) for atom in atoms[len(passed) :])
+    n = n + 1
+    new, more = step(n, old, constants)
+    new = [where(going, x, y) for x, y in zip(new, old, strict=True)]
+    going = going & more
+    done = body.build([n.atom, going.atom, *(x.atom for x in new)])
+
+    condition, atoms = b.sub_jaxpr([x.aval for x in carry])
+    any_active = prims.reduce_or(condition, atoms[1], range(len(shape))) if shape else atoms[1]
+    below = prims.lt(condition, atoms[0], condition.constant(np.float64(limit)))
+    goes_on = condition.build([prims.and_(condition, any_active, below)])
+    return [Value(b, atom) for atom in prims.while_loop(b, goes_on, [], done, passed, carry)[2:]]
