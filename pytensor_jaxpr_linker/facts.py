@@ -68,10 +68,15 @@ def is_array(variable: Variable) -> bool:
 
 def may_be_static(variable: Variable) -> bool:
     """Tell whether a value may key a specialization: one number, or a vector of integers, that is not marked dynamic."""
-    if marks.is_dynamic(variable):
+    ndim = getattr(variable.type, "ndim", 2)
+    if ndim > 1 or not getattr(variable.type, "dtype", "object").startswith(VECTOR_KEYS if ndim else NUMBER_KEYS):
         return False
-    dtype, ndim = getattr(variable.type, "dtype", "object"), getattr(variable.type, "ndim", 2)
-    return ndim <= 1 and dtype.startswith(("int", "uint", "bool") if ndim else ("int", "uint", "bool", "float"))
+    return not marks.is_dynamic(variable)
+
+
+#: Of which dtypes vectors, and numbers, may key a specialization.
+VECTOR_KEYS = ("int", "uint", "bool")
+NUMBER_KEYS = (*VECTOR_KEYS, "float")
 
 
 def input_facts(variable: Variable) -> tuple[BindingTime, BindingTime]:
