@@ -143,18 +143,18 @@ def rewired(node: Apply, replaced: Mapping[Variable, Variable]) -> Apply:
     return node.clone_with_new_inputs(operands, strict=False)
 
 
-def node_names(node: Apply, op_names: dict[int, str]) -> tuple[str, ...]:
+def node_names(node: Apply, op_names: dict[int, tuple[str, ...]]) -> tuple[str, ...]:
     """Return the name stack of a node's equations: its Op, and the user's name of what it computes.
 
-    `op_names` keeps what Ops are called, by their id.
+    `op_names` keeps the name stack of nodes without a name, by the id of their Op.
     """
-    op = op_names.get(id(node.op))
-    if op is None:
-        op = op_names[id(node.op)] = str(node.op).replace("/", "|")
+    names = op_names.get(id(node.op))
+    if names is None:
+        names = op_names[id(node.op)] = (str(node.op).replace("/", "|"),)
     for variable in node.outputs:
         if variable.name:
-            return (f"{op}[{variable.name}]",)
-    return (op,)
+            return (f"{names[0]}[{variable.name}]",)
+    return names
 
 
 def produced_by(nodes: Sequence[Apply]) -> set[Variable]:

@@ -119,8 +119,10 @@ class Rewriter:
 
     def visit(self, node: Apply) -> None:
         """Replace the outputs of a node."""
-        operands = [self.operand(v) for v in node.inputs]
         rule = REWRITES.get(type(node.op))
+        if rule is None and self._operands.keys().isdisjoint(node.inputs):
+            return
+        operands = [self.operand(v) for v in node.inputs]
         results = None if rule is None else rule(self, node, operands)
         if results is None and any(isinstance(x, Lanes) for x in operands) and self._has_equations(node):
             results = keep(node, operands)
