@@ -30,6 +30,7 @@ from pytensor_jaxpr_linker import facts
 from pytensor_jaxpr_linker.facts import BindingTime
 from pytensor_jaxpr_linker.masks import Lanes, Operand, Selection, is_compact, keep, named, plain, select, write
 from pytensor_jaxpr_linker.pause import gc_paused
+from pytensor_jaxpr_linker.plan import copied_onto
 from pytensor_jaxpr_linker.registry import Rule
 from pytensor_jaxpr_linker.sized_ops import (
     CountedNonzero,
@@ -130,7 +131,7 @@ class Rewriter:
             variables = [plain(x) for x in operands]
             if all(a is b for a, b in zip(variables, node.inputs, strict=True)):
                 return
-            results = list(node.clone_with_new_inputs(variables, strict=False).outputs)
+            results = list(copied_onto(node, variables).outputs)
         for old, new in zip(node.outputs, results, strict=True):
             self._operands[old] = new
             if not isinstance(new, Lanes):
