@@ -34,7 +34,7 @@ MOST_KEYS = 1024
 
 def rule_for(node: Apply) -> registry.Rule | None:
     """Return the emission rule of a node, or that of a traced leaf if a third party registered its Op with JAX mode."""
-    return registry.rule_of_class(type(node.op)) or traced_leaf.leaf_rule(node)
+    return registry.find_rule(node.op) or traced_leaf.leaf_rule(node)
 
 
 def make_graph(fgraph: AbstractFunctionGraph, traced_leaves: bool = True) -> Graph:

@@ -296,7 +296,7 @@ def advanced_read(draw, g, n):
 
 
 def rearranged(draw, g, n):
-    if found := pick(draw, g, known=False, ndim=2):
+    if found := pick(draw, g, known=False, ndim=2, numeric=True):
         x = found[0]
         forms = [
             x.ravel(), x.reshape((x.shape[1], x.shape[0])), pt.stack([x, x], axis=1), pt.repeat(x, 2, axis=0),
