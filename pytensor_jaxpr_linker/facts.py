@@ -6,11 +6,12 @@ Program Generation*, 1993): constant < shape-known < value-known < run time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
 from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.traversal import toposort
 from pytensor.scalar.basic import ScalarType
 from pytensor.scan.op import Scan
 from pytensor.tensor.random.type import RandomType
@@ -35,6 +36,9 @@ class BindingTime(IntEnum):
     SHAPE = 1  #: once the shapes of the inputs are
     VALUE = 2  #: once the values of integer inputs or shared variables are
     RUNTIME = 3  #: when the program has computed it
+
+
+CONSTANT, RUNTIME = BindingTime.CONSTANT, BindingTime.RUNTIME
 
 
 class Facts(NamedTuple):
@@ -68,10 +72,15 @@ def is_array(variable: Variable) -> bool:
 
 def may_be_static(variable: Variable) -> bool:
     """Tell whether a value may key a specialization: one number, or a vector of integers, that is not marked dynamic."""
-    if marks.is_dynamic(variable):
+    ndim = getattr(variable.type, "ndim", 2)
+    if ndim > 1 or not getattr(variable.type, "dtype", "object").startswith(VECTOR_KEYS if ndim else NUMBER_KEYS):
         return False
-    dtype, ndim = getattr(variable.type, "dtype", "object"), getattr(variable.type, "ndim", 2)
-    return ndim <= 1 and dtype.startswith(("int", "uint", "bool") if ndim else ("int", "uint", "bool", "float"))
+    return not marks.is_dynamic(variable)
+
+
+#: Of which dtypes vectors, and numbers, may key a specialization.
+VECTOR_KEYS = ("int", "uint", "bool")
+NUMBER_KEYS = (*VECTOR_KEYS, "float")
 
 
 def input_facts(variable: Variable) -> tuple[BindingTime, BindingTime]:
@@ -101,37 +110,35 @@ def analyze(
     """
     value: dict[Variable, BindingTime] = {}
     shape: dict[Variable, BindingTime] = {}
-    fixed: dict[Variable, BindingTime] = {}
+    fixed = value  # a mapping of its own from the first `IfElse` on: before, both agree
     for variable in inputs:
         value[variable], shape[variable] = input_facts(variable)
-        fixed[variable] = value[variable]
     for node in nodes:
+        op_type = type(node.op)
         for variable in node.inputs:
             if variable not in value:  # neither an input nor computed
                 # A generator is known, but what NumPy would draw from it is not what the program draws.
                 is_generator = isinstance(variable.type, RandomType)
-                value[variable] = BindingTime.RUNTIME if is_generator else BindingTime.CONSTANT
-                shape[variable] = BindingTime.CONSTANT if is_array(variable) else BindingTime.RUNTIME
-                fixed[variable] = value[variable]
-        if type(node.op) in SHAPE_READERS:
+                value[variable] = fixed[variable] = RUNTIME if is_generator else CONSTANT
+                shape[variable] = CONSTANT if is_array(variable) else RUNTIME
+        if op_type in SHAPE_READERS:
             known = shape[node.inputs[0]]
-        elif type(node.op) in LOOPS:
-            known = BindingTime.RUNTIME
+        elif op_type in LOOPS:
+            known = RUNTIME
         else:
-            known = max([value[v] for v in node.inputs], default=BindingTime.CONSTANT)
-        # What is known only at run time may still be known as a static value, if it comes from an `IfElse`.
-        differs = known == BindingTime.RUNTIME and (
-            type(node.op) is IfElse or any(fixed[v] < value[v] for v in node.inputs)
-        )
+            known = max([value[v] for v in node.inputs], default=CONSTANT)
+        if op_type is IfElse and fixed is value:
+            fixed = dict(value)
         for i, variable in enumerate(node.outputs):
             value[variable] = known
-            fixed[variable] = fixed_time(node, i, fixed) if differs else known
+            if fixed is not value:  # what is known at run time only may be known before as a static value
+                fixed[variable] = known if known < RUNTIME else fixed_time(node, i, fixed)
             if type(variable.type) is not TensorType and not is_array(variable):
-                shape[variable] = BindingTime.RUNTIME
+                shape[variable] = RUNTIME
             elif None in getattr(variable.type, "shape", ()):
                 shape[variable] = shape_time(node, static(node), shape, fixed)
             else:
-                shape[variable] = BindingTime.CONSTANT
+                shape[variable] = CONSTANT
     return Facts(frozenset(inputs), value, shape, fixed)
 
 
@@ -150,7 +157,7 @@ def shape_time(
 
 def fixed_time(node: Apply, output: int, fixed: dict[Variable, BindingTime]) -> BindingTime:
     """Return when an output of a node is known if a rule must know it."""
-    if type(node.op) in SHAPE_READERS:
+    if type(node.op) in (*SHAPE_READERS, *LOOPS):
         return BindingTime.RUNTIME
     operands = node.inputs
     if type(node.op) is IfElse and fixed[node.inputs[0]] == BindingTime.RUNTIME:
@@ -158,11 +165,11 @@ def fixed_time(node: Apply, output: int, fixed: dict[Variable, BindingTime]) -> 
     return max([fixed[v] for v in operands], default=BindingTime.CONSTANT)
 
 
-def value_roots(variable: Variable, facts: Facts) -> set[Variable]:
-    """Return the inputs whose values `variable` depends on, for a variable that is known by value."""
-    roots: set[Variable] = set()
+def value_roots(variables: Iterable[Variable], facts: Facts) -> dict[Variable, None]:
+    """Return the inputs whose values `variables` depend on, for variables that are known by value."""
+    roots: dict[Variable, None] = {}
     seen: set[Variable] = set()
-    stack = [variable]
+    stack = list(variables)
     while stack:
         v = stack.pop()
         if v in seen:
@@ -170,27 +177,25 @@ def value_roots(variable: Variable, facts: Facts) -> set[Variable]:
         seen.add(v)
         if v.owner is None or v in facts.inputs:
             if facts.static.get(v) == BindingTime.VALUE:
-                roots.add(v)
+                roots[v] = None
         elif not isinstance(v.owner.op, SHAPE_READERS):
             # What a shape depends on is demanded by the node that makes an array of that shape.
             stack.extend(u for u in v.owner.inputs if facts.static[u] == BindingTime.VALUE)
     return roots
 
 
-def follows_from_inputs(variable: Variable, facts: Facts) -> bool:
-    """Tell whether a static value follows from values and shapes of inputs, without the shape of anything computed."""
-    seen: set[Variable] = set()
-    stack = [variable]
-    while stack:
-        v = stack.pop()
-        if v in seen or v in facts.inputs or v.owner is None:
-            continue
-        seen.add(v)
-        if isinstance(v.owner.op, SHAPE_READERS):
-            if v.owner.inputs[0] not in facts.inputs:
-                return False
-        elif isinstance(v.owner.op, IfElse):
-            return False  # its branches may have to agree, which is found out while the region is built
+def not_from_inputs(variables: Collection[Variable], facts: Facts) -> list[Variable]:
+    """Return those of the static values that do not follow from values and shapes of inputs alone.
+
+    They follow from the shape of something computed, or from an `IfElse`, whose branches may have to agree: that is found out
+    while the region is built.
+    """
+    unclear: set[Variable] = set()
+    for node in toposort(variables, blockers=facts.inputs):
+        if isinstance(node.op, SHAPE_READERS):
+            is_unclear = node.inputs[0] not in facts.inputs
         else:
-            stack.extend(v.owner.inputs)
-    return True
+            is_unclear = isinstance(node.op, IfElse) or not unclear.isdisjoint(node.inputs)
+        if is_unclear:
+            unclear.update(node.outputs)
+    return [v for v in variables if v in unclear]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from pytensor.compile.ops import DeepCopyOp
-from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.basic import Apply, Variable
 from pytensor.tensor.type import TensorType
 
 from pytensor_jaxpr_linker import errors, facts, marks
@@ -48,11 +48,11 @@ def partition(
     needed = needed_nodes(nodes, outputs, static, known)
     on_host = {n: b for n in needed if (b := host_break(n, rules[n], fallbacks.get(n))) is not None}
     is_held = all(map(facts.is_array, (*inputs, *outputs)))
-    if is_held and not on_host and not any(needs_runtime_value(n, static[n], known) for n in needed):
+    if is_held and not on_host and not any(static[n] and needs_runtime_value(n, static[n], known) for n in needed):
         return Plan([make_region(inputs, needed, outputs, rules, static, known)], [], inputs, outputs)
     found = best_schedule(inputs, nodes, on_host, static)
     batches = cut(graph, found, rules, static)
-    return Plan(batches, list_breaks(nodes, on_host, found, static), inputs, outputs)
+    return Plan(batches, list_breaks(graph, on_host, found, static), inputs, outputs)
 
 
 def host_break(node: Apply, rule: Rule | None, fallback: errors.CannotEmit | None) -> errors.Break | None:
@@ -83,18 +83,19 @@ def needs_runtime_value(node: Apply, static: Collection[int], known: Facts) -> b
 
 
 def list_breaks(
-    nodes: Iterable[Apply],
+    graph: Graph,
     on_host: Mapping[Apply, errors.Break],
     found: Schedule,
     static: Mapping[Apply, frozenset[int]],
 ) -> list[errors.Break]:
     """Return every reason for more than one batch, in the order of the nodes."""
     breaks = []
-    for node in nodes:
+    roots = dynamic_roots(graph)
+    for node in graph.nodes:
         if node in on_host:
             breaks.append(on_host[node])
         elif node in found.on_host:
-            marked = next((v for i in static[node] if (v := dynamic_root(node.inputs[i])) is not None), None)
+            marked = next((roots[v] for i in static[node] if (v := node.inputs[i]) in roots), None)
             code = errors.RUNTIME_STATIC if marked is None else errors.DYNAMIC_VALUE
             breaks.append(errors.Break(code, node, marked, code.why))
         for i in found.crossing.get(node, ()):
@@ -102,17 +103,15 @@ def list_breaks(
     return breaks
 
 
-def dynamic_root(variable: Variable) -> Variable | None:
-    """Return the input that is marked dynamic and that a value follows from, if there is one."""
-    stack, seen = [variable], {variable}
-    while stack:
-        v = stack.pop()
-        if marks.is_dynamic(v):
-            return v
-        if v.owner is not None and not isinstance(v.owner.op, SHAPE_READERS):
-            stack += (new := [u for u in v.owner.inputs if u not in seen])
-            seen.update(new)
-    return None
+def dynamic_roots(graph: Graph) -> dict[Variable, Variable]:
+    """Return an input that is marked dynamic for each variable whose value follows from one."""
+    roots = {v: v for v in graph.inputs if marks.is_dynamic(v)}
+    for node in graph.nodes if roots else ():
+        if not isinstance(node.op, SHAPE_READERS):
+            marked = next((roots[v] for v in node.inputs if v in roots), None)
+            if marked is not None:
+                roots.update(dict.fromkeys(node.outputs, marked))
+    return roots
 
 
 # -- batches -----------------------------------------------------------------------------------------------------------
@@ -164,18 +163,22 @@ def cut(
     phases: dict[int, list[Apply]] = {}
     for node in graph.nodes:
         phases.setdefault(found.phase[node], []).append(node)
-    wanted = dict.fromkeys(v for v in graph.outputs if not isinstance(v, Constant))
+    wanted: dict[int, dict[Variable, None]] = {phase: {} for phase in phases}
+
+    def want(variables: Iterable[Variable]) -> None:
+        for v in variables:
+            if (node := v.owner) in found.phase:
+                wanted[found.phase[node]][v] = None
+
+    want(graph.outputs)
     batches: list[Region | HostStep] = []
     for phase in sorted(phases, reverse=True):
-        nodes = phases[phase]
-        results = [v for v in wanted if v in produced_by(nodes)]
+        nodes, results = phases[phase], list(wanted[phase])
         is_region = phase % 2 == found.device_parity
         batch = cut_region(nodes, results, found, rules, static) if is_region else cut_host_step(nodes, results)
         if batch is None:
             continue
-        for v in results:
-            del wanted[v]
-        wanted.update(dict.fromkeys(batch.inputs))
+        want(batch.inputs)
         batches.append(batch)
     batches.reverse()
     return batches
@@ -246,7 +249,7 @@ def make_region(
     """Return the region of nodes that equations are needed for."""
     steps: list[Step] = []
     demanded: dict[Variable, None] = {}
-    op_names: dict[int, str] = {}
+    op_names: dict[int, tuple[str, ...]] = {}
     for node in nodes:
         rule, fixed = rules[node], static[node]
         assert rule is not None
@@ -254,13 +257,10 @@ def make_region(
             if known.static[node.inputs[i]] == BindingTime.VALUE:
                 demanded[node.inputs[i]] = None
         steps.append(Step(node, rule, fixed, node_names(node, op_names)))
-    roots: set[Variable] = set()
-    keys: dict[Variable, None] = {}
-    for v in demanded:
-        found = facts.value_roots(v, known)
-        roots |= found
-        # What follows from the shape of something computed is known only while the region is built: its roots are the key.
-        keys.update(dict.fromkeys([v] if facts.follows_from_inputs(v, known) else found))
+    roots = facts.value_roots(demanded, known)
+    # What follows from the shape of something computed is known only while the region is built: its roots are the key.
+    unclear = facts.not_from_inputs(demanded, known)
+    keys = {v: None for v in demanded if v not in unclear} | dict.fromkeys(facts.value_roots(unclear, known))
     return Region(steps, inputs, outputs, [v for v in inputs if v in roots], list(keys))
 
 

@@ -7,7 +7,8 @@ as the first one. Each node is looked at once, so the time is linear, and since 
 can't depend on each other in a circle.
 
 If no value crosses, a longest chain of nodes that change sides has a node in every phase, so no schedule has fewer batches. If
-some do, a phase may hold nodes only because they run as early as they can: then these are delayed, see `delay`.
+some do, a phase may hold nodes only because they run as early as they can: then these are delayed, see `delay`. How many batches
+such a chain takes at least is computed first, and the search ends where a schedule has no more.
 """
 
 from __future__ import annotations
@@ -28,6 +29,40 @@ NEVER = math.inf
 MOST_DELAYS = 200_000
 
 
+class Traits(NamedTuple):
+    """What of a node matters for its phase.
+
+    Attributes
+    ----------
+    node
+        The node.
+    static
+        The positions of its operands whose values must be known when its region is built.
+    is_host
+        Whether it runs on the host.
+    reads_shape
+        Whether it reads nothing but the shape of its operand.
+    may_fold
+        Whether its results are known as soon as its operands are.
+    outputs
+        Its results, each with whether its value may key a specialization, and whether its type declares its shape.
+    """
+
+    node: Apply
+    static: frozenset[int]
+    is_host: bool
+    reads_shape: bool
+    may_fold: bool
+    outputs: list[tuple[Variable, bool, bool]]
+
+
+#: From which phase on the device has a variable, the host has it, its value is known to the host, and its shape.
+type Arrival = tuple[int, int, float, float]
+
+#: That of a constant.
+AT_ONCE: Arrival = (0, 0, 0, 0)
+
+
 class Schedule(NamedTuple):
     """When each node runs.
 
@@ -37,10 +72,8 @@ class Schedule(NamedTuple):
         The phase of each node.
     device_parity
         Whether the device has the even phases (0) or the odd ones (1).
-    known
-        From which phase on the value of a variable is known to the host, for those that are known while a region is built.
     folded
-        The variables among them that follow from shapes and known values by arithmetic.
+        The variables that follow from shapes and known values by arithmetic.
     crossing
         For each node the positions of its static operands that a region before its own computes.
     on_host
@@ -49,7 +82,6 @@ class Schedule(NamedTuple):
 
     phase: dict[Apply, int]
     device_parity: int
-    known: dict[Variable, float]
     folded: set[Variable]
     crossing: dict[Apply, list[int]]
     on_host: set[Apply]
@@ -79,15 +111,21 @@ def schedule(
     static
         The positions of each other node's operands whose values must be known when its region is built.
     """
+    traits, further = classify(inputs, nodes, on_host, static)
+    arrivals: dict[Variable, Arrival] = {v: (0, 0, 0 if may_be_static(v) else NEVER, 0) for v in inputs}
 
     def assign_from(parity: int, earliest: Mapping[Apply, int] = MappingProxyType({})) -> Schedule:
-        return assign(inputs, nodes, on_host, static, parity, earliest)
+        return assign(traits, arrivals, parity, earliest)._replace(on_host=further)
 
-    first, second = (delay(assign_from(parity), assign_from) for parity in (0, 1))
+    fewest = 1 + max(assign(traits, arrivals, None).phase.values(), default=-1)
+    first = delay(assign_from(0), assign_from, fewest)
+    if first.batch_count <= fewest:
+        return first
+    second = delay(assign_from(1), assign_from, fewest)
     return first if first.batch_count <= second.batch_count else second
 
 
-def delay(found: Schedule, assign_from: Callable[[int, Mapping[Apply, int]], Schedule]) -> Schedule:
+def delay(found: Schedule, assign_from: Callable[[int, Mapping[Apply, int]], Schedule], fewest: int) -> Schedule:
     """Return a schedule whose nodes run one phase of their side later, phase by phase, where that needs no more batches.
 
     Not proved to give the fewest batches, but it did for every random graph on which it was compared with all schedules.
@@ -98,7 +136,7 @@ def delay(found: Schedule, assign_from: Callable[[int, Mapping[Apply, int]], Sch
     if len(found.phase) * last > MOST_DELAYS:
         return found
     earliest: dict[Apply, int] = {}
-    while phase <= last:
+    while phase <= last and found.batch_count > fewest:
         moved = earliest | {node: phase + 2 for node, p in found.phase.items() if p == phase}
         later = assign_from(found.device_parity, moved)
         if later.batch_count <= found.batch_count and max(later.phase.values()) <= last:
@@ -107,64 +145,87 @@ def delay(found: Schedule, assign_from: Callable[[int, Mapping[Apply, int]], Sch
     return found
 
 
-def assign(
+def classify(
     inputs: Sequence[Variable],
     nodes: Sequence[Apply],
     on_host: Collection[Apply],
     static: Mapping[Apply, frozenset[int]],
-    device_parity: int,
-    earliest: Mapping[Apply, int],
-) -> Schedule:
-    """Return the schedule in which the phases of the device are the even (0) or the odd (1) ones, none before `earliest`."""
-    found = Schedule({}, device_parity, {}, set(), {}, set())
-    computed: dict[Variable, int] = {}  # the phase in which a variable is computed
-    host_values: set[Variable] = set()
-    known, folded = found.known, found.folded  # the phase from which on the host knows a variable's value
-    shaped: dict[Variable, float] = {}  # the same for its shape
+) -> tuple[list[Traits], set[Apply]]:
+    """Return what of each node does not depend on phases, and the nodes that must run on the host, too.
+
+    These need a value that never is known to the host: it can't key a specialization.
+    """
+    unknown = {v for v in inputs if not may_be_static(v)}
     dynamic = {v for v in inputs if marks.is_dynamic(v)}  # and what is computed from them
-    for variable in inputs:
-        known[variable] = 0 if may_be_static(variable) else NEVER
-        shaped[variable] = 0
+    traits, further = [], set()
     for node in nodes:
-        needed = static.get(node, ())
-        never = any(known.get(node.inputs[i], 0) == NEVER for i in needed)
-        if is_host := never or node in on_host:
-            needed = ()
-            if never:
-                found.on_host.add(node)
-        ready: float = earliest.get(node, 0)
-        operands_known: float = 0
-        operands_shaped: float = 0
-        for i, u in enumerate(node.inputs):
-            known_from = known.get(u, 0)  # 0 for constants
-            operands_known = max(operands_known, known_from)
-            operands_shaped = max(operands_shaped, shaped.get(u, 0))
-            if i in needed:
-                ready = max(ready, known_from)
-                operands_shaped = max(operands_shaped, known_from)
-                if u in computed and u not in host_values and known_from > computed[u]:
-                    found.crossing.setdefault(node, []).append(i)
-            elif u in computed:
-                ready = max(ready, computed[u] + ((u in host_values) != is_host))
-        parity = device_parity ^ is_host
-        phase = found.phase[node] = int(ready) + ((int(ready) ^ parity) & 1)
-        if isinstance(node.op, SHAPE_READERS):
-            operands_known = shaped.get(node.inputs[0], 0)
-        if dynamic and not isinstance(node.op, SHAPE_READERS) and not dynamic.isdisjoint(node.inputs):
+        operands, op_type, needed = node.inputs, type(node.op), static.get(node, NONE)
+        is_host = node in on_host
+        if needed and any(operands[i] in unknown for i in needed):
+            is_host = True
+            further.add(node)
+        reads_shape = op_type in SHAPE_READERS
+        if is_dynamic := bool(dynamic) and not reads_shape and not dynamic.isdisjoint(operands):
             dynamic.update(node.outputs)
+        may_fold = not is_host and op_type not in LOOPS
+        is_known = may_fold and (reads_shape or unknown.isdisjoint(operands))
+        outputs = []
         for v in node.outputs:
-            computed[v] = phase
-            arrives = phase + 1 if may_be_static(v) and v not in dynamic else NEVER
-            if operands_known < arrives and not is_host and not isinstance(node.op, LOOPS):
-                known[v] = operands_known
+            is_key = not is_dynamic and may_be_static(v)
+            if not (is_key or is_known):
+                unknown.add(v)
+            outputs.append((v, is_key, None not in getattr(v.type, "shape", ())))
+        traits.append(Traits(node, NONE if is_host else needed, is_host, reads_shape, may_fold, outputs))
+    return traits, further
+
+
+NONE: frozenset[int] = frozenset()
+
+
+def assign(
+    traits: Sequence[Traits],
+    arrivals: Mapping[Variable, Arrival],
+    device_parity: int | None,
+    earliest: Mapping[Apply, int] = MappingProxyType({}),
+) -> Schedule:
+    """Return the schedule in which the phases of the device are the even (0) or the odd (1) ones, none before `earliest`.
+
+    `arrivals` are those of the graph's inputs. Without a parity the sides have any phase: then a node of phase n is the end
+    of a chain of nodes of which no two can be in one of n + 1 batches, so that no schedule has fewer.
+    """
+    found = Schedule({}, device_parity or 0, set(), {}, set())
+    arrived, folded, alternating = dict(arrivals), found.folded, device_parity is not None
+    for node, static, is_host, reads_shape, may_fold, outputs in traits:
+        ready: float = earliest.get(node, 0)
+        known: float = 0
+        shaped: float = 0
+        for i, u in enumerate(node.inputs):
+            on_device, on_host, u_known, u_shaped = arrived.get(u, AT_ONCE)
+            start: float = on_host if is_host else on_device
+            if i in static:
+                start = u_known
+                shaped = max(shaped, u_known)
+                if on_device < on_host and u_known > on_device:
+                    found.crossing.setdefault(node, []).append(i)
+            # Comparisons, since calls of `max` take most of the time of large graphs.
+            if start > ready:
+                ready = start
+            if u_known > known:
+                known = u_known
+            if u_shaped > shaped:
+                shaped = u_shaped
+        phase = int(ready)
+        if alternating:
+            phase += (phase ^ found.device_parity ^ is_host) & 1
+        found.phase[node] = phase
+        if reads_shape:
+            known = shaped
+        after = phase + 1
+        for v, is_key, is_declared in outputs:
+            v_known: float = after if is_key else NEVER
+            if may_fold and known < v_known:
+                v_known = known
                 folded.add(v)
-            else:
-                known[v] = arrives
-            if is_host:
-                host_values.add(v)
-                shaped[v] = phase + 1
-            else:
-                shaped[v] = min(operands_shaped, phase + 1)
-            if None not in getattr(v.type, "shape", ()):
-                shaped[v] = 0
+            v_shaped = 0 if is_declared else after if is_host or after < shaped else shaped
+            arrived[v] = (after, phase, v_known, v_shaped) if is_host else (phase, after, v_known, v_shaped)
     return found

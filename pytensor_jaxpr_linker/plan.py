@@ -140,21 +140,31 @@ def rewired(node: Apply, replaced: Mapping[Variable, Variable]) -> Apply:
     operands = [replaced.get(v, v) for v in node.inputs]
     if all(a is b for a, b in zip(operands, node.inputs, strict=True)):
         return node
-    return node.clone_with_new_inputs(operands, strict=False)
+    return copied_onto(node, operands)
 
 
-def node_names(node: Apply, op_names: dict[int, str]) -> tuple[str, ...]:
+def copied_onto(node: Apply, operands: Sequence[Variable]) -> Apply:
+    """Return a copy of a node that reads other operands, which hold the same values.
+
+    PyTensor makes nodes like `Alloc` anew, unless it is told to be strict: it evaluates their lengths as far back as the
+    graph goes, which would take quadratic time.
+    """
+    is_same_type = all(a.type == b.type for a, b in zip(operands, node.inputs, strict=True))
+    return node.clone_with_new_inputs(list(operands), strict=is_same_type)
+
+
+def node_names(node: Apply, op_names: dict[int, tuple[str, ...]]) -> tuple[str, ...]:
     """Return the name stack of a node's equations: its Op, and the user's name of what it computes.
 
-    `op_names` keeps what Ops are called, by their id.
+    `op_names` keeps the name stack of nodes without a name, by the id of their Op.
     """
-    op = op_names.get(id(node.op))
-    if op is None:
-        op = op_names[id(node.op)] = str(node.op).replace("/", "|")
+    names = op_names.get(id(node.op))
+    if names is None:
+        names = op_names[id(node.op)] = (str(node.op).replace("/", "|"),)
     for variable in node.outputs:
         if variable.name:
-            return (f"{op}[{variable.name}]",)
-    return (op,)
+            return (f"{names[0]}[{variable.name}]",)
+    return names
 
 
 def produced_by(nodes: Sequence[Apply]) -> set[Variable]:

@@ -42,6 +42,7 @@ from pytensor_jaxpr_linker.masks import (
     write,
 )
 from pytensor_jaxpr_linker.pause import gc_paused
+from pytensor_jaxpr_linker.plan import copied_onto
 from pytensor_jaxpr_linker.registry import Rule
 from pytensor_jaxpr_linker.sized_ops import (
     CountedNonzero,
@@ -141,8 +142,10 @@ class Rewriter:
 
     def visit(self, node: Apply) -> None:
         """Replace the outputs of a node."""
-        operands = [self.operand(v) for v in node.inputs]
         rule = REWRITES.get(type(node.op))
+        if rule is None and self._operands.keys().isdisjoint(node.inputs):
+            return
+        operands = [self.operand(v) for v in node.inputs]
         results = None if rule is None else rule(self, node, operands)
         if results is None and any(isinstance(x, Lanes) for x in operands) and self._has_equations(node):
             results = keep(node, operands)
@@ -150,7 +153,7 @@ class Rewriter:
             variables = [plain(x) for x in operands]
             if all(a is b for a, b in zip(variables, node.inputs, strict=True)):
                 return
-            results = list(node.clone_with_new_inputs(variables, strict=False).outputs)
+            results = list(copied_onto(node, variables).outputs)
         for old, new in zip(node.outputs, results, strict=True):
             self._operands[old] = new
             if not isinstance(new, Lanes):

@@ -2,7 +2,6 @@
 
 import itertools
 
-import numpy as np
 import pytensor.tensor as pt
 import pytest
 from hypothesis import given, settings
@@ -11,6 +10,7 @@ from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 from pytensor.tensor.type import TensorType
 
+from pytensor_jaxpr_linker import phases
 from pytensor_jaxpr_linker.phases import schedule
 
 FLOATS = TensorType("float64", (None,))
@@ -80,25 +80,19 @@ def test_batches_are_the_fewest(graph):
 
 
 @pytest.mark.parametrize("crossing", [False, True])
-def test_each_node_is_looked_at_a_few_times(crossing):
-    """Time is linear: the number of operands that are read, counted, grows with the number of nodes."""
-    reads = {}
-    for count in (500, 1000):
-        nodes = [Node().make_node(FLOATS())]
-        for k in range(1, count):
-            nodes.append(Node().make_node(nodes[-1].outputs[int(crossing and k == count // 2)]))
-        counted = [0]
+def test_each_node_is_looked_at_a_few_times(crossing, monkeypatch):
+    """The search ends with a schedule of which the longest chain says that none has fewer batches."""
+    nodes = [Node().make_node(FLOATS())]
+    for k in range(1, 1000):
+        nodes.append(Node().make_node(nodes[-1].outputs[int(crossing and k == 500)]))
+    passes, assign = [], phases.assign
 
-        class Counting(dict):
-            def get(self, key, default=None, counted=counted):
-                counted[0] += 1
-                return super().get(key, default)
+    def counted(*args):
+        passes.append(args)
+        return assign(*args)
 
-        static = Counting(
-            {node: frozenset({0} if crossing and i == count // 2 else ()) for i, node in enumerate(nodes)}
-        )
-        found = schedule(nodes[0].inputs, nodes, set(), static)
-        assert found.batch_count == 1 + crossing
-        reads[count] = counted[0]
-    assert reads[1000] <= 2.1 * reads[500]
-    assert np.isfinite(reads[1000])
+    monkeypatch.setattr(phases, "assign", counted)
+    static = {node: frozenset({0} if crossing and i == 500 else ()) for i, node in enumerate(nodes)}
+    found = phases.schedule(nodes[0].inputs, nodes, set(), static)
+    assert found.batch_count == 1 + crossing
+    assert len(passes) == 2

@@ -1,7 +1,8 @@
 """Random graphs over the rule families, with random shapes, dtypes, masks, host steps and bad input, against PyTensor's own
 Python implementations: value, dtype, and the type of what is raised.
 
-``RANDOM_GRAPHS=5000 pytest tests/test_random_graphs.py`` looks at more of them.
+``RANDOM_GRAPHS=5000 pytest tests/test_random_graphs.py`` looks at more of them; ``--hypothesis-show-statistics`` tells how
+many graphs have which Op.
 """
 
 from __future__ import annotations
@@ -15,28 +16,34 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
-from hypothesis import HealthCheck, given, note, settings
+from hypothesis import HealthCheck, event, given, note, seed, settings
 from hypothesis import strategies as st
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.mode import Mode
 from pytensor.conditional.op import ifelse
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.op import Op
+from pytensor.graph.traversal import applys_between
 from pytensor.raise_op import Assert
+from pytensor.scan.utils import until
 
 import pytensor_jaxpr_linker as pjl
 
 REFERENCE = Mode("py", "fast_compile")
 #: PyTensor's rewrites remove nodes that would have raised: for these the reference is what its own mode makes of them.
 REWRITTEN = Mode("py", "fast_run")
-GRAPHS = int(os.environ.get("RANDOM_GRAPHS", "150"))
+GRAPHS = int(os.environ.get("RANDOM_GRAPHS", "160"))
+SHARDS = 8
 DTYPES = ["float64", "float32", "int64", "int8", "uint16", "bool"]
 LENGTHS = [0, 1, 2, 3]
 
 FLOAT_UNARY = [pt.exp, pt.sin, pt.tanh, pt.sigmoid, pt.softplus, pt.sqr, pt.log1p, pt.expm1, pt.sqrt]
 ANY_UNARY = [pt.abs, pt.neg, pt.sign, pt.sqr, pt.identity]
 BINARY = [pt.add, pt.mul, pt.maximum, pt.minimum, pt.sub, pt.true_div, pt.eq, pt.lt, pt.ge]
+BITWISE = [pt.bitwise_and, pt.bitwise_or, pt.bitwise_xor]
 REDUCTIONS = [pt.sum, pt.max, pt.min, pt.any, pt.all, pt.mean, pt.prod, pt.argmax]
+FACTORS = [pt.linalg.cholesky, pt.linalg.inv, pt.linalg.det, pt.linalg.eigvalsh, lambda m: pt.linalg.solve(m, m[:, :1])]
+COMPLEX = [pt.real, pt.imag, pt.abs, lambda z: pt.real(z * pt.conj(z)), lambda z: pt.real(pt.exp(z).sum(axis=0))]
 
 
 class Reversed(Op):
@@ -251,9 +258,114 @@ def cast(draw, g, n):
     g.add(x.astype(draw(st.sampled_from(["float32", "float64", "int64", "bool"]))), shape)
 
 
+def bitwise(draw, g, n):
+    if fits := [(v, s) for v, s in g.pool if v.dtype in ("bool", "int8", "int64", "uint16")]:
+        x, shape = draw(st.sampled_from(fits))
+        other = x if x.dtype == "bool" else x.astype(draw(st.sampled_from([x.dtype, "int64"])))
+        g.add(draw(st.sampled_from(BITWISE))(x, ~other), shape)
+
+
+def switched(draw, g, n):
+    x, shape = pick(draw, g, known=False)
+    g.add(pt.switch(x > 0 if x.dtype != "bool" else x, x, draw(st.sampled_from([0, 1.5, n]))), shape)
+
+
+def complex_part(draw, g, n):
+    if (found := pick(draw, g, known=False, numeric=True)) and found[0].type.ndim:
+        x, shape = found
+        f = draw(st.sampled_from(COMPLEX))
+        x = pt.clip(x, -3, 3).astype(draw(st.sampled_from(["float32", "float64"])))
+        g.add(f(pt.complex(x, x + 1)), shape if f in COMPLEX[:4] else shape and shape[1:])
+
+
+def advanced_write(draw, g, n):
+    if (found := pick(draw, g, numeric=True)) and found[0].type.ndim:
+        x, shape = found
+        f = draw(st.sampled_from([pt.set_subtensor, pt.inc_subtensor]))
+        index = [pt.as_tensor(np.array([0, -1, 0])) + (n - n)] * draw(st.integers(1, x.type.ndim))
+        g.add(f(x[tuple(index)], np.ones((), x.dtype)), shape)
+
+
+def advanced_read(draw, g, n):
+    if found := pick(draw, g, ndim=2):
+        rows, columns = (
+            pt.as_tensor(np.array([0, -1])),
+            draw(st.sampled_from([n, slice(None, 1), np.array([[0], [-1]])])),
+        )
+        g.add(found[0][rows, columns], None)
+
+
+def rearranged(draw, g, n):
+    if found := pick(draw, g, known=False, ndim=2, numeric=True):
+        x = found[0]
+        forms = [
+            x.ravel(), x.reshape((x.shape[1], x.shape[0])), pt.stack([x, x], axis=1), pt.repeat(x, 2, axis=0),
+            pt.concatenate([x, x], axis=1), pt.tile(x, (1, 2)), pt.roll(x, 1, axis=0), x[:, None], pt.diagonal(x),
+            pt.broadcast_to(x[None], (2, x.shape[0], x.shape[1])), pt.triu(x), pt.split(x, [1, x.shape[0] - 1], axis=0)[0],
+        ]  # fmt: skip
+        g.add(draw(st.sampled_from(forms)), None)
+
+
+def factored(draw, g, n):
+    if (found := pick(draw, g, ndim=2, numeric=True)) and found[1]:
+        x = pt.clip(found[0], -3, 3).astype("float64")
+        m = x @ x.T + 2 * pt.eye(x.shape[0])
+        g.add(draw(st.sampled_from(FACTORS))(m), None)
+
+
+def batched(draw, g, n):
+    if found := pick(draw, g, known=False, ndim=2, numeric=True):
+        x = pt.clip(found[0], -3, 3).astype("float64")
+        g.add(pt.matmul(x[:, None, :], x[:, :, None])[:, 0, 0], None)
+
+
+def normalized(draw, g, n):
+    if (found := pick(draw, g, known=False, numeric=True)) and found[0].type.ndim:
+        f = draw(st.sampled_from([pt.special.softmax, pt.special.log_softmax]))
+        g.add(f(pt.clip(found[0], -9, 9).astype("float64"), axis=-1), found[1])
+
+
+def scanned(draw, g, n):
+    if found := pick(draw, g, known=False, numeric=True):
+        x = pt.clip(found[0], -3, 3).astype("float64")
+        steps = draw(st.sampled_from([3, pt.abs(n) + 1, n]))
+        states = pytensor.scan(lambda s: 0.5 * s + 1, outputs_info=[x], n_steps=steps, return_updates=False)
+        g.add(draw(st.sampled_from([states, states[-1], states.sum(axis=0)])), None)
+
+
+def scanned_rows(draw, g, n):
+    if (found := pick(draw, g, known=False, numeric=True)) and found[0].type.ndim:
+        x, shape = found[0].astype("float64"), found[1]
+        states = pytensor.scan(
+            lambda row, total: total + row.sum(), sequences=[x], outputs_info=[np.float64(0)], return_updates=False
+        )
+        g.add(states, shape and shape[:1])
+
+
+def scanned_until(draw, g, n):
+    states = pytensor.scan(
+        lambda s: (s + 1, until(s > n)), outputs_info=[pt.as_tensor(0.0)], n_steps=5, return_updates=False
+    )
+    g.add(draw(st.sampled_from([states, states[-1]])), None)
+
+
+def drawn(draw, g, n):
+    """Draws that do not depend on the generator: of one integer, or without a deviation."""
+    x, shape = pick(draw, g, known=False)
+    rng = pytensor.shared(np.random.default_rng(1))
+    if x.dtype in ("int64", "int8"):
+        low = x.astype("int64")
+        g.add(pt.random.integers(low, low + 1, rng=rng, return_next_rng=True)[1], shape)
+    else:
+        x = x.astype("float64")
+        mean = pt.switch(pt.isnan(x) | pt.isinf(x), 0.0, x)
+        g.add(pt.random.normal(mean, 0.0, rng=rng, return_next_rng=True)[1], shape)
+
+
 STEPS = [
     unary, binary, reduction, mask, masked_write, prefix, element, write, gather, from_shape, from_value, transposed,
-    joined, ordered, product, choice, ragged_choice, on_host, asserted, wrapped, cast,
+    joined, ordered, product, choice, ragged_choice, on_host, asserted, wrapped, cast, bitwise, switched, complex_part,
+    advanced_write, advanced_read, rearranged, factored, batched, normalized, scanned, scanned_rows, scanned_until, drawn,
 ]  # fmt: skip
 
 
@@ -269,16 +381,23 @@ def run(mode, inputs, outputs, values):
 
 # PyTensor raises the recursion limit when it needs to; hypothesis remarks on it.
 @pytest.mark.filterwarnings("ignore:The recursion limit")
-# The same graphs in each run, so that a change of the code is what changes the result.
-@settings(
-    max_examples=GRAPHS, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True, derandomize=True
-)
-@given(graphs())
-def test_random_graph(graph):
+@pytest.mark.parametrize("shard", range(SHARDS))
+def test_random_graphs(shard):
+    """The same graphs in each run, so that a change of the code is what changes the result."""
+    checks = settings(
+        max_examples=GRAPHS // SHARDS, deadline=None, suppress_health_check=list(HealthCheck), database=None
+    )(given(graphs())(check_graph))
+    seed(shard)(checks)()
+
+
+def check_graph(graph):
+    """Compare what mode JAXPR makes of a graph with what PyTensor does."""
     inputs, outputs, values = graph
     for v in outputs:
         note(pytensor.printing.debugprint(v, file="str"))
     note(repr(values))
+    for op in {type(node.op).__name__ for node in applys_between(inputs, outputs)}:
+        event(op)
     want, got = run(REFERENCE, inputs, outputs, values), run("JAXPR", inputs, outputs, values)
     if isinstance(want, Exception) != isinstance(got, Exception):
         want = run(REWRITTEN, inputs, outputs, values)

@@ -140,15 +140,15 @@ def report(
 
 
 class Texts:
-    """What Ops and types are called; each is printed once."""
+    """What Ops, types and variables are called; each is printed once."""
 
     def __init__(self) -> None:
         self._ops: dict[int, str] = {}
         self._types: dict[int, str] = {}
-        self._names: dict[int, str] = {}  # by id: the hash of a constant reads its data
+        self._names: dict[int, str] = {}
 
     def name(self, variable: Variable) -> str:
-        """Return what an input or constant is called."""
+        """Return what a variable is called."""
         key = id(variable)
         if key not in self._names:
             self._names[key] = expression(variable)
@@ -179,7 +179,7 @@ def describe_batch(
 ) -> Batch:
     """Return what is told of a batch."""
     nodes = tuple([index[node] for node in batch_nodes(batch)])
-    inputs, outputs = (tuple([Value(expression(v), texts.type(v)) for v in vs]) for vs in (batch.inputs, batch.outputs))
+    inputs, outputs = (tuple([Value(texts.name(v), texts.type(v)) for v in vs]) for vs in (batch.inputs, batch.outputs))
     if isinstance(batch, HostStep):
         return Batch(i, "host", nodes, inputs, outputs)
     guards = [Guard("value", expression(v)) for v in batch.demanded]

@@ -26,6 +26,7 @@ FILES = [
     "tests/tensor/test_special.py",
     "tests/tensor/linalg",
     "tests/tensor/random/test_basic.py",
+    "tests/tensor/signal",
     "tests/scan/test_basic.py",
     "tests/compile/test_builders.py",
     "tests/compile/test_ops.py",
