@@ -31,6 +31,7 @@ from pytensor_jaxpr_linker.emit import (  # noqa: F401
     scalar_loop,
     scan,
     shape,
+    signal,
     sizes,
     solve,
     special,

@@ -25,7 +25,6 @@ from pytensor_jaxpr_linker.emit.expression import (
     log,
     maximum,
     minimum,
-    remainder,
     round_even,
     sqrt,
     where,
@@ -169,7 +168,7 @@ def is_order(v: Value) -> Value:
 
 def parity(v: Value) -> Value:
     """Return -1 for odd integers, else 1."""
-    return where(remainder(round_even(v), 2.0) == 0, v.like(1.0), -1.0)
+    return where(round_even(v) % 2.0 == 0, v.like(1.0), -1.0)
 
 
 @special_function(psm.Kve)

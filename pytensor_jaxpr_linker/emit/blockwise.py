@@ -5,7 +5,7 @@ A core rule takes operands with leading batch axes of equal lengths; a node with
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,6 @@ from pytensor.tensor.math import Dot
 from pytensor.tensor.sort import ArgSortOp, SortOp
 
 from pytensor_jaxpr_linker import prims
-from pytensor_jaxpr_linker.builder import Atom
 from pytensor_jaxpr_linker.emit.math import emit_ArgSortOp, emit_Dot, emit_SortOp
 from pytensor_jaxpr_linker.emit.scalar import find
 from pytensor_jaxpr_linker.registry import Refusal, emits, find_rule
@@ -29,12 +28,17 @@ CORE_RULES: dict[type, Callable[..., Any]] = {
 }
 
 
-def core_rule(*op_types: type, refuse: Refusal = lambda node: None) -> Callable[[Callable], Callable]:
-    """Register the decorated function for core Ops, alone and inside a `Blockwise`."""
+def core_rule(
+    *op_types: type, static: tuple[int, ...] = (), refuse: Refusal = lambda node: None
+) -> Callable[[Callable], Callable]:
+    """Register the decorated function for core Ops, alone and inside a `Blockwise`.
+
+    A static operand comes as an array of as many batch axes as the others, of any lengths.
+    """
 
     def register(rule: Callable) -> Callable:
         CORE_RULES.update(dict.fromkeys(op_types, rule))
-        return emits(*op_types, refuse=refuse)(rule)
+        return emits(*op_types, static=static, refuse=refuse)(rule)
 
     return register
 
@@ -59,16 +63,22 @@ def refuse_blockwise(node: Apply) -> str | None:
     return rule.refuse(node) if rule is not None else None
 
 
-@emits(Blockwise, refuse=refuse_blockwise)
+def static_operands(node: Apply) -> Iterable[int]:
+    """Return which operands of a `Blockwise` the rule of its core Op must know."""
+    rule = find_rule(node.op.core_op)
+    return () if rule is None else rule.static(node)
+
+
+@emits(Blockwise, static=static_operands, refuse=refuse_blockwise)
 def emit_Blockwise(op, node, b, *xs):
     """Broadcast the batch axes of the operands, then apply the core Op's rule."""
     n = op.batch_ndim(node)
     batch = batch_shape(node, n, xs)
-    operands = [prims.broadcast_to(b, x, (*batch, *x.aval.shape[n:])) for x in xs]
+    operands = [x if isinstance(x, np.ndarray) else prims.broadcast_to(b, x, (*batch, *x.aval.shape[n:])) for x in xs]
     return find(CORE_RULES, op.core_op)(op.core_op, node, b, *operands)
 
 
-def batch_shape(node: Apply, n: int, xs: tuple[Atom, ...]) -> tuple[int, ...]:
+def batch_shape(node: Apply, n: int, xs: tuple[Any, ...]) -> tuple[int, ...]:
     """Return what the first `n` axes of the operands broadcast to.
 
     Raises
@@ -76,7 +86,7 @@ def batch_shape(node: Apply, n: int, xs: tuple[Atom, ...]) -> tuple[int, ...]:
     ValueError
         If lengths differ, or if a length of 1 meets another one in a dimension that was not declared broadcastable.
     """
-    shapes = [x.aval.shape[:n] for x in xs]
+    shapes = [(x.shape if isinstance(x, np.ndarray) else x.aval.shape)[:n] for x in xs]
     result = np.broadcast_shapes(*shapes)
     for variable, shape in zip(node.inputs, shapes, strict=True):
         if any(k == 1 != out and v != 1 for k, out, v in zip(shape, result, variable.type.shape[:n], strict=True)):

@@ -15,7 +15,7 @@ from pytensor_jaxpr_linker import prims
 from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, Shape
 from pytensor_jaxpr_linker.emit import samplers_counts as counts
 from pytensor_jaxpr_linker.emit.elemwise import broadcast_operand
-from pytensor_jaxpr_linker.emit.formula import Expr, ceil, log1p, maximum, minimum, where
+from pytensor_jaxpr_linker.emit.expression import Value, ceil, log1p, maximum, minimum, where
 from pytensor_jaxpr_linker.emit.parameter_checks import above_zero, check_all, from_zero, scipy_domain, side_by_side
 from pytensor_jaxpr_linker.emit.random import ParameterCheck, open_uniform, sampler, split
 from pytensor_jaxpr_linker.emit.samplers_gamma import beta_logit, gamma
@@ -34,12 +34,12 @@ HYPERGEOMETRIC_END = 10**9
 def demand(b: JaxprBuilder, node: Apply, message: str, condition: Callable[..., Any], *params: Atom) -> None:
     """Have a ValueError raised if an element of the parameters, as float64, does not fulfil a condition.
 
-    `condition` is a formula of `Expr`, or, where the parameters are known, of arrays: what holds is not checked again.
+    `condition` is a formula of `Value`, or, where the parameters are known, of arrays: what holds is not checked again.
     """
     known = [b.known(x) for x in params]
     if all(x is not None for x in known) and np.all(condition(*(x.astype(FLOAT) for x in known))):
         return
-    ok = condition(*(Expr(b, x) for x in side_by_side(b, *params)))
+    ok = condition(*(Value(b, x) for x in side_by_side(b, *params)))
     check_all(b, ok.atom, ValueError(message), node)
 
 
@@ -115,7 +115,7 @@ def check_integers(b: JaxprBuilder, node: Apply, low: Atom, high: Atom) -> None:
 
 def condition(formula: Callable[[Any], Any]) -> Callable[[JaxprBuilder, Atom], Atom]:
     """Return what `scipy_domain` takes as the condition of a parameter."""
-    return lambda b, x: formula(Expr(b, x)).atom
+    return lambda b, x: formula(Value(b, x)).atom
 
 
 def whole_from_zero(b: JaxprBuilder, x: Atom) -> Atom:
@@ -166,7 +166,7 @@ def sample_bernoulli(b, key, shape, p):
 @count(rv.GeometricRV, check_geometric)
 def sample_geometric(b, key, shape, p):
     """The trials that an exponential waiting time takes: Devroye (1986), section X.2."""
-    time, chance = Expr(b, standard_exponential(b, key, shape, FLOAT)), Expr(b, p)
+    time, chance = Value(b, standard_exponential(b, key, shape, FLOAT)), Value(b, p)
     trials = maximum(ceil(time / -log1p(-chance)), 1.0)
     return where(is_positive_chance(chance), trials, counts.INVALID).atom
 
@@ -175,8 +175,8 @@ def sample_geometric(b, key, shape, p):
 def sample_negative_binomial(b, key, shape, n, p):
     """A Poisson variable whose mean is a gamma variable."""
     gamma_key, poisson_key = split(b, key)
-    chance = Expr(b, p)
-    mean = Expr(b, gamma(b, gamma_key, shape, FLOAT, n)) * ((1.0 - chance) / chance)
+    chance = Value(b, p)
+    mean = Value(b, gamma(b, gamma_key, shape, FLOAT, n)) * ((1.0 - chance) / chance)
     return counts.poisson(b, poisson_key, shape, minimum(mean, counts.POISSON_MAX).atom)
 
 

@@ -61,6 +61,9 @@ class Value:
     def __rtruediv__(self, other: Term) -> Value:
         return apply(prims.div, other, self)
 
+    def __mod__(self, other: Term) -> Value:
+        return apply(prims.rem, self, other)
+
     def __pow__(self, other: Term) -> Value:
         return apply(prims.pow_, self, other)
 
@@ -125,7 +128,6 @@ log = function(prims.log)
 log1p = function(prims.log1p)
 maximum = function(prims.max_)
 minimum = function(prims.min_)
-remainder = function(prims.rem)
 round_even = function(prims.round_even)
 sin = function(prims.sin)
 sqrt = function(prims.sqrt)

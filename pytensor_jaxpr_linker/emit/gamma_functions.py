@@ -24,7 +24,6 @@ from pytensor_jaxpr_linker.emit.expression import (
     log1p,
     maximum,
     minimum,
-    remainder,
     round_even,
     sin,
     where,
@@ -121,14 +120,14 @@ def distance_to_integer(x: Value) -> Value:
 def sin_pi(x: Value) -> Value:
     """Return ``sin(pi x)``, zero at integers."""
     sine = sin(np.pi * distance_to_integer(x))
-    return where(remainder(round_even(x), 2.0) == 0, sine, -sine)
+    return where(round_even(x) % 2.0 == 0, sine, -sine)
 
 
 def cos_pi(x: Value) -> Value:
     """Return ``cos(pi x)``, zero half-way between integers."""
     distance = distance_to_integer(x)
     cosine = where(abs(distance) == 0.5, 0.0, cos(np.pi * distance))
-    return where(remainder(round_even(x), 2.0) == 0, cosine, -cosine)
+    return where(round_even(x) % 2.0 == 0, cosine, -cosine)
 
 
 @special_function(psm.Gamma)
@@ -177,7 +176,7 @@ def zeta_of_any(order: Value, x: Value) -> Value:
     negative, pole = x < 0, (x <= 0) & (x == floor(x))
     right = zeta(order, first_of((pole | (x == np.inf), 1.0), (negative, fraction), otherwise=x))
     left = zeta(order, where(negative, 1 - fraction, 1.0)) - zeta(order, where(negative & (x > -1e300), 1 - x, 1.0))
-    both = right + where(remainder(order, 2.0) == 0, left, -left)
+    both = right + where(order % 2.0 == 0, left, -left)
     far = maximum(x, 1e20) ** (1 - order) / (order - 1)
     return first_of((pole, np.inf), (negative, both), (x > 1e20, far), otherwise=right)
 
@@ -193,4 +192,4 @@ def polygamma(n: Value, x: Value) -> Value:
     """The n-th derivative of digamma, by Hurwitz' zeta function (DLMF 5.15.2)."""
     order = maximum(n, 1.0)
     value = gamma_of_positive(order + 1) * zeta_of_any(order + 1, x)
-    return where(n == 0, psi(x), where(remainder(order, 2.0) == 0, -value, value))
+    return where(n == 0, psi(x), where(order % 2.0 == 0, -value, value))

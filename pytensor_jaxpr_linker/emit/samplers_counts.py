@@ -15,9 +15,8 @@ from jax.lax import GatherDimensionNumbers
 
 from pytensor_jaxpr_linker import prims
 from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, Shape
-from pytensor_jaxpr_linker.emit.formula import (
-    Expr,
-    absolute,
+from pytensor_jaxpr_linker.emit.expression import (
+    Value,
     exp,
     floor,
     is_finite,
@@ -40,18 +39,18 @@ POISSON_MAX = np.iinfo("int64").max - np.sqrt(np.iinfo("int64").max) * 10
 INVALID = -np.inf
 
 
-def uniforms(b: JaxprBuilder, key: Atom, shape: Shape, count: int) -> list[Expr]:
+def uniforms(b: JaxprBuilder, key: Atom, shape: Shape, count: int) -> list[Value]:
     """Emit independent arrays of numbers uniform in (0, 1)."""
     draws = open_uniform(b, key, (count, *shape), FLOAT)
     starts, steps = [0] * len(shape), [1] * (len(shape) + 1)
     rows = [prims.slice_(b, draws, [i, *starts], [i + 1, *shape], steps) for i in range(count)]
-    return [Expr(b, prims.reshape(b, row, shape)) for row in rows]
+    return [Value(b, prims.reshape(b, row, shape)) for row in rows]
 
 
 # -- logarithms of probabilities ---------------------------------------------------------------------------------------
 
 
-def stirling_rest(k: Expr) -> Expr:
+def stirling_rest(k: Value) -> Value:
     """Emit ``log(k!) - (k log(k) - k)``: from a table, from 16 on by Stirling's series, whose next term is below 2e-14."""
     large = maximum(k, 16.0)
     r = 1.0 / large
@@ -64,16 +63,16 @@ def stirling_rest(k: Expr) -> Expr:
 STIRLING_RESTS = np.array([math.lgamma(k + 1) - k * math.log(k or 1) + k for k in range(16)])
 
 
-def lookup(table: np.ndarray, k: Expr) -> Expr:
+def lookup(table: np.ndarray, k: Value) -> Value:
     """Emit the elements of a table at whole numbers, its last one beyond its end."""
     shape = k.atom.aval.shape
     index = prims.convert(k.b, minimum(k, len(table) - 1).atom, "int32")
     index = prims.broadcast_in_dim(k.b, index, (*shape, 1), range(len(shape)))
     dims = GatherDimensionNumbers((), (0,), (0,))
-    return Expr(k.b, prims.gather(k.b, k.b.constant(table), index, dims, (1,), shape))
+    return Value(k.b, prims.gather(k.b, k.b.constant(table), index, dims, (1,), shape))
 
 
-def deviance(k: Expr, mean: Expr) -> Expr:
+def deviance(k: Value, mean: Value) -> Value:
     """Emit ``k log(k / mean) + mean - k``, half of the deviance of a Poisson count."""
     tiny = np.finfo(FLOAT).tiny
     change = (k - mean) / maximum(mean, tiny)
@@ -81,12 +80,12 @@ def deviance(k: Expr, mean: Expr) -> Expr:
     return mean * ((1.0 + change) * log1p(maximum(change, np.nextafter(-1.0, 0.0))) - change)
 
 
-def log_poisson(k: Expr, mean: Expr) -> Expr:
+def log_poisson(k: Value, mean: Value) -> Value:
     """Emit the logarithm of the probability of `k` events."""
     return -(deviance(k, mean) + stirling_rest(k))
 
 
-def log_binomial(k: Expr, n: Expr, p: Expr) -> Expr:
+def log_binomial(k: Value, n: Value, p: Value) -> Value:
     """Emit the logarithm of the probability of `k` of `n`, less what does not depend on `k`."""
     return log_poisson(k, n * p) + log_poisson(n - k, n * (1.0 - p))
 
@@ -95,13 +94,13 @@ def log_binomial(k: Expr, n: Expr, p: Expr) -> Expr:
 
 
 def sequential_search(
-    u: Expr,
-    possible: Expr,
-    first: Expr,
-    last: Expr,
-    ratio: Callable[..., Expr],
-    parameters: Sequence[Expr],
-) -> Expr:
+    u: Value,
+    possible: Value,
+    first: Value,
+    last: Value,
+    ratio: Callable[..., Value],
+    parameters: Sequence[Value],
+) -> Value:
     """Emit the inverse of a distribution function by a search from 0 up to `last`.
 
     Devroye, *Non-Uniform Random Variate Generation*, 1986, section III.2.2.
@@ -129,26 +128,26 @@ def sequential_search(
     carry = [prims.broadcast_to(b, x, shape) for x in (active.atom, zero, (u - first).atom, first.atom)]
     body, atoms = b.sub_jaxpr([x.aval for x in (*passed, *carry)])
     inner = dict(zip(passed, atoms, strict=False))
-    active, k, rest, probability = (Expr(body, x) for x in atoms[len(passed) :])
-    last, *parameters = [Expr(body, inner[x] if isinstance(x, jex.Var) else x) for x in fixed]
+    active, k, rest, probability = (Value(body, x) for x in atoms[len(passed) :])
+    last, *parameters = [Value(body, inner[x] if isinstance(x, jex.Var) else x) for x in fixed]
     k = where(active, k + 1.0, k)
     probability = probability * ratio(maximum(k, 1.0), *parameters)
     goes_on = active & (rest > probability) & (k < last)
     new = [x.atom for x in (goes_on, k, rest - probability, probability)]
     condition, atoms = b.sub_jaxpr([x.aval for x in carry])
     is_open = prims.reduce_or(condition, atoms[0], range(len(shape))) if shape else atoms[0]
-    return Expr(b, prims.while_loop(b, condition.build([is_open]), [], body.build(new), passed, carry)[1])
+    return Value(b, prims.while_loop(b, condition.build([is_open]), [], body.build(new), passed, carry)[1])
 
 
 def transformed_rejection(
     b: JaxprBuilder,
     key: Atom,
-    start: Expr,
-    possible: Expr,
-    hat: Sequence[Expr],
-    log_probability: Callable[..., Expr],
-    parameters: Sequence[Expr],
-) -> Expr:
+    start: Value,
+    possible: Value,
+    hat: Sequence[Value],
+    log_probability: Callable[..., Value],
+    parameters: Sequence[Value],
+) -> Value:
     """Emit counts by rejection from a table-mountain hat.
 
     Hörmann, *The Generation of Binomial Random Variates*, 1993, and *The Transformed Rejection Method for Generating Poisson
@@ -172,15 +171,15 @@ def transformed_rejection(
     shape = start.atom.aval.shape
 
     def propose(body: JaxprBuilder, key: Atom, *atoms: Atom) -> tuple[Atom, Atom]:
-        a, slope, center, log_alpha, *inner = (Expr(body, x) for x in atoms)
+        a, slope, center, log_alpha, *inner = (Value(body, x) for x in atoms)
         u, v = uniforms(body, key, shape, 2)
         u = u - 0.5
-        us = 0.5 - absolute(u)
+        us = 0.5 - abs(u)
         k = floor((2.0 * a / us + slope) * u + center)
         accepted = log(v / (a / (us * us) + slope)) + log_alpha <= log_probability(k, *inner)
         return accepted.atom, k.atom
 
-    return Expr(b, reject(b, key, propose, [x.atom for x in (*hat, *parameters)], start.atom, possible.atom))
+    return Value(b, reject(b, key, propose, [x.atom for x in (*hat, *parameters)], start.atom, possible.atom))
 
 
 # -- distributions -----------------------------------------------------------------------------------------------------
@@ -189,10 +188,10 @@ def transformed_rejection(
 def poisson(b: JaxprBuilder, key: Atom, shape: Shape, mean: Atom) -> Atom:
     """Emit Poisson variables: by search if `mean` is small, else by transformed rejection (PTRS)."""
     search_key, reject_key = split(b, key)
-    m = Expr(b, mean)
+    m = Value(b, mean)
     valid = (m >= 0.0) & (m <= POISSON_MAX)
     small, large = minimum(m, LARGE_MEAN), maximum(m, LARGE_MEAN)
-    u = Expr(b, open_uniform(b, search_key, shape, FLOAT))
+    u = Value(b, open_uniform(b, search_key, shape, FLOAT))
     last = 10.0 + floor(small + 10.0 * sqrt(small))
     searched = sequential_search(u, valid & (m < LARGE_MEAN), exp(-small), last, lambda k, m: m / k, [small])
     slope = 0.931 + 2.53 * sqrt(large)
@@ -200,7 +199,7 @@ def poisson(b: JaxprBuilder, key: Atom, shape: Shape, mean: Atom) -> Atom:
     log_alpha = log(1.1239 + 1.1328 / (slope - 3.4))
     start = where(valid, searched, INVALID)
 
-    def log_probability(k: Expr, mean: Expr) -> Expr:
+    def log_probability(k: Value, mean: Value) -> Value:
         return where(k >= 0.0, log_poisson(maximum(k, 0.0), mean), -np.inf)
 
     hat = a, slope, large + 0.43, log_alpha
@@ -210,13 +209,13 @@ def poisson(b: JaxprBuilder, key: Atom, shape: Shape, mean: Atom) -> Atom:
 def binomial(b: JaxprBuilder, key: Atom, shape: Shape, n: Atom, p: Atom) -> Atom:
     """Emit binomial variables: by search if the mean is small, else by transformed rejection (BTRS)."""
     search_key, reject_key = split(b, key)
-    size, chance = Expr(b, n), Expr(b, p)
+    size, chance = Value(b, n), Value(b, p)
     valid = (size >= 0.0) & is_finite(size) & (chance >= 0.0) & (chance <= 1.0)
     size = where(valid, size, 0.0)
     chance = where(valid, chance, 0.0)
     rarer = minimum(chance, 1.0 - chance)
     mean = size * rarer
-    u = Expr(b, open_uniform(b, search_key, shape, FLOAT))
+    u = Value(b, open_uniform(b, search_key, shape, FLOAT))
     is_large = mean >= LARGE_MEAN
     none = exp(size * log1p(-rarer))
     last = minimum(10.0 + floor(mean + 10.0 * sqrt(mean)), size)
@@ -232,7 +231,7 @@ def binomial(b: JaxprBuilder, key: Atom, shape: Shape, n: Atom, p: Atom) -> Atom
     at_mode = log_binomial(floor((n_large + 1.0) * p_large), n_large, p_large)
     log_alpha = log((2.83 + 5.1 / slope) * deviation) + at_mode
 
-    def log_probability(k: Expr, n: Expr, p: Expr) -> Expr:
+    def log_probability(k: Value, n: Value, p: Value) -> Value:
         inside = (k >= 0.0) & (k <= n)
         return where(inside, log_binomial(minimum(maximum(k, 0.0), n), n, p), -np.inf)
 
@@ -247,7 +246,7 @@ def hypergeometric(b: JaxprBuilder, key: Atom, shape: Shape, good: Atom, bad: At
     Stadlober, *The Ratio of Uniforms Approach for Generating Discrete Random Variates*, 1990. The hat holds for all
     parameters, once the rarer kind is counted in the smaller one of the sample and what is left.
     """
-    g, h, s = (Expr(b, x) for x in (good, bad, sample))
+    g, h, s = (Value(b, x) for x in (good, bad, sample))
     total = g + h
     valid = (g >= 0.0) & (h >= 0.0) & (s >= 0.0) & (s <= total) & is_finite(total)
     rare, drawn = minimum(g, h), minimum(s, total - s)
@@ -258,12 +257,12 @@ def hypergeometric(b: JaxprBuilder, key: Atom, shape: Shape, good: Atom, bad: At
     width = 2 * np.sqrt(2 / np.e) * sqrt(variance + 0.5) + (3 - 2 * np.sqrt(3 / np.e))
     mode = floor((drawn + 1.0) * (rare + 1.0) / (total + 2.0))
 
-    def log_probability(k: Expr, rare: Expr, total: Expr, drawn: Expr) -> Expr:
+    def log_probability(k: Value, rare: Value, total: Value, drawn: Value) -> Value:
         chance = drawn / maximum(total, 1.0)
         return log_binomial(k, rare, chance) + log_binomial(drawn - k, total - rare, chance)
 
     def propose(body: JaxprBuilder, key: Atom, *atoms: Atom) -> tuple[Atom, Atom]:
-        mean, width, at_mode, *inner = (Expr(body, x) for x in atoms)
+        mean, width, at_mode, *inner = (Value(body, x) for x in atoms)
         x, y = uniforms(body, key, shape, 2)
         k = floor(mean + 0.5 + width * (y - 0.5) / x)
         rare, _, drawn = inner
@@ -274,7 +273,7 @@ def hypergeometric(b: JaxprBuilder, key: Atom, shape: Shape, good: Atom, bad: At
     parameters = rare, total, drawn
     read = [x.atom for x in (mean, width, log_probability(mode, *parameters), *parameters)]
     zero = prims.broadcast_to(b, b.constant(np.float64(0)), shape)
-    count = Expr(b, reject(b, key, propose, read, zero, valid.atom))
+    count = Value(b, reject(b, key, propose, read, zero, valid.atom))
     # What of the good ones is in the sample, from how many of the rarer kind are in its smaller part.
     count = where(g > h, drawn - count, count)
     count = where(s > total - s, g - count, count)

@@ -6,7 +6,7 @@ import numpy as np
 
 from pytensor_jaxpr_linker import prims
 from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, Shape
-from pytensor_jaxpr_linker.emit.formula import Expr, maximum, where
+from pytensor_jaxpr_linker.emit.expression import Value, maximum, where
 from pytensor_jaxpr_linker.emit.random import random_bits
 from pytensor_jaxpr_linker.emit.rejection import reject
 
@@ -26,18 +26,18 @@ def integers_from(b: JaxprBuilder, key: Atom, shape: Shape, low: Atom, high: Ato
     equally frequent (Lemire, *Fast Random Integer Generation in an Interval*, 2019, section 3, OpenBSD's algorithm). A
     length of 2**64 counts as 0 in the arithmetic modulo that number, and all words are taken.
     """
-    first = Expr(b, prims.convert(b, low, UINT64))
-    length = Expr(b, prims.convert(b, high, UINT64)) - first
+    first = Value(b, prims.convert(b, low, UINT64))
+    length = Value(b, prims.convert(b, high, UINT64)) - first
     divisor = maximum(length, 1)
-    rejected = (Expr(b, b.constant(0, UINT64)) - divisor) % divisor
+    rejected = (Value(b, b.constant(0, UINT64)) - divisor) % divisor
 
     def propose(body: JaxprBuilder, key: Atom, rejected: Atom) -> tuple[Atom, Atom]:
         word = bits64(body, key, shape)
         return prims.ge(body, word, rejected), word
 
     start = prims.broadcast_to(b, b.constant(0, UINT64), shape)
-    word = Expr(b, reject(b, key, propose, [rejected.atom], start, b.constant(True)))
-    return prims.convert(b, (first + where(length.equals(0), word, word % divisor)).atom, "int64")
+    word = Value(b, reject(b, key, propose, [rejected.atom], start, b.constant(True)))
+    return prims.convert(b, (first + where(length == 0, word, word % divisor)).atom, "int64")
 
 
 def random_order(b: JaxprBuilder, key: Atom, shape: Shape, n: int) -> Atom:

@@ -8,7 +8,7 @@ import numpy as np
 
 from pytensor_jaxpr_linker import prims
 from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, Shape
-from pytensor_jaxpr_linker.emit.formula import Expr, exp, log, maximum, minimum, where
+from pytensor_jaxpr_linker.emit.expression import Value, exp, log, maximum, minimum, where
 from pytensor_jaxpr_linker.emit.random import open_uniform, split, standard_normal
 from pytensor_jaxpr_linker.emit.samplers_counts import FLOAT, binomial
 from pytensor_jaxpr_linker.emit.samplers_gamma import log_gamma
@@ -69,13 +69,13 @@ def dirichlet(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype, alpha: 
     As with NumPy, a component whose parameter is 0 is 0.
     """
     alpha = batched(b, alpha, shape, 1)
-    logs = Expr(b, log_gamma(b, key, alpha.aval.shape, dtype, alpha))
-    logs = where(Expr(b, alpha).equals(0.0), -np.inf, logs)
-    largest = maximum(Expr(b, prims.reduce_max(b, logs.atom, (len(shape),))), np.finfo(dtype).min)
-    parts = exp(logs - Expr(b, with_core(b, largest.atom, alpha.aval.shape[-1:])))
-    total = Expr(b, prims.reduce_sum(b, parts.atom, (len(shape),)))
-    total = where(total.equals(0.0), 1.0, total)
-    return (parts / Expr(b, with_core(b, total.atom, alpha.aval.shape[-1:]))).atom
+    logs = Value(b, log_gamma(b, key, alpha.aval.shape, dtype, alpha))
+    logs = where(Value(b, alpha) == 0.0, -np.inf, logs)
+    largest = maximum(Value(b, prims.reduce_max(b, logs.atom, (len(shape),))), np.finfo(dtype).min)
+    parts = exp(logs - Value(b, with_core(b, largest.atom, alpha.aval.shape[-1:])))
+    total = Value(b, prims.reduce_sum(b, parts.atom, (len(shape),)))
+    total = where(total == 0.0, 1.0, total)
+    return (parts / Value(b, with_core(b, total.atom, alpha.aval.shape[-1:]))).atom
 
 
 def multinomial(b: JaxprBuilder, key: Atom, shape: Shape, n: Atom, p: Atom) -> Atom:
@@ -85,8 +85,8 @@ def multinomial(b: JaxprBuilder, key: Atom, shape: Shape, n: Atom, p: Atom) -> A
     """
     axis, k = len(shape), p.aval.shape[-1]
     sums = prims.cumsum(b, p, len(p.aval.shape) - 1)
-    left_over = Expr(b, b.constant(np.float64(1))) - (Expr(b, sums) - Expr(b, p))
-    shares = minimum(Expr(b, p) / maximum(left_over, np.finfo(FLOAT).tiny), 1.0).atom
+    left_over = Value(b, b.constant(np.float64(1))) - (Value(b, sums) - Value(b, p))
+    shares = minimum(Value(b, p) / maximum(left_over, np.finfo(FLOAT).tiny), 1.0).atom
     shares = prims.transpose(b, batched(b, shares, shape, 1), (axis, *range(axis)))
     shares = prims.slice_(b, shares, [0] * (axis + 1), [k - 1, *shape], [1] * (axis + 1))
     carry = [key, prims.broadcast_to(b, n, shape)]
@@ -105,10 +105,10 @@ def stick_breaking(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype, al
     The logarithm of what such a piece leaves is that of a uniform number over `alpha`.
     """
     axis = len(shape)
-    u = Expr(b, open_uniform(b, key, (*shape, k), dtype))
+    u = Value(b, open_uniform(b, key, (*shape, k), dtype))
     alpha = with_core(b, prims.broadcast_to(b, alpha, shape), (k,))
-    logs = prims.cumsum(b, (log(u) / Expr(b, alpha)).atom, axis) if k else u.atom
-    left = exp(Expr(b, logs)).atom
+    logs = prims.cumsum(b, (log(u) / Value(b, alpha)).atom, axis) if k else u.atom
+    left = exp(Value(b, logs)).atom
     whole = prims.broadcast_to(b, b.constant(np.ones((), dtype)), (*shape, 1))
     none = prims.broadcast_to(b, b.constant(np.zeros((), dtype)), (*shape, 1))
     before, after = (prims.concatenate(b, pair, axis) for pair in ([whole, left], [left, none]))

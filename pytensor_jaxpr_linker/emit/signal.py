@@ -1,0 +1,104 @@
+"""Convolutions: the sum over the taps of the kernel of the signal, shifted to the tap and weighted by it.
+
+Padding with zeros first, as XLA's own convolution does, would turn an infinite tap into NaN at the ends; on CPUs it is slower too.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+from jax.lax import FftType
+from pytensor.tensor.signal.conv import Convolve1d, Convolve2d
+
+from pytensor_jaxpr_linker import prims
+from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, Shape
+from pytensor_jaxpr_linker.emit.blockwise import core_rule
+from pytensor_jaxpr_linker.emit.fft import fit
+from pytensor_jaxpr_linker.emit.scalar import convert, number
+from pytensor_jaxpr_linker.emit.subtensor import add
+from pytensor_jaxpr_linker.emit.tensor_basic import slice_axis
+from pytensor_jaxpr_linker.errors import CannotEmit
+
+#: Up to so many taps are written out, so that XLA makes one loop of them.
+FEW_TAPS = 16
+#: From so many taps on a transform is faster; SciPy's choice depends on more, and is of the same order.
+MANY_TAPS = 512
+
+
+@core_rule(Convolve1d, Convolve2d, static=(2,))
+def emit_convolution(op, node, b, x, kernel, full):
+    """Convolve the last axes (`numpy.convolve`, `scipy.signal.convolve`): all of it, or where the shorter lies in the longer."""
+    x, kernel = (convert(b, v, node.outputs[0].type.dtype) for v in (x, kernel))
+    if full.any() != full.all():
+        raise CannotEmit("full and valid convolutions are in one batch, and differ in size")
+    n, k = (v.aval.shape[-op.ndim :] for v in (x, kernel))
+    check_lengths(n, k, full.all())
+    if prod(k) > prod(n):
+        x, kernel = kernel, x
+    is_large = prod(kernel.aval.shape[-op.ndim :]) > MANY_TAPS and x.aval.dtype.kind == "f"
+    by_transform = op.ndim > 1 and (op.method == "fft" or (op.method == "auto" and is_large))
+    result = (transformed if by_transform else summed)(b, x, kernel, op.ndim)
+    if not full.all():
+        for axis, (shorter, longer) in enumerate(map(sorted, zip(n, k, strict=True)), len(x.aval.shape) - op.ndim):
+            result = slice_axis(b, result, axis, shorter - 1, longer)
+    return result
+
+
+def check_lengths(n: Shape, k: Shape, is_full: bool) -> None:
+    """Check that there is something to convolve.
+
+    Raises
+    ------
+    ValueError
+        As NumPy and SciPy raise it.
+    """
+    if 0 in n + k:
+        if len(n) > 1:
+            raise CannotEmit("SciPy gives a vector when it convolves empty matrices")
+        raise ValueError("a cannot be empty" if 0 in n else "v cannot be empty")
+    if not is_full and any(a < c for a, c in zip(n, k, strict=True)) and any(a > c for a, c in zip(n, k, strict=True)):
+        raise ValueError("For 'valid' mode, one must be at least as large as the other in every dimension")
+
+
+def summed(b: JaxprBuilder, x: Atom, kernel: Atom, ndim: int) -> Atom:
+    """Emit the full convolution of the last `ndim` axes as a sum over the taps."""
+    batch, n, k = x.aval.shape[:-ndim], x.aval.shape[-ndim:], kernel.aval.shape[-ndim:]
+    shape = (*batch, *(i + j - 1 for i, j in zip(n, k, strict=True)))
+    taps = prims.reshape(b, kernel, (*batch, prod(k)))
+    taps = prims.transpose(b, taps, [len(batch), *range(len(batch))])
+    result = prims.broadcast_to(b, number(b, x, 0), shape)
+    offsets = np.stack(np.unravel_index(np.arange(prod(k)), k), -1).astype("int32")
+    if prod(k) > FEW_TAPS:
+        return summed_in_a_loop(b, x, taps, offsets, result)
+    for i, offset in enumerate(offsets):
+        product = weighted(b, x, prims.reshape(b, slice_axis(b, taps, 0, i, i + 1), batch))
+        room = [(0, 0, 0)] * len(batch) + [(int(o), m - int(o) - 1, 0) for o, m in zip(offset, k, strict=True)]
+        result = add(b, result, prims.pad(b, product, number(b, x, 0), room))
+    return result
+
+
+def weighted(b: JaxprBuilder, x: Atom, tap: Atom) -> Atom:
+    """Emit the product of arrays and a number for each."""
+    return prims.mul(b, x, prims.broadcast_in_dim(b, tap, x.aval.shape, range(len(tap.aval.shape))))
+
+
+def summed_in_a_loop(b: JaxprBuilder, x: Atom, taps: Atom, offsets: np.ndarray, start: Atom) -> Atom:
+    """Emit the sum with one step a tap, which adds to the part of the result that the tap reaches."""
+    count, ndim = offsets.shape
+    rows = [b.aval(taps.aval.shape[1:], taps.aval.dtype), b.aval((ndim,), np.dtype("int32"))]
+    body, (signal, result, tap, offset) = b.sub_jaxpr([x.aval, start.aval, *rows])
+    zeros = [body.constant(0, "int32")] * (len(x.aval.shape) - ndim)
+    place = zeros + [prims.reshape(body, slice_axis(body, offset, 0, i, i + 1), ()) for i in range(ndim)]
+    part = prims.dynamic_slice(body, result, place, x.aval.shape)
+    part = prims.add(body, part, weighted(body, signal, tap))
+    jaxpr = body.build([prims.dynamic_update_slice(body, result, part, place)])
+    return prims.scan(b, jaxpr, [x], [start], [taps, b.constant(offsets)], count)[0]
+
+
+def transformed(b: JaxprBuilder, x: Atom, kernel: Atom, ndim: int) -> Atom:
+    """Emit the full convolution of the last `ndim` axes as a product of Fourier transforms."""
+    shapes = (v.aval.shape[-ndim:] for v in (x, kernel))
+    lengths = tuple(i + j - 1 for i, j in zip(*shapes, strict=True))
+    spectra = [prims.fft(b, fit(b, v, lengths), FftType.RFFT, lengths) for v in (x, kernel)]
+    return prims.fft(b, prims.mul(b, *spectra), FftType.IRFFT, lengths)
