@@ -139,7 +139,11 @@ def test_one_singular_matrix_of_a_batch():
     compare_error([x], linalg.inv(x), [np.stack([np.eye(2), SINGULAR])], "Singular matrix")
 
 
-@pytest.mark.parametrize("compute", [linalg.inv, linalg.det, linalg.expm, lambda x: linalg.tensorinv(x, 1)], ids=str)
+@pytest.mark.parametrize(
+    "compute",
+    [linalg.inv, linalg.det, linalg.expm, lambda x: linalg.tensorinv(x, 1)],
+    ids=["inv", "det", "expm", "tensorinv"],
+)
 def test_matrices_that_are_not_square(compute):
     x = pt.dmatrix("x")
     compare_error([x], compute(x), [np.ones((2, 3))])

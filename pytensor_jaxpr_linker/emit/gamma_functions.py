@@ -7,7 +7,7 @@ from 10 on they are Stirling's series (DLMF 5.11.1); negative arguments are refl
 from __future__ import annotations
 
 from fractions import Fraction
-from math import comb, fsum
+from math import comb, factorial, fsum, pi
 
 import numpy as np
 import pytensor.scalar.math as psm
@@ -15,17 +15,14 @@ import pytensor.scalar.math as psm
 from pytensor_jaxpr_linker.emit.derivative import special_function
 from pytensor_jaxpr_linker.emit.expression import (
     Value,
-    cos,
     exp,
     first_of,
     floor,
     horner,
     log,
-    log1p,
     maximum,
     minimum,
     round_even,
-    sin,
     where,
     zeta,
 )
@@ -47,6 +44,11 @@ BERNOULLI = bernoulli_numbers(22)
 STIRLING = [float(BERNOULLI[2 * k] / (2 * k * (2 * k - 1))) for k in range(1, 11)]
 #: Coefficients of even powers of 1/x in ``log(x) - 1 / (2 x) - digamma(x)``.
 DIGAMMA = [float(BERNOULLI[2 * k] / (2 * k)) for k in range(1, 11)]
+
+#: Coefficients of even powers of 1/x in ``x (x (x trigamma(x) - 1) - 1/2)``.
+TRIGAMMA = [float(BERNOULLI[2 * k]) for k in range(1, 11)]
+#: ``sin(pi x) / x`` in powers of the square of x.
+SINE = [(-1) ** k * pi ** (2 * k + 1) / factorial(2 * k + 1) for k in range(12)]
 
 
 def hurwitz_zeta(s: int, q: float) -> float:
@@ -102,14 +104,14 @@ def gamma_of_positive(x: Value) -> Value:
 
 
 def lgamma_of_positive(x: Value) -> Value:
-    """Return the logarithm of the gamma function of x > 0; 4 ulp, also next to its zeros 1 and 2."""
-    small = minimum(x, LARGE)
-    log_value, product, _ = near_two(small)
-    near_one = where(small < 0.5, log(small) + log1p(small), log1p(small - 1))
-    log_divisor = where(small < 1.5, near_one, 0.0)
+    """Return the logarithm of the gamma function of x > 0; 5 ulp, also next to its zeros 1 and 2."""
+    log_value, product, divisor = near_two(minimum(x, LARGE))
     y = maximum(x, LARGE)
-    large = (y - 0.5) * (log(y) - 1) + ((LOG_SQRT_2_PI - 0.5) + stirling_error(y))
-    return where(x < LARGE, log_value + log(product) - log_divisor, large)
+    # One logarithm for all: that of x itself next to 1, where that of its inverse would not be exact.
+    is_below = x < 1.5
+    logarithm = log(first_of((is_below, divisor), (x < LARGE, product), otherwise=y))
+    small = log_value + where(is_below, -logarithm, logarithm)
+    return where(x < LARGE, small, (y - 0.5) * (logarithm - 1) + ((LOG_SQRT_2_PI - 0.5) + stirling_error(y)))
 
 
 def distance_to_integer(x: Value) -> Value:
@@ -117,16 +119,20 @@ def distance_to_integer(x: Value) -> Value:
     return x - round_even(x)
 
 
+def sin_pi_near_zero(x: Value) -> Value:
+    """Return ``sin(pi x)`` for |x| <= 1/2 by Taylor's series, in a third of the time that XLA's sine takes."""
+    return x * horner(x * x, SINE)
+
+
 def sin_pi(x: Value) -> Value:
     """Return ``sin(pi x)``, zero at integers."""
-    sine = sin(np.pi * distance_to_integer(x))
+    sine = sin_pi_near_zero(distance_to_integer(x))
     return where(round_even(x) % 2.0 == 0, sine, -sine)
 
 
 def cos_pi(x: Value) -> Value:
     """Return ``cos(pi x)``, zero half-way between integers."""
-    distance = distance_to_integer(x)
-    cosine = where(abs(distance) == 0.5, 0.0, cos(np.pi * distance))
+    cosine = sin_pi_near_zero(0.5 - abs(distance_to_integer(x)))
     return where(round_even(x) % 2.0 == 0, cosine, -cosine)
 
 
@@ -142,17 +148,16 @@ def gamma(x: Value) -> Value:
 
 @special_function(psm.GammaLn)
 def gammaln(x: Value) -> Value:
-    """The logarithm of the absolute value of the gamma function; 4 ulp for positive x."""
-    size = where(x == 0, 1.0, abs(x))
-    positive = lgamma_of_positive(size)
-    reflected = np.log(np.pi) - log(abs(sin_pi(x))) - (log(size) + positive)
+    """The logarithm of the absolute value of the gamma function; 5 ulp for positive x."""
+    positive = lgamma_of_positive(where(x > 0, x, 1 - x))
+    reflected = -log(abs(sin_pi(x)) * (1 / np.pi)) - positive
     pole = (x <= 0) & (x == floor(x))
     return first_of((x == -np.inf, x), (pole, np.inf), (x < 0, reflected), otherwise=positive)
 
 
 @special_function(psm.Psi)
 def psi(x: Value) -> Value:
-    """The digamma function; 5 ulp for positive x, also next to its zero."""
+    """The digamma function; 7 ulp for positive x, also next to its zero."""
     y = where(x <= 0, 1 - x, x)
     small = minimum(y, LARGE)
     steps, z = steps_from_two(small)
@@ -164,8 +169,8 @@ def psi(x: Value) -> Value:
     value = where(y < LARGE, near, log(large) - 0.5 / large - inverse * horner(inverse, DIGAMMA))
     distance = (y - DIGAMMA_ZERO) - DIGAMMA_ZERO_REST
     value = where(abs(distance) < 0.3, distance * horner(distance, NEAR_ZERO), value)
-    turn = np.pi * distance_to_integer(where(x < 0, x, 0.5))
-    reflected = value - np.pi * cos(turn) / sin(turn)
+    turn = where(x < 0, x, 0.5)
+    reflected = value - np.pi * cos_pi(turn) / sin_pi(turn)
     pole = (x < 0) & (x == floor(x))
     return first_of((pole, np.nan), (x == 0, -1 / x), (x < 0, reflected), otherwise=value)
 
@@ -183,8 +188,18 @@ def zeta_of_any(order: Value, x: Value) -> Value:
 
 @special_function(psm.TriGamma)
 def trigamma(x: Value) -> Value:
-    """The derivative of digamma; 4 ulp for positive x."""
-    return zeta_of_any(x.like(2.0), x)
+    """The derivative of digamma; 4 ulp for positive x. Small x reach Stirling's series (DLMF 5.15.8) by the recurrence."""
+    y = where(x <= 0, 1 - x, x)
+    is_large = y >= LARGE
+    end = where(is_large, y, y + LARGE)
+    inverse = 1 / end
+    square = inverse * inverse
+    value = inverse + square * (0.5 + inverse * horner(square, TRIGAMMA))
+    for j in reversed(range(int(LARGE))):
+        value = value + where(is_large, 0.0, 1 / ((y + j) * (y + j)))
+    slope = np.pi / sin_pi(where(x < 0, x, 0.5))
+    pole = (x <= 0) & (x == floor(x))
+    return first_of((pole, np.inf), (x < 0, slope * slope - value), otherwise=value)
 
 
 @special_function(psm.PolyGamma)
