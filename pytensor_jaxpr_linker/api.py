@@ -22,7 +22,8 @@ from pytensor_jaxpr_linker.gradient import with_pytensor_gradient
 from pytensor_jaxpr_linker.lower import lower_region
 from pytensor_jaxpr_linker.options import resolve
 from pytensor_jaxpr_linker.original import Original, copy_of, original_of
-from pytensor_jaxpr_linker.program import Program, make_graph, make_plan, pure_function, static_value
+from pytensor_jaxpr_linker.planning import make_graph, make_plan
+from pytensor_jaxpr_linker.program import Program, pure_function, static_value
 from pytensor_jaxpr_linker.transfer import keys_of
 
 
@@ -80,15 +81,7 @@ def as_jax_function(
     """
     if gradient not in ("pytensor", "jax"):
         raise ValueError(f'gradient is "pytensor" or "jax", not {gradient!r}.')
-    if isinstance(inputs, Function):
-        program = compiled_program(inputs).unchecked()
-        fgraph, mode = inputs.maker.fgraph, inputs.maker.mode
-        original = original_of(fgraph) or copy_of(fgraph.inputs, fgraph.outputs)
-    elif outputs is None:
-        raise TypeError("as_jax_function takes a compiled function, or the inputs and the outputs of a graph.")
-    else:
-        original = with_constants(inputs, [outputs] if isinstance(outputs, Variable) else outputs)
-        program = graph_program(original, mode)
+    program, original, mode = single_program(inputs, outputs, mode)
     fn = pure_function(program)
     if gradient == "pytensor":
         static = [i for i, v in enumerate(program.inputs) if i in program.static_positions or may_be_static(v)]
@@ -96,6 +89,20 @@ def as_jax_function(
             fn, original, static, lambda inputs, outputs: as_jax_function(inputs, outputs, mode)
         )
     return checked_call(program, fn)
+
+
+def single_program(
+    inputs: Function | Sequence[Variable], outputs: Variable | Sequence[Variable] | None, mode: Any
+) -> tuple[Program, Any, Any]:
+    """Return what `as_jax_function` is asked for as one program, with its graph before rewrites, and its mode."""
+    if isinstance(inputs, Function):
+        fgraph = inputs.maker.fgraph
+        original = original_of(fgraph) or copy_of(fgraph.inputs, fgraph.outputs)
+        return compiled_program(inputs).unchecked(), original, inputs.maker.mode
+    if outputs is None:
+        raise TypeError("as_jax_function takes a compiled function, or the inputs and the outputs of a graph.")
+    original = with_constants(inputs, [outputs] if isinstance(outputs, Variable) else outputs)
+    return graph_program(original, mode), original, mode
 
 
 def make_jaxpr(f: Function, *args: Any) -> Any:

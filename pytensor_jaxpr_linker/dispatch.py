@@ -13,8 +13,9 @@ from pytensor_jaxpr_linker import _compat, transfer
 from pytensor_jaxpr_linker.errors import note_node
 from pytensor_jaxpr_linker.generators import generator_ancestor
 from pytensor_jaxpr_linker.plan import Region
-from pytensor_jaxpr_linker.program import Program, Specialization
+from pytensor_jaxpr_linker.program import Program
 from pytensor_jaxpr_linker.progress import Progress
+from pytensor_jaxpr_linker.specialization import Specialization
 
 #: Arrays of fewer bytes are not donated: a new one costs less than donating takes, measured on the CPU.
 DONATED_BYTES = 2**20

@@ -13,7 +13,8 @@ from pytensor_jaxpr_linker.dispatch import find_generators, program_call, take_k
 from pytensor_jaxpr_linker.host import HostStage
 from pytensor_jaxpr_linker.plan import Plan, Region, host_step
 from pytensor_jaxpr_linker.policy import Policy, RunOnHost
-from pytensor_jaxpr_linker.program import Program, Specialization
+from pytensor_jaxpr_linker.program import Program
+from pytensor_jaxpr_linker.specialization import Specialization
 
 
 class Executor:

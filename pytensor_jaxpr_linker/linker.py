@@ -24,8 +24,9 @@ from pytensor_jaxpr_linker.executor import Executor
 from pytensor_jaxpr_linker.options import Options, resolve
 from pytensor_jaxpr_linker.original import KEEP, remember_original
 from pytensor_jaxpr_linker.plan import Plan, describe_plan, host_step
+from pytensor_jaxpr_linker.planning import make_graph, make_plan
 from pytensor_jaxpr_linker.policy import Policy, RunOnHost
-from pytensor_jaxpr_linker.program import Program, make_graph, make_plan, pure_function
+from pytensor_jaxpr_linker.program import Program, pure_function
 from pytensor_jaxpr_linker.stance import current_stance
 from pytensor_jaxpr_linker.storage import Storage, containers, in_turn, result_converters, storage_of
 

@@ -28,8 +28,8 @@ from pytensor_jaxpr_linker.pause import gc_paused
 from pytensor_jaxpr_linker.plan import Plan, Region
 from pytensor_jaxpr_linker.prefix import Prefix, positions
 from pytensor_jaxpr_linker.registry import Rule
+from pytensor_jaxpr_linker.rewriter import Rewriter
 from pytensor_jaxpr_linker.sized_ops import DynamicSlice, apply
-from pytensor_jaxpr_linker.sizes import Rewriter
 from pytensor_jaxpr_linker.slices import same
 
 #: The length to which fewer elements are padded.

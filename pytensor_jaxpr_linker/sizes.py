@@ -12,11 +12,9 @@ from typing import Any
 
 import pytensor.tensor as pt
 from pytensor.configdefaults import config
-from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.basic import Apply, Variable
 from pytensor.tensor.basic import Alloc, ARange, Nonzero
-from pytensor.tensor.elemwise import CAReduce
 from pytensor.tensor.linalg.solvers.lstsq import Lstsq
-from pytensor.tensor.math import Sum
 from pytensor.tensor.shape import Shape_i
 from pytensor.tensor.subtensor import (
     AdvancedIncSubtensor,
@@ -28,30 +26,26 @@ from pytensor.tensor.subtensor import (
 )
 
 from pytensor_jaxpr_linker import facts
-from pytensor_jaxpr_linker.facts import BindingTime
 from pytensor_jaxpr_linker.masks import (
     Lanes,
     Operand,
     Selection,
     filled,
     is_compact,
-    keep,
-    named,
     plain,
     select,
     write,
 )
 from pytensor_jaxpr_linker.pause import gc_paused
-from pytensor_jaxpr_linker.plan import copied_onto
 from pytensor_jaxpr_linker.registry import Rule
+from pytensor_jaxpr_linker.rewriter import CANDIDATES, INDICES, Rewriter, has_mask, is_candidate, is_mask, rewrites
 from pytensor_jaxpr_linker.sized_ops import (
     CountedNonzero,
     FillLanes,
     LstsqParts,
-    MatchedMask,
     apply,
 )
-from pytensor_jaxpr_linker.slices import FULL, ONE, ZERO, Slices, same
+from pytensor_jaxpr_linker.slices import FULL, ONE, ZERO, same
 
 
 def with_known_sizes(
@@ -77,146 +71,10 @@ def with_known_sizes(
         return [rewriter.variable(v) for v in outputs]
 
 
-def is_mask(entry: Any) -> bool:
-    """Tell whether an index is a boolean mask that is computed."""
-    return getattr(getattr(entry, "type", None), "dtype", None) == "bool" and not isinstance(entry, Constant)
-
-
-def has_mask(node: Apply) -> bool:
-    """Tell whether a node has a boolean mask among its indices."""
-    first = INDICES.get(type(node.op))
-    return first is not None and any(map(is_mask, node.inputs[first:]))
-
-
-def is_candidate(node: Apply) -> bool:
-    """Tell whether the size of a node's result, or of what it writes, may depend on values."""
-    if type(node.op) in (Lstsq, Nonzero) or has_mask(node):
-        return True
-    if type(node.op) not in (Subtensor, IncSubtensor):
-        return False
-    entries = unflatten_index_variables(node.inputs[INDICES[type(node.op)] :], node.op.idx_list)
-    return any(is_computed(e.start) or is_computed(e.stop) for e in entries if isinstance(e, slice))
-
-
-def is_computed(bound: Any) -> bool:
-    """Tell whether a bound of a slice is given and not constant."""
-    return bound is not None and not isinstance(bound, Constant)
-
-
-#: At which input the indices of an Op begin.
-INDICES: dict[type, int] = {AdvancedIncSubtensor: 2, AdvancedSubtensor: 1, IncSubtensor: 2, Subtensor: 1}
-
-#: The Ops whose nodes `is_candidate` looks at.
-CANDIDATES = frozenset((Lstsq, Nonzero, *INDICES))
-
-
-class Rewriter:
-    """Rewrites a graph node by node.
-
-    Parameters
-    ----------
-    times
-        When each variable's value is known if a rule must know it.
-    find_rule
-        Gives the emission rule of a node, or None.
-    """
-
-    def __init__(self, times: dict[Variable, BindingTime], find_rule: Callable[[Apply], Rule | None]):
-        self.slices, self._find_rule = Slices(times), find_rule
-        self._operands: dict[Variable, Operand] = {}
-        self._selections: dict[Any, Selection] = {}
-        self._counted: dict[Variable, Selection] = {}
-        self._truths: dict[Variable, Variable] = {}
-
-    def operand(self, variable: Variable) -> Operand:
-        """Return what replaces a variable."""
-        return self._operands.get(variable, variable)
-
-    def replace(self, variable: Variable, operand: Operand) -> None:
-        """Say what replaces a variable that no node computes."""
-        self._operands[variable] = operand
-
-    def variable(self, old: Variable) -> Variable:
-        """Return what replaces a variable, in the length that it has in the user's graph."""
-        return named(plain(self.operand(old)), old)
-
-    def visit(self, node: Apply) -> None:
-        """Replace the outputs of a node."""
-        rule = REWRITES.get(type(node.op))
-        if rule is None and self._operands.keys().isdisjoint(node.inputs):
-            return
-        operands = [self.operand(v) for v in node.inputs]
-        results = None if rule is None else rule(self, node, operands)
-        if results is None and any(isinstance(x, Lanes) for x in operands) and self._has_equations(node):
-            results = keep(node, operands)
-        if results is None:
-            variables = [plain(x) for x in operands]
-            if all(a is b for a, b in zip(variables, node.inputs, strict=True)):
-                return
-            results = list(copied_onto(node, variables).outputs)
-        for old, new in zip(node.outputs, results, strict=True):
-            self._operands[old] = new
-            if not isinstance(new, Lanes):
-                named(new, old)
-                self.slices.times[new] = self.slices.times[old]
-
-    def _has_equations(self, node: Apply) -> bool:
-        """Tell whether a node is no host step: an Op of the host gets what PyTensor would give it."""
-        rule = self._find_rule(node)
-        return rule is not None and rule.refuse(node) is None
-
-    def mask_selection(self, mask: Variable) -> Selection:
-        """Return the lanes that a mask selects."""
-        if mask not in self._selections:
-            self._selections[mask] = Selection(mask)
-        return self._selections[mask]
-
-    def know_count(self, count: Variable, selection: Selection) -> None:
-        """Say that a variable is how many lanes a selection uses."""
-        self._counted[count] = selection
-
-    def counted(self, count: Variable) -> Selection | None:
-        """Return the lanes that a variable counts, or None."""
-        if count in self._counted:
-            return self._counted[count]
-        mask = counted_mask(count)
-        return None if mask is None else self.mask_selection(mask)
-
-    def selection_within(self, selection: Selection, mask: Variable) -> Selection:
-        """Return those lanes of a selection in which a vector is true."""
-        key = (selection, mask)
-        if key not in self._selections:
-            self._selections[key] = Selection(pt.and_(selection.flat, mask))
-        return self._selections[key]
-
-    def truth(self, x: Variable) -> Variable:
-        """Return the mask that is true where `x` is not zero."""
-        if x.type.dtype == "bool":
-            return x
-        if x not in self._truths:
-            self._truths[x] = pt.neq(x, 0)
-        return self._truths[x]
-
-    def positions(self, mask: Variable, matched: Variable, old: Variable) -> list[Variable]:
-        """Return where a mask is true; `matched` is the mask, after checks."""
-        node = CountedNonzero().make_node(matched, self.mask_selection(mask).count)
-        return [named(v, old) for v in node.outputs]
-
-    def without_masks(self, x: Variable, entries: Sequence[Any], old: Variable) -> list[Any]:
-        """Return an index with the positions at which masks are true in the place of these."""
-        found: list[Any] = []
-        for entry in entries:
-            if is_mask(entry):
-                matched = apply(MatchedMask(len(found)), entry, x)
-                found += self.positions(entry, matched, old)
-            else:
-                found.append(entry)
-        return found
-
-
 # -- the nodes that are replaced ---------------------------------------------------------------------------------------
 
 
+@rewrites(Subtensor)
 def rewrite_Subtensor(r: Rewriter, node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
     """Reading at slices and integers."""
     x, *flat = operands
@@ -226,6 +84,7 @@ def rewrite_Subtensor(r: Rewriter, node: Apply, operands: Sequence[Operand]) -> 
     return [r.slices.read(plain(x), entries, node.outputs[0])]
 
 
+@rewrites(IncSubtensor)
 def rewrite_IncSubtensor(r: Rewriter, node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
     """Writing at slices and integers."""
     x, y, *flat = operands
@@ -280,6 +139,7 @@ def lanes_within(r: Rewriter, node: Apply, x: Operand) -> tuple[Lanes, Selection
     return x, r.selection_within(x.selection, mask.filled)
 
 
+@rewrites(AdvancedSubtensor)
 def rewrite_AdvancedSubtensor(r: Rewriter, node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
     """Reading at masks."""
     if not selects(node):
@@ -300,6 +160,7 @@ def rewrite_AdvancedSubtensor(r: Rewriter, node: Apply, operands: Sequence[Opera
     return [apply(AdvancedSubtensor(idx_list), x, *arrays)]
 
 
+@rewrites(AdvancedIncSubtensor)
 def rewrite_AdvancedIncSubtensor(r: Rewriter, node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
     """Writing at masks."""
     if not selects(node):
@@ -337,6 +198,7 @@ def selects(node: Apply) -> bool:
     )
 
 
+@rewrites(Nonzero)
 def rewrite_Nonzero(r: Rewriter, node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
     """The positions of what is not zero."""
     mask = r.truth(plain(operands[0]))
@@ -363,6 +225,7 @@ def positions_along(axis: int, lengths: Sequence[Variable]) -> Variable:
     return apply(Alloc(), pt.expand_dims(positions, [i for i in range(ndim) if i != axis]), *lengths)
 
 
+@rewrites(Alloc)
 def rewrite_Alloc(r: Rewriter, node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
     """An array as long as lanes are used: gradients have such arrays. The value may have these lanes already."""
     value, lengths = operands[0], [plain(x) for x in operands[1:]]
@@ -388,6 +251,7 @@ def rewrite_Alloc(r: Rewriter, node: Apply, operands: Sequence[Operand]) -> list
     ]
 
 
+@rewrites(Lstsq)
 def rewrite_Lstsq(r: Rewriter, node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
     """Least squares, of which only the number of residuals depends on values."""
     x, y, rcond = map(plain, operands)
@@ -395,24 +259,3 @@ def rewrite_Lstsq(r: Rewriter, node: Apply, operands: Sequence[Operand]) -> list
         return None
     solution, residuals, rank, s, returned = LstsqParts().make_node(x, y, rcond).outputs
     return [solution, select(residuals, r.mask_selection(returned), 0, node.outputs[1]), rank, s]
-
-
-def counted_mask(count: Variable) -> Variable | None:
-    """Return the mask whose true elements a variable counts, or None."""
-    node = count.owner
-    if node is None or not isinstance(node.op, CAReduce) or not isinstance(node.op, Sum):
-        return None
-    (mask,) = node.inputs
-    return mask if mask.type.dtype == "bool" and count.type.ndim == 0 and is_mask(mask) else None
-
-
-#: What is replaced, by class of Op.
-REWRITES: dict[type, Callable[[Rewriter, Apply, Sequence[Operand]], list[Operand] | None]] = {
-    AdvancedIncSubtensor: rewrite_AdvancedIncSubtensor,
-    AdvancedSubtensor: rewrite_AdvancedSubtensor,
-    Alloc: rewrite_Alloc,
-    IncSubtensor: rewrite_IncSubtensor,
-    Lstsq: rewrite_Lstsq,
-    Nonzero: rewrite_Nonzero,
-    Subtensor: rewrite_Subtensor,
-}

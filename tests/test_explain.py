@@ -17,7 +17,7 @@ from pytensor.graph.fg import FunctionGraph
 
 import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker import errors
-from pytensor_jaxpr_linker.program import make_graph, make_plan
+from pytensor_jaxpr_linker.planning import make_graph, make_plan
 from pytensor_jaxpr_linker.report.explain import report
 from pytensor_jaxpr_linker.report.layout import NODE_HEIGHT, NODE_WIDTH, lay_out
 

@@ -12,7 +12,7 @@ from pytensor.tensor.basic import alloc
 
 import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker import phases
-from pytensor_jaxpr_linker.program import make_graph, make_plan
+from pytensor_jaxpr_linker.planning import make_graph, make_plan
 from pytensor_jaxpr_linker.report import whatif
 from pytensor_jaxpr_linker.report.explain import report
 

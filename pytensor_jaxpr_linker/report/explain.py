@@ -18,7 +18,8 @@ from pytensor_jaxpr_linker.errors import Break, CannotEmit, describe_node, sourc
 from pytensor_jaxpr_linker.inline import Graph
 from pytensor_jaxpr_linker.pause import gc_paused
 from pytensor_jaxpr_linker.plan import HostStep, Plan, Region
-from pytensor_jaxpr_linker.program import Program, Specialization, make_graph, make_plan, rule_for
+from pytensor_jaxpr_linker.planning import make_graph, make_plan, rule_for
+from pytensor_jaxpr_linker.program import Program
 from pytensor_jaxpr_linker.report.hints import constant_text, expression, find_rewrite
 from pytensor_jaxpr_linker.report.model import (
     Batch,
@@ -32,6 +33,7 @@ from pytensor_jaxpr_linker.report.model import (
 )
 from pytensor_jaxpr_linker.report.stages import Stages, runner_of, stages, stages_of_plan
 from pytensor_jaxpr_linker.report.whatif import try_changes
+from pytensor_jaxpr_linker.specialization import Specialization
 
 
 def explain(

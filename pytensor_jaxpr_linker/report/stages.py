@@ -18,7 +18,8 @@ from pytensor_jaxpr_linker.api import example_value
 from pytensor_jaxpr_linker.linker import Runner
 from pytensor_jaxpr_linker.lower import lower_region
 from pytensor_jaxpr_linker.plan import Plan
-from pytensor_jaxpr_linker.program import Program, Specialization, aval_key, declared_aval
+from pytensor_jaxpr_linker.program import Program, declared_aval
+from pytensor_jaxpr_linker.specialization import Specialization, aval_key
 
 
 class NodeCode(NamedTuple):

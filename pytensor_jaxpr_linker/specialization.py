@@ -1,0 +1,145 @@
+"""A region that is compiled: for one tuple of static values, once for each tuple of shapes."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Sequence
+from time import perf_counter
+from typing import Any
+
+import jax
+import numpy as np
+from pytensor.graph.basic import Variable
+
+from pytensor_jaxpr_linker import _compat, logs, timing
+from pytensor_jaxpr_linker.lower import Lowered, lower_region
+from pytensor_jaxpr_linker.plan import Region
+from pytensor_jaxpr_linker.policy import Recompiles, describe, spell
+
+
+class Specialization:
+    """A region for one tuple of static values, compiled once for each tuple of avals by `jax.jit`.
+
+    Parameters
+    ----------
+    region, name, checked, capacity
+        See `Program`.
+    static
+        The values of what the region demands.
+    recompiles
+        Is asked before each compilation, if it is not None.
+
+    Attributes
+    ----------
+    call : Callable
+        The jitted function of the region's inputs and large constants. Returns the outputs, then the check code if there
+        are checks.
+    region, static, checked, name
+        What was lowered, and how.
+    lowered
+        The Jaxprs so far, by the shapes and dtypes of what the program takes.
+    seconds
+        For each of them how long its stages took: "lower", and "trace", "stablehlo" and "xla" once it was called.
+    """
+
+    def __init__(
+        self,
+        region: Region,
+        static: dict[Variable, Any],
+        checked: bool,
+        name: str,
+        capacity: int,
+        recompiles: Recompiles | None = None,
+    ):
+        self.region, self.static, self.checked, self.name = region, static, checked, name
+        self._capacity, self.recompiles = capacity, recompiles
+        self._lock = threading.RLock()
+        self._clear()
+
+    def _clear(self) -> None:
+        """Drop all programs: `jax.jit` keeps them as long as the function lives."""
+        self.lowered: dict[tuple, Lowered] = {}
+        self.seconds: dict[tuple, dict[str, float]] = {}
+        self._admitted: set[tuple] = set()
+        self._donating: dict[tuple, Any] = {}
+        self.call = self._jitted()
+
+    def donating(self, args: Sequence[Any], positions: Sequence[int]) -> Any:
+        """Return what to call instead of `call` so that the results may take the memory of the arrays at `positions`."""
+        key = aval_key(args)
+        found = self._donating.get(key)
+        if found is None:
+            usable = usable_for(self._admit(args).jaxpr.out_avals, args, positions)
+            found = self._donating[key] = self._jitted(usable) if usable else self.call
+        return found
+
+    def _jitted(self, donated: tuple[int, ...] = ()) -> Any:
+        """Return a jitted function without programs."""
+
+        def call(*args: Any) -> list:
+            lowered = self._admit(args)
+            timing.record_stages_of(
+                self.name, self.seconds.get(aval_key(args), {})
+            )  # another thread may have cleared it
+            return _compat.call_jaxpr(lowered.jaxpr, *args)
+
+        call.__name__ = call.__qualname__ = self.name
+        return jax.jit(call, donate_argnums=donated)
+
+    def _admit(self, avals: Sequence[Any]) -> Lowered:
+        """Return the Jaxpr that XLA is about to compile, if it may."""
+        key, recompiles = aval_key(avals), self.recompiles
+        with self._lock:  # threads that come with new shapes at the same time are one recompilation
+            if recompiles is None or key in self._admitted:
+                return self.lower(avals)
+            recompiles.admit(self.static, avals)
+            recompiles.progress.begin(f"lowering {self.name}", len(self.region.steps))
+            lowered = self.lower(avals)
+            recompiles.record(self.static, avals)
+            self._admitted.add(key)
+        if logs.hlo.isEnabledFor(logging.DEBUG):
+            structs = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in avals]
+            text = jax.jit(lambda *args: _compat.call_jaxpr(lowered.jaxpr, *args)).lower(*structs).as_text()
+            logs.hlo.debug("%s\n%s", self.name, text)
+        recompiles.progress.begin(f"compiling {self.name} with XLA", len(self.region.steps))
+        return lowered
+
+    def holds(self, args: Sequence[Any]) -> bool:
+        """Tell whether it has been compiled for these shapes, or may be."""
+        return aval_key(args) in self._admitted
+
+    def lower(self, avals: Sequence[Any]) -> Lowered:
+        """Return the Jaxpr for these avals (or values)."""
+        key = aval_key(avals)
+        found = self.lowered.get(key)
+        if found is None:
+            started = perf_counter()
+            found = lower_region(self.region, avals, self.static, self.checked, self.name)
+            seconds = {"lower": perf_counter() - started}
+            if len(self.lowered) >= self._capacity:
+                self._clear()
+            self.lowered[key], self.seconds[key] = found, seconds
+            if logs.jaxpr.isEnabledFor(logging.DEBUG):
+                logs.jaxpr.debug("%s\n%s", self.name, found.jaxpr)
+            if logs.guards.isEnabledFor(logging.DEBUG):
+                logs.guards.debug("%s is for %s", self.name, spell(describe(self.region, self.static, avals)))
+        return found
+
+
+def aval_key(avals: Sequence[Any]) -> tuple:
+    """Return by what a specialization finds the Jaxpr for avals, or values."""
+    return tuple((tuple(a.shape), np.dtype(a.dtype)) for a in avals)
+
+
+def usable_for(results: Sequence[Any], args: Sequence[Any], positions: Sequence[int]) -> tuple[int, ...]:
+    """Return those of the positions of `args` whose arrays have the shape and dtype of one of the results each."""
+    free = Counter(aval_key(results))
+    found = []
+    for i in positions:
+        (key,) = aval_key([args[i]])
+        if free[key]:
+            free[key] -= 1
+            found.append(i)
+    return tuple(found)
