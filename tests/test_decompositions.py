@@ -192,7 +192,7 @@ def test_gradient_of_qr(mode):
     *q, r = qr(x, mode)
     outputs = [(v.T @ v)[:2].sum() for v in (*q, r)]
     with jax.enable_x64(True):
-        fn = pjl.as_jax_function([x], [*outputs, (x.T @ x)[:2].sum()])
+        fn = pjl.as_jax_function([x], [*outputs, (x.T @ x)[:2].sum()], gradient="jax")
         jacobian = jax.jacobian(fn)(A[0])
         np.testing.assert_allclose(jacobian[-2], jacobian[-1], atol=1e-9)
         if q:

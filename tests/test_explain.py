@@ -223,7 +223,7 @@ def test_best_change():
 
 def test_change_of_breaks_side_by_side():
     x = vector()
-    e = pjl.explain([hidden([pt.dvector], [pt.dvector])(pt.exp(x)).sum(), pt.unique(pt.sin(x)).sum()])
+    e = pjl.explain([hidden([pt.dvector], [pt.dvector])(pt.exp(x)).sum(), pt.unique(pt.sin(x)[None], axis=1).sum()])
     assert [b.batches_without for b in e.breaks] == [3, 3]
     assert (e.best_change.what, e.best_change.batches) == ("do without all of host step 1", 1)
 

@@ -18,7 +18,7 @@ UNARY = {
     lax.copy_p: np.asarray,
     lax.log1p_p: np.expm1,
     lax.expm1_p: np.log1p,
-    lax.sinh_p: np.arcsinh,
+    lax.asinh_p: np.sinh,
 }
 #: The inverse of an operation in its first, or in its second operand: of the result and the other operand.
 BINARY = {
@@ -65,7 +65,7 @@ STEPS = {
     "exp": pt.exp,
     "log-after-exp": lambda x: pt.log(pt.exp(x) + 2.0),
     "tanh": pt.tanh,
-    "sinh": pt.sinh,
+    "asinh": pt.arcsinh,
     "neg": lambda x: -x,
     "add": lambda x: x + 1.5,
     "add-constant-left": lambda x: 0.5 + x,
@@ -84,7 +84,7 @@ CHAINS = [
     ("tanh", "add", "mul"),
     ("sub", "div", "tanh", "exp"),
     ("sub-from", "div-of"),
-    ("mul", "sinh", "log-after-exp", "add-constant-left", "div"),
+    ("mul", "asinh", "log-after-exp", "add-constant-left", "div"),
     ("expm1", "log1p"),
     ("vector", "tanh", "neg", "vector"),
 ]
@@ -106,6 +106,6 @@ def test_inverse(chain, static):
 
 def test_inverse_refuses_what_is_not_invertible():
     x = pt.tensor("x", dtype="float64", shape=(3,))
-    f = pytensor.function([x], pt.abs(x), mode="JAXPR")
-    with pytest.raises(NotImplementedError, match="abs has no inverse"):
+    f = pytensor.function([x], pt.cos(x), mode="JAXPR")
+    with pytest.raises(NotImplementedError, match="cos has no inverse"):
         inverse(pjl.make_jaxpr(f), f([1.0, 2.0, 3.0]))

@@ -270,7 +270,7 @@ def test_derivatives_of_derivatives():
     """Forward over reverse, and reverse over reverse where PyTensor's derivative has no loop."""
     x = pt.dscalar("x")
     cost = pt.erfcx(x) + pt.gammaln(x) + pt.kve(1.5, x)
-    f = pjl.as_jax_function([x], [cost])
+    f = pjl.as_jax_function([x], [cost], gradient="jax")
     want = pytensor.function([x], pytensor.grad(pytensor.grad(cost, x), x), mode="FAST_COMPILE")(0.8)
     with jax.enable_x64(True):
         value = jax.numpy.asarray(0.8)
