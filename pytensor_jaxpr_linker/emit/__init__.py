@@ -13,6 +13,7 @@ from pytensor_jaxpr_linker.emit import (  # noqa: F401
     scan,
     shape,
     sizes,
+    sparse,
     special,
     subtensor,
     tensor_basic,
