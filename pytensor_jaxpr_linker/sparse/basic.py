@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytensor.tensor as pt
 from pytensor.compile.ops import DeepCopyOp, ViewOp
-from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.basic import Apply, Constant
 from pytensor.raise_op import CheckAndRaise
 from pytensor.sparse.basic import (
     CSM,
@@ -37,7 +37,10 @@ from pytensor.tensor.shape import Shape, Shape_i
 from pytensor_jaxpr_linker.sized_ops import SliceBounds
 from pytensor_jaxpr_linker.sparse.lowering import Operands, is_sparse, lowers
 from pytensor_jaxpr_linker.sparse.matrix import (
+    Format,
     Matrix,
+    Tensor,
+    arranged,
     compressed,
     dense,
     elements,
@@ -61,27 +64,26 @@ def csm_properties(known: Operands, node: Apply) -> None:
 
 @lowers(CSM)
 def csm(known: Operands, node: Apply) -> Matrix:
-    """Take the arrays as they are; what lies behind the last pointer is no entry."""
+    """Take the arrays as they are. That there are entries behind the last pointer, which SciPy leaves out, is an error."""
     data = known.variable(node.inputs[0])
     if (x := whole_of(node.inputs[1:], 1)) is not None:
         same = known.exact(x)
         return same.with_data(expect_length(data, 0, length(same.data, 0), LENGTHS_DIFFER))
     indices, indptr, shape = map(known.variable, node.inputs[1:])
     data = expect_length(data, 0, length(indices, 0), LENGTHS_DIFFER)
-    n, m = (fold(pt.cast(shape[i], "int64")) for i in (0, 1))  # type: ignore[index]
-    along, across = (n, m) if node.op.format == "csr" else (m, n)
-    indptr = expect_length(indptr, 0, fold(along + 1), "the index pointers do not fit the shape")  # type: ignore[operator]
-    x = compressed(node.outputs[0].type, data, indices, indptr, across)
-    if node.op.format == "csr":
-        return replace(x, cols=fold(pt.switch(x.rows < n, x.cols, m)))  # type: ignore[operator]
-    return replace(x, rows=fold(pt.switch(x.cols < m, x.rows, n)))  # type: ignore[operator]
+    lengths = [fold(pt.cast(shape[i], "int64")) for i in (0, 1)]
+    along, across = lengths if node.op.format == "csr" else lengths[::-1]
+    data = expect_equal(data, length(indptr, 0), fold(along + 1), "the index pointers do not fit the shape")
+    count = fold(pt.cast(indptr[-1], "int64"))
+    data = expect_equal(data, count, length(indices, 0), "the last index pointer must be the number of entries")
+    return compressed(node.outputs[0].type, data, indices, indptr, across)
 
 
 LENGTHS_DIFFER = "data must have as many elements as indices"
 
 
 @lowers(DenseFromSparse)
-def dense_from_sparse(known: Operands, node: Apply) -> Variable:
+def dense_from_sparse(known: Operands, node: Apply) -> Tensor:
     """Sum entries at their places."""
     return dense(known.matrix(node.inputs[0]))
 
@@ -100,18 +102,19 @@ def construct_sparse_from_list(known: Operands, node: Apply) -> Matrix:
     n, m = length(values, 0), length(values, 1)
     indptr = pt.arange(m + 1, dtype="int32") * pt.cast(n, "int32")
     indices = pt.tile(pt.cast(rows, "int32"), m)
-    data = pt.cast(values.T.ravel(), node.outputs[0].type.dtype)  # type: ignore[attr-defined]
-    result = compressed(node.outputs[0].type, data, indices, indptr, pt.cast(shape[0], "int64"))  # type: ignore[index]
-    return replace(result, shape=(result.shape[0], pt.cast(shape[1], "int64")))  # type: ignore[index]
+    data = pt.cast(values.T.ravel(), node.outputs[0].type.dtype)
+    result = compressed(node.outputs[0].type, data, indices, indptr, pt.cast(shape[0], "int64"))
+    return replace(result, shape=(result.shape[0], pt.cast(shape[1], "int64")))
 
 
 @lowers(CSMGrad)
-def csm_grad(known: Operands, node: Apply) -> Variable:
+def csm_grad(known: Operands, node: Apply) -> Tensor:
     """Return the elements of the gradient at the places of the matrix's entries."""
     indices, indptr, shape = map(known.variable, node.inputs[1:4])
     if (gradient := whole_of(node.inputs[4:])) is None:
         # Rewrites have taken the matrix away. Its format says nothing about how entries meet.
-        g = compressed(csr_matrix().type, *map(known.variable, node.inputs[4:7]), pt.max(shape).astype("int64"))
+        g_data, g_indices, g_indptr = map(known.variable, node.inputs[4:7])
+        g = compressed(csr_matrix().type, g_data, g_indices, g_indptr, pt.max(shape).astype("int64"))
     else:
         g = known.matrix(gradient)
     x = compressed(SparseTensorType(g.format, g.dtype), g.data, indices, indptr, g.shape[g.format == "csr"])
@@ -120,7 +123,7 @@ def csm_grad(known: Operands, node: Apply) -> Variable:
     return pt.cast(found, node.outputs[0].type.dtype)
 
 
-def whole_of(parts: Sequence[Variable], first: int = 0) -> Variable | None:
+def whole_of(parts: Sequence[Tensor], first: int = 0) -> Tensor | None:
     """Return the sparse variable whose properties are given, from the `first` one on, if they are those of one."""
     owner = parts[0].owner
     if owner is not None and isinstance(owner.op, CSMProperties) and list(parts) == owner.outputs[first:]:
@@ -139,14 +142,14 @@ def copied(known: Operands, node: Apply) -> Matrix | None:
 
 
 @lowers(Shape)
-def shape(known: Operands, node: Apply) -> Variable | None:
+def shape(known: Operands, node: Apply) -> Tensor | None:
     """Return the lengths of the axes."""
     x = node.inputs[0]
     return pt.stack(known.matrix(x).shape) if is_sparse(x) else None
 
 
 @lowers(Shape_i)
-def shape_i(known: Operands, node: Apply) -> Variable | None:
+def shape_i(known: Operands, node: Apply) -> Tensor | None:
     """Return the length of an axis."""
     x = node.inputs[0]
     return known.matrix(x).shape[node.op.i] if is_sparse(x) else None
@@ -167,20 +170,14 @@ def cast(known: Operands, node: Apply) -> Matrix:
 @lowers(Remove0)
 def remove0(known: Operands, node: Apply) -> Matrix:
     """Note that zeros are no entries."""
-    return replace(known.matrix(node.inputs[0]), drops_zeros=True)
+    return replace(known.matrix(node.inputs[0]), drops_zeros=True, is_list=False)
 
 
 @lowers(EnsureSortedIndices)
 def ensure_sorted_indices(known: Operands, node: Apply) -> Matrix:
     """Sort the entries of each row (column) of a CSR (CSC) matrix."""
     x = known.matrix(node.inputs[0])
-    if x.pattern is None:
-        return x  # the host sorts them
-    indices, indptr = x.pattern
-    along, across = (x.rows, x.cols) if x.format == "csr" else (x.cols, x.rows)
-    order = fold(pt.argsort(pt.cast(along, "int64") * x.shape[x.format == "csr"] + across, kind="stable"))
-    rows, cols, indices, data = (fold(take_at(v, order)) for v in (x.rows, x.cols, indices, x.data))
-    return replace(x, data=data, rows=rows, cols=cols, pattern=(indices, indptr))
+    return x if x.pattern is None else arranged(x)  # else the host sorts them
 
 
 @lowers(ColScaleCSC, RowScaleCSC)
@@ -196,7 +193,7 @@ def scale(known: Operands, node: Apply) -> Matrix:
 
 
 @lowers(Diag)
-def diag(known: Operands, node: Apply) -> Variable:
+def diag(known: Operands, node: Apply) -> Tensor:
     """Sum the entries that are on the diagonal by row."""
     x = known.matrix(node.inputs[0])
     data = pt.switch(pt.eq(x.rows, x.cols), x.data, pt.zeros((), dtype=x.dtype))
@@ -205,7 +202,7 @@ def diag(known: Operands, node: Apply) -> Variable:
 
 
 @lowers(GetItemScalar)
-def get_item_scalar(known: Operands, node: Apply) -> Variable | None:
+def get_item_scalar(known: Operands, node: Apply) -> Tensor | None:
     """Sum the entries at a place."""
     x = known.matrix(node.inputs[0])
     i, j = (
@@ -215,7 +212,7 @@ def get_item_scalar(known: Operands, node: Apply) -> Variable | None:
 
 
 @lowers(GetItem2Lists)
-def get_item_2lists(known: Operands, node: Apply) -> Variable:
+def get_item_2lists(known: Operands, node: Apply) -> Tensor:
     """Find the elements among the sorted entries."""
     x = known.matrix(node.inputs[0])
     rows, cols = (
@@ -224,11 +221,11 @@ def get_item_2lists(known: Operands, node: Apply) -> Variable:
     return pt.cast(elements(x, rows, cols), node.outputs[0].type.dtype)
 
 
-def position(i: Variable, n: Variable, message: str) -> Variable:
+def position(i: Tensor, n: Tensor, message: str) -> Tensor:
     """Return indices counted from the start, checked."""
     i = pt.cast(i, "int64")
     i = pt.switch(i < 0, i + n, i)
-    return CheckAndRaise(IndexError, message)(i, pt.all(pt.ge(i, 0) & (i < n)))  # type: ignore[return-value]
+    return CheckAndRaise(IndexError, message)(i, pt.all(pt.ge(i, 0) & (i < n)))
 
 
 @lowers(GetItem2d)
@@ -239,23 +236,23 @@ def get_item_2d(known: Operands, node: Apply) -> Matrix | None:
         return None
     x = known.matrix(node.inputs[0])
     moved, lengths = [], []
-    inside: Variable = pt.ones_like(x.rows, dtype="bool")
+    inside: Tensor = pt.ones_like(x.rows, dtype="bool")
     bounds = zip((x.rows, x.cols), x.shape, node.inputs[1::3], node.inputs[2::3], steps, strict=True)
     for places, n, start, stop, step in bounds:
         first, count = block(known, start, stop, n)
         place = pt.cast(places, "int64") - first
-        inside = inside & pt.ge(place, 0) & (place < count)  # type: ignore[operator]
+        inside = inside & pt.ge(place, 0) & (place < count)
         if step > 1:
-            inside, place, count = inside & pt.eq(place % step, 0), place // step, fold((count + step - 1) // step)  # type: ignore[operator]
+            inside, place, count = inside & pt.eq(place % step, 0), place // step, fold((count + step - 1) // step)
         moved.append(place)
         lengths.append(count)
     rows = pt.switch(inside, moved[0], lengths[0])
     cols = pt.switch(inside, moved[1], lengths[1])
     rows, cols = (fold(pt.cast(v, "int32")) for v in (rows, cols))
-    return replace(x, rows=rows, cols=cols, shape=(lengths[0], lengths[1]), pattern=None, whole=None)
+    return replace(x, rows=rows, cols=cols, shape=(lengths[0], lengths[1]), pattern=None, is_list=False, whole=None)
 
 
-def block(known: Operands, start: Variable, stop: Variable, n: Variable) -> tuple[Variable, Variable]:
+def block(known: Operands, start: Tensor, stop: Tensor, n: Tensor) -> tuple[Tensor, Tensor]:
     """Return the first position of a slice, and how long it is."""
     whole = [isinstance(v, Constant) and v.data is None for v in (start, stop)]
     if all(whole):
@@ -279,7 +276,7 @@ def stack(known: Operands, node: Apply) -> Matrix:
     for x in blocks:
         data = expect_equal(x.data, x.shape[1 - axis], across, "blocks have incompatible dimensions")
         placed.append(shifted(replace(x, data=data), *((number(0), offset) if axis else (offset, number(0)))))
-        offset = fold(offset + x.shape[axis])  # type: ignore[operator]
+        offset = fold(offset + x.shape[axis])
     return joined(placed, type.format, (across, offset) if axis else (offset, across))
 
 
@@ -291,17 +288,17 @@ def block_diagonal(known: Operands, node: Apply) -> Matrix:
     for v in node.inputs:
         x = known.matrix(v) if is_sparse(v) else nonzero(of_dense(known.variable(v), type.format))
         placed.append(shifted(x.cast(type.dtype), row, col))
-        row, col = fold(row + x.shape[0]), fold(col + x.shape[1])  # type: ignore[operator]
+        row, col = fold(row + x.shape[0]), fold(col + x.shape[1])
     return joined(placed, type.format, (row, col))
 
 
 def nonzero(x: Matrix) -> Matrix:
     """Return a matrix, each place of which has one entry, without the entries that are zero."""
     rows = pt.switch(pt.neq(x.data, 0), x.rows, x.shape[0])
-    return replace(x, rows=rows, drops_zeros=False, whole=None)
+    return replace(x, rows=rows, drops_zeros=False, is_list=False, whole=None)
 
 
-def shifted(x: Matrix, row: Variable, col: Variable) -> Matrix:
+def shifted(x: Matrix, row: Tensor, col: Tensor) -> Matrix:
     """Return the entries at other places; those that are left out stay out."""
     inside = pt.lt(x.rows, x.shape[0])
     rows, cols = (
@@ -314,7 +311,8 @@ def shifted(x: Matrix, row: Variable, col: Variable) -> Matrix:
 NOWHERE = pt.constant(2**31 - 1, dtype="int64")
 
 
-def joined(blocks: list[Matrix], format: str, shape: tuple[Variable, Variable]) -> Matrix:
+def joined(blocks: list[Matrix], format: Format, shape: tuple[Tensor, Tensor]) -> Matrix:
     """Return a matrix of the entries of all blocks."""
     data, rows, cols = (fold(pt.concatenate([getattr(x, part) for x in blocks])) for part in ("data", "rows", "cols"))
-    return Matrix(format, data, rows, cols, shape, drops_zeros=any(x.drops_zeros for x in blocks))
+    drops_zeros, is_list = any(x.drops_zeros for x in blocks), all(x.is_exact or x.is_list for x in blocks)
+    return Matrix(format, data, rows, cols, shape, None, drops_zeros, is_list)

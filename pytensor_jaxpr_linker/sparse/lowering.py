@@ -15,7 +15,7 @@ from pytensor.sparse.basic import CSMProperties
 from pytensor.sparse.type import SparseTensorType
 from pytensor.tensor.shape import Shape, Shape_i
 
-from pytensor_jaxpr_linker.sparse.matrix import Matrix, assembled, taken_apart
+from pytensor_jaxpr_linker.sparse.matrix import Matrix, Tensor, arranged, assembled, taken_apart
 
 #: Gives what a node computes, or None if this one is not lowered.
 type Lowering = Callable[[Operands, Apply], Variable | Matrix | None]
@@ -95,7 +95,7 @@ class Operands:
         copied = node.clone_with_new_inputs(operands, strict=False)
         self._variables.update(zip(node.outputs, copied.outputs, strict=True))
 
-    def variable(self, old: Variable) -> Variable:
+    def variable(self, old: Variable) -> Tensor:
         """Return what a variable became; a matrix is put together."""
         if old in self._variables:
             return self._variables[old]
@@ -121,7 +121,7 @@ class Operands:
         """Return a sparse variable as the very arrays that PyTensor would have; the host finds the places if it must."""
         found = self.matrix(old)
         if not found.is_exact:
-            found = self._matrices[old] = taken_apart(self.variable(old))
+            found = self._matrices[old] = arranged(found) if found.is_list else taken_apart(self.variable(old))
         return found
 
 

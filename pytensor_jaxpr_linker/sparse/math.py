@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytensor.tensor as pt
-from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.basic import Apply
 from pytensor.sparse import math
 from pytensor.sparse.math import (
     AddSparseDense,
@@ -28,6 +28,7 @@ from pytensor.sparse.math import (
 from pytensor_jaxpr_linker.sparse.lowering import Operands, is_sparse, lowers
 from pytensor_jaxpr_linker.sparse.matrix import (
     Matrix,
+    Tensor,
     column_product,
     compressed_index,
     dense,
@@ -44,7 +45,7 @@ from pytensor_jaxpr_linker.sparse.matrix import (
 # -- products ----------------------------------------------------------------------------------------------------------
 
 
-def any_product(known: Operands, x: Variable, y: Variable, dtype: str) -> Variable:
+def any_product(known: Operands, x: Tensor, y: Tensor, dtype: str) -> Tensor:
     """Return the dense product of two matrices of which at least one is sparse."""
     if not is_sparse(x):
         return column_product(known.variable(x), known.matrix(y), dtype)
@@ -52,13 +53,13 @@ def any_product(known: Operands, x: Variable, y: Variable, dtype: str) -> Variab
 
 
 @lowers(Dot)
-def dot(known: Operands, node: Apply) -> Variable:
+def dot(known: Operands, node: Apply) -> Tensor:
     """Return a dense product."""
-    return any_product(known, *node.inputs, dtype=node.outputs[0].type.dtype)
+    return any_product(known, node.inputs[0], node.inputs[1], node.outputs[0].type.dtype)
 
 
 @lowers(StructuredDot)
-def structured_dot(known: Operands, node: Apply) -> Variable | None:
+def structured_dot(known: Operands, node: Apply) -> Tensor | None:
     """Return a dense product; the places of a sparse one are found by the host."""
     return None if is_sparse(node.outputs[0]) else dot(known, node)
 
@@ -73,7 +74,7 @@ def true_dot(known: Operands, node: Apply) -> Matrix | None:
 
 
 @lowers(Usmm)
-def usmm(known: Operands, node: Apply) -> Variable:
+def usmm(known: Operands, node: Apply) -> Tensor:
     """Return ``alpha * x @ y + z``."""
     alpha, x, y, z = node.inputs
     dtype = node.outputs[0].type.dtype
@@ -83,7 +84,7 @@ def usmm(known: Operands, node: Apply) -> Variable:
 
 
 @lowers(StructuredDotGradCSC, StructuredDotGradCSR)
-def structured_dot_grad(known: Operands, node: Apply) -> Variable | None:
+def structured_dot_grad(known: Operands, node: Apply) -> Tensor | None:
     """Multiply for each entry the row of the gradient with the row of the other factor that met in it."""
     if any(map(is_sparse, node.inputs)):
         return None
@@ -107,15 +108,21 @@ def sampling_dot(known: Operands, node: Apply) -> Matrix:
 # -- sums --------------------------------------------------------------------------------------------------------------
 
 
+def entries(x: Matrix) -> Tensor:
+    """Return the numbers of the entries, zeros for those that are left out."""
+    if x.pattern is not None:
+        return x.data
+    return pt.switch(pt.lt(x.rows, x.shape[0]), x.data, pt.zeros((), dtype=x.dtype))
+
+
 @lowers(SpSum)
-def sp_sum(known: Operands, node: Apply) -> Variable:
+def sp_sum(known: Operands, node: Apply) -> Tensor:
     """Sum all entries, or those of each column or row."""
     x, axis = known.matrix(node.inputs[0]), node.op.axis
     if x.whole is not None:
         return pt.sum(x.whole, axis=axis, dtype=x.dtype)
     if axis is None:
-        inside = x.rows < x.shape[0]
-        return pt.sum(pt.switch(inside, x.data, pt.zeros((), dtype=x.dtype)), dtype=x.dtype)
+        return pt.sum(entries(x), dtype=x.dtype)
     return sum_at(x.data, ((x.cols, x.rows)[axis],), (x.shape[1 - axis],))
 
 
@@ -143,7 +150,7 @@ def add_sparse_sparse_data(known: Operands, node: Apply) -> Matrix:
 
 
 @lowers(AddSparseDense)
-def add_sparse_dense(known: Operands, node: Apply) -> Variable:
+def add_sparse_dense(known: Operands, node: Apply) -> Tensor:
     """Return a dense sum."""
     x, y = known.matrix(node.inputs[0]), known.variable(node.inputs[1])
     return pt.cast(dense(x) + same_shape(y, x, ValueError), node.outputs[0].type.dtype)
@@ -197,13 +204,13 @@ COMPARISONS = {
 
 
 @lowers(*COMPARISONS)
-def compare(known: Operands, node: Apply) -> Variable:
+def compare(known: Operands, node: Apply) -> Tensor:
     """Compare as dense arrays, as the result is one."""
     x, y = known.matrix(node.inputs[0]), known.variable(node.inputs[1])
     return pt.cast(COMPARISONS[type(node.op)](dense(x), same_shape(y, x, AssertionError)), "uint8")
 
 
-def same_shape(y: Variable, x: Matrix, error: type[Exception]) -> Variable:
+def same_shape(y: Tensor, x: Matrix, error: type[Exception]) -> Tensor:
     """Return a dense matrix, having said that it must have the shape of a sparse one."""
     for axis, n in enumerate(x.shape):
         y = expect_length(y, axis, n, SHAPES_DIFFER, error)

@@ -21,8 +21,9 @@ class TakeApart(Op):
 
     __props__ = ()
 
-    def make_node(self, x: Variable) -> Apply:
+    def make_node(self, *inputs: Variable) -> Apply:
         """Take a matrix in CSR or CSC format."""
+        (x,) = inputs
         length = x.type.shape[x.type.format == "csc"]
         parts = [TensorType(x.type.dtype, (None,)), TensorType("int32", (None,))]
         pointers = TensorType("int32", (None if length is None else length + 1,))
@@ -36,6 +37,22 @@ class TakeApart(Op):
         outputs[1][0] = np.asarray(x.indices[:count], "int32")
         outputs[2][0] = np.asarray(x.indptr, "int32")
         outputs[3][0] = np.asarray(x.shape[x.format == "csr"], "int64")
+
+
+class EntryAxis(Op):
+    """For each entry of a sparse matrix its place along the compressed axis: for the host a copy, for the device a scatter."""
+
+    __props__ = ()
+
+    def make_node(self, *inputs: Variable) -> Apply:
+        """Take a matrix in CSR or CSC format."""
+        (x,) = inputs
+        return Apply(self, [x], [TensorType("int32", (None,))()])
+
+    def perform(self, node: Apply, inputs: Sequence, outputs: list) -> None:
+        """Repeat each place as often as it has entries."""
+        counts = np.diff(inputs[0].indptr)
+        outputs[0][0] = np.repeat(np.arange(len(counts), dtype="int32"), counts)
 
 
 class Assemble(Op):
@@ -87,8 +104,9 @@ class Compress(Op):
     def __init__(self, type: SparseTensorType):
         self.type = type
 
-    def make_node(self, x: Variable) -> Apply:
+    def make_node(self, *inputs: Variable) -> Apply:
         """Take a dense matrix."""
+        (x,) = inputs
         return Apply(self, [x], [self.type()])
 
     def perform(self, node: Apply, inputs: Sequence, outputs: list) -> None:
@@ -101,7 +119,7 @@ def is_transfer(node: Apply) -> bool:
 
     Where the host has to find the entries of a matrix that then goes on in arrays, it is.
     """
-    if isinstance(node.op, TakeApart):
+    if isinstance(node.op, TakeApart | EntryAxis):
         owner = node.inputs[0].owner
         return owner is None or not isinstance(owner.op, Assemble | Compress)
     return isinstance(node.op, Assemble | Compress)
@@ -115,8 +133,9 @@ class CompressedIndex(Op):
 
     __props__ = ()
 
-    def make_node(self, indptr: Variable, entries: Variable) -> Apply:
+    def make_node(self, *inputs: Variable) -> Apply:
         """Take the pointers and a vector that has an element for each entry."""
+        indptr, entries = inputs
         return Apply(self, [indptr, entries], [TensorType("int32", entries.type.shape)()])
 
     def perform(self, node: Apply, inputs: Sequence, outputs: list) -> None:
@@ -130,8 +149,9 @@ class TakeAt(Op):
 
     __props__ = ()
 
-    def make_node(self, x: Variable, *indices: Variable) -> Apply:
+    def make_node(self, *inputs: Variable) -> Apply:
         """Take an array and index vectors of one length."""
+        x, *indices = inputs
         return Apply(self, [x, *indices], [TensorType(x.type.dtype, (None, *x.type.shape[len(indices) :]))()])
 
     def perform(self, node: Apply, inputs: Sequence, outputs: list) -> None:
@@ -154,10 +174,11 @@ class SumAt(Op):
     def __init__(self, count: int):
         self.count = count
 
-    def make_node(self, x: Variable, *inputs: Variable) -> Apply:
+    def make_node(self, *inputs: Variable) -> Apply:
         """Take the elements, an index vector and then the length for each axis that these replace the first one by."""
+        x = inputs[0]
         shape = (*(None,) * self.count, *x.type.shape[1:])
-        return Apply(self, [x, *inputs], [TensorType(x.type.dtype, shape)()])
+        return Apply(self, list(inputs), [TensorType(x.type.dtype, shape)()])
 
     def perform(self, node: Apply, inputs: Sequence, outputs: list) -> None:
         """Sum."""
@@ -176,8 +197,9 @@ class CheckLength(Op):
     def __init__(self, axis: int, error: type[Exception], message: str):
         self.axis, self.error, self.message = axis, error, message
 
-    def make_node(self, x: Variable, length: Variable) -> Apply:
+    def make_node(self, *inputs: Variable) -> Apply:
         """Take an array and a length."""
+        x, length = inputs
         return Apply(self, [x, length], [x.type()])
 
     def perform(self, node: Apply, inputs: Sequence, outputs: list) -> None:
