@@ -205,7 +205,12 @@ def test_a_constant_matrix_is_part_of_the_program(fmt, dtype):
     values = [rng.normal(size=n).astype(dtype) for n in ((5, 3), 4, (4, 5))]
     scaled = ps.multiply(ps.row_scale(c, w), z)
     out = pt.concatenate(
-        [ps.structured_dot(c, d).ravel(), ps.dot(w, c), ps.sp_sum(scaled, axis=0, sparse_grad=True), ps.structured_dot(scaled, d).ravel()]
+        [
+            ps.structured_dot(c, d).ravel(),
+            ps.dot(w, c),
+            ps.sp_sum(scaled, axis=0, sparse_grad=True),
+            ps.structured_dot(scaled, d).ravel(),
+        ]
     )
     f = pytensor.function([d, w, z], out, mode=FULLGRAPH)
     same(pytensor.function([d, w, z], out, mode="FAST_COMPILE")(*values), f(*values))

@@ -138,7 +138,7 @@ def whole_of(parts: Sequence[Tensor], first: int = 0) -> Tensor | None:
 def copied(known: Operands, node: Apply) -> Matrix | None:
     """Do nothing: what leaves the graph is a copy."""
     x = node.inputs[0]
-    return known.matrix(x) if is_sparse(x) and x.owner is not None else None
+    return known.matrix(x) if is_sparse(x) else None
 
 
 @lowers(Shape)
