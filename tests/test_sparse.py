@@ -274,6 +274,7 @@ def test_odd_matrices(fmt):
 def test_other_dtypes(dtype):
     x, d = ps.csc_matrix("x", dtype=dtype), pt.matrix("d", dtype="float32")
     outputs = [ps.dot(x, d), ps.dense_from_sparse(x), ps.multiply(x, x), x + x, ps.cast(x, "complex128"), x.T]
+    outputs += [ps.cast(ps.cast(x, "complex64"), "float32")]
     value = scipy.sparse.csc_matrix(np.array([[0, 2, 0], [3, 0, 4]], dtype))
     compare([x, d], outputs, [value, np.ones((3, 2), "float32")])
 

@@ -98,11 +98,13 @@ class Matrix:
         )
 
     def cast(self, dtype: str) -> Matrix:
-        """Return the matrix in another dtype."""
+        """Return the matrix in another dtype; as in SciPy, a complex number becomes a real one by its real part."""
         if dtype == self.dtype:
             return self
-        whole = None if self.whole is None else pt.cast(self.whole, dtype)
-        return replace(self, data=fold(pt.cast(self.data, dtype)), whole=whole)
+        data, whole = self.data, self.whole
+        if self.dtype.startswith("complex") and not dtype.startswith("complex"):
+            data, whole = pt.real(data), None if whole is None else pt.real(whole)
+        return replace(self, data=fold(pt.cast(data, dtype)), whole=None if whole is None else pt.cast(whole, dtype))
 
     def has_places_of(self, other: Matrix) -> bool:
         """Tell whether entry `k` of both matrices is at the same place."""

@@ -119,10 +119,10 @@ def is_transfer(node: Apply) -> bool:
 
     Where the host has to find the entries of a matrix that then goes on in arrays, it is.
     """
-    if isinstance(node.op, TakeApart | EntryAxis):
+    if isinstance(node.op, TakeApart):
         owner = node.inputs[0].owner
         return owner is None or not isinstance(owner.op, Assemble | Compress)
-    return isinstance(node.op, Assemble | Compress)
+    return isinstance(node.op, Assemble | Compress | EntryAxis)
 
 
 # -- on arrays ---------------------------------------------------------------------------------------------------------
