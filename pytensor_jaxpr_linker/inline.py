@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -46,6 +47,11 @@ def inline(fgraph: AbstractFunctionGraph, find_rule: Callable[[Apply], Rule | No
         outputs = fgraph.bind(inputs)
         nodes = list(toposort(outputs, blockers=inputs))
     outputs, nodes = inlined(inputs, outputs, nodes, is_inlined)
+    # PyTensor imports it, and SciPy's sparse matrices, when it is first used.
+    if "pytensor.sparse.basic" in sys.modules:
+        from pytensor_jaxpr_linker.sparse import basic, lowering, math  # noqa: F401
+
+        outputs, nodes = lowering.with_arrays_for_sparse(inputs, outputs, nodes)
     outputs, nodes = with_simpler_ops(inputs, outputs, nodes)
     if has_op(nodes, LazyIfElse):
         outputs, nodes = with_eager_numbers(inputs, outputs, nodes)

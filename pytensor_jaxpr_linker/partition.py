@@ -16,6 +16,7 @@ from pytensor_jaxpr_linker.pause import gc_paused
 from pytensor_jaxpr_linker.phases import Schedule, schedule
 from pytensor_jaxpr_linker.plan import HostStep, Plan, Region, Step, host_step, node_names, produced_by, taken_by
 from pytensor_jaxpr_linker.registry import Rule
+from pytensor_jaxpr_linker.sparse.ops import TakeApart, is_transfer
 
 #: A region of up to this many nodes that only compute single numbers is not worth a program of its own.
 FEW_NODES = 8
@@ -58,8 +59,12 @@ def partition(
 def host_break(node: Apply, rule: Rule | None, fallback: errors.CannotEmit | None) -> errors.Break | None:
     """Return why `node` must run on the host, or None."""
     if rule is None:
+        if isinstance(node.op, TakeApart) and not is_transfer(node):
+            return errors.Break(errors.REFUSED, node, None, UNKNOWN_PATTERN)
         if (found := not_array(node)) is not None:
+            is_sparse = getattr(found.type, "format", None) is not None
             kind = f"{errors.variable_name(found)} is of type {found.type}, which is no array"
+            kind += "; this Op is not lowered to the arrays of sparse matrices" * is_sparse
             return errors.Break(errors.REFUSED, node, None, kind)
         return errors.Break(errors.NO_RULE, node, None, errors.NO_RULE.why)
     if (reason := rule.refuse(node)) is not None:
@@ -67,6 +72,10 @@ def host_break(node: Apply, rule: Rule | None, fallback: errors.CannotEmit | Non
     if fallback is not None and fallback.position is None:
         return errors.Break(errors.REFUSED, node, None, str(fallback))
     return None
+
+
+#: Why a sparse matrix is put together and taken apart again.
+UNKNOWN_PATTERN = "which entries the matrix has follows from numbers, and an Op reads its indices or only its entries"
 
 
 def not_array(node: Apply) -> Variable | None:
@@ -93,6 +102,8 @@ def list_breaks(
     roots = dynamic_roots(graph)
     for node in graph.nodes:
         if node in on_host:
+            if is_transfer(node):
+                continue
             breaks.append(on_host[node])
         elif node in found.on_host:
             marked = next((roots[v] for i in static[node] if (v := node.inputs[i]) in roots), None)

@@ -81,8 +81,8 @@ class Plan(NamedTuple):
 
     @property
     def is_one_program(self) -> bool:
-        """Whether the graph is one region. Without breaks it is, unless inputs that nothing reads are no arrays."""
-        return not self.breaks and [batch.inputs for batch in self.batches] == [self.inputs]
+        """Whether the graph is one region. Without breaks it is, unless inputs or outputs are no arrays."""
+        return not self.breaks and len(self.batches) == 1 and [r.inputs for r in self.regions] == [self.inputs]
 
     def single_region(self) -> Region:
         """Return the region that is the graph.
@@ -99,7 +99,7 @@ class Plan(NamedTuple):
         if not self.is_one_program:
             names = ", ".join(variable_name(v) for v in self.inputs)
             raise TypeError(
-                f"A JAX function takes and returns arrays; among the inputs {names} is one that is no array."
+                f"A JAX function takes and returns arrays; among the inputs {names}, or the outputs, is one that is no array."
             )
         return self.regions[0]
 

@@ -34,6 +34,7 @@ from pytensor_jaxpr_linker.emit import (  # noqa: F401
     signal,
     sizes,
     solve,
+    sparse,
     special,
     subtensor,
     sylvester,

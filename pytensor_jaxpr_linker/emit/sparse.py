@@ -1,0 +1,65 @@
+"""The Ops on arrays that sparse ones are lowered to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from jax import lax
+
+from pytensor_jaxpr_linker import prims
+from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder
+from pytensor_jaxpr_linker.registry import emits
+from pytensor_jaxpr_linker.sparse.ops import CheckLength, CompressedIndex, SumAt, TakeAt
+
+
+@emits(CompressedIndex)
+def emit_CompressedIndex(op, node, b, indptr, entries):
+    """Count at each entry the pointers that end there: their running sum is how many rows end at or before it."""
+    (n,) = entries.aval.shape
+    if n == 0 or indptr.aval.shape[0] == 1:
+        return prims.broadcast_to(b, b.constant(np.int32(0)), (n,))
+    (m,) = indptr.aval.shape
+    ends = places(b, [prims.slice_(b, indptr, (1,), (m,), (1,))])
+    zeros = prims.broadcast_to(b, b.constant(np.int32(0)), (n,))
+    ones = prims.broadcast_to(b, b.constant(np.int32(1)), (m - 1,))
+    dims = lax.ScatterDimensionNumbers((), (0,), (0,))
+    return prims.cumsum(b, prims.scatter_add(b, zeros, ends, ones, dims), 0)
+
+
+def places(b: JaxprBuilder, indices: Sequence[Atom]) -> Atom:
+    """Emit index vectors as the columns of the matrix that gathers and scatters take."""
+    columns = [prims.reshape(b, prims.convert(b, i, "int32"), (*i.aval.shape, 1)) for i in indices]
+    return prims.concatenate(b, columns, 1) if len(columns) > 1 else columns[0]
+
+
+@emits(TakeAt)
+def emit_TakeAt(op, node, b, x, *indices):
+    """Gather windows of the axes that are not indexed."""
+    count, shape = len(indices), x.aval.shape
+    result = (*indices[0].aval.shape, *shape[count:])
+    if 0 in shape or 0 in result:
+        return prims.broadcast_to(b, b.constant(0, x.aval.dtype), result)
+    indexed = tuple(range(count))
+    dims = lax.GatherDimensionNumbers(tuple(range(1, len(result))), indexed, indexed)
+    sizes = (*(1,) * count, *shape[count:])
+    return prims.gather(b, x, places(b, indices), dims, sizes, result, lax.GatherScatterMode.CLIP)
+
+
+@emits(SumAt, static=lambda node: range(1 + node.op.count, len(node.inputs)))
+def emit_SumAt(op, node, b, x, *operands):
+    """Scatter into zeros; what is out of bounds is dropped."""
+    indices, lengths = operands[: op.count], tuple(map(int, operands[op.count :]))
+    zeros = prims.broadcast_to(b, b.constant(0, x.aval.dtype), (*lengths, *x.aval.shape[1:]))
+    if 0 in x.aval.shape or 0 in lengths:
+        return zeros
+    indexed = tuple(range(op.count))
+    dims = lax.ScatterDimensionNumbers(tuple(range(1, len(x.aval.shape))), indexed, indexed)
+    return prims.scatter_add(b, zeros, places(b, indices), x, dims)
+
+
+@emits(CheckLength, static=(1,))
+def emit_CheckLength(op, node, b, x, length):
+    """Compare while building."""
+    op.check(x.aval.shape, length)
+    return x

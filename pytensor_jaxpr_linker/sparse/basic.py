@@ -1,0 +1,318 @@
+"""How the Ops of `pytensor.sparse.basic` and `pytensor.sparse.linalg` are lowered. Uses no JAX."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytensor.tensor as pt
+from pytensor.compile.ops import DeepCopyOp, ViewOp
+from pytensor.graph.basic import Apply, Constant
+from pytensor.raise_op import CheckAndRaise
+from pytensor.sparse.basic import (
+    CSM,
+    Cast,
+    ColScaleCSC,
+    ConstructSparseFromList,
+    CSMGrad,
+    CSMProperties,
+    DenseFromSparse,
+    Diag,
+    EnsureSortedIndices,
+    GetItem2d,
+    GetItem2Lists,
+    GetItemScalar,
+    HStack,
+    Remove0,
+    RowScaleCSC,
+    SparseFromDense,
+    Transpose,
+    VStack,
+    csr_matrix,
+)
+from pytensor.sparse.linalg import SparseBlockDiagonal
+from pytensor.sparse.type import SparseTensorType
+from pytensor.tensor.shape import Shape, Shape_i
+
+from pytensor_jaxpr_linker.sized_ops import SliceBounds
+from pytensor_jaxpr_linker.sparse.lowering import Operands, is_sparse, lowers
+from pytensor_jaxpr_linker.sparse.matrix import (
+    Format,
+    Matrix,
+    Tensor,
+    arranged,
+    compressed,
+    dense,
+    elements,
+    expect_equal,
+    expect_length,
+    fold,
+    length,
+    number,
+    of_dense,
+    sum_at,
+    take_at,
+)
+
+# -- arrays and matrices -----------------------------------------------------------------------------------------------
+
+
+@lowers(CSMProperties)
+def csm_properties(known: Operands, node: Apply) -> None:
+    """Leave it to `Operands`, which lowers what is read of it."""
+
+
+@lowers(CSM)
+def csm(known: Operands, node: Apply) -> Matrix:
+    """Take the arrays as they are. That there are entries behind the last pointer, which SciPy leaves out, is an error."""
+    data = known.variable(node.inputs[0])
+    if (x := whole_of(node.inputs[1:], 1)) is not None:
+        same = known.exact(x)
+        return same.with_data(expect_length(data, 0, length(same.data, 0), LENGTHS_DIFFER))
+    indices, indptr, shape = map(known.variable, node.inputs[1:])
+    data = expect_length(data, 0, length(indices, 0), LENGTHS_DIFFER)
+    lengths = [fold(pt.cast(shape[i], "int64")) for i in (0, 1)]
+    along, across = lengths if node.op.format == "csr" else lengths[::-1]
+    data = expect_equal(data, length(indptr, 0), fold(along + 1), "the index pointers do not fit the shape")
+    count = fold(pt.cast(indptr[-1], "int64"))
+    data = expect_equal(data, count, length(indices, 0), "the last index pointer must be the number of entries")
+    return compressed(node.outputs[0].type, data, indices, indptr, across)
+
+
+LENGTHS_DIFFER = "data must have as many elements as indices"
+
+
+@lowers(DenseFromSparse)
+def dense_from_sparse(known: Operands, node: Apply) -> Tensor:
+    """Sum entries at their places."""
+    return dense(known.matrix(node.inputs[0]))
+
+
+@lowers(SparseFromDense)
+def sparse_from_dense(known: Operands, node: Apply) -> Matrix:
+    """Take all elements for entries; what is zero is none."""
+    return of_dense(known.variable(node.inputs[0]), node.op.format)
+
+
+@lowers(ConstructSparseFromList)
+def construct_sparse_from_list(known: Operands, node: Apply) -> Matrix:
+    """Each column has the numbers of one column of the values, at the rows that the list says."""
+    shape, values, rows = map(known.variable, node.inputs)
+    values = expect_length(values, 0, length(rows, 0), "values must have as many rows as the list", AssertionError)
+    n, m = length(values, 0), length(values, 1)
+    indptr = pt.arange(m + 1, dtype="int32") * pt.cast(n, "int32")
+    indices = pt.tile(pt.cast(rows, "int32"), m)
+    data = pt.cast(values.T.ravel(), node.outputs[0].type.dtype)
+    result = compressed(node.outputs[0].type, data, indices, indptr, pt.cast(shape[0], "int64"))
+    return replace(result, shape=(result.shape[0], pt.cast(shape[1], "int64")))
+
+
+@lowers(CSMGrad)
+def csm_grad(known: Operands, node: Apply) -> Tensor:
+    """Return the elements of the gradient at the places of the matrix's entries."""
+    indices, indptr, shape = map(known.variable, node.inputs[1:4])
+    if (gradient := whole_of(node.inputs[4:])) is None:
+        # Rewrites have taken the matrix away. Its format says nothing about how entries meet.
+        g_data, g_indices, g_indptr = map(known.variable, node.inputs[4:7])
+        g = compressed(csr_matrix().type, g_data, g_indices, g_indptr, pt.max(shape).astype("int64"))
+    else:
+        g = known.matrix(gradient)
+    x = compressed(SparseTensorType(g.format, g.dtype), g.data, indices, indptr, g.shape[g.format == "csr"])
+    # Of several entries at one place, each has the derivative of one: PyTensor's Op sums them here.
+    found = g.data if g.has_places_of(x) else elements(g, x.rows, x.cols)
+    return pt.cast(found, node.outputs[0].type.dtype)
+
+
+def whole_of(parts: Sequence[Tensor], first: int = 0) -> Tensor | None:
+    """Return the sparse variable whose properties are given, from the `first` one on, if they are those of one."""
+    owner = parts[0].owner
+    if owner is not None and isinstance(owner.op, CSMProperties) and list(parts) == owner.outputs[first:]:
+        return owner.inputs[0] if is_sparse(owner.inputs[0]) else None
+    return None
+
+
+# -- matrices of the same entries --------------------------------------------------------------------------------------
+
+
+@lowers(DeepCopyOp, ViewOp)
+def copied(known: Operands, node: Apply) -> Matrix | None:
+    """Do nothing: what leaves the graph is a copy."""
+    x = node.inputs[0]
+    return known.matrix(x) if is_sparse(x) else None
+
+
+@lowers(Shape)
+def shape(known: Operands, node: Apply) -> Tensor | None:
+    """Return the lengths of the axes."""
+    x = node.inputs[0]
+    return pt.stack(known.matrix(x).shape) if is_sparse(x) else None
+
+
+@lowers(Shape_i)
+def shape_i(known: Operands, node: Apply) -> Tensor | None:
+    """Return the length of an axis."""
+    x = node.inputs[0]
+    return known.matrix(x).shape[node.op.i] if is_sparse(x) else None
+
+
+@lowers(Transpose)
+def transpose(known: Operands, node: Apply) -> Matrix:
+    """Exchange rows and columns, and the format."""
+    return known.matrix(node.inputs[0]).transposed
+
+
+@lowers(Cast)
+def cast(known: Operands, node: Apply) -> Matrix:
+    """Cast the numbers."""
+    return known.matrix(node.inputs[0]).cast(node.op.out_type)
+
+
+@lowers(Remove0)
+def remove0(known: Operands, node: Apply) -> Matrix:
+    """Note that zeros are no entries."""
+    return replace(known.matrix(node.inputs[0]), drops_zeros=True, is_list=False)
+
+
+@lowers(EnsureSortedIndices)
+def ensure_sorted_indices(known: Operands, node: Apply) -> Matrix:
+    """Sort the entries of each row (column) of a CSR (CSC) matrix."""
+    x = known.matrix(node.inputs[0])
+    return x if x.pattern is None else arranged(x)  # else the host sorts them
+
+
+@lowers(ColScaleCSC, RowScaleCSC)
+def scale(known: Operands, node: Apply) -> Matrix:
+    """Multiply each entry by the number of its column (row)."""
+    x, s = known.matrix(node.inputs[0]), known.variable(node.inputs[1])
+    is_col = isinstance(node.op, ColScaleCSC)
+    s = expect_length(s, 0, x.shape[is_col], "the factors do not fit the matrix", AssertionError)
+    return x.with_data(pt.cast(x.data * take_at(s, x.cols if is_col else x.rows), node.outputs[0].type.dtype))
+
+
+# -- parts of a matrix -------------------------------------------------------------------------------------------------
+
+
+@lowers(Diag)
+def diag(known: Operands, node: Apply) -> Tensor:
+    """Sum the entries that are on the diagonal by row."""
+    x = known.matrix(node.inputs[0])
+    data = pt.switch(pt.eq(x.rows, x.cols), x.data, pt.zeros((), dtype=x.dtype))
+    result = sum_at(data, (x.rows,), x.shape[:1])
+    return expect_length(result, 0, x.shape[1], "Diag only apply on square matrix")
+
+
+@lowers(GetItemScalar)
+def get_item_scalar(known: Operands, node: Apply) -> Tensor | None:
+    """Sum the entries at a place."""
+    x = known.matrix(node.inputs[0])
+    i, j = (
+        position(known.variable(v), n, "index out of bounds") for v, n in zip(node.inputs[1:], x.shape, strict=True)
+    )
+    return pt.sum(pt.switch(pt.eq(x.rows, i) & pt.eq(x.cols, j), x.data, pt.zeros((), dtype=x.dtype)), dtype=x.dtype)
+
+
+@lowers(GetItem2Lists)
+def get_item_2lists(known: Operands, node: Apply) -> Tensor:
+    """Find the elements among the sorted entries."""
+    x = known.matrix(node.inputs[0])
+    rows, cols = (
+        position(known.variable(v), n, "index out of bounds") for v, n in zip(node.inputs[1:], x.shape, strict=True)
+    )
+    return pt.cast(elements(x, rows, cols), node.outputs[0].type.dtype)
+
+
+def position(i: Tensor, n: Tensor, message: str) -> Tensor:
+    """Return indices counted from the start, checked."""
+    i = pt.cast(i, "int64")
+    i = pt.switch(i < 0, i + n, i)
+    return CheckAndRaise(IndexError, message)(i, pt.all(pt.ge(i, 0) & (i < n)))
+
+
+@lowers(GetItem2d)
+def get_item_2d(known: Operands, node: Apply) -> Matrix | None:
+    """Move the entries of a block to its corner, the others past the last row and column."""
+    steps = [1 if v.data is None else int(v.data) for v in node.inputs[3::3] if isinstance(v, Constant)]
+    if len(steps) < 2 or min(steps) < 1:
+        return None
+    x = known.matrix(node.inputs[0])
+    moved, lengths = [], []
+    inside: Tensor = pt.ones_like(x.rows, dtype="bool")
+    bounds = zip((x.rows, x.cols), x.shape, node.inputs[1::3], node.inputs[2::3], steps, strict=True)
+    for places, n, start, stop, step in bounds:
+        first, count = block(known, start, stop, n)
+        place = pt.cast(places, "int64") - first
+        inside = inside & pt.ge(place, 0) & (place < count)
+        if step > 1:
+            inside, place, count = inside & pt.eq(place % step, 0), place // step, fold((count + step - 1) // step)
+        moved.append(place)
+        lengths.append(count)
+    rows = pt.switch(inside, moved[0], lengths[0])
+    cols = pt.switch(inside, moved[1], lengths[1])
+    rows, cols = (fold(pt.cast(v, "int32")) for v in (rows, cols))
+    return replace(x, rows=rows, cols=cols, shape=(lengths[0], lengths[1]), pattern=None, is_list=False, whole=None)
+
+
+def block(known: Operands, start: Tensor, stop: Tensor, n: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the first position of a slice, and how long it is."""
+    whole = [isinstance(v, Constant) and v.data is None for v in (start, stop)]
+    if all(whole):
+        return number(0), n
+    first = number(0) if whole[0] else pt.cast(known.variable(start), "int64")
+    last = n if whole[1] else pt.cast(known.variable(stop), "int64")
+    found, count = SliceBounds().make_node(first, last, n).outputs
+    return fold(found), fold(count)
+
+
+# -- matrices of several -----------------------------------------------------------------------------------------------
+
+
+@lowers(HStack, VStack)
+def stack(known: Operands, node: Apply) -> Matrix:
+    """Shift the columns (rows) of each block by those of the blocks before it."""
+    type, axis = node.outputs[0].type, int(isinstance(node.op, HStack))
+    blocks = [known.matrix(v).cast(type.dtype) for v in node.inputs]
+    across = blocks[0].shape[1 - axis]
+    placed, offset = [], number(0)
+    for x in blocks:
+        data = expect_equal(x.data, x.shape[1 - axis], across, "blocks have incompatible dimensions")
+        placed.append(shifted(replace(x, data=data), *((number(0), offset) if axis else (offset, number(0)))))
+        offset = fold(offset + x.shape[axis])
+    return joined(placed, type.format, (across, offset) if axis else (offset, across))
+
+
+@lowers(SparseBlockDiagonal)
+def block_diagonal(known: Operands, node: Apply) -> Matrix:
+    """Put blocks after one another along both axes; of dense ones zeros are no entries."""
+    type = node.outputs[0].type
+    placed, row, col = [], number(0), number(0)
+    for v in node.inputs:
+        x = known.matrix(v) if is_sparse(v) else nonzero(of_dense(known.variable(v), type.format))
+        placed.append(shifted(x.cast(type.dtype), row, col))
+        row, col = fold(row + x.shape[0]), fold(col + x.shape[1])
+    return joined(placed, type.format, (row, col))
+
+
+def nonzero(x: Matrix) -> Matrix:
+    """Return a matrix, each place of which has one entry, without the entries that are zero."""
+    rows = pt.switch(pt.neq(x.data, 0), x.rows, x.shape[0])
+    return replace(x, rows=rows, drops_zeros=False, is_list=False, whole=None)
+
+
+def shifted(x: Matrix, row: Tensor, col: Tensor) -> Matrix:
+    """Return the entries at other places; those that are left out stay out."""
+    inside = pt.lt(x.rows, x.shape[0])
+    rows, cols = (
+        fold(pt.cast(pt.switch(inside, v + by, NOWHERE), "int32")) for v, by in ((x.rows, row), (x.cols, col))
+    )
+    return replace(x, rows=rows, cols=cols)
+
+
+#: A row, or column, that no matrix has.
+NOWHERE = pt.constant(2**31 - 1, dtype="int64")
+
+
+def joined(blocks: list[Matrix], format: Format, shape: tuple[Tensor, Tensor]) -> Matrix:
+    """Return a matrix of the entries of all blocks."""
+    data, rows, cols = (fold(pt.concatenate([getattr(x, part) for x in blocks])) for part in ("data", "rows", "cols"))
+    drops_zeros, is_list = any(x.drops_zeros for x in blocks), all(x.is_exact or x.is_list for x in blocks)
+    return Matrix(format, data, rows, cols, shape, None, drops_zeros, is_list)

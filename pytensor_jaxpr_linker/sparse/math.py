@@ -1,0 +1,217 @@
+"""How the Ops of `pytensor.sparse.math`, and those that PyTensor's rewrites make of them, are lowered. Uses no JAX."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytensor.tensor as pt
+from pytensor.graph.basic import Apply
+from pytensor.sparse import math
+from pytensor.sparse.math import (
+    AddSparseDense,
+    AddSparseSparse,
+    AddSparseSparseData,
+    Dot,
+    MultiplySparseDense,
+    MultiplySparseDenseVector,
+    MultiplySparseSparse,
+    SamplingDot,
+    SpSum,
+    StructuredAddSparseDenseVector,
+    StructuredDot,
+    StructuredDotGradCSC,
+    StructuredDotGradCSR,
+    TrueDot,
+    Usmm,
+)
+
+from pytensor_jaxpr_linker.sparse.lowering import Operands, is_sparse, lowers
+from pytensor_jaxpr_linker.sparse.matrix import (
+    Matrix,
+    Tensor,
+    column_product,
+    compressed_index,
+    dense,
+    elements,
+    expect_equal,
+    expect_length,
+    fold,
+    of_dense,
+    product,
+    sum_at,
+    take_at,
+)
+
+# -- products ----------------------------------------------------------------------------------------------------------
+
+
+def any_product(known: Operands, x: Tensor, y: Tensor, dtype: str) -> Tensor:
+    """Return the dense product of two matrices of which at least one is sparse."""
+    if not is_sparse(x):
+        return column_product(known.variable(x), known.matrix(y), dtype)
+    return product(known.matrix(x), dense(known.matrix(y)) if is_sparse(y) else known.variable(y), dtype)
+
+
+@lowers(Dot)
+def dot(known: Operands, node: Apply) -> Tensor:
+    """Return a dense product."""
+    return any_product(known, node.inputs[0], node.inputs[1], node.outputs[0].type.dtype)
+
+
+@lowers(StructuredDot)
+def structured_dot(known: Operands, node: Apply) -> Tensor | None:
+    """Return a dense product; the places of a sparse one are found by the host."""
+    return None if is_sparse(node.outputs[0]) else dot(known, node)
+
+
+@lowers(TrueDot)
+def true_dot(known: Operands, node: Apply) -> Matrix | None:
+    """Return the product with a dense matrix, whose zeros are no entries."""
+    x, y = node.inputs
+    if is_sparse(y):
+        return None
+    return of_dense(any_product(known, x, y, node.outputs[0].type.dtype), node.outputs[0].type.format)
+
+
+@lowers(Usmm)
+def usmm(known: Operands, node: Apply) -> Tensor:
+    """Return ``alpha * x @ y + z``."""
+    alpha, x, y, z = node.inputs
+    dtype = node.outputs[0].type.dtype
+    alpha, z = known.variable(alpha), known.variable(z)
+    scaled = pt.reshape(alpha, ()) * any_product(known, x, y, dtype)
+    return pt.cast(scaled + z, dtype)
+
+
+@lowers(StructuredDotGradCSC, StructuredDotGradCSR)
+def structured_dot_grad(known: Operands, node: Apply) -> Tensor | None:
+    """Multiply for each entry the row of the gradient with the row of the other factor that met in it."""
+    if any(map(is_sparse, node.inputs)):
+        return None
+    indices, indptr, y, g = map(known.variable, node.inputs)
+    along = compressed_index(indptr, indices)
+    rows, cols = (along, indices) if isinstance(node.op, StructuredDotGradCSR) else (indices, along)
+    return pt.sum(take_at(g, rows) * take_at(y, cols), axis=1, dtype=node.outputs[0].type.dtype)
+
+
+@lowers(SamplingDot)
+def sampling_dot(known: Operands, node: Apply) -> Matrix:
+    """Multiply for each entry the rows of both factors."""
+    x, y = map(known.variable, node.inputs[:2])
+    p = known.matrix(node.inputs[2])
+    x = expect_length(x, 0, p.shape[0], SHAPES_DIFFER)
+    y = expect_length(y, 0, p.shape[1], SHAPES_DIFFER)
+    found = pt.sum(take_at(x, p.rows) * take_at(y, p.cols), axis=1)
+    return p.with_data(pt.cast(p.data * found, p.dtype))
+
+
+# -- sums --------------------------------------------------------------------------------------------------------------
+
+
+def entries(x: Matrix) -> Tensor:
+    """Return the numbers of the entries, zeros for those that are left out."""
+    if x.pattern is not None:
+        return x.data
+    return pt.switch(pt.lt(x.rows, x.shape[0]), x.data, pt.zeros((), dtype=x.dtype))
+
+
+@lowers(SpSum)
+def sp_sum(known: Operands, node: Apply) -> Tensor:
+    """Sum all entries, or those of each column or row."""
+    x, axis = known.matrix(node.inputs[0]), node.op.axis
+    if x.whole is not None:
+        return pt.sum(x.whole, axis=axis, dtype=x.dtype)
+    if axis is None:
+        return pt.sum(entries(x), dtype=x.dtype)
+    return sum_at(x.data, ((x.cols, x.rows)[axis],), (x.shape[1 - axis],))
+
+
+@lowers(AddSparseSparse)
+def add_sparse_sparse(known: Operands, node: Apply) -> Matrix:
+    """Take the entries of both: those at one place are summed where it matters."""
+    dtype, format = node.outputs[0].type.dtype, node.outputs[0].type.format
+    x, y = (known.matrix(v).cast(dtype) for v in node.inputs)
+    if x.has_places_of(y):
+        return replace(x.with_data(x.data + y.data, drops_zeros=True), format=format)
+    data, rows, cols = (fold(pt.concatenate(pair)) for pair in ((x.data, y.data), (x.rows, y.rows), (x.cols, y.cols)))
+    for n, m in zip(x.shape, y.shape, strict=True):
+        data = expect_equal(data, n, m, SHAPES_DIFFER, AssertionError)
+    return Matrix(format, data, rows, cols, x.shape, drops_zeros=True)
+
+
+SHAPES_DIFFER = "inconsistent shapes"
+
+
+@lowers(AddSparseSparseData)
+def add_sparse_sparse_data(known: Operands, node: Apply) -> Matrix:
+    """Add the numbers of entries that are at the same places."""
+    x, y = (known.exact(v) for v in node.inputs)
+    return x.with_data(x.data + y.data)
+
+
+@lowers(AddSparseDense)
+def add_sparse_dense(known: Operands, node: Apply) -> Tensor:
+    """Return a dense sum."""
+    x, y = known.matrix(node.inputs[0]), known.variable(node.inputs[1])
+    return pt.cast(dense(x) + same_shape(y, x, ValueError), node.outputs[0].type.dtype)
+
+
+@lowers(StructuredAddSparseDenseVector)
+def structured_add(known: Operands, node: Apply) -> Matrix:
+    """Add to each entry that is not zero the number of its column."""
+    x, y = known.matrix(node.inputs[0]), known.variable(node.inputs[1])
+    y = expect_length(y, 0, x.shape[1], "the vector does not fit the matrix", AssertionError)
+    added = take_at(y, x.cols) * pt.neq(x.data, 0)
+    return x.with_data(x.data + pt.cast(added, x.dtype), drops_zeros=True)
+
+
+# -- elementwise -------------------------------------------------------------------------------------------------------
+
+
+@lowers(MultiplySparseDense)
+def multiply_sparse_dense(known: Operands, node: Apply) -> Matrix:
+    """Multiply each entry by the element at its place."""
+    x, y = known.matrix(node.inputs[0]), known.variable(node.inputs[1])
+    factors = y if y.type.ndim == 0 else take_at(same_shape(y, x, AssertionError), x.rows, x.cols)
+    return x.with_data(pt.cast(x.data * factors, node.outputs[0].type.dtype))
+
+
+@lowers(MultiplySparseDenseVector)
+def multiply_sparse_dense_vector(known: Operands, node: Apply) -> Matrix:
+    """Multiply each entry by the number of its column. Entries stay, as in PyTensor's C code for it."""
+    x, y = known.matrix(node.inputs[0]), known.variable(node.inputs[1])
+    y = expect_length(y, 0, x.shape[1], "the vector does not fit the matrix", AssertionError)
+    return x.with_data(x.data * take_at(y, x.cols))
+
+
+@lowers(MultiplySparseSparse)
+def multiply_sparse_sparse(known: Operands, node: Apply) -> Matrix:
+    """Multiply each entry of the first by the element of the second that is at its place."""
+    dtype = node.outputs[0].type.dtype
+    x, y = (known.matrix(v).cast(dtype) for v in node.inputs)
+    factors = y.data if x.has_places_of(y) else elements(y, x.rows, x.cols)
+    return x.with_data(x.data * factors, drops_zeros=True)
+
+
+COMPARISONS = {
+    math.EqualSparseDense: pt.eq,
+    math.NotEqualSparseDense: pt.neq,
+    math.LessThanSparseDense: pt.lt,
+    math.GreaterThanSparseDense: pt.gt,
+    math.LessEqualSparseDense: pt.le,
+    math.GreaterEqualSparseDense: pt.ge,
+}
+
+
+@lowers(*COMPARISONS)
+def compare(known: Operands, node: Apply) -> Tensor:
+    """Compare as dense arrays, as the result is one."""
+    x, y = known.matrix(node.inputs[0]), known.variable(node.inputs[1])
+    return pt.cast(COMPARISONS[type(node.op)](dense(x), same_shape(y, x, AssertionError)), "uint8")
+
+
+def same_shape(y: Tensor, x: Matrix, error: type[Exception]) -> Tensor:
+    """Return a dense matrix, having said that it must have the shape of a sparse one."""
+    for axis, n in enumerate(x.shape):
+        y = expect_length(y, axis, n, SHAPES_DIFFER, error)
+    return y

@@ -1,0 +1,275 @@
+"""A sparse matrix as variables of a graph: its entries, and how they are arranged in memory if that is known. Uses no JAX."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import pytensor.tensor as pt
+from pytensor.graph.basic import Constant
+from pytensor.graph.traversal import graph_inputs
+from pytensor.raise_op import CheckAndRaise
+from pytensor.tensor.shape import Shape_i
+
+from pytensor_jaxpr_linker.sized_ops import apply
+from pytensor_jaxpr_linker.sparse.ops import (
+    Assemble,
+    CheckLength,
+    Compress,
+    CompressedIndex,
+    EntryAxis,
+    SumAt,
+    TakeApart,
+    TakeAt,
+)
+from pytensor_jaxpr_linker.static import StaticValues
+
+if TYPE_CHECKING:
+    from pytensor.sparse.type import SparseTensorType
+
+type Format = Literal["csr", "csc"]
+
+#: An array's variable. PyTensor's annotations do not say that these have arithmetic.
+type Tensor = Any
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """The entries of a sparse matrix: a list of coordinates ("COO"), in which several entries may be at one place.
+
+    Sums, products with dense arrays and conversions are the same in whatever order the entries are, whether entries at one
+    place are summed, and whether zeros are among them. So Ops whose result has places that depend on numbers need no size that
+    depends on numbers, as long as what follows is of that kind: the host puts such a matrix in order when it leaves the graph.
+
+    Attributes
+    ----------
+    format
+        "csr" or "csc".
+    data, rows, cols
+        Vectors with an element for each entry. One whose row is past the last is left out.
+    shape
+        The lengths of the axes.
+    pattern
+        The indices and index pointers, if the entries are arranged by them.
+    drops_zeros
+        Whether entries that are zero are no entries.
+    is_list
+        Whether each element of the vectors is an entry, and no two are at one place.
+    whole
+        The same matrix as a dense array, if there is one.
+    """
+
+    format: Format
+    data: Tensor
+    rows: Tensor
+    cols: Tensor
+    shape: tuple[Tensor, Tensor]
+    pattern: tuple[Tensor, Tensor] | None = None
+    drops_zeros: bool = False
+    is_list: bool = False
+    whole: Tensor | None = None
+
+    @property
+    def dtype(self) -> str:
+        """The dtype of the entries."""
+        return self.data.type.dtype
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the arrays are those that PyTensor would have."""
+        return self.pattern is not None and not self.drops_zeros
+
+    @property
+    def transposed(self) -> Matrix:
+        """The transpose, in the other format."""
+        return replace(
+            self,
+            format="csc" if self.format == "csr" else "csr",
+            rows=self.cols,
+            cols=self.rows,
+            shape=self.shape[::-1],
+            whole=None if self.whole is None else self.whole.T,
+        )
+
+    def with_data(self, data: Tensor, drops_zeros: bool | None = None) -> Matrix:
+        """Return a matrix with other numbers at the same places."""
+        return replace(
+            self, data=data, whole=None, drops_zeros=self.drops_zeros if drops_zeros is None else drops_zeros
+        )
+
+    def cast(self, dtype: str) -> Matrix:
+        """Return the matrix in another dtype; as in SciPy, a complex number becomes a real one by its real part."""
+        if dtype == self.dtype:
+            return self
+        data, whole = self.data, self.whole
+        if self.dtype.startswith("complex") and not dtype.startswith("complex"):
+            data, whole = pt.real(data), None if whole is None else pt.real(whole)
+        return replace(self, data=fold(pt.cast(data, dtype)), whole=None if whole is None else pt.cast(whole, dtype))
+
+    def has_places_of(self, other: Matrix) -> bool:
+        """Tell whether entry `k` of both matrices is at the same place."""
+        if self.pattern is None or other.pattern is None or self.format != other.format:
+            return self.rows is other.rows and self.cols is other.cols
+        return all(map(is_same, self.pattern, other.pattern))
+
+
+# -- from PyTensor's variables and to them -----------------------------------------------------------------------------
+
+
+def compressed(
+    type: SparseTensorType,
+    data: Tensor,
+    indices: Tensor,
+    indptr: Tensor,
+    other_length: Tensor,
+    along: Tensor | None = None,
+) -> Matrix:
+    """Return the matrix of a CSR or CSC matrix's arrays and the length of the axis that is not compressed."""
+    along = compressed_index(indptr, indices) if along is None else along
+    axes = [(along, fold(length(indptr, 0) - 1)), (indices, other_length)]
+    (rows, n), (cols, m) = axes if type.format == "csr" else axes[::-1]
+    n, m = (known if k is None else number(k) for k, known in zip(type.shape, (n, m), strict=True))
+    format: Format = "csr" if type.format == "csr" else "csc"
+    return Matrix(format, data, rows, cols, (n, m), (indices, indptr))
+
+
+def compressed_index(indptr: Tensor, indices: Tensor) -> Tensor:
+    """Return for each entry its place along the compressed axis."""
+    return fold(apply(CompressedIndex(), indptr, indices))
+
+
+def taken_apart(x: Tensor) -> Matrix:
+    """Return the matrix of a sparse variable, whose arrays the host takes; a constant's are constants."""
+    matrix_type: Any = x.type.clone(shape=x.data.shape) if isinstance(x, Constant) else x.type
+    parts = [*TakeApart().make_node(x).outputs, apply(EntryAxis(), x)]
+    return compressed(matrix_type, *map(fold, parts))
+
+
+def of_dense(x: Tensor, format: Format) -> Matrix:
+    """Return the matrix of a dense array: every place has an entry, those that are zero to be dropped."""
+    n, m = length(x, 0), length(x, 1)
+    place = pt.arange(n * m, dtype="int64")
+    rows, cols = ((part).astype("int32") for part in (place // m, place % m))
+    return Matrix(format, x.ravel(), rows, cols, (n, m), drops_zeros=True, whole=x)
+
+
+def arranged(x: Matrix) -> Matrix:
+    """Return a matrix with its entries sorted, and the indices and index pointers that they then have."""
+    along, across = (x.rows, x.cols) if x.format == "csr" else (x.cols, x.rows)
+    n, m = x.shape if x.format == "csr" else x.shape[::-1]
+    order = fold(pt.argsort(place_of(along, across, m), kind="stable"))
+    data, rows, cols, indices = (fold(take_at(v, order)) for v in (x.data, x.rows, x.cols, across))
+    pattern = x.pattern and (indices, x.pattern[1])
+    if pattern is None:
+        counts = sum_at(pt.ones_like(along), (along,), (n,))
+        pattern = indices, fold(pt.concatenate([[0], pt.cumsum(counts)]).astype("int32"))
+    return replace(x, data=data, rows=rows, cols=cols, pattern=pattern)
+
+
+def place_of(i: Tensor, j: Tensor, m: Tensor) -> Tensor:
+    """Return numbers by which places are sorted row by row, for rows of length `m`."""
+    return fold(pt.cast(i, "int64") * m + j)
+
+
+def assembled(x: Matrix, type: SparseTensorType) -> Tensor:
+    """Return the matrix as a sparse variable that the host makes."""
+    if x.whole is not None:
+        return apply(Compress(type), x.whole)
+    places = x.pattern or (x.rows, x.cols)
+    op = Assemble(type, x.pattern is not None, x.drops_zeros)
+    return apply(op, x.data, *places, *x.shape)
+
+
+# -- numbers -----------------------------------------------------------------------------------------------------------
+
+
+def number(value: int) -> Constant:
+    """Return a length as a constant."""
+    return pt.constant(value, dtype="int64", ndim=0)
+
+
+def length(x: Tensor, axis: int) -> Tensor:
+    """Return the length of an axis."""
+    known = x.type.shape[axis]
+    return apply(Shape_i(axis), x) if known is None else number(known)
+
+
+def fold(x: Tensor) -> Tensor:
+    """Return the constant that a variable is if it follows from constants, else the variable."""
+    if isinstance(x, Constant) or not all(isinstance(v, Constant) for v in graph_inputs([x])):
+        return x
+    return pt.constant(StaticValues({}, constant_shape)(x), dtype=x.type.dtype)
+
+
+def is_same(x: Tensor, y: Tensor) -> bool:
+    """Tell whether two variables are one, or constants of one value."""
+    return x is y or (isinstance(x, Constant) and isinstance(y, Constant) and x.equals(y))
+
+
+def expect_equal(x: Tensor, n: Tensor, m: Tensor, message: str, error: type[Exception] = ValueError) -> Tensor:
+    """Return `x`, having said that two numbers must be equal."""
+    return x if is_same(n, m) else CheckAndRaise(error, message)(x, pt.eq(n, m))
+
+
+def constant_shape(x: Tensor) -> tuple[int, ...]:
+    """Return the shape of a constant."""
+    assert isinstance(x, Constant)
+    return x.data.shape
+
+
+def expect_length(x: Tensor, axis: int, n: Tensor, message: str, error: type[Exception] = ValueError) -> Tensor:
+    """Return `x`, having said that one of its axes must be of length `n`."""
+    known = x.type.shape[axis]
+    if known is not None and isinstance(n, Constant) and known == n.data:
+        return x
+    return apply(CheckLength(axis, error, message), x, n)
+
+
+# -- what is computed with entries -------------------------------------------------------------------------------------
+
+
+def take_at(x: Tensor, *indices: Tensor) -> Tensor:
+    """Return the elements of an array at places along its first axes."""
+    return apply(TakeAt(), x, *indices)
+
+
+def sum_at(x: Tensor, indices: tuple[Tensor, ...], lengths: tuple[Tensor, ...]) -> Tensor:
+    """Return an array of the sums of the elements that belong to each place."""
+    return apply(SumAt(len(indices)), x, *indices, *lengths)
+
+
+def dense(x: Matrix) -> Tensor:
+    """Return the matrix as a dense array."""
+    return sum_at(x.data, (x.rows, x.cols), x.shape) if x.whole is None else x.whole
+
+
+def product(x: Matrix, y: Tensor, dtype: str) -> Tensor:
+    """Return the product with a dense vector or matrix: rows of `y`, scaled and summed by the rows of the entries."""
+    y = expect_length(pt.cast(y, dtype), 0, x.shape[1], "dimension mismatch")
+    x = x.cast(dtype)
+    if x.whole is not None:
+        return pt.dot(x.whole, y)
+    data = x.data if y.type.ndim == 1 else x.data.dimshuffle(0, "x")
+    return sum_at(data * take_at(y, x.cols), (x.rows,), x.shape[:1])
+
+
+def column_product(y: Tensor, x: Matrix, dtype: str) -> Tensor:
+    """Return the product of a dense vector or matrix with a sparse matrix."""
+    result = product(x.transposed, y.T, dtype)
+    return result.T
+
+
+def elements(x: Matrix, rows: Tensor, cols: Tensor) -> Tensor:
+    """Return the elements of a matrix at places, found among its sorted entries by halving."""
+    if x.whole is not None:
+        return take_at(x.whole, rows, cols)
+
+    places = place_of(x.rows, x.cols, x.shape[1])
+    order = fold(pt.argsort(places, kind="stable"))
+    places = fold(take_at(places, order))
+    first = fold(pt.searchsorted(places, places))  # of the entries at the same place
+    sums = sum_at(take_at(x.data, order), (first,), (length(x.data, 0),))
+    wanted = place_of(rows, cols, x.shape[1])
+    found = pt.searchsorted(places, wanted)
+    is_entry = pt.eq(take_at(places, found), wanted)
+    return pt.switch(is_entry, take_at(sums, found), pt.zeros((), dtype=x.dtype))
