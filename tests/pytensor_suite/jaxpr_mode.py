@@ -1,4 +1,4 @@
-"""Pytest plugin: every test that asks for PyTensor's default mode, or for FAST_RUN, gets mode JAXPR.
+"""Pytest plugin: every test that asks for PyTensor's default mode, for FAST_RUN, or for mode JAX, gets mode JAXPR.
 
 Breaks are not warned of, so that tests that count warnings keep their counts; the summary counts the functions that mode
 JAXPR compiled and names the Ops that broke graphs.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,15 +18,21 @@ FUNCTIONS: Counter[str] = Counter()
 
 
 def pytest_configure(config: Any) -> None:
-    """Put mode JAXPR in place of the default modes."""
+    """Put mode JAXPR in place of the default modes and of mode JAX."""
     accept_nested_seeds()
     from pytensor.compile import mode
     from pytensor.graph.rewriting.db import RewriteDatabaseQuery
+    from pytensor.link import jax
 
     from pytensor_jaxpr_linker import JaxprLinker, Options, linker
 
     jaxpr = mode.Mode(JaxprLinker(Options(on_break="ignore")), RewriteDatabaseQuery(include=["fast_run"]))
     mode.predefined_modes["MODE"] = mode.predefined_modes["FAST_RUN"] = jaxpr
+
+    # The tests of mode JAX ask for JAX arrays.
+    new_linker = partial(JaxprLinker, Options(on_break="ignore", results="jax"))
+    mode.JAX = mode.predefined_modes["JAX"] = mode.Mode(new_linker(), RewriteDatabaseQuery(include=["fast_run"]))
+    jax.JAXLinker = new_linker
 
     prepare = linker.Runner.prepare
 
