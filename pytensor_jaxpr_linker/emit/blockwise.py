@@ -64,9 +64,10 @@ def refuse_blockwise(node: Apply) -> str | None:
 
 
 def static_operands(node: Apply) -> Iterable[int]:
-    """Return which operands of a `Blockwise` the rule of its core Op must know."""
+    """Return which operands of a `Blockwise` the batched rule of its core Op must know."""
     rule = find_rule(node.op.core_op)
-    return () if rule is None else rule.static(node)
+    # Without a batched rule the node is refused, and the core Op's other rule may not know what to make of it.
+    return () if rule is None or find(CORE_RULES, node.op.core_op) is None else rule.static(node)
 
 
 @emits(Blockwise, static=static_operands, refuse=refuse_blockwise)
