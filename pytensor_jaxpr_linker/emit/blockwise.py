@@ -1,6 +1,7 @@
 """`Blockwise`, which repeats a core Op over leading axes.
 
-A core rule takes operands with leading batch axes of equal lengths; a node without them is the case of none.
+A core rule takes operands with leading batch axes of equal lengths; a node without them is the case of none. Where there is
+only a rule without batch axes, `batched` applies it to each element.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from pytensor.tensor.math import Dot
 from pytensor.tensor.sort import ArgSortOp, SortOp
 
 from pytensor_jaxpr_linker import prims
+from pytensor_jaxpr_linker.emit.batched import core_node, emit_batch, find_core_rule
 from pytensor_jaxpr_linker.emit.math import emit_ArgSortOp, emit_Dot, emit_SortOp
 from pytensor_jaxpr_linker.emit.scalar import find
-from pytensor_jaxpr_linker.registry import Refusal, emits, find_rule
+from pytensor_jaxpr_linker.registry import Refusal, emits
 
 #: The rules of core Ops that take batch axes.
 CORE_RULES: dict[type, Callable[..., Any]] = {
@@ -57,26 +59,32 @@ def refuse_complex(node: Apply) -> str | None:
 def refuse_blockwise(node: Apply) -> str | None:
     """Return why a `Blockwise` can't be emitted, or None."""
     core = node.op.core_op
-    if find(CORE_RULES, core) is None:
-        return f"no batched emission rule is registered for the core Op {core}"
-    rule = find_rule(core)
-    return rule.refuse(node) if rule is not None else None
+    rule = find_core_rule(core)
+    if find(CORE_RULES, core) is not None:
+        return rule.refuse(node) if rule is not None else None
+    return f"no emission rule is registered for the core Op {core}" if rule is None else rule.refuse(core_node(node))
 
 
 def static_operands(node: Apply) -> Iterable[int]:
-    """Return which operands of a `Blockwise` the batched rule of its core Op must know."""
-    rule = find_rule(node.op.core_op)
-    # Without a batched rule the node is refused, and the core Op's other rule may not know what to make of it.
-    return () if rule is None or find(CORE_RULES, node.op.core_op) is None else rule.static(node)
+    """Return which operands of a `Blockwise` the rule of its core Op must know."""
+    core = node.op.core_op
+    rule = find_core_rule(core)
+    if rule is None:
+        return ()
+    return rule.static(node if find(CORE_RULES, core) is not None else core_node(node))
 
 
 @emits(Blockwise, static=static_operands, refuse=refuse_blockwise)
 def emit_Blockwise(op, node, b, *xs):
-    """Broadcast the batch axes of the operands, then apply the core Op's rule."""
+    """Broadcast the batch axes of the operands, then apply the core Op's rule; without a batched one, to each element."""
     n = op.batch_ndim(node)
     batch = batch_shape(node, n, xs)
+    batched = find(CORE_RULES, op.core_op)
+    if batched is None and (rule := find_core_rule(op.core_op)) is not None:
+        results = emit_batch(b, rule, node, batch, xs)
+        return results if len(results) > 1 else results[0]
     operands = [x if isinstance(x, np.ndarray) else prims.broadcast_to(b, x, (*batch, *x.aval.shape[n:])) for x in xs]
-    return find(CORE_RULES, op.core_op)(op.core_op, node, b, *operands)
+    return batched(op.core_op, node, b, *operands)
 
 
 def batch_shape(node: Apply, n: int, xs: tuple[Any, ...]) -> tuple[int, ...]:

@@ -6,9 +6,9 @@ JAXPR compiled and names the Ops that broke graphs.
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -29,10 +29,9 @@ def pytest_configure(config: Any) -> None:
     jaxpr = mode.Mode(JaxprLinker(Options(on_break="ignore")), RewriteDatabaseQuery(include=["fast_run"]))
     mode.predefined_modes["MODE"] = mode.predefined_modes["FAST_RUN"] = jaxpr
 
-    # The tests of mode JAX ask for JAX arrays.
-    new_linker = partial(JaxprLinker, Options(on_break="ignore", results="jax"))
-    mode.JAX = mode.predefined_modes["JAX"] = mode.Mode(new_linker(), RewriteDatabaseQuery(include=["fast_run"]))
-    jax.JAXLinker = new_linker
+    stand_in = jax_stand_in(JaxprLinker, Options(on_break="ignore", results="jax"))
+    mode.JAX = mode.predefined_modes["JAX"] = mode.Mode(stand_in(), RewriteDatabaseQuery(include=["fast_run"]))
+    jax.JAXLinker = stand_in
 
     prepare = linker.Runner.prepare
 
@@ -42,6 +41,29 @@ def pytest_configure(config: Any) -> None:
         BREAKS.update((b.code.code, type(b.node.op).__name__) for b in runner.plan.breaks)
 
     linker.Runner.prepare = count  # type: ignore[method-assign]
+
+
+def jax_stand_in(linker_class: Any, jax_options: Any) -> Any:
+    """Return what the tests of mode JAX expect of its linker: results of JAX's, and a warning of shared generators."""
+
+    class Linker(linker_class):
+        def __init__(self, options: Any = jax_options, **kwargs: Any):
+            super().__init__(options, **kwargs)
+
+        def make_all(self, *args: Any, **kwargs: Any) -> Any:
+            if generators := [v for v in self.fgraph.inputs if is_shared_generator(v)]:
+                warnings.warn(f"The RandomType SharedVariables {generators} will not be used", stacklevel=2)
+            return super().make_all(*args, **kwargs)
+
+    return Linker
+
+
+def is_shared_generator(variable: Any) -> bool:
+    """Tell whether a variable is a random generator that is shared."""
+    from pytensor.compile.sharedvalue import SharedVariable
+    from pytensor.tensor.random.type import RandomType
+
+    return isinstance(variable, SharedVariable) and isinstance(variable.type, RandomType)
 
 
 def flat_entropy(seed: Any) -> Iterator[Any]:
