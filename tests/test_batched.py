@@ -8,6 +8,7 @@ from helpers import FULLGRAPH, compare, compare_error, compare_grad
 from pytensor.compile.builders import OpFromGraph
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.extra_ops import Repeat
+from pytensor.tensor.shape import Reshape
 from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor
 
 import pytensor_jaxpr_linker as pjl
@@ -45,6 +46,19 @@ def test_values(dtype):
     results = compare([x, rows, y], outputs, values, rtol=1e-5 if dtype == "float32" else 1e-10)
     assert results[0].shape == (3, 2, 2, 3)
     pytensor.function([x, rows, y], outputs, mode=FULLGRAPH)
+
+
+def test_a_batched_rule_of_an_inner_graph():
+    x = pt.tensor("x", dtype="float64", shape=(2, 2, 2))
+    value = 0.3 * X[:, :2, :2]
+    compare([x], pt.linalg.solve_discrete_lyapunov(x, x, method="direct"), [value], rtol=1e-9)
+
+
+def test_a_static_operand_of_no_elements():
+    x = pt.tensor("x", dtype="float64", shape=(2, 1))
+    no_lengths = pt.zeros((2, 0), dtype="int64")
+    reshaped = Blockwise(Reshape(0), signature="(i),(n)->()")(x, no_lengths)
+    np.testing.assert_array_equal(pytensor.function([x], reshaped, mode=FULLGRAPH)(X[:, :1, 0]), X[:, 0, 0])
 
 
 def test_no_batch():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -99,7 +100,7 @@ def emit_batch(b: JaxprBuilder, rule: Rule, node: Apply, batch: Shape, operands:
 
 def one_of_all(value: np.ndarray, n: int) -> np.ndarray:
     """Return a static operand without its `n` batch axes, along which it must not differ."""
-    elements = value.reshape((-1, *value.shape[n:]))
+    elements = value.reshape((math.prod(value.shape[:n]), *value.shape[n:]))
     if len(elements) == 0 or (elements != elements[0]).any():
         raise CannotEmit("a length or a bound differs within the batch")
     return elements[0]

@@ -20,7 +20,7 @@ from pytensor_jaxpr_linker import prims
 from pytensor_jaxpr_linker.emit.batched import core_node, emit_batch, find_core_rule
 from pytensor_jaxpr_linker.emit.math import emit_ArgSortOp, emit_Dot, emit_SortOp
 from pytensor_jaxpr_linker.emit.scalar import find
-from pytensor_jaxpr_linker.registry import Refusal, emits
+from pytensor_jaxpr_linker.registry import Refusal, Rule, emits, find_rule
 
 #: The rules of core Ops that take batch axes.
 CORE_RULES: dict[type, Callable[..., Any]] = {
@@ -56,22 +56,27 @@ def refuse_complex(node: Apply) -> str | None:
     return "it is emitted for real numbers only" if is_complex else None
 
 
+def core_of(node: Apply) -> tuple[Rule | None, Apply]:
+    """Return the rule that says what a `Blockwise` refuses and needs static, and the node to ask it for.
+
+    A batched rule is asked for the `Blockwise`'s node, and need not be one of its core Op alone.
+    """
+    core = node.op.core_op
+    return (find_rule(core), node) if find(CORE_RULES, core) is not None else (find_core_rule(core), core_node(node))
+
+
 def refuse_blockwise(node: Apply) -> str | None:
     """Return why a `Blockwise` can't be emitted, or None."""
-    core = node.op.core_op
-    rule = find_core_rule(core)
-    if find(CORE_RULES, core) is not None:
-        return rule.refuse(node) if rule is not None else None
-    return f"no emission rule is registered for the core Op {core}" if rule is None else rule.refuse(core_node(node))
+    rule, asked = core_of(node)
+    if rule is None:
+        return None if asked is node else f"no emission rule is registered for the core Op {node.op.core_op}"
+    return rule.refuse(asked)
 
 
 def static_operands(node: Apply) -> Iterable[int]:
     """Return which operands of a `Blockwise` the rule of its core Op must know."""
-    core = node.op.core_op
-    rule = find_core_rule(core)
-    if rule is None:
-        return ()
-    return rule.static(node if find(CORE_RULES, core) is not None else core_node(node))
+    rule, asked = core_of(node)
+    return () if rule is None else rule.static(asked)
 
 
 @emits(Blockwise, static=static_operands, refuse=refuse_blockwise)
