@@ -18,6 +18,7 @@ from jax import lax
 from jax._src import core, flattree, source_info_util
 from jax._src.core import dim_value_aval
 from jax._src.export.shape_poly import dim_as_value_p
+from jax._src.interpreters import batching
 from jax._src.lax.control_flow.solves import _LinearSolveTuple as LinearSolveTuple
 from jax._src.lax.lax import optimization_barrier_p
 from jax._src.lax.linalg import geqp3_p, geqrf_p
@@ -28,6 +29,7 @@ __all__ = [
     "ERFC_PARAMS",
     "LinearSolveTuple",
     "NamedJaxpr",
+    "batch_jaxpr",
     "call_jaxpr",
     "cotangent_of",
     "dim_as_value_p",
@@ -119,6 +121,12 @@ def jvp_param(make: Callable[..., tuple[Any, list[bool]]], debug_info: jex.Debug
         return closed.jaxpr, closed.consts, out_zeros
 
     return {"jvp_jaxpr_fun": linear_util.wrap_init(jvp_jaxpr, debug_info=debug_info)}
+
+
+def batch_jaxpr(jaxpr: Any, size: Any, repeated: Sequence[bool]) -> Any:
+    """Return a closed Jaxpr with one more leading axis, of length `size`, of its results and of inputs that are `repeated`."""
+    axis = batching.AxisData(core.no_axis_name, size, None, None)
+    return batching.batch_jaxpr(jaxpr, axis, list(repeated), True)[0]
 
 
 @lru_cache(2**12)

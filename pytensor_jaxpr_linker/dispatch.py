@@ -7,11 +7,12 @@ from typing import Any
 
 import jax
 import numpy as np
+from pytensor.graph.basic import Constant
 from pytensor.tensor.random.type import RandomType
 
 from pytensor_jaxpr_linker import _compat, transfer
 from pytensor_jaxpr_linker.errors import note_node
-from pytensor_jaxpr_linker.generators import generator_ancestor
+from pytensor_jaxpr_linker.generators import Ancestor, generator_ancestor
 from pytensor_jaxpr_linker.plan import Region
 from pytensor_jaxpr_linker.program import Program
 from pytensor_jaxpr_linker.progress import Progress
@@ -37,6 +38,7 @@ def program_call(program: Program, progress: Progress, donated: Sequence[int] = 
     """
     count = len(program.outputs)
     run, generators = program.run, find_generators(program.region)
+    constants = find_constant_generators(program.region)
     swap_x64, restore_x64 = _compat.swap_x64, _compat.restore_x64
 
     # The hot path: what a program does not have costs one test each.
@@ -56,6 +58,9 @@ def program_call(program: Program, progress: Progress, donated: Sequence[int] = 
         if generators:
             for i, generator in successors.items():
                 results[i] = generator
+        if constants:
+            for i, (constant, draws) in constants.items():
+                results[i] = transfer.advanced(constant.data, draws)  # type: ignore[attr-defined]
         return results
 
     return call
@@ -97,4 +102,15 @@ def find_generators(region: Region) -> dict[int, dict[int, int]]:
             source, draws = generator_ancestor(variable, positions)
             if source in positions:
                 found[positions[source]][i] = draws
+    return found
+
+
+def find_constant_generators(region: Region) -> dict[int, Ancestor]:
+    """Return for each output that descends from a constant generator that one, and how many draws the output is ahead."""
+    found = {}
+    for i, variable in enumerate(region.outputs):
+        if isinstance(variable.type, RandomType):
+            source = generator_ancestor(variable, region.inputs)
+            if isinstance(source.generator, Constant):
+                found[i] = source
     return found

@@ -64,6 +64,9 @@ class JaxprLinker(PerformLinker):
         "late_inline_OpFromGraph",  # rules for symbolic Ops come first; what has none is inlined by `partition`
         "reuse_decomposition_multiple_solves",
         "scan_split_non_sequence_decomposition_and_solve",
+        # They hide shapes in an Op that nothing can evaluate; modes made for mode JAX have them.
+        "jax_shape_parameter_as_tuple",
+        "jax_size_parameter_as_tuple",
     )
 
     def __init__(

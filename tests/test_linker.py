@@ -13,6 +13,7 @@ from pytensor.compile.io import In, Out
 from pytensor.compile.mode import Mode, get_mode
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
+from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.raise_op import Assert
 
 import pytensor_jaxpr_linker as pjl
@@ -62,6 +63,16 @@ def test_mode_is_run_by_this_linker(mode):
     f = compiled([x], pt.log(pt.exp(x) + 1), mode=mode)
     assert isinstance(f.maker.linker, JaxprLinker)
     np.testing.assert_allclose(f([0.0, 1.0]), np.log1p(np.exp([0.0, 1.0])))
+
+
+def test_a_mode_made_for_mode_jax():
+    x, n = pt.dvector("x"), pt.iscalar("n")
+    rng = pytensor.shared(np.random.default_rng(1))
+    _, z = pt.random.normal(size=(n, n), rng=rng, return_next_rng=True)
+    mode = Mode(JaxprLinker(), RewriteDatabaseQuery(include=["jax"]))
+    y, z = pytensor.function([x, n], [x.reshape((n, n)), z], mode=mode)(np.arange(4.0), 2)
+    np.testing.assert_array_equal(y, [[0, 1], [2, 3]])
+    assert z.shape == (2, 2)
 
 
 def test_config_mode_is_default():

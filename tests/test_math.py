@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from pytensor.compile.mode import get_mode
+from pytensor.tensor.blas import BatchedDot
 from pytensor.tensor.elemwise import CAReduce
 from pytensor.tensor.math import ProdWithoutZeros
 
@@ -268,6 +269,8 @@ def test_dot_of_nothing():
 def test_dot_shapes_that_differ():
     x, y = pt.dmatrix("x"), pt.dmatrix("y")
     compare_error([x, y], x @ y, [np.ones((2, 3)), np.ones((4, 5))], r"shapes \(2,3\) and \(4,5\) not aligned")
+    x, y = pt.dtensor3("x"), pt.dtensor3("y")
+    compare_error([x, y], BatchedDot()(x, y), [np.ones((2, 3, 4)), np.ones((3, 4, 5))], "same size in axis 0")
 
 
 def test_matmul_broadcasts_batches():

@@ -8,6 +8,7 @@ import pytest
 import scipy.stats as st
 from helpers import FULLGRAPH, compare_error
 from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.random.type import random_generator_type
 
 import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker.builder import JaxprBuilder
@@ -144,6 +145,20 @@ def test_a_shared_generator_of_a_graph_enters_with_its_value(shape):
     _, x = pt.random.normal(loc, rng=generator(), return_next_rng=True)
     value = np.asarray(pjl.as_jax_function([loc], [x])(np.ones(shape))[0])
     np.testing.assert_array_equal(value, pytensor.function([loc], x, mode="JAXPR")(np.ones(shape)))
+
+
+def test_a_constant_generator_is_returned_as_a_generator():
+    constant = random_generator_type.make_constant(np.random.default_rng(3))
+    next_rng, x = pt.random.normal(size=(2,), rng=constant, return_next_rng=True)
+    f = pytensor.function([], [constant, next_rng, x], mode="JAXPR")
+    same, advanced, first = f()
+    assert random_generator_type.values_eq(same, constant.data)
+    again = pytensor.shared(advanced)
+    _, y = pt.random.normal(size=(2,), rng=again, return_next_rng=True)
+    second = pytensor.function([], y, mode="JAXPR")()
+    assert not np.isin(second, first).any()
+    advanced.random()  # its owner may draw from it
+    assert random_generator_type.values_eq(f()[1], again.get_value())
 
 
 @pytest.mark.parametrize("scale", [-1.0, [1.0, -2.0], -np.inf])

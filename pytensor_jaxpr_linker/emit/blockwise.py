@@ -1,6 +1,7 @@
 """`Blockwise`, which repeats a core Op over leading axes.
 
-A core rule takes operands with leading batch axes of equal lengths; a node without them is the case of none.
+A core rule takes operands with leading batch axes of equal lengths; a node without them is the case of none. Where there is
+only a rule without batch axes, `batched` applies it to each element.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from pytensor.tensor.math import Dot
 from pytensor.tensor.sort import ArgSortOp, SortOp
 
 from pytensor_jaxpr_linker import prims
+from pytensor_jaxpr_linker.emit.batched import core_node, emit_batch, find_core_rule
 from pytensor_jaxpr_linker.emit.math import emit_ArgSortOp, emit_Dot, emit_SortOp
 from pytensor_jaxpr_linker.emit.scalar import find
-from pytensor_jaxpr_linker.registry import Refusal, emits, find_rule
+from pytensor_jaxpr_linker.registry import Refusal, Rule, emits, find_rule
 
 #: The rules of core Ops that take batch axes.
 CORE_RULES: dict[type, Callable[..., Any]] = {
@@ -54,28 +56,40 @@ def refuse_complex(node: Apply) -> str | None:
     return "it is emitted for real numbers only" if is_complex else None
 
 
+def core_of(node: Apply) -> tuple[Rule | None, Apply]:
+    """Return the rule that says what a `Blockwise` refuses and needs static, and the node to ask it for.
+
+    A batched rule is asked for the `Blockwise`'s node, and need not be one of its core Op alone.
+    """
+    core = node.op.core_op
+    return (find_rule(core), node) if find(CORE_RULES, core) is not None else (find_core_rule(core), core_node(node))
+
+
 def refuse_blockwise(node: Apply) -> str | None:
     """Return why a `Blockwise` can't be emitted, or None."""
-    core = node.op.core_op
-    if find(CORE_RULES, core) is None:
-        return f"no batched emission rule is registered for the core Op {core}"
-    rule = find_rule(core)
-    return rule.refuse(node) if rule is not None else None
+    rule, asked = core_of(node)
+    if rule is None:
+        return None if asked is node else f"no emission rule is registered for the core Op {node.op.core_op}"
+    return rule.refuse(asked)
 
 
 def static_operands(node: Apply) -> Iterable[int]:
     """Return which operands of a `Blockwise` the rule of its core Op must know."""
-    rule = find_rule(node.op.core_op)
-    return () if rule is None else rule.static(node)
+    rule, asked = core_of(node)
+    return () if rule is None else rule.static(asked)
 
 
 @emits(Blockwise, static=static_operands, refuse=refuse_blockwise)
 def emit_Blockwise(op, node, b, *xs):
-    """Broadcast the batch axes of the operands, then apply the core Op's rule."""
+    """Broadcast the batch axes of the operands, then apply the core Op's rule; without a batched one, to each element."""
     n = op.batch_ndim(node)
     batch = batch_shape(node, n, xs)
+    batched = find(CORE_RULES, op.core_op)
+    if batched is None and (rule := find_core_rule(op.core_op)) is not None:
+        results = emit_batch(b, rule, node, batch, xs)
+        return results if len(results) > 1 else results[0]
     operands = [x if isinstance(x, np.ndarray) else prims.broadcast_to(b, x, (*batch, *x.aval.shape[n:])) for x in xs]
-    return find(CORE_RULES, op.core_op)(op.core_op, node, b, *operands)
+    return batched(op.core_op, node, b, *operands)
 
 
 def batch_shape(node: Apply, n: int, xs: tuple[Any, ...]) -> tuple[int, ...]:

@@ -252,11 +252,13 @@ def check_aligned(x: Atom, y: Atom) -> None:
 
     Raises
     ------
+    TypeError
+        If the latter differ, as `BatchedDot` does.
     ValueError
-        If they differ.
+        If the former differ.
     """
     (*batch, rows, n), (*other, m, columns) = x.aval.shape, y.aval.shape
     if batch != other:
-        raise ValueError(f"the leading dimensions of the operands differ: {x.aval.shape} and {y.aval.shape}")
+        raise TypeError(f"The operands must have the same size in axis 0, but have sizes [{batch[0]}, {other[0]}].")
     if n != m:
         raise ValueError(f"shapes ({rows},{n}) and ({m},{columns}) not aligned: {n} (dim 1) != {m} (dim 0)")

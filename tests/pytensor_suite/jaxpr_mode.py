@@ -1,4 +1,4 @@
-"""Pytest plugin: every test that asks for PyTensor's default mode, or for FAST_RUN, gets mode JAXPR.
+"""Pytest plugin: every test that asks for PyTensor's default mode, for FAST_RUN, or for mode JAX, gets mode JAXPR.
 
 Breaks are not warned of, so that tests that count warnings keep their counts; the summary counts the functions that mode
 JAXPR compiled and names the Ops that broke graphs.
@@ -6,6 +6,7 @@ JAXPR compiled and names the Ops that broke graphs.
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -17,15 +18,20 @@ FUNCTIONS: Counter[str] = Counter()
 
 
 def pytest_configure(config: Any) -> None:
-    """Put mode JAXPR in place of the default modes."""
+    """Put mode JAXPR in place of the default modes and of mode JAX."""
     accept_nested_seeds()
     from pytensor.compile import mode
     from pytensor.graph.rewriting.db import RewriteDatabaseQuery
+    from pytensor.link import jax
 
     from pytensor_jaxpr_linker import JaxprLinker, Options, linker
 
     jaxpr = mode.Mode(JaxprLinker(Options(on_break="ignore")), RewriteDatabaseQuery(include=["fast_run"]))
     mode.predefined_modes["MODE"] = mode.predefined_modes["FAST_RUN"] = jaxpr
+
+    stand_in = jax_stand_in(JaxprLinker, Options(on_break="ignore", results="jax"))
+    mode.JAX = mode.predefined_modes["JAX"] = mode.Mode(stand_in(), RewriteDatabaseQuery(include=["fast_run"]))
+    jax.JAXLinker = stand_in
 
     prepare = linker.Runner.prepare
 
@@ -35,6 +41,29 @@ def pytest_configure(config: Any) -> None:
         BREAKS.update((b.code.code, type(b.node.op).__name__) for b in runner.plan.breaks)
 
     linker.Runner.prepare = count  # type: ignore[method-assign]
+
+
+def jax_stand_in(linker_class: Any, jax_options: Any) -> Any:
+    """Return what the tests of mode JAX expect of its linker: results of JAX's, and a warning of shared generators."""
+
+    class Linker(linker_class):
+        def __init__(self, options: Any = jax_options, **kwargs: Any):
+            super().__init__(options, **kwargs)
+
+        def make_all(self, *args: Any, **kwargs: Any) -> Any:
+            if generators := [v for v in self.fgraph.inputs if is_shared_generator(v)]:
+                warnings.warn(f"The RandomType SharedVariables {generators} will not be used", stacklevel=2)
+            return super().make_all(*args, **kwargs)
+
+    return Linker
+
+
+def is_shared_generator(variable: Any) -> bool:
+    """Tell whether a variable is a random generator that is shared."""
+    from pytensor.compile.sharedvalue import SharedVariable
+    from pytensor.tensor.random.type import RandomType
+
+    return isinstance(variable, SharedVariable) and isinstance(variable.type, RandomType)
 
 
 def flat_entropy(seed: Any) -> Iterator[Any]:

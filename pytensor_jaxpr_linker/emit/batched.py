@@ -1,0 +1,106 @@
+"""Batches of an Op whose rule takes no batch axes: the Jaxpr of one is made, and batched as `jax.vmap` does."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from pytensor.compile.builders import OpFromGraph
+from pytensor.graph.basic import Apply
+from pytensor.graph.op import Op
+
+from pytensor_jaxpr_linker import _compat, prims
+from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, Shape
+from pytensor_jaxpr_linker.emit.inner_graph import emit_branch, inner_plan
+from pytensor_jaxpr_linker.errors import INNER_GRAPH, CannotEmit, GraphBreakError, Reason
+from pytensor_jaxpr_linker.registry import Rule, find_rule
+
+
+def core_node(node: Apply) -> Apply:
+    """Return the node that a `Blockwise` repeats."""
+    return node.op._create_dummy_core_node(node.inputs)
+
+
+def find_core_rule(op: Op) -> Rule | None:
+    """Return the rule for a core node of `op`: its own, or, as a core Op is not inlined, that of its inner graph."""
+    return GRAPH_RULE if (rule := find_rule(op)) is None and isinstance(op, OpFromGraph) else rule
+
+
+def emit_graph(op: OpFromGraph, node: Apply, b: JaxprBuilder, *operands: Any) -> list[Atom]:
+    """Emit the nodes of the inner graph."""
+    return emit_branch(b, inner_plan(op.fgraph), node, dict(enumerate(operands)))
+
+
+def static_graph_inputs(node: Apply) -> list[int]:
+    """Return the positions of the inputs whose values the inner graph must know."""
+    plan = inner_plan(node.op.fgraph)
+    return [] if plan.breaks else [plan.inputs.index(v) for v in plan.single_region().static_inputs]
+
+
+def refuse_graph(node: Apply) -> str | None:
+    """Return why the inner graph can't be emitted, or None."""
+    breaks = inner_plan(node.op.fgraph).breaks
+    return Reason("in its inner graph: " + str(GraphBreakError(breaks)), INNER_GRAPH) if breaks else None
+
+
+GRAPH_RULE = Rule(emit_graph, static_graph_inputs, refuse_graph)
+
+
+def emit_batch(b: JaxprBuilder, rule: Rule, node: Apply, batch: Shape, operands: Sequence[Any]) -> list[Atom]:
+    """Emit the rule of a `Blockwise`'s core Op for each element of a batch.
+
+    What is the same for the whole batch is not repeated: an array that is indexed by batches of indices stays one.
+
+    Parameters
+    ----------
+    b
+        The builder.
+    rule
+        The core Op's emission rule.
+    node
+        The `Blockwise`'s node.
+    batch
+        The lengths of the batch axes.
+    operands
+        What `node` reads, with as many batch axes, of these lengths or 1.
+
+    Raises
+    ------
+    CannotEmit
+        If a static operand differs within the batch: then so would the shapes of results.
+    """
+    inner, n = core_node(node), len(batch)
+    operands = [one_of_all(x, n) if isinstance(x, np.ndarray) else x for i, x in enumerate(operands)]
+    atoms = [i for i, x in enumerate(operands) if hasattr(x, "aval")]
+    repeated = [any(k != 1 for k in operands[i].aval.shape[:n]) for i in atoms]
+    passed = [
+        prims.broadcast_to(b, operands[i], (*batch, *operands[i].aval.shape[n:]))
+        if is_repeated
+        else prims.squeeze(b, operands[i], tuple(range(n)))
+        for i, is_repeated in zip(atoms, repeated, strict=True)
+    ]
+    count = len(b.checks)
+    child, taken = b.sub_jaxpr([b.aval(operands[i].aval.shape[n:], operands[i].aval.dtype) for i in atoms])
+    values = dict(zip(atoms, taken, strict=True))
+    found = rule.emit(inner.op, inner, child, *(values.get(i, x) for i, x in enumerate(operands)))
+    results = list(found) if isinstance(found, list | tuple) else [found]
+    has_checks = len(b.checks) > count
+    jaxpr = child.build([*results, child.check_code()] if has_checks else results)
+    for size in reversed(batch):
+        jaxpr = _compat.batch_jaxpr(jaxpr, size, repeated)
+    outputs = prims.closed_call(b, jaxpr, passed)
+    if has_checks:
+        # The largest of no codes is the smallest integer.
+        code = prims.reduce_max(b, outputs.pop(), tuple(range(n)))
+        b.check_code_of(prims.max_(b, code, b.constant(np.int32(0))))
+    return outputs
+
+
+def one_of_all(value: np.ndarray, n: int) -> np.ndarray:
+    """Return a static operand without its `n` batch axes, along which it must not differ."""
+    elements = value.reshape((math.prod(value.shape[:n]), *value.shape[n:]))
+    if len(elements) == 0 or (elements != elements[0]).any():
+        raise CannotEmit("a length or a bound differs within the batch")
+    return elements[0]
