@@ -33,7 +33,7 @@ def loss(inputs: Sequence[Any], output: Any, values: Sequence[Any], hand: Callab
     return Problem(list(inputs), [output, *pytensor.grad(output, list(inputs))], values, hand_gradient, pymc=False)
 
 
-def states(steps: Any) -> Any:
+def states(**steps: Any) -> Any:
     """Return what a PyTensor scan gives, without its updates, which are empty here."""
     return pytensor.scan(**steps, return_updates=False)
 
@@ -44,13 +44,11 @@ def ar(length: int, kind: str) -> Problem:
     noise, y = rng.standard_normal(length), rng.standard_normal(length)
     c, a, b, s = inputs = [pt.dscalar(name) for name in "cabs"]
     x = states(
-        dict(
-            fn=lambda e, before, last, c, a, b, s: c + a * last + b * before + s * e,
-            sequences=[pt.constant(noise)],
-            outputs_info=[dict(initial=pt.zeros(2), taps=[-2, -1])],
-            non_sequences=[c, a, b, s],
-            strict=True,
-        )
+        fn=lambda e, before, last, c, a, b, s: c + a * last + b * before + s * e,
+        sequences=[pt.constant(noise)],
+        outputs_info=[{"initial": pt.zeros(2), "taps": [-2, -1]}],
+        non_sequences=[c, a, b, s],
+        strict=True,
     )
     x.name = "x"
 
@@ -72,15 +70,14 @@ def ar(length: int, kind: str) -> Problem:
 def garch(length: int, kind: str) -> Problem:
     """Log-density of returns whose variance is GARCH(1, 1)."""
     r = np.random.default_rng(2).standard_normal(length)
-    mu, omega, alpha, beta = inputs = [pt.dscalar(name) for name in ("mu", "omega", "alpha", "beta")]
+    inputs = [pt.dscalar(name) for name in ("mu", "omega", "alpha", "beta")]
+    mu = inputs[0]
     variance = states(
-        dict(
-            fn=lambda r, v, mu, omega, alpha, beta: omega + alpha * (r - mu) ** 2 + beta * v,
-            sequences=[pt.constant(r)],
-            outputs_info=[pt.ones(())],
-            non_sequences=inputs,
-            strict=True,
-        )
+        fn=lambda r, v, mu, omega, alpha, beta: omega + alpha * (r - mu) ** 2 + beta * v,
+        sequences=[pt.constant(r)],
+        outputs_info=[pt.ones(())],
+        non_sequences=inputs,
+        strict=True,
     )
     logp = -0.5 * (pt.log(variance) + (r - mu) ** 2 / variance + LOG_2PI).sum()
 
@@ -106,13 +103,11 @@ def hmm(length: int, kind: str) -> Problem:
     log_p = pt.special.log_softmax(logits, axis=1)
     emission = -0.5 * (y[:, None] - mu) ** 2 - 0.5 * LOG_2PI
     alpha = states(
-        dict(
-            fn=lambda e, alpha, log_p: pt.logsumexp(alpha[:, None] + log_p, axis=0) + e,
-            sequences=[emission],
-            outputs_info=[pt.full(4, -np.log(4.0))],
-            non_sequences=[log_p],
-            strict=True,
-        )
+        fn=lambda e, alpha, log_p: pt.logsumexp(alpha[:, None] + log_p, axis=0) + e,
+        sequences=[emission],
+        outputs_info=[pt.full(4, -np.log(4.0))],
+        non_sequences=[log_p],
+        strict=True,
     )
 
     def hand(logits, mu):
@@ -149,13 +144,11 @@ def rk4(length: int, kind: str) -> Problem:
 
     start, parameters = inputs = [pt.dvector("start", shape=(2,)), pt.dvector("parameters", shape=(4,))]
     y = states(
-        dict(
-            fn=lambda y, p: advance(y, p, pt.stack),
-            outputs_info=[start],
-            non_sequences=[parameters],
-            n_steps=length,
-            strict=True,
-        )
+        fn=lambda y, p: advance(y, p, pt.stack),
+        outputs_info=[start],
+        non_sequences=[parameters],
+        n_steps=length,
+        strict=True,
     )
 
     def hand(start, parameters):
@@ -185,15 +178,13 @@ def kalman(length: int, kind: str) -> Problem:
         logp = -0.5 * (error @ solve(s, error) + slogdet(s)[1] + 2 * LOG_2PI)
         return m + gain @ error, p - gain @ observe @ p, logp
 
-    a, q, r = inputs = [pt.dmatrix("a", shape=(4, 4)), pt.dscalar("q"), pt.dscalar("r")]
+    inputs = [pt.dmatrix("a", shape=(4, 4)), pt.dscalar("q"), pt.dscalar("r")]
     *_, logp = states(
-        dict(
-            fn=lambda y, m, p, a, q, r: update(y, m, p, a, q, r, pt, pt.linalg.solve, pt.linalg.slogdet),
-            sequences=[pt.constant(data)],
-            outputs_info=[pt.zeros(4), pt.eye(4), None],
-            non_sequences=inputs,
-            strict=True,
-        )
+        fn=lambda y, m, p, a, q, r: update(y, m, p, a, q, r, pt, pt.linalg.solve, pt.linalg.slogdet),
+        sequences=[pt.constant(data)],
+        outputs_info=[pt.zeros(4), pt.eye(4), None],
+        non_sequences=inputs,
+        strict=True,
     )
 
     def hand(a, q, r):
@@ -218,3 +209,9 @@ SCANS: dict[str, Callable[[int, str], Problem]] = {
     "ODE by RK4": rk4,
     "Kalman filter": kalman,
 }
+
+
+def parse(subject: str) -> Problem:
+    """Make the problem of a subject like ``GARCH(1, 1)/gradient/1000``."""
+    name, kind, length = subject.split("/")
+    return SCANS[name](int(length), kind)

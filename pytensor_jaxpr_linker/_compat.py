@@ -18,6 +18,7 @@ from jax import lax
 from jax._src import core, flattree, source_info_util
 from jax._src.core import dim_value_aval
 from jax._src.export.shape_poly import dim_as_value_p
+from jax._src.interpreters import batching
 from jax._src.lax.control_flow.solves import _LinearSolveTuple as LinearSolveTuple
 from jax._src.lax.lax import optimization_barrier_p
 from jax._src.lax.linalg import geqp3_p, geqrf_p
@@ -28,6 +29,7 @@ __all__ = [
     "ERFC_PARAMS",
     "LinearSolveTuple",
     "NamedJaxpr",
+    "batch_jaxpr",
     "call_jaxpr",
     "cotangent_of",
     "dim_as_value_p",
@@ -184,3 +186,20 @@ def cotangent_of(primal: Any, cotangent: Any) -> Any:
     axes = varying_axes(primal)
     shared = tuple(varying_axes(cotangent) - axes)
     return vary(lax.psum(cotangent, shared) if shared else cotangent, axes)
+
+
+def batch_jaxpr(jaxpr: Any, size: int, is_batched: Sequence[bool]) -> tuple[Any, list[bool]]:
+    """Return a closed Jaxpr over a new first axis, and which of its results have that axis.
+
+    Parameters
+    ----------
+    jaxpr
+        A closed Jaxpr.
+    size
+        The length of the axis.
+    is_batched
+        Which of its inputs have the axis.
+    """
+    axis = batching.AxisData(core.no_axis_name, size, None, None)
+    batched, results = batching.batch_jaxpr(jaxpr, axis, list(is_batched), False)
+    return batched, list(results)
