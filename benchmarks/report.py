@@ -258,7 +258,8 @@ def write(results: dict, out: Path) -> list[str]:
     parts = [
         INTRODUCTION.format(setting=machine, image=image.name, **{k: setting[k] for k in ("repeats", "numba_repeats")})
     ]
-    parts += [FIRST, first_table(models), LATER, later_table(models)]
+    if models:
+        parts += [FIRST, first_table(models), LATER, later_table(models)]
     if results.get("chain"):
         parts += [CHAIN, chain_table(results["chain"])]
     if results.get("host"):
@@ -271,5 +272,6 @@ def write(results: dict, out: Path) -> list[str]:
     if failures:
         parts += ["## No result\n", "\n".join(f"- {line}" for line in failures) + "\n"]
     out.write_text("\n".join(parts))
-    chart.draw({model: good(found) for model, found in models.items()}, image)
+    if models:
+        chart.draw({model: good(found) for model, found in models.items()}, image)
     return failures
