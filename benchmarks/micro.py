@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from time import perf_counter
 
-from backends import as_compile, as_numpy, on_device, prepare, scope, waiter
+from backends import as_compile, as_numpy, on_device, prepare, scope, take_apart, waiter
 from clock import Clock, median_us
 from models import chain, small
 from pytensor.graph.fg import FunctionGraph
@@ -139,4 +139,45 @@ def dispatch(backend: str, seconds: float) -> dict:
         return as_numpy([storage[0] for storage in outputs])
 
     result["thunk"] = median_us(thunk, seconds)
+    return result
+
+
+def scan(subject: str, seconds: float) -> dict:
+    """Compare a loop in three backends within one process, for their ratio is what counts.
+
+    The calls take turns, and the least time of each counts: what else the machine does only adds to it.
+
+    Returns
+    -------
+    dict
+        By backend: `call`, the least time of the compiled part in µs, and `first`, the time to the first result in s.
+    """
+    import jax
+    import numpy as np
+    from scans import parse
+
+    problem, result, parts = parse(subject), {}, {}
+    backends = ("jaxpr", "jax", "hand")
+    want = None
+    for backend in backends:
+        prepare(backend, Clock())
+        with jax.enable_x64(True):
+            start = perf_counter()
+            fn = as_compile(backend, problem)
+            got = as_numpy(fn(*problem.values))
+            result[backend] = {"first": perf_counter() - start, "call": float("inf")}
+        want = want or got
+        for x, y in zip(got, want, strict=True):
+            np.testing.assert_allclose(x, y, rtol=1e-6, atol=1e-9)
+        parts[backend] = take_apart(backend, fn, problem.values)
+    until, rounds = perf_counter() + 3 * seconds, 0
+    while rounds < 20 or perf_counter() < until:
+        rounds += 1
+        for backend in backends:
+            part, wait = parts[backend], waiter(backend)
+            with scope("jaxpr"):
+                for _ in range(3):
+                    start = perf_counter()
+                    wait(part.part(*part.part_args))
+                    result[backend]["call"] = min(result[backend]["call"], 1e6 * (perf_counter() - start))
     return result

@@ -70,6 +70,12 @@ Microseconds for a function of three inputs and two outputs with hardly any arit
 are ready, the others when they are NumPy arrays. Each line includes the ones above it except the first; the last two are PyTensor's own call overhead.
 """
 
+SCANS = """## Loops
+
+The compiled part of `pytensor.scan` in both modes and of `jax.lax.scan` by hand, microseconds a call, pinned to one core: the least time
+of calls that take turns in one process. *first result* is in milliseconds, and for mode JAXPR includes imports that happen once.
+"""
+
 
 def describe_machine() -> dict:
     """Collect versions, processor and date."""
@@ -198,9 +204,28 @@ def dispatch_table(found: dict) -> str:
     return table(["", *(TITLES[b] for b in found)], rows, 1)
 
 
+def scan_table(loops: dict) -> str:
+    """Calls and first results of loops, a line for each loop, kind and length."""
+    shown = ("jaxpr", "jax", "hand")
+    rows = []
+    for subject, found in loops.items():
+        if "failed" in (results := found["together"]):
+            continue
+        name, kind, length = subject.split("/")
+        base = results["jaxpr"]
+        cells = [
+            with_ratio(results[b][key], None if b == "jaxpr" else base[key], scale)
+            for key, scale in (("call", 1.0), ("first", 1000.0))
+            for b in shown
+        ]
+        rows.append([f"{name}, {kind}", f"{int(length):,}", *cells])
+    header = [f"{what}, {TITLES[b]}" for what in ("call", "first result") for b in shown]
+    return table(["loop", "steps", *header], mark_models(rows), 1)
+
+
 def failures_of(results: dict) -> list[str]:
     """Name every measurement that gave no result, with the reason."""
-    kinds = ("reference", "first", "chain", "host", "dispatch")
+    kinds = ("reference", "first", "chain", "host", "dispatch", "scan")
     return [
         f"{subject}, {TITLES.get(backend, backend)}: {result['failed']}"
         for kind in kinds
@@ -233,16 +258,20 @@ def write(results: dict, out: Path) -> list[str]:
     parts = [
         INTRODUCTION.format(setting=machine, image=image.name, **{k: setting[k] for k in ("repeats", "numba_repeats")})
     ]
-    parts += [FIRST, first_table(models), LATER, later_table(models)]
+    if models:
+        parts += [FIRST, first_table(models), LATER, later_table(models)]
     if results.get("chain"):
         parts += [CHAIN, chain_table(results["chain"])]
     if results.get("host"):
         parts += [HOST, host_table(results["host"])]
+    if results.get("scan"):
+        parts += [SCANS, scan_table(results["scan"])]
     if results.get("dispatch"):
         parts += [DISPATCH, dispatch_table(results["dispatch"]["small"])]
     failures = failures_of(results)
     if failures:
         parts += ["## No result\n", "\n".join(f"- {line}" for line in failures) + "\n"]
     out.write_text("\n".join(parts))
-    chart.draw({model: good(found) for model, found in models.items()}, image)
+    if models:
+        chart.draw({model: good(found) for model, found in models.items()}, image)
     return failures

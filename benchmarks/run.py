@@ -22,10 +22,13 @@ import report
 from backends import BACKENDS
 from models import PROBLEMS
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from scans import KINDS, LENGTHS, SCANS
 
 HERE = Path(__file__).parent
 CHAINS = {"jaxpr": (1000, 10_000, 100_000), "jax": (1000, 10_000), "hand": (1000, 10_000)}
 HOST_STEPS = (10, 1000, 100_000)
+#: The loops of `scans.py` run in all backends by turns, in one process.
+TOGETHER = "together"
 TIMEOUT = 900
 
 
@@ -39,7 +42,9 @@ class Job:
     repeat: int
 
 
-def plan(models: list[str], backends: list[str], repeats: int, numba_repeats: int, pinned: bool) -> list[Job]:
+def plan(
+    models: list[str], backends: list[str], repeats: int, numba_repeats: int, pinned: bool, loops: list[str]
+) -> list[Job]:
     """List the processes in the order in which they run.
 
     Repeats lie far apart in time and backends close together, in an order that changes with the repeat, so that a slow
@@ -55,6 +60,7 @@ def plan(models: list[str], backends: list[str], repeats: int, numba_repeats: in
         jobs += [Job("chain", str(n), b, repeat) for b in order for n in CHAINS.get(b, ())]
         jobs += [Job("host", str(n), b, repeat) for n in HOST_STEPS for b in order if b in ("jaxpr", "hand")]
         jobs += [Job("dispatch", "small", backend, repeat) for backend in order]
+        jobs += [Job("scan", loop, TOGETHER, repeat) for loop in loops]
     return jobs
 
 
@@ -66,7 +72,7 @@ def run_job(job: Job, folder: Path, seconds: float) -> dict:
     BLAS gets one thread: with more, a call on small matrices mostly waits for a core that somebody else is using.
     """
     out = folder / (f"{job.subject}.npz" if job.task == "reference" else "result.json")
-    caches = folder / f"{job.subject}-{job.backend}-{job.repeat}"
+    caches = folder / f"{job.subject.replace('/', '-')}-{job.backend}-{job.repeat}"
     env = os.environ | {
         "PYTENSOR_FLAGS": f"base_compiledir={caches}",
         "JAX_ENABLE_COMPILATION_CACHE": "false",
@@ -141,7 +147,9 @@ def medians(found: list[dict]) -> dict:
 def parse_arguments() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", nargs="+", choices=list(PROBLEMS), default=list(PROBLEMS))
+    parser.add_argument("--models", nargs="*", choices=list(PROBLEMS), default=list(PROBLEMS))
+    parser.add_argument("--scans", nargs="*", choices=list(SCANS), default=list(SCANS), help="loops; none with no name")
+    parser.add_argument("--lengths", nargs="+", type=int, default=list(LENGTHS), help="how many steps loops take")
     parser.add_argument("--backends", nargs="+", choices=BACKENDS, default=list(BACKENDS))
     parser.add_argument("--repeats", type=int, default=3, help="processes for each figure (default 3)")
     parser.add_argument("--numba-repeats", type=int, default=1, help="the same for NUMBA, which compiles for long")
@@ -158,9 +166,11 @@ def main() -> int:
     data = args.out.with_suffix(".json")
     if not args.render:
         repeats = 1 if args.quick else args.repeats
-        jobs = plan(args.models, args.backends, repeats, min(repeats, args.numba_repeats), not args.quick)
+        loops = [f"{name}/{kind}/{n}" for name in args.scans for kind in KINDS for n in args.lengths]
+        numba_repeats = min(repeats, args.numba_repeats)
+        jobs = plan(args.models, args.backends, repeats, numba_repeats, not args.quick, loops)
         results = run_all(jobs, 0.25 if args.quick else 0.5)
-        setting = report.describe_machine() | {"repeats": repeats, "numba_repeats": min(repeats, args.numba_repeats)}
+        setting = report.describe_machine() | {"repeats": repeats, "numba_repeats": numba_repeats}
         data.write_text(json.dumps({"setting": setting, **results}, indent=1) + "\n")
     failures = report.write(json.loads(data.read_text()), args.out)
     return 1 if failures else 0

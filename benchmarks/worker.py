@@ -4,7 +4,7 @@
 
 Tasks: `reference` (values from PyTensor's Python implementations), `first` (stages, first call and later calls), `pinned`
 (later calls on one core), `chain` (time to build a chain of SUBJECT nodes), `host` (a call with a host step between two
-regions, on SUBJECT numbers) and `dispatch` (what a call costs by itself).
+regions, on SUBJECT numbers), `dispatch` (what a call costs by itself) and `scan` (a loop, all backends in one process).
 """
 
 import argparse
@@ -90,7 +90,7 @@ def equations_of(part) -> int:
 def main() -> None:
     """Run the task that the command line names."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("task", choices=["reference", "first", "pinned", "chain", "host", "dispatch"])
+    parser.add_argument("task", choices=["reference", "first", "pinned", "chain", "host", "dispatch", "scan"])
     parser.add_argument("subject")
     parser.add_argument("backend")
     parser.add_argument("--out", type=Path, required=True)
@@ -101,7 +101,7 @@ def main() -> None:
 
     if args.task == "reference":
         return reference(args.subject, args.out)
-    pinned = args.task in ("pinned", "chain", "host", "dispatch") and pin_to_one_core()
+    pinned = args.task in ("pinned", "chain", "host", "dispatch", "scan") and pin_to_one_core()
     if args.task == "dispatch":
         from micro import dispatch
 
@@ -114,6 +114,10 @@ def main() -> None:
         from micro import host_step
 
         result = host_step(int(args.subject), args.backend, args.seconds)
+    elif args.task == "scan":
+        from micro import scan
+
+        result = scan(args.subject, args.seconds)
     elif args.task == "first" or pinned:
         result = measure(args.subject, args.backend, args)
     else:

@@ -192,3 +192,20 @@ def cotangent_of(primal: Any, cotangent: Any) -> Any:
     axes = varying_axes(primal)
     shared = tuple(varying_axes(cotangent) - axes)
     return vary(lax.psum(cotangent, shared) if shared else cotangent, axes)
+
+
+def batch_jaxpr(jaxpr: Any, size: int, is_batched: Sequence[bool]) -> tuple[Any, list[bool]]:
+    """Return a closed Jaxpr over a new first axis, and which of its results have that axis.
+
+    Parameters
+    ----------
+    jaxpr
+        A closed Jaxpr.
+    size
+        The length of the axis.
+    is_batched
+        Which of its inputs have the axis.
+    """
+    axis = batching.AxisData(core.no_axis_name, size, None, None)
+    batched, results = batching.batch_jaxpr(jaxpr, axis, list(is_batched), False)
+    return batched, list(results)

@@ -494,3 +494,46 @@ def test_until_that_keeps_a_few_rows_runs_on_the_host():
     with pytest.warns(pjl.GraphBreakWarning) as record:
         compare([x0], [a[-3:], b, b.shape[0]], [1.5])
     assert "an output keeps 3 rows of up to 9" in str(record[-1].message)
+
+
+def loops_of(f, *values):
+    return [e for e in pjl.make_jaxpr(f, *values).eqns if e.primitive.name == "scan"]
+
+
+def test_bodies_on_arrays_are_not_unrolled():
+    x = pt.dmatrix("x")
+    f = pytensor.function(
+        [x], scan(lambda s, p: p * 0.9 + s, sequences=[x], outputs_info=[pt.zeros(3)]), mode=FULLGRAPH
+    )
+    (loop,) = loops_of(f, M)
+    assert loop.params["unroll"] == 1
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_solutions_that_need_no_earlier_step_are_batched(dtype):
+    x, a = pt.matrix("x", dtype=dtype), pt.matrix("a", dtype=dtype)
+    steps = 40
+    zeros = pt.zeros(2, dtype=dtype)
+    states = scan(
+        lambda row, p, a: pt.linalg.solve(a + pt.outer(row, row), p + row, b_ndim=1),
+        sequences=[x],
+        outputs_info=[zeros],
+        non_sequences=[a],
+    )
+    outputs = [states, *pytensor.grad((states**2).sum(), [x, a])]
+    values = [np.cos(np.arange(2 * steps)).reshape(steps, 2).astype(dtype), 3 * np.eye(2, dtype=dtype)]
+    compare([x, a], outputs, values, rtol=1e-4 if dtype == "float32" else 1e-9)
+    f = pytensor.function([x, a], outputs, mode=FULLGRAPH)
+    for loop in loops_of(f, *values):
+        assert not any(e.primitive.name == "lu" for e in loop.params["jaxpr"].eqns)
+    compare([x, a], states, [values[0][:0], values[1]])
+
+
+def test_gradient_and_vmap_of_batched_solutions():
+    x = pt.dmatrix("x", shape=(40, 2))
+    states = scan(
+        lambda row, p: pt.linalg.solve(3 * pt.eye(2) + pt.outer(row, row), p + row, b_ndim=1),
+        sequences=[x],
+        outputs_info=[pt.zeros(2)],
+    )
+    compare_grad([x], (states**2).sum(), [np.cos(np.arange(80.0)).reshape(40, 2)])

@@ -12,7 +12,9 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.scan.op import Scan
 
 from pytensor_jaxpr_linker import prims
+from pytensor_jaxpr_linker._compat import batch_jaxpr
 from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, Shape, live_equations
+from pytensor_jaxpr_linker.emit.distribution import distribute
 from pytensor_jaxpr_linker.emit.inner_graph import fixed_value, inner_plan
 from pytensor_jaxpr_linker.emit.tracks import Track
 from pytensor_jaxpr_linker.errors import CannotEmit
@@ -216,8 +218,10 @@ class LoopBody:
         window = self._windows[i]
         return row_of(self.child, window[0], 0) if self._tracks[i].is_stacked else window[0]
 
-    def close(self, traces: Sequence[Atom]) -> tuple[Any, list[Atom], list[Atom]]:
-        """Return the Jaxpr of the body, whose last results are `traces`, and the operands of its constants and carry."""
+    def close(
+        self, traces: Sequence[Atom], rows: Sequence[Atom] = (), steps: int = 0
+    ) -> tuple[Any, list[Atom], list[Atom], list[Atom]]:
+        """Return the Jaxpr of the body, whose last results are `traces`, and the operands of its constants, carry and rows."""
         child = self.child
         if len(self.b.checks) > self._check_count:
             zero = child.constant(np.int32(0))
@@ -225,6 +229,7 @@ class LoopBody:
             is_first = prims.eq(child, self._code, zero)
             self.set_carry(self._code, prims.select(child, is_first, child.check_code(), self._code))
         results = [*(self._next[var] for var in self._carry), *traces]
+        rows = self._distribute(results, rows, steps)
         _, used = live_equations(child.eqns, results)
         constants = [pair for pair in zip(child.constvars, child.consts, strict=True) if pair[0] in used]
         child.constvars, child.consts = [], []
@@ -232,7 +237,33 @@ class LoopBody:
         child.invars = [*variables, *self._carry, *self._rows]
         child.arg_names = [f"arg{i}" for i in range(len(child.invars))]
         consts = [*self._consts, *(self.b.constant(value) for _, value in constants)]
-        return child.build(results), consts, list(self._carry.values())
+        return child.build(results), consts, list(self._carry.values()), rows
+
+    def _distribute(self, results: Sequence[Atom], rows: Sequence[Atom], steps: int) -> list[Atom]:
+        """Emit before the loop, for all steps at once, what does not depend on earlier ones; return the rows that a step takes."""
+        child, found = self.child, distribute(self.child.eqns, results, self._carry, steps)
+        if found is None:
+            return list(rows)
+        first, _ = self.b.sub_jaxpr([])
+        first.eqns = child.eqns
+        first.invars = [*self._consts.values(), *child.constvars, *self._rows]
+        first.arg_names = [f"arg{i}" for i in range(len(first.invars))]
+        consts = [*self._consts, *map(self.b.constant, child.consts)]
+        is_row = [False] * len(consts) + [True] * len(rows)
+        batched, is_batched = batch_jaxpr(first.build(found.crossing), steps, is_row)
+        values = prims.closed_call(self.b, batched, [*consts, *rows])
+        rows = list(rows)
+        for var, value, differs in zip(found.crossing, values, is_batched, strict=True):
+            if differs:
+                self._rows.append(var)
+                rows.append(value)
+            else:
+                self._consts[value] = var
+        child.eqns = found.kept
+        used = live_equations(child.eqns, results)[1]
+        place = [i for i, var in enumerate(self._rows) if var in used]
+        self._rows = [self._rows[i] for i in place]
+        return [rows[i] for i in place]
 
     def place(self, var: jex.Var) -> int:
         """Return the position of a value in the carry."""

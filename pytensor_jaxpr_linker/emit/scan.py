@@ -25,7 +25,8 @@ from pytensor_jaxpr_linker.loops import follows_from_numbers
 from pytensor_jaxpr_linker.registry import emits
 from pytensor_jaxpr_linker.until import UntilScan
 
-#: Bodies of up to so many equations are repeated within one turn of the loop, so many times.
+#: Bodies of up to so many equations on numbers are repeated within one turn of the loop, so many times. On arrays that is slower:
+#: each step is several kernels then, which XLA's CPU backend calls one by one.
 SMALL_BODY, UNROLL = 16, 4
 
 INT64 = np.dtype("int64")
@@ -137,13 +138,18 @@ def emit_counted(b: JaxprBuilder, op: Scan, node: Apply, operands: Sequence[Any]
             leaving.append(body.leaving(i) if track.is_whole else newest[i])
         elif not track.is_whole:
             body.add_history(i, newest[i])
-    jaxpr, consts, carry = body.close(leaving)
-    unroll = UNROLL if len(jaxpr.eqns) <= SMALL_BODY else 1
+    jaxpr, consts, carry, rows = body.close(leaving, rows, steps)
+    unroll = UNROLL if is_small_body(jaxpr) else 1
     results = prims.scan(b, jaxpr, consts, carry, rows, steps, unroll)
     windows, histories, untraced = body.finish(results)
     traces = dict(zip(traced, results[len(carry) :], strict=True))
     outputs = [assemble(b, track, windows[i], histories[i], traces.get(i), steps) for i, track in enumerate(tracks)]
     return [*outputs, *untraced]
+
+
+def is_small_body(jaxpr: Any) -> bool:
+    """Tell whether a body is worth repeating: it has few equations, and computes numbers only."""
+    return len(jaxpr.eqns) <= SMALL_BODY and not any(v.aval.shape for eqn in jaxpr.eqns for v in eqn.outvars)
 
 
 def is_traced(track: Track, steps: int) -> bool:
@@ -219,7 +225,7 @@ def emit_while(b: JaxprBuilder, op: Scan, node: Apply, operands: Sequence[Any], 
             body.set_carry(buffer, write_row(child, buffer, row, position))
         else:
             body.add_history(k, newest[k])
-    jaxpr, consts, carry = body.close([])
+    jaxpr, consts, carry, _ = body.close([])
     condition, limit = emit_condition(b, body, i, stopped, steps, carry)
     results = prims.while_loop(b, condition, limit, jaxpr, consts, carry)
     windows, histories, untraced = body.finish(results)

@@ -1,0 +1,92 @@
+"""What a step computes without what earlier steps left is computed for all steps at once, before the loop.
+
+This is loop distribution (Allen and Kennedy, Optimizing Compilers for Modern Architectures, 2001, section 5.2): PyTensor's
+gradient of a loop computes each forward step again, from states that are known by then, so most of its body is no recurrence.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import jax.extend.core as jex
+from jax.extend.core import primitives as p
+
+from pytensor_jaxpr_linker.builder import Atom, Shape, live_equations
+
+#: Shorter loops are left alone: their calls cost more than their steps.
+LEAST_STEPS = 32
+
+#: At most so many elements are kept for all steps.
+MOST_ELEMENTS = 2**23
+
+#: What makes it worth it: a call for each step becomes one for all. XLA fuses other equations, which then only cost memory traffic:
+#: of the gradients of 1,000 and 10,000 steps, a Kalman filter's takes 0.7 times as long, one of RK4 1.05 times.
+CALLS = frozenset({p.lu_p, p.cholesky_p, p.triangular_solve_p, p.eigh_p, p.svd_p, p.householder_product_p})
+
+#: Equations of control flow, which take the time of the slowest step when they are batched.
+CONTROL_FLOW = frozenset({p.while_p, p.cond_p, p.scan_p})
+
+#: Equations that cost less to emit again than to keep their results.
+LAYOUT = frozenset(
+    {p.broadcast_in_dim_p, p.convert_element_type_p, p.reshape_p, p.rev_p, p.slice_p, p.squeeze_p, p.transpose_p}
+)
+
+
+class Distribution(NamedTuple):
+    """The equations of a body, in two loops.
+
+    Attributes
+    ----------
+    crossing
+        What the steps read of what is computed before them.
+    kept
+        The equations of the steps.
+    """
+
+    crossing: list[jex.Var]
+    kept: list[jex.JaxprEqn]
+
+
+def distribute(
+    eqns: Sequence[jex.JaxprEqn], results: Sequence[Atom], carry: Iterable[jex.Var], steps: int
+) -> Distribution | None:
+    """Divide the equations of a body into those that a recurrence needs and the others, if that is worth it.
+
+    Parameters
+    ----------
+    eqns, results
+        The body.
+    carry
+        Its inputs that earlier steps computed.
+    steps
+        How many steps there are.
+    """
+    if steps < LEAST_STEPS:
+        return None
+    eqns, _ = live_equations(eqns, results)
+    recurrent: set[Atom] = set(carry)
+    moved: set[Atom] = set()
+    has_calls = False
+    kept = []
+    for eqn in eqns:
+        reads = [x for x in eqn.invars if type(x) is jex.Var]
+        if eqn.effects or eqn.primitive in CONTROL_FLOW or not recurrent.isdisjoint(reads):
+            recurrent.update(eqn.outvars)
+            kept.append(eqn)
+        elif eqn.primitive in LAYOUT:
+            kept.append(eqn)
+        else:
+            moved.update(eqn.outvars)
+            has_calls |= eqn.primitive in CALLS
+    if not has_calls:
+        return None
+    kept, used = live_equations(kept, results)
+    crossing = [var for eqn in eqns for var in eqn.outvars if var in moved and var in used]
+    shapes: list[Shape] = [var.aval.shape for var in crossing]  # type: ignore[attr-defined]
+    if not crossing or not all(isinstance(n, int) for shape in shapes for n in shape):
+        return None
+    if steps * sum(map(math.prod, shapes)) > MOST_ELEMENTS:
+        return None
+    return Distribution(crossing, kept)
