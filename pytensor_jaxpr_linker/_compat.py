@@ -123,12 +123,6 @@ def jvp_param(make: Callable[..., tuple[Any, list[bool]]], debug_info: jex.Debug
     return {"jvp_jaxpr_fun": linear_util.wrap_init(jvp_jaxpr, debug_info=debug_info)}
 
 
-def batch_jaxpr(jaxpr: Any, size: Any, repeated: Sequence[bool]) -> Any:
-    """Return a closed Jaxpr with one more leading axis, of length `size`, of its results and of inputs that are `repeated`."""
-    axis = batching.AxisData(core.no_axis_name, size, None, None)
-    return batching.batch_jaxpr(jaxpr, axis, list(repeated), True)[0]
-
-
 @lru_cache(2**12)
 def source_info(*names: str) -> Any:
     """Return the source info whose name stack is `names`, outermost first.
@@ -194,7 +188,9 @@ def cotangent_of(primal: Any, cotangent: Any) -> Any:
     return vary(lax.psum(cotangent, shared) if shared else cotangent, axes)
 
 
-def batch_jaxpr(jaxpr: Any, size: int, is_batched: Sequence[bool]) -> tuple[Any, list[bool]]:
+def batch_jaxpr(
+    jaxpr: Any, size: Any, is_batched: Sequence[bool], every_result: bool = False
+) -> tuple[Any, list[bool]]:
     """Return a closed Jaxpr over a new first axis, and which of its results have that axis.
 
     Parameters
@@ -205,7 +201,9 @@ def batch_jaxpr(jaxpr: Any, size: int, is_batched: Sequence[bool]) -> tuple[Any,
         The length of the axis.
     is_batched
         Which of its inputs have the axis.
+    every_result
+        Whether all results get the axis, those too that are equal along it.
     """
     axis = batching.AxisData(core.no_axis_name, size, None, None)
-    batched, results = batching.batch_jaxpr(jaxpr, axis, list(is_batched), False)
+    batched, results = batching.batch_jaxpr(jaxpr, axis, list(is_batched), every_result)
     return batched, list(results)

@@ -89,7 +89,7 @@ def emit_batch(b: JaxprBuilder, rule: Rule, node: Apply, batch: Shape, operands:
     has_checks = len(b.checks) > count
     jaxpr = child.build([*results, child.check_code()] if has_checks else results)
     for size in reversed(batch):
-        jaxpr = _compat.batch_jaxpr(jaxpr, size, repeated)
+        jaxpr, _ = _compat.batch_jaxpr(jaxpr, size, repeated, every_result=True)
     outputs = prims.closed_call(b, jaxpr, passed)
     if has_checks:
         # The largest of no codes is the smallest integer.
