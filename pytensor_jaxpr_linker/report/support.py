@@ -46,6 +46,7 @@ NOT_WALKED = (
 
 #: Classes that others are derived from, and marks that are no part of a graph.
 BASES: dict[str, tuple[str, ...]] = {
+    "pytensor.compile.ops": ("TypeCastingOp",),
     "pytensor.compile.builders": (
         "FinalizedOpFromGraph",
         "SymbolicOp",
@@ -93,7 +94,6 @@ BASES: dict[str, tuple[str, ...]] = {
         "RNGConsumerOp",
         "RandomVariable",
     ),
-    "pytensor.tensor.signal.conv": ("AbstractConvolveNd",),
     "pytensor.tensor.symbolic": ("TensorSymbolicOp",),
     "pytensor.xtensor.basic": (
         "XOp",
