@@ -92,6 +92,7 @@ ARITHMETIC = [
     *(sized_row(ps.invert, v, special=()) for v in (INTEGERS, INTEGERS > 0)),
 ]
 
+#: Derivatives by parameters are loops, which take long to compile: tests/test_special.py compares them.
 FUNCTIONS = [
     *(scalar_row(op, SIGNED) for op in (psm.erf, psm.erfc, psm.erfcx, psm.sigmoid, psm.softplus)),
     *(scalar_row(op, SIGNED) for op in (psm.i0, psm.i1, psm.j0, psm.j1)),
@@ -100,13 +101,16 @@ FUNCTIONS = [
     scalar_row(psm.erfcinv, SHARE),
     scalar_row(psm.log1mexp, -POSITIVE),
     scalar_row(psm.ndtri_exp, -POSITIVE, gradient=False),
-    *(scalar_row(op, POSITIVE, POSITIVE[::-1].copy(), special=()) for op in (psm.gammainc, psm.gammaincc)),
+    *(
+        scalar_row(op, POSITIVE, POSITIVE[::-1].copy(), special=(), gradient=False)
+        for op in (psm.gammainc, psm.gammaincc)
+    ),
     *(scalar_row(op, POSITIVE, SHARE, special=(), gradient=False) for op in (psm.gammaincinv, psm.gammainccinv)),
     # PyTensor has no derivatives by the order.
     Row("Ive, Jv, Kve", lambda x: [f(1.5, x) for f in (pt.ive, pt.jv, pt.kve)], (POSITIVE,), ((POSITIVE[:0],),)),
     scalar_row(psm.owens_t, SIGNED, POSITIVE, special=()),
     Row("PolyGamma", lambda x: pt.polygamma(2, x), (POSITIVE,), ((POSITIVE[:0],), (POSITIVE[0],))),
-    scalar_row(psm.betainc, POSITIVE, 1 + POSITIVE, SHARE),
+    scalar_row(psm.betainc, POSITIVE, 1 + POSITIVE, SHARE, gradient=False),
     scalar_row(psm.betaincinv, POSITIVE, 1 + POSITIVE, SHARE, gradient=False),
     scalar_row(psm.hyp2f1, POSITIVE, 1 + POSITIVE, 2 + POSITIVE, UNIT / 2, gradient=False),
     Row(

@@ -24,6 +24,7 @@ from pytensor.scalar.basic import ScalarOp
 from pytensor.xtensor.random.type import rng_to_xrng, xrng_to_rng
 
 import pytensor_jaxpr_linker as pjl
+from pytensor_jaxpr_linker.emit import traced_leaf
 from pytensor_jaxpr_linker.registry import class_name
 from pytensor_jaxpr_linker.report import support
 
@@ -76,11 +77,17 @@ def joined(cases: Sequence[Case]) -> tuple[list[Variable], list[Variable]]:
 
 def evaluate(mode: Mode, cases: Sequence[Case], values: Sequence[np.ndarray]) -> list[np.ndarray]:
     """Return the results of all cases, computed as one function."""
-    inputs, outputs = joined(cases)
+    return evaluate_graph(mode, *joined(cases), values)
+
+
+def evaluate_graph(
+    mode: Mode, inputs: Sequence[Variable], outputs: Sequence[Variable], values: Sequence[np.ndarray]
+) -> list[np.ndarray]:
+    """Return the results of a graph."""
     with pytensor.config.change_flags(
         mode=REFERENCE
     ):  # that of inner graphs which PyTensor runs: no C code is compiled
-        return pytensor.function(inputs, outputs, mode=mode, on_unused_input="ignore")(*values)
+        return pytensor.function(list(inputs), list(outputs), mode=mode, on_unused_input="ignore")(*values)
 
 
 def assert_close(
@@ -141,7 +148,7 @@ def test_batches_and_derivatives(family: str) -> None:
     for element, arguments in enumerate((values, flipped)):
         assert_close(cases, [x[element] for x in batched], evaluate(REFERENCE, cases, arguments), *TOLERANCE["float64"])
     gradients = pytensor.grad(cost, wrt, disconnected_inputs="ignore")
-    expected = pytensor.function(inputs, gradients, mode=REFERENCE, on_unused_input="ignore")(*values)
+    expected = evaluate_graph(REFERENCE, inputs, gradients, values)
     names = [case.row.name for case in smooth for v in case.inputs if is_real(v)]
     pairs = zip(names, slopes, expected, strict=True)
     wrong = [f"{n}:\n{x}\nis not\n{y}" for n, x, y in pairs if not np.allclose(x, y, rtol=1e-6, atol=1e-8)]
@@ -304,3 +311,10 @@ def test_host_ops_say_why(op: Any) -> None:
         op = op(np.sort, [x.type], [x.type], None)
     with pytest.raises(pjl.GraphBreakError, match=re.escape(support.HOST[class_name(type(op))])):
         pytensor.function([x], pt.exp(op(x)), mode=FULLGRAPH)
+
+
+def test_host_ops_are_never_traced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(traced_leaf, "third_party_function", lambda op: lambda op, **kwargs: lambda x: x)
+    x = pt.dvector("x")
+    assert traced_leaf.leaf_rule(pytensor.printing.Print("x")(x).owner) is None
+    assert traced_leaf.leaf_rule(pt.exp(x).owner) is not None
