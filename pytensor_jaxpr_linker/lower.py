@@ -70,7 +70,8 @@ def lower_region(
         operands = [convert_input(b, v, atom) for v, atom in zip(region.inputs, atoms[:count], strict=True)]
         outputs = lower_into(b, region, operands, static or {}, atoms[count:])
         # JAX hands an input that is also an output back as the same buffer; the caller of `f` may write to its result.
-        passed = set(map(id, b.invars))
+        # Its linearization takes no NumPy array as an output.
+        passed = set(map(id, [*b.invars, *b.constvars]))
         outputs = [prims.copy(b, atom) if id(atom) in passed else atom for atom in outputs]
         has_checks = bool(b.checks)
         jaxpr = b.build([*outputs, b.check_code()] if has_checks else outputs)

@@ -11,6 +11,7 @@ from pytensor.tensor.type import TensorType
 
 from pytensor_jaxpr_linker import errors, facts, marks
 from pytensor_jaxpr_linker.facts import SHAPE_READERS, BindingTime, Facts
+from pytensor_jaxpr_linker.host_ops import host_reason
 from pytensor_jaxpr_linker.inline import ARITHMETIC, Graph
 from pytensor_jaxpr_linker.pause import gc_paused
 from pytensor_jaxpr_linker.phases import Schedule, schedule
@@ -61,6 +62,8 @@ def host_break(node: Apply, rule: Rule | None, fallback: errors.CannotEmit | Non
     if rule is None:
         if isinstance(node.op, TakeApart) and not is_transfer(node):
             return errors.Break(errors.REFUSED, node, None, UNKNOWN_PATTERN)
+        if (decided := host_reason(node.op)) is not None:
+            return errors.Break(errors.NO_RULE, node, None, decided)
         if (found := not_array(node)) is not None:
             is_sparse = getattr(found.type, "format", None) is not None
             kind = f"{errors.variable_name(found)} is of type {found.type}, which is no array"

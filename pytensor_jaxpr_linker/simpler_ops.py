@@ -7,6 +7,9 @@ from collections.abc import Callable, Sequence
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.traversal import toposort
+from pytensor.tensor.blas.blas_c import CGemv
+from pytensor.tensor.blas.gemm import Dot22, Dot22Scalar, Gemm
+from pytensor.tensor.blas.gemv import Gemv
 from pytensor.tensor.extra_ops import Repeat, Unique
 from pytensor.tensor.shape import Shape_i
 
@@ -19,11 +22,11 @@ type Decomposition = Callable[[Apply], list[Variable] | None]
 DECOMPOSITIONS: dict[type, Decomposition] = {}
 
 
-def decomposes(op_type: type) -> Callable[[Decomposition], Decomposition]:
-    """Register the decorated function for an Op."""
+def decomposes(*op_types: type) -> Callable[[Decomposition], Decomposition]:
+    """Register the decorated function for Ops."""
 
     def register(decompose: Decomposition) -> Decomposition:
-        DECOMPOSITIONS[op_type] = decompose
+        DECOMPOSITIONS.update(dict.fromkeys(op_types, decompose))
         return decompose
 
     return register
@@ -77,3 +80,27 @@ def repeat(node: Apply) -> list[Variable] | None:
     counts = apply(RepeatCounts(), repeats, apply(Shape_i(axis), x))
     origin = pt.searchsorted(pt.cumsum(counts), pt.arange(pt.sum(counts)), side="right")
     return [pt.take(x, origin, axis=axis)]
+
+
+# Rewrites for the C backend, which mode JAXPR leaves out, make the Ops of BLAS; a graph may have been built with them.
+
+
+@decomposes(Dot22, Dot22Scalar)
+def matrix_product(node: Apply) -> list[Variable]:
+    """The product of two matrices, and perhaps a number."""
+    x, y, *factor = node.inputs
+    return [pt.mul(pt.dot(x, y), *factor)]
+
+
+@decomposes(Gemm)
+def matrix_product_plus_matrix(node: Apply) -> list[Variable]:
+    """``beta * z + alpha * x @ y``; where `beta` is 0, `z` is not read."""
+    z, alpha, x, y, beta = node.inputs
+    return [pt.switch(pt.eq(beta, 0), 0, pt.mul(beta, z)) + pt.mul(alpha, pt.dot(x, y))]
+
+
+@decomposes(Gemv, CGemv)
+def matrix_vector_product_plus_vector(node: Apply) -> list[Variable]:
+    """``beta * y + alpha * a @ x``; where `beta` is 0, `y` is not read."""
+    y, alpha, a, x, beta = node.inputs
+    return [pt.switch(pt.eq(beta, 0), 0, pt.mul(beta, y)) + pt.mul(alpha, pt.dot(a, x))]

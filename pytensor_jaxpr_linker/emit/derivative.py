@@ -8,7 +8,7 @@ own `pullback` gives, emitted by our scalar rules when JAX first asks for it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, wraps
 
 import jax.extend.core as jex
 import numpy as np
@@ -43,6 +43,7 @@ def special_function(*op_types: type, of_complex: ScalarRule | None = None) -> C
     def register(formula: Formula) -> Formula:
         of_real = with_pullback(in_double(formula))
 
+        @wraps(formula)
         def rule(op: ps.ScalarOp, b: JaxprBuilder, dtype: np.dtype, *xs: Atom) -> Atom:
             if of_complex is not None and dtype.kind == "c":
                 return of_complex(b, *(convert(b, x, dtype) for x in xs))
@@ -59,6 +60,7 @@ def special_function(*op_types: type, of_complex: ScalarRule | None = None) -> C
 def in_double(formula: Formula) -> ScalarRule:
     """Return a scalar rule that evaluates a formula in float64."""
 
+    @wraps(formula)
     def rule(op: ps.ScalarOp, b: JaxprBuilder, dtype: np.dtype, *xs: Atom) -> Atom:
         result = formula(*(Value(b, convert(b, x, "float64")) for x in xs)).atom
         return prims.broadcast_to(b, convert(b, result, dtype), prims.elementwise_shape(xs))
@@ -72,6 +74,7 @@ def with_pullback(rule: ScalarRule) -> ScalarRule:
     Operands become what the Op computes in, except those that it declares discrete.
     """
 
+    @wraps(rule)
     def wrapped(op: ps.ScalarOp, b: JaxprBuilder, dtype: np.dtype, *xs: Atom) -> Atom:
         xs = tuple(x if is_order(op, i) else convert(b, x, dtype) for i, x in enumerate(xs))
         operands = [x for x in xs if isinstance(x, jex.Var)]

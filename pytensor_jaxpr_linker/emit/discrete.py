@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -142,6 +143,7 @@ def count(
     """Register the decorated function, called as ``sample(b, key, shape, *params)`` with float64 parameters, for counts."""
 
     def register(sample: Callable[..., Atom]) -> Callable[..., Atom]:
+        @wraps(sample)
         def convert_and_sample(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype, *params: Atom) -> Atom:
             draws = sample(b, key, shape, *(convert(b, x, FLOAT) for x in params))
             return prims.convert(b, draws, "int64")  # what perform draws, before it is cast to the Op's dtype

@@ -7,7 +7,7 @@ dtype of its result. Semantics are those of the NumPy function that the Op's `im
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, wraps
 from typing import Any
 
 import numpy as np
@@ -254,7 +254,7 @@ RULES.update({op_type: comparison(primitive) for op_type, primitive in COMPARISO
 
 def converted(rule: ScalarRule) -> ScalarRule:
     """Have a rule ``(b, *xs)`` get its operands in the dtype of the result."""
-    return lambda op, b, dtype, *xs: rule(b, *(convert(b, x, dtype) for x in xs))
+    return wraps(rule)(lambda op, b, dtype, *xs: rule(b, *(convert(b, x, dtype) for x in xs)))
 
 
 def fold(binary: ScalarRule, for_bool: ScalarRule) -> ScalarRule:

@@ -21,6 +21,7 @@ from pytensor.tensor.random.type import RandomType
 
 from pytensor_jaxpr_linker import prims
 from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder
+from pytensor_jaxpr_linker.host_ops import host_reason
 from pytensor_jaxpr_linker.registry import Rule
 
 logger = logging.getLogger("pytensor_jaxpr_linker")
@@ -43,8 +44,13 @@ def allow(value: bool) -> Iterator[None]:
 
 
 def leaf_rule(node: Apply) -> Rule | None:
-    """Return the rule that traces an Op's JAX function, or None if nobody but PyTensor itself has registered one."""
-    return LEAF_RULE if allowed.get() and third_party_function(node.op) is not None else None
+    """Return the rule that traces an Op's JAX function.
+
+    It is None if nobody but PyTensor itself has registered one, or if the Op runs on the host by decision.
+    """
+    if not allowed.get() or host_reason(node.op) is not None:
+        return None
+    return LEAF_RULE if third_party_function(node.op) is not None else None
 
 
 def is_traced_leaf(rule: Rule | None) -> bool:

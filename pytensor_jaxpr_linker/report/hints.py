@@ -23,6 +23,7 @@ from pytensor.tensor.subtensor import (
 )
 
 from pytensor_jaxpr_linker.errors import NO_RULE, Break
+from pytensor_jaxpr_linker.host_ops import host_reason
 from pytensor_jaxpr_linker.sized_ops import Compact
 
 
@@ -77,7 +78,7 @@ def find_rewrite(b: Break, clients: Mapping[Variable, Sequence[Apply]]) -> Rewri
     """
     node, op = b.node, b.node.op
     if b.code is NO_RULE and not isinstance(op, Nonzero):
-        return rule_template(node)
+        return rule_template(node) if host_reason(op) is None or isinstance(op, FromFunctionOp) else None
     if isinstance(op, AdvancedSubtensor | Compact):
         return masked_read(node, clients)
     if isinstance(op, AdvancedIncSubtensor):

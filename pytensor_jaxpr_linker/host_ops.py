@@ -1,0 +1,90 @@
+"""PyTensor's own Ops that run on the host by decision, each with the reason. Uses no JAX.
+
+Such an Op is never traced, even if somebody registers a JAX function for it: what it does is not what a program can do, or it
+belongs to another backend. A rule that is registered for it with `emits` is used all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pytensor.graph.op import Op
+
+from pytensor_jaxpr_linker.registry import class_name
+
+#: Reasons by module, and the names of the classes that they hold for.
+REASONS: dict[str, dict[str, str]] = {
+    "pytensor.breakpoint": {
+        "it starts the debugger": "PdbBreakpoint",
+    },
+    "pytensor.compile.ops": {
+        "it calls a Python function (`wrap_py`), which may do anything": "FromFunctionOp",
+    },
+    "pytensor.printing": {
+        "it prints, or calls a Python function, as a side effect": "Print",
+    },
+    "pytensor.sparse.basic": {
+        "sparse matrices are no arrays": """
+            CSM CSMGrad CSMProperties Cast ColScaleCSC ConstructSparseFromList DenseFromSparse Diag
+            EnsureSortedIndices GetItem2Lists GetItem2ListsGrad GetItem2d GetItemList
+            GetItemListGrad GetItemScalar HStack Remove0 RowScaleCSC SparseFromDense Transpose
+            VStack
+        """,
+    },
+    "pytensor.sparse.linalg": {
+        "sparse matrices are no arrays": "SparseBlockDiagonal",
+    },
+    "pytensor.sparse.math": {
+        "sparse matrices are no arrays": """
+            AddSparseDense AddSparseSparse AddSparseSparseData Dot EqualSparseDense
+            EqualSparseSparse GreaterEqualSparseDense GreaterEqualSparseSparse
+            GreaterThanSparseDense GreaterThanSparseSparse LessEqualSparseDense
+            LessEqualSparseSparse LessThanSparseDense LessThanSparseSparse MultiplySparseDense
+            MultiplySparseDenseVector MultiplySparseSparse NotEqualSparseDense NotEqualSparseSparse
+            SamplingDot SpSum StructuredAddSparseDenseVector StructuredDot StructuredDotGradCSC
+            StructuredDotGradCSR TrueDot Usmm
+        """,
+    },
+    "pytensor.sparse.rewriting": {
+        "a rewrite for the C backend makes it, which mode JAXPR leaves out": """
+            AddSparseDenseC CSMGradC MulSDCSC MulSDCSR MulSVCSR SamplingDotCSR
+            StructuredAddSparseDenseVectorCSR StructuredDotCSC StructuredDotCSR UsmmCscDense
+        """,
+    },
+    "pytensor.tensor.linalg.decomposition.schur": {
+        "XLA has no generalized Schur decomposition": "QZ",
+    },
+    "pytensor.tensor.linalg.solvers.linear_control": {
+        "it is a part of `SolveSylvester`, which is emitted as a whole": "TRSYL",
+    },
+    "pytensor.tensor.optimize": {
+        "SciPy's optimizer calls Python functions": "MinimizeOp MinimizeScalarOp RootOp RootScalarOp",
+    },
+    "pytensor.tensor.random.op": {
+        "it makes a generator, which is no array": "DefaultGeneratorMakerOp",
+    },
+    "pytensor.tensor.type_other": {
+        "it makes a slice object, which is no array": "MakeSlice",
+    },
+    "pytensor.typed_list.basic": {
+        "typed lists are no arrays": """
+            Append Count Extend GetItem Index Insert Length MakeList Remove Reverse
+        """,
+    },
+}
+
+
+def entries() -> Iterator[tuple[str, str]]:
+    """Yield the name of each class, as `class_name` gives it, and the reason."""
+    for module, reasons in REASONS.items():
+        for reason, names in reasons.items():
+            yield from ((f"{module}.{name}", reason) for name in names.split())
+
+
+#: Why an Op runs on the host, by the name of its class.
+HOST: dict[str, str] = dict(entries())
+
+
+def host_reason(op: Op) -> str | None:
+    """Return why an Op runs on the host by decision, or None; a class derived from it is another Op."""
+    return HOST.get(class_name(type(op)))

@@ -1,0 +1,21 @@
+"""What an Op's emission rule does not take, or where it differs: for the support table and for the tests. Uses no JAX."""
+
+#: Sentences by the names of classes, as `registry.class_name` gives them.
+LIMITATIONS: dict[str, str] = {
+    "pytensor.tensor.linalg.decomposition.schur.Schur": "On CPUs only, and not with `sort`.",
+    "pytensor.tensor.linalg.decomposition.eigen.Eig": "Not on TPUs.",
+    "pytensor.tensor.linalg.decomposition.eigen.Eigh": "Not of complex matrices. Eigenvectors may have the other sign.",
+    "pytensor.tensor.linalg.decomposition.qr.QR": "With pivoting or in raw mode not on TPUs.",
+    "pytensor.tensor.linalg.solvers.linear_control.SolveSylvester": "On CPUs only.",
+    "pytensor.tensor.linalg.solvers.linear_control.SolveDiscreteARE": "Its `QZ` runs on the host.",
+    "pytensor.tensor.extra_ops.Unique": "Not along an axis of a matrix, and not of complex numbers.",
+    "pytensor.tensor.math.Max": "Not of complex numbers.",
+    "pytensor.tensor.math.Min": "Not of complex numbers.",
+    "pytensor.tensor.random.basic.BinomialRV": "Not for a number of trials that is no integer type.",
+    "pytensor.tensor.random.basic.HyperGeometricRV": "Not for counts that are no integer type.",
+    "pytensor.tensor.random.basic.MultinomialRV": "Not for a number of trials that is no integer type.",
+    "pytensor.tensor.random.basic.IntegersRV": "Not for bounds that are no integer type.",
+    "pytensor.tensor.random.basic.PermutationRV": "Not for several numbers at once.",
+    "pytensor.tensor.random.basic.ChoiceWithoutReplacement": "Not for several numbers at once.",
+    "pytensor.tensor.blockwise.Blockwise": "If its core Op has a rule for batches.",
+}

@@ -1,0 +1,297 @@
+"""The support table: how each Op of the installed PyTensor runs. ``python -m pytensor_jaxpr_linker.report.support`` writes it."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytensor
+from pytensor.compile.builders import OpFromGraph
+from pytensor.graph.op import Op
+from pytensor.link.jax.ops import JAXOp
+from pytensor.scalar.basic import ScalarOp
+from pytensor.tensor.basic import Nonzero
+from pytensor.tensor.linalg.solvers.lstsq import Lstsq
+from pytensor.tensor.random.op import RandomVariable
+from pytensor.xtensor.basic import XOp
+
+from pytensor_jaxpr_linker.emit import scalar
+from pytensor_jaxpr_linker.emit.random import DISTRIBUTIONS
+from pytensor_jaxpr_linker.host_ops import HOST
+from pytensor_jaxpr_linker.registry import class_name, registered, rule_of_class
+from pytensor_jaxpr_linker.report.limitations import LIMITATIONS
+from pytensor_jaxpr_linker.simpler_ops import DECOMPOSITIONS
+
+#: The document that the table is written to.
+DOCUMENT = Path(__file__).parents[2] / "docs" / "ops.md"
+
+#: Other backends, and what is no library code.
+NOT_WALKED = (
+    "pytensor.bin",
+    "pytensor.ipython",
+    "pytensor.link.jax.dispatch",
+    "pytensor.link.mlx",
+    "pytensor.link.numba",
+    "pytensor.link.pytorch",
+    "pytensor.misc",
+)
+
+#: Classes that others are derived from, and marks that are no part of a graph.
+BASES: dict[str, tuple[str, ...]] = {
+    "pytensor.compile.ops": ("TypeCastingOp",),
+    "pytensor.compile.builders": (
+        "FinalizedOpFromGraph",
+        "SymbolicOp",
+    ),
+    "pytensor.graph.fg": ("Output",),
+    "pytensor.graph.op": ("_NoPythonOp",),
+    "pytensor.link.c.op": (
+        "COp",
+        "ExternalCOp",
+        "OpenMPOp",
+        "_NoPythonCOp",
+    ),
+    "pytensor.scalar.basic": (
+        "BinaryBitOp",
+        "BinaryScalarOp",
+        "FixedLogicalComparison",
+        "LogicalComparison",
+        "ScalarInnerGraphOp",
+        "ScalarOp",
+        "UnaryBitOp",
+        "UnaryScalarOp",
+    ),
+    "pytensor.sparse.basic": ("Stack",),
+    "pytensor.sparse.math": (
+        "__ComparisonOpSparseDense",
+        "__ComparisonOpSparseSparse",
+    ),
+    "pytensor.tensor.blas.blas_c": ("BaseBLAS",),
+    "pytensor.tensor.blas.gemm": ("GemmRelated",),
+    "pytensor.tensor.linalg.constructors": ("BaseBlockDiagonal",),
+    "pytensor.tensor.linalg.solvers.core": ("SolveBase",),
+    "pytensor.tensor.math": (
+        "FixedOpCAReduce",
+        "MaxAndMinCAReduce",
+        "NonZeroDimsCAReduce",
+    ),
+    "pytensor.tensor.optimize": (
+        "ScipyScalarWrapperOp",
+        "ScipyVectorWrapperOp",
+        "ScipyWrapperOp",
+    ),
+    "pytensor.tensor.random.basic": ("ScipyRandomVariable",),
+    "pytensor.tensor.random.op": (
+        "AbstractRNGConstructor",
+        "RNGConsumerOp",
+        "RandomVariable",
+    ),
+    "pytensor.tensor.symbolic": ("TensorSymbolicOp",),
+    "pytensor.xtensor.basic": (
+        "XOp",
+        "XTypeCastOp",
+    ),
+}
+
+DIRECT, SIMPLER, INNER, LOWERED, LEAF, HOSTED = (
+    "direct",
+    "simpler Ops",
+    "inner graph",
+    "lowered by PyTensor",
+    "traced leaf",
+    "host",
+)
+#: How an Op runs, and what that means.
+WAYS = {
+    DIRECT: "an emission rule makes equations of it",
+    SIMPLER: "it is said in other Ops of this table before the graph is cut",
+    INNER: "its inner graph takes its place, and runs as the Ops there do",
+    LOWERED: "a rewrite of PyTensor's replaces it before a linker sees the graph",
+    LEAF: "the user's JAX function is traced by itself",
+    HOSTED: "its own Python implementation runs between programs",
+}
+
+#: What is said in Ops of this package while sizes are found, see `sizes.py`.
+SIZED = {
+    Nonzero: "Places of the elements that are not zero, as many as a program before has counted.",
+    Lstsq: "All residuals; which of them are returned depends on the rank, which is known only then.",
+}
+
+
+class Row(NamedTuple):
+    """One Op of the table."""
+
+    module: str
+    name: str
+    how: str
+    gradient: bool
+    note: str
+
+
+def op_classes(prefix: str = "pytensor.") -> list[type[Op]]:
+    """Return the Op classes of the installed PyTensor, other backends' own apart."""
+    import_modules(pytensor.__path__, prefix)
+    found = {c for c in subclasses(Op) if c.__module__.startswith(prefix) and not c.__module__.startswith(NOT_WALKED)}
+    return sorted(found, key=class_name)
+
+
+def import_modules(path: Iterable[str], prefix: str) -> None:
+    """Import all modules of a package whose requirements are installed."""
+    for module in pkgutil.iter_modules(path, prefix):
+        if module.name.startswith(NOT_WALKED):
+            continue
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                package = importlib.import_module(module.name)
+        except ImportError:  # PyTensor has modules for libraries that need not be installed
+            continue
+        if module.ispkg:
+            import_modules(package.__path__, module.name + ".")
+
+
+def subclasses(cls: type[Any]) -> Iterator[type[Any]]:
+    """Yield all classes that are derived from `cls`."""
+    for derived in cls.__subclasses__():
+        yield derived
+        yield from subclasses(derived)
+
+
+def table() -> list[Row]:
+    """Return the rows of all Ops that a graph can have.
+
+    Raises
+    ------
+    LookupError
+        If there is an Op of which nothing is known.
+    """
+    return [row_of(c) for c in op_classes() if c.__name__ not in BASES.get(c.__module__, ())]
+
+
+def row_of(op_class: type[Op]) -> Row:
+    """Return the row of an Op."""
+    how, summary = classify(op_class)
+    limitation = LIMITATIONS.get(class_name(op_class), "")
+    note = " ".join(filter(None, (summary, limitation)))
+    return Row(op_class.__module__, op_class.__name__, how, has_gradient(op_class), note)
+
+
+def classify(op_class: type[Op]) -> tuple[str, str]:
+    """Return how an Op runs, and a sentence about that."""
+    if op_class in DECOMPOSITIONS:
+        return SIMPLER, first_sentence(DECOMPOSITIONS[op_class])
+    if op_class in SIZED:
+        return SIMPLER, SIZED[op_class]
+    if has_rule(op_class):
+        return DIRECT, summary_of_rule(op_class)
+    if issubclass(op_class, OpFromGraph):
+        return INNER, ""
+    if issubclass(op_class, XOp):
+        return LOWERED, ""
+    if issubclass(op_class, JAXOp):
+        return LEAF, "`wrap_jax`"
+    if (reason := HOST.get(class_name(op_class))) is not None:
+        return HOSTED, reason[0].upper() + reason[1:] + "."
+    raise LookupError(
+        f"The support table does not know {class_name(op_class)}: it needs an emission rule, or an entry in host_ops.py"
+    )
+
+
+def has_rule(op_class: type[Op]) -> bool:
+    """Tell whether an Op becomes equations by a rule."""
+    if issubclass(op_class, ScalarOp):
+        return scalar_rule_of(op_class) is not None
+    if issubclass(op_class, RandomVariable):
+        return registered(DISTRIBUTIONS, op_class) is not None
+    return rule_of_class(op_class) is not None
+
+
+def scalar_rule_of(op_class: type[ScalarOp]) -> Callable[..., Any] | None:
+    """Return the rule of a scalar Op, or None."""
+    tables = (scalar.RULES, scalar.INNER_GRAPH_RULES)
+    return next((t[c] for c in op_class.__mro__ for t in tables if c in t), None)
+
+
+def summary_of_rule(op_class: type[Op]) -> str:
+    """Return what the rule of an Op says about itself."""
+    if issubclass(op_class, ScalarOp):
+        primitive = scalar.ONE_PRIMITIVE.get(op_class) or scalar.COMPARISONS.get(op_class)
+        if primitive is not None:
+            return of_primitive(primitive)
+        return first_sentence(scalar_rule_of(op_class))
+    if issubclass(op_class, RandomVariable):
+        distribution = registered(DISTRIBUTIONS, op_class)
+        return first_sentence(distribution and distribution.sample)
+    rule = rule_of_class(op_class)
+    return first_sentence(rule and rule.emit)
+
+
+def of_primitive(emit: Callable[..., Any]) -> str:
+    """Return which primitive a row of a table in `emit/scalar.py` names."""
+    if emit.__module__ == "pytensor_jaxpr_linker.prims":
+        return f"The primitive `{emit.__name__.rstrip('_')}`."
+    return first_sentence(emit)
+
+
+def first_sentence(function: Any) -> str:
+    """Return the first line of the docstring of a function of this package, or nothing."""
+    while isinstance(function, partial):
+        function = function.func
+    if not str(getattr(function, "__module__", "")).startswith("pytensor_jaxpr_linker"):
+        return ""
+    lines = (inspect.getdoc(function) or "").splitlines()
+    return lines[0] if lines else ""
+
+
+def has_gradient(op_class: type[Op]) -> bool:
+    """Tell whether PyTensor says how an Op is differentiated; what a class of other Ops says for all of them does not count."""
+    methods, general = ("pullback", "L_op", "grad"), (Op, ScalarOp, RandomVariable)
+    definer = next((c for c in op_class.__mro__ if any(m in vars(c) for m in methods)), Op)
+    return definer not in general
+
+
+def markdown(rows: Iterable[Row]) -> str:
+    """Return the document."""
+    rows = list(rows)
+    counts = Counter(row.how for row in rows)
+    ways = "\n".join(f"| {how} | {counts[how]} | {text} |" for how, text in WAYS.items())
+    sections = (section(module, list(members)) for module, members in groupby(rows, key=lambda row: row.module))
+    return f"{HEAD.format(version=pytensor.__version__, count=len(rows), ways=ways)}\n" + "\n".join(sections)
+
+
+def section(module: str, rows: list[Row]) -> str:
+    """Return the part of the document about one module of PyTensor."""
+    lines = [f"| `{r.name}` | {r.how} | {'yes' if r.gradient else 'no'} | {r.note.replace('|', BAR)} |" for r in rows]
+    return "\n".join([f"## `{module}`", "", "| Op | how | gradient | notes |", "|---|---|---|---|", *lines, ""])
+
+
+#: A bar that does not end a cell, also within code.
+BAR = "\\|"
+
+HEAD = """\
+# Ops
+
+How mode JAXPR runs each of the {count} Ops of PyTensor {version}. `python -m pytensor_jaxpr_linker.report.support` writes this
+page from the emission rules; `tests/test_op_table.py` runs the Ops on samples.
+
+| how | Ops | meaning |
+|---|---|---|
+{ways}
+
+No Op of PyTensor's own is traced. *Gradient* says whether PyTensor defines one. `jax.grad` of what
+`as_jax_function` returns is PyTensor's gradient ([gradients.md](gradients.md)). A scalar Op is what an `Elemwise`,
+a `CAReduce` or a loop over numbers applies. What a note excludes ("Not ...") is a break ([breaks.md](breaks.md)): the node runs
+on the host.
+"""
+
+
+if __name__ == "__main__":
+    DOCUMENT.write_text(markdown(table()))
