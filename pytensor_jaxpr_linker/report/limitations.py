@@ -2,6 +2,9 @@
 
 #: Sentences by the names of classes, as `registry.class_name` gives them.
 LIMITATIONS: dict[str, str] = {
+    "pytensor.sparse.basic.GetItem2d": "With constant steps of at least 1.",
+    "pytensor.sparse.math.StructuredDot": "Not of two sparse matrices.",
+    "pytensor.sparse.math.TrueDot": "Not of two sparse matrices.",
     "pytensor.tensor.linalg.decomposition.schur.Schur": "On CPUs only, and not with `sort`.",
     "pytensor.tensor.linalg.decomposition.eigen.Eig": "Not on TPUs.",
     "pytensor.tensor.linalg.decomposition.eigen.Eigh": "Not of complex matrices. Eigenvectors may have the other sign.",

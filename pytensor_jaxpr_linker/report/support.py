@@ -29,6 +29,9 @@ from pytensor_jaxpr_linker.host_ops import HOST
 from pytensor_jaxpr_linker.registry import class_name, registered, rule_of_class
 from pytensor_jaxpr_linker.report.limitations import LIMITATIONS
 from pytensor_jaxpr_linker.simpler_ops import DECOMPOSITIONS
+from pytensor_jaxpr_linker.sparse import basic as _basic  # noqa: F401  (registers)
+from pytensor_jaxpr_linker.sparse import math as _math  # noqa: F401  (registers)
+from pytensor_jaxpr_linker.sparse.lowering import lowering_of
 
 #: The document that the table is written to.
 DOCUMENT = Path(__file__).parents[2] / "docs" / "ops.md"
@@ -190,6 +193,8 @@ def classify(op_class: type[Op]) -> tuple[str, str]:
         return SIMPLER, first_sentence(DECOMPOSITIONS[op_class])
     if op_class in SIZED:
         return SIMPLER, SIZED[op_class]
+    if op_class.__module__.startswith("pytensor.sparse.") and (lowering := lowering_of(op_class)) is not None:
+        return SIMPLER, first_sentence(lowering)
     if has_rule(op_class):
         return DIRECT, summary_of_rule(op_class)
     if issubclass(op_class, OpFromGraph):
