@@ -12,7 +12,7 @@ from blackjax.adaptation.step_size import dual_averaging_adaptation
 from blackjax.adaptation.window_adaptation import build_schedule
 
 from pytensor_jaxpr_linker.pymc.chains import Kernel
-from pytensor_jaxpr_linker.pymc.logdensity import LogDensity
+from pytensor_jaxpr_linker.pymc.density import LogDensity
 
 #: Stages of the schedule: the first two are BlackJAX's.
 ADAPT_STEP_SIZE, ADAPT_BOTH, SAMPLE = 0, 1, 2

@@ -8,7 +8,7 @@ import jax
 from numpyro.infer import NUTS
 
 from pytensor_jaxpr_linker.pymc.chains import Kernel
-from pytensor_jaxpr_linker.pymc.logdensity import LogDensity
+from pytensor_jaxpr_linker.pymc.density import LogDensity
 
 
 def make_kernel(logp: LogDensity, tune: int, target_accept: float, max_treedepth: int) -> Kernel:

@@ -49,5 +49,10 @@ def to_datatree(
         groups, coords=coords, dims=dims, attrs={"posterior": made, "sample_stats": made}, save_warmup=True
     )
     if log_likelihood:
-        pm.compute_log_likelihood(data, model=model, progressbar=False, compile_kwargs={"mode": model_mode(model)})
+        add_log_likelihood(model, data)
     return data
+
+
+def add_log_likelihood(model: pm.Model, data: xr.DataTree) -> None:
+    """Add the group log_likelihood, computed by mode JAXPR."""
+    pm.compute_log_likelihood(data, model=model, progressbar=False, compile_kwargs={"mode": model_mode(model)})

@@ -13,8 +13,8 @@ import pymc as pm
 from nutpie.compiled_pyfunc import from_pyfunc
 
 from pytensor_jaxpr_linker.pymc.chains import Draws
+from pytensor_jaxpr_linker.pymc.density import LogDensity
 from pytensor_jaxpr_linker.pymc.graph import model_mode
-from pytensor_jaxpr_linker.pymc.logdensity import LogDensity
 
 #: PyMC's names of nutpie's statistics.
 STATS = {

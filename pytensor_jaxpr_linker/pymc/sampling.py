@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import multiprocessing
 import os
 import threading
 import time
+from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any, Literal
 
-import jax
 import numpy as np
 import pymc as pm
 import xarray as xr
@@ -19,11 +20,11 @@ from pymc.util import _get_seeds_per_chain
 
 from pytensor_jaxpr_linker.errors import GraphBreakError
 from pytensor_jaxpr_linker.pymc.chains import Draws, run_chains
-from pytensor_jaxpr_linker.pymc.constrain import constrain
+from pytensor_jaxpr_linker.pymc.constrained import constrain
+from pytensor_jaxpr_linker.pymc.density import LogDensity, logdensity
 from pytensor_jaxpr_linker.pymc.graph import model_mode
 from pytensor_jaxpr_linker.pymc.initial import RETRIES, draw_point, initial_points
-from pytensor_jaxpr_linker.pymc.logdensity import LogDensity, logdensity
-from pytensor_jaxpr_linker.pymc.results import to_datatree
+from pytensor_jaxpr_linker.pymc.results import add_log_likelihood, to_datatree
 from pytensor_jaxpr_linker.report.explain import explain
 
 SAMPLERS = ("nutpie", "numpyro", "blackjax", "pymc")
@@ -118,7 +119,7 @@ def sample(
             compute_convergence_checks=compute_convergence_checks,
             init="jitter+adapt_diag" if jitter else "adapt_diag",
             var_names=var_names,
-            idata_kwargs={"log_likelihood": log_likelihood},
+            log_likelihood=log_likelihood,
             nuts={"target_accept": target_accept, "max_treedepth": max_treedepth},
             **kwargs,
         )
@@ -206,7 +207,8 @@ def sample_nutpie(
         raise ValueError("nutpie starts all chains by the same initvals: give one dict.")
     try:
         logp = logdensity(model, gradient=gradient)
-        density, unravel, size = compiled_density(logp), logp.unravel, logp.size
+        density, size = compiled_density(logp), logp.size
+        unravel: Callable[[Any], dict] = logp.unravel
     except GraphBreakError:  # whose reasons the warning of the function with host steps repeats
         density, unravel, size = density_with_host_steps(model)
     draw = make_initial_point_fn(
@@ -227,9 +229,13 @@ def sample_nutpie(
     return run_nutpie(density, unravel, size, start, **options)
 
 
-def run_pymc(model: pm.Model, **options: Any) -> xr.DataTree:
+def run_pymc(model: pm.Model, *, log_likelihood: bool, **options: Any) -> xr.DataTree:
     """Sample with PyMC's own steps, compiled by mode JAXPR."""
-    if all(v in model.continuous_value_vars for v in model.value_vars):
+    if not model.discrete_value_vars:
         options["nuts_sampler"] = "pymc"
-    with jax.enable_x64(True):
-        return pm.sample(model=model, compile_kwargs={"mode": "JAXPR"}, **options)
+    # JAX has threads, and a fork of a process with threads may wait forever.
+    method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
+    result = pm.sample(model=model, compile_kwargs={"mode": "JAXPR"}, **{"mp_ctx": method, **options})
+    if log_likelihood:
+        add_log_likelihood(model, result)
+    return result
