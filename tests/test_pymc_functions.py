@@ -87,7 +87,7 @@ def test_bad_arguments_of_logdensity(regression, point):
         logdensity(empty)
     with pm.Model() as minibatch:
         pm.Normal("a", pm.Normal("m"), observed=pm.Minibatch(np.arange(9.0), batch_size=3), total_size=9)
-    with pytest.raises(ValueError, match="draws random numbers.*pm.fit"):
+    with pytest.raises(ValueError, match=r"draws random numbers.*use pm\.fit"):
         logdensity(minibatch)
 
 
@@ -95,7 +95,7 @@ def test_invalid_parameters_have_no_density():
     """As in `pymc.compile`, which makes -inf of the check that mode JAXPR can't raise inside of JAX."""
     with pm.Model() as model:
         pm.Normal("x", 0, pm.Normal("s"))
-    assert logdensity(model)({"s": -1.0, "x": 0.0}) == -np.inf
+    assert np.isneginf(np.asarray(logdensity(model)({"s": -1.0, "x": 0.0})))
 
 
 def test_float32_model_moves_in_float64():

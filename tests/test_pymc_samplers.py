@@ -8,7 +8,7 @@ import pymc as pm
 import pytensor.tensor as pt
 import pytest
 from pymc.exceptions import SamplingError
-from pytensor import wrap_py
+from pytensor import config, wrap_py
 
 import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker.pymc import chains, sample
@@ -32,7 +32,7 @@ def model():
         slope = pm.Normal("slope", dims="k")
         sigma = pm.HalfNormal("sigma")
         pm.Deterministic("double", 2 * slope, dims="k")
-        pm.Normal("y", slope[0] + slope[1] * x, sigma, observed=np.linspace(0, 2, 20))
+        pm.Normal("y", slope[0] + slope[1] * x, sigma, observed=np.linspace(0, 2, 20) + np.sin(np.arange(20.0)))
     return model
 
 
@@ -55,7 +55,9 @@ def test_draws_statistics_and_data(model, sampler, method):
     assert list(posterior["k"].to_numpy()) == ["a", "b"]
     assert set(posterior.data_vars) == {"slope", "sigma", "double"}
     np.testing.assert_allclose(posterior["double"], 2 * posterior["slope"])
-    assert np.abs(posterior["slope"].mean(("chain", "draw")) - 1).max() < 0.3  # the data are a line with slope 1
+    assert (
+        np.abs(posterior["slope"].mean(("chain", "draw")) - 1).max() < 0.5
+    )  # the data are a line with slope 1, and waves
     assert (posterior["sigma"] > 0).all()
     assert not np.array_equal(posterior["slope"][0], posterior["slope"][1])
     assert set(found.sample_stats.data_vars) == STATS
@@ -123,21 +125,21 @@ def test_a_host_step_in_the_density():
     """nutpie runs it, the samplers that are one program refuse it and say why."""
 
     @wrap_py([pt.dscalar], [pt.dscalar])
-    def constant(x):
-        return np.asarray(-1.0)
+    def half(x):
+        return np.asarray(x / 2)
 
     with pm.Model() as model:
         x = pm.Normal("x")
-        pm.Potential("p", constant(pt.gradient.disconnected_grad(x)))
+        pm.Potential("p", half(pm.Data("d", 1.0)) * x)
     with pytest.raises(pjl.GraphBreakError) as error:
         sample(model=model, sampler="blackjax", **SHORT)
     (note,) = error.value.__notes__
     assert "sampler='nutpie' and 'pymc' run it" in note
-    assert "constant" in note
+    assert "half" in note
     pytest.importorskip("nutpie")
     with pytest.warns(pjl.GraphBreakWarning):
         found = sample(model=model, sampler="nutpie", **SHORT)
-    assert abs(float(found.posterior["x"].mean())) < 1
+    assert abs(float(found.posterior["x"].mean()) - 0.5) < 0.7
 
 
 def test_interrupted_sampling_keeps_the_finished_draws(model, monkeypatch):
@@ -161,14 +163,15 @@ def test_progress_bar_shows_divergences_and_step_size(model, capsys):
     sample(model=model, sampler="blackjax", chain_method="sequential", **{**SHORT, "progressbar": True})
     shown = capsys.readouterr().out
     assert "120/120" in shown
-    assert "divergences" in shown
+    assert "diverged" in shown
     assert "step size" in shown
 
 
 def test_float32_model():
-    with pm.Model() as model:
-        pm.Normal("x", np.float32(1), np.float32(0.1), shape=2, dtype="float32")
-    found = sample(model=model, sampler="blackjax", chain_method="vectorized", **SHORT)
+    with config.change_flags(floatX="float32"):
+        with pm.Model() as model:
+            pm.Normal("x", 1, 0.1, shape=2)
+        found = sample(model=model, sampler="blackjax", chain_method="vectorized", **SHORT)
     assert found.posterior["x"].dtype == "float32"
     assert abs(float(found.posterior["x"].mean()) - 1) < 0.1
     assert jax.config.jax_enable_x64 is False

@@ -119,7 +119,7 @@ def runner(
 
 @contextmanager
 def progress(shown: bool, chains: int, total: int) -> Iterator[Callable[..., None]]:
-    """Show a progress bar with the divergences since warm-up and the step size, if `shown`."""
+    """Show a progress bar with the number of divergences since warm-up and the step size, if `shown`."""
     if not shown:
         yield lambda *_: None
         return
@@ -129,8 +129,9 @@ def progress(shown: bool, chains: int, total: int) -> Iterator[Callable[..., Non
         TextColumn("{task.description:8}"),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn(f"draws in each of {chains} chains, {{task.fields[divergences]}} divergences,"),
-        TextColumn("step size {task.fields[step_size]:.2g}"),
+        TextColumn(
+            f"of {chains} chains, {{task.fields[divergences]}} diverged, step size {{task.fields[step_size]:.2g}}"
+        ),
         TimeElapsedColumn(),
     )
     with Progress(*columns) as bar:

@@ -59,7 +59,7 @@ class ModelFunction:
         # Lengths determine shapes, so their values must be known where the function is traced.
         lengths = set(model.dim_lengths.values())
         self._lengths = [v for v in shared if v in lengths]
-        self.data = {str(v.name): v for v in shared if v not in lengths}
+        self.data = {str(v.name): v for v in sorted(shared, key=lambda v: str(v.name)) if v not in lengths}
         inputs = [*self.value_vars, *self.data.values(), *self._lengths]
         self._call = as_jax_function(inputs, list(outputs), model_mode(model), gradient=gradient)
 
