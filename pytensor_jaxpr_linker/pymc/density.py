@@ -11,6 +11,7 @@ import numpy as np
 import pymc as pm
 
 from pytensor_jaxpr_linker.pymc.graph import Data, ModelFunction
+from pytensor_jaxpr_linker.pymc.layout import Layout
 
 
 class LogDensity:
@@ -20,7 +21,7 @@ class LogDensity:
     ----------
     names
         The unconstrained variables, in the order of the flat vector.
-    shapes
+    layout
         Their shapes: those that they have when first asked for.
     """
 
@@ -39,32 +40,23 @@ class LogDensity:
         return self._function.current_data()
 
     @cached_property
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """The shapes of the unconstrained variables."""
+    def layout(self) -> Layout:
+        """Where the unconstrained variables lie in the flat vector."""
         point = self.model.initial_point()
-        return {name: np.shape(point[name]) for name in self.names}
+        return Layout({name: np.shape(point[name]) for name in self.names})
 
     @property
     def size(self) -> int:
         """The length of the flat vector."""
-        return sum(int(np.prod(shape)) for shape in self.shapes.values())
+        return sum(self.layout.sizes)
 
     def ravel(self, values: Mapping[str, Any]) -> np.ndarray:
         """Return the flat vector of a dict of values; leading axes, of chains say, stay."""
-        axes = np.ndim(values[self.names[0]]) - len(self.shapes[self.names[0]])
-        arrays = [np.asarray(values[name]) for name in self.names]
-        return np.concatenate([a.reshape(*a.shape[:axes], -1) for a in arrays], axis=-1)
+        return self.layout.ravel(values)
 
     def unravel(self, vector: Any) -> dict[str, Any]:
         """Return the dict of values of a flat vector; leading axes stay."""
-        if vector.shape[-1] != self.size:
-            raise ValueError(f"The flat vector must have length {self.size}, not {vector.shape[-1]}: {self.shapes}.")
-        sizes = [int(np.prod(shape)) for shape in self.shapes.values()]
-        ends = np.cumsum(sizes)
-        return {
-            name: vector[..., end - size : end].reshape(*vector.shape[:-1], *shape)
-            for (name, shape), size, end in zip(self.shapes.items(), sizes, ends, strict=True)
-        }
+        return self.layout.unravel(vector)
 
     def __call__(self, position: Any, data: Data | None = None) -> Any:
         """Return the log density.

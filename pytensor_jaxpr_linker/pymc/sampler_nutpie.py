@@ -15,6 +15,7 @@ from nutpie.compiled_pyfunc import from_pyfunc
 from pytensor_jaxpr_linker.pymc.chains import Draws
 from pytensor_jaxpr_linker.pymc.density import LogDensity
 from pytensor_jaxpr_linker.pymc.graph import model_mode
+from pytensor_jaxpr_linker.pymc.layout import Layout
 
 #: PyMC's names of nutpie's statistics.
 STATS = {
@@ -44,31 +45,27 @@ def compiled_density(logp: LogDensity) -> Callable[[np.ndarray], tuple[float, np
     return call
 
 
-def density_with_host_steps(model: pm.Model) -> tuple[Callable, Callable[[Any], dict], int]:
-    """Return log density and gradient at a flat vector by a function that may have host steps; and unravel, and size."""
+def density_with_host_steps(model: pm.Model) -> tuple[Callable[[np.ndarray], tuple[float, np.ndarray]], Layout]:
+    """Return log density and gradient at a flat vector by a function that may have host steps; and the vector's layout."""
     with model:
         f = pm.compile(model.value_vars, [model.logp(), model.dlogp()], mode=model_mode(model))
     point = model.initial_point()
-    shapes = {str(v.name): np.shape(point[v.name]) for v in model.value_vars}
-    ends = np.cumsum([int(np.prod(shape)) for shape in shapes.values()])
+    layout = Layout({str(v.name): np.shape(point[v.name]) for v in model.value_vars})
+    dtypes = [v.type.dtype for v in model.value_vars]
     in_turn = threading.Lock()
 
-    def unravel(x: np.ndarray) -> dict[str, np.ndarray]:
-        parts = np.split(x, ends[:-1], axis=-1)
-        return {n: p.reshape(*x.shape[:-1], *shape) for (n, shape), p in zip(shapes.items(), parts, strict=True)}
-
     def call(x: np.ndarray) -> tuple[float, np.ndarray]:
+        values = [v.astype(dtype) for v, dtype in zip(layout.unravel(x).values(), dtypes, strict=True)]
         with in_turn:
-            value, gradient = f(*unravel(x).values())
+            value, gradient = f(*values)
         return float(value), np.asarray(gradient, "float64")
 
-    return call, unravel, int(ends[-1])
+    return call, layout
 
 
 def run_nutpie(
     density: Callable[[np.ndarray], tuple[float, np.ndarray]],
-    unravel: Callable[[Any], dict[str, np.ndarray]],
-    size: int,
+    layout: Layout,
     start: Callable[[int], np.ndarray],
     *,
     seed: int,
@@ -85,8 +82,8 @@ def run_nutpie(
 
     Parameters
     ----------
-    density, unravel, size
-        Log density and gradient at a flat vector; from flat vectors to values; their length.
+    density, layout
+        Log density and gradient at a flat vector, and where the values lie in it.
     start
         The flat vector at which the chain with a given seed starts.
     seed, tune, draws, chains, cores, target_accept, max_treedepth, progressbar
@@ -94,6 +91,7 @@ def run_nutpie(
     **kwargs
         For `nutpie.sample`.
     """
+    size = sum(layout.sizes)
     compiled = from_pyfunc(
         size,
         lambda: density,
@@ -118,8 +116,8 @@ def run_nutpie(
     )
     # An interrupted run has chains of different lengths, and NaN where one ends earlier.
     position = trace.posterior["position"].to_numpy()
-    length = int(np.isfinite(position).all(axis=(0, 2)).sum()) if size else draws
+    length = int(np.isfinite(position).all(axis=(0, 2)).sum())
     if not length:
         raise KeyboardInterrupt
     stats = {new: trace.sample_stats[old].to_numpy()[:, :length] for old, new in STATS.items()}
-    return Draws(unravel(position[:, :length]), stats)
+    return Draws(layout.unravel(position[:, :length]), stats)

@@ -7,7 +7,6 @@ import multiprocessing
 import os
 import threading
 import time
-from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any, Literal
 
@@ -207,17 +206,16 @@ def sample_nutpie(
         raise ValueError("nutpie starts all chains by the same initvals: give one dict.")
     try:
         logp = logdensity(model, gradient=gradient)
-        density, size = compiled_density(logp), logp.size
-        unravel: Callable[[Any], dict] = logp.unravel
+        density, layout = compiled_density(logp), logp.layout
     except GraphBreakError:  # whose reasons the warning of the function with host steps repeats
-        density, unravel, size = density_with_host_steps(model)
+        density, layout = density_with_host_steps(model)
     draw = make_initial_point_fn(
         model=model, overrides=initvals, jitter_rvs=set(model.free_RVs) if jitter else set(), return_transformed=True
     )
-    names, in_turn = [v.name for v in model.value_vars], threading.Lock()
+    in_turn = threading.Lock()
 
     def ravel(point: dict) -> np.ndarray:
-        return np.concatenate([np.ravel(point[name]) for name in names]).astype("float64")
+        return layout.ravel(point).astype("float64")
 
     def start(seed: int) -> np.ndarray:
         with in_turn:  # the function that draws is shared by the threads
@@ -226,7 +224,7 @@ def sample_nutpie(
             )
 
     start(options["seed"])  # raises here, where the user sees it, rather than in a thread
-    return run_nutpie(density, unravel, size, start, **options)
+    return run_nutpie(density, layout, start, **options)
 
 
 def run_pymc(model: pm.Model, *, log_likelihood: bool, **options: Any) -> xr.DataTree:
