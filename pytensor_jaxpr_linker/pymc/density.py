@@ -114,7 +114,7 @@ def logdensity(
     >>> with pm.Model() as model:
     ...     x = pm.Normal("x", shape=3)
     >>> with jax.enable_x64(True):
-    ...     jax.grad(logdensity(model))(jax.numpy.arange(3.0))
-    Array([ 0., -1., -2.], dtype=float64)
+    ...     jax.grad(logdensity(model))(jax.numpy.arange(1.0, 4.0))
+    Array([-1., -2., -3.], dtype=float64)
     """
     return LogDensity(pm.modelcontext(model), gradient, names)
