@@ -7,6 +7,7 @@ from pytensor.graph.basic import Apply
 
 from pytensor_jaxpr_linker import prims
 from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder
+from pytensor_jaxpr_linker.emit.discrete import check_integers, refuse_fractions, sample_integers
 from pytensor_jaxpr_linker.emit.parameter_checks import from_zero, scipy_domain, side_by_side
 from pytensor_jaxpr_linker.emit.random import sampler
 from pytensor_jaxpr_linker.emit.samplers_integers import integers_from
@@ -30,3 +31,7 @@ def sample_discrete_uniform(b, key, shape, dtype, lower, upper):
     """Integers from `lower` to `upper`, both included."""
     lower, upper = convert(b, lower, np.int64), convert(b, upper, np.int64)
     return integers_from(b, key, shape, lower, prims.add(b, upper, one(b, upper)))
+
+
+# `pymc.Minibatch` draws its indices by a class of its own that only has another name.
+sampler("pymc.data.MinibatchIndexRV", check_integers, refuse=refuse_fractions(0, 1))(sample_integers)

@@ -1,0 +1,13 @@
+"""PyMC models as pure JAX functions, and samplers that run on them (extra ``pymc``)."""
+
+try:
+    import pymc as _pymc  # noqa: F401
+except ImportError as error:
+    raise ImportError("pytensor_jaxpr_linker.pymc needs PyMC: pip install 'pytensor_jaxpr_linker[pymc]'.") from error
+
+from pytensor_jaxpr_linker.pymc.constrained import Constrain, constrain
+from pytensor_jaxpr_linker.pymc.density import LogDensity, logdensity
+from pytensor_jaxpr_linker.pymc.initial import initial_points
+from pytensor_jaxpr_linker.pymc.sampling import sample
+
+__all__ = ["Constrain", "LogDensity", "constrain", "initial_points", "logdensity", "sample"]

@@ -1,0 +1,115 @@
+"""From unconstrained draws to the variables that a model's user knows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import jax
+import numpy as np
+import pymc as pm
+from pymc.util import get_default_varnames
+
+from pytensor_jaxpr_linker.errors import GraphBreakError
+from pytensor_jaxpr_linker.pymc.graph import Data, ModelFunction, model_mode
+
+#: How many bytes of results are computed at once.
+CHUNK_BYTES = 64 * 2**20
+
+
+class Constrain:
+    """Maps unconstrained draws to constrained values and Deterministics; see `constrain`.
+
+    Attributes
+    ----------
+    names
+        The variables that it returns.
+    """
+
+    def __init__(self, model: pm.Model, var_names: Sequence[str] | None):
+        variables = get_default_varnames(model.unobserved_value_vars, include_transformed=False)
+        known = [str(v.name) for v in variables]
+        if unknown := set(var_names or ()) - set(known):
+            raise ValueError(f"The model has no {', '.join(map(repr, sorted(unknown)))}; it has {', '.join(known)}.")
+        self._outputs = [v for v in variables if var_names is None or v.name in var_names]
+        self.names = [str(v.name) for v in self._outputs]
+        self.model = model
+
+    @cached_property
+    def _function(self) -> ModelFunction:
+        return ModelFunction(self.model, self._outputs)
+
+    def __call__(self, draws: Mapping[str, Any], data: Data | None = None) -> dict[str, np.ndarray]:
+        """Return arrays with the leading axes of `draws`, computed in chunks of bounded size.
+
+        Parameters
+        ----------
+        draws
+            For each unconstrained variable an array, all with the same leading axes.
+        data
+            Arrays instead of the current values of shared data.
+        """
+        first = self.model.value_vars[0]
+        values = {v.name: np.asarray(draws[v.name]) for v in self.model.value_vars}
+        lead = values[first.name].shape[: values[first.name].ndim - first.type.ndim]
+        flat = {name: x.reshape(-1, *x.shape[len(lead) :]) for name, x in values.items()}
+        try:
+            results = self._in_chunks(flat, data)
+        except GraphBreakError:
+            results = self._one_by_one(flat, data)
+        return {name: x.reshape(*lead, *x.shape[1:]) for name, x in zip(self.names, results, strict=True)}
+
+    def _in_chunks(self, flat: dict[str, np.ndarray], data: Data | None) -> list[np.ndarray]:
+        """Compute chunks of draws, each by one program; the last one is padded to the same size."""
+        function = self._function
+        given = {**function.current_data(), **(data or {})}
+        with jax.enable_x64(True):
+            call = jax.jit(jax.vmap(function, in_axes=(0, None)))
+            one = {name: jax.ShapeDtypeStruct((1, *x.shape[1:]), x.dtype) for name, x in flat.items()}
+            shapes = jax.eval_shape(call, one, given)
+            count = len(next(iter(flat.values())))
+            results = [np.empty((count, *s.shape[1:]), s.dtype) for s in shapes]
+            size = max(1, min(count, CHUNK_BYTES // max(1, sum(s.size * s.dtype.itemsize for s in shapes))))
+            for begin in range(0, count, size):
+                index = np.arange(begin, begin + size) % count
+                for result, chunk in zip(results, call({n: x[index] for n, x in flat.items()}, given), strict=True):
+                    result[begin : begin + size] = np.asarray(chunk)[: count - begin]
+        return results
+
+    def _one_by_one(self, flat: dict[str, np.ndarray], data: Data | None) -> list[np.ndarray]:
+        """Compute one draw after the other by a function with host steps, whose warning says why."""
+        if data:
+            raise NotImplementedError("With host steps among the Deterministics, use pm.set_data instead of `data`.")
+        with self.model:
+            f = pm.compile(self.model.value_vars, self._outputs, mode=model_mode(self.model), on_unused_input="ignore")
+        count = len(next(iter(flat.values())))
+        rows = [f(*(flat[v.name][i] for v in self.model.value_vars)) for i in range(count)]
+        return [np.stack(column) for column in zip(*rows, strict=True)]
+
+
+def constrain(model: pm.Model | None = None, *, var_names: Sequence[str] | None = None) -> Constrain:
+    """Return the function from unconstrained draws to a model's variables and Deterministics.
+
+    Parameters
+    ----------
+    model : pymc.Model, optional
+        By default that of the context.
+    var_names : sequence of str, optional
+        Which variables to compute, by default all.
+
+    Returns
+    -------
+    Constrain
+        Call it with a dict of arrays that have any leading axes, of chains and draws say.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm
+    >>> from pytensor_jaxpr_linker.pymc import constrain
+    >>> with pm.Model() as model:
+    ...     x = pm.HalfNormal("x")
+    >>> constrain(model)({"x_log__": np.zeros((2, 3))})["x"].shape
+    (2, 3)
+    """
+    return Constrain(pm.modelcontext(model), var_names)

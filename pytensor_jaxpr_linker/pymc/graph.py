@@ -1,0 +1,96 @@
+"""A model's expressions as a pure JAX function of its unconstrained values and its shared data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import jax
+import numpy as np
+import pymc as pm
+from pytensor.compile.mode import Mode, get_mode
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import graph_inputs
+from pytensor.tensor.random.type import RandomType
+
+from pytensor_jaxpr_linker.api import as_jax_function
+from pytensor_jaxpr_linker.errors import variable_name
+
+type Data = Mapping[str, Any]
+
+
+def model_mode(model: pm.Model) -> Mode:
+    """Return mode JAXPR with the rewrite that `pymc.compile` adds: a density with invalid parameters is -inf."""
+    mode = get_mode("JAXPR")
+    checks = "local_check_parameter_to_ninf_switch" if model.check_bounds else "local_remove_check_parameter"
+    return Mode(linker=mode.linker, optimizer=mode.provided_optimizer.including(checks))
+
+
+class ModelFunction:
+    """Outputs of a model as a pure JAX function.
+
+    Parameters
+    ----------
+    model
+        The model.
+    outputs
+        Expressions of its value variables.
+    gradient
+        See `as_jax_function`.
+
+    Attributes
+    ----------
+    value_vars
+        The unconstrained variables, in the model's order.
+    data
+        The shared variables that are arguments: those of `pymc.Data` that the outputs depend on.
+    """
+
+    def __init__(self, model: pm.Model, outputs: Sequence[Variable], gradient: Literal["pytensor", "jax"] = "pytensor"):
+        shared = [v for v in graph_inputs(outputs) if isinstance(v, SharedVariable)]
+        if drawn := [v for v in shared if isinstance(v.type, RandomType)]:
+            raise ValueError(
+                f"The model draws random numbers ({', '.join(map(variable_name, drawn))}), as pm.Minibatch does, so it is no"
+                " function of its parameters: use pm.fit, or all of the data."
+            )
+        self.model = model
+        self.value_vars: list[Any] = list(model.value_vars)
+        # Lengths determine shapes, so their values must be known where the function is traced.
+        lengths = set(model.dim_lengths.values())
+        self._lengths = [v for v in shared if v in lengths]
+        self.data = {str(v.name): v for v in sorted(shared, key=lambda v: str(v.name)) if v not in lengths}
+        inputs = [*self.value_vars, *self.data.values(), *self._lengths]
+        self._call = as_jax_function(inputs, list(outputs), model_mode(model), gradient=gradient)
+
+    def current_data(self) -> dict[str, np.ndarray]:
+        """Return the values that the shared data have now."""
+        return {name: v.get_value(borrow=True) for name, v in self.data.items()}
+
+    def __call__(self, values: Mapping[str, Any], data: Data | None = None) -> list[Any]:
+        """Return the outputs.
+
+        Parameters
+        ----------
+        values
+            An array for the name of each value variable.
+        data
+            Arrays for names of shared data; the others have the values that they have now.
+        """
+        if unknown := set(data or ()) - set(self.data):
+            known = ", ".join(map(repr, self.data)) or "none"
+            raise ValueError(f"The model has no shared data {', '.join(map(repr, sorted(unknown)))}; it has {known}.")
+        if missing := [v.name for v in self.value_vars if v.name not in values]:
+            names = ", ".join(repr(v.name) for v in self.value_vars)
+            raise ValueError(f"No value for {', '.join(map(repr, missing))}: the unconstrained variables are {names}.")
+        given = {**self.current_data(), **(data or {})}
+        args = [as_dtype(values[v.name], v.type.dtype) for v in self.value_vars]
+        args += [given[name] for name in self.data]
+        return self._call(*args, *(v.get_value() for v in self._lengths))
+
+
+def as_dtype(value: Any, dtype: str) -> Any:
+    """Return an array in the dtype of its variable: samplers move in float64, whatever the model computes in."""
+    if isinstance(value, jax.Array):
+        return value.astype(dtype)
+    return np.asarray(value, dtype)

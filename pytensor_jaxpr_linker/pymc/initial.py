@@ -1,0 +1,97 @@
+"""Where chains start, and why they can't."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pymc as pm
+from pymc.exceptions import SamplingError
+from pymc.initial_point import make_initial_point_fns_per_chain
+from pymc.util import _get_seeds_per_chain
+
+from pytensor_jaxpr_linker.pymc.graph import model_mode
+
+#: How often a chain's point is drawn anew if its log density is not finite, as in PyMC.
+RETRIES = 10
+
+
+def initial_points(
+    model: pm.Model | None = None,
+    chains: int = 4,
+    seed: Any = None,
+    *,
+    initvals: Any = None,
+    jitter: bool = True,
+    logp: Callable[[dict[str, np.ndarray]], Any] | None = None,
+) -> dict[str, np.ndarray]:
+    """Return the unconstrained point at which each chain starts: PyMC's, with its jitter.
+
+    They are computed by PyTensor's mode FAST_COMPILE, as PyMC does it.
+
+    Parameters
+    ----------
+    model : pymc.Model, optional
+        By default that of the context.
+    chains : int
+        How many points.
+    seed : int, sequence of int or Generator, optional
+        Determines the jitter.
+    initvals : dict or sequence of dict, optional
+        As for `pymc.sample`.
+    jitter : bool
+        Whether to add uniform numbers in [-1, 1].
+    logp : callable, optional
+        The log density of a point. A point where it is not finite is drawn anew, up to ten times.
+
+    Returns
+    -------
+    dict of ndarray
+        For the name of each unconstrained variable an array with a leading axis of chains.
+
+    Raises
+    ------
+    pymc.exceptions.SamplingError
+        If no point with a finite log density was found. It names the terms.
+    """
+    model = pm.modelcontext(model)
+    seeds = list(_get_seeds_per_chain(seed, chains))
+    draw = make_initial_point_fns_per_chain(
+        model=model, overrides=initvals, jitter_rvs=set(model.free_RVs) if jitter else set(), chains=chains
+    )
+    points = [draw_point(model, f, s, logp, RETRIES if jitter else 0) for f, s in zip(draw, seeds, strict=True)]
+    return {name: np.stack([point[name] for point in points]) for name in points[0]}
+
+
+def draw_point(model: pm.Model, draw: Callable, seed: Any, logp: Callable | None, retries: int) -> dict:
+    """Return the starting point of one chain."""
+    seeds = np.random.default_rng(seed)
+    point = draw(seed)
+    for _ in range(retries):
+        if logp is None or np.isfinite(logp(point)):
+            return point
+        point = draw(seeds.integers(2**30, dtype=np.int64))
+    if logp is not None and not np.isfinite(value := float(logp(point))):
+        raise SamplingError(describe_start(model, point, value))
+    return point
+
+
+def describe_start(model: pm.Model, point: Mapping[str, Any], value: float) -> str:
+    """Return why the log density at a starting point is not finite."""
+    bad = [name for name, x in point.items() if not np.all(np.isfinite(x))]
+    names = [v.name for v in (*model.basic_RVs, *model.potentials)]
+    with model:
+        terms = pm.compile(model.value_vars, model.logp(sum=False), mode=model_mode(model), on_unused_input="ignore")
+        found = terms(*(point[v.name] for v in model.value_vars))
+    parts = [
+        f"the term of {name!r} is {np.sum(x)} ({np.sum(~np.isfinite(x))} of {np.size(x)} elements are not finite)"
+        for name, x in zip(names, found, strict=True)
+        if not np.all(np.isfinite(x))
+    ]
+    if bad:
+        parts.append(f"the starting value of {', '.join(map(repr, bad))} is not finite")
+    return (
+        f"The log density at the starting point is {value}: {'; '.join(parts) or 'the terms are finite, their sum is not'}."
+        " Give other initvals, or look for data outside of the support and priors that are too wide."
+    )

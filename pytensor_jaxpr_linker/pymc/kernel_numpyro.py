@@ -1,0 +1,42 @@
+"""NUTS of NumPyro."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+from numpyro.infer import NUTS
+
+from pytensor_jaxpr_linker.pymc.chains import Kernel
+from pytensor_jaxpr_linker.pymc.density import LogDensity
+
+
+def make_kernel(logp: LogDensity, tune: int, target_accept: float, max_treedepth: int) -> Kernel:
+    """Return NumPyro's NUTS; parameters as for BlackJAX's."""
+
+    def start(data: Any, key: Any, position: dict) -> Any:
+        return initialize(data, key, position)[1]
+
+    def initialize(data: Any, key: Any, position: dict) -> tuple[NUTS, Any]:
+        nuts = NUTS(
+            potential_fn=lambda q: -logp(q, data), target_accept_prob=target_accept, max_tree_depth=max_treedepth
+        )
+        return nuts, nuts.init(key, tune, init_params=position)
+
+    def transition(data: Any, state: Any) -> tuple[Any, tuple[dict, dict]]:
+        # A NUTS object keeps in its closures what `init` set, so it is made where it is traced; XLA drops the state.
+        nuts, _ = initialize(data, state.rng_key, state.z)
+        step_size = state.adapt_state.step_size
+        state = nuts.sample(state, (), {})
+        stats = {
+            "acceptance_rate": state.accept_prob,
+            "diverging": state.diverging,
+            "energy": state.energy,
+            "lp": -state.potential_energy,
+            "n_steps": state.num_steps,
+            "step_size": step_size,
+            "tree_depth": jax.numpy.ceil(jax.numpy.log2(state.num_steps + 1)).astype(int),
+        }
+        return state, (state.z, stats)
+
+    return Kernel(start, transition)

@@ -1,0 +1,36 @@
+"""Where values lie in a flat vector."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+
+class Layout(NamedTuple):
+    """The shapes of named values, in their order in a flat vector."""
+
+    shapes: dict[str, tuple[int, ...]]
+
+    @property
+    def sizes(self) -> list[int]:
+        """The number of elements of each value."""
+        return [int(np.prod(shape)) for shape in self.shapes.values()]
+
+    def ravel(self, values: Mapping[str, Any]) -> np.ndarray:
+        """Return the flat vector of a dict of values; leading axes, of chains say, stay."""
+        arrays = {name: np.asarray(values[name]) for name in self.shapes}
+        flat = [a.reshape((*a.shape[: a.ndim - len(self.shapes[name])], -1)) for name, a in arrays.items()]
+        return np.concatenate(flat, axis=-1)
+
+    def unravel(self, vector: Any) -> dict[str, Any]:
+        """Return the dict of values of a flat vector; leading axes stay."""
+        sizes = self.sizes
+        if vector.shape[-1] != sum(sizes):
+            raise ValueError(f"The flat vector must have length {sum(sizes)}, not {vector.shape[-1]}: {self.shapes}.")
+        ends = np.cumsum(sizes)
+        return {
+            name: vector[..., end - size : end].reshape((*vector.shape[:-1], *shape))
+            for (name, shape), size, end in zip(self.shapes.items(), sizes, ends, strict=True)
+        }

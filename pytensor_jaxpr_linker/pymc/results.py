@@ -1,0 +1,58 @@
+"""What sampling returns: a DataTree like PyMC's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import xarray as xr
+from arviz_base import from_dict, make_attrs
+from pymc.backends.arviz import coords_and_dims_for_inferencedata, find_constants, find_observations
+
+from pytensor_jaxpr_linker import __version__
+from pytensor_jaxpr_linker.pymc.graph import model_mode
+
+
+def to_datatree(
+    model: pm.Model,
+    posterior: Mapping[str, np.ndarray],
+    stats: Mapping[str, np.ndarray],
+    attrs: Mapping[str, Any],
+    library: ModuleType,
+    log_likelihood: bool = False,
+) -> xr.DataTree:
+    """Return draws with the model's data, coordinates and dimensions.
+
+    Parameters
+    ----------
+    model
+        The model.
+    posterior, stats
+        Arrays with axes of chains and draws in front.
+    attrs
+        What is said of the run, in the groups posterior and sample_stats.
+    library
+        The sampler's package.
+    log_likelihood
+        Whether to add the group log_likelihood.
+    """
+    coords, dims = coords_and_dims_for_inferencedata(model)
+    groups = {"posterior": dict(posterior), "sample_stats": dict(stats)}
+    for group, found in (("observed_data", find_observations(model)), ("constant_data", find_constants(model))):
+        if found:
+            groups[group] = found
+    made = make_attrs({**attrs, "pytensor_jaxpr_linker_version": __version__}, inference_library=library)
+    data = from_dict(
+        groups, coords=coords, dims=dims, attrs={"posterior": made, "sample_stats": made}, save_warmup=True
+    )
+    if log_likelihood:
+        add_log_likelihood(model, data)
+    return data
+
+
+def add_log_likelihood(model: pm.Model, data: xr.DataTree) -> None:
+    """Add the group log_likelihood, computed by mode JAXPR."""
+    pm.compute_log_likelihood(data, model=model, progressbar=False, compile_kwargs={"mode": model_mode(model)})

@@ -1,0 +1,177 @@
+"""`pytensor_jaxpr_linker.pymc.sample`, with each sampler."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+from pymc.exceptions import SamplingError
+from pytensor import config, wrap_py
+
+import pytensor_jaxpr_linker as pjl
+from pytensor_jaxpr_linker.pymc import chains, sample
+
+SHORT = {
+    "draws": 60,
+    "tune": 60,
+    "chains": 2,
+    "random_seed": 1,
+    "progressbar": False,
+    "compute_convergence_checks": False,
+}
+STATS = {"acceptance_rate", "diverging", "energy", "lp", "n_steps", "step_size", "tree_depth"}
+
+
+@pytest.fixture(scope="module")
+def model():
+    """Return a small model with dims, shared data, a transform and a Deterministic."""
+    with pm.Model(coords={"k": ["a", "b"]}) as model:
+        x = pm.Data("x", np.linspace(-1, 1, 20))
+        slope = pm.Normal("slope", dims="k")
+        sigma = pm.HalfNormal("sigma")
+        pm.Deterministic("double", 2 * slope, dims="k")
+        pm.Normal("y", slope[0] + slope[1] * x, sigma, observed=np.linspace(0, 2, 20) + np.sin(np.arange(20.0)))
+    return model
+
+
+@pytest.mark.parametrize(
+    ("sampler", "method"),
+    [
+        ("blackjax", "parallel"),
+        ("blackjax", "vectorized"),
+        ("numpyro", "parallel"),
+        ("numpyro", "vectorized"),
+        ("nutpie", "parallel"),
+    ],
+)
+def test_draws_statistics_and_data(model, sampler, method):
+    pytest.importorskip(sampler)
+    found = sample(model=model, sampler=sampler, chain_method=method, log_likelihood=method == "vectorized", **SHORT)
+    posterior = found.posterior
+    assert dict(posterior.sizes) == {"chain": 2, "draw": 60, "k": 2}
+    assert posterior["slope"].dims == ("chain", "draw", "k")
+    assert list(posterior["k"].to_numpy()) == ["a", "b"]
+    assert set(posterior.data_vars) == {"slope", "sigma", "double"}
+    np.testing.assert_allclose(posterior["double"], 2 * posterior["slope"])
+    assert (
+        np.abs(posterior["slope"].mean(("chain", "draw")) - 1).max() < 0.5
+    )  # the data are a line with slope 1, and waves
+    assert (posterior["sigma"] > 0).all()
+    assert not np.array_equal(posterior["slope"][0], posterior["slope"][1])
+    assert set(found.sample_stats.data_vars) == STATS
+    assert found.sample_stats["lp"].shape == (2, 60)
+    assert 0.5 < found.sample_stats["acceptance_rate"].mean() < 1
+    assert found.observed_data["y"].shape == (20,)
+    assert found.constant_data["x"].shape == (20,)
+    assert {"inference_library_version", "sampling_time", "tuning_steps"} <= posterior.attrs.keys()
+    if method == "vectorized":
+        assert found.log_likelihood["y"].shape == (2, 60, 20)
+
+
+def test_pymcs_own_steps_for_discrete_variables():
+    with pm.Model() as model:
+        k = pm.Bernoulli("k", 0.5)
+        pm.Normal("x", k)
+    found = sample(
+        model=model, sampler="pymc", chain_method="sequential", **{**SHORT, "draws": 10, "tune": 10}, quiet=True
+    )
+    assert found.posterior["k"].dtype.kind == "i"
+    assert found.posterior["x"].shape == (2, 10)
+    with pytest.raises(ValueError, match="'k' is discrete: use sampler='pymc'"):
+        sample(model=model, sampler="blackjax", **SHORT)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"sampler": "stan"}, ValueError, "Unknown sampler 'stan': choose one of 'nutpie'"),
+        ({"chain_method": "pmap"}, ValueError, "Unknown chain_method 'pmap'"),
+        ({"draws": 0}, ValueError, "draws must be an integer and at least 1, not 0"),
+        ({"tune": -1}, ValueError, "tune must be an integer and at least 0"),
+        ({"chains": 1.5}, ValueError, "chains must be an integer"),
+        ({"sampler": "pymc", "chain_method": "vectorized"}, ValueError, "chain_method='parallel'"),
+        ({"sampler": "blackjax", "adaptation": "flow"}, TypeError, "takes no arguments adaptation"),
+        ({"sampler": "blackjax", "var_names": ["z"]}, ValueError, "has no 'z'"),
+    ],
+)
+def test_bad_arguments(model, arguments, error, message):
+    with pytest.raises(error, match=message):
+        sample(model=model, **{**SHORT, **arguments})
+
+
+def test_a_sampler_that_is_not_installed(model, monkeypatch):
+    monkeypatch.setattr("pytensor_jaxpr_linker.pymc.sampling.find_spec", lambda name: None)
+    with pytest.raises(ImportError, match=r"pip install 'pytensor_jaxpr_linker\[numpyro\]'"):
+        sample(model=model, sampler="numpyro", **SHORT)
+
+
+def test_a_model_without_free_variables():
+    with pm.Model() as empty, pytest.raises(ValueError, match="sample_prior_predictive"):
+        sample(model=empty, sampler="blackjax", **SHORT)
+
+
+@pytest.mark.parametrize("sampler", ["blackjax", "nutpie"])
+def test_a_start_without_density_names_the_term(sampler):
+    pytest.importorskip(sampler)
+    with pm.Model() as model:
+        pm.Uniform("b", pm.Normal("a") + 10, 100, observed=0.0)
+    with pytest.raises(SamplingError, match="the term of 'b' is -inf"):
+        sample(model=model, sampler=sampler, **SHORT)
+
+
+def test_a_host_step_in_the_density():
+    """nutpie runs it, the samplers that are one program refuse it and say why."""
+
+    @wrap_py([pt.dscalar], [pt.dscalar])
+    def half(x):
+        return np.asarray(x / 2)
+
+    with pm.Model() as model:
+        x = pm.Normal("x")
+        pm.Potential("p", half(pm.Data("d", 1.0)) * x)
+    with pytest.raises(pjl.GraphBreakError) as error:
+        sample(model=model, sampler="blackjax", **SHORT)
+    (note,) = error.value.__notes__
+    assert "sampler='nutpie' and 'pymc' run it" in note
+    assert "half" in note
+    pytest.importorskip("nutpie")
+    with pytest.warns(pjl.GraphBreakWarning):
+        found = sample(model=model, sampler="nutpie", **SHORT)
+    assert abs(float(found.posterior["x"].mean()) - 0.5) < 0.7
+
+
+def test_interrupted_sampling_keeps_the_finished_draws(model, monkeypatch):
+    runner = chains.runner
+
+    def interrupted(*args):
+        for i, chunk in enumerate(runner(*args)):
+            if i == 4:
+                raise KeyboardInterrupt
+            yield chunk
+
+    monkeypatch.setattr(chains, "runner", interrupted)
+    short = {**SHORT, "tune": 50}
+    found = sample(model=model, sampler="blackjax", chain_method="vectorized", **short)
+    assert found.posterior.sizes["draw"] == 4 * chains.CHUNK - 50
+    with pytest.raises(KeyboardInterrupt):  # nothing is kept of the warm-up
+        sample(model=model, sampler="blackjax", chain_method="vectorized", **{**short, "tune": 120})
+
+
+def test_progress_bar_shows_divergences_and_step_size(model, capsys):
+    sample(model=model, sampler="blackjax", chain_method="sequential", **{**SHORT, "progressbar": True})
+    shown = capsys.readouterr().out
+    assert "120/120" in shown
+    assert "diverged" in shown
+    assert "step size" in shown
+
+
+def test_float32_model():
+    with config.change_flags(floatX="float32"):
+        with pm.Model() as model:
+            pm.Normal("x", 1, 0.1, shape=2)
+        found = sample(model=model, sampler="blackjax", chain_method="vectorized", **SHORT)
+    assert found.posterior["x"].dtype == "float32"
+    assert abs(float(found.posterior["x"].mean()) - 1) < 0.1
+    assert jax.config.jax_enable_x64 is False
