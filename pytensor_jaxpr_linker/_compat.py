@@ -34,11 +34,11 @@ __all__ = [
     "cotangent_of",
     "dim_as_value_p",
     "dim_value_aval",
+    "equation_context",
     "geqp3_p",
     "geqrf_p",
     "jvp_param",
     "make_jaxpr_object",
-    "new_equation",
     "optimization_barrier_p",
     "restore_x64",
     "scan_trees",
@@ -88,15 +88,9 @@ def make_jaxpr_object(
     return jex.Jaxpr(jaxpr, consts)
 
 
-def new_equation(invars: list, outvars: list, primitive: Any, params: dict, info: Any, ctx: Any) -> jex.JaxprEqn:
-    """Return an equation without effects.
-
-    `ctx` is that of an equation made before in the same place, or None: `new_jaxpr_eqn` then asks JAX's settings, which
-    takes as long as the rest of an equation.
-    """
-    if ctx is None:
-        return jex.new_jaxpr_eqn(invars, outvars, primitive, params, jex.no_effects, info)
-    return jex.JaxprEqn(invars, outvars, primitive, params, jex.no_effects, info, ctx)
+def equation_context() -> Any:
+    """Return the context of equations that are made here, by JAX's settings."""
+    return jex.new_jaxpr_eqn([], [], primitives.add_p, {}, jex.no_effects).ctx
 
 
 def scan_trees(consts: int, carry: int, xs: int, ys: int) -> dict[str, Any]:

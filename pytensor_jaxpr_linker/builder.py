@@ -79,7 +79,8 @@ class JaxprBuilder:
         self._constants: dict[int, tuple[np.ndarray, Any]] = {}
         self._literals: dict[tuple, jex.Literal] = {}
         self._avals: dict[tuple, jax.core.ShapedArray] = {}
-        self._ctx: Any = None
+        # Asking JAX's settings for it takes as long as the rest of an equation.
+        self._ctx: Any = parent._ctx if parent else _compat.equation_context()
         self._source_info: Any = parent._source_info if parent else _compat.source_info()
 
     # -- inputs and constants ------------------------------------------------------------------------------------------
@@ -182,8 +183,7 @@ class JaxprBuilder:
         if results is not None:
             return results
         results = [jex.Var(aval) for aval in avals]
-        eqn = _compat.new_equation(list(operands), results, primitive, params, self._source_info, self._ctx)
-        self._ctx = eqn.ctx
+        eqn = jex.JaxprEqn(list(operands), results, primitive, params, jex.no_effects, self._source_info, self._ctx)
         self.eqns.append(eqn)
         for var in results:
             self._definitions[var] = eqn
@@ -197,7 +197,6 @@ class JaxprBuilder:
         It shares the list of run-time checks, so the code that it returns says which check failed wherever it is read.
         """
         child = JaxprBuilder(self.name, self.checked, parent=self)
-        child._ctx = self._ctx
         return child, [child.input(aval.shape, aval.dtype) for aval in avals]
 
     # -- run-time checks -----------------------------------------------------------------------------------------------

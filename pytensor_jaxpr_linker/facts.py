@@ -55,12 +55,15 @@ class Facts(NamedTuple):
     static
         When the value of each variable is known if a rule must know it. Then the branches of an `IfElse` must agree: they
         do for the lengths of what an `IfElse` returns, which has one shape here whatever its condition.
+    has_generators
+        Whether an input or a constant is a random generator.
     """
 
     inputs: frozenset[Variable]
     value: dict[Variable, BindingTime]
     shape: dict[Variable, BindingTime]
     static: dict[Variable, BindingTime]
+    has_generators: bool
 
 
 def is_array(variable: Variable) -> bool:
@@ -113,12 +116,14 @@ def analyze(
     fixed = value  # a mapping of its own from the first `IfElse` on: before, both agree
     for variable in inputs:
         value[variable], shape[variable] = input_facts(variable)
+    has_generators = any(isinstance(variable.type, RandomType) for variable in inputs)
     for node in nodes:
         op_type = type(node.op)
         for variable in node.inputs:
             if variable not in value:  # neither an input nor computed
                 # A generator is known, but what NumPy would draw from it is not what the program draws.
                 is_generator = isinstance(variable.type, RandomType)
+                has_generators |= is_generator
                 value[variable] = fixed[variable] = RUNTIME if is_generator else CONSTANT
                 shape[variable] = CONSTANT if is_array(variable) else RUNTIME
         if op_type in SHAPE_READERS:
@@ -139,7 +144,7 @@ def analyze(
                 shape[variable] = shape_time(node, static(node), shape, fixed)
             else:
                 shape[variable] = CONSTANT
-    return Facts(frozenset(inputs), value, shape, fixed)
+    return Facts(frozenset(inputs), value, shape, fixed, has_generators)
 
 
 def shape_time(

@@ -133,7 +133,7 @@ def stream_keys(b: JaxprBuilder, region: Region, env: Mapping[Variable, Atom]) -
     An ancestor that is a single key, as callers of a JAX function pass, has no stream: there, rules split the key.
     """
     keys = {}
-    for variable, (generator, draws) in generators_read(region.inputs, [step.node for step in region.steps]).items():
+    for variable, (generator, draws) in generators_read(region.inputs, region.draws).items():
         if generator in env:
             stream = env[generator]
             if len(stream.aval.shape) == 2:

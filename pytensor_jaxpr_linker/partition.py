@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 from pytensor.compile.ops import DeepCopyOp
 from pytensor.graph.basic import Apply, Variable
+from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.type import TensorType
 
 from pytensor_jaxpr_linker import errors, facts, marks
@@ -275,7 +276,8 @@ def make_region(
     # What follows from the shape of something computed is known only while the region is built: its roots are the key.
     unclear = facts.not_from_inputs(demanded, known)
     keys = {v: None for v in demanded if v not in unclear} | dict.fromkeys(facts.value_roots(unclear, known))
-    return Region(steps, inputs, outputs, [v for v in inputs if v in roots], list(keys))
+    draws = [n for n in nodes if any(isinstance(v.type, RandomType) for v in n.inputs)] if known.has_generators else []
+    return Region(steps, inputs, outputs, [v for v in inputs if v in roots], list(keys), draws)
 
 
 def needed_nodes(

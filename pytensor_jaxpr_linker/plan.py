@@ -36,6 +36,8 @@ class Region(NamedTuple):
     demanded
         The variables whose values key it: static operands that follow from values and shapes of inputs. ``x[i : i + 3]``
         demands a length, which is 3 for most `i`.
+    draws
+        The nodes among them that read a generator.
     constants
         The large constants, which `Program` passes as arguments.
     """
@@ -45,6 +47,7 @@ class Region(NamedTuple):
     outputs: list[Variable]
     static_inputs: list[Variable]
     demanded: list[Variable]
+    draws: list[Apply]
     constants: LargeConstants = LargeConstants([], {})
 
 

@@ -75,7 +75,7 @@ class Program:
         self.constants = self.region.constants.arrays
         self._on_device: list[jax.Array] = []  # shared with the unchecked copy: each constant is uploaded once
         self.static_positions = tuple(i for i, v in enumerate(region.inputs) if v in region.static_inputs)
-        counts = key_counts(region.inputs, [step.node for step in region.steps])
+        counts = key_counts(region.inputs, region.draws)
         #: How many keys the program takes of the generator at a position: one, where nothing is said.
         self.key_counts = {i: counts[v] for i, v in enumerate(region.inputs) if v in counts}
         self._specializations: OrderedDict[tuple, Specialization] = OrderedDict()
