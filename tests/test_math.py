@@ -287,3 +287,29 @@ def test_matmul_broadcast_that_was_not_declared():
     )  # PyTensor rewrites it as a `BatchedDot`, which raises this
     with pytest.raises(TypeError, match="must have the same size in axis 0"):
         f(X, X[:1].swapaxes(1, 2))
+
+
+def test_truths_about_arrays_of_one_shape_are_reduced_in_one_pass():
+    x, y = pt.dvector("x"), pt.dscalar("y")
+    whole = pt.all(pt.stack([pt.all(x >= 0), pt.all(x <= 1), y > 0, pt.all(y < 2)]))
+    f = pytensor.function([x, y], whole, mode="JAXPR")
+    for value, number in [
+        ([0.5, 1.0], 1.0),
+        ([0.5, 1.5], 1.0),
+        ([-0.5, 1.0], 1.0),
+        ([], 1.0),
+        ([0.5], -1.0),
+        ([0.5], 3.0),
+    ]:
+        want = all(0 <= v <= 1 for v in value) and 0 < number < 2
+        assert f(np.array(value), number) == want
+    with jax.enable_x64(True):
+        equations = pjl.make_jaxpr(f, np.zeros(3), 1.0).jaxpr.eqns
+    assert [e.primitive.name for e in equations].count("reduce_and") == 1
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+def test_truth_of_a_vector_of_numbers(parts):
+    xs = [pt.bscalar(f"x{i}") for i in range(parts)]
+    for values in ([1] * parts, [1] * (parts - 1) + [0]):
+        compare(xs, pt.all(pt.stack([x > 0 for x in xs])), np.array(values, "int8"))

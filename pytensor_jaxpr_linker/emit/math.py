@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial, reduce
 from math import prod
 
 import numpy as np
 import pytensor.scalar as ps
 from jax import lax
+from jax.extend.core import primitives
 from pytensor.graph.basic import Apply
 from pytensor.tensor.blas import BatchedDot
 from pytensor.tensor.blockwise import Blockwise
@@ -38,13 +40,42 @@ def prod_without_zeros(b: JaxprBuilder, x: Atom, axes: Sequence[int]) -> Atom:
     return prims.select(b, prims.reduce_and(b, is_zero, axes), number(b, x, 0), product)
 
 
+def conjunction(b: JaxprBuilder, x: Atom, axes: Sequence[int]) -> Atom:
+    """Emit whether all elements are true. What a vector of single truths says of arrays of one shape is reduced in one pass.
+
+    PyMC checks parameters so: ``all([all(p >= 0), all(p <= 1)])``.
+    """
+    parts = single_numbers(b, x)
+    if parts is None:
+        return prims.reduce_and(b, x, axes)
+    arrays: dict[tuple[int, ...], Atom] = {}
+    for part in parts:
+        eqn = b.definition(part, primitives.reduce_and_p)
+        array: Atom = part if eqn is None else eqn.invars[0]
+        shape = array.aval.shape
+        arrays[shape] = prims.and_(b, arrays[shape], array) if shape in arrays else array
+    truths = [prims.reduce_and(b, a, range(len(shape))) if shape else a for shape, a in arrays.items()]
+    return reduce(partial(prims.and_, b), truths)
+
+
+def single_numbers(b: JaxprBuilder, x: Atom) -> list[Atom] | None:
+    """Return the numbers that a vector was made of one by one, or None."""
+    if len(x.aval.shape) != 1:
+        return None
+    joined = b.definition(x, primitives.concatenate_p)
+    sources = [b.definition(part, primitives.broadcast_in_dim_p) for part in (joined.invars if joined else [x])]
+    if any(eqn is None or eqn.invars[0].aval.shape or eqn.outvars[0].aval.shape != (1,) for eqn in sources):
+        return None
+    return [eqn.invars[0] for eqn in sources]
+
+
 #: The reduction of numbers and that of booleans, by scalar Op.
 REDUCTIONS: dict[type, tuple[Reduction, Reduction]] = {
     ps.Add: (prims.reduce_sum, prims.reduce_or),
     ps.Mul: (prims.reduce_prod, prims.reduce_and),
     ps.Maximum: (prims.reduce_max, prims.reduce_or),
     ps.Minimum: (prims.reduce_min, prims.reduce_and),
-    ps.AND: (prims.reduce_and, prims.reduce_and),
+    ps.AND: (prims.reduce_and, conjunction),
     ps.OR: (prims.reduce_or, prims.reduce_or),
     ps.XOR: (prims.reduce_xor, prims.reduce_xor),
     MulWithoutZeros: (prod_without_zeros, prims.reduce_and),
