@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import NamedTuple
 
 from pytensor.compile.builders import OpFromGraph
@@ -48,10 +49,8 @@ def inline(fgraph: AbstractFunctionGraph, find_rule: Callable[[Apply], Rule | No
         nodes = list(toposort(outputs, blockers=inputs))
     outputs, nodes = inlined(inputs, outputs, nodes, is_inlined)
     # PyTensor imports it, and SciPy's sparse matrices, when it is first used.
-    if "pytensor.sparse.basic" in sys.modules:
-        from pytensor_jaxpr_linker.sparse import basic, lowering, math  # noqa: F401
-
-        outputs, nodes = lowering.with_arrays_for_sparse(inputs, outputs, nodes)
+    if "pytensor.sparse.basic" in sys.modules and (lower := sparse_lowering()) is not None:
+        outputs, nodes = lower(inputs, outputs, nodes)
     outputs, nodes = with_simpler_ops(inputs, outputs, nodes)
     if has_op(nodes, LazyIfElse):
         outputs, nodes = with_eager_numbers(inputs, outputs, nodes)
@@ -61,6 +60,16 @@ def inline(fgraph: AbstractFunctionGraph, find_rule: Callable[[Apply], Rule | No
     if sized is not outputs:
         outputs, nodes = sized, list(toposort(sized, blockers=inputs))
     return Graph(inputs, outputs, nodes)
+
+
+@cache
+def sparse_lowering() -> Callable | None:
+    """Return the pass that replaces sparse matrices by arrays; None where PyTensor, before 3.3.7, names the Ops otherwise."""
+    try:
+        from pytensor_jaxpr_linker.sparse import basic, lowering, math  # noqa: F401
+    except ImportError:
+        return None
+    return lowering.with_arrays_for_sparse
 
 
 def inlined(
