@@ -205,8 +205,8 @@ def with_lanes(node: Apply, operands: Sequence[Operand], selection: Selection, a
     ]
 
 
-def keep_Elemwise(node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
-    """Elementwise Ops: the operands have the same lanes, or one element for all of them."""
+def common_lanes(operands: Sequence[Operand]) -> Lanes | None:
+    """Return the first operand with lanes if all have the same along one axis, or one element there for all of them."""
     first = next(x for x in operands if isinstance(x, Lanes))
     for x in operands:
         if isinstance(x, Lanes):
@@ -214,7 +214,13 @@ def keep_Elemwise(node: Apply, operands: Sequence[Operand]) -> list[Operand] | N
                 return None
         elif x.type.shape[first.axis] != 1:
             return None
-    return with_lanes(node, operands, first.selection, first.axis)
+    return first
+
+
+def keep_Elemwise(node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
+    """Elementwise Ops: the operands have the same lanes, or one element for all of them."""
+    first = common_lanes(operands)
+    return None if first is None else with_lanes(node, operands, first.selection, first.axis)
 
 
 def keep_DimShuffle(node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:

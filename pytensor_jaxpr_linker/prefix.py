@@ -33,6 +33,7 @@ from pytensor_jaxpr_linker.masks import (
     Lanes,
     Operand,
     Selection,
+    common_lanes,
     filled,
     identity,
     keep_Subtensor,
@@ -254,15 +255,9 @@ def keep_WriteLanes(node: Apply, operands: Sequence[Operand]) -> list[Operand] |
 
 def keep_Blockwise(node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
     """Batches of lanes."""
-    first = next(x for x in operands if isinstance(x, Lanes))
-    if first.axis >= node.op.batch_ndim(node):
+    first = common_lanes(operands)
+    if first is None or first.axis >= node.op.batch_ndim(node):
         return None
-    for x in operands:
-        if isinstance(x, Lanes):
-            if x.selection is not first.selection or x.axis != first.axis:
-                return None
-        elif x.type.shape[first.axis] != 1:
-            return None
     return with_lanes(node, operands, first.selection, first.axis)
 
 
