@@ -49,7 +49,7 @@ def inline(fgraph: AbstractFunctionGraph, find_rule: Callable[[Apply], Rule | No
         nodes = list(toposort(outputs, blockers=inputs))
     outputs, nodes = inlined(inputs, outputs, nodes, is_inlined)
     # PyTensor imports it, and SciPy's sparse matrices, when it is first used.
-    if "pytensor.sparse.basic" in sys.modules and (lower := sparse_lowering()) is not None:
+    if "pytensor.sparse.math" in sys.modules and (lower := sparse_lowering()) is not None:
         outputs, nodes = lower(inputs, outputs, nodes)
     outputs, nodes = with_simpler_ops(inputs, outputs, nodes)
     if has_op(nodes, LazyIfElse):
@@ -64,11 +64,14 @@ def inline(fgraph: AbstractFunctionGraph, find_rule: Callable[[Apply], Rule | No
 
 @cache
 def sparse_lowering() -> Callable | None:
-    """Return the pass that replaces sparse matrices by arrays; None where PyTensor, before 3.3.7, names the Ops otherwise."""
-    try:
-        from pytensor_jaxpr_linker.sparse import basic, lowering, math  # noqa: F401
-    except ImportError:
+    """Return the pass that replaces sparse matrices by arrays.
+
+    None for a PyTensor, such as 3.3.0, that has other names for the Ops: there they run on the host.
+    """
+    if not hasattr(sys.modules["pytensor.sparse.math"], "AddSparseDense"):
         return None
+    from pytensor_jaxpr_linker.sparse import basic, lowering, math  # noqa: F401
+
     return lowering.with_arrays_for_sparse
 
 
