@@ -133,21 +133,39 @@ def sample(
             model, gradient, initvals, jitter, chains=chains, cores=limit, **options, **adaptation, **kwargs
         )
     else:
-        logp = one_program(model, gradient, sampler)
-        points = initial_points(model, chains, random_seed, initvals=initvals, jitter=jitter, logp=logp)
-        kernels = importlib.import_module(f"{__package__}.kernel_{sampler}")
-        kernel = kernels.make_kernel(logp, tune=tune, **adaptation)
-        wide = {name: np.asarray(x, "float64") for name, x in points.items()}
-        try:
-            found = run_chains(kernel, logp.data, wide, method=chain_method, **options)
-        except GraphBreakError as error:  # of the gradient, which is built when it is traced
-            raise refused(model, sampler, error) from None
+        starts = {"initvals": initvals, "jitter": jitter, "seed": random_seed}
+        found = sample_jax(model, gradient, sampler, chains, chain_method, starts, **options, **adaptation)
     seconds = time.perf_counter() - started
     attrs = {"sampling_time": seconds, "tuning_steps": tune, "sampler": sampler, "chain_method": chain_method}
     result = to_datatree(model, names(found.positions), found.stats, attrs, package, log_likelihood)
     if compute_convergence_checks:
         log_warnings(run_convergence_checks(result, model))
     return result
+
+
+def sample_jax(
+    model: pm.Model,
+    gradient: Literal["pytensor", "jax"],
+    sampler: str,
+    chains: int,
+    chain_method: str,
+    starts: dict[str, Any],
+    *,
+    tune: int,
+    target_accept: float,
+    max_treedepth: int,
+    **options: Any,
+) -> Draws:
+    """Draw by a sampler that is itself a JAX program, from the points that `initial_points` gives for `starts`."""
+    logp = one_program(model, gradient, sampler)
+    points = initial_points(model, chains, logp=logp, **starts)
+    kernels = importlib.import_module(f"{__package__}.kernel_{sampler}")
+    kernel = kernels.make_kernel(logp, tune=tune, target_accept=target_accept, max_treedepth=max_treedepth)
+    wide = {name: np.asarray(x, "float64") for name, x in points.items()}
+    try:
+        return run_chains(kernel, logp.data, wide, method=chain_method, tune=tune, **options)
+    except GraphBreakError as error:  # of the gradient, which is built when it is traced
+        raise refused(model, sampler, error) from None
 
 
 def check_arguments(
