@@ -15,7 +15,8 @@ import pytensor
 import pytensor.tensor as pt
 from jax.extend.core import check_jaxpr
 from pytensor.compile.mode import Mode
-from pytensor.graph.basic import Variable
+from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.op import Op
 
 import pytensor_jaxpr_linker as pjl
 
@@ -80,6 +81,18 @@ def compare_grad(
         batched = [a[None].repeat(2, 0) if i in floats else a for i, a in enumerate(arrays)]
         for want, got in zip(expected, jax.vmap(gradient, in_axes=axes)(*batched), strict=True):
             np.testing.assert_allclose(np.asarray(got), np.stack([want, want]), rtol=rtol, atol=atol)
+
+
+class Doubled(Op):
+    """Doubles on the host: nobody has a rule for it."""
+
+    __props__ = ()
+
+    def make_node(self, x):
+        return Apply(self, [x], [x.type()])
+
+    def perform(self, node, inputs, outputs):
+        outputs[0][0] = inputs[0] * 2
 
 
 def tensor_like(value: Any, name: str, static: bool = False) -> Variable:

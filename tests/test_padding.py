@@ -7,6 +7,7 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from helpers import Doubled
 from pytensor.compile.mode import Mode
 from pytensor.conditional import ifelse
 from pytensor.graph.basic import Apply
@@ -188,23 +189,11 @@ def test_one_of_several_regions():
     assert [program.padded is not None for program in f.vm.runner.programs] == [True, False]
 
 
-class OnHost(Op):
-    """Doubles on the host: nobody has a rule for it."""
-
-    __props__ = ()
-
-    def make_node(self, x):
-        return Apply(self, [x], [x.type()])
-
-    def perform(self, node, inputs, outputs):
-        outputs[0][0] = inputs[0] * 2
-
-
 @pytest.mark.parametrize("results", ["numpy", "jax"])
 def test_several_regions_and_updates(results):
     x = pt.vector("x", dtype="float64")
     total = pytensor.shared(np.zeros(2), name="total")
-    y = pt.exp(OnHost()(pt.exp(x) + pt.log1p(x**2))) + x
+    y = pt.exp(Doubled()(pt.exp(x) + pt.log1p(x**2))) + x
     f = padding([x], [y, y.sum()], updates={total: pt.log1p(total) + total}, on_break="ignore", results=results)
     g = padding([], total * 3, updates={total: total * 2}, results=results)
     want = pytensor.function([x], [y, y.sum()], mode="FAST_COMPILE")

@@ -16,28 +16,15 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from helpers import Doubled
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.mode import Mode
 from pytensor.conditional import IfElse, ifelse
-from pytensor.graph.basic import Apply
-from pytensor.graph.op import Op
 
 import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker import JaxprLinker, Options, progress
 
 X = np.linspace(0.1, 1.0, 5)
-
-
-class OnHost(Op):
-    """Doubles on the host: nobody has a rule for it."""
-
-    __props__ = ()
-
-    def make_node(self, x):
-        return Apply(self, [x], [x.type()])
-
-    def perform(self, node, inputs, outputs):
-        outputs[0][0] = inputs[0] * 2
 
 
 def compiled(inputs, outputs, **options):
@@ -138,7 +125,7 @@ def test_what_fails_is_not_counted():
 
 def test_host_takes_one_region_of_several():
     x = pt.vector("x", dtype="float64")
-    y = big(OnHost()(big(x)))
+    y = big(Doubled()(big(x)))
     f = compiled([x], y, recompile_limit=2, on_recompile_limit="host", on_break="ignore")
     wanted = pytensor.function([x], y, mode="FAST_COMPILE")
     with pytest.warns(pjl.RecompileWarning) as caught:
@@ -317,7 +304,7 @@ def test_fail_on_recompile():
 def test_force_host(break_, monkeypatch):
     x = pt.vector("x", dtype="float64")
     s = pytensor.shared(np.ones(5), name="s")
-    y = big(OnHost()(big(x))) if break_ else big(x)
+    y = big(Doubled()(big(x))) if break_ else big(x)
     mode = Mode(JaxprLinker(Options(on_break="ignore")), "fast_run")
     f = pytensor.function([x], [y, x[1:]], updates={s: s * y}, mode=mode)
     with monkeypatch.context() as patch, pjl.stance("force_host"):
@@ -390,12 +377,12 @@ def test_stance_is_of_one_thread_and_ends():
 @pytest.mark.parametrize(
     ("artifact", "level", "parts"),
     [
-        ("breaks", logging.INFO, ["JX001", "OnHost"]),
+        ("breaks", logging.INFO, ["JX001", "Doubled"]),
         ("recompiles", logging.INFO, ["not been compiled before", "shape of 'x' is (2,), not (5,)"]),
         ("guards", logging.DEBUG, ["'x' of shape (5,)"]),
         ("jaxpr", logging.DEBUG, ["lambda", "f64[5]", "log1p"]),
         ("hlo", logging.DEBUG, ["stablehlo.exponential", "tensor<5xf64>"]),
-        ("plan", logging.DEBUG, ["3 batches, 1 breaks", "0: region", "1: host step of 1 nodes (1 OnHost)"]),
+        ("plan", logging.DEBUG, ["3 batches, 1 breaks", "0: region", "1: host step of 1 nodes (1 Doubled)"]),
         ("timing", logging.INFO, ["partitioning", "lowering region_0", "with XLA", " ms"]),
     ],
 )
@@ -404,7 +391,7 @@ def test_logs(artifact, level, parts, caplog):
     x = pt.vector("x", dtype="float64")
 
     def run():
-        f = compiled([x], big(OnHost()(big(x))), on_break="ignore")
+        f = compiled([x], big(Doubled()(big(x))), on_break="ignore")
         f(X)
         f(X[:2])
         return f
