@@ -12,7 +12,7 @@ from pytensor.tensor.random.type import random_generator_type
 
 import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker.builder import JaxprBuilder
-from pytensor_jaxpr_linker.emit import random
+from pytensor_jaxpr_linker.emit.random import sampler
 
 
 def generator(seed=123):
@@ -110,9 +110,9 @@ def test_no_update_repeats():
 def test_bits_are_those_of_jax(dtype):
     with jax.enable_x64(True):
         b = JaxprBuilder()
-        key = b.input(random.KEY_SHAPE, random.KEY_DTYPE)
-        emitted = [f(b, key, (3, 5), np.dtype(dtype)) for f in (random.uniform, random.standard_normal)]
-        jaxpr = b.build([*random.split(b, key), *emitted])
+        key = b.input(sampler.KEY_SHAPE, sampler.KEY_DTYPE)
+        emitted = [f(b, key, (3, 5), np.dtype(dtype)) for f in (sampler.uniform, sampler.standard_normal)]
+        jaxpr = b.build([*sampler.split(b, key), *emitted])
         jax.extend.core.check_jaxpr(jaxpr)
         k = jax.random.key_data(jax.random.key(3, impl="threefry2x32"))
         first, second, u, z = jax.extend.core.jaxpr_as_fun(jaxpr)(k)

@@ -24,7 +24,7 @@ from pytensor.tensor.random.op import RandomVariable
 from pytensor.xtensor.basic import XOp
 
 from pytensor_jaxpr_linker.emit import scalar
-from pytensor_jaxpr_linker.emit.random import DISTRIBUTIONS
+from pytensor_jaxpr_linker.emit.random.sampler import DISTRIBUTIONS
 from pytensor_jaxpr_linker.host_ops import HOST
 from pytensor_jaxpr_linker.registry import class_name, registered, rule_of_class
 from pytensor_jaxpr_linker.report.limitations import LIMITATIONS

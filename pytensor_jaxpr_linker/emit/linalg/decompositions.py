@@ -1,0 +1,259 @@
+"""Decompositions of matrices.
+
+On the CPU they are LAPACK's, as for PyTensor, so signs and phases are the same, but for `Eigh` with its default driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+from pytensor.graph.basic import Apply
+from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
+from pytensor.tensor.linalg.decomposition.eigen import Eig, Eigh, Eigvalsh
+from pytensor.tensor.linalg.decomposition.lu import LU, LUFactor, PivotToPermutations
+from pytensor.tensor.linalg.decomposition.qr import QR
+from pytensor.tensor.linalg.decomposition.schur import Schur
+from pytensor.tensor.linalg.decomposition.svd import SVD
+
+from pytensor_jaxpr_linker import prims
+from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder
+from pytensor_jaxpr_linker.emit.blockwise import core_op, core_rule, refuse_complex
+from pytensor_jaxpr_linker.emit.linalg.matrices import (
+    adjoint,
+    all_true,
+    below,
+    check_square,
+    identity,
+    inverse_permutation,
+    permute_rows,
+    symmetric,
+    tril,
+    triu,
+)
+from pytensor_jaxpr_linker.emit.scalar import convert, number
+from pytensor_jaxpr_linker.emit.tensor_basic import diagonal, slice_axis
+
+
+def only_on(*platforms: str) -> Callable[[Apply], str | None]:
+    """Return the `refuse` of a rule whose primitive JAX has for some platforms only."""
+
+    def refuse(node: Apply) -> str | None:
+        platform = jax.default_backend()
+        return None if platform in platforms else f"JAX has no such decomposition for the platform {platform}"
+
+    return refuse
+
+
+def check_finite(b: JaxprBuilder, x: Atom, error: Exception, node: Apply) -> None:
+    """Have `error` raised if an element of `x` is no finite number."""
+    if x.aval.dtype.kind == "c":
+        x = prims.add(b, prims.real(b, x), prims.imag(b, x))
+    b.check(all_true(b, prims.is_finite(b, x)), lambda: error, node)
+
+
+NOT_FINITE = ValueError("array must not contain infs or NaNs")
+
+
+@core_rule(Cholesky)
+def emit_Cholesky(op, node, b, x):
+    """The triangular factor, of the triangle that `lower` names; all NaN if `x` is not positive definite.
+
+    The primitive reads one triangle and its derivative is by that triangle, as PyTensor has it.
+    """
+    x = convert(b, x, node.outputs[0].type.dtype)
+    shape = x.aval.shape
+    if 0 in shape[-2:]:
+        return prims.broadcast_to(b, number(b, x, 0), shape)
+    if shape[-1] != shape[-2]:
+        raise ValueError(f"Input array is expected to be square but has the shape: {shape[-2:]}.")
+    factor = prims.cholesky(b, x if op.lower else adjoint(b, x))
+    first = prims.slice_(b, factor, [0] * len(shape), (*shape[:-2], 1, 1), [1] * len(shape))
+    first = prims.broadcast_to(b, first, shape)
+    kept = prims.or_(b, below(b, shape), prims.ne(b, first, first))
+    factor = prims.select(b, kept, factor, number(b, x, 0))
+    return factor if op.lower else adjoint(b, factor)
+
+
+# -- LU ----------------------------------------------------------------------------------------------------------------
+
+
+@core_rule(LU)
+def emit_LU(op, node, b, x):
+    """``P @ L @ U``: P as a matrix, as the rows of L that it takes, or multiplied with L."""
+    x = convert(b, x, node.outputs[-1].type.dtype)
+    check_finite(b, x, NOT_FINITE, node)
+    *batch, m, n = x.aval.shape
+    lead, k = len(batch), min(m, n)
+    factors, _, permutation = prims.lu(b, x)
+    lower = slice_axis(b, factors, lead + 1, 0, k)
+    lower = prims.add(b, tril(b, lower, -1), identity(b, lower.aval.shape, x.aval.dtype))
+    upper = triu(b, slice_axis(b, factors, lead, 0, k))
+    rows = inverse_permutation(b, permutation)
+    if op.permute_l:
+        return permute_rows(b, lower, rows), upper
+    if op.p_indices:
+        return rows, lower, upper
+    return permute_rows(b, identity(b, (*batch, m, m), node.outputs[0].type.dtype), rows), lower, upper
+
+
+@core_rule(LUFactor)
+def emit_LUFactor(op, node, b, x):
+    """L below U in one matrix, all NaN if `x` is singular, and the row exchanges."""
+    factors, pivots, _ = prims.lu(b, x)
+    return prims.select(b, is_singular(b, factors, x.aval.shape), number(b, x, np.nan), factors), pivots
+
+
+def is_singular(b: JaxprBuilder, factors: Atom, shape: tuple[int, ...]) -> Atom:
+    """Emit whether the diagonals of triangular matrices have a zero, broadcast to a shape with the same batch axes."""
+    batch = len(factors.aval.shape) - 2
+    zero = prims.reduce_or(b, prims.eq(b, diagonal(b, factors), number(b, factors, 0)), (batch,))
+    return prims.broadcast_in_dim(b, zero, shape, range(batch))
+
+
+@core_rule(PivotToPermutations)
+def emit_PivotToPermutations(op, node, b, pivots):
+    """The permutation that a sequence of row exchanges is, or with ``inverse=False`` the inverse of that."""
+    permutation = prims.lu_pivots_to_permutation(b, convert(b, pivots, "int32"))
+    return convert(b, permutation if op.inverse else inverse_permutation(b, permutation), "int64")
+
+
+# -- QR ----------------------------------------------------------------------------------------------------------------
+
+
+def refuse_qr(node: Apply) -> str | None:
+    """Return why a QR decomposition can't be emitted, or None."""
+    op: Any = core_op(node)
+    return only_on("cpu", "gpu")(node) if op.pivoting or op.mode == "raw" else None
+
+
+@core_rule(QR, refuse=refuse_qr)
+def emit_QR(op, node, b, x):
+    """Q and R; R alone, padded to the shape of `x`; or what LAPACK makes of `x`."""
+    x = convert(b, x, node.outputs[0].type.dtype)
+    if op.mode == "raw":
+        return raw_qr(op, b, x)
+    q, r, *columns = prims.qr(b, x, op.mode == "full", op.pivoting)
+    if op.mode != "r":
+        return q, r, *columns
+    *batch, m, n = x.aval.shape
+    r = prims.pad(b, r, number(b, x, 0), [(0, 0, 0)] * len(batch) + [(0, m - min(m, n), 0), (0, 0, 0)])
+    return (r, *columns) if columns else r
+
+
+def raw_qr(op: QR, b: JaxprBuilder, x: Atom) -> list[Atom]:
+    """Emit the reflectors, their factors, R, and with pivoting the positions of the columns."""
+    *batch, m, n = x.aval.shape
+    columns = []
+    if op.pivoting:
+        free = prims.broadcast_to(b, b.constant(0, "int32"), (*batch, n))
+        packed, position, factors = prims.geqp3(b, x, free)
+        columns = [prims.sub(b, position, b.constant(1, "int32"))]
+    else:
+        packed, factors = prims.geqrf(b, x)
+    return [packed, factors, triu(b, slice_axis(b, packed, len(batch), 0, min(m, n))), *columns]
+
+
+# -- singular values and eigenvalues -----------------------------------------------------------------------------------
+
+
+@core_rule(SVD)
+def emit_SVD(op, node, b, x):
+    """U, the singular values and V transposed, or the singular values alone."""
+    x = convert(b, x, node.outputs[0].type.dtype) if x.aval.dtype.kind != "c" else x
+    s, *uv = prims.svd(b, x, op.full_matrices, op.compute_uv)
+    check_converged(b, s, node)
+    return (uv[0], s, uv[1]) if uv else s
+
+
+def check_converged(b: JaxprBuilder, s: Atom, node: Apply, where: str = "") -> None:
+    """Have NumPy's error raised if singular values are NaN: then the algorithm did not converge."""
+    b.check(all_true(b, prims.eq(b, s, s)), lambda: np.linalg.LinAlgError(f"SVD did not converge{where}"), node)
+
+
+@core_rule(Eigh, refuse=refuse_complex)
+def emit_Eigh(op, node, b, x, y=None):
+    """Eigenvalues and eigenvectors of a symmetric matrix, or of a pair of them."""
+    dtype = node.outputs[0].type.dtype
+    return eigh(op.lower, node, b, *(convert(b, v, dtype) for v in (x, y) if v is not None))
+
+
+@core_rule(Eigvalsh)
+def emit_Eigvalsh(op, node, b, *xs):
+    """Eigenvalues of a Hermitian matrix, or of a pair of them."""
+    dtype = np.result_type(node.outputs[0].type.dtype, *(x.aval.dtype for x in xs if x.aval.dtype.kind == "c"))
+    return eigh(op.lower, node, b, *(convert(b, x, dtype) for x in xs))[0]
+
+
+def eigh(lower: bool, node: Apply, b: JaxprBuilder, x: Atom, y: Atom | None = None) -> tuple[Atom, Atom]:
+    """Emit the eigenvalues and eigenvectors of `x`, or those of ``x @ v = w * y @ v`` as LAPACK's ``sygvd`` does.
+
+    One triangle is made the other: the derivative is then by that triangle, as PyTensor has it.
+    """
+    for matrix in (x, y):
+        if matrix is not None:
+            check_square_and_finite(b, matrix, node)
+    x = symmetric(b, x, lower)
+    if y is None:
+        vectors, values = prims.eigh(b, x, lower)
+        return values, vectors
+    factor = prims.cholesky(b, symmetric(b, y, lower))
+    b.check(all_true(b, prims.eq(b, diagonal(b, factor), diagonal(b, factor))), not_positive_definite, node)
+    x = prims.triangular_solve(b, factor, x, lower=True)
+    x = prims.triangular_solve(b, factor, x, lower=True, left_side=False, transpose_a=True, conjugate_a=True)
+    vectors, values = prims.eigh(b, symmetric(b, x, lower), lower)
+    return values, prims.triangular_solve(b, factor, vectors, lower=True, transpose_a=True, conjugate_a=True)
+
+
+def check_square_and_finite(b: JaxprBuilder, x: Atom, node: Apply) -> None:
+    """Check an operand as SciPy does."""
+    if x.aval.shape[-1] != x.aval.shape[-2]:
+        raise ValueError(f"expected square matrix, got the shape {x.aval.shape[-2:]}")
+    check_finite(b, x, NOT_FINITE, node)
+
+
+def not_positive_definite() -> Exception:
+    """Return the error about the right-hand matrix of a generalized eigenvalue problem."""
+    return np.linalg.LinAlgError(
+        "B is not positive definite. The factorization of B could not be completed and no eigenvalues or eigenvectors"
+        " were computed."
+    )
+
+
+@core_rule(Eig, refuse=only_on("cpu", "gpu"))
+def emit_Eig(op, node, b, x):
+    """Eigenvalues and right eigenvectors of any square matrix, complex."""
+    check_square(*x.aval.shape)
+    dtype = np.dtype(node.outputs[0].type.dtype)
+    x = convert(b, x, dtype if x.aval.dtype.kind == "c" else prims.part_dtype(dtype))
+    check_finite(b, x, np.linalg.LinAlgError("Array must not contain infs or NaNs"), node)
+    return prims.eig(b, x)
+
+
+def refuse_schur(node: Apply) -> str | None:
+    """Return why a Schur decomposition can't be emitted, or None."""
+    op: Any = core_op(node)
+    if op.sort is not None:
+        return "JAX has no Schur decomposition with sorted eigenvalues"
+    return only_on("cpu")(node)
+
+
+@core_rule(Schur, refuse=refuse_schur)
+def emit_Schur(op, node, b, x):
+    """The Schur form and its vectors; NaN unless `x` is finite."""
+    return schur(b, convert(b, x, node.outputs[0].type.dtype))
+
+
+def schur(b: JaxprBuilder, x: Atom) -> list[Atom]:
+    """Emit the Schur form and the Schur vectors, NaN where `x` is not finite.
+
+    LAPACK does not get to see what is not finite: it might iterate without an end.
+    """
+    batch = len(x.aval.shape) - 2
+    finite = prims.is_finite(b, prims.abs_(b, x))
+    bad = prims.not_(b, prims.reduce_and(b, finite, (batch, batch + 1)))
+    bad = prims.broadcast_in_dim(b, bad, x.aval.shape, range(batch))
+    results = prims.schur(b, prims.select(b, bad, number(b, x, 0), x))
+    return [prims.select(b, bad, number(b, x, np.nan), y) for y in results]

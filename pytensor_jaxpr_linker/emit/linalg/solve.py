@@ -1,0 +1,269 @@
+"""Solutions of linear systems, and what follows from the LU decomposition: inverses and determinants."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from pytensor.graph.basic import Apply
+from pytensor.tensor.linalg.inverse import MatrixInverse, TensorInv
+from pytensor.tensor.linalg.solvers.general import Solve
+from pytensor.tensor.linalg.solvers.lstsq import TensorSolve
+from pytensor.tensor.linalg.solvers.psd import CholeskySolve
+from pytensor.tensor.linalg.solvers.triangular import SolveTriangular
+from pytensor.tensor.linalg.summary import Det, SLogDet
+
+from pytensor_jaxpr_linker import prims
+from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder
+from pytensor_jaxpr_linker.emit.blockwise import core_rule
+from pytensor_jaxpr_linker.emit.linalg.decompositions import is_singular
+from pytensor_jaxpr_linker.emit.linalg.matrices import (
+    adjoint,
+    any_true,
+    check_square,
+    identity,
+    inverse_permutation,
+    matmul,
+    permute_rows,
+    superdiagonal,
+    swap,
+    symmetric,
+    untransposed,
+)
+from pytensor_jaxpr_linker.emit.scalar import convert, number
+from pytensor_jaxpr_linker.emit.tensor_basic import diagonal
+from pytensor_jaxpr_linker.registry import emits
+
+
+def solve_operands(op: Any, node: Apply, b: JaxprBuilder, a: Atom, y: Atom) -> tuple[Atom, Atom]:
+    """Return the operands of a solution in its dtype, the right-hand side as a matrix.
+
+    Raises
+    ------
+    ValueError
+        If `a` is not square or has not as many rows as `y`.
+    """
+    a, y = (convert(b, x, node.outputs[0].type.dtype) for x in (a, y))
+    if op.b_ndim == 1:
+        y = prims.broadcast_in_dim(b, y, (*y.aval.shape, 1), range(len(y.aval.shape)))
+    shape, rows = a.aval.shape[-2:], y.aval.shape[-2]
+    if shape[0] != shape[1]:
+        raise ValueError(f"expected square matrix, got the shape {shape}")
+    if shape[0] != rows:
+        raise ValueError(f"shapes of a {shape} and b {y.aval.shape[-2:]} are incompatible")
+    return a, y
+
+
+def as_right_hand_side(op: Any, b: JaxprBuilder, x: Atom) -> Atom:
+    """Emit a solution with as many axes as the right-hand side had."""
+    return prims.squeeze(b, x, [len(x.aval.shape) - 1] if op.b_ndim == 1 else [])
+
+
+# -- triangular matrices -----------------------------------------------------------------------------------------------
+
+
+@core_rule(SolveTriangular)
+def emit_SolveTriangular(op, node, b, a, y):
+    """Solve ``a @ x = y``; all NaN if the diagonal has a zero."""
+    a, y = solve_operands(op, node, b, a, y)
+    if 0 in y.aval.shape:
+        return as_right_hand_side(op, b, y)
+    a, transposed = untransposed(b, a)
+    how = {"lower": op.lower != transposed, "unit_diagonal": op.unit_diagonal}
+    rows, sideways = untransposed(b, y)
+    if sideways:  # x.T @ a.T = y.T
+        x = swap(b, prims.triangular_solve(b, a, rows, left_side=False, transpose_a=not transposed, **how))
+    else:
+        x = prims.triangular_solve(b, a, y, transpose_a=transposed, **how)
+    if not op.unit_diagonal:
+        x = prims.select(b, is_singular(b, a, x.aval.shape), number(b, x, np.nan), x)
+    return as_right_hand_side(op, b, x)
+
+
+@core_rule(CholeskySolve)
+def emit_CholeskySolve(op, node, b, a, y):
+    """Solve ``c @ c.conj().T @ x = y`` for a factor `c`: two triangular solutions."""
+    a, y = solve_operands(op, node, b, a, y)
+    if 0 in y.aval.shape:
+        return as_right_hand_side(op, b, y)
+    for is_adjoint in (not op.lower, op.lower):
+        y = prims.triangular_solve(b, a, y, op.lower, transpose_a=is_adjoint, conjugate_a=is_adjoint)
+    return as_right_hand_side(op, b, y)
+
+
+# -- solutions by factors ----------------------------------------------------------------------------------------------
+
+
+class Factored(NamedTuple):
+    """What a system is solved with: factors, ``solve(b, *factors, y, transposed=...)``, and where it has no solution."""
+
+    factors: tuple[Atom, ...]
+    solve: Callable[..., Atom]
+    failed: Atom | None = None
+
+
+def factor_general(b: JaxprBuilder, a: Atom, shape: tuple[int, ...]) -> Factored:
+    """Factor by LU; equal factors are one equation, so a solution and its gradient share them."""
+    factors, _, permutation = prims.lu(b, a)
+    return Factored((factors, permutation), lu_solve, is_singular(b, factors, shape))
+
+
+def lu_solve(b: JaxprBuilder, factors: Atom, permutation: Atom, y: Atom, transposed: bool) -> Atom:
+    """Emit the solution by LU factors of the matrix, or of its transpose."""
+    if transposed:
+        y = prims.triangular_solve(b, factors, y, lower=False, transpose_a=True)
+        y = prims.triangular_solve(b, factors, y, lower=True, transpose_a=True, unit_diagonal=True)
+        return permute_rows(b, y, inverse_permutation(b, permutation))
+    y = permute_rows(b, y, permutation)
+    y = prims.triangular_solve(b, factors, y, lower=True, unit_diagonal=True)
+    return prims.triangular_solve(b, factors, y, lower=False)
+
+
+def factor_positive(b: JaxprBuilder, a: Atom, lower: bool) -> Factored:
+    """Factor by Cholesky, of one triangle; the factor is NaN unless the matrix is positive definite."""
+    return Factored((prims.cholesky(b, a if lower else adjoint(b, a)),), cholesky_solve)
+
+
+def cholesky_solve(b: JaxprBuilder, factor: Atom, y: Atom, transposed: bool) -> Atom:
+    """Emit the solution by a lower Cholesky factor; the transpose of a Hermitian matrix is its conjugate."""
+    y = prims.triangular_solve(b, factor, y, lower=True, conjugate_a=transposed)
+    return prims.triangular_solve(b, factor, y, lower=True, transpose_a=True, conjugate_a=not transposed)
+
+
+def factor_tridiagonal(b: JaxprBuilder, a: Atom) -> Factored:
+    """Take the three diagonals; the solution is NaN if the matrix is singular."""
+    return Factored((superdiagonal(b, swap(b, a)), diagonal(b, a), superdiagonal(b, a)), tridiagonal_solve)
+
+
+def tridiagonal_solve(b: JaxprBuilder, low: Atom, main: Atom, high: Atom, y: Atom, transposed: bool) -> Atom:
+    """Emit the solution by the diagonals of a matrix, or of its transpose."""
+    low, high = (high, low) if transposed else (low, high)
+    zero, others = number(b, y, 0), [(0, 0, 0)] * (len(low.aval.shape) - 1)
+    low = prims.pad(b, low, zero, [*others, (1, 0, 0)])
+    high = prims.pad(b, high, zero, [*others, (0, 1, 0)])
+    return prims.tridiagonal_solve(b, low, main, high, y)
+
+
+def solve_factored(b: JaxprBuilder, a: Atom, y: Atom, factored: Factored, transposed: bool = False) -> Atom:
+    """Emit the solution of ``a @ x = y``, or of ``a.T @ x = y``, that is NaN where there is none.
+
+    The derivative is by all elements of `a`, as PyTensor has it, and takes a solution by the same factors.
+    """
+
+    def product(b: JaxprBuilder, a: Atom, x: Atom, transposed: bool) -> Atom:
+        return matmul(b, swap(b, a) if transposed else a, x)
+
+    def flipped(emit: Callable[..., Atom]) -> Callable[..., Atom]:
+        return lambda b, *atoms, transposed: emit(b, *atoms, transposed=not transposed)
+
+    emitted = [flipped(emit) if transposed else emit for emit in (product, factored.solve)]
+    x = prims.linear_solve(b, [a], factored.factors, y, *emitted)
+    return x if factored.failed is None else prims.select(b, factored.failed, number(b, x, np.nan), x)
+
+
+@core_rule(Solve)
+def emit_Solve(op, node, b, a, y):
+    """Solve ``a @ x = y`` by the factors that suit what is said of `a`; all NaN if there is no solution."""
+    a, y = solve_operands(op, node, b, a, y)
+    if 0 in y.aval.shape:
+        return as_right_hand_side(op, b, y)
+    transposed = False
+    if op.assume_a == "pos":
+        factored = factor_positive(b, a, op.lower)
+    elif op.assume_a == "tridiagonal":
+        factored = factor_tridiagonal(b, a)
+    elif op.assume_a in ("sym", "her"):
+        factored = factor_general(b, symmetric(b, a, op.lower, op.assume_a == "her"), y.aval.shape)
+    else:
+        a, transposed = untransposed(b, a)
+        factored = factor_general(b, a, y.aval.shape)
+    return as_right_hand_side(op, b, solve_factored(b, a, y, factored, transposed))
+
+
+# -- inverses ----------------------------------------------------------------------------------------------------------
+
+
+def singular() -> Exception:
+    """Return NumPy's error about a matrix without an inverse."""
+    return np.linalg.LinAlgError("Singular matrix")
+
+
+def checked_solution(node: Apply, b: JaxprBuilder, a: Atom, y: Atom) -> Atom:
+    """Emit the solution of ``a @ x = y``; a singular `a` is an error."""
+    if 0 in y.aval.shape:
+        return y
+    a, transposed = untransposed(b, a)
+    factored = factor_general(b, a, y.aval.shape)
+    b.check(prims.not_(b, any_true(b, factored.failed)), singular, node)
+    return solve_factored(b, a, y, factored, transposed)
+
+
+@core_rule(MatrixInverse)
+def emit_MatrixInverse(op, node, b, x):
+    """Solve for the identity; a singular matrix is an error."""
+    check_square(*x.aval.shape)
+    x = convert(b, x, node.outputs[0].type.dtype)
+    return checked_solution(node, b, x, identity(b, x.aval.shape, x.aval.dtype))
+
+
+@emits(TensorInv)
+def emit_TensorInv(op, node, b, x):
+    """The inverse of the matrix whose rows are the first axes of `x` and whose columns are the others."""
+    shape = x.aval.shape
+    rows, columns = math.prod(shape[: op.ind]), math.prod(shape[op.ind :])
+    check_square(rows, columns)
+    x = convert(b, x, node.outputs[0].type.dtype)
+    inverse = checked_solution(
+        node, b, prims.reshape(b, x, (rows, columns)), identity(b, (rows, columns), x.aval.dtype)
+    )
+    return prims.reshape(b, inverse, (*shape[op.ind :], *shape[: op.ind]))
+
+
+@emits(TensorSolve)
+def emit_TensorSolve(op, node, b, a, y):
+    """Solve with the matrix whose rows are the axes of `y` and whose columns are the others of `a`."""
+    a, y = (convert(b, x, node.outputs[0].type.dtype) for x in (a, y))
+    if op.axes is not None:
+        last = [axis % len(a.aval.shape) for axis in op.axes]
+        a = prims.transpose(b, a, [i for i in range(len(a.aval.shape)) if i not in last] + last)
+    shape, size = a.aval.shape[len(y.aval.shape) :], math.prod(y.aval.shape)
+    check_square(size, math.prod(shape))
+    x = checked_solution(node, b, prims.reshape(b, a, (size, size)), prims.reshape(b, y, (size, 1)))
+    return prims.reshape(b, x, shape)
+
+
+# -- determinants ------------------------------------------------------------------------------------------------------
+
+
+def lu_diagonal(b: JaxprBuilder, x: Atom) -> tuple[Atom, Atom]:
+    """Emit the diagonal of U, and whether the number of row exchanges was odd."""
+    factors, pivots, _ = prims.lu(b, x)
+    axis = len(pivots.aval.shape) - 1
+    exchanged = prims.ne(b, pivots, prims.iota(b, "int32", pivots.aval.shape, axis))
+    return diagonal(b, factors), prims.reduce_xor(b, exchanged, (axis,))
+
+
+def negated_if(b: JaxprBuilder, odd: Atom, x: Atom) -> Atom:
+    """Emit ``-x`` where `odd` holds, else `x`."""
+    return prims.select(b, odd, prims.neg(b, x), x)
+
+
+@core_rule(Det)
+def emit_Det(op, node, b, x):
+    """The product of the diagonal of U, with the sign of the row exchanges."""
+    check_square(*x.aval.shape)
+    x = convert(b, x, node.outputs[0].type.dtype)
+    elements, odd = lu_diagonal(b, x)
+    return negated_if(b, odd, prims.reduce_prod(b, elements, (len(elements.aval.shape) - 1,)))
+
+
+@core_rule(SLogDet)
+def emit_SLogDet(op, node, b, x):
+    """The sign of the determinant, and the logarithm of its magnitude: -inf where it is zero."""
+    check_square(*x.aval.shape)
+    elements, odd = lu_diagonal(b, convert(b, x, node.outputs[0].type.dtype))
+    axis, size = len(elements.aval.shape) - 1, prims.abs_(b, elements)
+    sign = prims.reduce_prod(b, prims.sign(b, elements), (axis,))
+    return negated_if(b, odd, sign), prims.reduce_sum(b, prims.log(b, size), (axis,))

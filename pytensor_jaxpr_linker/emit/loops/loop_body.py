@@ -1,0 +1,323 @@
+"""The body of a loop, which `scan` and `while` share: a step of a scan as a Jaxpr."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax.extend.core as jex
+import numpy as np
+from jax.extend.core import primitives
+from pytensor.graph.basic import Apply, Variable
+from pytensor.scan.op import Scan
+
+from pytensor_jaxpr_linker import prims
+from pytensor_jaxpr_linker._compat import batch_jaxpr
+from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, Shape, live_equations
+from pytensor_jaxpr_linker.emit.inner_graph import fixed_value, inner_plan
+from pytensor_jaxpr_linker.emit.loops.distribution import distribute
+from pytensor_jaxpr_linker.emit.loops.tracks import Track
+from pytensor_jaxpr_linker.errors import CannotEmit
+
+
+def inner_static(op: Scan) -> list[int]:
+    """Return the positions among the inner inputs of those whose values the inner graph must know."""
+    plan = inner_plan(op.fgraph)
+    if plan.breaks:
+        return []
+    (region,) = plan.regions
+    return [region.inputs.index(v) for v in region.static_inputs]
+
+
+class LoopBody:
+    """Collects constants, carry and rows of a loop, and the equations of a step.
+
+    Parameters
+    ----------
+    b
+        Where the loop is emitted.
+    op, node, operands
+        The scan. What it does not change from step to step become constants of the loop, or is part of the body if it is
+        known.
+    tracks
+        Its outputs.
+
+    Attributes
+    ----------
+    child
+        The insertion point within the body.
+    """
+
+    def __init__(self, b: JaxprBuilder, op: Scan, node: Apply, operands: Sequence[Any], tracks: Sequence[Track]):
+        self.b, self.child = b, b.sub_jaxpr([])[0]
+        self._op, self._tracks, self._check_count = op, tracks, len(b.checks)
+        self._consts: dict[Atom, jex.Var] = {}
+        self._carry: dict[jex.Var, Atom] = {}
+        self._next: dict[jex.Var, Atom] = {}
+        self._rows: list[jex.Var] = []
+        self._windows = [self._carry_window(track) for track in tracks]
+        self._histories: list[list[jex.Var]] = [[] for _ in tracks]
+        self._code: jex.Var | None = None
+        self._written: list[dict[int, Atom]] = []
+        self._untraced = [self.add_carry(x) for x in op.outer_untraced_sit_sot(operands)]
+        self._non_seqs = [
+            x if fixed_value(x) is not None or not isinstance(x, jex.Var) else self.add_const(x)
+            for x in op.outer_non_seqs(operands)
+        ]
+
+    # -- what goes in --------------------------------------------------------------------------------------------------
+
+    def _input(self, shape: Shape, dtype: np.dtype) -> jex.Var:
+        return self.child.input(shape, dtype)
+
+    def add_const(self, x: Atom) -> jex.Var:
+        """Pass a value that is the same in each step."""
+        if x not in self._consts:
+            self._consts[x] = self._input(x.aval.shape, x.aval.dtype)
+            if (value := self.b.known(x)) is not None:
+                self.child.remember(self._consts[x], value)
+        return self._consts[x]
+
+    def add_carry(self, initial: Atom) -> jex.Var:
+        """Carry a value from step to step."""
+        var = self._input(initial.aval.shape, initial.aval.dtype)
+        self._carry[var] = initial
+        return var
+
+    def set_carry(self, var: jex.Var, value: Atom) -> None:
+        """Say what the next step gets.
+
+        Raises
+        ------
+        CannotEmit
+            If it has another shape.
+        """
+        self._next[var] = fit(self.child, value, var.aval)
+
+    def add_row(self, x: Atom) -> jex.Var:
+        """Take one row of an array in each step."""
+        self._rows.append(self._input(x.aval.shape[1:], x.aval.dtype))
+        return self._rows[-1]
+
+    def row_at(self, x: Atom, i: Atom) -> Atom:
+        """Emit a row at a position that the loop computes."""
+        zero, shape = self.child.constant(0, i.aval.dtype), x.aval.shape
+        row = prims.dynamic_slice(self.child, x, [i, *[zero] * (len(shape) - 1)], (1, *shape[1:]))
+        return prims.reshape(self.child, row, shape[1:])
+
+    def _carry_window(self, track: Track) -> list[jex.Var]:
+        """Carry the rows that later steps may read."""
+        if not track.span:
+            return []
+        rows = row_range(self.b, track.buffer, track.oldest, track.newest)
+        if rows.aval.shape[0] < track.span:
+            raise CannotEmit(f"a state of {track.span} rows has only {rows.aval.shape[0]}")
+        if track.is_stacked:
+            return [self.add_carry(rows)]
+        return [self.add_carry(row_of(self.b, rows, i)) for i in range(track.span)]
+
+    # -- the step ------------------------------------------------------------------------------------------------------
+
+    def emit(self, rows: Sequence[Atom], entering: Sequence[Atom | None]) -> tuple[list[Atom], Atom | None]:
+        """Emit a step.
+
+        Parameters
+        ----------
+        rows
+            A row of each sequence.
+        entering
+            For each track that reads its newest row before it is written, that row.
+
+        Returns
+        -------
+        newest : list of Atom
+            What each track holds in its newest row after the step.
+        done : Atom or None
+            Whether the loop ends here.
+        """
+        op, info = self._op, self._op.info
+        self._entering = entering
+        taps = [self.row(i, r) for i, t in enumerate(self._tracks) for r in t.reads]
+        results = self._emit_inner([*rows, *taps, *self._untraced, *self._non_seqs])
+        written = [list(values) for values in op.inner_mitmot_outs_grouped(results)]
+        single = (*op.inner_mitsot_outs(results), *op.inner_sitsot_outs(results), *op.inner_nitsot_outs(results))
+        written += [[x] for x in single]
+        for track, values in zip(self._tracks, written, strict=True):
+            if track.buffer is not None:
+                aval = self.b.aval(track.buffer.aval.shape[1:], track.buffer.aval.dtype)
+                values = [fit(self.child, x, aval) for x in values]
+            self._written.append(dict(zip(track.writes, values, strict=True)))
+        for i, track in enumerate(self._tracks):
+            self._shift(i, track)
+        for var, value in zip(self._untraced, op.inner_untraced_sit_sot_outs(results), strict=True):
+            self.set_carry(var, value)
+        done = prims.convert(self.child, results[-1], bool) if info.as_while else None
+        return [self.row(i, t.newest) for i, t in enumerate(self._tracks)], done
+
+    def row(self, i: int, row: int) -> Atom:
+        """Return what track `i` holds in a row of its window: what was written there, else what was there before."""
+        track, window = self._tracks[i], self._windows[i]
+        if self._written and row in self._written[i]:
+            return self._written[i][row]
+        if row == track.newest:
+            assert self._entering[i] is not None
+            return self._entering[i]
+        place = row - track.oldest
+        return row_of(self.child, window[0], place) if track.is_stacked else window[place]
+
+    def leaving(self, i: int) -> Atom:
+        """Return what track `i` holds, after the step, in the row that no later step reads."""
+        return self.row(i, self._tracks[i].oldest)
+
+    def _shift(self, i: int, track: Track) -> None:
+        """Move a window on by one row."""
+        window = self._windows[i]
+        if not track.is_stacked:
+            for place, var in enumerate(window):
+                self.set_carry(var, self.row(i, track.oldest + 1 + place))
+            return
+        kept = 1 + max((r - track.oldest for r in (0, *self._written[i]) if r < track.newest), default=0)
+        moved = [as_rows(self.child, self.row(i, track.oldest + place)) for place in range(1, kept)]
+        rest = row_range(self.child, window[0], max(kept, 1), track.span)
+        newest = as_rows(self.child, self.row(i, track.newest))
+        self.set_carry(window[0], prims.concatenate(self.child, [*moved, rest, newest], 0))
+
+    def _emit_inner(self, operands: Sequence[Any]) -> list[Atom]:
+        """Emit the inner graph."""
+        from pytensor_jaxpr_linker.lower import lower_into
+
+        (region,) = inner_plan(self._op.fgraph).regions
+        static: dict[Variable, Any] = {}
+        atoms = []
+        for variable, x in zip(region.inputs, operands, strict=True):
+            value = fixed_value(x)
+            if value is not None:
+                static[variable] = value
+                x = self.child.constant(value, getattr(variable.type, "dtype", None))
+            atoms.append(x)
+        try:
+            return lower_into(self.child, region, atoms, {v: static[v] for v in region.static_inputs})
+        except CannotEmit as error:  # the plan of the outer graph knows no inner node
+            raise CannotEmit(f"in the loop: {error}") from None
+
+    # -- what comes out ------------------------------------------------------------------------------------------------
+
+    def add_history(self, i: int, newest: Atom) -> None:
+        """Carry further last rows of track `i`, which no step reads, so that as many as its output has are there."""
+        track = self._tracks[i]
+        count = track.length - track.span
+        leaves = self.row_before_step(i) if track.span else newest
+        blank = prims.broadcast_to(self.b, self.b.constant(0, newest.aval.dtype), newest.aval.shape)
+        history = [self.add_carry(blank) for _ in range(count)]
+        for var, value in zip(history, [*history[1:], leaves], strict=False):
+            self.set_carry(var, value)
+        self._histories[i] = history
+
+    def row_before_step(self, i: int) -> Atom:
+        """Return the oldest row of a window as the step found it."""
+        window = self._windows[i]
+        return row_of(self.child, window[0], 0) if self._tracks[i].is_stacked else window[0]
+
+    def close(
+        self, traces: Sequence[Atom], rows: Sequence[Atom] = (), steps: int = 0
+    ) -> tuple[Any, list[Atom], list[Atom], list[Atom]]:
+        """Return the Jaxpr of the body, whose last results are `traces`, and the operands of its constants, carry and rows."""
+        child = self.child
+        if len(self.b.checks) > self._check_count:
+            zero = child.constant(np.int32(0))
+            self._code = self.add_carry(self.b.constant(np.int32(0)))
+            is_first = prims.eq(child, self._code, zero)
+            self.set_carry(self._code, prims.select(child, is_first, child.check_code(), self._code))
+        results = [*(self._next[var] for var in self._carry), *traces]
+        rows = self._distribute(results, rows, steps)
+        _, used = live_equations(child.eqns, results)
+        constants = [pair for pair in zip(child.constvars, child.consts, strict=True) if pair[0] in used]
+        child.constvars, child.consts = [], []
+        variables = [*self._consts.values(), *(var for var, _ in constants)]
+        child.invars = [*variables, *self._carry, *self._rows]
+        child.arg_names = [f"arg{i}" for i in range(len(child.invars))]
+        consts = [*self._consts, *(self.b.constant(value) for _, value in constants)]
+        return child.build(results), consts, list(self._carry.values()), rows
+
+    def _distribute(self, results: Sequence[Atom], rows: Sequence[Atom], steps: int) -> list[Atom]:
+        """Emit before the loop, for all steps at once, what does not depend on earlier ones; return the rows that a step takes."""
+        child, found = self.child, distribute(self.child.eqns, results, self._carry, steps)
+        if found is None:
+            return list(rows)
+        first, _ = self.b.sub_jaxpr([])
+        first.eqns = child.eqns
+        first.invars = [*self._consts.values(), *child.constvars, *self._rows]
+        first.arg_names = [f"arg{i}" for i in range(len(first.invars))]
+        consts = [*self._consts, *map(self.b.constant, child.consts)]
+        is_row = [False] * len(consts) + [True] * len(rows)
+        batched, is_batched = batch_jaxpr(first.build(found.crossing), steps, is_row)
+        values = prims.closed_call(self.b, batched, [*consts, *rows])
+        rows = list(rows)
+        for var, value, differs in zip(found.crossing, values, is_batched, strict=True):
+            if differs:
+                self._rows.append(var)
+                rows.append(value)
+            else:
+                self._consts[value] = var
+        child.eqns = found.kept
+        used = live_equations(child.eqns, results)[1]
+        place = [i for i, var in enumerate(self._rows) if var in used]
+        self._rows = [self._rows[i] for i in place]
+        return [rows[i] for i in place]
+
+    def place(self, var: jex.Var) -> int:
+        """Return the position of a value in the carry."""
+        return list(self._carry).index(var)
+
+    def finish(self, results: Sequence[Atom]) -> tuple[list[list[Atom]], list[list[Atom]], list[Atom]]:
+        """Return from the loop's results the last windows and histories, as arrays of rows, and the untraced states."""
+        last: Mapping[jex.Var, Atom] = dict(zip(self._carry, results, strict=False))
+        if self._code is not None:
+            self.b.check_code_of(last[self._code])
+        windows = [
+            [last[v] if track.is_stacked else as_rows(self.b, last[v]) for v in window]
+            for track, window in zip(self._tracks, self._windows, strict=True)
+        ]
+        histories = [[as_rows(self.b, last[v]) for v in history] for history in self._histories]
+        return windows, histories, [last[v] for v in self._untraced]
+
+
+def row_range(b: JaxprBuilder, x: Atom, start: int, stop: int) -> Atom:
+    """Return the rows of an array from `start` up to `stop`.
+
+    PyTensor writes initial states into the first rows of a buffer: read from what is written, the buffer is not needed.
+    """
+    shape = x.aval.shape
+    written = b.definition(x, primitives.dynamic_update_slice_p)
+    if written is not None:
+        _, update, *starts = written.invars
+        is_first = all(b.known(i) is not None and not b.known(i).any() for i in starts)
+        if is_first and stop <= update.aval.shape[0] and update.aval.shape[1:] == shape[1:]:
+            x = update
+    return prims.slice_(b, x, [start, *[0] * (len(shape) - 1)], [stop, *shape[1:]], [1] * len(shape))
+
+
+def row_of(b: JaxprBuilder, x: Atom, i: int) -> Atom:
+    """Return one row of an array."""
+    return prims.reshape(b, row_range(b, x, i, i + 1), x.aval.shape[1:])
+
+
+def as_rows(b: JaxprBuilder, row: Atom) -> Atom:
+    """Return a row as an array of one row."""
+    return prims.reshape(b, row, (1, *row.aval.shape))
+
+
+def fit(b: JaxprBuilder, x: Atom, aval: Any) -> Atom:
+    """Return `x` in the shape and dtype that a state has.
+
+    Raises
+    ------
+    CannotEmit
+        If it has another shape: what a loop of XLA's carries keeps its shape.
+    """
+    shape = x.aval.shape
+    if shape != aval.shape:
+        if len(shape) > len(aval.shape) or np.broadcast_shapes(shape, aval.shape) != aval.shape:
+            raise CannotEmit(f"a state of the loop changes its shape from {aval.shape} to {shape}")
+        x = prims.broadcast_to(b, x, aval.shape)
+    return prims.convert(b, x, aval.dtype)

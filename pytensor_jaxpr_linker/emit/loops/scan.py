@@ -1,0 +1,284 @@
+"""Scan: a `scan` of JAX's where the number of steps is known when the program is built, else a `while`.
+
+What a step reads of earlier steps is a short window of rows, which the loop carries; what each step adds to an output is
+stacked by the loop itself. So a program neither reads nor writes whole buffers, and differentiates as a hand-written scan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from pytensor.graph.basic import Apply
+from pytensor.scan.op import Scan
+
+from pytensor_jaxpr_linker import prims
+from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, Shape
+from pytensor_jaxpr_linker.emit.inner_graph import fixed_value, inner_plan
+from pytensor_jaxpr_linker.emit.loops.loop_body import LoopBody, inner_static, row_range
+from pytensor_jaxpr_linker.emit.loops.tracks import SEPARATE_ROWS, Track, find_tracks
+from pytensor_jaxpr_linker.emit.scalar import convert
+from pytensor_jaxpr_linker.errors import INNER_GRAPH, CannotEmit, GraphBreakError, Reason
+from pytensor_jaxpr_linker.loops import follows_from_numbers
+from pytensor_jaxpr_linker.registry import emits
+from pytensor_jaxpr_linker.until import UntilScan
+
+#: Bodies of up to so many equations on numbers are repeated within one turn of the loop, so many times. On arrays that is slower:
+#: each step is several kernels then, which XLA's CPU backend calls one by one.
+SMALL_BODY, UNROLL = 16, 4
+
+INT64 = np.dtype("int64")
+
+
+# -- what must be known ------------------------------------------------------------------------------------------------
+
+
+def scan_of(node: Apply) -> Scan:
+    """Return the Scan of a node that is one, or that wraps one."""
+    return node.op.scan if isinstance(node.op, UntilScan) else node.op
+
+
+def static_operands(node: Apply) -> list[int]:
+    """Return the positions of the operands that must be known: lengths, and what the inner graph must know."""
+    op = scan_of(node)
+    info = op.info
+    first = info.n_outer_inputs - info.n_non_seqs - info.n_nit_sot
+    positions = list(range(first, first + info.n_nit_sot))
+    if follows_from_numbers(node.inputs[0]):
+        positions.append(0)
+    return positions + [i - info.n_inner_inputs + info.n_outer_inputs for i in inner_static(op)]
+
+
+def refuse_scan(node: Apply) -> str | None:
+    """Return why a scan can't be emitted, or None."""
+    op = scan_of(node)
+    breaks = inner_plan(op.fgraph).breaks
+    if breaks:
+        return Reason("in the loop: " + str(GraphBreakError(breaks)), INNER_GRAPH)
+    constant_from = op.info.n_inner_inputs - op.info.n_non_seqs
+    if any(i < constant_from for i in inner_static(op)):
+        return Reason("in the loop a shape depends on a value that differs from step to step", INNER_GRAPH)
+    return None
+
+
+# -- the rules ---------------------------------------------------------------------------------------------------------
+
+
+@emits(Scan, static=static_operands, refuse=refuse_scan)
+def emit_Scan(op, node, b, *operands):
+    """Emit a loop whose number of steps does not depend on what it computes."""
+    steps = number_of_steps(b, op, operands)
+    if isinstance(steps, int):
+        outputs = emit_counted(b, op, node, operands, steps)
+    else:
+        outputs = emit_while(b, op, node, operands, steps)[:-1]
+    return outputs if len(outputs) > 1 else outputs[0]
+
+
+@emits(UntilScan, static=static_operands, refuse=refuse_scan)
+def emit_UntilScan(op, node, b, *operands):
+    """Emit a loop that a condition ends; the last output is the number of steps that it took."""
+    steps = number_of_steps(b, op.scan, operands)
+    if steps == 0:
+        return [*emit_counted(b, op.scan, node, operands, 0), b.constant(np.int64(0))]
+    return emit_while(b, op.scan, node, operands, steps)
+
+
+def number_of_steps(b: JaxprBuilder, op: Scan, operands: Sequence[Any]) -> int | Atom:
+    """Return the number of steps, as a number if it is known, and check it.
+
+    Raises
+    ------
+    IndexError
+        If it is negative.
+    ValueError
+        If a sequence is shorter.
+    """
+    known = fixed_value(operands[0])
+    shapes = [x.aval.shape for x in op.outer_seqs(operands)]
+    if known is not None:
+        steps = int(known)
+        if steps < 0:
+            raise IndexError(f"Scan was asked to run for negative number of step {steps}")
+        for i, shape in enumerate(shapes):
+            if shape[0] < steps:
+                raise too_short(i, shape, f"is {steps}")
+        return steps
+    count = convert(b, operands[0], INT64)
+    negative = IndexError("Scan was asked to run for negative number of step")
+    b.check(prims.ge(b, count, b.constant(0, INT64)), lambda: negative)
+    for i, shape in enumerate(shapes):
+        b.check(prims.le(b, count, b.constant(shape[0], INT64)), partial(too_short, i, shape, "is larger"))
+    return count
+
+
+def too_short(i: int, shape: Shape, steps: str) -> ValueError:
+    """Return the error of a sequence with fewer rows than steps."""
+    return ValueError(f"Sequence {i} has shape {shape} but the Scan's required number of steps {steps}")
+
+
+def emit_counted(b: JaxprBuilder, op: Scan, node: Apply, operands: Sequence[Any], steps: int) -> list[Atom]:
+    """Emit a `scan` of a known number of steps."""
+    tracks = find_tracks(op, operands)
+    body = LoopBody(b, op, node, operands, tracks)
+    sequences = [body.add_row(x) for x in op.outer_seqs(operands)]
+    entering = [body.add_row(t.buffer) if t.enters else None for t in tracks]
+    newest, _ = body.emit(sequences, entering)
+    rows: list[Atom] = [row_range(b, x, 0, steps) for x in op.outer_seqs(operands)]
+    traced, leaving = [], []
+    for i, track in enumerate(tracks):
+        if track.is_whole and track.length < steps + track.newest:
+            raise CannotEmit(f"the buffer of a state has {track.length} rows, too few for {steps} steps")
+        if track.enters:
+            rows.append(row_range(b, track.buffer, track.newest, track.newest + steps))
+        if is_traced(track, steps):
+            traced.append(i)
+            leaving.append(body.leaving(i) if track.is_whole else newest[i])
+        elif not track.is_whole:
+            body.add_history(i, newest[i])
+    jaxpr, consts, carry, rows = body.close(leaving, rows, steps)
+    unroll = UNROLL if is_small_body(jaxpr) else 1
+    results = prims.scan(b, jaxpr, consts, carry, rows, steps, unroll)
+    windows, histories, untraced = body.finish(results)
+    traces = dict(zip(traced, results[len(carry) :], strict=True))
+    outputs = [assemble(b, track, windows[i], histories[i], traces.get(i), steps) for i, track in enumerate(tracks)]
+    return [*outputs, *untraced]
+
+
+def is_small_body(jaxpr: Any) -> bool:
+    """Tell whether a body is worth repeating: it has few equations, and computes numbers only."""
+    return len(jaxpr.eqns) <= SMALL_BODY and not any(v.aval.shape for eqn in jaxpr.eqns for v in eqn.outvars)
+
+
+def is_traced(track: Track, steps: int) -> bool:
+    """Tell whether the rows of all steps are collected: a few last ones are carried along instead."""
+    if track.is_whole:
+        return True
+    if track.length >= steps + track.newest:
+        return True
+    return track.length > max(track.newest, SEPARATE_ROWS)
+
+
+def assemble(
+    b: JaxprBuilder, track: Track, window: list[Atom], history: list[Atom], trace: Atom | None, steps: int
+) -> Atom:
+    """Return an output: of the rows that the loop found untouched, those of each step, and those that it carried last."""
+    if steps == 0:
+        return trace if track.buffer is None else track.buffer
+    if track.is_whole:
+        last = track.newest + steps
+        parts = [
+            row_range(b, track.buffer, 0, track.oldest),
+            trace,
+            *window,
+            row_range(b, track.buffer, last, track.length),
+        ]
+        return join(b, parts)
+    if trace is None:
+        return last_rows(b, join(b, [*history, *window]), track.length)
+    if track.length <= steps:
+        return last_rows(b, trace, track.length)
+    initial = [] if track.buffer is None else [row_range(b, track.buffer, 0, track.newest)]
+    rest = track.length - steps - track.newest
+    zeros = prims.broadcast_to(b, b.constant(0, trace.aval.dtype), (max(rest, 0), *trace.aval.shape[1:]))
+    return last_rows(b, join(b, [*initial, trace, zeros]), track.length)
+
+
+def join(b: JaxprBuilder, parts: Sequence[Atom]) -> Atom:
+    """Return arrays one behind the other; without those that have no rows, unless none has."""
+    return prims.concatenate(b, [x for x in parts if x.aval.shape[0]] or [parts[0]], 0)
+
+
+def last_rows(b: JaxprBuilder, x: Atom, count: int) -> Atom:
+    """Return the last rows of an array."""
+    return row_range(b, x, x.aval.shape[0] - count, x.aval.shape[0])
+
+
+# -- loops that are not counted ----------------------------------------------------------------------------------------
+
+
+def emit_while(b: JaxprBuilder, op: Scan, node: Apply, operands: Sequence[Any], steps: int | Atom) -> list[Atom]:
+    """Emit a `while` of at most `steps` steps; the number of steps that it took is the last result."""
+    tracks = find_tracks(op, operands)
+    filled = [is_filled(b, track, steps, op.info.as_while) for track in tracks]
+    body = LoopBody(b, op, node, operands, tracks)
+    i = body.add_carry(b.constant(0, INT64))
+    sequences = [body.add_const(x) for x in op.outer_seqs(operands)]
+    newest, done = body.emit([body.row_at(x, i) for x in sequences], [None] * len(tracks))
+    child = body.child
+    body.set_carry(i, prims.add(child, i, child.constant(1, INT64)))
+    stopped = None
+    if done is not None:
+        stopped = body.add_carry(b.constant(False))
+        body.set_carry(stopped, done)
+    buffers = {}
+    for k, track in enumerate(tracks):
+        if filled[k]:
+            row = newest[k]
+            initial = track.buffer
+            if initial is None:
+                initial = prims.broadcast_to(b, b.constant(0, row.aval.dtype), (track.length, *row.aval.shape))
+            buffers[k] = buffer = body.add_carry(initial)
+            position = prims.add(child, i, child.constant(track.newest, INT64))
+            body.set_carry(buffer, write_row(child, buffer, row, position))
+        else:
+            body.add_history(k, newest[k])
+    jaxpr, consts, carry, _ = body.close([])
+    condition, limit = emit_condition(b, body, i, stopped, steps, carry)
+    results = prims.while_loop(b, condition, limit, jaxpr, consts, carry)
+    windows, histories, untraced = body.finish(results)
+    outputs = [
+        results[body.place(buffers[k])]
+        if k in buffers
+        else last_rows(b, join(b, [*histories[k], *windows[k]]), t.length)
+        for k, t in enumerate(tracks)
+    ]
+    return [*outputs, *untraced, results[body.place(i)]]
+
+
+def is_filled(b: JaxprBuilder, track: Track, steps: int | Atom, is_until: bool) -> bool:
+    """Tell whether the rows of all steps are written to a buffer, or only the last ones are carried along.
+
+    Raises
+    ------
+    CannotEmit
+        If the number of rows that are returned fits neither.
+    """
+    reason = "how many rows an output has depends on the number of steps"
+    if not isinstance(steps, int):
+        if track.is_whole or track.length > max(track.newest, track.buffer is None):
+            raise CannotEmit(reason, 0)
+        if track.buffer is None:
+            error = IndexError("index -1 is out of bounds for axis 0 with size 0")
+            b.check(prims.gt(b, steps, b.constant(0, INT64)), lambda: error)
+        return False
+    if track.is_whole or not is_until:
+        raise CannotEmit(reason)
+    if track.length <= track.newest + 1:
+        return False
+    if track.length != steps + track.newest:
+        raise CannotEmit(f"an output keeps {track.length} rows of up to {steps}")
+    return True
+
+
+def write_row(b: JaxprBuilder, x: Atom, row: Atom, position: Atom) -> Atom:
+    """Emit an array with one row replaced."""
+    zero = b.constant(0, INT64)
+    row = prims.reshape(b, row, (1, *row.aval.shape))
+    return prims.dynamic_update_slice(b, x, row, [position, *[zero] * (len(x.aval.shape) - 1)])
+
+
+def emit_condition(
+    b: JaxprBuilder, body: LoopBody, i: Atom, stopped: Atom | None, steps: int | Atom, carry: Sequence[Atom]
+) -> tuple[Any, list[Atom]]:
+    """Return the Jaxpr of whether there is another step, and its constants."""
+    limit = [] if isinstance(steps, int) else [steps]
+    child, atoms = b.sub_jaxpr([x.aval for x in (*limit, *carry)])
+    inner = atoms[len(limit) :]
+    last = child.constant(steps, INT64) if isinstance(steps, int) else atoms[0]
+    ok = prims.lt(child, inner[body.place(i)], last)
+    if stopped is not None:
+        ok = prims.and_(child, ok, prims.not_(child, inner[body.place(stopped)]))
+    return child.build([ok]), limit

@@ -1,0 +1,12 @@
+"""Random variables: what all share (`sampler`), samplers, and one row a distribution (`continuous`, `discrete`, ...)."""
+
+from pytensor_jaxpr_linker.emit.random import (  # noqa: F401
+    choice,
+    continuous,
+    discrete,
+    multivariate,
+    pymc_continuous,
+    pymc_discrete,
+    pymc_multivariate,
+    sampler,
+)

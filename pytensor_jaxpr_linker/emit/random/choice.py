@@ -1,0 +1,141 @@
+"""Random orders of arrays: permutations, and choices without replacement.
+
+A choice with replacement is made of integers or categories.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from jax.lax import GatherDimensionNumbers
+from pytensor.graph.basic import Apply
+from pytensor.tensor.random import basic as rv
+
+from pytensor_jaxpr_linker import prims
+from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, Shape
+from pytensor_jaxpr_linker.emit.random.discrete import demand
+from pytensor_jaxpr_linker.emit.random.parameter_checks import check_all
+from pytensor_jaxpr_linker.emit.random.sampler import sampler
+from pytensor_jaxpr_linker.emit.random.samplers_integers import positions, random_order
+from pytensor_jaxpr_linker.emit.random.samplers_inversion import standard_exponential
+from pytensor_jaxpr_linker.emit.random.samplers_multivariate import batched
+from pytensor_jaxpr_linker.emit.scalar import convert
+
+FLOAT = np.dtype("float64")
+
+
+def weighted_order(b: JaxprBuilder, key: Atom, shape: Shape, p: Atom) -> Atom:
+    """Emit an order along the last axis as if positions were drawn one by one, each time by the weights that are left.
+
+    It is that of exponential variables over their weights: Efraimidis and Spirakis, *Weighted Random Sampling with a
+    Reservoir*, 2006. What has no weight comes last.
+    """
+    p = batched(b, convert(b, p, FLOAT), shape, 1)
+    times = prims.log(b, standard_exponential(b, key, p.aval.shape, FLOAT))
+    return prims.sort(b, [prims.sub(b, times, prims.log(b, p)), positions(b, p.aval.shape)], len(shape))[1]
+
+
+def first_rows(b: JaxprBuilder, shape: Shape, a: Atom, order: Atom, count: int) -> Atom:
+    """Emit the first `count` rows of an array in an order, for each element of a batch: what is drawn, along one axis.
+
+    The array may be a number, which stands for the positions themselves.
+    """
+    starts, ends = [0] * (len(shape) + 1), [*shape, count]
+    order = prims.slice_(b, order, starts, ends, [1] * len(starts))
+    core = a.aval.shape[len(shape) :]
+    if not core:
+        return order
+    batch, width = math.prod(shape), math.prod(core[1:])
+    a = prims.reshape(b, batched(b, a, shape, len(core)), (batch, core[0], width))
+    order = prims.reshape(b, order, (batch, count, 1))
+    index = prims.concatenate(b, [prims.iota(b, order.aval.dtype, (batch, count, 1), 0), order], 2)
+    dims = GatherDimensionNumbers((2,), (0, 1), (0, 1))
+    rows = prims.gather(b, a, index, dims, (1, 1, width), (batch, count, width))
+    return prims.reshape(b, rows, (*shape, count, *core[1:]))
+
+
+# -- permutation -------------------------------------------------------------------------------------------------------
+
+
+def is_number(node: Apply) -> bool:
+    """Tell whether the array of a node is a number, which stands for the numbers below it."""
+    return node.op.ndims_params[0] == 0
+
+
+def refuse_batch_of_numbers(node: Apply) -> str | None:
+    """Return why a permutation or choice can't be emitted: NumPy has none of several numbers at once."""
+    return "it takes several numbers" if is_number(node) and node.inputs[2].type.ndim else None
+
+
+def population(a: Atom, shape: Shape, b: JaxprBuilder) -> int:
+    """Return how many elements there are to draw from."""
+    core = a.aval.shape[len(shape) :]
+    return core[0] if core else max(int(b.known(a)), 0)
+
+
+@sampler(
+    rv.PermutationRV,
+    static=lambda node: (1, 2) if is_number(node) else (1,),
+    refuse=refuse_batch_of_numbers,
+)
+def sample_permutation(b, key, shape, dtype, x):
+    """The rows of an array in a random order."""
+    n = population(x, shape, b)
+    return first_rows(b, shape, x, random_order(b, key, shape, n), n)
+
+
+# -- choice ------------------------------------------------------------------------------------------------------------
+
+
+def choice_count(b: JaxprBuilder, core_shape: Atom) -> Shape:
+    """Return the shape of one choice; batch axes of it repeat one shape."""
+    lengths = b.known(core_shape)
+    return tuple(int(n) for n in lengths[(0,) * (lengths.ndim - 1)])
+
+
+def check_choice(b: JaxprBuilder, node: Apply, a: Atom, *params: Atom) -> None:
+    """Check the parameters as `numpy.random.Generator.choice` does."""
+    *weights, core_shape = params
+    batch = a.aval.shape[: len(a.aval.shape) - node.op.ndims_params[0]]
+    n, count = population(a, batch, b), math.prod(choice_count(b, core_shape))
+    if n == 0 and count:
+        kind = "be a positive integer" if is_number(node) else "cannot be empty"
+        raise ValueError(f"a {'must ' if is_number(node) else ''}{kind} unless no samples are taken")
+    for p in weights:
+        check_weights(b, node, p, n, count)
+    if count > n:
+        raise ValueError("Cannot take a larger sample than population when replace is False")
+
+
+def check_weights(b: JaxprBuilder, node: Apply, p: Atom, n: int, count: int) -> None:
+    """Check the probabilities of `n` elements, `count` of which are drawn."""
+    axis = len(p.aval.shape) - 1
+    if p.aval.shape[axis] != n:
+        raise ValueError("a and p must have same size")
+    tolerance = np.sqrt(np.finfo(p.aval.dtype if p.aval.dtype.kind == "f" else FLOAT).eps)
+    p = convert(b, p, FLOAT)
+    demand(b, node, "Probabilities contain NaN", lambda p: (p >= 0.0) | (p < 0.0), p)
+    demand(b, node, "Probabilities are not non-negative", lambda p: p >= 0.0, p)
+    message = "Probabilities do not sum to 1. See Notes section of docstring for more information."
+    total = prims.reduce_sum(b, p, (axis,))
+    demand(b, node, message, lambda s: (s >= 1.0 - tolerance) & (s <= 1.0 + tolerance), total)
+    some = prims.convert(b, prims.gt(b, p, b.constant(0, FLOAT)), "int32")
+    enough = prims.ge(b, prims.reduce_sum(b, some, (axis,)), b.constant(min(count, n), "int32"))
+    check_all(b, enough, ValueError("Fewer non-zero entries in p than size"), node)
+
+
+def static_of_choice(node: Apply) -> tuple[int, ...]:
+    """Return the positions of the inputs that shapes follow from: the size of the sample, and a number to choose below."""
+    last = len(node.inputs) - 1
+    return (1, 2, last) if is_number(node) else (1, last)
+
+
+@sampler(rv.ChoiceWithoutReplacement, check_choice, static=static_of_choice, refuse=refuse_batch_of_numbers)
+def sample_choice(b, key, shape, dtype, a, *params):
+    """The first rows of an array in a random order."""
+    *weights, core_shape = params
+    lengths, n = choice_count(b, core_shape), population(a, shape, b)
+    order = weighted_order(b, key, shape, weights[0]) if weights else random_order(b, key, shape, n)
+    rows = first_rows(b, shape, a, order, math.prod(lengths))
+    return prims.reshape(b, rows, (*shape, *lengths, *rows.aval.shape[len(shape) + 1 :]))

@@ -1,0 +1,212 @@
+"""Discrete univariate random variables of PyTensor. Counts are drawn in float64, whatever the dtype of the parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import numpy as np
+from jax import lax
+from pytensor.graph.basic import Apply
+from pytensor.tensor.random import basic as rv
+from pytensor.tensor.random.op import RandomVariable
+
+from pytensor_jaxpr_linker import prims
+from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, Shape
+from pytensor_jaxpr_linker.emit.elemwise import broadcast_operand
+from pytensor_jaxpr_linker.emit.expression import Value, ceil, log1p, maximum, minimum, where
+from pytensor_jaxpr_linker.emit.random import samplers_counts as counts
+from pytensor_jaxpr_linker.emit.random.parameter_checks import (
+    above_zero,
+    check_all,
+    from_zero,
+    scipy_domain,
+    side_by_side,
+)
+from pytensor_jaxpr_linker.emit.random.sampler import ParameterCheck, open_uniform, sampler, split
+from pytensor_jaxpr_linker.emit.random.samplers_gamma import beta_logit, gamma
+from pytensor_jaxpr_linker.emit.random.samplers_integers import integers_from
+from pytensor_jaxpr_linker.emit.random.samplers_inversion import standard_exponential
+from pytensor_jaxpr_linker.emit.scalar import convert
+from pytensor_jaxpr_linker.registry import Refusal
+
+FLOAT = counts.FLOAT
+#: From here on `numpy.random.Generator.hypergeometric` takes no parameter.
+HYPERGEOMETRIC_END = 10**9
+
+# -- parameters --------------------------------------------------------------------------------------------------------
+
+
+def demand(b: JaxprBuilder, node: Apply, message: str, condition: Callable[..., Any], *params: Atom) -> None:
+    """Have a ValueError raised if an element of the parameters, as float64, does not fulfil a condition.
+
+    `condition` is a formula of `Value`, or, where the parameters are known, of arrays: what holds is not checked again.
+    """
+    known = [b.known(x) for x in params]
+    if all(x is not None for x in known) and np.all(condition(*(x.astype(FLOAT) for x in known))):
+        return
+    ok = condition(*(Value(b, x) for x in side_by_side(b, *params)))
+    check_all(b, ok.atom, ValueError(message), node)
+
+
+def is_chance(p: Any) -> Any:
+    """Tell whether a number is a probability."""
+    return (p >= 0.0) & (p <= 1.0)
+
+
+def is_positive_chance(p: Any) -> Any:
+    """Tell whether a number is a probability and not 0."""
+    return (p > 0.0) & (p <= 1.0)
+
+
+def some_nan(*params: Atom) -> str:
+    """Return how NumPy says that there is a NaN among parameters."""
+    return "contains NaNs" if any(x.aval.shape for x in params) else "is NaN"
+
+
+def check_binomial(b: JaxprBuilder, node: Apply, n: Atom, p: Atom) -> None:
+    """Check the parameters as `numpy.random.Generator.binomial` does."""
+    demand(b, node, f"p < 0, p > 1 or p {some_nan(n, p)}", is_chance, p)
+    demand(b, node, "n < 0", lambda n: n >= 0.0, n)
+
+
+def check_poisson(b: JaxprBuilder, node: Apply, mean: Atom) -> None:
+    """Check the parameter as `numpy.random.Generator.poisson` does."""
+    if mean.aval.shape:
+        demand(b, node, "lam value too large", lambda m: m <= counts.POISSON_MAX, mean)
+    demand(b, node, f"lam < 0 or lam {some_nan(mean)}", lambda m: m >= 0.0, mean)
+    demand(b, node, "lam value too large", lambda m: m <= counts.POISSON_MAX, mean)
+
+
+def check_geometric(b: JaxprBuilder, node: Apply, p: Atom) -> None:
+    """Check the parameter as `numpy.random.Generator.geometric` does."""
+    demand(b, node, "p <= 0, p > 1 or p contains NaNs", is_positive_chance, p)
+
+
+def check_hypergeometric(b: JaxprBuilder, node: Apply, good: Atom, bad: Atom, sample: Atom) -> None:
+    """Check the parameters as `numpy.random.Generator.hypergeometric` does."""
+    message = "both ngood and nbad must be less than 1000000000"
+    demand(b, node, message, lambda n, m: (n < HYPERGEOMETRIC_END) & (m < HYPERGEOMETRIC_END), good, bad)
+    demand(b, node, "ngood + nbad < nsample", lambda n, m, k: n + m >= k, good, bad, sample)
+    for name, x in {"ngood": good, "nbad": bad, "nsample": sample}.items():
+        demand(b, node, f"{name} < 0", lambda x: x >= 0.0, x)
+
+
+def check_negative_binomial(b: JaxprBuilder, node: Apply, n: Atom, p: Atom) -> None:
+    """Check the parameters as SciPy does, and then NumPy."""
+    scipy_domain("nbinom", above_zero, condition(is_positive_chance))(b, node, n, p)
+    message = "n too large or p too small, see Generator.negative_binomial Notes"
+    # NumPy demands this of the mean plus ten times its square root, with n in the root's place.
+    within = lambda n, p: (1.0 - p) * (n + 10.0 * n**0.5) <= counts.POISSON_MAX * p  # noqa: E731
+    demand(b, node, message, within, n, p)
+
+
+def check_integers(b: JaxprBuilder, node: Apply, low: Atom, high: Atom) -> None:
+    """Check the parameters as `numpy.random.Generator.integers` does."""
+    for name, x, end in (("low", low, 2**63), ("high", high, 2**63 + 1)):
+        if x.aval.dtype == np.uint64:
+            ok = prims.lt(b, x, b.constant(end, x.aval.dtype))
+            check_all(b, ok, ValueError(f"{name} is out of bounds for int64"), node)
+    known = b.known(low), b.known(high)
+    if all(x is not None for x in known) and np.all(np.less(*known)):
+        return
+    zero = known[0] is not None and known[0].ndim == len(high.aval.shape) == 0 and known[0] == 0
+    shape = lax.broadcast_shapes(low.aval.shape, high.aval.shape)
+    first, end = (broadcast_operand(b, convert(b, x, "int64"), shape) for x in (low, high))
+    ok = prims.lt(b, first, end)
+    if high.aval.dtype == np.uint64:  # 2**63 is no int64
+        ok = prims.or_(b, ok, prims.eq(b, end, b.constant(-(2**63), "int64")))
+    check_all(b, ok, ValueError("high <= 0" if zero else "low >= high"), node)
+
+
+def condition(formula: Callable[[Any], Any]) -> Callable[[JaxprBuilder, Atom], Atom]:
+    """Return what `scipy_domain` takes as the condition of a parameter."""
+    return lambda b, x: formula(Value(b, x)).atom
+
+
+def whole_from_zero(b: JaxprBuilder, x: Atom) -> Atom:
+    """Emit whether numbers are whole and not negative."""
+    return prims.and_(b, from_zero(b, x), prims.eq(b, x, prims.floor(b, x)))
+
+
+def refuse_fractions(*positions: int) -> Refusal:
+    """Return the reason not to take a node: one of these parameters, which count, is not of an integer type."""
+
+    def refuse(node: Apply) -> str | None:
+        kinds = [np.dtype(node.inputs[i + 2].type.dtype).kind for i in positions]
+        return None if set(kinds) <= set("iub") else "a parameter that counts has a dtype that does not"
+
+    return refuse
+
+
+# -- distributions -----------------------------------------------------------------------------------------------------
+
+
+def count(
+    op_type: type[RandomVariable] | str, check: ParameterCheck, refuse: Refusal = lambda node: None
+) -> Callable[[Callable[..., Atom]], Callable[..., Atom]]:
+    """Register the decorated function, called as ``sample(b, key, shape, *params)`` with float64 parameters, for counts."""
+
+    def register(sample: Callable[..., Atom]) -> Callable[..., Atom]:
+        @wraps(sample)
+        def convert_and_sample(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype, *params: Atom) -> Atom:
+            draws = sample(b, key, shape, *(convert(b, x, FLOAT) for x in params))
+            return prims.convert(b, draws, "int64")  # what perform draws, before it is cast to the Op's dtype
+
+        sampler(op_type, check, refuse=refuse)(convert_and_sample)
+        return sample
+
+    return register
+
+
+count(rv.BinomialRV, check_binomial, refuse_fractions(0))(counts.binomial)
+count(rv.HyperGeometricRV, check_hypergeometric, refuse_fractions(0, 1, 2))(counts.hypergeometric)
+count(rv.PoissonRV, check_poisson)(counts.poisson)
+
+
+@count(rv.BernoulliRV, scipy_domain("bernoulli", condition(is_chance)))
+def sample_bernoulli(b, key, shape, p):
+    """``u < p``."""
+    return prims.lt(b, open_uniform(b, key, shape, FLOAT), p)
+
+
+@count(rv.GeometricRV, check_geometric)
+def sample_geometric(b, key, shape, p):
+    """The trials that an exponential waiting time takes: Devroye (1986), section X.2."""
+    time, chance = Value(b, standard_exponential(b, key, shape, FLOAT)), Value(b, p)
+    trials = maximum(ceil(time / -log1p(-chance)), 1.0)
+    return where(is_positive_chance(chance), trials, counts.INVALID).atom
+
+
+@count(rv.NegBinomialRV, check_negative_binomial)
+def sample_negative_binomial(b, key, shape, n, p):
+    """A Poisson variable whose mean is a gamma variable."""
+    gamma_key, poisson_key = split(b, key)
+    chance = Value(b, p)
+    mean = Value(b, gamma(b, gamma_key, shape, FLOAT, n)) * ((1.0 - chance) / chance)
+    return counts.poisson(b, poisson_key, shape, minimum(mean, counts.POISSON_MAX).atom)
+
+
+@count(rv.BetaBinomialRV, scipy_domain("betabinom", whole_from_zero, above_zero, above_zero))
+def sample_beta_binomial(b, key, shape, n, alpha, beta):
+    """A binomial variable whose probability is a beta variable."""
+    beta_key, binomial_key = split(b, key)
+    p = prims.logistic(b, beta_logit(b, beta_key, shape, FLOAT, alpha, beta))
+    return counts.binomial(b, binomial_key, shape, n, p)
+
+
+@sampler(rv.CategoricalRV)
+def sample_categorical(b, key, shape, dtype, p):
+    """How many of the cumulative sums of `p` are below a uniform number; `p` is not normalized, as in PyTensor."""
+    p = p if p.aval.dtype.kind == "f" else convert(b, p, FLOAT)
+    sums = convert(b, prims.cumsum(b, p, len(p.aval.shape) - 1), FLOAT)
+    u = prims.broadcast_in_dim(b, open_uniform(b, key, shape, FLOAT), (*shape, p.aval.shape[-1]), range(len(shape)))
+    below = prims.lt(b, prims.broadcast_to(b, sums, u.aval.shape), u)
+    return prims.reduce_sum(b, prims.convert(b, below, "int64"), (len(shape),))
+
+
+@sampler(rv.IntegersRV, check_integers, refuse=refuse_fractions(0, 1))
+def sample_integers(b, key, shape, dtype, low, high):
+    """Integers in [low, high), drawn as int64."""
+    return integers_from(b, key, shape, convert(b, low, "int64"), convert(b, high, "int64"))

@@ -1,0 +1,37 @@
+"""Discrete univariate random variables of PyMC, by the names of their classes: PyMC is not imported, nor required."""
+
+from __future__ import annotations
+
+import numpy as np
+from pytensor.graph.basic import Apply
+
+from pytensor_jaxpr_linker import prims
+from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder
+from pytensor_jaxpr_linker.emit.random.discrete import check_integers, refuse_fractions, sample_integers
+from pytensor_jaxpr_linker.emit.random.parameter_checks import from_zero, scipy_domain, side_by_side
+from pytensor_jaxpr_linker.emit.random.sampler import sampler
+from pytensor_jaxpr_linker.emit.random.samplers_integers import integers_from
+from pytensor_jaxpr_linker.emit.scalar import convert, one
+
+
+def is_whole(b: JaxprBuilder, x: Atom) -> Atom:
+    """Emit whether numbers are whole."""
+    return prims.eq(b, x, prims.floor(b, x))
+
+
+def check_discrete_uniform(b: JaxprBuilder, node: Apply, lower: Atom, upper: Atom) -> None:
+    """Check the parameters as `scipy.stats.randint` does."""
+    scipy_domain("randint", is_whole, is_whole)(b, node, lower, upper)
+    lower, upper = side_by_side(b, lower, upper)
+    scipy_domain("randint", from_zero)(b, node, prims.sub(b, upper, lower))
+
+
+@sampler("pymc.distributions.discrete.DiscreteUniformRV", check_discrete_uniform)
+def sample_discrete_uniform(b, key, shape, dtype, lower, upper):
+    """Integers from `lower` to `upper`, both included."""
+    lower, upper = convert(b, lower, np.int64), convert(b, upper, np.int64)
+    return integers_from(b, key, shape, lower, prims.add(b, upper, one(b, upper)))
+
+
+# `pymc.Minibatch` draws its indices by a class of its own that only has another name.
+sampler("pymc.data.MinibatchIndexRV", check_integers, refuse=refuse_fractions(0, 1))(sample_integers)

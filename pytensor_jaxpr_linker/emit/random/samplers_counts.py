@@ -1,0 +1,280 @@
+"""Counts: binomial, Poisson and hypergeometric variables, exact for all parameters, as float64 whole numbers.
+
+Logarithms of probabilities are sums of small terms, none of which cancels (Loader, *Fast and Accurate Computation of Binomial
+Probabilities*, 2000), so that the samplers are as good for a mean of 1e15 as for one of 20.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import jax.extend.core as jex
+import numpy as np
+from jax.lax import GatherDimensionNumbers
+
+from pytensor_jaxpr_linker import prims
+from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, Shape
+from pytensor_jaxpr_linker.emit.expression import (
+    Value,
+    exp,
+    floor,
+    is_finite,
+    log,
+    log1p,
+    maximum,
+    minimum,
+    sqrt,
+    where,
+)
+from pytensor_jaxpr_linker.emit.random.rejection import reject
+from pytensor_jaxpr_linker.emit.random.sampler import open_uniform, split
+
+FLOAT = np.dtype("float64")
+#: The mean from which a count is proposed and rejected instead of searched for.
+LARGE_MEAN = 10.0
+#: The largest mean of a Poisson variable that NumPy takes: its draws fit an int64.
+POISSON_MAX = np.iinfo("int64").max - np.sqrt(np.iinfo("int64").max) * 10
+#: What an element with a parameter out of range gets, where nothing checks it: the smallest number of any integer type.
+INVALID = -np.inf
+
+
+def uniforms(b: JaxprBuilder, key: Atom, shape: Shape, count: int) -> list[Value]:
+    """Emit independent arrays of numbers uniform in (0, 1)."""
+    draws = open_uniform(b, key, (count, *shape), FLOAT)
+    starts, steps = [0] * len(shape), [1] * (len(shape) + 1)
+    rows = [prims.slice_(b, draws, [i, *starts], [i + 1, *shape], steps) for i in range(count)]
+    return [Value(b, prims.reshape(b, row, shape)) for row in rows]
+
+
+# -- logarithms of probabilities ---------------------------------------------------------------------------------------
+
+
+def stirling_rest(k: Value) -> Value:
+    """Emit ``log(k!) - (k log(k) - k)``: from a table, from 16 on by Stirling's series, whose next term is below 2e-14."""
+    large = maximum(k, 16.0)
+    r = 1.0 / large
+    r2 = r * r
+    series = r * (1 / 12 - r2 * (1 / 360 - r2 * (1 / 1260 - r2 * (1 / 1680))))
+    return where(k < 16.0, lookup(STIRLING_RESTS, k), 0.5 * log(large * (2 * np.pi)) + series)
+
+
+#: What `stirling_rest` is of 0 to 15.
+STIRLING_RESTS = np.array([math.lgamma(k + 1) - k * math.log(k or 1) + k for k in range(16)])
+
+
+def lookup(table: np.ndarray, k: Value) -> Value:
+    """Emit the elements of a table at whole numbers, its last one beyond its end."""
+    shape = k.atom.aval.shape
+    index = prims.convert(k.b, minimum(k, len(table) - 1).atom, "int32")
+    index = prims.broadcast_in_dim(k.b, index, (*shape, 1), range(len(shape)))
+    dims = GatherDimensionNumbers((), (0,), (0,))
+    return Value(k.b, prims.gather(k.b, k.b.constant(table), index, dims, (1,), shape))
+
+
+def deviance(k: Value, mean: Value) -> Value:
+    """Emit ``k log(k / mean) + mean - k``, half of the deviance of a Poisson count."""
+    tiny = np.finfo(FLOAT).tiny
+    change = (k - mean) / maximum(mean, tiny)
+    # Where k is 0 the logarithm counts nothing, as long as it is finite.
+    return mean * ((1.0 + change) * log1p(maximum(change, np.nextafter(-1.0, 0.0))) - change)
+
+
+def log_poisson(k: Value, mean: Value) -> Value:
+    """Emit the logarithm of the probability of `k` events."""
+    return -(deviance(k, mean) + stirling_rest(k))
+
+
+def log_binomial(k: Value, n: Value, p: Value) -> Value:
+    """Emit the logarithm of the probability of `k` of `n`, less what does not depend on `k`."""
+    return log_poisson(k, n * p) + log_poisson(n - k, n * (1.0 - p))
+
+
+# -- two methods -------------------------------------------------------------------------------------------------------
+
+
+def sequential_search(
+    u: Value,
+    possible: Value,
+    first: Value,
+    last: Value,
+    ratio: Callable[..., Value],
+    parameters: Sequence[Value],
+) -> Value:
+    """Emit the inverse of a distribution function by a search from 0 up to `last`.
+
+    Devroye, *Non-Uniform Random Variate Generation*, 1986, section III.2.2.
+
+    Parameters
+    ----------
+    u
+        Uniform numbers.
+    possible
+        The elements that are searched for; the others get 0.
+    first
+        The probability of 0.
+    last
+        Where the search ends at the latest: beyond it, probabilities are below the spacing of `u`.
+    ratio
+        Emits the probability of `k` over that of ``k - 1``: ``ratio(k, *parameters)``.
+    parameters
+        What `ratio` reads.
+    """
+    b, shape = u.b, u.atom.aval.shape
+    fixed = [last.atom, *(x.atom for x in parameters)]
+    passed = list(dict.fromkeys(x for x in fixed if isinstance(x, jex.Var)))
+    zero = prims.broadcast_to(b, b.constant(np.float64(0)), shape)
+    active = possible & (u > first) & (last > 0.0)
+    carry = [prims.broadcast_to(b, x, shape) for x in (active.atom, zero, (u - first).atom, first.atom)]
+    body, atoms = b.sub_jaxpr([x.aval for x in (*passed, *carry)])
+    inner = dict(zip(passed, atoms, strict=False))
+    active, k, rest, probability = (Value(body, x) for x in atoms[len(passed) :])
+    last, *parameters = [Value(body, inner[x] if isinstance(x, jex.Var) else x) for x in fixed]
+    k = where(active, k + 1.0, k)
+    probability = probability * ratio(maximum(k, 1.0), *parameters)
+    goes_on = active & (rest > probability) & (k < last)
+    new = [x.atom for x in (goes_on, k, rest - probability, probability)]
+    condition, atoms = b.sub_jaxpr([x.aval for x in carry])
+    is_open = prims.reduce_or(condition, atoms[0], range(len(shape))) if shape else atoms[0]
+    return Value(b, prims.while_loop(b, condition.build([is_open]), [], body.build(new), passed, carry)[1])
+
+
+def transformed_rejection(
+    b: JaxprBuilder,
+    key: Atom,
+    start: Value,
+    possible: Value,
+    hat: Sequence[Value],
+    log_probability: Callable[..., Value],
+    parameters: Sequence[Value],
+) -> Value:
+    """Emit counts by rejection from a table-mountain hat.
+
+    Hörmann, *The Generation of Binomial Random Variates*, 1993, and *The Transformed Rejection Method for Generating Poisson
+    Random Variables*, 1993. The squeezes of both are left out: where all elements take each step, they spare nothing.
+
+    Parameters
+    ----------
+    b, key
+        Where to emit, and the key that is used up.
+    start
+        What the elements that are not `possible` get.
+    possible
+        The elements to draw.
+    hat
+        Hörmann's a, b, c, and the logarithm of his alpha for what `log_probability` gives.
+    log_probability
+        Emits ``log_probability(k, *parameters)``: minus infinity for a count that can't be.
+    parameters
+        What it reads.
+    """
+    shape = start.atom.aval.shape
+
+    def propose(body: JaxprBuilder, key: Atom, *atoms: Atom) -> tuple[Atom, Atom]:
+        a, slope, center, log_alpha, *inner = (Value(body, x) for x in atoms)
+        u, v = uniforms(body, key, shape, 2)
+        u = u - 0.5
+        us = 0.5 - abs(u)
+        k = floor((2.0 * a / us + slope) * u + center)
+        accepted = log(v / (a / (us * us) + slope)) + log_alpha <= log_probability(k, *inner)
+        return accepted.atom, k.atom
+
+    return Value(b, reject(b, key, propose, [x.atom for x in (*hat, *parameters)], start.atom, possible.atom))
+
+
+# -- distributions -----------------------------------------------------------------------------------------------------
+
+
+def poisson(b: JaxprBuilder, key: Atom, shape: Shape, mean: Atom) -> Atom:
+    """Emit Poisson variables: by search if `mean` is small, else by transformed rejection (PTRS)."""
+    search_key, reject_key = split(b, key)
+    m = Value(b, mean)
+    valid = (m >= 0.0) & (m <= POISSON_MAX)
+    small, large = minimum(m, LARGE_MEAN), maximum(m, LARGE_MEAN)
+    u = Value(b, open_uniform(b, search_key, shape, FLOAT))
+    last = 10.0 + floor(small + 10.0 * sqrt(small))
+    searched = sequential_search(u, valid & (m < LARGE_MEAN), exp(-small), last, lambda k, m: m / k, [small])
+    slope = 0.931 + 2.53 * sqrt(large)
+    a = -0.059 + 0.02483 * slope
+    log_alpha = log(1.1239 + 1.1328 / (slope - 3.4))
+    start = where(valid, searched, INVALID)
+
+    def log_probability(k: Value, mean: Value) -> Value:
+        return where(k >= 0.0, log_poisson(maximum(k, 0.0), mean), -np.inf)
+
+    hat = a, slope, large + 0.43, log_alpha
+    return transformed_rejection(b, reject_key, start, valid & (m >= LARGE_MEAN), hat, log_probability, [large]).atom
+
+
+def binomial(b: JaxprBuilder, key: Atom, shape: Shape, n: Atom, p: Atom) -> Atom:
+    """Emit binomial variables: by search if the mean is small, else by transformed rejection (BTRS)."""
+    search_key, reject_key = split(b, key)
+    size, chance = Value(b, n), Value(b, p)
+    valid = (size >= 0.0) & is_finite(size) & (chance >= 0.0) & (chance <= 1.0)
+    size = where(valid, size, 0.0)
+    chance = where(valid, chance, 0.0)
+    rarer = minimum(chance, 1.0 - chance)
+    mean = size * rarer
+    u = Value(b, open_uniform(b, search_key, shape, FLOAT))
+    is_large = mean >= LARGE_MEAN
+    none = exp(size * log1p(-rarer))
+    last = minimum(10.0 + floor(mean + 10.0 * sqrt(mean)), size)
+    searched = sequential_search(
+        u, ~is_large, none, last, lambda k, n, odds: (n - k + 1.0) / k * odds, [size, rarer / (1.0 - rarer)]
+    )
+    # Values that the hat is a hat for, where there is nothing to reject.
+    n_large, p_large = where(is_large, size, 40.0), where(is_large, rarer, 0.5)
+    mean_large = n_large * p_large
+    deviation = sqrt(mean_large * (1.0 - p_large))
+    slope = 1.15 + 2.53 * deviation
+    a = -0.0873 + 0.0248 * slope + 0.01 * p_large
+    at_mode = log_binomial(floor((n_large + 1.0) * p_large), n_large, p_large)
+    log_alpha = log((2.83 + 5.1 / slope) * deviation) + at_mode
+
+    def log_probability(k: Value, n: Value, p: Value) -> Value:
+        inside = (k >= 0.0) & (k <= n)
+        return where(inside, log_binomial(minimum(maximum(k, 0.0), n), n, p), -np.inf)
+
+    hat = a, slope, mean_large + 0.5, log_alpha
+    count = transformed_rejection(b, reject_key, searched, is_large, hat, log_probability, [n_large, p_large])
+    return where(valid, where(chance > 0.5, size - count, count), INVALID).atom
+
+
+def hypergeometric(b: JaxprBuilder, key: Atom, shape: Shape, good: Atom, bad: Atom, sample: Atom) -> Atom:
+    """Emit hypergeometric variables by the ratio of uniforms.
+
+    Stadlober, *The Ratio of Uniforms Approach for Generating Discrete Random Variates*, 1990. The hat holds for all
+    parameters, once the rarer kind is counted in the smaller one of the sample and what is left.
+    """
+    g, h, s = (Value(b, x) for x in (good, bad, sample))
+    total = g + h
+    valid = (g >= 0.0) & (h >= 0.0) & (s >= 0.0) & (s <= total) & is_finite(total)
+    rare, drawn = minimum(g, h), minimum(s, total - s)
+    rare, total, drawn = (where(valid, x, 0.0) for x in (rare, total, drawn))
+    share = rare / maximum(total, 1.0)
+    mean = drawn * share
+    variance = mean * (1.0 - share) * (total - drawn) / maximum(total - 1.0, 1.0)
+    width = 2 * np.sqrt(2 / np.e) * sqrt(variance + 0.5) + (3 - 2 * np.sqrt(3 / np.e))
+    mode = floor((drawn + 1.0) * (rare + 1.0) / (total + 2.0))
+
+    def log_probability(k: Value, rare: Value, total: Value, drawn: Value) -> Value:
+        chance = drawn / maximum(total, 1.0)
+        return log_binomial(k, rare, chance) + log_binomial(drawn - k, total - rare, chance)
+
+    def propose(body: JaxprBuilder, key: Atom, *atoms: Atom) -> tuple[Atom, Atom]:
+        mean, width, at_mode, *inner = (Value(body, x) for x in atoms)
+        x, y = uniforms(body, key, shape, 2)
+        k = floor(mean + 0.5 + width * (y - 0.5) / x)
+        rare, _, drawn = inner
+        inside = (k >= 0.0) & (k <= minimum(rare, drawn))
+        ratio = log_probability(minimum(maximum(k, 0.0), minimum(rare, drawn)), *inner) - at_mode
+        return (inside & (2.0 * log(x) <= ratio)).atom, k.atom
+
+    parameters = rare, total, drawn
+    read = [x.atom for x in (mean, width, log_probability(mode, *parameters), *parameters)]
+    zero = prims.broadcast_to(b, b.constant(np.float64(0)), shape)
+    count = Value(b, reject(b, key, propose, read, zero, valid.atom))
+    # What of the good ones is in the sample, from how many of the rarer kind are in its smaller part.
+    count = where(g > h, drawn - count, count)
+    count = where(s > total - s, g - count, count)
+    return where(valid, count, INVALID).atom

@@ -1,0 +1,77 @@
+"""Gamma variables, and what is made of their logarithms: beta and Student's t keep their accuracy for small parameters."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pytensor_jaxpr_linker import prims
+from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, Shape
+from pytensor_jaxpr_linker.emit.random.rejection import reject
+from pytensor_jaxpr_linker.emit.random.sampler import open_uniform, split, standard_normal
+from pytensor_jaxpr_linker.emit.scalar import number, one
+
+
+def gamma(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype, alpha: Atom) -> Atom:
+    """Emit gamma variables of shape parameter `alpha` and scale 1; NaN if `alpha` is negative."""
+    draw, log_factor = gamma_and_log_factor(b, key, shape, dtype, alpha)
+    return prims.mul(b, draw, prims.exp(b, log_factor))
+
+
+def log_gamma(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype, alpha: Atom) -> Atom:
+    """Emit the logarithms of gamma variables, which are finite where a small `alpha` makes the variables underflow."""
+    draw, log_factor = gamma_and_log_factor(b, key, shape, dtype, alpha)
+    return prims.add(b, prims.log(b, draw), log_factor)
+
+
+def gamma_and_log_factor(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype, alpha: Atom) -> tuple[Atom, Atom]:
+    """Emit a gamma variable of a shape parameter of at least 1, and the logarithm of the factor that makes it `alpha`.
+
+    A gamma variable of ``alpha + 1`` times ``u ** (1 / alpha)``, u uniform, has shape parameter `alpha` (Stuart's theorem).
+    """
+    draw_key, factor_key = split(b, key)
+    alpha = prims.select(b, prims.ge(b, alpha, number(b, alpha, 0)), alpha, number(b, alpha, np.nan))
+    is_small = prims.lt(b, alpha, one(b, alpha))
+    boosted = prims.select(b, is_small, prims.add(b, alpha, one(b, alpha)), alpha)
+    draw = marsaglia_tsang(b, draw_key, shape, boosted)
+    log_factor = prims.div(b, prims.log(b, open_uniform(b, factor_key, shape, dtype)), alpha)
+    return draw, prims.select(b, is_small, log_factor, number(b, alpha, 0))
+
+
+def marsaglia_tsang(b: JaxprBuilder, key: Atom, shape: Shape, alpha: Atom) -> Atom:
+    """Emit gamma variables of a shape parameter of at least 1.
+
+    A cubed normal variable is accepted with a probability of at least 0.95: Marsaglia and Tsang, *A Simple Method for
+    Generating Gamma Variables*, 2000. Their ``v = (1 + w) ** 3`` stays in terms of w here, so that the logarithm of the
+    acceptance probability has no cancellation when `alpha` is large.
+    """
+    d = prims.sub(b, alpha, number(b, alpha, 1 / 3))
+    c = prims.rsqrt(b, prims.mul(b, number(b, d, 9), d))
+
+    def propose(b: JaxprBuilder, key: Atom, d: Atom, c: Atom) -> tuple[Atom, Atom]:
+        normal_key, uniform_key = split(b, key)
+        x = standard_normal(b, normal_key, shape, d.aval.dtype)
+        w = prims.mul(b, c, x)
+        three = number(b, w, 3)
+        # 1 - v = -w (3 + w (3 + w)). Below w = -1 the logarithm is NaN, and the proposal is not accepted.
+        change = prims.mul(b, w, prims.add(b, three, prims.mul(b, w, prims.add(b, three, w))))
+        log_ratio = prims.sub(b, prims.mul(b, three, prims.log1p(b, w)), change)
+        bound = prims.add(b, prims.mul(b, number(b, x, 0.5), prims.square(b, x)), prims.mul(b, d, log_ratio))
+        accepted = prims.lt(b, prims.log(b, open_uniform(b, uniform_key, shape, d.aval.dtype)), bound)
+        return accepted, prims.mul(b, d, prims.integer_pow(b, prims.add(b, one(b, w), w), 3))
+
+    return reject(b, key, propose, [d, c], prims.broadcast_to(b, alpha, shape), prims.is_finite(b, alpha))
+
+
+def beta_logit(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype, alpha: Atom, beta: Atom) -> Atom:
+    """Emit ``log(x / (1 - x))`` of beta variables x: the difference of the logarithms of two gamma variables."""
+    first, second = split(b, key)
+    return prims.sub(b, log_gamma(b, first, shape, dtype, alpha), log_gamma(b, second, shape, dtype, beta))
+
+
+def student_t(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype, df: Atom) -> Atom:
+    """Emit Student's t: a normal variable over the root of a mean square, by the logarithm of that."""
+    normal_key, gamma_key = split(b, key)
+    half = prims.mul(b, df, number(b, df, 0.5))
+    log_mean_square = prims.sub(b, log_gamma(b, gamma_key, shape, dtype, half), prims.log(b, half))
+    factor = prims.exp(b, prims.mul(b, log_mean_square, number(b, log_mean_square, -0.5)))
+    return prims.mul(b, standard_normal(b, normal_key, shape, dtype), factor)

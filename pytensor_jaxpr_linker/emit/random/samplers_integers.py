@@ -1,0 +1,55 @@
+"""Integers uniform in a range, and random orders: from random bits, without floating point."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pytensor_jaxpr_linker import prims
+from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, Shape
+from pytensor_jaxpr_linker.emit.expression import Value, maximum, where
+from pytensor_jaxpr_linker.emit.random.rejection import reject
+from pytensor_jaxpr_linker.emit.random.sampler import random_bits
+
+UINT64 = np.dtype("uint64")
+
+
+def bits64(b: JaxprBuilder, key: Atom, shape: Shape) -> Atom:
+    """Emit random uint64 numbers."""
+    high, low = (prims.convert(b, x, UINT64) for x in random_bits(b, key, shape))
+    return prims.or_(b, prims.shift_left(b, high, b.constant(32, UINT64)), low)
+
+
+def integers_from(b: JaxprBuilder, key: Atom, shape: Shape, low: Atom, high: Atom) -> Atom:
+    """Emit integers uniform in [`low`, `high`), int64 like these, without bias.
+
+    The lowest ``2**64 % n`` of the random words are rejected, n the length of the range: the remainders of the others are
+    equally frequent (Lemire, *Fast Random Integer Generation in an Interval*, 2019, section 3, OpenBSD's algorithm). A
+    length of 2**64 counts as 0 in the arithmetic modulo that number, and all words are taken.
+    """
+    first = Value(b, prims.convert(b, low, UINT64))
+    length = Value(b, prims.convert(b, high, UINT64)) - first
+    divisor = maximum(length, 1)
+    rejected = (Value(b, b.constant(0, UINT64)) - divisor) % divisor
+
+    def propose(body: JaxprBuilder, key: Atom, rejected: Atom) -> tuple[Atom, Atom]:
+        word = bits64(body, key, shape)
+        return prims.ge(body, word, rejected), word
+
+    start = prims.broadcast_to(b, b.constant(0, UINT64), shape)
+    word = Value(b, reject(b, key, propose, [rejected.atom], start, b.constant(True)))
+    return prims.convert(b, (first + where(length == 0, word, word % divisor)).atom, "int64")
+
+
+def random_order(b: JaxprBuilder, key: Atom, shape: Shape, n: int) -> Atom:
+    """Emit the numbers below `n`, in a random order for each element of `shape`, along a last axis.
+
+    They are sorted by random words of 64 bits, two of which are equal with a probability below ``n**2 / 2**65``.
+    """
+    shape = (*shape, n)
+    return prims.sort(b, [*random_bits(b, key, shape), positions(b, shape)], len(shape) - 1, num_keys=2)[2]
+
+
+def positions(b: JaxprBuilder, shape: Shape) -> Atom:
+    """Emit the positions along the last axis."""
+    is_long = isinstance(shape[-1], int) and shape[-1] >= 2**31  # a symbolic dimension is not
+    return prims.iota(b, "int64" if is_long else "int32", shape, len(shape) - 1)

@@ -1,0 +1,47 @@
+"""Von Mises variables by rejection from a wrapped Cauchy distribution."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pytensor_jaxpr_linker import prims
+from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, Shape
+from pytensor_jaxpr_linker.emit.random.rejection import reject
+from pytensor_jaxpr_linker.emit.random.sampler import open_uniform, split
+from pytensor_jaxpr_linker.emit.random.samplers_inversion import standard_cauchy
+from pytensor_jaxpr_linker.emit.scalar import number, one
+
+
+def von_mises(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype, kappa: Atom) -> Atom:
+    """Emit angles in (-pi, pi) about 0 of concentration `kappa`.
+
+    Best and Fisher, *Efficient Simulation of the von Mises Distribution*, 1979. A wrapped Cauchy angle is
+    ``2 atan(q c)``, c a standard Cauchy variable; it is accepted with probability ``y exp(1 - y)``, where
+    ``y = kappa (s - cos(angle))``. With ``s = (1 + r) / (2 kappa)``, ``r = sqrt(1 + 4 kappa ** 2)``, the authors' optimum,
+    ``kappa (s - 1)`` is ``(1 + 1 / (r + 2 kappa)) / 2`` and ``q ** 2 = (s - 1) / (s + 1)``: written so, nothing cancels, and
+    neither `kappa` = 0 nor a large one is special.
+    """
+    twice = prims.add(b, kappa, kappa)
+    r = prims.sqrt(b, prims.add(b, one(b, kappa), prims.square(b, twice)))
+    inverse = prims.div(b, one(b, r), prims.add(b, r, twice))
+    least = prims.mul(b, number(b, inverse, 0.5), prims.add(b, one(b, inverse), inverse))
+    q = prims.sqrt(b, prims.div(b, least, prims.add(b, least, twice)))
+
+    def propose(b: JaxprBuilder, key: Atom, twice: Atom, least: Atom, q: Atom) -> tuple[Atom, Atom]:
+        angle_key, uniform_key = split(b, key)
+        half_angle = prims.atan(b, prims.mul(b, q, standard_cauchy(b, angle_key, shape, dtype)))
+        y = prims.add(b, least, prims.mul(b, twice, prims.square(b, prims.sin(b, half_angle))))
+        bound = prims.add(b, prims.sub(b, prims.log(b, y), y), one(b, y))
+        accepted = prims.lt(b, prims.log(b, open_uniform(b, uniform_key, shape, dtype)), bound)
+        return accepted, prims.add(b, half_angle, half_angle)
+
+    infinite = prims.eq(b, kappa, number(b, kappa, np.inf))
+    otherwise = prims.select(b, infinite, number(b, kappa, 0), number(b, kappa, np.nan))
+    possible = prims.and_(b, prims.ge(b, kappa, number(b, kappa, 0)), prims.is_finite(b, kappa))
+    return reject(b, key, propose, [twice, least, q], prims.broadcast_to(b, otherwise, shape), possible)
+
+
+def wrapped(b: JaxprBuilder, angle: Atom) -> Atom:
+    """Emit the equivalent of an angle in [-pi, pi]; one that is there already stays as it is."""
+    turn = number(b, angle, 2 * np.pi)
+    return prims.sub(b, angle, prims.mul(b, turn, prims.round_even(b, prims.div(b, angle, turn))))

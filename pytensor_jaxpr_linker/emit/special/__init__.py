@@ -1,0 +1,13 @@
+"""Special functions, as formulas with PyTensor's derivatives (`derivative`)."""
+
+from pytensor_jaxpr_linker.emit.special import (  # noqa: F401
+    bessel,
+    bessel_modified,
+    elementary,
+    erf_functions,
+    gamma_functions,
+    hypergeometric,
+    incomplete_beta,
+    incomplete_gamma,
+    owens_t,
+)

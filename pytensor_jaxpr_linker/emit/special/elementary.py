@@ -1,0 +1,56 @@
+"""Scalar Ops of several primitives: logarithms, exponentials and hyperbolic functions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytensor.scalar as ps
+import pytensor.scalar.math as psm
+
+from pytensor_jaxpr_linker import prims
+from pytensor_jaxpr_linker.emit.expression import Value, exp, expm1, first_of, log, log1p, minimum, where
+from pytensor_jaxpr_linker.emit.scalar import convert, converted, number, scalar_rule
+from pytensor_jaxpr_linker.emit.special.derivative import special_function
+
+
+@scalar_rule(ps.Log2, ps.Log10)
+@lambda rule: lambda op, b, dtype, x: rule(b, convert(b, x, dtype), 2.0 if isinstance(op, ps.Log2) else 10.0)
+def log_base(b, x, base):
+    """The logarithm to base 2 or 10."""
+    return prims.div(b, prims.log(b, x), number(b, x, np.log(base)))
+
+
+@scalar_rule(psm.Softplus)
+@converted
+def softplus(b, x):
+    """``log(1 + exp(x)) = max(x, 0) + log1p(exp(-|x|))``; written so, its derivative at 0 is that of the sigmoid, 1/2."""
+    minus_abs = prims.min_(b, x, prims.neg(b, x))
+    return prims.add(b, prims.max_(b, x, number(b, x, 0)), prims.log1p(b, prims.exp(b, minus_abs)))
+
+
+@special_function(psm.Log1mexp, of_complex=lambda b, x: prims.log1p(b, prims.neg(b, prims.exp(b, x))))
+def log1mexp(x: Value) -> Value:
+    """``log(1 - exp(x))`` for negative `x`, by Mächler (2012), https://cran.r-project.org/web/packages/Rmpfr/vignettes/."""
+    return where(x < -np.log(2.0), log1p(-exp(x)), log(-expm1(x)))
+
+
+@scalar_rule(ps.Exp2)
+@converted
+def exp2(b, x):
+    """A power of two: XLA's own primitive rounds ``x * log(2)``, which costs up to 190 ulp in double precision."""
+    return prims.pow_(b, prims.broadcast_to(b, number(b, x, 2), x.aval.shape), x)
+
+
+@special_function(ps.Cosh, of_complex=prims.cosh)
+def cosh(x: Value) -> Value:
+    """The hyperbolic cosine; 3 ulp, where XLA's own primitive has 250. Half of the exponent at a time does not overflow."""
+    root = exp(0.5 * abs(x))
+    return (0.5 * root) * root + 0.5 / root / root
+
+
+@special_function(ps.Sinh, of_complex=prims.sinh)
+def sinh(x: Value) -> Value:
+    """The hyperbolic sine; 3 ulp, where XLA's own primitive has 250."""
+    size = abs(x)
+    root, growth = exp(0.5 * size), expm1(minimum(size, 20.0))
+    value = where(size < 20, 0.5 * (growth + growth / (growth + 1)), (0.5 * root) * root)
+    return first_of((x < 0, -value), (x > 0, value), otherwise=x)
