@@ -313,3 +313,28 @@ def test_truth_of_a_vector_of_numbers(parts):
     xs = [pt.bscalar(f"x{i}") for i in range(parts)]
     for values in ([1] * parts, [1] * (parts - 1) + [0]):
         compare(xs, pt.all(pt.stack([x > 0 for x in xs])), np.array(values, "int8"))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("value", [-np.inf, np.inf, np.nan, 0.0, 0.1])
+@pytest.mark.parametrize("axis", [None, 0, (1, 2)])
+def test_sum_of_a_choice_by_one_truth(dtype, value, axis):
+    """As PyMC's checks of parameters: the number everywhere, or a sum that doesn't wait for the truth."""
+    x, c = tensor_like(np.ones((2, 2, 2), dtype), "x"), pt.bscalar("c")
+    number = np.asarray(value, dtype)
+    chosen = [pt.switch(c > 0, x, number).sum(axis=axis), pt.switch(c > 0, number, x).sum(axis=axis)]
+    for flag in (0, 1):
+        for shape in [(2, 3, 2), (0, 3, 2), (2, 0, 2)]:
+            compare([x, c], chosen, [np.ones(shape, dtype) / 3, flag], rtol=1e-6)
+
+
+def test_sum_of_a_choice_sums_what_may_be_chosen_only():
+    x = pt.dvector("x")
+    checked = pt.switch(pt.all(x > 0), pt.log(x), -np.inf).sum()
+    f = pytensor.function([x], checked, mode="JAXPR")
+    with jax.enable_x64(True):
+        equations = pjl.make_jaxpr(f, np.ones(3)).jaxpr.eqns
+    (total,) = (e for e in equations if e.primitive.name == "reduce_sum")
+    (log,) = (e for e in equations if e.primitive.name == "log")
+    assert total.invars[0] is log.outvars[0]
+    compare_grad([x], checked, [np.array([0.5, 2.0])])

@@ -247,3 +247,32 @@ def test_any_index(drawn):
     rest = iter(inputs)
     symbolic = tuple(k if isinstance(k, slice) else next(rest) for k in index)
     compare([x, *inputs], reads_and_writes(x, symbolic, 2.0), [value, *arrays])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bool", "int8"])
+@pytest.mark.parametrize("shape", [(3, 3), (2, 4), (4, 2), (0, 2), (1, 1)])
+def test_diagonal_is_written_without_scatter(shape, dtype):
+    value = np.ones(shape, dtype)
+    x, place = tensor_like(value, "x", static=True), np.arange(min(shape))
+    y = tensor_like(np.ones(len(place), dtype), "y", static=True)
+    outputs = [pt.set_subtensor(x[place, place], y), pt.inc_subtensor(x[place, place], y)]
+    y_value = (np.arange(len(place)) % 3).astype(dtype)
+    compare([x, y], outputs, [value, y_value])
+    f = pytensor.function([x, y], outputs, mode="JAXPR")
+    with jax.enable_x64(True):
+        assert "scatter" not in str(pjl.make_jaxpr(f, value, y_value))
+
+
+def test_diagonals_of_stacks():
+    x, y = pt.dtensor4("x"), pt.dtensor3("y")
+    place, value = np.arange(3), np.arange(72.0).reshape(2, 3, 3, 4)
+    middle, last = pt.set_subtensor(x[:, place, place], 2.0), pt.inc_subtensor(x[:, ::-1, place, place], y)
+    compare([x, y], [middle, last, pt.diag(y[0, 0])], [value, np.arange(18.0).reshape(2, 3, 3)])
+    compare([x], pt.set_subtensor(x[0, place, place], x[1, 0]), [value])
+    compare_grad([x, y], last.sum() + (middle * x).sum(), [value, np.arange(18.0).reshape(2, 3, 3)])
+
+
+@pytest.mark.parametrize("places", [([1, 0], [1, 0]), ([0, 1], [1, 2]), ([0, 0], [0, 0])])
+def test_points_that_are_no_whole_diagonal(places):
+    x = pt.dmatrix("x")
+    compare([x], [pt.set_subtensor(x[places], 5.0), pt.inc_subtensor(x[places], [1.0, 2.0])], [np.ones((3, 3))])

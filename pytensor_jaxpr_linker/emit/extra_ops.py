@@ -15,8 +15,8 @@ from pytensor.tensor.extra_ops import Bartlett, FillDiagonal, FillDiagonalOffset
 
 from pytensor_jaxpr_linker import prims
 from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, Shape
+from pytensor_jaxpr_linker.emit.points import runtime_positions
 from pytensor_jaxpr_linker.emit.scalar import emit_scalar, number
-from pytensor_jaxpr_linker.emit.subtensor import runtime_positions
 from pytensor_jaxpr_linker.registry import emits
 
 # -- diagonals ---------------------------------------------------------------------------------------------------------

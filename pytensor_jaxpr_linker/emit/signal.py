@@ -15,8 +15,8 @@ from pytensor_jaxpr_linker import prims
 from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, Shape
 from pytensor_jaxpr_linker.emit.blockwise import core_rule
 from pytensor_jaxpr_linker.emit.fft import fit
+from pytensor_jaxpr_linker.emit.points import add
 from pytensor_jaxpr_linker.emit.scalar import convert, number
-from pytensor_jaxpr_linker.emit.subtensor import add
 from pytensor_jaxpr_linker.emit.tensor_basic import slice_axis
 from pytensor_jaxpr_linker.errors import CannotEmit
 

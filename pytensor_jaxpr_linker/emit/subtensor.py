@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-from jax.lax import GatherDimensionNumbers, GatherScatterMode, ScatterDimensionNumbers
 from pytensor.graph.basic import Apply
 from pytensor.tensor.subtensor import (
     AdvancedIncSubtensor,
@@ -22,6 +20,16 @@ from pytensor.tensor.subtensor import (
 
 from pytensor_jaxpr_linker import prims
 from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, Shape
+from pytensor_jaxpr_linker.emit.points import (
+    add,
+    gather_points,
+    index_dtype,
+    known_positions,
+    resolve_points,
+    runtime_positions,
+    scatter_points,
+    shape_text,
+)
 from pytensor_jaxpr_linker.emit.scalar import convert
 from pytensor_jaxpr_linker.registry import emits
 from pytensor_jaxpr_linker.sized_ops import check_mask
@@ -147,35 +155,6 @@ def all_known(b: JaxprBuilder, parts: Parts) -> bool:
     return all(b.known(array) is not None for array in parts.arrays.values())
 
 
-def known_positions(value: np.ndarray, axis: int, n: int) -> np.ndarray:
-    """Return known indices counted from the start of their axis; one out of bounds is an `IndexError`."""
-    bad = (value >= n) | (value < -n)
-    if bad.any():
-        raise IndexError(f"index {value[bad].flat[0]} is out of bounds for axis {axis} with size {n}")
-    value = value.astype("int64")
-    return np.where(value < 0, value + n, value)
-
-
-def runtime_positions(b: JaxprBuilder, node: Apply | None, index: Atom, axis: int, n: int, dtype: np.dtype) -> Atom:
-    """Emit indices counted from the start of their axis, as `dtype`, and the check that they are in bounds."""
-    signed = index.aval.dtype.kind == "i"
-    # They are compared before they are narrowed, in a dtype that holds `n` too.
-    wide = index.aval.dtype if index.aval.dtype == np.uint64 else np.promote_types(index.aval.dtype, dtype)
-    index, length = prims.convert(b, index, wide), b.constant(n, wide)
-    ok = prims.lt(b, index, length)
-    if signed:
-        ok = prims.and_(b, ok, prims.ge(b, index, b.constant(-n, wide)))
-        index = prims.select(b, prims.lt(b, index, b.constant(0, wide)), prims.add(b, index, length), index)
-    ok = prims.reduce_and(b, ok, range(len(ok.aval.shape))) if ok.aval.shape else ok
-    b.check(ok, lambda: IndexError(f"index is out of bounds for axis {axis} with size {n}"), node)
-    return prims.convert(b, index, dtype)
-
-
-def index_dtype(shape: Shape) -> np.dtype:
-    """Return the narrower index dtype that counts every axis of `shape`."""
-    return np.dtype("int32" if all(n < 2**31 for n in shape) else "int64")
-
-
 # -- blocks: slices and integers ---------------------------------------------------------------------------------------
 
 
@@ -243,96 +222,7 @@ def write_strided(b: JaxprBuilder, x: Atom, y: Atom, ranges: Sequence[range], is
     return prims.select(b, prims.pad(b, written, b.constant(False), config), spread, x)
 
 
-def add(b: JaxprBuilder, x: Atom, y: Atom) -> Atom:
-    """Emit NumPy's sum, which is "or" for booleans."""
-    return (prims.or_ if x.aval.dtype == bool else prims.add)(b, x, y)
-
-
 # -- points: index arrays ----------------------------------------------------------------------------------------------
-
-
-class Points(NamedTuple):
-    """Index arrays as a gather or scatter takes them."""
-
-    indices: Atom  #: the index vectors, along the last axis
-    axes: tuple[int, ...]  #: the axes that they index
-    shape: Shape  #: the shape that reading at them gives
-    window: tuple[int, ...]  #: the axes of that shape that come from axes which are not indexed
-    valid: bool  #: whether there is an element to read or write
-
-
-def resolve_points(b: JaxprBuilder, node: Apply | None, shape: Shape, arrays: dict[int, Atom]) -> Points:
-    """Return the index arrays of an array of `shape` as one array of index vectors, after checking them."""
-    axes = tuple(arrays)
-    common = broadcast_indices([array.aval.shape for array in arrays.values()])
-    rest = [n for axis, n in enumerate(shape) if axis not in arrays]
-    # NumPy: the indexed dimensions stay where they are if they are next to each other, else they come first.
-    lead = axes[0] if axes == tuple(range(axes[0], axes[0] + len(axes))) else 0
-    result = (*rest[:lead], *common, *rest[lead:])
-    window = (*range(lead), *range(lead + len(common), len(result)))
-    indices = index_vectors(b, node, shape, arrays, common) if 0 not in common else None
-    return Points(indices, axes, result, window, 0 not in result and all(shape[axis] for axis in axes))
-
-
-def broadcast_indices(shapes: Sequence[Shape]) -> Shape:
-    """Return the shape that index arrays broadcast to."""
-    try:
-        return np.broadcast_shapes(*shapes)
-    except ValueError:
-        listed = "".join(f"{shape_text(s)} " for s in shapes)
-        message = f"shape mismatch: indexing arrays could not be broadcast together with shapes {listed}"
-        raise IndexError(message) from None
-
-
-def index_vectors(b: JaxprBuilder, node: Apply | None, shape: Shape, arrays: dict, common: Shape) -> Atom:
-    """Return the array of index vectors."""
-    dtype = index_dtype(tuple(shape[axis] for axis in arrays))
-    values = [b.known(array) for array in arrays.values()]
-    columns = []
-    for v, (axis, array) in zip(values, arrays.items(), strict=True):
-        where = axis, shape[axis]
-        columns.append(runtime_positions(b, node, array, *where, dtype) if v is None else known_positions(v, *where))
-    if all(v is not None for v in values):
-        return b.constant(np.stack([np.broadcast_to(c, common) for c in columns], -1).astype(dtype))
-    atoms = [b.constant(c, dtype) if isinstance(c, np.ndarray) else c for c in columns]
-    atoms = [prims.broadcast_to(b, atom, common) for atom in atoms]
-    atoms = [prims.broadcast_in_dim(b, atom, (*common, 1), range(len(common))) for atom in atoms]
-    return prims.concatenate(b, atoms, len(common))
-
-
-def all_differ(vectors: np.ndarray | None, shape: Shape) -> bool:
-    """Tell whether index vectors into an array of `shape` are known, and no two are equal."""
-    if vectors is None:
-        return False
-    flat = np.ravel_multi_index(tuple(np.moveaxis(vectors, -1, 0)), shape).ravel()
-    return len(np.unique(flat)) == len(flat)
-
-
-def gather_points(b: JaxprBuilder, x: Atom, points: Points) -> Atom:
-    """Emit the elements of `x` at `points`."""
-    if not points.valid:
-        return prims.broadcast_to(b, b.constant(0, x.aval.dtype), points.shape)
-    mode = GatherScatterMode.PROMISE_IN_BOUNDS
-    if not b.checked and b.known(points.indices) is None:
-        mode = GatherScatterMode.FILL_OR_DROP
-    dims = GatherDimensionNumbers(points.window, points.axes, points.axes)
-    sizes = tuple(1 if axis in points.axes else n for axis, n in enumerate(x.aval.shape))
-    return prims.gather(b, x, points.indices, dims, sizes, points.shape, mode)
-
-
-def scatter_points(b: JaxprBuilder, x: Atom, y: Atom, points: Points, how: str) -> Atom:
-    """Emit `x` with `y` written, or added, at `points`."""
-    if not points.valid:
-        return x
-    if how == "add once":  # what `x[indices] += y` does: of equal indices the last one counts
-        y, how = add(b, gather_points(b, x, points), y), "set"
-    if how == "add" and x.aval.dtype == bool:
-        x, y = prims.convert(b, x, "int32"), prims.convert(b, y, "int32")
-        return prims.ne(b, scatter_points(b, x, y, points, how), b.constant(np.int32(0)))
-    dims = ScatterDimensionNumbers(points.window, points.axes, points.axes)
-    scatter = prims.scatter if how == "set" else prims.scatter_add
-    unique = all_differ(b.known(points.indices), tuple(x.aval.shape[axis] for axis in points.axes))
-    return scatter(b, x, points.indices, y, dims, unique)
 
 
 def read_points(b: JaxprBuilder, node: Apply, x: Atom, parts: Parts) -> Atom:
@@ -359,11 +249,6 @@ def write_points(b: JaxprBuilder, node: Apply, x: Atom, y: Atom, parts: Parts, h
     return write_box(b, x, scatter_points(b, part, y, points, how), box, is_set=True)
 
 
-def take_rows(b: JaxprBuilder, x: Atom, indices: Atom, axis: int) -> Atom:
-    """Emit the elements of one axis at an index array, which takes the place of the axis."""
-    return gather_points(b, x, resolve_points(b, None, x.aval.shape, {axis: indices}))
-
-
 # -- the value that is written -----------------------------------------------------------------------------------------
 
 
@@ -376,11 +261,6 @@ def fit_update(b: JaxprBuilder, y: Atom, shape: Shape, message: str) -> Atom:
     if not fits or any(n != 1 for n in given[:extra]):
         raise ValueError(message)
     return prims.broadcast_to(b, prims.reshape(b, y, tail), shape)
-
-
-def shape_text(shape: Shape) -> str:
-    """Return a shape as NumPy's messages write it."""
-    return str(tuple(shape)).replace(" ", "")
 
 
 def operands_message(x: Shape, y: Shape) -> str:

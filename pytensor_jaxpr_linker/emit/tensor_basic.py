@@ -24,6 +24,7 @@ from pytensor.tensor.extra_ops import CpuContiguous, Repeat
 
 from pytensor_jaxpr_linker import prims
 from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, Shape
+from pytensor_jaxpr_linker.emit.points import take_rows
 from pytensor_jaxpr_linker.emit.scalar import convert
 from pytensor_jaxpr_linker.registry import emits
 from pytensor_jaxpr_linker.sized_ops import NEGATIVE_REPEATS, check_repeats
@@ -187,8 +188,6 @@ def repeat_evenly(b: JaxprBuilder, x: Atom, axis: int, times: int) -> Atom:
 
 def take(b: JaxprBuilder, x: Atom, positions: np.ndarray, axis: int) -> Atom:
     """Emit the elements of one axis at known positions."""
-    from pytensor_jaxpr_linker.emit.subtensor import take_rows
-
     return take_rows(b, x, b.constant(positions), axis)
 
 

@@ -10,6 +10,7 @@ from pytensor.graph.basic import Apply
 
 from pytensor_jaxpr_linker import prims
 from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, Shape
+from pytensor_jaxpr_linker.emit.points import take_rows
 from pytensor_jaxpr_linker.emit.random import samplers_inversion as inversion
 from pytensor_jaxpr_linker.emit.random.continuous import continuous, location_scale, scaled
 from pytensor_jaxpr_linker.emit.random.parameter_checks import (
@@ -23,7 +24,6 @@ from pytensor_jaxpr_linker.emit.random.sampler import open_uniform, split, stand
 from pytensor_jaxpr_linker.emit.random.samplers_gamma import beta_logit
 from pytensor_jaxpr_linker.emit.random.samplers_truncated_normal import truncated_normal
 from pytensor_jaxpr_linker.emit.scalar import number, one
-from pytensor_jaxpr_linker.emit.subtensor import take_rows
 
 MODULE = "pymc.distributions.continuous"
 
