@@ -14,6 +14,7 @@ from pytensor_jaxpr_linker import _compat, transfer
 from pytensor_jaxpr_linker.errors import note_node
 from pytensor_jaxpr_linker.generators import Ancestor, generator_ancestor
 from pytensor_jaxpr_linker.plan import Region
+from pytensor_jaxpr_linker.policy import RunPadded
 from pytensor_jaxpr_linker.program import Program
 from pytensor_jaxpr_linker.progress import Progress
 from pytensor_jaxpr_linker.specialization import Specialization
@@ -41,7 +42,6 @@ def program_call(program: Program, progress: Progress, donated: Sequence[int] = 
     constants = find_constant_generators(program.region)
     swap_x64, restore_x64 = _compat.swap_x64, _compat.restore_x64
 
-    # The hot path: what a program does not have costs one test each.
     def call(args: list) -> list:
         if generators:
             successors = take_keys(args, generators, program.key_counts)
@@ -63,7 +63,29 @@ def program_call(program: Program, progress: Progress, donated: Sequence[int] = 
                 results[i] = transfer.advanced(constant.data, draws)  # type: ignore[attr-defined]
         return results
 
-    return call
+    if generators or constants or program.static_positions:
+        return call
+    only, has_constants = program.specialize(()), bool(program.constants)
+
+    # The hot path: one Python function, in which what a program does not have costs one test each.
+    def direct(args: list) -> list:
+        if donated or program.padded is not None:
+            return call(args)
+        given = args + program.device_constants() if has_constants else args
+        outside = swap_x64(True)
+        try:
+            results = only.call(*given)
+        except RunPadded:
+            return call(args)
+        finally:
+            restore_x64(outside)
+        if progress.active:
+            progress.end()
+        if len(results) > count:
+            raise_if_failed(only, results[count], given)
+        return results
+
+    return direct
 
 
 def is_worth_donating(values: Sequence[Any]) -> bool:

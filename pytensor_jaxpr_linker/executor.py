@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -53,7 +54,7 @@ class Executor:
             else:
                 self.stages.append(HostStage(batch, inputs, outputs))
         dead_after = last_uses(self.stages, set(self._outputs))
-        self._runs = [(stage.run, dead) for stage, dead in zip(self.stages, dead_after, strict=True)]
+        self._runs = [(s, s.call, s.inputs, s.outputs, dead) for s, dead in zip(self.stages, dead_after, strict=True)]
         if policy.options.donate:
             self._donate(dead_after)
 
@@ -76,8 +77,15 @@ class Executor:
         """Return the outputs for the values of the inputs; nothing outside is changed if it fails."""
         env: list[Any] = [*inputs, *self._blank]
         del inputs
-        for run, dead in self._runs:
-            run(env)
+        for stage, call, takes, gives, dead in self._runs:
+            try:
+                results = call([env[slot] for slot in takes])
+            except RunOnHost:
+                assert isinstance(stage, RegionStage)
+                results = stage.on_host.call([env[slot] for slot in stage.on_host.inputs])
+            for slot, result in zip(gives, results):  # noqa: B905
+                env[slot] = result
+            del results
             for slot in dead:
                 env[slot] = None
         return [env[slot] for slot in self._outputs]
@@ -87,9 +95,11 @@ class Executor:
         env: list[Any] = [*inputs, *self._blank]
         found = []
         for stage in self.stages:
+            args = [env[slot] for slot in stage.inputs]
             if isinstance(stage, RegionStage):
-                found.append(stage.example(env))
-            stage.run(env)
+                found.append(stage.example(list(args)))
+            for slot, result in zip(stage.outputs, stage.call(args)):  # noqa: B905
+                env[slot] = result
         return found
 
 
@@ -117,30 +127,18 @@ class RegionStage:
     def __init__(self, program: Program, inputs: list[int], outputs: list[int], policy: Policy):
         self.program, self.inputs, self.outputs = program, inputs, outputs
         self.donated: list[int] = []
-        self._call = program_call(program, policy.progress, self.donated)
-        self._on_host: HostStage | None = None
+        self.call = program_call(program, policy.progress, self.donated)
 
-    def run(self, env: list[Any]) -> None:
-        """Call the program on what the slots hold and store what it returns."""
-        try:
-            results = self._call([env[slot] for slot in self.inputs])
-        except RunOnHost:
-            return self._as_host_stage().run(env)
-        for slot, result in zip(self.outputs, results):  # noqa: B905
-            env[slot] = result
-
-    def example(self, env: list[Any]) -> tuple[Specialization, list[Any]]:
-        """Return the specialization for what the slots hold, and what it is called with."""
-        args = [env[slot] for slot in self.inputs]
+    def example(self, args: list[Any]) -> tuple[Specialization, list[Any]]:
+        """Return the specialization for the values of the inputs, and what it is called with."""
         take_keys(args, find_generators(self.program.region), self.program.key_counts)
         with jax.enable_x64(True):
             return self.program.specialize(args), args
 
-    def _as_host_stage(self) -> HostStage:
-        """Return the region as nodes that run on the host, made when it is first asked for."""
-        if self._on_host is None:
-            region = self.program.region
-            step = host_step(list(toposort(region.outputs, blockers=region.inputs)), region.outputs)
-            slots = dict(zip(region.inputs, self.inputs, strict=True))
-            self._on_host = HostStage(step, [slots[v] for v in step.inputs], self.outputs)
-        return self._on_host
+    @cached_property
+    def on_host(self) -> HostStage:
+        """The region as nodes that run on the host."""
+        region = self.program.region
+        step = host_step(list(toposort(region.outputs, blockers=region.inputs)), region.outputs)
+        slots = dict(zip(region.inputs, self.inputs, strict=True))
+        return HostStage(step, [slots[v] for v in step.inputs], self.outputs)

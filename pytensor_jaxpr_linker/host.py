@@ -32,15 +32,14 @@ class HostStage:
         cells: dict[Variable, list[Any]] = {v: [v.data if isinstance(v, Constant) else None] for v in variables}
         self._computed = {v: [isinstance(v, Constant)] for v in variables}
         self._thunks = {node: self._make_thunk(node, cells) for node in step.nodes}
-        self._takes = [(cells[v], slot, host_form(v)) for v, slot in zip(step.inputs, inputs, strict=True)]
-        self._returns = [(cells[v], slot, declared_form(v)) for v, slot in zip(step.outputs, outputs, strict=True)]
+        self._takes = [(cells[v], host_form(v)) for v in step.inputs]
+        self._returns = [(cells[v], declared_form(v)) for v in step.outputs]
         self._results = step.outputs
         self._temporary = [v for v in variables if not isinstance(v, Constant)]
         self._temporary_cells = [cells[v] for v in self._temporary]
         self._lock = threading.RLock()  # the cells are those of one call
         self._ordered = list(self._thunks.items())
-        is_lazy = any(getattr(thunk, "lazy", False) for thunk in self._thunks.values())
-        self._run_nodes = self._run_needed if is_lazy else self._run_all
+        self._is_lazy = any(getattr(thunk, "lazy", False) for thunk in self._thunks.values())
 
     def _make_thunk(self, node: Apply, cells: dict[Variable, list[Any]]) -> Any:
         """Return the thunk of a node on the cells of its variables, or on copies of what it destroys."""
@@ -48,8 +47,8 @@ class HostStage:
         thunk: Any = without_mode(node.op).make_thunk(node, {**cells, **own}, self._computed, [], impl="py")
         return on_copies(thunk, [(cells[v], cell) for v, cell in own.items()]) if own else thunk
 
-    def run(self, env: list[Any]) -> None:
-        """Run the nodes on what the slots hold and store what the last of them return.
+    def call(self, args: Sequence[Any]) -> list[Any]:
+        """Run the nodes on the values of the inputs and return those of the outputs.
 
         Raises
         ------
@@ -58,23 +57,21 @@ class HostStage:
         """
         with self._lock:
             try:
-                for cell, slot, as_host in self._takes:
-                    cell[0] = as_host(env[slot])
-                self._run_nodes()
-                for cell, slot, as_declared in self._returns:
-                    env[slot] = as_declared(cell[0])
+                for (cell, as_host), value in zip(self._takes, args):  # noqa: B905
+                    cell[0] = as_host(value)
+                if self._is_lazy:
+                    self._run_needed()
+                else:
+                    for node, thunk in self._ordered:
+                        try:
+                            thunk()
+                        except Exception as error:
+                            note_node(error, node)
+                            raise
+                return [as_declared(cell[0]) for cell, as_declared in self._returns]
             finally:
                 for cell in self._temporary_cells:
                     cell[0] = None
-
-    def _run_all(self) -> None:
-        """Run the nodes in order."""
-        for node, thunk in self._ordered:
-            try:
-                thunk()
-            except Exception as error:
-                note_node(error, node)
-                raise
 
     def _run_needed(self) -> None:
         """Run the nodes that the results need."""

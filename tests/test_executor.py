@@ -321,10 +321,10 @@ def test_donation(donate, monkeypatch):
     with pjl.options(donate=donate):
         f = compiled([x], two_regions(x))
     first, second = f.vm.runner.executor.stages
-    env = [X, *[None] * 8]
-    first.run(env)
-    (made,) = (a for a in env if isinstance(a, jax.Array) and a.shape == X.shape)
-    second.run(env)
+    results = first.call([X])
+    (made,) = (a for a in results if isinstance(a, jax.Array) and a.shape == X.shape)
+    values = dict(zip([*first.inputs, *first.outputs], [X, *results], strict=True))
+    second.call([values[slot] for slot in second.inputs])
     assert made.is_deleted() == donate and not first.donated
     wanted = pytensor.function([x], two_regions(x), mode="FAST_COMPILE")
     for values in (X, X + 1, np.ones(9), X):
