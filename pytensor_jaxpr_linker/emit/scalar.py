@@ -156,7 +156,8 @@ def emit_scalar(op: ps.ScalarOp, dtypes: Sequence[str], b: JaxprBuilder, xs: Seq
     rule = RULES.get(type(op)) or find(RULES, op)
     if rule is not None:
         dtype = as_dtype(dtypes[0])
-        return [convert(b, rule(op, b, dtype, *xs), dtype)]
+        result = rule(op, b, dtype, *xs)
+        return [result if result.aval.dtype is dtype else convert(b, result, dtype)]
     inner_rule = find(INNER_GRAPH_RULES, op)
     if inner_rule is not None:
         return inner_rule(op, dtypes, b, xs)
@@ -234,7 +235,7 @@ def one_primitive(op_type: type, primitive: ScalarRule) -> ScalarRule:
             return primitive(b, xs[0])
         if is_widened and dtype == np.float16:
             dtype = np.dtype("float32")
-        return primitive(b, *[convert(b, x, dtype) for x in xs])
+        return primitive(b, *[x if x.aval.dtype is dtype else convert(b, x, dtype) for x in xs])
 
     return rule
 
@@ -262,7 +263,7 @@ def fold(binary: ScalarRule, for_bool: ScalarRule) -> ScalarRule:
 
     def rule(op: ps.ScalarOp, b: JaxprBuilder, dtype: np.dtype, *xs: Atom) -> Atom:
         step = for_bool if dtype.kind == "b" else binary
-        result, *others = [convert(b, x, dtype) for x in xs]
+        result, *others = [x if x.aval.dtype is dtype else convert(b, x, dtype) for x in xs]
         for x in others:
             result = step(b, result, x)
         return result
