@@ -37,6 +37,36 @@ def program_call(program: Program, progress: Progress, donated: Sequence[int] = 
     donated
         The positions of inputs whose memory the results may take.
     """
+    general = general_call(program, progress, donated)
+    region = program.region
+    if program.static_positions or find_generators(region) or find_constant_generators(region):
+        return general
+    count, only, has_constants = len(program.outputs), program.specialize(()), bool(program.constants)
+    swap_x64, restore_x64 = _compat.swap_x64, _compat.restore_x64
+
+    # The hot path of most programs: one Python function, in which what the program does not have costs one test each.
+    def direct(args: list) -> list:
+        if donated or program.padded is not None:
+            return general(args)
+        given = args + program.device_constants() if has_constants else args
+        outside = swap_x64(True)
+        try:
+            results = only.call(*given)
+        except RunPadded:
+            return general(args)
+        finally:
+            restore_x64(outside)
+        if progress.active:
+            progress.end()
+        if len(results) > count:
+            raise_if_failed(only, results[count], given)
+        return results
+
+    return direct
+
+
+def general_call(program: Program, progress: Progress, donated: Sequence[int]) -> Callable[[list], list]:
+    """Return what `program_call` returns, for any program."""
     count = len(program.outputs)
     run, generators = program.run, find_generators(program.region)
     constants = find_constant_generators(program.region)
@@ -63,29 +93,7 @@ def program_call(program: Program, progress: Progress, donated: Sequence[int] = 
                 results[i] = transfer.advanced(constant.data, draws)  # type: ignore[attr-defined]
         return results
 
-    if generators or constants or program.static_positions:
-        return call
-    only, has_constants = program.specialize(()), bool(program.constants)
-
-    # The hot path: one Python function, in which what a program does not have costs one test each.
-    def direct(args: list) -> list:
-        if donated or program.padded is not None:
-            return call(args)
-        given = args + program.device_constants() if has_constants else args
-        outside = swap_x64(True)
-        try:
-            results = only.call(*given)
-        except RunPadded:
-            return call(args)
-        finally:
-            restore_x64(outside)
-        if progress.active:
-            progress.end()
-        if len(results) > count:
-            raise_if_failed(only, results[count], given)
-        return results
-
-    return direct
+    return call
 
 
 def is_worth_donating(values: Sequence[Any]) -> bool:
