@@ -20,7 +20,7 @@ from pytensor_jaxpr_linker.options import resolve
 from pytensor_jaxpr_linker.program import pure_function
 
 
-class JaxprLinkerForJax(JaxprLinker, JAXLinker):
+class JaxprLinkerForJax(JaxprLinker, JAXLinker):  # type: ignore[misc]  # tuples of other lengths
     """`JaxprLinker` for those who ask whether a linker is PyTensor's `JAXLinker`, as PyMC does to choose nutpie's backend."""
 
 
@@ -48,13 +48,11 @@ def in_place_of_jax() -> Iterator[None]:
 
     Examples
     --------
-    >>> import pytensor, pytensor.tensor as pt
-    >>> import pytensor_jaxpr_linker as pjl
-    >>> x = pt.vector("x", dtype="float64")
-    >>> with pjl.in_place_of_jax():
-    ...     f = pytensor.function([x], x.sum(), mode="JAX")
-    >>> isinstance(f.maker.linker, pjl.JaxprLinker)
-    True
+    ::
+
+        with pjl.in_place_of_jax():
+            compiled = nutpie.compile_pymc_model(model, backend="jax")
+        trace = nutpie.sample(compiled)
     """
     _replacement.enter()
     try:
@@ -95,15 +93,17 @@ def replace_names() -> ExitStack:
 
     mode = JaxprMode(JaxprLinkerForJax(), RewriteDatabaseQuery(include=["fast_run"]))
     undo = ExitStack()
-    for names, name, value in (
-        (modes.predefined_linkers, "jax", mode.linker),
-        (modes.predefined_modes, "JAX", mode),
-        (modes.predefined_modes, "JAXPR", mode),  # PyMC takes nutpie's backend "jax" for no other linker than a JAXLinker
-        (vars(modes), "JAX", mode),
-        (vars(pytensor.compile), "JAX", mode),
-    ):
+    # PyMC takes nutpie's backend "jax" for no other linker than a JAXLinker, so mode "JAXPR" is replaced, too.
+    places: list[tuple[Any, str]] = [
+        (modes.predefined_modes, "JAX"),
+        (modes.predefined_modes, "JAXPR"),
+        (vars(modes), "JAX"),
+        (vars(pytensor.compile), "JAX"),
+        (modes.predefined_linkers, "jax"),
+    ]
+    for names, name in places:
         undo.callback(names.__setitem__, name, names[name])
-        names[name] = value
+        names[name] = mode.linker if names is modes.predefined_linkers else mode
     pytensors = jax_funcify.dispatch(FunctionGraph)
     undo.callback(jax_funcify.register, FunctionGraph, pytensors)
     jax_funcify.register(FunctionGraph, funcify_or(pytensors))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import threading
 
@@ -21,8 +22,19 @@ import pytensor_jaxpr_linker as pjl
 
 nutpie = pytest.importorskip("nutpie")
 pm = pytest.importorskip("pymc")
-pymc_jax = pytest.importorskip("pymc.sampling.jax")
-basic = pytest.importorskip("pytensor.link.jax.dispatch.basic")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def settings():
+    """Undo what PyTensor and PyMC set for the process when they are imported: 64 bits, and devices for later clients."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XLA_FLAGS", os.environ.get("XLA_FLAGS", ""))
+        wide, _ = jax.config.jax_enable_x64, jax.devices()
+        import pymc.sampling.jax  # noqa: F401
+
+        jax.config.update("jax_enable_x64", True)  # as where they are imported first
+        yield
+        jax.config.update("jax_enable_x64", wide)
 
 
 @pytest.fixture
@@ -32,7 +44,7 @@ def no_other_jax(monkeypatch):
     def convert(*args, **kwargs):
         raise AssertionError("PyTensor's own JAX backend runs")
 
-    monkeypatch.setattr(basic, "fgraph_to_python", convert)
+    monkeypatch.setattr("pytensor.link.jax.dispatch.basic.fgraph_to_python", convert)
 
 
 @pytest.fixture(scope="module")
@@ -49,13 +61,14 @@ def schools():
 
 def looked_up():
     """Return what the names of mode JAX stand for."""
-    funcify = basic.jax_funcify.dispatch(FunctionGraph)
+    from pytensor.link.jax.dispatch import jax_funcify
+
     return [
         *(get_mode(name) for name in ("JAX", "JAXPR")),
         predefined_linkers["jax"],
         modes.JAX,
         pytensor.compile.JAX,
-        funcify,
+        jax_funcify.dispatch(FunctionGraph),
     ]
 
 
@@ -135,9 +148,9 @@ def test_jit_fn_of_a_graph_with_host_steps():
 def test_funcified_graphs(no_other_jax):
     x = pt.fvector("x")
     with pjl.in_place_of_jax():
-        f = pymc_jax.get_jaxified_graph([x], [pt.exp(x).sum(), x[:2]])
+        f = pm.sampling.jax.get_jaxified_graph([x], [pt.exp(x).sum(), x[:2]])
         with pytest.raises(pjl.GraphBreakError, match="Doubled"):
-            pymc_jax.get_jaxified_graph([x], [Doubled()(x)])
+            pm.sampling.jax.get_jaxified_graph([x], [Doubled()(x)])
     total, two = f(np.zeros(3, "float32"))
     assert total.dtype == two.dtype == "float32"
     assert (float(total), two.shape) == (3.0, (2,))
@@ -149,7 +162,7 @@ def test_funcified_graphs(no_other_jax):
 def test_jaxified_logp_is_pymcs(schools, no_other_jax):
     point = {"mu": np.array(1.0), "tau_log__": np.array(0.5), "z": np.array([0.1, -1.0, 2.0, 0.3])}
     with pjl.in_place_of_jax():
-        logp = pymc_jax.get_jaxified_logp(schools)
+        logp = pm.sampling.jax.get_jaxified_logp(schools)
     values = [point[v.name] for v in schools.value_vars]
     np.testing.assert_allclose(logp(values), schools.compile_logp(mode="FAST_COMPILE")(point), rtol=1e-12)
     with jax.enable_x64(True):
