@@ -11,6 +11,7 @@ from pytensor_jaxpr_linker.api import as_jax_function, make_jaxpr
 from pytensor_jaxpr_linker.builder import JaxprBuilder
 from pytensor_jaxpr_linker.errors import GraphBreakError, GraphBreakWarning, RuntimeTracerError
 from pytensor_jaxpr_linker.function import JaxprFunction, JaxprMode
+from pytensor_jaxpr_linker.in_place_of_jax import in_place_of_jax
 from pytensor_jaxpr_linker.linker import JaxprLinker
 from pytensor_jaxpr_linker.marks import mark_dynamic, mark_static
 from pytensor_jaxpr_linker.options import Options, options
@@ -49,6 +50,7 @@ __all__ = [
     "emit",
     "emits",
     "explain",
+    "in_place_of_jax",
     "make_jaxpr",
     "mark_dynamic",
     "mark_static",

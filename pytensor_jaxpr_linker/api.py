@@ -16,7 +16,7 @@ from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import graph_inputs
 
 from pytensor_jaxpr_linker.constants import LargeConstants
-from pytensor_jaxpr_linker.errors import REFUSED, Break, CannotEmit, GraphBreakError, variable_name
+from pytensor_jaxpr_linker.errors import CannotEmit, refused_by_rule, variable_name
 from pytensor_jaxpr_linker.facts import may_be_static
 from pytensor_jaxpr_linker.gradient import with_pytensor_gradient
 from pytensor_jaxpr_linker.lower import lower_region
@@ -181,7 +181,11 @@ def graph_program(graph: Original, mode: Any) -> Program:
     """Rewrite a graph and return its program."""
     fgraph = FunctionGraph(*graph, clone=True)
     get_mode(mode).optimizer.rewrite(fgraph)
-    traced_leaves = resolve(getattr(get_mode(mode).linker, "options", None)).allow_traced_leaves
+    return rewritten_program(fgraph, resolve(getattr(get_mode(mode).linker, "options", None)).allow_traced_leaves)
+
+
+def rewritten_program(fgraph: FunctionGraph, traced_leaves: bool) -> Program:
+    """Return the program of a graph that has been rewritten."""
     plan = make_plan(make_graph(fgraph, traced_leaves), traced_leaves=traced_leaves)
     return Program(plan.single_region(), checked=False)
 
@@ -194,8 +198,7 @@ def checked_call(program: Program, fn: Callable[..., list]) -> Callable[..., lis
         try:
             return convert_and_call(*args)
         except CannotEmit as error:
-            assert error.node is not None
-            raise GraphBreakError([Break(REFUSED, error.node, None, str(error))]) from None
+            raise refused_by_rule(error) from None
 
     def convert_and_call(*args: Any) -> list:
         if len(args) != len(program.inputs):

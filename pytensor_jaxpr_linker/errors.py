@@ -225,5 +225,11 @@ class CannotEmit(Exception):
         self.node: Apply | None = None
 
 
+def refused_by_rule(error: CannotEmit) -> GraphBreakError:
+    """Return the error of a graph that must be one program and has a node that its rule can't emit."""
+    assert error.node is not None
+    return GraphBreakError([Break(REFUSED, error.node, None, str(error))])
+
+
 class RuntimeTracerError(TypeError):
     """An input whose value must be static is a tracer of an outer JAX transformation."""

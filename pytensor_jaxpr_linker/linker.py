@@ -19,7 +19,7 @@ from pytensor.tensor.rewriting.optimize import rewrite_optimize_inner_graph
 
 from pytensor_jaxpr_linker import logs
 from pytensor_jaxpr_linker.dispatch import program_call
-from pytensor_jaxpr_linker.errors import CannotEmit
+from pytensor_jaxpr_linker.errors import CannotEmit, refused_by_rule
 from pytensor_jaxpr_linker.executor import Executor
 from pytensor_jaxpr_linker.options import Options, resolve
 from pytensor_jaxpr_linker.original import KEEP, remember_original
@@ -255,5 +255,22 @@ class Runner:
         run: Any = in_turn(thunk, storage.turns)
         run.runner, run.storage = self, storage
         run.need_update_inputs = False  # since it does so itself, in its turn
-        run.jit_fn = lambda *args: self.pure(*args)
+        run.jit_fn = jit_function(self)
         return run
+
+
+def jit_function(runner: Runner) -> Callable[..., tuple]:
+    """Return what libraries take for the jitted function of a `JAXLinker`.
+
+    It takes the inputs and then the shared variables, returns a tuple of the outputs and updates, works inside JAX's
+    transformations, and has the attribute `_fun`, by which nutpie reaches what is inside a `jax.jit`.
+    """
+
+    def call(*args: Any) -> tuple:
+        try:
+            return tuple(runner.pure(*args))
+        except CannotEmit as error:
+            raise refused_by_rule(error) from None
+
+    call._fun = call  # type: ignore[attr-defined]
+    return call

@@ -132,6 +132,33 @@ def test_a_start_without_density_names_the_term():
         initial_points(model, 1, seed=1, logp=logdensity(model), jitter=False)
 
 
+def test_data_that_do_not_fit_together():
+    """PyMC takes them; the first call says which they are."""
+    with pm.Model() as model:
+        x, z = pm.Data("x", np.zeros(3)), pm.Data("z", np.ones(3))
+        pm.Normal("y", pm.Normal("m") + x + z, observed=np.zeros(3))
+        logp = logdensity(model)
+        pm.set_data({"x": np.zeros(5)})
+    with pytest.raises(AssertionError, match=r"Got shape \(5,\), expected \(3,\)") as error:
+        logp({"m": 0.0})
+    assert "'x' of shape (5,), 'z' of shape (3,)" in "".join(error.value.__notes__)
+    assert "in one pm.set_data" in "".join(error.value.__notes__)
+    with model, pytest.raises(ValueError, match="New values for 'x' must have 1 dimensions"):
+        pm.set_data({"x": np.zeros((3, 1))})
+
+
+def test_initvals_that_the_model_has_not(regression):
+    with pytest.raises(ValueError, match="initvals has 'b', but the free variables are 'sigma', 'beta'"):
+        initial_points(regression, 1, initvals={"b": 1.0})
+    with pytest.raises(ValueError, match=r"initvals has shape \(2, 2\) for 'beta'"):
+        initial_points(regression, 2, initvals=[None, {"beta": np.ones((2, 2))}])
+    with pytest.raises(ValueError, match="chains must be at least 1, not 0"):
+        initial_points(regression, 0)
+    given = {"sigma_log__": 0.5, "beta": np.ones(3)}
+    point = initial_points(regression, 1, initvals=given, jitter=False)
+    np.testing.assert_allclose(point["sigma_log__"], 0.5, rtol=1e-6)  # PyMC goes by way of the constrained value
+
+
 def test_constrain(regression, monkeypatch):
     draws = {"sigma_log__": np.linspace(-1, 1, 10).reshape(2, 5), "beta": np.arange(30.0).reshape(2, 5, 3)}
     expected = {

@@ -86,7 +86,15 @@ class ModelFunction:
         given = {**self.current_data(), **(data or {})}
         args = [as_dtype(values[v.name], v.type.dtype) for v in self.value_vars]
         args += [given[name] for name in self.data]
-        return self._call(*args, *(v.get_value() for v in self._lengths))
+        try:
+            return self._call(*args, *(v.get_value() for v in self._lengths))
+        except (AssertionError, ValueError) as error:  # PyTensor's, about shapes
+            if given:
+                error.add_note(
+                    f"The shared data are {', '.join(f'{name!r} of shape {np.shape(x)}' for name, x in given.items())}: give"
+                    " those that must fit together, and the coords of their dims, new values in one pm.set_data."
+                )
+            raise
 
 
 def as_dtype(value: Any, dtype: str) -> Any:

@@ -9,7 +9,8 @@ import numpy as np
 import pymc as pm
 from pymc.exceptions import SamplingError
 from pymc.initial_point import make_initial_point_fns_per_chain
-from pymc.util import _get_seeds_per_chain
+from pymc.util import _get_seeds_per_chain, get_untransformed_name, is_transformed_name
+from pytensor.graph.basic import Variable
 
 from pytensor_jaxpr_linker.pymc.graph import model_mode
 
@@ -52,16 +53,36 @@ def initial_points(
 
     Raises
     ------
+    ValueError
+        If `initvals` has what the model has not.
     pymc.exceptions.SamplingError
         If no point with a finite log density was found. It names the terms.
     """
     model = pm.modelcontext(model)
+    if chains < 1:
+        raise ValueError(f"chains must be at least 1, not {chains}.")
+    check_initvals(model, initvals)
     seeds = list(_get_seeds_per_chain(seed, chains))
     draw = make_initial_point_fns_per_chain(
         model=model, overrides=initvals, jitter_rvs=set(model.free_RVs) if jitter else set(), chains=chains
     )
     points = [draw_point(model, f, s, logp, RETRIES if jitter else 0) for f, s in zip(draw, seeds, strict=True)]
     return {name: np.stack([point[name] for point in points]) for name in points[0]}
+
+
+def check_initvals(model: pm.Model, initvals: Any) -> None:
+    """Raise an error if `initvals` name what is no free variable, or have another shape than it has."""
+    free = {rv.name: rv for rv in model.free_RVs}
+    for given in [initvals] if isinstance(initvals, Mapping) else initvals or []:
+        for key, value in (given or {}).items():
+            name = get_untransformed_name(key) if is_transformed_name(str(key)) else str(key)
+            if name not in free:
+                raise ValueError(f"initvals has {name!r}, but the free variables are {', '.join(map(repr, free))}.")
+            if isinstance(value, str | Variable) or name != str(key):
+                continue
+            declared, shape = free[name].type.shape, np.shape(value)
+            if len(declared) != len(shape) or any(n not in (None, m) for n, m in zip(declared, shape, strict=True)):
+                raise ValueError(f"initvals has shape {shape} for {name!r}, which is a {free[name].type}.")
 
 
 def draw_point(model: pm.Model, draw: Callable, seed: Any, logp: Callable | None, retries: int) -> dict:

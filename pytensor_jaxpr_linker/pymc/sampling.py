@@ -22,7 +22,7 @@ from pytensor_jaxpr_linker.pymc.chains import Draws, run_chains
 from pytensor_jaxpr_linker.pymc.constrained import constrain
 from pytensor_jaxpr_linker.pymc.density import LogDensity, logdensity
 from pytensor_jaxpr_linker.pymc.graph import model_mode
-from pytensor_jaxpr_linker.pymc.initial import RETRIES, draw_point, initial_points
+from pytensor_jaxpr_linker.pymc.initial import RETRIES, check_initvals, draw_point, initial_points
 from pytensor_jaxpr_linker.pymc.results import add_log_likelihood, to_datatree
 from pytensor_jaxpr_linker.report.explain import explain
 
@@ -101,7 +101,7 @@ def sample(
     """
     model = pm.modelcontext(model)
     sampler = sampler or ("nutpie" if find_spec("nutpie") else "blackjax")
-    check_arguments(model, sampler, draws, tune, chains, chain_method, kwargs)
+    check_arguments(model, sampler, draws, tune, chains, chain_method, target_accept, max_treedepth, kwargs)
     cores = min(4, os.cpu_count() or 1)
     chains = chains or max(2, cores)
     (seed,) = _get_seeds_per_chain(random_seed, 1)
@@ -169,15 +169,30 @@ def sample_jax(
 
 
 def check_arguments(
-    model: pm.Model, sampler: str, draws: int, tune: int, chains: int | None, chain_method: str, kwargs: dict
+    model: pm.Model,
+    sampler: str,
+    draws: int,
+    tune: int,
+    chains: int | None,
+    chain_method: str,
+    target_accept: float,
+    max_treedepth: int,
+    kwargs: dict,
 ) -> None:
     """Raise an error, with the remedy, for arguments that can't be."""
     if sampler not in SAMPLERS:
         raise ValueError(f"Unknown sampler {sampler!r}: choose one of {', '.join(map(repr, SAMPLERS))}.")
     if chain_method not in METHODS:
         raise ValueError(f"Unknown chain_method {chain_method!r}: choose one of {', '.join(map(repr, METHODS))}.")
-    for name, value, least in (("draws", draws, 1), ("tune", tune, 0), ("chains", 1 if chains is None else chains, 1)):
-        if not isinstance(value, int | np.integer) or value < least:
+    if not 0 < target_accept < 1:
+        raise ValueError(f"target_accept must be between 0 and 1, not {target_accept!r}.")
+    for name, value, least in (
+        ("draws", draws, 1),
+        ("tune", tune, 0),
+        ("chains", 1 if chains is None else chains, 1),
+        ("max_treedepth", max_treedepth, 1),
+    ):
+        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
             raise ValueError(f"{name} must be an integer and at least {least}, not {value!r}.")
     if find_spec(sampler) is None:
         raise ImportError(f"The sampler {sampler!r} is not installed: pip install 'pytensor_jaxpr_linker[{sampler}]'.")
@@ -222,6 +237,7 @@ def sample_nutpie(
 
     if initvals is not None and not isinstance(initvals, dict):
         raise ValueError("nutpie starts all chains by the same initvals: give one dict.")
+    check_initvals(model, initvals)
     try:
         logp = logdensity(model, gradient=gradient)
         density, layout = compiled_density(logp), logp.layout

@@ -1,0 +1,123 @@
+"""Mode JAXPR in place of PyTensor's mode JAX, for libraries that name mode JAX and can't be told otherwise."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import pytensor.compile
+from pytensor.compile import mode as modes
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.rewriting.db import RewriteDatabaseQuery
+from pytensor.link.jax.linker import JAXLinker
+
+from pytensor_jaxpr_linker.api import checked_call, rewritten_program
+from pytensor_jaxpr_linker.function import JaxprMode
+from pytensor_jaxpr_linker.linker import JaxprLinker
+from pytensor_jaxpr_linker.options import resolve
+from pytensor_jaxpr_linker.program import pure_function
+
+
+class JaxprLinkerForJax(JaxprLinker, JAXLinker):  # type: ignore[misc]  # tuples of other lengths
+    """`JaxprLinker` for those who ask whether a linker is PyTensor's `JAXLinker`, as PyMC does to choose nutpie's backend."""
+
+
+@contextmanager
+def in_place_of_jax() -> Iterator[None]:
+    """Compile what asks for PyTensor's mode JAX with mode JAXPR, inside a ``with`` block.
+
+    It is for libraries that have mode JAX written in their code: nutpie with ``backend="jax"``, PyMC with NumPyro and BlackJAX,
+    pymc-extras. The names ``"JAX"`` and ``"JAXPR"`` of modes, ``"jax"`` of linkers, `pytensor.compile.mode.JAX`, and
+    `jax_funcify` of a whole graph (`pymc.sampling.jax.get_jaxified_graph`) give mode JAXPR; the linker is a `JAXLinker` for
+    `isinstance`. What was compiled inside stays what it is after the block.
+
+    Notes
+    -----
+    PyTensor's registries belong to the process, and libraries compile in threads of their own, so the replacement holds in all
+    threads while a block is open in any. Blocks may be nested, and overlap in several threads: the end of the last one, also by
+    an error, restores what was there before the first. Other processes are not concerned, but a function that is sent there
+    keeps its mode.
+
+    Those libraries rely on ``jax_enable_x64``, which PyTensor sets by ``floatX`` when its JAX backend is imported. Entering the
+    block imports it.
+
+    A graph that is not one XLA program runs with host steps where PyTensor's function is called, and raises a `GraphBreakError`
+    where a JAX function is asked for.
+
+    Examples
+    --------
+    ::
+
+        with pjl.in_place_of_jax():
+            compiled = nutpie.compile_pymc_model(model, backend="jax")
+        trace = nutpie.sample(compiled)
+    """
+    _replacement.enter()
+    try:
+        yield
+    finally:
+        _replacement.leave()
+
+
+class Replacement:
+    """Mode JAXPR under the names of mode JAX, as long as there are users."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users = 0
+        self._undo = ExitStack()
+
+    def enter(self) -> None:
+        """Add a user; the first one replaces the names."""
+        with self._lock:
+            if not self._users:
+                self._undo = replace_names()
+            self._users += 1
+
+    def leave(self) -> None:
+        """Take a user away; the last one restores the names."""
+        with self._lock:
+            self._users -= 1
+            if not self._users:
+                self._undo.close()
+
+
+_replacement = Replacement()
+
+
+def replace_names() -> ExitStack:
+    """Put mode JAXPR under the names of mode JAX, and return what restores them."""
+    from pytensor.link.jax.dispatch import jax_funcify  # sets jax_enable_x64, so not with the package
+
+    mode = JaxprMode(JaxprLinkerForJax(), RewriteDatabaseQuery(include=["fast_run"]))
+    undo = ExitStack()
+    # PyMC takes nutpie's backend "jax" for no other linker than a JAXLinker, so mode "JAXPR" is replaced, too.
+    places: list[tuple[Any, str]] = [
+        (modes.predefined_modes, "JAX"),
+        (modes.predefined_modes, "JAXPR"),
+        (vars(modes), "JAX"),
+        (vars(pytensor.compile), "JAX"),
+        (modes.predefined_linkers, "jax"),
+    ]
+    for names, name in places:
+        undo.callback(names.__setitem__, name, names[name])
+        names[name] = mode.linker if names is modes.predefined_linkers else mode
+    pytensors = jax_funcify.dispatch(FunctionGraph)
+    undo.callback(jax_funcify.register, FunctionGraph, pytensors)
+    jax_funcify.register(FunctionGraph, funcify_or(pytensors))
+    return undo
+
+
+def funcify_or(pytensors: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `jax_funcify` of a graph: ours for a whole graph, PyTensor's for a part of what its `JAXLinker` converts."""
+
+    def funcify(fgraph: FunctionGraph, node: Any = None, **kwargs: Any) -> Callable[..., Any]:
+        if node is not None or kwargs:
+            return pytensors(fgraph, node=node, **kwargs)
+        program = rewritten_program(fgraph, resolve().allow_traced_leaves)
+        call = checked_call(program, pure_function(program))
+        return lambda *args: tuple(call(*args))
+
+    return funcify
