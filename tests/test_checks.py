@@ -258,8 +258,9 @@ def test_errors_that_checkify_finds_itself():
 
 def test_default_of_jax_functions():
     x, i = pt.dvector("x"), pt.lscalar("i")
-    value, same = pjl.as_jax_function([x, i], [x[i], positive(x)])(-VALUE, 7)
+    value, same, written = pjl.as_jax_function([x, i], [x[i], positive(x), x[i].set(0)])(-VALUE, 7)
     assert np.isnan(value)
+    np.testing.assert_array_equal(written, -VALUE)
     np.testing.assert_array_equal(same, -VALUE)
     with pytest.raises(AssertionError, match="SpecifyShape"):
         pjl.as_jax_function([x], pt.specify_shape(x, (2,)))(VALUE)

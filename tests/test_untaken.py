@@ -6,9 +6,11 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 from helpers import FULLGRAPH
+from jax.extend.core import check_jaxpr
 from pytensor.compile.builders import OpFromGraph
 
 import pytensor_jaxpr_linker as pjl
+from pytensor_jaxpr_linker import prims
 from pytensor_jaxpr_linker.untaken import with_guards
 
 
@@ -146,5 +148,27 @@ def test_order_of_equations():
 def test_without_choices_nothing_changes():
     b = pjl.JaxprBuilder(differentiable=True)
     x = b.input((2,), np.dtype("float64"))
-    y = pjl.prims.log(b, x)
+    y = prims.log(b, x)
     assert with_guards(b, b.eqns, [y]) == b.eqns
+
+
+def test_random_programs():
+    for seed in range(100):
+        random = np.random.default_rng(seed)
+        b = pjl.JaxprBuilder(differentiable=True)
+        x, s = b.input((3,), np.dtype("float32")), b.input((), np.dtype("float32"))
+        values, conditions = [x, prims.broadcast_to(b, s, (3,))], []
+
+        def any_of(atoms, random=random):
+            return atoms[random.integers(max(len(atoms) - 6, 0), len(atoms))]
+
+        for kind in random.integers(4, size=30):
+            if kind == 0 or not conditions:
+                conditions.append(prims.gt(b, any_of(values), any_of(values)))
+            elif kind == 1:
+                values.append(prims.select(b, any_of(conditions), any_of(values), any_of(values)))
+            elif kind == 2:
+                values.append((prims.log, prims.sqrt, prims.exp)[random.integers(3)](b, any_of(values)))
+            else:
+                values.append((prims.mul, prims.add, prims.div)[random.integers(3)](b, any_of(values), any_of(values)))
+        check_jaxpr(b.build(values[-1:]))  # each variable is defined before it is read
