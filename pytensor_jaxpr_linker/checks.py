@@ -85,9 +85,11 @@ def raise_deferred(f: Function) -> None:
     >>> with pjl.options(checks="defer"):
     ...     f = pytensor.function([x, i], x[i], mode="JAXPR")
     >>> result = f([1.0, 2.0], 5)
-    >>> pjl.raise_deferred(f)
-    Traceback (most recent call last):
-    IndexError: index is out of bounds for axis 0 with size 2
+    >>> try:
+    ...     pjl.raise_deferred(f)
+    ... except IndexError as error:
+    ...     print(error)
+    index is out of bounds for axis 0 with size 2
     """
     runner = getattr(getattr(f, "vm", None), "runner", None)
     if runner is None:
