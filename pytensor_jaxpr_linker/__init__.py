@@ -9,6 +9,7 @@ from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor_jaxpr_linker import emit, prims
 from pytensor_jaxpr_linker.api import as_jax_function, make_jaxpr
 from pytensor_jaxpr_linker.builder import JaxprBuilder
+from pytensor_jaxpr_linker.checks import raise_deferred
 from pytensor_jaxpr_linker.errors import GraphBreakError, GraphBreakWarning, RuntimeTracerError
 from pytensor_jaxpr_linker.function import JaxprFunction, JaxprMode
 from pytensor_jaxpr_linker.in_place_of_jax import in_place_of_jax
@@ -56,6 +57,7 @@ __all__ = [
     "mark_static",
     "options",
     "prims",
+    "raise_deferred",
     "stages",
     "stance",
 ]

@@ -37,6 +37,7 @@ __all__ = [
     "equation_context",
     "geqp3_p",
     "geqrf_p",
+    "is_ready",
     "jvp_param",
     "make_jaxpr_object",
     "optimization_barrier_p",
@@ -180,6 +181,11 @@ def cotangent_of(primal: Any, cotangent: Any) -> Any:
     axes = varying_axes(primal)
     shared = tuple(varying_axes(cotangent) - axes)
     return vary(lax.psum(cotangent, shared) if shared else cotangent, axes)
+
+
+def is_ready(array: Any) -> bool:
+    """Tell whether the device has computed an array, without waiting for it. `jax.Array` does not declare the method."""
+    return array.is_ready()
 
 
 def batch_jaxpr(

@@ -15,6 +15,7 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import graph_inputs
 
+from pytensor_jaxpr_linker.checks import with_checkify
 from pytensor_jaxpr_linker.constants import LargeConstants
 from pytensor_jaxpr_linker.errors import CannotEmit, refused_by_rule, variable_name
 from pytensor_jaxpr_linker.facts import may_be_static
@@ -33,6 +34,7 @@ def as_jax_function(
     mode: Any = "JAXPR",
     *,
     gradient: Literal["pytensor", "jax"] = "pytensor",
+    checks: Literal["skip", "checkify"] = "skip",
 ) -> Callable[..., list]:
     """Return a pure JAX function, to `jit`, `grad`, `vmap`, `scan` or export.
 
@@ -48,6 +50,11 @@ def as_jax_function(
         How JAX differentiates the function. With "pytensor" its derivative is the `pytensor.grad` of the graph before
         rewrites, so `zero_grad`, `grad_clip`, overrides and the like hold; it works in reverse mode, to any order. With
         "jax" each equation has JAX's own derivative, in forward mode too (`jax.jvp`, `jax.jacfwd`, `jax.hessian`).
+    checks : {"skip", "checkify"}
+        What becomes of run-time checks, which can't raise inside JAX transformations. With "skip" an index out of bounds
+        reads NaN (the largest negative integer), and what `Assert`, `CheckAndRaise` and the like state is taken for true.
+        With "checkify" each is a `jax.experimental.checkify.check`: `checkify.checkify` of what is returned, or of what
+        calls it, gives the error beside the results. Without a `checkify` around it, JAX refuses to stage the function.
 
     Returns
     -------
@@ -63,11 +70,7 @@ def as_jax_function(
     TypeError
         If `inputs` is a function of another mode.
     ValueError
-        If `gradient` is neither.
-
-    Notes
-    -----
-    Run-time checks can't raise inside JAX transformations: an index out of bounds reads NaN, and assertions pass.
+        If `gradient` or `checks` is none of its values.
 
     Examples
     --------
@@ -81,14 +84,17 @@ def as_jax_function(
     """
     if gradient not in ("pytensor", "jax"):
         raise ValueError(f'gradient is "pytensor" or "jax", not {gradient!r}.')
+    if checks not in ("skip", "checkify"):
+        raise ValueError(f'checks is "skip" or "checkify", not {checks!r}.')
     program, original, mode = single_program(inputs, outputs, mode)
+    program = program.as_pure(checked=checks == "checkify", differentiable=gradient == "jax")
     fn = pure_function(program)
     if gradient == "pytensor":
         static = [i for i, v in enumerate(program.inputs) if i in program.static_positions or may_be_static(v)]
         fn = with_pytensor_gradient(
             fn, original, static, lambda inputs, outputs: as_jax_function(inputs, outputs, mode)
         )
-    return checked_call(program, fn)
+    return checked_call(program, with_checkify(program, fn) if program.checked else fn)
 
 
 def single_program(
@@ -98,7 +104,7 @@ def single_program(
     if isinstance(inputs, Function):
         fgraph = inputs.maker.fgraph
         original = original_of(fgraph) or copy_of(fgraph.inputs, fgraph.outputs)
-        return compiled_program(inputs).unchecked(), original, inputs.maker.mode
+        return compiled_program(inputs), original, inputs.maker.mode
     if outputs is None:
         raise TypeError("as_jax_function takes a compiled function, or the inputs and the outputs of a graph.")
     original = with_constants(inputs, [outputs] if isinstance(outputs, Variable) else outputs)

@@ -49,6 +49,10 @@ class JaxprBuilder:
     checked : bool
         Whether run-time checks are recorded. If not, out-of-bounds reads give NaN (the largest negative integer) as
         `jax.numpy`'s ``mode="fill"`` does.
+    parent : JaxprBuilder, optional
+        The builder of the Jaxpr around this one.
+    differentiable : bool
+        Whether JAX differentiates the Jaxpr: then branches that are not taken get the derivative 0, see `untaken`.
 
     Examples
     --------
@@ -62,9 +66,15 @@ class JaxprBuilder:
     { lambda ; a:f32[3]. let b:f32[3] = exp a; c:f32[3] = mul b 2.0:f32[] in (c,) }
     """
 
-    def __init__(self, name: str = "pytensor_function", checked: bool = False, parent: JaxprBuilder | None = None):
+    def __init__(
+        self,
+        name: str = "pytensor_function",
+        checked: bool = False,
+        parent: JaxprBuilder | None = None,
+        differentiable: bool = False,
+    ):
         self.name = name
-        self.checked = checked
+        self.checked, self.differentiable = checked, differentiable
         self._is_inner = parent is not None
         self.invars: list[jex.Var] = []
         self.arg_names: list[str] = []
@@ -148,6 +158,15 @@ class JaxprBuilder:
         """Put the following equations under these names (the PyTensor node, the user's variable)."""
         self._source_info = _compat.source_info(*names)
 
+    def at_names_of(self, eqn: jex.JaxprEqn) -> None:
+        """Put the following equations under the names of an equation."""
+        self._source_info = eqn.source_info
+
+    def restart(self) -> None:
+        """Forget the equations, to add them once more in a changed form; inputs and constants stay."""
+        self.eqns = []
+        self._shared.clear()
+
     def bind(
         self, primitive: jex.Primitive, operands: Sequence[Atom], shape: Shape, dtype: np.dtype, params: dict
     ) -> jex.Var:
@@ -191,12 +210,13 @@ class JaxprBuilder:
             self._shared[key] = results
         return results
 
-    def sub_jaxpr(self, avals: Sequence[Any]) -> tuple[JaxprBuilder, list[Atom]]:
+    def sub_jaxpr(self, avals: Sequence[Any], has_derivative: bool = False) -> tuple[JaxprBuilder, list[Atom]]:
         """Return a builder for a Jaxpr inside this one (a branch, a loop body), and its inputs.
 
         It shares the list of run-time checks, so the code that it returns says which check failed wherever it is read.
+        With `has_derivative` its equations are never differentiated, since the call of it has a derivative of its own.
         """
-        child = JaxprBuilder(self.name, self.checked, parent=self)
+        child = JaxprBuilder(self.name, self.checked, self, self.differentiable and not has_derivative)
         return child, [child.input(aval.shape, aval.dtype) for aval in avals]
 
     # -- run-time checks -----------------------------------------------------------------------------------------------
@@ -234,6 +254,10 @@ class JaxprBuilder:
         Its inputs are those of `input`, in order.
         """
         eqns, used = live_equations(self.eqns, outputs)
+        if self.differentiable:
+            from pytensor_jaxpr_linker.untaken import with_guards
+
+            eqns = with_guards(self, eqns, outputs)
         eqns = eqns if self._is_inner else with_barriers(eqns)
         constants = [pair for pair in zip(self.constvars, self.consts, strict=True) if pair[0] in used]
         jaxpr = _compat.make_jaxpr_object(
@@ -247,6 +271,11 @@ class JaxprBuilder:
         )
         # The rules of JAX's control-flow primitives take no subclass.
         return jaxpr if self._is_inner else _compat.NamedJaxpr(jaxpr, jaxpr.consts)
+
+
+def is_variable(atom: Atom) -> bool:
+    """Tell whether an atom is computed or an input, and no literal."""
+    return type(atom) is jex.Var
 
 
 def live_equations(eqns: Sequence[jex.JaxprEqn], outputs: Sequence[Atom]) -> tuple[list[jex.JaxprEqn], set]:

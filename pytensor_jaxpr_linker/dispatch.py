@@ -11,7 +11,7 @@ from pytensor.graph.basic import Constant
 from pytensor.tensor.random.type import RandomType
 
 from pytensor_jaxpr_linker import _compat, transfer
-from pytensor_jaxpr_linker.errors import note_node
+from pytensor_jaxpr_linker.checks import DeferredChecks, raise_if_failed
 from pytensor_jaxpr_linker.generators import Ancestor, generator_ancestor
 from pytensor_jaxpr_linker.plan import Region
 from pytensor_jaxpr_linker.policy import RunPadded
@@ -23,7 +23,9 @@ from pytensor_jaxpr_linker.specialization import Specialization
 DONATED_BYTES = 2**20
 
 
-def program_call(program: Program, progress: Progress, donated: Sequence[int] = ()) -> Callable[[list], list]:
+def program_call(
+    program: Program, progress: Progress, donated: Sequence[int] = (), deferred: DeferredChecks | None = None
+) -> Callable[[list], list]:
     """Return the function that runs a program on a list of values, which it changes, and returns the list of outputs.
 
     Any number of threads may call it. The list that it returns may be longer, by the number of the check that failed.
@@ -36,8 +38,11 @@ def program_call(program: Program, progress: Progress, donated: Sequence[int] = 
         What the build that a call may be tells of itself.
     donated
         The positions of inputs whose memory the results may take.
+    deferred
+        What keeps the results of checks, which are tested at once if it is None.
     """
-    general = general_call(program, progress, donated)
+    test = raise_if_failed if deferred is None else deferred.add
+    general = general_call(program, progress, donated, test)
     region = program.region
     if program.static_positions or find_generators(region) or find_constant_generators(region):
         return general
@@ -59,14 +64,16 @@ def program_call(program: Program, progress: Progress, donated: Sequence[int] = 
         if progress.active:
             progress.end()
         if len(results) > count:
-            raise_if_failed(only, results[count], given)
+            test(only, results[count], given)
         return results
 
     return direct
 
 
-def general_call(program: Program, progress: Progress, donated: Sequence[int]) -> Callable[[list], list]:
-    """Return what `program_call` returns, for any program."""
+def general_call(
+    program: Program, progress: Progress, donated: Sequence[int], test: Callable[[Specialization, Any, list], None]
+) -> Callable[[list], list]:
+    """Return what `program_call` returns, for any program; `test` is called with the number of the check that failed, or 0."""
     count = len(program.outputs)
     run, generators = program.run, find_generators(program.region)
     constants = find_constant_generators(program.region)
@@ -84,7 +91,7 @@ def general_call(program: Program, progress: Progress, donated: Sequence[int]) -
         if progress.active:
             progress.end()
         if len(results) > count:
-            raise_if_failed(specialization, results[count], args)
+            test(specialization, results[count], args)
         if generators:
             for i, generator in successors.items():
                 results[i] = generator
@@ -99,16 +106,6 @@ def general_call(program: Program, progress: Progress, donated: Sequence[int]) -
 def is_worth_donating(values: Sequence[Any]) -> bool:
     """Tell whether the memory of values is worth being donated: not what came from the host, nor little."""
     return all(isinstance(x, jax.Array) for x in values) and sum(x.nbytes for x in values) >= DONATED_BYTES
-
-
-def raise_if_failed(specialization: Specialization, code: Any, args: Sequence[Any]) -> None:
-    """Raise the exception of the first run-time check that failed, if one did."""
-    if number := int(code):
-        check = specialization.lower(args).checks[number - 1]
-        error = check.make_error()
-        if check.node is not None:
-            note_node(error, check.node)
-        raise error
 
 
 def take_keys(args: list, generators: dict[int, dict[int, int]], counts: Mapping[int, int]) -> dict[int, Any]:

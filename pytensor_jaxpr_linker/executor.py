@@ -10,6 +10,7 @@ import jax
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import toposort
 
+from pytensor_jaxpr_linker.checks import DeferredChecks
 from pytensor_jaxpr_linker.dispatch import find_generators, program_call, take_keys
 from pytensor_jaxpr_linker.host import HostStage
 from pytensor_jaxpr_linker.plan import Plan, Region, host_step
@@ -30,9 +31,11 @@ class Executor:
         What `partition` made of a graph.
     policy
         That of the function: its options, and what it told the user.
+    deferred
+        See `program_call`.
     """
 
-    def __init__(self, plan: Plan, policy: Policy):
+    def __init__(self, plan: Plan, policy: Policy, deferred: DeferredChecks | None = None):
         slots: dict[Variable, int] = {}
         for batch in (plan, *plan.batches):
             for v in (*batch.inputs, *(batch.outputs if batch is not plan else ())):
@@ -49,8 +52,9 @@ class Executor:
             inputs, outputs = [slots[v] for v in batch.inputs], [slots[v] for v in batch.outputs]
             if isinstance(batch, Region):
                 name = f"region_{len(self.stages)}"
-                program = Program(batch, name, policy.options.checks, policy.options.specializations, policy)
-                self.stages.append(RegionStage(program, inputs, outputs, policy))
+                checked = policy.options.checks != "skip"
+                program = Program(batch, name, checked, policy.options.specializations, policy)
+                self.stages.append(RegionStage(program, inputs, outputs, policy, deferred))
             else:
                 self.stages.append(HostStage(batch, inputs, outputs))
         dead_after = last_uses(self.stages, set(self._outputs))
@@ -124,10 +128,17 @@ class RegionStage:
         The positions of inputs whose memory the results may take.
     """
 
-    def __init__(self, program: Program, inputs: list[int], outputs: list[int], policy: Policy):
+    def __init__(
+        self,
+        program: Program,
+        inputs: list[int],
+        outputs: list[int],
+        policy: Policy,
+        deferred: DeferredChecks | None = None,
+    ):
         self.program, self.inputs, self.outputs = program, inputs, outputs
         self.donated: list[int] = []
-        self.call = program_call(program, policy.progress, self.donated)
+        self.call = program_call(program, policy.progress, self.donated, deferred)
 
     def example(self, args: list[Any]) -> tuple[Specialization, list[Any]]:
         """Return the specialization for the values of the inputs, and what it is called with."""

@@ -18,6 +18,7 @@ from pytensor.scan.rewriting.inner_graph import rewrite_scan_inner_graph
 from pytensor.tensor.rewriting.optimize import rewrite_optimize_inner_graph
 
 from pytensor_jaxpr_linker import logs
+from pytensor_jaxpr_linker.checks import DeferredChecks
 from pytensor_jaxpr_linker.dispatch import program_call
 from pytensor_jaxpr_linker.errors import CannotEmit, refused_by_rule
 from pytensor_jaxpr_linker.executor import Executor
@@ -142,6 +143,8 @@ class Runner:
         What runs the plan: the graph as one program, or what runs several batches. The other is None.
     call
         Runs the graph on a list of values, shared arrays on the device, and returns the list of results; in any thread.
+    deferred
+        The checks of earlier calls, if calls do not wait for theirs.
     pure
         The graph as a pure JAX function of inputs and shared variables.
     """
@@ -155,6 +158,9 @@ class Runner:
         self.fallbacks: dict[Apply, CannotEmit] = {}
         self._convert = result_converters(fgraph, borrowed, options)
         self._on_host: Executor | None = None
+        # NumPy arrays are waited for as it is, so a call knows how the one before it ended.
+        wait = options.results == "numpy"
+        self.deferred = DeferredChecks(wait) if options.checks == "defer" else None
         self._planning = threading.RLock()
         self.program: Program | None = None
         self.executor: Executor | None = None
@@ -175,19 +181,22 @@ class Runner:
                 logs.plan.debug("%s", describe_plan(self.plan))
             if not self.plan.is_one_program:
                 policy.report_breaks(self.plan.breaks)
-                self.program, self.executor = None, Executor(self.plan, policy)
+                self.program, self.executor = None, Executor(self.plan, policy, self.deferred)
                 self.pure = self.single_program
                 self.call = self.executor
             else:
                 program = Program(
-                    self.plan.regions[0], checked=options.checks, capacity=options.specializations, policy=policy
+                    self.plan.regions[0],
+                    checked=options.checks != "skip",
+                    capacity=options.specializations,
+                    policy=policy,
                 )
                 if current_stance.get() != "force_host":
                     with progress.stage("lowering", nodes):
                         program.build_ahead()
                 self.program, self.executor = program, None
-                self.pure = pure_function(program.unchecked())
-                self.call = program_call(program, progress)
+                self.pure = pure_function(program.as_pure())
+                self.call = program_call(program, progress, deferred=self.deferred)
         except CannotEmit as error:
             self._fall_back(error)
 
@@ -226,12 +235,16 @@ class Runner:
     def thunk(self, storage: Storage) -> Callable[[], list]:
         """Return the function that PyTensor calls, on these cells.
 
-        Nothing is stored before everything has succeeded: on an error shared variables and generators keep their values.
+        Nothing is stored before everything has succeeded: on an error shared variables and generators keep their values. With
+        deferred checks only these are tested afterwards.
         """
         inputs, outputs, updates, is_shared = storage.inputs, storage.outputs, storage.updates, storage.is_shared
         progress, chosen, convert = self._policy.progress, current_stance.get, self._convert
+        deferred = self.deferred
 
         def thunk() -> list:
+            if deferred is not None:
+                deferred.raise_known()
             try:
                 call = self.call if chosen() != "force_host" else self.host_call
                 results = call(storage.read() if is_shared else [cell[0] for cell in inputs])

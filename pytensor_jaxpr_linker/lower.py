@@ -41,6 +41,7 @@ def lower_region(
     static: Mapping[Variable, Any] | None = None,
     checked: bool = False,
     name: str = "pytensor_function",
+    differentiable: bool = False,
 ) -> Lowered:
     """Build the Jaxpr of a region.
 
@@ -56,6 +57,8 @@ def lower_region(
         Whether run-time checks become one more output.
     name
         What the Jaxpr is called.
+    differentiable
+        Whether JAX differentiates the Jaxpr.
 
     Raises
     ------
@@ -63,7 +66,7 @@ def lower_region(
         What PyTensor raises for these shapes and static values. A note says which node it comes from.
     """
     with enable_x64(True):
-        b = JaxprBuilder(name, checked)
+        b = JaxprBuilder(name, checked, differentiable=differentiable)
         names = [v.name or "" for v in region.inputs] + ["constant"] * len(region.constants.arrays)
         atoms = [b.input(aval.shape, np.dtype(aval.dtype), name) for aval, name in zip(avals, names, strict=True)]
         count = len(region.inputs)

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal
 #: What each option that is one of several words may be.
 CHOICES = {
     "results": ("numpy", "jax"),
+    "checks": ("raise", "defer", "skip"),
     "on_break": ("warn", "log", "ignore", "raise"),
     "on_recompile_limit": ("compile", "host", "pad", "raise"),
 }
@@ -30,9 +31,10 @@ class Options:
     ----------
     results : {"numpy", "jax"}
         Whether functions return NumPy arrays, as PyTensor promises, or JAX arrays that stay on the device.
-    checks : bool
-        Whether index bounds, `Assert`, `CheckAndRaise` and failed factorizations raise. Without, a read out of bounds gives
-        NaN, and the rest passes unnoticed.
+    checks : {"raise", "defer", "skip"}
+        What becomes of index bounds, `Assert`, `CheckAndRaise` and failed factorizations. With "raise", a call waits for the
+        device, and raises before anything is stored. With "defer", it returns results and stores updates at once; a later
+        call raises, or `raise_deferred`. With "skip", a read out of bounds gives NaN, and the rest passes unnoticed.
     specializations : int
         How many specializations each region of a function keeps: programs for values of static inputs (such as `n` in
         ``pt.arange(n)``), and for each of these, programs for shapes.
@@ -64,7 +66,7 @@ class Options:
     """
 
     results: Literal["numpy", "jax"] = "numpy"
-    checks: bool = True
+    checks: Literal["raise", "defer", "skip"] = "raise"
     specializations: int = 64
     on_break: Literal["warn", "log", "ignore", "raise"] = "warn"
     fullgraph: bool = False
@@ -88,7 +90,7 @@ class Options:
         for name in ("specializations", "recompile_limit"):
             if type(value := getattr(self, name)) is not int or value < 1:
                 raise ValueError(f"{name} must be an int of at least 1, not {value!r}")
-        for name in ("checks", "fullgraph", "allow_traced_leaves", "donate"):
+        for name in ("fullgraph", "allow_traced_leaves", "donate"):
             if type(value := getattr(self, name)) is not bool:
                 raise ValueError(f"{name} must be True or False, not {value!r}")
         if self.fullgraph and "on_break" in self._named and self.on_break != "raise":

@@ -13,6 +13,7 @@ import jax
 import numpy as np
 from pytensor.graph.basic import Constant, Variable
 
+from pytensor_jaxpr_linker.builder import Check
 from pytensor_jaxpr_linker.constants import find_large_constants
 from pytensor_jaxpr_linker.emit.random.sampler import KEY_DTYPE, KEY_SHAPE
 from pytensor_jaxpr_linker.errors import CannotEmit, RuntimeTracerError, variable_name
@@ -66,6 +67,7 @@ class Program:
         may_pad: bool = True,
     ):
         self.name, self.checked, self._capacity = name, checked, capacity
+        self._differentiable = False
         pad = partial(find_padding, region, find_rule=rule_for, make_plan=make_plan)
         self.recompiles = None if policy is None else Recompiles(region, name, policy, pad if may_pad else None)
         self._policy = policy
@@ -155,7 +157,8 @@ class Program:
             if found is None:
                 values = [np.frombuffer(data, dtype).reshape(shape) for shape, dtype, data in key]
                 static = dict(zip(self.region.demanded, values, strict=True)) if key else {}
-                found = Specialization(self.region, static, self.checked, self.name, self._capacity, self.recompiles)
+                how = (self.checked, self.name, self._capacity, self.recompiles, self._differentiable)
+                found = Specialization(self.region, static, *how)
                 if self.recompiles is not None and self.recompiles.closed:
                     return found  # its call fails: it must not take the place of one that is compiled
                 self._specializations[key] = found
@@ -171,6 +174,10 @@ class Program:
         with self._lock:
             return list(self._specializations.values())
 
+    def checks_of(self, args: Sequence[Any]) -> list[Check]:
+        """Return the run-time checks for arguments, or tracers, in the order in which the check code counts them."""
+        return self.specialize(args).lower([*args, *self.constants]).checks
+
     def build_ahead(self) -> None:
         """Build the Jaxpr now if every shape is declared and no value is needed: errors and costs come early."""
         avals = [declared_aval(v, self.key_counts.get(i, 1)) for i, v in enumerate(self.inputs)]
@@ -184,10 +191,19 @@ class Program:
                 self._on_device[:] = [jax.device_put(value) for value in self.constants]
         return self._on_device
 
-    def unchecked(self) -> Program:
-        """Return the same program as a pure function: without the output that run-time checks add, without a policy."""
+    def as_pure(self, checked: bool = False, differentiable: bool = False) -> Program:
+        """Return the same program without a policy, for JAX to transform.
+
+        Parameters
+        ----------
+        checked
+            Whether run-time checks are one more output.
+        differentiable
+            Whether JAX differentiates its equations.
+        """
         program = copy(self)
-        program.checked, program._specializations, program._lock = False, OrderedDict(), threading.Lock()
+        program.checked, program._differentiable = checked, differentiable
+        program._specializations, program._lock = OrderedDict(), threading.Lock()
         program.recompiles = program.padded = None
         program._only = None if program.static_positions else program.specialize(())
         return program
@@ -233,13 +249,12 @@ def static_value(variable: Variable, value: Any) -> np.ndarray:
 
 
 def pure_function(program: Program) -> Callable[..., list]:
-    """Return the program as a pure JAX function of its inputs that returns the list of outputs."""
-    count = len(program.outputs)
+    """Return the program as a pure JAX function of its inputs that returns the list of outputs, and the check code if any."""
 
     def jitted_for(specialization: Specialization) -> Callable[..., list]:
-        return lambda *args: specialization.call(*args, *program.device_constants())[:count]
+        return lambda *args: specialization.call(*args, *program.device_constants())
 
     if not program.static_positions:
         only = program.specialize(())
-        return jitted_for(only) if program.constants or program.checked else only.call
+        return jitted_for(only) if program.constants else only.call
     return lambda *args: jitted_for(program.specialize(args))(*args)

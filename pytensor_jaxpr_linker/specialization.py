@@ -24,7 +24,7 @@ class Specialization:
 
     Parameters
     ----------
-    region, name, checked, capacity
+    region, name, checked, capacity, differentiable
         See `Program`.
     static
         The values of what the region demands.
@@ -52,8 +52,10 @@ class Specialization:
         name: str,
         capacity: int,
         recompiles: Recompiles | None = None,
+        differentiable: bool = False,
     ):
         self.region, self.static, self.checked, self.name = region, static, checked, name
+        self._differentiable = differentiable
         self._capacity, self.recompiles = capacity, recompiles
         self._lock = threading.RLock()
         self._clear()
@@ -116,7 +118,7 @@ class Specialization:
         found = self.lowered.get(key)
         if found is None:
             started = perf_counter()
-            found = lower_region(self.region, avals, self.static, self.checked, self.name)
+            found = lower_region(self.region, avals, self.static, self.checked, self.name, self._differentiable)
             seconds = {"lower": perf_counter() - started}
             if len(self.lowered) >= self._capacity:
                 self._clear()

@@ -65,7 +65,7 @@ def options_of(f):
         {"recompile_limit": 0},
         {"recompile_limit": 2.5},
         {"recompile_limit": True},
-        {"checks": 1},
+        {"checks": True},
         {"donate": None},
         {"allow_traced_leaves": "no"},
         {"fullgraph": True, "on_break": "warn"},
@@ -85,8 +85,8 @@ def test_unknown_option():
 
 
 def test_options_are_values():
-    assert Options(checks=False) == Options(checks=False) != Options()
-    assert hash(Options()) == hash(Options(checks=True))
+    assert Options(checks="skip") == Options(checks="skip") != Options()
+    assert hash(Options()) == hash(Options(checks="raise"))
     with pytest.raises(dataclasses.FrozenInstanceError):
         Options().checks = False
     assert pickle.loads(pickle.dumps(Options(results="jax"))).named() == {"results": "jax"}
@@ -112,20 +112,20 @@ def test_linker_context_environment_default(monkeypatch):
     monkeypatch.setenv("PYTENSOR_JAXPR_RECOMPILE_LIMIT", "8")
     monkeypatch.setenv("PYTENSOR_JAXPR_RESULTS", "JAX")
     mode = mode_with(results="numpy")
-    with pjl.options(recompile_limit=9, results="jax", checks=False):
+    with pjl.options(recompile_limit=9, results="jax", checks="skip"):
         f = compiled(mode)
-    assert options_of(f) == Options(specializations=7, recompile_limit=9, results="numpy", checks=False)
+    assert options_of(f) == Options(specializations=7, recompile_limit=9, results="numpy", checks="skip")
     assert options_of(compiled()) == Options(specializations=7, recompile_limit=8, results="jax")
 
 
 def test_contexts_nest_and_end():
-    with pjl.options(recompile_limit=3, checks=False):
+    with pjl.options(recompile_limit=3, checks="skip"):
         with pjl.options(recompile_limit=4):
             inner = compiled()
         outer = compiled()
-    assert options_of(inner) == Options(recompile_limit=4, checks=False)
-    assert options_of(outer) == Options(recompile_limit=3, checks=False)
-    with pytest.raises(KeyError), pjl.options(checks=False):
+    assert options_of(inner) == Options(recompile_limit=4, checks="skip")
+    assert options_of(outer) == Options(recompile_limit=3, checks="skip")
+    with pytest.raises(KeyError), pjl.options(checks="skip"):
         raise KeyError
     assert options_of(compiled()) == Options()
 
@@ -142,7 +142,7 @@ def test_fullgraph_in_layers(monkeypatch):
 
 def test_context_is_of_one_thread():
     found = []
-    with pjl.options(checks=False):
+    with pjl.options(checks="skip"):
         thread = threading.Thread(target=lambda: found.append(options_of(compiled())))
         thread.start()
         thread.join()
@@ -153,7 +153,8 @@ def test_context_is_of_one_thread():
     ("variable", "text", "match"),
     [
         ("PYTENSOR_JAXPR_ON_BREAK", "explode", "'warn', 'log', 'ignore' or 'raise'"),
-        ("PYTENSOR_JAXPR_CHECKS", "maybe", "1 or 0"),
+        ("PYTENSOR_JAXPR_CHECKS", "maybe", "'raise', 'defer' or 'skip'"),
+        ("PYTENSOR_JAXPR_DONATE", "maybe", "1 or 0"),
         ("PYTENSOR_JAXPR_RECOMPILE_LIMIT", "-3", "whole number"),
         ("PYTENSOR_JAXPR_SPEED", "1", "sets no option.*PYTENSOR_JAXPR_ON_BREAK"),
     ],

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cache, wraps
 
-import jax.extend.core as jex
 import numpy as np
 import pytensor.scalar as ps
 import pytensor.scalar.math as psm
@@ -19,7 +18,7 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.null_type import NullType
 
 from pytensor_jaxpr_linker import prims
-from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder
+from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, is_variable
 from pytensor_jaxpr_linker.emit.expression import Value
 from pytensor_jaxpr_linker.emit.scalar import REAL_ONLY, ScalarRule, convert, emit_inner, scalar_rule
 
@@ -77,15 +76,17 @@ def with_pullback(rule: ScalarRule) -> ScalarRule:
     @wraps(rule)
     def wrapped(op: ps.ScalarOp, b: JaxprBuilder, dtype: np.dtype, *xs: Atom) -> Atom:
         xs = tuple(x if is_order(op, i) else convert(b, x, dtype) for i, x in enumerate(xs))
-        operands = [x for x in xs if isinstance(x, jex.Var)]
-        inner, atoms = b.sub_jaxpr([x.aval for x in operands])
+        if b.differentiable:  # so that guards can be put before the operands, see `untaken`
+            xs = tuple(prims.broadcast_to(b, x, prims.elementwise_shape(xs)) if is_variable(x) else x for x in xs)
+        operands = [x for x in xs if is_variable(x)]
+        inner, atoms = b.sub_jaxpr([x.aval for x in operands], has_derivative=True)
         result = rule(op, inner, dtype, *insert(xs, atoms))
 
         def differentiate(
             child: JaxprBuilder, primals: Sequence[Atom], tangents: Sequence[Atom | None]
         ) -> tuple[list[Atom], list[Atom]]:
             slopes = iter(tangents)
-            pairs = [next(slopes) if isinstance(x, jex.Var) else None for x in xs]
+            pairs = [next(slopes) if is_variable(x) else None for x in xs]
             values = insert(xs, primals)
             primal = wrapped(op, child, dtype, *values)
             return [primal], [pushforward(op, child, values, primal, pairs)]
@@ -105,7 +106,7 @@ def is_order(op: ps.ScalarOp, position: int) -> bool:
 def insert(xs: Sequence[Atom], atoms: Sequence[Atom]) -> list[Atom]:
     """Return `xs` with each variable replaced by the next of `atoms`."""
     following = iter(atoms)
-    return [next(following) if isinstance(x, jex.Var) else x for x in xs]
+    return [next(following) if is_variable(x) else x for x in xs]
 
 
 def pushforward(
