@@ -7,6 +7,7 @@ this module are the primitives of `prims`; `iterate` is the loop that series and
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from functools import reduce
 from typing import Any
 
@@ -37,11 +38,16 @@ class Value:
         self.b = b
         self.atom = atom
 
+    @property
+    def dtype(self) -> np.dtype:
+        """The dtype of the atom."""
+        return self.atom.aval.dtype
+
     def like(self, number: Term) -> Value:
         """Return a number as a value of this one's dtype."""
         if isinstance(number, Value):
             return number
-        return Value(self.b, self.b.constant(np.asarray(number, self.atom.aval.dtype)))
+        return Value(self.b, self.b.constant(np.asarray(number, self.dtype)))
 
     def __add__(self, other: Term) -> Value:
         return apply(prims.add, self, other)
@@ -168,6 +174,12 @@ def first_of(*cases: tuple[Value, Term], otherwise: Term) -> Value:
     for condition, value in reversed(cases):
         result = where(condition, value, result)
     return result
+
+
+def split(number: Fraction, dtype: np.dtype) -> tuple[float, float]:
+    """Return a number rounded to a dtype, and the rest: to subtract one after the other keeps the digits of a difference."""
+    rounded = float(dtype.type(float(number)))
+    return rounded, float(number - Fraction(rounded))
 
 
 def horner(x: Value, coefficients: Sequence[Term]) -> Value:
