@@ -255,7 +255,8 @@ def rewrite_Alloc(r: Rewriter, node: Apply, operands: Sequence[Operand]) -> list
 def rewrite_Lstsq(r: Rewriter, node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
     """Least squares, of which only the number of residuals depends on values."""
     x, y, rcond = map(plain, operands)
-    if (x.type.ndim, y.type.ndim) != (2, 2):
+    if (x.type.ndim, y.type.ndim) != (2, 2) or any(v.type.dtype.startswith("complex") for v in (x, y)):
+        # PyTensor declares every solution a matrix of float64, and returns what NumPy does.
         return None
     solution, residuals, rank, s, returned = LstsqParts().make_node(x, y, rcond).outputs
     return [solution, select(residuals, r.mask_selection(returned), 0, node.outputs[1]), rank, s]

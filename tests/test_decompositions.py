@@ -8,6 +8,7 @@ import pytest
 from helpers import FULLGRAPH, compare, compare_error, compare_grad
 from pytensor.tensor import linalg
 from pytensor.tensor.blockwise import Blockwise
+from pytensor.tensor.linalg.solvers.lstsq import lstsq
 
 import pytensor_jaxpr_linker as pjl
 
@@ -219,3 +220,19 @@ def test_platforms_without_a_decomposition(monkeypatch):
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     with pytest.raises(pjl.GraphBreakError, match="no such decomposition for the platform gpu"):
         pytensor.function([x], linalg.schur(x), mode=FULLGRAPH)(A[0])
+
+
+def test_what_pytensor_declares_to_be_another_type_runs_there():
+    """Complex eigenvectors (declared real), solutions of complex numbers (real) and of vectors (a matrix)."""
+    z, v = pt.zmatrix("z"), pt.dvector("v")
+    value = A[0] + 1j * A[1]
+    with pytest.warns(pjl.GraphBreakWarning, match="declares its complex eigenvectors real"):
+        f = pytensor.function([z], linalg.eigh(z), mode="JAXPR")
+    values, vectors = f(value @ value.conj().T)
+    assert vectors.dtype == "complex128"
+    np.testing.assert_allclose((vectors * values) @ vectors.conj().T, value @ value.conj().T, rtol=1e-10)
+    with pytest.warns(pjl.GraphBreakWarning):
+        f = pytensor.function([z, v], [lstsq(z, z, 0.0)[0], lstsq(z.real, v, 0.0)[0]], mode="JAXPR")
+    same, solution = f(value, np.ones(3))
+    np.testing.assert_allclose(same, np.eye(3), atol=1e-12)
+    np.testing.assert_allclose(solution, np.linalg.solve(A[0], np.ones(3)), rtol=1e-10)

@@ -50,12 +50,6 @@ def core_op(node: Apply) -> Op:
     return node.op.core_op if isinstance(node.op, Blockwise) else node.op
 
 
-def refuse_complex(node: Apply) -> str | None:
-    """Return why a rule for real numbers can't take a node, or None."""
-    is_complex = any(v.type.dtype.startswith("complex") for v in node.inputs)
-    return "it is emitted for real numbers only" if is_complex else None
-
-
 def core_of(node: Apply) -> tuple[Rule | None, Apply]:
     """Return the rule that says what a `Blockwise` refuses and needs static, and the node to ask it for.
 

@@ -7,8 +7,11 @@ LIMITATIONS: dict[str, str] = {
     "pytensor.sparse.math.TrueDot": "Not of two sparse matrices.",
     "pytensor.tensor.linalg.decomposition.schur.Schur": "On CPUs only, and not with `sort`.",
     "pytensor.tensor.linalg.decomposition.eigen.Eig": "Not on TPUs.",
-    "pytensor.tensor.linalg.decomposition.eigen.Eigh": "Not of complex matrices. Eigenvectors may have the other sign.",
+    "pytensor.tensor.linalg.decomposition.eigen.Eigh": "Not of complex matrices, whose eigenvectors PyTensor declares real. With the default driver eigenvectors may"
+    " have the other sign.",
     "pytensor.tensor.linalg.decomposition.qr.QR": "With pivoting or in raw mode not on TPUs.",
+    "pytensor.tensor.linalg.solvers.lstsq.Lstsq": "Not of a vector, whose solution PyTensor declares a matrix, nor of"
+    " complex numbers, whose solution it declares real.",
     "pytensor.tensor.linalg.solvers.linear_control.SolveSylvester": "On CPUs only.",
     "pytensor.tensor.linalg.solvers.linear_control.SolveDiscreteARE": "Its `QZ` runs on the host.",
     "pytensor.tensor.extra_ops.Unique": "Not along an axis of a matrix, and not of complex numbers.",

@@ -20,7 +20,7 @@ from pytensor.tensor.linalg.decomposition.svd import SVD
 
 from pytensor_jaxpr_linker import prims
 from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder
-from pytensor_jaxpr_linker.emit.blockwise import core_op, core_rule, refuse_complex
+from pytensor_jaxpr_linker.emit.blockwise import core_op, core_rule
 from pytensor_jaxpr_linker.emit.linalg.matrices import (
     adjoint,
     all_true,
@@ -173,7 +173,13 @@ def check_converged(b: JaxprBuilder, s: Atom, node: Apply, where: str = "") -> N
     b.check(all_true(b, prims.eq(b, s, s)), lambda: np.linalg.LinAlgError(f"SVD did not converge{where}"), node)
 
 
-@core_rule(Eigh, refuse=refuse_complex)
+def refuse_complex_vectors(node: Apply) -> str | None:
+    """Return why eigenvectors can't be emitted, or None."""
+    is_complex = any(v.type.dtype.startswith("complex") for v in node.inputs)
+    return "PyTensor declares its complex eigenvectors real" if is_complex else None
+
+
+@core_rule(Eigh, refuse=refuse_complex_vectors)
 def emit_Eigh(op, node, b, x, y=None):
     """Eigenvalues and eigenvectors of a symmetric matrix, or of a pair of them."""
     dtype = node.outputs[0].type.dtype

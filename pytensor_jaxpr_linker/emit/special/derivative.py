@@ -1,4 +1,4 @@
-"""Special functions: computed in double precision, differentiated as PyTensor says.
+"""Special functions: how precisely they are computed, and differentiated as PyTensor says.
 
 The derivative of an algorithm is not the algorithm of the derivative: a loop has no reverse mode, and a branch that is not
 taken may have an infinite slope. So each function is one ``custom_jvp_call``, whose rule is the scalar graph that the Op's
@@ -22,14 +22,17 @@ from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, is_variable
 from pytensor_jaxpr_linker.emit.expression import Value
 from pytensor_jaxpr_linker.emit.scalar import REAL_ONLY, ScalarRule, convert, emit_inner, scalar_rule
 
-#: A function of values, in float64.
+#: A function of values, in float64 or float32.
 type Formula = Callable[..., Value]
 
 
-def special_function(*op_types: type, of_complex: ScalarRule | None = None) -> Callable[[Formula], Formula]:
-    """Register a formula, called with float64 values, for scalar Ops.
+def special_function(
+    *op_types: type, of_complex: ScalarRule | None = None, single: bool = False
+) -> Callable[[Formula], Formula]:
+    """Register a formula for scalar Ops, called with float64 values.
 
-    float32 and float16 are computed in float64, too: half a unit in the last place, from one table of coefficients.
+    float32 and float16 are computed in float64, too, with half a unit in the last place, from one table of coefficients; or,
+    where the formula loses no more than a few units in float32, in that.
 
     Parameters
     ----------
@@ -37,10 +40,12 @@ def special_function(*op_types: type, of_complex: ScalarRule | None = None) -> C
         Classes of scalar Ops.
     of_complex
         A rule ``(b, *xs)`` for complex results, if the Op has any.
+    single
+        Whether results of at most 32 bits are computed in float32: an accelerator has many times as many units for it.
     """
 
     def register(formula: Formula) -> Formula:
-        of_real = with_pullback(in_double(formula))
+        of_real = with_pullback(evaluated(formula, single))
 
         @wraps(formula)
         def rule(op: ps.ScalarOp, b: JaxprBuilder, dtype: np.dtype, *xs: Atom) -> Atom:
@@ -56,12 +61,13 @@ def special_function(*op_types: type, of_complex: ScalarRule | None = None) -> C
     return register
 
 
-def in_double(formula: Formula) -> ScalarRule:
-    """Return a scalar rule that evaluates a formula in float64."""
+def evaluated(formula: Formula, single: bool) -> ScalarRule:
+    """Return a scalar rule that evaluates a formula in float64, or results of at most 32 bits in float32 if `single`."""
 
     @wraps(formula)
     def rule(op: ps.ScalarOp, b: JaxprBuilder, dtype: np.dtype, *xs: Atom) -> Atom:
-        result = formula(*(Value(b, convert(b, x, "float64")) for x in xs)).atom
+        precision = "float32" if single and dtype.itemsize <= 4 else "float64"
+        result = formula(*(Value(b, convert(b, x, precision)) for x in xs)).atom
         return prims.broadcast_to(b, convert(b, result, dtype), prims.elementwise_shape(xs))
 
     return rule

@@ -27,7 +27,7 @@ def softplus(b, x):
     return prims.add(b, prims.max_(b, x, number(b, x, 0)), prims.log1p(b, prims.exp(b, minus_abs)))
 
 
-@special_function(psm.Log1mexp, of_complex=lambda b, x: prims.log1p(b, prims.neg(b, prims.exp(b, x))))
+@special_function(psm.Log1mexp, of_complex=lambda b, x: prims.log1p(b, prims.neg(b, prims.exp(b, x))), single=True)
 def log1mexp(x: Value) -> Value:
     """``log(1 - exp(x))`` for negative `x`, by Mächler (2012), https://cran.r-project.org/web/packages/Rmpfr/vignettes/."""
     return where(x < -np.log(2.0), log1p(-exp(x)), log(-expm1(x)))
@@ -40,14 +40,14 @@ def exp2(b, x):
     return prims.pow_(b, prims.broadcast_to(b, number(b, x, 2), x.aval.shape), x)
 
 
-@special_function(ps.Cosh, of_complex=prims.cosh)
+@special_function(ps.Cosh, of_complex=prims.cosh, single=True)
 def cosh(x: Value) -> Value:
     """The hyperbolic cosine; 3 ulp, where XLA's own primitive has 250. Half of the exponent at a time does not overflow."""
     root = exp(0.5 * abs(x))
     return (0.5 * root) * root + 0.5 / root / root
 
 
-@special_function(ps.Sinh, of_complex=prims.sinh)
+@special_function(ps.Sinh, of_complex=prims.sinh, single=True)
 def sinh(x: Value) -> Value:
     """The hyperbolic sine; 3 ulp, where XLA's own primitive has 250."""
     size = abs(x)

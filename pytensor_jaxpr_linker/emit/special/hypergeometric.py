@@ -1,7 +1,8 @@
 """Gauss' hypergeometric function of real arguments.
 
-Its series (DLMF 15.2.1) for 0 <= z < 0.9; for negative z that of ``z / (z - 1)`` (DLMF 15.8.1); closer to 1 those of 1 - z
-(DLMF 15.8.4), except where they cancel, since c - a - b is close to an integer: there the first series takes many terms.
+Its series (DLMF 15.2.1) for 0 <= z < 0.8. Negative z are brought into the unit interval, as ``z / (z - 1)`` (DLMF 15.8.1).
+Closer to 1, and so for large negative z, the series of `near_one`. These regions are R. C. Forrey's: Computing the hypergeometric
+function, J. Comput. Phys. 137 (1997), 79-100. A series that ends is summed for every z.
 """
 
 from __future__ import annotations
@@ -9,13 +10,18 @@ from __future__ import annotations
 import numpy as np
 import pytensor.scalar.math as psm
 
-from pytensor_jaxpr_linker.emit.expression import Value, exp, first_of, floor, iterate, log1p, maximum, minimum, where
+from pytensor_jaxpr_linker.emit.expression import Value, first_of, iterate, maximum, minimum, where
 from pytensor_jaxpr_linker.emit.special.derivative import special_function
-from pytensor_jaxpr_linker.emit.special.gamma_functions import distance_to_integer, gamma
+from pytensor_jaxpr_linker.emit.special.gamma_functions import gamma
+from pytensor_jaxpr_linker.emit.special.hypergeometric_near_one import (
+    is_nonpositive_integer,
+    near_one,
+    reciprocal_gamma,
+)
 from pytensor_jaxpr_linker.emit.special.incomplete_gamma import EPSILON
 
 #: From here on, series in 1 - z.
-CLOSE_TO_ONE = 0.9
+CLOSE_TO_ONE = 0.8
 
 
 def series(a: Value, b: Value, c: Value, z: Value, active: Value) -> Value:
@@ -23,7 +29,8 @@ def series(a: Value, b: Value, c: Value, z: Value, active: Value) -> Value:
 
     def step(n, states, fixed):
         (total, term), (a, b, c, z) = states, fixed
-        term = term * ((a + n - 1) * (b + n - 1) / ((c + n - 1) * n)) * z
+        k = n - 1  # added at once: c may be next to a pole
+        term = term * ((a + k) * (b + k) / ((c + k) * n)) * z
         total = total + term
         # The terms grow until n is of the order of the parameters.
         rises = n < -minimum(minimum(a, b), c)
@@ -31,25 +38,6 @@ def series(a: Value, b: Value, c: Value, z: Value, active: Value) -> Value:
 
     one = z.like(1.0)
     return iterate(step, [one, one], [a, b, c, z], active=active, limit=100_000)[0]
-
-
-def is_nonpositive_integer(x: Value) -> Value:
-    """Tell where the gamma function has a pole."""
-    return (x <= 0) & (x == floor(x))
-
-
-def reciprocal_gamma(x: Value) -> Value:
-    """Return ``1 / gamma(x)``, zero at poles."""
-    pole = is_nonpositive_integer(x)
-    return where(pole, 0.0, 1 / gamma(where(pole, 1.0, x)))
-
-
-def near_one(a: Value, b: Value, c: Value, z: Value, active: Value) -> Value:
-    """Return the function by the series in 1 - z."""
-    excess, rest = c - a - b, 1 - z
-    first = series(a, b, 1 - excess, rest, active) * gamma(excess) * reciprocal_gamma(c - a) * reciprocal_gamma(c - b)
-    second = series(c - a, c - b, 1 + excess, rest, active) * gamma(-excess) * reciprocal_gamma(a) * reciprocal_gamma(b)
-    return gamma(c) * (first + rest**excess * second)
 
 
 def at_one(a: Value, b: Value, c: Value) -> Value:
@@ -66,37 +54,50 @@ def degree_of(a: Value, b: Value) -> Value:
 
 @special_function(psm.Hyp2F1)
 def hyp2f1(a: Value, b: Value, c: Value, z: Value) -> Value:
-    """Gauss' hypergeometric function; infinite for z > 1 and where c is a pole, unless the series ends before."""
+    """Gauss' hypergeometric function; infinite for z > 1 and where c is a pole, unless the series ends before.
+
+    The relative error is about 1e-14 for parameters up to 3 in size, 1e-12 up to 6, and grows where large terms cancel:
+    1e-9 up to 10, as SciPy's.
+    """
     a, b = maximum(a, b), minimum(a, b)
     degree = degree_of(a, b)
     polynomial = degree < np.inf
     pole = is_nonpositive_integer(c) & ~(degree <= -c)
     nan = (a != a) | (b != b) | (c != c) | (z != z) | (abs(z) == np.inf)
     ok = ~(nan | pole)
-    by_quotient = ok & ~polynomial & (z < 0)
-    excess = c - a - b
-    by_complement = ok & ~polynomial & (z >= CLOSE_TO_ONE) & (z < 1) & (abs(distance_to_integer(excess)) > 0.02)
-    by_series = ok & (polynomial | (z < 1)) & ~by_complement
-    quotient = where(by_quotient, z, 0.0) / (where(by_quotient, z, 0.0) - 1)
+    inside = ok & ~polynomial & (z < 1)
+    negative = inside & (z < 0)
+    one_minus_z = 1 - where(inside, z, 0.0)
+    quotient = where(negative, z, 0.0) / where(negative, one_minus_z, 1.0)
+    position = where(negative, -quotient, z)
+    close = inside & (position >= CLOSE_TO_ONE)
+    by_series = ok & (polynomial | inside) & ~close
+
     total = series(
         where(by_series, a, 1.0),
-        where(by_series, where(by_quotient, c - b, b), 1.0),
+        where(by_series, where(negative, c - b, b), 1.0),
         where(by_series, c, 1.0),
-        where(by_quotient, quotient, where(by_series, z, 0.0)),
+        where(by_series, position, 0.0),
         by_series,
     )
-    total = total * where(by_quotient, exp(-a * log1p(-where(by_quotient, z, 0.0))), 1.0)
-    close = near_one(
-        where(by_complement, a, 0.3),
-        where(by_complement, b, 0.3),
-        where(by_complement, c, 1.0),
-        where(by_complement, z, 0.95),
-        by_complement,
+    total = total * where(negative, one_minus_z**-a, 1.0)
+    # With b, the smaller one, the excess of the transformed function is not negative.
+    r = where(negative, 1 / one_minus_z, one_minus_z)
+    beside_one = near_one(
+        where(close, b, 0.3),
+        where(close, where(negative, c - a, a), 0.3),
+        where(close, c - b, 0.4),
+        where(close, where(negative, a, c - a), 0.4),
+        where(close, c, 0.7),
+        where(close, maximum(r, np.finfo("float64").tiny), 0.1),
+        where(close, where(negative, a - b, c - a - b), 0.1),
+        close,
     )
+    beside_one = beside_one * where(negative, one_minus_z**-b, 1.0)
     at_infinity = where(polynomial & (degree == 0), 1.0, where(z > 0, z, np.nan))
     return first_of(
         (by_series, total),
-        (by_complement, close),
+        (close, beside_one),
         (abs(z) == np.inf, at_infinity),
         (nan, np.nan),
         (pole, np.inf),
