@@ -10,6 +10,8 @@ import chart
 from backends import BACKENDS, TITLES
 
 PACKAGES = ("pytensor_jaxpr_linker", "pytensor", "jax", "jaxlib", "numpy", "numba", "pymc")
+#: What `samplers.py` writes begins here and goes to the end of the file.
+SAMPLERS = "## Samplers\n"
 CALLS = {
     "call": "call",
     "part": "compiled part",
@@ -77,10 +79,10 @@ of calls that take turns in one process. *first result* is in milliseconds, and 
 """
 
 
-def describe_machine() -> dict:
+def describe_machine(packages: tuple[str, ...] = PACKAGES) -> dict:
     """Collect versions, processor and date."""
     versions = {"Python": platform.python_version()}
-    for name in PACKAGES:
+    for name in packages:
         try:
             versions[name] = version(name)
         except PackageNotFoundError:
@@ -98,6 +100,12 @@ def describe_machine() -> dict:
         "system": platform.system(),
         "date": date.today().isoformat(),
     }
+
+
+def machine(setting: dict) -> str:
+    """Say in a line what `describe_machine` collected."""
+    versions = ", ".join(f"{name} {number}" for name, number in setting["versions"].items())
+    return f"{setting['date']}. {versions}. {setting['cpu']}, {setting['cores']} cores, {setting['system']}."
 
 
 def figure(value: float | None, scale: float = 1.0) -> str:
@@ -251,12 +259,12 @@ def write(results: dict, out: Path) -> list[str]:
         The measurements that failed.
     """
     setting = results["setting"]
-    versions = ", ".join(f"{name} {number}" for name, number in setting["versions"].items())
-    machine = f"{setting['date']}. {versions}. {setting['cpu']}, {setting['cores']} cores, {setting['system']}."
     image = out.with_name("results.png")
     models = results.get("first", {})
     parts = [
-        INTRODUCTION.format(setting=machine, image=image.name, **{k: setting[k] for k in ("repeats", "numba_repeats")})
+        INTRODUCTION.format(
+            setting=machine(setting), image=image.name, **{k: setting[k] for k in ("repeats", "numba_repeats")}
+        )
     ]
     if models:
         parts += [FIRST, first_table(models), LATER, later_table(models)]
@@ -271,7 +279,8 @@ def write(results: dict, out: Path) -> list[str]:
     failures = failures_of(results)
     if failures:
         parts += ["## No result\n", "\n".join(f"- {line}" for line in failures) + "\n"]
-    out.write_text("\n".join(parts))
+    samplers = out.read_text().partition(SAMPLERS)[1:] if out.exists() else ()
+    out.write_text("\n".join([*parts, "".join(samplers)]))
     if models:
         chart.draw({model: good(found) for model, found in models.items()}, image)
     return failures

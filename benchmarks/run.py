@@ -73,23 +73,31 @@ def run_job(job: Job, folder: Path, seconds: float) -> dict:
     """
     out = folder / (f"{job.subject}.npz" if job.task == "reference" else "result.json")
     caches = folder / f"{job.subject.replace('/', '-')}-{job.backend}-{job.repeat}"
+    options = {"--out": out, "--reference": folder / f"{job.subject}.npz", "--seconds": seconds}
+    command = [HERE / "worker.py", job.task, job.subject, job.backend]
+    command += [part for option in options.items() for part in option]
+    if failed := run_process(command, caches):
+        return {"failed": failed}
+    return {} if job.task == "reference" else json.loads(out.read_text())
+
+
+def run_process(command: list, caches: Path, timeout: float = TIMEOUT) -> str | None:
+    """Run a program of this folder with what PyTensor keeps in `caches`; return why it failed, or None."""
     env = os.environ | {
         "PYTENSOR_FLAGS": f"base_compiledir={caches}",
         "JAX_ENABLE_COMPILATION_CACHE": "false",
+        "JAX_TRACEBACK_FILTERING": "off",  # else the last line of a traceback is not the error
         "OPENBLAS_NUM_THREADS": "1",
         "PYTHONPATH": os.pathsep.join(filter(None, [str(HERE.parent), os.environ.get("PYTHONPATH")])),
     }
-    options = {"--out": out, "--reference": folder / f"{job.subject}.npz", "--seconds": seconds}
-    command = [sys.executable, HERE / "worker.py", job.task, job.subject, job.backend]
-    command += [part for option in options.items() for part in option]
+    command = [sys.executable, *map(str, command)]
     try:
-        done = subprocess.run([str(c) for c in command], env=env, capture_output=True, text=True, timeout=TIMEOUT)
+        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=timeout)
     except subprocess.TimeoutExpired:
-        return {"failed": f"no result after {TIMEOUT} s"}
+        return f"no result after {timeout:g} s"
     if done.returncode:
-        lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
-        return {"failed": lines[-1]}
-    return {} if job.task == "reference" else json.loads(out.read_text())
+        return (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
+    return None
 
 
 def run_all(jobs: list[Job], seconds: float) -> dict:

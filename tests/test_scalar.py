@@ -94,11 +94,12 @@ ANYWHERE = {
     psm.I1: psm.i1,
     psm.Log1mexp: psm.log1mexp,
 }
-#: Classes that have tests of their own, below or in test_special.py.
+#: Classes that have tests of their own, below, in test_special.py or in test_pymc_math.py.
 ELSEWHERE = {
     *(ps.Complex, ps.Pow, psm.BetaInc, psm.BetaIncInv, psm.Erfcinv, psm.Erfcx, psm.GammaInc, psm.GammaIncC),
     *(psm.GammaIncCInv, psm.GammaIncInv, psm.Hyp2F1, psm.Ive, psm.J0, psm.J1, psm.Jv, psm.Kve, psm.NdtriExp),
     *(psm.Owens_t, psm.PolyGamma),
+    *(f"pymc.distributions.dist_math.{name}" for name in ("I0e", "I1e")),
 }
 
 

@@ -10,6 +10,7 @@ from pytensor_jaxpr_linker.emit import (  # noqa: F401
     linalg,
     loops,
     math,
+    pymc_math,
     random,
     shape,
     signal,

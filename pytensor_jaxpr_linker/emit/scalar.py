@@ -6,7 +6,7 @@ dtype of its result. Semantics are those of the NumPy function that the Op's `im
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, wraps
 from typing import Any
 
@@ -19,6 +19,7 @@ from pytensor.scalar.basic import Composite, ScalarInnerGraphOp
 
 from pytensor_jaxpr_linker import prims
 from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder
+from pytensor_jaxpr_linker.registry import registered
 
 type ScalarRule = Callable[..., Atom]
 
@@ -100,11 +101,11 @@ REAL_ONLY: set[type] = {ps.GE, ps.GT, ps.LE, ps.LT, psm.Erf}
 as_dtype = cache(np.dtype)
 
 #: Rules that see their operands' own dtypes: ``rule(op, b, dtype, *xs)``.
-RULES: dict[type, ScalarRule] = {}
+RULES: dict[type | str, ScalarRule] = {}
 
 
-def scalar_rule(*op_types: type) -> Callable[[ScalarRule], ScalarRule]:
-    """Register the decorated function, called as ``rule(op, b, dtype, *xs)``, for scalar Ops."""
+def scalar_rule(*op_types: type | str) -> Callable[[ScalarRule], ScalarRule]:
+    """Register the decorated function, called as ``rule(op, b, dtype, *xs)``, for scalar Ops or names of their classes."""
 
     def register(rule: ScalarRule) -> ScalarRule:
         RULES.update(dict.fromkeys(op_types, rule))
@@ -143,10 +144,10 @@ def is_real_only(op: ps.ScalarOp, operands: Sequence[Variable]) -> bool:
     return type(op) in REAL_ONLY and any(v.type.dtype.startswith("complex") for v in operands)
 
 
-def find(table: dict[type, Any], op: Any) -> Any:
+def find(table: Mapping[Any, Any], op: Any) -> Any:
     """Return the entry of the most specific class of `op` in a table."""
     for cls in type(op).__mro__:
-        if (entry := table.get(cls)) is not None:
+        if (entry := registered(table, cls)) is not None:
             return entry
     return None
 

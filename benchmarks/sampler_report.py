@@ -1,0 +1,104 @@
+"""The section "Samplers" of the benchmark's results, from what `samplers.py` collected."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from statistics import geometric_mean
+
+from report import NONE, SAMPLERS, figure, machine, mark_models, table, with_ratio
+
+MODES = ("JAXPR", "JAX", "NUMBA")
+SIDES = {"jaxpr": "`pjl.pymc.sample`", "pymc": "`pm.sample`"}
+
+INTRODUCTION = (
+    SAMPLERS
+    + """
+{setting}
+
+The models of `pymc_models.py`. Each measurement is a fresh process with empty caches, and each figure the median over {repeats} of them. "×" is the
+ratio to mode JAXPR: above 1, mode JAXPR is faster; below 1, it is slower. `samplers.py` writes this section.
+"""
+)
+
+DRAWS = """### Time to draws
+
+Seconds of a call of `pytensor_jaxpr_linker.pymc.sample(sampler=...)` and of `pymc.sample(nuts_sampler=...)`: "nutpie" is PyMC's default and runs on Numba
+there, "numpyro" and "blackjax" on mode JAX. *First draw* is the wall time of the call for 1 draw after 1 step of warm-up in each of {chains} chains, results
+returned: so it has all compilation, and the compilation and running of what maps draws to constrained values. *Last draw* is that of the call for
+{draws} draws after {tune} steps of warm-up. Imports, making the model and starting JAX are not counted. Each side has its own random numbers, so trajectories differ.
+`pm.sample` raises a TypeError with BlackJAX 1.7, which has changed two functions; they are mended for it here (`mend_blackjax`).
+"""
+
+CALLS = """### Log density and gradient
+
+Microseconds a call of the function of `model.compile_fn([model.logp(), model.dlogp()])`, NumPy arrays in and out.
+"""
+
+
+def get(found: dict, key: str) -> float | None:
+    """Return a figure, or None where there is none."""
+    return found.get(key) if "failed" not in found else None
+
+
+def mean_ratio(pairs: Iterable[tuple[float | None, float | None]]) -> str:
+    """Write the geometric mean of the ratios of pairs that have both figures."""
+    ratios = [value / base for value, base in pairs if value and base]
+    return f"{geometric_mean(ratios):.2g}×" if ratios else NONE
+
+
+def draw_table(results: dict, samplers: list[str]) -> str:
+    """Seconds to the first and the last draw, a line for each model and sampler, then geometric means."""
+    rows, pairs = [], {}
+    for model, found in results.items():
+        for sampler in samplers:
+            cells = []
+            for when in ("first", "last"):
+                ours, theirs = (get(found.get(f"{when}/{side}/{sampler}", {}), "seconds") for side in SIDES)
+                pairs.setdefault((sampler, when), []).append((theirs, ours))
+                cells += [figure(ours), with_ratio(theirs, ours)]
+            rows.append([model, sampler, *cells])
+    rows = mark_models(rows)
+    for sampler in samplers:
+        first, last = (mean_ratio(pairs.get((sampler, when), ())) for when in ("first", "last"))
+        rows.append(["geometric mean", sampler, NONE, first, NONE, last])
+    header = [f"{when} draw, {title}" for when in ("first", "last") for title in SIDES.values()]
+    return table(["model", "sampler", *header], rows, 2)
+
+
+def call_table(results: dict) -> str:
+    """Microseconds a call, a line for each model, then the geometric mean."""
+    rows, pairs = [], {mode: [] for mode in MODES}
+    for model, found in results.items():
+        values = {mode: get(found.get(f"calls/{mode}", {}), "call") for mode in MODES}
+        base = values["JAXPR"]
+        for mode, value in values.items():
+            pairs[mode].append((value, base))
+        rows.append([model, figure(base), *(with_ratio(values[mode], base) for mode in MODES[1:])])
+    rows.append(["geometric mean", NONE, *(mean_ratio(pairs[mode]) for mode in MODES[1:])])
+    return table(["model", *(f"mode {mode}" for mode in MODES)], rows, 1)
+
+
+def failures_of(results: dict) -> list[str]:
+    """Name every measurement that gave no result, with the reason; equal ones of several models in one line."""
+    where: dict[tuple[str, str], list[str]] = {}
+    for model, found in results.items():
+        for subject, result in found.items():
+            if "failed" in result:
+                where.setdefault((subject, result["failed"]), []).append(model)
+    return [f"{subject} ({', '.join(models)}): {reason}" for (subject, reason), models in where.items()]
+
+
+def write(collected: dict, out: Path) -> list[str]:
+    """Replace the section in the Markdown file `out`, and return the measurements that failed."""
+    setting, results = collected["setting"], collected["results"]
+    numbers = {key: f"{setting[key]:,}" for key in ("draws", "tune", "chains", "repeats")}
+    parts = [INTRODUCTION.format(setting=machine(setting), **numbers)]
+    if setting["parts"] != ["calls"]:
+        parts += [DRAWS.format(**numbers), draw_table(results, setting["samplers"])]
+    if "calls" in setting["parts"]:
+        parts += [CALLS, call_table(results)]
+    failures = failures_of(results)
+    if failures:
+        parts += ["### Without a result\n", "\n".join(f"- {line}" for line in failures) + "\n"]
+    before = out.read_text().partition(SAMPLERS)[0] if out.exists() else ""
+    out.write_text(before + "\n".join(parts))
+    return failures

@@ -1,0 +1,98 @@
+"""One measurement of `samplers.py` in a process of its own; it writes its result as JSON.
+
+    python benchmarks/sampler_worker.py calls MODEL MODE --out FILE [--seconds S]
+    python benchmarks/sampler_worker.py sample MODEL SIDE/SAMPLER --out FILE [--draws N] [--tune N] [--chains N] [--seed N]
+
+`calls` measures log density plus gradient in a mode of PyTensor's, `sample` the wall time of a call that samples.
+"""
+
+import argparse
+import importlib
+import json
+import warnings
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+from clock import median_us
+
+
+def calls(name: str, mode: str, args: argparse.Namespace) -> dict:
+    """Return the microseconds of a call near the starting point, and the log density there, which all modes must agree on."""
+    from pymc_models import MODELS
+
+    import pytensor_jaxpr_linker  # noqa: F401  (registers mode JAXPR)
+
+    model, rng = MODELS[name](), np.random.default_rng(1)
+    start = model.initial_point()
+    values = [np.asarray(start[v.name] + 0.1 * rng.standard_normal(np.shape(start[v.name]))) for v in model.value_vars]
+    outputs = [model.logp(), model.dlogp()]
+    f = model.compile_fn(outputs, inputs=model.value_vars, mode=mode, point_fn=False)
+    return {
+        "logp": float(f(*values)[0]),
+        "call": median_us(lambda: [np.asarray(x) for x in f(*values)], args.seconds),
+    }
+
+
+def sample(name: str, subject: str, args: argparse.Namespace) -> dict:
+    """Return the seconds of one call; importing, making the model and starting JAX are not counted."""
+    side, sampler = subject.split("/")
+    options = {"tune": args.tune, "chains": args.chains, "random_seed": args.seed, "progressbar": False}
+    options |= {"compute_convergence_checks": False}
+    if side == "pymc":
+        run, chosen = importlib.import_module("pymc").sample, {"nuts_sampler": sampler}
+        # PyMC's module must come before JAX starts: it sets the number of devices for parallel chains.
+        importlib.import_module("pymc.sampling.jax" if sampler != "nutpie" else "pytensor.link.numba.dispatch")
+    else:
+        run, chosen = importlib.import_module("pytensor_jaxpr_linker.pymc").sample, {"sampler": sampler}
+    importlib.import_module(sampler)
+    if (side, sampler) == ("pymc", "blackjax"):
+        mend_blackjax()
+    from pymc_models import MODELS
+
+    if (side, sampler) != ("pymc", "nutpie"):
+        import jax
+
+        jax.jit(jax.lax.neg)(np.ones(1, "float32"))
+    with MODELS[name]():
+        start = perf_counter()
+        found = run(args.draws, **chosen, **options)
+        seconds = perf_counter() - start
+    posterior = found["posterior"]
+    assert (posterior.sizes["chain"], posterior.sizes["draw"]) == (args.chains, args.draws), posterior.sizes
+    assert all(np.isfinite(x).all() for x in posterior.data_vars.values()), "draws that are not finite"
+    return {"seconds": seconds}
+
+
+def mend_blackjax() -> None:
+    """Take back for PyMC two changes of BlackJAX 1.7, with which its sampler raises a TypeError.
+
+    `window_adaptation` has no argument `progress_bar` any more, and the function that makes a scan with a bar is gone.
+    """
+    import blackjax
+    import jax
+
+    if not hasattr(blackjax.progress_bar, "gen_scan_fn"):
+        adapt = blackjax.window_adaptation
+        blackjax.window_adaptation = lambda *args, progress_bar, **kwargs: adapt(*args, **kwargs)
+        blackjax.progress_bar.gen_scan_fn = lambda length, shown: jax.lax.scan
+
+
+def main() -> None:
+    """Run the task that the command line names."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("task", choices=["calls", "sample"])
+    parser.add_argument("model")
+    parser.add_argument("subject")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--seconds", type=float, default=0.5)
+    for option in ("draws", "tune", "chains", "seed"):
+        parser.add_argument(f"--{option}", type=int, default=1)
+    args = parser.parse_args()
+    warnings.simplefilter("ignore")
+    task = {"calls": calls, "sample": sample}[args.task]
+    args.out.write_text(json.dumps(task(args.model, args.subject, args)))
+
+
+if __name__ == "__main__":
+    main()

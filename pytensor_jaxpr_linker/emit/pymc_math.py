@@ -1,0 +1,61 @@
+"""Ops of `pymc.distributions.dist_math`, by the names of their classes: PyMC is not imported, nor required."""
+
+from __future__ import annotations
+
+from math import factorial
+from typing import Any
+
+import numpy as np
+from pytensor.graph.basic import Apply
+
+from pytensor_jaxpr_linker import prims
+from pytensor_jaxpr_linker.emit.expression import Value, horner, where
+from pytensor_jaxpr_linker.emit.math import search
+from pytensor_jaxpr_linker.emit.scalar import convert, converted, scalar_rule
+from pytensor_jaxpr_linker.emit.subtensor import take_rows
+from pytensor_jaxpr_linker.registry import emits
+
+MODULE = "pymc.distributions.dist_math"
+
+#: Bessel functions of `pymc.VonMises` and `pymc.Rice`, and of their gradients.
+for name, primitive in (("I0e", prims.bessel_i0e), ("I1e", prims.bessel_i1e)):
+    scalar_rule(f"{MODULE}.{name}")(converted(primitive))
+
+#: What a spline gives beyond its knots, as the attribute `ext` of SciPy's splines says.
+ZEROS, ERROR, NEAREST = 1, 2, 3
+
+
+def refuse_spline(node: Apply) -> str | None:
+    """Return why a spline can't be emitted: it may be any function that has a derivative."""
+    from scipy.interpolate import UnivariateSpline  # where there is a spline it has been imported, which takes long
+
+    spline = node.op.spline
+    if not isinstance(spline, UnivariateSpline):
+        return f"its spline is a {type(spline).__name__}, whose polynomials are not known, and no UnivariateSpline"
+    return "splines of complex numbers are not defined" if node.inputs[0].type.dtype.startswith("complex") else None
+
+
+@emits(f"{MODULE}.SplineWrapper", refuse=refuse_spline)
+def emit_SplineWrapper(op, node, b, x):
+    """Search for the piece of the spline, and evaluate its Taylor polynomial about the knot where it begins."""
+    knots, beyond = op.spline.get_knots(), op.spline.ext
+    first, last = float(knots[0]), float(knots[-1])
+    value = Value(b, convert(b, x, "float64"))
+    is_beyond = (value < first) | (value > last)
+    if beyond == ERROR:
+        ok = prims.reduce_and(b, (~is_beyond).atom, range(len(x.aval.shape)))
+        b.check(ok, lambda: ValueError("Found x value not in the domain"), node)
+    if beyond == NEAREST:
+        value = where(value < first, first, where(value > last, last, value))
+    piece = search(b, b.constant(knots[1:-1]), value.atom, "right")
+    table = np.vstack([knots[:-1], taylor_coefficients(op.spline, knots)])
+    begin, *coefficients = (Value(b, take_rows(b, b.constant(row), piece, 0)) for row in table)
+    result = horner(value - begin, coefficients)
+    result = where(is_beyond, 0.0, result) if beyond == ZEROS else result
+    return convert(b, result.atom, node.outputs[0].type.dtype)
+
+
+def taylor_coefficients(spline: Any, knots: np.ndarray) -> np.ndarray:
+    """Return for each power (a row) and each piece of a spline (a column) the coefficient about the piece's first knot."""
+    derivatives = np.transpose([spline.derivatives(knot) for knot in knots[:-1]])
+    return np.array([row / factorial(power) for power, row in enumerate(derivatives)])
