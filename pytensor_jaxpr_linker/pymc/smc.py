@@ -174,7 +174,7 @@ def temper(
             )
             before, beta = beta, np.asarray(state.particles.tempering_param)
             evidence = evidence + np.asarray(increment)
-            if not np.all((beta > before) | (before == 1)):
+            if not np.all(np.isfinite(evidence) & ((beta > before) | (before == 1))):
                 raise SamplingError(
                     "The likelihood of all or nearly all draws of the prior is zero or not finite, so SMC can't begin: give"
                     " narrower priors or more draws."
