@@ -25,7 +25,7 @@ def progress(shown: bool, total: float) -> Iterator[Callable[[float, str, str], 
     columns = (
         TextColumn("{task.description:8}"),
         BarColumn(),
-        TextColumn("{task.completed:.4g}/{task.total:.4g} {task.fields[text]}"),
+        TextColumn("{task.completed:.10g}/{task.total:.10g} {task.fields[text]}"),
         TimeElapsedColumn(),
     )
     with Progress(*columns) as bar:

@@ -180,7 +180,7 @@ def temper(
                     " narrower priors or more draws."
                 )
             text = f"stage {len(rows)} of {chains} chains, {accepted.mean():.0%} accepted, step size {step_size.mean():.2g}"
-            update(rows[-1]["beta"].min(), "power", text)
+            update(round(rows[-1]["beta"].min(), 3), "power", text)
         positions = jax.tree.map(np.asarray, state.particles.particles)
     return Draws(positions, {name: np.stack([row[name] for row in rows], axis=1) for name in rows[0]})
 
