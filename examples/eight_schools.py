@@ -53,7 +53,7 @@ def save_plot(data: xr.DataTree, sampler: str, path: Path) -> None:
     axes.set_yticks(rows, [f"school {name}" for name in posterior["school"].to_numpy()])
     axes.invert_yaxis()
     axes.set_xlabel("effect of coaching, in points")
-    axes.legend(loc="lower right", fontsize=8)
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=8)
     axes.set_title(f"Eight schools by {sampler}", loc="left")
     tau.hist(posterior["tau"], bins=np.linspace(0, 20, 41), density=True, color="tab:blue")
     tau.set_xlabel("tau, sd between schools")
