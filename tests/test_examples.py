@@ -82,3 +82,24 @@ def test_any_graph_says_what_is_wrong(monkeypatch, tmp_path, capsys):
     (tmp_path / "file").write_text("")
     with pytest.raises(SystemExit, match=r"any_graph\.py"):
         any_graph.main(["--out", str(tmp_path / "file")])
+
+
+@pytest.mark.parametrize(
+    ("sampler", "printed"), [("mclmc", "theta[A]"), ("smc", "marginal likelihood"), ("pathfinder", "Pareto k")]
+)
+def test_eight_schools(monkeypatch, tmp_path, capsys, sampler, printed):
+    monkeypatch.syspath_prepend(EXAMPLES)
+    eight_schools = importlib.import_module("eight_schools")
+
+    options = ["--draws", "100", "--tune", "50", "--chains", "2", "--out", str(tmp_path / "out")]
+    path = eight_schools.main(["--sampler", sampler, *options])
+
+    assert path.read_bytes().startswith(b"\x89PNG")
+    assert printed in capsys.readouterr().out
+
+
+def test_eight_schools_says_what_is_wrong(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(EXAMPLES)
+    eight_schools = importlib.import_module("eight_schools")
+    with pytest.raises(SystemExit, match=r"eight_schools\.py: draws must be an integer and at least 1"):
+        eight_schools.main(["--sampler", "smc", "--draws", "0", "--out", str(tmp_path)])

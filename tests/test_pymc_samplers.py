@@ -98,6 +98,8 @@ def test_pymcs_own_steps_for_discrete_variables():
         ({"sampler": "blackjax", "initvals": [{"slope": 1.0}] * 2}, ValueError, r"initvals has shape \(\) for 'slope'"),
         ({"sampler": "pymc", "chain_method": "vectorized"}, ValueError, "chain_method='parallel'"),
         ({"sampler": "blackjax", "adaptation": "flow"}, TypeError, "takes no arguments adaptation"),
+        ({"sampler": "mclmc", "adaptation": "flow"}, TypeError, "takes no arguments adaptation"),
+        ({"sampler": "mclmc", "target_accept": 0.9}, TypeError, "use desired_energy_var"),
         ({"sampler": "blackjax", "var_names": ["z"]}, ValueError, "has no 'z'"),
     ],
 )
@@ -107,7 +109,7 @@ def test_bad_arguments(model, arguments, error, message):
 
 
 def test_a_sampler_that_is_not_installed(model, monkeypatch):
-    monkeypatch.setattr("pytensor_jaxpr_linker.pymc.sampling.find_spec", lambda name: None)
+    monkeypatch.setattr("pytensor_jaxpr_linker.pymc.arguments.find_spec", lambda name: None)
     with pytest.raises(ImportError, match=r"pip install 'pytensor_jaxpr_linker\[numpyro\]'"):
         sample(model=model, sampler="numpyro", **SHORT)
 

@@ -8,6 +8,17 @@ except ImportError as error:
 from pytensor_jaxpr_linker.pymc.constrained import Constrain, constrain
 from pytensor_jaxpr_linker.pymc.density import LogDensity, logdensity
 from pytensor_jaxpr_linker.pymc.initial import initial_points
+from pytensor_jaxpr_linker.pymc.pathfinder import fit_pathfinder
 from pytensor_jaxpr_linker.pymc.sampling import sample
+from pytensor_jaxpr_linker.pymc.smc import sample_smc
 
-__all__ = ["Constrain", "LogDensity", "constrain", "initial_points", "logdensity", "sample"]
+__all__ = [
+    "Constrain",
+    "LogDensity",
+    "constrain",
+    "fit_pathfinder",
+    "initial_points",
+    "logdensity",
+    "sample",
+    "sample_smc",
+]

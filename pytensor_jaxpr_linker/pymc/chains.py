@@ -5,18 +5,21 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from pytensor_jaxpr_linker.pymc.progress import progress
 
 #: Transitions in one call of the compiled program, so between updates of the progress bar.
 CHUNK = 25
 
 
 class Kernel(NamedTuple):
-    """A Markov chain that adapts itself for as many transitions as it was made for.
+    """A Markov chain that adapts itself.
 
     Attributes
     ----------
@@ -24,10 +27,13 @@ class Kernel(NamedTuple):
         Maps data, a key and a position to the state of a chain.
     transition
         Maps data and a state to the new state, and the position and statistics of this draw.
+    tune
+        How many of the first transitions adapt the chain, so are not kept.
     """
 
     start: Callable[[Any, Any, Any], Any]
     transition: Callable[[Any, Any], tuple[Any, tuple[dict, dict]]]
+    tune: int
 
 
 class Draws(NamedTuple):
@@ -42,12 +48,13 @@ def run_chains(
     data: Mapping[str, Any],
     positions: dict[str, np.ndarray],
     seed: int,
-    tune: int,
     draws: int,
     method: str,
     progressbar: bool,
 ) -> Draws:
     """Run the chains and return what they drew after warm-up; less of it if interrupted.
+
+    What is kept is written where it stays, so memory is bounded by the draws and one chunk.
 
     Parameters
     ----------
@@ -55,96 +62,110 @@ def run_chains(
         What to run, and the shared data that it is given.
     positions
         Where chains start, with an axis of chains in front.
-    seed, tune, draws
-        Seed of all chains; how many transitions of each.
+    seed, draws
+        Seed of all chains; how many draws of each are kept.
     method : {"parallel", "vectorized", "sequential"}
-        In threads, each with its device if there are several; as one program over all chains; one after the other.
+        At the same time, in threads or divided among JAX's devices; as one program over all chains; one after the other.
     progressbar
         Whether to draw one.
     """
-    chains, total = len(next(iter(positions.values()))), tune + draws
-    with jax.enable_x64(True):
+    chains, total = len(next(iter(positions.values()))), kernel.tune + draws
+    kept: Any = None
+    done = diverged = 0
+    with jax.enable_x64(True), progress(progressbar, total) as update:
         keys = jax.random.split(jax.random.key(seed), chains)
-        advance = runner(kernel, data, positions, keys, method, -(-total // CHUNK))
-        chunks: list[tuple[dict, dict]] = []
-        with progress(progressbar, chains, total) as update:
-            try:
-                for chunk in advance:
-                    chunks.append(chunk)
-                    update(min(len(chunks) * CHUNK, total), tune, chunk[1], chunks[tune // CHUNK :])
-            except KeyboardInterrupt:
-                if len(chunks) * CHUNK <= tune:
-                    raise
-    found = jax.tree.map(lambda *parts: np.concatenate(parts, axis=1)[:, tune:total], *chunks)
-    return Draws(*found)
+        try:
+            for chunk in runner(kernel, data, positions, keys, method, -(-total // CHUNK)):
+                first, end = max(0, kernel.tune - done), min(CHUNK, total - done)
+                if first < end:
+                    kept = kept or jax.tree.map(partial(room, draws), chunk)
+                    at = done - kernel.tune
+                    jax.tree.map(partial(store, first=first, end=end, at=at), kept, chunk)
+                    diverged += int(chunk[1]["diverging"][:, first:end].sum())
+                done += end
+                step_size = chunk[1]["step_size"][:, -1].mean()
+                text = f"of {chains} chains, {diverged} diverged, step size {step_size:.2g}"
+                update(done, "sampling" if done > kernel.tune else "warm-up", text)
+        except KeyboardInterrupt:
+            if done <= kernel.tune:
+                raise
+    return Draws(*jax.tree.map(lambda x: x[:, : done - kernel.tune], kept))
+
+
+def room(draws: int, chunk: np.ndarray) -> np.ndarray:
+    """Return an array for all draws of which a chunk has some."""
+    return np.empty((len(chunk), draws, *chunk.shape[2:]), chunk.dtype)
+
+
+def store(kept: np.ndarray, chunk: np.ndarray, first: int, end: int, at: int) -> None:
+    """Write a chunk's draws from `first` to `end` to where they belong if its own first belongs to `at`."""
+    kept[:, at + first : at + end] = chunk[:, first:end]
 
 
 def runner(
     kernel: Kernel, data: Any, positions: dict[str, np.ndarray], keys: Any, method: str, count: int
 ) -> Iterator[tuple[dict, dict]]:
-    """Compile, and yield the outputs of one chunk of transitions after the other."""
+    """Compile, and return an iterator over the outputs of one chunk of transitions after the other."""
 
     def advance(data: Any, state: Any) -> tuple[Any, tuple[dict, dict]]:
         return jax.lax.scan(lambda s, _: kernel.transition(data, s), state, length=CHUNK)
 
-    if method == "vectorized":
-        states = jax.jit(jax.vmap(kernel.start, in_axes=(None, 0, 0)))(data, keys, positions)
-        program = jax.jit(jax.vmap(advance, in_axes=(None, 0))).lower(data, states).compile()
-        for _ in range(count):
-            states, outputs = program(data, states)
-            yield jax.tree.map(np.asarray, outputs)
-        return
     devices = jax.devices() if method == "parallel" else jax.devices()[:1]
-    places = [devices[i % len(devices)] for i in range(len(keys))]
-    on_device = {device: jax.device_put(dict(data), device) for device in set(places)}
-    start, step = jax.jit(kernel.start), jax.jit(advance)
-    given = [on_device[device] for device in places]
-    state = [
-        start(given[i], *jax.device_put((keys[i], {n: x[i] for n, x in positions.items()}), device))
-        for i, device in enumerate(places)
-    ]
+    if method == "vectorized" or len(devices) > 1:
+        return in_one_program(kernel.start, advance, data, positions, keys, devices, count)
+    workers = 1 if method == "sequential" else os.cpu_count() or 1
+    return in_threads(kernel.start, advance, data, positions, keys, workers, count)
+
+
+def in_one_program(
+    start: Callable, advance: Callable, data: Any, positions: dict, keys: Any, devices: list, count: int
+) -> Iterator[tuple[dict, dict]]:
+    """Run one program over all chains; of several devices each has an equal part of them.
+
+    ``shard_map`` leaves each device its own loops: where XLA's partitioner divides the batch, every step of a trajectory waits
+    for the slowest chain on any device.
+    """
+    chains = len(keys)
+    part = -(-chains // len(devices))
+    used = devices[: -(-chains // part)]
+    # Equal parts: the last device may run chains of the first once more, which nobody reads.
+    index = np.arange(part * len(used)) % chains
+    mesh = Mesh(np.array(used), ("chain",))
+    each, same = PartitionSpec("chain"), PartitionSpec()
+
+    def divide(function: Callable, arguments: int) -> Any:
+        batched = jax.vmap(function, in_axes=(None, *(0,) * arguments))
+        if len(used) == 1:
+            return jax.jit(batched)
+        specs = (same, *(each,) * arguments)
+        return jax.jit(jax.shard_map(batched, mesh=mesh, in_specs=specs, out_specs=each, check_vma=False))
+
+    given = jax.device_put(dict(data), NamedSharding(mesh, same))
+    points = jax.device_put({name: x[index] for name, x in positions.items()}, NamedSharding(mesh, each))
+    states = divide(start, 2)(given, jax.device_put(keys[index], NamedSharding(mesh, each)), points)
+    program = divide(advance, 1).lower(given, states).compile()
+    for _ in range(count):
+        states, outputs = program(given, states)
+        yield jax.tree.map(lambda x: np.asarray(x)[:chains], outputs)
+
+
+def in_threads(
+    start: Callable, advance: Callable, data: Any, positions: dict, keys: Any, workers: int, count: int
+) -> Iterator[tuple[dict, dict]]:
+    """Run a program for each chain, in threads: XLA lets go of Python's lock while it computes."""
+    given = jax.device_put(dict(data))
+    points = [{name: x[i] for name, x in positions.items()} for i in range(len(keys))]
+    begin = jax.jit(start)
+    states = [begin(given, key, point) for key, point in zip(keys, points, strict=True)]
     # Compiled before the threads start, which would compile it once each.
-    programs = {d: step.lower(on_device[d], state[places.index(d)]).compile() for d in on_device}
+    program = jax.jit(advance).lower(given, states[0]).compile()
 
-    def run(i: int) -> tuple[dict, dict]:
+    def run(state: Any) -> tuple[Any, tuple[dict, dict]]:
         with jax.enable_x64(True):  # this setting belongs to a thread
-            state[i], outputs = programs[places[i]](given[i], state[i])
-            return jax.tree.map(np.asarray, outputs)
+            state, outputs = program(given, state)
+            return state, jax.tree.map(np.asarray, outputs)
 
-    # XLA lets go of Python's lock while it computes: threads run side by side.
-    with ThreadPoolExecutor(1 if method == "sequential" else max(len(devices), os.cpu_count() or 1)) as pool:
+    with ThreadPoolExecutor(workers) as pool:
         for _ in range(count):
-            yield jax.tree.map(lambda *parts: np.stack(parts), *pool.map(run, range(len(keys))))
-
-
-@contextmanager
-def progress(shown: bool, chains: int, total: int) -> Iterator[Callable[..., None]]:
-    """Show a progress bar with the number of divergences since warm-up and the step size, if `shown`."""
-    if not shown:
-        yield lambda *_: None
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (
-        TextColumn("{task.description:8}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn(
-            f"of {chains} chains, {{task.fields[divergences]}} diverged, step size {{task.fields[step_size]:.2g}}"
-        ),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns) as bar:
-        task = bar.add_task("warm-up", total=total, divergences=0, step_size=1.0)
-
-        def update(done: int, tune: int, stats: dict, kept: list[tuple[dict, dict]]) -> None:
-            sampling = done > tune
-            bar.update(
-                task,
-                completed=done,
-                description="sampling" if sampling else "warm-up",
-                divergences=sum(int(s["diverging"].sum()) for _, s in kept) if sampling else 0,
-                step_size=float(stats["step_size"][:, -1].mean()),
-            )
-
-        yield update
+            states, outputs = map(list, zip(*pool.map(run, states), strict=True))
+            yield jax.tree.map(lambda *parts: np.stack(parts), *outputs)

@@ -65,4 +65,4 @@ def make_kernel(logp: LogDensity, tune: int, target_accept: float, max_treedepth
         }
         return (i + 1, key, state, step, metric), (state.position, stats)
 
-    return Kernel(start, transition)
+    return Kernel(start, transition, tune)

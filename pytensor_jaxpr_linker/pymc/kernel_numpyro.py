@@ -39,4 +39,4 @@ def make_kernel(logp: LogDensity, tune: int, target_accept: float, max_treedepth
         }
         return state, (state.z, stats)
 
-    return Kernel(start, transition)
+    return Kernel(start, transition, tune)

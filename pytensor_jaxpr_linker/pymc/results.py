@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import xarray as xr
-from arviz_base import from_dict, make_attrs
+from arviz_base import dict_to_dataset, from_dict, make_attrs
 from pymc.backends.arviz import coords_and_dims_for_inferencedata, find_constants, find_observations
 
 from pytensor_jaxpr_linker import __version__
@@ -23,6 +23,7 @@ def to_datatree(
     attrs: Mapping[str, Any],
     library: ModuleType,
     log_likelihood: bool = False,
+    stats_dims: tuple[str, ...] = ("chain", "draw"),
 ) -> xr.DataTree:
     """Return draws with the model's data, coordinates and dimensions.
 
@@ -31,23 +32,24 @@ def to_datatree(
     model
         The model.
     posterior, stats
-        Arrays with axes of chains and draws in front.
+        Arrays with axes of chains and draws in front; of stats, `stats_dims`.
     attrs
         What is said of the run, in the groups posterior and sample_stats.
     library
         The sampler's package.
     log_likelihood
         Whether to add the group log_likelihood.
+    stats_dims
+        The first axes of stats.
     """
     coords, dims = coords_and_dims_for_inferencedata(model)
-    groups = {"posterior": dict(posterior), "sample_stats": dict(stats)}
+    groups = {"posterior": dict(posterior)}
     for group, found in (("observed_data", find_observations(model)), ("constant_data", find_constants(model))):
         if found:
             groups[group] = found
     made = make_attrs({**attrs, "pytensor_jaxpr_linker_version": __version__}, inference_library=library)
-    data = from_dict(
-        groups, coords=coords, dims=dims, attrs={"posterior": made, "sample_stats": made}, save_warmup=True
-    )
+    data = from_dict(groups, coords=coords, dims=dims, attrs={"posterior": made}, save_warmup=True)
+    data["sample_stats"] = xr.DataTree(dict_to_dataset(dict(stats), attrs=made, sample_dims=stats_dims))
     if log_likelihood:
         add_log_likelihood(model, data)
     return data

@@ -1,4 +1,4 @@
-"""`sample`: the posterior of a PyMC model by one of four samplers."""
+"""`sample`: the posterior of a PyMC model by one of five samplers."""
 
 from __future__ import annotations
 
@@ -18,15 +18,27 @@ from pymc.stats.convergence import log_warnings, run_convergence_checks
 from pymc.util import _get_seeds_per_chain
 
 from pytensor_jaxpr_linker.errors import GraphBreakError
+from pytensor_jaxpr_linker.pymc.arguments import (
+    check_choice,
+    check_continuous,
+    check_fraction,
+    check_free,
+    check_integer,
+    one_program,
+    require,
+)
 from pytensor_jaxpr_linker.pymc.chains import Draws, run_chains
 from pytensor_jaxpr_linker.pymc.constrained import constrain
-from pytensor_jaxpr_linker.pymc.density import LogDensity, logdensity
-from pytensor_jaxpr_linker.pymc.graph import model_mode
+from pytensor_jaxpr_linker.pymc.density import logdensity
 from pytensor_jaxpr_linker.pymc.initial import RETRIES, check_initvals, draw_point, initial_points
 from pytensor_jaxpr_linker.pymc.results import add_log_likelihood, to_datatree
-from pytensor_jaxpr_linker.report.explain import explain
 
-SAMPLERS = ("nutpie", "numpyro", "blackjax", "pymc")
+#: The samplers, and the package of each.
+PACKAGES = {"nutpie": "nutpie", "numpyro": "numpyro", "blackjax": "blackjax", "mclmc": "blackjax", "pymc": "pymc"}
+#: Arguments that only one sampler has. nutpie and PyMC check theirs themselves.
+OPTIONS = {"mclmc": {"desired_energy_var"}}
+#: Aim of the adaptation of NUTS, PyMC's.
+TARGET_ACCEPT = 0.8
 METHODS = ("parallel", "vectorized", "sequential")
 
 
@@ -36,8 +48,8 @@ def sample(
     tune: int = 1000,
     chains: int | None = None,
     model: pm.Model | None = None,
-    sampler: Literal["nutpie", "numpyro", "blackjax", "pymc"] | None = None,
-    target_accept: float = 0.8,
+    sampler: Literal["nutpie", "numpyro", "blackjax", "mclmc", "pymc"] | None = None,
+    target_accept: float | None = None,
     max_treedepth: int = 10,
     chain_method: Literal["parallel", "vectorized", "sequential"] = "parallel",
     random_seed: Any = None,
@@ -60,14 +72,16 @@ def sample(
         By default as many as there are cores, but from 2 to 4.
     model : pymc.Model, optional
         By default that of the context.
-    sampler : {"nutpie", "numpyro", "blackjax", "pymc"}, optional
+    sampler : {"nutpie", "numpyro", "blackjax", "mclmc", "pymc"}, optional
         Whose NUTS. By default nutpie's if it is installed, else BlackJAX's. "pymc" is `pymc.sample`: it also has steps for
-        discrete variables.
+        discrete variables. "mclmc" is no NUTS, but BlackJAX's microcanonical Langevin Monte Carlo: in many dimensions it
+        takes fewer gradients, but it never rejects, so its draws have a small bias.
     target_accept, max_treedepth
-        Aim of the adaptation of the step size; largest number of doublings of a trajectory.
+        Aim of the adaptation of the step size, by default 0.8; largest number of doublings of a trajectory.
     chain_method : {"parallel", "vectorized", "sequential"}
-        "parallel" runs chains in threads (PyMC: processes), each on its device if JAX has several; "vectorized" as one
-        program over all chains, for BlackJAX and NumPyro; "sequential" on one core.
+        "parallel" runs chains at the same time: in threads (PyMC: processes) or, if JAX has several devices, divided among
+        them; "vectorized" as one program over all chains on one device; "sequential" one after the other. nutpie and PyMC
+        have no "vectorized" and know of one device.
     random_seed : int, sequence of int or Generator, optional
         Determines starting points and draws.
     initvals, jitter
@@ -83,7 +97,8 @@ def sample(
     compute_convergence_checks : bool
         Whether to log PyMC's warnings about R-hat, effective sample sizes and divergences.
     **kwargs
-        For `nutpie.sample` or `pymc.sample`.
+        For `nutpie.sample` or `pymc.sample`; of "mclmc" ``desired_energy_var``, the variance of the energy error by
+        dimension that its step size aims at, by default 5e-4.
 
     Returns
     -------
@@ -93,7 +108,7 @@ def sample(
     Raises
     ------
     GraphBreakError
-        If BlackJAX or NumPyro are asked for a log density that is not one XLA program.
+        If a sampler of BlackJAX or NumPyro is asked for a log density that is not one XLA program.
     pymc.exceptions.SamplingError
         If the log density where a chain starts is not finite.
     ValueError, ImportError, TypeError
@@ -102,6 +117,7 @@ def sample(
     model = pm.modelcontext(model)
     sampler = sampler or ("nutpie" if find_spec("nutpie") else "blackjax")
     check_arguments(model, sampler, draws, tune, chains, chain_method, target_accept, max_treedepth, kwargs)
+    package = require(PACKAGES[sampler])
     cores = min(4, os.cpu_count() or 1)
     chains = chains or max(2, cores)
     (seed,) = _get_seeds_per_chain(random_seed, 1)
@@ -119,22 +135,21 @@ def sample(
             init="jitter+adapt_diag" if jitter else "adapt_diag",
             var_names=var_names,
             log_likelihood=log_likelihood,
-            nuts={"target_accept": target_accept, "max_treedepth": max_treedepth},
+            nuts={"target_accept": target_accept or TARGET_ACCEPT, "max_treedepth": max_treedepth},
             **kwargs,
         )
-    package = importlib.import_module(sampler)
     names = constrain(model, var_names=var_names)  # bad names are found before sampling
-    options: dict[str, Any] = {"tune": tune, "draws": draws, "progressbar": progressbar, "seed": int(seed) % 2**32}
-    adaptation: dict[str, Any] = {"target_accept": target_accept, "max_treedepth": max_treedepth}
+    run: dict[str, Any] = {"draws": draws, "progressbar": progressbar, "seed": int(seed) % 2**32}
+    adaptation: dict[str, Any] = {"tune": tune, "max_treedepth": max_treedepth, **kwargs}
+    if sampler != "mclmc":
+        adaptation["target_accept"] = target_accept or TARGET_ACCEPT
     started = time.perf_counter()
     if sampler == "nutpie":
         limit = 1 if chain_method == "sequential" else None
-        found = sample_nutpie(
-            model, gradient, initvals, jitter, chains=chains, cores=limit, **options, **adaptation, **kwargs
-        )
+        found = sample_nutpie(model, gradient, initvals, jitter, chains=chains, cores=limit, **run, **adaptation)
     else:
         starts = {"initvals": initvals, "jitter": jitter, "seed": random_seed}
-        found = sample_jax(model, gradient, sampler, chains, chain_method, starts, **options, **adaptation)
+        found = sample_jax(model, gradient, sampler, chains, chain_method, starts, run, adaptation)
     seconds = time.perf_counter() - started
     attrs = {"sampling_time": seconds, "tuning_steps": tune, "sampler": sampler, "chain_method": chain_method}
     result = to_datatree(model, names(found.positions), found.stats, attrs, package, log_likelihood)
@@ -150,22 +165,21 @@ def sample_jax(
     chains: int,
     chain_method: str,
     starts: dict[str, Any],
-    *,
-    tune: int,
-    target_accept: float,
-    max_treedepth: int,
-    **options: Any,
+    run: dict[str, Any],
+    adaptation: dict[str, Any],
 ) -> Draws:
     """Draw by a sampler that is itself a JAX program, from the points that `initial_points` gives for `starts`."""
-    logp = one_program(model, gradient, sampler)
-    points = initial_points(model, chains, logp=logp, **starts)
     kernels = importlib.import_module(f"{__package__}.kernel_{sampler}")
-    kernel = kernels.make_kernel(logp, tune=tune, target_accept=target_accept, max_treedepth=max_treedepth)
-    wide = {name: np.asarray(x, "float64") for name, x in points.items()}
-    try:
-        return run_chains(kernel, logp.data, wide, method=chain_method, tune=tune, **options)
-    except GraphBreakError as error:  # of the gradient, which is built when it is traced
-        raise refused(model, sampler, error) from None
+
+    def draw() -> Draws:
+        logp = logdensity(model, gradient=gradient)
+        kernel = kernels.make_kernel(logp, **adaptation)
+        points = initial_points(model, chains, logp=logp, **starts)
+        wide = {name: np.asarray(x, "float64") for name, x in points.items()}
+        return run_chains(kernel, logp.data, wide, method=chain_method, **run)
+
+    # The gradient is built when it is traced, so sampling itself may find a break.
+    return one_program(model, f"sampler={sampler!r}", draw)
 
 
 def check_arguments(
@@ -175,58 +189,30 @@ def check_arguments(
     tune: int,
     chains: int | None,
     chain_method: str,
-    target_accept: float,
+    target_accept: float | None,
     max_treedepth: int,
     kwargs: dict,
 ) -> None:
     """Raise an error, with the remedy, for arguments that can't be."""
-    if sampler not in SAMPLERS:
-        raise ValueError(f"Unknown sampler {sampler!r}: choose one of {', '.join(map(repr, SAMPLERS))}.")
-    if chain_method not in METHODS:
-        raise ValueError(f"Unknown chain_method {chain_method!r}: choose one of {', '.join(map(repr, METHODS))}.")
-    if not 0 < target_accept < 1:
-        raise ValueError(f"target_accept must be between 0 and 1, not {target_accept!r}.")
-    for name, value, least in (
-        ("draws", draws, 1),
-        ("tune", tune, 0),
-        ("chains", 1 if chains is None else chains, 1),
-        ("max_treedepth", max_treedepth, 1),
-    ):
-        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-            raise ValueError(f"{name} must be an integer and at least {least}, not {value!r}.")
-    if find_spec(sampler) is None:
-        raise ImportError(f"The sampler {sampler!r} is not installed: pip install 'pytensor_jaxpr_linker[{sampler}]'.")
+    check_choice("sampler", sampler, PACKAGES)
+    check_choice("chain_method", chain_method, METHODS)
+    check_integer("draws", draws, 1)
+    check_integer("tune", tune, 0)
+    check_integer("chains", 1 if chains is None else chains, 1)
+    check_integer("max_treedepth", max_treedepth, 1)
+    if target_accept is not None:
+        check_fraction("target_accept", target_accept)
     if chain_method == "vectorized" and sampler in ("nutpie", "pymc"):
         raise ValueError(
             f"{sampler} can't run chains as one program: use chain_method='parallel', or sampler='blackjax' or 'numpyro'."
         )
-    if kwargs and sampler in ("blackjax", "numpyro"):
-        raise TypeError(f"sampler={sampler!r} takes no arguments {', '.join(sorted(kwargs))}.")
-    if not model.value_vars:
-        raise ValueError("The model has no free variables: draw from it with pm.sample_prior_predictive.")
-    if sampler != "pymc" and model.discrete_value_vars:
-        names = ", ".join(repr(v.name) for v in model.discrete_value_vars)
-        raise ValueError(
-            f"NUTS samples continuous variables only, and {names} is discrete: use sampler='pymc', which has other steps,"
-            " or sum over it (pymc_extras.marginalize)."
-        )
-
-
-def one_program(model: pm.Model, gradient: Literal["pytensor", "jax"], sampler: str) -> LogDensity:
-    """Return the log density, or raise an error with what breaks it."""
-    try:
-        return logdensity(model, gradient=gradient)
-    except GraphBreakError as error:
-        raise refused(model, sampler, error) from None
-
-
-def refused(model: pm.Model, sampler: str, error: GraphBreakError) -> GraphBreakError:
-    """Return the error with `explain`'s report and the way out."""
-    error.add_note(
-        f"sampler={sampler!r} needs a log density that is one XLA program: sampler='nutpie' and 'pymc' run it with host"
-        f" steps.\n{explain([model.logp(), model.dlogp()], mode=model_mode(model))}"
-    )
-    return error
+    if sampler == "mclmc" and target_accept is not None:
+        raise TypeError("sampler='mclmc' accepts every step, so it has no target_accept: use desired_energy_var.")
+    if sampler not in ("nutpie", "pymc") and (unknown := kwargs.keys() - OPTIONS.get(sampler, set())):
+        raise TypeError(f"sampler={sampler!r} takes no arguments {', '.join(sorted(unknown))}.")
+    check_free(model)
+    if sampler != "pymc":
+        check_continuous(model, "MCLMC" if sampler == "mclmc" else "NUTS", "use sampler='pymc', which has other steps")
 
 
 def sample_nutpie(

@@ -1,0 +1,76 @@
+"""Errors, with the remedy, for arguments of samplers that can't be."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Collection
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pymc as pm
+
+from pytensor_jaxpr_linker.errors import GraphBreakError
+from pytensor_jaxpr_linker.pymc.graph import model_mode
+from pytensor_jaxpr_linker.report.explain import explain
+
+#: The extra of this package that brings a sampler's package.
+EXTRAS = {"blackjax": "pymc", "pymc": "pymc", "numpyro": "numpyro", "nutpie": "nutpie"}
+
+
+def check_choice(name: str, value: Any, choices: Collection[str]) -> None:
+    """Raise an error unless the argument is one of the choices."""
+    if value not in choices:
+        raise ValueError(f"Unknown {name} {value!r}: choose one of {', '.join(map(repr, choices))}.")
+
+
+def check_integer(name: str, value: Any, least: int) -> None:
+    """Raise an error unless the argument is an integer and large enough."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise ValueError(f"{name} must be an integer and at least {least}, not {value!r}.")
+
+
+def check_fraction(name: str, value: Any) -> None:
+    """Raise an error unless the argument is between 0 and 1."""
+    if not isinstance(value, int | float | np.number) or not 0 < value < 1:
+        raise ValueError(f"{name} must be a number between 0 and 1, not {value!r}.")
+
+
+def require(package: str) -> ModuleType:
+    """Return a sampler's package, or raise an error that says how to install it."""
+    if find_spec(package) is None:
+        raise ImportError(
+            f"The sampler {package!r} is not installed: pip install 'pytensor_jaxpr_linker[{EXTRAS[package]}]'."
+        )
+    return importlib.import_module(package)
+
+
+def check_free(model: pm.Model) -> None:
+    """Raise an error for a model that has nothing to sample."""
+    if not model.value_vars:
+        raise ValueError("The model has no free variables: draw from it with pm.sample_prior_predictive.")
+
+
+def check_continuous(model: pm.Model, method: str, remedy: str) -> None:
+    """Raise an error, with the remedy, for a model with discrete variables."""
+    if model.discrete_value_vars:
+        names = ", ".join(repr(v.name) for v in model.discrete_value_vars)
+        raise ValueError(
+            f"{method} samples continuous variables only, and {names} is discrete: {remedy}, or sum over it"
+            " (pymc_extras.marginalize)."
+        )
+
+
+def one_program[T](
+    model: pm.Model, method: str, make: Callable[[], T], remedy: str = "sampler='nutpie' and 'pymc' run"
+) -> T:
+    """Return what `make` makes of the log density, or raise an error with what breaks it."""
+    try:
+        return make()
+    except GraphBreakError as error:
+        error.add_note(
+            f"{method} needs a log density that is one XLA program: {remedy} it with host"
+            f" steps.\n{explain([model.logp(), model.dlogp()], mode=model_mode(model))}"
+        )
+        raise

@@ -1,0 +1,77 @@
+"""Microcanonical Langevin Monte Carlo of BlackJAX."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import blackjax
+import jax
+
+from pytensor_jaxpr_linker.pymc.chains import Kernel
+from pytensor_jaxpr_linker.pymc.density import LogDensity
+
+#: Steps of warm-up for each of `tune`: a step takes two gradients, a draw of NUTS some tens.
+TUNING_STEPS = 10
+#: Shares of the three stages of the adaptation; the second has a third more, so they add up to all steps.
+FIRST, SECOND, THIRD = 0.3, 0.3, 0.3
+
+
+def make_kernel(logp: LogDensity, tune: int, max_treedepth: int, desired_energy_var: float = 5e-4) -> Kernel:
+    """Return MCLMC (Robnik, De Luca, Silverstein and Seljak, 2023) with BlackJAX's adaptation.
+
+    No step is rejected, so draws have a bias, which `desired_energy_var` bounds. A draw is what a trajectory of the length over
+    which the momentum is forgotten ends at: draws closer to each other would hardly differ.
+
+    Parameters
+    ----------
+    logp
+        What to sample.
+    tune
+        A tenth of the steps that adapt the step size, the metric and that length, before the first transition.
+    max_treedepth
+        A trajectory has at most two to the power of this steps, as in NUTS.
+    desired_energy_var
+        Variance of a step's energy error, by dimension, that the step size aims at.
+    """
+    if logp.size < 2:
+        raise ValueError("MCLMC needs at least two dimensions, and the model has one: use sampler='blackjax'.")
+    numpy = jax.numpy
+    mclmc = blackjax.mclmc.build_kernel()
+
+    def start(data: Any, key: Any, position: dict) -> tuple:
+        first, tuning, key = jax.random.split(key, 3)
+        state, params, _ = blackjax.mclmc_find_L_and_step_size(
+            mclmc,
+            num_steps=TUNING_STEPS * tune,
+            state=blackjax.mclmc.init(position, lambda q: logp(q, data), first),
+            rng_key=tuning,
+            logdensity_fn=lambda q: logp(q, data),
+            frac_tune1=FIRST,
+            frac_tune2=SECOND,
+            frac_tune3=THIRD,
+            desired_energy_var=desired_energy_var,
+        )
+        return key, state, params
+
+    def transition(data: Any, chain: tuple) -> tuple[tuple, tuple[dict, dict]]:
+        key, state, params = chain
+        n_steps = numpy.clip(numpy.ceil(params.L / params.step_size), 1, 2**max_treedepth).astype(int)
+        key, subkey = jax.random.split(key)
+
+        def step(i: Any, carry: tuple) -> tuple:
+            state, error, diverging = carry
+            metric, length, size = params.inverse_mass_matrix, params.L, params.step_size
+            state, info = mclmc(jax.random.fold_in(subkey, i), state, lambda q: logp(q, data), metric, length, size)
+            return state, error + info.energy_change, diverging | ~info.nonans
+
+        state, error, diverging = jax.lax.fori_loop(0, n_steps, step, (state, 0.0, False))
+        stats = {
+            "diverging": diverging,
+            "energy_error": error,
+            "lp": state.logdensity,
+            "n_steps": n_steps,
+            "step_size": params.step_size,
+        }
+        return (key, state, params), (state.position, stats)
+
+    return Kernel(start, transition, tune=0)

@@ -1,0 +1,33 @@
+"""A progress bar on a terminal or in a notebook."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def progress(shown: bool, total: float) -> Iterator[Callable[[float, str, str], None]]:
+    """Show a bar, if `shown`, and give the function that updates it: with what is done, its name, and more text.
+
+    Parameters
+    ----------
+    shown
+        Whether to show it.
+    total
+        What is done at the end.
+    """
+    if not shown:
+        yield lambda *_: None
+        return
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (
+        TextColumn("{task.description:8}"),
+        BarColumn(),
+        TextColumn("{task.completed:.10g}/{task.total:.10g} {task.fields[text]}"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns) as bar:
+        task = bar.add_task("starting", total=total, text="")
+        yield lambda done, name, text: bar.update(task, completed=done, description=name, text=text)

@@ -1,0 +1,49 @@
+"""Chains on several devices: each has its part of them, and its own loops."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("blackjax")
+
+PROGRAM = """
+import jax, numpy as np, pymc as pm
+from pytensor_jaxpr_linker.pymc import sample
+from pytensor_jaxpr_linker.pymc.chains import Kernel, run_chains
+
+assert len(jax.devices()) == 2
+
+def walk(where):
+    def transition(data, state):
+        x, key = state
+        key, subkey = jax.random.split(key)
+        x = {"x": x["x"] + data["scale"] * jax.random.normal(subkey, (2,))}
+        return (x, key), (x, {"diverging": False, "step_size": data["scale"], "device": where()})
+    return Kernel(lambda data, key, x: (x, key), transition, tune=30)
+
+found = {}
+for method, where in (("parallel", lambda: jax.lax.axis_index("chain")), ("vectorized", lambda: 0), ("sequential", lambda: 0)):
+    found[method] = run_chains(walk(where), {"scale": np.array(0.5)}, {"x": np.zeros((3, 2))}, 1, 10, method, False)
+assert found["parallel"].stats["device"].tolist() == [[0] * 10, [0] * 10, [1] * 10]
+for other in ("vectorized", "sequential"):
+    np.testing.assert_allclose(found["parallel"].positions["x"], found[other].positions["x"], rtol=1e-12)
+
+with pm.Model() as model:
+    x = pm.Normal("x", 1, 0.1, shape=2)
+    pm.Deterministic("y", pm.Data("scale", 2.0) * x)
+data = sample(100, tune=100, chains=3, model=model, sampler="blackjax", random_seed=1, progressbar=False)
+assert data.posterior["y"].shape == (3, 100, 2)
+assert abs(float(data.posterior["y"].mean()) - 2) < 0.1
+"""
+
+
+def test_parallel_chains_on_two_devices():
+    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    run = subprocess.run(
+        [sys.executable, "-c", PROGRAM], env={**os.environ, **flags}, capture_output=True, text=True, timeout=300
+    )
+    assert run.returncode == 0, run.stderr
