@@ -227,6 +227,8 @@ def emit_while(b: JaxprBuilder, op: Scan, node: Apply, operands: Sequence[Any], 
                 initial = prims.broadcast_to(b, b.constant(0, row.aval.dtype), (track.length, *row.aval.shape))
             buffers[k] = buffer = body.add_carry(initial)
             position = prims.add(child, i, child.constant(track.newest, INT64))
+            if track.newest + steps > track.length:  # then the buffer is a circular one
+                position = prims.rem(child, position, child.constant(track.length, INT64))
             body.set_carry(buffer, write_row(child, buffer, row, position))
         else:
             body.add_history(k, newest[k])
@@ -234,17 +236,20 @@ def emit_while(b: JaxprBuilder, op: Scan, node: Apply, operands: Sequence[Any], 
     condition, limit = emit_condition(b, body, i, stopped, steps, carry)
     results = prims.while_loop(b, condition, limit, jaxpr, consts, carry)
     windows, histories, untraced = body.finish(results)
-    outputs = [
-        results[body.place(buffers[k])]
-        if k in buffers
-        else last_rows(b, join(b, [*histories[k], *windows[k]]), t.length)
-        for k, t in enumerate(tracks)
-    ]
-    return [*outputs, *untraced, results[body.place(i)]]
+    taken = results[body.place(i)]
+    outputs = []
+    for k, track in enumerate(tracks):
+        if k not in buffers:
+            outputs.append(last_rows(b, join(b, [*histories[k], *windows[k]]), track.length))
+            continue
+        rows = results[body.place(buffers[k])]
+        written = prims.add(b, taken, b.constant(track.newest, INT64))
+        outputs.append(oldest_first(b, rows, written) if track.newest + steps > track.length else rows)
+    return [*outputs, *untraced, taken]
 
 
 def is_filled(b: JaxprBuilder, track: Track, steps: int | Atom, is_until: bool) -> bool:
-    """Tell whether the rows of all steps are written to a buffer, or only the last ones are carried along.
+    """Tell whether rows are written to a buffer, or only the last ones are carried along as values of their own.
 
     Raises
     ------
@@ -261,11 +266,15 @@ def is_filled(b: JaxprBuilder, track: Track, steps: int | Atom, is_until: bool) 
         return False
     if track.is_whole or not is_until:
         raise CannotEmit(reason)
-    if track.length <= track.newest + 1:
-        return False
-    if track.length != steps + track.newest:
-        raise CannotEmit(f"an output keeps {track.length} rows of up to {steps}")
-    return True
+    return track.length > track.newest + 1
+
+
+def oldest_first(b: JaxprBuilder, x: Atom, written: Atom) -> Atom:
+    """Emit the rows of a circular buffer in the order in which they were written; rows that are not written stay the last."""
+    length, *shape = x.aval.shape
+    zero, count = b.constant(0, INT64), b.constant(length, INT64)
+    oldest = prims.select(b, prims.lt(b, written, count), zero, prims.rem(b, written, count))
+    return prims.dynamic_slice(b, prims.concatenate(b, [x, x], 0), [oldest, *[zero] * len(shape)], x.aval.shape)
 
 
 def write_row(b: JaxprBuilder, x: Atom, row: Atom, position: Atom) -> Atom:
