@@ -201,7 +201,8 @@ class JaxprBuilder:
         env
             Maps the variables of the other Jaxpr to atoms of this builder.
         """
-        operands = [env[x] if type(x) is jex.Var else self.constant(x.val, x.aval.dtype) for x in eqn.invars]  # type: ignore[attr-defined]
+        atoms: list[Atom] = eqn.invars
+        operands = [env[x] if type(x) is jex.Var else self.constant(x.val, x.aval.dtype) for x in atoms]
         self._source_info = eqn.source_info
         avals = [var.aval for var in eqn.outvars]
         env.update(zip(eqn.outvars, self.bind_many(eqn.primitive, operands, avals, eqn.params), strict=True))

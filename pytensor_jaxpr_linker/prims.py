@@ -298,7 +298,7 @@ def slice_(b: JaxprBuilder, x: Atom, starts: Sequence[int], limits: Sequence[int
             (n - hi, n - lo) if i in flipped else (lo, hi)
             for i, (lo, hi, n) in enumerate(zip(starts, limits, shape, strict=True))
         ]
-        return rev(b, slice_(b, inner.invars[0], *zip(*bounds, strict=True), strides), flipped)
+        return rev(b, slice_(b, inner.invars[0], [lo for lo, _ in bounds], [hi for _, hi in bounds], strides), flipped)
     inner = b.definition(x, p.concatenate_p)
     if inner is not None:
         axis, offset = inner.params["dimension"], 0

@@ -515,13 +515,64 @@ def loops_of(f, *values):
     return [e for e in pjl.make_jaxpr(f, *values).eqns if e.primitive.name == "scan"]
 
 
-def test_bodies_on_arrays_are_not_unrolled():
+@pytest.mark.parametrize(
+    ("step", "unrolled"), [(lambda s, p: p * 0.9 + s, True), (lambda s, p: pt.exp(p - s).sum() + s, False)]
+)
+def test_only_simple_bodies_on_arrays_are_unrolled(step, unrolled):
     x = pt.dmatrix("x")
-    f = pytensor.function(
-        [x], scan(lambda s, p: p * 0.9 + s, sequences=[x], outputs_info=[pt.zeros(3)]), mode=FULLGRAPH
-    )
+    f = pytensor.function([x], scan(step, sequences=[x], outputs_info=[pt.zeros(3)]), mode=FULLGRAPH)
     (loop,) = loops_of(f, M)
-    assert loop.params["unroll"] == 1
+    assert (loop.params["unroll"] > 1) == unrolled
+
+
+def hidden_markov(emission, log_p, start):
+    return scan(
+        lambda e, alpha, log_p: pt.logsumexp(alpha[:, None] + log_p, axis=0) + e,
+        sequences=[emission],
+        outputs_info=[start],
+        non_sequences=[log_p],
+    )
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_gradients_read_what_the_loop_computed(dtype):
+    emission, log_p = pt.matrix("emission", dtype=dtype), pt.matrix("log_p", dtype=dtype)
+    alpha = hidden_markov(emission, log_p, pt.zeros(3, dtype=dtype))
+    outputs = [alpha[-1], *pytensor.grad((alpha**2).sum(), [emission, log_p])]
+    rng = np.random.default_rng(1)
+    values = [rng.standard_normal(shape).astype(dtype) for shape in ((40, 3), (3, 3))]
+    compare([emission, log_p], outputs, values, rtol=1e-4 if dtype == "float32" else 1e-9)
+    f = pytensor.function([emission, log_p], outputs, mode=FULLGRAPH)
+    forward, backward = loops_of(f, *values)
+    bodies = [[e.primitive.name for e in loop.params["jaxpr"].eqns] for loop in (forward, backward)]
+    assert [names.count("exp") for names in bodies] == [1, 0]
+    assert backward.params["reverse"]
+    compare([emission, log_p], outputs[:1], [values[0][:1], values[1]], rtol=1e-5)
+
+
+def test_residuals_of_states_with_taps_and_of_reversed_loops():
+    x, a = pt.dvector("x"), pt.dscalar("a")
+    states = scan(
+        lambda s, before, last, a: pt.tanh(a * last - before) + s,
+        sequences=[x],
+        outputs_info=[{"initial": pt.as_tensor([0.1, 0.2]), "taps": [-2, -1]}],
+        non_sequences=[a],
+        go_backwards=True,
+    )
+    gradients = pytensor.grad((states**2).sum(), [x, a])
+    values = [np.cos(np.arange(40.0)), 0.7]
+    f = pytensor.function([x, a], gradients, mode=FULLGRAPH)
+    bodies = [[e.primitive.name for e in loop.params["jaxpr"].eqns] for loop in loops_of(f, *values)]
+    assert [names.count("tanh") for names in bodies] == [1, 0]
+    compare([x, a], [*gradients, pytensor.grad(gradients[0].sum(), a)], values)
+
+
+def test_gradient_and_vmap_of_residuals():
+    emission, log_p = pt.dmatrix("emission", shape=(40, 3)), pt.dmatrix("log_p", shape=(3, 3))
+    alpha = hidden_markov(emission, log_p, pt.zeros(3))
+    rng = np.random.default_rng(2)
+    values = [rng.standard_normal(shape) for shape in ((40, 3), (3, 3))]
+    compare_grad([emission, log_p], pytensor.grad(alpha.sum(), log_p), values)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

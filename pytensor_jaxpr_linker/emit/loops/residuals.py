@@ -8,6 +8,7 @@ to what the forward loop has computed, and becomes one more result of it, as the
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import jax.extend.core as jex
 from jax.extend.core import primitives as p
@@ -103,9 +104,9 @@ class EarlierLoop:
         The insertion point behind the equations of the body.
     """
 
-    def __init__(self, b: JaxprBuilder, eqn: jex.JaxprEqn):
+    def __init__(self, b: JaxprBuilder, eqn: Any):
         self.b, self.child, self._eqn = b, b.sub_jaxpr([])[0], eqn
-        body = eqn.params["jaxpr"].jaxpr
+        body: Any = eqn.params["jaxpr"].jaxpr
         count, n_carry = scan_counts(eqn.params)
         inputs = [self.child.input(v.aval.shape, v.aval.dtype) for v in body.invars]
         self._consts: list[Atom] = list(eqn.invars[:count])
@@ -142,7 +143,7 @@ class EarlierLoop:
         eqn, shape = self.b.definition(x), x.aval.shape
         if eqn is None:
             return None
-        inner = eqn.invars[0] if eqn.invars else None
+        inner: Atom = eqn.invars[0] if eqn.invars else None
         if eqn.primitive is p.rev_p and eqn.params["dimensions"] == (0,):
             return self.row(inner, shape[0] - 1 - first, -stride)
         if eqn.primitive is p.slice_p and not eqn.params["strides"] and inner.aval.shape[1:] == shape[1:]:
