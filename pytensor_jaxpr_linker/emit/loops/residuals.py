@@ -132,8 +132,9 @@ class EarlierLoop:
             return self._inputs[self._consts.index(x)]
         if x in self._later:
             return None
+        aval: Any = x.aval
         self._consts.append(x)
-        self._inputs.append(self.child.input(x.aval.shape, x.aval.dtype))
+        self._inputs.append(self.child.input(aval.shape, aval.dtype))
         return self._inputs[-1]
 
     def row(self, x: Atom, first: int, stride: int) -> Atom | None:
