@@ -42,6 +42,7 @@ __all__ = [
     "make_jaxpr_object",
     "optimization_barrier_p",
     "restore_x64",
+    "scan_counts",
     "scan_trees",
     "source_info",
     "swap_x64",
@@ -101,6 +102,12 @@ def scan_trees(consts: int, carry: int, xs: int, ys: int) -> dict[str, Any]:
         "ft_in": flattree.pack((nones(consts), nones(carry), nones(xs))),
         "ft_out": flattree.pack((nones(carry), nones(ys))),
     }
+
+
+def scan_counts(params: Any) -> tuple[int, int]:
+    """Return how many constants a ``scan`` takes, and how many values it carries."""
+    consts, carry, _ = params["ft_in"].unpack()
+    return len(consts), len(carry)
 
 
 def jvp_param(make: Callable[..., tuple[Any, list[bool]]], debug_info: jex.DebugInfo) -> dict[str, Any]:

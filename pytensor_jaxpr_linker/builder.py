@@ -147,10 +147,10 @@ class JaxprBuilder:
             self._known[atom] = value
         return atom
 
-    def definition(self, atom: Atom, primitive: jex.Primitive) -> Any:
-        """Return the equation that defines `atom` if its primitive is `primitive`."""
+    def definition(self, atom: Atom, primitive: jex.Primitive | None = None) -> Any:
+        """Return the equation that defines `atom`, if its primitive is `primitive` where one is given."""
         eqn = self._definitions.get(atom) if type(atom) is jex.Var else None
-        return eqn if eqn is not None and eqn.primitive is primitive else None
+        return eqn if eqn is not None and primitive in (None, eqn.primitive) else None
 
     # -- equations -----------------------------------------------------------------------------------------------------
 
@@ -208,6 +208,33 @@ class JaxprBuilder:
             self._definitions[var] = eqn
         if key:
             self._shared[key] = results
+        return results
+
+    def copy(self, eqn: jex.JaxprEqn, env: dict[Any, Atom]) -> None:
+        """Add an equation of another Jaxpr, under the names that it has there, and enter its results into `env`.
+
+        Parameters
+        ----------
+        eqn
+            The equation; it has no effects.
+        env
+            Maps the variables of the other Jaxpr to atoms of this builder.
+        """
+        atoms: list[Atom] = eqn.invars
+        operands = [env[x] if type(x) is jex.Var else self.constant(x.val, x.aval.dtype) for x in atoms]
+        self._source_info = eqn.source_info
+        avals = [var.aval for var in eqn.outvars]
+        env.update(zip(eqn.outvars, self.bind_many(eqn.primitive, operands, avals, eqn.params), strict=True))
+
+    def extend(self, eqn: jex.JaxprEqn, operands: Sequence[Atom], avals: Sequence[Any], params: dict) -> list[jex.Var]:
+        """Give an equation further results, behind those that it has, and return them.
+
+        The new operands must be defined before the equation.
+        """
+        results = [jex.Var(aval) for aval in avals]
+        new = eqn.replace(invars=list(operands), outvars=[*eqn.outvars, *results], params=params)
+        self.eqns[next(i for i, e in enumerate(self.eqns) if e is eqn)] = new
+        self._definitions.update(dict.fromkeys(new.outvars, new))
         return results
 
     def sub_jaxpr(self, avals: Sequence[Any], has_derivative: bool = False) -> tuple[JaxprBuilder, list[Atom]]:

@@ -278,12 +278,27 @@ def pad(b: JaxprBuilder, x: Atom, value: Atom, config: Sequence[tuple[int, int, 
 
 
 def rev(b: JaxprBuilder, x: Atom, axes: Sequence[int]) -> Atom:
-    """Assemble the reversal of `axes`."""
+    """Assemble the reversal of `axes`; of the same reversal, it is what was reversed."""
+    axes = [axis for axis in axes if x.aval.shape[axis] != 1]
+    inner = b.definition(x, p.rev_p)
+    if inner is not None and inner.params["dimensions"] == tuple(axes):
+        return inner.invars[0]
     return b.bind(p.rev_p, (x,), x.aval.shape, x.aval.dtype, {"dimensions": tuple(axes)}) if axes else x
 
 
 def slice_(b: JaxprBuilder, x: Atom, starts: Sequence[int], limits: Sequence[int], strides: Sequence[int]) -> Atom:
-    """Assemble a static slice with positive strides; one of a concatenation that lies in one part is a slice of that."""
+    """Assemble a static slice with positive strides.
+
+    One of a concatenation that lies in one part is a slice of that, one of a reversal is a reversed slice.
+    """
+    inner = b.definition(x, p.rev_p)
+    if inner is not None and all(strides[axis] == 1 for axis in inner.params["dimensions"]):
+        flipped, shape = inner.params["dimensions"], x.aval.shape
+        bounds = [
+            (n - hi, n - lo) if i in flipped else (lo, hi)
+            for i, (lo, hi, n) in enumerate(zip(starts, limits, shape, strict=True))
+        ]
+        return rev(b, slice_(b, inner.invars[0], [lo for lo, _ in bounds], [hi for _, hi in bounds], strides), flipped)
     inner = b.definition(x, p.concatenate_p)
     if inner is not None:
         axis, offset = inner.params["dimension"], 0
@@ -653,15 +668,22 @@ def scan(
     xs: Sequence[Atom],
     length: int,
     unroll: int = 1,
+    reverse: bool = False,
+    extends: Any = None,
 ) -> list[Atom]:
     """Assemble `length` steps of a closed Jaxpr from constants, carry and a row of each of `xs` to carry and rows.
 
-    Returns the last carry, then the rows of all steps, stacked.
+    Returns the last carry, then the rows of all steps, stacked. If the first step takes and writes the last rows, `reverse`
+    is true. If it is a scan that was assembled before, with further constants and rows, `extends` is its equation, which it
+    takes the place of, and only the further rows are returned.
     """
     rows = [b.aval((length, *aval.shape), aval.dtype) for aval in body.out_avals[len(carry) :]]
-    params = {"reverse": False, "length": length, "jaxpr": body, "unroll": unroll}
+    params = {"reverse": reverse, "length": length, "jaxpr": body, "unroll": unroll}
     params |= scan_trees(len(consts), len(carry), len(xs), len(rows))
-    return list(b.bind_many(p.scan_p, (*consts, *carry, *xs), [*(x.aval for x in carry), *rows], params))
+    operands, avals = (*consts, *carry, *xs), [*(x.aval for x in carry), *rows]
+    if extends is not None:
+        return list(b.extend(extends, operands, avals[len(extends.outvars) :], params))
+    return list(b.bind_many(p.scan_p, operands, avals, params))
 
 
 def while_loop(

@@ -92,7 +92,7 @@ def test_pymcs_own_steps_for_discrete_variables():
         ({"tune": -1}, ValueError, "tune must be an integer and at least 0"),
         ({"chains": 1.5}, ValueError, "chains must be an integer"),
         ({"draws": True}, ValueError, "draws must be an integer and at least 1, not True"),
-        ({"target_accept": 1.0}, ValueError, "target_accept must be between 0 and 1, not 1.0"),
+        ({"target_accept": 1.0}, ValueError, "target_accept must be a number between 0 and 1, not 1.0"),
         ({"max_treedepth": 0}, ValueError, "max_treedepth must be an integer and at least 1, not 0"),
         ({"initvals": {"slop": 1.0}}, ValueError, "initvals has 'slop', but the free variables are 'slope', 'sigma'"),
         ({"sampler": "blackjax", "initvals": [{"slope": 1.0}] * 2}, ValueError, r"initvals has shape \(\) for 'slope'"),

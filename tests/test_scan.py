@@ -13,6 +13,7 @@ from pytensor.scan.op import Scan
 from pytensor.scan.utils import until
 
 import pytensor_jaxpr_linker as pjl
+from pytensor_jaxpr_linker.until import UntilScan
 
 # FAST_COMPILE's C code complains where no BLAS is installed.
 pytestmark = pytest.mark.filterwarnings("ignore:PyTensor could not link to a BLAS")
@@ -484,29 +485,94 @@ def test_an_inner_op_without_a_rule_runs_the_loop_on_the_host():
         compare([x], [out, out[-1]], [X])
 
 
-def test_until_that_keeps_a_few_rows_runs_on_the_host():
-    x0 = pt.dscalar("x0")
-    out = doubling(x0)
-    with pytest.warns(pjl.GraphBreakWarning) as record:
-        compare([x0], out[-3:], [1.5])
-    assert "an output keeps 3 rows of up to 50" in str(record[-1].message)
-    a, b = scan(lambda s, r: ((s * 2.0, s + r), until(s > 30.0)), outputs_info=[x0, pt.zeros(())], n_steps=9)
-    with pytest.warns(pjl.GraphBreakWarning) as record:
-        compare([x0], [a[-3:], b, b.shape[0]], [1.5])
-    assert "an output keeps 3 rows of up to 9" in str(record[-1].message)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_until_that_keeps_a_few_rows(dtype):
+    x0, v = pt.scalar("x0", dtype=dtype), pt.vector("v", dtype=dtype)
+    limit = np.asarray(100, dtype)
+    one = scan(lambda s: (s * 2, until(s > limit)), outputs_info=[x0], n_steps=12)
+    two = scan(
+        lambda before, last: (last * 2 + before, until(last.sum() > limit)),
+        outputs_info=[{"initial": pt.stack([v, v + 1]), "taps": [-2, -1]}],
+        n_steps=12,
+    )
+    rows, _ = scan(lambda s: ((s * 2, s * 3), until(s > limit)), outputs_info=[None, x0], n_steps=13)
+    outputs = [one[-3:], two[-5:], rows[-4:]]
+    reference = pytensor.function([x0, v], outputs, mode="FAST_COMPILE")
+    with pytest.warns(pjl.GraphBreakWarning, match="JX002.*DynamicSlice"):
+        f = pytensor.function([x0, v], outputs, mode="JAXPR")
+    on_host = [node.op for batch in f.vm.runner.plan.batches for node in getattr(batch, "nodes", ())]
+    assert not any(isinstance(op, Scan | UntilScan) for op in on_host)
+    for value in (0.0, 1.5, 10.0, 40.0, 70.0, 500.0):
+        # Of states, PyTensor's rewrites count the initial ones among the last if there are not as many steps.
+        first = 0 if value < 10 else 2
+        args = np.asarray(value, dtype), np.asarray([value, 0.5], dtype)
+        for got, want in zip(f(*args)[first:], reference(*args)[first:], strict=True):
+            assert (got.dtype, got.shape) == (want.dtype, want.shape)
+            np.testing.assert_allclose(got, want, rtol=1e-6)
 
 
 def loops_of(f, *values):
     return [e for e in pjl.make_jaxpr(f, *values).eqns if e.primitive.name == "scan"]
 
 
-def test_bodies_on_arrays_are_not_unrolled():
+@pytest.mark.parametrize(
+    ("step", "unrolled"), [(lambda s, p: p * 0.9 + s, True), (lambda s, p: pt.exp(p - s).sum() + s, False)]
+)
+def test_only_simple_bodies_on_arrays_are_unrolled(step, unrolled):
     x = pt.dmatrix("x")
-    f = pytensor.function(
-        [x], scan(lambda s, p: p * 0.9 + s, sequences=[x], outputs_info=[pt.zeros(3)]), mode=FULLGRAPH
-    )
+    f = pytensor.function([x], scan(step, sequences=[x], outputs_info=[pt.zeros(3)]), mode=FULLGRAPH)
     (loop,) = loops_of(f, M)
-    assert loop.params["unroll"] == 1
+    assert (loop.params["unroll"] > 1) == unrolled
+
+
+def hidden_markov(emission, log_p, start):
+    return scan(
+        lambda e, alpha, log_p: pt.logsumexp(alpha[:, None] + log_p, axis=0) + e,
+        sequences=[emission],
+        outputs_info=[start],
+        non_sequences=[log_p],
+    )
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_gradients_read_what_the_loop_computed(dtype):
+    emission, log_p = pt.matrix("emission", dtype=dtype), pt.matrix("log_p", dtype=dtype)
+    alpha = hidden_markov(emission, log_p, pt.zeros(3, dtype=dtype))
+    outputs = [alpha[-1], *pytensor.grad((alpha**2).sum(), [emission, log_p])]
+    rng = np.random.default_rng(1)
+    values = [rng.standard_normal(shape).astype(dtype) for shape in ((40, 3), (3, 3))]
+    compare([emission, log_p], outputs, values, rtol=1e-4 if dtype == "float32" else 1e-9)
+    f = pytensor.function([emission, log_p], outputs, mode=FULLGRAPH)
+    forward, backward = loops_of(f, *values)
+    bodies = [[e.primitive.name for e in loop.params["jaxpr"].eqns] for loop in (forward, backward)]
+    assert [names.count("exp") for names in bodies] == [1, 0]
+    assert backward.params["reverse"]
+    compare([emission, log_p], outputs[:1], [values[0][:1], values[1]], rtol=1e-5)
+
+
+def test_residuals_of_states_with_taps_and_of_reversed_loops():
+    x, a = pt.dvector("x"), pt.dscalar("a")
+    states = scan(
+        lambda s, before, last, a: pt.tanh(a * last - before) + s,
+        sequences=[x],
+        outputs_info=[{"initial": pt.as_tensor([0.1, 0.2]), "taps": [-2, -1]}],
+        non_sequences=[a],
+        go_backwards=True,
+    )
+    gradients = pytensor.grad((states**2).sum(), [x, a])
+    values = [np.cos(np.arange(40.0)), 0.7]
+    f = pytensor.function([x, a], gradients, mode=FULLGRAPH)
+    bodies = [[e.primitive.name for e in loop.params["jaxpr"].eqns] for loop in loops_of(f, *values)]
+    assert [names.count("tanh") for names in bodies] == [1, 0]
+    compare([x, a], [*gradients, pytensor.grad(gradients[0].sum(), a)], values)
+
+
+def test_gradient_and_vmap_of_residuals():
+    emission, log_p = pt.dmatrix("emission", shape=(40, 3)), pt.dmatrix("log_p", shape=(3, 3))
+    alpha = hidden_markov(emission, log_p, pt.zeros(3))
+    rng = np.random.default_rng(2)
+    values = [rng.standard_normal(shape) for shape in ((40, 3), (3, 3))]
+    compare_grad([emission, log_p], pytensor.grad(alpha.sum(), log_p), values)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

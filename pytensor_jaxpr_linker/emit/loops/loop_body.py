@@ -7,7 +7,6 @@ from typing import Any
 
 import jax.extend.core as jex
 import numpy as np
-from jax.extend.core import primitives
 from pytensor.graph.basic import Apply, Variable
 from pytensor.scan.op import Scan
 
@@ -16,6 +15,8 @@ from pytensor_jaxpr_linker._compat import batch_jaxpr
 from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, Shape, live_equations
 from pytensor_jaxpr_linker.emit.inner_graph import fixed_value, inner_plan
 from pytensor_jaxpr_linker.emit.loops.distribution import distribute
+from pytensor_jaxpr_linker.emit.loops.residuals import keep_residuals
+from pytensor_jaxpr_linker.emit.loops.rows import as_rows, row_of, row_range
 from pytensor_jaxpr_linker.emit.loops.tracks import Track
 from pytensor_jaxpr_linker.errors import CannotEmit
 
@@ -240,18 +241,24 @@ class LoopBody:
         return child.build(results), consts, list(self._carry.values()), rows
 
     def _distribute(self, results: Sequence[Atom], rows: Sequence[Atom], steps: int) -> list[Atom]:
-        """Emit before the loop, for all steps at once, what does not depend on earlier ones; return the rows that a step takes."""
+        """Have computed before the loop what does not depend on earlier steps; return the rows that a step takes."""
         child, found = self.child, distribute(self.child.eqns, results, self._carry, steps)
         if found is None:
             return list(rows)
-        first, _ = self.b.sub_jaxpr([])
-        first.eqns = child.eqns
-        first.invars = [*self._consts.values(), *child.constvars, *self._rows]
-        first.arg_names = [f"arg{i}" for i in range(len(first.invars))]
-        consts = [*self._consts, *map(self.b.constant, child.consts)]
-        is_row = [False] * len(consts) + [True] * len(rows)
-        batched, is_batched = batch_jaxpr(first.build(found.crossing), steps, is_row)
-        values = prims.closed_call(self.b, batched, [*consts, *rows])
+        constants = dict(zip(child.constvars, map(self.b.constant, child.consts), strict=True))
+        needed = live_equations(child.eqns, found.crossing)[0]
+        consts = {**{var: x for x, var in self._consts.items()}, **constants}
+        values = keep_residuals(self.b, needed, found.crossing, consts, dict(zip(self._rows, rows, strict=True)), steps)
+        is_batched = [True] * len(found.crossing)
+        if values is None:
+            if not found.has_calls:
+                return list(rows)
+            first, _ = self.b.sub_jaxpr([])
+            first.eqns, first.invars = child.eqns, [*consts, *self._rows]
+            first.arg_names = [f"arg{i}" for i in range(len(first.invars))]
+            is_row = [False] * len(consts) + [True] * len(rows)
+            batched, is_batched = batch_jaxpr(first.build(found.crossing), steps, is_row)
+            values = prims.closed_call(self.b, batched, [*consts.values(), *rows])
         rows = list(rows)
         for var, value, differs in zip(found.crossing, values, is_batched, strict=True):
             if differs:
@@ -280,31 +287,6 @@ class LoopBody:
         ]
         histories = [[as_rows(self.b, last[v]) for v in history] for history in self._histories]
         return windows, histories, [last[v] for v in self._untraced]
-
-
-def row_range(b: JaxprBuilder, x: Atom, start: int, stop: int) -> Atom:
-    """Return the rows of an array from `start` up to `stop`.
-
-    PyTensor writes initial states into the first rows of a buffer: read from what is written, the buffer is not needed.
-    """
-    shape = x.aval.shape
-    written = b.definition(x, primitives.dynamic_update_slice_p)
-    if written is not None:
-        _, update, *starts = written.invars
-        is_first = all(b.known(i) is not None and not b.known(i).any() for i in starts)
-        if is_first and stop <= update.aval.shape[0] and update.aval.shape[1:] == shape[1:]:
-            x = update
-    return prims.slice_(b, x, [start, *[0] * (len(shape) - 1)], [stop, *shape[1:]], [1] * len(shape))
-
-
-def row_of(b: JaxprBuilder, x: Atom, i: int) -> Atom:
-    """Return one row of an array."""
-    return prims.reshape(b, row_range(b, x, i, i + 1), x.aval.shape[1:])
-
-
-def as_rows(b: JaxprBuilder, row: Atom) -> Atom:
-    """Return a row as an array of one row."""
-    return prims.reshape(b, row, (1, *row.aval.shape))
 
 
 def fit(b: JaxprBuilder, x: Atom, aval: Any) -> Atom:

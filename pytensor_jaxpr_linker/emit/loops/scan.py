@@ -11,13 +11,16 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from jax.extend.core import primitives as p
 from pytensor.graph.basic import Apply
 from pytensor.scan.op import Scan
 
 from pytensor_jaxpr_linker import prims
-from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, Shape
+from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, Shape, is_small
 from pytensor_jaxpr_linker.emit.inner_graph import fixed_value, inner_plan
-from pytensor_jaxpr_linker.emit.loops.loop_body import LoopBody, inner_static, row_range
+from pytensor_jaxpr_linker.emit.loops.distribution import CHEAP, LAYOUT
+from pytensor_jaxpr_linker.emit.loops.loop_body import LoopBody, inner_static
+from pytensor_jaxpr_linker.emit.loops.rows import is_backwards, join, last_rows, row_range
 from pytensor_jaxpr_linker.emit.loops.tracks import SEPARATE_ROWS, Track, find_tracks
 from pytensor_jaxpr_linker.emit.scalar import convert
 from pytensor_jaxpr_linker.errors import INNER_GRAPH, CannotEmit, GraphBreakError, Reason
@@ -25,9 +28,13 @@ from pytensor_jaxpr_linker.loops import follows_from_numbers
 from pytensor_jaxpr_linker.registry import emits
 from pytensor_jaxpr_linker.until import UntilScan
 
-#: Bodies of up to so many equations on numbers are repeated within one turn of the loop, so many times. On arrays that is slower:
-#: each step is several kernels then, which XLA's CPU backend calls one by one.
+#: Bodies of up to so many equations on numbers are repeated within one turn of the loop, so many times; and bodies on a few numbers
+#: each, of arithmetic and reductions. On larger arrays, and where a reduction reads an exponential, that is up to twice as slow:
+#: each step is several kernels there, and XLA's fusion computes in each of them what it reads.
 SMALL_BODY, UNROLL = 16, 4
+
+#: Equations of simple bodies.
+SIMPLE = CHEAP | {p.div_p, p.reduce_max_p, p.reduce_min_p, p.reduce_prod_p, p.reduce_sum_p}
 
 INT64 = np.dtype("int64")
 
@@ -140,16 +147,24 @@ def emit_counted(b: JaxprBuilder, op: Scan, node: Apply, operands: Sequence[Any]
             body.add_history(i, newest[i])
     jaxpr, consts, carry, rows = body.close(leaving, rows, steps)
     unroll = UNROLL if is_small_body(jaxpr) else 1
-    results = prims.scan(b, jaxpr, consts, carry, rows, steps, unroll)
+    reverse = is_backwards(b, rows)
+    if reverse:
+        rows = [prims.rev(b, x, (0,)) for x in rows]
+    results = prims.scan(b, jaxpr, consts, carry, rows, steps, unroll, reverse)
     windows, histories, untraced = body.finish(results)
-    traces = dict(zip(traced, results[len(carry) :], strict=True))
+    stacked = results[len(carry) :]
+    traces = dict(zip(traced, [prims.rev(b, x, (0,)) for x in stacked] if reverse else stacked, strict=True))
     outputs = [assemble(b, track, windows[i], histories[i], traces.get(i), steps) for i, track in enumerate(tracks)]
     return [*outputs, *untraced]
 
 
 def is_small_body(jaxpr: Any) -> bool:
-    """Tell whether a body is worth repeating: it has few equations, and computes numbers only."""
-    return len(jaxpr.eqns) <= SMALL_BODY and not any(v.aval.shape for eqn in jaxpr.eqns for v in eqn.outvars)
+    """Tell whether a body is worth repeating: it has few equations, on numbers or, if they are simple, on a few of them."""
+    eqns = [eqn for eqn in jaxpr.eqns if eqn.primitive not in LAYOUT]
+    if len(eqns) > SMALL_BODY:
+        return False
+    shapes = [v.aval.shape for eqn in jaxpr.eqns for v in eqn.outvars]
+    return not any(shapes) or (all(map(is_small, shapes)) and all(eqn.primitive in SIMPLE for eqn in eqns))
 
 
 def is_traced(track: Track, steps: int) -> bool:
@@ -186,16 +201,6 @@ def assemble(
     return last_rows(b, join(b, [*initial, trace, zeros]), track.length)
 
 
-def join(b: JaxprBuilder, parts: Sequence[Atom]) -> Atom:
-    """Return arrays one behind the other; without those that have no rows, unless none has."""
-    return prims.concatenate(b, [x for x in parts if x.aval.shape[0]] or [parts[0]], 0)
-
-
-def last_rows(b: JaxprBuilder, x: Atom, count: int) -> Atom:
-    """Return the last rows of an array."""
-    return row_range(b, x, x.aval.shape[0] - count, x.aval.shape[0])
-
-
 # -- loops that are not counted ----------------------------------------------------------------------------------------
 
 
@@ -222,6 +227,8 @@ def emit_while(b: JaxprBuilder, op: Scan, node: Apply, operands: Sequence[Any], 
                 initial = prims.broadcast_to(b, b.constant(0, row.aval.dtype), (track.length, *row.aval.shape))
             buffers[k] = buffer = body.add_carry(initial)
             position = prims.add(child, i, child.constant(track.newest, INT64))
+            if track.newest + steps > track.length:  # then the buffer is a circular one
+                position = prims.rem(child, position, child.constant(track.length, INT64))
             body.set_carry(buffer, write_row(child, buffer, row, position))
         else:
             body.add_history(k, newest[k])
@@ -229,17 +236,20 @@ def emit_while(b: JaxprBuilder, op: Scan, node: Apply, operands: Sequence[Any], 
     condition, limit = emit_condition(b, body, i, stopped, steps, carry)
     results = prims.while_loop(b, condition, limit, jaxpr, consts, carry)
     windows, histories, untraced = body.finish(results)
-    outputs = [
-        results[body.place(buffers[k])]
-        if k in buffers
-        else last_rows(b, join(b, [*histories[k], *windows[k]]), t.length)
-        for k, t in enumerate(tracks)
-    ]
-    return [*outputs, *untraced, results[body.place(i)]]
+    taken = results[body.place(i)]
+    outputs = []
+    for k, track in enumerate(tracks):
+        if k not in buffers:
+            outputs.append(last_rows(b, join(b, [*histories[k], *windows[k]]), track.length))
+            continue
+        rows = results[body.place(buffers[k])]
+        written = prims.add(b, taken, b.constant(track.newest, INT64))
+        outputs.append(oldest_first(b, rows, written) if track.newest + steps > track.length else rows)
+    return [*outputs, *untraced, taken]
 
 
 def is_filled(b: JaxprBuilder, track: Track, steps: int | Atom, is_until: bool) -> bool:
-    """Tell whether the rows of all steps are written to a buffer, or only the last ones are carried along.
+    """Tell whether rows are written to a buffer, or only the last ones are carried along as values of their own.
 
     Raises
     ------
@@ -256,11 +266,15 @@ def is_filled(b: JaxprBuilder, track: Track, steps: int | Atom, is_until: bool) 
         return False
     if track.is_whole or not is_until:
         raise CannotEmit(reason)
-    if track.length <= track.newest + 1:
-        return False
-    if track.length != steps + track.newest:
-        raise CannotEmit(f"an output keeps {track.length} rows of up to {steps}")
-    return True
+    return track.length > track.newest + 1
+
+
+def oldest_first(b: JaxprBuilder, x: Atom, written: Atom) -> Atom:
+    """Emit the rows of a circular buffer in the order in which they were written; rows that are not written stay the last."""
+    length, *shape = x.aval.shape
+    zero, count = b.constant(0, INT64), b.constant(length, INT64)
+    oldest = prims.select(b, prims.lt(b, written, count), zero, prims.rem(b, written, count))
+    return prims.dynamic_slice(b, prims.concatenate(b, [x, x], 0), [oldest, *[zero] * len(shape)], x.aval.shape)
 
 
 def write_row(b: JaxprBuilder, x: Atom, row: Atom, position: Atom) -> Atom:

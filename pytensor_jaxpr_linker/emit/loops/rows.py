@@ -1,0 +1,58 @@
+"""Rows of arrays: what a loop reads and writes in each step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from jax.extend.core import primitives
+
+from pytensor_jaxpr_linker import prims
+from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder
+
+
+def row_range(b: JaxprBuilder, x: Atom, start: int, stop: int) -> Atom:
+    """Return the rows of an array from `start` up to `stop`.
+
+    PyTensor writes initial states into the first rows of a buffer: read from what is written, the buffer is not needed.
+    """
+    shape = x.aval.shape
+    written = b.definition(x, primitives.dynamic_update_slice_p)
+    if written is not None:
+        _, update, *starts = written.invars
+        first = b.known(starts[0])
+        count, *rest = update.aval.shape
+        if first is not None and tuple(rest) == shape[1:] and 0 <= first <= start and stop <= first + count <= shape[0]:
+            x, start, stop = update, start - int(first), stop - int(first)
+    return prims.slice_(b, x, [start, *[0] * (len(shape) - 1)], [stop, *shape[1:]], [1] * len(shape))
+
+
+def row_of(b: JaxprBuilder, x: Atom, i: int) -> Atom:
+    """Return one row of an array."""
+    return prims.reshape(b, row_range(b, x, i, i + 1), x.aval.shape[1:])
+
+
+def as_rows(b: JaxprBuilder, row: Atom) -> Atom:
+    """Return a row as an array of one row."""
+    return prims.reshape(b, row, (1, *row.aval.shape))
+
+
+def join(b: JaxprBuilder, parts: Sequence[Atom]) -> Atom:
+    """Return arrays one behind the other; without those that have no rows, unless none has."""
+    return prims.concatenate(b, [x for x in parts if x.aval.shape[0]] or [parts[0]], 0)
+
+
+def last_rows(b: JaxprBuilder, x: Atom, count: int) -> Atom:
+    """Return the last rows of an array."""
+    return row_range(b, x, x.aval.shape[0] - count, x.aval.shape[0])
+
+
+def is_backwards(b: JaxprBuilder, rows: Sequence[Atom]) -> bool:
+    """Tell whether most of what a loop reads is reversed, as in PyTensor's gradients: then it had better run backwards."""
+    flipped = [x for x in rows if (eqn := b.definition(x, primitives.rev_p)) and eqn.params["dimensions"] == (0,)]
+    return sum(row_size(x) for x in flipped) > sum(map(row_size, rows)) / 2
+
+
+def row_size(x: Atom) -> int:
+    """Return the number of elements of a row; symbolic dimensions count as one."""
+    return math.prod(n for n in x.aval.shape[1:] if isinstance(n, int))
