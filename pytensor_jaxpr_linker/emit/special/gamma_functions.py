@@ -6,11 +6,13 @@ from 10 on they are Stirling's series (DLMF 5.11.1); negative arguments are refl
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 from math import comb, factorial, fsum, pi
 
 import numpy as np
 import pytensor.scalar.math as psm
+from numpy.polynomial import chebyshev
 
 from pytensor_jaxpr_linker.emit.expression import (
     Value,
@@ -61,13 +63,24 @@ def hurwitz_zeta(s: int, q: float) -> float:
     return fsum(terms)
 
 
+def economized(coefficients: Sequence[float], radius: float) -> list[float]:
+    """Return a shorter polynomial that is equal for |x| <= radius: Chebyshev's series without its tail (Lanczos 1956, ch. 7)."""
+    powers = radius ** np.arange(len(coefficients))
+    series = chebyshev.poly2cheb(coefficients * powers)
+    tails = np.cumsum(np.abs(series[::-1]))[::-1]
+    shortened = chebyshev.cheb2poly(series[tails > 2.0**-56 * abs(series[0])])
+    return list(map(float, shortened / powers[: len(shortened)]))
+
+
 #: ``lgamma(2 + z) / z``.
-NEAR_TWO = [1 - float(np.euler_gamma)] + [(-1) ** k * hurwitz_zeta(k, 2.0) / k for k in range(2, 29)]
+NEAR_TWO = economized([1 - float(np.euler_gamma)] + [(-1) ** k * hurwitz_zeta(k, 2.0) / k for k in range(2, 29)], 0.5)
 #: ``digamma(2 + z)``.
-DIGAMMA_NEAR_TWO = [1 - float(np.euler_gamma)] + [(-1) ** k * hurwitz_zeta(k, 2.0) for k in range(2, 29)]
+DIGAMMA_NEAR_TWO = economized(
+    [1 - float(np.euler_gamma)] + [(-1) ** k * hurwitz_zeta(k, 2.0) for k in range(2, 29)], 0.5
+)
 #: The positive zero of digamma, and Taylor's series there: ``digamma(x) / (x - zero)``.
 DIGAMMA_ZERO = Fraction("1.461632144968362341262659542325721328468196")
-NEAR_ZERO = [(-1) ** k * hurwitz_zeta(k, float(DIGAMMA_ZERO)) for k in range(2, 38)]
+NEAR_ZERO = economized([(-1) ** k * hurwitz_zeta(k, float(DIGAMMA_ZERO)) for k in range(2, 38)], 0.3)
 LOG_SQRT_2_PI = 0.9189385332046728
 
 
