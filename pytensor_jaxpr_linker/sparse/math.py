@@ -29,7 +29,6 @@ from pytensor_jaxpr_linker.sparse.lowering import Operands, is_sparse, lowers
 from pytensor_jaxpr_linker.sparse.matrix import (
     Matrix,
     Tensor,
-    column_product,
     compressed_index,
     dense,
     elements,
@@ -37,10 +36,10 @@ from pytensor_jaxpr_linker.sparse.matrix import (
     expect_length,
     fold,
     of_dense,
-    product,
     sum_at,
     take_at,
 )
+from pytensor_jaxpr_linker.sparse.products import column_product, product, sampled_product
 
 # -- products ----------------------------------------------------------------------------------------------------------
 
@@ -91,7 +90,8 @@ def structured_dot_grad(known: Operands, node: Apply) -> Tensor | None:
     indices, indptr, y, g = map(known.variable, node.inputs)
     along = compressed_index(indptr, indices)
     rows, cols = (along, indices) if isinstance(node.op, StructuredDotGradCSR) else (indices, along)
-    return pt.sum(take_at(g, rows) * take_at(y, cols), axis=1, dtype=node.outputs[0].type.dtype)
+    dtype = node.outputs[0].type.dtype
+    return pt.cast(sampled_product(g, y, rows, cols, dtype), dtype)
 
 
 @lowers(SamplingDot)
@@ -101,8 +101,7 @@ def sampling_dot(known: Operands, node: Apply) -> Matrix:
     p = known.matrix(node.inputs[2])
     x = expect_length(x, 0, p.shape[0], SHAPES_DIFFER)
     y = expect_length(y, 0, p.shape[1], SHAPES_DIFFER)
-    found = pt.sum(take_at(x, p.rows) * take_at(y, p.cols), axis=1)
-    return p.with_data(pt.cast(p.data * found, p.dtype))
+    return p.with_data(pt.cast(p.data * sampled_product(x, y, p.rows, p.cols, p.dtype), p.dtype))
 
 
 # -- sums --------------------------------------------------------------------------------------------------------------

@@ -243,22 +243,6 @@ def dense(x: Matrix) -> Tensor:
     return sum_at(x.data, (x.rows, x.cols), x.shape) if x.whole is None else x.whole
 
 
-def product(x: Matrix, y: Tensor, dtype: str) -> Tensor:
-    """Return the product with a dense vector or matrix: rows of `y`, scaled and summed by the rows of the entries."""
-    y = expect_length(pt.cast(y, dtype), 0, x.shape[1], "dimension mismatch")
-    x = x.cast(dtype)
-    if x.whole is not None:
-        return pt.dot(x.whole, y)
-    data = x.data if y.type.ndim == 1 else x.data.dimshuffle(0, "x")
-    return sum_at(data * take_at(y, x.cols), (x.rows,), x.shape[:1])
-
-
-def column_product(y: Tensor, x: Matrix, dtype: str) -> Tensor:
-    """Return the product of a dense vector or matrix with a sparse matrix."""
-    result = product(x.transposed, y.T, dtype)
-    return result.T
-
-
 def elements(x: Matrix, rows: Tensor, cols: Tensor) -> Tensor:
     """Return the elements of a matrix at places, found among its sorted entries by halving."""
     if x.whole is not None:
