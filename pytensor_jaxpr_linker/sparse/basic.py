@@ -229,11 +229,10 @@ def get_item_2lists(known: Operands, node: Apply) -> Tensor:
 
 @lowers(GetItem2ListsGrad)
 def get_item_2lists_grad(known: Operands, node: Apply) -> Matrix:
-    """Return a matrix of the elements of the gradient; of several at one place the last is an entry."""
+    """Return a matrix of the elements of the gradient; of several at one place the last counts."""
     x, (*places, g) = known.matrix(node.inputs[0]), map(known.variable, node.inputs[1:])
     i, j = (position(v, n, "index out of bounds") for v, n in zip(places, x.shape, strict=True))
-    rows = fold(pt.switch(is_last(place_of(i, j, x.shape[1])), i, NOWHERE))
-    return scattered(node, x, g, rows, j)
+    return scattered(node, x, pt.switch(is_last(place_of(i, j, x.shape[1])), g, 0), i, j)
 
 
 @lowers(GetItemList)
@@ -257,14 +256,15 @@ def get_item_list(known: Operands, node: Apply) -> Matrix | None:
 
 @lowers(GetItemListGrad)
 def get_item_list_grad(known: Operands, node: Apply) -> Matrix:
-    """Move the rows of the gradient to their places; of several that go to one the last does."""
+    """Move the rows of the gradient to their places; of several that go to one the last counts, and the others leave zeros."""
     x, g = known.matrix(node.inputs[0]), known.matrix(node.inputs[2])
     i = position(known.variable(node.inputs[1]), x.shape[0], "index out of bounds")
-    return scattered(node, x, g.data, take_at(pt.switch(is_last(i), i, NOWHERE), g.rows), g.cols)
+    rows = pt.switch(pt.lt(g.rows, g.shape[0]), take_at(i, g.rows), NOWHERE)
+    return scattered(node, x, pt.switch(take_at(is_last(i), g.rows), g.data, 0), rows, g.cols)
 
 
 def scattered(node: Apply, x: Matrix, data: Tensor, rows: Tensor, cols: Tensor) -> Matrix:
-    """Return a matrix like `x` with other entries, some of which are left out."""
+    """Return a matrix like `x` with other entries, several of which may be at one place."""
     rows, cols = (fold(pt.cast(v, "int32")) for v in (rows, cols))
     return Matrix(x.format, pt.cast(data, node.outputs[0].type.dtype), rows, cols, x.shape)
 

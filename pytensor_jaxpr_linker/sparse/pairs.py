@@ -17,7 +17,7 @@ MANY_PAIRS = 2**24
 
 
 def constant_product(x: Matrix, y: Matrix, dtype: str, format: Format) -> Matrix | None:
-    """Return the product as the very arrays that SciPy would return, or None if places are not constants."""
+    """Return the product, or None if places are not constants. As in SciPy, sums that are zero are no entries."""
     left, right = constant_rows(x), constant_rows(y)
     if left is None or right is None or left.columns != len(right.indptr) - 1:
         return None
@@ -35,7 +35,7 @@ def constant_product(x: Matrix, y: Matrix, dtype: str, format: Format) -> Matrix
     indptr = np.searchsorted(along, np.arange(lengths[0] + 1)).astype("int32")
     pattern = pt.constant(across), pt.constant(indptr)
     rows, cols = map(pt.constant, (along, across) if format == "csr" else (across, along))
-    return Matrix(format, data, rows, cols, (number(n), number(m)), pattern)
+    return Matrix(format, data, rows, cols, (number(n), number(m)), pattern, drops_zeros=True)
 
 
 def pairs(left: ConstantRows, right: ConstantRows, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
