@@ -7,6 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import chart
+import sparse_products
 from backends import BACKENDS, TITLES
 
 PACKAGES = ("pytensor_jaxpr_linker", "pytensor", "jax", "jaxlib", "numpy", "numba", "pymc")
@@ -274,6 +275,8 @@ def write(results: dict, out: Path) -> list[str]:
         parts += [HOST, host_table(results["host"])]
     if results.get("scan"):
         parts += [SCANS, scan_table(results["scan"])]
+    if results.get("sparse"):
+        parts += [sparse_products.section(results["sparse"])]
     if results.get("dispatch"):
         parts += [DISPATCH, dispatch_table(results["dispatch"]["small"])]
     failures = failures_of(results)

@@ -179,7 +179,9 @@ def main() -> int:
         jobs = plan(args.models, args.backends, repeats, numba_repeats, not args.quick, loops)
         results = run_all(jobs, 0.25 if args.quick else 0.5)
         setting = report.describe_machine() | {"repeats": repeats, "numba_repeats": numba_repeats}
-        data.write_text(json.dumps({"setting": setting, **results}, indent=1) + "\n")
+        saved = json.loads(data.read_text()) if data.exists() else {}
+        kept = {"sparse": saved["sparse"]} if "sparse" in saved else {}  # of `sparse_products.py`
+        data.write_text(json.dumps({"setting": setting, **results, **kept}, indent=1) + "\n")
     failures = report.write(json.loads(data.read_text()), args.out)
     return 1 if failures else 0
 

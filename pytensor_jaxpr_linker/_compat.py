@@ -214,3 +214,15 @@ def batch_jaxpr(
     axis = batching.AxisData(core.no_axis_name, size, None, None)
     batched, results = batching.batch_jaxpr(jaxpr, axis, list(is_batched), every_result)
     return batched, list(results)
+
+
+@cache
+def bcsr_product() -> tuple[jex.Primitive, type]:
+    """Return the primitive of the product of a sparse and a dense matrix, and the type of what its param `lhs_spinfo` says.
+
+    It is experimental, and importing it takes half a second, so that only graphs with sparse matrices do.
+    """
+    from jax.experimental.sparse import bcsr_dot_general_p
+    from jax.experimental.sparse.util import SparseInfo
+
+    return bcsr_dot_general_p, SparseInfo

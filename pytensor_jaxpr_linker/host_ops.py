@@ -23,15 +23,6 @@ REASONS: dict[str, dict[str, str]] = {
     "pytensor.printing": {
         "it prints, or calls a Python function, as a side effect": "Print",
     },
-    "pytensor.sparse.basic": {
-        "it is not said in Ops on the arrays of sparse matrices": "GetItem2ListsGrad GetItemList GetItemListGrad",
-    },
-    "pytensor.sparse.math": {
-        "which entries its result has depends on numbers": """
-            EqualSparseSparse GreaterEqualSparseSparse GreaterThanSparseSparse LessEqualSparseSparse
-            LessThanSparseSparse NotEqualSparseSparse
-        """,
-    },
     "pytensor.sparse.rewriting": {
         "a rewrite for the C backend makes it, which mode JAXPR leaves out": """
             AddSparseDenseC CSMGradC MulSDCSC MulSDCSR MulSVCSR SamplingDotCSR

@@ -20,6 +20,7 @@ from jax.extend.core import primitives as p
 from pytensor_jaxpr_linker._compat import (
     ERFC_PARAMS,
     LinearSolveTuple,
+    bcsr_product,
     dim_as_value_p,
     dim_value_aval,
     geqp3_p,
@@ -429,6 +430,17 @@ def dot_general(
         "out_sharding": None,
     }
     return b.bind(p.dot_general_p, (x, y), shape, x.aval.dtype, params)
+
+
+def bcsr_dot_general(b: JaxprBuilder, data: Atom, indices: Atom, indptr: Atom, y: Atom, shape: tuple[int, int]) -> Atom:
+    """Assemble the product of a CSR matrix of a shape, its indices in bounds, with a dense matrix."""
+    primitive, info = bcsr_product()
+    params = {
+        "dimension_numbers": (((1,), (0,)), ((), ())),
+        "preferred_element_type": None,
+        "lhs_spinfo": info(shape=shape, indices_sorted=False, unique_indices=False),
+    }
+    return b.bind(primitive, (data, indices, indptr, y), (shape[0], y.aval.shape[1]), y.aval.dtype, params)
 
 
 def fft(b: JaxprBuilder, x: Atom, kind: lax.FftType, lengths: Sequence[int]) -> Atom:

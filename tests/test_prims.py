@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from jax.experimental import sparse
 from jax.extend.core import Jaxpr, check_jaxpr, jaxpr_as_fun
 from jax.extend.core import primitives as p
 
@@ -296,6 +297,18 @@ for name in ("scatter", "scatter_add", "scatter_mul"):
                 b, x, i, u, SCATTER, unique_indices=unique
             ),
         )
+
+row(
+    "bcsr_dot_general",
+    lambda d, i, n, y: sparse.bcsr_dot_general(
+        sparse.BCSR((d, i, n), shape=(2, 3)), y, dimension_numbers=(((1,), (0,)), ((), ()))
+    ),
+    V[:3],
+    np.array([0, 2, 1], "int32"),
+    np.array([0, 2, 3], "int32"),
+    M,
+    assemble=lambda b, *operands: prims.bcsr_dot_general(b, *operands, (2, 3)),
+)
 
 # -- linear algebra, control, random bits
 

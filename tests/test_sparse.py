@@ -162,6 +162,45 @@ def test_parts_and_stacks(fmt):
     compare([x, o, z, i, v, s], outputs, values)
 
 
+@pytest.mark.filterwarnings("ignore::scipy.sparse.SparseEfficiencyWarning")  # in the reference
+@VARIANTS
+def test_two_matrices(fmt, dtype):
+    x, y, g = ps.matrix(fmt, "x", dtype=dtype), ps.matrix(fmt, "y", dtype=dtype), pt.dvector("g")
+    values = [random_matrix(fmt, dtype=dtype), random_matrix(fmt, dtype=dtype), rng.normal(size=4)]
+    values[1].data[:3] = values[0].data[:3]
+    outputs = [getattr(ps, name)(x, y) for name in ("eq", "neq", "lt", "gt", "le", "ge")]
+    outputs += [ps.lt(x + y, y), ps.neq(x, x)]
+    if dtype == "float64":  # PyTensor's are of this dtype whatever they should be
+        outputs += [
+            ps.basic.get_item_2lists_grad(x, [0, 1, -1, 0], [1, 2, 3, 1], g),
+            ps.basic.get_item_list_grad(x, [2, 0, 1, -2], y),
+        ]
+    compare([x, y, g], outputs, values)
+
+
+@VARIANTS
+def test_entries_at_constant_places(fmt, dtype):
+    v, w = pt.vector("v", dtype=dtype), pt.vector("w", dtype=dtype)
+    first, second, other = random_matrix(fmt, dtype=dtype), random_matrix(fmt, dtype=dtype), random_matrix(OTHER[fmt])
+    x, y = (
+        ps.CSM(fmt)(data, value.indices, value.indptr, list(value.shape)) for data, value in ((v, first), (w, second))
+    )
+    z = ps.as_sparse_variable(other.astype(dtype))
+    rows = ps.get_item_list(x, [2, 0, -1, 2]) if fmt == "csr" else ps.get_item_list(x, [3])
+    outputs = [
+        ps.structured_dot(x, y.T),
+        ps.true_dot(x, y.T),
+        ps.structured_dot(x, z.T),
+        ps.dot(x, y.T),
+        ps.structured_dot(x[:0], y.T),
+        rows,
+        ps.structured_exp(rows),
+        ps.dense_from_sparse(rows),
+        ps.get_item_list(x, pt.zeros(0, dtype="int64")),
+    ]
+    compare([v, w], outputs, [first.data, second.data])
+
+
 @FORMATS
 def test_gradients(fmt):
     x, y = ps.matrix(fmt, "x", dtype="float64"), ps.matrix(fmt, "y", dtype="float64")
@@ -290,6 +329,8 @@ def test_errors():
         (ps.col_scale(x.T, v), AssertionError),
         (x[0, 9], IndexError),
         (ps.vstack([x, x.T], format="csr"), ValueError),
+        (ps.lt(x, x[1:]), AssertionError),
+        (ps.eq(x, x[1:]), AssertionError),
         (ps.dense_from_sparse(ps.CSR(v, [0, 1], [0, 1, 2], [3, 2])), ValueError),
     ]:
         for mode in ("FAST_COMPILE", "JAXPR"):
@@ -304,7 +345,6 @@ def test_the_host_finds_entries():
     for output, reason in [
         (ps.structured_dot(x, y.T), "StructuredDot"),
         (ps.true_dot(x, y.T), "TrueDot"),
-        (ps.lt(x, y), "not lowered"),
         (ps.get_item_list(x, [2, 0, 2]), "GetItemList"),
         (ps.structured_exp(x + y), "which entries the matrix has"),
         (ps.sp_sum(ps.structured_exp(ps.csr_from_dense(d * 2))), "which entries the matrix has"),
@@ -313,6 +353,18 @@ def test_the_host_finds_entries():
         with pytest.warns(pjl.GraphBreakWarning, match=reason):
             f = pytensor.function([x, y, d], output, mode="JAXPR", on_unused_input="ignore")
         same(want, f(*values))
+
+
+def test_rows_at_an_index_that_is_an_input():
+    """How many entries there are is all that a program depends on."""
+    value, index = random_matrix("csr"), pt.lvector("index")
+    scaled = ps.structured_exp(ps.get_item_list(ps.as_sparse_variable(value), index))
+    f = pytensor.function([index], ps.dense_from_sparse(scaled), mode=FULLGRAPH)
+    reference = pytensor.function([index], ps.dense_from_sparse(scaled), mode="FAST_COMPILE")
+    for rows in ([2, 0, -1, 2], [1], [3, 3]):
+        same(reference(rows), f(rows))
+    with pytest.raises(IndexError):
+        f([9])
 
 
 def test_a_matrix_is_no_argument_of_a_jax_function():

@@ -16,6 +16,7 @@ from pytensor_jaxpr_linker.emit import (  # noqa: F401
     signal,
     sizes,
     sparse,
+    sparse_products,
     special,
     subtensor,
     tensor_basic,

@@ -15,16 +15,20 @@ from pytensor_jaxpr_linker.sparse.ops import CheckLength, CompressedIndex, SumAt
 
 @emits(CompressedIndex)
 def emit_CompressedIndex(op, node, b, indptr, entries):
+    """Count pointers."""
+    return compressed_index(b, indptr, entries)
+
+
+def compressed_index(b: JaxprBuilder, indptr: Atom, entries: Atom) -> Atom:
     """Count at each entry the pointers that end there: their running sum is how many rows end at or before it."""
     (n,) = entries.aval.shape
     if n == 0 or indptr.aval.shape[0] == 1:
         return prims.broadcast_to(b, b.constant(np.int32(0)), (n,))
     (m,) = indptr.aval.shape
-    ends = places(b, [prims.slice_(b, indptr, (1,), (m,), (1,))])
+    ends = prims.slice_(b, indptr, (1,), (m,), (1,))
     zeros = prims.broadcast_to(b, b.constant(np.int32(0)), (n,))
     ones = prims.broadcast_to(b, b.constant(np.int32(1)), (m - 1,))
-    dims = lax.ScatterDimensionNumbers((), (0,), (0,))
-    return prims.cumsum(b, prims.scatter_add(b, zeros, ends, ones, dims), 0)
+    return prims.cumsum(b, sum_at(b, zeros, ones, ends), 0)
 
 
 def places(b: JaxprBuilder, indices: Sequence[Atom]) -> Atom:
@@ -35,6 +39,11 @@ def places(b: JaxprBuilder, indices: Sequence[Atom]) -> Atom:
 
 @emits(TakeAt)
 def emit_TakeAt(op, node, b, x, *indices):
+    """Gather."""
+    return take_at(b, x, *indices)
+
+
+def take_at(b: JaxprBuilder, x: Atom, *indices: Atom) -> Atom:
     """Gather windows of the axes that are not indexed."""
     count, shape = len(indices), x.aval.shape
     result = (*indices[0].aval.shape, *shape[count:])
@@ -48,14 +57,19 @@ def emit_TakeAt(op, node, b, x, *indices):
 
 @emits(SumAt, static=lambda node: range(1 + node.op.count, len(node.inputs)))
 def emit_SumAt(op, node, b, x, *operands):
-    """Scatter into zeros; what is out of bounds is dropped."""
+    """Scatter into zeros."""
     indices, lengths = operands[: op.count], tuple(map(int, operands[op.count :]))
     zeros = prims.broadcast_to(b, b.constant(0, x.aval.dtype), (*lengths, *x.aval.shape[1:]))
-    if 0 in x.aval.shape or 0 in lengths:
-        return zeros
-    indexed = tuple(range(op.count))
+    return sum_at(b, zeros, x, *indices)
+
+
+def sum_at(b: JaxprBuilder, total: Atom, x: Atom, *indices: Atom) -> Atom:
+    """Scatter elements, which are added to those of `total`; what is out of bounds is dropped."""
+    if 0 in x.aval.shape or 0 in total.aval.shape:
+        return total
+    indexed = tuple(range(len(indices)))
     dims = lax.ScatterDimensionNumbers(tuple(range(1, len(x.aval.shape))), indexed, indexed)
-    return prims.scatter_add(b, zeros, places(b, indices), x, dims)
+    return prims.scatter_add(b, total, places(b, indices), x, dims)
 
 
 @emits(CheckLength, static=(1,))

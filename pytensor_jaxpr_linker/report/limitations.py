@@ -1,10 +1,15 @@
 """What an Op's emission rule does not take, or where it differs: for the support table and for the tests. Uses no JAX."""
 
+OF_TWO = "Of two sparse matrices if all entries are at constant places; else the host finds the places faster."
+
 #: Sentences by the names of classes, as `registry.class_name` gives them.
 LIMITATIONS: dict[str, str] = {
     "pytensor.sparse.basic.GetItem2d": "With constant steps of at least 1.",
-    "pytensor.sparse.math.StructuredDot": "Not of two sparse matrices.",
-    "pytensor.sparse.math.TrueDot": "Not of two sparse matrices.",
+    "pytensor.sparse.basic.GetItemList": "Of entries at constant places; else their number depends on numbers.",
+    "pytensor.sparse.math.StructuredDot": OF_TWO,
+    "pytensor.sparse.math.StructuredDotGradCSC": OF_TWO,
+    "pytensor.sparse.math.StructuredDotGradCSR": OF_TWO,
+    "pytensor.sparse.math.TrueDot": OF_TWO,
     "pytensor.tensor.linalg.decomposition.schur.Schur": "On CPUs only, and not with `sort`.",
     "pytensor.tensor.linalg.decomposition.eigen.Eig": "Not on TPUs.",
     "pytensor.tensor.linalg.decomposition.eigen.Eigh": "Not of complex matrices, whose eigenvectors PyTensor declares real. With the default driver eigenvectors may"

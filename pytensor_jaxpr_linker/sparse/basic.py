@@ -21,6 +21,9 @@ from pytensor.sparse.basic import (
     EnsureSortedIndices,
     GetItem2d,
     GetItem2Lists,
+    GetItem2ListsGrad,
+    GetItemList,
+    GetItemListGrad,
     GetItemScalar,
     HStack,
     Remove0,
@@ -37,22 +40,25 @@ from pytensor.tensor.shape import Shape, Shape_i
 from pytensor_jaxpr_linker.sized_ops import SliceBounds
 from pytensor_jaxpr_linker.sparse.lowering import Operands, is_sparse, lowers
 from pytensor_jaxpr_linker.sparse.matrix import (
-    Format,
     Matrix,
     Tensor,
     arranged,
     compressed,
+    compressed_index,
     dense,
     elements,
     expect_equal,
     expect_length,
     fold,
+    joined,
     length,
     number,
     of_dense,
+    place_of,
     sum_at,
     take_at,
 )
+from pytensor_jaxpr_linker.sparse.products import constant_rows, in_order
 
 # -- arrays and matrices -----------------------------------------------------------------------------------------------
 
@@ -221,6 +227,56 @@ def get_item_2lists(known: Operands, node: Apply) -> Tensor:
     return pt.cast(elements(x, rows, cols), node.outputs[0].type.dtype)
 
 
+@lowers(GetItem2ListsGrad)
+def get_item_2lists_grad(known: Operands, node: Apply) -> Matrix:
+    """Return a matrix of the elements of the gradient; of several at one place the last counts."""
+    x, (*places, g) = known.matrix(node.inputs[0]), map(known.variable, node.inputs[1:])
+    i, j = (position(v, n, "index out of bounds") for v, n in zip(places, x.shape, strict=True))
+    return scattered(node, x, pt.switch(is_last(place_of(i, j, x.shape[1])), g, 0), i, j)
+
+
+@lowers(GetItemList)
+def get_item_list(known: Operands, node: Apply) -> Matrix | None:
+    """Take the entries of rows one row after the other; how many there are must be known."""
+    x = known.matrix(node.inputs[0])
+    places = constant_rows(x)
+    if places is None:
+        return None
+    i = fold(position(known.variable(node.inputs[1]), x.shape[0], "index out of bounds"))
+    starts, stops = (fold(take_at(pt.constant(v), i)) for v in (places.indptr[:-1], places.indptr[1:]))
+    ends = fold(pt.cumsum(stops - starts))
+    pointers = fold(pt.concatenate([[0], ends]).astype("int32"))
+    entries = fold(pt.arange(pointers[-1]))
+    rows = compressed_index(pointers, entries)
+    found = fold(entries - take_at(pointers, rows) + take_at(starts, rows))
+    data, cols = in_order(x.data, places.order), pt.constant(places.cols)
+    shape = length(i, 0), x.shape[1]
+    return Matrix(x.format, take_at(data, found), rows, fold(take_at(cols, found)), shape, is_list=True)
+
+
+@lowers(GetItemListGrad)
+def get_item_list_grad(known: Operands, node: Apply) -> Matrix:
+    """Move the rows of the gradient to their places; of several that go to one the last counts, and the others leave zeros."""
+    x, g = known.matrix(node.inputs[0]), known.matrix(node.inputs[2])
+    i = position(known.variable(node.inputs[1]), x.shape[0], "index out of bounds")
+    rows = pt.switch(pt.lt(g.rows, g.shape[0]), take_at(i, g.rows), NOWHERE)
+    return scattered(node, x, pt.switch(take_at(is_last(i), g.rows), g.data, 0), rows, g.cols)
+
+
+def scattered(node: Apply, x: Matrix, data: Tensor, rows: Tensor, cols: Tensor) -> Matrix:
+    """Return a matrix like `x` with other entries, several of which may be at one place."""
+    rows, cols = (fold(pt.cast(v, "int32")) for v in (rows, cols))
+    return Matrix(x.format, pt.cast(data, node.outputs[0].type.dtype), rows, cols, x.shape)
+
+
+def is_last(places: Tensor) -> Tensor:
+    """Tell for each place whether it does not come again."""
+    order = fold(pt.argsort(places, kind="stable"))
+    places = take_at(places, order)
+    differs = pt.concatenate([pt.neq(places[1:], places[:-1]), pt.ones_like(places[:1], dtype="bool")])
+    return fold(take_at(differs, pt.argsort(order)))
+
+
 def position(i: Tensor, n: Tensor, message: str) -> Tensor:
     """Return indices counted from the start, checked."""
     i = pt.cast(i, "int64")
@@ -309,10 +365,3 @@ def shifted(x: Matrix, row: Tensor, col: Tensor) -> Matrix:
 
 #: A row, or column, that no matrix has.
 NOWHERE = pt.constant(2**31 - 1, dtype="int64")
-
-
-def joined(blocks: list[Matrix], format: Format, shape: tuple[Tensor, Tensor]) -> Matrix:
-    """Return a matrix of the entries of all blocks."""
-    data, rows, cols = (fold(pt.concatenate([getattr(x, part) for x in blocks])) for part in ("data", "rows", "cols"))
-    drops_zeros, is_list = any(x.drops_zeros for x in blocks), all(x.is_exact or x.is_list for x in blocks)
-    return Matrix(format, data, rows, cols, shape, None, drops_zeros, is_list)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply
+from pytensor.scalar.basic import upcast
 from pytensor.sparse import math
 from pytensor.sparse.math import (
     AddSparseDense,
@@ -29,18 +30,21 @@ from pytensor_jaxpr_linker.sparse.lowering import Operands, is_sparse, lowers
 from pytensor_jaxpr_linker.sparse.matrix import (
     Matrix,
     Tensor,
-    column_product,
     compressed_index,
     dense,
     elements,
     expect_equal,
     expect_length,
     fold,
+    joined,
+    length,
     of_dense,
-    product,
+    sorted_places,
     sum_at,
     take_at,
 )
+from pytensor_jaxpr_linker.sparse.pairs import constant_product
+from pytensor_jaxpr_linker.sparse.products import column_product, product, sampled_product
 
 # -- products ----------------------------------------------------------------------------------------------------------
 
@@ -49,6 +53,8 @@ def any_product(known: Operands, x: Tensor, y: Tensor, dtype: str) -> Tensor:
     """Return the dense product of two matrices of which at least one is sparse."""
     if not is_sparse(x):
         return column_product(known.variable(x), known.matrix(y), dtype)
+    if is_sparse(y) and (found := constant_product(known.matrix(x), known.matrix(y), dtype, "csr")) is not None:
+        return dense(found)
     return product(known.matrix(x), dense(known.matrix(y)) if is_sparse(y) else known.variable(y), dtype)
 
 
@@ -59,17 +65,24 @@ def dot(known: Operands, node: Apply) -> Tensor:
 
 
 @lowers(StructuredDot)
-def structured_dot(known: Operands, node: Apply) -> Tensor | None:
-    """Return a dense product; the places of a sparse one are found by the host."""
-    return None if is_sparse(node.outputs[0]) else dot(known, node)
+def structured_dot(known: Operands, node: Apply) -> Tensor | Matrix | None:
+    """Return a dense product, or a sparse one if the places of all entries are constants."""
+    return sparse_dot(known, node) if is_sparse(node.outputs[0]) else dot(known, node)
+
+
+def sparse_dot(known: Operands, node: Apply) -> Matrix | None:
+    """Return the sparse product of two sparse matrices, if the places of their entries are constants."""
+    type = node.outputs[0].type
+    x, y = map(known.matrix, node.inputs)
+    return constant_product(x, y, type.dtype, type.format)
 
 
 @lowers(TrueDot)
 def true_dot(known: Operands, node: Apply) -> Matrix | None:
-    """Return the product with a dense matrix, whose zeros are no entries."""
+    """Return the product with a dense matrix, whose zeros are no entries, or with a sparse one, if places are constants."""
     x, y = node.inputs
     if is_sparse(y):
-        return None
+        return sparse_dot(known, node)
     return of_dense(any_product(known, x, y, node.outputs[0].type.dtype), node.outputs[0].type.format)
 
 
@@ -85,13 +98,19 @@ def usmm(known: Operands, node: Apply) -> Tensor:
 
 @lowers(StructuredDotGradCSC, StructuredDotGradCSR)
 def structured_dot_grad(known: Operands, node: Apply) -> Tensor | None:
-    """Multiply for each entry the row of the gradient with the row of the other factor that met in it."""
-    if any(map(is_sparse, node.inputs)):
-        return None
-    indices, indptr, y, g = map(known.variable, node.inputs)
+    """Return elements of the product of the gradient and the transpose of the other factor, at the places of entries."""
+    dtype = node.outputs[0].type.dtype
+    indices, indptr = map(known.variable, node.inputs[:2])
     along = compressed_index(indptr, indices)
     rows, cols = (along, indices) if isinstance(node.op, StructuredDotGradCSR) else (indices, along)
-    return pt.sum(take_at(g, rows) * take_at(y, cols), axis=1, dtype=node.outputs[0].type.dtype)
+    if all(map(is_sparse, node.inputs[2:])):
+        y, g = map(known.matrix, node.inputs[2:])
+        found = constant_product(g, y.transposed, dtype, "csr")
+        return None if found is None else elements(found, rows, cols)
+    if any(map(is_sparse, node.inputs)):
+        return None
+    y, g = map(known.variable, node.inputs[2:])
+    return pt.cast(sampled_product(g, y, rows, cols, dtype), dtype)
 
 
 @lowers(SamplingDot)
@@ -101,8 +120,7 @@ def sampling_dot(known: Operands, node: Apply) -> Matrix:
     p = known.matrix(node.inputs[2])
     x = expect_length(x, 0, p.shape[0], SHAPES_DIFFER)
     y = expect_length(y, 0, p.shape[1], SHAPES_DIFFER)
-    found = pt.sum(take_at(x, p.rows) * take_at(y, p.cols), axis=1)
-    return p.with_data(pt.cast(p.data * found, p.dtype))
+    return p.with_data(pt.cast(p.data * sampled_product(x, y, p.rows, p.cols, p.dtype), p.dtype))
 
 
 # -- sums --------------------------------------------------------------------------------------------------------------
@@ -133,10 +151,8 @@ def add_sparse_sparse(known: Operands, node: Apply) -> Matrix:
     x, y = (known.matrix(v).cast(dtype) for v in node.inputs)
     if x.has_places_of(y):
         return replace(x.with_data(x.data + y.data, drops_zeros=True), format=format)
-    data, rows, cols = (fold(pt.concatenate(pair)) for pair in ((x.data, y.data), (x.rows, y.rows), (x.cols, y.cols)))
-    for n, m in zip(x.shape, y.shape, strict=True):
-        data = expect_equal(data, n, m, SHAPES_DIFFER, AssertionError)
-    return Matrix(format, data, rows, cols, x.shape, drops_zeros=True)
+    both = joined([x, y], format, x.shape)
+    return replace(both, data=same_shapes(both.data, x, y), drops_zeros=True, is_list=False)
 
 
 SHAPES_DIFFER = "inconsistent shapes"
@@ -200,14 +216,51 @@ COMPARISONS = {
     math.GreaterThanSparseDense: pt.gt,
     math.LessEqualSparseDense: pt.le,
     math.GreaterEqualSparseDense: pt.ge,
+    math.EqualSparseSparse: pt.eq,
+    math.NotEqualSparseSparse: pt.neq,
+    math.LessThanSparseSparse: pt.lt,
+    math.GreaterThanSparseSparse: pt.gt,
+    math.LessEqualSparseSparse: pt.le,
+    math.GreaterEqualSparseSparse: pt.ge,
 }
 
 
-@lowers(*COMPARISONS)
+@lowers(*(op for op in COMPARISONS if "SparseDense" in op.__name__))
 def compare(known: Operands, node: Apply) -> Tensor:
     """Compare as dense arrays, as the result is one."""
     x, y = known.matrix(node.inputs[0]), known.variable(node.inputs[1])
     return pt.cast(COMPARISONS[type(node.op)](dense(x), same_shape(y, x, AssertionError)), "uint8")
+
+
+@lowers(math.EqualSparseSparse, math.LessEqualSparseSparse, math.GreaterEqualSparseSparse)
+def compare_all(known: Operands, node: Apply) -> Matrix:
+    """Compare as dense arrays: where neither matrix has an entry, the result is true."""
+    x, y = map(known.matrix, node.inputs)
+    result = COMPARISONS[type(node.op)](dense(x), same_shape(dense(y), x, AssertionError))
+    return of_dense(pt.cast(result, "uint8"), node.outputs[0].type.format)
+
+
+@lowers(math.NotEqualSparseSparse, math.LessThanSparseSparse, math.GreaterThanSparseSparse)
+def compare_entries(known: Operands, node: Apply) -> Matrix:
+    """Compare at each place at which a matrix has an entry, once."""
+    x, y = map(known.matrix, node.inputs)
+    dtype = upcast(x.dtype, y.dtype)
+    none_of_x, none_of_y = (pt.zeros_like(v.data, dtype=dtype) for v in (x, y))
+    both = joined([x.cast(dtype), y.cast(dtype)], node.outputs[0].type.format, x.shape)
+    order, first, is_first = sorted_places(both)
+    pair = pt.concatenate([x.cast(dtype).data, none_of_y]), pt.concatenate([none_of_x, y.cast(dtype).data])
+    sums = (sum_at(take_at(data, order), (first,), (length(data, 0),)) for data in pair)
+    data = pt.cast(COMPARISONS[type(node.op)](*sums) & is_first, "uint8")
+    data = same_shapes(data, x, y)
+    rows, cols = (fold(take_at(v, order)) for v in (both.rows, both.cols))
+    return replace(both, data=data, rows=rows, cols=cols, drops_zeros=True, is_list=False)
+
+
+def same_shapes(data: Tensor, x: Matrix, y: Matrix) -> Tensor:
+    """Return the numbers of a result, having said that two sparse matrices must have the same shape."""
+    for n, m in zip(x.shape, y.shape, strict=True):
+        data = expect_equal(data, n, m, SHAPES_DIFFER, AssertionError)
+    return data
 
 
 def same_shape(y: Tensor, x: Matrix, error: type[Exception]) -> Tensor:

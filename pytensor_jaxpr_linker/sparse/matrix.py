@@ -166,6 +166,13 @@ def arranged(x: Matrix) -> Matrix:
     return replace(x, data=data, rows=rows, cols=cols, pattern=pattern)
 
 
+def joined(blocks: list[Matrix], format: Format, shape: tuple[Tensor, Tensor]) -> Matrix:
+    """Return a matrix of the entries of all blocks."""
+    data, rows, cols = (fold(pt.concatenate([getattr(x, part) for x in blocks])) for part in ("data", "rows", "cols"))
+    drops_zeros, is_list = any(x.drops_zeros for x in blocks), all(x.is_exact or x.is_list for x in blocks)
+    return Matrix(format, data, rows, cols, shape, None, drops_zeros, is_list)
+
+
 def place_of(i: Tensor, j: Tensor, m: Tensor) -> Tensor:
     """Return numbers by which places are sorted row by row, for rows of length `m`."""
     return fold(pt.cast(i, "int64") * m + j)
@@ -243,33 +250,23 @@ def dense(x: Matrix) -> Tensor:
     return sum_at(x.data, (x.rows, x.cols), x.shape) if x.whole is None else x.whole
 
 
-def product(x: Matrix, y: Tensor, dtype: str) -> Tensor:
-    """Return the product with a dense vector or matrix: rows of `y`, scaled and summed by the rows of the entries."""
-    y = expect_length(pt.cast(y, dtype), 0, x.shape[1], "dimension mismatch")
-    x = x.cast(dtype)
-    if x.whole is not None:
-        return pt.dot(x.whole, y)
-    data = x.data if y.type.ndim == 1 else x.data.dimshuffle(0, "x")
-    return sum_at(data * take_at(y, x.cols), (x.rows,), x.shape[:1])
-
-
-def column_product(y: Tensor, x: Matrix, dtype: str) -> Tensor:
-    """Return the product of a dense vector or matrix with a sparse matrix."""
-    result = product(x.transposed, y.T, dtype)
-    return result.T
-
-
 def elements(x: Matrix, rows: Tensor, cols: Tensor) -> Tensor:
     """Return the elements of a matrix at places, found among its sorted entries by halving."""
     if x.whole is not None:
         return take_at(x.whole, rows, cols)
-
-    places = place_of(x.rows, x.cols, x.shape[1])
-    order = fold(pt.argsort(places, kind="stable"))
-    places = fold(take_at(places, order))
-    first = fold(pt.searchsorted(places, places))  # of the entries at the same place
+    order, first, _ = sorted_places(x)
+    places = fold(take_at(place_of(x.rows, x.cols, x.shape[1]), order))
     sums = sum_at(take_at(x.data, order), (first,), (length(x.data, 0),))
     wanted = place_of(rows, cols, x.shape[1])
     found = pt.searchsorted(places, wanted)
     is_entry = pt.eq(take_at(places, found), wanted)
     return pt.switch(is_entry, take_at(sums, found), pt.zeros((), dtype=x.dtype))
+
+
+def sorted_places(x: Matrix) -> tuple[Tensor, Tensor, Tensor]:
+    """Return an order of entries by place, and then for each the first one at its place, and whether it is that."""
+    places = place_of(x.rows, x.cols, x.shape[1])
+    order = fold(pt.argsort(places, kind="stable"))
+    places = fold(take_at(places, order))
+    first = fold(pt.searchsorted(places, places))
+    return order, first, fold(pt.eq(first, pt.arange(length(places, 0))))

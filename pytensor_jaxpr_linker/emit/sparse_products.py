@@ -1,0 +1,147 @@
+"""Products of sparse matrices with dense arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from pytensor_jaxpr_linker import prims
+from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, Shape
+from pytensor_jaxpr_linker.emit.sparse import compressed_index, sum_at, take_at
+from pytensor_jaxpr_linker.registry import emits
+from pytensor_jaxpr_linker.sparse.product_ops import CompressedDot, ListDot, PaddedDot, SampledDot
+from pytensor_jaxpr_linker.sparse.products import BLOCK
+
+#: Products of entries are scattered as they are made, so many entries at a time, if all together take more bytes than this.
+LARGE_PRODUCT = 2**24
+CHUNK = 1024
+
+#: Eigen's product takes as many columns at once, and a column by itself as long as all of these.
+COLUMNS = 4
+
+
+@emits(ListDot, static=(4,))
+def emit_ListDot(op, node, b, data, rows, cols, y, n):
+    """Multiply for each entry a row, and sum the products by the rows of the entries."""
+    return list_dot(b, data, rows, cols, y, int(n))
+
+
+def list_dot(b: JaxprBuilder, data: Atom, rows: Atom, cols: Atom, y: Atom, n: int) -> Atom:
+    """Emit a scatter; a large one in a loop, because new memory for all products takes longer than they do."""
+    shape = (*data.aval.shape, *y.aval.shape[1:])
+    zeros = prims.broadcast_to(b, b.constant(0, y.aval.dtype), (n, *shape[1:]))
+    if len(shape) == 1 or not all_known(shape) or shape[0] * shape[1] * y.aval.dtype.itemsize <= LARGE_PRODUCT:
+        return add_entries(b, zeros, (data, rows, cols), y)
+    count = -(-shape[0] // CHUNK)
+    fill = (b.constant(0, data.aval.dtype), b.constant(n, rows.aval.dtype), b.constant(0, cols.aval.dtype))
+    padded = [
+        prims.reshape(b, prims.pad(b, v, value, [(0, count * CHUNK - shape[0], 0)]), (count, CHUNK))
+        for v, value in zip((data, rows, cols), fill, strict=True)
+    ]
+    avals = [y.aval, zeros.aval, *(b.aval((CHUNK,), v.aval.dtype) for v in padded)]
+    body, (factor, total, *entries) = b.sub_jaxpr(avals)
+    jaxpr = body.build([add_entries(body, total, entries, factor)])
+    return prims.scan(b, jaxpr, [y], [zeros], padded, count)[0]
+
+
+def add_entries(b: JaxprBuilder, total: Atom, entries: Sequence[Atom], y: Atom) -> Atom:
+    """Emit the sum of `total` and the products of entries (data, rows, columns) with rows of `y`."""
+    data, rows, cols = entries
+    taken = take_at(b, y, cols)
+    factors = prims.broadcast_in_dim(b, data, taken.aval.shape, (0,))
+    return sum_at(b, total, prims.mul(b, factors, taken), rows)
+
+
+@emits(CompressedDot)
+def emit_CompressedDot(op, node, b, data, indices, indptr, y):
+    """Call the one primitive that JAX has for it, with columns of zeros that make their number a multiple."""
+    n, (m, k) = indptr.aval.shape[0] - 1, y.aval.shape
+    if not all_known((n, m, k, *data.aval.shape)) or 0 in (n, m, k, *data.aval.shape):
+        return list_dot(b, data, compressed_index(b, indptr, data), indices, y, n)
+    wide = prims.pad(b, y, b.constant(0, y.aval.dtype), [(0, 0, 0), (0, -k % COLUMNS, 0)]) if k % COLUMNS else y
+    found = prims.bcsr_dot_general(b, data, indices, indptr, wide, (n, m))
+    return prims.slice_(b, found, (0, 0), (n, k), (1, 1)) if k % COLUMNS else found
+
+
+@emits(PaddedDot)
+def emit_PaddedDot(op, node, b, cols, x, data, *slots):
+    """Add columns; the column past the last, and the entry past the last, are zero."""
+    zeros = prims.broadcast_to(b, b.constant(0, x.aval.dtype), cols.aval.shape[1:])
+    if not slots:
+        return sum_of_rows(b, zeros, [cols, data], [with_zero(b, x)], padded_term)
+    return sum_of_rows(b, zeros, [cols, *slots], [with_zero(b, x), with_zero(b, data)], gathered_term)
+
+
+def padded_term(b: JaxprBuilder, cols: Atom, data: Atom, x: Atom) -> Atom:
+    """Emit the products of a column of entries."""
+    return prims.mul(b, data, take_at(b, x, cols))
+
+
+def gathered_term(b: JaxprBuilder, cols: Atom, slots: Atom, x: Atom, data: Atom) -> Atom:
+    """Emit the products of a column of entries, whose numbers are gathered."""
+    return prims.mul(b, take_at(b, data, slots), take_at(b, x, cols))
+
+
+def with_zero(b: JaxprBuilder, x: Atom) -> Atom:
+    """Emit a vector with a zero behind it."""
+    return prims.pad(b, x, b.constant(0, x.aval.dtype), [(0, 1, 0)])
+
+
+@emits(SampledDot)
+def emit_SampledDot(op, node, b, x, y, rows, cols):
+    """Add the products of one column of both factors after the other."""
+    if not all_known(x.aval.shape[1:]):
+        return prims.reduce_sum(b, prims.mul(b, take_at(b, x, rows), take_at(b, y, cols)), (1,))
+    zeros = prims.broadcast_to(b, b.constant(0, x.aval.dtype), rows.aval.shape)
+    columns = [prims.transpose(b, v, (1, 0)) for v in (x, y)]
+    return sum_of_rows(b, zeros, columns, [rows, cols], sampled_term)
+
+
+def sampled_term(b: JaxprBuilder, x: Atom, y: Atom, rows: Atom, cols: Atom) -> Atom:
+    """Emit the products of elements of two columns."""
+    return prims.mul(b, take_at(b, x, rows), take_at(b, y, cols))
+
+
+def sum_of_rows(
+    b: JaxprBuilder, total: Atom, arrays: Sequence[Atom], shared: Sequence[Atom], term: Callable[..., Atom]
+) -> Atom:
+    """Emit `total` plus ``term(b, *row, *shared)`` for each of the rows of arrays.
+
+    A kernel adds a block of them, element by element. As a reduction, XLA's CPU compiler would add the terms of one element
+    after the other, each waiting for the one before, and make all terms before that if they are many.
+    """
+    count = arrays[0].aval.shape[0]
+    blocks = count // BLOCK if count > 2 * BLOCK else 0
+    if blocks:
+        stacked = [prims.reshape(b, block(b, x, 0, blocks * BLOCK), (blocks, BLOCK, *x.aval.shape[1:])) for x in arrays]
+        slices = [b.aval(x.aval.shape[1:], x.aval.dtype) for x in stacked]
+        body, atoms = b.sub_jaxpr([*(x.aval for x in (*shared, total)), *slices])
+        same, carry, *xs = atoms[: len(shared)], *atoms[len(shared) :]
+        jaxpr = body.build([add_rows(body, carry, xs, same, term, range(BLOCK))])
+        (total,) = prims.scan(b, jaxpr, shared, [total], stacked, blocks)
+    return add_rows(b, total, arrays, shared, term, range(blocks * BLOCK, count))
+
+
+def add_rows(
+    b: JaxprBuilder,
+    total: Atom,
+    arrays: Sequence[Atom],
+    shared: Sequence[Atom],
+    term: Callable[..., Atom],
+    which: Iterable[int],
+) -> Atom:
+    """Emit `total` plus the terms of some rows."""
+    for i in which:
+        row = [prims.reshape(b, block(b, x, i, i + 1), x.aval.shape[1:]) for x in arrays]
+        total = prims.add(b, total, term(b, *row, *shared))
+    return total
+
+
+def block(b: JaxprBuilder, x: Atom, start: int, stop: int) -> Atom:
+    """Emit the rows of an array from `start` to `stop`."""
+    tail = x.aval.shape[1:]
+    return prims.slice_(b, x, (start, *(0 for _ in tail)), (stop, *tail), (1,) * (1 + len(tail)))
+
+
+def all_known(shape: Shape) -> bool:
+    """Tell whether no length is a symbolic dimension."""
+    return all(isinstance(n, int) for n in shape)

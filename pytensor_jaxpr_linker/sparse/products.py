@@ -1,0 +1,147 @@
+"""Products of sparse matrices: the form that is fastest for what is known of the entries. Uses no JAX.
+
+With a dense matrix, a product of a CSR matrix is one call of Eigen's on the CPU. A vector is another matter: a scatter takes
+4 ns an entry on the CPU, a row's sum of gathered elements waits for each addition, but adding *columns* of entries, one of
+each row, takes half a nanosecond. So where the places of entries are constants, rows are padded to one length (ELLPACK), and
+entries that are too many for it are scattered: the HYB format of Bell and Garland, *Implementing sparse matrix-vector
+multiplication on throughput-oriented processors* (SC 2009).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.graph.basic import Constant
+from pytensor.scalar.basic import upcast
+
+from pytensor_jaxpr_linker.sized_ops import apply
+from pytensor_jaxpr_linker.sparse.matrix import Matrix, Tensor, expect_length, fold, length, take_at
+from pytensor_jaxpr_linker.sparse.product_ops import CompressedDot, ListDot, PaddedDot, SampledDot
+
+#: The dtypes that Eigen's product is there for.
+COMPILED_DTYPES = frozenset(("int32", "int64", "float32", "float64", "complex64", "complex128"))
+
+#: How long it takes to scatter an entry, and to scatter at all, in times of adding one of a padded row. Measured on a CPU.
+SCATTER_COST, SCATTER_START = 8, 20_000
+
+#: Longer rows are padded to a multiple of this: a loop adds so many columns at once.
+BLOCK = 8
+
+
+def product(x: Matrix, y: Tensor, dtype: str) -> Tensor:
+    """Return the product with a dense vector or matrix."""
+    y = expect_length(pt.cast(y, dtype), 0, x.shape[1], "dimension mismatch")
+    x = x.cast(dtype)
+    if x.whole is not None:
+        return pt.dot(x.whole, y)
+    if y.type.ndim == 2 and y.type.shape[1] == 1:
+        return product(x, y[:, 0], dtype).dimshuffle(0, "x")
+    rows = constant_rows(x)
+    if y.type.ndim == 1 and rows is not None:
+        return padded_product(x, rows, y)
+    if y.type.ndim == 2 and dtype in COMPILED_DTYPES:
+        if rows is not None:
+            parts = in_order(x.data, rows.order), rows.cols, rows.indptr
+            return apply(CompressedDot(), *map(pt.as_tensor, parts), y)
+        if x.pattern is not None and x.format == "csr":
+            # What the caller computed may be out of bounds, and Eigen reads there.
+            indices, indptr = x.pattern
+            indices = pt.clip(indices, 0, pt.cast(x.shape[1] - 1, "int32"))
+            indptr = pt.clip(indptr, 0, pt.cast(length(indices, 0), "int32"))
+            return apply(CompressedDot(), x.data, indices, indptr, y)
+    return apply(ListDot(), x.data, x.rows, x.cols, y, x.shape[0])
+
+
+def column_product(y: Tensor, x: Matrix, dtype: str) -> Tensor:
+    """Return the product of a dense vector or matrix with a sparse matrix."""
+    return product(x.transposed, y.T, dtype).T
+
+
+def sampled_product(x: Tensor, y: Tensor, rows: Tensor, cols: Tensor, dtype: str) -> Tensor:
+    """Return elements of the product of `x` and the transpose of `y`."""
+    dtype = upcast(x.type.dtype, y.type.dtype, dtype)
+    return apply(SampledDot(), pt.cast(x, dtype), pt.cast(y, dtype), rows, cols)
+
+
+# -- entries at constant places ----------------------------------------------------------------------------------------
+
+
+class ConstantRows(NamedTuple):
+    """The places of entries that are constants, row by row.
+
+    Attributes
+    ----------
+    order
+        Which of the matrix's entries these are, in order; those that are left out are not among them.
+    rows, cols, indptr
+        Their rows, columns and index pointers.
+    columns
+        How many columns the matrix has.
+    """
+
+    order: np.ndarray
+    rows: np.ndarray
+    cols: np.ndarray
+    indptr: np.ndarray
+    columns: int
+
+
+def constant_rows(x: Matrix) -> ConstantRows | None:
+    """Return the places of a matrix's entries row by row, if they are constants and in bounds."""
+    if not all(isinstance(v, Constant) for v in (x.rows, x.cols, *x.shape)):
+        return None
+    rows, cols, n, m = x.rows.data, x.cols.data, int(x.shape[0].data), int(x.shape[1].data)
+    (order,) = np.nonzero(rows < n)
+    order = order[np.argsort(rows[order], kind="stable")].astype("int32")
+    rows, cols = rows[order].astype("int32"), cols[order].astype("int32")
+    if len(order) and (rows[0] < 0 or cols.min() < 0 or cols.max() >= m):
+        return None
+    indptr = np.searchsorted(rows, np.arange(n + 1)).astype("int32")
+    return ConstantRows(order, rows, cols, indptr, m)
+
+
+def in_order(data: Tensor, order: np.ndarray) -> Tensor:
+    """Return the elements of a vector in another order."""
+    if data.type.shape[0] == len(order) and np.array_equal(order, np.arange(len(order))):
+        return data
+    return fold(take_at(data, pt.constant(order)))
+
+
+def padded_product(x: Matrix, places: ConstantRows, y: Tensor) -> Tensor:
+    """Return the product with a vector: padded rows, and a list of the entries that are too many for them."""
+    width = padded_width(np.diff(places.indptr))
+    rank = np.arange(len(places.rows)) - places.indptr[places.rows]  # of an entry in its row
+    fits = rank < width
+    parts: list[Tensor] = []
+    if width:
+        shape = width, len(places.indptr) - 1
+        cols, slots = np.full(shape, places.columns, "int32"), np.full(shape, len(x.rows.data), "int32")
+        cols[rank[fits], places.rows[fits]] = places.cols[fits]
+        slots[rank[fits], places.rows[fits]] = places.order[fits]
+        if isinstance(x.data, Constant):
+            data = np.append(x.data.data, np.zeros(1, x.dtype))[slots]
+            parts.append(apply(PaddedDot(), pt.constant(cols), y, pt.constant(data)))
+        else:
+            parts.append(apply(PaddedDot(), pt.constant(cols), y, x.data, pt.constant(slots)))
+    if not width or not fits.all():
+        rest = in_order(x.data, places.order[~fits]), places.rows[~fits], places.cols[~fits]
+        parts.append(apply(ListDot(), *map(pt.as_tensor, rest), y, x.shape[0]))
+    return parts[0] if len(parts) == 1 else parts[0] + parts[1]
+
+
+def padded_width(counts: np.ndarray) -> int:
+    """Return to what length rows, of which `counts` are the numbers of entries, are padded.
+
+    One more column takes an addition for each row, and saves a scatter for each of the rows that are longer.
+    """
+    if not counts.any():
+        return 0
+    longest = int(counts.max())
+    width = int(np.quantile(counts, 1 - 1 / SCATTER_COST, method="higher"))
+    width = -(-width // BLOCK) * BLOCK if width > 2 * BLOCK else width
+    scattered = SCATTER_START + SCATTER_COST * int(np.maximum(counts - width, 0).sum())
+    if len(counts) * (longest - width) > scattered:
+        return width
+    return -(-longest // BLOCK) * BLOCK if longest > 2 * BLOCK else longest
