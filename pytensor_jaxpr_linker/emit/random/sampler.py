@@ -126,15 +126,24 @@ def key_words(b: JaxprBuilder, key: Atom) -> tuple[Atom, Atom]:
 
 def random_bits(b: JaxprBuilder, key: Atom, shape: Shape) -> tuple[Atom, Atom]:
     """Return two independent random uint32 words for each element of `shape`: the hash of its position."""
+    return bits_at(b, key_words(b, key), flat_positions(b, shape))
+
+
+def flat_positions(b: JaxprBuilder, shape: Shape) -> Atom:
+    """Emit the position of each element in the order of memory, in the shortest signed integer type for their number."""
     size = math.prod(shape)
-    if not isinstance(size, int) or size < 2**32:  # a symbolic dimension is not that long
-        high, low = prims.broadcast_to(b, b.constant(0, KEY_DTYPE), (size,)), prims.iota(b, KEY_DTYPE, (size,), 0)
+    is_long = isinstance(size, int) and size >= 2**31  # a symbolic dimension is not
+    return prims.reshape(b, prims.iota(b, "int64" if is_long else "int32", (size,), 0), shape)
+
+
+def bits_at(b: JaxprBuilder, words: Sequence[Atom], at: Atom) -> tuple[Atom, Atom]:
+    """Return two independent random uint32 words for each of some positions, under the two words of a key."""
+    if at.aval.dtype == np.int64:
+        high = prims.convert(b, prims.shift_right_logical(b, at, number(b, at, 32)), KEY_DTYPE)
     else:
-        count = prims.iota(b, "uint64", (size,), 0)
-        high = prims.convert(b, prims.shift_right_logical(b, count, number(b, count, 32)), KEY_DTYPE)
-        low = prims.convert(b, count, KEY_DTYPE)
-    first, second = prims.threefry2x32(b, key_words(b, key), (high, low))
-    return prims.reshape(b, first, shape), prims.reshape(b, second, shape)
+        high = prims.broadcast_to(b, b.constant(0, KEY_DTYPE), at.aval.shape)
+    first, second = prims.threefry2x32(b, (words[0], words[1]), (high, prims.convert(b, at, KEY_DTYPE)))
+    return first, second
 
 
 def split(b: JaxprBuilder, key: Atom, count: int = 2) -> list[Atom]:
@@ -145,14 +154,73 @@ def split(b: JaxprBuilder, key: Atom, count: int = 2) -> list[Atom]:
 
 
 def uniform(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype) -> Atom:
+    """Emit numbers uniform in [0, 1)."""
+    return uniform_of(b, random_bits(b, key, shape), dtype)
+
+
+def open_uniform(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype) -> Atom:
+    """Emit numbers uniform in (0, 1), symmetric about 1/2."""
+    return open_uniform_of(b, random_bits(b, key, shape), dtype)
+
+
+def standard_normal(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype) -> Atom:
+    """Emit standard normal numbers."""
+    return normal_of(b, random_bits(b, key, shape), dtype)
+
+
+class Lanes:
+    """Random numbers for some elements of an array, in an attempt at each: what `rejection.reject` gives to a proposal.
+
+    A number is the hash of the element's position under a key that is the hash of the attempt and of how many numbers were
+    asked for before. So it does not depend on which other elements are there.
+
+    Parameters
+    ----------
+    b
+        Where to emit.
+    words
+        The two words of the key of all attempts.
+    attempt
+        The number of the attempt, uint32 and 0-d.
+    at
+        The positions of the elements.
+    """
+
+    def __init__(self, b: JaxprBuilder, words: Sequence[Atom], attempt: Atom, at: Atom):
+        self.b = b
+        self.words = words
+        self.attempt = attempt
+        self.at = at
+        self.asked = 0
+
+    def bits(self) -> tuple[Atom, Atom]:
+        """Return two uint32 words for each element."""
+        counts = self.attempt, self.b.constant(self.asked, KEY_DTYPE)
+        self.asked += 1
+        return bits_at(self.b, prims.threefry2x32(self.b, (self.words[0], self.words[1]), counts), self.at)
+
+    def open_uniform(self, dtype: np.dtype) -> Atom:
+        """Return numbers uniform in (0, 1)."""
+        return open_uniform_of(self.b, self.bits(), dtype)
+
+    def standard_normal(self, dtype: np.dtype) -> Atom:
+        """Return standard normal numbers."""
+        return normal_of(self.b, self.bits(), dtype)
+
+
+# -- numbers of two random words --------------------------------------------------------------------------------------
+
+
+def bits64_of(b: JaxprBuilder, words: Sequence[Atom]) -> Atom:
+    """Emit the uint64 numbers of two uint32 words."""
+    high, low = (prims.convert(b, x, "uint64") for x in words)
+    return prims.or_(b, prims.shift_left(b, high, number(b, high, 32)), low)
+
+
+def uniform_of(b: JaxprBuilder, words: Sequence[Atom], dtype: np.dtype) -> Atom:
     """Emit numbers uniform in [0, 1): random bits as the mantissa of a number in [1, 2), minus 1."""
-    first, second = random_bits(b, key, shape)
     mantissa = np.finfo(dtype).nmant
-    if dtype == np.float64:
-        high = prims.convert(b, first, "uint64")
-        bits = prims.or_(b, prims.shift_left(b, high, number(b, high, 32)), prims.convert(b, second, "uint64"))
-    else:
-        bits = prims.xor(b, first, second)
+    bits = bits64_of(b, words) if dtype == np.float64 else prims.xor(b, *words)
     width = bits.aval.dtype.itemsize * 8
     bits = prims.shift_right_logical(b, bits, number(b, bits, width - mantissa))
     one = np.ones((), dtype)
@@ -160,15 +228,16 @@ def uniform(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype) -> Atom:
     return prims.sub(b, prims.bitcast(b, bits, dtype), b.constant(one))
 
 
-def open_uniform(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype) -> Atom:
-    """Emit numbers uniform in (0, 1), symmetric about 1/2: the middles of the intervals that `uniform` begins."""
-    return prims.add(b, uniform(b, key, shape, dtype), b.constant(np.asarray(np.finfo(dtype).eps / 2, dtype)))
+def open_uniform_of(b: JaxprBuilder, words: Sequence[Atom], dtype: np.dtype) -> Atom:
+    """Emit numbers uniform in (0, 1), symmetric about 1/2: the middles of the intervals that `uniform_of` begins."""
+    return prims.add(b, uniform_of(b, words, dtype), b.constant(np.asarray(np.finfo(dtype).eps / 2, dtype)))
 
 
-def standard_normal(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype) -> Atom:
+def normal_of(b: JaxprBuilder, words: Sequence[Atom], dtype: np.dtype) -> Atom:
     """Emit standard normal numbers by the inverse of the distribution function."""
     # The smallest number above -1, so that neither end is reached and the result is finite.
     low = np.nextafter(np.asarray(-1, dtype), np.asarray(0, dtype), dtype=dtype)
-    unit = prims.mul(b, uniform(b, key, shape, dtype), b.constant(np.asarray(1 - low, dtype)))
-    unit = prims.max_(b, prims.broadcast_to(b, b.constant(low), shape), prims.add(b, unit, b.constant(low)))
+    unit = prims.mul(b, uniform_of(b, words, dtype), b.constant(np.asarray(1 - low, dtype)))
+    unit = prims.add(b, unit, b.constant(low))
+    unit = prims.max_(b, prims.broadcast_to(b, b.constant(low), unit.aval.shape), unit)
     return prims.mul(b, prims.erf_inv(b, unit), b.constant(np.sqrt(np.asarray(2, dtype))))

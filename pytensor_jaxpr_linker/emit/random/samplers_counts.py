@@ -27,8 +27,8 @@ from pytensor_jaxpr_linker.emit.expression import (
     sqrt,
     where,
 )
-from pytensor_jaxpr_linker.emit.random.rejection import reject
-from pytensor_jaxpr_linker.emit.random.sampler import open_uniform, split
+from pytensor_jaxpr_linker.emit.random.rejection import Proposed, reject
+from pytensor_jaxpr_linker.emit.random.sampler import Lanes, open_uniform, split
 
 FLOAT = np.dtype("float64")
 #: The mean from which a count is proposed and rejected instead of searched for.
@@ -37,14 +37,6 @@ LARGE_MEAN = 10.0
 POISSON_MAX = np.iinfo("int64").max - np.sqrt(np.iinfo("int64").max) * 10
 #: What an element with a parameter out of range gets, where nothing checks it: the smallest number of any integer type.
 INVALID = -np.inf
-
-
-def uniforms(b: JaxprBuilder, key: Atom, shape: Shape, count: int) -> list[Value]:
-    """Emit independent arrays of numbers uniform in (0, 1)."""
-    draws = open_uniform(b, key, (count, *shape), FLOAT)
-    starts, steps = [0] * len(shape), [1] * (len(shape) + 1)
-    rows = [prims.slice_(b, draws, [i, *starts], [i + 1, *shape], steps) for i in range(count)]
-    return [Value(b, prims.reshape(b, row, shape)) for row in rows]
 
 
 # -- logarithms of probabilities ---------------------------------------------------------------------------------------
@@ -151,7 +143,7 @@ def transformed_rejection(
     """Emit counts by rejection from a table-mountain hat.
 
     Hörmann, *The Generation of Binomial Random Variates*, 1993, and *The Transformed Rejection Method for Generating Poisson
-    Random Variables*, 1993. The squeezes of both are left out: where all elements take each step, they spare nothing.
+    Random Variables*, 1993.
 
     Parameters
     ----------
@@ -162,22 +154,22 @@ def transformed_rejection(
     possible
         The elements to draw.
     hat
-        Hörmann's a, b, c, and the logarithm of his alpha for what `log_probability` gives.
+        Hörmann's a, b, c, the logarithm of his alpha for what `log_probability` gives, and the v_r of his squeeze.
     log_probability
         Emits ``log_probability(k, *parameters)``: minus infinity for a count that can't be.
     parameters
         What it reads.
     """
-    shape = start.atom.aval.shape
 
-    def propose(body: JaxprBuilder, key: Atom, *atoms: Atom) -> tuple[Atom, Atom]:
-        a, slope, center, log_alpha, *inner = (Value(body, x) for x in atoms)
-        u, v = uniforms(body, key, shape, 2)
+    def propose(body: JaxprBuilder, lanes: Lanes, *atoms: Atom) -> Proposed:
+        a, slope, center, log_alpha, sure_below, *inner = (Value(body, x) for x in atoms)
+        u, v = (Value(body, lanes.open_uniform(FLOAT)) for _ in range(2))
         u = u - 0.5
         us = 0.5 - abs(u)
         k = floor((2.0 * a / us + slope) * u + center)
         accepted = log(v / (a / (us * us) + slope)) + log_alpha <= log_probability(k, *inner)
-        return accepted.atom, k.atom
+        surely = (us >= 0.07) & (v <= sure_below)
+        return Proposed(k.atom, accepted.atom, surely.atom)
 
     return Value(b, reject(b, key, propose, [x.atom for x in (*hat, *parameters)], start.atom, possible.atom))
 
@@ -202,7 +194,7 @@ def poisson(b: JaxprBuilder, key: Atom, shape: Shape, mean: Atom) -> Atom:
     def log_probability(k: Value, mean: Value) -> Value:
         return where(k >= 0.0, log_poisson(maximum(k, 0.0), mean), -np.inf)
 
-    hat = a, slope, large + 0.43, log_alpha
+    hat = a, slope, large + 0.43, log_alpha, 0.9277 - 3.6224 / (slope - 2.0)
     return transformed_rejection(b, reject_key, start, valid & (m >= LARGE_MEAN), hat, log_probability, [large]).atom
 
 
@@ -235,7 +227,7 @@ def binomial(b: JaxprBuilder, key: Atom, shape: Shape, n: Atom, p: Atom) -> Atom
         inside = (k >= 0.0) & (k <= n)
         return where(inside, log_binomial(minimum(maximum(k, 0.0), n), n, p), -np.inf)
 
-    hat = a, slope, mean_large + 0.5, log_alpha
+    hat = a, slope, mean_large + 0.5, log_alpha, 0.92 - 4.2 / slope
     count = transformed_rejection(b, reject_key, searched, is_large, hat, log_probability, [n_large, p_large])
     return where(valid, where(chance > 0.5, size - count, count), INVALID).atom
 
@@ -261,14 +253,14 @@ def hypergeometric(b: JaxprBuilder, key: Atom, shape: Shape, good: Atom, bad: At
         chance = drawn / maximum(total, 1.0)
         return log_binomial(k, rare, chance) + log_binomial(drawn - k, total - rare, chance)
 
-    def propose(body: JaxprBuilder, key: Atom, *atoms: Atom) -> tuple[Atom, Atom]:
+    def propose(body: JaxprBuilder, lanes: Lanes, *atoms: Atom) -> Proposed:
         mean, width, at_mode, *inner = (Value(body, x) for x in atoms)
-        x, y = uniforms(body, key, shape, 2)
+        x, y = (Value(body, lanes.open_uniform(FLOAT)) for _ in range(2))
         k = floor(mean + 0.5 + width * (y - 0.5) / x)
         rare, _, drawn = inner
         inside = (k >= 0.0) & (k <= minimum(rare, drawn))
         ratio = log_probability(minimum(maximum(k, 0.0), minimum(rare, drawn)), *inner) - at_mode
-        return (inside & (2.0 * log(x) <= ratio)).atom, k.atom
+        return Proposed(k.atom, (inside & (2.0 * log(x) <= ratio)).atom)
 
     parameters = rare, total, drawn
     read = [x.atom for x in (mean, width, log_probability(mode, *parameters), *parameters)]
