@@ -38,7 +38,13 @@ type Proposal = Callable[..., Proposed]
 
 
 def reject(
-    b: JaxprBuilder, key: Atom, propose: Proposal, params: Sequence[Atom], otherwise: Atom, possible: Atom
+    b: JaxprBuilder,
+    key: Atom,
+    propose: Proposal,
+    params: Sequence[Atom],
+    otherwise: Atom,
+    possible: Atom,
+    prepare: Callable[..., Sequence[Atom]] = lambda b, *params: params,
 ) -> Atom:
     """Emit proposals until each element has an accepted one, and return these.
 
@@ -56,17 +62,20 @@ def reject(
     possible
         A boolean, 0-d or of that shape: the elements that proposals are made for. One with a NaN among its parameters
         would never be accepted.
+    prepare
+        Emits what `propose` reads from `params`, if that is not these: ``prepare(b, *params)``. A long array on whose
+        elements nothing is possible does not take the time for it.
     """
     shape = otherwise.aval.shape
     size = math.prod(shape)
     words = key_words(b, key)
     if isinstance(size, int) and size <= BLOCK:
-        return reject_together(b, words, propose, params, otherwise, possible)
+        return reject_together(b, words, propose, prepare(b, *params), otherwise, possible)
     flat = [prims.reshape(b, x, (size,)) if x.aval.shape else x for x in (*params, otherwise, possible)]
 
     def emit(b: JaxprBuilder, *atoms: Atom) -> Atom:
         first, second, otherwise, possible, *params = atoms
-        return reject_in_blocks(b, (first, second), propose, params, otherwise, possible)
+        return reject_in_blocks(b, (first, second), propose, prepare(b, *params), otherwise, possible)
 
     *params, otherwise, possible = flat
     draws = when_any(b, possible, emit, [*words, otherwise, possible, *params], otherwise)
@@ -151,9 +160,7 @@ def go_on_in_blocks(
     start, count = prims.add(body, start, number(body, start, block)), prims.add(body, count, more)
     is_last = prims.ge(body, start, end)
     attempt = prims.add(body, attempt, prims.convert(body, is_last, KEY_DTYPE))
-    start, end, count = (
-        prims.select(body, is_last, x, y) for x, y in ((zero, start), (count, end), (zero, count))
-    )
+    start, end, count = (prims.select(body, is_last, x, y) for x, y in ((zero, start), (count, end), (zero, count)))
     step = body.build([attempt, start, end, count, queue, draws])
     condition, atoms = b.sub_jaxpr([x.aval for x in carry])
     goes_on = condition.build([prims.lt(condition, atoms[1], atoms[2])])
@@ -181,9 +188,7 @@ def any_of(b: JaxprBuilder, mask: Atom) -> Atom:
     return prims.reduce_or(b, mask, range(len(mask.aval.shape))) if mask.aval.shape else mask
 
 
-def when_any(
-    b: JaxprBuilder, mask: Atom, emit: Callable[..., Atom], operands: Sequence[Atom], otherwise: Atom
-) -> Atom:
+def when_any(b: JaxprBuilder, mask: Atom, emit: Callable[..., Atom], operands: Sequence[Atom], otherwise: Atom) -> Atom:
     """Emit ``emit(builder, *operands)`` to be computed if any element of a mask is true, and else to be `otherwise`."""
     if (value := b.known(mask)) is not None and np.all(value):
         return emit(b, *operands)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jax import lax
@@ -126,7 +126,7 @@ def key_words(b: JaxprBuilder, key: Atom) -> tuple[Atom, Atom]:
 
 def random_bits(b: JaxprBuilder, key: Atom, shape: Shape) -> tuple[Atom, Atom]:
     """Return two independent random uint32 words for each element of `shape`: the hash of its position."""
-    return bits_at(b, key_words(b, key), flat_positions(b, shape))
+    return hashed(b, key_words(b, key), position_words(b, flat_positions(b, shape)))
 
 
 def flat_positions(b: JaxprBuilder, shape: Shape) -> Atom:
@@ -136,13 +136,17 @@ def flat_positions(b: JaxprBuilder, shape: Shape) -> Atom:
     return prims.reshape(b, prims.iota(b, "int64" if is_long else "int32", (size,), 0), shape)
 
 
-def bits_at(b: JaxprBuilder, words: Sequence[Atom], at: Atom) -> tuple[Atom, Atom]:
-    """Return two independent random uint32 words for each of some positions, under the two words of a key."""
-    if at.aval.dtype == np.int64:
-        high = prims.convert(b, prims.shift_right_logical(b, at, number(b, at, 32)), KEY_DTYPE)
-    else:
-        high = prims.broadcast_to(b, b.constant(0, KEY_DTYPE), at.aval.shape)
-    first, second = prims.threefry2x32(b, (words[0], words[1]), (high, prims.convert(b, at, KEY_DTYPE)))
+def position_words(b: JaxprBuilder, at: Atom) -> tuple[Atom, Atom]:
+    """Return the high and the low uint32 word of positions."""
+    low = prims.convert(b, at, KEY_DTYPE)
+    if at.aval.dtype == np.int32:
+        return prims.broadcast_to(b, b.constant(0, KEY_DTYPE), at.aval.shape), low
+    return prims.convert(b, prims.shift_right_logical(b, at, number(b, at, 32)), KEY_DTYPE), low
+
+
+def hashed(b: JaxprBuilder, words: Sequence[Atom], counts: Sequence[Atom]) -> tuple[Atom, Atom]:
+    """Return two independent random uint32 words for each pair of counters, under the two words of a key."""
+    first, second = prims.threefry2x32(b, (words[0], words[1]), (counts[0], counts[1]))
     return first, second
 
 
@@ -168,11 +172,10 @@ def standard_normal(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype) -
     return normal_of(b, random_bits(b, key, shape), dtype)
 
 
-class Lanes:
+class Lanes(NamedTuple):
     """Random numbers for some elements of an array, in an attempt at each: what `rejection.reject` gives to a proposal.
 
-    A number is the hash of the element's position under a key that is the hash of the attempt and of how many numbers were
-    asked for before. So it does not depend on which other elements are there.
+    They are hashes of the attempt and of the element's position, so they do not depend on which other elements are there.
 
     Parameters
     ----------
@@ -186,34 +189,40 @@ class Lanes:
         The positions of the elements.
     """
 
-    def __init__(self, b: JaxprBuilder, words: Sequence[Atom], attempt: Atom, at: Atom):
-        self.b = b
-        self.words = words
-        self.attempt = attempt
-        self.at = at
-        self.asked = 0
+    b: JaxprBuilder
+    words: Sequence[Atom]
+    attempt: Atom
+    at: Atom
 
-    def bits(self) -> tuple[Atom, Atom]:
-        """Return two uint32 words for each element."""
-        counts = self.attempt, self.b.constant(self.asked, KEY_DTYPE)
-        self.asked += 1
-        return bits_at(self.b, prims.threefry2x32(self.b, (self.words[0], self.words[1]), counts), self.at)
+    def numbers(self, dtype: np.dtype, *functions: Callable[..., Atom]) -> list[Atom]:
+        """Return numbers by each of some functions of two random words, such as `normal_of`; to be called once.
 
-    def open_uniform(self, dtype: np.dtype) -> Atom:
-        """Return numbers uniform in (0, 1)."""
-        return open_uniform_of(self.b, self.bits(), dtype)
+        One hash makes the words of all: its high counter is the attempt times their number plus which they are, above the
+        sixteen bits that positions of more than 32 bits may need.
+        """
+        b, shape, count = self.b, self.at.aval.shape, len(functions)
+        which = prims.iota(b, KEY_DTYPE, (count,), 0)
+        which = prims.add(b, which, prims.mul(b, self.attempt, number(b, which, count)))
+        which = prims.shift_left(b, which, number(b, which, 16))
+        rows = prims.broadcast_in_dim(b, which, (count, *shape), (0,))
+        high, low = (prims.broadcast_to(b, x, (count, *shape)) for x in position_words(b, self.at))
+        words = hashed(b, self.words, (prims.or_(b, rows, high), low))
+        return [f(b, [row(b, x, i) for x in words], dtype) for i, f in enumerate(functions)]
 
-    def standard_normal(self, dtype: np.dtype) -> Atom:
-        """Return standard normal numbers."""
-        return normal_of(self.b, self.bits(), dtype)
+
+def row(b: JaxprBuilder, x: Atom, i: int) -> Atom:
+    """Emit the i-th element along the first axis."""
+    shape = x.aval.shape[1:]
+    starts, limits = [i, *(0 for _ in shape)], [i + 1, *shape]
+    return prims.reshape(b, prims.slice_(b, x, starts, limits, [1] * len(starts)), shape)
 
 
 # -- numbers of two random words --------------------------------------------------------------------------------------
 
 
-def bits64_of(b: JaxprBuilder, words: Sequence[Atom]) -> Atom:
-    """Emit the uint64 numbers of two uint32 words."""
-    high, low = (prims.convert(b, x, "uint64") for x in words)
+def bits64_of(b: JaxprBuilder, words: Sequence[Atom], dtype: Any = np.uint64) -> Atom:
+    """Emit the unsigned integers of 64 bits that two words are."""
+    high, low = (prims.convert(b, x, dtype) for x in words)
     return prims.or_(b, prims.shift_left(b, high, number(b, high, 32)), low)
 
 

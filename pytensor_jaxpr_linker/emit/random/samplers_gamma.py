@@ -8,7 +8,14 @@ from pytensor_jaxpr_linker import prims
 from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, Shape
 from pytensor_jaxpr_linker.emit.expression import Value, log, log1p
 from pytensor_jaxpr_linker.emit.random.rejection import Proposed, reject, when_any
-from pytensor_jaxpr_linker.emit.random.sampler import Lanes, open_uniform, split, standard_normal
+from pytensor_jaxpr_linker.emit.random.sampler import (
+    Lanes,
+    normal_of,
+    open_uniform,
+    open_uniform_of,
+    split,
+    standard_normal,
+)
 from pytensor_jaxpr_linker.emit.scalar import number, one
 
 
@@ -55,7 +62,7 @@ def marsaglia_tsang(b: JaxprBuilder, key: Atom, shape: Shape, alpha: Atom) -> At
 
     def propose(b: JaxprBuilder, lanes: Lanes, *params: Atom) -> Proposed:
         d, c = (Value(b, x) for x in params)
-        x, u = (Value(b, draw(d.atom.aval.dtype)) for draw in (lanes.standard_normal, lanes.open_uniform))
+        x, u = (Value(b, draw) for draw in lanes.numbers(d.atom.aval.dtype, normal_of, open_uniform_of))
         w = c * x
         # 1 - v = -w (3 + w (3 + w)). Below w = -1 the logarithm is NaN, and the proposal is not accepted.
         log_ratio = 3.0 * log1p(w) - w * (w * (w + 3.0) + 3.0)

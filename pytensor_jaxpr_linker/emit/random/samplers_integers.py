@@ -26,7 +26,7 @@ def integers_from(b: JaxprBuilder, key: Atom, shape: Shape, low: Atom, high: Ato
     rejected = (Value(b, b.constant(0, UINT64)) - divisor) % divisor
 
     def propose(body: JaxprBuilder, lanes: Lanes, rejected: Atom) -> Proposed:
-        word = bits64_of(body, lanes.bits())
+        (word,) = lanes.numbers(UINT64, bits64_of)
         return Proposed(word, prims.ge(body, word, rejected))
 
     start = prims.broadcast_to(b, b.constant(0, UINT64), shape)

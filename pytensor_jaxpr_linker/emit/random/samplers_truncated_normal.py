@@ -7,7 +7,7 @@ import numpy as np
 from pytensor_jaxpr_linker import prims
 from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, Shape
 from pytensor_jaxpr_linker.emit.random.rejection import Proposed, reject
-from pytensor_jaxpr_linker.emit.random.sampler import Lanes
+from pytensor_jaxpr_linker.emit.random.sampler import Lanes, normal_of, open_uniform_of
 from pytensor_jaxpr_linker.emit.random.samplers_inversion import truncated_exponential_of
 from pytensor_jaxpr_linker.emit.scalar import number
 
@@ -37,13 +37,13 @@ def truncated_normal(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype, 
 
     def propose(b: JaxprBuilder, lanes: Lanes, *params: Atom) -> Proposed:
         near, far, width, is_wide, peak, rate, cut = params
-        z = lanes.standard_normal(dtype)
+        z, u, v = lanes.numbers(dtype, normal_of, open_uniform_of, open_uniform_of)
         in_bounds = prims.and_(b, prims.ge(b, z, near), prims.le(b, z, far))
-        offset = truncated_exponential_of(b, lanes.open_uniform(dtype), prims.mul(b, rate, width))
+        offset = truncated_exponential_of(b, u, prims.mul(b, rate, width))
         offset = prims.div(b, offset, rate)
         excess = prims.sub(b, prims.square(b, prims.sub(b, offset, peak)), cut)
         bound = prims.mul(b, excess, number(b, excess, -0.5))
-        is_below = prims.lt(b, prims.log(b, lanes.open_uniform(dtype)), bound)
+        is_below = prims.lt(b, prims.log(b, v), bound)
         accepted = prims.select(b, is_wide, in_bounds, is_below)
         return Proposed(prims.select(b, is_wide, z, prims.add(b, near, offset)), accepted)
 

@@ -8,7 +8,7 @@ from pytensor_jaxpr_linker import prims
 from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, Shape
 from pytensor_jaxpr_linker.emit.expression import Value, log
 from pytensor_jaxpr_linker.emit.random.rejection import Proposed, reject
-from pytensor_jaxpr_linker.emit.random.sampler import Lanes
+from pytensor_jaxpr_linker.emit.random.sampler import Lanes, open_uniform_of
 from pytensor_jaxpr_linker.emit.random.samplers_inversion import cauchy_of
 from pytensor_jaxpr_linker.emit.scalar import number, one
 
@@ -30,8 +30,9 @@ def von_mises(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype, kappa: 
 
     def propose(b: JaxprBuilder, lanes: Lanes, *params: Atom) -> Proposed:
         twice, least, q = (Value(b, x) for x in params)
-        tangent = q * Value(b, cauchy_of(b, lanes.open_uniform(dtype)))
-        u, square = Value(b, lanes.open_uniform(dtype)), tangent * tangent
+        u, v = (Value(b, draw) for draw in lanes.numbers(dtype, open_uniform_of, open_uniform_of))
+        tangent = q * Value(b, cauchy_of(b, v.atom))
+        square = tangent * tangent
         y = least + twice * (square / (square + 1.0))  # the square of the half angle's sine
         half_angle = Value(b, prims.atan(b, tangent.atom))
         # The squeeze is y (2 - y) <= y exp(1 - y).
