@@ -171,7 +171,9 @@ def main() -> int:
         jobs = plan(args.models, args.backends, repeats, numba_repeats, not args.quick, loops)
         results = run_all(jobs, 0.25 if args.quick else 0.5)
         setting = report.describe_machine() | {"repeats": repeats, "numba_repeats": numba_repeats}
-        data.write_text(json.dumps({"setting": setting, **results}, indent=1) + "\n")
+        # What `random_draws.py` measured stays.
+        draws = json.loads(data.read_text()).get("draws", {}) if data.exists() else {}
+        data.write_text(json.dumps({"setting": setting, **results, "draws": draws}, indent=1) + "\n")
     failures = report.write(json.loads(data.read_text()), args.out)
     return 1 if failures else 0
 
