@@ -80,6 +80,13 @@ of calls that take turns in one process. *first result* is in milliseconds, and 
 """
 
 
+DRAWS = """## Random draws
+
+Milliseconds for a call that makes 100,000 draws and ends when they are a NumPy array, on one core: the least processor time of many calls.
+NumPy is its own `Generator`, without PyTensor. No figure: mode JAX does not have the distribution, or NumPy no method of that name.
+"""
+
+
 def describe_machine(packages: tuple[str, ...] = PACKAGES) -> dict:
     """Collect versions, processor and date."""
     versions = {"Python": platform.python_version()}
@@ -232,6 +239,16 @@ def scan_table(loops: dict) -> str:
     return table(["loop", "steps", *header], mark_models(rows), 1)
 
 
+def draws_table(draws: dict) -> str:
+    """Time of a call, a line for each distribution."""
+    titles = {"jaxpr": TITLES["jaxpr"], "jax": TITLES["jax"], "numpy": "NumPy"}
+    rows = []
+    for name, found in draws.items():
+        times = {b: found[b]["ms"] if b in found else None for b in titles}
+        rows.append([name, *(with_ratio(ms, None if b == "jaxpr" else times["jaxpr"]) for b, ms in times.items())])
+    return table(["distribution", *titles.values()], rows, 1)
+
+
 def failures_of(results: dict) -> list[str]:
     """Name every measurement that gave no result, with the reason."""
     kinds = ("reference", "first", "chain", "host", "dispatch", "scan")
@@ -277,6 +294,8 @@ def write(results: dict, out: Path) -> list[str]:
         parts += [SCANS, scan_table(results["scan"])]
     if results.get("sparse"):
         parts += [sparse_products.section(results["sparse"])]
+    if results.get("draws"):
+        parts += [DRAWS, draws_table(results["draws"])]
     if results.get("dispatch"):
         parts += [DISPATCH, dispatch_table(results["dispatch"]["small"])]
     failures = failures_of(results)

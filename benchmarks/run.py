@@ -30,6 +30,8 @@ HOST_STEPS = (10, 1000, 100_000)
 #: The loops of `scans.py` run in all backends by turns, in one process.
 TOGETHER = "together"
 TIMEOUT = 900
+#: What `sparse_products.py` and `random_draws.py` measured stays in the results.
+MEASURED_APART = ("sparse", "draws")
 
 
 @dataclass(frozen=True)
@@ -180,7 +182,7 @@ def main() -> int:
         results = run_all(jobs, 0.25 if args.quick else 0.5)
         setting = report.describe_machine() | {"repeats": repeats, "numba_repeats": numba_repeats}
         saved = json.loads(data.read_text()) if data.exists() else {}
-        kept = {"sparse": saved["sparse"]} if "sparse" in saved else {}  # of `sparse_products.py`
+        kept = {part: saved[part] for part in MEASURED_APART if part in saved}
         data.write_text(json.dumps({"setting": setting, **results, **kept}, indent=1) + "\n")
     failures = report.write(json.loads(data.read_text()), args.out)
     return 1 if failures else 0

@@ -1,21 +1,50 @@
-"""Sampling by rejection: one `while` for all elements, with a mask of those that have no accepted proposal yet."""
+"""Sampling by rejection: proposals for all elements at once, then for those that have no accepted one, in blocks.
+
+Few elements are left after the first proposal, so a loop over the whole array would spend most of its time on those that are
+done. What an element gets does not depend on the others: see `sampler.Lanes`.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import jax.extend.core as jex
+import numpy as np
+from jax.lax import GatherDimensionNumbers, ScatterDimensionNumbers
 
 from pytensor_jaxpr_linker import prims
 from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder
-from pytensor_jaxpr_linker.emit.random.sampler import split
+from pytensor_jaxpr_linker.emit.random.sampler import KEY_DTYPE, Lanes, flat_positions, key_words
+from pytensor_jaxpr_linker.emit.scalar import number, one
 
-#: Emits proposals for all elements: ``propose(b, key, *params)`` returns which are accepted, and the proposals.
-type Proposal = Callable[..., tuple[Atom, Atom]]
+#: The least length of a block, and the most elements that a loop goes on with as long as one of them does.
+BLOCK = 1024
+#: How many blocks a long array has at most.
+BLOCKS = 32
+
+
+class Proposed(NamedTuple):
+    """A value for each element, which of them are accepted, and a cheaper condition that implies it (a squeeze)."""
+
+    value: Atom
+    accepted: Atom
+    surely: Atom | None = None
+
+
+#: Emits proposals: ``propose(b, lanes, *params)``, `lanes` having the random numbers.
+type Proposal = Callable[..., Proposed]
 
 
 def reject(
-    b: JaxprBuilder, key: Atom, propose: Proposal, params: Sequence[Atom], otherwise: Atom, possible: Atom
+    b: JaxprBuilder,
+    key: Atom,
+    propose: Proposal,
+    params: Sequence[Atom],
+    otherwise: Atom,
+    possible: Atom,
+    prepare: Callable[..., Sequence[Atom]] = lambda b, *params: params,
 ) -> Atom:
     """Emit proposals until each element has an accepted one, and return these.
 
@@ -24,27 +53,171 @@ def reject(
     b, key
         Where to emit, and the key that is used up.
     propose
-        Emits proposals, in a builder of its own. An element that goes on has to be accepted with a probability that is
-        bounded from below, or the loop does not end.
+        Emits proposals, in any builder. An element that goes on has to be accepted with a probability that is bounded from
+        below, or the loop does not end.
     params
-        What `propose` reads.
+        What `propose` reads: 0-d, or of the shape of the draws.
     otherwise
         The values of elements that are not `possible`. Its shape and dtype are those of the draws.
     possible
         A boolean, 0-d or of that shape: the elements that proposals are made for. One with a NaN among its parameters
         would never be accepted.
+    prepare
+        Emits what `propose` reads from `params`, if that is not these: ``prepare(b, *params)``. A long array on whose
+        elements nothing is possible does not take the time for it.
     """
     shape = otherwise.aval.shape
-    passed = list(dict.fromkeys(x for x in params if isinstance(x, jex.Var)))
-    carry = [key, prims.broadcast_to(b, possible, shape), otherwise]
-    body, atoms = b.sub_jaxpr([x.aval for x in (*passed, *carry)])
-    inner = dict(zip(passed, atoms, strict=False))
-    old_key, active, old = atoms[len(passed) :]
-    next_key, proposal_key = split(body, old_key)
-    accepted, proposed = propose(body, proposal_key, *[inner[x] if isinstance(x, jex.Var) else x for x in params])
-    new = prims.select(body, active, proposed, old)
-    goes_on = prims.and_(body, active, prims.not_(body, accepted))
+    size = math.prod(shape)
+    words = key_words(b, key)
+    if isinstance(size, int) and size <= BLOCK:
+        return reject_together(b, words, propose, prepare(b, *params), otherwise, possible)
+    flat = [prims.reshape(b, x, (size,)) if x.aval.shape else x for x in (*params, otherwise, possible)]
+
+    def emit(b: JaxprBuilder, *atoms: Atom) -> Atom:
+        first, second, otherwise, possible, *params = atoms
+        return reject_in_blocks(b, (first, second), propose, prepare(b, *params), otherwise, possible)
+
+    *params, otherwise, possible = flat
+    draws = when_any(b, possible, emit, [*words, otherwise, possible, *params], otherwise)
+    return prims.reshape(b, draws, shape)
+
+
+def reject_together(
+    b: JaxprBuilder,
+    words: Sequence[Atom],
+    propose: Proposal,
+    params: Sequence[Atom],
+    otherwise: Atom,
+    possible: Atom,
+) -> Atom:
+    """Emit a loop over all elements, with a mask of those that go on."""
+    shape = otherwise.aval.shape
+    carry = [b.constant(0, KEY_DTYPE), prims.broadcast_to(b, possible, shape), otherwise]
+    body, read, (attempt, active, old), passed = nested(b, [*words, *params], carry)
+    proposed = propose(body, Lanes(body, read[:2], attempt, flat_positions(body, shape)), *read[2:])
+    new = prims.select(body, active, proposed.value, old)
+    goes_on = prims.and_(body, active, prims.not_(body, proposed.accepted))
+    step = body.build([prims.add(body, attempt, one(body, attempt)), goes_on, new])
     condition, atoms = b.sub_jaxpr([x.aval for x in carry])
-    is_open = prims.reduce_or(condition, atoms[1], range(len(shape))) if shape else atoms[1]
-    step = body.build([next_key, goes_on, new])
-    return prims.while_loop(b, condition.build([is_open]), [], step, passed, carry)[2]
+    return prims.while_loop(b, condition.build([any_of(condition, atoms[1])]), [], step, passed, carry)[2]
+
+
+def reject_in_blocks(
+    b: JaxprBuilder,
+    words: Sequence[Atom],
+    propose: Proposal,
+    params: Sequence[Atom],
+    otherwise: Atom,
+    possible: Atom,
+) -> Atom:
+    """Emit one proposal for each element of a vector, and a loop over blocks of those that it leaves open.
+
+    The first proposal is accepted by its squeeze alone, if it has one: an element for which that does not decide is proposed
+    to by the same random numbers again, for the logarithms of the full condition.
+    """
+    first = propose(b, Lanes(b, words, b.constant(0, KEY_DTYPE), flat_positions(b, otherwise.aval.shape)), *params)
+    settled = first.accepted if first.surely is None else first.surely
+    draws = prims.select(b, possible, first.value, otherwise)
+    is_open = prims.and_(b, possible, prims.not_(b, settled))
+    attempt = b.constant(int(first.surely is None), KEY_DTYPE)
+
+    def emit(b: JaxprBuilder, *atoms: Atom) -> Atom:
+        first, second, draws, is_open, *params = atoms
+        return go_on_in_blocks(b, (first, second), attempt, propose, params, draws, is_open)
+
+    return when_any(b, is_open, emit, [*words, draws, is_open, *params], draws)
+
+
+def go_on_in_blocks(
+    b: JaxprBuilder,
+    words: Sequence[Atom],
+    attempt: Atom,
+    propose: Proposal,
+    params: Sequence[Atom],
+    draws: Atom,
+    is_open: Atom,
+) -> Atom:
+    """Emit a loop that writes to a vector of draws what is accepted for its open elements.
+
+    Their positions are a queue. A step takes the next block of it and writes those that stay open back to its front, where
+    everything has been read: `count` of them wait for the next attempt when the `end` of this one is reached.
+    """
+    (size,) = draws.aval.shape
+    block = max(BLOCK, size // BLOCKS) if isinstance(size, int) else BLOCK
+    queue, end = compacted(b, is_open, flat_positions(b, (size,)), size + block)
+    zero = number(b, end, 0)
+    carry = [attempt, zero, end, zero, queue, draws]
+    body, read, (attempt, start, end, count, queue, draws), passed = nested(b, [*words, *params], carry)
+    at = prims.dynamic_slice(body, queue, [start], (block,))
+    in_queue = prims.lt(body, prims.add(body, prims.iota(body, at.aval.dtype, (block,), 0), start), end)
+    lanes = Lanes(body, read[:2], attempt, at)
+    proposed = propose(body, lanes, *(element(body, x, at) for x in read[2:]))
+    accepted = prims.and_(body, in_queue, proposed.accepted)
+    draws = scattered(body, draws, prims.select(body, accepted, at, number(body, at, -1)), proposed.value)
+    stays_open = prims.and_(body, in_queue, prims.not_(body, proposed.accepted))
+    rest, more = compacted(body, stays_open, at, block)
+    queue = prims.dynamic_update_slice(body, queue, rest, [count])
+    start, count = prims.add(body, start, number(body, start, block)), prims.add(body, count, more)
+    is_last = prims.ge(body, start, end)
+    attempt = prims.add(body, attempt, prims.convert(body, is_last, KEY_DTYPE))
+    start, end, count = (prims.select(body, is_last, x, y) for x, y in ((zero, start), (count, end), (zero, count)))
+    step = body.build([attempt, start, end, count, queue, draws])
+    condition, atoms = b.sub_jaxpr([x.aval for x in carry])
+    goes_on = condition.build([prims.lt(condition, atoms[1], atoms[2])])
+    return prims.while_loop(b, goes_on, [], step, passed, carry)[5]
+
+
+# -- parts -------------------------------------------------------------------------------------------------------------
+
+
+def nested(
+    b: JaxprBuilder, read: Sequence[Atom], given: Sequence[Atom]
+) -> tuple[JaxprBuilder, list[Atom], list[Atom], list[Atom]]:
+    """Return a builder for a Jaxpr inside this one, and how that sees what it reads and what it is given.
+
+    Its inputs are what comes last, the variables among what it reads, and then one for each of `given`.
+    """
+    passed: list[Atom] = list(dict.fromkeys(x for x in read if isinstance(x, jex.Var)))
+    child, atoms = b.sub_jaxpr([x.aval for x in (*passed, *given)])
+    inner = dict(zip(passed, atoms, strict=False))
+    return child, [inner[x] if isinstance(x, jex.Var) else x for x in read], atoms[len(passed) :], passed
+
+
+def any_of(b: JaxprBuilder, mask: Atom) -> Atom:
+    """Emit whether any element is true."""
+    return prims.reduce_or(b, mask, range(len(mask.aval.shape))) if mask.aval.shape else mask
+
+
+def when_any(b: JaxprBuilder, mask: Atom, emit: Callable[..., Atom], operands: Sequence[Atom], otherwise: Atom) -> Atom:
+    """Emit ``emit(builder, *operands)`` to be computed if any element of a mask is true, and else to be `otherwise`."""
+    if (value := b.known(mask)) is not None and np.all(value):
+        return emit(b, *operands)
+    branches = []
+    for function in (lambda _, *atoms: atoms[-1], lambda child, *atoms: emit(child, *atoms[:-1])):
+        child, read, _, passed = nested(b, [*operands, otherwise], [])
+        branches.append(child.build([function(child, *read)]))
+    return prims.cond(b, prims.convert(b, any_of(b, mask), "int32"), branches, passed, [otherwise.aval])[0]
+
+
+def element(b: JaxprBuilder, x: Atom, at: Atom) -> Atom:
+    """Emit the elements of a vector at some positions; a number is itself."""
+    if not x.aval.shape:
+        return x
+    index = prims.reshape(b, at, (*at.aval.shape, 1))
+    return prims.gather(b, x, index, GatherDimensionNumbers((), (0,), (0,)), (1,), at.aval.shape)
+
+
+def scattered(b: JaxprBuilder, x: Atom, at: Atom, values: Atom) -> Atom:
+    """Emit a vector with values written at some positions; those at -1 are dropped."""
+    index = prims.reshape(b, at, (*at.aval.shape, 1))
+    return prims.scatter(b, x, index, values, ScatterDimensionNumbers((), (0,), (0,)))
+
+
+def compacted(b: JaxprBuilder, keep: Atom, values: Atom, length: int) -> tuple[Atom, Atom]:
+    """Emit a vector that begins with the elements to keep, in order, and their number in the dtype of `values`."""
+    (n,), dtype = keep.aval.shape, values.aval.dtype
+    ranks = prims.cumsum(b, prims.convert(b, keep, dtype), 0)
+    at = prims.select(b, keep, prims.sub(b, ranks, one(b, ranks)), number(b, ranks, -1))
+    start = prims.broadcast_to(b, b.constant(0, dtype), (length,))
+    count = prims.reshape(b, prims.slice_(b, ranks, [n - 1], [n], [1]), ())
+    return scattered(b, start, at, values), count

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jax import lax
@@ -126,15 +126,28 @@ def key_words(b: JaxprBuilder, key: Atom) -> tuple[Atom, Atom]:
 
 def random_bits(b: JaxprBuilder, key: Atom, shape: Shape) -> tuple[Atom, Atom]:
     """Return two independent random uint32 words for each element of `shape`: the hash of its position."""
+    return hashed(b, key_words(b, key), position_words(b, flat_positions(b, shape)))
+
+
+def flat_positions(b: JaxprBuilder, shape: Shape) -> Atom:
+    """Emit the position of each element in the order of memory, in the shortest signed integer type for their number."""
     size = math.prod(shape)
-    if not isinstance(size, int) or size < 2**32:  # a symbolic dimension is not that long
-        high, low = prims.broadcast_to(b, b.constant(0, KEY_DTYPE), (size,)), prims.iota(b, KEY_DTYPE, (size,), 0)
-    else:
-        count = prims.iota(b, "uint64", (size,), 0)
-        high = prims.convert(b, prims.shift_right_logical(b, count, number(b, count, 32)), KEY_DTYPE)
-        low = prims.convert(b, count, KEY_DTYPE)
-    first, second = prims.threefry2x32(b, key_words(b, key), (high, low))
-    return prims.reshape(b, first, shape), prims.reshape(b, second, shape)
+    is_long = isinstance(size, int) and size >= 2**31  # a symbolic dimension is not
+    return prims.reshape(b, prims.iota(b, "int64" if is_long else "int32", (size,), 0), shape)
+
+
+def position_words(b: JaxprBuilder, at: Atom) -> tuple[Atom, Atom]:
+    """Return the high and the low uint32 word of positions."""
+    low = prims.convert(b, at, KEY_DTYPE)
+    if at.aval.dtype == np.int32:
+        return prims.broadcast_to(b, b.constant(0, KEY_DTYPE), at.aval.shape), low
+    return prims.convert(b, prims.shift_right_logical(b, at, number(b, at, 32)), KEY_DTYPE), low
+
+
+def hashed(b: JaxprBuilder, words: Sequence[Atom], counts: Sequence[Atom]) -> tuple[Atom, Atom]:
+    """Return two independent random uint32 words for each pair of counters, under the two words of a key."""
+    first, second = prims.threefry2x32(b, (words[0], words[1]), (counts[0], counts[1]))
+    return first, second
 
 
 def split(b: JaxprBuilder, key: Atom, count: int = 2) -> list[Atom]:
@@ -145,14 +158,78 @@ def split(b: JaxprBuilder, key: Atom, count: int = 2) -> list[Atom]:
 
 
 def uniform(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype) -> Atom:
+    """Emit numbers uniform in [0, 1)."""
+    return uniform_of(b, random_bits(b, key, shape), dtype)
+
+
+def open_uniform(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype) -> Atom:
+    """Emit numbers uniform in (0, 1), symmetric about 1/2."""
+    return open_uniform_of(b, random_bits(b, key, shape), dtype)
+
+
+def standard_normal(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype) -> Atom:
+    """Emit standard normal numbers."""
+    return normal_of(b, random_bits(b, key, shape), dtype)
+
+
+class Lanes(NamedTuple):
+    """Random numbers for some elements of an array, in an attempt at each: what `rejection.reject` gives to a proposal.
+
+    They are hashes of the attempt and of the element's position, so they do not depend on which other elements are there.
+
+    Parameters
+    ----------
+    b
+        Where to emit.
+    words
+        The two words of the key of all attempts.
+    attempt
+        The number of the attempt, uint32 and 0-d.
+    at
+        The positions of the elements.
+    """
+
+    b: JaxprBuilder
+    words: Sequence[Atom]
+    attempt: Atom
+    at: Atom
+
+    def numbers(self, dtype: np.dtype, *functions: Callable[..., Atom]) -> list[Atom]:
+        """Return numbers by each of some functions of two random words, such as `normal_of`; to be called once.
+
+        One hash makes the words of all: its high counter is the attempt times their number plus which they are, above the
+        sixteen bits that positions of more than 32 bits may need.
+        """
+        b, shape, count = self.b, self.at.aval.shape, len(functions)
+        which = prims.iota(b, KEY_DTYPE, (count,), 0)
+        which = prims.add(b, which, prims.mul(b, self.attempt, number(b, which, count)))
+        which = prims.shift_left(b, which, number(b, which, 16))
+        rows = prims.broadcast_in_dim(b, which, (count, *shape), (0,))
+        high, low = (prims.broadcast_to(b, x, (count, *shape)) for x in position_words(b, self.at))
+        words = hashed(b, self.words, (prims.or_(b, rows, high), low))
+        return [f(b, [row(b, x, i) for x in words], dtype) for i, f in enumerate(functions)]
+
+
+def row(b: JaxprBuilder, x: Atom, i: int) -> Atom:
+    """Emit the i-th element along the first axis."""
+    shape = x.aval.shape[1:]
+    starts, limits = [i, *(0 for _ in shape)], [i + 1, *shape]
+    return prims.reshape(b, prims.slice_(b, x, starts, limits, [1] * len(starts)), shape)
+
+
+# -- numbers of two random words --------------------------------------------------------------------------------------
+
+
+def bits64_of(b: JaxprBuilder, words: Sequence[Atom], dtype: Any = np.uint64) -> Atom:
+    """Emit the unsigned integers of 64 bits that two words are."""
+    high, low = (prims.convert(b, x, dtype) for x in words)
+    return prims.or_(b, prims.shift_left(b, high, number(b, high, 32)), low)
+
+
+def uniform_of(b: JaxprBuilder, words: Sequence[Atom], dtype: np.dtype) -> Atom:
     """Emit numbers uniform in [0, 1): random bits as the mantissa of a number in [1, 2), minus 1."""
-    first, second = random_bits(b, key, shape)
     mantissa = np.finfo(dtype).nmant
-    if dtype == np.float64:
-        high = prims.convert(b, first, "uint64")
-        bits = prims.or_(b, prims.shift_left(b, high, number(b, high, 32)), prims.convert(b, second, "uint64"))
-    else:
-        bits = prims.xor(b, first, second)
+    bits = bits64_of(b, words) if dtype == np.float64 else prims.xor(b, *words)
     width = bits.aval.dtype.itemsize * 8
     bits = prims.shift_right_logical(b, bits, number(b, bits, width - mantissa))
     one = np.ones((), dtype)
@@ -160,15 +237,16 @@ def uniform(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype) -> Atom:
     return prims.sub(b, prims.bitcast(b, bits, dtype), b.constant(one))
 
 
-def open_uniform(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype) -> Atom:
-    """Emit numbers uniform in (0, 1), symmetric about 1/2: the middles of the intervals that `uniform` begins."""
-    return prims.add(b, uniform(b, key, shape, dtype), b.constant(np.asarray(np.finfo(dtype).eps / 2, dtype)))
+def open_uniform_of(b: JaxprBuilder, words: Sequence[Atom], dtype: np.dtype) -> Atom:
+    """Emit numbers uniform in (0, 1), symmetric about 1/2: the middles of the intervals that `uniform_of` begins."""
+    return prims.add(b, uniform_of(b, words, dtype), b.constant(np.asarray(np.finfo(dtype).eps / 2, dtype)))
 
 
-def standard_normal(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype) -> Atom:
+def normal_of(b: JaxprBuilder, words: Sequence[Atom], dtype: np.dtype) -> Atom:
     """Emit standard normal numbers by the inverse of the distribution function."""
     # The smallest number above -1, so that neither end is reached and the result is finite.
     low = np.nextafter(np.asarray(-1, dtype), np.asarray(0, dtype), dtype=dtype)
-    unit = prims.mul(b, uniform(b, key, shape, dtype), b.constant(np.asarray(1 - low, dtype)))
-    unit = prims.max_(b, prims.broadcast_to(b, b.constant(low), shape), prims.add(b, unit, b.constant(low)))
+    unit = prims.mul(b, uniform_of(b, words, dtype), b.constant(np.asarray(1 - low, dtype)))
+    unit = prims.add(b, unit, b.constant(low))
+    unit = prims.max_(b, prims.broadcast_to(b, b.constant(low), unit.aval.shape), unit)
     return prims.mul(b, prims.erf_inv(b, unit), b.constant(np.sqrt(np.asarray(2, dtype))))

@@ -27,8 +27,8 @@ from pytensor_jaxpr_linker.emit.expression import (
     sqrt,
     where,
 )
-from pytensor_jaxpr_linker.emit.random.rejection import reject
-from pytensor_jaxpr_linker.emit.random.sampler import open_uniform, split
+from pytensor_jaxpr_linker.emit.random.rejection import Proposed, reject
+from pytensor_jaxpr_linker.emit.random.sampler import Lanes, open_uniform, open_uniform_of
 
 FLOAT = np.dtype("float64")
 #: The mean from which a count is proposed and rejected instead of searched for.
@@ -37,14 +37,6 @@ LARGE_MEAN = 10.0
 POISSON_MAX = np.iinfo("int64").max - np.sqrt(np.iinfo("int64").max) * 10
 #: What an element with a parameter out of range gets, where nothing checks it: the smallest number of any integer type.
 INVALID = -np.inf
-
-
-def uniforms(b: JaxprBuilder, key: Atom, shape: Shape, count: int) -> list[Value]:
-    """Emit independent arrays of numbers uniform in (0, 1)."""
-    draws = open_uniform(b, key, (count, *shape), FLOAT)
-    starts, steps = [0] * len(shape), [1] * (len(shape) + 1)
-    rows = [prims.slice_(b, draws, [i, *starts], [i + 1, *shape], steps) for i in range(count)]
-    return [Value(b, prims.reshape(b, row, shape)) for row in rows]
 
 
 # -- logarithms of probabilities ---------------------------------------------------------------------------------------
@@ -88,6 +80,18 @@ def log_poisson(k: Value, mean: Value) -> Value:
 def log_binomial(k: Value, n: Value, p: Value) -> Value:
     """Emit the logarithm of the probability of `k` of `n`, less what does not depend on `k`."""
     return log_poisson(k, n * p) + log_poisson(n - k, n * (1.0 - p))
+
+
+def log_hypergeometric(k: Value, rare: Value, total: Value, drawn: Value) -> Value:
+    """Emit the logarithm of the probability of `k` rare ones of `total` among those drawn, less what does not depend on `k`."""
+    chance = drawn / maximum(total, 1.0)
+    return log_binomial(k, rare, chance) + log_binomial(drawn - k, total - rare, chance)
+
+
+def hypergeometric_rest(rare: Value, total: Value, drawn: Value) -> Value:
+    """Emit what `log_hypergeometric` leaves out."""
+    rests = stirling_rest(rare) + stirling_rest(total - rare) - stirling_rest(total)
+    return rests - log_binomial(drawn, total, drawn / maximum(total, 1.0))
 
 
 # -- two methods -------------------------------------------------------------------------------------------------------
@@ -144,14 +148,14 @@ def transformed_rejection(
     key: Atom,
     start: Value,
     possible: Value,
-    hat: Sequence[Value],
+    hat: Callable[..., Sequence[Value]],
     log_probability: Callable[..., Value],
     parameters: Sequence[Value],
 ) -> Value:
     """Emit counts by rejection from a table-mountain hat.
 
     Hörmann, *The Generation of Binomial Random Variates*, 1993, and *The Transformed Rejection Method for Generating Poisson
-    Random Variables*, 1993. The squeezes of both are left out: where all elements take each step, they spare nothing.
+    Random Variables*, 1993.
 
     Parameters
     ----------
@@ -162,60 +166,63 @@ def transformed_rejection(
     possible
         The elements to draw.
     hat
-        Hörmann's a, b, c, and the logarithm of his alpha for what `log_probability` gives.
+        Emits of the parameters Hörmann's a, b, c, the logarithm of his alpha for what `log_probability` gives, and the v_r of his squeeze.
     log_probability
         Emits ``log_probability(k, *parameters)``: minus infinity for a count that can't be.
     parameters
         What it reads.
     """
-    shape = start.atom.aval.shape
 
-    def propose(body: JaxprBuilder, key: Atom, *atoms: Atom) -> tuple[Atom, Atom]:
-        a, slope, center, log_alpha, *inner = (Value(body, x) for x in atoms)
-        u, v = uniforms(body, key, shape, 2)
+    def prepare(body: JaxprBuilder, *atoms: Atom) -> list[Atom]:
+        return [*(x.atom for x in hat(*(Value(body, x) for x in atoms))), *atoms]
+
+    def propose(body: JaxprBuilder, lanes: Lanes, *atoms: Atom) -> Proposed:
+        a, slope, center, log_alpha, sure_below, *inner = (Value(body, x) for x in atoms)
+        u, v = (Value(body, draw) for draw in lanes.numbers(FLOAT, open_uniform_of, open_uniform_of))
         u = u - 0.5
         us = 0.5 - abs(u)
         k = floor((2.0 * a / us + slope) * u + center)
         accepted = log(v / (a / (us * us) + slope)) + log_alpha <= log_probability(k, *inner)
-        return accepted.atom, k.atom
+        surely = (us >= 0.07) & (v <= sure_below)
+        return Proposed(k.atom, accepted.atom, surely.atom)
 
-    return Value(b, reject(b, key, propose, [x.atom for x in (*hat, *parameters)], start.atom, possible.atom))
+    read = [x.atom for x in parameters]
+    return Value(b, reject(b, key, propose, read, start.atom, possible.atom, prepare))
 
 
-# -- distributions -----------------------------------------------------------------------------------------------------
+# -- distributions: one key serves both methods, since an element takes one of them --------------------------------------
 
 
 def poisson(b: JaxprBuilder, key: Atom, shape: Shape, mean: Atom) -> Atom:
     """Emit Poisson variables: by search if `mean` is small, else by transformed rejection (PTRS)."""
-    search_key, reject_key = split(b, key)
     m = Value(b, mean)
     valid = (m >= 0.0) & (m <= POISSON_MAX)
     small, large = minimum(m, LARGE_MEAN), maximum(m, LARGE_MEAN)
-    u = Value(b, open_uniform(b, search_key, shape, FLOAT))
+    u = Value(b, open_uniform(b, key, shape, FLOAT))
     last = 10.0 + floor(small + 10.0 * sqrt(small))
     searched = sequential_search(u, valid & (m < LARGE_MEAN), exp(-small), last, lambda k, m: m / k, [small])
-    slope = 0.931 + 2.53 * sqrt(large)
-    a = -0.059 + 0.02483 * slope
-    log_alpha = log(1.1239 + 1.1328 / (slope - 3.4))
     start = where(valid, searched, INVALID)
+
+    def hat(mean: Value) -> tuple[Value, ...]:
+        slope = 0.931 + 2.53 * sqrt(mean)
+        log_alpha = log(1.1239 + 1.1328 / (slope - 3.4))
+        return -0.059 + 0.02483 * slope, slope, mean + 0.43, log_alpha, 0.9277 - 3.6224 / (slope - 2.0)
 
     def log_probability(k: Value, mean: Value) -> Value:
         return where(k >= 0.0, log_poisson(maximum(k, 0.0), mean), -np.inf)
 
-    hat = a, slope, large + 0.43, log_alpha
-    return transformed_rejection(b, reject_key, start, valid & (m >= LARGE_MEAN), hat, log_probability, [large]).atom
+    return transformed_rejection(b, key, start, valid & (m >= LARGE_MEAN), hat, log_probability, [large]).atom
 
 
 def binomial(b: JaxprBuilder, key: Atom, shape: Shape, n: Atom, p: Atom) -> Atom:
     """Emit binomial variables: by search if the mean is small, else by transformed rejection (BTRS)."""
-    search_key, reject_key = split(b, key)
     size, chance = Value(b, n), Value(b, p)
     valid = (size >= 0.0) & is_finite(size) & (chance >= 0.0) & (chance <= 1.0)
     size = where(valid, size, 0.0)
     chance = where(valid, chance, 0.0)
     rarer = minimum(chance, 1.0 - chance)
     mean = size * rarer
-    u = Value(b, open_uniform(b, search_key, shape, FLOAT))
+    u = Value(b, open_uniform(b, key, shape, FLOAT))
     is_large = mean >= LARGE_MEAN
     none = exp(size * log1p(-rarer))
     last = minimum(10.0 + floor(mean + 10.0 * sqrt(mean)), size)
@@ -224,26 +231,26 @@ def binomial(b: JaxprBuilder, key: Atom, shape: Shape, n: Atom, p: Atom) -> Atom
     )
     # Values that the hat is a hat for, where there is nothing to reject.
     n_large, p_large = where(is_large, size, 40.0), where(is_large, rarer, 0.5)
-    mean_large = n_large * p_large
-    deviation = sqrt(mean_large * (1.0 - p_large))
-    slope = 1.15 + 2.53 * deviation
-    a = -0.0873 + 0.0248 * slope + 0.01 * p_large
-    at_mode = log_binomial(floor((n_large + 1.0) * p_large), n_large, p_large)
-    log_alpha = log((2.83 + 5.1 / slope) * deviation) + at_mode
+
+    def hat(n: Value, p: Value) -> tuple[Value, ...]:
+        mean = n * p
+        deviation = sqrt(mean * (1.0 - p))
+        slope = 1.15 + 2.53 * deviation
+        log_alpha = log((2.83 + 5.1 / slope) * deviation) + log_binomial(floor((n + 1.0) * p), n, p)
+        return -0.0873 + 0.0248 * slope + 0.01 * p, slope, mean + 0.5, log_alpha, 0.92 - 4.2 / slope
 
     def log_probability(k: Value, n: Value, p: Value) -> Value:
         inside = (k >= 0.0) & (k <= n)
         return where(inside, log_binomial(minimum(maximum(k, 0.0), n), n, p), -np.inf)
 
-    hat = a, slope, mean_large + 0.5, log_alpha
-    count = transformed_rejection(b, reject_key, searched, is_large, hat, log_probability, [n_large, p_large])
+    count = transformed_rejection(b, key, searched, is_large, hat, log_probability, [n_large, p_large])
     return where(valid, where(chance > 0.5, size - count, count), INVALID).atom
 
 
 def hypergeometric(b: JaxprBuilder, key: Atom, shape: Shape, good: Atom, bad: Atom, sample: Atom) -> Atom:
-    """Emit hypergeometric variables by the ratio of uniforms.
+    """Emit hypergeometric variables: by search if the mean is small, else by the ratio of uniforms.
 
-    Stadlober, *The Ratio of Uniforms Approach for Generating Discrete Random Variates*, 1990. The hat holds for all
+    Stadlober, *The Ratio of Uniforms Approach for Generating Discrete Random Variates*, 1990. Search and hat hold for all
     parameters, once the rarer kind is counted in the smaller one of the sample and what is left.
     """
     g, h, s = (Value(b, x) for x in (good, bad, sample))
@@ -251,29 +258,37 @@ def hypergeometric(b: JaxprBuilder, key: Atom, shape: Shape, good: Atom, bad: At
     valid = (g >= 0.0) & (h >= 0.0) & (s >= 0.0) & (s <= total) & is_finite(total)
     rare, drawn = minimum(g, h), minimum(s, total - s)
     rare, total, drawn = (where(valid, x, 0.0) for x in (rare, total, drawn))
-    share = rare / maximum(total, 1.0)
-    mean = drawn * share
-    variance = mean * (1.0 - share) * (total - drawn) / maximum(total - 1.0, 1.0)
-    width = 2 * np.sqrt(2 / np.e) * sqrt(variance + 0.5) + (3 - 2 * np.sqrt(3 / np.e))
-    mode = floor((drawn + 1.0) * (rare + 1.0) / (total + 2.0))
+    mean = drawn * rare / maximum(total, 1.0)
+    is_large = mean >= LARGE_MEAN
+    u = Value(b, open_uniform(b, key, shape, FLOAT))
+    none = exp(log_hypergeometric(drawn * 0.0, rare, total, drawn) + hypergeometric_rest(rare, total, drawn))
+    last = minimum(minimum(rare, drawn), 10.0 + floor(mean + 10.0 * sqrt(mean)))
 
-    def log_probability(k: Value, rare: Value, total: Value, drawn: Value) -> Value:
-        chance = drawn / maximum(total, 1.0)
-        return log_binomial(k, rare, chance) + log_binomial(drawn - k, total - rare, chance)
+    def ratio(k: Value, rare: Value, drawn: Value, left: Value) -> Value:
+        return (rare - k + 1.0) * (drawn - k + 1.0) / (k * (left + k))
 
-    def propose(body: JaxprBuilder, key: Atom, *atoms: Atom) -> tuple[Atom, Atom]:
+    searched = sequential_search(u, valid & ~is_large, none, last, ratio, [rare, drawn, total - rare - drawn])
+
+    def prepare(body: JaxprBuilder, *atoms: Atom) -> list[Atom]:
+        rare, total, drawn = parameters = [Value(body, x) for x in atoms]
+        share = rare / maximum(total, 1.0)
+        mean = drawn * share
+        variance = mean * (1.0 - share) * (total - drawn) / maximum(total - 1.0, 1.0)
+        width = 2 * np.sqrt(2 / np.e) * sqrt(variance + 0.5) + (3 - 2 * np.sqrt(3 / np.e))
+        mode = floor((drawn + 1.0) * (rare + 1.0) / (total + 2.0))
+        return [mean.atom, width.atom, log_hypergeometric(mode, *parameters).atom, *atoms]
+
+    def propose(body: JaxprBuilder, lanes: Lanes, *atoms: Atom) -> Proposed:
         mean, width, at_mode, *inner = (Value(body, x) for x in atoms)
-        x, y = uniforms(body, key, shape, 2)
+        x, y = (Value(body, draw) for draw in lanes.numbers(FLOAT, open_uniform_of, open_uniform_of))
         k = floor(mean + 0.5 + width * (y - 0.5) / x)
         rare, _, drawn = inner
         inside = (k >= 0.0) & (k <= minimum(rare, drawn))
-        ratio = log_probability(minimum(maximum(k, 0.0), minimum(rare, drawn)), *inner) - at_mode
-        return (inside & (2.0 * log(x) <= ratio)).atom, k.atom
+        ratio = log_hypergeometric(minimum(maximum(k, 0.0), minimum(rare, drawn)), *inner) - at_mode
+        return Proposed(k.atom, (inside & (2.0 * log(x) <= ratio)).atom)
 
-    parameters = rare, total, drawn
-    read = [x.atom for x in (mean, width, log_probability(mode, *parameters), *parameters)]
-    zero = prims.broadcast_to(b, b.constant(np.float64(0)), shape)
-    count = Value(b, reject(b, key, propose, read, zero, valid.atom))
+    read = [x.atom for x in (rare, total, drawn)]
+    count = Value(b, reject(b, key, propose, read, searched.atom, (valid & is_large).atom, prepare))
     # What of the good ones is in the sample, from how many of the rarer kind are in its smaller part.
     count = where(g > h, drawn - count, count)
     count = where(s > total - s, g - count, count)

@@ -7,16 +7,10 @@ import numpy as np
 from pytensor_jaxpr_linker import prims
 from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, Shape
 from pytensor_jaxpr_linker.emit.expression import Value, maximum, where
-from pytensor_jaxpr_linker.emit.random.rejection import reject
-from pytensor_jaxpr_linker.emit.random.sampler import random_bits
+from pytensor_jaxpr_linker.emit.random.rejection import Proposed, reject
+from pytensor_jaxpr_linker.emit.random.sampler import Lanes, bits64_of, random_bits
 
 UINT64 = np.dtype("uint64")
-
-
-def bits64(b: JaxprBuilder, key: Atom, shape: Shape) -> Atom:
-    """Emit random uint64 numbers."""
-    high, low = (prims.convert(b, x, UINT64) for x in random_bits(b, key, shape))
-    return prims.or_(b, prims.shift_left(b, high, b.constant(32, UINT64)), low)
 
 
 def integers_from(b: JaxprBuilder, key: Atom, shape: Shape, low: Atom, high: Atom) -> Atom:
@@ -31,9 +25,9 @@ def integers_from(b: JaxprBuilder, key: Atom, shape: Shape, low: Atom, high: Ato
     divisor = maximum(length, 1)
     rejected = (Value(b, b.constant(0, UINT64)) - divisor) % divisor
 
-    def propose(body: JaxprBuilder, key: Atom, rejected: Atom) -> tuple[Atom, Atom]:
-        word = bits64(body, key, shape)
-        return prims.ge(body, word, rejected), word
+    def propose(body: JaxprBuilder, lanes: Lanes, rejected: Atom) -> Proposed:
+        (word,) = lanes.numbers(UINT64, bits64_of)
+        return Proposed(word, prims.ge(body, word, rejected))
 
     start = prims.broadcast_to(b, b.constant(0, UINT64), shape)
     word = Value(b, reject(b, key, propose, [rejected.atom], start, b.constant(True)))

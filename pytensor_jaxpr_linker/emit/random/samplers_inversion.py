@@ -30,22 +30,26 @@ def standard_logistic(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype)
     return prims.sub(b, prims.log(b, u), prims.log1p(b, prims.neg(b, u)))
 
 
-def centered_uniform(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype) -> Atom:
+def centered(b: JaxprBuilder, u: Atom) -> Atom:
     """``u - 1/2``, which is exact and never 0."""
-    return prims.sub(b, open_uniform(b, key, shape, dtype), b.constant(np.asarray(0.5, dtype)))
+    return prims.sub(b, u, number(b, u, 0.5))
 
 
 def standard_laplace(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype) -> Atom:
     """``-sign(v) log(1 - 2 |v|)``, v = u - 1/2."""
-    v = centered_uniform(b, key, shape, dtype)
+    v = centered(b, open_uniform(b, key, shape, dtype))
     log = prims.log1p(b, prims.mul(b, number(b, v, -2), prims.abs_(b, v)))
     return prims.neg(b, prims.mul(b, prims.sign(b, v), log))
 
 
 def standard_cauchy(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype) -> Atom:
     """``tan(pi (u - 1/2))``."""
-    v = centered_uniform(b, key, shape, dtype)
-    return prims.tan(b, prims.mul(b, v, number(b, v, np.pi)))
+    return cauchy_of(b, open_uniform(b, key, shape, dtype))
+
+
+def cauchy_of(b: JaxprBuilder, u: Atom) -> Atom:
+    """``tan(pi (u - 1/2))``."""
+    return prims.tan(b, prims.mul(b, centered(b, u), number(b, u, np.pi)))
 
 
 def half_cauchy(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype) -> Atom:
@@ -67,8 +71,12 @@ def standard_moyal(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype) ->
 
 def truncated_exponential(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype, bound: Atom) -> Atom:
     """``-log(1 - u (1 - exp(-bound)))``: exponential variables below `bound`, which may be infinite."""
-    below = prims.expm1(b, prims.neg(b, bound))
-    return prims.neg(b, prims.log1p(b, prims.mul(b, open_uniform(b, key, shape, dtype), below)))
+    return truncated_exponential_of(b, open_uniform(b, key, shape, dtype), bound)
+
+
+def truncated_exponential_of(b: JaxprBuilder, u: Atom, bound: Atom) -> Atom:
+    """``-log(1 - u (1 - exp(-bound)))``."""
+    return prims.neg(b, prims.log1p(b, prims.mul(b, u, prims.expm1(b, prims.neg(b, bound)))))
 
 
 def weibull(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype, a: Atom) -> Atom:

@@ -6,9 +6,9 @@ import numpy as np
 
 from pytensor_jaxpr_linker import prims
 from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, Shape
-from pytensor_jaxpr_linker.emit.random.rejection import reject
-from pytensor_jaxpr_linker.emit.random.sampler import open_uniform, split, standard_normal
-from pytensor_jaxpr_linker.emit.random.samplers_inversion import truncated_exponential
+from pytensor_jaxpr_linker.emit.random.rejection import Proposed, reject
+from pytensor_jaxpr_linker.emit.random.sampler import Lanes, normal_of, open_uniform_of
+from pytensor_jaxpr_linker.emit.random.samplers_inversion import truncated_exponential_of
 from pytensor_jaxpr_linker.emit.scalar import number
 
 #: The width from which on an interval about 0 is proposed to from the normal distribution itself.
@@ -35,18 +35,17 @@ def truncated_normal(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype, 
     rate = prims.add(b, near, peak)
     cut = prims.square(b, prims.max_(b, prims.sub(b, peak, width), number(b, near, 0)))
 
-    def propose(b: JaxprBuilder, key: Atom, *params: Atom) -> tuple[Atom, Atom]:
+    def propose(b: JaxprBuilder, lanes: Lanes, *params: Atom) -> Proposed:
         near, far, width, is_wide, peak, rate, cut = params
-        first, second, third = split(b, key, 3)
-        z = standard_normal(b, first, shape, dtype)
+        z, u, v = lanes.numbers(dtype, normal_of, open_uniform_of, open_uniform_of)
         in_bounds = prims.and_(b, prims.ge(b, z, near), prims.le(b, z, far))
-        offset = truncated_exponential(b, second, shape, dtype, prims.mul(b, rate, width))
+        offset = truncated_exponential_of(b, u, prims.mul(b, rate, width))
         offset = prims.div(b, offset, rate)
         excess = prims.sub(b, prims.square(b, prims.sub(b, offset, peak)), cut)
         bound = prims.mul(b, excess, number(b, excess, -0.5))
-        is_below = prims.lt(b, prims.log(b, open_uniform(b, third, shape, dtype)), bound)
+        is_below = prims.lt(b, prims.log(b, v), bound)
         accepted = prims.select(b, is_wide, in_bounds, is_below)
-        return accepted, prims.select(b, is_wide, z, prims.add(b, near, offset))
+        return Proposed(prims.select(b, is_wide, z, prims.add(b, near, offset)), accepted)
 
     nowhere = prims.broadcast_to(b, b.constant(np.nan, dtype), shape)
     params = [near, far, width, is_wide, peak, rate, cut]

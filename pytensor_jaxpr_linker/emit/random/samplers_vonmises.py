@@ -6,9 +6,10 @@ import numpy as np
 
 from pytensor_jaxpr_linker import prims
 from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, Shape
-from pytensor_jaxpr_linker.emit.random.rejection import reject
-from pytensor_jaxpr_linker.emit.random.sampler import open_uniform, split
-from pytensor_jaxpr_linker.emit.random.samplers_inversion import standard_cauchy
+from pytensor_jaxpr_linker.emit.expression import Value, log
+from pytensor_jaxpr_linker.emit.random.rejection import Proposed, reject
+from pytensor_jaxpr_linker.emit.random.sampler import Lanes, open_uniform_of
+from pytensor_jaxpr_linker.emit.random.samplers_inversion import cauchy_of
 from pytensor_jaxpr_linker.emit.scalar import number, one
 
 
@@ -27,13 +28,15 @@ def von_mises(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype, kappa: 
     least = prims.mul(b, number(b, inverse, 0.5), prims.add(b, one(b, inverse), inverse))
     q = prims.sqrt(b, prims.div(b, least, prims.add(b, least, twice)))
 
-    def propose(b: JaxprBuilder, key: Atom, twice: Atom, least: Atom, q: Atom) -> tuple[Atom, Atom]:
-        angle_key, uniform_key = split(b, key)
-        half_angle = prims.atan(b, prims.mul(b, q, standard_cauchy(b, angle_key, shape, dtype)))
-        y = prims.add(b, least, prims.mul(b, twice, prims.square(b, prims.sin(b, half_angle))))
-        bound = prims.add(b, prims.sub(b, prims.log(b, y), y), one(b, y))
-        accepted = prims.lt(b, prims.log(b, open_uniform(b, uniform_key, shape, dtype)), bound)
-        return accepted, prims.add(b, half_angle, half_angle)
+    def propose(b: JaxprBuilder, lanes: Lanes, *params: Atom) -> Proposed:
+        twice, least, q = (Value(b, x) for x in params)
+        u, v = (Value(b, draw) for draw in lanes.numbers(dtype, open_uniform_of, open_uniform_of))
+        tangent = q * Value(b, cauchy_of(b, v.atom))
+        square = tangent * tangent
+        y = least + twice * (square / (square + 1.0))  # the square of the half angle's sine
+        half_angle = Value(b, prims.atan(b, tangent.atom))
+        # The squeeze is y (2 - y) <= y exp(1 - y).
+        return Proposed((half_angle + half_angle).atom, (log(u) < log(y) - y + 1.0).atom, (u < y * (2.0 - y)).atom)
 
     infinite = prims.eq(b, kappa, number(b, kappa, np.inf))
     otherwise = prims.select(b, infinite, number(b, kappa, 0), number(b, kappa, np.nan))
