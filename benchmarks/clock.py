@@ -20,7 +20,6 @@ WRAPPERS = frozenset(
         "pjit",
         "closed_call",
         "core_call",
-        "custom_jvp_call",
         "custom_vjp_call",
         "eval_jaxpr",
         "remat",
@@ -131,9 +130,18 @@ def inner_jaxprs(eqn) -> Iterator[Any]:
                 yield jaxpr
 
 
-def count_equations(jaxpr) -> int:
-    """Count equations, those of inner Jaxprs too; what only wraps an inner Jaxpr does not count itself."""
-    jaxpr = getattr(jaxpr, "jaxpr", jaxpr)
-    return sum(
-        (eqn.primitive.name not in WRAPPERS) + sum(map(count_equations, inner_jaxprs(eqn))) for eqn in jaxpr.eqns
-    )
+def count_equations(jaxpr) -> tuple[int, int]:
+    """Count equations, those of inner Jaxprs too, and apart from them those in the bodies of functions that have a derivative.
+
+    Such a function (`custom_jvp_call`) counts as one, as a primitive does that stands for it elsewhere: JAX has some special functions
+    as primitives, whose formulas are in XLA. What only wraps an inner Jaxpr does not count itself.
+    """
+    own = inside = 0
+    for eqn in getattr(jaxpr, "jaxpr", jaxpr).eqns:
+        found = [count_equations(inner) for inner in inner_jaxprs(eqn)]
+        mine, deeper = (sum(counts) for counts in zip(*found, strict=True)) if found else (0, 0)
+        if eqn.primitive.name == "custom_jvp_call":
+            own, inside = own + 1, inside + mine + deeper
+        else:
+            own, inside = own + mine + (eqn.primitive.name not in WRAPPERS), inside + deeper
+    return own, inside

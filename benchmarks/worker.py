@@ -70,9 +70,10 @@ def measure(name: str, backend: str, args: argparse.Namespace) -> dict:
         calls["part"] = median_us(lambda: wait(part.part(*part.part_args)), args.seconds)
         if args.task == "pinned":
             return {f"{key}_pinned": value for key, value in calls.items()}
-        equations = None if backend == "numba" else equations_of(part)
+        equations, bodies = (None, None) if backend == "numba" else equations_of(part)
     other = first - sum(stages.values())
-    found = {"stages": stages | {"other": other}, "first": first, "error": error, "equations": equations, **calls}
+    found = {"stages": stages | {"other": other}, "first": first, "error": error, **calls}
+    found |= {"equations": equations, "bodies": bodies}
     if backend != "numba":
         clock.spans.clear()
         as_numpy(as_compile(backend, problem)(*values))
@@ -80,8 +81,8 @@ def measure(name: str, backend: str, args: argparse.Namespace) -> dict:
     return found
 
 
-def equations_of(part) -> int:
-    """Count the equations of the compiled part."""
+def equations_of(part) -> tuple[int, int]:
+    """Count the equations of the compiled part, see `count_equations`."""
     import jax
 
     return count_equations(jax.make_jaxpr(part.part)(*part.part_args))
