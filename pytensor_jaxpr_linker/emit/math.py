@@ -217,22 +217,34 @@ def emit_XLogY(op, node, b, x, y):
 # -- sorting and searching ---------------------------------------------------------------------------------------------
 
 
-@emits(SortOp)
-def emit_SortOp(op, node, b, x):
+def axis_operand(node: Apply) -> range:
+    """Return where the axis is among the operands of a sort: PyTensor 3.3.0 has it there, later versions in the Op."""
+    return range(1, len(node.inputs))
+
+
+def refuse_batched_axis(node: Apply) -> str | None:
+    """Return why a sort can't be emitted, or None."""
+    return "the axis is an operand of a batch" if isinstance(node.op, Blockwise) and axis_operand(node) else None
+
+
+@emits(SortOp, static=axis_operand, refuse=refuse_batched_axis)
+def emit_SortOp(op, node, b, x, *axis):
     """Sort one axis, NaN last."""
-    return prims.sort(b, [x], core_axis(op, node))[0]
+    return prims.sort(b, [x], sorted_axis(op, node, axis))[0]
 
 
-def core_axis(op: SortOp | ArgSortOp, node: Apply) -> int:
+def sorted_axis(op: SortOp | ArgSortOp, node: Apply, operand: Sequence[np.ndarray]) -> int:
     """Return the axis of an Op that may be the core of a `Blockwise`, counted with the batch axes."""
+    if operand:
+        return int(operand[0]) % node.inputs[0].type.ndim
     return op.axis + (node.op.batch_ndim(node) if isinstance(node.op, Blockwise) else 0)
 
 
-@emits(ArgSortOp)
-def emit_ArgSortOp(op, node, b, x):
+@emits(ArgSortOp, static=axis_operand, refuse=refuse_batched_axis)
+def emit_ArgSortOp(op, node, b, x, *axis):
     """The positions that sort one axis; of equal elements the first comes first."""
-    axis = core_axis(op, node)
-    return prims.sort(b, [x, prims.iota(b, "int64", x.aval.shape, axis)], axis)[1]
+    dim = sorted_axis(op, node, axis)
+    return prims.sort(b, [x, prims.iota(b, "int64", x.aval.shape, dim)], dim)[1]
 
 
 @emits(SearchsortedOp)
