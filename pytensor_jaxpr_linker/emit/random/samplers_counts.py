@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-import jax.extend.core as jex
 import numpy as np
 from jax.lax import GatherDimensionNumbers
 
@@ -27,7 +26,7 @@ from pytensor_jaxpr_linker.emit.expression import (
     sqrt,
     where,
 )
-from pytensor_jaxpr_linker.emit.random.rejection import Proposed, reject
+from pytensor_jaxpr_linker.emit.random.rejection import Proposed, any_of, nested, reject
 from pytensor_jaxpr_linker.emit.random.sampler import Lanes, open_uniform, open_uniform_of
 
 FLOAT = np.dtype("float64")
@@ -126,21 +125,19 @@ def sequential_search(
     """
     b, shape = u.b, u.atom.aval.shape
     fixed = [last.atom, *(x.atom for x in parameters)]
-    passed = list(dict.fromkeys(x for x in fixed if isinstance(x, jex.Var)))
     zero = prims.broadcast_to(b, b.constant(np.float64(0)), shape)
     active = possible & (u > first) & (last > 0.0)
     carry = [prims.broadcast_to(b, x, shape) for x in (active.atom, zero, (u - first).atom, first.atom)]
-    body, atoms = b.sub_jaxpr([x.aval for x in (*passed, *carry)])
-    inner = dict(zip(passed, atoms, strict=False))
-    active, k, rest, probability = (Value(body, x) for x in atoms[len(passed) :])
-    last, *parameters = [Value(body, inner[x] if isinstance(x, jex.Var) else x) for x in fixed]
+    body, read, given, passed = nested(b, fixed, carry)
+    last, *parameters = [Value(body, x) for x in read]
+    active, k, rest, probability = (Value(body, x) for x in given)
     k = where(active, k + 1.0, k)
     probability = probability * ratio(maximum(k, 1.0), *parameters)
-    goes_on = active & (rest > probability) & (k < last)
-    new = [x.atom for x in (goes_on, k, rest - probability, probability)]
+    still = active & (rest > probability) & (k < last)
+    new = [x.atom for x in (still, k, rest - probability, probability)]
     condition, atoms = b.sub_jaxpr([x.aval for x in carry])
-    is_open = prims.reduce_or(condition, atoms[0], range(len(shape))) if shape else atoms[0]
-    return Value(b, prims.while_loop(b, condition.build([is_open]), [], body.build(new), passed, carry)[1])
+    goes_on = condition.build([any_of(condition, atoms[0])])
+    return Value(b, prims.while_loop(b, goes_on, [], body.build(new), passed, carry)[1])
 
 
 def transformed_rejection(
