@@ -128,7 +128,7 @@ def figure(value: float | None, scale: float = 1.0) -> str:
 
 
 def with_ratio(value: float | None, base: float | None, scale: float = 1.0) -> str:
-    """Write a number and its ratio to mode JAXPR's."""
+    """Write a number and its ratio to another, mode JAXPR's mostly."""
     if value is None or not base:
         return figure(value, scale)
     return f"{figure(value, scale)} ({value / base:.2g}×)"

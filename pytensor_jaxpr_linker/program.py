@@ -75,7 +75,7 @@ class Program:
         self.inputs, self.outputs = region.inputs, region.outputs
         self.region = region._replace(constants=find_large_constants(constant_operands(region)))
         self.constants = self.region.constants.arrays
-        self._on_device: list[jax.Array] = []  # shared with the unchecked copy: each constant is uploaded once
+        self._on_device: list[jax.Array] = []  # shared with pure copies: each constant is uploaded once
         self.static_positions = tuple(i for i, v in enumerate(region.inputs) if v in region.static_inputs)
         counts = key_counts(region.inputs, region.draws)
         #: How many keys the program takes of the generator at a position: one, where nothing is said.
