@@ -1,10 +1,12 @@
 """Small measurements: what building a Jaxpr costs for each equation, and what a call costs beyond its arithmetic."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import partial
 from time import perf_counter
 
-from backends import as_compile, as_numpy, on_device, prepare, scope, take_apart, waiter
-from clock import Clock, median_us
+from backends import Compiled, as_compile, as_numpy, on_device, prepare, take_apart, waiter
+from clock import Clock, least_us
 from models import chain, small
 from pytensor.graph.fg import FunctionGraph
 
@@ -15,23 +17,31 @@ def build_chain(nodes: int, backend: str) -> dict:
     Returns
     -------
     dict
-        `build_us` and `trace_us`: µs a node. Building is funcify in mode JAX, nothing in hand-written JAX, and all there
+        `build_us` and `trace_us`: µs a node, those of the fastest of three times. Building is funcify in mode JAX, nothing in hand-written JAX, and all there
         is in mode JAXPR.
     """
     problem = chain(nodes)
     prepare(backend, Clock())
-    fgraph = FunctionGraph(problem.inputs, problem.outputs, clone=True)
-    build = {"jax": jax_build, "hand": lambda *_: problem.hand, "jaxpr": jaxpr_build}[backend]
+    build = {"jax": jax_build, "hand": lambda *_: by_hand(problem), "jaxpr": jaxpr_build}[backend]
     build(FunctionGraph(problem.inputs, [problem.inputs[0] + 1.0], clone=True), problem.values)
-    start = perf_counter()
-    fn = build(fgraph, problem.values)
-    built = perf_counter()
-    if backend != "jaxpr":
-        import jax
+    found = []
+    for _ in range(3):
+        fgraph = FunctionGraph(problem.inputs, problem.outputs, clone=True)
+        start = perf_counter()
+        fn = build(fgraph, problem.values)
+        built = perf_counter()
+        if backend != "jaxpr":
+            import jax
 
-        jax.jit(fn).trace(*on_device(problem.values))
-    traced = perf_counter()
-    return {"build_us": (built - start) / nodes * 1e6, "trace_us": (traced - built) / nodes * 1e6}
+            jax.jit(fn).trace(*on_device(problem.values))
+        found.append((perf_counter() - start, built - start))
+    total, built = (1e6 * seconds / nodes for seconds in min(found))
+    return {"build_us": built, "trace_us": total - built}
+
+
+def by_hand(problem) -> Callable:
+    """A new function each time, for JAX remembers those it knows."""
+    return lambda *args: problem.hand(*args)
 
 
 def jax_build(fgraph: FunctionGraph, _values) -> Callable:
@@ -55,14 +65,48 @@ def jaxpr_build(fgraph: FunctionGraph, values):
     return lower_region(region, values)
 
 
-def host_step(size: int, backend: str, seconds: float) -> dict:
+def planning(nodes: int, backend: str) -> dict:
+    """Seconds to plan a graph of `nodes` nodes and to explain its plan, in all its breaks.
+
+    Returns
+    -------
+    dict
+        `plan` and `explain` with no break, and `plan_breaks` and `explain_breaks` where each thousandth node is a host step: the least
+        of three times.
+    """
+    import pytensor.tensor as pt
+    from pytensor.printing import Print
+
+    from pytensor_jaxpr_linker.planning import make_graph, make_plan
+    from pytensor_jaxpr_linker.report.explain import report
+
+    prepare(backend, Clock())
+    result = {}
+    for name, every in (("", 0), ("_breaks", 1000)):
+        v = x = pt.dvector("x")
+        for i in range(nodes):
+            v = Print(str(i))(v) if every and i % every == every - 1 else pt.sin(v) if i % 2 else pt.exp(v)
+        fgraph = FunctionGraph([x], [v], clone=False)
+        found = []
+        for _ in range(3):
+            start = perf_counter()
+            graph = make_graph(fgraph)
+            plan = make_plan(graph)
+            planned = perf_counter()
+            str(report(graph, plan, {}, [], {}, None))
+            found.append((planned - start, perf_counter() - planned))
+        result |= dict(zip((f"plan{name}", f"explain{name}"), map(min, zip(*found, strict=True)), strict=True))
+    return result
+
+
+def host_step(size: int, backends: list[str], seconds: float) -> dict:
     """What a call costs in µs that computes on the device, sorts with NumPy, and computes on the device again.
 
     Returns
     -------
     dict
-        `call`: NumPy array in and out. By hand: two functions of `jax.jit` and the transfers between them. `thunk`: what mode JAXPR
-        runs of that, without PyTensor's own `Function.__call__`.
+        By backend, `call`: NumPy array in and out. By hand: two functions of `jax.jit` and the transfers between them. `thunk`: what
+        mode JAXPR runs of that, without PyTensor's own `Function.__call__`.
     """
     import jax
     import jax.numpy as jnp
@@ -84,106 +128,144 @@ def host_step(size: int, backend: str, seconds: float) -> dict:
     def after(y, namespace):
         return namespace.log1p(y * y).sum() + namespace.tanh(y)
 
-    prepare(backend, Clock())
+    for backend in backends:
+        prepare(backend, Clock())
     value = np.linspace(0.0, 1.0, size)
-    if backend == "hand":
-        first, second = jax.jit(lambda x: before(x, jnp)), jax.jit(lambda y: after(y, jnp))
+    first, second = jax.jit(lambda x: before(x, jnp)), jax.jit(lambda y: after(y, jnp))
 
-        def call():
-            with jax.enable_x64(True):
-                return np.array(second(np.sort(np.asarray(first(value)))[::-1].copy()))
-    else:
-        x = pt.vector("x", shape=(size,), dtype="float64")
-        f = pytensor.function([x], after(Descending()(before(x, pt)), pt), mode="JAXPR")
+    def hand():
+        with jax.enable_x64(True):
+            return np.array(second(np.sort(np.asarray(first(value)))[::-1].copy()))
 
-        def call():
-            return f(value)
+    x = pt.vector("x", shape=(size,), dtype="float64")
+    f = pytensor.function([x], after(Descending()(before(x, pt)), pt), mode="JAXPR")
 
-        def thunk():
-            f.input_storage[0].storage[0] = value
-            return f.vm()
+    def thunk():
+        f.input_storage[0].storage[0] = value
+        return f.vm()
 
-    call()
-    result = {"call": median_us(call, seconds)}
-    return result if backend == "hand" else result | {"thunk": median_us(thunk, seconds)}
+    calls = {("hand", "call"): hand, ("jaxpr", "call"): lambda: f(value), ("jaxpr", "thunk"): thunk}
+    return by_backend(least_us(calls, seconds))
 
 
-def dispatch(backend: str, seconds: float) -> dict:
+def dispatch(backends: list[str], seconds: float) -> dict:
     """What a warm call costs in µs for three inputs, two outputs and hardly any arithmetic.
 
     Returns
     -------
     dict
-        `jit_device` and `jit_numpy`: the compiled part with device and with NumPy arrays, until results are ready;
+        By backend, `jit_device` and `jit_numpy`: the compiled part with device and with NumPy arrays, until results are ready;
         `thunk`: `f.vm()`, that is storage, the compiled part and results stored; `function`: the whole `Function`, and
         `trusted`: the same with `trust_input=True`. The last three until results are NumPy arrays.
     """
+    calls: dict = {}
+    for backend in backends:
+        calls |= {(backend, step): call for step, call in dispatch_calls(backend).items()}
+    with x64():
+        return by_backend(least_us(calls, seconds))
+
+
+def dispatch_calls(backend: str) -> dict[str, Callable]:
+    """The calls of one backend that `dispatch` times."""
     problem = small()
     values = problem.values
     prepare(backend, Clock())
     fn = as_compile(backend, problem)
-    wait, result = waiter(backend), {}
+    wait, calls = waiter(backend), {}
     as_numpy(fn(*values))
     part = fn if backend == "hand" else fn.vm.jit_fn
-    with scope(backend):
-        if backend != "numba":
-            args = on_device(values)
-            result["jit_device"] = median_us(lambda: wait(part(*args)), seconds)
-        result["jit_numpy"] = median_us(lambda: wait(part(*values)), seconds)
-        result["jit_results"] = median_us(lambda: as_numpy(part(*values)), seconds)
+    if backend != "numba":
+        args = on_device(values)
+        calls["jit_device"] = lambda: wait(part(*args))
+    calls |= {"jit_numpy": lambda: wait(part(*values)), "jit_results": lambda: as_numpy(part(*values))}
     if backend == "hand":
-        return result
-    result["function"] = median_us(lambda: as_numpy(fn(*values)), seconds)
-    fn.trust_input = True
-    result["trusted"] = median_us(lambda: as_numpy(fn(*values)), seconds)
-    for container, value in zip(fn.input_storage, values, strict=True):
+        return calls
+    trusting, storing = fn.copy(), fn.copy()
+    trusting.trust_input = True
+    for container, value in zip(storing.input_storage, values, strict=True):
         container.storage[0] = value
-    outputs = [container.storage for container in fn.output_storage]
+    outputs = [container.storage for container in storing.output_storage]
 
     def thunk():
-        fn.vm()
+        storing.vm()
         return as_numpy([storage[0] for storage in outputs])
 
-    result["thunk"] = median_us(thunk, seconds)
-    return result
+    return calls | {
+        "thunk": thunk,
+        "function": lambda: as_numpy(fn(*values)),
+        "trusted": lambda: as_numpy(trusting(*values)),
+    }
 
 
-def scan(subject: str, seconds: float) -> dict:
+def later_calls(problem, backends: list[str], seconds: float) -> dict:
+    """Later calls of a problem: least times in µs, by backend.
+
+    Returns
+    -------
+    dict
+        `call_pinned` with NumPy arrays in and out, and `part_pinned`, the compiled part alone.
+    """
+    calls: dict = {}
+    for backend in backends:
+        prepare(backend, Clock())
+        fn = as_compile(backend, problem)
+        as_numpy(fn(*problem.values))
+        part = take_apart(backend, fn, problem.values)
+        calls[backend, "call_pinned"] = partial(call_with_numpy, fn, problem.values)
+        calls[backend, "part_pinned"] = partial(call_part, part, waiter(backend))
+    with x64():
+        return by_backend(least_us(calls, seconds))
+
+
+def call_with_numpy(fn: Callable, values) -> list:
+    """Call as a user does."""
+    return as_numpy(fn(*values))
+
+
+def call_part(part: Compiled, wait: Callable) -> None:
+    """Call the compiled part, and wait for it."""
+    wait(part.part(*part.part_args))
+
+
+def scan(subject: str, backends: list[str], seconds: float) -> dict:
     """Compare a loop in three backends within one process, for their ratio is what counts.
-
-    The calls take turns, and the least time of each counts: what else the machine does only adds to it.
 
     Returns
     -------
     dict
         By backend: `call`, the least time of the compiled part in µs, and `first`, the time to the first result in s.
     """
-    import jax
     import numpy as np
     from scans import parse
 
-    problem, result, parts = parse(subject), {}, {}
-    backends = ("jaxpr", "jax", "hand")
+    problem, calls, first = parse(subject), {}, {}
     want = None
     for backend in backends:
         prepare(backend, Clock())
-        with jax.enable_x64(True):
+        with x64():
             start = perf_counter()
             fn = as_compile(backend, problem)
             got = as_numpy(fn(*problem.values))
-            result[backend] = {"first": perf_counter() - start, "call": float("inf")}
+            first[backend] = perf_counter() - start
         want = want or got
         for x, y in zip(got, want, strict=True):
             np.testing.assert_allclose(x, y, rtol=1e-6, atol=1e-9)
-        parts[backend] = take_apart(backend, fn, problem.values)
-    until, rounds = perf_counter() + 3 * seconds, 0
-    while rounds < 20 or perf_counter() < until:
-        rounds += 1
-        for backend in backends:
-            part, wait = parts[backend], waiter(backend)
-            with scope("jaxpr"):
-                for _ in range(3):
-                    start = perf_counter()
-                    wait(part.part(*part.part_args))
-                    result[backend]["call"] = min(result[backend]["call"], 1e6 * (perf_counter() - start))
+        calls[backend, "call"] = partial(call_part, take_apart(backend, fn, problem.values), waiter(backend))
+    with x64():
+        result = by_backend(least_us(calls, seconds))
+    return {backend: times | {"first": first[backend]} for backend, times in result.items()}
+
+
+def x64() -> AbstractContextManager:
+    """The context in which all backends compute with 64 bits."""
+    import jax
+
+    return jax.enable_x64(True)
+
+
+def by_backend(times: dict[tuple[str, str], float]) -> dict[str, dict[str, float]]:
+    """Sort times by their backends."""
+    result: dict = {}
+    for (backend, name), time in times.items():
+        result.setdefault(backend, {})[name] = time
     return result

@@ -52,27 +52,32 @@ a second time in the process, without what each library does only once.
 LATER = """## Later calls
 
 Microseconds a call. *call* takes NumPy arrays and ends when results are NumPy arrays; *compiled part* takes and gives
-device arrays (NumPy arrays for NUMBA), without PyTensor's `Function` around it. *one core* is the same in a process pinned to one core from
-its start: without it, a call may wait for a thread of XLA's to wake up. *equations* counts those of inner Jaxprs, not the calls that wrap them.
+device arrays (NumPy arrays for NUMBA), without PyTensor's `Function` around it. *one core* is the least time of calls of all backends that
+take turns in a process pinned to one core: without it, a call may wait for a thread of XLA's to wake up. *equations* counts those of inner Jaxprs, not the calls that wrap them.
 A function with a derivative of its own (`custom_jvp_call`) is one equation, as the primitives are that JAX has for some special functions
 and whose formulas are in XLA; the equations of such functions are *in bodies*.
 """
 
 CHAIN = """## Building, by size
 
-Microseconds a node from the graph of an elementwise chain to its Jaxpr, that is build + trace; constant down a column means linear time.
+Microseconds a node from the graph of an elementwise chain to its Jaxpr, that is build + trace, the fastest of three times in a process; constant down a column means linear time.
+"""
+
+PLANNING = """## Planning and explaining
+
+Seconds from a rewritten graph of 100,000 nodes to its plan, and from there to the text of `pjl.explain`: with no break, and with a hundred host steps. The least of three times.
 """
 
 HOST = """## A host step in the middle
 
-Microseconds a call, on one core, for a function that computes on the device, sorts a vector with NumPy and computes on the device again.
+Microseconds a call, on one core, the least time of calls that take turns, for a function that computes on the device, sorts a vector with NumPy and computes on the device again.
 By hand it is two functions of `jax.jit` and the transfers between them. *Without PyTensor's call* leaves out `Function.__call__`, which
 takes and checks the arguments. The figure in brackets is the ratio to the program by hand.
 """
 
 DISPATCH = """## What a call costs by itself
 
-Microseconds for a function of three inputs and two outputs with hardly any arithmetic, on one core. The first two lines end when results
+Microseconds for a function of three inputs and two outputs with hardly any arithmetic, on one core: the least time of calls that take turns. The first two lines end when results
 are ready, the others when they are NumPy arrays. Each line includes the ones above it except the first; the last two are PyTensor's own call overhead.
 """
 
@@ -206,6 +211,17 @@ def chain_table(sizes: dict) -> str:
     return table(["nodes", *(TITLES[b] for b in shown)], rows, 1)
 
 
+def planning_table(sizes: dict) -> str:
+    """Planning and explaining, without and with breaks."""
+    rows = [
+        [f"{int(size):,}, {title}", figure(found[f"plan{key}"]), figure(found[f"explain{key}"])]
+        for size, by_name in sizes.items()
+        for found in good(by_name).values()
+        for title, key in (("no break", ""), ("100 host steps", "_breaks"))
+    ]
+    return table(["nodes", "plan", "explain"], rows, 1)
+
+
 def host_table(sizes: dict) -> str:
     """Calls with a host step, by the number of elements."""
     rows = []
@@ -229,12 +245,11 @@ def scan_table(loops: dict) -> str:
     shown = ("jaxpr", "jax", "hand")
     rows = []
     for subject, found in loops.items():
-        if "failed" in (results := found["together"]):
-            continue
+        results = good(found)
+        base = results.get("jaxpr", {})
         name, kind, length = subject.split("/")
-        base = results["jaxpr"]
         cells = [
-            with_ratio(results[b][key], None if b == "jaxpr" else base[key], scale)
+            with_ratio(results.get(b, {}).get(key), None if b == "jaxpr" else base.get(key), scale)
             for key, scale in (("call", 1.0), ("first", 1000.0))
             for b in shown
         ]
@@ -255,7 +270,7 @@ def draws_table(draws: dict) -> str:
 
 def failures_of(results: dict) -> list[str]:
     """Name every measurement that gave no result, with the reason."""
-    kinds = ("reference", "first", "chain", "host", "dispatch", "scan")
+    kinds = ("reference", "first", "chain", "planning", "host", "dispatch", "scan")
     return [
         f"{subject}, {TITLES.get(backend, backend)}: {result['failed']}"
         for kind in kinds
@@ -292,6 +307,8 @@ def write(results: dict, out: Path) -> list[str]:
         parts += [FIRST, first_table(models), LATER, later_table(models)]
     if results.get("chain"):
         parts += [CHAIN, chain_table(results["chain"])]
+    if results.get("planning"):
+        parts += [PLANNING, planning_table(results["planning"])]
     if results.get("host"):
         parts += [HOST, host_table(results["host"])]
     if results.get("scan"):

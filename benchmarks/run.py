@@ -27,8 +27,7 @@ from scans import KINDS, LENGTHS, SCANS
 HERE = Path(__file__).parent
 CHAINS = {"jaxpr": (1000, 10_000, 100_000), "jax": (1000, 10_000), "hand": (1000, 10_000)}
 HOST_STEPS = (10, 1000, 100_000)
-#: The loops of `scans.py` run in all backends by turns, in one process.
-TOGETHER = "together"
+PLANNED = 100_000
 TIMEOUT = 900
 #: What `sparse_products.py` and `random_draws.py` measured stays in the results.
 MEASURED_APART = ("sparse", "draws")
@@ -58,11 +57,14 @@ def plan(
         order = [b for b in order if b != "numba" or repeat < numba_repeats]
         for model in models:
             jobs += [Job("first", model, backend, repeat) for backend in order]
-            jobs += [Job("pinned", model, backend, repeat) for backend in order if pinned]
+            jobs += [Job("pinned", model, "+".join(order), repeat)] * pinned
         jobs += [Job("chain", str(n), b, repeat) for b in order for n in CHAINS.get(b, ())]
-        jobs += [Job("host", str(n), b, repeat) for n in HOST_STEPS for b in order if b in ("jaxpr", "hand")]
-        jobs += [Job("dispatch", "small", backend, repeat) for backend in order]
-        jobs += [Job("scan", loop, TOGETHER, repeat) for loop in loops]
+        if "jaxpr" in order:
+            jobs += [Job("planning", str(PLANNED), "jaxpr", repeat)]
+        if {"jaxpr", "hand"} <= set(order):
+            jobs += [Job("host", str(n), "jaxpr+hand", repeat) for n in HOST_STEPS]
+        jobs += [Job("dispatch", "small", "+".join(order), repeat)]
+        jobs += [Job("scan", loop, "+".join(b for b in order if b != "numba"), repeat) for loop in loops]
     return jobs
 
 
@@ -74,7 +76,8 @@ def run_job(job: Job, folder: Path, seconds: float) -> dict:
     BLAS gets one thread: with more, a call on small matrices mostly waits for a core that somebody else is using.
     """
     out = folder / (f"{job.subject}.npz" if job.task == "reference" else "result.json")
-    caches = folder / f"{job.subject.replace('/', '-')}-{job.backend}-{job.repeat}"
+    owner = "numba" if "numba" in job.backend else job.backend
+    caches = folder / f"{job.subject.replace('/', '-')}-{owner}-{job.repeat}"
     options = {"--out": out, "--reference": folder / f"{job.subject}.npz", "--seconds": seconds}
     command = [HERE / "worker.py", job.task, job.subject, job.backend]
     command += [part for option in options.items() for part in option]
@@ -108,7 +111,7 @@ def run_all(jobs: list[Job], seconds: float) -> dict:
     Returns
     -------
     dict
-        ``{task: {subject: {backend: medians over the repeats}}}``, where `pinned` results are merged into `first`.
+        ``{task: {subject: {backend: medians over the repeats}}}``, where `pinned` results are merged into `first`, and those of backends that took turns are sorted by them.
     """
     raw: dict = defaultdict(list)
     bar = Progress(
@@ -124,7 +127,8 @@ def run_all(jobs: list[Job], seconds: float) -> dict:
             bar.update(task, description=f"{job.subject} · {job.backend} · {job.task}")
             result = run_job(job, Path(folder), seconds)
             kind = "first" if job.task == "pinned" else job.task
-            raw[kind, job.subject, job.backend].append(result)
+            for backend in job.backend.split("+"):
+                raw[kind, job.subject, backend].append(result if "failed" in result else result.get(backend, result))
             if "failed" in result:
                 bar.console.print(f"{job.subject} · {job.backend} · {job.task}: {result['failed']}", style="red")
             elif "first" in result:

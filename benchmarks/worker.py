@@ -2,9 +2,10 @@
 
     python benchmarks/worker.py TASK SUBJECT BACKEND --out FILE [--reference FILE] [--seconds S]
 
-Tasks: `reference` (values from PyTensor's Python implementations), `first` (stages, first call and later calls), `pinned`
-(later calls on one core), `chain` (time to build a chain of SUBJECT nodes), `host` (a call with a host step between two
-regions, on SUBJECT numbers), `dispatch` (what a call costs by itself) and `scan` (a loop, all backends in one process).
+Tasks: `reference` (values from PyTensor's Python implementations), `first` (stages, first call and later calls), `chain` (time to build
+a chain of SUBJECT nodes), `planning` (to plan and explain it), and on one core, for several backends (`jaxpr+jax+hand`) whose calls
+take turns: `pinned` (later calls), `host` (a call with a host step between two regions, on SUBJECT numbers), `dispatch` (what a
+call costs by itself) and `scan` (a loop).
 """
 
 import argparse
@@ -16,6 +17,8 @@ from time import perf_counter
 from clock import Clock, count_equations, median_us, pin_to_one_core
 
 TOLERANCE = 1e-6
+#: In these tasks the calls of several backends take turns.
+ONE_CORE = ("pinned", "host", "dispatch", "scan")
 
 
 def reference(name: str, out: Path) -> None:
@@ -68,8 +71,6 @@ def measure(name: str, backend: str, args: argparse.Namespace) -> dict:
     calls = {"call": median_us(lambda: as_numpy(fn(*values)), args.seconds)}
     with scope(backend):
         calls["part"] = median_us(lambda: wait(part.part(*part.part_args)), args.seconds)
-        if args.task == "pinned":
-            return {f"{key}_pinned": value for key, value in calls.items()}
         equations, bodies = (None, None) if backend == "numba" else equations_of(part)
     other = first - sum(stages.values())
     found = {"stages": stages | {"other": other}, "first": first, "error": error, **calls}
@@ -91,7 +92,7 @@ def equations_of(part) -> tuple[int, int]:
 def main() -> None:
     """Run the task that the command line names."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("task", choices=["reference", "first", "pinned", "chain", "host", "dispatch", "scan"])
+    parser.add_argument("task", choices=["reference", "first", "chain", "planning", *ONE_CORE])
     parser.add_argument("subject")
     parser.add_argument("backend")
     parser.add_argument("--out", type=Path, required=True)
@@ -102,28 +103,32 @@ def main() -> None:
 
     if args.task == "reference":
         return reference(args.subject, args.out)
-    pinned = args.task in ("pinned", "chain", "host", "dispatch", "scan") and pin_to_one_core()
-    if args.task == "dispatch":
-        from micro import dispatch
-
-        result = dispatch(args.backend, args.seconds)
-    elif args.task == "chain":
-        from micro import build_chain
-
-        result = build_chain(int(args.subject), args.backend)
-    elif args.task == "host":
-        from micro import host_step
-
-        result = host_step(int(args.subject), args.backend, args.seconds)
-    elif args.task == "scan":
-        from micro import scan
-
-        result = scan(args.subject, args.seconds)
-    elif args.task == "first" or pinned:
+    if args.task == "first":
         result = measure(args.subject, args.backend, args)
     else:
-        result = {}
+        result = measure_apart(args) if pin_to_one_core() or args.task != "pinned" else {}
     args.out.write_text(json.dumps(result))
+
+
+def measure_apart(args: argparse.Namespace) -> dict:
+    """Run one of the measurements of `micro.py`."""
+    import micro
+    from models import PROBLEMS
+
+    backends = args.backend.split("+")
+    match args.task:
+        case "chain":
+            return micro.build_chain(int(args.subject), args.backend)
+        case "planning":
+            return micro.planning(int(args.subject), args.backend)
+        case "pinned":
+            return micro.later_calls(PROBLEMS[args.subject](), backends, args.seconds)
+        case "host":
+            return micro.host_step(int(args.subject), backends, args.seconds)
+        case "dispatch":
+            return micro.dispatch(backends, args.seconds)
+        case _:
+            return micro.scan(args.subject, backends, args.seconds)
 
 
 if __name__ == "__main__":
