@@ -11,11 +11,11 @@ from fractions import Fraction
 from functools import reduce
 from typing import Any
 
-import jax.extend.core as jex
 import numpy as np
 
 from pytensor_jaxpr_linker import prims
 from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder
+from pytensor_jaxpr_linker.emit.nested import any_of, nested
 
 #: What a formula takes: a value or a number, which gets the dtype of the value beside it.
 type Term = Value | float | bool
@@ -215,12 +215,8 @@ def iterate(
     shape = prims.elementwise_shape([x.atom for x in (*states, *fixed, active)])
     zero = b.constant(np.float64(0))
     carry = [zero, *(prims.broadcast_to(b, x.atom, shape) for x in (active, *states))]
-    passed = [x.atom for x in fixed if isinstance(x.atom, jex.Var)]
-
-    body, atoms = b.sub_jaxpr([x.aval for x in (*passed, *carry)])
-    given = iter(atoms[: len(passed)])
-    constants = [Value(body, next(given) if isinstance(x.atom, jex.Var) else x.atom) for x in fixed]
-    n, going, *old = (Value(body, atom) for atom in atoms[len(passed) :])
+    body, read, loop, passed = nested(b, [x.atom for x in fixed], carry)
+    constants, (n, going, *old) = ([Value(body, atom) for atom in atoms] for atoms in (read, loop))
     n = n + 1
     new, more = step(n, old, constants)
     new = [where(going, x, y) for x, y in zip(new, old, strict=True)]
@@ -228,7 +224,6 @@ def iterate(
     done = body.build([n.atom, going.atom, *(x.atom for x in new)])
 
     condition, atoms = b.sub_jaxpr([x.aval for x in carry])
-    any_active = prims.reduce_or(condition, atoms[1], range(len(shape))) if shape else atoms[1]
     below = prims.lt(condition, atoms[0], condition.constant(np.float64(limit)))
-    goes_on = condition.build([prims.and_(condition, any_active, below)])
+    goes_on = condition.build([prims.and_(condition, any_of(condition, atoms[1]), below)])
     return [Value(b, atom) for atom in prims.while_loop(b, goes_on, [], done, passed, carry)[2:]]

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-import jax.extend.core as jex
 import numpy as np
 from pytensor.scalar.loop import ScalarLoop
 
 from pytensor_jaxpr_linker import prims
 from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder
+from pytensor_jaxpr_linker.emit.nested import any_of, nested
 from pytensor_jaxpr_linker.emit.scalar import convert, emit_inner, inner_graph_rule
 
 
@@ -28,17 +27,11 @@ def emit_ScalarLoop(op: ScalarLoop, dtypes: Sequence[str], b: JaxprBuilder, xs: 
     if op.is_while:
         states.append(prims.broadcast_to(b, b.constant(True), shape))
     fixed = [steps, *xs[state_count:]]
-    passed = list(dict.fromkeys(x for x in fixed if isinstance(x, jex.Var)))
     zero = b.constant(0, steps.aval.dtype)
     active = prims.broadcast_to(b, prims.lt(b, zero, steps), shape)
     carry = [zero, active, *states]
 
-    atoms: Sequence[Atom]
-    body, atoms = b.sub_jaxpr([x.aval for x in (*passed, *carry)])
-    inner = dict(zip(passed, atoms, strict=False))
-    step_limit, *constants = [inner[x] if isinstance(x, jex.Var) else x for x in fixed]
-    i, active = atoms[len(passed) : len(passed) + 2]
-    old: Sequence[Any] = atoms[len(passed) + 2 :]
+    body, (step_limit, *constants), (i, active, *old), passed = nested(b, fixed, carry)
     new = emit_inner(op.fgraph, body, [*old[:state_count], *constants])
     new = [prims.broadcast_to(body, convert(body, x, s.aval.dtype), shape) for x, s in zip(new, old, strict=True)]
     new = [prims.select(body, active, x, s) for x, s in zip(new, old, strict=True)]
@@ -47,6 +40,6 @@ def emit_ScalarLoop(op: ScalarLoop, dtypes: Sequence[str], b: JaxprBuilder, xs: 
     if op.is_while:
         active = prims.and_(body, active, prims.not_(body, new[-1]))
     condition, atoms = b.sub_jaxpr([x.aval for x in carry])
-    goes_on = prims.reduce_or(condition, atoms[1], range(len(shape))) if shape else atoms[1]
-    results = prims.while_loop(b, condition.build([goes_on]), [], body.build([i, active, *new]), passed, carry)
+    goes_on = condition.build([any_of(condition, atoms[1])])
+    results = prims.while_loop(b, goes_on, [], body.build([i, active, *new]), passed, carry)
     return [convert(b, x, np.dtype(t)) for x, t in zip(results[2:], dtypes, strict=True)]

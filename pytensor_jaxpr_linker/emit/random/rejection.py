@@ -10,12 +10,12 @@ import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-import jax.extend.core as jex
 import numpy as np
 from jax.lax import GatherDimensionNumbers, ScatterDimensionNumbers
 
 from pytensor_jaxpr_linker import prims
 from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder
+from pytensor_jaxpr_linker.emit.nested import any_of, nested
 from pytensor_jaxpr_linker.emit.random.sampler import KEY_DTYPE, Lanes, flat_positions, key_words
 from pytensor_jaxpr_linker.emit.scalar import number, one
 
@@ -168,24 +168,6 @@ def go_on_in_blocks(
 
 
 # -- parts -------------------------------------------------------------------------------------------------------------
-
-
-def nested(
-    b: JaxprBuilder, read: Sequence[Atom], given: Sequence[Atom]
-) -> tuple[JaxprBuilder, list[Atom], list[Atom], list[Atom]]:
-    """Return a builder for a Jaxpr inside this one, and how that sees what it reads and what it is given.
-
-    Its inputs are what comes last, the variables among what it reads, and then one for each of `given`.
-    """
-    passed: list[Atom] = list(dict.fromkeys(x for x in read if isinstance(x, jex.Var)))
-    child, atoms = b.sub_jaxpr([x.aval for x in (*passed, *given)])
-    inner = dict(zip(passed, atoms, strict=False))
-    return child, [inner[x] if isinstance(x, jex.Var) else x for x in read], atoms[len(passed) :], passed
-
-
-def any_of(b: JaxprBuilder, mask: Atom) -> Atom:
-    """Emit whether any element is true."""
-    return prims.reduce_or(b, mask, range(len(mask.aval.shape))) if mask.aval.shape else mask
 
 
 def when_any(b: JaxprBuilder, mask: Atom, emit: Callable[..., Atom], operands: Sequence[Atom], otherwise: Atom) -> Atom:

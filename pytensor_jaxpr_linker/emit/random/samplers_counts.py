@@ -26,7 +26,8 @@ from pytensor_jaxpr_linker.emit.expression import (
     sqrt,
     where,
 )
-from pytensor_jaxpr_linker.emit.random.rejection import Proposed, any_of, nested, reject
+from pytensor_jaxpr_linker.emit.nested import any_of, nested
+from pytensor_jaxpr_linker.emit.random.rejection import Proposed, reject
 from pytensor_jaxpr_linker.emit.random.sampler import Lanes, open_uniform, open_uniform_of
 
 FLOAT = np.dtype("float64")
