@@ -28,7 +28,7 @@ def program_call(
 ) -> Callable[[list], list]:
     """Return the function that runs a program on a list of values, which it changes, and returns the list of outputs.
 
-    Any number of threads may call it. The list that it returns may be longer, by the number of the check that failed.
+    Any number of threads may call it.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ def program_call(
         if progress.active:
             progress.end()
         if len(results) > count:
-            test(only, results[count], given)
+            test(only, results.pop(), given)
         return results
 
     return direct
@@ -91,7 +91,7 @@ def general_call(
         if progress.active:
             progress.end()
         if len(results) > count:
-            test(specialization, results[count], args)
+            test(specialization, results.pop(), args)
         if generators:
             for i, generator in successors.items():
                 results[i] = generator

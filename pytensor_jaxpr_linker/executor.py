@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -43,10 +43,7 @@ class Executor:
         for v in plan.outputs:
             slots.setdefault(v, len(slots))
         self._outputs = [slots[v] for v in plan.outputs]
-        self._blank: list[Any] = [None] * (len(slots) - len(plan.inputs))
-        for v in plan.outputs:
-            if isinstance(v, Constant):
-                self._blank[slots[v] - len(plan.inputs)] = v.data
+        constants = {slots[v]: v.data for v in plan.outputs if isinstance(v, Constant)}
         self.stages: list[RegionStage | HostStage] = []
         for batch in plan.batches:
             inputs, outputs = [slots[v] for v in batch.inputs], [slots[v] for v in batch.outputs]
@@ -58,7 +55,7 @@ class Executor:
             else:
                 self.stages.append(HostStage(batch, inputs, outputs))
         dead_after = last_uses(self.stages, set(self._outputs))
-        self._runs = [(s, s.call, s.inputs, s.outputs, dead) for s, dead in zip(self.stages, dead_after, strict=True)]
+        self.call = straight_line(self.stages, len(plan.inputs), self._outputs, dead_after, constants)
         if policy.options.donate:
             self._donate(dead_after)
 
@@ -77,26 +74,9 @@ class Executor:
         """The programs of the regions, in order."""
         return [stage.program for stage in self.stages if isinstance(stage, RegionStage)]
 
-    def __call__(self, inputs: Sequence[Any]) -> list[Any]:
-        """Return the outputs for the values of the inputs; nothing outside is changed if it fails."""
-        env: list[Any] = [*inputs, *self._blank]
-        del inputs
-        for stage, call, takes, gives, dead in self._runs:
-            try:
-                results = call([env[slot] for slot in takes])
-            except RunOnHost:
-                assert isinstance(stage, RegionStage)
-                results = stage.on_host.call([env[slot] for slot in stage.on_host.inputs])
-            for slot, result in zip(gives, results):  # noqa: B905
-                env[slot] = result
-            del results
-            for slot in dead:
-                env[slot] = None
-        return [env[slot] for slot in self._outputs]
-
     def examples(self, inputs: Sequence[Any]) -> list[tuple[Specialization, list[Any]]]:
         """Run, and return for each region the specialization and what it was called with; the outputs are dropped."""
-        env: list[Any] = [*inputs, *self._blank]
+        env: dict[int, Any] = dict(enumerate(inputs))
         found = []
         for stage in self.stages:
             args = [env[slot] for slot in stage.inputs]
@@ -105,6 +85,39 @@ class Executor:
             for slot, result in zip(stage.outputs, stage.call(args)):  # noqa: B905
                 env[slot] = result
         return found
+
+
+def straight_line(
+    stages: Sequence[RegionStage | HostStage],
+    inputs: int,
+    outputs: Sequence[int],
+    dead_after: Sequence[Sequence[int]],
+    constants: Mapping[int, Any],
+) -> Callable[[list], list]:
+    """Return a Python function without loops, whose local variables are the slots: a tenth of a short call's time less.
+
+    It takes the list of the values of the first `inputs` slots and returns those of the slots `outputs`. Nothing outside is
+    changed if it fails.
+    """
+
+    def local(slots: Sequence[int]) -> str:
+        return ", ".join(f"v{slot}" for slot in slots)
+
+    names: dict[str, Any] = {f"v{slot}": value for slot, value in constants.items()} | {"RunOnHost": RunOnHost}
+    lines = ["def call(inputs):", f" [{local(range(inputs))}] = inputs", " del inputs"]
+    for i, (stage, dead) in enumerate(zip(stages, dead_after, strict=True)):
+        names |= {f"stage{i}": stage, f"call{i}": stage.call}
+        run = f"[{local(stage.outputs)}] = call{i}([{local(stage.inputs)}])"
+        if isinstance(stage, RegionStage):
+            on_host = f"[{local(stage.outputs)}] = stage{i}.call_on_host([{local(stage.inputs)}])"
+            lines += [" try:", f"  {run}", " except RunOnHost:", f"  {on_host}"]
+        else:
+            lines.append(f" {run}")
+        if dead:
+            lines.append(f" del {local(dead)}")
+    lines.append(f" return [{local(outputs)}]")
+    exec(compile("\n".join(lines), "<the stages of a function>", "exec"), names)
+    return names["call"]
 
 
 def last_uses(stages: Sequence[RegionStage | HostStage], kept: set[int]) -> list[list[int]]:
@@ -146,9 +159,13 @@ class RegionStage:
         with jax.enable_x64(True):
             return self.program.specialize(args), args
 
+    def call_on_host(self, args: Sequence[Any]) -> list[Any]:
+        """Run the region's nodes on the host."""
+        values = dict(zip(self.inputs, args, strict=True))
+        return self._on_host.call([values[slot] for slot in self._on_host.inputs])
+
     @cached_property
-    def on_host(self) -> HostStage:
-        """The region as nodes that run on the host."""
+    def _on_host(self) -> HostStage:
         region = self.program.region
         step = host_step(list(toposort(region.outputs, blockers=region.inputs)), region.outputs)
         slots = dict(zip(region.inputs, self.inputs, strict=True))

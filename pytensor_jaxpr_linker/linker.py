@@ -157,7 +157,7 @@ class Runner:
         self.seconds = perf_counter() - started
         self.fallbacks: dict[Apply, CannotEmit] = {}
         self._convert = result_converters(fgraph, borrowed, options)
-        self._on_host: Executor | None = None
+        self._on_host: Callable[[list], list] | None = None
         # NumPy arrays are waited for as it is, so a call knows how the one before it ended.
         wait = options.results == "numpy"
         self.deferred = DeferredChecks(wait) if options.checks == "defer" else None
@@ -183,7 +183,7 @@ class Runner:
                 policy.report_breaks(self.plan.breaks)
                 self.program, self.executor = None, Executor(self.plan, policy, self.deferred)
                 self.pure = self.single_program
-                self.call = self.executor
+                self.call = self.executor.call
             else:
                 program = Program(
                     self.plan.regions[0],
@@ -213,7 +213,7 @@ class Runner:
         if self._on_host is None:
             inputs, outputs, nodes = self.graph
             results = [v for v in dict.fromkeys(outputs) if v.owner is not None]
-            self._on_host = Executor(Plan([host_step(nodes, results)], [], inputs, outputs), self._policy)
+            self._on_host = Executor(Plan([host_step(nodes, results)], [], inputs, outputs), self._policy).call
         return self._on_host(args)
 
     def single_program(self, *_args: Any) -> Program:

@@ -432,7 +432,7 @@ def test_threads_run_one_plan():
     """The plan of a function keeps no call's values, whatever storage PyTensor gives a function."""
     x = pt.vector("x", dtype="float64")
     f = compiled([x], big(OnHost(np.sort, "sort")(big(x))))
-    run = f.vm.runner.executor
+    run = f.vm.runner.executor.call
     values = [X * k for k in range(20)]
     wanted = [f(v) for v in values]
     with ThreadPoolExecutor(4) as pool:
