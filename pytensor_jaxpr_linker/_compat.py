@@ -126,7 +126,7 @@ def jvp_param(make: Callable[..., tuple[Any, list[bool]]], debug_info: jex.Debug
 
 
 @lru_cache(2**12)
-def source_info(*names: str) -> Any:
+def source_info(names: tuple[str, ...] = ()) -> Any:
     """Return the source info whose name stack is `names`, outermost first.
 
     The name stack is what reaches HLO metadata, profiles and Jaxpr prints. It holds no traceback: the Python frames of

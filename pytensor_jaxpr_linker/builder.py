@@ -6,16 +6,17 @@ The vocabulary and the size are those of the builders in JAX's ``autodidax`` and
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.extend.core as jex
 import numpy as np
+from jax.extend.core import JaxprEqn, Literal, Var, no_effects
 from jax.extend.core import primitives as p
 
 from pytensor_jaxpr_linker import _compat
+from pytensor_jaxpr_linker.identity import identity
 
 #: A value inside a Jaxpr.
 type Atom = Any  # a `jax.extend.core.Var` or `Literal`; JAX declares their avals without shape and dtype
@@ -76,18 +77,20 @@ class JaxprBuilder:
         self.name = name
         self.checked, self.differentiable = checked, differentiable
         self._is_inner = parent is not None
-        self.invars: list[jex.Var] = []
+        self.invars: list[Var] = []
         self.arg_names: list[str] = []
-        self.constvars: list[jex.Var] = []
+        self.constvars: list[Var] = []
         self.consts: list[np.ndarray] = []
-        self.eqns: list[jex.JaxprEqn] = []
+        self.eqns: list[JaxprEqn] = []
         self.checks: list[Check] = parent.checks if parent else []
         self._check_codes: list[tuple[Atom, int | None]] = []
-        self._shared: dict[tuple, list[jex.Var]] = {}
-        self._definitions: dict[jex.Var, jex.JaxprEqn] = {}
-        self._known: dict[jex.Var, np.ndarray] = {}
+        self._shared: dict[tuple, list[Var]] = {}
+        self._definitions: dict[Var, JaxprEqn] = {}
+        self._known: dict[Var, np.ndarray] = {}
+        #: The numbers behind results that repeat a number.
+        self.repeated: dict[Var, Atom] = {}
         self._constants: dict[int, tuple[np.ndarray, Any]] = {}
-        self._literals: dict[tuple, jex.Literal] = {}
+        self._literals: dict[tuple, Literal] = {}
         self._avals: dict[tuple, jax.core.ShapedArray] = {}
         # Asking JAX's settings for it takes as long as the rest of an equation.
         self._ctx: Any = parent._ctx if parent else _compat.equation_context()
@@ -104,9 +107,9 @@ class JaxprBuilder:
             aval = self._avals[key] = jax.core.ShapedArray(shape, dtype)
             return aval
 
-    def input(self, shape: Shape, dtype: np.dtype, name: str = "") -> jex.Var:
+    def input(self, shape: Shape, dtype: np.dtype, name: str = "") -> Var:
         """Add an input."""
-        var = jex.Var(self.aval(tuple(shape), dtype))
+        var = Var(self.aval(tuple(shape), dtype))
         self.invars.append(var)
         self.arg_names.append(name or f"arg{len(self.invars) - 1}")
         return var
@@ -122,43 +125,43 @@ class JaxprBuilder:
             literal = self._literals.get(key)
             if literal is None:
                 # `array[()]` is a NumPy scalar: unlike a Python number it keeps its dtype when a Jaxpr is evaluated.
-                literal = self._literals[key] = jex.Literal(array[()], self.aval((), array.dtype))
+                literal = self._literals[key] = Literal(array[()], self.aval((), array.dtype))
             return literal
         # The array is kept beside its variable: as long as it lives, its id is its own.
-        cached = self._constants.get(id(value))
+        cached = self._constants.get(identity(value))
         if cached is not None and cached[1].aval.dtype == array.dtype:
             return cached[1]
-        var = jex.Var(self.aval(array.shape, array.dtype))
+        var = Var(self.aval(array.shape, array.dtype))
         self.constvars.append(var)
         self.consts.append(array)
-        self._constants[id(value)] = (value, var)
+        self._constants[identity(value)] = (value, var)
         self._known[var] = array
         return var
 
     def known(self, atom: Atom) -> Any:
         """Return the value of a constant, or None for what is computed."""
-        if isinstance(atom, jex.Literal):
+        if isinstance(atom, Literal):
             return np.asarray(atom.val)
         return self._known.get(atom)
 
     def remember(self, atom: Atom, value: np.ndarray) -> Atom:
         """Note that an emitted atom has a value that is known, so that rules can rely on it; returns the atom."""
-        if isinstance(atom, jex.Var):
+        if isinstance(atom, Var):
             self._known[atom] = value
         return atom
 
     def definition(self, atom: Atom, primitive: jex.Primitive | None = None) -> Any:
         """Return the equation that defines `atom`, if its primitive is `primitive` where one is given."""
-        eqn = self._definitions.get(atom) if type(atom) is jex.Var else None
+        eqn = self._definitions.get(atom) if type(atom) is Var else None
         return eqn if eqn is not None and primitive in (None, eqn.primitive) else None
 
     # -- equations -----------------------------------------------------------------------------------------------------
 
     def at(self, *names: str) -> None:
-        """Put the following equations under these names (the PyTensor node, the user's variable)."""
-        self._source_info = _compat.source_info(*names)
+        """Put the following equations under these names (the PyTensor node, the user's variable), the outermost first."""
+        self._source_info = _compat.source_info(names)
 
-    def at_names_of(self, eqn: jex.JaxprEqn) -> None:
+    def at_names_of(self, eqn: JaxprEqn) -> None:
         """Put the following equations under the names of an equation."""
         self._source_info = eqn.source_info
 
@@ -169,13 +172,13 @@ class JaxprBuilder:
 
     def bind(
         self, primitive: jex.Primitive, operands: Sequence[Atom], shape: Shape, dtype: np.dtype, params: dict
-    ) -> jex.Var:
+    ) -> Var:
         """Add an equation with one result of the stated shape and dtype."""
         return self.bind_many(primitive, operands, (self.aval(shape, dtype),), params)[0]
 
     def bind_many(
         self, primitive: jex.Primitive, operands: Sequence[Atom], avals: Sequence[Any], params: dict
-    ) -> list[jex.Var]:
+    ) -> list[Var]:
         """Add an equation, or return the results of an equal one that is there already.
 
         Parameters
@@ -191,18 +194,18 @@ class JaxprBuilder:
             The primitive's params, complete: `prims` is the only module that spells them.
         """
         # Literals have no hash. The builder keeps one of each value, so its id stands for it.
-        atoms = [atom if type(atom) is jex.Var else id(atom) for atom in operands]
+        atoms = [atom if type(atom) is Var else identity(atom) for atom in operands]
         if primitive in COMMUTATIVE and hash(atoms[0]) > hash(atoms[1]):
             atoms.reverse()
-        key: tuple = (primitive, *atoms, *params.values())
+        key: tuple = (primitive, *atoms, *params.values()) if params else (primitive, *atoms)
         try:
             results = self._shared.get(key)
         except TypeError:  # unhashable params
             results, key = None, ()
         if results is not None:
             return results
-        results = [jex.Var(aval) for aval in avals]
-        eqn = jex.JaxprEqn(list(operands), results, primitive, params, jex.no_effects, self._source_info, self._ctx)
+        results = [Var(aval) for aval in avals]
+        eqn = JaxprEqn(list(operands), results, primitive, params, no_effects, self._source_info, self._ctx)
         self.eqns.append(eqn)
         for var in results:
             self._definitions[var] = eqn
@@ -210,7 +213,7 @@ class JaxprBuilder:
             self._shared[key] = results
         return results
 
-    def copy(self, eqn: jex.JaxprEqn, env: dict[Any, Atom]) -> None:
+    def copy(self, eqn: JaxprEqn, env: dict[Any, Atom]) -> None:
         """Add an equation of another Jaxpr, under the names that it has there, and enter its results into `env`.
 
         Parameters
@@ -221,17 +224,17 @@ class JaxprBuilder:
             Maps the variables of the other Jaxpr to atoms of this builder.
         """
         atoms: list[Atom] = eqn.invars
-        operands = [env[x] if type(x) is jex.Var else self.constant(x.val, x.aval.dtype) for x in atoms]
+        operands = [env[x] if type(x) is Var else self.constant(x.val, x.aval.dtype) for x in atoms]
         self._source_info = eqn.source_info
         avals = [var.aval for var in eqn.outvars]
         env.update(zip(eqn.outvars, self.bind_many(eqn.primitive, operands, avals, eqn.params), strict=True))
 
-    def extend(self, eqn: jex.JaxprEqn, operands: Sequence[Atom], avals: Sequence[Any], params: dict) -> list[jex.Var]:
+    def extend(self, eqn: JaxprEqn, operands: Sequence[Atom], avals: Sequence[Any], params: dict) -> list[Var]:
         """Give an equation further results, behind those that it has, and return them.
 
         The new operands must be defined before the equation.
         """
-        results = [jex.Var(aval) for aval in avals]
+        results = [Var(aval) for aval in avals]
         new = eqn.replace(invars=list(operands), outvars=[*eqn.outvars, *results], params=params)
         self.eqns[next(i for i, e in enumerate(self.eqns) if e is eqn)] = new
         self._definitions.update(dict.fromkeys(new.outvars, new))
@@ -280,13 +283,13 @@ class JaxprBuilder:
 
         Its inputs are those of `input`, in order.
         """
-        eqns, used = live_equations(self.eqns, outputs)
+        eqns, readers = live_equations(self.eqns, outputs)
         if self.differentiable:
             from pytensor_jaxpr_linker.untaken import with_guards
 
-            eqns = with_guards(self, eqns, outputs)
-        eqns = eqns if self._is_inner else with_barriers(eqns)
-        constants = [pair for pair in zip(self.constvars, self.consts, strict=True) if pair[0] in used]
+            eqns, readers = live_equations(with_guards(self, eqns, outputs), outputs)
+        eqns = eqns if self._is_inner else with_barriers(eqns, readers)
+        constants = [pair for pair in zip(self.constvars, self.consts, strict=True) if pair[0] in readers]
         jaxpr = _compat.make_jaxpr_object(
             [var for var, _ in constants],
             self.invars,
@@ -302,41 +305,49 @@ class JaxprBuilder:
 
 def is_variable(atom: Atom) -> bool:
     """Tell whether an atom is computed or an input, and no literal."""
-    return type(atom) is jex.Var
+    return type(atom) is Var
 
 
-def live_equations(eqns: Sequence[jex.JaxprEqn], outputs: Sequence[Atom]) -> tuple[list[jex.JaxprEqn], set]:
-    """Return the equations that `outputs` need, in order, and all the variables that are read."""
-    used = {atom for atom in outputs if type(atom) is not jex.Literal}
+def live_equations(eqns: Sequence[JaxprEqn], outputs: Sequence[Atom]) -> tuple[list[JaxprEqn], dict[Atom, int]]:
+    """Return the equations that `outputs` need, in order, and how many times they read each variable.
+
+    Variables that are outputs are among the latter too, if only with 0.
+    """
+    readers: dict[Atom, int] = {atom: 0 for atom in outputs if type(atom) is Var}
     live = []
     for eqn in reversed(eqns):
-        if not used.isdisjoint(eqn.outvars):
-            live.append(eqn)
-            used.update([atom for atom in eqn.invars if type(atom) is not jex.Literal])
+        for var in eqn.outvars:
+            if var in readers:
+                break
+        else:
+            continue
+        live.append(eqn)
+        for atom in eqn.invars:
+            if type(atom) is Var:
+                readers[atom] = readers.get(atom, 0) + 1
     live.reverse()
-    return live, used
+    return live, readers
 
 
-def with_barriers(eqns: list[Any]) -> list[Any]:
+def with_barriers(eqns: list[Any], readers: Mapping[Atom, int]) -> list[Any]:
     """Put an optimization barrier behind each small result that many equations read.
 
     XLA's fusion computes such a result again in every kernel that reads it. In a model of many scalar variables all the
     gradients read the same sums: without barriers, compile time grows with the square of their number.
     """
-    readers: Counter[Atom] = Counter([atom for eqn in eqns for atom in eqn.invars if type(atom) is jex.Var])
     crowded = {var for var, count in readers.items() if count >= MANY_READERS and is_small(var.aval.shape)}
     if not crowded:
         return eqns
     shielded: dict[Atom, Atom] = {}
     result = []
     for eqn in eqns:
-        if shielded and not shielded.keys().isdisjoint(a for a in eqn.invars if type(a) is jex.Var):
-            eqn = eqn.replace(invars=[shielded.get(a, a) if type(a) is jex.Var else a for a in eqn.invars])
+        if shielded and not shielded.keys().isdisjoint(a for a in eqn.invars if type(a) is Var):
+            eqn = eqn.replace(invars=[shielded.get(a, a) if type(a) is Var else a for a in eqn.invars])
         result.append(eqn)
         for var in eqn.outvars:
             if var in crowded:
-                shielded[var] = jex.Var(var.aval)
-                how = (_compat.optimization_barrier_p, {}, jex.no_effects, eqn.source_info, eqn.ctx)  # type: ignore[var-annotated]
+                shielded[var] = Var(var.aval)
+                how = (_compat.optimization_barrier_p, {}, no_effects, eqn.source_info, eqn.ctx)  # type: ignore[var-annotated]
                 result.append(jex.new_jaxpr_eqn([var], [shielded[var]], *how))
     return result
 

@@ -6,8 +6,9 @@ Program Generation*, 1993): constant < shape-known < value-known < run time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import IntEnum
+from types import MappingProxyType
 from typing import NamedTuple
 
 from pytensor.graph.basic import Apply, Constant, Variable
@@ -28,6 +29,9 @@ SHAPE_READERS = (Shape, Shape_i)
 #: Ops that take too long to be evaluated with NumPy for a static value: what they compute is known at run time only.
 LOOPS = (Scan, UntilScan)
 
+#: Ops whose results may be known at another time than the last of their operands.
+EXCEPTIONS = frozenset((*SHAPE_READERS, *LOOPS, IfElse))
+
 
 class BindingTime(IntEnum):
     """When a value is known."""
@@ -39,6 +43,17 @@ class BindingTime(IntEnum):
 
 
 CONSTANT, RUNTIME = BindingTime.CONSTANT, BindingTime.RUNTIME
+
+
+class Times(dict[Variable, BindingTime]):
+    """When each variable is known. Those that are not held, which are most, are known at the time `others`."""
+
+    def __init__(self, others: BindingTime, held: Mapping[Variable, BindingTime] = MappingProxyType({})):
+        super().__init__(held)
+        self.others = others
+
+    def __missing__(self, variable: Variable) -> BindingTime:
+        return self.others
 
 
 class Facts(NamedTuple):
@@ -55,14 +70,17 @@ class Facts(NamedTuple):
     static
         When the value of each variable is known if a rule must know it. Then the branches of an `IfElse` must agree: they
         do for the lengths of what an `IfElse` returns, which has one shape here whatever its condition.
+    objects
+        The variables that a region can't hold.
     has_generators
         Whether an input or a constant is a random generator.
     """
 
     inputs: frozenset[Variable]
-    value: dict[Variable, BindingTime]
-    shape: dict[Variable, BindingTime]
-    static: dict[Variable, BindingTime]
+    value: Times
+    shape: Times
+    static: Times
+    objects: set[Variable]
     has_generators: bool
 
 
@@ -111,47 +129,60 @@ def analyze(
     static
         Gives the positions of the inputs of a node whose values its rule needs, or None if the node has no rule.
     """
-    value: dict[Variable, BindingTime] = {}
-    shape: dict[Variable, BindingTime] = {}
+    value, shape = Times(RUNTIME), Times(CONSTANT)
     fixed = value  # a mapping of its own from the first `IfElse` on: before, both agree
+    objects: set[Variable] = set()
+    has_generators = any(isinstance(variable.type, RandomType) for variable in inputs)
     for variable in inputs:
         value[variable], shape[variable] = input_facts(variable)
-    has_generators = any(isinstance(variable.type, RandomType) for variable in inputs)
+        if not is_array(variable):
+            objects.add(variable)
     for node in nodes:
-        op_type = type(node.op)
+        op_type, known = type(node.op), CONSTANT
         for variable in node.inputs:
-            if variable not in value:  # neither an input nor computed
-                # A generator is known, but what NumPy would draw from it is not what the program draws.
-                is_generator = isinstance(variable.type, RandomType)
-                has_generators |= is_generator
-                value[variable] = fixed[variable] = RUNTIME if is_generator else CONSTANT
-                shape[variable] = CONSTANT if is_array(variable) else RUNTIME
-        if op_type in SHAPE_READERS:
-            known = shape[node.inputs[0]]
-        elif op_type in LOOPS:
-            known = RUNTIME
-        else:
-            known = max([value[v] for v in node.inputs], default=CONSTANT)
-        if op_type is IfElse and fixed is value:
-            fixed = dict(value)
+            time = value.get(variable)
+            if time is None:
+                time = RUNTIME
+                if variable.owner is None and isinstance(variable, Constant):
+                    if not is_array(variable):
+                        shape[variable] = RUNTIME
+                        objects.add(variable)
+                    if isinstance(variable.type, RandomType):
+                        # It is known, but what NumPy would draw from it is not what the program draws.
+                        has_generators = True
+                    else:
+                        value[variable] = fixed[variable] = time = CONSTANT
+            if time > known:
+                known = time
+        if op_type in EXCEPTIONS:
+            if op_type in SHAPE_READERS:
+                known = shape[node.inputs[0]]
+            elif op_type in LOOPS:
+                known = RUNTIME
+            elif fixed is value:
+                fixed = Times(RUNTIME, value)
         for i, variable in enumerate(node.outputs):
-            value[variable] = known
-            if fixed is not value:  # what is known at run time only may be known before as a static value
-                fixed[variable] = known if known < RUNTIME else fixed_time(node, i, fixed)
-            if type(variable.type) is not TensorType and not is_array(variable):
+            if known < RUNTIME:
+                value[variable] = fixed[variable] = known
+            elif fixed is not value and (earlier := fixed_time(node, i, fixed)) < RUNTIME:
+                fixed[variable] = earlier  # what is known at run time only may be known before as a static value
+            of_type = variable.type
+            if type(of_type) is TensorType and None not in of_type.shape:
+                continue
+            if not is_array(variable):
                 shape[variable] = RUNTIME
-            elif None in getattr(variable.type, "shape", ()):
-                shape[variable] = shape_time(node, static(node), shape, fixed)
-            else:
-                shape[variable] = CONSTANT
-    return Facts(frozenset(inputs), value, shape, fixed, has_generators)
+                objects.add(variable)
+            elif None in getattr(of_type, "shape", ()):
+                has_object = objects and not objects.isdisjoint((*node.inputs, *node.outputs))
+                shape[variable] = RUNTIME if has_object else shape_time(node, static(node), shape, fixed)
+    return Facts(frozenset(inputs), value, shape, fixed, objects, has_generators)
 
 
 def shape_time(
     node: Apply,
     needs: Iterable[int] | None,
-    shape: dict[Variable, BindingTime],
-    fixed: dict[Variable, BindingTime],
+    shape: Times,
+    fixed: Times,
 ) -> BindingTime:
     """Return when the shapes of what a node computes are known, whose rule `needs` the values of some inputs."""
     if needs is None:
@@ -160,7 +191,7 @@ def shape_time(
     return max(shapes + [fixed[node.inputs[i]] for i in needs], default=BindingTime.CONSTANT)
 
 
-def fixed_time(node: Apply, output: int, fixed: dict[Variable, BindingTime]) -> BindingTime:
+def fixed_time(node: Apply, output: int, fixed: Times) -> BindingTime:
     """Return when an output of a node is known if a rule must know it."""
     if type(node.op) in (*SHAPE_READERS, *LOOPS):
         return BindingTime.RUNTIME

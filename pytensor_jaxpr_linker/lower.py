@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +13,7 @@ from pytensor_jaxpr_linker import marks, prims
 from pytensor_jaxpr_linker.builder import Atom, Check, JaxprBuilder
 from pytensor_jaxpr_linker.errors import CannotEmit, note_node
 from pytensor_jaxpr_linker.generators import generators_read
+from pytensor_jaxpr_linker.identity import identity
 from pytensor_jaxpr_linker.pause import gc_paused
 from pytensor_jaxpr_linker.plan import Region, Step
 from pytensor_jaxpr_linker.static import StaticValues
@@ -74,8 +75,8 @@ def lower_region(
         outputs = lower_into(b, region, operands, static or {}, atoms[count:])
         # JAX hands an input that is also an output back as the same buffer; the caller of `f` may write to its result.
         # Its linearization takes no NumPy array as an output.
-        passed = set(map(id, [*b.invars, *b.constvars]))
-        outputs = [prims.copy(b, atom) if id(atom) in passed else atom for atom in outputs]
+        passed = set(map(identity, [*b.invars, *b.constvars]))
+        outputs = [prims.copy(b, atom) if identity(atom) in passed else atom for atom in outputs]
         has_checks = bool(b.checks)
         jaxpr = b.build([*outputs, b.check_code()] if has_checks else outputs)
         return Lowered(jaxpr, b.checks)
@@ -104,8 +105,7 @@ def lower_into(
         env[constant] = b.remember(prims.transpose(b, constants[place], axes), constant.data)
     env.streamed = stream_keys(b, region, env)
     env.update(env.streamed)
-    for step in region.steps:
-        emit_step(b, step, env)
+    emit_steps(b, region.steps, env)
     return [env[variable] for variable in region.outputs]
 
 
@@ -147,25 +147,29 @@ def stream_keys(b: JaxprBuilder, region: Region, env: Mapping[Variable, Atom]) -
     return keys
 
 
-def emit_step(b: JaxprBuilder, step: Step, env: Environment) -> None:
-    """Emit the equations of one node and write its outputs to `env`."""
-    node, static = step.node, step.static
-    b.at(*step.names)
-    try:
-        if static:
-            operands = [env.static(v) if i in static else env[v] for i, v in enumerate(node.inputs)]
+def emit_steps(b: JaxprBuilder, steps: Iterable[Step], env: Environment) -> None:
+    """Emit the equations of nodes and write their outputs to `env`."""
+    streamed = env.streamed
+    for node, rule, static, names in steps:
+        assert rule is not None
+        b.at(*names)
+        try:
+            operands = (
+                [env.static(v) if i in static else env[v] for i, v in enumerate(node.inputs)]
+                if static
+                else [env[v] for v in node.inputs]
+            )
+            results = rule.emit(node.op, node, b, *operands)
+        except CannotEmit as error:
+            error.node = error.node or node
+            raise
+        except Exception as error:
+            note_node(error, node)
+            raise
+        outputs = node.outputs
+        if len(outputs) == 1:
+            env[outputs[0]] = results
         else:
-            operands = [env[v] for v in node.inputs]
-        results = step.rule.emit(node.op, node, b, *operands)
-    except CannotEmit as error:
-        error.node = error.node or node
-        raise
-    except Exception as error:
-        note_node(error, node)
-        raise
-    if len(node.outputs) == 1:
-        env[node.outputs[0]] = results
-    else:
-        env.update(zip(node.outputs, results, strict=True))
-    if env.streamed:
-        env.update({v: env.streamed[v] for v in node.outputs if v in env.streamed})
+            env.update(zip(outputs, results, strict=True))
+        if streamed:
+            env.update({v: streamed[v] for v in outputs if v in streamed})

@@ -15,7 +15,7 @@ from pytensor_jaxpr_linker.facts import SHAPE_READERS, BindingTime, Facts
 from pytensor_jaxpr_linker.host_ops import host_reason
 from pytensor_jaxpr_linker.inline import ARITHMETIC, Graph
 from pytensor_jaxpr_linker.pause import gc_paused
-from pytensor_jaxpr_linker.phases import Schedule, schedule
+from pytensor_jaxpr_linker.phases import NONE, Schedule, schedule
 from pytensor_jaxpr_linker.plan import HostStep, Plan, Region, Step, host_step, node_names, produced_by, taken_by
 from pytensor_jaxpr_linker.registry import Rule
 from pytensor_jaxpr_linker.sparse.ops import TakeApart, is_transfer
@@ -42,24 +42,52 @@ def partition(
         What emission rules found out about nodes when regions were built before, see `errors.CannotEmit`.
     """
     inputs, outputs, nodes = graph
-    rules = {node: find_rule(node) if not_array(node) is None else None for node in nodes}
-    static = {node: frozenset(rule.static(node)) for node, rule in rules.items() if rule is not None}
+    steps = make_steps(nodes, find_rule, fallbacks)
+    known = analyze(inputs, nodes, steps)
+    for node in nodes if known.objects else ():
+        if not known.objects.isdisjoint((*node.inputs, *node.outputs)):
+            steps[node] = steps[node]._replace(rule=None, static=NONE)
+    needed = needed_steps(nodes, outputs, steps, known)
+    on_host = {step.node: b for step in needed if (b := host_break(step, fallbacks)) is not None}
+    is_held = known.objects.isdisjoint((*inputs, *outputs))
+    if is_held and not on_host and not [step for step in needed if step.static and needs_runtime_value(step, known)]:
+        return Plan([make_region(inputs, needed, outputs, known)], [], inputs, outputs)
+    found = best_schedule(inputs, nodes, on_host, static_operands(steps))
+    batches = cut(graph, found, steps)
+    return Plan(batches, list_breaks(graph, on_host, found, steps), inputs, outputs)
+
+
+def make_steps(
+    nodes: Iterable[Apply],
+    find_rule: Callable[[Apply], Rule | None],
+    fallbacks: Mapping[Apply, errors.CannotEmit],
+) -> dict[Apply, Step]:
+    """Return what is said of each node by its rule, and by what the rule found out before."""
+    steps: dict[Apply, Step] = {}
+    op_names: dict[int, tuple[str, ...]] = {}
+    for node in nodes:
+        rule = find_rule(node)
+        static = NONE if rule is None else frozenset(rule.static(node))
+        steps[node] = Step(node, rule, static, node_names(node, op_names))
     for node, fallback in fallbacks.items():
-        if fallback.position is not None and node in static:
-            static[node] |= {fallback.position}
-    known = facts.analyze(inputs, nodes, static.get)
-    needed = needed_nodes(nodes, outputs, static, known)
-    on_host = {n: b for n in needed if (b := host_break(n, rules[n], fallbacks.get(n))) is not None}
-    is_held = all(map(facts.is_array, (*inputs, *outputs)))
-    if is_held and not on_host and not any(static[n] and needs_runtime_value(n, static[n], known) for n in needed):
-        return Plan([make_region(inputs, needed, outputs, rules, static, known)], [], inputs, outputs)
-    found = best_schedule(inputs, nodes, on_host, static)
-    batches = cut(graph, found, rules, static)
-    return Plan(batches, list_breaks(graph, on_host, found, static), inputs, outputs)
+        if fallback.position is not None and node in steps and (step := steps[node]).rule is not None:
+            steps[node] = step._replace(static=step.static | {fallback.position})
+    return steps
 
 
-def host_break(node: Apply, rule: Rule | None, fallback: errors.CannotEmit | None) -> errors.Break | None:
-    """Return why `node` must run on the host, or None."""
+def analyze(inputs: Sequence[Variable], nodes: Iterable[Apply], steps: Mapping[Apply, Step]) -> Facts:
+    """Return what `facts.analyze` finds."""
+    return facts.analyze(inputs, nodes, lambda node: None if (step := steps[node]).rule is None else step.static)
+
+
+def static_operands(steps: Mapping[Apply, Step]) -> dict[Apply, frozenset[int]]:
+    """Return the positions of the operands whose values must be known, of the nodes that have any."""
+    return {node: step.static for node, step in steps.items() if step.static}
+
+
+def host_break(step: Step, fallbacks: Mapping[Apply, errors.CannotEmit]) -> errors.Break | None:
+    """Return why a node must run on the host, or None."""
+    node, rule = step.node, step.rule
     if rule is None:
         if isinstance(node.op, TakeApart) and not is_transfer(node):
             return errors.Break(errors.REFUSED, node, None, UNKNOWN_PATTERN)
@@ -73,8 +101,8 @@ def host_break(node: Apply, rule: Rule | None, fallback: errors.CannotEmit | Non
         return errors.Break(errors.NO_RULE, node, None, errors.NO_RULE.why)
     if (reason := rule.refuse(node)) is not None:
         return errors.Break(getattr(reason, "code", errors.REFUSED), node, None, reason)
-    if fallback is not None and fallback.position is None:
-        return errors.Break(errors.REFUSED, node, None, str(fallback))
+    if node in fallbacks and fallbacks[node].position is None:
+        return errors.Break(errors.REFUSED, node, None, str(fallbacks[node]))
     return None
 
 
@@ -90,16 +118,16 @@ def not_array(node: Apply) -> Variable | None:
     return None
 
 
-def needs_runtime_value(node: Apply, static: Collection[int], known: Facts) -> bool:
+def needs_runtime_value(step: Step, known: Facts) -> bool:
     """Tell whether a static operand of a node is known only when the program runs."""
-    return any(known.static[node.inputs[i]] == BindingTime.RUNTIME for i in static)
+    return any(known.static[step.node.inputs[i]] == BindingTime.RUNTIME for i in step.static)
 
 
 def list_breaks(
     graph: Graph,
     on_host: Mapping[Apply, errors.Break],
     found: Schedule,
-    static: Mapping[Apply, frozenset[int]],
+    steps: Mapping[Apply, Step],
 ) -> list[errors.Break]:
     """Return every reason for more than one batch, in the order of the nodes."""
     breaks = []
@@ -110,7 +138,7 @@ def list_breaks(
                 continue
             breaks.append(on_host[node])
         elif node in found.on_host:
-            marked = next((roots[v] for i in static[node] if (v := node.inputs[i]) in roots), None)
+            marked = next((roots[v] for i in steps[node].static if (v := node.inputs[i]) in roots), None)
             code = errors.RUNTIME_STATIC if marked is None else errors.DYNAMIC_VALUE
             breaks.append(errors.Break(code, node, marked, code.why))
         for i in found.crossing.get(node, ()):
@@ -168,9 +196,7 @@ def is_cheap(node: Apply) -> bool:
     )
 
 
-def cut(
-    graph: Graph, found: Schedule, rules: Mapping[Apply, Rule | None], static: Mapping[Apply, frozenset[int]]
-) -> list[Region | HostStep]:
+def cut(graph: Graph, found: Schedule, steps: Mapping[Apply, Step]) -> list[Region | HostStep]:
     """Return the batches of a schedule, in order, each with what it takes from the ones before it.
 
     They are made from the last to the first: then it is known what later batches need.
@@ -190,7 +216,7 @@ def cut(
     for phase in sorted(phases, reverse=True):
         nodes, results = phases[phase], list(wanted[phase])
         is_region = phase % 2 == found.device_parity
-        batch = cut_region(nodes, results, found, rules, static) if is_region else cut_host_step(nodes, results)
+        batch = cut_region(nodes, results, found, steps) if is_region else cut_host_step(nodes, results)
         if batch is None:
             continue
         want(batch.inputs)
@@ -214,17 +240,16 @@ def cut_region(
     nodes: Sequence[Apply],
     results: list[Variable],
     found: Schedule,
-    rules: Mapping[Apply, Rule | None],
-    static: Mapping[Apply, frozenset[int]],
+    steps: Mapping[Apply, Step],
 ) -> Region | None:
     """Return the region of those `nodes` that `results` need."""
     nodes = [*earlier_arithmetic(nodes, found), *nodes]
     inputs = taken_by(nodes)
-    known = facts.analyze(inputs, nodes, static.get)
-    kept = needed_nodes(nodes, results, static, known)
+    known = analyze(inputs, nodes, steps)
+    kept = needed_steps(nodes, results, steps, known)
     if not results:
         return None
-    region = make_region(inputs, kept, results, rules, static, known)
+    region = make_region(inputs, kept, results, known)
     produced = produced_by(nodes)
     # Static values are computed from what `nodes` say of them, so an input may be needed for its value or shape only.
     read = {v for node in nodes for v in node.inputs if v not in produced}
@@ -255,34 +280,25 @@ def earlier_arithmetic(nodes: Sequence[Apply], found: Schedule) -> list[Apply]:
 
 def make_region(
     inputs: list[Variable],
-    nodes: Sequence[Apply],
+    steps: list[Step],
     outputs: list[Variable],
-    rules: Mapping[Apply, Rule | None],
-    static: Mapping[Apply, frozenset[int]],
     known: Facts,
 ) -> Region:
     """Return the region of nodes that equations are needed for."""
-    steps: list[Step] = []
-    demanded: dict[Variable, None] = {}
-    op_names: dict[int, tuple[str, ...]] = {}
-    for node in nodes:
-        rule, fixed = rules[node], static[node]
-        assert rule is not None
-        for i in fixed:
-            if known.static[node.inputs[i]] == BindingTime.VALUE:
-                demanded[node.inputs[i]] = None
-        steps.append(Step(node, rule, fixed, node_names(node, op_names)))
+    operands = [step.node.inputs[i] for step in steps if step.static for i in step.static]
+    demanded = {v: None for v in operands if known.static[v] == BindingTime.VALUE}
     roots = facts.value_roots(demanded, known)
     # What follows from the shape of something computed is known only while the region is built: its roots are the key.
     unclear = facts.not_from_inputs(demanded, known)
     keys = {v: None for v in demanded if v not in unclear} | dict.fromkeys(facts.value_roots(unclear, known))
-    draws = [n for n in nodes if any(isinstance(v.type, RandomType) for v in n.inputs)] if known.has_generators else []
+    nodes = [step.node for step in steps] if known.has_generators else []
+    draws = [node for node in nodes if any(isinstance(v.type, RandomType) for v in node.inputs)]
     return Region(steps, inputs, outputs, [v for v in inputs if v in roots], list(keys), draws)
 
 
-def needed_nodes(
-    nodes: Sequence[Apply], outputs: Sequence[Variable], static: Mapping[Apply, frozenset[int]], known: Facts
-) -> list[Apply]:
+def needed_steps(
+    nodes: Sequence[Apply], outputs: Sequence[Variable], steps: Mapping[Apply, Step], known: Facts
+) -> list[Step]:
     """Return the nodes that equations are needed for, in order.
 
     Left out is what is known when the region is specialized: 0-d values that follow from shapes, and what is read only as a
@@ -293,10 +309,9 @@ def needed_nodes(
     kept = []
     for node in reversed(nodes):
         read = [v for v in node.outputs if v in needed]
-        if read and not all(is_folded(v, known) for v in read):
-            kept.append(node)
-            fixed = static.get(node)
-            if fixed:
+        if [v for v in read if v not in known.value or not is_folded(v, known)]:
+            kept.append(step := steps[node])
+            if fixed := step.static:
                 for i, v in enumerate(node.inputs):
                     is_known = i in fixed and known.static[v] != BindingTime.RUNTIME
                     (shapes if is_known else needed).add(v)

@@ -10,14 +10,27 @@ from pytensor.graph.basic import Apply, Constant, Variable
 
 from pytensor_jaxpr_linker.constants import LargeConstants
 from pytensor_jaxpr_linker.errors import Break, GraphBreakError, variable_name
+from pytensor_jaxpr_linker.identity import identity
 from pytensor_jaxpr_linker.registry import Rule
 
 
 class Step(NamedTuple):
-    """One node of a region, with what lowering it needs."""
+    """One node, with what lowering it needs.
+
+    Attributes
+    ----------
+    node
+        The node.
+    rule
+        Its emission rule. In a region each node has one.
+    static
+        The positions of the operands whose values must be known.
+    names
+        The name stack of its equations.
+    """
 
     node: Apply
-    rule: Rule
+    rule: Rule | None
     static: frozenset[int]
     names: tuple[str, ...]
 
@@ -161,13 +174,11 @@ def node_names(node: Apply, op_names: dict[int, tuple[str, ...]]) -> tuple[str, 
 
     `op_names` keeps the name stack of nodes without a name, by the id of their Op.
     """
-    names = op_names.get(id(node.op))
+    names = op_names.get(identity(node.op))
     if names is None:
-        names = op_names[id(node.op)] = (str(node.op).replace("/", "|"),)
-    for variable in node.outputs:
-        if variable.name:
-            return (f"{names[0]}[{variable.name}]",)
-    return names
+        names = op_names[identity(node.op)] = (str(node.op).replace("/", "|"),)
+    named = [v.name for v in node.outputs if v.name]
+    return (f"{names[0]}[{named[0]}]",) if named else names
 
 
 def produced_by(nodes: Sequence[Apply]) -> set[Variable]:

@@ -47,9 +47,9 @@ def elementwise(primitive: Any, dtype: np.dtype | None = None, **params: Any) ->
     """Return the assembler function of an elementwise primitive whose result has `dtype`, or its last operand's."""
 
     def assemble(b: JaxprBuilder, *xs: Atom) -> Atom:
-        aval, shape = xs[-1].aval, xs[0].aval.shape or elementwise_shape(xs)
-        if dtype is not None or shape != aval.shape:
-            aval = b.aval(shape, dtype or aval.dtype)
+        aval = xs[-1].aval
+        if dtype is not None or not aval.shape:
+            aval = b.aval(elementwise_shape(xs), dtype or aval.dtype)
         return b.bind_many(primitive, xs, (aval,), params)[0]
 
     assemble.__name__ = assemble.__qualname__ = primitive.name
@@ -222,7 +222,10 @@ def broadcast_in_dim(b: JaxprBuilder, x: Atom, shape: Shape, dims: Sequence[int]
         if x.aval.shape == shape and dims == tuple(range(len(shape))):
             return x
     params = {"shape": shape, "broadcast_dimensions": dims, "sharding": None}
-    return b.bind(p.broadcast_in_dim_p, (x,), shape, x.aval.dtype, params)
+    result = b.bind(p.broadcast_in_dim_p, (x,), shape, x.aval.dtype, params)
+    if not x.aval.shape:
+        b.repeated[result] = x
+    return result
 
 
 def broadcast_to(b: JaxprBuilder, x: Atom, shape: Shape) -> Atom:

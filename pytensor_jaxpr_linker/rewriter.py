@@ -19,7 +19,7 @@ from pytensor.tensor.subtensor import (
     unflatten_index_variables,
 )
 
-from pytensor_jaxpr_linker.facts import BindingTime
+from pytensor_jaxpr_linker.facts import Times
 from pytensor_jaxpr_linker.masks import (
     Lanes,
     Operand,
@@ -99,7 +99,7 @@ class Rewriter:
         Gives the emission rule of a node, or None.
     """
 
-    def __init__(self, times: dict[Variable, BindingTime], find_rule: Callable[[Apply], Rule | None]):
+    def __init__(self, times: Times, find_rule: Callable[[Apply], Rule | None]):
         self.slices, self._find_rule = Slices(times), find_rule
         self._operands: dict[Variable, Operand] = {}
         self._selections: dict[Any, Selection] = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytensor.tensor as pt
@@ -12,7 +12,7 @@ from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.shape import Shape_i
 from pytensor.tensor.subtensor import AdvancedIncSubtensor, IncSubtensor, Subtensor, flatten_index_variables
 
-from pytensor_jaxpr_linker.facts import BindingTime
+from pytensor_jaxpr_linker.facts import BindingTime, Times
 from pytensor_jaxpr_linker.masks import Operand, Selection, named, plain, select, write
 from pytensor_jaxpr_linker.sized_ops import DynamicSlice, DynamicUpdate, SliceBounds, SliceLanes, WriteLanes, apply
 
@@ -29,8 +29,8 @@ class Slices:
         When each variable's value is known if a rule must know it.
     """
 
-    def __init__(self, times: Mapping[Variable, BindingTime]):
-        self.times = dict(times)
+    def __init__(self, times: Times):
+        self.times = Times(times.others, times)
         self._bounds: dict[Any, tuple[Variable, Variable]] = {}
         self._lengths: dict[tuple[Variable, int], Variable] = {}
         self._selections: dict[Variable, Selection] = {}
@@ -39,7 +39,7 @@ class Slices:
         """Return when the value of a slice's bound is known."""
         if bound is None or isinstance(bound, Constant):
             return BindingTime.CONSTANT
-        return self.times.get(bound, BindingTime.RUNTIME)
+        return self.times[bound]
 
     def dynamic_axes(self, entries: Sequence[Any]) -> dict[int, BindingTime]:
         """Return the axes with slices whose bounds don't follow from shapes, and when these are known."""

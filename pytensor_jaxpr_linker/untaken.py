@@ -23,6 +23,7 @@ from jax.extend.core import primitives as p
 
 from pytensor_jaxpr_linker import prims
 from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, is_variable
+from pytensor_jaxpr_linker.identity import identity
 
 
 def primitives(names: str) -> frozenset[jex.Primitive]:
@@ -71,11 +72,11 @@ def with_guards(b: JaxprBuilder, eqns: Sequence[Any], outputs: Iterable[Atom]) -
     """
     if not any(eqn.primitive is p.select_n_p for eqn in eqns):
         return list(eqns)
-    entered = dict(zip(map(id, eqns), entered_conditions(eqns, outputs), strict=True))
+    entered = dict(zip(map(identity, eqns), entered_conditions(eqns, outputs), strict=True))
     made: dict[tuple[Condition, Atom], Atom] = {}
     b.restart()
-    for eqn in in_order(eqns, lambda eqn: [c.choice for conditions in entered[id(eqn)] for c in conditions]):
-        guards = entered[id(eqn)]
+    for eqn in in_order(eqns, lambda eqn: [c.choice for conditions in entered[identity(eqn)] for c in conditions]):
+        guards = entered[identity(eqn)]
         if any(guards):
             b.at_names_of(eqn)
             eqn = eqn.replace(invars=[guard_operand(b, x, g, made) for x, g in zip(eqn.invars, guards, strict=True)])
@@ -88,8 +89,11 @@ def entered_conditions(eqns: Sequence[Any], outputs: Iterable[Atom]) -> Iterator
     inside: dict[int, Conditions] = {}  # literals have no hash
     for eqn, under, is_steep in zip(eqns, *analyze_branches(eqns, outputs), strict=True):
         passed = passed_on(eqn, under)
-        inside |= dict.fromkeys(map(id, eqn.outvars), passed)
-        yield [without(passed, inside.get(id(x), ())) if is_steep and is_differentiable(x) else () for x in eqn.invars]
+        inside |= dict.fromkeys(map(identity, eqn.outvars), passed)
+        yield [
+            without(passed, inside.get(identity(x), ())) if is_steep and is_differentiable(x) else ()
+            for x in eqn.invars
+        ]
 
 
 def in_order(eqns: Sequence[Any], also_read: Callable[[Any], Iterable[Atom]]) -> Iterator[Any]:
@@ -100,13 +104,13 @@ def in_order(eqns: Sequence[Any], also_read: Callable[[Any], Iterable[Atom]]) ->
         stack = [eqn]
         while stack:
             read = [*(x for x in stack[-1].invars if is_variable(x)), *also_read(stack[-1])]
-            missing = [definitions[v] for v in read if v in definitions and id(definitions[v]) not in placed]
-            if missing and id(stack[-1]) not in placed:
+            missing = [definitions[v] for v in read if v in definitions and identity(definitions[v]) not in placed]
+            if missing and identity(stack[-1]) not in placed:
                 stack += missing[::-1]
                 continue
             done = stack.pop()
-            if id(done) not in placed:
-                placed.add(id(done))
+            if identity(done) not in placed:
+                placed.add(identity(done))
                 yield done
 
 

@@ -52,7 +52,7 @@ def in_range(b: JaxprBuilder, node: Apply, x: Atom, n: int, mode: str, message: 
     x = prims.convert(b, x, "int64")
     last, zero = number(b, x, n - 1), number(b, x, 0)
     if mode == "wrap":
-        return emit_scalar(ps.mod, ["int64"], b, [x, number(b, x, n)])[0]
+        return emit_scalar(ps.mod, "int64", b, [x, number(b, x, n)])
     if mode == "raise":
         ok = prims.and_(b, prims.ge(b, x, zero), prims.le(b, x, last))
         ok = prims.reduce_and(b, ok, range(len(ok.aval.shape))) if ok.aval.shape else ok

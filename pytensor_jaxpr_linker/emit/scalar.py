@@ -45,9 +45,21 @@ def extremum(primitive: ScalarRule, precedes: ScalarRule) -> ScalarRule:
     return rule
 
 
+def fold(binary: ScalarRule, for_bool: ScalarRule) -> ScalarRule:
+    """Return the rule of an n-ary Op that repeats a binary primitive, another one for booleans."""
+
+    def rule(b: JaxprBuilder, x: Atom, *others: Atom) -> Atom:
+        step = for_bool if x.aval.dtype.kind == "b" else binary
+        for y in others:
+            x = step(b, x, y)
+        return x
+
+    return rule
+
+
 #: Ops that are one primitive, or one function for numbers of all kinds, after their operands were converted to the result's dtype.
 ONE_PRIMITIVE: dict[type, ScalarRule] = {
-    ps.Abs: absolute,
+    ps.Add: fold(prims.add, prims.or_),
     ps.AND: prims.and_,
     ps.ArcCos: prims.acos,
     ps.ArcCosh: prims.acosh,
@@ -56,7 +68,6 @@ ONE_PRIMITIVE: dict[type, ScalarRule] = {
     ps.ArcTan: prims.atan,
     ps.ArcTan2: prims.atan2,
     ps.ArcTanh: prims.atanh,
-    ps.Cast: lambda b, x: x,
     ps.Cos: prims.cos,
     ps.Exp: prims.exp,
     ps.Expm1: prims.expm1,
@@ -66,6 +77,7 @@ ONE_PRIMITIVE: dict[type, ScalarRule] = {
     ps.Log1p: prims.log1p,
     ps.Maximum: extremum(prims.max_, prims.ge),
     ps.Minimum: extremum(prims.min_, prims.le),
+    ps.Mul: fold(prims.mul, prims.and_),
     ps.Neg: prims.neg,
     ps.OR: prims.or_,
     ps.Reciprocal: lambda b, x: prims.div(b, one(b, x), x),
@@ -77,7 +89,6 @@ ONE_PRIMITIVE: dict[type, ScalarRule] = {
     ps.Tanh: prims.tanh,
     ps.TrueDiv: prims.div,
     ps.XOR: prims.xor,
-    psm.Erf: prims.erf,
     psm.Sigmoid: prims.logistic,
 }
 
@@ -91,8 +102,11 @@ COMPARISONS: dict[type, ScalarRule] = {
     ps.NEQ: prims.ne,
 }
 
-#: Ops of `ONE_PRIMITIVE` whose float16 results PyTensor computes in float32.
-IN_FLOAT32 = (psm.Erf,)
+#: Ops that are one function, whose complex operands are not converted to the real dtype of the result.
+TAKES_COMPLEX: dict[type, ScalarRule] = {ps.Abs: absolute, ps.Cast: lambda b, x: x}
+
+#: Ops that are one primitive, whose float16 results PyTensor computes in float32.
+IN_FLOAT32: dict[type, ScalarRule] = {psm.Erf: prims.erf}
 
 #: Ops that PyTensor also defines for complex numbers, but XLA does not.
 REAL_ONLY: set[type] = {ps.GE, ps.GT, ps.LE, ps.LT, psm.Erf}
@@ -152,17 +166,22 @@ def find(table: Mapping[Any, Any], op: Any) -> Any:
     return None
 
 
-def emit_scalar(op: ps.ScalarOp, dtypes: Sequence[str], b: JaxprBuilder, xs: Sequence[Atom]) -> list[Atom]:
-    """Emit a scalar Op on operands of equal shapes (or 0-d); return its results in `dtypes`."""
+def emit_scalar(op: ps.ScalarOp, dtype: str, b: JaxprBuilder, xs: Sequence[Atom]) -> Atom:
+    """Emit a scalar Op with one result, of `dtype`, on operands of equal shapes (or 0-d)."""
     rule = RULES.get(type(op)) or find(RULES, op)
-    if rule is not None:
-        dtype = as_dtype(dtypes[0])
-        result = rule(op, b, dtype, *xs)
-        return [result if result.aval.dtype is dtype else convert(b, result, dtype)]
-    inner_rule = find(INNER_GRAPH_RULES, op)
-    if inner_rule is not None:
-        return inner_rule(op, dtypes, b, xs)
-    raise NotImplementedError(f"No emission rule for the scalar Op {op}")
+    if rule is None:
+        return emit_inner_graph(op, [dtype], b, xs)[0]
+    of_result = as_dtype(dtype)
+    result = rule(op, b, of_result, *xs)
+    return result if result.aval.dtype is of_result else convert(b, result, of_result)
+
+
+def emit_inner_graph(op: ps.ScalarOp, dtypes: Sequence[str], b: JaxprBuilder, xs: Sequence[Atom]) -> list[Atom]:
+    """Emit a scalar Op that has an inner graph; return its results in `dtypes`."""
+    rule = find(INNER_GRAPH_RULES, op)
+    if rule is None:
+        raise NotImplementedError(f"No emission rule for the scalar Op {op}")
+    return rule(op, dtypes, b, xs)
 
 
 @inner_graph_rule(Composite)
@@ -182,8 +201,11 @@ def emit_inner(fgraph: AbstractFunctionGraph, b: JaxprBuilder, xs: Sequence[Atom
     for variable, x in zip(fgraph.inputs, xs, strict=True):
         env[variable] = convert(b, x, variable.type.dtype)
     for node in fgraph.toposort():
-        results = emit_scalar(node.op, [v.type.dtype for v in node.outputs], b, [read(v) for v in node.inputs])
-        env.update(zip(node.outputs, results, strict=True))
+        dtypes, operands = [v.type.dtype for v in node.outputs], [read(v) for v in node.inputs]
+        if len(dtypes) == 1:
+            env[node.outputs[0]] = emit_scalar(node.op, dtypes[0], b, operands)
+        else:
+            env.update(zip(node.outputs, emit_inner_graph(node.op, dtypes, b, operands), strict=True))
     return [read(v) for v in fgraph.outputs]
 
 
@@ -221,22 +243,39 @@ def convert(b: JaxprBuilder, x: Atom, dtype: Any) -> Atom:
     return prims.convert(b, x, dtype)
 
 
+def in_dtype(b: JaxprBuilder, xs: Sequence[Atom], dtype: np.dtype) -> Sequence[Atom]:
+    """Convert operands to a dtype."""
+    for x in xs:
+        if x.aval.dtype is not dtype:
+            return [convert(b, x, dtype) for x in xs]
+    return xs
+
+
 def to_common_dtype(b: JaxprBuilder, xs: Sequence[Atom]) -> list[Atom]:
     """Convert operands to the dtype that NumPy would compare them in."""
     common = np.result_type(*(x.aval.dtype for x in xs))
     return [convert(b, x, common) for x in xs]
 
 
-def one_primitive(op_type: type, primitive: ScalarRule) -> ScalarRule:
+def one_primitive(primitive: ScalarRule) -> ScalarRule:
     """Return the rule of an Op of `ONE_PRIMITIVE`."""
-    takes_complex, is_widened = op_type in (ps.Abs, ps.Cast), op_type in IN_FLOAT32
+    return lambda op, b, dtype, *xs: primitive(b, *in_dtype(b, xs, dtype))
 
-    def rule(op: ps.ScalarOp, b: JaxprBuilder, dtype: np.dtype, *xs: Atom) -> Atom:
-        if takes_complex and xs[0].aval.dtype.kind == "c":
-            return primitive(b, xs[0])
-        if is_widened and dtype == np.float16:
-            dtype = np.dtype("float32")
-        return primitive(b, *[x if x.aval.dtype is dtype else convert(b, x, dtype) for x in xs])
+
+def takes_complex(primitive: ScalarRule) -> ScalarRule:
+    """Return the rule of an Op of `TAKES_COMPLEX`."""
+
+    def rule(op: ps.ScalarOp, b: JaxprBuilder, dtype: np.dtype, x: Atom) -> Atom:
+        return primitive(b, x if x.aval.dtype.kind == "c" else convert(b, x, dtype))
+
+    return rule
+
+
+def widened(primitive: ScalarRule) -> ScalarRule:
+    """Return the rule of an Op of `IN_FLOAT32`."""
+
+    def rule(op: ps.ScalarOp, b: JaxprBuilder, dtype: np.dtype, x: Atom) -> Atom:
+        return primitive(b, convert(b, x, np.float32 if dtype == np.float16 else dtype))
 
     return rule
 
@@ -250,27 +289,12 @@ def comparison(primitive: ScalarRule) -> ScalarRule:
     return rule
 
 
-RULES.update({op_type: one_primitive(op_type, primitive) for op_type, primitive in ONE_PRIMITIVE.items()})
+RULES.update({op_type: one_primitive(primitive) for op_type, primitive in ONE_PRIMITIVE.items()})
+RULES.update({op_type: takes_complex(primitive) for op_type, primitive in TAKES_COMPLEX.items()})
+RULES.update({op_type: widened(primitive) for op_type, primitive in IN_FLOAT32.items()})
 RULES.update({op_type: comparison(primitive) for op_type, primitive in COMPARISONS.items()})
 
 
 def converted(rule: ScalarRule) -> ScalarRule:
     """Have a rule ``(b, *xs)`` get its operands in the dtype of the result."""
     return wraps(rule)(lambda op, b, dtype, *xs: rule(b, *(convert(b, x, dtype) for x in xs)))
-
-
-def fold(binary: ScalarRule, for_bool: ScalarRule) -> ScalarRule:
-    """Return the rule of an n-ary Op that repeats a binary primitive, another one for booleans."""
-
-    def rule(op: ps.ScalarOp, b: JaxprBuilder, dtype: np.dtype, *xs: Atom) -> Atom:
-        step = for_bool if dtype.kind == "b" else binary
-        result, *others = [x if x.aval.dtype is dtype else convert(b, x, dtype) for x in xs]
-        for x in others:
-            result = step(b, result, x)
-        return result
-
-    return rule
-
-
-RULES[ps.Add] = fold(prims.add, prims.or_)
-RULES[ps.Mul] = fold(prims.mul, prims.and_)

@@ -15,6 +15,7 @@ from pytensor.graph.traversal import graph_inputs
 
 from pytensor_jaxpr_linker.emit.traced_leaf import is_traced_leaf
 from pytensor_jaxpr_linker.errors import Break, CannotEmit, describe_node, source_line
+from pytensor_jaxpr_linker.identity import identity
 from pytensor_jaxpr_linker.inline import Graph
 from pytensor_jaxpr_linker.pause import gc_paused
 from pytensor_jaxpr_linker.plan import HostStep, Plan, Region
@@ -151,21 +152,21 @@ class Texts:
 
     def name(self, variable: Variable) -> str:
         """Return what a variable is called."""
-        key = id(variable)
+        key = identity(variable)
         if key not in self._names:
             self._names[key] = expression(variable)
         return self._names[key]
 
     def op(self, node: Apply) -> str:
         """Return what the Op of a node is called."""
-        key = id(node.op)
+        key = identity(node.op)
         if key not in self._ops:
             self._ops[key] = str(node.op)
         return self._ops[key]
 
     def type(self, variable: Variable) -> str:
         """Return what the type of a variable is called."""
-        key = id(variable.type)
+        key = identity(variable.type)
         if key not in self._types:
             self._types[key] = str(variable.type)
         return self._types[key]

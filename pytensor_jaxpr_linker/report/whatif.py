@@ -9,7 +9,7 @@ from pytensor.graph.basic import Apply
 
 from pytensor_jaxpr_linker.errors import INNER_GRAPH, NO_RULE, Break, CannotEmit
 from pytensor_jaxpr_linker.inline import Graph
-from pytensor_jaxpr_linker.partition import best_schedule
+from pytensor_jaxpr_linker.partition import best_schedule, make_steps, static_operands
 from pytensor_jaxpr_linker.registry import Rule
 from pytensor_jaxpr_linker.report.hints import expression
 
@@ -67,7 +67,7 @@ def try_changes(
     candidates = [(describe_change(breaks[members[0]]), tuple(members)) for members in by_size[:budget]]
     candidates += [(f"do without all of host step {i}", tuple(step)) for i, step in host_steps.items() if len(step) > 1]
     candidates += [("", (i,)) for members in by_size if len(members) > 1 for i in members]
-    static = static_operands(graph, find_rule, fallbacks)
+    static = static_operands(make_steps(graph.nodes, find_rule, fallbacks))
     # Both counts are of the schedule: what the plan drops or merges behind it, it does in each trial alike.
     now = count_without(graph, breaks, frozenset(), static)
     alone: dict[int, int] = {}
@@ -99,20 +99,6 @@ def describe_change(b: Break) -> str:
         return f"make the inner graph of {b.node.op} one program"
     named = next((v.name for v in b.node.outputs if v.name), None)
     return f"rewrite {b.node.op}" + (f" = '{named}'" if named else "")
-
-
-def static_operands(
-    graph: Graph, find_rule: Callable[[Apply], Rule | None], fallbacks: Mapping[Apply, CannotEmit]
-) -> dict[Apply, frozenset[int]]:
-    """Return the positions of the operands whose values the rules of a graph need, as `partition` has them."""
-    static = {}
-    for node in graph.nodes:
-        rule = find_rule(node)
-        if rule is not None:
-            found = fallbacks.get(node)
-            extra = () if found is None or found.position is None else (found.position,)
-            static[node] = frozenset((*rule.static(node), *extra))
-    return static
 
 
 def count_without(

@@ -18,6 +18,7 @@ from pytensor_jaxpr_linker._compat import scan_counts
 from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder
 from pytensor_jaxpr_linker.emit.loops.distribution import CHEAP
 from pytensor_jaxpr_linker.emit.loops.rows import row_of
+from pytensor_jaxpr_linker.identity import identity
 
 #: Equations whose rows follow from the rows of their operands by the same equation.
 ELEMENTWISE = frozenset(
@@ -78,9 +79,9 @@ def loops_behind(b: JaxprBuilder, arrays: list[Atom], steps: int) -> list[jex.Ja
     while stack:
         x = stack.pop()
         eqn = b.definition(x)
-        if eqn is None or id(eqn) in seen:
+        if eqn is None or identity(eqn) in seen:
             continue
-        seen.add(id(eqn))
+        seen.add(identity(eqn))
         if eqn.primitive is p.scan_p and eqn.params["length"] == steps:
             loops.append(eqn)
         elif eqn.primitive in FOLLOWED:
