@@ -26,7 +26,7 @@ DONATED_BYTES = 2**20
 def program_call(
     program: Program, progress: Progress, donated: Sequence[int] = (), deferred: DeferredChecks | None = None
 ) -> Callable[[list], list]:
-    """Return the function that runs a program on a list of values, which it changes, and returns the list of outputs.
+    """Return the function that runs a program on a list of values and returns the list of outputs.
 
     Any number of threads may call it.
 
@@ -79,7 +79,8 @@ def general_call(
     constants = find_constant_generators(program.region)
     swap_x64, restore_x64 = _compat.swap_x64, _compat.restore_x64
 
-    def call(args: list) -> list:
+    def call(given: list) -> list:
+        args = [*given]  # keys and constants go into it
         if generators:
             successors = take_keys(args, generators, program.key_counts)
         outside = swap_x64(True)

@@ -4,40 +4,76 @@ from __future__ import annotations
 
 import copyreg
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from numpy import ndarray
 from pytensor.compile.executor import Function
 from pytensor.compile.maker import FunctionMaker
 from pytensor.compile.mode import Mode
 
 from pytensor_jaxpr_linker.storage import containers
+from pytensor_jaxpr_linker.transfer import DeviceTensorType
 
 
 class JaxprFunction(Function):
     """A compiled function that any number of threads may call at the same time.
 
-    A `Function` passes arguments to its thunk in cells, of which it has one set. Here a call that comes while the cells are in
-    use gets another set: a `Function` around the same programs, which is kept for later calls. Calls that update the same
-    shared variable run one after the other, whatever functions they are calls of; all others run at the same time.
+    Most calls pass their arguments on as they are: those that change nothing outside, and whose arguments are all given and
+    are what was declared. All others go by way of `Function`, which says what is wrong with an argument, and passes them to its thunk
+    in cells, of which it has one set. Here a call that comes while the cells are in use gets another set: a `Function` around
+    the same programs, which is kept for later calls. Calls that update the same shared variable run one after the other,
+    whatever functions they are calls of; all others run at the same time.
     """
 
-    __slots__ = ("_spare", "_unused")
+    __slots__ = ("_count", "_declared", "_is_direct", "_places", "_spare", "_unused")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._unused = threading.Lock()  # held while the cells of this object are in use
         self._spare: list[Function] = []
+        inputs: list[Any] = self.input_storage
+        given = [c for c in inputs if not c.implicit]
+        self._declared = [declared(c) for c in given]
+        self._count = len(given)
+        names = [c.name for c in given]
+        self._places = {name: i for i, name in enumerate(names) if name is not None and names.count(name) == 1}
+        is_simple = given == inputs[: len(given)] and all(c.required for c in given)
+        can_compute = getattr(self.vm, "compute", None) is not None
+        self._is_direct = is_simple and can_compute and not self._potential_aliased_input_groups
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Return the results for the arguments, as `Function` does."""
+        vm: Any = self.vm
+        values = self._in_order(args, kwargs) if kwargs else args
+        if self._is_direct and len(values) == self._count and vm.allow_gc and not self.profile:
+            try:
+                given = [*values] if self.trust_input else self._as_declared(values)
+            except Exception:
+                pass  # `Function` says what is wrong with which argument
+            else:
+                outputs = vm.compute(given)
+                return outputs[0] if self.unpack_single else None if self.return_none else outputs
         if not self._unused.acquire(False):
             return self._call_beside(*args, **kwargs)
         try:
             return super().__call__(*args, **kwargs)
         finally:
             self._unused.release()
+
+    def _as_declared(self, values: Sequence[Any]) -> list:
+        """Return the values of all arguments as their types have them."""
+        return [
+            x if type(x) is ndarray and x.dtype is dtype and x.shape == shape else as_declared(x)
+            for x, (dtype, shape, as_declared) in zip(values, self._declared)  # noqa: B905
+        ]
+
+    def _in_order(self, args: Sequence[Any], named: Mapping[str, Any]) -> Sequence[Any]:
+        """Return the values of all arguments in their order; more than all if a name is unknown or an argument comes twice."""
+        values = dict(enumerate(args)) | {self._places.get(name, -1): value for name, value in named.items()}
+        is_clear = -1 not in values and len(values) == len(args) + len(named)
+        return [values[i] for i in sorted(values)] if is_clear else [None] * (self._count + 1)
 
     def _call_beside(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function with cells that nobody uses."""
@@ -62,6 +98,14 @@ class JaxprFunction(Function):
         return Function(
             thunk, inputs, outputs, self.outputs, self.unpack_single, self.return_none, self.maker, name=self.name
         )
+
+
+def declared(container: Any) -> tuple[Any, Any, Callable[[Any], Any]]:
+    """Return dtype and shape of arrays that an input takes as they are, and what makes others of its type, or raises."""
+    type_ = container.type
+    as_declared = partial(type_.filter, strict=container.strict, allow_downcast=container.allow_downcast)
+    is_tensor = isinstance(type_, DeviceTensorType)
+    return type_.dtype if is_tensor else None, type_.shape if is_tensor else None, as_declared
 
 
 copyreg.pickle(JaxprFunction, copyreg.dispatch_table[Function])

@@ -10,7 +10,8 @@ from typing import Any
 import jax
 import numpy as np
 from pytensor.graph.basic import Apply, Constant, Variable
-from pytensor.graph.op import Op
+from pytensor.graph.op import HasInnerGraph, Op
+from pytensor.link.c.op import COp
 from pytensor.scalar.basic import ScalarType
 from pytensor.scan.op import Scan
 from pytensor.tensor.type import DenseTensorType
@@ -18,16 +19,34 @@ from pytensor.tensor.type import DenseTensorType
 from pytensor_jaxpr_linker.errors import note_node
 from pytensor_jaxpr_linker.plan import HostStep
 
+#: Up to this many nodes are run by a function that is made for them: making it takes longer than making thunks.
+FEW_NODES = 32
+
 
 class HostStage:
     """The nodes of a host step between slots.
 
-    Where an Op is lazy, a node runs when its result is asked for: a conditional's thunk leaves the branch not taken unevaluated.
+    A few nodes that only have a `perform` are run by a function that is made for them; others by their thunks. Where an Op is
+    lazy, a node runs when its result is asked for: a conditional's thunk leaves the branch not taken unevaluated.
     What a node destroys is a copy: the order of nodes that PyTensor found for Ops that work in place does not hold here.
+
+    Attributes
+    ----------
+    call
+        Runs the nodes on the values of the inputs and returns those of the outputs. It raises what an Op raises, with a note that
+        names the node.
     """
 
     def __init__(self, step: HostStep, inputs: list[int], outputs: list[int]):
         self.inputs, self.outputs = inputs, outputs
+        is_plain = len(step.nodes) <= FEW_NODES and all(only_performs(node.op) for node in step.nodes)
+        self.call = straight_line(step) if is_plain else Thunks(step).call
+
+
+class Thunks:
+    """The nodes of a host step, each with the thunk that its Op makes."""
+
+    def __init__(self, step: HostStep):
         variables = {v: None for node in step.nodes for v in (*node.inputs, *node.outputs)}
         cells: dict[Variable, list[Any]] = {v: [v.data if isinstance(v, Constant) else None] for v in variables}
         self._computed = {v: [isinstance(v, Constant)] for v in variables}
@@ -48,13 +67,7 @@ class HostStage:
         return on_copies(thunk, [(cells[v], cell) for v, cell in own.items()]) if own else thunk
 
     def call(self, args: Sequence[Any]) -> list[Any]:
-        """Run the nodes on the values of the inputs and return those of the outputs.
-
-        Raises
-        ------
-        Exception
-            What an Op raises, with a note that names the node.
-        """
+        """Run the nodes, see `HostStage`."""
         with self._lock:
             try:
                 for (cell, as_host), value in zip(self._takes, args):  # noqa: B905
@@ -99,6 +112,53 @@ class HostStage:
             else:
                 for v in node.outputs:
                     self._computed[v][0] = True
+
+
+def only_performs(op: Op) -> bool:
+    """Tell whether the thunk of an Op is a call of its `perform`, which keeps nothing between calls."""
+    makers = (type(op).make_thunk, type(op).make_py_thunk)
+    return (
+        makers[0] in (Op.make_thunk, COp.make_thunk)
+        and makers[1] is Op.make_py_thunk
+        and not isinstance(op, HasInnerGraph)
+    )
+
+
+def straight_line(step: HostStep) -> Callable[[list], list]:
+    """Return a Python function without loops that calls the `perform` of each node; any number of threads may call it.
+
+    Beside a program that takes a few µs, thunks and the cells that they share take as long again.
+    """
+    places: dict[Variable, str] = {}
+    names: dict[str, Any] = {"deepcopy": deepcopy, "note_node": note_node}
+
+    def local(v: Variable) -> str:
+        if v not in places:
+            places[v] = f"v{len(places)}"
+            if isinstance(v, Constant):
+                names[places[v]] = v.data
+        return places[v]
+
+    def formed(v: Variable, form: Callable[[Any], Any]) -> str:
+        names[form.__name__] = form
+        return f"{form.__name__}({local(v)})"
+
+    lines = ["def call(args):", f" [{', '.join(map(local, step.inputs))}] = args"]
+    lines += [f" {local(v)} = {formed(v, host_form(v))}" for v in step.inputs]
+    for i, node in enumerate(step.nodes):
+        cells: dict[Variable, list[Any]] = {v: [None] for v in (*node.inputs, *node.outputs)}
+        node.op.prepare_node(node, storage_map=cells, compute_map={v: [False] for v in cells}, impl="py")
+        names |= {f"node{i}": node, f"perform{i}": node.op.perform}
+        destroyed = destroyed_inputs(node)
+        operands = [f"deepcopy({local(v)})" if k in destroyed else local(v) for k, v in enumerate(node.inputs)]
+        results = [f"r{k}" for k in range(len(node.outputs))]
+        lines += [f" {result} = [None]" for result in results]
+        lines += [" try:", f"  perform{i}(node{i}, [{', '.join(operands)}], [{', '.join(results)}])"]
+        lines += [" except Exception as error:", f"  note_node(error, node{i})", "  raise"]
+        lines += [f" {local(v)} = {result}[0]" for v, result in zip(node.outputs, results, strict=True)]
+    lines.append(f" return [{', '.join(formed(v, declared_form(v)) for v in step.outputs)}]")
+    exec(compile("\n".join(lines), "<the nodes of a host step>", "exec"), names)
+    return names["call"]
 
 
 def on_copies(thunk: Any, copied: Sequence[tuple[list[Any], list[Any]]]) -> Any:

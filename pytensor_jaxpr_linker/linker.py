@@ -242,23 +242,27 @@ class Runner:
         progress, chosen, convert = self._policy.progress, current_stance.get, self._convert
         deferred = self.deferred
 
-        def thunk() -> list:
+        def compute(given: list) -> list:
+            """Return the values of the outputs, for the values of the first inputs; those of the others are in their cells."""
             if deferred is not None:
                 deferred.raise_known()
             try:
                 call = self.call if chosen() != "force_host" else self.host_call
-                results = call(storage.read() if is_shared else [cell[0] for cell in inputs])
+                results = call(storage.read(given) if is_shared else given)
             except RunOnHost:
                 results = None
             except CannotEmit as error:
                 self.plan_again(error, call)
-                return thunk()
+                return compute(given)
             except BaseException:
                 progress.end()
                 raise
             if results is None:
-                results = self.host_call(storage.read())
-            values = [to_value(result) for to_value, result in zip(convert, results)]  # noqa: B905
+                results = self.host_call(storage.read(given))
+            return [to_value(result) for to_value, result in zip(convert, results)]  # noqa: B905
+
+        def thunk() -> list:
+            values = compute([] if is_shared else [cell[0] for cell in inputs])
             for cell, value in zip(outputs, values):  # noqa: B905
                 cell[0] = value
             if updates:
@@ -267,6 +271,7 @@ class Runner:
 
         run: Any = in_turn(thunk, storage.turns)
         run.runner, run.storage = self, storage
+        run.compute = None if updates else compute  # for calls that need no cells
         run.need_update_inputs = False  # since it does so itself, in its turn
         run.jit_fn = jit_function(self)
         return run

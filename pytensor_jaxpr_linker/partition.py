@@ -42,11 +42,7 @@ def partition(
         What emission rules found out about nodes when regions were built before, see `errors.CannotEmit`.
     """
     inputs, outputs, nodes = graph
-    steps = make_steps(nodes, find_rule, fallbacks)
-    known = analyze(inputs, nodes, steps)
-    for node in nodes if known.objects else ():
-        if not known.objects.isdisjoint((*node.inputs, *node.outputs)):
-            steps[node] = steps[node]._replace(rule=None, static=NONE)
+    steps, known = make_steps(inputs, nodes, find_rule, fallbacks)
     needed = needed_steps(nodes, outputs, steps, known)
     on_host = {step.node: b for step in needed if (b := host_break(step, fallbacks)) is not None}
     is_held = known.objects.isdisjoint((*inputs, *outputs))
@@ -58,26 +54,30 @@ def partition(
 
 
 def make_steps(
-    nodes: Iterable[Apply],
+    inputs: Sequence[Variable],
+    nodes: Sequence[Apply],
     find_rule: Callable[[Apply], Rule | None],
     fallbacks: Mapping[Apply, errors.CannotEmit],
-) -> dict[Apply, Step]:
-    """Return what is said of each node by its rule, and by what the rule found out before."""
+) -> tuple[dict[Apply, Step], Facts]:
+    """Return what lowering each node of a graph needs, and what is known when. A node that a region can't hold has no rule."""
+
+    def static_of(node: Apply, rule: Rule | None) -> frozenset[int] | None:
+        if rule is None:
+            return None
+        positions = frozenset(rule.static(node))
+        if node in fallbacks and (position := fallbacks[node].position) is not None:
+            positions |= {position}
+        return positions
+
+    known = facts.analyze(inputs, nodes, lambda node: static_of(node, find_rule(node)))
     steps: dict[Apply, Step] = {}
     op_names: dict[int, tuple[str, ...]] = {}
+    objects = known.objects
     for node in nodes:
-        rule = find_rule(node)
-        static = NONE if rule is None else frozenset(rule.static(node))
-        steps[node] = Step(node, rule, static, node_names(node, op_names))
-    for node, fallback in fallbacks.items():
-        if fallback.position is not None and node in steps and (step := steps[node]).rule is not None:
-            steps[node] = step._replace(static=step.static | {fallback.position})
-    return steps
-
-
-def analyze(inputs: Sequence[Variable], nodes: Iterable[Apply], steps: Mapping[Apply, Step]) -> Facts:
-    """Return what `facts.analyze` finds."""
-    return facts.analyze(inputs, nodes, lambda node: None if (step := steps[node]).rule is None else step.static)
+        is_held = not objects or objects.isdisjoint((*node.inputs, *node.outputs))
+        rule = find_rule(node) if is_held else None
+        steps[node] = Step(node, rule, static_of(node, rule) or NONE, node_names(node, op_names))
+    return steps, known
 
 
 def static_operands(steps: Mapping[Apply, Step]) -> dict[Apply, frozenset[int]]:
@@ -245,7 +245,7 @@ def cut_region(
     """Return the region of those `nodes` that `results` need."""
     nodes = [*earlier_arithmetic(nodes, found), *nodes]
     inputs = taken_by(nodes)
-    known = analyze(inputs, nodes, steps)
+    known = facts.analyze(inputs, nodes, lambda node: None if steps[node].rule is None else steps[node].static)
     kept = needed_steps(nodes, results, steps, known)
     if not results:
         return None

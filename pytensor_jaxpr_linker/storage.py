@@ -52,10 +52,11 @@ class Storage(NamedTuple):
     updates: tuple[tuple[int, list], ...]
     turns: tuple[Turn, ...]
 
-    def read(self) -> list:
-        """Return the values of the inputs, those of shared arrays on the device."""
+    def read(self, given: Sequence[Any] = ()) -> list:
+        """Return the values of the inputs, those of shared arrays on the device; the first are `given` where no cell holds them."""
         with consistent:
             values = [cell[0] for cell in self.inputs]
+        values[: len(given)] = given
         for i in self.arrays:
             values[i] = shared_device_array(self.inputs[i], values[i])
         return values

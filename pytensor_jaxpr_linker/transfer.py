@@ -109,11 +109,14 @@ class DeviceTensorType:
         self.type = type
         self.name = name
         self.dtype = type.numpy_dtype
+        self.shape: Any = type.shape if None not in type.shape else None
         self.fixed = tuple((i, n) for i, n in enumerate(type.shape) if n is not None)
 
     def filter(self, value: Any, strict: bool = False, allow_downcast: bool | None = None) -> Any:
         """Return `value` as PyTensor's type takes it; a JAX array of the declared type stays on its device."""
         is_array = type(value) is np.ndarray or isinstance(value, jax.Array)
+        if is_array and value.dtype is self.dtype and value.shape == self.shape:
+            return value  # what follows says so too, in three times the time
         fits = is_array and value.dtype == self.dtype and value.ndim == self.type.ndim
         if fits and all(value.shape[i] == n for i, n in self.fixed):
             return value

@@ -67,7 +67,7 @@ def try_changes(
     candidates = [(describe_change(breaks[members[0]]), tuple(members)) for members in by_size[:budget]]
     candidates += [(f"do without all of host step {i}", tuple(step)) for i, step in host_steps.items() if len(step) > 1]
     candidates += [("", (i,)) for members in by_size if len(members) > 1 for i in members]
-    static = static_operands(make_steps(graph.nodes, find_rule, fallbacks))
+    static = static_operands(make_steps(graph.inputs, graph.nodes, find_rule, fallbacks)[0])
     # Both counts are of the schedule: what the plan drops or merges behind it, it does in each trial alike.
     now = count_without(graph, breaks, frozenset(), static)
     alone: dict[int, int] = {}
