@@ -1,24 +1,33 @@
 """One measurement of `samplers.py` in a process of its own; it writes its result as JSON.
 
-    python benchmarks/sampler_worker.py calls MODEL MODE --out FILE [--seconds S]
+    python benchmarks/sampler_worker.py calls MODEL MODE+MODE --out FILE [--seconds S]
     python benchmarks/sampler_worker.py sample MODEL SIDE/SAMPLER --out FILE [--draws N] [--tune N] [--chains N] [--seed N]
 
-`calls` measures log density plus gradient in a mode of PyTensor's, `sample` the wall time of a call that samples.
+`calls` measures log density plus gradient in modes of PyTensor's, `sample` the wall time of a call that samples.
 """
 
 import argparse
 import importlib
 import json
 import warnings
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 
 import numpy as np
-from clock import median_us
+from clock import least_us, pin_to_one_core
+from micro import call_with_numpy
 
 
-def calls(name: str, mode: str, args: argparse.Namespace) -> dict:
-    """Return the microseconds of a call near the starting point, and the log density there, which all modes must agree on."""
+def calls(name: str, modes: str, args: argparse.Namespace) -> dict:
+    """Return by mode the least µs of a call near the starting point; the calls of all modes take turns on one core.
+
+    Raises
+    ------
+    AssertionError
+        If the modes do not agree on the log density.
+    """
+    pin_to_one_core()
     from pymc_models import MODELS
 
     import pytensor_jaxpr_linker  # noqa: F401  (registers mode JAXPR)
@@ -27,11 +36,12 @@ def calls(name: str, mode: str, args: argparse.Namespace) -> dict:
     start = model.initial_point()
     values = [np.asarray(start[v.name] + 0.1 * rng.standard_normal(np.shape(start[v.name]))) for v in model.value_vars]
     outputs = [model.logp(), model.dlogp()]
-    f = model.compile_fn(outputs, inputs=model.value_vars, mode=mode, point_fn=False)
-    return {
-        "logp": float(f(*values)[0]),
-        "call": median_us(lambda: [np.asarray(x) for x in f(*values)], args.seconds),
+    functions = {
+        mode: model.compile_fn(outputs, inputs=model.value_vars, mode=mode, point_fn=False) for mode in modes.split("+")
     }
+    densities = [float(f(*values)[0]) for f in functions.values()]
+    assert np.allclose(densities, densities[0], rtol=1e-8, atol=0), f"log densities differ: {densities}"
+    return least_us({mode: partial(call_with_numpy, f, values) for mode, f in functions.items()}, args.seconds)
 
 
 def sample(name: str, subject: str, args: argparse.Namespace) -> dict:

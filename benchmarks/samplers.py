@@ -27,7 +27,7 @@ PARTS = ("calls", "first", "last")
 def subjects(samplers: list[str], parts: list[str]) -> list[str]:
     """List what is measured of a model, so that what is compared runs close together: ``first/pymc/numpyro``."""
     draws = [f"{part}/{side}/{s}" for s in samplers for part in parts if part != "calls" for side in SIDES]
-    return [f"calls/{mode}" for mode in MODES if "calls" in parts] + draws
+    return ["calls/" + "+".join(MODES)] * ("calls" in parts) + draws
 
 
 def measure(model: str, subject: str, repeat: int, folder: Path, args: argparse.Namespace) -> dict:
@@ -54,15 +54,7 @@ def measure_model(model: str, args: argparse.Namespace) -> dict:
                 failed = first is not results and any("failed" in r for r in first)
                 results.append(first[-1] if failed else measure(model, subject, repeat, Path(folder), args))
                 print(f"{model:<22} {subject:<24} {results[-1]}", flush=True)
-    return {subject: disagreement(subject, found) or medians(results) for subject, results in found.items()}
-
-
-def disagreement(subject: str, found: dict[str, list[dict]]) -> dict | None:
-    """Return a failure if a mode's log density is not that of mode JAXPR."""
-    values = [found[s][0].get("logp") for s in ("calls/JAXPR", subject)] if subject.startswith("calls/") else [None]
-    if None in values or abs(values[1] - values[0]) <= 1e-8 * abs(values[0]):
-        return None
-    return {"failed": f"log density {values[1]}, but {values[0]} in mode JAXPR"}
+    return {subject: medians(results) for subject, results in found.items()}
 
 
 def parse_arguments() -> argparse.Namespace:

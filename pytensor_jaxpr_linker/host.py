@@ -1,4 +1,4 @@
-"""Runs nodes on the host, each by the thunk that its Op makes, as PyTensor's own VM would."""
+"""Runs nodes on the host, each by its Op's `perform`, or by the thunk that it makes, as PyTensor's own VM would."""
 
 from __future__ import annotations
 
@@ -125,12 +125,12 @@ def only_performs(op: Op) -> bool:
 
 
 def straight_line(step: HostStep) -> Callable[[list], list]:
-    """Return a Python function without loops that calls the `perform` of each node; any number of threads may call it.
+    """Return a Python function without loops that calls the `perform` of each node; one thread at a time is in it.
 
     Beside a program that takes a few µs, thunks and the cells that they share take as long again.
     """
     places: dict[Variable, str] = {}
-    names: dict[str, Any] = {"deepcopy": deepcopy, "note_node": note_node}
+    names: dict[str, Any] = {"deepcopy": deepcopy, "note_node": note_node, "lock": threading.RLock()}
 
     def local(v: Variable) -> str:
         if v not in places:
@@ -145,6 +145,7 @@ def straight_line(step: HostStep) -> Callable[[list], list]:
 
     lines = ["def call(args):", f" [{', '.join(map(local, step.inputs))}] = args"]
     lines += [f" {local(v)} = {formed(v, host_form(v))}" for v in step.inputs]
+    lines.append(" with lock:")
     for i, node in enumerate(step.nodes):
         cells: dict[Variable, list[Any]] = {v: [None] for v in (*node.inputs, *node.outputs)}
         node.op.prepare_node(node, storage_map=cells, compute_map={v: [False] for v in cells}, impl="py")
@@ -152,10 +153,10 @@ def straight_line(step: HostStep) -> Callable[[list], list]:
         destroyed = destroyed_inputs(node)
         operands = [f"deepcopy({local(v)})" if k in destroyed else local(v) for k, v in enumerate(node.inputs)]
         results = [f"r{k}" for k in range(len(node.outputs))]
-        lines += [f" {result} = [None]" for result in results]
-        lines += [" try:", f"  perform{i}(node{i}, [{', '.join(operands)}], [{', '.join(results)}])"]
-        lines += [" except Exception as error:", f"  note_node(error, node{i})", "  raise"]
-        lines += [f" {local(v)} = {result}[0]" for v, result in zip(node.outputs, results, strict=True)]
+        lines += [f"  {result} = [None]" for result in results]
+        lines += ["  try:", f"   perform{i}(node{i}, [{', '.join(operands)}], [{', '.join(results)}])"]
+        lines += ["  except Exception as error:", f"   note_node(error, node{i})", "   raise"]
+        lines += [f"  {local(v)} = {result}[0]" for v, result in zip(node.outputs, results, strict=True)]
     lines.append(f" return [{', '.join(formed(v, declared_form(v)) for v in step.outputs)}]")
     exec(compile("\n".join(lines), "<the nodes of a host step>", "exec"), names)
     return names["call"]

@@ -61,22 +61,25 @@ def make_steps(
 ) -> tuple[dict[Apply, Step], Facts]:
     """Return what lowering each node of a graph needs, and what is known when. A node that a region can't hold has no rule."""
 
-    def static_of(node: Apply, rule: Rule | None) -> frozenset[int] | None:
-        if rule is None:
-            return None
-        positions = frozenset(rule.static(node))
-        if node in fallbacks and (position := fallbacks[node].position) is not None:
-            positions |= {position}
-        return positions
+    def extra(node: Apply) -> frozenset[int]:
+        found = fallbacks.get(node)
+        return NONE if found is None or found.position is None else frozenset((found.position,))
 
-    known = facts.analyze(inputs, nodes, lambda node: static_of(node, find_rule(node)))
+    def static_of(node: Apply) -> frozenset[int] | None:
+        rule = find_rule(node)
+        return None if rule is None else extra(node).union(rule.static(node))
+
+    known = facts.analyze(inputs, nodes, static_of)
     steps: dict[Apply, Step] = {}
     op_names: dict[int, tuple[str, ...]] = {}
     objects = known.objects
     for node in nodes:
         is_held = not objects or objects.isdisjoint((*node.inputs, *node.outputs))
         rule = find_rule(node) if is_held else None
-        steps[node] = Step(node, rule, static_of(node, rule) or NONE, node_names(node, op_names))
+        static = NONE if rule is None else frozenset(rule.static(node))
+        if fallbacks and rule is not None:
+            static |= extra(node)
+        steps[node] = Step(node, rule, static, node_names(node, op_names))
     return steps, known
 
 

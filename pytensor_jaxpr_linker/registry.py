@@ -71,7 +71,7 @@ def emits(
     >>> pytensor.function([x], Twice()(x), mode="JAXPR")([1.0, 2.0])
     array([2., 4.])
     """
-    positions = static if callable(static) else lambda node, fixed=tuple(static): fixed
+    positions = static if callable(static) else lambda node, fixed=frozenset(static): fixed
 
     def register(emit: Callable) -> Callable:
         for op_type in op_types:

@@ -178,6 +178,48 @@ def test_trust_input():
     np.testing.assert_array_equal(f(np.ones(2)), [2, 2])
 
 
+ARGUMENTS = {
+    "positions": ((1.0, 2.0), {}),
+    "names": ((), {"y": 1.0, "x": 2.0}),
+    "both": ((1.0,), {"y": 2.0}),
+    "none": ((), {}),
+    "missing": ((1.0,), {}),
+    "too many": ((1.0, 2.0, 3.0), {}),
+    "twice": ((1.0, 2.0), {"x": 3.0}),
+    "twice, one missing": ((1.0,), {"x": 2.0}),
+    "unknown": ((1.0, 2.0), {"z": 3.0}),
+    "unknown, one missing": ((1.0,), {"z": 3.0}),
+    "text": ((1.0, "two"), {}),
+    "no value": ((1.0, None), {}),
+    "another rank": (([1.0], 2.0), {}),
+}
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["plain", "shared"])
+@pytest.mark.parametrize(("args", "kwargs"), ARGUMENTS.values(), ids=ARGUMENTS.keys())
+def test_arguments(args, kwargs, shared):
+    x, y = (pt.scalar(n, dtype="float64") for n in ("x", "y"))
+    output = x - 2 * y + (pytensor.shared(np.ones(3), name="s") if shared else 0)
+    found = []
+    for mode in ("FAST_COMPILE", "JAXPR"):
+        f = compiled([x, y], output, mode=mode)
+        for _ in range(2):  # a call that fails leaves nothing behind
+            try:
+                result = f(*args, **kwargs).tolist()
+            except Exception as error:
+                result = (type(error), str(error))
+            found.append(result)
+        np.testing.assert_array_equal(f(3.0, y=1.0), 2 if shared else 1)
+    assert found[0] == found[1] == found[2] == found[3]
+
+
+def test_unknown_argument_of_a_function_without_inputs():
+    f = compiled([], pytensor.shared(np.ones(3)) * 2)
+    with pytest.raises(TypeError, match="Too many"):
+        f(a=1.0)
+    np.testing.assert_array_equal(f(), 2)
+
+
 def test_on_unused_input():
     x, y = (pt.vector(n, dtype="float64") for n in ("x", "y"))
     with pytest.raises(pytensor.compile.UnusedInputError):

@@ -45,8 +45,12 @@ def refuse_scalar(op: ScalarOp, node: Apply) -> str | None:
 def emit_Elemwise(op, node, b, *xs):
     """Broadcast the operands as `Elemwise.perform` does, then apply the scalar Op."""
     primitive = ONE_PRIMITIVE.get(type(op.scalar_op))
-    if primitive is not None and are_alike(b, xs, node.outputs[0].type.dtype):
-        return primitive(b, *xs)  # most nodes: what follows does the same and takes three times as long
+    aval = xs[0].aval
+    if primitive is not None and aval.dtype is as_dtype(node.outputs[0].type.dtype) and 1 not in aval.shape:
+        # Most nodes: operands of one shape and of the result's dtype. What follows does the same and takes three times as long.
+        repeated = b.repeated if aval.shape else ()
+        if not [x for x in xs if x.aval is not aval or x in repeated]:
+            return primitive(b, *xs)
     shape = broadcast_shape(node, xs)
     operands = broadcast_operands(b, xs, shape)
     if len(node.outputs) == 1:
@@ -77,15 +81,6 @@ def emit_DimShuffle(op, node, b, x):
     for i, n in zip(dims, x.aval.shape, strict=True):
         shape[i] = n
     return prims.broadcast_in_dim(b, x, tuple(shape), dims)
-
-
-def are_alike(b: JaxprBuilder, xs: Sequence[Atom], dtype: str) -> bool:
-    """Tell whether operands have one shape and `dtype`, and none of them repeats a number."""
-    aval = xs[0].aval
-    if aval.dtype is not as_dtype(dtype) or 1 in aval.shape:
-        return False
-    repeated = b.repeated if aval.shape else ()
-    return not [x for x in xs if x.aval is not aval or x in repeated]
 
 
 def broadcast_shape(node: Apply, xs: Sequence[Atom]) -> Shape:

@@ -114,8 +114,8 @@ class Value:
 
 def apply(primitive: Callable[..., Atom], *xs: Term) -> Value:
     """Emit a primitive on values and numbers."""
-    first = next(x for x in xs if isinstance(x, Value))
-    return Value(first.b, primitive(first.b, *(first.like(x).atom for x in xs)))
+    first = xs[0] if isinstance(xs[0], Value) else next(x for x in xs if isinstance(x, Value))
+    return Value(first.b, primitive(first.b, *[x.atom if isinstance(x, Value) else first.like(x).atom for x in xs]))
 
 
 def function(primitive: Callable[..., Atom]) -> Callable[..., Value]:

@@ -21,6 +21,7 @@ from pytensor.tensor.linalg.decomposition.svd import SVD
 from pytensor_jaxpr_linker import prims
 from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder
 from pytensor_jaxpr_linker.emit.blockwise import core_op, core_rule
+from pytensor_jaxpr_linker.emit.linalg.factors import cholesky, lu, triangular_solve
 from pytensor_jaxpr_linker.emit.linalg.matrices import (
     adjoint,
     all_true,
@@ -69,7 +70,7 @@ def emit_Cholesky(op, node, b, x):
         return prims.broadcast_to(b, number(b, x, 0), shape)
     if shape[-1] != shape[-2]:
         raise ValueError(f"Input array is expected to be square but has the shape: {shape[-2:]}.")
-    factor = prims.cholesky(b, x if op.lower else adjoint(b, x))
+    factor = cholesky(b, x if op.lower else adjoint(b, x))
     first = prims.slice_(b, factor, [0] * len(shape), (*shape[:-2], 1, 1), [1] * len(shape))
     first = prims.broadcast_to(b, first, shape)
     kept = prims.or_(b, below(b, shape), prims.ne(b, first, first))
@@ -87,7 +88,7 @@ def emit_LU(op, node, b, x):
     check_finite(b, x, NOT_FINITE, node)
     *batch, m, n = x.aval.shape
     lead, k = len(batch), min(m, n)
-    factors, _, permutation = prims.lu(b, x)
+    factors, _, permutation = lu(b, x)
     lower = slice_axis(b, factors, lead + 1, 0, k)
     lower = prims.add(b, tril(b, lower, -1), identity(b, lower.aval.shape, x.aval.dtype))
     upper = triu(b, slice_axis(b, factors, lead, 0, k))
@@ -102,7 +103,7 @@ def emit_LU(op, node, b, x):
 @core_rule(LUFactor)
 def emit_LUFactor(op, node, b, x):
     """L below U in one matrix, all NaN if `x` is singular, and the row exchanges."""
-    factors, pivots, _ = prims.lu(b, x)
+    factors, pivots, _ = lu(b, x)
     return prims.select(b, is_singular(b, factors, x.aval.shape), number(b, x, np.nan), factors), pivots
 
 
@@ -205,12 +206,12 @@ def eigh(lower: bool, node: Apply, b: JaxprBuilder, x: Atom, y: Atom | None = No
     if y is None:
         vectors, values = prims.eigh(b, x, lower)
         return values, vectors
-    factor = prims.cholesky(b, symmetric(b, y, lower))
+    factor = cholesky(b, symmetric(b, y, lower))
     b.check(all_true(b, prims.eq(b, diagonal(b, factor), diagonal(b, factor))), not_positive_definite, node)
-    x = prims.triangular_solve(b, factor, x, lower=True)
-    x = prims.triangular_solve(b, factor, x, lower=True, left_side=False, transpose_a=True, conjugate_a=True)
+    x = triangular_solve(b, factor, x, lower=True)
+    x = triangular_solve(b, factor, x, lower=True, left_side=False, transpose_a=True, conjugate_a=True)
     vectors, values = prims.eigh(b, symmetric(b, x, lower), lower)
-    return values, prims.triangular_solve(b, factor, vectors, lower=True, transpose_a=True, conjugate_a=True)
+    return values, triangular_solve(b, factor, vectors, lower=True, transpose_a=True, conjugate_a=True)
 
 
 def check_square_and_finite(b: JaxprBuilder, x: Atom, node: Apply) -> None:

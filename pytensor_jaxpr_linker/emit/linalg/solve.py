@@ -19,6 +19,7 @@ from pytensor_jaxpr_linker import prims
 from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder
 from pytensor_jaxpr_linker.emit.blockwise import core_rule
 from pytensor_jaxpr_linker.emit.linalg.decompositions import is_singular
+from pytensor_jaxpr_linker.emit.linalg.factors import cholesky, lu, triangular_solve
 from pytensor_jaxpr_linker.emit.linalg.matrices import (
     adjoint,
     any_true,
@@ -74,9 +75,9 @@ def emit_SolveTriangular(op, node, b, a, y):
     how = {"lower": op.lower != transposed, "unit_diagonal": op.unit_diagonal}
     rows, sideways = untransposed(b, y)
     if sideways:  # x.T @ a.T = y.T
-        x = swap(b, prims.triangular_solve(b, a, rows, left_side=False, transpose_a=not transposed, **how))
+        x = swap(b, triangular_solve(b, a, rows, left_side=False, transpose_a=not transposed, **how))
     else:
-        x = prims.triangular_solve(b, a, y, transpose_a=transposed, **how)
+        x = triangular_solve(b, a, y, transpose_a=transposed, **how)
     if not op.unit_diagonal:
         x = prims.select(b, is_singular(b, a, x.aval.shape), number(b, x, np.nan), x)
     return as_right_hand_side(op, b, x)
@@ -89,7 +90,7 @@ def emit_CholeskySolve(op, node, b, a, y):
     if 0 in y.aval.shape:
         return as_right_hand_side(op, b, y)
     for is_adjoint in (not op.lower, op.lower):
-        y = prims.triangular_solve(b, a, y, op.lower, transpose_a=is_adjoint, conjugate_a=is_adjoint)
+        y = triangular_solve(b, a, y, op.lower, transpose_a=is_adjoint, conjugate_a=is_adjoint)
     return as_right_hand_side(op, b, y)
 
 
@@ -106,30 +107,30 @@ class Factored(NamedTuple):
 
 def factor_general(b: JaxprBuilder, a: Atom, shape: tuple[int, ...]) -> Factored:
     """Factor by LU; equal factors are one equation, so a solution and its gradient share them."""
-    factors, _, permutation = prims.lu(b, a)
+    factors, _, permutation = lu(b, a)
     return Factored((factors, permutation), lu_solve, is_singular(b, factors, shape))
 
 
 def lu_solve(b: JaxprBuilder, factors: Atom, permutation: Atom, y: Atom, transposed: bool) -> Atom:
     """Emit the solution by LU factors of the matrix, or of its transpose."""
     if transposed:
-        y = prims.triangular_solve(b, factors, y, lower=False, transpose_a=True)
-        y = prims.triangular_solve(b, factors, y, lower=True, transpose_a=True, unit_diagonal=True)
+        y = triangular_solve(b, factors, y, lower=False, transpose_a=True)
+        y = triangular_solve(b, factors, y, lower=True, transpose_a=True, unit_diagonal=True)
         return permute_rows(b, y, inverse_permutation(b, permutation))
     y = permute_rows(b, y, permutation)
-    y = prims.triangular_solve(b, factors, y, lower=True, unit_diagonal=True)
-    return prims.triangular_solve(b, factors, y, lower=False)
+    y = triangular_solve(b, factors, y, lower=True, unit_diagonal=True)
+    return triangular_solve(b, factors, y, lower=False)
 
 
 def factor_positive(b: JaxprBuilder, a: Atom, lower: bool) -> Factored:
     """Factor by Cholesky, of one triangle; the factor is NaN unless the matrix is positive definite."""
-    return Factored((prims.cholesky(b, a if lower else adjoint(b, a)),), cholesky_solve)
+    return Factored((cholesky(b, a if lower else adjoint(b, a)),), cholesky_solve)
 
 
 def cholesky_solve(b: JaxprBuilder, factor: Atom, y: Atom, transposed: bool) -> Atom:
     """Emit the solution by a lower Cholesky factor; the transpose of a Hermitian matrix is its conjugate."""
-    y = prims.triangular_solve(b, factor, y, lower=True, conjugate_a=transposed)
-    return prims.triangular_solve(b, factor, y, lower=True, transpose_a=True, conjugate_a=not transposed)
+    y = triangular_solve(b, factor, y, lower=True, conjugate_a=transposed)
+    return triangular_solve(b, factor, y, lower=True, transpose_a=True, conjugate_a=not transposed)
 
 
 def factor_tridiagonal(b: JaxprBuilder, a: Atom) -> Factored:
@@ -239,7 +240,7 @@ def emit_TensorSolve(op, node, b, a, y):
 
 def lu_diagonal(b: JaxprBuilder, x: Atom) -> tuple[Atom, Atom]:
     """Emit the diagonal of U, and whether the number of row exchanges was odd."""
-    factors, pivots, _ = prims.lu(b, x)
+    factors, pivots, _ = lu(b, x)
     axis = len(pivots.aval.shape) - 1
     exchanged = prims.ne(b, pivots, prims.iota(b, "int32", pivots.aval.shape, axis))
     return diagonal(b, factors), prims.reduce_xor(b, exchanged, (axis,))

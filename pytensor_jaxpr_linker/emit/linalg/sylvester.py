@@ -9,6 +9,7 @@ from pytensor_jaxpr_linker import prims
 from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder
 from pytensor_jaxpr_linker.emit.blockwise import core_rule
 from pytensor_jaxpr_linker.emit.linalg.decompositions import only_on, schur
+from pytensor_jaxpr_linker.emit.linalg.factors import triangular_solve
 from pytensor_jaxpr_linker.emit.linalg.matrices import adjoint, identity, matmul, swap
 from pytensor_jaxpr_linker.emit.scalar import convert, number
 
@@ -64,7 +65,7 @@ def solve_triangular(b: JaxprBuilder, r: Atom, s: Atom, q: Atom) -> Atom:
     shift = prims.broadcast_in_dim(body, shift, r.aval.shape, range(lead))
     shifted = prims.add(body, r_, prims.mul(body, shift, identity(body, r.aval.shape, r.aval.dtype)))
     left = prims.sub(body, q_, matmul(body, z, s_))  # the columns of z from this one on are still zero
-    column = prims.triangular_solve(body, shifted, left, lower=False)
+    column = triangular_solve(body, shifted, left, lower=False)
     column = prims.broadcast_in_dim(body, column, q.aval.shape, range(lead + 2))
     z = prims.add(body, z, prims.mul(body, column, spread(body, unit_, q.aval.shape, lead + 1)))
     zeros = prims.broadcast_to(b, number(b, q, 0), q.aval.shape)

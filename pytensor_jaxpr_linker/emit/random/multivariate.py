@@ -10,6 +10,7 @@ from pytensor.tensor.random import basic as rv
 
 from pytensor_jaxpr_linker import prims
 from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder
+from pytensor_jaxpr_linker.emit.linalg.factors import cholesky
 from pytensor_jaxpr_linker.emit.random import samplers_multivariate as vectors
 from pytensor_jaxpr_linker.emit.random.discrete import demand, is_chance, refuse_fractions
 from pytensor_jaxpr_linker.emit.random.parameter_checks import check_all
@@ -22,7 +23,7 @@ from pytensor_jaxpr_linker.emit.scalar import convert
 
 def cholesky_factor(b: JaxprBuilder, x: Atom) -> Atom:
     """Emit lower Cholesky factors, NaN where a matrix is not positive definite."""
-    return vectors.lower_triangle(b, prims.cholesky(b, x))
+    return vectors.lower_triangle(b, cholesky(b, x))
 
 
 def svd_factor(b: JaxprBuilder, x: Atom) -> Atom:

@@ -1,0 +1,44 @@
+"""Factors of matrices and triangular systems; a matrix of one element is a number, and needs no call of LAPACK.
+
+Filters of one observation at a time have such matrices in each step: there the calls took most of the time.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pytensor_jaxpr_linker import prims
+from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder
+from pytensor_jaxpr_linker.emit.scalar import number
+
+
+def is_number(x: Atom) -> bool:
+    """Tell whether matrices have one element."""
+    return x.aval.shape[-2:] == (1, 1)
+
+
+def lu(b: JaxprBuilder, x: Atom) -> list[Atom]:
+    """Emit the LU factors in one matrix, the row exchanges, and the permutation that they are (int32, from 0)."""
+    if not is_number(x):
+        return prims.lu(b, x)
+    none = prims.broadcast_to(b, b.constant(np.int32(0)), x.aval.shape[:-1])
+    return [x, none, none]
+
+
+def cholesky(b: JaxprBuilder, x: Atom) -> Atom:
+    """Emit the lower Cholesky factor, NaN where `x` is not positive definite; what is above the diagonal is not part of it."""
+    if not is_number(x) or x.aval.dtype.kind == "c":
+        return prims.cholesky(b, x)
+    return prims.select(b, prims.gt(b, x, number(b, x, 0)), prims.sqrt(b, x), number(b, x, np.nan))
+
+
+def triangular_solve(b: JaxprBuilder, a: Atom, x: Atom, lower: bool, **how: Any) -> Atom:
+    """Emit the solution of ``a @ y = x`` for a triangular `a`; `how` as `prims.triangular_solve` takes it."""
+    if not is_number(a):
+        return prims.triangular_solve(b, a, x, lower, **how)
+    if how.get("unit_diagonal"):
+        return x
+    is_conjugate = how.get("conjugate_a") and a.aval.dtype.kind == "c"
+    return prims.div(b, x, prims.broadcast_to(b, prims.conj(b, a) if is_conjugate else a, x.aval.shape))
