@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import jax
 import numpy as np
 import pymc as pm
@@ -9,6 +11,7 @@ import pytensor.tensor as pt
 import pytest
 from pymc.exceptions import SamplingError
 from pytensor import config, wrap_py
+from threadpoolctl import threadpool_info
 
 import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker.pymc import chains, sample
@@ -68,6 +71,21 @@ def test_draws_statistics_and_data(model, sampler, method):
     assert {"inference_library_version", "sampling_time", "tuning_steps"} <= posterior.attrs.keys()
     if method == "vectorized":
         assert found.log_likelihood["y"].shape == (2, 60, 20)
+
+
+def test_chains_at_the_same_time_share_the_threads_of_blas(model, monkeypatch):
+    cores, seen = os.cpu_count() or 1, []
+    original = chains.runner
+    monkeypatch.setattr(chains, "runner", lambda *args: seen.append(blas_threads()) or original(*args))
+
+    def blas_threads():
+        return [info["num_threads"] for info in threadpool_info() if info["user_api"] == "blas"]
+
+    before = blas_threads()
+    for method in ("parallel", "sequential"):
+        sample(model=model, sampler="blackjax", **SHORT | {"draws": 2, "tune": 2, "chain_method": method})
+    assert seen[0] and set(seen[0]) == {max(1, cores // SHORT["chains"])}
+    assert seen[1] == before == blas_threads()
 
 
 def test_pymcs_own_steps_for_discrete_variables():

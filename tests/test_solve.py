@@ -275,3 +275,49 @@ def test_tridiagonal_factors(dtype):
     tolerance = 1e-9 if dtype == "float64" else 1e-4
     *_, pivots, _, _, _, _ = compare([a, y], outputs, values, rtol=tolerance, atol=tolerance)
     assert (pivots[0] != np.arange(1, 6)).any()
+
+
+# -- matrices of one element -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex128"])
+def test_matrices_of_one_element(dtype):
+    """They need no call of LAPACK."""
+    a, y = pt.tensor("a", dtype=dtype, shape=(2, 1, 1)), pt.tensor("y", dtype=dtype, shape=(2, 1, 3))
+    outputs = [
+        *(linalg.solve(a, y, assume_a=kind, b_ndim=2) for kind in ("gen", "pos", "sym")),
+        *(
+            linalg.solve_triangular(a, y, trans=trans, unit_diagonal=unit, b_ndim=2)
+            for trans, unit in ((0, 0), ("C", 0), (1, 1))
+        ),
+        linalg.cho_solve((a, True), y, b_ndim=2),
+        linalg.inv(a),
+        linalg.cholesky(a),
+        linalg.det(a),
+        *linalg.slogdet(a),
+        *(linalg.lu(a) if dtype != "complex128" else ()),  # PyTensor's own has another dtype than it declares
+    ]
+    values = [np.array([2.5, 0.3]).reshape(2, 1, 1).astype(dtype), np.arange(6.0).reshape(2, 1, 3).astype(dtype)]
+    compare([a, y], outputs, values, rtol=1e-5 if dtype == "float32" else 1e-12)
+    f = pytensor.function([a, y], outputs, mode="JAXPR")
+    lapack = ("lu", "triangular_solve") if dtype == "complex128" else ("lu", "triangular_solve", "cholesky")
+    text = str(pjl.make_jaxpr(f, *values))
+    assert not [name for name in lapack if f"= {name}" in text]
+
+
+@pytest.mark.parametrize("value", [4.0, 0.0, -1.0, np.inf])
+def test_one_element_without_solution_or_factor(value):
+    a, y = pt.tensor("a", dtype="float64", shape=(1, 1)), pt.tensor("y", dtype="float64", shape=(1,))
+    outputs = [linalg.solve(a, y), linalg.det(a), linalg.slogdet(a)[1], linalg.cholesky(a, on_error="nan")]
+    compare([a, y], outputs, [np.full((1, 1), value), np.ones(1)])
+
+
+def test_errors_of_one_element():
+    a = pt.tensor("a", dtype="float64", shape=(1, 1))
+    compare_error([a], linalg.inv(a), [np.zeros((1, 1))])
+
+
+@pytest.mark.parametrize("function", [linalg.inv, linalg.det, lambda a: linalg.slogdet(a)[1], linalg.cholesky])
+def test_gradient_of_one_element(function):
+    a = pt.tensor("a", dtype="float64", shape=(1, 1))
+    compare_grad([a], function(a), [np.full((1, 1), 1.7)])

@@ -133,8 +133,18 @@ def in_one_program(
     mesh = Mesh(np.array(used), ("chain",))
     each, same = PartitionSpec("chain"), PartitionSpec()
 
+    def one(function: Callable) -> Callable:
+        """Map a function over an axis of length 1: under `vmap` each choice of the sampler would compute both of its branches."""
+
+        def call(data: Any, *args: Any) -> Any:
+            return jax.tree.map(
+                lambda x: jax.numpy.expand_dims(x, 0), function(data, *jax.tree.map(lambda x: x[0], args))
+            )
+
+        return call
+
     def divide(function: Callable, arguments: int) -> Any:
-        batched = jax.vmap(function, in_axes=(None, *(0,) * arguments))
+        batched = one(function) if part == 1 else jax.vmap(function, in_axes=(None, *(0,) * arguments))
         if len(used) == 1:
             return jax.jit(batched)
         specs = (same, *(each,) * arguments)

@@ -228,7 +228,8 @@ def scalar_rule_of(op_class: type[ScalarOp]) -> Callable[..., Any] | None:
 def summary_of_rule(op_class: type[Op]) -> str:
     """Return what the rule of an Op says about itself."""
     if issubclass(op_class, ScalarOp):
-        primitive = scalar.ONE_PRIMITIVE.get(op_class) or scalar.COMPARISONS.get(op_class)
+        tables = (scalar.ONE_PRIMITIVE, scalar.TAKES_COMPLEX, scalar.IN_FLOAT32, scalar.COMPARISONS)
+        primitive = next((table[op_class] for table in tables if op_class in table), None)
         if primitive is not None:
             return of_primitive(primitive)
         return first_sentence(scalar_rule_of(op_class))
