@@ -30,7 +30,7 @@ SHAPE_READERS = (Shape, Shape_i)
 LOOPS = (Scan, UntilScan)
 
 #: Ops whose results may be known at another time than the last of their operands.
-EXCEPTIONS = frozenset((*SHAPE_READERS, *LOOPS, IfElse))
+OWN_TIMES = frozenset((*SHAPE_READERS, *LOOPS, IfElse))
 
 
 class BindingTime(IntEnum):
@@ -131,12 +131,10 @@ def analyze(
     """
     value, shape = Times(RUNTIME), Times(CONSTANT)
     fixed = value  # a mapping of its own from the first `IfElse` on: before, both agree
-    objects: set[Variable] = set()
+    objects = {variable for variable in inputs if not is_array(variable)}
     has_generators = any(isinstance(variable.type, RandomType) for variable in inputs)
     for variable in inputs:
         value[variable], shape[variable] = input_facts(variable)
-        if not is_array(variable):
-            objects.add(variable)
     for node in nodes:
         op_type, known = type(node.op), CONSTANT
         for variable in node.inputs:
@@ -154,7 +152,7 @@ def analyze(
                         value[variable] = fixed[variable] = time = CONSTANT
             if time > known:
                 known = time
-        if op_type in EXCEPTIONS:
+        if op_type in OWN_TIMES:
             if op_type in SHAPE_READERS:
                 known = shape[node.inputs[0]]
             elif op_type in LOOPS:

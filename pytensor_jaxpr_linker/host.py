@@ -40,7 +40,7 @@ class HostStage:
     def __init__(self, step: HostStep, inputs: list[int], outputs: list[int]):
         self.inputs, self.outputs = inputs, outputs
         is_plain = len(step.nodes) <= FEW_NODES and all(only_performs(node.op) for node in step.nodes)
-        self.call = straight_line(step) if is_plain else Thunks(step).call
+        self.call = in_one_function(step) if is_plain else Thunks(step).call
 
 
 class Thunks:
@@ -124,7 +124,7 @@ def only_performs(op: Op) -> bool:
     )
 
 
-def straight_line(step: HostStep) -> Callable[[list], list]:
+def in_one_function(step: HostStep) -> Callable[[list], list]:
     """Return a Python function without loops that calls the `perform` of each node; one thread at a time is in it.
 
     Beside a program that takes a few µs, thunks and the cells that they share take as long again.

@@ -45,7 +45,7 @@ def partition(
     steps, known = make_steps(inputs, nodes, find_rule, fallbacks)
     needed = needed_steps(nodes, outputs, steps, known)
     on_host = {step.node: b for step in needed if (b := host_break(step, fallbacks)) is not None}
-    is_held = known.objects.isdisjoint((*inputs, *outputs))
+    is_held = all(map(facts.is_array, (*inputs, *outputs)))
     if is_held and not on_host and not [step for step in needed if step.static and needs_runtime_value(step, known)]:
         return Plan([make_region(inputs, needed, outputs, known)], [], inputs, outputs)
     found = best_schedule(inputs, nodes, on_host, static_operands(steps))

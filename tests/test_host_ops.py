@@ -174,3 +174,11 @@ def test_a_host_op_makes_a_static_operand() -> None:
     assert zeros.shape == (4,)
     np.testing.assert_array_equal(numbers, np.arange(5))
     assert ones.shape == (5, 2)
+
+
+def test_an_output_that_is_a_constant_and_no_array():
+    constant = pytensor.sparse.as_sparse_variable(scipy.sparse.csr_matrix(np.eye(2)))
+    x = pt.dvector("x")
+    doubled, same = pytensor.function([x], [x * 2, pytensor.Out(constant, borrow=True)], mode="JAXPR")([1.0])
+    np.testing.assert_array_equal(doubled, [2.0])
+    np.testing.assert_array_equal(same.toarray(), np.eye(2))
