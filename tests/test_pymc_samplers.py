@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 
 import jax
 import numpy as np
@@ -15,6 +16,7 @@ from threadpoolctl import threadpool_info
 
 import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker.pymc import chains, sample
+from pytensor_jaxpr_linker.pymc.layout import Layout
 
 SHORT = {
     "draws": 60,
@@ -182,6 +184,48 @@ def test_interrupted_sampling_keeps_the_finished_draws(model, monkeypatch):
     assert found.posterior.sizes["draw"] == 4 * chains.CHUNK - 50
     with pytest.raises(KeyboardInterrupt):  # nothing is kept of the warm-up
         sample(model=model, sampler="blackjax", chain_method="vectorized", **{**short, "tune": 120})
+
+
+def test_threads_of_nutpie_stay_known_to_python(model):
+    nutpie = pytest.importorskip("pytensor_jaxpr_linker.pymc.sampler_nutpie")
+    seen = []  # the objects: while they are held, no other has their address
+
+    def density(x):
+        seen.append((threading.get_native_id(), threading.current_thread()))
+        return -0.5 * float(x @ x), -x
+
+    options = {"seed": 1, "tune": 20, "draws": 20, "chains": 2, "cores": 2, "target_accept": 0.8, "max_treedepth": 5}
+    layout = Layout({"x": (2,)})
+    found = nutpie.run_nutpie(density, layout, lambda seed: np.full(2, 0.1 * seed + 0.1), progressbar=False, **options)
+    assert found.positions["x"].shape == (2, 20, 2)
+    assert len(set(seen)) == len({number for number, _ in seen}) > 1
+    assert len(seen) > 80
+
+
+@pytest.mark.parametrize(("limit", "cores"), [(1e6, 1), (0, None)])
+def test_nutpie_runs_chains_of_short_calls_one_after_the_other(model, monkeypatch, limit, cores):
+    module = pytest.importorskip("pytensor_jaxpr_linker.pymc.sampler_nutpie")
+    asked, run = [], module.nutpie.sample
+    monkeypatch.setattr(module, "SHORT_CALL", limit)
+    monkeypatch.setattr(module.nutpie, "sample", lambda *a, **k: asked.append(k["cores"]) or run(*a, **k))
+    sample(model=model, sampler="nutpie", **SHORT)
+    assert asked == [cores]
+
+
+def test_nutpie_keeps_most_draws_of_an_interrupted_run(model, monkeypatch):
+    module = pytest.importorskip("pytensor_jaxpr_linker.pymc.sampler_nutpie")
+    run = module.nutpie.sample
+
+    def interrupted(*args, **options):
+        trace = run(*args, **options)
+        trace.posterior["position"][0, 40:] = np.nan
+        trace.posterior["position"][1, 1:] = np.nan
+        return trace
+
+    monkeypatch.setattr(module.nutpie, "sample", interrupted)
+    found = sample(model=model, sampler="nutpie", **SHORT)
+    assert dict(found.posterior.sizes) == {"chain": 1, "draw": 40, "k": 2}
+    assert found.sample_stats["lp"].shape == (1, 40)
 
 
 def test_progress_bar_shows_divergences_and_step_size(model, capsys):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from collections.abc import Callable
+from time import perf_counter
 from typing import Any
 
 import jax
@@ -28,19 +30,28 @@ STATS = {
     "depth": "tree_depth",
 }
 
+#: Chains whose log density takes less than this many seconds a call run one after the other: in threads they would mostly wait for
+#: Python's lock, and took two to three times as long.
+SHORT_CALL = 40e-6
+
 
 def compiled_density(logp: LogDensity) -> Callable[[np.ndarray], tuple[float, np.ndarray]]:
     """Return log density and gradient at a flat vector, as one XLA program."""
+
+    def value_and_gradient(x: jax.Array, data: Any) -> jax.Array:
+        # As one array: each further result takes as long as calling a small program.
+        value, gradient = jax.value_and_grad(lambda x: logp(x, data).astype("float64"))(x)
+        return jax.numpy.append(gradient, value)
+
     with jax.enable_x64(True):
         data = jax.device_put(logp.data)
         vector = jax.ShapeDtypeStruct((logp.size,), np.dtype("float64"))
-        program = jax.jit(jax.value_and_grad(lambda x, data: logp(x, data).astype("float64"))).lower(vector, data)
-        compiled = program.compile()
+        compiled = jax.jit(value_and_gradient).lower(vector, data).compile()
 
     def call(x: np.ndarray) -> tuple[float, np.ndarray]:
         with jax.enable_x64(True):  # this setting belongs to a thread
-            value, gradient = compiled(x, data)
-        return float(value), np.asarray(gradient)
+            result = np.asarray(compiled(x, data))
+        return float(result[-1]), result[:-1]
 
     return call
 
@@ -63,6 +74,34 @@ def density_with_host_steps(model: pm.Model) -> tuple[Callable[[np.ndarray], tup
     return call, layout
 
 
+def in_lasting_threads(density: Callable[[np.ndarray], tuple[float, np.ndarray]]) -> Callable:
+    """Return the function for threads that Python did not start, which it has keep what Python and JAX know of them.
+
+    Python otherwise forgets a thread of nutpie's at the end of each call, and sets up a new one at the next, as JAX does: that took longer
+    than the call of a small program. It remembers a thread as long as one `PyGILState_Ensure` has no release.
+    """
+    of_thread = threading.local()
+
+    def call(x: np.ndarray) -> tuple[float, np.ndarray]:
+        if not hasattr(of_thread, "is_registered"):
+            of_thread.is_registered = True
+            ctypes.pythonapi.PyGILState_Ensure()
+        return density(x)
+
+    return call
+
+
+def is_short(density: Callable[[np.ndarray], Any], x: np.ndarray) -> bool:
+    """Tell whether a call can take less than `SHORT_CALL`."""
+
+    def seconds() -> float:
+        began = perf_counter()
+        density(x)
+        return perf_counter() - began
+
+    return any(seconds() < SHORT_CALL for _ in range(5))
+
+
 def run_nutpie(
     density: Callable[[np.ndarray], tuple[float, np.ndarray]],
     layout: Layout,
@@ -78,7 +117,7 @@ def run_nutpie(
     progressbar: bool,
     **kwargs: Any,
 ) -> Draws:
-    """Run the chains; after an interrupt, return as many draws as every chain has.
+    """Run the chains; after an interrupt, return as many of their draws as have one length.
 
     Parameters
     ----------
@@ -92,9 +131,11 @@ def run_nutpie(
         For `nutpie.sample`.
     """
     size = sum(layout.sizes)
+    cores = 1 if is_short(density, start(seed)) else cores
+    lasting = in_lasting_threads(density)
     compiled = from_pyfunc(
         size,
-        lambda: density,
+        lambda: lasting,
         lambda *_: lambda x: {"position": x},  # constrained later, all at once
         [np.dtype("float64")],
         [(size,)],
@@ -116,8 +157,24 @@ def run_nutpie(
     )
     # An interrupted run has chains of different lengths, and NaN where one ends earlier.
     position = trace.posterior["position"].to_numpy()
-    length = int(np.isfinite(position).all(axis=(0, 2)).sum())
+    kept, length = most_draws(np.isfinite(position).all(axis=2).sum(axis=1))
     if not length:
         raise KeyboardInterrupt
-    stats = {new: trace.sample_stats[old].to_numpy()[:, :length] for old, new in STATS.items()}
-    return Draws(layout.unravel(position[:, :length]), stats)
+    stats = {new: trace.sample_stats[old].to_numpy()[kept, :length] for old, new in STATS.items()}
+    return Draws(layout.unravel(position[kept, :length]), stats)
+
+
+def most_draws(lengths: np.ndarray) -> tuple[np.ndarray, int]:
+    """Return which chains to keep, and how many draws of each, so that most draws are kept: `pymc.sample`'s rule.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pytensor_jaxpr_linker.pymc.sampler_nutpie import most_draws
+    >>> most_draws(np.array([1000, 900, 3, 0]))
+    (array([0, 1]), 900)
+    """
+    order = np.argsort(-lengths, kind="stable")
+    count = 1 + int(np.argmax(lengths[order] * np.arange(1, len(order) + 1)))
+    kept = np.sort(order[:count])
+    return kept, int(lengths[kept].min())

@@ -82,7 +82,7 @@ def sample(
     chain_method : {"parallel", "vectorized", "sequential"}
         "parallel" runs chains at the same time: in threads (PyMC: processes) or, if JAX has several devices, divided among
         them; "vectorized" as one program over all chains on one device; "sequential" one after the other. nutpie and PyMC
-        have no "vectorized" and know of one device.
+        have no "vectorized" and know of one device; nutpie runs chains of calls below 40 µs one after the other, which is faster.
     random_seed : int, sequence of int or Generator, optional
         Determines starting points and draws.
     initvals, jitter
@@ -255,7 +255,6 @@ def sample_nutpie(
                 draw_point(model, draw, seed, lambda point: density(ravel(point))[0], RETRIES if jitter else 0)
             )
 
-    start(options["seed"])  # raises here, where the user sees it, rather than in a thread
     return run_nutpie(density, layout, start, **options)
 
 
