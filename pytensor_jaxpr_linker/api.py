@@ -92,7 +92,7 @@ def as_jax_function(
     if gradient == "pytensor":
         static = [i for i, v in enumerate(program.inputs) if i in program.static_positions or may_be_static(v)]
         fn = with_pytensor_gradient(
-            fn, original, static, lambda inputs, outputs: as_jax_function(inputs, outputs, mode)
+            fn, original, static, lambda inputs, outputs: as_jax_function(inputs, outputs, mode), program.checked
         )
     return checked_call(program, with_checkify(program, fn) if program.checked else fn)
 

@@ -2,6 +2,9 @@
 
 What PyTensor calls pullback is JAX's vector-Jacobian product, so a function's derivative is one more graph: of the inputs and
 a cotangent for each output. It is built of the graph before rewrites, and when JAX first asks for it.
+
+Most functions that are differentiated return one number, as a log density. Its gradient is computed beside it, in one graph, so that loops
+and factorizations that both need are there once, as in PyTensor's own functions; the pullback is a product with the cotangent.
 """
 
 from __future__ import annotations
@@ -11,12 +14,15 @@ from typing import Any, NamedTuple
 
 import jax
 from jax.custom_derivatives import CustomVJPPrimal, SymbolicZero
-from pytensor.gradient import DisconnectedType, NullTypeGradError, UndefinedGrad, grad
+from pytensor.compile.builders import OpFromGraph
+from pytensor.gradient import DisconnectedType, GradClip, NullTypeGradError, UndefinedGrad, grad
 from pytensor.graph.basic import Variable
 from pytensor.graph.null_type import NullType
+from pytensor.graph.op import HasInnerGraph
 from pytensor.graph.traversal import ancestors
 from pytensor.scalar.basic import ScalarType, identity
-from pytensor.tensor.basic import tensor_copy
+from pytensor.tensor.basic import constant, tensor_copy
+from pytensor.tensor.type import TensorType
 
 from pytensor_jaxpr_linker import _compat
 from pytensor_jaxpr_linker.errors import GraphBreakError
@@ -26,6 +32,8 @@ FORWARD_MODE = (
     "JAX runs PyTensor's gradient in reverse mode only: forward mode (jvp, jacfwd, hessian, linearize) is supported by"
     ' `as_jax_function(..., gradient="jax")`, which differentiates by the rules of JAX.'
 )
+
+BREAK_IN_GRADIENT = 'The node is part of the gradient. With `gradient="jax"` JAX differentiates the function.'
 
 
 class Pullback(NamedTuple):
@@ -52,6 +60,7 @@ def with_pytensor_gradient(
     original: Original,
     static: Sequence[int],
     build: Callable[[list[Variable], list[Variable]], Callable[..., list]],
+    has_checks: bool,
 ) -> Callable[..., list]:
     """Return `fn` with PyTensor's gradient for its derivative in reverse mode.
 
@@ -65,8 +74,10 @@ def with_pytensor_gradient(
         The positions of the inputs whose values it may have to know. They stay known in the pullback unless they are tracers.
     build
         Makes a pure JAX function of a graph, with a gradient of its own.
+    has_checks
+        Whether it does return the check code.
     """
-    pullbacks = Pullbacks(fn, original, build)
+    pullbacks = Pullbacks(fn, original, build, has_checks)
     rules: dict[tuple, Any] = {}
 
     def call(*args: Any) -> list:
@@ -102,12 +113,13 @@ def custom_vjp(fn: Callable[..., list], pullbacks: Pullbacks, known: tuple[int, 
         for i, a in enumerate(args):
             if i not in known:
                 (active if getattr(a, "perturbed", True) else passive)[i] = values[i]
-        return fn(*values), (active, passive)
+        results, gradient = pullbacks.results_and_gradient(values, tuple(active))
+        return results, (active, passive, gradient)
 
     def backward(*args: Any) -> tuple:
-        *fixed, (active, passive), cotangents = args
+        *fixed, (active, passive, gradient), cotangents = args
         values = active | passive | dict(zip(known, fixed, strict=True))
-        found = pullbacks([values[i] for i in range(len(values))], tuple(active), cotangents)
+        found = pullbacks([values[i] for i in range(len(values))], tuple(active), cotangents, gradient)
         return tuple(found.get(i) for i in range(len(values)) if i not in known)
 
     rule = jax.custom_vjp(lambda *args: fn(*args), nondiff_argnums=known)
@@ -118,16 +130,55 @@ def custom_vjp(fn: Callable[..., list], pullbacks: Pullbacks, known: tuple[int, 
 class Pullbacks:
     """The pullbacks of a graph, each built when it is first asked for. See `with_pytensor_gradient`."""
 
-    def __init__(self, fn: Callable[..., list], original: Original, build: Callable[..., Callable[..., list]]):
+    def __init__(
+        self, fn: Callable[..., list], original: Original, build: Callable[..., Callable[..., list]], has_checks: bool
+    ):
         self._fn, self._original, self._build = fn, original, build
         self._built: dict[tuple, Pullback] = {}
+        self._number = None if has_checks else the_number(original.outputs)
+        self._joint: dict[tuple, tuple[list[int], Callable[..., list]] | None] = {}
 
-    def __call__(self, values: Sequence[Any], wrt: Sequence[int], cotangents: Sequence[Any]) -> dict[int, Any]:
-        """Return the cotangents of the inputs at the positions `wrt`, without those that are zero."""
+    def results_and_gradient(self, values: Sequence[Any], wrt: Sequence[int]) -> tuple[list, dict[int, Any] | None]:
+        """Return what the function returns and, if that is one number, its gradient by the inputs at the positions `wrt`."""
+        wrt = inexact_positions(values, wrt)
+        if self._number is None or not wrt:
+            return self._fn(*values), None
+        if wrt not in self._joint:
+            self._joint[wrt] = self._make_joint(wrt, self._number)
+        found = self._joint[wrt]
+        if found is None:
+            return self._fn(*values), None
+        defined, call = found
+        count, results = len(self._original.outputs), call(*values)
+        return results[:count], dict(zip(defined, results[count:], strict=True))
+
+    def _make_joint(self, wrt: Sequence[int], number: int) -> tuple[list[int], Callable[..., list]] | None:
+        """Build the function and its gradient as one graph, if PyTensor defines all of the gradient."""
+        inputs, outputs = self._original
+        one = constant(1, dtype=outputs[number].type.dtype)
+        defined, undefined = pull_back([outputs[number]], [one], {i: inputs[i] for i in wrt})
+        if undefined:
+            return None
+        try:
+            return list(defined), self._build(list(inputs), [*outputs, *defined.values()])
+        except GraphBreakError as error:
+            error.add_note(BREAK_IN_GRADIENT)
+            raise
+
+    def __call__(
+        self, values: Sequence[Any], wrt: Sequence[int], cotangents: Sequence[Any], gradient: dict[int, Any] | None
+    ) -> dict[int, Any]:
+        """Return the cotangents of the inputs at the positions `wrt`, without those that are zero.
+
+        The gradient is that which `results_and_gradient` returned.
+        """
         of = tuple(i for i, ct in enumerate(cotangents) if type(ct) is not SymbolicZero and self._is_inexact(i))
-        wrt = tuple(i for i in wrt if jax.numpy.issubdtype(values[i].dtype, jax.numpy.inexact))
+        wrt = inexact_positions(values, wrt)
         if not of or not wrt:
             return {}
+        if gradient is not None:
+            (number,) = of
+            return {i: _compat.cotangent_of(values[i], cotangents[number] * g) for i, g in gradient.items()}
         found = self._built.get((wrt, of))
         if found is None:
             found = self._built[wrt, of] = self._make(wrt, of)
@@ -151,7 +202,7 @@ class Pullbacks:
         try:
             call = self._build([*inputs, *cotangents], list(defined.values()))
         except GraphBreakError as error:
-            error.add_note('The node is part of the gradient. With `gradient="jax"` JAX differentiates the function.')
+            error.add_note(BREAK_IN_GRADIENT)
             raise
         return Pullback(call, list(defined), undefined)
 
@@ -202,3 +253,40 @@ def pull_back(
     if undefined and any(v.owner is not None and isinstance(v.owner.op, UndefinedGrad) for v in ancestors(outputs)):
         raise NullTypeGradError(next(iter(undefined.values())))
     return {i: v for i, v in found.items() if not isinstance(v.type, NullType | DisconnectedType)}, undefined
+
+
+def inexact_positions(values: Sequence[Any], positions: Sequence[int]) -> tuple[int, ...]:
+    """Return those of the positions whose values have a derivative."""
+    return tuple(i for i in positions if jax.numpy.issubdtype(values[i].dtype, jax.numpy.inexact))
+
+
+def the_number(outputs: Sequence[Variable]) -> int | None:
+    """Return the position of the one output with a derivative, if there is one, it is a real number and its pullback is known to be linear.
+
+    Then the pullback is the product of cotangent and gradient.
+    """
+    inexact = [i for i, v in enumerate(outputs) if getattr(v.type, "dtype", "").startswith(("float", "complex"))]
+    if len(inexact) != 1:
+        return None
+    (place,) = inexact
+    number: Any = outputs[place]
+    is_real = isinstance(number.type, TensorType) and number.type.ndim == 0 and number.type.dtype.startswith("float")
+    return place if is_real and has_linear_pullback([number]) else None
+
+
+def has_linear_pullback(outputs: Sequence[Variable]) -> bool:
+    """Tell whether gradients are known to be proportional to the cotangents: `grad_clip`, or a pullback of the user's, may do anything."""
+    ops = {v.owner.op for v in ancestors(outputs) if v.owner is not None}
+    for op in ops:
+        kinds = (op, getattr(op, "scalar_op", op), getattr(op, "core_op", op))
+        if isinstance(op, GradClip) or not all(type(kind).__module__.startswith(TRUSTED) for kind in kinds):
+            return False
+        if type(op) is OpFromGraph and op.pullback_overrides is not None:
+            return False
+        if isinstance(op, HasInnerGraph) and not has_linear_pullback(op.inner_outputs):
+            return False
+    return True
+
+
+#: Whose Ops have linear pullbacks.
+TRUSTED = ("pytensor.", "pymc.", "pymc_extras.")

@@ -70,6 +70,59 @@ def test_overrides(form):
     np.testing.assert_allclose(jax.vmap(jax.grad(lambda x: fn(x)[0]))(np.stack([VALUE, VALUE])), [expected] * 2)
 
 
+class Clip(Op):
+    """The identity, whose gradient is clipped by a user's own Op."""
+
+    __props__ = ()
+
+    def make_node(self, x):
+        return Apply(self, [x], [x.type()])
+
+    def perform(self, node, inputs, outputs):
+        outputs[0][0] = inputs[0].copy()
+
+    def pullback(self, inputs, outputs, cotangents):
+        return [pt.clip(cotangents[0], -0.5, 0.5)]
+
+
+@emits(Clip)
+def emit_Clip(op, node, b, x):
+    """Return the operand."""
+    return x
+
+
+def by_function(x):
+    """Return a clipped value from a function with an override."""
+    y = pt.dvector("y")
+    return OpFromGraph([y], [y * 1.0], pullback=lambda inputs, outputs, grads: [pt.clip(grads[0], -0.5, 0.5)])(x)
+
+
+@pytest.mark.parametrize("clip", [lambda x: grad_clip(x, -0.5, 0.5), Clip(), by_function])
+@pytest.mark.parametrize("factor", [0.1, 100.0])
+def test_clipped_gradients_are_of_the_outer_cotangent(clip, factor):
+    x = pt.dvector("x")
+    cost = (clip(x) ** 2).sum()
+    fn = pjl.as_jax_function([x], cost)
+    (expected,) = pytensor_gradient([x], cost * factor, [VALUE])
+    np.testing.assert_allclose(jax.grad(lambda x: factor * fn(x)[0])(VALUE), expected)
+
+
+def test_a_number_and_its_gradient_share_loops():
+    x, y = pt.dvector("x"), pt.dscalar("y")
+    states = pytensor.scan(lambda e, s, y: pt.sin(s * y + e), [x], pt.zeros(()), [y], return_updates=False)
+    cost = (states**2).sum()
+    fn = pjl.as_jax_function([x, y], [cost, x.shape[0]])
+    point = (VALUE, jnp.float64(0.7))
+    value_and_grad = jax.value_and_grad(lambda x, y: 3 * fn(x, y)[0], (0, 1))
+    count = str(jax.make_jaxpr(value_and_grad)(*point)).count("= scan[")
+    assert count == 2  # forwards and backwards
+    value, gradients = value_and_grad(*point)
+    np.testing.assert_allclose(value, 3 * cost.eval({x: VALUE, y: 0.7}))
+    for got, want in zip(gradients, pytensor_gradient([x, y], 3 * cost, point), strict=True):
+        np.testing.assert_allclose(got, want)
+    assert fn(*point)[1] == 3
+
+
 def test_gradient_by_jax_knows_no_overrides():
     x = pt.dvector("x")
     fn = pjl.as_jax_function([x], (disconnected_grad(x) * x).sum(), gradient="jax")
