@@ -27,6 +27,7 @@ def build_chain(nodes: int, backend: str) -> dict:
     found = []
     for _ in range(3):
         fgraph = FunctionGraph(problem.inputs, problem.outputs, clone=True)
+        fn = None  # to free what was built before takes time, too
         start = perf_counter()
         fn = build(fgraph, problem.values)
         built = perf_counter()

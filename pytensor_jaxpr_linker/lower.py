@@ -11,6 +11,7 @@ from pytensor.graph.basic import Constant, Variable
 
 from pytensor_jaxpr_linker import marks, prims
 from pytensor_jaxpr_linker.builder import Atom, Check, JaxprBuilder
+from pytensor_jaxpr_linker.emit.loops.sinking import sink_rows
 from pytensor_jaxpr_linker.errors import CannotEmit, note_node
 from pytensor_jaxpr_linker.generators import generators_read
 from pytensor_jaxpr_linker.identity import identity
@@ -77,9 +78,10 @@ def lower_region(
         # Its linearization takes no NumPy array as an output.
         passed = set(map(identity, [*b.invars, *b.constvars]))
         outputs = [prims.copy(b, atom) if identity(atom) in passed else atom for atom in outputs]
-        has_checks = bool(b.checks)
-        jaxpr = b.build([*outputs, b.check_code()] if has_checks else outputs)
-        return Lowered(jaxpr, b.checks)
+        results = [*outputs, b.check_code()] if b.checks else outputs
+        if not differentiable:  # JAX would keep residuals of what is in a loop
+            sink_rows(b, results)
+        return Lowered(b.build(results), b.checks)
 
 
 def convert_input(b: JaxprBuilder, variable: Variable, atom: Atom) -> Atom:
