@@ -11,7 +11,7 @@ from pytensor.graph.basic import Constant, Variable
 
 from pytensor_jaxpr_linker import marks, prims
 from pytensor_jaxpr_linker.builder import Atom, Check, JaxprBuilder
-from pytensor_jaxpr_linker.emit.loops.sinking import sink_rows
+from pytensor_jaxpr_linker.emit.loops.fusion import sink_rows
 from pytensor_jaxpr_linker.errors import CannotEmit, note_node
 from pytensor_jaxpr_linker.generators import generators_read
 from pytensor_jaxpr_linker.identity import identity

@@ -1,13 +1,12 @@
-"""Short loops: what is computed row by row for one loop alone is computed in it.
+"""Loop fusion: what is computed row by row for one loop alone is computed in it.
 
-PyTensor moves out of a loop what needs no earlier step, so that it is done for all rows at once. For a few rows that gains nothing, and
-on a CPU it can cost more than the loop: XLA counts the operations of a loop's body once, whatever the number of steps, and a program
-of more than 1,000 operations waits for a thread.
+PyTensor moves out of a loop what needs no earlier step. For a few operations on each element that gains nothing: the loop reads what
+they would write. On a CPU it can cost more than the loop, since XLA counts the operations of a loop's body once, whatever the number
+of steps, and a program of more than 1,000 operations waits for a thread.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -16,17 +15,17 @@ from jax.extend.core import primitives as p
 
 from pytensor_jaxpr_linker import prims
 from pytensor_jaxpr_linker._compat import scan_counts
-from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, Shape, is_variable, live_equations
-from pytensor_jaxpr_linker.emit.loops.distribution import CHEAP
+from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, is_variable, live_equations
+from pytensor_jaxpr_linker.emit.loops.distribution import CALLS, CHEAP, CONTROL_FLOW
 from pytensor_jaxpr_linker.emit.loops.residuals import ELEMENTWISE
-
-#: Arrays of more elements than this are computed for all rows at once.
-FEW_ELEMENTS = 256
 
 
 def sink_rows(b: JaxprBuilder, outputs: Sequence[Atom]) -> None:
-    """Move cheap elementwise equations whose result only one short loop reads, row by row, into that loop."""
-    loops = [eqn for eqn in b.eqns if eqn.primitive is p.scan_p]
+    """Move cheap elementwise equations whose result only one loop reads, row by row, into that loop.
+
+    Loops with matrix products, factorizations or inner loops stay: there XLA would make a kernel of its own, in each step, of what is moved.
+    """
+    loops = [eqn for eqn in b.eqns if eqn.primitive is p.scan_p and is_fusible(eqn.params["jaxpr"])]
     if not loops:
         return
     readers = live_equations(b.eqns, outputs)[1]
@@ -34,12 +33,17 @@ def sink_rows(b: JaxprBuilder, outputs: Sequence[Atom]) -> None:
     single = {var for var, count in readers.items() if count == 1 and var not in ends}
     for eqn in loops:
         if not single.isdisjoint(filter(is_variable, eqn.invars)):
-            loop = ShortLoop(b, eqn, single)
+            loop = FusedLoop(b, eqn, single)
             if loop.has_sunk:
                 loop.replace()
 
 
-class ShortLoop:
+def is_fusible(body: Any) -> bool:
+    """Tell whether a loop's body has no equation that XLA does not fuse with what it reads."""
+    return NOT_FUSED.isdisjoint(eqn.primitive for eqn in body.eqns)
+
+
+class FusedLoop:
     """A loop that is emitted already, with a body that computes some of its rows.
 
     Parameters
@@ -78,7 +82,7 @@ class ShortLoop:
     def _row(self, x: Atom) -> Atom:
         """Return the row of an array that a step takes, computed from other rows if it is for this loop alone."""
         shape, eqn = x.aval.shape, self.b.definition(x) if x in self._single else None
-        if eqn is not None and has_few_elements(shape):
+        if eqn is not None:
             if eqn.primitive is p.broadcast_in_dim_p:
                 (inner,), dims = eqn.invars, eqn.params["broadcast_dimensions"]
                 has_rows = 0 in dims
@@ -104,10 +108,8 @@ class ShortLoop:
         prims.scan(self.b, body, list(self._consts), self._initial, list(self._rows), *how)
 
 
-def has_few_elements(shape: Shape) -> bool:
-    """Tell whether an array of a shape has few elements; one with a symbolic dimension may have any number."""
-    return all(isinstance(n, int) for n in shape) and math.prod(shape) <= FEW_ELEMENTS
-
+#: Equations whose operands are computed by kernels of their own.
+NOT_FUSED = CALLS | CONTROL_FLOW | {p.dot_general_p, p.conv_general_dilated_p}
 
 #: The equations that are moved.
 SUNK = ELEMENTWISE & CHEAP
