@@ -93,7 +93,8 @@ def write(collected: dict, out: Path) -> list[str]:
     setting, results = collected["setting"], collected["results"]
     numbers = {key: f"{setting[key]:,}" for key in ("draws", "tune", "chains", "repeats")}
     parts = [INTRODUCTION.format(setting=machine(setting), **numbers)]
-    parts += [setting["remark"] + "\n"] * ("remark" in setting)
+    if "remark" in setting:
+        parts.append(setting["remark"] + "\n")
     if setting["parts"] != ["calls"]:
         parts += [DRAWS.format(**numbers), draw_table(results, setting["samplers"])]
     if "calls" in setting["parts"]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import re
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
 from typing import Any
@@ -62,9 +63,21 @@ class NamedJaxpr(jex.Jaxpr):
     """A Jaxpr that prints the PyTensor node and variable names behind each equation."""
 
     def __str__(self) -> str:
-        return self.pretty_print(name_stack=any(eqn.source_info.name_stack.stack for eqn in self.eqns))
+        printed = self.pretty_print(name_stack=any(eqn.source_info.name_stack.stack for eqn in self.eqns))
+        # JAX puts all names behind the longest line, which may have thousands of characters.
+        return re.sub(r"^(.*?) {2,}(# \[.*\])$", with_name, printed, flags=re.M)
 
     __repr__ = __str__
+
+
+#: The column at which names begin in the print of a Jaxpr, or before, unless the line is longer.
+NAME_COLUMN = 80
+
+
+def with_name(line: re.Match) -> str:
+    """Return a line of a Jaxpr with the name behind it no further away than `NAME_COLUMN`."""
+    column = line.start(2) - line.start() - 1
+    return f"{line[1]:<{min(column, NAME_COLUMN)}} {line[2]}"
 
 
 def make_jaxpr_object(

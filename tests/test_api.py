@@ -383,6 +383,17 @@ def test_make_jaxpr_takes_shapes_and_static_values():
     assert "f64[4]" in str(pjl.make_jaxpr(f, jax.ShapeDtypeStruct((4,), "float64"), 3))
 
 
+def test_names_are_printed_near_their_equations():
+    xs = [pt.dvector(f"x{i}") for i in range(100)]
+    y = pt.exp(xs[0])
+    y.name = "y"
+    f = pytensor.function(xs, pt.join(0, y, *xs), mode="JAXPR")  # one long line
+    lines = str(pjl.make_jaxpr(f, *[np.ones(3)] * 100)).splitlines()
+    (first,) = [line for line in lines if "[Exp[y]]" in line]
+    assert first.index("# [") <= 80
+    assert max(map(len, lines)) > 200
+
+
 def test_names_in_print_and_hlo(x64):
     inputs, logp, _ = logp_graph()
     f = pytensor.function(inputs, logp, mode="JAXPR")
