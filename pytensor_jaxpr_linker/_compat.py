@@ -77,7 +77,7 @@ NAME_COLUMN = 80
 def with_name(line: re.Match) -> str:
     """Return a line of a Jaxpr with the name behind it no further away than `NAME_COLUMN`."""
     column = line.start(2) - line.start() - 1
-    return f"{line[1]:<{min(column, NAME_COLUMN)}} {line[2]}"
+    return f"{line[1]:<{min(column, NAME_COLUMN - 1)}} {line[2]}"
 
 
 def make_jaxpr_object(
