@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.traversal import toposort
-from pytensor.scalar.basic import ScalarType
+from pytensor.scalar.basic import ScalarType, discrete_dtypes
 from pytensor.scan.op import Scan
 from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.shape import Shape, Shape_i
@@ -94,14 +94,14 @@ def is_array(variable: Variable) -> bool:
 def may_be_static(variable: Variable) -> bool:
     """Tell whether a value may key a specialization: one number, or a vector of integers, that is not marked dynamic."""
     ndim = getattr(variable.type, "ndim", 2)
-    if ndim > 1 or not getattr(variable.type, "dtype", "object").startswith(VECTOR_KEYS if ndim else NUMBER_KEYS):
+    if ndim > 1 or getattr(variable.type, "dtype", "object") not in (VECTOR_KEYS if ndim else NUMBER_KEYS):
         return False
     return not marks.is_dynamic(variable)
 
 
 #: Of which dtypes vectors, and numbers, may key a specialization.
-VECTOR_KEYS = ("int", "uint", "bool")
-NUMBER_KEYS = (*VECTOR_KEYS, "float")
+VECTOR_KEYS = frozenset(("bool", *discrete_dtypes))
+NUMBER_KEYS = VECTOR_KEYS | {"float16", "float32", "float64"}
 
 
 def input_facts(variable: Variable) -> tuple[BindingTime, BindingTime]:
@@ -184,9 +184,14 @@ def shape_time(
 ) -> BindingTime:
     """Return when the shapes of what a node computes are known, whose rule `needs` the values of some inputs."""
     if needs is None:
-        return BindingTime.RUNTIME
-    shapes = [shape[v] for v in node.inputs if getattr(v.type, "ndim", 0)]
-    return max(shapes + [fixed[node.inputs[i]] for i in needs], default=BindingTime.CONSTANT)
+        return RUNTIME
+    latest = CONSTANT
+    for v in node.inputs:
+        if getattr(v.type, "ndim", 0) and (time := shape.get(v, CONSTANT)) > latest:
+            latest = time
+    for i in needs:
+        latest = max(latest, fixed[node.inputs[i]])
+    return latest
 
 
 def fixed_time(node: Apply, output: int, fixed: Times) -> BindingTime:
