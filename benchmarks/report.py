@@ -60,7 +60,7 @@ and whose formulas are in XLA; the equations of such functions are *in bodies*.
 
 CHAIN = """## Building, by size
 
-Microseconds a node from the graph of an elementwise chain to its Jaxpr, that is build + trace, the fastest of three times in a process; constant down a column means linear time.
+Microseconds a node from the graph of an elementwise chain to its Jaxpr, that is build + trace, the fastest time of a second's worth in a process; constant down a column means linear time.
 """
 
 PLANNING = """## Planning and explaining
