@@ -11,7 +11,7 @@ from pytensor.graph.basic import Constant, Variable
 
 from pytensor_jaxpr_linker import marks, prims
 from pytensor_jaxpr_linker.builder import Atom, Check, JaxprBuilder
-from pytensor_jaxpr_linker.emit.loops.fusion import sink_rows
+from pytensor_jaxpr_linker.emit.loops.fusion import fuse_rows
 from pytensor_jaxpr_linker.errors import CannotEmit, note_node
 from pytensor_jaxpr_linker.generators import generators_read
 from pytensor_jaxpr_linker.identity import identity
@@ -80,7 +80,7 @@ def lower_region(
         outputs = [prims.copy(b, atom) if identity(atom) in passed else atom for atom in outputs]
         results = [*outputs, b.check_code()] if b.checks else outputs
         if not differentiable:  # JAX would keep residuals of what is in a loop
-            sink_rows(b, results)
+            fuse_rows(b, results)
         return Lowered(b.build(results), b.checks)
 
 

@@ -14,21 +14,11 @@ import jax.extend.core as jex
 from jax.extend.core import primitives as p
 
 from pytensor_jaxpr_linker import prims
-from pytensor_jaxpr_linker._compat import scan_counts
-from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder
+from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, is_variable
 from pytensor_jaxpr_linker.emit.loops.distribution import CHEAP
+from pytensor_jaxpr_linker.emit.loops.reopened import ELEMENTWISE, ReopenedLoop
 from pytensor_jaxpr_linker.emit.loops.rows import row_of
 from pytensor_jaxpr_linker.identity import identity
-
-#: Equations whose rows follow from the rows of their operands by the same equation.
-ELEMENTWISE = frozenset(
-    {
-        *(p.abs_p, p.add_p, p.and_p, p.convert_element_type_p, p.copy_p, p.div_p, p.eq_p, p.exp_p, p.ge_p, p.gt_p),
-        *(p.integer_pow_p, p.is_finite_p, p.le_p, p.log_p, p.log1p_p, p.logistic_p, p.lt_p, p.max_p, p.min_p, p.mul_p),
-        *(p.ne_p, p.neg_p, p.not_p, p.or_p, p.select_n_p, p.sign_p, p.sqrt_p, p.square_p, p.stop_gradient_p, p.sub_p),
-        *(p.tanh_p, p.xor_p),
-    }
-)
 
 #: Equations that are followed from an array to the loop that computed its rows.
 FOLLOWED = ELEMENTWISE | {p.broadcast_in_dim_p, p.concatenate_p, p.rev_p, p.slice_p}
@@ -89,54 +79,27 @@ def loops_behind(b: JaxprBuilder, arrays: list[Atom], steps: int) -> list[jex.Ja
     return loops
 
 
-class EarlierLoop:
-    """A loop that is emitted already, with a copy of its body that can be made to compute more.
+class EarlierLoop(ReopenedLoop):
+    """A loop that is emitted already, which can be made to compute more.
 
     Parameters
     ----------
-    b
-        Where the loop is.
-    eqn
-        Its equation, a ``scan``.
-
-    Attributes
-    ----------
-    child
-        The insertion point behind the equations of the body.
+    b, eqn
+        See `ReopenedLoop`.
     """
 
     def __init__(self, b: JaxprBuilder, eqn: Any):
-        self.b, self.child, self._eqn = b, b.sub_jaxpr([])[0], eqn
-        body: Any = eqn.params["jaxpr"].jaxpr
-        count, n_carry = scan_counts(eqn.params)
-        inputs = [self.child.input(v.aval.shape, v.aval.dtype) for v in body.invars]
-        self._consts: list[Atom] = list(eqn.invars[:count])
-        self._inputs = inputs[:count]
-        self._initial: list[Atom] = list(eqn.invars[count : count + n_carry])
-        self._carry = inputs[count : count + n_carry]
-        self._xs, self._rows = eqn.invars[count + n_carry :], inputs[count + n_carry :]
-        env: dict[Atom, Atom] = dict(zip(body.invars, inputs, strict=True))
-        for inner in body.eqns:
-            self.child.copy(inner, env)
-        self._results = [env[x] if type(x) is jex.Var else x for x in body.outvars]
+        super().__init__(b, eqn)
+        self._results = self.copy_body(self.row_input)
         self._count = len(self.child.eqns)
         place = next(i for i, e in enumerate(b.eqns) if e is eqn)
         self._later = {v for e in b.eqns[place:] for v in e.outvars}
-        self._stacked: dict[Atom, Atom] = dict(zip(self._xs, self._rows, strict=True))
-        self._stacked |= dict(zip(eqn.outvars[n_carry:], self._results[n_carry:], strict=True))
+        self._stacked: dict[Atom, Atom] = {**self.rows}
+        self._stacked |= dict(zip(eqn.outvars[len(self.carry) :], self._results[len(self.carry) :], strict=True))
 
     def invariant(self, x: Atom) -> Atom | None:
         """Return a value of the outer Jaxpr that no step changes, or None if it is known only after the loop."""
-        if type(x) is not jex.Var:
-            return self.child.constant(x.val, x.aval.dtype)
-        if x in self._consts:
-            return self._inputs[self._consts.index(x)]
-        if x in self._later:
-            return None
-        aval: Any = x.aval
-        self._consts.append(x)
-        self._inputs.append(self.child.input(aval.shape, aval.dtype))
-        return self._inputs[-1]
+        return None if is_variable(x) and x in self._later else self.const(x)
 
     def row(self, x: Atom, first: int, stride: int) -> Atom | None:
         """Return what, in the step that takes and writes the rows r, is the row ``first + stride * r`` of an array, or None."""
@@ -152,19 +115,7 @@ class EarlierLoop:
             return self.row(inner, first + eqn.params["start_indices"][0], stride)
         if eqn.primitive is p.concatenate_p and eqn.params["dimension"] == 0:
             return self._state(x, eqn.invars, first, stride)
-        if eqn.primitive is p.broadcast_in_dim_p:
-            dims = eqn.params["broadcast_dimensions"]
-            is_row = 0 in dims
-            if is_row and inner.aval.shape[0] != shape[0]:
-                return None
-            value = self.row(inner, first, stride) if is_row else self.invariant(inner)
-            dims = [axis - 1 for axis in dims[is_row:]]
-            return None if value is None else prims.broadcast_in_dim(self.child, value, shape[1:], dims)
-        if eqn.primitive in ELEMENTWISE:
-            values = [self.row(y, first, stride) if y.aval.shape else self.invariant(y) for y in eqn.invars]
-            if None not in values:
-                return self.child.bind(eqn.primitive, values, shape[1:], x.aval.dtype, eqn.params)
-        return None
+        return self.computed_row(x, lambda y: self.row(y, first, stride), self.invariant)
 
     def _state(self, x: Atom, parts: Sequence[Atom], first: int, stride: int) -> Atom | None:
         """Return a row of an array that begins with initial states, which rows that the loop writes follow."""
@@ -178,7 +129,7 @@ class EarlierLoop:
             return None
         # One row on is what this step writes for the next one.
         written, found = self.row(x, first + 1, stride), row_of(self.b, initial, begin)
-        for var, start, result in zip(self._carry, self._initial, self._results, strict=False):
+        for var, start, result in zip(self.carry, self.initial, self._results, strict=False):
             if result is written and start is found:
                 return var
         return None
@@ -189,8 +140,4 @@ class EarlierLoop:
 
     def also_return(self, atoms: Sequence[Atom]) -> list[Atom]:
         """Have the loop return what it computes in all steps."""
-        self.child.invars = [*self._inputs, *self._carry, *self._rows]
-        self.child.arg_names = [f"arg{i}" for i in range(len(self.child.invars))]
-        body, params = self.child.build([*self._results, *atoms]), self._eqn.params
-        how = (params["length"], params["unroll"], params["reverse"], self._eqn)
-        return prims.scan(self.b, body, self._consts, self._initial, self._xs, *how)
+        return self.close([*self._results, *atoms])

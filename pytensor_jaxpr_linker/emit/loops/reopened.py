@@ -1,0 +1,106 @@
+"""Loops that are emitted already, reopened to compute more in each step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from jax.extend.core import Var
+from jax.extend.core import primitives as p
+
+from pytensor_jaxpr_linker import prims
+from pytensor_jaxpr_linker._compat import scan_counts
+from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, is_variable
+
+#: Equations whose rows follow from the rows of their operands by the same equation.
+ELEMENTWISE = frozenset(
+    {
+        *(p.abs_p, p.add_p, p.and_p, p.convert_element_type_p, p.copy_p, p.div_p, p.eq_p, p.exp_p, p.ge_p, p.gt_p),
+        *(p.integer_pow_p, p.is_finite_p, p.le_p, p.log_p, p.log1p_p, p.logistic_p, p.lt_p, p.max_p, p.min_p, p.mul_p),
+        *(p.ne_p, p.neg_p, p.not_p, p.or_p, p.select_n_p, p.sign_p, p.sqrt_p, p.square_p, p.stop_gradient_p, p.sub_p),
+        *(p.tanh_p, p.xor_p),
+    }
+)
+
+
+class ReopenedLoop:
+    """A loop that is emitted already, with a new body.
+
+    Parameters
+    ----------
+    b
+        Where the loop is.
+    eqn
+        Its equation, a ``scan``.
+
+    Attributes
+    ----------
+    child
+        The insertion point in the new body.
+    consts, rows
+        The inputs of the body by the atoms outside that they are, or are a row of.
+    initial, carry
+        What the loop starts with, and the inputs of the body for it.
+    """
+
+    def __init__(self, b: JaxprBuilder, eqn: Any):
+        self.b, self._eqn, self.child = b, eqn, b.sub_jaxpr([])[0]
+        count, n_carry = scan_counts(eqn.params)
+        self.consts: dict[Atom, Var] = {}
+        self.rows: dict[Atom, Var] = {}
+        self.initial: list[Atom] = list(eqn.invars[count : count + n_carry])
+        self.carry = [self.child.input(x.aval.shape, x.aval.dtype) for x in self.initial]
+        self._given: tuple[list[Atom], list[Atom]] = (eqn.invars[:count], eqn.invars[count + n_carry :])
+
+    def const(self, x: Atom) -> Atom:
+        """Return a value from outside that no step changes."""
+        if not is_variable(x):
+            return self.child.constant(x.val, x.aval.dtype)
+        if x not in self.consts:
+            self.consts[x] = self.child.input(x.aval.shape, x.aval.dtype)
+        return self.consts[x]
+
+    def row_input(self, x: Atom) -> Atom:
+        """Return the row of an array that a step is given."""
+        if x not in self.rows:
+            self.rows[x] = self.child.input(x.aval.shape[1:], x.aval.dtype)
+        return self.rows[x]
+
+    def copy_body(self, row: Callable[[Atom], Atom]) -> list[Atom]:
+        """Emit the equations of the body that was, and return its results; `row` returns the row of an array that it takes."""
+        body, (consts, arrays) = self._eqn.params["jaxpr"].jaxpr, self._given
+        values = [*map(self.const, consts), *self.carry, *map(row, arrays)]
+        env: dict[Any, Atom] = dict(zip(body.invars, values, strict=True))
+        for eqn in body.eqns:
+            self.child.copy(eqn, env)
+        return [env[x] if is_variable(x) else self.child.constant(x.val, x.aval.dtype) for x in body.outvars]
+
+    def computed_row(
+        self, x: Atom, row: Callable[[Atom], Atom | None], const: Callable[[Atom], Atom | None]
+    ) -> Atom | None:
+        """Emit the row of an array that a broadcast or an elementwise equation computes; None if an operand has none.
+
+        `row` and `const` return the rows of its operands and their values that no step changes.
+        """
+        eqn, shape = self.b.definition(x), x.aval.shape
+        if eqn.primitive is p.broadcast_in_dim_p:
+            (inner,), dims = eqn.invars, eqn.params["broadcast_dimensions"]
+            has_rows = 0 in dims
+            if has_rows and inner.aval.shape[0] != shape[0]:
+                return None
+            value = row(inner) if has_rows else const(inner)
+            dims = [axis - 1 for axis in dims[has_rows:]]
+            return None if value is None else prims.broadcast_in_dim(self.child, value, shape[1:], dims)
+        if eqn.primitive in ELEMENTWISE:
+            values: list[Any] = [row(y) if y.aval.shape else const(y) for y in eqn.invars]
+            if None not in values:
+                return self.child.bind(eqn.primitive, values, shape[1:], x.aval.dtype, eqn.params)
+        return None
+
+    def close(self, results: Sequence[Atom]) -> list[Atom]:
+        """Put the loop in place of the one that was; its first results are as they were, and the others are returned."""
+        self.child.invars = [*self.consts.values(), *self.carry, *self.rows.values()]
+        self.child.arg_names = [f"arg{i}" for i in range(len(self.child.invars))]
+        params = self._eqn.params
+        how = (params["length"], params["unroll"], params["reverse"], self._eqn)
+        return prims.scan(self.b, self.child.build(results), list(self.consts), self.initial, list(self.rows), *how)
