@@ -159,8 +159,12 @@ class Pullbacks:
         defined, undefined = pull_back([outputs[number]], [one], {i: inputs[i] for i in wrt})
         if undefined:
             return None
+        return list(defined), self._program(list(inputs), [*outputs, *defined.values()])
+
+    def _program(self, inputs: list[Variable], outputs: list[Variable]) -> Callable[..., list]:
+        """Build the JAX function of a graph that contains gradients."""
         try:
-            return list(defined), self._build(list(inputs), [*outputs, *defined.values()])
+            return self._build(inputs, outputs)
         except GraphBreakError as error:
             error.add_note(BREAK_IN_GRADIENT)
             raise
@@ -199,12 +203,7 @@ class Pullbacks:
         inputs, outputs = self._original
         cotangents = [outputs[i].type(f"cotangent {i}") for i in of]
         defined, undefined = pull_back([outputs[i] for i in of], cotangents, {i: inputs[i] for i in wrt})
-        try:
-            call = self._build([*inputs, *cotangents], list(defined.values()))
-        except GraphBreakError as error:
-            error.add_note(BREAK_IN_GRADIENT)
-            raise
-        return Pullback(call, list(defined), undefined)
+        return Pullback(self._program([*inputs, *cotangents], list(defined.values())), list(defined), undefined)
 
     def _by_jax(
         self, values: Sequence[Any], undefined: dict[int, str], of: Sequence[int], cotangents: Sequence[Any]
@@ -278,12 +277,12 @@ def has_linear_pullback(outputs: Sequence[Variable]) -> bool:
     """Tell whether gradients are known to be proportional to the cotangents: `grad_clip`, or a pullback of the user's, may do anything."""
     ops = {v.owner.op for v in ancestors(outputs) if v.owner is not None}
     for op in ops:
-        kinds = (op, getattr(op, "scalar_op", op), getattr(op, "core_op", op))
+        kinds = {op, getattr(op, "scalar_op", op), getattr(op, "core_op", op)}
         if isinstance(op, GradClip) or not all(type(kind).__module__.startswith(TRUSTED) for kind in kinds):
             return False
         if type(op) is OpFromGraph and op.pullback_overrides is not None:
             return False
-        if isinstance(op, HasInnerGraph) and not has_linear_pullback(op.inner_outputs):
+        if any(isinstance(kind, HasInnerGraph) and not has_linear_pullback(kind.inner_outputs) for kind in kinds):
             return False
     return True
 

@@ -10,6 +10,7 @@ from pytensor.compile.builders import OpFromGraph
 from pytensor.gradient import NullTypeGradError, disconnected_grad, grad_clip, grad_scale, undefined_grad, zero_grad
 from pytensor.graph import Apply, Op
 from pytensor.tensor.basic import tensor_copy
+from pytensor.tensor.blockwise import Blockwise
 
 import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker import emits, prims
@@ -97,7 +98,13 @@ def by_function(x):
     return OpFromGraph([y], [y * 1.0], pullback=lambda inputs, outputs, grads: [pt.clip(grads[0], -0.5, 0.5)])(x)
 
 
-@pytest.mark.parametrize("clip", [lambda x: grad_clip(x, -0.5, 0.5), Clip(), by_function])
+def in_blockwise(x):
+    """Return a clipped value from a batch of functions."""
+    y = pt.dscalar("y")
+    return Blockwise(OpFromGraph([y], [grad_clip(y, -0.5, 0.5) * 1.0]), signature="()->()")(x)
+
+
+@pytest.mark.parametrize("clip", [lambda x: grad_clip(x, -0.5, 0.5), Clip(), by_function, in_blockwise])
 @pytest.mark.parametrize("factor", [0.1, 100.0])
 def test_clipped_gradients_are_of_the_outer_cotangent(clip, factor):
     x = pt.dvector("x")

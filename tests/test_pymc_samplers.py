@@ -94,9 +94,7 @@ def test_pymcs_own_steps_for_discrete_variables():
     with pm.Model() as model:
         k = pm.Bernoulli("k", 0.5)
         pm.Normal("x", k)
-    found = sample(
-        model=model, sampler="pymc", chain_method="sequential", **{**SHORT, "draws": 10, "tune": 10}, quiet=True
-    )
+    found = sample(model=model, sampler="pymc", cores=1, **{**SHORT, "draws": 10, "tune": 10}, quiet=True)
     assert found.posterior["k"].dtype.kind == "i"
     assert found.posterior["x"].shape == (2, 10)
     with pytest.raises(ValueError, match="'k' is discrete: use sampler='pymc'"):
@@ -209,7 +207,8 @@ def test_nutpie_runs_chains_of_short_calls_one_after_the_other(model, monkeypatc
     monkeypatch.setattr(module, "SHORT_CALL", limit)
     monkeypatch.setattr(module.nutpie, "sample", lambda *a, **k: asked.append(k["cores"]) or run(*a, **k))
     sample(model=model, sampler="nutpie", **SHORT)
-    assert asked == [cores]
+    sample(model=model, sampler="nutpie", cores=2, **SHORT)
+    assert asked == [cores, 2]
 
 
 def test_nutpie_keeps_most_draws_of_an_interrupted_run(model, monkeypatch):

@@ -125,13 +125,17 @@ def run_nutpie(
         Log density and gradient at a flat vector, and where the values lie in it.
     start
         The flat vector at which the chain with a given seed starts.
-    seed, tune, draws, chains, cores, target_accept, max_treedepth, progressbar
+    seed, tune, draws, chains, target_accept, max_treedepth, progressbar
         As for `sample`.
+    cores
+        How many chains run at a time; if None, as many as nutpie's default, or one if calls are short.
     **kwargs
         For `nutpie.sample`.
     """
     size = sum(layout.sizes)
-    cores = 1 if is_short(density, start(seed)) else cores
+    point = start(seed)  # what it raises here is raised in the user's thread
+    if cores is None and is_short(density, point):
+        cores = 1
     lasting = in_lasting_threads(density)
     compiled = from_pyfunc(
         size,

@@ -98,8 +98,8 @@ def sample(
     compute_convergence_checks : bool
         Whether to log PyMC's warnings about R-hat, effective sample sizes and divergences.
     **kwargs
-        For `nutpie.sample` or `pymc.sample`; of "mclmc" ``desired_energy_var``, the variance of the energy error by
-        dimension that its step size aims at, by default 5e-4.
+        For `nutpie.sample` or `pymc.sample`, as ``cores``, the number of chains at a time; of "mclmc" ``desired_energy_var``, the
+        variance of the energy error by dimension that its step size aims at, by default 5e-4.
 
     Returns
     -------
@@ -128,7 +128,6 @@ def sample(
             draws=draws,
             tune=tune,
             chains=chains,
-            cores=1 if chain_method == "sequential" else min(chains, cores),
             random_seed=random_seed,
             initvals=initvals,
             progressbar=progressbar,
@@ -137,7 +136,7 @@ def sample(
             var_names=var_names,
             log_likelihood=log_likelihood,
             nuts={"target_accept": target_accept or TARGET_ACCEPT, "max_treedepth": max_treedepth},
-            **kwargs,
+            **{"cores": 1 if chain_method == "sequential" else min(chains, cores)} | kwargs,
         )
     names = constrain(model, var_names=var_names)  # bad names are found before sampling
     run: dict[str, Any] = {"draws": draws, "progressbar": progressbar, "seed": int(seed) % 2**32}
@@ -147,8 +146,8 @@ def sample(
     started = time.perf_counter()
     with blas_threads(chains if chain_method == "parallel" else 1):
         if sampler == "nutpie":
-            limit = 1 if chain_method == "sequential" else None
-            found = sample_nutpie(model, gradient, initvals, jitter, chains=chains, cores=limit, **run, **adaptation)
+            options = {"cores": 1 if chain_method == "sequential" else None, "chains": chains} | run | adaptation
+            found = sample_nutpie(model, gradient, initvals, jitter, **options)
         else:
             starts = {"initvals": initvals, "jitter": jitter, "seed": random_seed}
             found = sample_jax(model, gradient, sampler, chains, chain_method, starts, run, adaptation)
