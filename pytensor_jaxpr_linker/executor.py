@@ -17,6 +17,7 @@ from pytensor_jaxpr_linker.plan import Plan, Region, host_step
 from pytensor_jaxpr_linker.policy import Policy, RunOnHost
 from pytensor_jaxpr_linker.program import Program
 from pytensor_jaxpr_linker.specialization import Specialization
+from pytensor_jaxpr_linker.straight_line import make_function
 
 
 class Executor:
@@ -116,8 +117,7 @@ def straight_line(
         if dead:
             lines.append(f" del {local(dead)}")
     lines.append(f" return [{local(outputs)}]")
-    exec(compile("\n".join(lines), "<the stages of a function>", "exec"), names)
-    return names["call"]
+    return make_function("\n".join(lines), "the stages of a function", names)
 
 
 def last_uses(stages: Sequence[RegionStage | HostStage], kept: set[int]) -> list[list[int]]:

@@ -176,6 +176,12 @@ def analyze(
     return Facts(frozenset(inputs), value, shape, fixed, objects, has_generators)
 
 
+def nothing_known(inputs: Sequence[Variable], has_generators: bool) -> Facts:
+    """Return the facts of a graph of which nothing has to be known before it runs: no rule asks, and no number follows from shapes."""
+    at_run_time = Times(RUNTIME)
+    return Facts(frozenset(inputs), at_run_time, at_run_time, at_run_time, set(), has_generators)
+
+
 def shape_time(
     node: Apply,
     needs: Iterable[int] | None,

@@ -14,6 +14,7 @@ from pytensor.compile.maker import FunctionMaker
 from pytensor.compile.mode import Mode
 
 from pytensor_jaxpr_linker.storage import containers
+from pytensor_jaxpr_linker.straight_line import each
 from pytensor_jaxpr_linker.transfer import DeviceTensorType
 
 
@@ -27,7 +28,7 @@ class JaxprFunction(Function):
     whatever functions they are calls of; all others run at the same time.
     """
 
-    __slots__ = ("_count", "_declared", "_is_direct", "_places", "_spare", "_unused")
+    __slots__ = ("_as_declared", "_count", "_is_direct", "_places", "_spare", "_unused")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -35,7 +36,9 @@ class JaxprFunction(Function):
         self._spare: list[Function] = []
         inputs: list[Any] = self.input_storage
         given = [c for c in inputs if not c.implicit]
-        self._declared = [declared(c) for c in given]
+        self._as_declared = each(
+            AS_DECLARED, list(map(declared, given)), "the arguments of a function", {"ndarray": ndarray}
+        )
         self._count = len(given)
         names = [c.name for c in given]
         self._places = {name: i for i, name in enumerate(names) if name is not None and names.count(name) == 1}
@@ -61,13 +64,6 @@ class JaxprFunction(Function):
             return super().__call__(*args, **kwargs)
         finally:
             self._unused.release()
-
-    def _as_declared(self, values: Sequence[Any]) -> list:
-        """Return the values of all arguments as their types have them."""
-        return [
-            x if type(x) is ndarray and x.dtype is dtype and x.shape == shape else as_declared(x)
-            for x, (dtype, shape, as_declared) in zip(values, self._declared)  # noqa: B905
-        ]
 
     def _in_order(self, args: Sequence[Any], named: Mapping[str, Any]) -> Sequence[Any]:
         """Return the values of all arguments in their order; more than all if a name is unknown or an argument comes twice."""
@@ -98,6 +94,10 @@ class JaxprFunction(Function):
         return Function(
             thunk, inputs, outputs, self.outputs, self.unpack_single, self.return_none, self.maker, name=self.name
         )
+
+
+#: The value of an argument as its type has it, by what `declared` returns.
+AS_DECLARED = "{x} if type({x}) is ndarray and {x}.dtype is {0} and {x}.shape == {1} else {2}({x})"
 
 
 def declared(container: Any) -> tuple[Any, Any, Callable[[Any], Any]]:

@@ -18,6 +18,7 @@ from pytensor.tensor.type import DenseTensorType
 
 from pytensor_jaxpr_linker.errors import note_node
 from pytensor_jaxpr_linker.plan import HostStep
+from pytensor_jaxpr_linker.straight_line import make_function
 
 #: Up to this many nodes are run by a function that is made for them: making it takes longer than making thunks.
 FEW_NODES = 32
@@ -158,8 +159,7 @@ def in_one_function(step: HostStep) -> Callable[[list], list]:
         lines += ["  except Exception as error:", f"   note_node(error, node{i})", "   raise"]
         lines += [f"  {local(v)} = {result}[0]" for v, result in zip(node.outputs, results, strict=True)]
     lines.append(f" return [{', '.join(formed(v, declared_form(v)) for v in step.outputs)}]")
-    exec(compile("\n".join(lines), "<the nodes of a host step>", "exec"), names)
-    return names["call"]
+    return make_function("\n".join(lines), "the nodes of a host step", names)
 
 
 def on_copies(thunk: Any, copied: Sequence[tuple[list[Any], list[Any]]]) -> Any:

@@ -29,7 +29,7 @@ from pytensor_jaxpr_linker.planning import make_graph, make_plan
 from pytensor_jaxpr_linker.policy import Policy, RunOnHost
 from pytensor_jaxpr_linker.program import Program, pure_function
 from pytensor_jaxpr_linker.stance import current_stance
-from pytensor_jaxpr_linker.storage import Storage, containers, in_turn, result_converters, storage_of
+from pytensor_jaxpr_linker.storage import Storage, containers, in_turn, result_converter, storage_of
 
 
 class JaxprLinker(PerformLinker):
@@ -156,7 +156,7 @@ class Runner:
             self.graph = make_graph(fgraph, options.allow_traced_leaves)
         self.seconds = perf_counter() - started
         self.fallbacks: dict[Apply, CannotEmit] = {}
-        self._convert = result_converters(fgraph, borrowed, options)
+        self._convert = result_converter(fgraph, borrowed, options)
         self._on_host: Callable[[list], list] | None = None
         # NumPy arrays are waited for as it is, so a call knows how the one before it ended.
         wait = options.results == "numpy"
@@ -259,7 +259,7 @@ class Runner:
                 raise
             if results is None:
                 results = self.host_call(storage.read(given))
-            return [to_value(result) for to_value, result in zip(convert, results)]  # noqa: B905
+            return convert(results)
 
         def thunk() -> list:
             values = compute([] if is_shared else [cell[0] for cell in inputs])

@@ -49,7 +49,7 @@ def partition(
     if is_held and not on_host and not [step for step in needed if step.static and needs_runtime_value(step, known)]:
         return Plan([make_region(inputs, needed, outputs, known)], [], inputs, outputs)
     found = best_schedule(inputs, nodes, on_host, static_operands(steps))
-    batches = cut(graph, found, steps)
+    batches = cut(graph, found, steps, known.has_generators)
     return Plan(batches, list_breaks(graph, on_host, found, steps), inputs, outputs)
 
 
@@ -60,26 +60,25 @@ def make_steps(
     fallbacks: Mapping[Apply, errors.CannotEmit],
 ) -> tuple[dict[Apply, Step], Facts]:
     """Return what lowering each node of a graph needs, and what is known when. A node that a region can't hold has no rule."""
-
-    def extra(node: Apply) -> frozenset[int]:
-        found = fallbacks.get(node)
-        return NONE if found is None or found.position is None else frozenset((found.position,))
-
-    def static_of(node: Apply) -> frozenset[int] | None:
-        rule = find_rule(node)
-        return None if rule is None else extra(node).union(rule.static(node))
-
-    known = facts.analyze(inputs, nodes, static_of)
     steps: dict[Apply, Step] = {}
     op_names: dict[int, tuple[str, ...]] = {}
+
+    def needs(node: Apply) -> frozenset[int] | None:
+        rule, static = find_rule(node), NONE
+        if rule is not None:
+            static = frozenset(rule.static(node))
+            if fallbacks and (found := fallbacks.get(node)) is not None and found.position is not None:
+                static |= {found.position}
+        steps[node] = Step(node, rule, static, node_names(node, op_names))
+        return None if rule is None else static
+
+    known = facts.analyze(inputs, nodes, needs)
     objects = known.objects
     for node in nodes:
-        is_held = not objects or objects.isdisjoint((*node.inputs, *node.outputs))
-        rule = find_rule(node) if is_held else None
-        static = NONE if rule is None else frozenset(rule.static(node))
-        if fallbacks and rule is not None:
-            static |= extra(node)
-        steps[node] = Step(node, rule, static, node_names(node, op_names))
+        if objects and not objects.isdisjoint((*node.inputs, *node.outputs)):
+            steps[node] = Step(node, None, NONE, node_names(node, op_names))
+        elif node not in steps:
+            needs(node)
     return steps, known
 
 
@@ -199,7 +198,7 @@ def is_cheap(node: Apply) -> bool:
     )
 
 
-def cut(graph: Graph, found: Schedule, steps: Mapping[Apply, Step]) -> list[Region | HostStep]:
+def cut(graph: Graph, found: Schedule, steps: Mapping[Apply, Step], has_generators: bool) -> list[Region | HostStep]:
     """Return the batches of a schedule, in order, each with what it takes from the ones before it.
 
     They are made from the last to the first: then it is known what later batches need.
@@ -219,7 +218,9 @@ def cut(graph: Graph, found: Schedule, steps: Mapping[Apply, Step]) -> list[Regi
     for phase in sorted(phases, reverse=True):
         nodes, results = phases[phase], list(wanted[phase])
         is_region = phase % 2 == found.device_parity
-        batch = cut_region(nodes, results, found, steps) if is_region else cut_host_step(nodes, results)
+        batch: Region | HostStep | None = (
+            cut_region(nodes, results, found, steps, has_generators) if is_region else cut_host_step(nodes, results)
+        )
         if batch is None:
             continue
         want(batch.inputs)
@@ -244,14 +245,18 @@ def cut_region(
     results: list[Variable],
     found: Schedule,
     steps: Mapping[Apply, Step],
+    has_generators: bool,
 ) -> Region | None:
     """Return the region of those `nodes` that `results` need."""
-    nodes = [*earlier_arithmetic(nodes, found), *nodes]
-    inputs = taken_by(nodes)
-    known = facts.analyze(inputs, nodes, lambda node: None if steps[node].rule is None else steps[node].static)
-    kept = needed_steps(nodes, results, steps, known)
     if not results:
         return None
+    nodes = [*earlier_arithmetic(nodes, found), *nodes]
+    inputs = taken_by(nodes)
+    if any(steps[node].static or not found.folded.isdisjoint(node.outputs) for node in nodes):
+        known = facts.analyze(inputs, nodes, lambda node: steps[node].static)
+    else:
+        known = facts.nothing_known(inputs, has_generators)
+    kept = needed_steps(nodes, results, steps, known)
     region = make_region(inputs, kept, results, known)
     produced = produced_by(nodes)
     # Static values are computed from what `nodes` say of them, so an input may be needed for its value or shape only.
@@ -266,18 +271,18 @@ def earlier_arithmetic(nodes: Sequence[Apply], found: Schedule) -> list[Apply]:
     """
     own = set(nodes)
     order: dict[Apply, None] = {}
-    stack = [(v, False) for node in nodes for v in node.inputs]
+    stack = [(v, False) for node in nodes for v in node.inputs if v in found.folded]
     while stack:
         v, done = stack.pop()
         node = v.owner
-        if node is None or node in own or node in order or v not in found.folded:
+        if node is None or node in own or node in order:
             continue
         if done:
             order[node] = None
         else:
             stack.append((v, True))
             if not isinstance(node.op, SHAPE_READERS):
-                stack += [(u, False) for u in node.inputs]
+                stack += [(u, False) for u in node.inputs if u in found.folded]
     return list(order)
 
 

@@ -7,8 +7,8 @@ as the first one. Each node is looked at once, so the time is linear, and since 
 can't depend on each other in a circle.
 
 If no value crosses, a longest chain of nodes that change sides has a node in every phase, so no schedule has fewer batches. If
-some do, a phase may hold nodes only because they run as early as they can: then these are delayed, see `delay`. How many batches
-such a chain takes at least is computed first, and the search ends where a schedule has no more.
+some do, a phase may hold nodes only because they run as early as they can: then these are delayed, see `delay`. The search ends
+where a schedule has no more batches than such a chain takes.
 """
 
 from __future__ import annotations
@@ -29,32 +29,10 @@ NEVER = math.inf
 MOST_DELAYS = 200_000
 
 
-class Traits(NamedTuple):
-    """What of a node matters for its phase.
-
-    Attributes
-    ----------
-    node
-        The node.
-    static
-        The positions of its operands whose values must be known when its region is built.
-    is_host
-        Whether it runs on the host.
-    reads_shape
-        Whether it reads nothing but the shape of its operand.
-    may_fold
-        Whether its results are known as soon as its operands are.
-    outputs
-        Its results, each with whether its value may key a specialization, and whether its type declares its shape.
-    """
-
-    node: Apply
-    static: frozenset[int]
-    is_host: bool
-    reads_shape: bool
-    may_fold: bool
-    outputs: list[tuple[Variable, bool, bool]]
-
+#: What of a node matters for its phase: the node; the positions of its operands whose values must be known when its region is built;
+#: whether it runs on the host; whether it reads nothing but the shape of its operand; whether its results are known as soon as its
+#: operands are; its results, each with whether its value may key a specialization, and whether its type declares its shape.
+type Traits = tuple[Apply, frozenset[int], bool, bool, bool, list[tuple[Variable, bool, bool]]]
 
 #: From which phase on the device has a variable, the host has it, its value is known to the host, and its shape.
 type Arrival = tuple[int, int, float, float]
@@ -117,12 +95,27 @@ def schedule(
     def assign_from(parity: int, earliest: Mapping[Apply, int] = MappingProxyType({})) -> Schedule:
         return assign(traits, arrivals, parity, earliest)._replace(on_host=further)
 
+    first = assign_from(0)
+    if is_fewest(first.phase):
+        return first
     fewest = 1 + max(assign(traits, arrivals, None).phase.values(), default=-1)
-    first = delay(assign_from(0), assign_from, fewest)
+    first = delay(first, assign_from, fewest)
     if first.batch_count <= fewest:
         return first
     second = delay(assign_from(1), assign_from, fewest)
     return first if first.batch_count <= second.batch_count else second
+
+
+def is_fewest(phase: Mapping[Apply, int]) -> bool:
+    """Tell whether a chain of nodes that change sides is found that has one in each phase; each needs a batch of its own."""
+    node = max(phase, key=phase.__getitem__, default=None)
+    while node is not None and phase[node]:
+        operands = (v.owner for v in node.inputs if v.owner in phase)
+        before = max(operands, key=phase.__getitem__, default=None)
+        if before is None or phase[before] < phase[node] - 1:
+            return False
+        node = before
+    return True
 
 
 def delay(found: Schedule, assign_from: Callable[[int, Mapping[Apply, int]], Schedule], fewest: int) -> Schedule:
@@ -157,7 +150,8 @@ def classify(
     """
     unknown = {v for v in inputs if not may_be_static(v)}
     dynamic = {v for v in inputs if marks.is_dynamic(v)}  # and what is computed from them
-    traits, further = [], set()
+    traits: list[Traits] = []
+    further = set()
     for node in nodes:
         operands, op_type, needed = node.inputs, type(node.op), static.get(node, NONE)
         is_host = node in on_host
@@ -175,7 +169,7 @@ def classify(
             if not (is_key or is_known):
                 unknown.add(v)
             outputs.append((v, is_key, None not in getattr(v.type, "shape", ())))
-        traits.append(Traits(node, NONE if is_host else needed, is_host, reads_shape, may_fold, outputs))
+        traits.append((node, NONE if is_host else needed, is_host, reads_shape, may_fold, outputs))
     return traits, further
 
 

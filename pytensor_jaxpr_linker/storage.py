@@ -21,6 +21,7 @@ from pytensor.tensor.type import DenseTensorType
 from pytensor_jaxpr_linker import transfer
 from pytensor_jaxpr_linker.errors import variable_name
 from pytensor_jaxpr_linker.options import Options
+from pytensor_jaxpr_linker.straight_line import each
 
 #: Held while the values of shared variables are read or replaced, not while they are computed: no call sees those of one
 #: update beside those of another.
@@ -150,8 +151,10 @@ def shared_device_array(cell: list, value: Any) -> Any:
     return transfer.device_array(uploaded)
 
 
-def result_converters(fgraph: FunctionGraph, borrowed: set[int], options: Options) -> list[Callable[[Any], Any]]:
-    """Return what makes each output's value of the array that XLA returned."""
+def result_converter(
+    fgraph: FunctionGraph, borrowed: set[int], options: Options
+) -> Callable[[Sequence[Any]], list[Any]]:
+    """Return what makes the outputs' values of the arrays that XLA returned."""
     updates = getattr(fgraph, "update_mapping", None) or {}
 
     def converter(i: int, variable: Variable) -> Callable[[Any], Any]:
@@ -167,7 +170,7 @@ def result_converters(fgraph: FunctionGraph, borrowed: set[int], options: Option
             return lambda array: np.asarray(array)[()]
         return transfer.read_only if i in borrowed else np.array
 
-    return [converter(i, v) for i, v in enumerate(fgraph.outputs)]
+    return each("{0}({x})", [(converter(i, v),) for i, v in enumerate(fgraph.outputs)], "the results of a function")
 
 
 def containers(
