@@ -63,7 +63,8 @@ def make_steps(
     steps: dict[Apply, Step] = {}
     op_names: dict[int, tuple[str, ...]] = {}
 
-    def needs(node: Apply) -> frozenset[int] | None:
+    def make_step(node: Apply) -> frozenset[int] | None:
+        """Make the step of a node as if a region could hold it; return the positions of its static operands, None without a rule."""
         rule, static = find_rule(node), NONE
         if rule is not None:
             static = frozenset(rule.static(node))
@@ -72,13 +73,13 @@ def make_steps(
         steps[node] = Step(node, rule, static, node_names(node, op_names))
         return None if rule is None else static
 
-    known = facts.analyze(inputs, nodes, needs)
+    known = facts.analyze(inputs, nodes, make_step)
     objects = known.objects
     for node in nodes:
         if objects and not objects.isdisjoint((*node.inputs, *node.outputs)):
             steps[node] = Step(node, None, NONE, node_names(node, op_names))
         elif node not in steps:
-            needs(node)
+            make_step(node)
     return steps, known
 
 
