@@ -37,7 +37,7 @@ Each figure is the median over {repeats} fresh processes ({numba_repeats} for NU
 the median of half a second's worth of calls. Before anything is timed, each backend's outputs are compared with those of
 PyTensor's own Python implementations. Data is a constant of the program everywhere. "×" is the ratio to mode JAXPR:
 above 1, mode JAXPR is faster or smaller; below 1, it is slower or larger. How each figure is taken: [README.md](README.md).
-
+{remark}
 ![Time to a Jaxpr, to the first result, and of each later call]({image})
 """
 
@@ -298,11 +298,9 @@ def write(results: dict, out: Path) -> list[str]:
     setting = results["setting"]
     image = out.with_name("results.png")
     models = results.get("first", {})
-    parts = [
-        INTRODUCTION.format(
-            setting=machine(setting), image=image.name, **{k: setting[k] for k in ("repeats", "numba_repeats")}
-        )
-    ]
+    remark = f"\n{setting['remark']}\n" if "remark" in setting else ""
+    repeats = {k: setting[k] for k in ("repeats", "numba_repeats")}
+    parts = [INTRODUCTION.format(setting=machine(setting), image=image.name, remark=remark, **repeats)]
     if models:
         parts += [FIRST, first_table(models), LATER, later_table(models)]
     if results.get("chain"):
