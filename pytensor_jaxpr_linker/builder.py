@@ -6,7 +6,7 @@ The vocabulary and the size are those of the builders in JAX's ``autodidax`` and
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -91,6 +91,7 @@ class JaxprBuilder:
         self.repeated: dict[Var, Atom] = {}
         self._constants: dict[int, tuple[np.ndarray, Any]] = {}
         self._literals: dict[tuple, Literal] = {}
+        self._derived: dict[tuple, Atom] = {}
         self._avals: dict[tuple, jax.core.ShapedArray] = {}
         # Asking JAX's settings for it takes as long as the rest of an equation.
         self._ctx: Any = parent._ctx if parent else _compat.equation_context()
@@ -137,6 +138,13 @@ class JaxprBuilder:
         self._constants[identity(value)] = (value, var)
         self._known[var] = array
         return var
+
+    def constant_of(self, make: Callable[[], np.ndarray], atoms: Iterable[Atom], how: tuple) -> Atom:
+        """Return a constant that is made of the known values of `atoms`, once for each `how`."""
+        key = (*[atom if type(atom) is Var else identity(atom) for atom in atoms], *how)
+        if key not in self._derived:
+            self._derived[key] = self.constant(make())
+        return self._derived[key]
 
     def known(self, atom: Atom) -> Any:
         """Return the value of a constant, or None for what is computed."""

@@ -276,3 +276,13 @@ def test_diagonals_of_stacks():
 def test_points_that_are_no_whole_diagonal(places):
     x = pt.dmatrix("x")
     compare([x], [pt.set_subtensor(x[places], 5.0), pt.inc_subtensor(x[places], [1.0, 2.0])], [np.ones((3, 3))])
+
+
+def test_reads_and_writes_at_known_points_share_one_constant():
+    x, points = pt.dvector("x"), np.array([3, 0, -1, 0])
+    outputs = [x[points], pt.inc_subtensor(pt.zeros_like(x)[points], x[points])]
+    compare([x], outputs, [np.arange(4.0)])
+    f = pytensor.function([x], outputs, mode="JAXPR")
+    with jax.enable_x64(True):
+        closed = pjl.make_jaxpr(f, np.arange(4.0))
+    assert [np.ravel(c).tolist() for c in closed.consts] == [[3, 0, 3, 0]]

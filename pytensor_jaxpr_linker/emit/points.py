@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -77,23 +79,30 @@ def broadcast_indices(shapes: Sequence[Shape]) -> Shape:
 
 def index_vectors(b: JaxprBuilder, node: Apply | None, shape: Shape, arrays: dict, common: Shape) -> Atom:
     """Return the array of index vectors."""
-    dtype = index_dtype(tuple(shape[axis] for axis in arrays))
-    values = [b.known(array) for array in arrays.values()]
+    lengths = tuple(shape[axis] for axis in arrays)
+    dtype, values = index_dtype(lengths), [b.known(array) for array in arrays.values()]
+    if all(v is not None for v in values):
+        make = partial(known_vectors, values, tuple(arrays), lengths, common)
+        return b.constant_of(make, arrays.values(), ("index vectors", *arrays, *lengths))
     columns = []
     for v, (axis, array) in zip(values, arrays.items(), strict=True):
         where = axis, shape[axis]
         columns.append(runtime_positions(b, node, array, *where, dtype) if v is None else known_positions(v, *where))
-    if all(v is not None for v in values):
-        return b.constant(np.stack([np.broadcast_to(c, common) for c in columns], -1).astype(dtype))
     atoms = [b.constant(c, dtype) if isinstance(c, np.ndarray) else c for c in columns]
     atoms = [prims.broadcast_to(b, atom, common) for atom in atoms]
     atoms = [prims.broadcast_in_dim(b, atom, (*common, 1), range(len(common))) for atom in atoms]
     return prims.concatenate(b, atoms, len(common))
 
 
+def known_vectors(values: Sequence[np.ndarray], axes: Sequence[int], lengths: Shape, common: Shape) -> np.ndarray:
+    """Return the index vectors of known index arrays of axes that have these lengths."""
+    columns = [known_positions(*each) for each in zip(values, axes, lengths, strict=True)]
+    return np.stack([np.broadcast_to(c, common) for c in columns], -1).astype(index_dtype(lengths))
+
+
 def all_differ(vectors: np.ndarray | None, shape: Shape) -> bool:
     """Tell whether index vectors into an array of `shape` are known, and no two are equal."""
-    if vectors is None:
+    if vectors is None or math.prod(vectors.shape[:-1]) > math.prod(shape):
         return False
     flat = np.ravel_multi_index(tuple(np.moveaxis(vectors, -1, 0)), shape).ravel()
     return len(np.unique(flat)) == len(flat)
