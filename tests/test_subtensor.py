@@ -285,4 +285,4 @@ def test_reads_and_writes_at_known_points_share_one_constant():
     f = pytensor.function([x], outputs, mode="JAXPR")
     with jax.enable_x64(True):
         closed = pjl.make_jaxpr(f, np.arange(4.0))
-    assert [np.ravel(c).tolist() for c in closed.consts] == [[3, 0, 3, 0]]
+    assert [np.ravel(c).tolist() for c in closed.consts if c.dtype.kind == "i"] == [[3, 0, 3, 0]]
