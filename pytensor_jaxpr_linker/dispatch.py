@@ -13,6 +13,7 @@ from pytensor.tensor.random.type import RandomType
 from pytensor_jaxpr_linker import _compat, transfer
 from pytensor_jaxpr_linker.checks import DeferredChecks, raise_if_failed
 from pytensor_jaxpr_linker.generators import Ancestor, generator_ancestor
+from pytensor_jaxpr_linker.packing import make_packer
 from pytensor_jaxpr_linker.plan import Region
 from pytensor_jaxpr_linker.policy import RunPadded
 from pytensor_jaxpr_linker.program import Program
@@ -48,15 +49,17 @@ def program_call(
         return general
     count, only, has_constants = len(program.outputs), program.specialize(()), bool(program.constants)
     swap_x64, restore_x64 = _compat.swap_x64, _compat.restore_x64
+    pack = make_packer(region.inputs, only.packed, lambda packing: only.jitted(packing=packing))
 
     # The hot path of most programs: one Python function, in which what the program does not have costs one test each.
     def direct(args: list) -> list:
         if donated or program.padded is not None:
             return general(args)
         given = args + program.device_constants() if has_constants else args
+        packed = None if pack is None else pack(given)
         outside = swap_x64(True)
         try:
-            results = only.call(*given)
+            results = only.call(*given) if packed is None else packed[0](*packed[1])
         except RunPadded:
             return general(args)
         finally:

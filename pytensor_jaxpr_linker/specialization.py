@@ -15,6 +15,7 @@ from pytensor.graph.basic import Variable
 
 from pytensor_jaxpr_linker import _compat, logs, timing
 from pytensor_jaxpr_linker.lower import Lowered, lower_region
+from pytensor_jaxpr_linker.packing import Packed, Packing
 from pytensor_jaxpr_linker.plan import Region
 from pytensor_jaxpr_linker.policy import Recompiles, describe, spell
 
@@ -42,6 +43,8 @@ class Specialization:
         The Jaxprs so far, by the shapes and dtypes of what the program takes.
     seconds
         For each of them how long its stages took: "lower", and "trace", "stablehlo" and "xla" once it was called.
+    packed
+        See `make_packer`.
     """
 
     def __init__(
@@ -58,6 +61,7 @@ class Specialization:
         self._differentiable = differentiable
         self._capacity, self.recompiles = capacity, recompiles
         self._lock = threading.RLock()
+        self.packed: dict[tuple, Packed | None] = {}
         self._clear()
 
     def _clear(self) -> None:
@@ -66,7 +70,8 @@ class Specialization:
         self.seconds: dict[tuple, dict[str, float]] = {}
         self._admitted: set[tuple] = set()
         self._donating: dict[tuple, Any] = {}
-        self.call = self._jitted()
+        self.packed.clear()
+        self.call = self.jitted()
 
     def donating(self, args: Sequence[Any], positions: Sequence[int]) -> Any:
         """Return what to call instead of `call` so that the results may take the memory of the arrays at `positions`."""
@@ -74,13 +79,14 @@ class Specialization:
         found = self._donating.get(key)
         if found is None:
             usable = usable_for(self._admit(args).jaxpr.out_avals, args, positions)
-            found = self._donating[key] = self._jitted(usable) if usable else self.call
+            found = self._donating[key] = self.jitted(usable) if usable else self.call
         return found
 
-    def _jitted(self, donated: tuple[int, ...] = ()) -> Any:
-        """Return a jitted function without programs."""
+    def jitted(self, donated: tuple[int, ...] = (), packing: Packing | None = None) -> Any:
+        """Return a jitted function without programs, of packed arguments if `packing` says how."""
 
-        def call(*args: Any) -> list:
+        def call(*given: Any) -> list:
+            args = given if packing is None else packing.unpack(given[0], given[1:])
             lowered = self._admit(args)
             timing.record_stages_of(
                 self.name, self.seconds.get(aval_key(args), {})

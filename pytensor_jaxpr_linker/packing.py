@@ -1,0 +1,126 @@
+"""Small arguments from NumPy as one array: `jax.jit` takes 3 µs for each array that it has to bring to the device."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Variable
+from pytensor.tensor.type import DenseTensorType
+
+from pytensor_jaxpr_linker import _compat, prims
+from pytensor_jaxpr_linker.builder import JaxprBuilder, Shape
+from pytensor_jaxpr_linker.straight_line import make_function
+
+#: Arrays of more bytes are passed as they are: a copy of them takes longer than passing them, measured on the CPU.
+PACKED_BYTES = 2**14
+
+#: A jitted function, and what makes its arguments of those of the program.
+type Packed = tuple[Callable[..., list], Callable[[list], list]]
+
+
+class Packing(NamedTuple):
+    """Which arguments of a program are packed into one array; the others follow it.
+
+    Attributes
+    ----------
+    positions
+        Those of the arguments that are packed.
+    shapes
+        Their shapes.
+    """
+
+    positions: tuple[int, ...]
+    shapes: tuple[Shape, ...]
+
+    def unpack(self, packed: Any, others: Sequence[Any]) -> list[Any]:
+        """Return all arguments in their order, as tracers of the trace that `packed` belongs to."""
+        b = JaxprBuilder("unpack")
+        whole, pieces, start = b.input(packed.shape, packed.dtype, "packed"), [], 0
+        for shape in self.shapes:
+            stop = start + math.prod(shape)
+            pieces.append(prims.reshape(b, prims.slice_(b, whole, [start], [stop], [1]), shape))
+            start = stop
+        args = list(others)
+        for i, piece in zip(self.positions, _compat.call_jaxpr(b.build(pieces), packed), strict=True):
+            args.insert(i, piece)
+        return args
+
+
+def make_packer(
+    inputs: Sequence[Variable], packed: dict[tuple, Packed | None], compiled: Callable[[Packing], Callable[..., list]]
+) -> Callable[[list], tuple[Callable[..., list], list] | None] | None:
+    """Return what packs the arguments of a call, or None where there is nothing to pack.
+
+    Parameters
+    ----------
+    inputs
+        The inputs of the program. Those of one dtype are packed, but for shared variables, which are on the device.
+    packed
+        Where it keeps how arguments are packed, by the shapes of those that may be.
+    compiled
+        Makes the jitted function of the packed array and the other arguments.
+
+    Returns
+    -------
+    callable
+        Takes all arguments; returns the jitted function and its arguments, or None where arguments have to be passed as they are:
+        if one that may be packed is no array of NumPy's, has another dtype than declared or is not contiguous.
+    """
+    dtypes = {i: v.type.dtype for i, v in enumerate(inputs) if may_pack(v)}
+    if len(dtypes) < 2:
+        return None
+    ((chosen, count),) = Counter(dtypes.values()).most_common(1)
+    if count < 2:
+        return None
+    places, dtype = [i for i, name in dtypes.items() if name == chosen], np.dtype(chosen)
+
+    def prepare(shapes: tuple[Shape, ...], length: int) -> Packed | None:
+        small = [(i, s) for i, s in zip(places, shapes, strict=True) if math.prod(s) * dtype.itemsize <= PACKED_BYTES]
+        if len(small) > 1:
+            packing = Packing(*map(tuple, zip(*small, strict=True)))
+            packed[shapes] = compiled(packing), arrange(packing.positions, length, dtype)
+        else:
+            packed[shapes] = None
+        return packed[shapes]
+
+    tests = " and ".join(f"type(x{i}) is ndarray and x{i}.dtype is dtype" for i in places)
+    text = f"""def call(args):
+ {"; ".join(f"x{i} = args[{i}]" for i in places)}
+ if not ({tests}):
+  return None
+ shapes = ({", ".join(f"x{i}.shape" for i in places)})
+ try:
+  found = packed[shapes]
+ except KeyError:
+  found = prepare(shapes, len(args))
+ if found is None:
+  return None
+ try:
+  return found[0], found[1](args)
+ except ValueError:  # a buffer that is not contiguous
+  return None"""
+    names = {"ndarray": np.ndarray, "dtype": dtype, "packed": packed, "prepare": prepare}
+    return make_function(text, "the packing of arguments", names)
+
+
+def may_pack(variable: Variable) -> bool:
+    """Tell whether the values of an input may be small arrays of NumPy's."""
+    if isinstance(variable, SharedVariable) or not isinstance(variable.type, DenseTensorType):
+        return False
+    least = math.prod(n for n in variable.type.shape if n is not None)
+    return least * variable.type.numpy_dtype.itemsize <= PACKED_BYTES
+
+
+def arrange(positions: Sequence[int], length: int, dtype: np.dtype) -> Callable[[list], list]:
+    """Return what makes of `length` arguments one array of those at `positions`, and the list of it and the others."""
+    elements = ", ".join(f"x{i}" for i in range(length))
+    small = ", ".join(f"x{i}" for i in positions)
+    others = "".join(f", x{i}" for i in range(length) if i not in positions)
+    text = f"def call(args):\n [{elements}] = args\n return [frombuffer(join(({small})), dtype){others}]"
+    names = {"frombuffer": np.frombuffer, "join": b"".join, "dtype": dtype}
+    return make_function(text, "the packed arguments of a program", names)
