@@ -19,9 +19,6 @@ from pytensor_jaxpr_linker.straight_line import make_function
 #: Arrays of more bytes are passed as they are: a copy of them takes longer than passing them, measured on the CPU.
 PACKED_BYTES = 2**14
 
-#: A jitted function, and what makes its arguments of those of the program.
-type Packed = tuple[Callable[..., list], Callable[[list], list]]
-
 
 class Packing(NamedTuple):
     """Which arguments of a program are packed into one array; the others follow it.
@@ -49,6 +46,14 @@ class Packing(NamedTuple):
         for i, piece in zip(self.positions, _compat.call_jaxpr(b.build(pieces), packed), strict=True):
             args.insert(i, piece)
         return args
+
+
+class Packed(NamedTuple):
+    """What is called for arguments of some shapes: a jitted function, on what `arrange` makes of the arguments."""
+
+    call: Callable[..., list]
+    arrange: Callable[[list], list]
+    packing: Packing
 
 
 def make_packer(
@@ -83,7 +88,7 @@ def make_packer(
         small = [(i, s) for i, s in zip(places, shapes, strict=True) if math.prod(s) * dtype.itemsize <= PACKED_BYTES]
         if len(small) > 1:
             packing = Packing(*map(tuple, zip(*small, strict=True)))
-            packed[shapes] = compiled(packing), arrange(packing.positions, length, dtype)
+            packed[shapes] = Packed(compiled(packing), arrange(packing.positions, length, dtype), packing)
         else:
             packed[shapes] = None
         return packed[shapes]
@@ -102,7 +107,7 @@ def make_packer(
   return None
  try:
   return found[0], found[1](args)
- except ValueError:  # a buffer that is not contiguous
+ except (TypeError, ValueError):  # an array that is not contiguous, or nothing but empty ones
   return None"""
     names = {"ndarray": np.ndarray, "dtype": dtype, "packed": packed, "prepare": prepare}
     return make_function(text, "the packing of arguments", names)

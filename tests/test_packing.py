@@ -1,0 +1,132 @@
+"""Small NumPy arguments go to the program as one array."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from helpers import compare
+
+import pytensor_jaxpr_linker as pjl
+from pytensor_jaxpr_linker.packing import PACKED_BYTES
+
+TOO_LARGE = PACKED_BYTES // 8 + 1
+
+
+def packed_positions(f) -> list[tuple[int, ...] | None]:
+    """Return which arguments are packed, for each tuple of shapes that the function was called with."""
+    (program,) = f.vm.runner.programs
+    return [found and found.packing.positions for found in program.specialize(()).packed.values()]
+
+
+def sum_of(*types, **options):
+    """Return a function of inputs of these types, and its inputs and outputs."""
+    inputs = [t(f"x{i}") for i, t in enumerate(types)]
+    outputs = [sum(x.sum() * (i + 1) for i, x in enumerate(inputs)), inputs[0] + 1]
+    return pytensor.function(inputs, outputs, mode="JAXPR", **options), inputs, outputs
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "int64", "int8", "bool", "complex128"])
+def test_arguments_of_one_dtype_are_packed(dtype):
+    types = [pt.TensorType(dtype, shape) for shape in [(None,), (), (2, None), (3,)]]
+    f, inputs, outputs = sum_of(*types)
+    for n in (4, 0, 1):
+        values = [np.ones(n, dtype), np.array(1, dtype), np.eye(2, 3, dtype=dtype), np.arange(3).astype(dtype)]
+        compare(inputs, outputs, values)
+        assert f(*values)[1].flags.writeable
+        np.testing.assert_array_equal(
+            f(*values)[0], pytensor.function(inputs, outputs, mode="FAST_COMPILE")(*values)[0]
+        )
+    assert packed_positions(f) == [(0, 1, 2, 3)] * 3
+
+
+def test_arguments_of_the_commonest_dtype_are_packed():
+    f, inputs, outputs = sum_of(pt.ivector, pt.dvector, pt.fscalar, pt.dmatrix)
+    values = [np.arange(3, dtype="int32"), np.ones(2), np.array(2, "float32"), np.ones((2, 2))]
+    compare(inputs, outputs, values)
+    f(*values)
+    assert packed_positions(f) == [(1, 3)]
+
+
+def test_large_arrays_are_passed_as_they_are():
+    f, *_ = sum_of(pt.dvector, pt.dvector, pt.dvector)
+    small, large = np.ones(2), np.ones(TOO_LARGE)
+    assert f(small, large, small)[0] == 8 + 2 * TOO_LARGE
+    assert f(large, large, small)[0] == 6 + 3 * TOO_LARGE
+    assert packed_positions(f) == [(0, 2), None]
+
+
+@pytest.mark.parametrize("inputs", [(pt.dvector,), (pt.dvector, pt.ivector)])
+def test_one_argument_of_a_dtype_is_not_packed(inputs):
+    f, *_ = sum_of(*inputs)
+    f(*[np.ones(2, t.dtype) for t in inputs])
+    assert packed_positions(f) == []
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        pytest.param(np.arange(6.0)[::2], id="strided"),
+        pytest.param(np.asfortranarray(np.arange(6.0).reshape(2, 3))[0], id="row of a Fortran array"),
+        pytest.param(np.arange(3.0).astype(">f8"), id="big endian"),
+        pytest.param(np.arange(3.0).astype("float32"), id="another dtype"),
+        pytest.param([0.0, 1.0, 2.0], id="list"),
+        pytest.param(np.array(np.arange(3.0)).view(type("Sub", (np.ndarray,), {})), id="subclass"),
+    ],
+)
+def test_arguments_that_cannot_be_packed(value):
+    f, *_ = sum_of(pt.dvector, pt.dvector)
+    want = np.sum(np.asarray(value, "float64"))
+    assert f(np.ones(2), value)[0] == 2 + 2 * want
+    assert f(value, np.ones(2))[0] == 4 + want
+    assert f(np.ones(3), np.arange(3.0))[0] == 9
+
+
+def test_arrays_of_jax_are_not_packed():
+    f, *_ = sum_of(pt.dvector, pt.dvector)
+    with jax.enable_x64(True):
+        on_device = jax.device_put(np.arange(3.0))
+    assert f(on_device, np.arange(3.0))[0] == 9
+    assert f(on_device, on_device)[0] == 9
+    assert packed_positions(f) == []
+    assert f(np.arange(3.0), np.arange(3.0))[0] == 9
+    assert packed_positions(f) == [(0, 1)]
+
+
+def test_trusted_arguments_of_another_dtype():
+    f, *_ = sum_of(pt.dvector, pt.dvector, trust_input=True)
+    assert f(np.ones(2), np.ones(2))[0] == 6
+    assert f(np.ones(2, "float32"), np.ones(2))[0] == 6
+    assert f(np.ones(2, "float32"), np.ones(2, "int8"))[0] == 6
+
+
+def test_shared_variables_stay_on_the_device():
+    x, y, s = pt.dvector("x"), pt.dscalar("y"), pytensor.shared(np.arange(3.0))
+    f = pytensor.function([x, y], [x * s + y], updates={s: s + y}, mode="JAXPR")
+    np.testing.assert_array_equal(f(np.ones(3), np.array(1.0))[0], [1.0, 2.0, 3.0])
+    np.testing.assert_array_equal(f(np.ones(3), np.array(1.0))[0], [2.0, 3.0, 4.0])
+    np.testing.assert_array_equal(s.get_value(), [2.0, 3.0, 4.0])
+    assert packed_positions(f) == [(0, 1)]
+
+
+def test_errors_name_the_packed_arguments():
+    x, i, y = pt.dvector("x"), pt.lscalar("i"), pt.dvector("y")
+    f = pytensor.function([x, y, i], x[i] + y.sum(), mode="JAXPR")
+    assert f(np.arange(3.0), np.ones(1), np.array(2)) == 3
+    with pytest.raises(IndexError, match="out of bounds for axis 0 with size 3"):
+        f(np.arange(3.0), np.ones(1), np.array(3))
+    g = pytensor.function([x, y], x + y, mode="JAXPR")
+    with pytest.raises(ValueError, match="Incompatible Elemwise input shapes"):
+        g(np.ones(2), np.ones(3))
+    np.testing.assert_array_equal(g(np.ones(2), np.ones(2)), [2.0, 2.0])
+
+
+def test_what_was_packed_is_dropped_with_the_programs():
+    options = pjl.Options(specializations=2)
+    x, y = pt.dvector("x"), pt.dvector("y")
+    f = pytensor.function([x, y], x.sum() + y.sum(), mode=pjl.JaxprMode(pjl.JaxprLinker(options), "fast_run"))
+    for n in range(1, 6):
+        assert f(np.ones(n), np.ones(2)) == n + 2
+        assert len(packed_positions(f)) <= 2
