@@ -32,6 +32,7 @@ CALLS = """### Log density and gradient
 
 Microseconds a call of the function of `model.compile_fn([model.logp(), model.dlogp()])`, NumPy arrays in and out: the least time of calls of all modes that
 take turns in a process pinned to one core. On several cores a call of a JAX program may also wait for a thread, in both modes.
+A mode without a translation of one of the model's Ops has no figure.
 """
 
 

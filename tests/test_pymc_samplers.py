@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 
 import jax
@@ -12,10 +11,11 @@ import pytensor.tensor as pt
 import pytest
 from pymc.exceptions import SamplingError
 from pytensor import config, wrap_py
-from threadpoolctl import threadpool_info
+from threadpoolctl import threadpool_info, threadpool_limits
 
 import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker.pymc import chains, sample
+from pytensor_jaxpr_linker.pymc.chains import usable_cores
 from pytensor_jaxpr_linker.pymc.layout import Layout
 
 SHORT = {
@@ -76,18 +76,35 @@ def test_draws_statistics_and_data(model, sampler, method):
 
 
 def test_chains_at_the_same_time_share_the_threads_of_blas(model, monkeypatch):
-    cores, seen = os.cpu_count() or 1, []
-    original = chains.runner
-    monkeypatch.setattr(chains, "runner", lambda *args: seen.append(blas_threads()) or original(*args))
-
-    def blas_threads():
-        return [info["num_threads"] for info in threadpool_info() if info["user_api"] == "blas"]
-
+    cores, seen = usable_cores(), blas_threads_seen_by_chains(monkeypatch)
     before = blas_threads()
     for method in ("parallel", "sequential"):
         sample(model=model, sampler="blackjax", **SHORT | {"draws": 2, "tune": 2, "chain_method": method})
     assert seen[0] and set(seen[0]) == {max(1, cores // SHORT["chains"])}
     assert seen[1] == before == blas_threads()
+
+
+def blas_threads() -> list[int]:
+    """Return how many threads each BLAS library has."""
+    return [info["num_threads"] for info in threadpool_info() if info["user_api"] == "blas"]
+
+
+def blas_threads_seen_by_chains(monkeypatch) -> list[list[int]]:
+    """Return a list to which every run of chains adds `blas_threads`."""
+    seen: list[list[int]] = []
+    original = chains.runner
+    monkeypatch.setattr(chains, "runner", lambda *args: seen.append(blas_threads()) or original(*args))
+    return seen
+
+
+def test_chains_have_no_more_threads_than_the_process_has_cores_and_the_user_allows(model, monkeypatch):
+    seen, one_chain = blas_threads_seen_by_chains(monkeypatch), SHORT | {"draws": 2, "tune": 2, "chains": 1}
+    with monkeypatch.context() as pinned:
+        pinned.setattr("os.sched_getaffinity", lambda pid: {0}, raising=False)
+        sample(model=model, sampler="blackjax", **one_chain)
+    with threadpool_limits(1, user_api="blas"):
+        sample(model=model, sampler="blackjax", **one_chain)
+    assert {n for threads in seen for n in threads} == {1}
 
 
 @pytest.mark.parametrize("in_turn", [{"chain_method": "sequential"}, {"cores": 1}])

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -16,6 +17,8 @@ from pytensor_jaxpr_linker.pymc.progress import progress
 
 #: Transitions in one call of the compiled program, so between updates of the progress bar.
 CHUNK = 25
+#: How many chunks a chain may be ahead of the slowest one.
+AHEAD = 8
 
 
 class Kernel(NamedTuple):
@@ -41,6 +44,11 @@ class Draws(NamedTuple):
 
     positions: dict[str, np.ndarray]
     stats: dict[str, np.ndarray]
+
+
+def usable_cores() -> int:
+    """Return on how many cores this process may run: in a container or under ``taskset``, fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def run_chains(
@@ -113,7 +121,7 @@ def runner(
     devices = jax.devices() if method == "parallel" else jax.devices()[:1]
     if method == "vectorized" or len(devices) > 1:
         return in_one_program(kernel.start, advance, data, positions, keys, devices, count)
-    workers = 1 if method == "sequential" else os.cpu_count() or 1
+    workers = 1 if method == "sequential" else usable_cores()
     return in_threads(kernel.start, advance, data, positions, keys, workers, count)
 
 
@@ -176,6 +184,34 @@ def in_threads(
             return state, jax.tree.map(np.asarray, outputs)
 
     with ThreadPoolExecutor(workers) as pool:
-        for _ in range(count):
-            states, outputs = map(list, zip(*pool.map(run, states), strict=True))
-            yield jax.tree.map(lambda *parts: np.stack(parts), *outputs)
+        yield from side_by_side(pool, run, states, count)
+
+
+def side_by_side(
+    pool: Executor, run: Callable[[Any], tuple[Any, Any]], states: list[Any], count: int
+) -> Iterator[tuple[dict, dict]]:
+    """Run `count` chunks of each chain and return an iterator over their outputs, those of all chains together.
+
+    A chain does not wait for the others, whose trajectories may be longer, until it is `AHEAD` chunks ahead of the slowest.
+    """
+    states, begun = list(states), [0] * len(states)
+    finished: list[deque] = [deque() for _ in states]
+    running: dict[Future, int] = {}
+
+    def go_on(i: int) -> None:
+        if begun[i] < count and len(finished[i]) < AHEAD:
+            running[pool.submit(run, states[i])] = i
+            begun[i] += 1
+
+    for i in range(len(states)):
+        go_on(i)
+    for _ in range(count):
+        while not all(finished):
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                i = running.pop(future)
+                states[i], outputs = future.result()
+                finished[i].append(outputs)
+                go_on(i)
+        yield jax.tree.map(lambda *parts: np.stack(parts), *[outputs.popleft() for outputs in finished])
+        for i in set(range(len(states))) - set(running.values()):
+            go_on(i)

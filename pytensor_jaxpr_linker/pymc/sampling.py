@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import multiprocessing
-import os
 import threading
 import time
 from importlib.util import find_spec
@@ -16,7 +15,7 @@ import xarray as xr
 from pymc.initial_point import make_initial_point_fn
 from pymc.stats.convergence import log_warnings, run_convergence_checks
 from pymc.util import _get_seeds_per_chain
-from threadpoolctl import threadpool_limits
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from pytensor_jaxpr_linker.errors import GraphBreakError
 from pytensor_jaxpr_linker.pymc.arguments import (
@@ -28,7 +27,7 @@ from pytensor_jaxpr_linker.pymc.arguments import (
     one_program,
     require,
 )
-from pytensor_jaxpr_linker.pymc.chains import Draws, run_chains
+from pytensor_jaxpr_linker.pymc.chains import Draws, run_chains, usable_cores
 from pytensor_jaxpr_linker.pymc.constrained import constrain
 from pytensor_jaxpr_linker.pymc.density import logdensity
 from pytensor_jaxpr_linker.pymc.initial import RETRIES, check_initvals, draw_point, initial_points
@@ -119,7 +118,7 @@ def sample(
     sampler = sampler or ("nutpie" if find_spec("nutpie") else "blackjax")
     check_arguments(model, sampler, draws, tune, chains, chain_method, target_accept, max_treedepth, kwargs)
     package = require(PACKAGES[sampler])
-    cores = min(4, os.cpu_count() or 1)
+    cores = min(4, usable_cores())
     chains = chains or max(2, cores)
     (seed,) = _get_seeds_per_chain(random_seed, 1)
     if sampler == "pymc":
@@ -162,11 +161,13 @@ def sample(
 def blas_threads(chains: int) -> threadpool_limits:
     """Return a context in which BLAS has as many threads for each chain that runs at the same time as there are cores for it.
 
+    Nowhere more than it has outside.
+
     `pymc.sample` does so, too. LAPACK, which XLA calls on the CPU, otherwise starts as many threads for each chain as there are cores, and they wait
     for each other: four chains of a Gaussian process took 3 to 12 times as long, more than one after the other.
     """
-    cores = os.cpu_count() or 1
-    return threadpool_limits(limits=max(1, cores // chains), user_api="blas")
+    outside = [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
+    return threadpool_limits(limits=max(1, min([usable_cores() // chains, *outside])), user_api="blas")
 
 
 def sample_jax(

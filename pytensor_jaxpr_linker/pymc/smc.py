@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
@@ -25,7 +24,7 @@ from pytensor_jaxpr_linker.pymc.arguments import (
     check_integer,
     one_program,
 )
-from pytensor_jaxpr_linker.pymc.chains import Draws
+from pytensor_jaxpr_linker.pymc.chains import Draws, usable_cores
 from pytensor_jaxpr_linker.pymc.constrained import constrain
 from pytensor_jaxpr_linker.pymc.graph import ModelFunction, model_mode
 from pytensor_jaxpr_linker.pymc.progress import progress
@@ -106,7 +105,7 @@ def sample_smc(
     check_continuous(model, "SMC with gradients", "use pm.sample_smc, which has none")
     if not (model.observed_RVs or model.potentials):
         raise ValueError("The model has no observed variables: draw from it with pm.sample_prior_predictive.")
-    chains = chains or max(2, min(4, os.cpu_count() or 1))
+    chains = chains or max(2, min(4, usable_cores()))
     names = constrain(model, var_names=var_names)
     seeds = _get_seeds_per_chain(random_seed, 2)
     started = time.perf_counter()
