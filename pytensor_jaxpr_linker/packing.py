@@ -18,6 +18,8 @@ from pytensor_jaxpr_linker.straight_line import make_function
 
 #: Arrays of more bytes are passed as they are: a copy of them takes longer than passing them, measured on the CPU.
 PACKED_BYTES = 2**14
+#: How many tuples of shapes are remembered: beyond the recompile limit each call may have shapes of its own.
+MOST_SHAPES = 1024
 
 
 class Packing(NamedTuple):
@@ -85,6 +87,8 @@ def make_packer(
     places, dtype = [i for i, name in dtypes.items() if name == chosen], np.dtype(chosen)
 
     def prepare(shapes: tuple[Shape, ...], length: int) -> Packed | None:
+        if len(packed) >= MOST_SHAPES:
+            packed.clear()
         small = [(i, s) for i, s in zip(places, shapes, strict=True) if math.prod(s) * dtype.itemsize <= PACKED_BYTES]
         if len(small) > 1:
             packing = Packing(*map(tuple, zip(*small, strict=True)))

@@ -10,6 +10,7 @@ import pytest
 from helpers import compare
 
 import pytensor_jaxpr_linker as pjl
+from pytensor_jaxpr_linker import packing
 from pytensor_jaxpr_linker.packing import PACKED_BYTES
 
 TOO_LARGE = PACKED_BYTES // 8 + 1
@@ -130,3 +131,14 @@ def test_what_was_packed_is_dropped_with_the_programs():
     for n in range(1, 6):
         assert f(np.ones(n), np.ones(2)) == n + 2
         assert len(packed_positions(f)) <= 2
+
+
+def test_shapes_that_run_on_the_host_are_forgotten(monkeypatch):
+    monkeypatch.setattr(packing, "MOST_SHAPES", 4)
+    options = pjl.Options(recompile_limit=2, on_recompile_limit="host")
+    x, y = pt.dvector("x"), pt.dvector("y")
+    f = pytensor.function([x, y], x.sum() + y.sum(), mode=pjl.JaxprMode(pjl.JaxprLinker(options), "fast_run"))
+    with pytest.warns(pjl.RecompileWarning):
+        results = [f(np.ones(n), np.ones(2)) for n in range(1, 12)]
+    assert results == [n + 2 for n in range(1, 12)]
+    assert len(packed_positions(f)) <= 4

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import jax
 import numpy as np
@@ -262,3 +263,33 @@ def test_float32_model():
     assert found.posterior["x"].dtype == "float32"
     assert abs(float(found.posterior["x"].mean()) - 1) < 0.1
     assert jax.config.jax_enable_x64 is False
+
+
+def test_no_chain_waits_for_a_slower_one_nor_runs_far_ahead():
+    """The first chain is held back: the second goes on, but not beyond the chunks that are kept for it."""
+    held, count, done = threading.Event(), 2 * chains.AHEAD, [0, 0]
+
+    def run(state):
+        chain, chunk = state
+        if chain == 0:
+            assert held.wait(30)
+        done[chain] += 1
+        assert done[1] <= done[0] + chains.AHEAD
+        if done == [0, chains.AHEAD]:
+            held.set()
+        return (chain, chunk + 1), np.array([chain, chunk])
+
+    with ThreadPoolExecutor(2) as pool:
+        outputs = list(chains.side_by_side(pool, run, [(0, 0), (1, 0)], count))
+    assert [o.tolist() for o in outputs] == [[[0, i], [1, i]] for i in range(count)]
+    assert done == [count, count]
+
+
+def test_an_error_in_one_chain_ends_all():
+    def run(state):
+        if state == (1, 2):
+            raise ArithmeticError("chain 1")
+        return (state[0], state[1] + 1), np.array(state)
+
+    with ThreadPoolExecutor(2) as pool, pytest.raises(ArithmeticError, match="chain 1"):
+        list(chains.side_by_side(pool, run, [(0, 0), (1, 0)], 5))
