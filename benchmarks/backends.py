@@ -95,14 +95,14 @@ def as_compile(backend: str, problem) -> Callable:
 
 def take_apart(backend: str, fn: Callable, values: Sequence[np.ndarray]) -> Compiled:
     """Find the compiled part of a function that `as_compile` made."""
-    import jax
-
     if backend == "hand":
         return Compiled(fn, fn, on_device(values))
     shared = [container.storage[0] for container in fn.input_storage[len(values) :]]
     args = [*values, *shared]
     if backend == "numba":
         return Compiled(fn, fn.vm.jit_fn, args)
+    import jax
+
     # The program and JAX's dispatch alone, as in mode JAX, without the Python function around it.
     part = jax.jit(fn.vm.jit_fn) if backend == "jaxpr" else fn.vm.jit_fn
     return Compiled(fn, part, on_device(args))

@@ -110,7 +110,7 @@ def make_packer(
  if found is None:
   return None
  try:
-  return found[0], found[1](args)
+  return found.call, found.arrange(args)
  except (TypeError, ValueError):  # an array that is not contiguous, or nothing but empty ones
   return None"""
     names = {"ndarray": np.ndarray, "dtype": dtype, "packed": packed, "prepare": prepare}

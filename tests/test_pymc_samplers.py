@@ -293,3 +293,21 @@ def test_an_error_in_one_chain_ends_all():
 
     with ThreadPoolExecutor(2) as pool, pytest.raises(ArithmeticError, match="chain 1"):
         list(chains.side_by_side(pool, run, [(0, 0), (1, 0)], 5))
+
+
+def test_chunks_that_wait_for_a_thread_are_dropped_after_an_error():
+    """One thread for three chains: the first fails, the second is running by then, the third never runs."""
+    seen, ended = [], threading.Event()
+
+    def run(chain):
+        seen.append(chain)
+        if chain == 0:
+            raise KeyboardInterrupt
+        assert ended.wait(30)
+        return chain, np.zeros(1)
+
+    with ThreadPoolExecutor(1) as pool:
+        with pytest.raises(KeyboardInterrupt):
+            next(chains.side_by_side(pool, run, [0, 1, 2], 1))
+        ended.set()
+    assert 2 not in seen

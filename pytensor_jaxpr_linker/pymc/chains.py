@@ -203,15 +203,19 @@ def side_by_side(
             running[pool.submit(run, states[i])] = i
             begun[i] += 1
 
-    for i in range(len(states)):
-        go_on(i)
-    for _ in range(count):
-        while not all(finished):
-            for future in wait(running, return_when=FIRST_COMPLETED).done:
-                i = running.pop(future)
-                states[i], outputs = future.result()
-                finished[i].append(outputs)
+    try:
+        for _ in range(count):
+            for i in set(range(len(states))) - set(running.values()):
                 go_on(i)
-        yield jax.tree.map(lambda *parts: np.stack(parts), *[outputs.popleft() for outputs in finished])
-        for i in set(range(len(states))) - set(running.values()):
-            go_on(i)
+            while not all(finished):
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    i = running.pop(future)
+                    states[i], outputs = future.result()
+                    finished[i].append(outputs)
+                    go_on(i)
+            yield jax.tree.map(lambda *parts: np.stack(parts), *[outputs.popleft() for outputs in finished])
+    finally:
+        for (
+            future
+        ) in running:  # after Ctrl-C the pool waits for the chunks that run, not for those that wait for a thread
+            future.cancel()

@@ -161,7 +161,7 @@ def sample(
 def blas_threads(chains: int) -> threadpool_limits:
     """Return a context in which BLAS has as many threads for each chain that runs at the same time as there are cores for it.
 
-    Nowhere more than it has outside.
+    It never has more than outside, where the user may have set a limit.
 
     `pymc.sample` does so, too. LAPACK, which XLA calls on the CPU, otherwise starts as many threads for each chain as there are cores, and they wait
     for each other: four chains of a Gaussian process took 3 to 12 times as long, more than one after the other.

@@ -54,7 +54,7 @@ def exp_of_square(x: Value, sign: float = 1.0) -> Value:
 
 def scaled_erfc(x: Value) -> Value:
     """Return ``exp(x**2) * erfc(x)`` for x >= 0; 3 units in the last place at most."""
-    finite = minimum(x, 1e30)
+    finite = minimum(x, 1e30)  # the quotient of two infinities is NaN
     u = finite / (finite + 3.75)
     return (u * horner(u + u - 1, SCALED_ERFC) + 1) * 0.5 / (x + 0.5)
 
