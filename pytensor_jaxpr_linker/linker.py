@@ -22,6 +22,7 @@ from pytensor_jaxpr_linker.checks import DeferredChecks
 from pytensor_jaxpr_linker.dispatch import program_call
 from pytensor_jaxpr_linker.errors import CannotEmit, refused_by_rule
 from pytensor_jaxpr_linker.executor import Executor
+from pytensor_jaxpr_linker.maxima import FIXED_MAXIMA
 from pytensor_jaxpr_linker.options import Options, resolve
 from pytensor_jaxpr_linker.original import KEEP, remember_original
 from pytensor_jaxpr_linker.plan import Plan, describe_plan, host_step
@@ -53,7 +54,7 @@ class JaxprLinker(PerformLinker):
     """
 
     # Scans keep the states that are read; PyTensor's variant for backends that do not write outputs into given memory.
-    required_rewrites: tuple[str, ...] = ("minimum_compile", "lazy_ifelse", "scan_save_mem_no_prealloc", KEEP)
+    required_rewrites: tuple[str, ...] = ("minimum_compile", "lazy_ifelse", "scan_save_mem_no_prealloc", KEEP, FIXED_MAXIMA)
     # XLA owns memory and fusion; BLAS Ops and reused factorizations are shapes that suit other backends.
     incompatible_rewrites: tuple[str, ...] = (
         "cxx_only",

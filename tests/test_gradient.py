@@ -6,11 +6,13 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from helpers import compare
 from pytensor.compile.builders import OpFromGraph
 from pytensor.gradient import NullTypeGradError, disconnected_grad, grad_clip, grad_scale, undefined_grad, zero_grad
 from pytensor.graph import Apply, Op
 from pytensor.tensor.basic import tensor_copy
 from pytensor.tensor.blockwise import Blockwise
+from pytensor.tensor.special import LogSumExp
 
 import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker import emits, prims
@@ -365,3 +367,35 @@ def test_branch_that_is_not_taken():
     got = jax.grad(lambda x: fn(x)[0])(np.array([0.0, -1.0, -2e3, 2.0]))
     np.testing.assert_array_equal(got[:3], 6)
     assert np.isfinite(got[3])
+
+
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")  # of NumPy, in the reference
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_sums_of_exponentials_have_no_gradient_through_their_maximum(dtype):
+    """Ties, infinite elements and empty rows included; what is compared is PyTensor's pullback, which goes through it."""
+    x = pt.matrix("x", dtype=dtype)
+    costs = [
+        pt.logsumexp(x, axis=1) @ pt.arange(4).astype(dtype),
+        pt.logsumexp(x),
+        (pt.logaddexp(x, x.T, 2.0) ** 2).sum(),
+        (pt.logsumexp(x, axis=0, keepdims=True) * x).sum(),
+    ]
+    gradients = [pytensor.grad(c, x) for c in costs]
+    hessian_product = pytensor.grad((gradients[0] * pt.sin(x)).sum(), x)
+    finite = np.array([[1, 1, 0, -3], [800, 800, 800, 800], [-900, 1, 2, 3], [0, 0, 0, -1e4]], dtype)
+    infinite = np.array([[1, -np.inf, 0, -3], [-np.inf] * 4, [np.inf, 1, 2, 3], [0, np.nan, 0, 0]], dtype)
+    rtol = 1e-5 if dtype == "float32" else 1e-9
+    compare([x], [*gradients, hessian_product], [finite], rtol, 1e-6)
+    compare([x], gradients[:3], [infinite], rtol, 1e-6)  # where the cotangent is infinite too, PyTensor's term is NaN
+    f = pytensor.function([x], gradients, mode="JAXPR")
+    ops = {type(node.op) for node in f.maker.fgraph.apply_nodes}
+    assert LogSumExp in ops  # as a rule knows it
+    assert OpFromGraph not in ops  # PyTensor's pullback
+
+
+def test_a_pullback_of_the_users_own_is_not_that_of_logsumexp():
+    x = pt.dvector("x")
+    total = pt.logsumexp(x)
+    a, b, g = pt.dvector(), pt.dscalar(), pt.dscalar()
+    mine = OpFromGraph([a, b, g], [a * b * g])(x, total, pt.constant(2.0, dtype="float64"))
+    compare([x], mine, [np.arange(3.0)])
