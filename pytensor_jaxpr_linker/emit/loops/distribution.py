@@ -15,8 +15,8 @@ from jax.extend.core import primitives as p
 
 from pytensor_jaxpr_linker.builder import Atom, Shape, live_equations
 
-#: Shorter loops are left alone: their calls cost more than their steps.
-LEAST_STEPS = 32
+#: Shorter loops are left alone: what they compute costs less than keeping it, or, if they call LAPACK, not much more.
+LEAST_STEPS, LEAST_STEPS_WITH_CALLS = 32, 4
 
 #: At most so many elements are kept for all steps.
 MOST_ELEMENTS = 2**23
@@ -76,7 +76,7 @@ def distribute(
     steps
         How many steps there are.
     """
-    if steps < LEAST_STEPS:
+    if steps < LEAST_STEPS_WITH_CALLS:
         return None
     eqns, _ = live_equations(eqns, results)
     recurrent: set[Atom] = set(carry)
@@ -94,7 +94,7 @@ def distribute(
             moved.update(eqn.outvars)
             is_dear |= eqn.primitive not in CHEAP
             has_calls |= eqn.primitive in CALLS
-    if not is_dear:
+    if not is_dear or (steps < LEAST_STEPS and not has_calls):
         return None
     kept, used = live_equations(kept, results)
     crossing = [var for eqn in eqns for var in eqn.outvars if var in moved and var in used]
