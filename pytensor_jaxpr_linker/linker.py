@@ -54,7 +54,13 @@ class JaxprLinker(PerformLinker):
     """
 
     # Scans keep the states that are read; PyTensor's variant for backends that do not write outputs into given memory.
-    required_rewrites: tuple[str, ...] = ("minimum_compile", "lazy_ifelse", "scan_save_mem_no_prealloc", KEEP, FIXED_MAXIMA)
+    required_rewrites: tuple[str, ...] = (
+        "minimum_compile",
+        "lazy_ifelse",
+        "scan_save_mem_no_prealloc",
+        KEEP,
+        FIXED_MAXIMA,
+    )
     # XLA owns memory and fusion; BLAS Ops and reused factorizations are shapes that suit other backends.
     incompatible_rewrites: tuple[str, ...] = (
         "cxx_only",

@@ -18,6 +18,7 @@ from pytensor.tensor.basic import MakeVector
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.math import Dot, MulWithoutZeros
 from pytensor.tensor.shape import Shape, Shape_i
+from pytensor.tensor.special import LogSoftmax, Softmax
 from pytensor.tensor.subtensor import Subtensor
 
 from pytensor_jaxpr_linker.errors import empty_reduction
@@ -205,6 +206,11 @@ def with_lanes(node: Apply, operands: Sequence[Operand], selection: Selection, a
     ]
 
 
+def refilled(node: Apply, new: Variable, selection: Selection, axis: int) -> list[Operand]:
+    """Return lanes of which those that are not used hold anything yet."""
+    return [Lanes(selection, axis, node.outputs[0], lambda: apply(FillLanes(axis), new, selection.flat))]
+
+
 def common_lanes(operands: Sequence[Operand]) -> Lanes | None:
     """Return the first operand with lanes if all have the same along one axis, or one element there for all of them."""
     first = next(x for x in operands if isinstance(x, Lanes))
@@ -334,6 +340,16 @@ def keep_Dot(node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
     return None
 
 
+def keep_Softmax(node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
+    """Softmax and its logarithm, of lanes or along another axis."""
+    (x,) = operands
+    assert isinstance(x, Lanes)
+    if node.op.axis is not None and x.axis not in node.op.axis:
+        return with_lanes(node, operands, x.selection, x.axis)
+    (new,) = node.clone_with_new_inputs([x.used(-np.inf)], strict=False).outputs
+    return refilled(node, new, x.selection, x.axis)
+
+
 #: What becomes of lanes, by class of Op.
 KEEPS: dict[type, Keep] = {
     CAReduce: keep_CAReduce,
@@ -341,7 +357,9 @@ KEEPS: dict[type, Keep] = {
     DimShuffle: keep_DimShuffle,
     Dot: keep_Dot,
     Elemwise: keep_Elemwise,
+    LogSoftmax: keep_Softmax,
     Shape: keep_Shape,
     Shape_i: keep_Shape_i,
+    Softmax: keep_Softmax,
     Subtensor: keep_Subtensor,
 }

@@ -30,7 +30,7 @@ from pytensor_jaxpr_linker.prefix import Prefix, positions
 from pytensor_jaxpr_linker.registry import Rule
 from pytensor_jaxpr_linker.rewriter import Rewriter
 from pytensor_jaxpr_linker.sized_ops import DynamicSlice, apply
-from pytensor_jaxpr_linker.slices import same
+from pytensor_jaxpr_linker.slice_lanes import same
 
 #: The length to which fewer elements are padded.
 SMALLEST = 16

@@ -38,10 +38,11 @@ from pytensor_jaxpr_linker.masks import (
     identity,
     keep_Subtensor,
     plain,
+    refilled,
     with_lanes,
 )
 from pytensor_jaxpr_linker.sized_ops import FillLanes, SliceLanes, WriteLanes, apply
-from pytensor_jaxpr_linker.slices import FULL, ONE, ZERO, is_one
+from pytensor_jaxpr_linker.slice_lanes import FULL, ONE, ZERO, is_step
 
 
 class Prefix(Selection):
@@ -91,11 +92,6 @@ def positions(node: Apply, selection: Prefix) -> Lanes:
     )
 
 
-def refilled(node: Apply, new: Variable, selection: Selection, axis: int) -> list[Operand]:
-    """Return lanes of which those that are not used hold anything yet."""
-    return [Lanes(selection, axis, node.outputs[0], lambda: apply(FillLanes(axis), new, selection.flat))]
-
-
 def keep_Subtensor_prefix(node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
     """One of the lanes, or all but so many at either end."""
     x, *flat = operands
@@ -122,7 +118,7 @@ def cut_off(entry: slice) -> int | None:
     start, stop = (
         0 if v is None else int(v.data) if isinstance(v, Constant) else None for v in (entry.start, entry.stop)
     )
-    if start is None or stop is None or start < 0 or stop > 0 or not is_one(entry.step):
+    if start is None or stop is None or start < 0 or stop > 0 or not is_step(entry, 1):
         return None
     return None if stop == 0 and entry.stop is not None else start - stop
 

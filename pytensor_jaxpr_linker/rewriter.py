@@ -157,6 +157,8 @@ class Rewriter:
         """Return the lanes that a variable counts, or None."""
         if count in self._counted:
             return self._counted[count]
+        if (found := self.slices.counted(count)) is not None:
+            return found
         mask = counted_mask(count)
         return None if mask is None else self.mask_selection(mask)
 

@@ -113,6 +113,29 @@ class SliceLanes(Op):
         outputs[0][0] = (positions >= start) & (positions < start + length)
 
 
+class ShiftLanes(Op):
+    """An axis of length `n` that has at each position what `x` has `shift` positions behind it, or at its nearest end."""
+
+    __props__ = ("axis",)
+
+    def __init__(self, axis: int):
+        self.axis = axis
+
+    def make_node(self, *inputs: Variable) -> Apply:
+        """Take an array, the shift, and the length of the result's axis."""
+        x = inputs[0]
+        shape = [None if axis == self.axis else n for axis, n in enumerate(x.type.shape)]
+        return Apply(self, list(inputs), [TensorType(x.type.dtype, shape)()])
+
+    def perform(self, node: Apply, inputs: Sequence, outputs: list) -> None:
+        """Take the positions; of an axis without any, every lane is 1."""
+        x, shift, n = inputs
+        if not x.shape[self.axis]:
+            outputs[0][0] = np.ones((*x.shape[: self.axis], int(n), *x.shape[self.axis + 1 :]), x.dtype)
+            return
+        outputs[0][0] = x.take(np.arange(n) + shift, axis=self.axis, mode="clip")
+
+
 # -- masks -------------------------------------------------------------------------------------------------------------
 
 

@@ -45,7 +45,7 @@ from pytensor_jaxpr_linker.sized_ops import (
     LstsqParts,
     apply,
 )
-from pytensor_jaxpr_linker.slices import FULL, ONE, ZERO, same
+from pytensor_jaxpr_linker.slice_lanes import FULL, ONE, ZERO, reverse, same
 
 
 def with_known_sizes(
@@ -78,19 +78,26 @@ def with_known_sizes(
 def rewrite_Subtensor(r: Rewriter, node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
     """Reading at slices and integers."""
     x, *flat = operands
-    entries = unflatten_index_variables(flat, node.op.idx_list)
+    entries, backwards = r.slices.upright(unflatten_index_variables(flat, node.op.idx_list))
     if not r.slices.dynamic_axes(entries):
         return None
-    return [r.slices.read(plain(x), entries, node.outputs[0])]
+    result = r.slices.read(plain(x), entries, node.outputs[0])
+    for axis in backwards:
+        result = reverse(result, axis - sum(not isinstance(e, slice) for e in entries[:axis]))
+    return [result]
 
 
 @rewrites(IncSubtensor)
 def rewrite_IncSubtensor(r: Rewriter, node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
     """Writing at slices and integers."""
     x, y, *flat = operands
-    entries = unflatten_index_variables(flat, node.op.idx_list)
+    entries, backwards = r.slices.upright(unflatten_index_variables(flat, node.op.idx_list))
     if not r.slices.dynamic_axes(entries):
         return None
+    for axis in backwards:
+        from_end = plain(x).type.ndim - axis - sum(not isinstance(e, slice) for e in entries[axis + 1 :])
+        if (ndim := y.ndim if isinstance(y, Lanes) else y.type.ndim) >= from_end:
+            y = reverse(y, ndim - from_end)
     return [r.slices.write(plain(x), y, entries, node.op.set_instead_of_inc, node.outputs[0])]
 
 

@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.basic import Constant, Variable
 from pytensor.tensor.basic import Alloc
-from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.shape import Shape_i
-from pytensor.tensor.subtensor import AdvancedIncSubtensor, IncSubtensor, Subtensor, flatten_index_variables
+from pytensor.tensor.subtensor import IncSubtensor, Subtensor, flatten_index_variables
 
+from pytensor_jaxpr_linker.equal_lengths import Interpretation, is_integer, length_source
 from pytensor_jaxpr_linker.facts import BindingTime, Times
-from pytensor_jaxpr_linker.masks import Operand, Selection, named, plain, select, write
-from pytensor_jaxpr_linker.sized_ops import DynamicSlice, DynamicUpdate, SliceBounds, SliceLanes, WriteLanes, apply
-
-FULL = slice(None)
-ZERO, ONE = pt.constant(0, dtype="int64"), pt.constant(1, dtype="int64")
+from pytensor_jaxpr_linker.masks import Operand, named, plain, select, write
+from pytensor_jaxpr_linker.sized_ops import DynamicSlice, DynamicUpdate, SliceBounds, apply
+from pytensor_jaxpr_linker.slice_lanes import FULL, ONE, ZERO, SliceSelection, is_step, same, to_be_written
 
 
 class Slices:
@@ -33,7 +32,8 @@ class Slices:
         self.times = Times(times.others, times)
         self._bounds: dict[Any, tuple[Variable, Variable]] = {}
         self._lengths: dict[tuple[Variable, int], Variable] = {}
-        self._selections: dict[Variable, Selection] = {}
+        self._selections: dict[Variable, SliceSelection] = {}
+        self._interpretation = Interpretation()
 
     def time(self, bound: Variable | None) -> BindingTime:
         """Return when the value of a slice's bound is known."""
@@ -62,13 +62,41 @@ class Slices:
             self._bounds[key] = first, length
         return self._bounds[key]
 
-    def slice_selection(self, x: Variable, axis: int, entry: slice) -> Selection:
+    def slice_selection(self, x: Variable, axis: int, entry: slice) -> SliceSelection:
         """Return the lanes of one axis that a slice takes."""
         start, length = self.bounds(x, axis, entry)
         if length not in self._selections:
-            lanes = apply(SliceLanes(), start, length, self.length(x, axis))
-            self._selections[length] = Selection(lanes, length, start)
+            self._selections[length] = SliceSelection(start, length, self.length(x, axis))
         return self._selections[length]
+
+    def counted(self, count: Variable) -> SliceSelection | None:
+        """Return lanes that a variable counts, or None."""
+        if count in self._selections or not self._selections or not is_integer(count):
+            return self._selections.get(count)
+        if self.time(count) < BindingTime.RUNTIME:
+            return None
+        wanted, values = self._interpretation.values(count), self._interpretation.values
+        return next((lanes for length, lanes in self._selections.items() if values(length) == wanted), None)
+
+    def upright(self, entries: Sequence[Any]) -> tuple[list[Any], list[int]]:
+        """Return an index whose slices with computed bounds go forwards, and the axes along which its result is in reverse."""
+        found, backwards = list(entries), []
+        for axis, entry in enumerate(entries):
+            if isinstance(entry, slice) and is_step(entry, -1):
+                known = max(self.time(entry.start), self.time(entry.stop))
+                if known > BindingTime.SHAPE:
+                    found[axis] = slice(self._one_on(entry.stop), self._one_on(entry.start))
+                    backwards.append(axis)
+        return found, backwards
+
+    def _one_on(self, bound: Variable | None) -> Variable | None:
+        """Return a slice's bound one position on; behind the last one is the end."""
+        if bound is None:
+            return None
+        at_end = pt.constant(np.iinfo("int64").max, dtype="int64")
+        found = pt.switch(pt.eq(bound, -1), at_end, pt.add(bound, ONE))
+        self.times[found] = self.time(bound)
+        return found
 
     def length(self, x: Variable, axis: int) -> Variable:
         """Return the length of an axis of `x`: of two arrays that meet in an elementwise Op it is one variable."""
@@ -88,7 +116,7 @@ class Slices:
         """Return `x` at slices and integers; `old` is what replaces it in the user's graph."""
         dynamic = self.dynamic_axes(entries)
         late = [axis for axis, known in dynamic.items() if known == BindingTime.RUNTIME]
-        if len(late) == 1 and is_one(entries[late[0]].step):
+        if len(late) == 1 and is_step(entries[late[0]], 1):
             (axis,) = late
             selection = self.slice_selection(x, axis, entries[axis])
             rest = [*entries[:axis], FULL, *entries[axis + 1 :]]
@@ -106,7 +134,8 @@ class Slices:
         rest = steps_only(entries, dynamic)
         if list(dynamic.values()) == [BindingTime.RUNTIME] and all(entry == FULL for entry in rest):
             (axis,) = dynamic
-            return write(x, y, self.slice_selection(x, axis, entries[axis]), axis, is_set)
+            selection = self.slice_selection(x, axis, entries[axis])
+            return write(x, to_be_written(y, selection, x.type.ndim - axis), selection, axis, is_set)
         if not dynamic:
             idx_list, flat = flatten_index_variables(rest)
             return apply(IncSubtensor(idx_list, set_instead_of_inc=is_set), x, plain(y), *flat)
@@ -118,24 +147,14 @@ class Slices:
         return apply(DynamicUpdate(tuple(dynamic), True), x, self.write(part, y, rest, is_set, old), *where)
 
 
-def same(variable: Variable) -> Any:
-    """Return what is equal for a variable and for another one of equal value, as far as that is seen."""
-    return int(variable.data) if isinstance(variable, Constant) else variable
-
-
 def is_positive(step: Variable) -> bool:
     """Tell whether a step is a positive constant."""
     return isinstance(step, Constant) and int(step.data) > 0
 
 
-def is_one(step: Variable | None) -> bool:
-    """Tell whether a step is 1."""
-    return step is None or (isinstance(step, Constant) and int(step.data) == 1)
-
-
 def steps_only(entries: Sequence[Any], axes: Iterable[int]) -> list[Any]:
     """Return an index with slices along `axes` that have no bounds, only steps."""
-    return [slice(None, None, None if is_one(e.step) else e.step) if i in axes else e for i, e in enumerate(entries)]
+    return [slice(None, None, None if is_step(e, 1) else e.step) if i in axes else e for i, e in enumerate(entries)]
 
 
 def indexed(x: Variable, entries: Sequence[Any]) -> Variable:
@@ -144,26 +163,3 @@ def indexed(x: Variable, entries: Sequence[Any]) -> Variable:
         return x
     idx_list, flat = flatten_index_variables(entries)
     return apply(Subtensor(idx_list), x, *flat)
-
-
-def length_source(x: Variable, axis: int) -> tuple[Variable, int]:
-    """Return the first variable that has the length of an axis of `x`, and its axis."""
-    while x.type.shape[axis] is None and (node := x.owner) is not None:
-        if isinstance(node.op, Elemwise):  # which does not broadcast lengths that are not declared to be 1
-            x = next(u for u in node.inputs if u.type.shape[axis] is None)
-        elif isinstance(node.op, DimShuffle):
-            x, axis = node.inputs[0], int(node.op.new_order[axis])
-        elif isinstance(node.op, AdvancedIncSubtensor | DynamicUpdate | IncSubtensor | WriteLanes):
-            x = node.inputs[0]
-        elif isinstance(node.op, Subtensor):
-            indices = [*node.op.idx_list, *[FULL] * node.inputs[0].type.ndim]
-            source = [i for i, entry in enumerate(indices) if isinstance(entry, slice)][axis]
-            if indices[source] != FULL:
-                break
-            x, axis = node.inputs[0], source
-        elif isinstance(node.op, Alloc) and isinstance(getattr(node.inputs[1 + axis].owner, "op", None), Shape_i):
-            n = node.inputs[1 + axis].owner
-            x, axis = n.inputs[0], n.op.i
-        else:
-            break
-    return x, axis

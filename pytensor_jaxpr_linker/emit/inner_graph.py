@@ -11,7 +11,7 @@ import numpy as np
 from pytensor.graph.basic import Apply
 from pytensor.graph.fg import AbstractFunctionGraph
 
-from pytensor_jaxpr_linker import prims
+from pytensor_jaxpr_linker import marks, prims
 from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, live_equations
 from pytensor_jaxpr_linker.conditional import IfElse, LazyIfElse
 from pytensor_jaxpr_linker.emit import traced_leaf
@@ -26,8 +26,16 @@ from pytensor_jaxpr_linker.registry import emits, find_rule
 _PLANS: WeakKeyDictionary[AbstractFunctionGraph, dict[bool, Plan]] = WeakKeyDictionary()
 
 
-def inner_plan(fgraph: AbstractFunctionGraph) -> Plan:
-    """Return the plan of an inner graph, made once."""
+def inner_plan(fgraph: AbstractFunctionGraph, varying: int = 0) -> Plan:
+    """Return the plan of an inner graph, made once.
+
+    Parameters
+    ----------
+    fgraph
+        The inner graph.
+    varying
+        How many of its inputs, the first, differ from step to step, so that their values are not known before it runs.
+    """
     plans, key = _PLANS.setdefault(fgraph, {}), traced_leaf.allowed.get()
     plan = plans.get(key)
     if plan is None:
@@ -37,6 +45,8 @@ def inner_plan(fgraph: AbstractFunctionGraph) -> Plan:
 
         # The nodes of a frozen graph can't be copied, as `inline` does.
         thawed = fgraph.unfreeze() if hasattr(fgraph, "unfreeze") else fgraph
+        for v in thawed.inputs[:varying]:
+            setattr(v.tag, marks.DYNAMIC_VALUE, True)
         plan = plans[key] = partition(inline(thawed, rule), rule)
     return plan
 

@@ -23,6 +23,7 @@ from pytensor_jaxpr_linker.sized_ops import (
     FillLanes,
     MatchedMask,
     RepeatCounts,
+    ShiftLanes,
     SliceBounds,
     SliceLanes,
     WriteLanes,
@@ -92,6 +93,19 @@ def emit_SliceLanes(op, node, b, start, length, n):
     positions = prims.iota(b, "int64", (int(n),), 0)
     after = prims.ge(b, positions, start)
     return prims.and_(b, after, prims.lt(b, positions, prims.add(b, start, convert(b, length, "int64"))))
+
+
+@emits(ShiftLanes, static=(2,))
+def emit_ShiftLanes(op, node, b, x, shift, n):
+    """Gather the positions, unless all stay where they are."""
+    axis, length, count = op.axis, x.aval.shape[op.axis], int(n)
+    if length == count and b.known(shift) == 0:
+        return x
+    if not length:
+        return prims.broadcast_to(b, one(b, x), (*x.aval.shape[:axis], count, *x.aval.shape[axis + 1 :]))
+    positions = prims.add(b, prims.iota(b, "int64", (count,), 0), convert(b, shift, "int64"))
+    inside = prims.clamp(b, number(b, positions, 0), positions, number(b, positions, length - 1))
+    return take_lanes(b, x, inside, axis)
 
 
 # -- masks -------------------------------------------------------------------------------------------------------------

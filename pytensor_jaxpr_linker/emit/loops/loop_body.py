@@ -19,11 +19,17 @@ from pytensor_jaxpr_linker.emit.loops.residuals import keep_residuals
 from pytensor_jaxpr_linker.emit.loops.rows import as_rows, row_of, row_range
 from pytensor_jaxpr_linker.emit.loops.tracks import Track
 from pytensor_jaxpr_linker.errors import CannotEmit
+from pytensor_jaxpr_linker.plan import Plan
+
+
+def body_plan(op: Scan) -> Plan:
+    """Return the plan of a step."""
+    return inner_plan(op.fgraph, varying=op.info.n_inner_inputs - op.info.n_non_seqs)
 
 
 def inner_static(op: Scan) -> list[int]:
     """Return the positions among the inner inputs of those whose values the inner graph must know."""
-    plan = inner_plan(op.fgraph)
+    plan = body_plan(op)
     if plan.breaks:
         return []
     (region,) = plan.regions
@@ -187,7 +193,7 @@ class LoopBody:
         """Emit the inner graph."""
         from pytensor_jaxpr_linker.lower import lower_into
 
-        (region,) = inner_plan(self._op.fgraph).regions
+        (region,) = body_plan(self._op).regions
         static: dict[Variable, Any] = {}
         atoms = []
         for variable, x in zip(region.inputs, operands, strict=True):

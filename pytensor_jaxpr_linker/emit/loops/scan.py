@@ -17,9 +17,9 @@ from pytensor.scan.op import Scan
 
 from pytensor_jaxpr_linker import prims
 from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, Shape, is_small
-from pytensor_jaxpr_linker.emit.inner_graph import fixed_value, inner_plan
+from pytensor_jaxpr_linker.emit.inner_graph import fixed_value
 from pytensor_jaxpr_linker.emit.loops.distribution import CHEAP, LAYOUT
-from pytensor_jaxpr_linker.emit.loops.loop_body import LoopBody, inner_static
+from pytensor_jaxpr_linker.emit.loops.loop_body import LoopBody, body_plan, inner_static
 from pytensor_jaxpr_linker.emit.loops.rows import is_backwards, join, last_rows, row_range
 from pytensor_jaxpr_linker.emit.loops.tracks import SEPARATE_ROWS, Track, find_tracks
 from pytensor_jaxpr_linker.emit.scalar import convert
@@ -61,7 +61,7 @@ def static_operands(node: Apply) -> list[int]:
 def refuse_scan(node: Apply) -> str | None:
     """Return why a scan can't be emitted, or None."""
     op = scan_of(node)
-    breaks = inner_plan(op.fgraph).breaks
+    breaks = body_plan(op).breaks
     if breaks:
         return Reason("in the loop: " + str(GraphBreakError(breaks)), INNER_GRAPH)
     constant_from = op.info.n_inner_inputs - op.info.n_non_seqs
