@@ -13,6 +13,7 @@ from collections.abc import Hashable
 from contextlib import suppress
 
 from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.traversal import ancestors
 from pytensor.scalar.basic import ScalarOp
 from pytensor.tensor.basic import Alloc, ScalarFromTensor, TensorFromScalar
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
@@ -76,6 +77,11 @@ def is_integer(variable: Variable) -> bool:
     """Tell whether a variable is one integer, or a truth value."""
     dtype = getattr(variable.type, "dtype", "")
     return getattr(variable.type, "ndim", 1) == 0 and dtype.startswith(("int", "uint", "bool"))
+
+
+def lengths_read(variable: Variable) -> list[Variable]:
+    """Return the lengths of axes that a number is computed from."""
+    return [v for v in ancestors([variable]) if v.owner is not None and isinstance(v.owner.op, Shape_i)]
 
 
 def length_source(x: Variable, axis: int) -> tuple[Variable, int]:

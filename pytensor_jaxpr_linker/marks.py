@@ -10,6 +10,7 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.tensor.type import TensorType
 
 STATIC, DYNAMIC_VALUE, DYNAMIC_AXES = "jaxpr_static", "jaxpr_dynamic_value", "jaxpr_dynamic_axes"
+VARYING = "jaxpr_varying"
 
 
 def mark_static[V: Variable](variable: V) -> V:
@@ -110,7 +111,17 @@ def is_static(variable: Variable) -> bool:
 
 def is_dynamic(variable: Variable) -> bool:
     """Tell whether the value of an input must not be compiled for."""
-    return getattr(variable.tag, DYNAMIC_VALUE, False)
+    return getattr(variable.tag, DYNAMIC_VALUE, False) or is_varying(variable)
+
+
+def mark_varying(variable: Variable) -> None:
+    """Note that the value of an inner input differs from step to step, so that none can be compiled for."""
+    setattr(variable.tag, VARYING, True)
+
+
+def is_varying(variable: Variable) -> bool:
+    """Tell whether the value of an inner input differs from step to step."""
+    return getattr(variable.tag, VARYING, False)
 
 
 def dynamic_axes(variable: Variable) -> frozenset[int]:

@@ -6,6 +6,8 @@ follows `m` all the same: each element is compared with it, and selects a differ
 
 from __future__ import annotations
 
+from typing import Any
+
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.mode import optdb
 from pytensor.gradient import grad
@@ -39,7 +41,7 @@ def pullback_at_fixed_maxima(node: Apply, cotangent: Variable) -> list[Variable]
     inner = node.op.fgraph.unfreeze()
     maxima = [v.out for v in inner.apply_nodes if is_maximum(v.op)]
     known = dict(zip(inner.outputs, [cotangent], strict=True))
-    found = grad(None, inner.inputs, known_grads=known, consider_constant=maxima)
+    found: Any = grad(None, inner.inputs, known_grads=known, consider_constant=maxima)
     return clone_replace(found, dict(zip(inner.inputs, node.inputs, strict=True)), rebuild_strict=False)
 
 

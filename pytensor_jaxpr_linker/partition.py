@@ -150,8 +150,8 @@ def list_breaks(
 
 
 def dynamic_roots(graph: Graph) -> dict[Variable, Variable]:
-    """Return an input that is marked dynamic for each variable whose value follows from one."""
-    roots = {v: v for v in graph.inputs if marks.is_dynamic(v)}
+    """Return an input that the user marked dynamic for each variable whose value follows from one."""
+    roots = {v: v for v in graph.inputs if marks.is_dynamic(v) and not marks.is_varying(v)}
     for node in graph.nodes if roots else ():
         if not isinstance(node.op, SHAPE_READERS):
             marked = next((roots[v] for v in node.inputs if v in roots), None)

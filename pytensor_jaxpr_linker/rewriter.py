@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import pytensor.tensor as pt
@@ -97,10 +97,12 @@ class Rewriter:
         When each variable's value is known if a rule must know it.
     find_rule
         Gives the emission rule of a node, or None.
+    writers
+        See `Slices`.
     """
 
-    def __init__(self, times: Times, find_rule: Callable[[Apply], Rule | None]):
-        self.slices, self._find_rule = Slices(times), find_rule
+    def __init__(self, times: Times, find_rule: Callable[[Apply], Rule | None], writers: Iterable[Apply] = ()):
+        self.slices, self._find_rule = Slices(times, writers), find_rule
         self._operands: dict[Variable, Operand] = {}
         self._selections: dict[Any, Selection] = {}
         self._counted: dict[Variable, Selection] = {}

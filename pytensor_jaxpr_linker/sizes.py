@@ -7,12 +7,13 @@ to be known, and everything else stays on the device.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import pytensor.tensor as pt
 from pytensor.configdefaults import config
 from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.traversal import ancestors
 from pytensor.tensor.basic import Alloc, ARange, Nonzero
 from pytensor.tensor.linalg.solvers.lstsq import Lstsq
 from pytensor.tensor.shape import Shape_i
@@ -45,7 +46,7 @@ from pytensor_jaxpr_linker.sized_ops import (
     LstsqParts,
     apply,
 )
-from pytensor_jaxpr_linker.slice_lanes import FULL, ONE, ZERO, reverse, same
+from pytensor_jaxpr_linker.slice_lanes import FULL, ONE, ZERO, SliceSelection, reverse, reversed_value, same
 
 
 def with_known_sizes(
@@ -56,19 +57,28 @@ def with_known_sizes(
     The graph that is passed is left as it is.
     """
     kinds = {type(node.op) for node in nodes}
-    if kinds.isdisjoint(CANDIDATES) or not any(map(is_candidate, nodes)):
+    candidates = [] if kinds.isdisjoint(CANDIDATES) else [node for node in nodes if is_candidate(node)]
+    if not candidates:
         return outputs
 
     def static(node: Apply) -> Iterable[int] | None:
         rule = None if has_mask(node) or isinstance(node.op, Nonzero) else find_rule(node)
         return None if rule is None else rule.static(node)
 
-    rewriter = Rewriter(facts.analyze(inputs, nodes, static).static, find_rule)
+    rewriter = Rewriter(facts.analyze(inputs, nodes, static).static, find_rule, written_slices(candidates))
     # New variables get the traces of those that they replace; recording where they are made would take most of the time.
     with gc_paused(), config.change_flags(traceback__limit=0):
         for node in nodes:
             rewriter.visit(node)
         return [rewriter.variable(v) for v in outputs]
+
+
+def written_slices(candidates: Sequence[Apply]) -> Iterator[Apply]:
+    """Yield the nodes that write to slices whose bounds nothing replaces."""
+    replaced = {v for node in candidates for v in node.outputs}
+    for node in candidates:
+        if type(node.op) is IncSubtensor and replaced.isdisjoint(ancestors(node.inputs[INDICES[IncSubtensor] :])):
+            yield node
 
 
 # -- the nodes that are replaced ---------------------------------------------------------------------------------------
@@ -79,7 +89,8 @@ def rewrite_Subtensor(r: Rewriter, node: Apply, operands: Sequence[Operand]) -> 
     """Reading at slices and integers."""
     x, *flat = operands
     entries, backwards = r.slices.upright(unflatten_index_variables(flat, node.op.idx_list))
-    if not r.slices.dynamic_axes(entries):
+    dynamic = r.slices.dynamic_axes(entries)
+    if not dynamic or is_kept(x, dynamic):
         return None
     result = r.slices.read(plain(x), entries, node.outputs[0])
     for axis in backwards:
@@ -92,13 +103,18 @@ def rewrite_IncSubtensor(r: Rewriter, node: Apply, operands: Sequence[Operand]) 
     """Writing at slices and integers."""
     x, y, *flat = operands
     entries, backwards = r.slices.upright(unflatten_index_variables(flat, node.op.idx_list))
-    if not r.slices.dynamic_axes(entries):
+    dynamic = r.slices.dynamic_axes(entries)
+    if not dynamic or is_kept(x, dynamic):
         return None
     for axis in backwards:
         from_end = plain(x).type.ndim - axis - sum(not isinstance(e, slice) for e in entries[axis + 1 :])
-        if (ndim := y.ndim if isinstance(y, Lanes) else y.type.ndim) >= from_end:
-            y = reverse(y, ndim - from_end)
+        y = reversed_value(y, from_end)
     return [r.slices.write(plain(x), y, entries, node.op.set_instead_of_inc, node.outputs[0])]
+
+
+def is_kept(x: Operand, dynamic: Iterable[int]) -> bool:
+    """Tell whether a slice with computed bounds is one of the lanes of a slice, which stay lanes."""
+    return isinstance(x, Lanes) and isinstance(x.selection, SliceSelection) and list(dynamic) == [x.axis]
 
 
 def split_mask(r: Rewriter, node: Apply, x: Variable) -> tuple[Variable, int, list[Any]] | None:

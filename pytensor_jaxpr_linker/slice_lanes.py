@@ -16,7 +16,14 @@ from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.math import Argmax, Dot
-from pytensor.tensor.subtensor import IncSubtensor, Subtensor, flatten_index_variables, unflatten_index_variables
+from pytensor.tensor.subtensor import (
+    AdvancedIncSubtensor,
+    AdvancedSubtensor,
+    IncSubtensor,
+    Subtensor,
+    flatten_index_variables,
+    unflatten_index_variables,
+)
 
 from pytensor_jaxpr_linker.masks import (
     KEEPS,
@@ -69,15 +76,15 @@ class SliceSelection(Selection):
     @cached_property
     def reversed(self) -> SliceSelection:
         """Where these lanes are if all lanes are put in reverse."""
-        found = SliceSelection(self.n - self.start - self.count, self.count, self.n)
+        found = SliceSelection(pt.sub(pt.sub(self.n, self.start), self.count), self.count, self.n)
         found.__dict__["reversed"] = self
         return found
 
     def position(self, i: Variable) -> Variable:
         """Return the lane of an index, which may be negative; one out of bounds is out of the bounds of all lanes."""
         i = pt.cast(i, "int64")
-        i = pt.switch(pt.lt(i, 0), i + self.count, i)
-        return pt.switch(pt.and_(pt.ge(i, 0), pt.lt(i, self.count)), i + self.start, self.n)
+        i = pt.switch(pt.lt(i, 0), pt.add(i, self.count), i)
+        return pt.switch(pt.and_(pt.ge(i, 0), pt.lt(i, self.count)), pt.add(i, self.start), self.n)
 
 
 def same(variable: Variable) -> Any:
@@ -92,15 +99,25 @@ def is_step(entry: slice, step: int) -> bool:
 
 def reverse(x: Operand, axis: int) -> Operand:
     """Return an array in reverse along an axis."""
-    entries = (*[FULL] * axis, REVERSED)
     if not isinstance(x, Lanes):
-        return x[entries]  # type: ignore[index]
+        return backwards(x, axis)
     selection = x.selection
     if x.axis == axis:
         if not isinstance(selection, SliceSelection):
-            return x.compact[entries]
+            return backwards(x.compact, axis)
         selection = selection.reversed
-    return Lanes(selection, x.axis, x.old, lambda: x.filled[entries])
+    return Lanes(selection, x.axis, x.old, lambda: backwards(x.filled, axis))
+
+
+def backwards(x: Any, axis: int) -> Variable:
+    """Return an array with the elements of one axis in reverse."""
+    return x[(*[FULL] * axis, REVERSED)]
+
+
+def reversed_value(y: Operand, from_end: int) -> Operand:
+    """Return what is written to an axis, counted from the last, in reverse; it may have fewer axes."""
+    ndim = y.ndim if isinstance(y, Lanes) else y.type.ndim
+    return y if ndim < from_end else reverse(y, ndim - from_end)
 
 
 def moved(x: Lanes, to: SliceSelection, message: str, may_be_one: bool = False) -> Lanes:
@@ -193,7 +210,7 @@ def keep_slices_Subtensor(node: Apply, operands: Sequence[Operand]) -> list[Oper
     if is_step(entry, 1):
         return refilled(node, x.filled, x.selection.part(entry.start, entry.stop), x.axis)
     if is_step(entry, -1) and entry.start is None is entry.stop:
-        return [Lanes(x.selection.reversed, x.axis, node.outputs[0], lambda: x.filled[(*[FULL] * x.axis, REVERSED)])]
+        return [Lanes(x.selection.reversed, x.axis, node.outputs[0], lambda: backwards(x.filled, x.axis))]
     return None
 
 
@@ -216,7 +233,7 @@ def keep_slices_IncSubtensor(node: Apply, operands: Sequence[Operand]) -> list[O
         return refilled(node, new, x.selection, x.axis)
     from_end, selection = x.ndim - x.axis, x.selection
     if is_step(entry, -1) and entry.start is None is entry.stop:
-        y = y if y.ndim < from_end else reverse(y, y.ndim - from_end)
+        y = reversed_value(y, from_end)
     elif is_step(entry, 1):
         selection = x.selection.part(entry.start, entry.stop)
     else:
@@ -225,10 +242,45 @@ def keep_slices_IncSubtensor(node: Apply, operands: Sequence[Operand]) -> list[O
         y = to_be_written(y, selection, from_end)
         if not isinstance(y, Lanes) or y.selection is not selection:
             return None
-    elif y.ndim >= from_end and y.type.shape[-from_end] != 1:
+    elif y.type.ndim >= from_end and y.type.shape[-from_end] != 1:
         return None
     op = WriteLanes(x.axis, node.op.set_instead_of_inc, False)
     return refilled(node, apply(op, x.filled, filled(y), selection.flat), x.selection, x.axis)
+
+
+def is_beside(x: Operand, op: AdvancedSubtensor | AdvancedIncSubtensor, flat: Sequence[Operand]) -> bool:
+    """Tell whether one vector indexes an axis other than that of lanes, so that each axis stays where it is."""
+    entries = unflatten_index_variables(flat, op.idx_list)
+    arrays = [i for i, e in enumerate(entries) if not isinstance(e, slice)]
+    if not isinstance(x, Lanes) or len(arrays) != 1 or arrays[0] == x.axis:
+        return False
+    (index,) = (e for e in entries if not isinstance(e, slice))
+    return not isinstance(index, Lanes) and index.type.ndim == 1 and all(e in (index, FULL) for e in entries)
+
+
+def keep_slices_AdvancedSubtensor(node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
+    """Reading at a vector along another axis."""
+    x, *flat = operands
+    if not is_beside(x, node.op, flat):
+        return None
+    assert isinstance(x, Lanes)
+    return with_lanes(node, operands, x.selection, x.axis)
+
+
+def keep_slices_AdvancedIncSubtensor(node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
+    """Writing at a vector along another axis."""
+    x, y, *flat = operands
+    if not is_beside(x, node.op, flat):
+        return None
+    assert isinstance(x, Lanes)
+    from_end = x.ndim - x.axis
+    y = to_be_written(y, x.selection, from_end)
+    if isinstance(y, Lanes):
+        if y.selection is not x.selection or y.ndim - y.axis != from_end:
+            return None
+    elif y.type.ndim >= from_end and y.type.shape[-from_end] != 1:
+        return None
+    return with_lanes(node, [x, y, *flat], x.selection, x.axis)
 
 
 def keep_slices_CumOp(node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
@@ -261,6 +313,8 @@ def keep_slices_Argmax(node: Apply, operands: Sequence[Operand]) -> list[Operand
 #: What becomes of lanes of a slice, by class of Op.
 SLICE_KEEPS: dict[type, Keep] = {
     **KEEPS,
+    AdvancedIncSubtensor: keep_slices_AdvancedIncSubtensor,
+    AdvancedSubtensor: keep_slices_AdvancedSubtensor,
     Argmax: keep_slices_Argmax,
     CumOp: keep_slices_CumOp,
     Dot: keep_slices_Dot,

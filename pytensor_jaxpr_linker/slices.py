@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.tensor.basic import Alloc
 from pytensor.tensor.shape import Shape_i
-from pytensor.tensor.subtensor import IncSubtensor, Subtensor, flatten_index_variables
+from pytensor.tensor.subtensor import IncSubtensor, Subtensor, flatten_index_variables, unflatten_index_variables
 
-from pytensor_jaxpr_linker.equal_lengths import Interpretation, is_integer, length_source
+from pytensor_jaxpr_linker.equal_lengths import Interpretation, is_integer, length_source, lengths_read
 from pytensor_jaxpr_linker.facts import BindingTime, Times
 from pytensor_jaxpr_linker.masks import Operand, named, plain, select, write
 from pytensor_jaxpr_linker.sized_ops import DynamicSlice, DynamicUpdate, SliceBounds, apply
@@ -26,13 +27,16 @@ class Slices:
     ----------
     times
         When each variable's value is known if a rule must know it.
+    writers
+        The nodes that write to slices of which nothing is replaced that their bounds are computed from.
     """
 
-    def __init__(self, times: Times):
+    def __init__(self, times: Times, writers: Iterable[Apply] = ()):
         self.times = Times(times.others, times)
         self._bounds: dict[Any, tuple[Variable, Variable]] = {}
         self._lengths: dict[tuple[Variable, int], Variable] = {}
         self._selections: dict[Variable, SliceSelection] = {}
+        self._writers = writers
         self._interpretation = Interpretation()
 
     def time(self, bound: Variable | None) -> BindingTime:
@@ -51,9 +55,8 @@ class Slices:
                     found[axis] = known
         return found
 
-    def bounds(self, x: Variable, axis: int, entry: slice) -> tuple[Variable, Variable]:
-        """Return where a slice of one axis starts and how long it is."""
-        n = self.length(x, axis)
+    def bounds(self, n: Variable, entry: slice) -> tuple[Variable, Variable]:
+        """Return where a slice of an axis of length `n` starts and how long it is."""
         start = ZERO if entry.start is None else entry.start
         stop = n if entry.stop is None else entry.stop
         key = (same(start), same(stop), same(n))
@@ -62,21 +65,38 @@ class Slices:
             self._bounds[key] = first, length
         return self._bounds[key]
 
-    def slice_selection(self, x: Variable, axis: int, entry: slice) -> SliceSelection:
-        """Return the lanes of one axis that a slice takes."""
-        start, length = self.bounds(x, axis, entry)
+    def selection(self, n: Variable, entry: slice) -> SliceSelection:
+        """Return the lanes that a slice of an axis of length `n` takes."""
+        start, length = self.bounds(n, entry)
         if length not in self._selections:
-            self._selections[length] = SliceSelection(start, length, self.length(x, axis))
+            self._selections[length] = SliceSelection(start, length, n)
         return self._selections[length]
 
     def counted(self, count: Variable) -> SliceSelection | None:
         """Return lanes that a variable counts, or None."""
-        if count in self._selections or not self._selections or not is_integer(count):
+        if count in self._selections or not is_integer(count):
             return self._selections.get(count)
         if self.time(count) < BindingTime.RUNTIME:
             return None
-        wanted, values = self._interpretation.values(count), self._interpretation.values
-        return next((lanes for length, lanes in self._selections.items() if values(length) == wanted), None)
+        values = self._interpretation.values
+        for length, lanes in self._selections.items():
+            if values(length) == values(count):
+                return lanes
+        # A gradient is as long as a slice of one array, and will be written to a slice of another one.
+        for n in lengths_read(count):
+            for entry in self._written:
+                if values(self.bounds(n, entry)[1]) == values(count):
+                    return self.selection(n, entry)
+        return None
+
+    @cached_property
+    def _written(self) -> list[slice]:
+        """The slices with computed bounds that nodes write to."""
+        found = []
+        for node in self._writers:
+            entries = self.upright(unflatten_index_variables(node.inputs[2:], node.op.idx_list))[0]
+            found += [entries[axis] for axis in self.dynamic_axes(entries)]
+        return found
 
     def upright(self, entries: Sequence[Any]) -> tuple[list[Any], list[int]]:
         """Return an index whose slices with computed bounds go forwards, and the axes along which its result is in reverse."""
@@ -118,12 +138,12 @@ class Slices:
         late = [axis for axis, known in dynamic.items() if known == BindingTime.RUNTIME]
         if len(late) == 1 and is_step(entries[late[0]], 1):
             (axis,) = late
-            selection = self.slice_selection(x, axis, entries[axis])
+            selection = self.selection(self.length(x, axis), entries[axis])
             rest = [*entries[:axis], FULL, *entries[axis + 1 :]]
             lead = sum(not isinstance(entry, slice) for entry in entries[:axis])
             return select(plain(self.read(x, rest, old)), selection, axis - lead, old)
         if dynamic:
-            bounds = [self.bounds(x, axis, entries[axis]) for axis in dynamic]
+            bounds = [self.bounds(self.length(x, axis), entries[axis]) for axis in dynamic]
             where = (*(start for start, _ in bounds), *(length for _, length in bounds))
             x = named(apply(DynamicSlice(tuple(dynamic)), x, *where), old)
         return indexed(x, steps_only(entries, dynamic))
@@ -131,15 +151,20 @@ class Slices:
     def write(self, x: Variable, y: Operand, entries: Sequence[Any], is_set: bool, old: Variable) -> Variable:
         """Return `x` with the part at slices and integers set to, or incremented by, `y`; `old` is as in `read`."""
         dynamic = self.dynamic_axes(entries)
+        late = [axis for axis, known in dynamic.items() if known == BindingTime.RUNTIME]
+        if len(late) == 1 and is_step(entries[late[0]], 1):
+            (axis,) = late
+            selection = self.selection(self.length(x, axis), entries[axis])
+            others = [*entries[:axis], FULL, *entries[axis + 1 :]]
+            part = plain(self.read(x, others, old))
+            at = axis - sum(not isinstance(entry, slice) for entry in entries[:axis])
+            part_written = write(part, to_be_written(y, selection, part.type.ndim - at), selection, at, is_set)
+            return part_written if part is x else self.write(x, part_written, others, True, old)
         rest = steps_only(entries, dynamic)
-        if list(dynamic.values()) == [BindingTime.RUNTIME] and all(entry == FULL for entry in rest):
-            (axis,) = dynamic
-            selection = self.slice_selection(x, axis, entries[axis])
-            return write(x, to_be_written(y, selection, x.type.ndim - axis), selection, axis, is_set)
         if not dynamic:
             idx_list, flat = flatten_index_variables(rest)
             return apply(IncSubtensor(idx_list, set_instead_of_inc=is_set), x, plain(y), *flat)
-        bounds = [self.bounds(x, axis, entries[axis]) for axis in dynamic]
+        bounds = [self.bounds(self.length(x, axis), entries[axis]) for axis in dynamic]
         where = (*(start for start, _ in bounds), *(length for _, length in bounds))
         if all(entry == FULL for entry in rest):
             return apply(DynamicUpdate(tuple(dynamic), is_set), x, plain(y), *where)

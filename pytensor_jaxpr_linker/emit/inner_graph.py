@@ -46,7 +46,7 @@ def inner_plan(fgraph: AbstractFunctionGraph, varying: int = 0) -> Plan:
         # The nodes of a frozen graph can't be copied, as `inline` does.
         thawed = fgraph.unfreeze() if hasattr(fgraph, "unfreeze") else fgraph
         for v in thawed.inputs[:varying]:
-            setattr(v.tag, marks.DYNAMIC_VALUE, True)
+            marks.mark_varying(v)
         plan = plans[key] = partition(inline(thawed, rule), rule)
     return plan
 

@@ -64,9 +64,6 @@ def refuse_scan(node: Apply) -> str | None:
     breaks = body_plan(op).breaks
     if breaks:
         return Reason("in the loop: " + str(GraphBreakError(breaks)), INNER_GRAPH)
-    constant_from = op.info.n_inner_inputs - op.info.n_non_seqs
-    if any(i < constant_from for i in inner_static(op)):
-        return Reason("in the loop a shape depends on a value that differs from step to step", INNER_GRAPH)
     return None
 
 

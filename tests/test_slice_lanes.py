@@ -1,0 +1,179 @@
+"""Slices whose lengths differ from step to step of a loop, or are known at run time only: one program for all of them."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from helpers import FULLGRAPH, compare, compare_error
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pytensor.tensor.shape import Shape_i
+
+import pytensor_jaxpr_linker as pjl
+from pytensor_jaxpr_linker.equal_lengths import Interpretation
+from pytensor_jaxpr_linker.sized_ops import ShiftLanes, SliceBounds, apply
+
+pytestmark = pytest.mark.filterwarnings("ignore:PyTensor could not link to a BLAS")
+
+x, w, m, i, j = pt.dvector("x"), pt.dvector("w"), pt.dmatrix("m"), pt.lscalar("i"), pt.lscalar("j")
+X, W = np.array([1.5, -0.5, 2.0, 0.25, 3.0]), np.array([0.5, 2.0, -1.0, 1.0, 0.75])
+M = np.arange(20.0).reshape(5, 4) / 7
+
+#: What a step computes of a number from 1 to 4, two vectors of 5 elements and a matrix of 5 rows.
+STEPS = {
+    "sum": lambda k, x, w, m: x[:k].sum(),
+    "rest": lambda k, x, w, m: pt.exp(x[k:]).prod() + x[-k:].sum() - x[:-k].sum(),
+    "window": lambda k, x, w, m: x[pt.maximum(k - 2, 0) : k].mean(),
+    "no elements": lambda k, x, w, m: pt.prod(x[k:k]) + x[:k][5:].sum(),
+    "two arrays": lambda k, x, w, m: (x[:k] * w[:k]).sum(),
+    "two places": lambda k, x, w, m: (x[:k] - w[5 - k :]).max(),
+    "convolution": lambda k, x, w, m: (x[:k] * w[:k][::-1]).sum(),
+    "backwards": lambda k, x, w, m: (x[k:0:-1] * w[1 : k + 1]).sum() + (x[k - 1 :: -1] * w[:k]).sum(),
+    "backwards to the first": lambda k, x, w, m: x[-1 : k - 5 : -1].sum() + x[: k - 1 : -1].sum(),
+    "dot": lambda k, x, w, m: pt.dot(x[:k], w[:k]) + x[:k] @ x[:k],
+    "rows": lambda k, x, w, m: x[:k] @ m[:k] + m[k, :k].sum(),
+    "outer": lambda k, x, w, m: m[:k].T @ m[:k],
+    "first and last": lambda k, x, w, m: x[:k][0] + x[k:][-1] * x[:k][-1] + x[:k][-k],
+    "differences": lambda k, x, w, m: (pt.diff(x[: k + 1]) ** 2).sum() + (x[: k + 1][1:] * x[: k + 1][:-1]).sum(),
+    "variance": lambda k, x, w, m: x[: k + 1].var() + x[:k].shape[0],
+    "softmax": lambda k, x, w, m: (pt.special.softmax(x[:k]) * w[:k]).sum() + pt.special.log_softmax(x[k:])[0],
+    "logsumexp": lambda k, x, w, m: pt.logsumexp(x[:k]) + pt.logaddexp(x[:k], w[:k]).sum(),
+    "attention": lambda k, x, w, m: pt.special.softmax(m[:k] @ m[k - 1]) @ m[:k],
+    "cumsum": lambda k, x, w, m: pt.cumsum(x[k:])[-1] * pt.cumprod(x[:k])[0] + pt.cumsum(m[:, :k], axis=0).sum(),
+    "writing": lambda k, x, w, m: pt.set_subtensor(w[:k], x[:k] * 2)[k:].inc(x[k:]).sum() + w[:k][0].inc(1.0).sum(),
+    "writing backwards": lambda k, x, w, m: pt.set_subtensor(w[k - 1 :: -1], x[:k] ** 2) @ x,
+    "writing to part": lambda k, x, w, m: (x[:k][:1].set(w[:k][-1:]) ** 2).sum() + (x[:k][::-1].inc(w[:k]) ** 3).sum(),
+    "columns": lambda k, x, w, m: m[[0, 2]][:, :k].sum() + pt.exp(m[:, :k])[np.array([1, 1])].sum(),
+}  # fmt: skip
+
+
+def loop(step, steps=4):
+    """Return the results of a step for 1, 2 ... `steps`."""
+    k = pt.arange(1, steps + 1)
+    return pytensor.scan(step, sequences=[k], non_sequences=[x, w, m], strict=True, return_updates=False)
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_lengths_that_differ_from_step_to_step(name):
+    out = loop(STEPS[name])
+    gradients = pytensor.grad(pt.sin(out).sum(), [x, w, m], disconnected_inputs="ignore")
+    pytensor.function([x, w, m], [out, *gradients], mode=FULLGRAPH, on_unused_input="ignore")
+    compare([x, w, m], [out, *gradients], [X, W, M])
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_lengths_known_at_run_time(name):
+    """The same slices without a loop, for a number that the program computes."""
+    k = pt.exp(x[0]).astype("int64")
+    out = STEPS[name](k, x, w, m)
+    f = pytensor.function([x, w, m], out, mode=FULLGRAPH, on_unused_input="ignore")
+    reference = pytensor.function([x, w, m], out, mode="FAST_COMPILE", on_unused_input="ignore")
+    for n in range(1, 5):
+        value = np.array([np.log(n + 0.5), *X[1:]])
+        np.testing.assert_allclose(f(value, W, M), reference(value, W, M))
+    assert len(f.vm.runner.program._specializations) == 1
+
+
+def test_position_of_the_largest():
+    out = loop(lambda k, x, w, m: pt.argmax(-x[k:]) * 10 + pt.argmax(x[:k]) + pt.argmax(m[:, :k], axis=0).sum())
+    pytensor.function([x, w, m], out, mode=FULLGRAPH, on_unused_input="ignore")
+    compare([x, w, m], out, [X, W, M])
+    lowest = loop(lambda k, x, w, m: pt.argmax(x[k:]))
+    compare([x, w, m], lowest, [np.full(5, -np.inf), W, M])
+    compare_error([x, i], pt.argmax(x[x[0].astype("int64") :]), [np.array([3.0, 1.0]), 0], match="argmax of an empty")
+
+
+def test_state_that_grows_by_its_past():
+    """The renewal equation of an epidemic: each day's infections are those of all days before, weighted by their age."""
+    out = pytensor.scan(
+        lambda day, infected, w: pt.set_subtensor(infected[day], (infected[:day] * w[day - 1 :: -1]).sum()),
+        sequences=[pt.arange(1, 5)],
+        outputs_info=[pt.zeros(5)[0].set(x[0])],
+        non_sequences=[w],
+        strict=True,
+        return_updates=False,
+    )[-1]
+    gradients = pytensor.grad(out.sum(), [x, w])
+    pytensor.function([x, w], [out, *gradients], mode=FULLGRAPH, on_unused_input="ignore")
+    compare([x, w], [out, *gradients], [X, W])
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(-7, 7), st.integers(-7, 7), st.integers(-7, 7))
+def test_slices_of_slices(a, b, c):
+    k = [v + pt.isnan(x[0]).astype("int64") for v in (i, j, pt.constant(c))]
+    part = x[k[0] : k[1]]
+    outputs = [part[k[2] :].sum(), part[: k[2]].sum(), (part[::-1][k[2] :] ** 2).sum(), x[k[0] : k[1] : -1].sum()]
+    outputs += [x[k[2] :: -1].sum(), x[: k[2] : -1].sum(), x[k[0] : k[1] : -1].inc(1.0), (part * part[::-1]).sum()]
+    pytensor.function([x, i, j], outputs, mode=FULLGRAPH, on_unused_input="ignore")
+    compare([x, i, j], outputs, [X, a, b])
+
+
+def test_lengths_that_do_not_match():
+    k = x[0].astype("int64")
+    for out in (x[:k] * w[: k + 1], pt.dot(x[:k], w[: k + 1]), pt.set_subtensor(w[:k], x[: k + 2])):
+        pytensor.function([x, w], out.sum(), mode=FULLGRAPH, on_unused_input="ignore")
+        compare_error([x, w], out.sum(), [np.array([2.0, 1.0, 3.0, 5.0]), W])
+    compare([x, w], pt.set_subtensor(w[:k], x[:1]).sum(), [np.array([2.0, 1.0, 3.0]), W])
+    one = pt.set_subtensor(w[: k + 1], x[k - 1 : k])  # NumPy repeats a single element
+    pytensor.function([x, w], one, mode=FULLGRAPH, on_unused_input="ignore")
+    compare([x, w], one, [np.array([2.0, 1.0, 3.0]), W])
+
+
+@pytest.mark.parametrize("position", [2, -3])
+def test_index_outside_of_a_slice(position):
+    k = x[0].astype("int64")
+    compare_error([x], pt.cumsum(x[:k])[position], [np.array([2.0, 1.0, 3.0, 5.0])])
+    compare_error([x], pt.cumsum(x[:k])[position].inc(1.0).sum(), [np.array([2.0, 1.0, 3.0, 5.0])])
+
+
+@pytest.mark.parametrize("name", ["convolution", "differences", "attention", "softmax", "writing", "cumsum"])
+def test_transformations(name):
+    """`jax.grad` by the rules of JAX, and a batch, agree with PyTensor's gradient."""
+    with jax.enable_x64(True):
+        fn = pjl.as_jax_function([x, w, m], loop(STEPS[name]).sum(), gradient="jax")
+        expected = pjl.as_jax_function([x, w, m], loop(STEPS[name]).sum())
+        for argument in range(2):
+            got = jax.grad(lambda *args: fn(*args)[0], argument)(X, W, M)
+            np.testing.assert_allclose(got, jax.grad(lambda *args: expected(*args)[0], argument)(X, W, M), atol=1e-12)
+        batch = np.stack([X, 2 * X])
+        np.testing.assert_allclose(jax.vmap(lambda x: fn(x, W, M)[0])(batch), [fn(v, W, M)[0] for v in batch])
+
+
+def test_float32_and_integers():
+    xs, xi = pt.fvector("xs"), pt.ivector("xi")
+    k = pt.arange(1, 5)
+    step = lambda k, x: (x[:k] * x[:k][::-1]).sum() + pt.cumsum(x[k:]).max()  # noqa: E731
+    for v, value in ((xs, X.astype("float32")), (xi, np.array([3, 1, -4, 1, 5], "int32"))):
+        out = pytensor.scan(step, sequences=[k], non_sequences=[v], strict=True, return_updates=False)
+        pytensor.function([v], out, mode=FULLGRAPH, on_unused_input="ignore")
+        compare([v], out, [value], rtol=1e-5)
+
+
+def test_a_length_without_a_bound_is_a_break():
+    """How many elements ``arange(k)`` has is known by nothing outside of the loop."""
+    out = loop(lambda k, x, w, m: pt.arange(k * x[0].astype("int64")).sum())
+    with pytest.raises(pjl.GraphBreakError, match=r"in the loop.*numbers that are known only when the program runs"):
+        pytensor.function([x, w, m], out, mode=FULLGRAPH, on_unused_input="ignore")
+
+
+def test_lengths_are_compared_by_their_values():
+    n, other = apply(Shape_i(0), x), apply(Shape_i(0), w)
+    length = SliceBounds().make_node(pt.constant(0), i, n).outputs[1]
+    formula = pt.switch(pt.lt(i, 0), pt.maximum(i + n, 0), pt.minimum(i, n))
+    values = Interpretation().values
+    assert values(length) == values(formula)
+    assert values(length) != values(pt.minimum(i, n))
+    assert values(length) != values(formula - pt.eq(i, 1))
+    assert values(other) != values(n)
+
+
+@pytest.mark.parametrize("shift", [-7, -2, 0, 1, 9])
+@pytest.mark.parametrize("n", [0, 3, 5, 8])
+def test_shifted_lanes(shift, n):
+    outputs = [apply(ShiftLanes(0), x, i, pt.constant(n)), apply(ShiftLanes(1), m, i, pt.constant(n))]
+    compare([x, m, i], outputs, [X, M, shift])
+    compare([x, m, i], outputs, [X[:0], M[:, :0], shift])
