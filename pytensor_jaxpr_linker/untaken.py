@@ -13,7 +13,7 @@ of its readers share.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from typing import Any, NamedTuple
 
@@ -33,9 +33,10 @@ def primitives(names: str) -> frozenset[jex.Primitive]:
 
 #: Primitives that compute each element of the result from the elements at the same place.
 ELEMENTWISE = primitives(
-    "abs acos acosh add asin asinh atan atan2 atanh bessel_i0e bessel_i1e clamp complex conj convert_element_type copy cos cosh"
-    " custom_jvp_call digamma div erf erf_inv erfc exp exp2 expm1 igamma igammac imag integer_pow lgamma log log1p logistic max"
-    " min mul neg polygamma pow real regularized_incomplete_beta rem rsqrt select_n sign sin sinh sqrt square sub tan tanh zeta"
+    "abs acos acosh add and asin asinh atan atan2 atanh bessel_i0e bessel_i1e clamp complex conj convert_element_type copy cos cosh"
+    " custom_jvp_call digamma div eq erf erf_inv erfc exp exp2 expm1 ge gt igamma igammac imag integer_pow is_finite le lgamma log"
+    " log1p logistic lt max min mul ne neg not or polygamma pow real regularized_incomplete_beta rem rsqrt select_n sign sin sinh"
+    " sqrt square sub tan tanh zeta"
 )
 #: Primitives whose derivative is finite whatever their operands are: where a branch has no others, no NaN comes out of it.
 BOUNDED = primitives(
@@ -54,8 +55,17 @@ class Condition(NamedTuple):
     holds: bool
 
 
-#: Without repetition; in the order in which they are found, so that equal graphs become equal programs.
-type Conditions = tuple[Condition, ...]
+#: Of which one must hold. Without repetition, in the order in which they are found, so that equal graphs become equal programs.
+type Alternatives = tuple[Condition, ...]
+
+#: All of which hold where a value is read.
+type Conditions = tuple[Alternatives, ...]
+
+#: More of them, and more at once, are not followed: then a value counts as read everywhere.
+MOST_ALTERNATIVES = 4
+
+#: Guards whose conditions would need guards whose conditions ... so deep are left out.
+DEEPEST = 50
 
 
 def with_guards(b: JaxprBuilder, eqns: Sequence[Any], outputs: Iterable[Atom]) -> list[Any]:
@@ -72,11 +82,10 @@ def with_guards(b: JaxprBuilder, eqns: Sequence[Any], outputs: Iterable[Atom]) -
     """
     if not any(eqn.primitive is p.select_n_p for eqn in eqns):
         return list(eqns)
-    entered = dict(zip(map(identity, eqns), entered_conditions(eqns, outputs), strict=True))
-    made: dict[tuple[Condition, Atom], Atom] = {}
+    order = GuardedOrder(eqns, list(entered_conditions(eqns, outputs)))
+    made: dict[tuple[Alternatives, Atom], Atom] = {}
     b.restart()
-    for eqn in in_order(eqns, lambda eqn: [c.choice for conditions in entered[identity(eqn)] for c in conditions]):
-        guards = entered[identity(eqn)]
+    for eqn, guards in order.found():
         if any(guards):
             b.at_names_of(eqn)
             eqn = eqn.replace(invars=[guard_operand(b, x, g, made) for x, g in zip(eqn.invars, guards, strict=True)])
@@ -87,8 +96,9 @@ def with_guards(b: JaxprBuilder, eqns: Sequence[Any], outputs: Iterable[Atom]) -
 def entered_conditions(eqns: Sequence[Any], outputs: Iterable[Atom]) -> Iterator[list[Conditions]]:
     """Yield for each operand of each equation the conditions that hold from there on, where slopes may be infinite."""
     inside: dict[int, Conditions] = {}  # literals have no hash
-    for eqn, under, is_steep in zip(eqns, *analyze_branches(eqns, outputs), strict=True):
-        passed = passed_on(eqn, under)
+    position = {v: i for i, eqn in enumerate(eqns) for v in eqn.outvars}
+    for i, (eqn, under, is_steep) in enumerate(zip(eqns, *analyze_branches(eqns, outputs), strict=True)):
+        passed = tuple(found for found in passed_on(eqn, under) if not is_circular(found, i, eqns, position))
         inside |= dict.fromkeys(map(identity, eqn.outvars), passed)
         yield [
             without(passed, inside.get(identity(x), ())) if is_steep and is_differentiable(x) else ()
@@ -96,22 +106,70 @@ def entered_conditions(eqns: Sequence[Any], outputs: Iterable[Atom]) -> Iterator
         ]
 
 
-def in_order(eqns: Sequence[Any], also_read: Callable[[Any], Iterable[Atom]]) -> Iterator[Any]:
-    """Yield equations in their order, but those first that compute what another one also reads."""
-    definitions = {v: eqn for eqn in eqns for v in eqn.outvars}
-    placed: set[int] = set()
-    for eqn in eqns:
-        stack = [eqn]
-        while stack:
-            read = [*(x for x in stack[-1].invars if is_variable(x)), *also_read(stack[-1])]
-            missing = [definitions[v] for v in read if v in definitions and identity(definitions[v]) not in placed]
-            if missing and identity(stack[-1]) not in placed:
-                stack += missing[::-1]
-                continue
-            done = stack.pop()
-            if identity(done) not in placed:
-                placed.add(identity(done))
-                yield done
+def is_circular(found: Alternatives, place: int, eqns: Sequence[Any], position: Mapping[Atom, int]) -> bool:
+    """Tell whether one of several alternatives is computed from the result of an equation: then it can't be known before."""
+    return len(found) > 1 and place in computed_by(found, eqns, position, lambda i: i < place)
+
+
+def computed_by(
+    found: Alternatives, eqns: Sequence[Any], position: Mapping[Atom, int], stops: Callable[[int], bool]
+) -> set[int]:
+    """Return the places of the equations that alternatives are computed by, as far as `stops` does not say that one is no matter."""
+    seen: set[int] = set()
+    stack: list[Atom] = [c.choice for c in found]
+    while stack:
+        x = stack.pop()
+        i = position.get(x, -1) if is_variable(x) else -1
+        if i >= 0 and i not in seen and not stops(i):
+            seen.add(i)
+            stack += eqns[i].invars
+    return seen
+
+
+class GuardedOrder:
+    """Puts equations in an order in which conditions are computed before the guards that read them.
+
+    A guard is left out if its condition is computed from what it guards, or is guarded by such a one.
+
+    Parameters
+    ----------
+    eqns
+        The equations, in an order of their own.
+    entered
+        The conditions on the operands of each.
+    """
+
+    def __init__(self, eqns: Sequence[Any], entered: Sequence[list[Conditions]]):
+        self._eqns, self._entered = eqns, entered
+        self._position = {v: i for i, eqn in enumerate(eqns) for v in eqn.outvars}
+        self._placed: set[int] = set()
+        self._active: set[int] = set()
+        self._order: list[tuple[Any, list[Conditions]]] = []
+
+    def found(self) -> list[tuple[Any, list[Conditions]]]:
+        """Return the equations in the new order, with the guards of their operands."""
+        for i in range(len(self._eqns)):
+            self._place(i)
+        return self._order
+
+    def _place(self, i: int) -> None:
+        """Put an equation next, behind the conditions of its guards."""
+        if i in self._placed:
+            return
+        self._active.add(i)
+        guards = [tuple(filter(self._bring, conditions)) for conditions in self._entered[i]]
+        self._active.remove(i)
+        self._placed.add(i)
+        self._order.append((self._eqns[i], guards))
+
+    def _bring(self, found: Alternatives) -> bool:
+        """Put next what a condition is computed by, if that is possible."""
+        needed = computed_by(found, self._eqns, self._position, self._placed.__contains__)
+        if not needed.isdisjoint(self._active) or len(self._active) > DEEPEST:
+            return False
+        for i in sorted(needed):
+            self._place(i)
+        return True
 
 
 def analyze_branches(eqns: Sequence[Any], outputs: Iterable[Atom]) -> tuple[list[Conditions], list[bool]]:
@@ -140,7 +198,7 @@ def analyze_branches(eqns: Sequence[Any], outputs: Iterable[Atom]) -> tuple[list
 def choice_of(eqn: Any, position: int) -> Conditions:
     """Return the condition under which a `select` takes the operand at a position."""
     choice = eqn.invars[0]
-    return (Condition(choice, position == 2),) if is_variable(choice) and choice.aval.dtype == bool else ()
+    return ((Condition(choice, position == 2),),) if is_variable(choice) and choice.aval.dtype == bool else ()
 
 
 def passed_on(eqn: Any, under: Conditions) -> Conditions:
@@ -152,17 +210,37 @@ def passed_on(eqn: Any, under: Conditions) -> Conditions:
 
 def scalars_of(conditions: Conditions) -> Conditions:
     """Return those conditions that decide on whole arrays."""
-    return tuple(c for c in conditions if not c.choice.aval.shape)
+    return tuple(found for found in conditions if not any(c.choice.aval.shape for c in found))
 
 
 def common(left: Conditions, right: Conditions) -> Conditions:
-    """Return the conditions that are among both."""
-    return left if left is right else tuple(c for c in left if c in right)
+    """Return under which conditions a value is read that is read under some by one reader, and under others by another.
+
+    For each pair of conditions, one of both holds.
+    """
+    if left is right:
+        return left
+    pairs = [(*one, *(c for c in other if c not in one)) for one in left for other in right]
+    found = [pair for pair in pairs if len(pair) <= MOST_ALTERNATIVES and not is_always_true(pair)]
+    strongest = [
+        a for i, a in enumerate(found) if not follows(a, [*found[:i], *(b for b in found[i + 1 :] if set(b) != set(a))])
+    ]
+    return tuple(strongest[:MOST_ALTERNATIVES])
+
+
+def is_always_true(alternatives: Alternatives) -> bool:
+    """Tell whether one of the alternatives always holds: they are a condition and its opposite."""
+    return any(c._replace(holds=not c.holds) in alternatives for c in alternatives)
+
+
+def follows(alternatives: Alternatives, others: Iterable[Alternatives]) -> bool:
+    """Tell whether one of the alternatives holds if all of the others do."""
+    return any(set(other) <= set(alternatives) for other in others)
 
 
 def without(conditions: Conditions, others: Conditions) -> Conditions:
-    """Return the conditions that are not among the others."""
-    return tuple(c for c in conditions if c not in others)
+    """Return the conditions that do not follow from the others."""
+    return tuple(found for found in conditions if not follows(found, others))
 
 
 def is_unbounded(eqn: Any) -> bool:
@@ -177,15 +255,27 @@ def is_differentiable(x: Atom) -> bool:
     return is_variable(x) and x.aval.dtype.kind in "fcV"
 
 
-def guard_operand(b: JaxprBuilder, x: Atom, conditions: Conditions, made: dict[tuple[Condition, Atom], Atom]) -> Atom:
+def guard_operand(
+    b: JaxprBuilder, x: Atom, conditions: Conditions, made: dict[tuple[Alternatives, Atom], Atom]
+) -> Atom:
     """Return an operand of an elementwise equation with a guard for each of the conditions, one of those `made` if it is there."""
-    for condition in conditions:
+    for alternatives in conditions:
+        condition = any_of(b, alternatives)
         if condition.choice.aval.shape:
             x = prims.broadcast_to(b, x, condition.choice.aval.shape)  # before its cotangents are summed
-        if (condition, x) not in made:
-            made[condition, x] = guard(b, condition, x)
-        x = made[condition, x]
+        if (alternatives, x) not in made:
+            made[alternatives, x] = guard(b, condition, x)
+        x = made[alternatives, x]
     return x
+
+
+def any_of(b: JaxprBuilder, alternatives: Alternatives) -> Condition:
+    """Emit the condition that one of the alternatives holds."""
+    if len(alternatives) == 1:
+        return alternatives[0]
+    shape = max((c.choice.aval.shape for c in alternatives), key=len)
+    held = [c.choice if c.holds else prims.not_(b, c.choice) for c in alternatives]
+    return Condition(reduce(lambda x, y: prims.or_(b, x, y), [prims.broadcast_to(b, x, shape) for x in held]), True)
 
 
 def guard(b: JaxprBuilder, condition: Condition, x: Atom) -> Atom:

@@ -103,6 +103,37 @@ def test_more_finite_than_pytensor():
     assert np.isnan(pytensor.function([x, s], pytensor.grad(cost, s), mode=FULLGRAPH)(np.ones(2), 0.0))
 
 
+#: What several branches read, of a vector and a scalar.
+SHARED = {
+    "two switches": lambda x, s: [pt.switch(x > 0, y := pt.log(x), 0) * 2, pt.switch(x > 1, y * s, 0)],
+    "three switches": lambda x, s: [
+        pt.switch(x > k, y * k, 0) for y in [pt.sqrt(x)] for k in range(3)
+    ],
+    "array and scalar": lambda x, s: [pt.switch(x > 0, y := pt.log(x), 0), pt.switch(s > 2, y, 0)],
+    "nested": lambda x, s: [
+        pt.switch(x > 0, pt.switch(x > 1, y := pt.log(x), 1 / x), 0), pt.switch(x > 2, pt.exp(y * 2), 0)
+    ],
+    "a condition of the value": lambda x, s: [
+        pt.switch(x > 0, pt.switch((y := pt.sqrt(x)) > 1, y, 1), 0), pt.switch(x > 0, y**3, 0)
+    ],
+    "one of them the opposite": lambda x, s: [pt.switch(x > 0, y := pt.exp(x), 1), pt.switch(x > 0, 0, y)],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_a_slope_that_several_branches_read(name):
+    x, s = pt.dvector("x"), pt.dscalar("s")
+    cost = sum(y.sum() for y in SHARED[name](x, s))
+    fn = pjl.as_jax_function([x, s], cost, gradient="jax")
+    slopes = pytensor.grad(cost, [x, s], disconnected_inputs="ignore")
+    expected = pytensor.function([x, s], slopes, mode="JAXPR", on_unused_input="ignore")
+    gradient = jax.jit(jax.grad(lambda *args: fn(*args)[0], (0, 1)))
+    for value, number in ((np.array([0.0, -1.0, 0.5, 1.5, 3.0]), 1.0), (np.array([0.5, 1.5, 3.0]), 3.0)):
+        for got, want in zip(gradient(value, number), expected(value, number), strict=True):
+            # PyTensor multiplies the sum of all branches, which is 0, by the slope.
+            np.testing.assert_allclose(got, np.where(np.isnan(want) & (value <= 0), 0, want), rtol=1e-12)
+
+
 def test_nan_of_the_branch_that_is_taken_stays():
     x = pt.dvector("x")
     fn = pjl.as_jax_function([x], pt.switch(x > 1, x, pt.log(x)), gradient="jax")
