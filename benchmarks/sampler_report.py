@@ -22,9 +22,9 @@ ratio to mode JAXPR: above 1, mode JAXPR is faster; below 1, it is slower. `samp
 DRAWS = """### Time to draws
 
 Seconds of a call of `pytensor_jaxpr_linker.pymc.sample(sampler=...)` and of `pymc.sample(nuts_sampler=...)`: "nutpie" is PyMC's default and runs on Numba
-there, "numpyro" and "blackjax" on mode JAX. *First draw* is the wall time of the call for 1 draw after 1 step of warm-up in each of {chains} chains, results
-returned: so it has all compilation, and the compilation and running of what maps draws to constrained values. *Last draw* is that of the call for
-{draws} draws after {tune} steps of warm-up. Imports, making the model and starting JAX are not counted. Each side has its own random numbers, so trajectories differ.
+there, "numpyro" and "blackjax" on mode JAX. *First draw* is the wall time of the call for 1 draw after 1 step of warm-up in each of {chains} chains, until
+the draws are NumPy arrays: so it has all compilation, and the compilation and running of what maps draws to constrained values. *Last draw* is that of the
+call for {draws} draws after {tune} steps of warm-up. (`pm.sample` with these two returns while JAX still computes the draws.) Imports, making the model and starting JAX are not counted. Each side has its own random numbers, so trajectories differ.
 `pm.sample` raises a TypeError with BlackJAX 1.7, which has changed two functions; they are mended for it here (`mend_blackjax`).
 """
 

@@ -49,7 +49,7 @@ def calls(name: str, modes: str, args: argparse.Namespace) -> dict:
 
 
 def sample(name: str, subject: str, args: argparse.Namespace) -> dict:
-    """Return the seconds of one call; importing, making the model and starting JAX are not counted."""
+    """Return the seconds until one call's draws are NumPy arrays; importing, making the model and starting JAX are not counted."""
     side, sampler = subject.split("/")
     options = {"tune": args.tune, "chains": args.chains, "random_seed": args.seed, "progressbar": False}
     options |= {"compute_convergence_checks": False}
@@ -71,10 +71,11 @@ def sample(name: str, subject: str, args: argparse.Namespace) -> dict:
     with MODELS[name]():
         start = perf_counter()
         found = run(args.draws, **chosen, **options)
+        # `pymc.sample` may return JAX's arrays while they are still being computed.
+        posterior = {name: np.asarray(x) for name, x in found["posterior"].data_vars.items()}
         seconds = perf_counter() - start
-    posterior = found["posterior"]
-    assert (posterior.sizes["chain"], posterior.sizes["draw"]) == (args.chains, args.draws), posterior.sizes
-    assert all(np.isfinite(x).all() for x in posterior.data_vars.values()), "draws that are not finite"
+    assert all(x.shape[:2] == (args.chains, args.draws) for x in posterior.values()), "draws of another shape"
+    assert all(np.isfinite(x).all() for x in posterior.values()), "draws that are not finite"
     return {"seconds": seconds}
 
 
