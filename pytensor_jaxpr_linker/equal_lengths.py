@@ -13,7 +13,6 @@ from collections.abc import Hashable
 from contextlib import suppress
 
 from pytensor.graph.basic import Constant, Variable
-from pytensor.graph.traversal import ancestors
 from pytensor.scalar.basic import ScalarOp
 from pytensor.tensor.basic import Alloc, ScalarFromTensor, TensorFromScalar
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
@@ -24,6 +23,9 @@ from pytensor_jaxpr_linker.sized_ops import DynamicUpdate, SliceBounds, WriteLan
 
 #: How many values everything gets, and from where to where; lengths are not negative.
 SAMPLES, LOWEST, HIGHEST = 96, -7, 9
+
+#: How many operations deep a number is followed to what it is computed from.
+DEEPEST = 40
 
 #: The values of a variable.
 type Values = tuple[int, ...]
@@ -36,33 +38,35 @@ class Interpretation:
         self._values: dict[Variable, Values] = {}
         self._unknown: dict[Hashable, Values] = {}
 
-    def values(self, variable: Variable) -> Values:
-        """Return what an integer is for each of the samples."""
+    def values(self, variable: Variable, depth: int = 0) -> Values:
+        """Return what an integer is for each of the samples; it is `depth` operations away from the one that is asked for."""
         if variable not in self._values:
-            self._values[variable] = self._interpret(variable)
+            self._values[variable] = self._interpret(variable, depth)
         return self._values[variable]
 
-    def _interpret(self, variable: Variable) -> Values:
+    def _interpret(self, variable: Variable, depth: int) -> Values:
         if isinstance(variable, Constant):
             return (int(variable.data),) * SAMPLES
         node = variable.owner
-        if node is None:
+        if node is None or depth > DEEPEST:
             return self._sample(variable, LOWEST)
+
+        def operands() -> list[Values]:
+            return [self.values(v, depth + 1) for v in node.inputs]
+
         op = node.op
         if isinstance(op, Shape_i):
             source, axis = length_source(node.inputs[0], op.i)
             known = source.type.shape[axis]
             return self._sample((source, axis), 0) if known is None else (known,) * SAMPLES
         if isinstance(op, ScalarFromTensor | TensorFromScalar):
-            return self.values(node.inputs[0])
+            return operands()[0]
         scalar_op = op.scalar_op if isinstance(op, Elemwise) else op
         if isinstance(scalar_op, ScalarOp) and len(node.outputs) == 1 and all(map(is_integer, node.inputs)):
-            operands = zip(*map(self.values, node.inputs), strict=True)
             with suppress(ArithmeticError):
-                return tuple(int(scalar_op.impl(*xs)) for xs in operands)
+                return tuple(int(scalar_op.impl(*xs)) for xs in zip(*operands(), strict=True))
         if isinstance(op, SliceBounds):
-            bounds = zip(*map(self.values, node.inputs), strict=True)
-            ranges = [range(n)[start:stop] for start, stop, n in bounds]
+            ranges = [range(n)[start:stop] for start, stop, n in zip(*operands(), strict=True)]
             return tuple(r.start if variable is node.outputs[0] else len(r) for r in ranges)
         return self._sample(variable, LOWEST)
 
@@ -80,8 +84,18 @@ def is_integer(variable: Variable) -> bool:
 
 
 def lengths_read(variable: Variable) -> list[Variable]:
-    """Return the lengths of axes that a number is computed from."""
-    return [v for v in ancestors([variable]) if v.owner is not None and isinstance(v.owner.op, Shape_i)]
+    """Return the lengths of axes that a number is computed from by few operations."""
+    found, seen = [], {variable}
+    for v in (stack := [variable]):
+        if v.owner is None or len(stack) > DEEPEST:
+            continue
+        if isinstance(v.owner.op, Shape_i):
+            found.append(v)
+        else:
+            new = [u for u in dict.fromkeys(v.owner.inputs) if is_integer(u) and u not in seen]
+            seen.update(new)
+            stack += new
+    return found
 
 
 def length_source(x: Variable, axis: int) -> tuple[Variable, int]:

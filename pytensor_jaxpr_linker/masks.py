@@ -346,6 +346,8 @@ def keep_Softmax(node: Apply, operands: Sequence[Operand]) -> list[Operand] | No
     assert isinstance(x, Lanes)
     if node.op.axis is not None and x.axis not in node.op.axis:
         return with_lanes(node, operands, x.selection, x.axis)
+    if not x.filled.type.dtype.startswith("float"):
+        return None
     (new,) = node.clone_with_new_inputs([x.used(-np.inf)], strict=False).outputs
     return refilled(node, new, x.selection, x.axis)
 

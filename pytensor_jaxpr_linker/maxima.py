@@ -31,7 +31,8 @@ def fix_maxima(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
         if of is None or type(of.op) not in (LogSumExp, LogAddExp) or node.inputs[:-1] != [*of.inputs, v]:
             continue
         cotangent = node.inputs[-1]
-        if of.op.pullback(of.inputs, of.outputs, [cotangent])[0].owner.op == node.op:
+        found = of.op.pullback(of.inputs, of.outputs, [cotangent])
+        if all(g.owner is not None and g.owner.op == node.op for g in found):
             return pullback_at_fixed_maxima(of, cotangent)
     return None
 

@@ -33,6 +33,7 @@ from pytensor_jaxpr_linker.masks import (
     Selection,
     filled,
     is_compact,
+    keep,
     plain,
     select,
     write,
@@ -90,8 +91,10 @@ def rewrite_Subtensor(r: Rewriter, node: Apply, operands: Sequence[Operand]) -> 
     x, *flat = operands
     entries, backwards = r.slices.upright(unflatten_index_variables(flat, node.op.idx_list))
     dynamic = r.slices.dynamic_axes(entries)
-    if not dynamic or is_kept(x, dynamic):
+    if not dynamic:
         return None
+    if is_of_lanes(x, dynamic) and (kept := keep(node, operands)) is not None:
+        return kept
     result = r.slices.read(plain(x), entries, node.outputs[0])
     for axis in backwards:
         result = reverse(result, axis - sum(not isinstance(e, slice) for e in entries[:axis]))
@@ -104,16 +107,18 @@ def rewrite_IncSubtensor(r: Rewriter, node: Apply, operands: Sequence[Operand]) 
     x, y, *flat = operands
     entries, backwards = r.slices.upright(unflatten_index_variables(flat, node.op.idx_list))
     dynamic = r.slices.dynamic_axes(entries)
-    if not dynamic or is_kept(x, dynamic):
+    if not dynamic:
         return None
+    if is_of_lanes(x, dynamic) and (kept := keep(node, operands)) is not None:
+        return kept
     for axis in backwards:
         from_end = plain(x).type.ndim - axis - sum(not isinstance(e, slice) for e in entries[axis + 1 :])
         y = reversed_value(y, from_end)
     return [r.slices.write(plain(x), y, entries, node.op.set_instead_of_inc, node.outputs[0])]
 
 
-def is_kept(x: Operand, dynamic: Iterable[int]) -> bool:
-    """Tell whether a slice with computed bounds is one of the lanes of a slice, which stay lanes."""
+def is_of_lanes(x: Operand, dynamic: Iterable[int]) -> bool:
+    """Tell whether it is the lanes of a slice that are sliced once more."""
     return isinstance(x, Lanes) and isinstance(x.selection, SliceSelection) and list(dynamic) == [x.axis]
 
 

@@ -393,6 +393,11 @@ def test_sums_of_exponentials_have_no_gradient_through_their_maximum(dtype):
     assert OpFromGraph not in ops  # PyTensor's pullback
 
 
+def test_sum_of_exponentials_of_integers():
+    x, n = pt.dvector("x"), pt.lvector("n")
+    compare([x, n], pytensor.grad(pt.logaddexp(n, x, 2).sum(), x), [np.array([1.0, -2.0]), np.array([0, 3])])
+
+
 def test_a_pullback_of_the_users_own_is_not_that_of_logsumexp():
     x = pt.dvector("x")
     total = pt.logsumexp(x)

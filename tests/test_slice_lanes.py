@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import jax
 import numpy as np
 import pytensor
@@ -151,6 +153,37 @@ def test_float32_and_integers():
         out = pytensor.scan(step, sequences=[k], non_sequences=[v], strict=True, return_updates=False)
         pytensor.function([v], out, mode=FULLGRAPH, on_unused_input="ignore")
         compare([v], out, [value], rtol=1e-5)
+
+
+def test_one_graph_whose_number_varies_in_one_loop_only():
+    """PyTensor takes the inner graphs of both loops for equal."""
+    step = lambda v, k: pt.ones(k).sum() * v  # noqa: E731
+    steps = {"strict": True, "return_updates": False}
+    same = pytensor.scan(lambda v, k: step(v, k), sequences=[x], non_sequences=[i], **steps)
+    differs = pytensor.scan(lambda v, k: step(v, k), sequences=[x, pt.arange(5) * i], **steps)
+    for outputs in ([same], [differs], [same, differs], [differs, same]):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", pjl.GraphBreakWarning)
+            compare([x, i], outputs, [X, 3])
+
+
+def test_slice_of_a_slice_backwards():
+    """What is not kept as lanes goes to the host as a length."""
+    k = x[0].astype("int64")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", pjl.GraphBreakWarning)
+        compare([x, i], [x[:k][i::-1], x[:k][::2], x[:k][i::-1].set(0.0), m[:k, :k].sum()][:3], [X * 2, 1])
+
+
+def test_deep_numbers():
+    """A number that takes many operations is followed some way only."""
+    k = x[0].astype("int64")
+    for _ in range(1500):
+        k = pt.maximum(k, 1) * 1 + pt.minimum(k, 0)
+    gradient = pytensor.grad((pt.cumsum(x[:k])[-1]) ** 2, x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", pjl.GraphBreakWarning)
+        compare([x], gradient, [X * 2])
 
 
 def test_a_length_without_a_bound_is_a_break():

@@ -22,8 +22,8 @@ from pytensor_jaxpr_linker.partition import partition
 from pytensor_jaxpr_linker.plan import Plan
 from pytensor_jaxpr_linker.registry import emits, find_rule
 
-#: The plans of each inner graph, with and without traced leaves.
-_PLANS: WeakKeyDictionary[AbstractFunctionGraph, dict[bool, Plan]] = WeakKeyDictionary()
+#: The plans of each inner graph, with and without traced leaves, by how many of its inputs vary.
+_PLANS: WeakKeyDictionary[AbstractFunctionGraph, dict[tuple[bool, int], Plan]] = WeakKeyDictionary()
 
 
 def inner_plan(fgraph: AbstractFunctionGraph, varying: int = 0) -> Plan:
@@ -36,15 +36,16 @@ def inner_plan(fgraph: AbstractFunctionGraph, varying: int = 0) -> Plan:
     varying
         How many of its inputs, the first, differ from step to step, so that their values are not known before it runs.
     """
-    plans, key = _PLANS.setdefault(fgraph, {}), traced_leaf.allowed.get()
+    plans, key = _PLANS.setdefault(fgraph, {}), (traced_leaf.allowed.get(), varying)
     plan = plans.get(key)
     if plan is None:
 
         def rule(node: Apply) -> Any:
             return find_rule(node.op) or traced_leaf.leaf_rule(node)
 
-        # The nodes of a frozen graph can't be copied, as `inline` does.
-        thawed = fgraph.unfreeze() if hasattr(fgraph, "unfreeze") else fgraph
+        # The nodes of a frozen graph can't be copied, as `inline` does; and what is marked is a copy.
+        graph: Any = fgraph
+        thawed = graph.unfreeze() if hasattr(graph, "unfreeze") else graph.clone()
         for v in thawed.inputs[:varying]:
             marks.mark_varying(v)
         plan = plans[key] = partition(inline(thawed, rule), rule)
