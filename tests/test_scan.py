@@ -560,6 +560,26 @@ def test_only_simple_bodies_on_arrays_are_unrolled(step, unrolled):
     assert (loop.params["unroll"] > 1) == unrolled
 
 
+@pytest.mark.parametrize(("steps", "turns"), [(10, 1), (101, 2)])
+def test_longer_simple_bodies_are_repeated_twice_in_long_loops(steps, turns):
+    """A Runge-Kutta method; an odd number of steps leaves one over."""
+    start, p = pt.dvector("start", shape=(2,)), pt.dvector("p", shape=(4,))
+
+    def rate(y, p):
+        return pt.stack([p[0] * y[0] - p[1] * y[0] * y[1], p[2] * y[0] * y[1] - p[3] * y[1]])
+
+    def advance(y, p):
+        k1 = rate(y, p)
+        k2 = rate(y + 0.01 * k1, p)
+        return y + 0.005 * (k1 + k2)
+
+    y = scan(advance, outputs_info=[start], non_sequences=[p], n_steps=steps, strict=True)
+    outputs, values = [y, pytensor.grad(y.sum(), p)], [np.array([1.0, 0.5]), np.array([1.0, 0.8, 0.5, 0.6])]
+    f = pytensor.function([start, p], outputs, mode=FULLGRAPH)
+    assert [loop.params["unroll"] for loop in loops_of(f, *values)] == [turns, turns]
+    compare([start, p], outputs, values)
+
+
 def hidden_markov(emission, log_p, start):
     return scan(
         lambda e, alpha, log_p: pt.logsumexp(alpha[:, None] + log_p, axis=0) + e,
