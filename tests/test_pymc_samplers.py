@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import jax
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
+import rich
 from pymc.exceptions import SamplingError
 from pytensor import config, wrap_py
+from rich.console import Console
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker.pymc import chains, sample
 from pytensor_jaxpr_linker.pymc.chains import usable_cores
 from pytensor_jaxpr_linker.pymc.layout import Layout
+from pytensor_jaxpr_linker.pymc.progress import progress
 
 SHORT = {
     "draws": 60,
@@ -311,3 +316,26 @@ def test_chunks_that_wait_for_a_thread_are_dropped_after_an_error():
             next(chains.side_by_side(pool, run, [0, 1, 2], 1))
         ended.set()
     assert 2 not in seen
+
+
+def test_bar_in_a_notebook_ends_where_sampling_ends(monkeypatch):
+    """The widgets of a notebook, of which rich draws no last state by itself."""
+    shown = []
+
+    class Output:
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            return None
+
+        def clear_output(self, wait=False):
+            shown.clear()
+
+    monkeypatch.setitem(sys.modules, "ipywidgets", SimpleNamespace(Output=Output))
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "IPython.display", SimpleNamespace(display=shown.append))
+    monkeypatch.setattr(rich, "_console", Console(force_jupyter=True))
+    with progress(True, 20) as update:
+        update(20, "sampling", "of 2 chains")
+    assert any("20/20 of 2 chains" in getattr(x, "text", "") for x in shown)

@@ -30,4 +30,7 @@ def progress(shown: bool, total: float) -> Iterator[Callable[[float, str, str], 
     )
     with Progress(*columns) as bar:
         task = bar.add_task("starting", total=total, text="")
-        yield lambda done, name, text: bar.update(task, completed=done, description=name, text=text)
+        try:
+            yield lambda done, name, text: bar.update(task, completed=done, description=name, text=text)
+        finally:
+            bar.refresh()  # in a notebook, rich leaves the bar as it was drawn last
