@@ -2,18 +2,19 @@
 
 PyTensor says how long ``x[:k]`` is by comparisons of `k` with 0 and with the length of `x`; a gradient is as long. Whether that is the
 length of a slice is found by random interpretation (Gulwani and Necula, Discovering affine equalities using random interpretation,
-2003): both are computed for many values of what they are computed from. Sums and choices of few small integers that agree
-on all of these agree.
+2003): both are computed for many values of what they are computed from. Only sums, comparisons and choices are followed, with
+small constants, so that what such formulas distinguish is within the range of the values; what else there is, a large
+constant too, may be anything.
 """
 
 from __future__ import annotations
 
-import random
-from collections.abc import Hashable
-from contextlib import suppress
+from collections.abc import Callable, Hashable
+from typing import NamedTuple
 
-from pytensor.graph.basic import Constant, Variable
-from pytensor.scalar.basic import ScalarOp
+import numpy as np
+import pytensor.scalar as ps
+from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.tensor.basic import Alloc, ScalarFromTensor, TensorFromScalar
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.shape import Shape_i
@@ -22,13 +23,39 @@ from pytensor.tensor.subtensor import AdvancedIncSubtensor, IncSubtensor, Subten
 from pytensor_jaxpr_linker.sized_ops import DynamicUpdate, SliceBounds, WriteLanes
 
 #: How many values everything gets, and from where to where; lengths are not negative.
-SAMPLES, LOWEST, HIGHEST = 96, -7, 9
+SAMPLES, LOWEST, HIGHEST = 4096, -9, 12
+
+#: How far constants may move a comparison from 0. As the bound of a slice, the largest integer stands for the end of an axis.
+FARTHEST, END = 4, np.iinfo("int64").max
 
 #: How many operations deep a number is followed to what it is computed from.
 DEEPEST = 40
 
-#: The values of a variable.
-type Values = tuple[int, ...]
+#: Operations of which a comparison in a formula moves by all of the constants that are added; in the others by one of them.
+SUMS: dict[type, Callable[..., np.ndarray]] = {
+    ps.Add: lambda *xs: sum(xs),
+    ps.Neg: np.negative,
+    ps.Sub: np.subtract,
+}
+CHOICES: dict[type, Callable[..., np.ndarray]] = {
+    ps.Cast: np.positive,
+    ps.EQ: np.equal,
+    ps.GE: np.greater_equal,
+    ps.GT: np.greater,
+    ps.LE: np.less_equal,
+    ps.LT: np.less,
+    ps.Maximum: np.maximum,
+    ps.Minimum: np.minimum,
+    ps.NEQ: np.not_equal,
+    ps.Switch: lambda condition, x, y: np.where(condition != 0, x, y),
+}
+
+
+class Values(NamedTuple):
+    """What a number is for each of the samples (int64), and how far constants move comparisons with it."""
+
+    samples: np.ndarray
+    reach: int
 
 
 class Interpretation:
@@ -38,43 +65,68 @@ class Interpretation:
         self._values: dict[Variable, Values] = {}
         self._unknown: dict[Hashable, Values] = {}
 
-    def values(self, variable: Variable, depth: int = 0) -> Values:
-        """Return what an integer is for each of the samples; it is `depth` operations away from the one that is asked for."""
+    def are_equal(self, x: Variable, y: Variable) -> bool:
+        """Tell whether two integers are the same whatever they are computed from."""
+        return x is y or np.array_equal(self._follow(x).samples, self._follow(y).samples)
+
+    def _follow(self, variable: Variable, depth: int = 0) -> Values:
+        """Return the values of an integer, `depth` operations away from the one that is asked for."""
         if variable not in self._values:
-            self._values[variable] = self._interpret(variable, depth)
+            if isinstance(variable, Constant):
+                self._values[variable] = self._constant(int(variable.data))
+            else:
+                self._values[variable] = self._computed(variable, depth) or self._any(variable, LOWEST)
         return self._values[variable]
 
-    def _interpret(self, variable: Variable, depth: int) -> Values:
-        if isinstance(variable, Constant):
-            return (int(variable.data),) * SAMPLES
+    def _constant(self, value: int) -> Values:
+        if abs(value) > FARTHEST and value != END:
+            return Values(np.sign(value) * self._any(abs(value), 0).samples, 0)
+        return Values(np.full(SAMPLES, value), abs(value))
+
+    def _computed(self, variable: Variable, depth: int) -> Values | None:
+        """Return the values of what can be followed, or None."""
         node = variable.owner
         if node is None or depth > DEEPEST:
-            return self._sample(variable, LOWEST)
-
-        def operands() -> list[Values]:
-            return [self.values(v, depth + 1) for v in node.inputs]
-
-        op = node.op
-        if isinstance(op, Shape_i):
-            source, axis = length_source(node.inputs[0], op.i)
+            return None
+        if isinstance(node.op, Shape_i):
+            source, axis = length_source(node.inputs[0], node.op.i)
             known = source.type.shape[axis]
-            return self._sample((source, axis), 0) if known is None else (known,) * SAMPLES
-        if isinstance(op, ScalarFromTensor | TensorFromScalar):
-            return operands()[0]
-        scalar_op = op.scalar_op if isinstance(op, Elemwise) else op
-        if isinstance(scalar_op, ScalarOp) and len(node.outputs) == 1 and all(map(is_integer, node.inputs)):
-            with suppress(ArithmeticError):
-                return tuple(int(scalar_op.impl(*xs)) for xs in zip(*operands(), strict=True))
-        if isinstance(op, SliceBounds):
-            ranges = [range(n)[start:stop] for start, stop, n in zip(*operands(), strict=True)]
-            return tuple(r.start if variable is node.outputs[0] else len(r) for r in ranges)
-        return self._sample(variable, LOWEST)
+            return self._any((source, axis), 0) if known is None else self._constant(known)
+        rule = rule_of(node)
+        if rule is None:
+            return None
+        operands = [self._follow(v, depth + 1) for v in node.inputs]
+        far = [x.reach for x in operands]
+        reach = sum(far) if rule in SUMS.values() else max(far)
+        if reach > FARTHEST and (reach != END or rule in SUMS.values()):
+            return None
+        found = rule(*(x.samples for x in operands))
+        return Values(
+            np.asarray(found[node.outputs.index(variable)] if isinstance(found, tuple) else found, "int64"), reach
+        )
 
-    def _sample(self, key: Hashable, lowest: int) -> Values:
+    def _any(self, key: Hashable, lowest: int) -> Values:
+        """Return values of their own for what can't be computed."""
         if key not in self._unknown:
-            draw = random.Random(len(self._unknown)).randint
-            self._unknown[key] = tuple(draw(lowest, HIGHEST) for _ in range(SAMPLES))
+            random = np.random.default_rng(len(self._unknown))
+            self._unknown[key] = Values(random.integers(lowest, HIGHEST, SAMPLES, endpoint=True), 0)
         return self._unknown[key]
+
+
+def rule_of(node: Apply) -> Callable[..., np.ndarray | tuple[np.ndarray, ...]] | None:
+    """Return how a node computes its numbers from others, or None."""
+    if isinstance(node.op, ScalarFromTensor | TensorFromScalar):
+        return np.positive
+    if isinstance(node.op, SliceBounds):
+        return slice_bounds
+    kind = type(node.op.scalar_op if isinstance(node.op, Elemwise) else node.op)
+    return (SUMS.get(kind) or CHOICES.get(kind)) if all(map(is_integer, node.inputs)) else None
+
+
+def slice_bounds(start: np.ndarray, stop: np.ndarray, n: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return what `SliceBounds` does."""
+    first, end = (np.clip(np.where(v < 0, v + n, v), 0, n) for v in (start, stop))
+    return first, np.maximum(end - first, 0)
 
 
 def is_integer(variable: Variable) -> bool:

@@ -22,7 +22,7 @@ from pytensor_jaxpr_linker.checks import DeferredChecks
 from pytensor_jaxpr_linker.dispatch import program_call
 from pytensor_jaxpr_linker.errors import CannotEmit, refused_by_rule
 from pytensor_jaxpr_linker.executor import Executor
-from pytensor_jaxpr_linker.maxima import FIXED_MAXIMA
+from pytensor_jaxpr_linker.logsumexp_gradient import FIXED_MAXIMA
 from pytensor_jaxpr_linker.options import Options, resolve
 from pytensor_jaxpr_linker.original import KEEP, remember_original
 from pytensor_jaxpr_linker.plan import Plan, describe_plan, host_step

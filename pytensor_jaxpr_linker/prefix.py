@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import pytensor.scalar as ps
 import pytensor.tensor as pt
 from pytensor.compile.ops import DeepCopyOp
 from pytensor.graph.basic import Apply, Constant, Variable
@@ -35,14 +34,13 @@ from pytensor_jaxpr_linker.masks import (
     Selection,
     common_lanes,
     filled,
-    identity,
     keep_Subtensor,
     plain,
     refilled,
     with_lanes,
 )
 from pytensor_jaxpr_linker.sized_ops import FillLanes, SliceLanes, WriteLanes, apply
-from pytensor_jaxpr_linker.slice_lanes import FULL, ONE, ZERO, is_step
+from pytensor_jaxpr_linker.slice_lanes import FULL, ONE, ZERO, from_start, is_step, keep_Argmax
 
 
 class Prefix(Selection):
@@ -74,9 +72,8 @@ class Prefix(Selection):
 
     def position(self, i: Variable) -> Variable:
         """Return the lane of an index, which may be negative; one out of bounds is out of the bounds of all lanes."""
-        i = pt.cast(i, "int64")
-        i = pt.switch(pt.lt(i, 0), i + self.count, i)
-        return pt.switch(pt.and_(pt.ge(i, 0), pt.lt(i, self.count)), i, self.n)
+        i, is_inside = from_start(i, self.count)
+        return pt.switch(is_inside, i, self.n)
 
 
 def positions(node: Apply, selection: Prefix) -> Lanes:
@@ -202,19 +199,6 @@ def keep_AdvancedIncSubtensor(node: Apply, operands: Sequence[Operand]) -> list[
     added = pt.switch(selection.along(axis, ndim), filled(y), pt.constant(0, dtype=filled(y).type.dtype))
     (new,) = node.clone_with_new_inputs([filled(x), added, *map(filled, flat)], strict=False).outputs
     return refilled(node, new, selection, x.axis) if isinstance(x, Lanes) else [new]
-
-
-def keep_Argmax(node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
-    """The position of the largest of the lanes, or along another axis."""
-    (x,) = operands
-    assert isinstance(x, Lanes)
-    axes = tuple(range(x.ndim)) if node.op.axis is None else node.op.axis
-    if x.axis not in axes:
-        return with_lanes(node, operands, x.selection, x.axis - sum(axis < x.axis for axis in axes))
-    lowest = identity(ps.maximum, x.filled.type.dtype)
-    if axes != (x.axis,) or lowest is None:
-        return None
-    return list(node.clone_with_new_inputs([x.used(lowest)], strict=False).outputs)
 
 
 def keep_CumOp(node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:

@@ -114,7 +114,7 @@ class SliceLanes(Op):
 
 
 class ShiftLanes(Op):
-    """An axis of length `n` that has at each position what `x` has `shift` positions behind it, or at its nearest end."""
+    """An axis of length `n` whose element `i` is element ``i + shift`` of `x`, or the nearest one that there is."""
 
     __props__ = ("axis",)
 

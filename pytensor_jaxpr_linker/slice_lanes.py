@@ -82,9 +82,15 @@ class SliceSelection(Selection):
 
     def position(self, i: Variable) -> Variable:
         """Return the lane of an index, which may be negative; one out of bounds is out of the bounds of all lanes."""
-        i = pt.cast(i, "int64")
-        i = pt.switch(pt.lt(i, 0), pt.add(i, self.count), i)
-        return pt.switch(pt.and_(pt.ge(i, 0), pt.lt(i, self.count)), pt.add(i, self.start), self.n)
+        i, is_inside = from_start(i, self.count)
+        return pt.switch(is_inside, pt.add(i, self.start), self.n)
+
+
+def from_start(i: Variable, count: Variable) -> tuple[Variable, Variable]:
+    """Return an index of `count` elements counted from the first, and whether it is in bounds."""
+    i = pt.cast(i, "int64")
+    i = pt.switch(pt.lt(i, 0), pt.add(i, count), i)
+    return i, pt.and_(pt.ge(i, 0), pt.lt(i, count))
 
 
 def same(variable: Variable) -> Any:
@@ -292,11 +298,10 @@ def keep_slices_CumOp(node: Apply, operands: Sequence[Operand]) -> list[Operand]
     return refilled(node, apply(node.op, x.used(0 if node.op.mode == "add" else 1)), x.selection, x.axis)
 
 
-def keep_slices_Argmax(node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
+def keep_Argmax(node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
     """The position of the largest of the lanes, or along another axis."""
     (x,) = operands
     assert isinstance(x, Lanes)
-    assert isinstance(x.selection, SliceSelection)
     axes = tuple(range(x.ndim)) if node.op.axis is None else node.op.axis
     if x.axis not in axes:
         return with_lanes(node, operands, x.selection, x.axis - sum(axis < x.axis for axis in axes))
@@ -305,6 +310,7 @@ def keep_slices_Argmax(node: Apply, operands: Sequence[Operand]) -> list[Operand
         return None
     (found,) = node.clone_with_new_inputs([x.used(lowest)], strict=False).outputs
     # Of lanes that are all as low as those that are not used, the first is the largest.
+    assert x.selection.start is not None
     place = pt.maximum(pt.sub(found, x.selection.start), 0)
     error = CheckAndRaise(ValueError, "attempt to get argmax of an empty sequence")
     return [apply(error, place, pt.gt(x.selection.count, 0))]
@@ -315,7 +321,7 @@ SLICE_KEEPS: dict[type, Keep] = {
     **KEEPS,
     AdvancedIncSubtensor: keep_slices_AdvancedIncSubtensor,
     AdvancedSubtensor: keep_slices_AdvancedSubtensor,
-    Argmax: keep_slices_Argmax,
+    Argmax: keep_Argmax,
     CumOp: keep_slices_CumOp,
     Dot: keep_slices_Dot,
     Elemwise: keep_slices_Elemwise,

@@ -6,14 +6,13 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.tensor.basic import Alloc
 from pytensor.tensor.shape import Shape_i
 from pytensor.tensor.subtensor import IncSubtensor, Subtensor, flatten_index_variables, unflatten_index_variables
 
-from pytensor_jaxpr_linker.equal_lengths import Interpretation, is_integer, length_source, lengths_read
+from pytensor_jaxpr_linker.equal_lengths import END, Interpretation, is_integer, length_source, lengths_read
 from pytensor_jaxpr_linker.facts import BindingTime, Times
 from pytensor_jaxpr_linker.masks import Operand, named, plain, select, write
 from pytensor_jaxpr_linker.sized_ops import DynamicSlice, DynamicUpdate, SliceBounds, apply
@@ -78,14 +77,14 @@ class Slices:
             return self._selections.get(count)
         if self.time(count) < BindingTime.RUNTIME:
             return None
-        values = self._interpretation.values
+        are_equal = self._interpretation.are_equal
         for length, lanes in self._selections.items():
-            if values(length) == values(count):
+            if are_equal(length, count):
                 return lanes
         # A gradient is as long as a slice of one array, and will be written to a slice of another one.
         for n in lengths_read(count):
             for entry in self._written:
-                if values(self.bounds(n, entry)[1]) == values(count):
+                if are_equal(self.bounds(n, entry)[1], count):
                     return self.selection(n, entry)
         return None
 
@@ -113,7 +112,7 @@ class Slices:
         """Return a slice's bound one position on; behind the last one is the end."""
         if bound is None:
             return None
-        at_end = pt.constant(np.iinfo("int64").max, dtype="int64")
+        at_end = pt.constant(END, dtype="int64")
         found = pt.switch(pt.eq(bound, -1), at_end, pt.add(bound, ONE))
         self.times[found] = self.time(bound)
         return found

@@ -55,10 +55,10 @@ class Condition(NamedTuple):
     holds: bool
 
 
-#: Of which one must hold. Without repetition, in the order in which they are found, so that equal graphs become equal programs.
+#: Conditions of which one must hold. Without repetition, in the order in which they are found, so that equal graphs become equal programs.
 type Alternatives = tuple[Condition, ...]
 
-#: All of which hold where a value is read.
+#: What holds where a value is read: one of each of these.
 type Conditions = tuple[Alternatives, ...]
 
 #: More of them, and more at once, are not followed: then a value counts as read everywhere.
@@ -82,7 +82,8 @@ def with_guards(b: JaxprBuilder, eqns: Sequence[Any], outputs: Iterable[Atom]) -
     """
     if not any(eqn.primitive is p.select_n_p for eqn in eqns):
         return list(eqns)
-    order = GuardedOrder(eqns, list(entered_conditions(eqns, outputs)))
+    position = {v: i for i, eqn in enumerate(eqns) for v in eqn.outvars}
+    order = GuardedOrder(eqns, position, list(entered_conditions(eqns, position, outputs)))
     made: dict[tuple[Alternatives, Atom], Atom] = {}
     b.restart()
     for eqn, guards in order.found():
@@ -93,10 +94,11 @@ def with_guards(b: JaxprBuilder, eqns: Sequence[Any], outputs: Iterable[Atom]) -
     return b.eqns
 
 
-def entered_conditions(eqns: Sequence[Any], outputs: Iterable[Atom]) -> Iterator[list[Conditions]]:
+def entered_conditions(
+    eqns: Sequence[Any], position: Mapping[Atom, int], outputs: Iterable[Atom]
+) -> Iterator[list[Conditions]]:
     """Yield for each operand of each equation the conditions that hold from there on, where slopes may be infinite."""
     inside: dict[int, Conditions] = {}  # literals have no hash
-    position = {v: i for i, eqn in enumerate(eqns) for v in eqn.outvars}
     for i, (eqn, under, is_steep) in enumerate(zip(eqns, *analyze_branches(eqns, outputs), strict=True)):
         passed = tuple(found for found in passed_on(eqn, under) if not is_circular(found, i, eqns, position))
         inside |= dict.fromkeys(map(identity, eqn.outvars), passed)
@@ -133,15 +135,14 @@ class GuardedOrder:
 
     Parameters
     ----------
-    eqns
-        The equations, in an order of their own.
+    eqns, position
+        The equations, in an order of their own, and which of them computes each variable.
     entered
         The conditions on the operands of each.
     """
 
-    def __init__(self, eqns: Sequence[Any], entered: Sequence[list[Conditions]]):
-        self._eqns, self._entered = eqns, entered
-        self._position = {v: i for i, eqn in enumerate(eqns) for v in eqn.outvars}
+    def __init__(self, eqns: Sequence[Any], position: Mapping[Atom, int], entered: Sequence[list[Conditions]]):
+        self._eqns, self._position, self._entered = eqns, position, entered
         self._placed: set[int] = set()
         self._active: set[int] = set()
         self._order: list[tuple[Any, list[Conditions]]] = []
@@ -222,9 +223,8 @@ def common(left: Conditions, right: Conditions) -> Conditions:
         return left
     pairs = [(*one, *(c for c in other if c not in one)) for one in left for other in right]
     found = [pair for pair in pairs if len(pair) <= MOST_ALTERNATIVES and not is_always_true(pair)]
-    strongest = [
-        a for i, a in enumerate(found) if not follows(a, [*found[:i], *(b for b in found[i + 1 :] if set(b) != set(a))])
-    ]
+    distinct = list({frozenset(alternatives): alternatives for alternatives in found}.values())
+    strongest = [a for a in distinct if not follows(a, [other for other in distinct if other is not a])]
     return tuple(strongest[:MOST_ALTERNATIVES])
 
 

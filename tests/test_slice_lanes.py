@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pytensor.tensor.shape import Shape_i
 
 import pytensor_jaxpr_linker as pjl
-from pytensor_jaxpr_linker.equal_lengths import Interpretation
+from pytensor_jaxpr_linker.equal_lengths import END, Interpretation
 from pytensor_jaxpr_linker.sized_ops import ShiftLanes, SliceBounds, apply
 
 pytestmark = pytest.mark.filterwarnings("ignore:PyTensor could not link to a BLAS")
@@ -193,15 +193,39 @@ def test_a_length_without_a_bound_is_a_break():
         pytensor.function([x, w, m], out, mode=FULLGRAPH, on_unused_input="ignore")
 
 
-def test_lengths_are_compared_by_their_values():
-    n, other = apply(Shape_i(0), x), apply(Shape_i(0), w)
-    length = SliceBounds().make_node(pt.constant(0), i, n).outputs[1]
-    formula = pt.switch(pt.lt(i, 0), pt.maximum(i + n, 0), pt.minimum(i, n))
-    values = Interpretation().values
-    assert values(length) == values(formula)
-    assert values(length) != values(pt.minimum(i, n))
-    assert values(length) != values(formula - pt.eq(i, 1))
-    assert values(other) != values(n)
+def test_equal_lengths():
+    n, fixed = apply(Shape_i(0), x), apply(Shape_i(0), pt.vector(shape=(100,)))
+    zero, are_equal = pt.constant(0), Interpretation().are_equal
+
+    def length(start, stop, n):
+        return SliceBounds().make_node(start, stop, n).outputs[1]
+
+    def formula(n):
+        return pt.switch(pt.lt(i, 0), pt.maximum(i + n, 0), pt.minimum(i, n))
+
+    assert are_equal(length(zero, i, n), formula(n))
+    assert are_equal(length(zero, i, fixed), formula(100))
+    assert are_equal(length(i, pt.constant(END), n), n - length(zero, i, n))
+    assert are_equal(length(zero, i - 1, n), pt.switch(pt.lt(i, 1), pt.maximum(i - 1 + n, 0), pt.minimum(i - 1, n)))
+
+
+def test_lengths_that_are_not_equal():
+    """Also where they differ for numbers only that are far from 0, or for one number, or by what isn't followed."""
+    n, other, fixed = apply(Shape_i(0), x), apply(Shape_i(0), w), apply(Shape_i(0), pt.vector(shape=(100,)))
+    positive, are_equal = pt.maximum(i, 0), Interpretation().are_equal
+    length = SliceBounds().make_node(pt.constant(0), positive, n).outputs[1]
+    in_fixed = SliceBounds().make_node(pt.constant(0), positive, fixed).outputs[1]
+    different = [
+        *((length, v) for v in (positive, n, other, pt.minimum(positive, other), pt.minimum(i, n))),
+        (length, pt.switch(pt.gt(i, 1000), 0, length)),
+        (length, pt.switch(pt.eq(i, 3), 0, length)),
+        (length, pt.switch(pt.lt(i + 4 + 4 + 4 + 4, 0), 1, length)),
+        (length, pt.switch(pt.gt(i * i, 500), 0, length)),
+        (in_fixed, positive),
+        (in_fixed, pt.minimum(positive, 99)),
+    ]
+    for a, b in different:
+        assert not are_equal(a, b), (a, b)
 
 
 @pytest.mark.parametrize("shift", [-7, -2, 0, 1, 9])

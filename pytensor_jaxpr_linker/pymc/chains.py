@@ -215,7 +215,6 @@ def side_by_side(
                     go_on(i)
             yield jax.tree.map(lambda *parts: np.stack(parts), *[outputs.popleft() for outputs in finished])
     finally:
-        for (
-            future
-        ) in running:  # after Ctrl-C the pool waits for the chunks that run, not for those that wait for a thread
+        # After Ctrl-C the pool waits for the chunks that run, not for those that wait for a thread.
+        for future in running:
             future.cancel()
