@@ -211,6 +211,13 @@ def refilled(node: Apply, new: Variable, selection: Selection, axis: int) -> lis
     return [Lanes(selection, axis, node.outputs[0], lambda: apply(FillLanes(axis), new, selection.flat))]
 
 
+def meets(y: Operand, selection: Selection, from_end: int) -> bool:
+    """Tell whether `y` has the lanes along an axis, counted from the last, or broadcasts along it."""
+    if isinstance(y, Lanes):
+        return y.selection is selection and y.ndim - y.axis == from_end
+    return y.type.ndim < from_end or y.type.shape[-from_end] == 1
+
+
 def common_lanes(operands: Sequence[Operand]) -> Lanes | None:
     """Return the first operand with lanes if all have the same along one axis, or one element there for all of them."""
     first = next(x for x in operands if isinstance(x, Lanes))

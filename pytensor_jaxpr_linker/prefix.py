@@ -35,6 +35,7 @@ from pytensor_jaxpr_linker.masks import (
     common_lanes,
     filled,
     keep_Subtensor,
+    meets,
     plain,
     refilled,
     with_lanes,
@@ -118,13 +119,6 @@ def cut_off(entry: slice) -> int | None:
     if start is None or stop is None or start < 0 or stop > 0 or not is_step(entry, 1):
         return None
     return None if stop == 0 and entry.stop is not None else start - stop
-
-
-def meets(y: Operand, selection: Selection, from_end: int) -> bool:
-    """Tell whether `y` has the lanes along an axis, counted from the last, or broadcasts along it."""
-    if isinstance(y, Lanes):
-        return y.selection is selection and y.ndim - y.axis == from_end
-    return y.type.ndim < from_end or y.type.shape[-from_end] == 1
 
 
 def keep_IncSubtensor(node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:

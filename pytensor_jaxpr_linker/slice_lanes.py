@@ -36,6 +36,7 @@ from pytensor_jaxpr_linker.masks import (
     keep_Dot,
     keep_Elemwise,
     keep_Subtensor,
+    meets,
     plain,
     refilled,
     with_lanes,
@@ -244,11 +245,8 @@ def keep_slices_IncSubtensor(node: Apply, operands: Sequence[Operand]) -> list[O
         selection = x.selection.part(entry.start, entry.stop)
     else:
         return None
-    if isinstance(y, Lanes):
-        y = to_be_written(y, selection, from_end)
-        if not isinstance(y, Lanes) or y.selection is not selection:
-            return None
-    elif y.type.ndim >= from_end and y.type.shape[-from_end] != 1:
+    y = to_be_written(y, selection, from_end)
+    if not meets(y, selection, from_end):
         return None
     op = WriteLanes(x.axis, node.op.set_instead_of_inc, False)
     return refilled(node, apply(op, x.filled, filled(y), selection.flat), x.selection, x.axis)
@@ -281,10 +279,7 @@ def keep_slices_AdvancedIncSubtensor(node: Apply, operands: Sequence[Operand]) -
     assert isinstance(x, Lanes)
     from_end = x.ndim - x.axis
     y = to_be_written(y, x.selection, from_end)
-    if isinstance(y, Lanes):
-        if y.selection is not x.selection or y.ndim - y.axis != from_end:
-            return None
-    elif y.type.ndim >= from_end and y.type.shape[-from_end] != 1:
+    if not meets(y, x.selection, from_end):
         return None
     return with_lanes(node, [x, y, *flat], x.selection, x.axis)
 
