@@ -13,7 +13,7 @@ pytest.importorskip("blackjax")
 PROGRAM = """
 import jax, numpy as np, pymc as pm
 from pytensor_jaxpr_linker.pymc import sample
-from pytensor_jaxpr_linker.pymc.chains import Kernel, run_chains
+from pytensor_jaxpr_linker.pymc.chains import Chains, Kernel
 
 assert len(jax.devices()) == 2
 
@@ -27,7 +27,8 @@ def walk(where):
 
 found = {}
 for method, where in (("parallel", lambda: jax.lax.axis_index("chain")), ("vectorized", lambda: 0), ("sequential", lambda: 0)):
-    found[method] = run_chains(walk(where), {"scale": np.array(0.5)}, {"x": np.zeros((3, 2))}, 1, 10, method, False)
+    start = {"x": np.zeros((3, 2))}
+    found[method] = Chains(walk(where), {"scale": np.array(0.5)}, start, seed=1, total=40, method=method).draw(start, False)
 assert found["parallel"].stats["device"].tolist() == [[0] * 10, [0] * 10, [1] * 10]
 for other in ("vectorized", "sequential"):
     np.testing.assert_allclose(found["parallel"].positions["x"], found[other].positions["x"], rtol=1e-12)

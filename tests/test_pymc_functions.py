@@ -188,6 +188,18 @@ def test_constrain(regression, monkeypatch):
         constrain(regression, var_names=["gamma"])
 
 
+def test_constrain_with_a_dim_of_new_length():
+    with pm.Model() as model:
+        model.add_coord("k", range(3))
+        x = pm.Normal("x")
+        pm.Deterministic("many", x * pt.ones(model.dim_lengths["k"]))
+    f = constrain(model)
+    assert f({"x": np.zeros(2)})["many"].shape == (2, 3)
+    assert f({"x": np.zeros(2)})["many"].shape == (2, 3)
+    model.set_dim("k", 4, range(4))
+    assert f({"x": np.zeros(2)})["many"].shape == (2, 4)
+
+
 def test_constrain_with_a_host_step():
     @wrap_py([pt.dvector], [pt.dvector])
     def reverse(x):

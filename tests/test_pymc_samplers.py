@@ -98,8 +98,8 @@ def blas_threads() -> list[int]:
 def blas_threads_seen_by_chains(monkeypatch) -> list[list[int]]:
     """Return a list to which every run of chains adds `blas_threads`."""
     seen: list[list[int]] = []
-    original = chains.runner
-    monkeypatch.setattr(chains, "runner", lambda *args: seen.append(blas_threads()) or original(*args))
+    original = chains.Chains.chunks
+    monkeypatch.setattr(chains.Chains, "chunks", lambda *args: seen.append(blas_threads()) or original(*args))
     return seen
 
 
@@ -192,18 +192,18 @@ def test_a_host_step_in_the_density():
 
 
 def test_interrupted_sampling_keeps_the_finished_draws(model, monkeypatch):
-    runner = chains.runner
+    chunks = chains.Chains.chunks
 
     def interrupted(*args):
-        for i, chunk in enumerate(runner(*args)):
+        for i, chunk in enumerate(chunks(*args)):
             if i == 4:
                 raise KeyboardInterrupt
             yield chunk
 
-    monkeypatch.setattr(chains, "runner", interrupted)
+    monkeypatch.setattr(chains.Chains, "chunks", interrupted)
     short = {**SHORT, "tune": 50}
     found = sample(model=model, sampler="blackjax", chain_method="vectorized", **short)
-    assert found.posterior.sizes["draw"] == 4 * chains.CHUNK - 50
+    assert found.posterior.sizes["draw"] == 4 * 22 - 50  # 110 transitions are five chunks of 22
     with pytest.raises(KeyboardInterrupt):  # nothing is kept of the warm-up
         sample(model=model, sampler="blackjax", chain_method="vectorized", **{**short, "tune": 120})
 

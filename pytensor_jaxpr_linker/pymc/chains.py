@@ -51,53 +51,79 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def run_chains(
-    kernel: Kernel,
-    data: Mapping[str, Any],
-    positions: dict[str, np.ndarray],
-    seed: int,
-    draws: int,
-    method: str,
-    progressbar: bool,
-) -> Draws:
-    """Run the chains and return what they drew after warm-up; less of it if interrupted.
+class Chains:
+    """The chains of a kernel, whose programs compile in threads of their own until they are asked for.
 
-    What is kept is written where it stays, so memory is bounded by the draws and one chunk.
+    XLA lets go of Python's lock while it compiles, so what else comes before sampling takes no time beside it.
 
     Parameters
     ----------
     kernel, data
         What to run, and the shared data that it is given.
-    positions
-        Where chains start, with an axis of chains in front.
-    seed, draws
-        Seed of all chains; how many draws of each are kept.
+    like
+        Arrays of the shapes and dtypes of the positions where chains start, with an axis of chains in front.
+    seed
+        Seed of all chains.
+    total
+        How many transitions a chain makes.
     method : {"parallel", "vectorized", "sequential"}
         At the same time, in threads or divided among JAX's devices; as one program over all chains; one after the other.
-    progressbar
-        Whether to draw one.
     """
-    chains, total = len(next(iter(positions.values()))), kernel.tune + draws
-    kept: Any = None
-    done = diverged = 0
-    with jax.enable_x64(True), progress(progressbar, total) as update:
-        keys = jax.random.split(jax.random.key(seed), chains)
-        try:
-            for chunk in runner(kernel, data, positions, keys, method, -(-total // CHUNK)):
-                first, end = max(0, kernel.tune - done), min(CHUNK, total - done)
-                if first < end:
-                    kept = kept or jax.tree.map(partial(room, draws), chunk)
-                    at = done - kernel.tune
-                    jax.tree.map(partial(store, first=first, end=end, at=at), kept, chunk)
-                    diverged += int(chunk[1]["diverging"][:, first:end].sum())
-                done += end
-                step_size = chunk[1]["step_size"][:, -1].mean()
-                text = f"of {chains} chains, {diverged} diverged, step size {step_size:.2g}"
-                update(done, "sampling" if done > kernel.tune else "warm-up", text)
-        except KeyboardInterrupt:
-            if done <= kernel.tune:
-                raise
-    return Draws(*jax.tree.map(lambda x: x[:, : done - kernel.tune], kept))
+
+    def __init__(
+        self, kernel: Kernel, data: Mapping[str, Any], like: dict[str, np.ndarray], seed: int, total: int, method: str
+    ):
+        self.tune, self.total = kernel.tune, total
+        self._count = -(-total // CHUNK)
+        length = -(-total // self._count)
+
+        def start(data: Any, key: Any, position: dict) -> Any:
+            return kernel.start(data, jax.random.wrap_key_data(key, impl="threefry2x32"), position)
+
+        def advance(data: Any, state: Any) -> tuple[Any, tuple[dict, dict]]:
+            return jax.lax.scan(lambda s, _: kernel.transition(data, s), state, length=length)
+
+        devices = jax.devices() if method == "parallel" else jax.devices()[:1]
+        chains = len(next(iter(like.values())))
+        # JAX would compile a program to split a key.
+        keys = np.random.SeedSequence(seed).generate_state(2 * chains).reshape(chains, 2)
+        with jax.enable_x64(True):
+            if method == "vectorized" or len(devices) > 1:
+                self._run = in_one_program(start, advance, data, like, keys, devices)
+            else:
+                workers = 1 if method == "sequential" else usable_cores()
+                self._run = in_threads(start, advance, data, like, keys, workers)
+
+    def chunks(self, positions: dict[str, np.ndarray]) -> Iterator[tuple[dict, dict]]:
+        """Return an iterator over positions and statistics of one chunk of transitions after the other."""
+        return self._run(positions, self._count)
+
+    def draw(self, positions: dict[str, np.ndarray], progressbar: bool) -> Draws:
+        """Run the chains and return what they drew after warm-up; less of it if interrupted.
+
+        What is kept is written where it stays, so memory is bounded by the draws and one chunk.
+        """
+        chains, draws = len(next(iter(positions.values()))), self.total - self.tune
+        kept: Any = None
+        done = diverged = 0
+        with jax.enable_x64(True), progress(progressbar, self.total) as update:
+            try:
+                for chunk in self.chunks(positions):
+                    length = chunk[1]["diverging"].shape[1]
+                    first, end = max(0, self.tune - done), min(length, self.total - done)
+                    if first < end:
+                        kept = kept or jax.tree.map(partial(room, draws), chunk)
+                        at = done - self.tune
+                        jax.tree.map(partial(store, first=first, end=end, at=at), kept, chunk)
+                        diverged += int(chunk[1]["diverging"][:, first:end].sum())
+                    done += end
+                    step_size = chunk[1]["step_size"][:, -1].mean()
+                    text = f"of {chains} chains, {diverged} diverged, step size {step_size:.2g}"
+                    update(done, "sampling" if done > self.tune else "warm-up", text)
+            except KeyboardInterrupt:
+                if done <= self.tune:
+                    raise
+        return Draws(*jax.tree.map(lambda x: x[:, : done - self.tune], kept))
 
 
 def room(draws: int, chunk: np.ndarray) -> np.ndarray:
@@ -110,25 +136,28 @@ def store(kept: np.ndarray, chunk: np.ndarray, first: int, end: int, at: int) ->
     kept[:, at + first : at + end] = chunk[:, first:end]
 
 
-def runner(
-    kernel: Kernel, data: Any, positions: dict[str, np.ndarray], keys: Any, method: str, count: int
-) -> Iterator[tuple[dict, dict]]:
-    """Compile, and return an iterator over the outputs of one chunk of transitions after the other."""
+def compile_programs(
+    start: Any, advance: Any, data: Any, key: Any, position: Any, sharding: Any = None
+) -> list[Future]:
+    """Begin to compile, in threads, the jitted functions that make the state of chains and advance it."""
 
-    def advance(data: Any, state: Any) -> tuple[Any, tuple[dict, dict]]:
-        return jax.lax.scan(lambda s, _: kernel.transition(data, s), state, length=CHUNK)
+    def compile_(lowered: jax.stages.Lowered) -> jax.stages.Compiled:
+        with jax.enable_x64(True):  # this setting belongs to a thread
+            return lowered.compile()
 
-    devices = jax.devices() if method == "parallel" else jax.devices()[:1]
-    if method == "vectorized" or len(devices) > 1:
-        return in_one_program(kernel.start, advance, data, positions, keys, devices, count)
-    workers = 1 if method == "sequential" else usable_cores()
-    return in_threads(kernel.start, advance, data, positions, keys, workers, count)
+    pool = ThreadPoolExecutor(2)
+    started = start.lower(data, key, position)
+    begun = pool.submit(compile_, started)
+    state = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), started.out_info)
+    programs = [begun, pool.submit(compile_, advance.lower(data, state))]
+    pool.shutdown(wait=False)
+    return programs
 
 
 def in_one_program(
-    start: Callable, advance: Callable, data: Any, positions: dict, keys: Any, devices: list, count: int
-) -> Iterator[tuple[dict, dict]]:
-    """Run one program over all chains; of several devices each has an equal part of them.
+    start: Callable, advance: Callable, data: Any, like: dict, keys: Any, devices: list
+) -> Callable[[dict, int], Iterator[tuple[dict, dict]]]:
+    """Return what runs one program over all chains; of several devices each has an equal part of them.
 
     ``shard_map`` leaves each device its own loops: where XLA's partitioner divides the batch, every step of a trajectory waits
     for the slowest chain on any device.
@@ -158,33 +187,48 @@ def in_one_program(
         specs = (same, *(each,) * arguments)
         return jax.jit(jax.shard_map(batched, mesh=mesh, in_specs=specs, out_specs=each, check_vma=False))
 
-    given = jax.device_put(dict(data), NamedSharding(mesh, same))
-    points = jax.device_put({name: x[index] for name, x in positions.items()}, NamedSharding(mesh, each))
-    states = divide(start, 2)(given, jax.device_put(keys[index], NamedSharding(mesh, each)), points)
-    program = divide(advance, 1).lower(given, states).compile()
-    for _ in range(count):
-        states, outputs = program(given, states)
-        yield jax.tree.map(lambda x: np.asarray(x)[:chains], outputs)
+    def put(values: Any) -> Any:
+        return jax.device_put(jax.tree.map(lambda x: x[index], values), NamedSharding(mesh, each))
+
+    given, placed = jax.device_put(dict(data), NamedSharding(mesh, same)), put(keys)
+    programs = compile_programs(
+        divide(start, 2), divide(advance, 1), given, placed, put(like), NamedSharding(mesh, each)
+    )
+
+    def run(positions: dict, count: int) -> Iterator[tuple[dict, dict]]:
+        begin, program = (future.result() for future in programs)
+        states = begin(given, placed, put(positions))
+        for _ in range(count):
+            states, outputs = program(given, states)
+            yield jax.tree.map(lambda x: np.asarray(x)[:chains], outputs)
+
+    return run
 
 
 def in_threads(
-    start: Callable, advance: Callable, data: Any, positions: dict, keys: Any, workers: int, count: int
-) -> Iterator[tuple[dict, dict]]:
-    """Run a program for each chain, in threads: XLA lets go of Python's lock while it computes."""
-    given = jax.device_put(dict(data))
-    points = [{name: x[i] for name, x in positions.items()} for i in range(len(keys))]
-    begin = jax.jit(start)
-    states = [begin(given, key, point) for key, point in zip(keys, points, strict=True)]
-    # Compiled before the threads start, which would compile it once each.
-    program = jax.jit(advance).lower(given, states[0]).compile()
+    start: Callable, advance: Callable, data: Any, like: dict, keys: Any, workers: int
+) -> Callable[[dict, int], Iterator[tuple[dict, dict]]]:
+    """Return what runs a program for each chain, in threads: XLA lets go of Python's lock while it computes."""
+    given, chains = jax.device_put(dict(data)), range(len(keys))
 
-    def run(state: Any) -> tuple[Any, tuple[dict, dict]]:
-        with jax.enable_x64(True):  # this setting belongs to a thread
-            state, outputs = program(given, state)
-            return state, jax.tree.map(np.asarray, outputs)
+    def pick(values: Any, i: int) -> Any:
+        return jax.tree.map(lambda x: x[i], values)
 
-    with ThreadPoolExecutor(workers) as pool:
-        yield from side_by_side(pool, run, states, count)
+    programs = compile_programs(jax.jit(start), jax.jit(advance), given, keys[0], pick(like, 0))
+
+    def run(positions: dict, count: int) -> Iterator[tuple[dict, dict]]:
+        begin, program = (future.result() for future in programs)
+        states = [begin(given, keys[i], pick(positions, i)) for i in chains]
+
+        def go_on(state: Any) -> tuple[Any, tuple[dict, dict]]:
+            with jax.enable_x64(True):  # this setting belongs to a thread
+                state, outputs = program(given, state)
+                return state, jax.tree.map(np.asarray, outputs)
+
+        with ThreadPoolExecutor(workers) as pool:
+            yield from side_by_side(pool, go_on, states, count)
+
+    return run
 
 
 def side_by_side(

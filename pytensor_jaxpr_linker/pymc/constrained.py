@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -16,6 +17,14 @@ from pytensor_jaxpr_linker.pymc.graph import Data, ModelFunction, model_mode
 
 #: How many bytes of results are computed at once.
 CHUNK_BYTES = 64 * 2**20
+
+
+class Program(NamedTuple):
+    """What computes a chunk of draws: compiled, for so many draws, with results of these shapes and dtypes."""
+
+    call: jax.stages.Compiled
+    size: int
+    results: list[jax.ShapeDtypeStruct]
 
 
 class Constrain:
@@ -35,6 +44,7 @@ class Constrain:
         self._outputs = [v for v in variables if var_names is None or v.name in var_names]
         self.names = [str(v.name) for v in self._outputs]
         self.model = model
+        self._programs: dict[Any, Program] = {}
 
     @cached_property
     def _function(self) -> ModelFunction:
@@ -60,17 +70,31 @@ class Constrain:
             results = self._one_by_one(flat, data)
         return {name: x.reshape(*lead, *x.shape[1:]) for name, x in zip(self.names, results, strict=True)}
 
+    def prepare(self, like: Mapping[str, np.ndarray], count: int) -> None:
+        """Compile what computes `count` draws of which `like` has some, on their first axis."""
+        with suppress(GraphBreakError):
+            self._program(chunk_of(like, count), self._function.current_data())
+
+    def _program(self, draws: Mapping[str, Any], given: Data) -> Program:
+        """Return the program for draws and data of these shapes and dtypes, and the present lengths of dims."""
+        shapes = tuple((name, x.shape, x.dtype) for values in (draws, given) for name, x in values.items())
+        key = (shapes, *map(int, self._function.current_lengths()))
+        if key not in self._programs:
+            with jax.enable_x64(True):
+                call = jax.jit(jax.vmap(self._function, in_axes=(0, None)))
+                results = jax.eval_shape(call, chunk_of(draws, 1), given)
+                most = CHUNK_BYTES // max(1, sum(x.size * x.dtype.itemsize for x in results))
+                size = max(1, min(len_of(draws), most))
+                self._programs[key] = Program(call.lower(chunk_of(draws, size), given).compile(), size, results)
+        return self._programs[key]
+
     def _in_chunks(self, flat: dict[str, np.ndarray], data: Data | None) -> list[np.ndarray]:
         """Compute chunks of draws, each by one program; the last one is padded to the same size."""
-        function = self._function
-        given = {**function.current_data(), **(data or {})}
+        given = {**self._function.current_data(), **(data or {})}
+        call, size, shapes = self._program(flat, given)
+        count = len_of(flat)
+        results = [np.empty((count, *x.shape[1:]), x.dtype) for x in shapes]
         with jax.enable_x64(True):
-            call = jax.jit(jax.vmap(function, in_axes=(0, None)))
-            one = {name: jax.ShapeDtypeStruct((1, *x.shape[1:]), x.dtype) for name, x in flat.items()}
-            shapes = jax.eval_shape(call, one, given)
-            count = len(next(iter(flat.values())))
-            results = [np.empty((count, *s.shape[1:]), s.dtype) for s in shapes]
-            size = max(1, min(count, CHUNK_BYTES // max(1, sum(s.size * s.dtype.itemsize for s in shapes))))
             for begin in range(0, count, size):
                 index = np.arange(begin, begin + size) % count
                 for result, chunk in zip(results, call({n: x[index] for n, x in flat.items()}, given), strict=True):
@@ -83,9 +107,19 @@ class Constrain:
             raise NotImplementedError("With host steps among the Deterministics, use pm.set_data instead of `data`.")
         with self.model:
             f = pm.compile(self.model.value_vars, self._outputs, mode=model_mode(self.model), on_unused_input="ignore")
-        count = len(next(iter(flat.values())))
+        count = len_of(flat)
         rows = [f(*(flat[v.name][i] for v in self.model.value_vars)) for i in range(count)]
         return [np.stack(column) for column in zip(*rows, strict=True)]
+
+
+def len_of(draws: Mapping[str, Any]) -> int:
+    """Return how many draws there are."""
+    return next(iter(draws.values())).shape[0]
+
+
+def chunk_of(draws: Mapping[str, Any], size: int) -> dict[str, jax.ShapeDtypeStruct]:
+    """Return shapes and dtypes of so many draws."""
+    return {name: jax.ShapeDtypeStruct((size, *x.shape[1:]), x.dtype) for name, x in draws.items()}
 
 
 def constrain(model: pm.Model | None = None, *, var_names: Sequence[str] | None = None) -> Constrain:

@@ -67,6 +67,10 @@ class ModelFunction:
         """Return the values that the shared data have now."""
         return {name: v.get_value(borrow=True) for name, v in self.data.items()}
 
+    def current_lengths(self) -> list[Any]:
+        """Return the lengths of dims that the outputs depend on, as they are now: constants where the function is traced."""
+        return [v.get_value() for v in self._lengths]
+
     def __call__(self, values: Mapping[str, Any], data: Data | None = None) -> list[Any]:
         """Return the outputs.
 
@@ -87,7 +91,7 @@ class ModelFunction:
         args = [as_dtype(values[v.name], v.type.dtype) for v in self.value_vars]
         args += [given[name] for name in self.data]
         try:
-            return self._call(*args, *(v.get_value() for v in self._lengths))
+            return self._call(*args, *self.current_lengths())
         except (AssertionError, ValueError) as error:  # PyTensor's, about shapes
             if given:
                 error.add_note(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -58,15 +58,50 @@ def initial_points(
     pymc.exceptions.SamplingError
         If no point with a finite log density was found. It names the terms.
     """
-    model = pm.modelcontext(model)
+    starts = draw_starts(pm.modelcontext(model), chains, seed, initvals, jitter)
+    return stack([start.point if logp is None else start.checked(logp) for start in starts])
+
+
+class Start:
+    """The starting point of a chain, which is drawn anew while its log density is not finite.
+
+    Attributes
+    ----------
+    point
+        What was drawn first.
+    """
+
+    def __init__(self, model: pm.Model, draw: Callable[[Any], dict[str, np.ndarray]], seed: Any, jitter: bool):
+        self._model, self._draw, self._jitter = model, draw, jitter
+        self._seeds = np.random.default_rng(seed)
+        self.point = draw(seed)
+
+    def checked(self, logp: Callable[[dict[str, np.ndarray]], Any]) -> dict[str, np.ndarray]:
+        """Return a point with a finite log density, or raise a `SamplingError` that says why there is none."""
+        point = self.point
+        for _ in range(RETRIES if self._jitter else 0):
+            if np.isfinite(logp(point)):
+                return point
+            point = self._draw(self._seeds.integers(2**30, dtype=np.int64))
+        if not np.isfinite(value := float(logp(point))):
+            raise SamplingError(describe_start(self._model, point, value))
+        return point
+
+
+def draw_starts(model: pm.Model, chains: int, seed: Any, initvals: Any, jitter: bool) -> list[Start]:
+    """Return the starting points of chains, for the arguments of `initial_points`."""
     if chains < 1:
         raise ValueError(f"chains must be at least 1, not {chains}.")
     check_initvals(model, initvals)
     seeds = list(_get_seeds_per_chain(seed, chains))
-    draw = make_initial_point_fns_per_chain(
+    draws = make_initial_point_fns_per_chain(
         model=model, overrides=initvals, jitter_rvs=set(model.free_RVs) if jitter else set(), chains=chains
     )
-    points = [draw_point(model, f, s, logp, RETRIES if jitter else 0) for f, s in zip(draw, seeds, strict=True)]
+    return [Start(model, draw, s, jitter) for draw, s in zip(draws, seeds, strict=True)]
+
+
+def stack(points: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
+    """Return arrays with an axis of chains in front."""
     return {name: np.stack([point[name] for point in points]) for name in points[0]}
 
 
@@ -83,19 +118,6 @@ def check_initvals(model: pm.Model, initvals: Any) -> None:
             declared, shape = free[name].type.shape, np.shape(value)
             if len(declared) != len(shape) or any(n not in (None, m) for n, m in zip(declared, shape, strict=True)):
                 raise ValueError(f"initvals has shape {shape} for {name!r}, which is a {free[name].type}.")
-
-
-def draw_point(model: pm.Model, draw: Callable, seed: Any, logp: Callable | None, retries: int) -> dict:
-    """Return the starting point of one chain."""
-    seeds = np.random.default_rng(seed)
-    point = draw(seed)
-    for _ in range(retries):
-        if logp is None or np.isfinite(logp(point)):
-            return point
-        point = draw(seeds.integers(2**30, dtype=np.int64))
-    if logp is not None and not np.isfinite(value := float(logp(point))):
-        raise SamplingError(describe_start(model, point, value))
-    return point
 
 
 def describe_start(model: pm.Model, point: Mapping[str, Any], value: float) -> str:

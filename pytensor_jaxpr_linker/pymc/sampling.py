@@ -27,10 +27,10 @@ from pytensor_jaxpr_linker.pymc.arguments import (
     one_program,
     require,
 )
-from pytensor_jaxpr_linker.pymc.chains import Draws, run_chains, usable_cores
-from pytensor_jaxpr_linker.pymc.constrained import constrain
+from pytensor_jaxpr_linker.pymc.chains import Chains, Draws, usable_cores
+from pytensor_jaxpr_linker.pymc.constrained import Constrain, constrain
 from pytensor_jaxpr_linker.pymc.density import logdensity
-from pytensor_jaxpr_linker.pymc.initial import RETRIES, check_initvals, draw_point, initial_points
+from pytensor_jaxpr_linker.pymc.initial import Start, check_initvals, draw_starts, stack
 from pytensor_jaxpr_linker.pymc.results import add_log_likelihood, to_datatree
 
 #: The samplers, and the package of each.
@@ -148,8 +148,8 @@ def sample(
             options = {"cores": 1 if chain_method == "sequential" else None, "chains": chains} | run | adaptation
             found = sample_nutpie(model, gradient, initvals, jitter, **options)
         else:
-            starts = {"initvals": initvals, "jitter": jitter, "seed": random_seed}
-            found = sample_jax(model, gradient, sampler, chains, chain_method, starts, run, adaptation)
+            starts = draw_starts(model, chains, random_seed, initvals, jitter)
+            found = sample_jax(model, gradient, sampler, chain_method, starts, names, run, adaptation)
     seconds = time.perf_counter() - started
     attrs = {"sampling_time": seconds, "tuning_steps": tune, "sampler": sampler, "chain_method": chain_method}
     result = to_datatree(model, names(found.positions), found.stats, attrs, package, log_likelihood)
@@ -174,21 +174,25 @@ def sample_jax(
     model: pm.Model,
     gradient: Literal["pytensor", "jax"],
     sampler: str,
-    chains: int,
     chain_method: str,
-    starts: dict[str, Any],
+    starts: list[Start],
+    constrained: Constrain,
     run: dict[str, Any],
     adaptation: dict[str, Any],
 ) -> Draws:
-    """Draw by a sampler that is itself a JAX program, from the points that `initial_points` gives for `starts`."""
+    """Draw by a sampler that is itself a JAX program, which compiles while all else is prepared."""
     kernels = importlib.import_module(f"{__package__}.kernel_{sampler}")
+
+    def wide(points: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+        return {name: x.astype("float64") for name, x in stack(points).items()}
 
     def draw() -> Draws:
         logp = logdensity(model, gradient=gradient)
         kernel = kernels.make_kernel(logp, **adaptation)
-        points = initial_points(model, chains, logp=logp, **starts)
-        wide = {name: np.asarray(x, "float64") for name, x in points.items()}
-        return run_chains(kernel, logp.data, wide, method=chain_method, **run)
+        like, total = wide([start.point for start in starts]), kernel.tune + run["draws"]
+        chains = Chains(kernel, logp.data, like, run["seed"], total, chain_method)
+        constrained.prepare(like, len(starts) * run["draws"])
+        return chains.draw(wide([start.checked(logp) for start in starts]), run["progressbar"])
 
     # The gradient is built when it is traced, so sampling itself may find a break.
     return one_program(model, f"sampler={sampler!r}", draw)
@@ -251,9 +255,7 @@ def sample_nutpie(
 
     def start(seed: int) -> np.ndarray:
         with in_turn:  # the function that draws is shared by the threads
-            return ravel(
-                draw_point(model, draw, seed, lambda point: density(ravel(point))[0], RETRIES if jitter else 0)
-            )
+            return ravel(Start(model, draw, seed, jitter).checked(lambda point: density(ravel(point))[0]))
 
     return run_nutpie(density, layout, start, **options)
 
