@@ -202,7 +202,7 @@ def warn_user(message: str, category: type[Warning]) -> None:
 
 
 #: The packages whose lines a user can't change.
-NOT_THE_USER = ("pytensor_jaxpr_linker", "pytensor", "jax")
+NOT_THE_USER = ("pytensor_jaxpr_linker", "pytensor", "pymc", "jax")
 
 
 class CannotEmit(Exception):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import threading
 
@@ -12,7 +11,7 @@ import pytensor
 import pytensor.compile
 import pytensor.tensor as pt
 import pytest
-from helpers import Doubled
+from helpers import Doubled, settings_undone
 from pytensor.compile import mode as modes
 from pytensor.compile.mode import Mode, get_mode, predefined_linkers
 from pytensor.graph.fg import FunctionGraph
@@ -26,15 +25,8 @@ pm = pytest.importorskip("pymc")
 
 @pytest.fixture(scope="module", autouse=True)
 def settings():
-    """Undo what PyTensor and PyMC set for the process when they are imported: 64 bits, and devices for later clients."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XLA_FLAGS", os.environ.get("XLA_FLAGS", ""))
-        wide, _ = jax.config.jax_enable_x64, jax.devices()
-        import pymc.sampling.jax  # noqa: F401
-
-        jax.config.update("jax_enable_x64", True)  # as where they are imported first
+    with settings_undone():
         yield
-        jax.config.update("jax_enable_x64", wide)
 
 
 @pytest.fixture

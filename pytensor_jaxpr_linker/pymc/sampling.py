@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import multiprocessing
 import threading
 import time
 from importlib.util import find_spec
@@ -264,9 +263,7 @@ def run_pymc(model: pm.Model, *, log_likelihood: bool, **options: Any) -> xr.Dat
     """Sample with PyMC's own steps, compiled by mode JAXPR."""
     if not model.discrete_value_vars:
         options["nuts_sampler"] = "pymc"
-    # JAX has threads, and a fork of a process with threads may wait forever.
-    method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
-    result = pm.sample(model=model, compile_kwargs={"mode": "JAXPR"}, **{"mp_ctx": method, **options})
+    result = pm.sample(model=model, compile_kwargs={"mode": "JAXPR"}, **options)
     if log_likelihood:
         add_log_likelihood(model, result)
     return result
