@@ -9,7 +9,7 @@ import pytensor.tensor as pt
 import pytest
 from helpers import run_python
 from pymc.exceptions import SamplingError
-from pytensor import wrap_py
+from pytensor import config, wrap_py
 
 import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker.pymc import constrain, initial_points, logdensity
@@ -116,6 +116,23 @@ def test_initial_points_are_pymcs(regression):
     assert len(np.unique(points["beta"])) == 9
     still = initial_points(regression, 2, jitter=False, initvals={"beta": np.ones(3)})
     np.testing.assert_array_equal(still["beta"], np.ones((2, 3)))
+
+
+def test_initial_points_are_drawn_without_the_c_compiler(monkeypatch):
+    """The loop in LKJ's starting point took it twelve seconds."""
+
+    def compile_in_c(*args, **kwargs):
+        raise AssertionError("the C compiler runs")
+
+    with pm.Model() as model:
+        pm.LKJCholeskyCov("chol", n=2, eta=1.0, sd_dist=pm.Exponential.dist(1.0))
+    compiler = config.cxx
+    expected = initial_points(model, 1, seed=1, jitter=False)
+    monkeypatch.setattr("pytensor.link.c.basic.CLinker.cthunk_factory", compile_in_c)
+    found = initial_points(model, 1, seed=1, jitter=False)
+    np.testing.assert_array_equal(*(points["chol_cholesky-cov-packed__"] for points in (found, expected)))
+    assert logdensity(model).size == 3
+    assert config.cxx == compiler
 
 
 def test_a_start_without_density_names_the_term():

@@ -11,6 +11,7 @@ import numpy as np
 import pymc as pm
 
 from pytensor_jaxpr_linker.pymc.graph import Data, ModelFunction
+from pytensor_jaxpr_linker.pymc.initial import in_python
 from pytensor_jaxpr_linker.pymc.layout import Layout
 
 
@@ -42,7 +43,8 @@ class LogDensity:
     @cached_property
     def layout(self) -> Layout:
         """Where the unconstrained variables lie in the flat vector."""
-        point = self.model.initial_point()
+        with in_python():
+            point = self.model.initial_point()
         return Layout({name: np.shape(point[name]) for name in self.names})
 
     @property

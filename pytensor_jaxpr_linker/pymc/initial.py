@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -10,9 +12,13 @@ import pymc as pm
 from pymc.exceptions import SamplingError
 from pymc.initial_point import make_initial_point_fns_per_chain
 from pymc.util import _get_seeds_per_chain, get_untransformed_name, is_transformed_name
+from pytensor import config
 from pytensor.graph.basic import Variable
 
 from pytensor_jaxpr_linker.pymc.graph import model_mode
+
+#: PyTensor's configuration belongs to the process.
+CONFIGURING = threading.Lock()
 
 #: How often a chain's point is drawn anew if its log density is not finite, as in PyMC.
 RETRIES = 10
@@ -94,10 +100,22 @@ def draw_starts(model: pm.Model, chains: int, seed: Any, initvals: Any, jitter: 
         raise ValueError(f"chains must be at least 1, not {chains}.")
     check_initvals(model, initvals)
     seeds = list(_get_seeds_per_chain(seed, chains))
-    draws = make_initial_point_fns_per_chain(
-        model=model, overrides=initvals, jitter_rvs=set(model.free_RVs) if jitter else set(), chains=chains
-    )
+    draws = point_functions(model, chains, initvals, jitter)
     return [Start(model, draw, s, jitter) for draw, s in zip(draws, seeds, strict=True)]
+
+
+def point_functions(model: pm.Model, chains: int, initvals: Any, jitter: bool) -> list[Callable]:
+    """Return functions from a seed to the starting point of each chain, for the arguments of `initial_points`."""
+    jittered = set(model.free_RVs) if jitter else set()
+    with in_python():
+        return make_initial_point_fns_per_chain(model=model, overrides=initvals, jitter_rvs=jittered, chains=chains)
+
+
+@contextmanager
+def in_python() -> Iterator[None]:
+    """Have PyTensor compile nothing in C, which takes seconds (LKJ: twelve) for what a few points need milliseconds for in Python."""
+    with CONFIGURING, config.change_flags(cxx=""):
+        yield
 
 
 def stack(points: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:

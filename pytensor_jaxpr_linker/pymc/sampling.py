@@ -11,7 +11,6 @@ from typing import Any, Literal
 import numpy as np
 import pymc as pm
 import xarray as xr
-from pymc.initial_point import make_initial_point_fn
 from pymc.stats.convergence import log_warnings, run_convergence_checks
 from pymc.util import _get_seeds_per_chain
 from threadpoolctl import threadpool_info, threadpool_limits
@@ -29,7 +28,7 @@ from pytensor_jaxpr_linker.pymc.arguments import (
 from pytensor_jaxpr_linker.pymc.chains import Chains, Draws, usable_cores
 from pytensor_jaxpr_linker.pymc.constrained import Constrain, constrain
 from pytensor_jaxpr_linker.pymc.density import logdensity
-from pytensor_jaxpr_linker.pymc.initial import Start, check_initvals, draw_starts, stack
+from pytensor_jaxpr_linker.pymc.initial import Start, check_initvals, draw_starts, point_functions, stack
 from pytensor_jaxpr_linker.pymc.results import add_log_likelihood, to_datatree
 
 #: The samplers, and the package of each.
@@ -244,9 +243,7 @@ def sample_nutpie(
         density, layout = compiled_density(logp), logp.layout
     except GraphBreakError:  # whose reasons the warning of the function with host steps repeats
         density, layout = density_with_host_steps(model)
-    draw = make_initial_point_fn(
-        model=model, overrides=initvals, jitter_rvs=set(model.free_RVs) if jitter else set(), return_transformed=True
-    )
+    (draw,) = point_functions(model, 1, initvals, jitter)
     in_turn = threading.Lock()
 
     def ravel(point: dict) -> np.ndarray:
