@@ -59,9 +59,11 @@ def draw_table(results: dict, samplers: list[str]) -> str:
                 cells += [figure(ours), with_ratio(theirs, ours)]
             rows.append([model, sampler, *cells])
     rows = mark_models(rows)
-    for sampler in samplers:
-        first, last = (mean_ratio(pairs.get((sampler, when), ())) for when in ("first", "last"))
-        rows.append(["geometric mean", sampler, NONE, first, NONE, last])
+    for label, some in [(sampler, [sampler]) for sampler in samplers] + [("all", samplers)]:
+        first, last = (
+            mean_ratio(pair for s in some for pair in pairs.get((s, when), ())) for when in ("first", "last")
+        )
+        rows.append(["geometric mean", label, NONE, first, NONE, last])
     header = [f"{when} draw, {title}" for when in ("first", "last") for title in SIDES.values()]
     return table(["model", "sampler", *header], rows, 2)
 
