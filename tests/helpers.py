@@ -6,15 +6,13 @@ import os
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
-import pytest
 from jax.extend.core import check_jaxpr
 from pytensor.compile.mode import Mode
 from pytensor.graph.basic import Apply, Variable
@@ -115,18 +113,3 @@ def run_python(code: str, **env: str) -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
-
-
-@contextmanager
-def settings_undone() -> Iterator[None]:
-    """Undo what PyTensor and PyMC set for the process when their JAX modules are imported: 64 bits, and devices for later clients."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XLA_FLAGS", os.environ.get("XLA_FLAGS", ""))
-        wide, _ = jax.config.jax_enable_x64, jax.devices()
-        import pymc.sampling.jax  # noqa: F401
-
-        jax.config.update("jax_enable_x64", True)  # as where they are imported first
-        try:
-            yield
-        finally:
-            jax.config.update("jax_enable_x64", wide)

@@ -6,7 +6,6 @@ import pickle
 
 import jax
 import pytest
-from helpers import settings_undone
 from pytensor.link.jax.linker import JAXLinker
 
 import pytensor_jaxpr_linker as pjl
@@ -16,12 +15,7 @@ from pymc.sampling.parallel import _initialize_multiprocessing_context  # noqa: 
 
 SHORT = {"draws": 5, "tune": 5, "chains": 2, "random_seed": 1, "progressbar": False, "quiet": True}
 SHORT["compute_convergence_checks"] = False
-
-
-@pytest.fixture(scope="module", autouse=True)
-def settings():
-    with settings_undone():
-        yield
+pytestmark = pytest.mark.usefixtures("jax_settings")
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytensor
 import pytensor.compile
 import pytensor.tensor as pt
 import pytest
-from helpers import Doubled, settings_undone
+from helpers import Doubled
 from pytensor.compile import mode as modes
 from pytensor.compile.mode import Mode, get_mode, predefined_linkers
 from pytensor.graph.fg import FunctionGraph
@@ -21,22 +21,7 @@ import pytensor_jaxpr_linker as pjl
 
 nutpie = pytest.importorskip("nutpie")
 pm = pytest.importorskip("pymc")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def settings():
-    with settings_undone():
-        yield
-
-
-@pytest.fixture
-def no_other_jax(monkeypatch):
-    """Fail where PyTensor's own JAX backend converts a graph."""
-
-    def convert(*args, **kwargs):
-        raise AssertionError("PyTensor's own JAX backend runs")
-
-    monkeypatch.setattr("pytensor.link.jax.dispatch.basic.fgraph_to_python", convert)
+pytestmark = pytest.mark.usefixtures("jax_settings")
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,6 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import pytest
-from helpers import settings_undone
 
 import pytensor_jaxpr_linker as pjl
 
@@ -23,14 +22,8 @@ with warnings.catch_warnings():
     from pymc_extras.utils.spline import bspline_interpolation
 
 logging.getLogger("pymc").setLevel(logging.ERROR)
-pytestmark = pytest.mark.filterwarnings("ignore")  # pymc-extras has its own
+pytestmark = [pytest.mark.usefixtures("jax_settings"), pytest.mark.filterwarnings("ignore")]  # pymc-extras has its own
 JAXPR = {"compile_kwargs": {"mode": "JAXPR"}}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def settings():
-    with settings_undone():
-        yield
 
 
 @pytest.fixture
@@ -64,7 +57,7 @@ def test_find_map(line, compiled):
     np.testing.assert_allclose(found.posterior["slope"].to_numpy().squeeze(), mean, rtol=1e-5)
 
 
-def test_find_map_with_gradients_of_jax(line):
+def test_find_map_with_gradients_of_jax(line, no_other_jax):
     model, mean = line
     with pjl.in_place_of_jax():
         found = pmx.find_MAP(model=model, progressbar=False, gradient_backend="jax", compile_kwargs={"mode": "JAX"})
@@ -88,12 +81,8 @@ def test_pathfinder(line, compiled):
     np.testing.assert_allclose(found.posterior["slope"].mean(("chain", "draw")), mean, atol=0.3)
 
 
-def test_pathfinder_of_blackjax(line, monkeypatch):
-    def convert(*args, **kwargs):
-        raise AssertionError("PyTensor's own JAX backend runs")
-
+def test_pathfinder_of_blackjax(line, no_other_jax):
     model, mean = line
-    monkeypatch.setattr("pytensor.link.jax.dispatch.basic.fgraph_to_python", convert)
     with pjl.in_place_of_jax():
         found = fit_blackjax_pathfinder(model=model, num_draws=100, random_seed=1)
     np.testing.assert_allclose(found.posterior["slope"].mean(("chain", "draw")), mean, atol=0.3)

@@ -19,7 +19,7 @@ from pytensor_jaxpr_linker.pymc.graph import Data, ModelFunction, model_mode
 CHUNK_BYTES = 64 * 2**20
 
 
-class Program(NamedTuple):
+class ChunkProgram(NamedTuple):
     """What computes a chunk of draws: compiled, for so many draws, with results of these shapes and dtypes."""
 
     call: jax.stages.Compiled
@@ -44,7 +44,7 @@ class Constrain:
         self._outputs = [v for v in variables if var_names is None or v.name in var_names]
         self.names = [str(v.name) for v in self._outputs]
         self.model = model
-        self._programs: dict[Any, Program] = {}
+        self._programs: dict[Any, ChunkProgram] = {}
 
     @cached_property
     def _function(self) -> ModelFunction:
@@ -75,7 +75,7 @@ class Constrain:
         with suppress(GraphBreakError):
             self._program(chunk_of(like, count), self._function.current_data())
 
-    def _program(self, draws: Mapping[str, Any], given: Data) -> Program:
+    def _program(self, draws: Mapping[str, Any], given: Data) -> ChunkProgram:
         """Return the program for draws and data of these shapes and dtypes, and the present lengths of dims."""
         shapes = tuple((name, x.shape, x.dtype) for values in (draws, given) for name, x in values.items())
         key = (shapes, *map(int, self._function.current_lengths()))
@@ -85,7 +85,7 @@ class Constrain:
                 results = jax.eval_shape(call, chunk_of(draws, 1), given)
                 most = CHUNK_BYTES // max(1, sum(x.size * x.dtype.itemsize for x in results))
                 size = max(1, min(len_of(draws), most))
-                self._programs[key] = Program(call.lower(chunk_of(draws, size), given).compile(), size, results)
+                self._programs[key] = ChunkProgram(call.lower(chunk_of(draws, size), given).compile(), size, results)
         return self._programs[key]
 
     def _in_chunks(self, flat: dict[str, np.ndarray], data: Data | None) -> list[np.ndarray]:

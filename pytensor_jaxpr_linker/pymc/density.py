@@ -11,7 +11,7 @@ import numpy as np
 import pymc as pm
 
 from pytensor_jaxpr_linker.pymc.graph import Data, ModelFunction
-from pytensor_jaxpr_linker.pymc.initial import in_python
+from pytensor_jaxpr_linker.pymc.initial import layout_of
 from pytensor_jaxpr_linker.pymc.layout import Layout
 
 
@@ -43,9 +43,7 @@ class LogDensity:
     @cached_property
     def layout(self) -> Layout:
         """Where the unconstrained variables lie in the flat vector."""
-        with in_python():
-            point = self.model.initial_point()
-        return Layout({name: np.shape(point[name]) for name in self.names})
+        return layout_of(self.model, self.names)
 
     @property
     def size(self) -> int:

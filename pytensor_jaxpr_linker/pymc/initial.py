@@ -16,8 +16,9 @@ from pytensor import config
 from pytensor.graph.basic import Variable
 
 from pytensor_jaxpr_linker.pymc.graph import model_mode
+from pytensor_jaxpr_linker.pymc.layout import Layout
 
-#: PyTensor's configuration belongs to the process.
+#: Held while PyTensor's configuration is changed: it belongs to the process, so one thread would restore what another has set.
 CONFIGURING = threading.Lock()
 
 #: How often a chain's point is drawn anew if its log density is not finite, as in PyMC.
@@ -116,6 +117,13 @@ def in_python() -> Iterator[None]:
     """Have PyTensor compile nothing in C, which takes seconds (LKJ: twelve) for what a few points need milliseconds for in Python."""
     with CONFIGURING, config.change_flags(cxx=""):
         yield
+
+
+def layout_of(model: pm.Model, names: Sequence[str]) -> Layout:
+    """Return where unconstrained variables lie in the flat vector, with the shapes that they have now."""
+    with in_python():
+        point = model.initial_point()
+    return Layout({name: np.shape(point[name]) for name in names})
 
 
 def stack(points: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:

@@ -17,6 +17,7 @@ from nutpie.compiled_pyfunc import from_pyfunc
 from pytensor_jaxpr_linker.pymc.chains import Draws
 from pytensor_jaxpr_linker.pymc.density import LogDensity
 from pytensor_jaxpr_linker.pymc.graph import model_mode
+from pytensor_jaxpr_linker.pymc.initial import layout_of
 from pytensor_jaxpr_linker.pymc.layout import Layout
 
 #: PyMC's names of nutpie's statistics.
@@ -60,8 +61,7 @@ def density_with_host_steps(model: pm.Model) -> tuple[Callable[[np.ndarray], tup
     """Return log density and gradient at a flat vector by a function that may have host steps; and the vector's layout."""
     with model:
         f = pm.compile(model.value_vars, [model.logp(), model.dlogp()], mode=model_mode(model))
-    point = model.initial_point()
-    layout = Layout({str(v.name): np.shape(point[v.name]) for v in model.value_vars})
+    layout = layout_of(model, [str(v.name) for v in model.value_vars])
     dtypes = [v.type.dtype for v in model.value_vars]
     in_turn = threading.Lock()
 

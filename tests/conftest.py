@@ -1,0 +1,31 @@
+"""Fixtures of the tests in which other libraries use PyTensor's JAX backend."""
+
+from __future__ import annotations
+
+import os
+
+import jax
+import pytest
+
+
+@pytest.fixture(scope="module")
+def jax_settings():
+    """Undo what PyTensor and PyMC set for the process when their JAX modules are imported: 64 bits, and devices for later clients."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XLA_FLAGS", os.environ.get("XLA_FLAGS", ""))
+        wide, _ = jax.config.jax_enable_x64, jax.devices()
+        import pymc.sampling.jax  # noqa: F401
+
+        jax.config.update("jax_enable_x64", True)  # as where they are imported first
+        yield
+        jax.config.update("jax_enable_x64", wide)
+
+
+@pytest.fixture
+def no_other_jax(monkeypatch):
+    """Fail where PyTensor's own JAX backend converts a graph."""
+
+    def convert(*args, **kwargs):
+        raise AssertionError("PyTensor's own JAX backend runs")
+
+    monkeypatch.setattr("pytensor.link.jax.dispatch.basic.fgraph_to_python", convert)
