@@ -1,15 +1,19 @@
-"""Which lengths are equal, though they are computed in different ways. Uses no JAX.
+"""Proofs that two lengths are equal, though the graph computes them in different ways. Uses no JAX.
 
-PyTensor says how long ``x[:k]`` is by comparisons of `k` with 0 and with the length of `x`; a gradient is as long. Whether that is the
-length of a slice is found by random interpretation (Gulwani and Necula, Discovering affine equalities using random interpretation,
-2003): both are computed for many values of what they are computed from. Only sums, comparisons and choices are followed, with
-small constants, so that what such formulas distinguish is within the range of the values; what else there is, a large
-constant too, may be anything.
+PyTensor says how long ``x[:k]`` is by comparisons of `k` with 0 and with the length of `x`; a gradient is as long. Whether that is
+the length of a slice is a question about linear arithmetic over the integers. It is decided by cases: in each case every
+comparison has one outcome, so both lengths are linear forms. They are equal if the forms are equal in all cases that can be.
+Whether a case can be is decided by Fourier-Motzkin elimination with rounded bounds (Pugh, The Omega test, 1991, its real shadow):
+what that refutes has no solution. Whatever is not followed may be any number of its dtype, and what takes too long to decide is not proved.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from functools import reduce
+from itertools import product
+from math import gcd, prod
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -22,117 +26,274 @@ from pytensor.tensor.subtensor import AdvancedIncSubtensor, IncSubtensor, Subten
 
 from pytensor_jaxpr_linker.sized_ops import DynamicUpdate, SliceBounds, WriteLanes
 
-#: How many values everything gets, and from where to where; lengths are not negative.
-SAMPLES, LOWEST, HIGHEST = 4096, -9, 12
-
-#: How far constants may move a comparison from 0. As the bound of a slice, the largest integer stands for the end of an axis.
-FARTHEST, END = 4, np.iinfo("int64").max
+#: The largest integer. As the bound of a slice it stands for the end of an axis.
+END = np.iinfo("int64").max
 
 #: How many operations deep a number is followed to what it is computed from.
 DEEPEST = 40
 
-#: Operations of which a comparison in a formula moves by all of the constants that are added; in the others by one of them.
-SUMS: dict[type, Callable[..., np.ndarray]] = {
-    ps.Add: lambda *xs: sum(xs),
-    ps.Neg: np.negative,
-    ps.Sub: np.subtract,
-}
-CHOICES: dict[type, Callable[..., np.ndarray]] = {
-    ps.Cast: np.positive,
-    ps.EQ: np.equal,
-    ps.GE: np.greater_equal,
-    ps.GT: np.greater,
-    ps.LE: np.less_equal,
-    ps.LT: np.less,
-    ps.Maximum: np.maximum,
-    ps.Minimum: np.minimum,
-    ps.NEQ: np.not_equal,
-    ps.Switch: lambda condition, x, y: np.where(condition != 0, x, y),
-}
+#: How many cases a proof may distinguish, and how many inequalities an elimination may make.
+MOST_CASES, MOST_INEQUALITIES = 512, 256
+
+#: The key of the constant of a linear form.
+UNIT = "1"
+
+#: A sum of unknown numbers times integers, and of a constant, which has the key `UNIT`. No coefficient is 0.
+type Linear = Mapping[Hashable, int]
 
 
-class Values(NamedTuple):
-    """What a number is for each of the samples (int64), and how far constants move comparisons with it."""
+def add(x: Linear, y: Linear, times: int = 1) -> Linear:
+    """Return ``x + times * y``."""
+    total = {key: x.get(key, 0) + times * y.get(key, 0) for key in (*x, *y)}
+    return {key: value for key, value in total.items() if value}
 
-    samples: np.ndarray
-    reach: int
+
+def constant(value: int) -> Linear:
+    """Return a number."""
+    return {UNIT: int(value)} if value else {}
 
 
-class Interpretation:
-    """Computes integers of a graph for random values of those that it can't compute."""
+def value_of(x: Linear) -> int | None:
+    """Return the number that a form is, or None."""
+    return x.get(UNIT, 0) if x.keys() <= {UNIT} else None
 
-    def __init__(self) -> None:
-        self._values: dict[Variable, Values] = {}
-        self._unknown: dict[Hashable, Values] = {}
 
-    def are_equal(self, x: Variable, y: Variable) -> bool:
-        """Tell whether two integers are the same whatever they are computed from."""
-        return x is y or np.array_equal(self._follow(x).samples, self._follow(y).samples)
+# -- what can be -------------------------------------------------------------------------------------------------------
 
-    def _follow(self, variable: Variable, depth: int = 0) -> Values:
-        """Return the values of an integer, `depth` operations away from the one that is asked for."""
-        if variable not in self._values:
-            if isinstance(variable, Constant):
-                self._values[variable] = self._constant(int(variable.data))
+
+def is_impossible(inequalities: Iterable[Linear]) -> bool:
+    """Tell whether it is proved that no integers make all of the forms at least 0."""
+    left = {frozenset(tightened(x).items()) for x in inequalities}
+    while True:
+        forms = [dict(x) for x in left]
+        if any(value_of(x) is not None and x.get(UNIT, 0) < 0 for x in forms):
+            return True
+        unknown = {key for x in forms for key in x if key != UNIT}
+        if not unknown or len(forms) > MOST_INEQUALITIES:
+            return False
+        key = min(unknown, key=lambda k: (sum(k in x for x in forms), str(k)))
+        below, above = ([x for x in forms if x.get(key, 0) * sign > 0] for sign in (1, -1))
+        combined = (add({k: v * -y[key] for k, v in x.items()}, y, x[key]) for x, y in product(below, above))
+        left = {frozenset(x.items()) for x in forms if key not in x}
+        left |= {frozenset(tightened(x).items()) for x in combined}
+
+
+def tightened(x: Linear) -> Linear:
+    """Return what follows for integers from a form being at least 0: coefficients without a common divisor."""
+    divisor = reduce(gcd, (value for key, value in x.items() if key != UNIT), 0)
+    return {key: found for key, value in x.items() if (found := value // divisor)} if divisor > 1 else x
+
+
+# -- cases -------------------------------------------------------------------------------------------------------------
+
+
+class Undecided(Exception):
+    """A comparison whose outcome differs among the integers of a case: whether `form` is at least 0."""
+
+    def __init__(self, form: Linear):
+        self.form = form
+
+
+class Unknown(NamedTuple):
+    """A number that is not followed. Two are the same if they come from the same place."""
+
+    source: Hashable
+    lowest: int
+    highest: int
+
+    @property
+    def limits(self) -> list[Linear]:
+        """What is known of it."""
+        return [{self: 1, UNIT: -self.lowest}, {self: -1, UNIT: self.highest}]
+
+
+class Case:
+    """The integers for which all `assumptions` are at least 0.
+
+    What is `decided` in a case that holds this one, by the terms of forms, is decided in this one, too.
+    """
+
+    def __init__(self, assumptions: Sequence[Linear] = (), decided: Mapping[frozenset, bool] = MappingProxyType({})):
+        self.assumptions, self._decided = assumptions, dict(decided)
+        self._values: dict[Variable, Linear] = {}
+
+    def split(self, form: Linear) -> list[Case]:
+        """Return the cases in which a form is at least 0, and in which it is not."""
+        return [Case([*self.assumptions, side], self._decided) for side in (form, below_zero(form))]
+
+    def is_empty(self, *more: Linear) -> bool:
+        """Tell whether it is proved that there are none, or none for which more forms are at least 0."""
+        forms = [*self.assumptions, *more]
+        unknown = {key for x in forms for key in x if isinstance(key, Unknown)}
+        return is_impossible([*forms, *(x for u in unknown for x in u.limits)])
+
+    def is_positive(self, x: Linear) -> bool:
+        """Tell whether a form is at least 0, or raise `Undecided`."""
+        if (known := value_of(x)) is not None:
+            return known >= 0
+        key = frozenset(x.items())
+        if key not in self._decided:
+            if self.is_empty(below_zero(x)):
+                self._decided[key] = True
+            elif self.is_empty(x):
+                self._decided[key] = False
             else:
-                self._values[variable] = self._computed(variable, depth) or self._any(variable, LOWEST)
+                raise Undecided(x)
+        return self._decided[key]
+
+    def is_zero(self, x: Linear) -> bool:
+        """Tell whether a form is 0, or raise `Undecided`."""
+        return self.is_positive(x) and self.is_positive(negative(x))
+
+    def value(self, variable: Variable, depth: int = 0) -> Linear:
+        """Return an integer of the graph, `depth` operations away from the one that is asked for."""
+        if variable not in self._values:
+            found = constant(variable.data) if isinstance(variable, Constant) else self._computed(variable, depth)
+            self._values[variable] = {unknown(variable): 1} if found is None else found
         return self._values[variable]
 
-    def _constant(self, value: int) -> Values:
-        if abs(value) > FARTHEST and value != END:
-            return Values(np.sign(value) * self._any(abs(value), 0).samples, 0)
-        return Values(np.full(SAMPLES, value), abs(value))
-
-    def _computed(self, variable: Variable, depth: int) -> Values | None:
-        """Return the values of what can be followed, or None."""
+    def _computed(self, variable: Variable, depth: int) -> Linear | None:
         node = variable.owner
         if node is None or depth > DEEPEST:
             return None
         if isinstance(node.op, Shape_i):
             source, axis = length_source(node.inputs[0], node.op.i)
             known = source.type.shape[axis]
-            return self._any((source, axis), 0) if known is None else self._constant(known)
+            return {Unknown((source, axis), 0, END): 1} if known is None else constant(known)
         rule = rule_of(node)
         if rule is None:
             return None
-        operands = [self._follow(v, depth + 1) for v in node.inputs]
-        far = [x.reach for x in operands]
-        reach = sum(far) if rule in SUMS.values() else max(far)
-        if reach > FARTHEST and (reach != END or rule in SUMS.values()):
-            return None
-        found = rule(*(x.samples for x in operands))
-        return Values(
-            np.asarray(found[node.outputs.index(variable)] if isinstance(found, tuple) else found, "int64"), reach
-        )
-
-    def _any(self, key: Hashable, lowest: int) -> Values:
-        """Return values of their own for what can't be computed."""
-        if key not in self._unknown:
-            random = np.random.default_rng(len(self._unknown))
-            self._unknown[key] = Values(random.integers(lowest, HIGHEST, SAMPLES, endpoint=True), 0)
-        return self._unknown[key]
+        return rule(self, node.outputs.index(variable), *(self.value(v, depth + 1) for v in node.inputs))
 
 
-def rule_of(node: Apply) -> Callable[..., np.ndarray | tuple[np.ndarray, ...]] | None:
+def below_zero(x: Linear) -> Linear:
+    """Return the form that is at least 0 where `x` is not."""
+    return add(negative(x), constant(-1))
+
+
+def negative(x: Linear) -> Linear:
+    """Return ``-x``."""
+    return add({}, x, -1)
+
+
+def unknown(variable: Variable) -> Unknown:
+    """Return a variable as a number of which only the dtype is known."""
+    if variable.type.dtype == "bool":
+        return Unknown(variable, 0, 1)
+    limits = np.iinfo(variable.type.dtype)
+    return Unknown(variable, int(limits.min), int(limits.max))
+
+
+def are_equal(x: Variable, y: Variable) -> bool:
+    """Tell whether two integers are proved to be equal, for all numbers that they are computed from.
+
+    The proof is about integers: it does not follow a sum around the limits of int64.
+    """
+    if x is y:
+        return True
+    cases, count = [Case()], 0
+    while cases:
+        case, count = cases.pop(), count + 1
+        if count > MOST_CASES:
+            return False
+        try:
+            difference = add(case.value(x), case.value(y), -1)
+        except Undecided as found:
+            cases += case.split(found.form)
+            continue
+        if difference and not all(
+            case.is_empty(add(sign, constant(-1))) for sign in (difference, negative(difference))
+        ):
+            return False
+    return True
+
+
+# -- what is followed --------------------------------------------------------------------------------------------------
+
+#: Returns an output of a node, of the given position, for its operands; or None.
+type Rule = Callable[..., Linear | None]
+
+
+def rule_of(node: Apply) -> Rule | None:
     """Return how a node computes its numbers from others, or None."""
     if isinstance(node.op, ScalarFromTensor | TensorFromScalar):
-        return np.positive
+        return lambda case, i, x: x
     if isinstance(node.op, SliceBounds):
         return slice_bounds
-    kind = type(node.op.scalar_op if isinstance(node.op, Elemwise) else node.op)
-    return (SUMS.get(kind) or CHOICES.get(kind)) if all(map(is_integer, node.inputs)) else None
-
-
-def slice_bounds(start: np.ndarray, stop: np.ndarray, n: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return what `SliceBounds` does."""
-    first, end = (np.clip(np.where(v < 0, v + n, v), 0, n) for v in (start, stop))
-    return first, np.maximum(end - first, 0)
+    if not all(map(is_integer, (*node.inputs, *node.outputs))):
+        return None
+    kind, (output,) = type(node.op.scalar_op if isinstance(node.op, Elemwise) else node.op), node.outputs
+    if kind in SUMS:  # in a narrower dtype they wrap around
+        return SUMS[kind] if output.type.dtype == "int64" else None
+    if kind is ps.Cast and not np.can_cast(node.inputs[0].type.dtype, output.type.dtype):
+        return None
+    return CHOICES.get(kind)
 
 
 def is_integer(variable: Variable) -> bool:
     """Tell whether a variable is one integer, or a truth value."""
     dtype = getattr(variable.type, "dtype", "")
     return getattr(variable.type, "ndim", 1) == 0 and dtype.startswith(("int", "uint", "bool"))
+
+
+def multiple(case: Case, i: int, *xs: Linear) -> Linear | None:
+    """Return a product of which all factors but one are known."""
+    known = [value_of(x) for x in xs]
+    factor = prod(value for value in known if value is not None)
+    rest = [x for x, value in zip(xs, known, strict=True) if value is None]
+    return add({}, rest[0], factor) if len(rest) == 1 else None if rest else constant(factor)
+
+
+def slice_bounds(case: Case, i: int, start: Linear, stop: Linear, n: Linear) -> Linear:
+    """Return what `SliceBounds` does."""
+
+    def clipped(bound: Linear) -> Linear:
+        if case.is_positive(bound):
+            return bound if case.is_positive(add(n, bound, -1)) else n
+        from_end = add(bound, n)
+        return from_end if case.is_positive(from_end) else {}
+
+    first = clipped(start)
+    if i == 0:
+        return first
+    length = add(clipped(stop), first, -1)
+    return length if case.is_positive(length) else {}
+
+
+def at_least(case: Case, x: Linear, y: Linear) -> bool:
+    """Tell whether ``x >= y``."""
+    return case.is_positive(add(x, y, -1))
+
+
+def truth(compare: Callable[[Case, Linear, Linear], bool]) -> Rule:
+    """Return the rule of a comparison."""
+    return lambda case, i, x, y: constant(compare(case, x, y))
+
+
+#: Operations whose results are linear forms of those of their operands.
+SUMS: dict[type, Rule] = {
+    ps.Add: lambda case, i, *xs: reduce(add, xs),
+    ps.Mul: multiple,
+    ps.Neg: lambda case, i, x: negative(x),
+    ps.Sub: lambda case, i, x, y: add(x, y, -1),
+}
+
+#: Operations that compare their operands, or choose one of them.
+CHOICES: dict[type, Rule] = {
+    ps.Cast: lambda case, i, x: x,
+    ps.EQ: truth(lambda case, x, y: case.is_zero(add(x, y, -1))),
+    ps.GE: truth(at_least),
+    ps.GT: truth(lambda case, x, y: not at_least(case, y, x)),
+    ps.LE: truth(lambda case, x, y: at_least(case, y, x)),
+    ps.LT: truth(lambda case, x, y: not at_least(case, x, y)),
+    ps.Maximum: lambda case, i, x, y: x if at_least(case, x, y) else y,
+    ps.Minimum: lambda case, i, x, y: y if at_least(case, x, y) else x,
+    ps.NEQ: truth(lambda case, x, y: not case.is_zero(add(x, y, -1))),
+    ps.Switch: lambda case, i, condition, x, y: y if case.is_zero(condition) else x,
+}
+
+
+# -- where lengths come from -------------------------------------------------------------------------------------------
 
 
 def lengths_read(variable: Variable) -> list[Variable]:

@@ -14,6 +14,7 @@ import pytensor.tensor as pt
 from pytensor.configdefaults import config
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.traversal import ancestors
+from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.basic import Alloc, ARange, Nonzero
 from pytensor.tensor.linalg.solvers.lstsq import Lstsq
 from pytensor.tensor.shape import Shape_i
@@ -268,15 +269,19 @@ def rewrite_Alloc(r: Rewriter, node: Apply, operands: Sequence[Operand]) -> list
     elif value.type.ndim >= from_end and value.type.shape[-from_end] != 1:
         return None
     all_lanes = [*lengths[:axis], apply(Shape_i(0), selection.flat), *lengths[axis + 1 :]]
-    return [
-        Lanes(
-            selection,
-            axis,
-            node.outputs[0],
-            lambda: apply(node.op, filled(value), *all_lanes),
-            lambda: apply(node.op, plain(value), *lengths),
-        )
-    ]
+
+    def fill() -> Variable:
+        result = apply(node.op, filled(value), *all_lanes)
+        if selection.count is lengths[axis]:
+            return result
+        # The proof that they are equal is about integers. Those of a program wrap around.
+        return apply(CheckAndRaise(ValueError, WRAPPED), result, pt.eq(selection.count, lengths[axis]))
+
+    return [Lanes(selection, axis, node.outputs[0], fill, lambda: apply(node.op, plain(value), *lengths))]
+
+
+#: What is said where two lengths differ that were proved to be equal.
+WRAPPED = "the length of an array is not that of the slice it belongs to: an index of the slice is too large for int64"
 
 
 @rewrites(Lstsq)

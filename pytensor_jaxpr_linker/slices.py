@@ -12,7 +12,7 @@ from pytensor.tensor.basic import Alloc
 from pytensor.tensor.shape import Shape_i
 from pytensor.tensor.subtensor import IncSubtensor, Subtensor, flatten_index_variables, unflatten_index_variables
 
-from pytensor_jaxpr_linker.equal_lengths import END, Interpretation, is_integer, length_source, lengths_read
+from pytensor_jaxpr_linker.equal_lengths import END, are_equal, is_integer, length_source, lengths_read
 from pytensor_jaxpr_linker.facts import BindingTime, Times
 from pytensor_jaxpr_linker.masks import Operand, named, plain, select, write
 from pytensor_jaxpr_linker.sized_ops import DynamicSlice, DynamicUpdate, SliceBounds, apply
@@ -36,7 +36,6 @@ class Slices:
         self._lengths: dict[tuple[Variable, int], Variable] = {}
         self._selections: dict[Variable, SliceSelection] = {}
         self._writers = writers
-        self._interpretation = Interpretation()
 
     def time(self, bound: Variable | None) -> BindingTime:
         """Return when the value of a slice's bound is known."""
@@ -77,7 +76,6 @@ class Slices:
             return self._selections.get(count)
         if self.time(count) < BindingTime.RUNTIME:
             return None
-        are_equal = self._interpretation.are_equal
         for length, lanes in self._selections.items():
             if are_equal(length, count):
                 return lanes

@@ -10,12 +10,12 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 from helpers import FULLGRAPH, compare, compare_error
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pytensor.tensor.shape import Shape_i
 
 import pytensor_jaxpr_linker as pjl
-from pytensor_jaxpr_linker.equal_lengths import END, Interpretation
+from pytensor_jaxpr_linker.equal_lengths import END, are_equal
 from pytensor_jaxpr_linker.sized_ops import ShiftLanes, SliceBounds, apply
 
 pytestmark = pytest.mark.filterwarnings("ignore:PyTensor could not link to a BLAS")
@@ -195,7 +195,7 @@ def test_a_length_without_a_bound_is_a_break():
 
 def test_equal_lengths():
     n, fixed = apply(Shape_i(0), x), apply(Shape_i(0), pt.vector(shape=(100,)))
-    zero, are_equal = pt.constant(0), Interpretation().are_equal
+    zero = pt.constant(0)
 
     def length(start, stop, n):
         return SliceBounds().make_node(start, stop, n).outputs[1]
@@ -212,20 +212,109 @@ def test_equal_lengths():
 def test_lengths_that_are_not_equal():
     """Also where they differ for numbers only that are far from 0, or for one number, or by what isn't followed."""
     n, other, fixed = apply(Shape_i(0), x), apply(Shape_i(0), w), apply(Shape_i(0), pt.vector(shape=(100,)))
-    positive, are_equal = pt.maximum(i, 0), Interpretation().are_equal
+    positive = pt.maximum(i, 0)
     length = SliceBounds().make_node(pt.constant(0), positive, n).outputs[1]
     in_fixed = SliceBounds().make_node(pt.constant(0), positive, fixed).outputs[1]
+    k = pt.lscalar("k")
     different = [
         *((length, v) for v in (positive, n, other, pt.minimum(positive, other), pt.minimum(i, n))),
         (length, pt.switch(pt.gt(i, 1000), 0, length)),
         (length, pt.switch(pt.eq(i, 3), 0, length)),
         (length, pt.switch(pt.lt(i + 4 + 4 + 4 + 4, 0), 1, length)),
         (length, pt.switch(pt.gt(i * i, 500), 0, length)),
+        (length, pt.minimum(length, 16 * k)),
+        (length, pt.switch(pt.gt(k, 0), pt.minimum(length, sum([k] * 15, k)), length)),
+        (length, pt.minimum(length, 100)),
+        (n, pt.cast(pt.cast(n, "int8"), "int64")),
         (in_fixed, positive),
         (in_fixed, pt.minimum(positive, 99)),
     ]
     for a, b in different:
         assert not are_equal(a, b), (a, b)
+
+
+def test_a_length_with_a_distant_bound():
+    """Two lengths that are equal for small numbers only are two lengths."""
+    part = x[: x.argmax()]
+    integers = [x[i].astype("int64") for i in range(13)]
+    n = pt.minimum(part.shape[0], pt.add(*integers))
+    for k in integers:
+        n = pt.switch(pt.gt(k, 0), n, part.shape[0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", pjl.GraphBreakWarning)
+        compare([x], pt.cumsum(pt.full((n,), part.sum())).sum(), [np.linspace(1, 1.9, 40)])
+
+
+FORMULAS = st.recursive(
+    st.sampled_from(["a", "b", "n", "m"]) | st.integers(-3, 3) | st.sampled_from([70, END]),
+    lambda inner: st.one_of(
+        st.tuples(st.sampled_from(["add", "sub", "maximum", "minimum"]), inner, inner),
+        st.tuples(st.just("neg"), inner),
+        st.tuples(st.just("mul"), inner, st.integers(-2, 3)),
+        st.tuples(st.just("where"), st.sampled_from(["lt", "le", "gt", "ge", "eq", "neq"]), inner, inner, inner, inner),
+    ),
+    max_leaves=7,
+)
+
+
+def graph_of(formula, atoms):
+    """Return a formula as a graph."""
+    match formula:
+        case str() | int():
+            return atoms[formula] if formula in atoms else pt.constant(formula, dtype="int64")
+        case "where", kind, a, b, c, d:
+            a, b, c, d = (graph_of(v, atoms) for v in (a, b, c, d))
+            return pt.switch(getattr(pt, kind)(a, b), c, d)
+        case kind, *operands:
+            return getattr(pt, kind)(*(graph_of(v, atoms) for v in operands))
+
+
+#: The functions of NumPy that do what PyTensor's do.
+IN_NUMPY = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "neg": np.negative,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+    "eq": np.equal,
+    "neq": np.not_equal,
+}
+
+
+def numbers_of(formula, atoms):
+    """Return what a formula is for integers of any size, as an array of objects."""
+    match formula:
+        case str() | int():
+            found = atoms.get(formula, formula)
+        case "where", kind, a, b, c, d:
+            a, b, c, d = (numbers_of(v, atoms) for v in (a, b, c, d))
+            found = np.where(IN_NUMPY[kind](a, b).astype(bool), c, d)
+        case kind, *operands:
+            found = IN_NUMPY[kind](*(numbers_of(v, atoms) for v in operands))
+    return np.asarray(found, object)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(FORMULAS, FORMULAS, st.booleans())
+def test_formulas_that_are_proved_to_be_equal(formula, other, is_related):
+    """What is proved holds for all numbers, and the ways in which PyTensor writes a length are proved."""
+    integers, lengths = [-(2**40), -70, -5, -2, -1, 0, 1, 2, 3, 69, 70, 2**40], [0, 1, 2, 3, 4, 69, 70, 2**40]
+    values = dict(zip("abnm", np.meshgrid(integers, integers, lengths, lengths, indexing="ij"), strict=True))
+    values = {name: v.ravel().astype(object) for name, v in values.items()}
+    atoms = {"a": pt.lscalar("a"), "b": pt.lscalar("b"), "n": apply(Shape_i(0), x), "m": apply(Shape_i(0), w)}
+    if is_related:  # equal wherever both are, or where the second is larger
+        other = ("maximum", formula, other)
+    one, two = graph_of(formula, atoms), graph_of(other, atoms)
+    if are_equal(one, two):
+        assert np.array_equal(*np.broadcast_arrays(numbers_of(formula, values), numbers_of(other, values)))
+    assert are_equal(graph_of(("sub", ("add", formula, "a"), "a"), atoms), one)
+    bounded = ("where", "lt", formula, "n", formula, "n")
+    assert are_equal(graph_of(bounded, atoms), graph_of(("minimum", formula, "n"), atoms))
 
 
 @pytest.mark.parametrize("shift", [-7, -2, 0, 1, 9])
