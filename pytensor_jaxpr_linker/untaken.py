@@ -40,9 +40,11 @@ ELEMENTWISE = primitives(
 )
 #: Primitives whose derivative is finite whatever their operands are: where a branch has no others, no NaN comes out of it.
 BOUNDED = primitives(
-    "abs add asinh atan broadcast_in_dim clamp complex concatenate conj convert_element_type copy cos dynamic_slice erf erfc"
-    " gather imag logistic max min neg pad real reduce_sum reshape rev select_n sign sin slice squeeze sub tanh transpose"
+    "abs add broadcast_in_dim clamp complex concatenate conj convert_element_type copy dynamic_slice gather imag max min neg pad"
+    " real reduce_sum reshape rev select_n sign slice squeeze sub transpose"
 )
+#: Those of which that is true for real operands only. For complex ones they have poles, or grow without bound.
+BOUNDED_IF_REAL = primitives("asinh atan cos erf erfc logistic sin tanh")
 
 
 class Condition(NamedTuple):
@@ -247,6 +249,8 @@ def is_unbounded(eqn: Any) -> bool:
     """Tell whether an equation may have an infinite slope."""
     if eqn.primitive is p.mul_p:
         return not any(type(x) is jex.Literal and np.isfinite(x.val) for x in eqn.invars)
+    if eqn.primitive in BOUNDED_IF_REAL:
+        return eqn.invars[0].aval.dtype.kind == "c"
     return eqn.primitive not in BOUNDED
 
 

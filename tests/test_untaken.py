@@ -134,6 +134,17 @@ def test_a_slope_that_several_branches_read(name):
             np.testing.assert_allclose(got, np.where(np.isnan(want) & (value <= 0), 0, want), rtol=1e-12)
 
 
+@pytest.mark.parametrize("function", [pt.sin, pt.cos, pt.tanh, pt.arctan, pt.arcsinh])
+def test_complex_functions_in_a_branch(function):
+    """They have poles, and grow without bound, where those of real numbers do not."""
+    x = pt.dvector("x")
+    parts = [0.0, np.pi / 2, 1.0, 2000.0]
+    z = [pt.real(function(c)) for part in parts for c in (pt.complex(x, part + 0 * x), pt.complex(part + 0 * x, x))]
+    fn = pjl.as_jax_function([x], [pt.switch(x > 5, sum(z), x).sum()], gradient="jax")
+    values = np.array([0.0, 1.0, -1.0, np.pi / 2, 0.5])
+    np.testing.assert_array_equal(jax.grad(lambda x: fn(x)[0])(values), np.ones(5))
+
+
 def test_nan_of_the_branch_that_is_taken_stays():
     x = pt.dvector("x")
     fn = pjl.as_jax_function([x], pt.switch(x > 1, x, pt.log(x)), gradient="jax")
