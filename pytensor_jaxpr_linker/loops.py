@@ -74,7 +74,7 @@ def counted(node: Apply, copied: Apply, clients: dict[Variable, list[Apply | Non
     results: list[Any]
     *results, count = UntilScan(op).make_node(*operands).outputs
     found: dict[Variable, Variable] = {}
-    taken: Any = count
+    taken: Any = pt.constant(0, dtype=count.type.dtype) if takes_no_step(copied, op) else count
     for i, output in enumerate(node.outputs):
         result: Any = results[i]
         found[output] = result
@@ -87,6 +87,14 @@ def counted(node: Apply, copied: Apply, clients: dict[Variable, list[Apply | Non
                     found[client.outputs[0]] = length
         found[output].name = output.name
     return found
+
+
+def takes_no_step(node: Apply, op: Scan) -> bool:
+    """Tell whether a loop is known to take no step: its number of steps is 0, or a sequence has no rows."""
+    steps = node.inputs[0]
+    if isinstance(steps, Constant) and steps.data == 0:
+        return True
+    return any(x.type.shape[0] == 0 for x in op.outer_seqs(node.inputs))
 
 
 def reads_last(variable: Variable, clients: dict[Variable, list[Apply | None]], kept: int) -> bool:

@@ -268,23 +268,20 @@ def cut_region(
 def earlier_arithmetic(nodes: Sequence[Apply], found: Schedule) -> list[Apply]:
     """Return the nodes of earlier phases that compute, from shapes and known values, numbers that `nodes` read.
 
-    They are computed again where their values are known, instead of being sent from the region that they come from.
+    They are computed again where their values are known, instead of being sent from the region that they come from. They keep
+    the order of the graph: one that reads a shape comes after the node that makes it, if that is among them.
     """
     own = set(nodes)
-    order: dict[Apply, None] = {}
-    stack = [(v, False) for node in nodes for v in node.inputs if v in found.folded]
+    earlier: set[Apply] = set()
+    stack = [v for node in nodes for v in node.inputs if v in found.folded]
     while stack:
-        v, done = stack.pop()
-        node = v.owner
-        if node is None or node in own or node in order:
+        node = stack.pop().owner
+        if node is None or node in own or node in earlier:
             continue
-        if done:
-            order[node] = None
-        else:
-            stack.append((v, True))
-            if not isinstance(node.op, SHAPE_READERS):
-                stack += [(u, False) for u in node.inputs if u in found.folded]
-    return list(order)
+        earlier.add(node)
+        if not isinstance(node.op, SHAPE_READERS):
+            stack += [u for u in node.inputs if u in found.folded]
+    return [node for node in found.phase if node in earlier] if earlier else []
 
 
 def make_region(

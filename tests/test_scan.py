@@ -346,6 +346,99 @@ def test_until_under_vmap():
         np.testing.assert_allclose(jax.vmap(lambda v: fn(v)[0])(values), [384.0, 280.0, 1000.0])
 
 
+# -- loops that take no step -------------------------------------------------------------------------------------------
+
+EMPTY = pt.dvector("x", shape=(0,))
+
+
+def products(s, acc, a):
+    return [acc * a + s, acc * s], until(acc > 5)
+
+
+#: Outputs of loops over a sequence without rows, by that sequence and a number.
+NO_STEP = {
+    "rows": lambda x, a: scan(lambda s, a: (s * a, until(s > 5)), sequences=[x], non_sequences=[a]),
+    "states": lambda x, a: scan(products, sequences=[x], outputs_info=[a, None], non_sequences=[a])[0],
+    "both": lambda x, a: pt.mul(*scan(products, sequences=[x], outputs_info=[a, None], non_sequences=[a])),
+    "taps": lambda x, a: scan(
+        lambda s, p, q: (p + q * s, until(p > 5)),
+        sequences=[x],
+        outputs_info=[{"initial": pt.stack([a, a]), "taps": [-2, -1]}],
+    ),
+    "n_steps": lambda x, a: scan(lambda p: (p * p, until(p > 5)), outputs_info=[a], n_steps=x.shape[0]) * x.sum(),
+    "counted": lambda x, a: scan(lambda s, p: p * s, sequences=[x], outputs_info=[a]),
+}
+
+
+@pytest.mark.filterwarnings("ignore::pytensor_jaxpr_linker.GraphBreakWarning")
+@pytest.mark.parametrize("cut", [slice(None), slice(1, None), slice(-2, None)], ids=["whole", "from_1", "last_two"])
+@pytest.mark.parametrize("build", NO_STEP.values(), ids=NO_STEP)
+def test_gradient_without_steps(build, cut):
+    a, values = pt.dscalar("a"), [np.zeros(0), 2.0]
+    for x in (pt.dvector("x"), EMPTY):
+        out = build(x, a)[cut]
+        compare([x, a], [out, *pytensor.grad(out.sum(), [x, a])], values)
+    for how in (
+        "pytensor",
+        "jax",
+    ):  # of any length, the gradient of `until` is no JAX function: the steps taken are a shape
+        fn = pjl.as_jax_function([EMPTY, a], build(EMPTY, a)[cut].sum(), gradient=how)
+        with jax.enable_x64(True):
+            gx, ga = jax.jit(jax.grad(lambda *args, fn=fn: fn(*args)[0], (0, 1)))(*values)
+        assert gx.shape == (0,)
+        np.testing.assert_array_equal(ga, 0)
+
+
+def test_gradient_of_one_program_without_steps():
+    a = pt.dscalar("a")
+    out = NO_STEP["both"](EMPTY, a)
+    f = pytensor.function([EMPTY, a], pytensor.grad(out.sum(), [EMPTY, a]), mode=FULLGRAPH)
+    assert [g.tolist() for g in f(np.zeros(0), 2.0)] == [[], 0.0]
+
+
+@pytest.mark.parametrize("ends", [False, True], ids=["counted", "until"])
+@pytest.mark.parametrize("steps", ["constant", "input", "computed", "sequence"])
+@pytest.mark.filterwarnings("ignore::pytensor_jaxpr_linker.GraphBreakWarning")
+def test_body_that_does_not_fit_and_is_not_run(steps, ends):
+    """PyTensor looks at a body when it takes a step. Here it has shapes when the program is built."""
+    s0, w, n, x = pt.dvector("s0"), pt.dvector("w"), pt.lscalar("n"), pt.dvector("x")
+    count = {"constant": 0, "input": n, "computed": (x.sum() * 2).astype("int64"), "sequence": None}[steps]
+
+    def body(*args):
+        s, w = args[-2:]
+        new = pt.sin(s * w) + (args[0] if steps == "sequence" else 0)
+        return (new, until(new[0] > 1e9)) if ends else new
+
+    sequences = [x] if steps == "sequence" else []
+    out = scan(body, sequences=sequences, outputs_info=[s0], non_sequences=[w], n_steps=count)
+    inputs, values = [s0, w, n, x], [np.ones(3), np.ones(2), 0, np.zeros(0)]
+    if steps == "computed":  # known to no one else, so a JAX function without checks raises, as JAX itself does
+        f = pytensor.function(inputs, out[-1], mode="JAXPR", on_unused_input="ignore")
+        np.testing.assert_array_equal(f(*values), np.ones(3))
+        with pytest.raises(ValueError, match="Incompatible Elemwise input shapes"), jax.enable_x64(True):
+            pjl.as_jax_function(inputs, out[-1])(*values)
+    else:
+        compare(inputs, out, values)
+    if steps != "constant":
+        compare_error(inputs, out.sum(), [*values[:2], 1, np.ones(1)])
+        compare(inputs, out.sum(), [np.ones(3), np.ones(3), 1, np.ones(1)])
+
+
+def test_rows_that_do_not_fit_and_are_not_computed():
+    s0, w, x = pt.dvector("s0"), pt.dvector("w"), pt.dvector("x")
+    _, rows = scan(lambda s, p, w: [p * s, p * w], sequences=[x], outputs_info=[s0, None], non_sequences=[w])
+    compare([s0, w, x], rows, [np.ones(3), np.ones(2), np.zeros(0)])
+    compare_error([s0, w, x], rows, [np.ones(3), np.ones(2), np.zeros(1)])
+
+
+@pytest.mark.filterwarnings("ignore::pytensor_jaxpr_linker.GraphBreakWarning")
+def test_counted_at_run_time_over_a_sequence_without_rows():
+    x, k, a = pt.dvector("x"), pt.dvector("k"), pt.dscalar("a")
+    out = scan(lambda s, p: p * s, sequences=[x], outputs_info=[a], n_steps=k.sum().astype("int64"))[-1]
+    compare([x, k, a], out, [np.zeros(0), np.zeros(2), 2.0])
+    compare_error([x, k, a], out, [np.zeros(0), np.ones(2), 2.0], match="Sequence 0 has shape")
+
+
 # -- random numbers and shared variables -------------------------------------------------------------------------------
 
 

@@ -44,6 +44,9 @@ SIMPLE = CHEAP | {
 
 INT64 = np.dtype("int64")
 
+#: What a rule raises if shapes or known values don't fit an Op, as PyTensor does when it runs the node.
+MISFITS = (ValueError, IndexError, TypeError, AssertionError)
+
 
 # -- what must be known ------------------------------------------------------------------------------------------------
 
@@ -81,9 +84,9 @@ def emit_Scan(op, node, b, *operands):
     """Emit a loop whose number of steps does not depend on what it computes."""
     steps = number_of_steps(b, op, operands)
     if isinstance(steps, int):
-        outputs = emit_counted(b, op, node, operands, steps)
+        outputs = emit_counted(b, op, node, operands, steps) if steps else emit_no_step(b, op, node, operands)
     else:
-        outputs = emit_while(b, op, node, operands, steps)[:-1]
+        *outputs, _ = emit_while(b, op, node, operands, steps)
     return outputs if len(outputs) > 1 else outputs[0]
 
 
@@ -92,12 +95,12 @@ def emit_UntilScan(op, node, b, *operands):
     """Emit a loop that a condition ends; the last output is the number of steps that it took."""
     steps = number_of_steps(b, op.scan, operands)
     if steps == 0:
-        return [*emit_counted(b, op.scan, node, operands, 0), b.constant(np.int64(0))]
+        return [*emit_no_step(b, op.scan, node, operands), b.constant(np.int64(0))]
     return emit_while(b, op.scan, node, operands, steps)
 
 
 def number_of_steps(b: JaxprBuilder, op: Scan, operands: Sequence[Any]) -> int | Atom:
-    """Return the number of steps, as a number if it is known, and check it.
+    """Return the number of steps, as a number if it is known, and check it. Without rows in a sequence there is no step.
 
     Raises
     ------
@@ -121,7 +124,7 @@ def number_of_steps(b: JaxprBuilder, op: Scan, operands: Sequence[Any]) -> int |
     b.check(prims.ge(b, count, b.constant(0, INT64)), lambda: negative)
     for i, shape in enumerate(shapes):
         b.check(prims.le(b, count, b.constant(shape[0], INT64)), partial(too_short, i, shape, "is larger"))
-    return count
+    return 0 if any(shape[0] == 0 for shape in shapes) else count
 
 
 def too_short(i: int, shape: Shape, steps: str) -> ValueError:
@@ -129,8 +132,35 @@ def too_short(i: int, shape: Shape, steps: str) -> ValueError:
     return ValueError(f"Sequence {i} has shape {shape} but the Scan's required number of steps {steps}")
 
 
+def emit_no_step(b: JaxprBuilder, op: Scan, node: Apply, operands: Sequence[Any]) -> list[Atom]:
+    """Return what a loop returns that takes no step: initial states, and no rows.
+
+    A body that these shapes don't fit is never run. How long rows would be is then unknown: 0, as PyTensor says.
+    """
+    tracks = find_tracks(op, operands)
+    outputs = [track.buffer for track in tracks]
+    if None in outputs:
+        count = len(b.checks)
+        try:
+            body = LoopBody(b, op, node, operands, tracks)
+            sequences = [body.add_row(x) for x in op.outer_seqs(operands)]
+            newest, _ = body.emit(sequences, [body.add_row(t.buffer) if t.enters else None for t in tracks])
+            rows = [x.aval for x in newest]
+        except (CannotEmit, *MISFITS):
+            types = [v.type for v in node.outputs]
+            rows = [b.aval(tuple(n or 0 for n in t.shape[1:]), np.dtype(t.dtype)) for t in types[: len(tracks)]]
+        del b.checks[count:]
+        outputs = [no_rows(b, row) if x is None else x for x, row in zip(outputs, rows, strict=True)]
+    return [*outputs, *op.outer_untraced_sit_sot(operands)]
+
+
+def no_rows(b: JaxprBuilder, row: Any) -> Atom:
+    """Return an array without rows, which would be of this aval."""
+    return prims.broadcast_to(b, b.constant(0, row.dtype), (0, *row.shape))
+
+
 def emit_counted(b: JaxprBuilder, op: Scan, node: Apply, operands: Sequence[Any], steps: int) -> list[Atom]:
-    """Emit a `scan` of a known number of steps."""
+    """Emit a `scan` of a known number of steps, at least one."""
     tracks = find_tracks(op, operands)
     body = LoopBody(b, op, node, operands, tracks)
     sequences = [body.add_row(x) for x in op.outer_seqs(operands)]
@@ -184,8 +214,6 @@ def assemble(
     b: JaxprBuilder, track: Track, window: list[Atom], history: list[Atom], trace: Atom | None, steps: int
 ) -> Atom:
     """Return an output: of the rows that the loop found untouched, those of each step, and those that it carried last."""
-    if steps == 0:
-        return trace if track.buffer is None else track.buffer
     if track.is_whole:
         last = track.newest + steps
         parts = [
@@ -215,7 +243,15 @@ def emit_while(b: JaxprBuilder, op: Scan, node: Apply, operands: Sequence[Any], 
     body = LoopBody(b, op, node, operands, tracks)
     i = body.add_carry(b.constant(0, INT64))
     sequences = [body.add_const(x) for x in op.outer_seqs(operands)]
-    newest, done = body.emit([body.row_at(x, i) for x in sequences], [None] * len(tracks))
+    count = len(b.checks)
+    try:
+        newest, done = body.emit([body.row_at(x, i) for x in sequences], [None] * len(tracks))
+    except MISFITS as error:
+        if isinstance(steps, int) or not b.checked or any(track.buffer is None and track.length for track in tracks):
+            raise
+        del b.checks[count:]
+        b.check(prims.le(b, steps, b.constant(0, INT64)), partial(type(error), *error.args), node)
+        return [*emit_no_step(b, op, node, operands), b.constant(0, INT64)]
     child = body.child
     body.set_carry(i, prims.add(child, i, child.constant(1, INT64)))
     stopped = None
@@ -244,7 +280,8 @@ def emit_while(b: JaxprBuilder, op: Scan, node: Apply, operands: Sequence[Any], 
     outputs = []
     for k, track in enumerate(tracks):
         if k not in buffers:
-            outputs.append(last_rows(b, join(b, [*histories[k], *windows[k]]), track.length))
+            parts = [*histories[k], *windows[k]]
+            outputs.append(last_rows(b, join(b, parts), track.length) if parts else no_rows(b, newest[k].aval))
             continue
         rows = results[body.place(buffers[k])]
         written = prims.add(b, taken, b.constant(track.newest, INT64))
@@ -264,7 +301,7 @@ def is_filled(b: JaxprBuilder, track: Track, steps: int | Atom, is_until: bool) 
     if not isinstance(steps, int):
         if track.is_whole or track.length > max(track.newest, track.buffer is None):
             raise CannotEmit(reason, 0)
-        if track.buffer is None:
+        if track.buffer is None and track.length:
             error = IndexError("index -1 is out of bounds for axis 0 with size 0")
             b.check(prims.gt(b, steps, b.constant(0, INT64)), lambda: error)
         return False
