@@ -158,6 +158,7 @@ class AtMask(Op):
     def split(self, x: np.ndarray, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return array and mask with the masked axes flattened to one, of all lanes."""
         check_mask(x.shape, mask.shape, self.axis)
+        x = x[(*[slice(None)] * self.axis, *map(slice, mask.shape))]  # an empty mask need not fit
         return x.reshape((*x.shape[: self.axis], mask.size, *x.shape[self.axis + mask.ndim :])), mask.ravel()
 
     def index(self, lanes: np.ndarray) -> tuple:
@@ -168,13 +169,15 @@ class AtMask(Op):
 def check_mask(shape: Sequence[int], mask_shape: Sequence[int], axis: int) -> None:
     """Compare the shape of an array with that of a mask that indexes `axis` and those that follow.
 
+    Like NumPy, take a length of 0 for any axis: such a mask selects nothing.
+
     Raises
     ------
     IndexError
         If they differ, as NumPy does.
     """
     for i, (n, m) in enumerate(zip(shape[axis:], mask_shape, strict=False)):
-        if n != m:
+        if m not in (0, n):
             raise mask_mismatch(axis + i, n, m)
 
 
@@ -236,7 +239,8 @@ class WriteLanes(AtMask):
         index = self.index(flat)
         if not self.is_compact:
             y = np.broadcast_to(y, lanes.shape)[index]
-        outputs[0][0] = written(lanes, index, y, self.set_instead_of_inc).reshape(x.shape)
+        new = written(lanes, index, y, self.set_instead_of_inc)
+        outputs[0][0] = new.reshape(x.shape) if mask.size else x.copy()
 
 
 class CountedNonzero(Op):

@@ -142,6 +142,44 @@ def test_zero_length_axis():
     compare([x, v], [x[v], x[1:], x[::-1], pt.inc_subtensor(x[v], 1.0), x[:, 1], x[:, [0, 1]]], values)
 
 
+NONE, FAR = np.zeros(0, int), np.array([0, 9])
+#: What selects nothing of an array of shape (3, 4), and whether NumPy raises for what stands beside it.
+SELECT_NOTHING = {
+    "array_number": ([NONE, np.array(9)], True),
+    "number_array": ([np.array(-4), NONE], True),
+    "column_number": ([NONE[:, None], np.array(-5)], True),
+    "mask_number": ([np.zeros(3, bool), np.array(4)], True),
+    "number_mask": ([np.array(3), np.zeros(4, bool)], True),
+    "slice_number": ([S[1:1], np.array(9)], True),
+    "slice_array": ([S[1:1], FAR], True),
+    "array_wrong_mask": ([NONE, np.zeros(2, bool)], True),
+    "array_number_inside": ([NONE, np.array(-4)], False),
+    "column_array": ([NONE[:, None], FAR], False),
+    "mask_array": ([np.zeros(3, bool), FAR[1:]], False),
+    "array_empty_mask": ([NONE, np.zeros(0, bool)], False),
+    "empty_mask_array": ([np.zeros(0, bool), FAR[1:]], False),
+    "slice_empty_mask": ([S[1:1], np.zeros(0, bool)], False),
+    "empty_mask": ([np.zeros(0, bool)], False),
+    "empty_matrix_mask": ([np.zeros((3, 0), bool)], False),
+}
+
+
+@pytest.mark.filterwarnings("ignore::pytensor_jaxpr_linker.GraphBreakWarning")
+@pytest.mark.parametrize("known", [False, True], ids=["run_time", "constant"])
+@pytest.mark.parametrize(("index", "raises"), SELECT_NOTHING.values(), ids=SELECT_NOTHING)
+def test_beside_what_selects_nothing(index, raises, known):
+    """NumPy checks numbers, slices and masks, but neither arrays nor masks of length 0."""
+    x, arrays = pt.dmatrix("x"), [k for k in index if not isinstance(k, slice)]
+    inputs = [] if known else variables(*arrays)
+    rest = iter([pt.constant(a) for a in arrays] if known else inputs)
+    outputs = reads_and_writes(x, tuple(k if isinstance(k, slice) else next(rest) for k in index), 2.0)
+    values = [X[:, :, 0], *([] if known else arrays)]
+    if not raises:
+        compare([x, *inputs], [*outputs, pytensor.grad((outputs[2] ** 2).sum(), x)], values)
+    for output in outputs if raises else ():
+        compare_error([x, *inputs], output, values, match="out of bounds|boolean index did not match")
+
+
 @pytest.mark.parametrize("write", [None, "set", "inc"], ids=["read", "set", "inc"])
 @pytest.mark.parametrize("kind", ["constant", "scalar", "inner", "array", "two_arrays", "empty_axis"])
 def test_out_of_range(kind, write):
@@ -221,12 +259,12 @@ def test_unchecked_reads_are_filled():
 @st.composite
 def shapes_and_indices(draw):
     """Draw the shape of an array and an index of slices, integers and index arrays that is valid for it."""
-    shape = draw(st.lists(st.integers(1, 4), min_size=1, max_size=3))
+    shape = draw(st.lists(st.integers(0, 4), min_size=1, max_size=3))
     bounds = st.none() | st.integers(-5, 5)
     common = draw(st.sampled_from([(), (2,), (0,), (2, 3)]))
     index = []
     for n in shape:
-        kind = draw(st.sampled_from(["slice", "integer", "array"]))
+        kind = draw(st.sampled_from(["slice", "integer", "array"] if n else ["slice"]))
         if kind == "slice":
             index.append(slice(draw(bounds), draw(bounds), draw(st.sampled_from([None, 1, 2, -1, -2]))))
         else:

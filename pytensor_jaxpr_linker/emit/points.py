@@ -44,6 +44,14 @@ def index_dtype(shape: Shape) -> np.dtype:
     return np.dtype("int32" if all(n < 2**31 for n in shape) else "int64")
 
 
+def axis_positions(b: JaxprBuilder, node: Apply | None, index: Atom, axis: int, n: int, dtype: np.dtype) -> Atom:
+    """Return the indices of one axis counted from its start, as `dtype`, after checking them: at once if they are known."""
+    value = b.known(index)
+    if value is None:
+        return runtime_positions(b, node, index, axis, n, dtype)
+    return b.constant(known_positions(value, axis, n), dtype)
+
+
 class Points(NamedTuple):
     """Index arrays as a gather or scatter takes them."""
 
@@ -63,7 +71,13 @@ def resolve_points(b: JaxprBuilder, node: Apply | None, shape: Shape, arrays: di
     lead = axes[0] if axes == tuple(range(axes[0], axes[0] + len(axes))) else 0
     result = (*rest[:lead], *common, *rest[lead:])
     window = (*range(lead), *range(lead + len(common), len(result)))
-    indices = index_vectors(b, node, shape, arrays, common) if 0 not in common else None
+    indices = None
+    if 0 not in common:
+        indices = index_vectors(b, node, shape, arrays, common)
+    else:  # NumPy looks at numbers all the same, but not at arrays
+        for axis, array in arrays.items():
+            if not array.aval.shape:
+                axis_positions(b, node, array, axis, shape[axis], np.dtype("int64"))
     return Points(indices, axes, result, window, 0 not in result and all(shape[axis] for axis in axes))
 
 
@@ -84,11 +98,7 @@ def index_vectors(b: JaxprBuilder, node: Apply | None, shape: Shape, arrays: dic
     if all(v is not None for v in values):
         make = partial(known_vectors, values, tuple(arrays), lengths, common)
         return b.constant_of(make, arrays.values(), ("index vectors", *arrays, *lengths))
-    columns = []
-    for v, (axis, array) in zip(values, arrays.items(), strict=True):
-        where = axis, shape[axis]
-        columns.append(runtime_positions(b, node, array, *where, dtype) if v is None else known_positions(v, *where))
-    atoms = [b.constant(c, dtype) if isinstance(c, np.ndarray) else c for c in columns]
+    atoms = [axis_positions(b, node, array, axis, shape[axis], dtype) for axis, array in arrays.items()]
     atoms = [prims.broadcast_to(b, atom, common) for atom in atoms]
     atoms = [prims.broadcast_in_dim(b, atom, (*common, 1), range(len(common))) for atom in atoms]
     return prims.concatenate(b, atoms, len(common))

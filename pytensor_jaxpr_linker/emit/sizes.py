@@ -115,6 +115,10 @@ def as_lanes(b: JaxprBuilder, x: Atom, mask: Atom, axis: int) -> tuple[Atom, Ato
     """Return array and mask with the masked axes as one, after comparing their lengths."""
     shape, masked = x.aval.shape, mask.aval.shape
     check_mask(shape, masked, axis)
+    if 0 in masked:  # an empty mask need not fit
+        x = prims.slice_(
+            b, x, [0] * len(shape), [*shape[:axis], *masked, *shape[axis + len(masked) :]], [1] * len(shape)
+        )
     n = math.prod(masked)
     x = prims.reshape(b, x, (*shape[:axis], n, *shape[axis + len(masked) :]))
     return x, prims.reshape(b, mask, (n,))
@@ -228,7 +232,7 @@ def emit_MatchedMask(op, node, b, mask, x):
 @emits(WriteLanes)
 def emit_WriteLanes(op, node, b, x, y, mask):
     """Choose between the old and the new value of each lane."""
-    shape = x.aval.shape
+    whole, shape = x, x.aval.shape
     x, mask = as_lanes(b, x, mask, op.axis)
     given, y = y.aval.shape, convert(b, y, x.aval.dtype)
     message = (
@@ -238,6 +242,8 @@ def emit_WriteLanes(op, node, b, x, y, mask):
     if op.is_compact:
         y = spread(b, node, y, mask, len(y.aval.shape) - len(x.aval.shape) + op.axis, message)
     y = fit_update(b, y, x.aval.shape, message)
+    if 0 in mask.aval.shape:
+        return whole
     new = y if op.set_instead_of_inc else add(b, x, y)
     return prims.reshape(b, prims.select(b, along(b, mask, x.aval.shape, op.axis), new, x), shape)
 
