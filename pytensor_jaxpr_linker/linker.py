@@ -22,7 +22,7 @@ from pytensor_jaxpr_linker.checks import DeferredChecks
 from pytensor_jaxpr_linker.dispatch import program_call
 from pytensor_jaxpr_linker.errors import CannotEmit, refused_by_rule
 from pytensor_jaxpr_linker.executor import Executor
-from pytensor_jaxpr_linker.logsumexp_gradient import FIXED_MAXIMA
+from pytensor_jaxpr_linker.logsumexp_gradient import FIXED_MAXIMA, PLAIN_RATIOS
 from pytensor_jaxpr_linker.options import Options, resolve
 from pytensor_jaxpr_linker.original import KEEP, remember_original
 from pytensor_jaxpr_linker.plan import Plan, describe_plan, host_step
@@ -60,6 +60,7 @@ class JaxprLinker(PerformLinker):
         "scan_save_mem_no_prealloc",
         KEEP,
         FIXED_MAXIMA,
+        PLAIN_RATIOS,
     )
     # XLA owns memory and fusion; BLAS Ops and reused factorizations are shapes that suit other backends.
     incompatible_rewrites: tuple[str, ...] = (

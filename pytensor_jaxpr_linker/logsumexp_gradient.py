@@ -15,12 +15,13 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.rewriting.basic import dfs_rewriter, node_rewriter
-from pytensor.scalar.basic import Maximum
-from pytensor.tensor.math import Max
-from pytensor.tensor.special import LogAddExp, LogSumExp
+from pytensor.scalar.basic import Maximum, Sub, Switch
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.math import Max, exp
+from pytensor.tensor.special import LogAddExp, LogSumExp, Softmax
 
-#: The name of the rewrite.
-FIXED_MAXIMA = "jaxpr_fixed_maxima"
+#: The names of the rewrites.
+FIXED_MAXIMA, PLAIN_RATIOS = "jaxpr_fixed_maxima", "jaxpr_plain_ratios"
 
 
 @node_rewriter([OpFromGraph])
@@ -51,5 +52,37 @@ def is_maximum(op: object) -> bool:
     return isinstance(op, Max) or isinstance(getattr(op, "scalar_op", None), Maximum)
 
 
+@node_rewriter([Softmax])
+def undo_softmax(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
+    """Undo what PyTensor makes of ``exp(z) / sum(exp(z))`` if `z` has its maximum subtracted already.
+
+    That is the gradient of ``logsumexp``, which has a value where `Softmax` has none: of no elements, and beside an infinite one.
+    """
+    (z,) = node.inputs
+    if not is_below_maximum(z):
+        return None
+    e: Any = exp(z)
+    return [e / e.sum(axis=node.op.axis, keepdims=True)]
+
+
+def is_below_maximum(z: Variable) -> bool:
+    """Tell whether a variable is ``x - m`` as ``logsumexp`` computes it: `m` is the maximum of `x`, or 0 where that is infinite."""
+    match z.owner_op_and_inputs:
+        case Elemwise(Sub()), x, shift:
+            pass
+        case _:
+            return False
+    match shift.owner_op_and_inputs:
+        case Elemwise(Switch()), _, _, top:
+            pass
+        case _:
+            return False
+    match top.owner_op_and_inputs:
+        case DimShuffle(), kept:
+            top = kept
+    return top.owner is not None and isinstance(top.owner.op, Max) and top.owner.op.initial and top.owner.inputs == [x]
+
+
 if FIXED_MAXIMA not in optdb:  # a reloaded module registers once
     optdb.register(FIXED_MAXIMA, dfs_rewriter(fix_maxima), position=-0.02)  # before `inline_ofg_expansion`
+    optdb.register(PLAIN_RATIOS, dfs_rewriter(undo_softmax), position=1.501)  # after `stabilize`

@@ -6,7 +6,7 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
-from helpers import compare
+from helpers import compare, compare_error
 from pytensor.compile.builders import OpFromGraph
 from pytensor.gradient import NullTypeGradError, disconnected_grad, grad_clip, grad_scale, undefined_grad, zero_grad
 from pytensor.graph import Apply, Op
@@ -391,6 +391,30 @@ def test_sums_of_exponentials_have_no_gradient_through_their_maximum(dtype):
     ops = {type(node.op) for node in f.maker.fgraph.apply_nodes}
     assert LogSumExp in ops  # as a rule knows it
     assert OpFromGraph not in ops  # PyTensor's pullback
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0), (0, 0)], ids=str)
+@pytest.mark.parametrize("axis", [0, 1, None])
+def test_gradient_of_a_sum_of_no_exponentials(shape, axis):
+    """PyTensor makes a `Softmax` of it, which would raise, where the cotangent is 1."""
+    x = pt.dmatrix("x")
+    costs = [pt.logsumexp(x, axis=axis).sum(), (pt.logsumexp(x, axis=axis, keepdims=True) * 2).sum()]
+    costs.append(pt.logaddexp(x, 1.0).sum())
+    for cost in costs:
+        (want,) = compare([x], [pytensor.grad(cost, x)], [np.zeros(shape)])
+        for how in ("pytensor", "jax"):
+            fn = pjl.as_jax_function([x], cost, gradient=how)
+            assert jax.grad(lambda v, fn=fn: fn(v)[0])(np.zeros(shape)).shape == want.shape
+
+
+def test_gradient_of_a_sum_with_an_infinite_exponential():
+    x = pt.dvector("x")
+    compare([x], pytensor.grad(pt.logsumexp(x), x), [np.array([np.inf, 1.0, -np.inf])])
+
+
+def test_softmax_of_the_users_own_raises_without_elements():
+    x = pt.dvector("x")
+    compare_error([x], pt.special.softmax(x - x.max(initial=-np.inf)), [np.zeros(0)], match="zero-size array")
 
 
 def test_sum_of_exponentials_of_integers():
