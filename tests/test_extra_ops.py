@@ -106,8 +106,9 @@ def test_choose_what_is_not_there():
         ((3, 4), [2, 0, 3, 1]),
         ((3, 4), [[2, 0, 3, 1], [0, 1, 2, 3], [3, 2, 1, 0]]),
         ((4,), [[2, 0, 3, 1], [-1, 0, 2, 1]]),
+        ((0, 4), [2, 0, 3, 1]),
     ],
-    ids=["one for all rows", "one a row", "many of a vector"],
+    ids=["one for all rows", "one a row", "many of a vector", "no rows"],
 )
 def test_permute_row_elements(inverse, x_shape, order):
     value, order = np.arange(float(np.prod(x_shape))).reshape(x_shape), np.array(order)

@@ -28,6 +28,12 @@ def test_transform_and_back(shape, dtype):
     compare([x], rfft(x, norm="ortho"), [value], rtol=tolerance, atol=tolerance * 10)
 
 
+@pytest.mark.parametrize("parts", [0, 1])
+def test_inverse_without_both_parts(parts):
+    x = pt.tensor("x", dtype="float64", shape=(None, None, None))
+    compare_error([x], irfft(x), [np.ones((2, 3, parts))], match=f"index {parts} is out of bounds for axis 2")
+
+
 def test_transform_is_one_program():
     x = pt.matrix("x")
     f = function([x], rfft(x), mode=FULLGRAPH)

@@ -1,7 +1,7 @@
-"""Random graphs over the rule families, with random shapes, dtypes, masks, host steps and bad input, against PyTensor's own
-Python implementations: value, dtype, and the type of what is raised.
+"""Random graphs over the rule families, with random shapes (none, too), dtypes, edge values, masks, host steps and bad input,
+against PyTensor's own Python implementations: value, dtype, and the type of what is raised.
 
-``RANDOM_GRAPHS=5000 pytest tests/test_random_graphs.py`` looks at more of them; ``--hypothesis-show-statistics`` tells how
+``RANDOM_GRAPHS=10000 pytest tests/test_random_graphs.py`` looks at more of them; ``--hypothesis-show-statistics`` tells how
 many graphs have which Op.
 """
 
@@ -43,6 +43,36 @@ BINARY = [pt.add, pt.mul, pt.maximum, pt.minimum, pt.sub, pt.true_div, pt.eq, pt
 BITWISE = [pt.bitwise_and, pt.bitwise_or, pt.bitwise_xor]
 REDUCTIONS = [pt.sum, pt.max, pt.min, pt.any, pt.all, pt.mean, pt.prod, pt.argmax]
 FACTORS = [pt.linalg.cholesky, pt.linalg.inv, pt.linalg.det, pt.linalg.eigvalsh, lambda m: pt.linalg.solve(m, m[:, :1])]
+INDEX_ARRAYS = [
+    np.array([0, -1]),
+    np.zeros(0, "int64"),
+    np.array([0, 9]),
+    np.zeros((0, 1), "int64"),
+    np.array([[0], [-9]]),
+]
+SLICES = [slice(None), slice(1, 1), slice(None, None, -1), slice(1, None), slice(9, None), slice(None, -1)]
+CUTS = [slice(None), slice(1, None), slice(-2, None), slice(None, 2), slice(None, None, -1), -1, 0]
+EDGES = [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 1e300, -1e-310, 2.5]
+EDGE_DTYPES = [
+    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    *("float16", "float32", "float64", "complex64", "complex128"),
+]
+EDGE_OPS = [
+    pt.abs,
+    pt.sqr,
+    pt.identity,
+    lambda x: pt.eq(x, x),
+    lambda x: x + x,
+    lambda x: x * 2,
+    lambda x: pt.switch(pt.eq(x, 0), x, x),
+]
+EDGE_ORDERED = [pt.maximum, pt.minimum, pt.lt, pt.ge, pt.eq, pt.neq]
+COMPLEX_UNARY = [
+    pt.exp, pt.sin, pt.cos, pt.sinh, pt.cosh, pt.tanh, pt.sqr, pt.sqrt, pt.conj, pt.neg, pt.identity, lambda z: pt.log(z + 5),
+    lambda z: 1 / (z * z + 40), lambda z: z.sum(axis=0), lambda z: z.mean(), lambda z: pt.cumsum(z), lambda z: z[::-1], lambda z: z[None] * 2,
+    lambda z: pt.dot(z.ravel(), z.ravel()), lambda z: pt.concatenate([z, z]), lambda z: pt.outer(z.ravel(), z.ravel()), pt.prod,
+    lambda z: pt.set_subtensor(z[:1], 1j), lambda z: pt.switch(pt.eq(z, 0), z, z + 1), lambda z: z - 1j * z,
+]  # fmt: skip
 COMPLEX = [pt.real, pt.imag, pt.abs, lambda z: pt.real(z * pt.conj(z)), lambda z: pt.real(pt.exp(z).sum(axis=0))]
 
 
@@ -68,6 +98,12 @@ class Graph:
     inputs: list[Variable] = field(default_factory=list)
     values: list[Any] = field(default_factory=list)
     pool: list[tuple[Variable, tuple | None]] = field(default_factory=list)
+    ends: list[Variable] = field(default_factory=list)  # outputs that nothing else is made of
+
+    def input(self, variable: Variable, value: Any) -> Variable:
+        self.inputs.append(variable)
+        self.values.append(value)
+        return variable
 
     def add(self, variable: Variable, shape: tuple | None) -> None:
         self.pool.append((variable, shape))
@@ -94,7 +130,7 @@ def graphs(draw):
         step = draw(st.sampled_from(STEPS))
         step(draw, g, n)
     outputs = [v for v, _ in g.pool if v.owner is not None] or [g.pool[0][0] + 0]
-    return g.inputs, outputs[-4:], g.values
+    return g.inputs, [*outputs[-4:], *g.ends], g.values
 
 
 def values_of(rng, shape, dtype):
@@ -278,6 +314,49 @@ def complex_part(draw, g, n):
         g.add(f(pt.complex(x, x + 1)), shape if f in COMPLEX[:4] else shape and shape[1:])
 
 
+def complex_chain(draw, g, n):
+    """Several Ops of a complex input or of a complex variable."""
+    if draw(st.booleans()):
+        dtype, shape = draw(st.sampled_from(["complex64", "complex128"])), (draw(st.sampled_from(LENGTHS)),)
+        parts = draw(st.lists(st.sampled_from([-1.0, 0.0, 0.5, 2.0]), min_size=2 * shape[0], max_size=2 * shape[0]))
+        value = np.array(parts).reshape(2, *shape)
+        z = g.input(pt.vector(f"z{len(g.inputs)}", dtype=dtype), (value[0] + 1j * value[1]).astype(dtype))
+    elif (found := pick(draw, g, known=False, numeric=True)) and found[0].type.ndim:
+        x = pt.clip(found[0], -3, 3).astype(draw(st.sampled_from(["float32", "float64"])))
+        z = pt.complex(x, x + 1)
+    else:
+        return
+    for _ in range(draw(st.integers(1, 3))):
+        f = draw(st.sampled_from(COMPLEX_UNARY))
+        if z.type.ndim:
+            z = f(z)
+    g.ends.append(draw(st.sampled_from([z, z.real, z.imag, abs(z)])))
+
+
+def edge_values(draw, g, n):
+    """A number, or several, of any dtype at the ends of what it holds."""
+    dtype = np.dtype(draw(st.sampled_from(EDGE_DTYPES)))
+    if dtype.kind in "iu":
+        ends = np.iinfo(dtype)
+        values = [ends.min, ends.max, 0, 1, ends.max - 1, ends.min + 1]
+    else:
+        values = [False, True] if dtype.kind == "b" else EDGES
+    shape = (draw(st.sampled_from(LENGTHS)),) * draw(st.integers(0, 1))
+    count = int(np.prod(shape))
+
+    def edge(name):
+        drawn = draw(st.lists(st.sampled_from(values), min_size=count, max_size=count))
+        with np.errstate(over="ignore"):
+            value = np.array(drawn, dtype).reshape(shape)
+        return g.input(pt.tensor(f"{name}{len(g.inputs)}", dtype=dtype.name, shape=(None,) * len(shape)), value)
+
+    x = edge("e")
+    if draw(st.booleans()) or dtype.kind == "c":
+        g.ends.append(draw(st.sampled_from(EDGE_OPS[:5] if dtype.kind in "bc" else EDGE_OPS))(x))
+    else:
+        g.ends.append(draw(st.sampled_from(EDGE_ORDERED))(x, edge("f")))
+
+
 def advanced_write(draw, g, n):
     if (found := pick(draw, g, numeric=True)) and found[0].type.ndim:
         x, shape = found
@@ -293,6 +372,35 @@ def advanced_read(draw, g, n):
             draw(st.sampled_from([n, slice(None, 1), np.array([[0], [-1]])])),
         )
         g.add(found[0][rows, columns], None)
+
+
+def mixed_index(draw, g, n):
+    """Integers, slices, arrays, masks and new axes beside each other: in and out of bounds, empty, of a wrong length."""
+    if (found := pick(draw, g, numeric=True)) and found[0].type.ndim:
+        x, shape = found
+        how = draw(st.sampled_from([None, pt.set_subtensor, pt.inc_subtensor]))
+        index = []
+        for length in shape[: draw(st.integers(1, len(shape)))]:
+            is_known = draw(st.booleans())
+            zero = 0 if is_known else n - n
+            kind = draw(st.sampled_from(["integer", "slice", "array", "mask", "newaxis"]))
+            if kind == "newaxis" and how is None:
+                index.append(None)
+            elif kind == "integer":
+                index.append(draw(st.sampled_from([0, -1, 9, -9, n])) + zero)
+            elif kind == "array":
+                index.append(pt.as_tensor(draw(st.sampled_from(INDEX_ARRAYS))) + zero)
+            elif kind == "mask":
+                mask = np.arange(draw(st.sampled_from([length, length, length + 1, 0]))) % 2 == draw(st.integers(0, 2))
+                index.append(pt.as_tensor(mask) if is_known else pt.as_tensor(mask) & pt.eq(n, n))
+            else:
+                index.append(draw(st.sampled_from(SLICES)))
+        try:
+            part = x[tuple(index)]
+            result = part if how is None else how(part, np.ones((), x.dtype))
+        except (IndexError, ValueError, TypeError):  # of what is known, PyTensor says so at once
+            return
+        g.add(result, shape if how else None)
 
 
 def rearranged(draw, g, n):
@@ -343,10 +451,42 @@ def scanned_rows(draw, g, n):
 
 
 def scanned_until(draw, g, n):
+    steps = draw(st.sampled_from([5, 1, 0, pt.maximum(n, 0)]))
     states = pytensor.scan(
-        lambda s: (s + 1, until(s > n)), outputs_info=[pt.as_tensor(0.0)], n_steps=5, return_updates=False
+        lambda s: (s + 1, until(s > n)), outputs_info=[pt.as_tensor(0.0)], n_steps=steps, return_updates=False
     )
-    g.add(draw(st.sampled_from([states, states[-1]])), None)
+    g.add(draw(st.sampled_from([states, states[-1], states[1:]])), None)
+
+
+def scanned_with_gradient(draw, g, n):
+    """A loop over rows, or over none, with or without a condition; what is read of it, and its gradient."""
+    if (found := pick(draw, g, known=False, numeric=True)) and found[0].type.ndim:
+        x, ends = pt.clip(found[0], -3, 3).astype("float64"), draw(st.booleans())
+
+        def step(row, *state):
+            new = pt.sin(row.sum() + sum(state)) * 0.5
+            return (new, until(new > 0.4)) if ends else new
+
+        info = draw(
+            st.sampled_from([None, pt.as_tensor(0.25), {"initial": pt.as_tensor([0.25, -0.5]), "taps": [-2, -1]}])
+        )
+        steps = draw(st.sampled_from([None, 0, pt.minimum(x.shape[0], 1)]))
+        rows = pytensor.scan(step, sequences=[x], outputs_info=[info], n_steps=steps, return_updates=False)
+        read = rows[draw(st.sampled_from(CUTS))]
+        g.ends += draw(
+            st.sampled_from([[read], [pytensor.grad(read.sum(), x)], [read, pytensor.grad((read**2).sum(), x)]])
+        )
+
+
+def scanned_misfit(draw, g, n):
+    """A body that takes no step, or does not fit."""
+    if found := pick(draw, g, known=False, ndim=1, numeric=True):
+        x, w = pt.clip(found[0], -3, 3).astype("float64"), pt.as_tensor(np.ones(draw(st.sampled_from([0, 2, 3]))))
+        steps = draw(st.sampled_from([0, pt.maximum(n, 0), x.sum().astype("int64") * 0]))
+        rows = pytensor.scan(
+            lambda s, w: pt.sin(s * w), outputs_info=[x], non_sequences=[w], n_steps=steps, return_updates=False
+        )
+        g.ends.append(draw(st.sampled_from([rows, rows[-1], rows[1:]])))
 
 
 def drawn(draw, g, n):
@@ -366,6 +506,7 @@ STEPS = [
     unary, binary, reduction, mask, masked_write, prefix, element, write, gather, from_shape, from_value, transposed,
     joined, ordered, product, choice, ragged_choice, on_host, asserted, wrapped, cast, bitwise, switched, complex_part,
     advanced_write, advanced_read, rearranged, factored, batched, normalized, scanned, scanned_rows, scanned_until, drawn,
+    scanned_with_gradient, scanned_misfit, mixed_index, mixed_index, complex_chain, edge_values,
 ]  # fmt: skip
 
 
@@ -415,7 +556,7 @@ def check_graph(graph):
         assert result.dtype == variable.dtype
         expected = expected.astype(variable.dtype)  # NumPy's cumsum widens small integers, whatever the node declares
         assert result.shape == expected.shape
-        narrow = "float32" in [v.dtype for v in inputs] or variable.dtype == "float32"
+        narrow = not {"float32", "float16", "complex64"}.isdisjoint([variable.dtype, *(v.dtype for v in inputs)])
         np.testing.assert_allclose(result, expected, rtol=1e-4 if narrow else 1e-8, atol=1e-6 if narrow else 1e-10)
 
 

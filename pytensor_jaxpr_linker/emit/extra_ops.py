@@ -145,7 +145,7 @@ def permuted_shape(node: Apply, x: Shape, y: Shape) -> Shape:
     """
     declared = [v.type.shape for v in node.inputs]
     for n, m, *static in zip(x[:-1], y[:-1], *(s[:-1] for s in declared), strict=True):
-        if n != m and (min(n, m) != 1 or static[0 if n == 1 else 1] != 1):
+        if n != m and (1 not in (n, m) or static[0 if n == 1 else 1] != 1):
             raise ValueError(f"Dimension mismatch: {n}, {m}")
     if x[-1] != y[-1] and 1 not in (x[-1], y[-1]):
         raise ValueError(f"Dimension mismatch: {x[-1]}, {y[-1]}")

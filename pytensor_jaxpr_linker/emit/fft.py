@@ -66,8 +66,10 @@ def emit_RFFTOp(op, node, b, x, lengths):
 def emit_IRFFTOp(op, node, b, x, lengths):
     """The inverse of `RFFTOp` without its normalization (`numpy.fft.irfftn` times the number of elements)."""
     lengths = checked_transform(lengths)
-    shape = x.aval.shape[:-1]
-    re, im = (prims.reshape(b, slice_axis(b, x, len(shape), i, i + 1), shape) for i in range(2))
+    *shape, parts = x.aval.shape
+    if parts < 2:
+        raise IndexError(f"index {parts} is out of bounds for axis {len(shape)} with size {parts}")
+    re, im = (prims.reshape(b, slice_axis(b, x, len(shape), i, i + 1), tuple(shape)) for i in range(2))
     z = fit(b, prims.complex_(b, re, im), (*lengths[:-1], lengths[-1] // 2 + 1))
     z = transform(b, z, len(shape) - len(lengths), lengths[:-MAX_AXES], FftType.IFFT)
     result = prims.fft(b, z, FftType.IRFFT, lengths[-MAX_AXES:])
