@@ -295,7 +295,7 @@ page from the emission rules; `tests/test_op_table.py` runs the Ops on samples.
 No Op of PyTensor's own is traced. *Gradient* says whether PyTensor defines one. `jax.grad` of what
 `as_jax_function` returns is PyTensor's gradient ([gradients.md](gradients.md)). A scalar Op is what an `Elemwise`,
 a `CAReduce` or a loop over numbers applies. What a note excludes ("Not ...") is a break ([breaks.md](breaks.md)): the node runs
-on the host.
+on the host. [special-functions.md](special-functions.md) states how far off special functions are.
 """
 
 

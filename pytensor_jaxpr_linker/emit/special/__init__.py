@@ -1,4 +1,4 @@
-"""Special functions, as formulas with PyTensor's derivatives (`derivative`)."""
+"""Special functions, as formulas with PyTensor's derivatives (`derivative`). docs/special-functions.md states how exact each is."""
 
 from pytensor_jaxpr_linker.emit.special import (  # noqa: F401
     bessel,

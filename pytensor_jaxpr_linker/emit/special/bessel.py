@@ -154,7 +154,7 @@ def jv_of_positive(v: Value, x: Value) -> Value:
     order = where(integer, abs(v), v)
     size = abs(v)
     by_series = (x < 2) | ((x * x < size + 1) & (v > 0))
-    by_hankel = x > 25 + 0.5 * v * v
+    by_hankel = x > 25 + 0.2 * v * v
     between = ~(by_series | by_hankel)
     series = power_series(where(by_series, order, 0.0), where(by_series, x, 1.0), by_series)
     j, y = (
@@ -172,7 +172,7 @@ def jv_of_positive(v: Value, x: Value) -> Value:
 
 @special_function(psm.Jv)
 def jv(v: Value, x: Value) -> Value:
-    """The Bessel function of the first kind; 10 ulp of the modulus. It is real for negative x if v is an integer."""
+    """The Bessel function of the first kind. It is real for negative x if v is an integer."""
     size, integer = abs(x), v == floor(v)
     ok = (size > 0) & (size < np.inf) & is_order(v) & ((x > 0) | integer)
     value = jv_of_positive(where(ok, v, 0.0), where(ok, size, 1.0)) * where(x < 0, parity(v), 1.0)

@@ -173,7 +173,7 @@ def parity(v: Value) -> Value:
 
 @special_function(psm.Kve)
 def kve(v: Value, x: Value) -> Value:
-    """The modified Bessel function of the second kind, times ``exp(x)``; 11 ulp for orders up to 30."""
+    """The modified Bessel function of the second kind, times ``exp(x)``."""
     ok = (x > 0) & (x < np.inf) & is_order(v)
     value = scaled_k(where(ok, abs(v), 0.0), where(ok, x, 1.0))[0]
     return first_of((ok, value), (x == 0, np.inf), otherwise=np.nan)
@@ -181,7 +181,7 @@ def kve(v: Value, x: Value) -> Value:
 
 @special_function(psm.Ive)
 def ive(v: Value, x: Value) -> Value:
-    """The modified Bessel function of the first kind, times ``exp(-abs(x))``; 12 ulp for orders up to 30.
+    """The modified Bessel function of the first kind, times ``exp(-abs(x))``.
 
     It is real for negative x if v is an integer.
     """

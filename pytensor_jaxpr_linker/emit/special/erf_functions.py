@@ -53,7 +53,7 @@ def exp_of_square(x: Value, sign: float = 1.0) -> Value:
 
 
 def scaled_erfc(x: Value) -> Value:
-    """Return ``exp(x**2) * erfc(x)`` for x >= 0; 3 units in the last place at most."""
+    """Return ``exp(x**2) * erfc(x)`` for x >= 0."""
     finite = minimum(x, 1e30)  # the quotient of two infinities is NaN
     u = finite / (finite + 3.75)
     return (u * horner(u + u - 1, SCALED_ERFC) + 1) * 0.5 / (x + 0.5)
@@ -90,21 +90,21 @@ def inverse_erf_near_zero(x: Value) -> Value:
 
 @special_function(psm.Erfc, single=True)
 def complementary_erf(x: Value) -> Value:
-    """The complementary error function; 3 ulp, also in its tail; 5 in float32."""
+    """The complementary error function, exact also in its tail."""
     tail = exp_of_square(minimum(maximum(x, 0.5), 30.0), -1.0) * scaled_erfc(maximum(x, 0.5))
     return where(x < 0.5, erfc(x), tail)
 
 
 @special_function(psm.Erfcx, single=True)
 def erfcx(x: Value) -> Value:
-    """The scaled complementary error function; 3 ulp, 4 in float32."""
+    """The scaled complementary error function."""
     size = abs(x)
     return where(x < 0, 2 * exp_of_square(minimum(size, 30.0)) - scaled_erfc(size), scaled_erfc(size))
 
 
 @special_function(psm.Erfinv, single=True)
 def erfinv(x: Value) -> Value:
-    """The inverse error function; 2 ulp, 5 in float32."""
+    """The inverse error function."""
     size = abs(x)
     tail = inverse_log_erfc(log(1 - maximum(size, 0.5)))
     inner = inverse_erf_near_zero(x)
@@ -113,14 +113,14 @@ def erfinv(x: Value) -> Value:
 
 @special_function(psm.Erfcinv, single=True)
 def erfcinv(x: Value) -> Value:
-    """The inverse complementary error function; 2 ulp, 5 in float32."""
+    """The inverse complementary error function."""
     tail = inverse_log_erfc(log(minimum(minimum(x, 2 - x), 0.5)))
     return first_of((x < 0.5, tail), (x > 1.5, -tail), otherwise=inverse_erf_near_zero(1 - x))
 
 
 @special_function(psm.NdtriExp, single=True)
 def ndtri_exp(x: Value) -> Value:
-    """The normal quantile of ``exp(x)``; 3 ulp, 5 in float32.
+    """The normal quantile of ``exp(x)``.
 
     Near the median, where it changes its sign, ``2 * exp(x) - 1`` is ``expm1(x + log(2))``.
     """

@@ -56,8 +56,7 @@ def degree_of(a: Value, b: Value) -> Value:
 def hyp2f1(a: Value, b: Value, c: Value, z: Value) -> Value:
     """Gauss' hypergeometric function; infinite for z > 1 and where c is a pole, unless the series ends before.
 
-    The relative error is about 1e-14 for parameters up to 3 in size, 1e-12 up to 6, and grows where large terms cancel:
-    1e-9 up to 10, as SciPy's.
+    The error grows with the size of the parameters, where large terms cancel, as SciPy's does.
     """
     a, b = maximum(a, b), minimum(a, b)
     degree = degree_of(a, b)
