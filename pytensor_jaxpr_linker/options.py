@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, fields
+from dataclasses import InitVar, dataclass, field, fields
 from typing import Any, ClassVar, Literal
 
 #: What each option that is one of several words may be.
@@ -65,6 +65,9 @@ class Options:
     'ArrayImpl'
     """
 
+    #: The options that are named. `dataclasses.replace` hands it on, as it does fields; where values come from is no part of what
+    #: they are, so it is none. It comes first, see `__new__`.
+    _named: InitVar[frozenset[str] | None] = field(default=None, kw_only=True)
     results: Literal["numpy", "jax"] = "numpy"
     checks: Literal["raise", "defer", "skip"] = "raise"
     specializations: int = 64
@@ -74,16 +77,21 @@ class Options:
     donate: bool = True
     recompile_limit: int = 16
     on_recompile_limit: Literal["compile", "host", "pad", "raise"] = "compile"
-    _named: ClassVar[frozenset[str]] = frozenset()  # no field: where values come from is not part of what they are
+    _told: ClassVar[frozenset[str]] = frozenset()
 
     def __new__(cls, *args: Any, **given: Any) -> Options:
-        """Remember which options are named: the others are looked up elsewhere."""
+        """Remember which options are named: the others are looked up elsewhere.
+
+        `dataclasses.replace` gives what it is told, and then the value of each field, of `_named` first.
+        """
         self = super().__new__(cls)
-        named = [*(f.name for f in fields(cls)[: len(args)]), *given]
-        object.__setattr__(self, "_named", frozenset(named))
+        names = [*(f.name for f in fields(cls)[: len(args)]), *given]
+        told = frozenset(names[: names.index("_named")] if "_named" in names else names)
+        object.__setattr__(self, "_told", told)
+        object.__setattr__(self, "_named", told | (given.get("_named") or frozenset()))
         return self
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, _named: frozenset[str] | None) -> None:
         for name, choices in CHOICES.items():
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name} must be {spell_choices(choices)}, not {getattr(self, name)!r}")
@@ -93,15 +101,17 @@ class Options:
         for name in ("fullgraph", "allow_traced_leaves", "donate"):
             if type(value := getattr(self, name)) is not bool:
                 raise ValueError(f"{name} must be True or False, not {value!r}")
-        if self.fullgraph and "on_break" in self._named and self.on_break != "raise":
-            raise ValueError(f'fullgraph=True is on_break="raise" and contradicts on_break={self.on_break!r}')
-        if self.fullgraph:
-            object.__setattr__(self, "on_break", "raise")
-        object.__setattr__(self, "fullgraph", self.on_break == "raise")
+        on_break, fullgraph, told = self.on_break, self.fullgraph, self._told
+        if told >= {"fullgraph", "on_break"} and fullgraph and on_break != "raise":
+            raise ValueError(f'fullgraph=True is on_break="raise" and contradicts on_break={on_break!r}')
+        if "fullgraph" in told and "on_break" not in told:
+            on_break = "raise" if fullgraph else "warn" if on_break == "raise" else on_break
+        object.__setattr__(self, "on_break", on_break)
+        object.__setattr__(self, "fullgraph", on_break == "raise")
 
     def named(self) -> dict[str, Any]:
-        """Return the options that were named when the object was made."""
-        found = {name: getattr(self, name) for name in self._named}
+        """Return the options that were named when the object was made, or the one that it is a copy of."""
+        found = {name: getattr(self, name) for name in vars(self)["_named"]}
         if found.pop("fullgraph", None) is not None:
             found["on_break"] = self.on_break
         return found

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import logging
 import pickle
+import sys
 import threading
 import warnings
 from pathlib import Path
@@ -90,6 +92,53 @@ def test_options_are_values():
     with pytest.raises(dataclasses.FrozenInstanceError):
         Options().checks = False
     assert pickle.loads(pickle.dumps(Options(results="jax"))).named() == {"results": "jax"}
+
+
+@pytest.mark.parametrize(
+    "copied",
+    [
+        dataclasses.replace,
+        copy.copy,
+        copy.deepcopy,
+        lambda options: pickle.loads(pickle.dumps(options)),
+        pytest.param(
+            lambda options: copy.replace(options),
+            marks=pytest.mark.skipif(sys.version_info < (3, 13), reason="new in Python 3.13"),
+        ),
+    ],
+    ids=["replace", "copy", "deepcopy", "pickle", "copy.replace"],
+)
+def test_copies_name_what_was_named(copied, monkeypatch):
+    options = copied(Options("jax", checks="skip"))
+    assert options == Options("jax", checks="skip")
+    assert options.named() == {"results": "jax", "checks": "skip"}
+    monkeypatch.setenv("PYTENSOR_JAXPR_RECOMPILE_LIMIT", "8")
+    with pjl.options(checks="defer", donate=False):
+        f = compiled(Mode(JaxprLinker(options), "fast_run"))
+    assert options_of(f) == Options("jax", checks="skip", recompile_limit=8, donate=False)
+
+
+def test_replaced_options_are_named():
+    assert dataclasses.replace(Options(checks="skip"), donate=True).named() == {"checks": "skip", "donate": True}
+    again = dataclasses.replace(dataclasses.replace(Options(), recompile_limit=3), specializations=4)
+    assert again.named() == {"recompile_limit": 3, "specializations": 4}
+    with pytest.raises(ValueError, match="checks must be"):
+        dataclasses.replace(Options(), checks="no")
+
+
+@pytest.mark.parametrize(
+    ("options", "replaced", "on_break"),
+    [
+        (Options(fullgraph=True), {"on_break": "log"}, "log"),
+        (Options(on_break="log"), {"fullgraph": True}, "raise"),
+        (Options(on_break="raise"), {"fullgraph": False}, "warn"),
+        (Options(fullgraph=True), {"donate": False}, "raise"),
+    ],
+)
+def test_replaced_fullgraph(options, replaced, on_break):
+    found = dataclasses.replace(options, **replaced)
+    assert (found.on_break, found.fullgraph) == (on_break, on_break == "raise")
+    assert found.named() == {"on_break": on_break} | {k: v for k, v in replaced.items() if k == "donate"}
 
 
 @pytest.mark.parametrize(
