@@ -16,6 +16,7 @@ from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, Shape
 from pytensor_jaxpr_linker.emit.inner_graph import emit_branch, inner_plan
 from pytensor_jaxpr_linker.errors import INNER_GRAPH, CannotEmit, GraphBreakError, Reason
 from pytensor_jaxpr_linker.registry import Rule, find_rule
+from pytensor_jaxpr_linker.rule_results import checked_results
 
 
 def core_node(node: Apply) -> Apply:
@@ -84,8 +85,8 @@ def emit_batch(b: JaxprBuilder, rule: Rule, node: Apply, batch: Shape, operands:
     count = len(b.checks)
     child, taken = b.sub_jaxpr([b.aval(operands[i].aval.shape[n:], operands[i].aval.dtype) for i in atoms])
     values = dict(zip(atoms, taken, strict=True))
-    found = rule.emit(inner.op, inner, child, *(values.get(i, x) for i, x in enumerate(operands)))
-    results = list(found) if isinstance(found, list | tuple) else [found]
+    given = [values.get(i, x) for i, x in enumerate(operands)]
+    results = [*checked_results(rule, inner, given, rule.emit(inner.op, inner, child, *given))]
     has_checks = len(b.checks) > count
     jaxpr = child.build([*results, child.check_code()] if has_checks else results)
     for size in reversed(batch):

@@ -23,6 +23,7 @@ from pytensor_jaxpr_linker import prims
 from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder
 from pytensor_jaxpr_linker.host_ops import host_reason
 from pytensor_jaxpr_linker.registry import Rule
+from pytensor_jaxpr_linker.rule_results import fits, output_name
 
 logger = logging.getLogger("pytensor_jaxpr_linker")
 
@@ -107,6 +108,11 @@ def emit_leaf(op: Op, node: Apply, b: JaxprBuilder, *operands: Any) -> Any:
         )
     atoms: list[Atom] = prims.closed_call(b, jaxpr, [operands[i] for i in traced])
     results = [prims.convert(b, x, v.type.dtype) for x, v in zip(atoms, node.outputs, strict=True)]
+    for x, v in zip(results, node.outputs, strict=True):
+        if not fits(v.type, x.aval):
+            raise TypeError(
+                f"the JAX function of {op} returned an array of shape {x.aval.shape} for {output_name(v)}, a {v.type}"
+            )
     return results if len(results) > 1 else results[0]
 
 
