@@ -8,7 +8,6 @@ from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 
 from pytensor_jaxpr_linker import emit, prims
 from pytensor_jaxpr_linker.api import as_jax_function, make_jaxpr
-from pytensor_jaxpr_linker.asked_by_pymc import IgnoredModeWarning
 from pytensor_jaxpr_linker.builder import JaxprBuilder
 from pytensor_jaxpr_linker.checks import raise_deferred
 from pytensor_jaxpr_linker.errors import GraphBreakError, GraphBreakWarning, RuntimeTracerError
@@ -39,7 +38,6 @@ __all__ = [
     "Explanation",
     "GraphBreakError",
     "GraphBreakWarning",
-    "IgnoredModeWarning",
     "JaxprBuilder",
     "JaxprFunction",
     "JaxprLinker",

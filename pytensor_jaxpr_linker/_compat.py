@@ -16,7 +16,7 @@ import jax
 import jax.extend.core as jex
 import jax.numpy as jnp
 from jax import lax
-from jax._src import core, flattree, source_info_util
+from jax._src import core, flattree, source_info_util, xla_bridge
 from jax._src.core import dim_value_aval
 from jax._src.export.shape_poly import dim_as_value_p
 from jax._src.interpreters import batching
@@ -30,6 +30,7 @@ __all__ = [
     "ERFC_PARAMS",
     "LinearSolveTuple",
     "NamedJaxpr",
+    "backend_has_started",
     "batch_jaxpr",
     "call_jaxpr",
     "cotangent_of",
@@ -201,6 +202,13 @@ def cotangent_of(primal: Any, cotangent: Any) -> Any:
     axes = varying_axes(primal)
     shared = tuple(varying_axes(cotangent) - axes)
     return vary(lax.psum(cotangent, shared) if shared else cotangent, axes)
+
+
+def backend_has_started() -> bool:
+    """Tell whether JAX has started a backend in this process, or in one that it was forked from."""
+    return bool(
+        xla_bridge._backends
+    )  # its function for this takes a lock, which a thread may have held when the process was forked
 
 
 def is_ready(array: Any) -> bool:

@@ -19,6 +19,7 @@ from pytensor_jaxpr_linker.checks import with_checkify
 from pytensor_jaxpr_linker.constants import LargeConstants
 from pytensor_jaxpr_linker.errors import CannotEmit, refused_by_rule, variable_name
 from pytensor_jaxpr_linker.facts import may_be_static
+from pytensor_jaxpr_linker.fork import process
 from pytensor_jaxpr_linker.gradient import with_pytensor_gradient
 from pytensor_jaxpr_linker.lower import lower_region
 from pytensor_jaxpr_linker.options import resolve
@@ -201,6 +202,7 @@ def checked_call(program: Program, fn: Callable[..., list]) -> Callable[..., lis
     wide = any(getattr(v.type, "dtype", "") in WIDE for v in [*program.inputs, *program.outputs])
 
     def call(*args: Any) -> list:
+        process.check()
         try:
             return convert_and_call(*args)
         except CannotEmit as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copyreg
-import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -13,9 +12,7 @@ from numpy import ndarray
 from pytensor.compile.executor import Function
 from pytensor.compile.maker import FunctionMaker
 from pytensor.compile.mode import Mode
-from pytensor.link.basic import Linker
 
-from pytensor_jaxpr_linker.asked_by_pymc import linker_for
 from pytensor_jaxpr_linker.storage import containers
 from pytensor_jaxpr_linker.straight_line import each
 from pytensor_jaxpr_linker.transfer import DeviceTensorType
@@ -126,15 +123,6 @@ class JaxprMode(Mode):
     >>> pytensor.function([x], x.sum(), mode=mode)([1.0, 2.0])
     array(3.)
     """
-
-    @property
-    def linker(self) -> Linker:
-        """The linker, which PyMC is told to be what its questions are about: see `linker_for`."""
-        return linker_for(self._linker, sys._getframe(1))
-
-    @linker.setter
-    def linker(self, linker: Linker) -> None:
-        self._linker = linker
 
     @property
     def function_maker(self) -> Callable[..., FunctionMaker]:

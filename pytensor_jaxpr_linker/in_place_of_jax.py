@@ -11,12 +11,17 @@ import pytensor.compile
 from pytensor.compile import mode as modes
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
+from pytensor.link.jax.linker import JAXLinker
 
 from pytensor_jaxpr_linker.api import checked_call, rewritten_program
-from pytensor_jaxpr_linker.asked_by_pymc import JaxprLinkerForJax
 from pytensor_jaxpr_linker.function import JaxprMode
+from pytensor_jaxpr_linker.linker import JaxprLinker
 from pytensor_jaxpr_linker.options import resolve
 from pytensor_jaxpr_linker.program import pure_function
+
+
+class JaxprLinkerForJax(JaxprLinker, JAXLinker):  # type: ignore[misc]  # tuples of other lengths
+    """`JaxprLinker` for those who ask whether a linker is PyTensor's `JAXLinker`, as PyMC does."""
 
 
 @contextmanager

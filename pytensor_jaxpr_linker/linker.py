@@ -22,6 +22,7 @@ from pytensor_jaxpr_linker.checks import DeferredChecks
 from pytensor_jaxpr_linker.dispatch import program_call
 from pytensor_jaxpr_linker.errors import CannotEmit, refused_by_rule
 from pytensor_jaxpr_linker.executor import Executor
+from pytensor_jaxpr_linker.fork import process
 from pytensor_jaxpr_linker.logsumexp_gradient import FIXED_MAXIMA, PLAIN_RATIOS
 from pytensor_jaxpr_linker.options import Options, resolve
 from pytensor_jaxpr_linker.original import KEEP, remember_original
@@ -158,6 +159,7 @@ class Runner:
     """
 
     def __init__(self, fgraph: FunctionGraph, borrowed: set[int], options: Options):
+        process.check()
         self._policy = Policy(options, fgraph.inputs, getattr(fgraph, "name", None))
         started = perf_counter()
         with self._policy.progress.stage("inlining", len(fgraph.apply_nodes)):
@@ -252,6 +254,8 @@ class Runner:
 
         def compute(given: list) -> list:
             """Return the values of the outputs, for the values of the first inputs; those of the others are in their cells."""
+            if process.has_no_threads:
+                process.check()
             if deferred is not None:
                 deferred.raise_known()
             try:
@@ -293,6 +297,7 @@ def jit_function(runner: Runner) -> Callable[..., tuple]:
     """
 
     def call(*args: Any) -> tuple:
+        process.check()
         try:
             return tuple(runner.pure(*args))
         except CannotEmit as error:

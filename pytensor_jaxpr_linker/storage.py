@@ -20,6 +20,7 @@ from pytensor.tensor.type import DenseTensorType
 
 from pytensor_jaxpr_linker import transfer
 from pytensor_jaxpr_linker.errors import variable_name
+from pytensor_jaxpr_linker.fork import process
 from pytensor_jaxpr_linker.options import Options
 from pytensor_jaxpr_linker.straight_line import each
 
@@ -125,6 +126,7 @@ def in_turn(thunk: Callable[[], list], turns: Sequence[Turn]) -> Callable[[], li
     locks = [turn.lock for turn in turns]
 
     def run() -> list:
+        process.check()  # before it waits for a lock that another thread held when the process was forked
         held = []
         try:
             for lock in locks:

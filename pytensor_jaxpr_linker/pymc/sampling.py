@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import multiprocessing
 import threading
 import time
 from importlib.util import find_spec
@@ -260,6 +261,8 @@ def run_pymc(model: pm.Model, *, log_likelihood: bool, **options: Any) -> xr.Dat
     """Sample with PyMC's own steps, compiled by mode JAXPR."""
     if not model.discrete_value_vars:
         options["nuts_sampler"] = "pymc"
+    methods = multiprocessing.get_all_start_methods()
+    options.setdefault("mp_ctx", "forkserver" if "forkserver" in methods else "spawn")  # JAX's threads survive no fork
     result = pm.sample(model=model, compile_kwargs={"mode": "JAXPR"}, **options)
     if log_likelihood:
         add_log_likelihood(model, result)

@@ -1,0 +1,40 @@
+"""Refuses programs in a process that was forked after JAX had started: a fork copies none of JAX's threads, so they would never end."""
+
+from __future__ import annotations
+
+import os
+
+from pytensor_jaxpr_linker import _compat
+
+FORKED = (
+    "This process was forked from one in which JAX was running. JAX has threads, which a fork does not copy, so a function of mode JAXPR"
+    " would wait here forever. To do: start processes by 'forkserver' or 'spawn', as in"
+    " `multiprocessing.get_context('forkserver')`; in `pymc.sample` and `pymc.sample_smc` pass `mp_ctx='forkserver'` or `cores=1`, or call"
+    " `pytensor_jaxpr_linker.pymc.sample` (docs/threads.md#processes)."
+)
+
+
+class Process:
+    """This process.
+
+    Attributes
+    ----------
+    has_no_threads
+        Whether JAX's threads were left behind in the process that this one was forked from.
+    """
+
+    has_no_threads = False
+
+    def note_fork(self) -> None:
+        """Take note that this is the child of a fork."""
+        self.has_no_threads = self.has_no_threads or _compat.backend_has_started()
+
+    def check(self) -> None:
+        """Raise a RuntimeError if a program would never end here."""
+        if self.has_no_threads:
+            raise RuntimeError(FORKED)
+
+
+process = Process()
+if hasattr(os, "register_at_fork"):  # there is none on Windows, where nothing is forked
+    os.register_at_fork(after_in_child=process.note_fork)

@@ -1,0 +1,81 @@
+"""A process that is forked after JAX has started: programs are refused there, where they would wait forever."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+from helpers import run_python
+
+CHILDREN = """
+    import os, warnings
+    import jax, numpy as np, pytensor, pytensor.tensor as pt
+    import pytensor_jaxpr_linker as pjl
+
+    warnings.simplefilter("ignore")  # JAX's, about the fork
+    x, s = pt.vector("x", dtype="float64"), pytensor.shared(np.ones(3), name="s")
+    f = pytensor.function([x], x + 1, mode="JAXPR")
+    g = pytensor.function([x], x + s, updates={s: s + 1}, mode=pytensor.compile.mode.Mode(pjl.JaxprLinker(), "fast_run"))
+    h = pjl.as_jax_function([x], [pt.exp(x)])
+    with pjl.in_place_of_jax():
+        k = pytensor.function([x], x + 1, mode="JAX").vm.jit_fn
+    value = np.ones(3)
+
+    def in_child(call):
+        pid = os.fork()
+        if pid == 0:
+            try:
+                call()
+            except RuntimeError as error:
+                os._exit(3 if "forkserver" in str(error) else 4)
+            os._exit(0)
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+    def grandchild():
+        os._exit(in_child(lambda: f(value)))
+
+    def compiled():
+        pytensor.function([x], x * 2, mode="JAXPR")
+
+    assert jax._src.xla_bridge._backends == {}
+    assert in_child(lambda: f(value)) == in_child(compiled) == in_child(lambda: h(value)) == 0  # JAX starts in the child
+    assert (f(value) == 2).all()
+    for call in (lambda: f(value), lambda: f(x=value), lambda: g(value), lambda: h(value), lambda: k(value), compiled, grandchild):
+        assert in_child(call) == 3
+    assert in_child(lambda: [f, g, s.get_value(), pytensor.function([x], x * 2, mode="FAST_COMPILE")(value)]) == 0
+    assert (f(value) == 2).all() and (g(value) == 2).all()
+    print("ok")
+"""
+
+
+def test_children():
+    assert run_python(CHILDREN).strip() == "ok"
+
+
+PYMC = """
+    import multiprocessing, warnings
+    import pymc as pm, pytensor_jaxpr_linker
+    from pytensor_jaxpr_linker.pymc import sample
+
+    if __name__ == "__main__":
+        warnings.simplefilter("ignore")
+        multiprocessing.set_start_method("fork")
+        short = dict(draws=5, tune=5, chains=2, progressbar=False, compute_convergence_checks=False)
+        with pm.Model() as model:
+            pm.Normal("x")
+        try:
+            pm.sample(**short, cores=2, backend="JAXPR", model=model)
+        except Exception as error:
+            print(error)
+        print(sample(**short, cores=2, sampler="pymc", model=model).posterior["x"].shape)
+"""
+
+
+def test_pymc_sample_says_it_and_ours_does_not_fork(tmp_path):
+    """PyMC's processes are forked, unless the linker is PyTensor's own `JAXLinker`. It shows the error of the child."""
+    pytest.importorskip("pymc")
+    script = tmp_path / "script.py"  # a fork server imports it
+    script.write_text(textwrap.dedent(PYMC), encoding="utf-8")
+    said = run_python(f"import runpy; runpy.run_path({str(script)!r}, run_name='__main__')").strip().splitlines()
+    assert said[0].startswith("Chain 0 failed with: This process was forked") and "mp_ctx='forkserver'" in said[0]
+    assert said[-1] == "(2, 5)"
