@@ -91,8 +91,8 @@ def sample(model: pm.Model, draws: int, tune: int, chains: int, seed: int) -> xr
     """
     names = [v.name for v in model.value_vars]
     # JAX's rules suit models without overrides of gradients, and XLA does more with them here (docs/gradients.md).
-    logp = pjl.as_jax_function(model.value_vars, [model.logp()], gradient="jax")
-    start, advance = build_nuts(lambda position: logp(*(position[name] for name in names))[0])
+    logp = pjl.as_jax_function(model.value_vars, model.logp(), gradient="jax")
+    start, advance = build_nuts(lambda position: logp(*(position[name] for name in names)))
     rng = np.random.default_rng(seed)
     initial = model.initial_point()
     positions = [{n: x + rng.uniform(-1, 1, np.shape(x)) for n, x in initial.items()} for _ in range(chains)]

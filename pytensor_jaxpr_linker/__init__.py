@@ -3,6 +3,9 @@
 Importing it registers the linker ``"jaxpr"`` and the mode ``"JAXPR"``. It does not change any of JAX's settings.
 """
 
+from importlib import import_module
+from types import ModuleType
+
 from pytensor.compile.mode import predefined_linkers, predefined_modes, register_linker, register_mode
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 
@@ -61,3 +64,10 @@ __all__ = [
     "stages",
     "stance",
 ]
+
+
+def __getattr__(name: str) -> ModuleType:
+    """Import the optional package `pymc` when it is first asked for."""
+    if name == "pymc":
+        return import_module(f"{__name__}.pymc")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -106,14 +106,14 @@ def with_checkify(program: Program, fn: Callable[..., list]) -> Callable[..., li
     program
         A program with checks.
     fn
-        The program as a pure JAX function, perhaps with a derivative of its own. Its derivative knows no checks: those of
+        The program as a pure JAX function, of constants after its inputs, perhaps with a derivative of its own. Its derivative knows no checks: those of
         the values that it uses have been made.
     """
     count = len(program.outputs)
 
     def call(*args: Any) -> list:
         results = fn(*args)
-        for number, check in enumerate(program.checks_of(args), 1):
+        for number, check in enumerate(program.checks_of(args[: len(program.inputs)]), 1):
             error = check.make_error()
             message = f"{type(error).__name__}: {error}"
             checkify.check(results[count] != number, message.replace("{", "{{").replace("}", "}}"))

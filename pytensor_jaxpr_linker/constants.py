@@ -29,6 +29,11 @@ class LargeConstants(NamedTuple):
     views: dict[Constant, tuple[int, tuple[int, ...]]]
 
 
+def array_key(array: np.ndarray) -> tuple:
+    """Return what two views have in common if they are the same array."""
+    return array.ctypes.data, array.shape, array.strides, array.dtype
+
+
 def find_large_constants(constants: Iterable[Constant]) -> LargeConstants:
     """Collect those of `constants` that are too large for a program's text."""
     found = LargeConstants([], {})
@@ -39,7 +44,7 @@ def find_large_constants(constants: Iterable[Constant]) -> LargeConstants:
             continue
         order = sorted(range(data.ndim), key=lambda axis: -abs(data.strides[axis]))
         base = data.transpose(order)
-        key = (base.ctypes.data, base.shape, base.strides, base.dtype)
+        key = array_key(base)
         if key not in places:
             places[key] = len(found.arrays)
             found.arrays.append(base)

@@ -28,7 +28,7 @@ class JaxprFunction(Function):
     whatever functions they are calls of; all others run at the same time.
     """
 
-    __slots__ = ("_as_declared", "_count", "_is_direct", "_places", "_spare", "_unused")
+    __slots__ = ("__weakref__", "_as_declared", "_count", "_is_direct", "_places", "_spare", "_unused")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

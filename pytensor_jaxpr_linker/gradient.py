@@ -61,19 +61,19 @@ def with_pytensor_gradient(
     static: Sequence[int],
     build: Callable[[list[Variable], list[Variable]], Callable[..., list]],
     has_checks: bool,
-) -> Callable[..., list]:
-    """Return `fn` with PyTensor's gradient for its derivative in reverse mode.
+) -> tuple[Callable[..., list], Callable[[], None]]:
+    """Return `fn` with PyTensor's gradient for its derivative in reverse mode, and what builds that before it is asked for.
 
     Parameters
     ----------
     fn
-        A pure JAX function, which may return the check code as well.
+        A pure JAX function of the inputs and then of constants. It may return the check code as well.
     original
         The graph that it computes, before rewrites.
     static
         The positions of the inputs whose values it may have to know. They stay known in the pullback unless they are tracers.
     build
-        Makes a pure JAX function of a graph, with a gradient of its own.
+        Makes a pure JAX function of a graph and then of the same constants, with a gradient of its own.
     has_checks
         Whether it does return the check code.
     """
@@ -88,7 +88,7 @@ def with_pytensor_gradient(
         symbolic = not jax.sharding.get_abstract_mesh().manual_axes
         rule = rules.get((known, symbolic))
         if rule is None:
-            rule = rules[known, symbolic] = custom_vjp(fn, pullbacks, known, symbolic)
+            rule = rules[known, symbolic] = custom_vjp(fn, pullbacks, len(original.inputs), known, symbolic)
         try:
             return rule(*args)
         except TypeError as error:  # of JAX, when it differentiates during the call; later it is out of reach
@@ -96,13 +96,16 @@ def with_pytensor_gradient(
                 raise TypeError(FORWARD_MODE) from error
             raise
 
-    return call
+    return call, pullbacks.build_all
 
 
-def custom_vjp(fn: Callable[..., list], pullbacks: Pullbacks, known: tuple[int, ...], symbolic: bool) -> Any:
+def custom_vjp(
+    fn: Callable[..., list], pullbacks: Pullbacks, count: int, known: tuple[int, ...], symbolic: bool
+) -> Any:
     """Return `fn` with a derivative, closed over the values of the arguments at the positions `known`.
 
-    If `symbolic`, the derivative is computed for the arguments that JAX asks for, from the outputs that it reads, and no others.
+    If `symbolic`, the derivative is computed for the arguments that JAX asks for, from the outputs that it reads, and no others. The
+    arguments from position `count` on are constants.
     """
 
     def forward(*args: Any) -> tuple[list, Any]:
@@ -111,8 +114,10 @@ def custom_vjp(fn: Callable[..., list], pullbacks: Pullbacks, known: tuple[int, 
         active: dict[int, Any] = {}
         passive: dict[int, Any] = {}
         for i, a in enumerate(args):
+            if i >= count and getattr(a, "perturbed", False):
+                raise TypeError("JAX asks for the derivative by a constant of the graph: make it one of the inputs.")
             if i not in known:
-                (active if getattr(a, "perturbed", True) else passive)[i] = values[i]
+                (active if i < count and getattr(a, "perturbed", True) else passive)[i] = values[i]
         results, gradient = pullbacks.results_and_gradient(values, tuple(active))
         return results, (active, passive, gradient)
 
@@ -187,16 +192,29 @@ class Pullbacks:
         if found is None:
             found = self._built[wrt, of] = self._make(wrt, of)
         given = [cotangents[i] for i in of]
-        results = dict(zip(found.defined, found.call(*values, *given) if found.defined else [], strict=True))
+        n = len(self._original.inputs)
+        computed = found.call(*values[:n], *given, *values[n:]) if found.defined else []
+        results = dict(zip(found.defined, computed, strict=True))
         if found.undefined:
             results |= self._by_jax(values, found.undefined, of, given)
         return {i: _compat.cotangent_of(values[i], ct) for i, ct in results.items()}
 
+    def build_all(self) -> None:
+        """Build the derivative by all inputs, if there is one."""
+        inputs, outputs = ([i for i, v in enumerate(vs) if is_inexact(v)] for vs in self._original)
+        wrt, of = tuple(inputs), tuple(outputs)
+        try:
+            if self._number is not None and wrt not in self._joint:
+                self._joint[wrt] = self._make_joint(wrt, self._number)
+            elif self._number is None and wrt and of and (wrt, of) not in self._built:
+                self._built[wrt, of] = self._make(wrt, of)
+        except (GraphBreakError, NullTypeGradError):  # for whoever differentiates
+            pass
+
     def _is_inexact(self, output: int) -> bool:
         if output == len(self._original.outputs):  # the check code
             return False
-        dtype = getattr(self._original.outputs[output].type, "dtype", "")
-        return dtype.startswith(("float", "complex"))
+        return is_inexact(self._original.outputs[output])
 
     def _make(self, wrt: Sequence[int], of: Sequence[int]) -> Pullback:
         """Build the pullback from the outputs at `of` to the inputs at `wrt`."""
@@ -259,12 +277,17 @@ def inexact_positions(values: Sequence[Any], positions: Sequence[int]) -> tuple[
     return tuple(i for i in positions if jax.numpy.issubdtype(values[i].dtype, jax.numpy.inexact))
 
 
+def is_inexact(variable: Variable) -> bool:
+    """Tell whether a variable has real or complex numbers."""
+    return getattr(variable.type, "dtype", "").startswith(("float", "complex"))
+
+
 def the_number(outputs: Sequence[Variable]) -> int | None:
     """Return the position of the one output with a derivative, if there is one, it is a real number and its pullback is known to be linear.
 
     Then the pullback is the product of cotangent and gradient.
     """
-    inexact = [i for i, v in enumerate(outputs) if getattr(v.type, "dtype", "").startswith(("float", "complex"))]
+    inexact = [i for i, v in enumerate(outputs) if is_inexact(v)]
     if len(inexact) != 1:
         return None
     (place,) = inexact

@@ -13,11 +13,12 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.link.jax.linker import JAXLinker
 
-from pytensor_jaxpr_linker.api import checked_call, rewritten_program
+from pytensor_jaxpr_linker.api import rewritten_program
 from pytensor_jaxpr_linker.function import JaxprMode
+from pytensor_jaxpr_linker.jax_function import JaxFunction
 from pytensor_jaxpr_linker.linker import JaxprLinker
 from pytensor_jaxpr_linker.options import resolve
-from pytensor_jaxpr_linker.program import pure_function
+from pytensor_jaxpr_linker.shared_constants import SharedConstants
 
 
 class JaxprLinkerForJax(JaxprLinker, JAXLinker):  # type: ignore[misc]  # tuples of other lengths
@@ -117,7 +118,8 @@ def funcify_or(pytensors: Callable[..., Any]) -> Callable[..., Any]:
         if node is not None or kwargs:
             return pytensors(fgraph, node=node, **kwargs)
         program = rewritten_program(fgraph, resolve().allow_traced_leaves)
-        call = checked_call(program, pure_function(program))
+        constants = SharedConstants(program)
+        call = JaxFunction(program, constants.function_of(program), constants)
         return lambda *args: tuple(call(*args))
 
     return funcify

@@ -23,6 +23,7 @@ from pytensor_jaxpr_linker.dispatch import program_call
 from pytensor_jaxpr_linker.errors import CannotEmit, refused_by_rule
 from pytensor_jaxpr_linker.executor import Executor
 from pytensor_jaxpr_linker.fork import process
+from pytensor_jaxpr_linker.jax_function import check_count
 from pytensor_jaxpr_linker.logsumexp_gradient import FIXED_MAXIMA, PLAIN_RATIOS
 from pytensor_jaxpr_linker.options import Options, resolve
 from pytensor_jaxpr_linker.original import KEEP, remember_original
@@ -298,6 +299,7 @@ def jit_function(runner: Runner) -> Callable[..., tuple]:
 
     def call(*args: Any) -> tuple:
         process.check()
+        check_count(runner.graph.inputs, args)
         try:
             return tuple(runner.pure(*args))
         except CannotEmit as error:

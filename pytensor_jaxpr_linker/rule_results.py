@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.type import Type
+from pytensor.tensor.linalg.solvers.lstsq import TensorSolve
 
 from pytensor_jaxpr_linker.errors import describe_node, user_line, variable_name
 from pytensor_jaxpr_linker.registry import Rule
@@ -38,10 +39,16 @@ def checked_results(rule: Rule, node: Apply, operands: Sequence[Any], results: A
             if hasattr(variable.type, "dtype"):  # a slice has none, nor has `None`
                 what = f"returned a {type(atom).__name__} for {output_name(variable)}, which must be an atom"
                 raise wrong_result(rule, node, f"{what}: what a function of `prims` returns, or an operand")
-        elif not fits(variable.type, aval) and declared_operands(node, operands):
+        elif not (fits(variable.type, aval) or isinstance(node.op, DECLARED_WRONGLY)) and declared_operands(
+            node, operands
+        ):
             what = f"returned {aval.dtype}{list(aval.shape)} for {output_name(variable)}"
             raise wrong_result(rule, node, f"{what}, which is a {variable.type}")
     return found
+
+
+#: PyTensor declares a matrix, whatever the rank of the solution.
+DECLARED_WRONGLY = (TensorSolve,)
 
 
 def fits(declared: Type, aval: Any) -> bool:

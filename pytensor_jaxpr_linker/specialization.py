@@ -87,10 +87,11 @@ class Specialization:
 
         def call(*given: Any) -> list:
             args = given if packing is None else packing.unpack(given[0], given[1:])
+            key = aval_key(args)
+            was_lowered = key in self.lowered
             lowered = self._admit(args)
-            timing.record_stages_of(
-                self.name, self.seconds.get(aval_key(args), {})
-            )  # another thread may have cleared it
+            seconds = self.seconds.get(key, {})  # another thread may have cleared it
+            timing.record_stages_of(self.name, seconds, 0.0 if was_lowered else seconds.get("lower", 0.0))
             return _compat.call_jaxpr(lowered.jaxpr, *args)
 
         call.__name__ = call.__qualname__ = self.name

@@ -21,6 +21,7 @@ class Traced(threading.local):
 
     names: tuple[str, ...] = ()
     seconds: dict[str, float]
+    within: float
 
 
 _traced = Traced()
@@ -32,14 +33,14 @@ def listen() -> None:
     jax.monitoring.register_event_duration_secs_listener(note_duration)
 
 
-def record_stages_of(name: str, seconds: dict[str, float]) -> None:
-    """Write to `seconds` how long the following stages of the program that is being traced take."""
+def record_stages_of(name: str, seconds: dict[str, float], within: float) -> None:
+    """Write to `seconds` how long the following stages of the program that is being traced take, the trace without what was done `within`."""
     listen()
-    _traced.names, _traced.seconds = (name, f"jit({name})"), seconds
+    _traced.names, _traced.seconds, _traced.within = (name, f"jit({name})"), seconds, within
 
 
 def note_duration(event: str, duration_secs: float, **details: Any) -> None:
     """Take a duration that JAX reports, if it is one of the program that this thread traced last."""
     stage = STAGES.get(event)
     if stage is not None and details.get("fun_name") in _traced.names:
-        _traced.seconds.setdefault(stage, duration_secs)
+        _traced.seconds.setdefault(stage, duration_secs - _traced.within if stage == "trace" else duration_secs)

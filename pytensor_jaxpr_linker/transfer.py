@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 from pytensor.tensor.random.utils import custom_rng_deepcopy
-from pytensor.tensor.type import TensorType
+from pytensor.tensor.type import TensorType, all_dtypes
 
 
 class DeviceBuffer:
@@ -94,6 +94,12 @@ def advanced(generator: np.random.Generator, draws: int) -> np.random.Generator:
     return copied
 
 
+TRACED = (
+    "the input {} is a tracer of a JAX transformation (jit, grad, vmap, scan), in which a compiled PyTensor function can't be called: transform"
+    " `pytensor_jaxpr_linker.as_jax_function(f)` instead of the function f"
+)
+
+
 class DeviceTensorType:
     """What a function's input container checks values with: `TensorType.filter`, which also takes JAX arrays.
 
@@ -114,13 +120,20 @@ class DeviceTensorType:
 
     def filter(self, value: Any, strict: bool = False, allow_downcast: bool | None = None) -> Any:
         """Return `value` as PyTensor's type takes it; a JAX array of the declared type stays on its device."""
-        is_array = type(value) is np.ndarray or isinstance(value, jax.Array)
+        is_array = type(value) is np.ndarray or (
+            isinstance(value, jax.Array) and not isinstance(value, jax.core.Tracer)
+        )
         if is_array and value.dtype is self.dtype and value.shape == self.shape:
             return value  # what follows says so too, in three times the time
         fits = is_array and value.dtype == self.dtype and value.ndim == self.type.ndim
         if fits and all(value.shape[i] == n for i, n in self.fixed):
             return value
         if isinstance(value, jax.Array):
+            if isinstance(value, jax.core.Tracer):
+                raise TypeError(TRACED.format(self.name))
+            if not strict and self._is_cast(value, allow_downcast):
+                with jax.enable_x64(True):
+                    return jax.lax.convert_element_type(value, self.dtype)
             value = np.asarray(value)
         try:
             if (
@@ -131,6 +144,13 @@ class DeviceTensorType:
         except Exception as error:
             error.add_note(f"The input is {self.name}, of type {self.type}.")
             raise
+
+    def _is_cast(self, value: jax.Array, allow_downcast: bool | None) -> bool:
+        """Tell whether PyTensor casts arrays like this one: what it refuses, or casts from one kind to a lesser one, NumPy sees to."""
+        if value.ndim != self.type.ndim or any(value.shape[i] != n for i, n in self.fixed):
+            return False
+        is_known = value.dtype.name in all_dtypes  # neither bfloat16 nor a typed key
+        return is_known and np.can_cast(value.dtype, self.dtype, "same_kind" if allow_downcast else "safe")
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name == "type":

@@ -77,7 +77,7 @@ def check_transformation(transform, compiled, gradient):
     graph = (pytensor.function(inputs, logp, mode="JAXPR"),) if compiled else (inputs, logp)
     fn = pjl.as_jax_function(*graph, gradient=gradient)
     x, scale = jnp.array([0.5, -1.0, 2.0]), jnp.float64(1.5)
-    got, want = transform(lambda x, s: fn(x, s)[0])(x, scale), transform(by_hand)(x, scale)
+    got, want = transform(fn)(x, scale), transform(by_hand)(x, scale)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12), got, want)
 
 
@@ -115,7 +115,7 @@ def test_export_with_static_shapes(x64):
         jax.ShapeDtypeStruct((3,), "float64"), jax.ShapeDtypeStruct((), "float64")
     )
     x = np.array([1.0, 2.0, 3.0])
-    np.testing.assert_allclose(exported.call(x, 2.0)[0], by_hand(x, 2.0))
+    np.testing.assert_allclose(exported.call(x, 2.0), by_hand(x, 2.0))
 
 
 SYMBOLIC = {
@@ -144,7 +144,7 @@ def test_export_with_symbolic_batch(graph, x64):
     exported = jax.export.export(jax.jit(fn))(jax.ShapeDtypeStruct(shape, "float64"))
     for rows in (2, 5):
         value = np.arange(rows * 3.0).reshape(rows, 3) / 7 - 0.5
-        np.testing.assert_allclose(exported.call(value)[0], fn(value)[0])
+        np.testing.assert_allclose(exported.call(value), fn(value))
 
 
 def test_export_with_two_inputs_of_one_symbolic_size(x64):
@@ -152,7 +152,7 @@ def test_export_with_two_inputs_of_one_symbolic_size(x64):
     (b,) = jax.export.symbolic_shape("b")
     aval = jax.ShapeDtypeStruct((b,), "float64")
     exported = jax.export.export(jax.jit(pjl.as_jax_function([x, y], x * y + 1)))(aval, aval)
-    np.testing.assert_allclose(exported.call(np.ones(4), np.ones(4))[0], 2)
+    np.testing.assert_allclose(exported.call(np.ones(4), np.ones(4)), 2)
 
 
 # Arguments
@@ -176,20 +176,20 @@ def test_shared_variables_of_a_graph_are_constants():
     x = pt.vector("x", dtype="float64")
     fn = pjl.as_jax_function([x], x * s)
     s.set_value(np.full(2, 9.0))
-    np.testing.assert_array_equal(fn(np.full(2, 3.0))[0], [3, 3])
+    np.testing.assert_array_equal(fn(np.full(2, 3.0)), [3, 3])
 
 
 def test_shared_variable_given_as_input_is_an_argument():
     s = pytensor.shared(np.ones(2), name="s")
     fn = pjl.as_jax_function([s], s * 2)
-    np.testing.assert_array_equal(fn(np.full(2, 3.0))[0], [6, 6])
+    np.testing.assert_array_equal(fn(np.full(2, 3.0)), [6, 6])
 
 
 def test_checks_do_not_add_outputs():
     x, i = pt.vector("x", dtype="float64"), pt.lscalar("i")
     fn = pjl.as_jax_function(pytensor.function([x, i], x[i], mode="JAXPR"))
-    assert len(fn(np.ones(2), 0)) == 1
-    assert np.isnan(fn(np.ones(2), 5)[0])
+    np.testing.assert_array_equal(fn(np.ones(2), 0), 1)
+    assert np.isnan(fn(np.ones(2), 5))
 
 
 @pytest.mark.parametrize(
@@ -210,29 +210,29 @@ def test_numbers_become_the_declared_dtype(value, wide):
 def test_weak_typed_tracers(x64):
     x = pt.scalar("x", dtype="float64")
     fn = pjl.as_jax_function([x], x * 0.1)
-    assert jax.jit(fn)(2)[0].dtype == "float64"
-    assert jax.jit(fn)(2.0)[0].dtype == "float64"
-    np.testing.assert_allclose(jax.grad(lambda x: fn(x)[0])(2.0), 0.1)
+    assert jax.jit(fn)(2).dtype == "float64"
+    assert jax.jit(fn)(2.0).dtype == "float64"
+    np.testing.assert_allclose(jax.grad(fn)(2.0), 0.1)
     y = pt.scalar("y", dtype="float32")
     narrow = pjl.as_jax_function([y], y * np.float32(0.5))
-    assert jax.jit(narrow)(2.0)[0].dtype == "float32"
+    assert jax.jit(narrow)(2.0).dtype == "float32"
 
 
 def test_float32_arrays_to_float64_graph(x64):
     x = pt.vector("x", dtype="float64")
     fn = pjl.as_jax_function([x], (x**2).sum())
     value = np.ones(3, "float32")
-    assert fn(value)[0].dtype == "float64"
-    assert jax.jit(fn)(value)[0].dtype == "float64"
-    assert jax.grad(lambda x: fn(x)[0])(jnp.asarray(value)).dtype == "float32"
+    assert fn(value).dtype == "float64"
+    assert jax.jit(fn)(value).dtype == "float64"
+    assert jax.grad(fn)(jnp.asarray(value)).dtype == "float32"
 
 
 def test_float32_graph_needs_no_x64():
     x = pt.vector("x", dtype="float32")
     fn = pjl.as_jax_function([x], pt.exp(x).sum())
     value = jnp.zeros(3)
-    np.testing.assert_array_equal(jax.jit(jax.grad(lambda x: fn(x)[0]))(value), 1)
-    assert fn(value)[0].dtype == "float32"
+    np.testing.assert_array_equal(jax.jit(jax.grad(fn))(value), 1)
+    assert fn(value).dtype == "float32"
 
 
 @pytest.mark.parametrize("typed", [True, False], ids=["typed", "raw"])
@@ -250,9 +250,155 @@ def test_keys(typed):
     assert len(np.unique(draws)) == 12
 
 
+def test_a_typed_key_that_goes_in_comes_out_typed(x64):
+    """So a loop may carry it."""
+    rng, other = (pytensor.shared(np.random.default_rng(i), name=f"rng{i}") for i in range(2))
+    following, draw = pt.random.normal(size=3, rng=rng, return_next_rng=True)
+    next_other, _ = pt.random.normal(rng=other, return_next_rng=True)
+    f = pytensor.function([], draw, updates={rng: following, other: next_other}, mode="JAXPR")
+    fn = pjl.as_jax_function(f)
+    places = {v.name: i for i, v in enumerate(f.maker.fgraph.inputs)}
+    keys = [None, None]
+    keys[places["rng0"]], keys[places["rng1"]] = jax.random.key(0), jax.random.PRNGKey(1)
+    typed, raw = (fn(*keys)[1:][places[name]] for name in ("rng0", "rng1"))
+    assert jnp.issubdtype(typed.dtype, jax.dtypes.prng_key) and raw.dtype == "uint32"
+    np.testing.assert_array_equal(jax.random.key_data(typed), fn(*map(raw_key, keys))[1:][places["rng0"]])
+
+    def step(carry, _):
+        value, *following = fn(*carry)
+        return following, value
+
+    last, draws = jax.jit(lambda keys: jax.lax.scan(step, keys, length=3))(keys)
+    assert [k.dtype for k in last] == [k.dtype for k in keys] and len(np.unique(draws)) == 9
+
+
+def raw_key(key):
+    return jax.random.key_data(key) if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else key
+
+
+def test_what_is_asked_for_bare_comes_bare(x64):
+    x, s = pt.dvector("x"), pytensor.shared(1.0, name="s")
+    loss = (x**2).sum()
+    np.testing.assert_array_equal(jax.grad(pjl.as_jax_function([x], loss))(np.ones(2)), [2, 2])
+    assert pjl.as_jax_function([x], loss)(np.ones(2)) == 2
+    assert pjl.as_jax_function([x], [loss])(np.ones(2)) == [2]
+    assert pjl.as_jax_function(pytensor.function([x], loss, mode="JAXPR"))(np.ones(2)) == 2
+    assert pjl.as_jax_function(pytensor.function([x], [loss], mode="JAXPR"))(np.ones(2)) == [2]
+    f = pytensor.function([x], loss * s, updates={s: s + 1}, mode="JAXPR")
+    assert pjl.as_jax_function(f)(np.ones(2), 1.0) == [2, 2]
+
+
+# What users hand in
+
+
+@pytest.fixture(scope="module")
+def model():
+    pm = pytest.importorskip("pymc")
+    with pm.Model() as model:
+        scale, shift = pm.HalfNormal("scale"), pm.Normal("shift", shape=2)
+        pm.Normal("y", shift * pm.Data("data", np.ones(2)), scale, observed=np.zeros(2))
+    return model
+
+
+TARGETS = {
+    "point function": lambda model: (model.compile_logp(mode="JAXPR"), model.initial_point()),
+    "gradient": lambda model: (model.compile_dlogp(mode="JAXPR"), model.initial_point()),
+    "value and gradient": lambda model: (model.logp_dlogp_function(mode="JAXPR", ravel_inputs=True), np.zeros(3)),
+    "model": lambda model: (model,),
+    "JAX function": lambda model: (pjl.as_jax_function(model.value_vars, model.logp()), 0.0, np.zeros(2)),
+    "JAX function of a function": lambda model: (
+        pjl.as_jax_function(model.compile_logp(mode="JAXPR").f),
+        0.0,
+        np.zeros(2),
+    ),
+}
+
+
+@pytest.mark.parametrize("make", TARGETS.values(), ids=TARGETS)
+def test_what_may_be_asked_about(make, model, x64):
+    given, *args = make(model)
+    assert pjl.explain(given).text().startswith("One XLA program")
+    assert pjl.explain(given, args=args or None).stages.regions
+    found = pjl.stages(given, *args)
+    assert found.jaxpr[0].eqns and "1 region" in repr(found)
+    check_jaxpr(pjl.make_jaxpr(given, *args))
+    fn = pjl.as_jax_function(given, gradient="jax")
+    values = {
+        "scale_log__": 0.3,
+        "shift": np.array([0.5, -1.0]),
+        "joined_inputs": np.array([0.3, 0.5, -1.0]),
+        "data": np.ones(2),
+    }
+    results = fn(*(values[v.name] for v in fn.program.inputs))
+    point = {name: values[name] for name in ("scale_log__", "shift")}
+    logp, dlogp = model.compile_logp()(point), model.compile_dlogp()(point)
+    flat = np.concatenate([np.ravel(x) for x in (results if isinstance(results, list) else [results])])
+    want = {1: [logp], 3: dlogp, 4: [logp, *dlogp]}[len(flat)]
+    np.testing.assert_allclose(flat, want)
+
+
+@pytest.mark.parametrize("call", [pjl.explain, pjl.stages, pjl.make_jaxpr, pjl.as_jax_function])
+@pytest.mark.parametrize("given", [3, "f", np.exp, None], ids=str)
+def test_what_may_not_be_asked_about(call, given):
+    with pytest.raises(TypeError, match=rf"{call.__name__} takes a function compiled.*; not {type(given).__name__} \("):
+        call(given)
+
+
+def test_graphs_of_something_else():
+    with pytest.raises(TypeError, match=r"explain takes the outputs of a graph as a list of variables, not \[3\]"):
+        pjl.explain([3])
+    with pytest.raises(TypeError, match="as_jax_function takes the inputs of a graph as a list of variables, not x"):
+        pjl.as_jax_function(pt.vector("x"), pt.vector("y"))
+
+
+# Constants
+
+DATA = np.random.default_rng(0).normal(size=(100, 200))
+
+WITH_CONSTANTS = {
+    "product": lambda x: pt.constant(DATA) @ x,
+    "folded": lambda x: ((pt.constant(DATA) * 3 - pt.exp(x)) ** 2).sum(),
+    "counts": lambda x: (pt.constant((DATA[0].repeat(100) * 9).astype("int64")) * pt.exp(x[0]) - x[1]).sum(),
+    "two": lambda x: pt.exp(pt.constant(DATA) @ x).sum() + (pt.constant(DATA[::-1].copy()) * x).sum(),
+}
+
+
+@pytest.mark.parametrize("gradient", ["pytensor", "jax"])
+@pytest.mark.parametrize("make", WITH_CONSTANTS.values(), ids=WITH_CONSTANTS)
+def test_constants_are_arguments(make, gradient, x64):
+    """Of a `jax.jit` around the function and its derivatives, which would copy them."""
+    x = pt.dvector("x")
+    fn = pjl.as_jax_function([x], make(x), gradient=gradient)
+    value, constants = np.linspace(-1, 1, 200), fn.constants
+    assert constants and all(isinstance(c, jax.Array) for c in constants)
+
+    def total(x, c=None):
+        return fn(x, constants=c).sum()
+
+    several = np.stack([value, 2 * value])
+    batched = jax.vmap(jax.grad(total), (0, None))
+    for transformed, point in ((total, value), (jax.grad(total), value), (batched, several)):
+        assert len(jax.jit(transformed).lower(point, constants).as_text()) < 10_000
+    for inside in (jax.jit(jax.grad(total)), jax.grad(jax.jit(total)), jax.grad(total)):
+        np.testing.assert_allclose(inside(value, constants), jax.grad(total)(value), rtol=1e-12)
+    np.testing.assert_allclose(fn(value, constants=constants), fn(value))
+
+
+def test_constants_that_are_not(x64):
+    x = pt.dvector("x")
+    fn = pjl.as_jax_function([x], (pt.constant(DATA[0]) * x).sum())
+    assert fn.constants == [] and fn(np.ones(200), constants=[]) == fn(np.ones(200))
+    fn = pjl.as_jax_function([x], (pt.constant(DATA) @ x).sum())
+    for wrong in ([], [DATA.T], [DATA.astype("float32")], [DATA, DATA]):
+        with pytest.raises(TypeError, match="constants must be arrays like those"):
+            fn(np.ones(200), constants=wrong)
+    with pytest.raises(TypeError, match="by a constant of the graph: make it one of the inputs"):
+        jax.grad(lambda c: fn(np.ones(200), constants=c))(fn.constants)
+
+
 def test_unused_inputs():
     x, y = (pt.vector(n, dtype="float64") for n in ("x", "y"))
-    np.testing.assert_array_equal(pjl.as_jax_function([x, y], x + 1)(np.zeros(2), np.zeros(5))[0], 1)
+    np.testing.assert_array_equal(pjl.as_jax_function([x, y], x + 1)(np.zeros(2), np.zeros(5)), 1)
 
 
 def test_no_outputs_and_no_inputs():
@@ -266,15 +412,15 @@ def test_static_input_under_closure():
     n, x = pt.lscalar("n"), pt.scalar("x", dtype="float64")
     fn = pjl.as_jax_function([n, x], (pt.arange(n) * x).sum())
     with jax.enable_x64(True):
-        np.testing.assert_allclose(jax.grad(lambda x: fn(4, x)[0])(2.0), 6)
-        np.testing.assert_allclose(jax.jit(lambda n, x: fn(n, x)[0], static_argnums=0)(5, 2.0), 20)
+        np.testing.assert_allclose(jax.grad(lambda x: fn(4, x))(2.0), 6)
+        np.testing.assert_allclose(jax.jit(lambda n, x: fn(n, x), static_argnums=0)(5, 2.0), 20)
 
 
 def test_threads():
     n, x = pt.lscalar("n"), pt.vector("x", dtype="float64")
     fn = pjl.as_jax_function([n, x], pt.arange(n).sum() + x)
     with ThreadPoolExecutor(2) as pool:
-        results = list(pool.map(lambda k: fn(k % 5, np.ones(2))[0], range(20)))
+        results = list(pool.map(lambda k: fn(k % 5, np.ones(2)), range(20)))
     np.testing.assert_array_equal(results, [[k * (k - 1) / 2 + 1] * 2 for k in [i % 5 for i in range(20)]])
 
 
@@ -346,7 +492,7 @@ def test_export_with_a_symbolic_dimension(make, x64):
     for n in (1, 4):
         value = np.arange(3.0 * n).reshape(n, 3)
         expected = pytensor.function([x], make(x), mode="FAST_COMPILE")(value)
-        np.testing.assert_allclose(exported.call(value)[0], expected, rtol=1e-12)
+        np.testing.assert_allclose(exported.call(value), expected, rtol=1e-12)
 
 
 # Jaxprs

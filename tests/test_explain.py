@@ -7,20 +7,25 @@ import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
 from pytensor import wrap_py
 from pytensor.compile.mode import Mode
+from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.op import Op
 
 import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker import errors
+from pytensor_jaxpr_linker.errors import CannotEmit
 from pytensor_jaxpr_linker.planning import make_graph, make_plan
 from pytensor_jaxpr_linker.report import whatif
 from pytensor_jaxpr_linker.report.explain import report
 from pytensor_jaxpr_linker.report.layout import NODE_HEIGHT, NODE_WIDTH, lay_out
+from pytensor_jaxpr_linker.report.text import list_seconds
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "breaks.md"
 QUIET = Mode(pjl.JaxprLinker(pjl.Options(on_break="ignore")), "fast_run")
@@ -62,6 +67,56 @@ def test_one_program():
     assert e.batches[0].inputs == (pjl.report.model.Value("x", "Vector(float64, shape=(?,))"),)
     assert [g.variable for g in e.batches[0].guards] == ["x"]
     assert str(e).startswith("One XLA program, 2 nodes, 0 breaks.")
+
+
+class ThirdParty(Op):
+    """An Op with a JAX function of somebody else."""
+
+    __props__ = ()
+
+    def make_node(self, x):
+        return Apply(self, [x], [x.type()])
+
+    def perform(self, node, inputs, outputs):
+        outputs[0][0] = inputs[0] + 1
+
+
+class Late(ThirdParty):
+    """An Op whose rule finds that it can't emit it when it sees the shapes."""
+
+
+@pjl.emits(Late)
+def emit_Late(op, node, b, x):
+    raise CannotEmit("it does not take this length")
+
+
+@pytest.fixture
+def registered():
+    wide = jax.config.jax_enable_x64
+    from pytensor.link.jax.dispatch import jax_funcify  # sets the flag
+
+    jax.config.update("jax_enable_x64", wide)
+    jax_funcify.register(ThirdParty)(lambda op, **kwargs: lambda x: x + 1)
+
+
+@pytest.mark.parametrize("op", [ThirdParty(), Late()], ids=["leaf", "late"])
+@pytest.mark.parametrize("traced", [True, False])
+def test_a_graph_is_told_of_as_the_function_that_it_becomes(op, traced, registered):
+    """With the options of its mode, of contexts and of the environment, and as far as a function is built before a call."""
+    options = pjl.Options(allow_traced_leaves=traced, on_break="ignore")
+    x = pt.tensor("x", dtype="float64", shape=(3,))
+    y = op(pt.exp(x)) * 2
+    mode = pjl.JaxprMode(pjl.JaxprLinker(options), "fast_run")
+    told = [pjl.explain(y, [x], mode=mode), pjl.explain(pytensor.function([x], y, mode=mode))]
+    with pjl.options(allow_traced_leaves=traced):
+        told.append(pjl.explain(y))
+    for e in told:
+        assert [b.kind for b in e.batches] == [b.kind for b in told[1].batches]
+        assert [b.code for b in e.breaks] == [b.code for b in told[1].breaks]
+        assert len(e.traced_leaves) == (traced and type(op) is ThirdParty)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTENSOR_JAXPR_ON_BREAK", "raise")
+        pjl.explain(y)  # that a function of it can't be compiled is what it tells
 
 
 def test_output_that_is_an_input():
@@ -326,6 +381,20 @@ def test_page_is_self_contained_and_has_the_code_of_each_node(tmp_path):
                 assert " = " in jaxpr and "stablehlo" in stablehlo, e.nodes[i]
     exp = next(n.index for n in e.nodes if n.op == "Exp")
     assert re.fullmatch(r"%\d+ = stablehlo.exponential .*", data["stages"]["0"]["nodes"][str(exp)][1])
+
+
+def test_pages_are_html(tmp_path):
+    e = pjl.explain(pt.exp(vector()))
+    for name in ("graph.svg", "graph", "graph.html.png"):
+        with pytest.raises(ValueError, match=r"its name must end in \.html"):
+            e.save(tmp_path / name)
+    assert not list(tmp_path.iterdir())
+    assert e.save(tmp_path / "graph.HTM", compile=False).exists()
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0.0, "0 ms"), (0.0123, "12.3 ms"), (0.9994, "999 ms"), (15.04, "15 s")])
+def test_durations(seconds, text):
+    assert list_seconds({"xla": seconds}) == f"xla {text}"
 
 
 def test_page_without_compiling(tmp_path):

@@ -113,6 +113,14 @@ def test_jit_fn_inside_transformations(no_other_jax):
             jax.jit(g.vm.jit_fn)(3, value)
 
 
+def test_jit_fn_says_what_is_missing():
+    x = pt.dvector("x")
+    scale = pytensor.shared(np.ones(2), name="scale")
+    jit_fn = pytensor.function([x], scale * x, mode="JAXPR").vm.jit_fn
+    with pytest.raises(TypeError, match=r"expected 2 arguments \('x', 'scale'\), got 1"):
+        jit_fn(np.ones(2))
+
+
 def test_jit_fn_of_a_graph_with_host_steps():
     x = pt.dvector("x")
     with pjl.in_place_of_jax(), pytest.warns(pjl.GraphBreakWarning):

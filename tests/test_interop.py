@@ -13,7 +13,7 @@ TEXT = (Path(__file__).parents[1] / "docs" / "interop.md").read_text()
 PROGRAMS = re.findall(r"```python\n(.*?)```\n\nIt prints\n\n```\n(.*?)```", TEXT, re.DOTALL)
 
 
-@pytest.mark.parametrize(("package", "number"), [("blackjax", 0), ("numpyro", 1)])
+@pytest.mark.parametrize(("package", "number"), [("blackjax", 0), ("numpyro", 1), ("jax", 2)])
 def test_program_prints_what_the_page_says(package, number):
     pytest.importorskip(package)
     program, expected = PROGRAMS[number]

@@ -408,6 +408,53 @@ def test_dtypes_are_exact(dtype):
     assert result.dtype == dtype
 
 
+@pytest.mark.parametrize("transform", [jax.jit, jax.grad, jax.vmap], ids=["jit", "grad", "vmap"])
+@pytest.mark.parametrize("mode", ["JAXPR", Mode(JaxprLinker(), "fast_run")], ids=["JAXPR", "Mode"])
+def test_compiled_functions_inside_transformations(transform, mode):
+    x, scale = pt.dvector("x"), pytensor.shared(2.0)
+    f = pytensor.function([x], (x * scale).sum(), mode=mode)
+    call = f if mode == "JAXPR" else lambda x: f(x)
+    with jax.enable_x64(True), pytest.raises(TypeError, match=r"'x' is a tracer of a JAX .*as_jax_function\(f\)"):
+        transform(call)(np.ones((2, 2)) if transform is jax.vmap else np.ones(2))
+
+
+CASTS = [
+    ("float32", "float64"),
+    ("int8", "float32"),
+    ("int32", "int64"),
+    ("bool", "float64"),
+    ("float64", "complex128"),
+]
+
+
+@pytest.mark.parametrize(("given", "declared"), CASTS)
+def test_device_arrays_are_cast_on_the_device(given, declared):
+    x = pt.vector("x", dtype=declared)
+    f = pytensor.function([x], x * 2, mode="JAXPR")
+    want = pytensor.function([x], x * 2, mode="FAST_COMPILE")
+    with jax.enable_x64(True):
+        value = jax.numpy.array([1, 0, 3], given)
+    f(value)
+    with jax.transfer_guard_device_to_host("disallow"):
+        assert isinstance(f.input_storage[0].type.filter(value), jax.Array)
+    np.testing.assert_array_equal(f(value), want(np.asarray(value)), strict=True)
+
+
+@pytest.mark.parametrize(("given", "declared"), [("float64", "float32"), ("int64", "float32"), ("float32", "int32")])
+def test_device_arrays_that_pytensor_does_not_cast(given, declared):
+    x = pt.vector("x", dtype=declared)
+    with jax.enable_x64(True):
+        value = jax.numpy.array([1.0, 2.5], given)
+    with pytest.raises(TypeError, match="without risking loss of precision"):
+        pytensor.function([x], x * 2, mode="JAXPR")(value)
+    if declared == "float32":
+        inputs = [In(x, allow_downcast=True)]
+        f, want = (pytensor.function(inputs, x * 2, mode=mode) for mode in ("JAXPR", "FAST_COMPILE"))
+        np.testing.assert_array_equal(f(value), want(np.asarray(value)), strict=True)
+    with pytest.raises(TypeError, match="expected an ndarray with dtype"):
+        pytensor.function([In(x, strict=True)], x * 2, mode="JAXPR")(value)
+
+
 def test_int64_under_float32():
     with pytensor.config.change_flags(floatX="float32"):
         x = pt.lvector("x")

@@ -16,8 +16,8 @@ def test_import_compile_call_grad():
     np.testing.assert_allclose(value, 1 + np.e)
     np.testing.assert_allclose(gradient, [1, np.e])
     with jax.enable_x64(True):
-        fn = pjl.as_jax_function([x], [cost])
-        np.testing.assert_allclose(jax.jit(jax.grad(lambda x: fn(x)[0]))(np.array([0.0, 1.0])), gradient)
+        fn = pjl.as_jax_function([x], cost)
+        np.testing.assert_allclose(jax.jit(jax.grad(fn))(np.array([0.0, 1.0])), gradient)
 
 
 def test_one_op_of_each_family():

@@ -1,5 +1,8 @@
 """`stages`: what a compiled function becomes, stage after stage."""
 
+import re
+import time
+
 import jax
 import numpy as np
 import pytensor
@@ -123,6 +126,38 @@ def test_times_are_those_of_the_first_call():
     assert stages.timings["regions"][0] == before
     _ = stages.hlo
     assert stages.timings["regions"][0] == before
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_lowering_is_counted_once(declared, monkeypatch):
+    """JAX's trace calls what lowers the region, unless that was done when the function was compiled."""
+    import pytensor_jaxpr_linker.specialization as module
+
+    lower_region = module.lower_region
+
+    def slow(*args):
+        time.sleep(0.2)
+        return lower_region(*args)
+
+    monkeypatch.setattr(module, "lower_region", slow)
+    x = pt.vector("x", dtype="float64", shape=(2 if declared else None,))
+    f = pytensor.function([x], pt.exp(x) + 1, mode="JAXPR")
+    for stages in (pjl.stages(f, np.ones(2)), pjl.stages(pjl.as_jax_function([x], pt.exp(x) + 1), np.ones(2))):
+        found = stages.timings["regions"][0]
+        assert found["lower"] >= 0.2 and 0 < found["trace"] < 0.2
+
+
+def test_what_is_printed():
+    x = vector()
+    f = pytensor.function([x], pt.exp(x).sum(), mode="JAXPR")
+    stages = pjl.stages(f)
+    assert "2 nodes in 1 region: plan " in repr(stages) and "0: region of unknown shapes" in repr(stages)
+    stages = pjl.stages(f, [1.0, 2.0])
+    assert "0: region for (float64[2]): not lowered yet, not timed" in repr(stages)
+    assert not stages.regions[0].specialization.lowered  # printing makes nothing
+    f([1.0, 2.0])
+    assert re.search(r"0: region for \(float64\[2\]\): 2 equations, lower .* ms, .*xla ", repr(stages))
+    assert repr(stages.regions[0]).startswith("<Stages of a region for (float64[2]): 2 equations")
 
 
 def test_function_of_another_mode():

@@ -64,7 +64,7 @@ def test_gradients_are_those_of_pytensor(dtype, names):
     slopes = pytensor.grad(cost, inputs, disconnected_inputs="ignore")
     fn = pjl.as_jax_function(inputs, cost, gradient="jax")
     values = [v.astype(dtype) for _ in names for v in VALUES]
-    gradients = jax.vmap(jax.grad(lambda args: fn(*args)[0]))
+    gradients = jax.vmap(jax.grad(lambda args: fn(*args)))
     batches = jax.jit(gradients)([np.stack([v, v[::-1] if v.ndim else v]) for v in values])
     found = [np.asarray(g) for g in batches]
     expected = pytensor.function(inputs, slopes, mode="JAXPR", on_unused_input="ignore")(*values)
@@ -83,12 +83,11 @@ def test_forward_mode_and_second_derivatives():
     x = pt.dvector("x")
     cost = pt.switch(x > 0, pt.log(x) + pt.exp(pt.log(x) / 2), pt.switch(x < 0, (-x) ** 2.5, 0)).sum()
     fn = pjl.as_jax_function([x], cost, gradient="jax")
-    call = lambda x: fn(x)[0]  # noqa: E731
     value = np.array([0.0, -1.0, 0.7, 3.0])
     positive, negative = value.clip(1e-9), -value.clip(None, -1e-9)
     first = np.where(value > 0, 1 / positive + 0.5 / positive**0.5, -2.5 * negative**1.5) * (value != 0)
     second = np.where(value > 0, -1 / positive**2 - 0.25 / positive**1.5, 3.75 * negative**0.5) * (value != 0)
-    derivatives = jax.jit(lambda x: [jax.jacfwd(call)(x), jax.hessian(call)(x), jax.jacrev(jax.jacrev(call))(x)])(value)
+    derivatives = jax.jit(lambda x: [jax.jacfwd(fn)(x), jax.hessian(fn)(x), jax.jacrev(jax.jacrev(fn))(x)])(value)
     for found, want in zip(derivatives, (first, np.diag(second), np.diag(second)), strict=True):
         np.testing.assert_allclose(found, want, rtol=1e-10, atol=1e-300)
 
@@ -98,7 +97,7 @@ def test_more_finite_than_pytensor():
     x, s = pt.dvector("x"), pt.dscalar("s")
     cost = pt.switch(s > 0, pt.log(s) * x, 0).sum() + pt.switch(s > 0, pt.sqrt((x**2).sum() * s), x.sum())
     fn = pjl.as_jax_function([x, s], cost, gradient="jax")
-    gradient = jax.grad(lambda *args: fn(*args)[0], (0, 1))
+    gradient = jax.grad(fn, (0, 1))
     np.testing.assert_array_equal(np.concatenate([np.atleast_1d(g) for g in gradient(np.ones(2), 0.0)]), [1, 1, 0])
     assert np.isnan(pytensor.function([x, s], pytensor.grad(cost, s), mode=FULLGRAPH)(np.ones(2), 0.0))
 
@@ -127,7 +126,7 @@ def test_a_slope_that_several_branches_read(name):
     fn = pjl.as_jax_function([x, s], cost, gradient="jax")
     slopes = pytensor.grad(cost, [x, s], disconnected_inputs="ignore")
     expected = pytensor.function([x, s], slopes, mode="JAXPR", on_unused_input="ignore")
-    gradient = jax.jit(jax.grad(lambda *args: fn(*args)[0], (0, 1)))
+    gradient = jax.jit(jax.grad(fn, (0, 1)))
     for value, number in ((np.array([0.0, -1.0, 0.5, 1.5, 3.0]), 1.0), (np.array([0.5, 1.5, 3.0]), 3.0)):
         for got, want in zip(gradient(value, number), expected(value, number), strict=True):
             # PyTensor multiplies the sum of all branches, which is 0, by the slope.
@@ -148,14 +147,14 @@ def test_complex_functions_in_a_branch(function):
 def test_nan_of_the_branch_that_is_taken_stays():
     x = pt.dvector("x")
     fn = pjl.as_jax_function([x], pt.switch(x > 1, x, pt.log(x)), gradient="jax")
-    got = jax.grad(lambda x: fn(x)[0].sum())(np.array([2.0, 0.5, 0.0, np.nan]))
+    got = jax.grad(lambda x: fn(x).sum())(np.array([2.0, 0.5, 0.0, np.nan]))
     np.testing.assert_array_equal(got, [1, 2, np.inf, np.nan])
 
 
 def test_empty_arrays():
     x = pt.dvector("x")
     fn = pjl.as_jax_function([x], pt.switch(x > 0, pt.log(x), 0).sum(), gradient="jax")
-    assert jax.grad(lambda x: fn(x)[0])(np.zeros(0)).shape == (0,)
+    assert jax.grad(fn)(np.zeros(0)).shape == (0,)
 
 
 def guards_of(x, y, **how):
@@ -183,8 +182,8 @@ def test_order_of_equations():
     fn = pjl.as_jax_function([x], cost, gradient="jax")
     value = np.array([0.0, 1.0, 4.0])
     want = pytensor.function([x], [cost, pytensor.grad(cost.sum(), x)], mode="JAXPR")(value)
-    np.testing.assert_allclose(fn(value)[0], want[0])
-    np.testing.assert_allclose(jax.grad(lambda x: fn(x)[0].sum())(value), want[1])
+    np.testing.assert_allclose(fn(value), want[0])
+    np.testing.assert_allclose(jax.grad(lambda x: fn(x).sum())(value), want[1])
 
 
 def test_without_choices_nothing_changes():

@@ -4,14 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from time import perf_counter
 from typing import Any
 
-from pytensor.compile.executor import Function
-from pytensor.compile.mode import get_mode
-from pytensor.graph.basic import Apply, Constant, Variable
-from pytensor.graph.fg import FunctionGraph
-from pytensor.graph.traversal import graph_inputs
+from pytensor.graph.basic import Apply, Variable
 
 from pytensor_jaxpr_linker.emit.traced_leaf import is_traced_leaf
 from pytensor_jaxpr_linker.errors import Break, CannotEmit, describe_node, source_line
@@ -19,7 +14,7 @@ from pytensor_jaxpr_linker.identity import identity
 from pytensor_jaxpr_linker.inline import Graph
 from pytensor_jaxpr_linker.pause import gc_paused
 from pytensor_jaxpr_linker.plan import HostStep, Plan, Region
-from pytensor_jaxpr_linker.planning import make_graph, make_plan, rule_for
+from pytensor_jaxpr_linker.planning import rule_for
 from pytensor_jaxpr_linker.program import Program
 from pytensor_jaxpr_linker.report.hints import constant_text, expression, find_rewrite
 from pytensor_jaxpr_linker.report.model import (
@@ -32,16 +27,17 @@ from pytensor_jaxpr_linker.report.model import (
     SpecializationReport,
     Value,
 )
-from pytensor_jaxpr_linker.report.stages import Stages, runner_of, stages, stages_of_plan
+from pytensor_jaxpr_linker.report.stages import Stages, stages_of
 from pytensor_jaxpr_linker.report.whatif import try_changes
 from pytensor_jaxpr_linker.specialization import Specialization
+from pytensor_jaxpr_linker.targets import compiled, graph_target, target_of
 
 
 def explain(
-    f: Function | Variable | Sequence[Variable],
+    f: Any,
     inputs: Sequence[Variable] | None = None,
     mode: Any = "JAXPR",
-    args: Sequence[Any] | None = None,
+    args: Sequence[Any] | Mapping[str, Any] | None = None,
 ) -> Explanation:
     """Tell what mode JAXPR makes of a graph: its regions and host steps, why there are several, and what to change.
 
@@ -49,14 +45,15 @@ def explain(
 
     Parameters
     ----------
-    f : pytensor.compile.executor.Function, Variable or sequence of Variable
-        A function compiled with mode JAXPR, or the outputs of a graph.
+    f : pytensor.compile.executor.Function, Variable, sequence of Variable, or others
+        A function compiled with mode JAXPR, or the outputs of a graph. A function that a PyMC model compiled with it (`compile_logp`,
+        `logp_dlogp_function`), what `as_jax_function` returned, and a PyMC model, for its log density and gradient.
     inputs : sequence of Variable, optional
         The inputs of the graph, by default all its variables without a value.
     mode : Mode or str
-        Whose rewrites the graph gets.
-    args : sequence, optional
-        Example arguments of a compiled function, for which the HTML page shows Jaxpr equations and StableHLO. By default
+        That of the graph: its rewrites and options.
+    args : sequence or dict, optional
+        Example arguments, for which the HTML page shows Jaxpr equations and StableHLO. By default
         they are those of the last call. A function of several regions is run on them; its shared variables stay as they
         are.
 
@@ -73,30 +70,14 @@ def explain(
     >>> pjl.explain(pt.exp(x).sum()).batches[0].kind
     'region'
     """
-    if isinstance(f, Function):
-        runner = runner_of(f)
-        view = stages(f, *args) if args is not None else stages(f)
-        return report(runner.graph, runner.plan, runner.fallbacks, runner.programs, view.seconds, view)
-    started = perf_counter()
-    fgraph = rewritten(f, inputs, mode)
-    seconds = {"rewrite": perf_counter() - started}
-    started = perf_counter()
-    graph = make_graph(fgraph)
-    plan = make_plan(graph)
-    seconds["plan"] = perf_counter() - started
-    return report(graph, plan, {}, [], seconds, stages_of_plan(fgraph, plan, seconds))
-
-
-def rewritten(outputs: Variable | Sequence[Variable], inputs: Sequence[Variable] | None, mode: Any) -> FunctionGraph:
-    """Return a copy of a graph after the rewrites of `mode`, with shared variables among its inputs."""
-    outputs = [outputs] if isinstance(outputs, Variable) else list(outputs)
-    if not all(isinstance(v, Variable) for v in outputs):
-        raise TypeError("explain takes a function compiled with mode JAXPR, or the outputs of a graph.")
-    roots = [v for v in graph_inputs(outputs) if not isinstance(v, Constant)]
-    given = list(inputs or ())
-    fgraph = FunctionGraph([*given, *(v for v in roots if v not in given)], outputs, clone=True)
-    get_mode(mode).optimizer.rewrite(fgraph)
-    return fgraph
+    if isinstance(f, Variable | list | tuple):
+        target = graph_target(inputs, f, mode, "explain")
+    else:
+        target = target_of(f, "explain", mode, ", or the outputs of a graph")
+    found = compiled(target)
+    given = target.arguments([args] if isinstance(args, Mapping) else args or ())
+    runner = found.runner
+    return report(runner.graph, runner.plan, runner.fallbacks, runner.programs, found.seconds, stages_of(found, given))
 
 
 @gc_paused()

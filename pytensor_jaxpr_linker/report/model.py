@@ -260,13 +260,17 @@ class Explanation:
         Parameters
         ----------
         path
-            Where to write it.
+            Where to write it, with the suffix ``.html``.
         compile
             Whether the optimized HLO and XLA's analyses are on the page: each region is compiled for them.
         """
         from pytensor_jaxpr_linker.report.page import as_page
 
         path = Path(path)
+        if path.suffix.lower() not in (".html", ".htm"):
+            raise ValueError(
+                f"An explanation is saved as an HTML page, so its name must end in .html, not {path.suffix or path.name!r}."
+            )
         path.write_text(as_page(self, compile), encoding="utf-8")
         return path
 

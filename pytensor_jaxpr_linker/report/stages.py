@@ -9,17 +9,15 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from pytensor.compile.executor import Function
 from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FunctionGraph
 
 from pytensor_jaxpr_linker import _compat
-from pytensor_jaxpr_linker.api import example_value
-from pytensor_jaxpr_linker.linker import Runner
 from pytensor_jaxpr_linker.lower import lower_region
-from pytensor_jaxpr_linker.plan import Plan
 from pytensor_jaxpr_linker.program import Program, declared_aval
+from pytensor_jaxpr_linker.report.text import counted, list_seconds
 from pytensor_jaxpr_linker.specialization import Specialization, aval_key
+from pytensor_jaxpr_linker.targets import Compiled, compiled, target_of
 
 
 class NodeCode(NamedTuple):
@@ -94,6 +92,9 @@ class RegionStages:
             _ = self.compiled
         return dict(self.specialization.seconds[aval_key(self.avals)])
 
+    def __repr__(self) -> str:
+        return f"<Stages of a {region_line(self)}>"
+
     def by_node(self, index: Mapping[Apply, int]) -> dict[int, NodeCode]:
         """Return for each node, by its number in `index`, what became of it.
 
@@ -127,6 +128,15 @@ class Stages:
     def __init__(self, fgraph: FunctionGraph, regions: Sequence[RegionStages | None], seconds: dict[str, float]):
         self._fgraph, self._regions, self.seconds = fgraph, list(regions), seconds
         self.index: dict[Apply, int] = {}  # the numbers that an explanation gives to the nodes
+
+    def __repr__(self) -> str:
+        """Return what is known, without lowering or compiling anything."""
+        count, regions = len(self._fgraph.apply_nodes), [*enumerate(self._regions)]
+        lines = [
+            f"Stages of {counted(count, 'node')} in {counted(len(regions), 'region')}: {list_seconds(self.seconds)}"
+        ]
+        lines += [f"  {i}: {region_line(region)}" for i, region in regions]
+        return "\n".join([*lines, "  see .graph, .jaxpr, .stablehlo, .hlo, .cost, .memory, .timings"])
 
     @property
     def graph(self) -> FunctionGraph:
@@ -184,18 +194,19 @@ class Stages:
         return {**self.seconds, "regions": [region.timings for region in self.regions]}
 
 
-def stages(f: Function, *args: Any) -> Stages:
+def stages(f: Any, *args: Any) -> Stages:
     """Return the stages of a compiled function: graph, Jaxprs, StableHLO, HLO, XLA's analyses, and the time of each.
 
     Each is made when it is asked for.
 
     Parameters
     ----------
-    f : pytensor.compile.executor.Function
-        A function compiled with mode JAXPR.
+    f : pytensor.compile.executor.Function, or others
+        A function compiled with mode JAXPR, or what `explain` takes in its place, except outputs of a graph.
     *args
-        Example arguments. May be left out where `f` has been called, or its graph declares every shape. A function of
-        several regions is run on them, to know the shapes between the regions; its shared variables stay as they are.
+        Example arguments, or a dict of them. May be left out where `f` has been called, or its graph declares every shape, and for a
+        PyMC model. A function of several regions is run on them, to know the shapes between the regions; its shared variables stay as
+        they are.
 
     Examples
     --------
@@ -210,42 +221,40 @@ def stages(f: Function, *args: Any) -> Stages:
     >>> sorted(s.timings)
     ['plan', 'regions']
     """
-    runner = runner_of(f)
-    seconds = {"plan": runner.seconds}
-    profile: Any = f.profile
-    if profile:
-        seconds = {"rewrite": profile.rewriting_time, **seconds}
-    regions = examples(f, runner, args) if args else [latest(program) for program in runner.programs]
-    return Stages(f.maker.fgraph, regions, seconds)
+    target = target_of(f, "stages")
+    return stages_of(compiled(target), target.arguments(args))
 
 
-def stages_of_plan(fgraph: FunctionGraph, plan: Plan, seconds: dict[str, float]) -> Stages:
-    """Return the stages of a plan that nobody has compiled; known are regions that declare every shape."""
-    return Stages(fgraph, [latest(Program(region)) for region in plan.regions], seconds)
+def region_line(region: RegionStages | None) -> str:
+    """Return what is known of a region in one line."""
+    if region is None:
+        return "region of unknown shapes: give stages() example arguments, or call the function first"
+    specialization, key = region.specialization, aval_key(region.avals)
+    shapes = ", ".join(f"{dtype}{list(shape)}" for shape, dtype in key)
+    lowered = specialization.lowered.get(key)
+    built = "not lowered yet" if lowered is None else counted(len(lowered.jaxpr.eqns), "equation")
+    return f"region for ({shapes}): {built}, {list_seconds(specialization.seconds.get(key, {}))}"
 
 
-def runner_of(f: Function) -> Runner:
-    """Return what runs a compiled function."""
-    runner = getattr(getattr(f, "vm", None), "runner", None)
-    if runner is None:
-        raise TypeError(f"{f} was not compiled with mode JAXPR: use pytensor.function(..., mode='JAXPR').")
-    return runner
+def stages_of(found: Compiled, args: Sequence[Any]) -> Stages:
+    """Return the stages of what is compiled, for example arguments, if there are any."""
+    regions = examples(found, args) if args else [latest(program) for program in found.runner.programs]
+    return Stages(found.fgraph, regions, found.seconds)
 
 
-def examples(f: Function, runner: Runner, args: Sequence[Any]) -> list[RegionStages | None]:
+def examples(found: Compiled, args: Sequence[Any]) -> list[RegionStages | None]:
     """Return the stages of each region for example arguments."""
-    variables = f.maker.fgraph.inputs
-    values = [example_value(v, i, args, f) for i, v in enumerate(variables)]
+    runner, values = found.runner, found.examples(args)
     if runner.program is not None:
         program = runner.program
         with jax.enable_x64(True):
-            found = [(program.specialize(values), values)]
+            regions = [(program.specialize(values), values)]
     else:
         assert runner.executor is not None
-        found = runner.executor.examples(values)
+        regions = runner.executor.examples(values)
     return [
         RegionStages(specialization, [*avals, *program.constants])
-        for (specialization, avals), program in zip(found, runner.programs, strict=True)
+        for (specialization, avals), program in zip(regions, runner.programs, strict=True)
     ]
 
 

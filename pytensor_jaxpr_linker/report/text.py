@@ -145,7 +145,12 @@ def rest(count: int, most: int) -> list[str]:
 
 def list_seconds(seconds: dict[str, float]) -> str:
     """Return durations as text."""
-    return ", ".join(f"{stage} {1000 * s:.3g} ms" for stage, s in seconds.items()) or "not timed"
+    return ", ".join(f"{stage} {duration(s)}" for stage, s in seconds.items()) or "not timed"
+
+
+def duration(seconds: float) -> str:
+    """Return a duration in the unit that suits it."""
+    return f"{1000 * seconds:.3g} ms" if seconds < 0.9995 else f"{seconds:.3g} s"
 
 
 def counted(n: int, what: str) -> str:

@@ -1,0 +1,107 @@
+"""The large constants that a JAX function and its derivatives have in common, which its callers may pass as arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from pytensor_jaxpr_linker.constants import array_key
+from pytensor_jaxpr_linker.program import Program, pure_function
+
+
+class SharedConstants:
+    """The large constants of a program, and, once `collected`, those of its derivatives.
+
+    Functions of a program, which `function_of` makes, take them after their inputs. A constant of a derivative that is not among them
+    is one of its program's own, which a ``jax.jit`` copies.
+
+    Parameters
+    ----------
+    program
+        The function's own.
+    """
+
+    def __init__(self, program: Program):
+        self._program = program
+        self.arrays: list[np.ndarray] = list(program.constants)
+        self._more: list[jax.Array] = []  # the arrays that follow those of `program`
+        self._derivatives: list[Program] = []
+        self._places: dict[Program, list[int | None]] = {}
+        self._is_collected = False
+        #: Builds the derivative, if it may have constants of its own.
+        self.build_derivative: Callable[[], Any] | None = None
+
+    def on_device(self) -> list[jax.Array]:
+        """Return the arrays on the device, uploaded once."""
+        return [*self._program.device_constants(), *self._more] if self.arrays else []
+
+    def collected(self) -> list[jax.Array]:
+        """Return the arrays on the device, with those of the derivative, which is built."""
+        if self.arrays and not self._is_collected:
+            self._is_collected = True
+            if self.build_derivative is not None:
+                self.build_derivative()
+            for program in self._derivatives:
+                own = zip(program.constants, program.device_constants(), self.places(program), strict=True)
+                for array, on_device, place in own:
+                    if place is None and find(array, self.arrays) is None:
+                        self.arrays.append(array)
+                        self._more.append(on_device)
+            self._places.clear()
+        return self.on_device()
+
+    def checked(self, given: Sequence[Any]) -> list[Any]:
+        """Return what a caller gives in their place, or raise a TypeError."""
+        wanted = [(x.shape, np.dtype(x.dtype)) for x in self.arrays]
+        found = [(np.shape(x), getattr(x, "dtype", None)) for x in given]
+        if found != wanted:
+            raise TypeError(
+                f"constants must be arrays like those of the function's attribute `constants`, of {wanted}, not {found}."
+            )
+        return list(given)
+
+    def places(self, program: Program) -> list[int | None]:
+        """Return where each constant of a program is among the arrays; None for those that are not."""
+        if program not in self._places:
+            self._places[program] = [find(array, self.arrays) for array in program.constants]
+        return self._places[program]
+
+    def function_of(self, program: Program) -> Callable[..., list]:
+        """Return a program as a function of its inputs and then the arrays."""
+        if program is not self._program and program.constants:
+            self._derivatives.append(program)
+        if not program.constants:
+            call, count = pure_function(program), len(program.inputs)
+            return (lambda *args: call(*args[:count])) if self.arrays else call
+
+        def call_with_constants(*args: Any) -> list:
+            given, shared = args[: len(program.inputs)], args[len(program.inputs) :]
+            constants = [
+                shared[place] if place is not None and place < len(shared) else program.device_constants()[i]
+                for i, place in enumerate(self.places(program))
+            ]
+            return program.specialize(given).call(*given, *constants)
+
+        return call_with_constants
+
+
+def find(array: np.ndarray, arrays: Sequence[np.ndarray]) -> int | None:
+    """Return the position of an equal array. Rewrites of two graphs fold equal constants, each its own."""
+    for same in (same_memory, same_numbers):
+        for i, other in enumerate(arrays):
+            if same(array, other):
+                return i
+    return None
+
+
+def same_memory(a: np.ndarray, b: np.ndarray) -> bool:
+    """Tell whether two arrays are one."""
+    return array_key(a) == array_key(b)
+
+
+def same_numbers(a: np.ndarray, b: np.ndarray) -> bool:
+    """Tell whether two arrays are equal, bit by bit."""
+    return a.shape == b.shape and a.dtype == b.dtype and a.tobytes() == b.tobytes()

@@ -1,0 +1,190 @@
+"""What users may ask about: compiled functions, PyMC's functions and models, what `as_jax_function` returned, and graphs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from pytensor.compile.executor import Function
+from pytensor.compile.mode import get_mode
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.gradient import grad
+from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.traversal import graph_inputs
+
+from pytensor_jaxpr_linker.errors import variable_name
+from pytensor_jaxpr_linker.jax_function import JaxFunction
+from pytensor_jaxpr_linker.linker import JaxprLinker, Runner
+from pytensor_jaxpr_linker.options import resolve
+from pytensor_jaxpr_linker.transfer import keys_of
+
+ACCEPTED = (
+    "a function compiled with mode JAXPR, one that a PyMC model compiled with it (compile_logp, logp_dlogp_function), what"
+    " as_jax_function returned, a PyMC model"
+)
+
+
+class Target(NamedTuple):
+    """What a user asks about.
+
+    Attributes
+    ----------
+    function
+        The compiled function, or None for a graph.
+    inputs, outputs, mode
+        Those of a graph.
+    is_bare
+        Whether the one output was asked for by itself, not in a list.
+    example
+        Arguments that are as good as any, or nothing.
+    """
+
+    function: Function | None = None
+    inputs: Sequence[Variable] = ()
+    outputs: Sequence[Variable] = ()
+    mode: Any = "JAXPR"
+    is_bare: bool = False
+    example: Sequence[Any] = ()
+
+    def arguments(self, given: Sequence[Any]) -> Sequence[Any]:
+        """Return arguments in their order, which a user may give as one dict, as PyMC's functions take them."""
+        if len(given) != 1 or not isinstance(given[0], Mapping):
+            return given or self.example
+        inputs = (
+            self.inputs if self.function is None else [c.variable for c in self.function.maker.inputs if not c.shared]
+        )
+        return [given[0].get(v.name) for v in inputs]
+
+
+def target_of(given: Any, asker: str, mode: Any = "JAXPR", also: str = "") -> Target:
+    """Return what a user asks about, if it is no graph.
+
+    Parameters
+    ----------
+    given
+        What the user gave.
+    asker
+        What the user called.
+    mode
+        The mode of a model's graph.
+    also
+        What else the asker takes, for the message.
+
+    Raises
+    ------
+    TypeError
+        If it is nothing of that kind, or a function of another mode.
+    """
+    if isinstance(given, JaxFunction) and given.source is not None:
+        return given.source
+    pymc = sys.modules.get("pymc")  # without it nobody has any of these
+    if pymc is not None:
+        if isinstance(given, pymc.Model):
+            return model_target(given, mode)
+        if isinstance(given, pymc.pytensorf.PointFunc):
+            given = given.f
+        elif isinstance(given, pymc.model.core.ValueGradFunction):
+            given = given._pytensor_function
+    if not isinstance(given, Function):
+        raise TypeError(f"{asker} takes {ACCEPTED}{also}; not {type(given).__name__} ({given!r:.100}).")
+    compiled_runner(given)
+    return Target(given, is_bare=given.unpack_single and len(given.maker.fgraph.outputs) == 1)
+
+
+def graph_target(inputs: Any, outputs: Any, mode: Any, asker: str) -> Target:
+    """Return the graph that a user asks about, whose inputs may be unknown: None."""
+    is_bare = isinstance(outputs, Variable)
+    given = [outputs] if is_bare else outputs
+    for what, found in (("inputs", inputs), ("outputs", given)):
+        if found is not None and not (isinstance(found, list | tuple) and all(isinstance(v, Variable) for v in found)):
+            raise TypeError(f"{asker} takes the {what} of a graph as a list of variables, not {found!r:.100}.")
+    return Target(None, inputs or (), given, mode, is_bare)
+
+
+def model_target(model: Any, mode: Any) -> Target:
+    """Return the log density of a PyMC model and its gradient as a graph, with the rewrite that `pymc.compile` adds."""
+    logp, wrt = model.logp(), list(model.continuous_value_vars)
+    gradient: Any = grad(logp, wrt) if wrt else []
+    checks = "local_check_parameter_to_ninf_switch" if model.check_bounds else "local_remove_check_parameter"
+    point = model.initial_point()
+    example = [point[v.name] for v in model.value_vars]
+    return Target(None, model.value_vars, [logp, *gradient], get_mode(mode).including(checks), example=example)
+
+
+def compiled_runner(f: Function) -> Runner:
+    """Return what runs a compiled function."""
+    runner = getattr(getattr(f, "vm", None), "runner", None)
+    if runner is None:
+        raise TypeError(f"{f} was not compiled with mode JAXPR: use pytensor.function(..., mode='JAXPR').")
+    return runner
+
+
+class Compiled(NamedTuple):
+    """A target that is ready to be looked at.
+
+    Attributes
+    ----------
+    fgraph
+        The graph after PyTensor's rewrites.
+    runner
+        What runs it.
+    stored
+        The values that its inputs have, as far as there are any.
+    seconds
+        How long the stages before a call took.
+    """
+
+    fgraph: FunctionGraph
+    runner: Runner
+    stored: list[Any]
+    seconds: dict[str, float]
+
+    def examples(self, args: Sequence[Any]) -> list[Any]:
+        """Return a value, or shape and dtype, of each input, for the arguments of an example."""
+        counts = {} if self.runner.program is None else self.runner.program.key_counts
+        given = [*args, *self.stored[len(args) :]]
+        return [
+            example_value(v, x, counts.get(i, 1))
+            for i, (v, x) in enumerate(zip(self.fgraph.inputs, given, strict=True))
+        ]
+
+
+def compiled(target: Target) -> Compiled:
+    """Return a target with what runs it: for a graph, what would run the function that is compiled of it, with the same options."""
+    if (f := target.function) is not None:
+        runner = compiled_runner(f)
+        profile: Any = f.profile
+        seconds = {"rewrite": profile.rewriting_time} if profile else {}
+        stored = [c.storage[0] for c in f.input_storage]
+        return Compiled(f.maker.fgraph, runner, stored, seconds | {"plan": runner.seconds})
+    started = perf_counter()
+    roots = [v for v in graph_inputs(target.outputs) if not isinstance(v, Constant)]
+    given = list(target.inputs)
+    fgraph = FunctionGraph([*given, *(v for v in roots if v not in given)], list(target.outputs), clone=True)
+    mode = get_mode(target.mode)
+    mode.optimizer.rewrite(fgraph)
+    rewriting = perf_counter() - started
+    options = resolve(mode.linker.options if isinstance(mode.linker, JaxprLinker) else None)
+    runner = Runner(fgraph, set(), replace(options, on_break="ignore"))  # whoever asks is told of the breaks as it is
+    stored = [v.get_value(borrow=True) if isinstance(v, SharedVariable) else None for v in fgraph.inputs]
+    return Compiled(fgraph, runner, stored, {"rewrite": rewriting, "plan": runner.seconds})
+
+
+def example_value(variable: Variable, value: Any, key_count: int) -> Any:
+    """Return a value, or shape and dtype, of one input."""
+    if value is None:
+        shape = getattr(variable.type, "shape", (None,))
+        if None in shape:
+            raise TypeError(f"An example of the input {variable_name(variable)} is needed: its shape is not declared.")
+        return jax.ShapeDtypeStruct(shape, np.dtype(variable.type.dtype))
+    if isinstance(value, np.random.Generator):
+        return keys_of(value, key_count)
+    if isinstance(value, jax.Array | jax.ShapeDtypeStruct):
+        return value
+    return np.asarray(value, np.dtype(variable.type.dtype))
