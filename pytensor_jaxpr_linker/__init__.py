@@ -66,6 +66,10 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    return [*__all__, "__version__", "pymc"]
+
+
 def __getattr__(name: str) -> ModuleType:
     """Import the optional package `pymc` when it is first asked for."""
     if name == "pymc":

@@ -124,6 +124,11 @@ class JaxprMode(Mode):
     array(3.)
     """
 
+    def __repr__(self) -> str:
+        return f"JaxprMode({self.linker})"
+
+    __str__ = __repr__  # PyTensor's lists each rewrite
+
     @property
     def function_maker(self) -> Callable[..., FunctionMaker]:
         """What makes a function of this mode."""

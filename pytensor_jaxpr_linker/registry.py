@@ -22,7 +22,8 @@ class Rule:
     ----------
     emit
         The emission rule, called as ``emit(op, node, b, *operands)``. An operand is an atom, or its NumPy value if it is
-        static. Returns the atom of the output, or a sequence of them if the node has several outputs.
+        static. Returns the atom of the output, or a sequence of one for each output, with the dtypes, ranks and known lengths that the
+        node declares: see `checked_results`.
     static
         Positions of the node's inputs whose values must be known when a region is specialized.
     refuse

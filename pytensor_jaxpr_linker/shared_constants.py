@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -30,7 +31,7 @@ class SharedConstants:
         self._more: list[jax.Array] = []  # the arrays that follow those of `program`
         self._derivatives: list[Program] = []
         self._places: dict[Program, list[int | None]] = {}
-        self._is_collected = False
+        self._is_collected, self._collecting = False, threading.Lock()
         #: Builds the derivative, if it may have constants of its own.
         self.build_derivative: Callable[[], Any] | None = None
 
@@ -40,18 +41,22 @@ class SharedConstants:
 
     def collected(self) -> list[jax.Array]:
         """Return the arrays on the device, with those of the derivative, which is built."""
-        if self.arrays and not self._is_collected:
-            self._is_collected = True
-            if self.build_derivative is not None:
-                self.build_derivative()
-            for program in self._derivatives:
-                own = zip(program.constants, program.device_constants(), self.places(program), strict=True)
-                for array, on_device, place in own:
-                    if place is None and find(array, self.arrays) is None:
-                        self.arrays.append(array)
-                        self._more.append(on_device)
-            self._places.clear()
+        with self._collecting:
+            if self.arrays and not self._is_collected:
+                if self.build_derivative is not None:
+                    self.build_derivative()
+                self._add_those_of_derivatives()
+                self._is_collected = True
         return self.on_device()
+
+    def _add_those_of_derivatives(self) -> None:
+        """Add the constants that no array is equal to."""
+        for program in self._derivatives:
+            for array, on_device in zip(program.constants, program.device_constants(), strict=True):
+                if find(array, self.arrays) is None:
+                    self.arrays.append(array)
+                    self._more.append(on_device)
+        self._places.clear()
 
     def checked(self, given: Sequence[Any]) -> list[Any]:
         """Return what a caller gives in their place, or raise a TypeError."""

@@ -65,6 +65,13 @@ def test_mode_is_run_by_this_linker(mode):
     np.testing.assert_allclose(f([0.0, 1.0]), np.log1p(np.exp([0.0, 1.0])))
 
 
+def test_what_is_printed_and_completed():
+    assert "\n" not in str(pjl.JAXPR) and len(str(pjl.JAXPR)) < 500
+    assert {"explain", "Options", "pymc"} <= set(dir(pjl)) and "linker" not in dir(pjl)
+    with pytest.raises(AttributeError, match="has no attribute 'explian'"):
+        pjl.explian  # noqa: B018
+
+
 def test_a_mode_made_for_mode_jax():
     x, n = pt.dvector("x"), pt.iscalar("n")
     rng = pytensor.shared(np.random.default_rng(1))

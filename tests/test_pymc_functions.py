@@ -233,3 +233,16 @@ def test_constrain_with_a_host_step():
 def test_importing_the_linker_imports_no_pymc():
     code = "import sys, pytensor_jaxpr_linker; print('pymc' in sys.modules, 'blackjax' in sys.modules)"
     assert run_python(code) == "False False\n"
+
+
+@pytest.mark.parametrize("transform", [jax.jit, jax.vmap], ids=["jit", "vmap"])
+def test_constrained_values_inside_a_transformation(transform):
+    with pm.Model() as model:
+        pm.Deterministic("twice", 2 * pm.HalfNormal("x"))
+    assert pjl.pymc.constrain is constrain
+    with jax.enable_x64(True):
+        with pytest.raises(TypeError, match=r"constrain.* can't be called inside a JAX transformation"):
+            transform(constrain(model))({"x_log__": np.zeros(3)})
+        fn = pjl.as_jax_function(model.value_vars, model.unobserved_value_vars)  # what the error recommends
+        found = dict(zip([v.name for v in model.unobserved_value_vars], jax.vmap(fn)(np.zeros(3)), strict=True))
+    np.testing.assert_allclose(found["twice"], np.full(3, 2.0))

@@ -60,6 +60,11 @@ class Constrain:
         data
             Arrays instead of the current values of shared data.
         """
+        if any(isinstance(draws[v.name], jax.core.Tracer) for v in self.model.value_vars):
+            raise TypeError(
+                "constrain(model) computes NumPy arrays in chunks, so it can't be called inside a JAX transformation (jit, grad, vmap, scan):"
+                " use `pytensor_jaxpr_linker.as_jax_function(model.value_vars, model.unobserved_value_vars)` there"
+            )
         first = self.model.value_vars[0]
         values = {v.name: np.asarray(draws[v.name]) for v in self.model.value_vars}
         lead = values[first.name].shape[: values[first.name].ndim - first.type.ndim]
