@@ -17,9 +17,10 @@ from pytensor.scalar.basic import ScalarType, discrete_dtypes
 from pytensor.scan.op import Scan
 from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.shape import Shape, Shape_i
-from pytensor.tensor.type import DenseTensorType, TensorType
+from pytensor.tensor.type import TensorType
 
 from pytensor_jaxpr_linker import marks
+from pytensor_jaxpr_linker.array_types import is_tensor
 from pytensor_jaxpr_linker.conditional import IfElse
 from pytensor_jaxpr_linker.until import UntilScan
 
@@ -86,7 +87,7 @@ class Facts(NamedTuple):
 
 def is_array(variable: Variable) -> bool:
     """Tell whether a region can hold a value: a number, a dense array or a generator, not any other object."""
-    if isinstance(variable.type, DenseTensorType | ScalarType | RandomType):
+    if is_tensor(variable.type) or isinstance(variable.type, ScalarType | RandomType):
         return True
     return isinstance(variable, Constant) and (variable.data is None or isinstance(variable.data, slice))
 

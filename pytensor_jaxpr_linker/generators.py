@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
-from pytensor.compile.ops import DeepCopyOp, ViewOp
+from pytensor.compile.ops import DeepCopyOp, TypeCastingOp
 from pytensor.graph.basic import Apply, Variable
 from pytensor.scan.op import Scan
 from pytensor.tensor.random.type import RandomType
@@ -59,7 +59,7 @@ def key_counts(inputs: Collection[Variable], nodes: Iterable[Apply]) -> dict[Var
 
 def is_draw(node: Apply) -> bool:
     """Tell whether a node that returns a generator uses up a key, and does not only copy."""
-    return not isinstance(node.op, DeepCopyOp | ViewOp)
+    return not isinstance(node.op, DeepCopyOp | TypeCastingOp)
 
 
 def parent_generator(variable: Variable) -> Variable:

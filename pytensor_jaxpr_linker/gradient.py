@@ -13,18 +13,18 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 from jax.custom_derivatives import CustomVJPPrimal, SymbolicZero
 from pytensor.compile.builders import OpFromGraph
+from pytensor.compile.ops import view_op
 from pytensor.gradient import DisconnectedType, GradClip, NullTypeGradError, UndefinedGrad, grad
 from pytensor.graph.basic import Variable
 from pytensor.graph.null_type import NullType
 from pytensor.graph.op import HasInnerGraph
 from pytensor.graph.traversal import ancestors
-from pytensor.scalar.basic import ScalarType, identity
-from pytensor.tensor.basic import constant, tensor_copy
-from pytensor.tensor.type import TensorType
 
 from pytensor_jaxpr_linker import _compat
+from pytensor_jaxpr_linker.array_types import is_tensor
 from pytensor_jaxpr_linker.errors import GraphBreakError
 from pytensor_jaxpr_linker.original import Original
 
@@ -160,7 +160,8 @@ class Pullbacks:
     def _make_joint(self, wrt: Sequence[int], number: int) -> tuple[list[int], Callable[..., list]] | None:
         """Build the function and its gradient as one graph, if PyTensor defines all of the gradient."""
         inputs, outputs = self._original
-        one = constant(1, dtype=outputs[number].type.dtype)
+        type_: Any = outputs[number].type
+        one = type_.constant_type(type_, np.ones((), type_.dtype))
         defined, undefined = pull_back([outputs[number]], [one], {i: inputs[i] for i in wrt})
         if undefined:
             return None
@@ -252,8 +253,8 @@ def pull_back(
     """
     if any(v.type.dtype.startswith("complex") for v in (*outputs, *wrt.values())):
         return {}, dict.fromkeys(wrt, "PyTensor differentiates real numbers only.")
-    # Copies, since an output may be computed from another one, or be there twice.
-    ends: Any = [identity(v) if isinstance(v.type, ScalarType) else tensor_copy(v) for v in outputs]
+    # Views, since an output may be computed from another one, or be there twice.
+    ends: Any = list(map(view_op, outputs))
     try:
         gradients: Any = grad(
             None,
@@ -292,7 +293,7 @@ def the_number(outputs: Sequence[Variable]) -> int | None:
         return None
     (place,) = inexact
     number: Any = outputs[place]
-    is_real = isinstance(number.type, TensorType) and number.type.ndim == 0 and number.type.dtype.startswith("float")
+    is_real = is_tensor(number.type) and number.type.ndim == 0 and number.type.dtype.startswith("float")
     return place if is_real and has_linear_pullback([number]) else None
 
 

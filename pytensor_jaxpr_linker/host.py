@@ -14,8 +14,8 @@ from pytensor.graph.op import HasInnerGraph, Op
 from pytensor.link.c.op import COp
 from pytensor.scalar.basic import ScalarType
 from pytensor.scan.op import Scan
-from pytensor.tensor.type import DenseTensorType
 
+from pytensor_jaxpr_linker.array_types import is_tensor
 from pytensor_jaxpr_linker.errors import note_node
 from pytensor_jaxpr_linker.plan import HostStep
 from pytensor_jaxpr_linker.straight_line import make_function
@@ -194,7 +194,7 @@ def destroyed_inputs(node: Apply) -> set[int]:
 
 def host_form(variable: Variable) -> Callable[[Any], Any]:
     """Return what makes a value, perhaps a JAX array, one that the Ops of PyTensor take for `variable`."""
-    if isinstance(variable.type, DenseTensorType):
+    if is_tensor(variable.type):
         return np.asarray
     return scalar if isinstance(variable.type, ScalarType) else off_device
 
@@ -212,7 +212,7 @@ def scalar(value: Any) -> Any:
 
 def declared_form(variable: Variable) -> Callable[[Any], Any]:
     """Return what makes what a host Op returned a value of its type: for a tensor some return Python's own numbers."""
-    return np.asarray if isinstance(variable.type, DenseTensorType) else unchanged
+    return np.asarray if is_tensor(variable.type) else unchanged
 
 
 def unchanged(value: Any) -> Any:

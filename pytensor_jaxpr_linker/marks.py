@@ -7,7 +7,8 @@ pickling.
 from __future__ import annotations
 
 from pytensor.graph.basic import Constant, Variable
-from pytensor.tensor.type import TensorType
+
+from pytensor_jaxpr_linker.array_types import is_tensor
 
 STATIC, DYNAMIC_VALUE, DYNAMIC_AXES = "jaxpr_static", "jaxpr_dynamic_value", "jaxpr_dynamic_axes"
 VARYING = "jaxpr_varying"
@@ -98,7 +99,7 @@ def mark_dynamic[V: Variable](variable: V, axis: int | None = None) -> V:
 
 def check_markable(variable: Variable) -> None:
     """Raise a TypeError for what is no input of tensor type."""
-    if not isinstance(variable, Variable) or not isinstance(variable.type, TensorType):
+    if not isinstance(variable, Variable) or not is_tensor(variable.type):
         raise TypeError(f"only inputs and shared variables of tensor type can be marked, not {variable!r}")
     if variable.owner is not None or isinstance(variable, Constant):
         raise TypeError(f"only inputs and shared variables can be marked; {variable} is computed or constant")

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Variable
-from pytensor.tensor.type import DenseTensorType
 
 from pytensor_jaxpr_linker import _compat, prims
+from pytensor_jaxpr_linker.array_types import is_tensor
 from pytensor_jaxpr_linker.builder import JaxprBuilder, Shape
 from pytensor_jaxpr_linker.straight_line import make_function
 
@@ -119,7 +119,7 @@ def make_packer(
 
 def may_pack(variable: Variable) -> bool:
     """Tell whether the values of an input may be small arrays of NumPy's."""
-    if isinstance(variable, SharedVariable) or not isinstance(variable.type, DenseTensorType):
+    if isinstance(variable, SharedVariable) or not is_tensor(variable.type):
         return False
     least = math.prod(n for n in variable.type.shape if n is not None)
     return least * variable.type.numpy_dtype.itemsize <= PACKED_BYTES

@@ -18,9 +18,9 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.traversal import ancestors, toposort
 from pytensor.tensor.basic import ARange
 from pytensor.tensor.shape import Shape_i
-from pytensor.tensor.type import DenseTensorType
 
 from pytensor_jaxpr_linker import facts
+from pytensor_jaxpr_linker.array_types import is_tensor
 from pytensor_jaxpr_linker.errors import describe_node, variable_name
 from pytensor_jaxpr_linker.inline import Graph, inlined
 from pytensor_jaxpr_linker.masks import Lanes
@@ -126,7 +126,7 @@ def find_groups(inputs: Sequence[Variable], shapes: Sequence[Mapping[Variable, t
     """Return the axes of inputs whose lengths differ between `shapes`; those that were always equal are one group."""
     groups: dict[tuple[int, ...], list[Place]] = {}
     for i, v in enumerate(inputs):
-        if isinstance(v.type, DenseTensorType):
+        if is_tensor(v.type):
             for axis in range(v.type.ndim):
                 lengths = tuple([found[v][axis] for found in shapes])
                 if len(set(lengths)) > 1:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
-from pytensor.compile.ops import DeepCopyOp
+from pytensor.compile.ops import DeepCopyOp, TypeCastingOp
 from pytensor.graph.basic import Apply, Variable
 from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.type import TensorType
@@ -192,7 +192,7 @@ def small_regions(found: Schedule, nodes: Sequence[Apply], on_host: Collection[A
 
 def is_cheap(node: Apply) -> bool:
     """Tell whether the host computes a node in no time: numbers, their shapes, and copies of results."""
-    if isinstance(node.op, (DeepCopyOp, *SHAPE_READERS)):
+    if isinstance(node.op, (DeepCopyOp, TypeCastingOp, *SHAPE_READERS)):
         return True
     return isinstance(node.op, ARITHMETIC) and all(
         getattr(v.type, "ndim", 1) == 0 for v in (*node.inputs, *node.outputs)

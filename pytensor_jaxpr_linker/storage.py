@@ -16,9 +16,9 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.link.basic import Container
 from pytensor.scalar.basic import ScalarType
 from pytensor.tensor.random.type import RandomType
-from pytensor.tensor.type import DenseTensorType
 
 from pytensor_jaxpr_linker import transfer
+from pytensor_jaxpr_linker.array_types import is_tensor
 from pytensor_jaxpr_linker.errors import variable_name
 from pytensor_jaxpr_linker.fork import process
 from pytensor_jaxpr_linker.options import Options
@@ -77,7 +77,7 @@ class Storage(NamedTuple):
 def storage_of(fgraph: FunctionGraph, inputs: Sequence[list], outputs: Sequence[list]) -> Storage:
     """Return the storage of a graph whose inputs and outputs have these cells."""
     shared = {i: v for i, v in enumerate(fgraph.inputs) if isinstance(v, SharedVariable)}
-    arrays = tuple(i for i, v in shared.items() if isinstance(v.type, DenseTensorType))
+    arrays = tuple(i for i, v in shared.items() if is_tensor(v.type))
     mapping = getattr(fgraph, "update_mapping", None) or {}
     turns = [turn_of(fgraph.inputs[i], inputs[i]) for i in mapping.values()]
     return Storage(
@@ -162,7 +162,7 @@ def result_converter(
     def converter(i: int, variable: Variable) -> Callable[[Any], Any]:
         if isinstance(variable.type, RandomType):
             return lambda key: key
-        if not isinstance(variable.type, DenseTensorType | ScalarType):
+        if not (is_tensor(variable.type) or isinstance(variable.type, ScalarType)):
             return lambda value: value
         if i in updates:
             return lambda array: transfer.mirror(transfer.on_device(array))
@@ -188,6 +188,6 @@ def containers(
 def input_container(variable: Variable, cell: list) -> Container:
     """Return the container by which `Function` checks and stores an input; that of a tensor takes JAX arrays too."""
     container = Container(variable, cell)
-    if isinstance(variable.type, DenseTensorType) and not isinstance(variable, SharedVariable):
+    if is_tensor(variable.type) and not isinstance(variable, SharedVariable):
         container.type = transfer.DeviceTensorType(variable.type, variable_name(variable))
     return container
