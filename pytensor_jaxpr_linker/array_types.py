@@ -22,3 +22,9 @@ def is_tensor(type_: Any) -> bool:
 def has_names(type_class: type) -> bool:
     """Tell whether a class of types is that of tensors with named dimensions, or derived from it."""
     return any(class_name(base) == NAMED for base in type_class.__mro__)
+
+
+def in_order(type_: Any, value: Any) -> Any:
+    """Return the array of an `xarray.DataArray`, its axes in the order of the type's dimensions; any other value as it is."""
+    is_named = has_names(type(type_)) and hasattr(value, "dims")
+    return value.transpose(*type_.dims).values if is_named else value

@@ -16,15 +16,17 @@ import jax
 import numpy as np
 from jax.custom_derivatives import CustomVJPPrimal, SymbolicZero
 from pytensor.compile.builders import OpFromGraph
+from pytensor.compile.mode import optdb
 from pytensor.compile.ops import view_op
 from pytensor.gradient import DisconnectedType, GradClip, NullTypeGradError, UndefinedGrad, grad
 from pytensor.graph.basic import Variable
+from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.null_type import NullType
 from pytensor.graph.op import HasInnerGraph
 from pytensor.graph.traversal import ancestors
 
 from pytensor_jaxpr_linker import _compat
-from pytensor_jaxpr_linker.array_types import is_tensor
+from pytensor_jaxpr_linker.array_types import has_names, is_tensor
 from pytensor_jaxpr_linker.errors import GraphBreakError
 from pytensor_jaxpr_linker.original import Original
 
@@ -138,7 +140,7 @@ class Pullbacks:
     def __init__(
         self, fn: Callable[..., list], original: Original, build: Callable[..., Callable[..., list]], has_checks: bool
     ):
-        self._fn, self._original, self._build = fn, original, build
+        self._fn, self._original, self._build = fn, with_tensor_ops(original), build
         self._built: dict[tuple, Pullback] = {}
         self._number = None if has_checks else the_number(original.outputs)
         self._joint: dict[tuple, tuple[list[int], Callable[..., list]] | None] = {}
@@ -239,6 +241,15 @@ class Pullbacks:
         except Exception as error:
             error.add_note("PyTensor has no gradient here, so JAX's own was tried. " + next(iter(undefined.values())))
             raise
+
+
+def with_tensor_ops(graph: Original) -> Original:
+    """Return a graph whose Ops on named dimensions are Ops on tensors: PyTensor defines gradients of no others."""
+    if not any(has_names(type(v.type)) for v in ancestors(graph.outputs)):
+        return graph
+    fgraph = FunctionGraph(*graph, clone=True)
+    optdb.query("+lower_xtensor").rewrite(fgraph)
+    return Original(list(fgraph.inputs), list(fgraph.outputs))
 
 
 def pull_back(

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 from pytensor.graph.basic import Variable
 
+from pytensor_jaxpr_linker.array_types import in_order
 from pytensor_jaxpr_linker.dispatch import find_generators
 from pytensor_jaxpr_linker.errors import CannotEmit, refused_by_rule, variable_name
 from pytensor_jaxpr_linker.fork import process
@@ -129,6 +130,7 @@ def as_argument(variable: Variable, value: Any, key_count: int = 1) -> Any:
         return jax.random.key_data(value) if is_typed_key(value) else value
     if isinstance(value, np.random.Generator):
         return keys_of(value, key_count)
+    value = in_order(variable.type, value)
     if isinstance(value, np.ndarray | np.generic):
         return value
     return np.asarray(value, getattr(variable.type, "dtype", None))

@@ -18,6 +18,7 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import graph_inputs
 
+from pytensor_jaxpr_linker.array_types import in_order
 from pytensor_jaxpr_linker.errors import variable_name
 from pytensor_jaxpr_linker.jax_function import JaxFunction
 from pytensor_jaxpr_linker.linker import JaxprLinker, Runner
@@ -187,4 +188,4 @@ def example_value(variable: Variable, value: Any, key_count: int) -> Any:
         return keys_of(value, key_count)
     if isinstance(value, jax.Array | jax.ShapeDtypeStruct):
         return value
-    return np.asarray(value, np.dtype(variable.type.dtype))
+    return np.asarray(in_order(variable.type, value), np.dtype(variable.type.dtype))

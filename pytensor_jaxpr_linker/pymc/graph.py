@@ -15,6 +15,7 @@ from pytensor.graph.traversal import graph_inputs
 from pytensor.tensor.random.type import RandomType
 
 from pytensor_jaxpr_linker.api import as_jax_function
+from pytensor_jaxpr_linker.array_types import in_order
 from pytensor_jaxpr_linker.errors import variable_name
 
 type Data = Mapping[str, Any]
@@ -88,7 +89,7 @@ class ModelFunction:
             names = ", ".join(repr(v.name) for v in self.value_vars)
             raise ValueError(f"No value for {', '.join(map(repr, missing))}: the unconstrained variables are {names}.")
         given = {**self.current_data(), **(data or {})}
-        args = [as_dtype(values[v.name], v.type.dtype) for v in self.value_vars]
+        args = [as_dtype(in_order(v.type, values[v.name]), v.type.dtype) for v in self.value_vars]
         args += [given[name] for name in self.data]
         try:
             return self._call(*args, *self.current_lengths())
