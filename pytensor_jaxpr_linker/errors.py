@@ -47,6 +47,11 @@ REFUSED = BreakCode(
 INNER_GRAPH = BreakCode(
     "JX004", "its inner graph can't be one program", "see to the nodes of the inner graph that the reason names"
 )
+NOT_ARRAY = BreakCode(
+    "JX005",
+    "it reads or makes a value that is no array",
+    "compute with the arrays that the value is made of, or do this outside of the function; on the host it runs as it is",
+)
 DYNAMIC_VALUE = BreakCode(
     "JX010",
     "it must know, while the program is built, a value that is marked dynamic",

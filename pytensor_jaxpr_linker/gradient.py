@@ -245,7 +245,7 @@ class Pullbacks:
 
 def with_tensor_ops(graph: Original) -> Original:
     """Return a graph whose Ops on named dimensions are Ops on tensors: PyTensor defines gradients of no others."""
-    if not any(has_names(type(v.type)) for v in ancestors(graph.outputs)):
+    if not any(has_names(v.type) for v in ancestors(graph.outputs)):
         return graph
     fgraph = FunctionGraph(*graph, clone=True)
     optdb.query("+lower_xtensor").rewrite(fgraph)

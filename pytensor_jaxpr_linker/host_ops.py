@@ -63,6 +63,15 @@ def entries() -> Iterator[tuple[str, str]]:
 HOST: dict[str, str] = dict(entries())
 
 
+#: The base of Ops on named dimensions, which nothing evaluates.
+NAMED_OP = "pytensor.xtensor.basic.XOp"
+NOT_LOWERED = (
+    "PyTensor's rewrite `lower_xtensor`, which this mode leaves out, has to replace it: no backend evaluates it"
+)
+
+
 def host_reason(op: Op) -> str | None:
     """Return why an Op runs on the host by decision, or None; a class derived from it is another Op."""
+    if NAMED_OP in map(class_name, type(op).__mro__):
+        return NOT_LOWERED
     return HOST.get(class_name(type(op)))

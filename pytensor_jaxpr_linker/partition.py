@@ -100,7 +100,7 @@ def host_break(step: Step, fallbacks: Mapping[Apply, errors.CannotEmit]) -> erro
             is_sparse = getattr(found.type, "format", None) is not None
             kind = f"{errors.variable_name(found)} is of type {found.type}, which is no array"
             kind += "; this Op is not lowered to the arrays of sparse matrices" * is_sparse
-            return errors.Break(errors.REFUSED, node, None, kind)
+            return errors.Break(errors.NOT_ARRAY, node, None, kind)
         return errors.Break(errors.NO_RULE, node, None, errors.NO_RULE.why)
     if (reason := rule.refuse(node)) is not None:
         return errors.Break(getattr(reason, "code", errors.REFUSED), node, None, reason)

@@ -10,6 +10,7 @@ from pytensor.graph.basic import Apply, Constant, Variable
 
 from pytensor_jaxpr_linker.constants import LargeConstants
 from pytensor_jaxpr_linker.errors import Break, GraphBreakError, variable_name
+from pytensor_jaxpr_linker.facts import is_array
 from pytensor_jaxpr_linker.identity import identity
 from pytensor_jaxpr_linker.registry import Rule
 
@@ -113,9 +114,10 @@ class Plan(NamedTuple):
         if self.breaks:
             raise GraphBreakError(self.breaks)
         if not self.is_one_program:
-            names = ", ".join(variable_name(v) for v in self.inputs)
+            found = next(v for v in (*self.inputs, *self.outputs) if not is_array(v))
             raise TypeError(
-                f"A JAX function takes and returns arrays; among the inputs {names}, or the outputs, is one that is no array."
+                f"A JAX function takes and returns arrays; {variable_name(found)} is of type {found.type}, which is no array."
+                " Pass the arrays that it is made of instead, and return such."
             )
         return self.regions[0]
 

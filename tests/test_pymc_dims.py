@@ -112,6 +112,12 @@ def model():
     return linear()
 
 
+@pytest.fixture(scope="module")
+def fit(model):
+    """Return draws of an approximation of the linear model's posterior."""
+    return pjl_pymc.fit_pathfinder(40, paths=2, model=model, random_seed=1)
+
+
 def point(model: pm.Model) -> dict[str, np.ndarray]:
     """Return a point where no variable has its initial value."""
     start = model.initial_point(random_seed=1)
@@ -130,7 +136,7 @@ def test_density_gradient_and_deterministics_are_one_program(any_model):
     assert not pjl.explain(f.f).breaks
 
 
-def test_pure_functions_take_named_arrays_in_any_order():
+def test_logdensity_has_the_gradient():
     model = reductions()
     at = point(model)
     logp = pjl_pymc.logdensity(model)
@@ -187,11 +193,13 @@ def test_other_models_are_sampled(build):
         assert list(posterior["group"].to_numpy()) == list("wxyz")
 
 
-def test_pathfinder_and_smc(model):
-    quiet = {"model": model, "random_seed": 1}
-    check_draws(pjl_pymc.fit_pathfinder(40, paths=2, **quiet).posterior)
-    smc = pjl_pymc.sample_smc(60, chains=2, progressbar=False, compute_convergence_checks=False, **quiet)
-    check_draws(smc.posterior)
+def test_pathfinder(fit):
+    check_draws(fit.posterior)
+
+
+def test_smc(model):
+    options = {"random_seed": 1, "progressbar": False, "compute_convergence_checks": False}
+    check_draws(pjl_pymc.sample_smc(60, chains=2, model=model, **options).posterior)
 
 
 def test_constrain(model):
@@ -201,11 +209,9 @@ def test_constrain(model):
     assert found["mu"].shape == (2, 12)
 
 
-def test_predictions_on_new_data():
-    model = linear()
-    with model:
+def test_predictions_on_new_data(fit):
+    with linear():
         prior = pm.sample_prior_predictive(5, random_seed=1, compile_kwargs={"mode": FULLGRAPH})
-        fit = pjl_pymc.fit_pathfinder(20, paths=2, random_seed=1)
         pm.set_data({"x": np.ones((3, 3)), "observed": np.zeros(3)}, coords={"obs": [7, 8, 9]})
         options = {"random_seed": 1, "progressbar": False, "compile_kwargs": {"mode": FULLGRAPH}}
         found = pm.sample_posterior_predictive(fit, var_names=["mu", "y"], predictions=True, **options).predictions
