@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytensor.scalar as ps
+from pytensor.compile.ops import TypeCastingOp
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.tensor.basic import Alloc, ScalarFromTensor, TensorFromScalar
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
@@ -216,7 +217,7 @@ type Rule = Callable[..., Linear | None]
 
 def rule_of(node: Apply) -> Rule | None:
     """Return how a node computes its numbers from others, or None."""
-    if isinstance(node.op, ScalarFromTensor | TensorFromScalar):
+    if isinstance(node.op, ScalarFromTensor | TensorFromScalar | TypeCastingOp):
         return lambda case, i, x: x
     if isinstance(node.op, SliceBounds):
         return slice_bounds
@@ -318,7 +319,7 @@ def length_source(x: Variable, axis: int) -> tuple[Variable, int]:
             x = next(u for u in node.inputs if u.type.shape[axis] is None)
         elif isinstance(node.op, DimShuffle):
             x, axis = node.inputs[0], int(node.op.new_order[axis])
-        elif isinstance(node.op, AdvancedIncSubtensor | DynamicUpdate | IncSubtensor | WriteLanes):
+        elif isinstance(node.op, AdvancedIncSubtensor | DynamicUpdate | IncSubtensor | TypeCastingOp | WriteLanes):
             x = node.inputs[0]
         elif isinstance(node.op, Subtensor):
             indices = [*node.op.idx_list, *[slice(None)] * node.inputs[0].type.ndim]

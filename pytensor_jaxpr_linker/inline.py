@@ -8,7 +8,7 @@ from functools import cache
 from typing import NamedTuple
 
 from pytensor.compile.builders import OpFromGraph
-from pytensor.compile.ops import DeepCopyOp
+from pytensor.compile.ops import DeepCopyOp, TypeCastingOp
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import AbstractFunctionGraph, FrozenFunctionGraph, FunctionGraph
 from pytensor.scalar.basic import ScalarOp
@@ -26,7 +26,7 @@ from pytensor_jaxpr_linker.simpler_ops import with_simpler_ops
 from pytensor_jaxpr_linker.sizes import with_known_sizes
 
 #: Ops that compute a number of numbers, at no cost.
-ARITHMETIC = (DeepCopyOp, Elemwise, ScalarFromTensor, ScalarOp, TensorFromScalar)
+ARITHMETIC = (DeepCopyOp, Elemwise, ScalarFromTensor, ScalarOp, TensorFromScalar, TypeCastingOp)
 
 
 class Graph(NamedTuple):

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytensor.tensor as pt
-from pytensor.compile.ops import DeepCopyOp
+from pytensor.compile.ops import DeepCopyOp, TypeCastingOp
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.tensor.basic import ARange, Join
 from pytensor.tensor.blockwise import Blockwise
@@ -235,8 +235,8 @@ def keep_Blockwise(node: Apply, operands: Sequence[Operand]) -> list[Operand] | 
     return with_lanes(node, operands, first.selection, first.axis)
 
 
-def keep_DeepCopyOp(node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
-    """Copies."""
+def keep_copy(node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
+    """Copies and views."""
     (x,) = operands
     assert isinstance(x, Lanes)
     return with_lanes(node, operands, x.selection, x.axis)
@@ -259,10 +259,11 @@ PREFIX_KEEPS: dict[type, Keep] = {
     Argmax: keep_Argmax,
     Blockwise: keep_Blockwise,
     CumOp: keep_CumOp,
-    DeepCopyOp: keep_DeepCopyOp,
+    DeepCopyOp: keep_copy,
     FillLanes: keep_FillLanes,
     IncSubtensor: keep_IncSubtensor,
     Join: keep_Join,
     Subtensor: keep_Subtensor_prefix,
+    TypeCastingOp: keep_copy,
     WriteLanes: keep_WriteLanes,
 }

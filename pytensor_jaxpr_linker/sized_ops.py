@@ -53,7 +53,7 @@ class DynamicSlice(Op):
         """Take an array, a start for each axis, then a length for each."""
         x = inputs[0]
         shape = [None if axis in self.axes else n for axis, n in enumerate(x.type.shape)]
-        return Apply(self, list(inputs), [TensorType(x.type.dtype, shape)()])
+        return Apply(self, list(inputs), [x.type.clone(shape=shape)()])
 
     def perform(self, node: Apply, inputs: Sequence, outputs: list) -> None:
         """Take the slices."""

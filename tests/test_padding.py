@@ -6,6 +6,7 @@ import jax
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
+import pytensor.xtensor as px
 import pytest
 from helpers import Doubled
 from pytensor.compile.mode import Mode
@@ -124,6 +125,11 @@ def test_indices():
     f = compare_lengths([mu, i, y, table], outputs, values, [3, 5, 1])
     with pytest.raises(IndexError):
         f(np.ones(4), np.array([1, 4]), np.ones(2), np.ones((2, 4)))
+
+
+def test_named_dimensions():
+    x = px.xtensor("x", dims=("a",))
+    compare_lengths([x], [px.math.exp(x) + x.mean(), x.sum(), x], lambda n: [np.arange(1.0, n + 1)], range(1, 40))
 
 
 def test_matrices():

@@ -28,6 +28,10 @@ X = np.arange(9.0).reshape(3, 3)
 W = np.array([0.5, -1.0, 2.0])
 
 
+#: Mode JAXPR for graphs that may have breaks.
+ANY = Mode(pjl.JaxprLinker(pjl.Options(on_break="ignore")), "fast_run")
+
+
 def matrix(name: str = "x", **options) -> px.type.XTensorVariable:
     """Return an input with the dimensions a and b."""
     return px.xtensor(name, dims=("a", "b"), **options)
@@ -212,6 +216,33 @@ def test_small_arguments_are_packed():
     assert found.packing.positions == (0, 1, 2)
 
 
+@pytest.mark.parametrize(
+    ("build", "build_unnamed"),
+    [
+        (lambda x, n: x.isel(a=slice(n, n + 2)), lambda x, n: x[n : n + 2]),
+        (lambda x, n: (x.isel(a=slice(n)) * (2 * x).isel(a=slice(n))).sum(), lambda x, n: (x[:n] * (2 * x)[:n]).sum()),
+        (lambda x, n: (x[x > n] * 2).mean(), lambda x, n: (x[x > n] * 2).mean()),
+        (lambda x, n: x[x > n] * 2, lambda x, n: x[x > n] * 2),
+    ],
+    ids=["window", "prefixes", "masked-mean", "masked"],
+)
+def test_sizes_that_depend_on_values(build, build_unnamed):
+    """The plan is that of tensors: as many breaks, and programs for the same values."""
+    x, n = px.xtensor("x", dims=("a",)), px.xtensor("n", dims=(), dtype="int64")
+    f = pytensor.function([x, n], build(x, n.values), mode=ANY)
+    x, n = pt.dvector("x"), pt.lscalar("n")
+    g = pytensor.function([x, n], build_unnamed(x, n), mode=ANY)
+    values = np.array([1.0, -2.0, 3.0, 4.0]), 1
+    np.testing.assert_array_equal(f(*values), g(*values))
+    assert len(f.vm.runner.plan.breaks) == len(g.vm.runner.plan.breaks)
+    assert demanded(f) == demanded(g)
+
+
+def demanded(f) -> list[list[str]]:
+    """Return what the values are that a program is built for, by region."""
+    return [[v.name or str(v.owner.op) for v in region.demanded] for region in f.vm.runner.plan.regions]
+
+
 def test_marks():
     x = matrix()
     n = pjl.mark_static(px.xtensor("n", dims=(), dtype="int64"))
@@ -226,13 +257,11 @@ def test_marks():
 def test_host_steps_take_and_return_named_arrays():
     x, w = matrix(), vector()
     outputs = [px.as_xtensor(Doubled()(x.values), dims=("a", "b")) * w, Doubled()(x) * w, Doubled()(x + w).sum("b")]
-    f = pytensor.function([x, w], outputs, mode=Mode(pjl.JaxprLinker(pjl.Options(on_break="ignore")), "fast_run"))
+    f = pytensor.function([x, w], outputs, mode=ANY)
     for got, want in zip(f(X, W), (2 * X * W, 2 * X * W, (2 * (X + W)).sum(1)), strict=True):
         np.testing.assert_allclose(got, want)
     assert {type(b.node.op).__name__ for b in f.vm.runner.plan.breaks} == {"Doubled"}
-    g = pytensor.function(
-        [x], Doubled()(x.values), mode=Mode(pjl.JaxprLinker(pjl.Options(on_break="ignore")), "fast_run")
-    )
+    g = pytensor.function([x], Doubled()(x.values), mode=ANY)
     assert not g.vm.runner.plan.regions  # a view is not worth a program
     np.testing.assert_array_equal(g(X), 2 * X)
 
