@@ -10,6 +10,7 @@ from pytensor.tensor.math import MulWithoutZeros
 
 from pytensor_jaxpr_linker import prims
 from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder
+from pytensor_jaxpr_linker.emit.complex import power as complex_power
 from pytensor_jaxpr_linker.emit.scalar import (
     RULES,
     ScalarRule,
@@ -38,19 +39,22 @@ def int_div(op, b, dtype, x, y):
 
 
 def arithmetic_dtype(dtype: np.dtype) -> np.dtype:
-    """Return the dtype to divide in: XLA does not divide booleans, NumPy takes them for int8."""
-    return np.dtype("int8") if dtype.kind == "b" else dtype
+    """Return the dtype that NumPy divides in: booleans are int8, and float16 is computed in float32."""
+    return np.dtype({"bool": "int8", "float16": "float32"}.get(dtype.name, dtype))
 
 
 def floor_division(b: JaxprBuilder, x: Atom, y: Atom) -> Atom:
     """Emit NumPy's floating-point ``x // y``, which is exact where ``floor(x / y)`` is not (``npy_divmod``)."""
-    rest, zero = prims.rem(b, x, y), number(b, x, 0)
+    rest, ratio, zero = prims.rem(b, x, y), prims.div(b, x, y), number(b, x, 0)
     quotient = prims.div(b, prims.sub(b, x, rest), y)
     wrong_sign = prims.ne(b, prims.lt(b, rest, zero), prims.lt(b, y, zero))
     below = prims.and_(b, prims.ne(b, rest, zero), wrong_sign)
     quotient = prims.select(b, below, prims.sub(b, quotient, one(b, x)), quotient)
-    near = prims.floor(b, prims.add(b, quotient, number(b, quotient, 0.5)))
-    return prims.select(b, prims.eq(b, y, zero), prims.div(b, x, y), near)
+    whole = prims.floor(b, quotient)
+    rounded_down = prims.gt(b, prims.sub(b, quotient, whole), number(b, x, 0.5))
+    whole = prims.select(b, rounded_down, prims.add(b, whole, one(b, x)), whole)
+    whole = prims.select(b, prims.eq(b, quotient, zero), prims.mul(b, ratio, zero), whole)
+    return prims.select(b, prims.eq(b, y, zero), ratio, whole)
 
 
 @scalar_rule(ps.Mod)
@@ -64,7 +68,16 @@ def mod(op, b, dtype, x, y):
         wrong_sign = prims.ne(b, prims.lt(b, rest, zero), prims.lt(b, y, zero))
         fix = prims.and_(b, prims.ne(b, rest, zero), wrong_sign)
         rest = prims.select(b, fix, prims.add(b, rest, y), rest)
-    return rest if dtype.kind == "f" else prims.select(b, prims.eq(b, y, zero), zero, rest)
+    if dtype.kind == "f":
+        return prims.select(b, prims.eq(b, rest, zero), signed_zero(b, rest, y), rest)
+    return prims.select(b, prims.eq(b, y, zero), zero, rest)
+
+
+def signed_zero(b: JaxprBuilder, rest: Atom, y: Atom) -> Atom:
+    """Return a zero with the sign of `y` and the derivative of `rest`."""
+    still = prims.stop_gradient(b, rest)
+    negative = prims.neg(b, prims.sub(b, still, rest))
+    return prims.select(b, prims.lt(b, y, number(b, y, 0)), negative, prims.sub(b, rest, still))
 
 
 @scalar_rule(ps.Pow)
@@ -76,8 +89,20 @@ def power(op, b, dtype, x, y):
     if small and (dtype.kind not in "iu" or value >= 0):
         return prims.integer_pow(b, x, int(value.real))
     if dtype.kind in "iu":
+        check_exponent(b, y)
         return integer_power(b, x, convert(b, y, dtype))
+    if dtype.kind == "c":
+        return complex_power(b, x, convert(b, y, dtype))
     return prims.pow_(b, x, convert(b, y, dtype))
+
+
+def check_exponent(b: JaxprBuilder, y: Atom) -> None:
+    """Have the caller raise NumPy's error if an exponent of an integer is negative."""
+    if y.aval.dtype.kind == "i":
+        natural = prims.ge(b, y, number(b, y, 0))
+        axes = range(len(y.aval.shape))
+        natural = prims.reduce_and(b, natural, axes) if axes else natural
+        b.check(natural, lambda: ValueError("Integers to negative integer powers are not allowed."))
 
 
 def integer_power(b: JaxprBuilder, x: Atom, y: Atom) -> Atom:
@@ -111,6 +136,9 @@ def sign(b, x):
     """The sign; that of an unsigned number is 0 or 1, that of a complex number lies on the unit circle."""
     if x.aval.dtype.kind == "c":
         x = finite_direction(b, x)
+    if x.aval.dtype.kind == "f":
+        zero = number(b, x, 0)
+        return prims.select(b, prims.eq(b, x, zero), zero, prims.sign(b, x))  # that of -0.0 is 0.0
     return x if x.aval.dtype.kind == "b" else prims.sign(b, x)
 
 

@@ -12,6 +12,7 @@ from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor_jaxpr_linker import prims
 from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, Shape
 from pytensor_jaxpr_linker.emit.scalar import (
+    BITWISE,
     ONE_PRIMITIVE,
     REAL_ONLY,
     RULES,
@@ -19,7 +20,7 @@ from pytensor_jaxpr_linker.emit.scalar import (
     emit_inner_graph,
     emit_scalar,
     has_scalar_rule,
-    is_real_only,
+    why_undefined,
 )
 from pytensor_jaxpr_linker.registry import emits
 
@@ -27,7 +28,7 @@ from pytensor_jaxpr_linker.registry import emits
 def refuse_elemwise(node: Apply) -> str | None:
     """Return why an `Elemwise` can't be emitted, or None."""
     op_type = type(node.op.scalar_op)
-    if op_type in RULES and op_type not in REAL_ONLY:
+    if op_type in RULES and op_type not in REAL_ONLY and op_type not in BITWISE:
         return None  # most nodes: what follows takes ten times as long
     return refuse_scalar(node.op.scalar_op, node)
 
@@ -36,9 +37,7 @@ def refuse_scalar(op: ScalarOp, node: Apply) -> str | None:
     """Return why a scalar Op can't be emitted for the operands of `node`, or None."""
     if not has_scalar_rule(op):
         return f"no emission rule is registered for the scalar Op {op}"
-    if is_real_only(op, node.inputs):
-        return f"XLA has no {op} of complex numbers"
-    return None
+    return why_undefined(op, node.inputs)
 
 
 @emits(Elemwise, refuse=refuse_elemwise)

@@ -19,6 +19,7 @@ from pytensor.scalar.basic import Composite, ScalarInnerGraphOp
 
 from pytensor_jaxpr_linker import prims
 from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder
+from pytensor_jaxpr_linker.emit import complex as complex_numbers
 from pytensor_jaxpr_linker.registry import registered
 
 type ScalarRule = Callable[..., Atom]
@@ -37,7 +38,11 @@ def extremum(primitive: ScalarRule, precedes: ScalarRule) -> ScalarRule:
     The primitive's own goes to both by halves.
     """
 
+    of_complex = complex_numbers.extremum(precedes)
+
     def rule(b: JaxprBuilder, x: Atom, y: Atom) -> Atom:
+        if x.aval.dtype.kind == "c":
+            return of_complex(b, x, y)
         if x.aval.dtype.kind != "f":
             return primitive(b, x, y)
         return prims.select(b, prims.or_(b, precedes(b, x, y), prims.ne(b, x, x)), x, y)
@@ -57,19 +62,24 @@ def fold(binary: ScalarRule, for_bool: ScalarRule) -> ScalarRule:
     return rule
 
 
+def by_kind(of_real: ScalarRule, of_complex: ScalarRule) -> ScalarRule:
+    """Return the rule of an Op that is one function of real numbers and another one of complex numbers."""
+    return wraps(of_real)(lambda b, x, *xs: (of_complex if x.aval.dtype.kind == "c" else of_real)(b, x, *xs))
+
+
 #: Ops that are one primitive, or one function for numbers of all kinds, after their operands were converted to the result's dtype.
 ONE_PRIMITIVE: dict[type, ScalarRule] = {
     ps.Add: fold(prims.add, prims.or_),
     ps.AND: prims.and_,
-    ps.ArcCos: prims.acos,
-    ps.ArcCosh: prims.acosh,
-    ps.ArcSin: prims.asin,
-    ps.ArcSinh: prims.asinh,
-    ps.ArcTan: prims.atan,
+    ps.ArcCos: by_kind(prims.acos, complex_numbers.on_branch_cuts(prims.acos)),
+    ps.ArcCosh: by_kind(prims.acosh, complex_numbers.on_branch_cuts(prims.acosh)),
+    ps.ArcSin: by_kind(prims.asin, complex_numbers.on_branch_cuts(prims.asin, odd=True)),
+    ps.ArcSinh: by_kind(prims.asinh, complex_numbers.on_branch_cuts(prims.asinh, odd=True)),
+    ps.ArcTan: by_kind(prims.atan, complex_numbers.atan),
     ps.ArcTan2: prims.atan2,
-    ps.ArcTanh: prims.atanh,
+    ps.ArcTanh: by_kind(prims.atanh, complex_numbers.atanh),
     ps.Cos: prims.cos,
-    ps.Exp: prims.exp,
+    ps.Exp: by_kind(prims.exp, complex_numbers.exponential),
     ps.Expm1: prims.expm1,
     ps.Identity: lambda b, x: x,
     ps.Invert: prims.not_,
@@ -80,14 +90,14 @@ ONE_PRIMITIVE: dict[type, ScalarRule] = {
     ps.Mul: fold(prims.mul, prims.and_),
     ps.Neg: prims.neg,
     ps.OR: prims.or_,
-    ps.Reciprocal: lambda b, x: prims.div(b, one(b, x), x),
+    ps.Reciprocal: by_kind(lambda b, x: prims.div(b, one(b, x), x), complex_numbers.reciprocal),
     ps.Second: lambda b, x, y: y,
     ps.Sin: prims.sin,
-    ps.Sqrt: prims.sqrt,
+    ps.Sqrt: by_kind(prims.sqrt, complex_numbers.sqrt),
     ps.Sub: prims.sub,
     ps.Tan: prims.tan,
     ps.Tanh: prims.tanh,
-    ps.TrueDiv: prims.div,
+    ps.TrueDiv: by_kind(prims.div, complex_numbers.divide),
     ps.XOR: prims.xor,
     psm.Sigmoid: prims.logistic,
 }
@@ -108,11 +118,18 @@ TAKES_COMPLEX: dict[type, ScalarRule] = {ps.Abs: absolute, ps.Cast: lambda b, x:
 #: Ops that are one primitive, whose float16 results PyTensor computes in float32.
 IN_FLOAT32: dict[type, ScalarRule] = {psm.Erf: prims.erf}
 
-#: Ops that PyTensor also defines for complex numbers, but XLA does not.
-REAL_ONLY: set[type] = {ps.GE, ps.GT, ps.LE, ps.LT, psm.Erf}
+#: Ops that PyTensor declares for complex numbers, too, and XLA does not know for these; of some, XLA ends the process.
+REAL_ONLY: set[type] = {
+    *(ps.ArcTan2, ps.GE, ps.GT, ps.IntDiv, ps.LE, ps.LT, ps.Mod, psm.Erf, psm.Sigmoid, psm.Softplus),
+}
+
+#: Ops on bits, which the common type of int64 and uint64, float64, does not have.
+BITWISE: set[type] = {ps.AND, ps.OR, ps.XOR}
 
 #: NumPy takes longer to look a dtype up by its name than the rest of a rule takes.
 as_dtype = cache(np.dtype)
+
+UINT64 = np.dtype(np.uint64)
 
 #: Rules that see their operands' own dtypes: ``rule(op, b, dtype, *xs)``.
 RULES: dict[type | str, ScalarRule] = {}
@@ -151,11 +168,17 @@ def has_scalar_rule(op: ps.ScalarOp) -> bool:
     )
 
 
-def is_real_only(op: ps.ScalarOp, operands: Sequence[Variable]) -> bool:
-    """Tell whether an Op, which has a rule, has none for operands of these types: XLA knows it for real ones only."""
+def why_undefined(op: ps.ScalarOp, operands: Sequence[Variable]) -> str | None:
+    """Return why an Op, which has a rule, has none for operands of these types, or None."""
     if isinstance(op, ScalarInnerGraphOp):
-        return any(is_real_only(node.op, node.inputs) for node in op.fgraph.toposort())
-    return type(op) in REAL_ONLY and any(v.type.dtype.startswith("complex") for v in operands)
+        reasons = (why_undefined(node.op, node.inputs) for node in op.fgraph.toposort())
+        return next((reason for reason in reasons if reason), None)
+    dtypes = [v.type.dtype for v in operands]
+    if type(op) in REAL_ONLY and any(dtype.startswith("complex") for dtype in dtypes):
+        return f"XLA has no {op} of complex numbers"
+    if type(op) in BITWISE and np.result_type(*dtypes).kind == "f":
+        return f"{op} of {' and '.join(dtypes)} is not an integer"
+    return None
 
 
 def find(table: Mapping[Any, Any], op: Any) -> Any:
@@ -230,17 +253,41 @@ def convert(b: JaxprBuilder, x: Atom, dtype: Any) -> Atom:
     if dtype.kind == "b":
         return prims.ne(b, x, number(b, x, 0))
     if old.kind == "c" and dtype.kind != "c":
-        return prims.convert(b, prims.real(b, x), dtype)
+        return convert(b, prims.real(b, x), dtype)
     if old.kind == "b" and dtype.kind in "fc" and b.known(x) is None:
         # XLA rewrites the product with a converted mask as a choice, in which a NaN or an infinity times zero is zero.
         return prims.select(b, x, b.constant(dtype.type(1)), b.constant(dtype.type(0)))
-    if old.kind == "f" and dtype.kind in "iu" and dtype.itemsize < 8:
-        # XLA saturates; C, and so NumPy, truncates to a wide integer and wraps.
-        x = prims.convert(b, x, "int64")
-    elif old.kind == "f" and dtype == np.uint64:
-        wrapped = prims.convert(b, prims.convert(b, x, "int64"), dtype)
-        return prims.select(b, prims.lt(b, x, number(b, x, 0)), wrapped, prims.convert(b, x, dtype))
+    if old.kind == "f" and dtype.kind in "iu":
+        return truncated(b, x, dtype)
     return prims.convert(b, x, dtype)
+
+
+def truncated(b: JaxprBuilder, x: Atom, dtype: np.dtype) -> Atom:
+    """Convert floating-point numbers to integers as C on x86-64 does, and so NumPy; XLA saturates, and takes NaN for 0.
+
+    What has no 32-bit integer (for int64 and uint64, no 64-bit one) becomes the smallest, whose bits narrower results keep.
+    """
+    if x.aval.dtype == np.float16:
+        x = prims.convert(b, x, "float32")
+    wide = np.dtype(np.int64 if dtype.itemsize == 8 else np.int32)
+    smallest = np.iinfo(wide.name).min
+    end = -float(smallest)
+    if (value := b.known(x)) is not None and value.ndim == 0 and -end <= value < end:
+        return b.constant(value.astype(wide).astype(dtype))
+    if dtype.kind == "i" or dtype.itemsize < 4:
+        return prims.convert(b, to_signed(b, x, wide), dtype)
+    high = prims.ge(b, x, number(b, x, end))
+    moved = prims.select(b, high, prims.sub(b, x, number(b, x, end)), x)
+    bits = to_signed(b, moved, wide)
+    flipped = prims.xor(b, bits, prims.broadcast_to(b, number(b, bits, smallest), bits.aval.shape))
+    return prims.convert(b, prims.select(b, high, flipped, bits), dtype)
+
+
+def to_signed(b: JaxprBuilder, x: Atom, dtype: np.dtype) -> Atom:
+    """Convert to int32 or int64; what is out of range, and NaN, to the smallest of them."""
+    smallest = np.iinfo(dtype.name).min
+    fits = prims.lt(b, x, number(b, x, -float(smallest)))  # XLA gives the smallest to what is below
+    return prims.select(b, fits, prims.convert(b, x, dtype), b.constant(np.asarray(smallest, dtype)))
 
 
 def in_dtype(b: JaxprBuilder, xs: Sequence[Atom], dtype: np.dtype) -> Sequence[Atom]:
@@ -283,8 +330,15 @@ def widened(primitive: ScalarRule) -> ScalarRule:
 def comparison(primitive: ScalarRule) -> ScalarRule:
     """Return the rule of an Op of `COMPARISONS`."""
 
-    def rule(op: ps.ScalarOp, b: JaxprBuilder, dtype: np.dtype, *xs: Atom) -> Atom:
-        return primitive(b, *to_common_dtype(b, xs))
+    def rule(op: ps.ScalarOp, b: JaxprBuilder, dtype: np.dtype, x: Atom, y: Atom) -> Atom:
+        kinds = x.aval.dtype.kind + y.aval.dtype.kind
+        if kinds in ("iu", "ui") and np.result_type(x.aval.dtype, y.aval.dtype).kind == "f":
+            signed, unsigned = (x, y) if kinds == "iu" else (y, x)
+            negative = prims.lt(b, signed, number(b, signed, 0))
+            # A negative number is to every unsigned one as it is to 0.
+            below = [number(b, signed, 0) if a is unsigned else a for a in (x, y)]
+            return prims.select(b, negative, primitive(b, *below), primitive(b, *in_dtype(b, (x, y), UINT64)))
+        return primitive(b, *to_common_dtype(b, (x, y)))
 
     return rule
 

@@ -7,6 +7,7 @@ import pytensor.scalar as ps
 import pytensor.scalar.math as psm
 
 from pytensor_jaxpr_linker import prims
+from pytensor_jaxpr_linker.emit.complex import exponential, logarithm, on_branch_cuts
 from pytensor_jaxpr_linker.emit.expression import Value, exp, expm1, first_of, log, log1p, minimum, where
 from pytensor_jaxpr_linker.emit.scalar import convert, converted, number, scalar_rule
 from pytensor_jaxpr_linker.emit.special.derivative import special_function
@@ -16,6 +17,8 @@ from pytensor_jaxpr_linker.emit.special.derivative import special_function
 @lambda rule: lambda op, b, dtype, x: rule(b, convert(b, x, dtype), 2.0 if isinstance(op, ps.Log2) else 10.0)
 def log_base(b, x, base):
     """The logarithm to base 2 or 10."""
+    if x.aval.dtype.kind == "c":
+        return logarithm(b, x, 1 / np.log(base))
     return prims.div(b, prims.log(b, x), number(b, x, np.log(base)))
 
 
@@ -27,7 +30,15 @@ def softplus(b, x):
     return prims.add(b, prims.max_(b, x, number(b, x, 0)), prims.log1p(b, prims.exp(b, minus_abs)))
 
 
-@special_function(psm.Log1mexp, of_complex=lambda b, x: prims.log1p(b, prims.neg(b, prims.exp(b, x))), single=True)
+def complex_log1mexp(b, x):
+    """``log(1 - exp(x))`` of complex numbers, in the form that PyTensor takes for each."""
+    far = prims.log1p(b, prims.neg(b, exponential(b, x)))
+    near = prims.log(b, prims.neg(b, prims.expm1(b, x)))
+    re = prims.real(b, x)
+    return prims.select(b, prims.lt(b, re, number(b, re, -np.log(2.0))), far, near)
+
+
+@special_function(psm.Log1mexp, of_complex=on_branch_cuts(complex_log1mexp), single=True)
 def log1mexp(x: Value) -> Value:
     """``log(1 - exp(x))`` for negative `x`, by Mächler (2012), https://cran.r-project.org/web/packages/Rmpfr/vignettes/."""
     return where(x < -np.log(2.0), log1p(-exp(x)), log(-expm1(x)))
@@ -37,6 +48,8 @@ def log1mexp(x: Value) -> Value:
 @converted
 def exp2(b, x):
     """A power of two: XLA's own primitive rounds ``x * log(2)``, which costs up to 190 ulp in double precision."""
+    if x.aval.dtype.kind == "c":
+        return exponential(b, x, np.log(2.0))
     return prims.pow_(b, prims.broadcast_to(b, number(b, x, 2), x.aval.shape), x)
 
 

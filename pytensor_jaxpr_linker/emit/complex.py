@@ -1,0 +1,145 @@
+"""Complex functions by their parts, where XLA's differ from NumPy's: at zeros, at infinities, and on branch cuts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from pytensor_jaxpr_linker import prims
+from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder
+from pytensor_jaxpr_linker.emit.expression import Value, apply, first_of, is_finite, where
+
+#: A function of complex atoms, called as ``function(b, *xs)``.
+type ComplexRule = Callable[..., Atom]
+
+
+def parts(b: JaxprBuilder, z: Atom) -> tuple[Value, Value]:
+    """Return the real and the imaginary part of a complex atom."""
+    return Value(b, prims.real(b, z)), Value(b, prims.imag(b, z))
+
+
+def of_parts(re: Value, im: Value) -> Atom:
+    """Return the complex number of two parts."""
+    return apply(prims.complex_, re, im).atom
+
+
+def has_sign(x: Value) -> Value:
+    """Tell which numbers have a minus sign, -0.0 among them."""
+    bits = prims.bitcast(x.b, x.atom, f"int{8 * x.dtype.itemsize}")
+    return Value(x.b, bits) < 0
+
+
+def is_nan(x: Value) -> Value:
+    """Tell which numbers are NaN."""
+    return x != x
+
+
+def negated(condition: Value, x: Value) -> Value:
+    """Return `x` with its sign changed where a condition holds."""
+    return where(condition, -x, x)
+
+
+def divide(b: JaxprBuilder, x: Atom, y: Atom) -> Atom:
+    """Divide as NumPy does, by Smith's method; XLA's quotient by an infinite number has other NaNs."""
+    (re, im), (c, d) = parts(b, x), parts(b, y)
+    upright = abs(c) >= abs(d)
+    large, small = where(upright, c, d), where(upright, d, c)
+    first, second = where(upright, re, im), where(upright, im, re)
+    ratio = small / large
+    size = large + small * ratio
+    by_zero = upright & (c == 0)
+    zero = c.like(0)
+    return of_parts(
+        where(by_zero, re / zero, (first + second * ratio) / size),
+        where(by_zero, im / zero, negated(~upright, second - first * ratio) / size),
+    )
+
+
+def reciprocal(b: JaxprBuilder, z: Atom) -> Atom:
+    """Return ``1 / z`` as NumPy does, which is no number at 0."""
+    re, im = parts(b, z)
+    upright = abs(im) <= abs(re)
+    large, small = where(upright, re, im), where(upright, im, re)
+    ratio = small / large
+    size = large + small * ratio
+    return of_parts(where(upright, 1, ratio) / size, -where(upright, ratio, 1) / size)
+
+
+def power(b: JaxprBuilder, x: Atom, y: Atom) -> Atom:
+    """Return ``x ** y``; zero to the power of a number is zero where the exponent's real part is positive."""
+    (re, im), (c, d) = parts(b, x), parts(b, y)
+    value_re, value_im = parts(b, prims.pow_(b, x, y))
+    cases = [
+        ((c == 0) & (d == 0), c.like(1), c.like(0)),
+        ((re == 0) & (im == 0) & (c > 0), c.like(0), c.like(0)),
+        ((re == 0) & (im == 0) | is_nan(c) | is_nan(d), c.like(np.nan), c.like(np.nan)),
+    ]
+    of_re, of_im = ([(case[0], case[i]) for case in cases] for i in (1, 2))
+    return of_parts(first_of(*of_re, otherwise=value_re), first_of(*of_im, otherwise=value_im))
+
+
+def extremum(precedes: ComplexRule) -> ComplexRule:
+    """Return the rule of maximum or minimum: by the real part, then by the imaginary one; NaN wins."""
+
+    def rule(b: JaxprBuilder, x: Atom, y: Atom) -> Atom:
+        (re, im), (c, d) = parts(b, x), parts(b, y)
+        first = apply(precedes, re, c) & (re != c) & ~is_nan(im) & ~is_nan(d)
+        second = (re == c) & apply(precedes, im, d)
+        chosen = first | second | is_nan(re) | is_nan(im)
+        return prims.select(b, chosen.atom, x, y)
+
+    return rule
+
+
+def on_branch_cuts(primitive: ComplexRule, odd: bool = False) -> ComplexRule:
+    """Return a function that sees the sign of a zero, as NumPy's does on a branch cut; XLA's does not.
+
+    It is evaluated above the real axis, since ``f(conj(z)) = conj(f(z))``; right of the imaginary one, too, if `odd`.
+    """
+
+    def rule(b: JaxprBuilder, z: Atom) -> Atom:
+        re, im = parts(b, z)
+        below = has_sign(im)
+        left = has_sign(re) if odd else None
+        inside = of_parts(re if left is None else negated(left, re), negated(below, im))
+        value_re, value_im = parts(b, primitive(b, inside))
+        return of_parts(value_re if left is None else negated(left, value_re), negated(below, value_im))
+
+    return rule
+
+
+def sqrt(b: JaxprBuilder, z: Atom) -> Atom:
+    """Return the square root, which is infinite where the imaginary part is, whatever the real one."""
+    re, im = parts(b, on_branch_cuts(prims.sqrt)(b, z))
+    given = parts(b, z)[1]
+    infinite = abs(given) == np.inf
+    return of_parts(where(infinite, abs(given), re), where(infinite, given, im))
+
+
+def atanh(b: JaxprBuilder, z: Atom) -> Atom:
+    """Return the inverse hyperbolic tangent; XLA's forgets an imaginary part that is NaN."""
+    re, im = parts(b, on_branch_cuts(prims.atanh, odd=True)(b, z))
+    given = parts(b, z)[1]
+    return of_parts(re, where(is_nan(given), given, im))
+
+
+def atan(b: JaxprBuilder, z: Atom) -> Atom:
+    """Return the inverse tangent, ``-i atanh(i z)``."""
+    re, im = parts(b, z)
+    value_re, value_im = parts(b, atanh(b, of_parts(-im, re)))
+    return of_parts(value_im, -value_re)
+
+
+def exponential(b: JaxprBuilder, z: Atom, factor: float = 1.0) -> Atom:
+    """Return ``exp(factor * z)``, which is 0 at minus infinity whatever the imaginary part."""
+    re, im = (x * factor for x in parts(b, z))
+    vanishes = (re == -np.inf) & ~is_finite(im)
+    value_re, value_im = parts(b, prims.exp(b, of_parts(re, im)))
+    return of_parts(where(vanishes, 0, value_re), where(vanishes, 0, value_im))
+
+
+def logarithm(b: JaxprBuilder, z: Atom, factor: float) -> Atom:
+    """Return ``factor * log(z)``."""
+    re, im = parts(b, prims.log(b, z))
+    return of_parts(re * factor, im * factor)
