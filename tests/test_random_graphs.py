@@ -468,7 +468,9 @@ def scanned_with_gradient(draw, g, n):
             return (new, until(new > 0.4)) if ends else new
 
         info = draw(
-            st.sampled_from([None, pt.as_tensor(0.25), {"initial": pt.as_tensor([0.25, -0.5]), "taps": [-2, -1]}])
+            st.sampled_from(
+                [None, np.float64(0.25), {"initial": pt.as_tensor(np.array([0.25, -0.5])), "taps": [-2, -1]}]
+            )
         )
         steps = draw(st.sampled_from([None, 0, pt.minimum(x.shape[0], 1)]))
         rows = pytensor.scan(step, sequences=[x], outputs_info=[info], n_steps=steps, return_updates=False)
@@ -481,7 +483,8 @@ def scanned_with_gradient(draw, g, n):
 def scanned_misfit(draw, g, n):
     """A body that takes no step, or does not fit."""
     if found := pick(draw, g, known=False, ndim=1, numeric=True):
-        x, w = pt.clip(found[0], -3, 3).astype("float64"), pt.as_tensor(np.ones(draw(st.sampled_from([0, 2, 3]))))
+        x = pt.clip(found[0], -3, 3).astype("float64")
+        w = g.input(pt.dvector(f"w{len(g.inputs)}"), np.ones(draw(st.sampled_from([0, 2, 3]))))
         steps = draw(st.sampled_from([0, pt.maximum(n, 0), x.sum().astype("int64") * 0]))
         rows = pytensor.scan(
             lambda s, w: pt.sin(s * w), outputs_info=[x], non_sequences=[w], n_steps=steps, return_updates=False
