@@ -350,7 +350,7 @@ ROWS += [
             slope(psm.betainc, i),
             f"betainc_d{letter}",
             [geometric(0.1, 100, 120, 84), geometric(0.1, 100, 120, 85), to_one(120, 1e-3, 86)],
-            (5000, np.inf),
+            (10_000, np.inf),
         )
         for i, letter in enumerate("ab")
     ),

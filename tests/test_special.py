@@ -108,7 +108,10 @@ ROWS += [
     Row(
         psm.betaincinv,
         sp.betaincinv,
-        grid([0.5, 3.0, 12.0, 90.0], [1.0, 9.0, 70.0], [0.0, 1e-5, 0.1, 0.8, 1.0, 2.0]),
+        columns(
+            grid([0.5, 3.0, 12.0, 90.0], [1.0, 9.0, 70.0], [0.0, 1e-5, 0.1, 0.8, 1.0, 2.0]),
+            grid([1.0, np.inf], [1.0, np.inf, 0.0], [0.0, 0.5, 1.0, -0.5]),
+        ),
         400,
     ),
     Row(psm.kve, sp.kve, columns(grid([*ORDERS, -2.5], POINTS), grid([0.0, 1.5], [0.0, -1.0, np.inf, np.nan])), 200),

@@ -201,4 +201,7 @@ def betaincinv(a: Value, b: Value, p: Value) -> Value:
     x, _ = iterate(step, start, [shape_a, shape_b, target, sign], active=ok, limit=80)
     in_domain = (a > 0) & (b > 0) & (p >= 0) & (p <= 1)
     at_end = (p == 0) | (p == 1)
-    return first_of((ok, x), (in_domain & at_end, p), otherwise=np.nan)
+    at_one, at_zero = (a == np.inf) & (b < np.inf), (b == np.inf) & (a < np.inf)
+    return first_of(
+        (ok, x), (in_domain & at_end, p), (in_domain & at_one, 1.0), (in_domain & at_zero, 0.0), otherwise=np.nan
+    )
