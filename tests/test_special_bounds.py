@@ -42,7 +42,7 @@ def test_errors_are_within_their_bounds(name, values):
     """One program for all rows of a function. What is computed in float64 and rounded to float32 is measured as float64 alone."""
     groups, inputs, outputs, arguments = [], [], [], []
     for i, dtype in enumerate(("float64", "float32")):
-        rows = [row for row in FUNCTIONS[name] if row.bounds[i] > special_rows.ROUNDED]
+        rows = [row for row in FUNCTIONS[name] if special_rows.ROUNDED < row.bounds[i] < np.inf]
         if rows:
             groups.append([(row, row.bounds[i], *points_of(values, row, dtype)) for row in rows])
             columns = [np.concatenate(parts) for parts in zip(*(group[2] for group in groups[-1]), strict=True)]
