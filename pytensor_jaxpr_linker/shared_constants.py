@@ -51,11 +51,11 @@ class SharedConstants:
 
     def _add_those_of_derivatives(self) -> None:
         """Add the constants that no array is equal to."""
-        for program in self._derivatives:
-            for array, on_device in zip(program.constants, program.device_constants(), strict=True):
-                if find(array, self.arrays) is None:
-                    self.arrays.append(array)
-                    self._more.append(on_device)
+        for array in [x for program in self._derivatives for x in program.constants]:
+            if find(array, self.arrays) is None:
+                with jax.ensure_compile_time_eval(), jax.enable_x64(True):
+                    self._more.append(jax.device_put(array))
+                self.arrays.append(array)
         self._places.clear()
 
     def checked(self, given: Sequence[Any]) -> list[Any]:
