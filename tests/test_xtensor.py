@@ -189,7 +189,7 @@ def test_pure_function_and_its_gradient(gradient, is_number):
 
 def test_pure_function_takes_named_arrays_by_dimension():
     x = matrix()
-    fn = pjl.as_jax_function([x], x.cumsum("a"))
+    fn = pjl.as_jax_function([x], [x.cumsum("a")])
     np.testing.assert_array_equal(fn(named(X.T, "b", "a"))[0], X.cumsum(0))
     np.testing.assert_array_equal(fn(X.tolist())[0], X.cumsum(0))
     f = pytensor.function([x], x.cumsum("a"), mode=FULLGRAPH)
