@@ -28,7 +28,7 @@ def walk(where):
 found = {}
 for method, where in (("parallel", lambda: jax.lax.axis_index("chain")), ("vectorized", lambda: 0), ("sequential", lambda: 0)):
     start = {"x": np.zeros((3, 2))}
-    found[method] = Chains(walk(where), {"scale": np.array(0.5)}, start, seed=1, total=40, method=method).draw(start, False)
+    found[method] = Chains(walk(where), {"scale": np.array(0.5)}, start, seeds=[1, 2, 3], total=40, method=method).draw(start, False)
 assert found["parallel"].stats["device"].tolist() == [[0] * 10, [0] * 10, [1] * 10]
 for other in ("vectorized", "sequential"):
     np.testing.assert_allclose(found["parallel"].positions["x"], found[other].positions["x"], rtol=1e-12)

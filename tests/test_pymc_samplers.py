@@ -32,7 +32,7 @@ SHORT = {
     "progressbar": False,
     "compute_convergence_checks": False,
 }
-STATS = {"acceptance_rate", "diverging", "energy", "lp", "n_steps", "step_size", "tree_depth"}
+STATS = {"acceptance_rate", "diverging", "energy", "lp", "n_steps", "reached_max_treedepth", "step_size", "tree_depth"}
 
 
 @pytest.fixture(scope="module")
@@ -139,8 +139,6 @@ def test_pymcs_own_steps_for_discrete_variables(in_turn):
         ({"initvals": {"slop": 1.0}}, ValueError, "initvals has 'slop', but the free variables are 'slope', 'sigma'"),
         ({"sampler": "blackjax", "initvals": [{"slope": 1.0}] * 2}, ValueError, r"initvals has shape \(\) for 'slope'"),
         ({"sampler": "pymc", "chain_method": "vectorized"}, ValueError, "chain_method='parallel'"),
-        ({"sampler": "blackjax", "adaptation": "flow"}, TypeError, "takes no arguments adaptation"),
-        ({"sampler": "mclmc", "adaptation": "flow"}, TypeError, "takes no arguments adaptation"),
         ({"sampler": "mclmc", "target_accept": 0.9}, TypeError, "use desired_energy_var"),
         ({"sampler": "blackjax", "var_names": ["z"]}, ValueError, "has no 'z'"),
     ],

@@ -9,6 +9,7 @@ from pytensor_jaxpr_linker.pymc.constrained import Constrain, constrain
 from pytensor_jaxpr_linker.pymc.density import LogDensity, logdensity
 from pytensor_jaxpr_linker.pymc.initial import initial_points
 from pytensor_jaxpr_linker.pymc.pathfinder import fit_pathfinder
+from pytensor_jaxpr_linker.pymc.processes import process_context
 from pytensor_jaxpr_linker.pymc.sampling import sample
 from pytensor_jaxpr_linker.pymc.smc import sample_smc
 
@@ -19,6 +20,7 @@ __all__ = [
     "fit_pathfinder",
     "initial_points",
     "logdensity",
+    "process_context",
     "sample",
     "sample_smc",
 ]

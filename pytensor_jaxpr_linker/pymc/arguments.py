@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Mapping
+from difflib import get_close_matches
 from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pymc as pm
+from pymc.util import _get_seeds_per_chain
+from pytensor.graph.basic import Variable
 
 from pytensor_jaxpr_linker.errors import GraphBreakError
 from pytensor_jaxpr_linker.pymc.graph import model_mode
 from pytensor_jaxpr_linker.report.explain import explain
 
+#: Variables of a model, as a user may name them.
+type Names = str | Variable | Iterable[str | Variable]
+
 #: The extra of this package that brings a sampler's package.
 EXTRAS = {"blackjax": "pymc", "pymc": "pymc", "numpyro": "numpyro", "nutpie": "nutpie"}
+#: Whose derivative a sampler may follow.
+GRADIENTS = ("pytensor", "jax")
 
 
 def check_choice(name: str, value: Any, choices: Collection[str]) -> None:
@@ -35,6 +43,32 @@ def check_fraction(name: str, value: Any) -> None:
     """Raise an error unless the argument is between 0 and 1."""
     if not isinstance(value, int | float | np.number) or not 0 < value < 1:
         raise ValueError(f"{name} must be a number between 0 and 1, not {value!r}.")
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return the question that ends a message about an unknown name, or nothing if no known name is close."""
+    close = get_close_matches(name, known, n=1)
+    return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def as_names(names: Names, instead: Mapping[Any, Any] | None = None) -> list[str]:
+    """Return the names in a name, a variable, or a sequence of both; `instead` has variables that stand for others."""
+    several = [names] if isinstance(names, str | Variable) else names
+    found = ((instead or {}).get(v, v) for v in several)
+    return [str(v.name) if isinstance(v, Variable) else v for v in found]
+
+
+def chain_seeds(random_seed: Any, count: int, of: str = "chains") -> list[int]:
+    """Return one seed for each chain: those of a sequence, else what PyMC makes of one number, a generator or None."""
+    if isinstance(random_seed, list | tuple | np.ndarray) and np.size(random_seed) != count:
+        given = np.size(random_seed)
+        raise ValueError(f"There are {given} seeds for {count} {of}: give one number, or one seed for each.")
+    return [int(seed) for seed in _get_seeds_per_chain(random_seed, count)]
+
+
+def seed_of(seeds: list[int], words: int = 1) -> list[int]:
+    """Return so many numbers below two to the power of 32, which depend on all seeds."""
+    return [int(word) for word in np.random.SeedSequence(seeds).generate_state(words)]
 
 
 def require(package: str) -> ModuleType:

@@ -62,8 +62,8 @@ class Chains:
         What to run, and the shared data that it is given.
     like
         Arrays of the shapes and dtypes of the positions where chains start, with an axis of chains in front.
-    seed
-        Seed of all chains.
+    seeds
+        One for each chain.
     total
         How many transitions a chain makes.
     method : {"parallel", "vectorized", "sequential"}
@@ -71,7 +71,13 @@ class Chains:
     """
 
     def __init__(
-        self, kernel: Kernel, data: Mapping[str, Any], like: dict[str, np.ndarray], seed: int, total: int, method: str
+        self,
+        kernel: Kernel,
+        data: Mapping[str, Any],
+        like: dict[str, np.ndarray],
+        seeds: list[int],
+        total: int,
+        method: str,
     ):
         self.tune, self.total = kernel.tune, total
         self._count = -(-total // CHUNK)
@@ -84,9 +90,8 @@ class Chains:
             return jax.lax.scan(lambda s, _: kernel.transition(data, s), state, length=length)
 
         devices = jax.devices() if method == "parallel" else jax.devices()[:1]
-        chains = len(next(iter(like.values())))
-        # JAX would compile a program to split a key.
-        keys = np.random.SeedSequence(seed).generate_state(2 * chains).reshape(chains, 2)
+        # JAX would compile a program to make a key. The starting point is drawn from the same seed, but not from this child of it.
+        keys = np.stack([np.random.SeedSequence(seed, spawn_key=(0,)).generate_state(2) for seed in seeds])
         with jax.enable_x64(True):
             if method == "vectorized" or len(devices) > 1:
                 self._run = in_one_program(start, advance, data, like, keys, devices)

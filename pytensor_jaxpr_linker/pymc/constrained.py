@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -13,6 +13,7 @@ import pymc as pm
 from pymc.util import get_default_varnames
 
 from pytensor_jaxpr_linker.errors import GraphBreakError
+from pytensor_jaxpr_linker.pymc.arguments import Names, as_names, did_you_mean
 from pytensor_jaxpr_linker.pymc.graph import Data, ModelFunction, model_mode
 
 #: How many bytes of results are computed at once.
@@ -36,12 +37,14 @@ class Constrain:
         The variables that it returns.
     """
 
-    def __init__(self, model: pm.Model, var_names: Sequence[str] | None):
+    def __init__(self, model: pm.Model, var_names: Names | None):
         variables = get_default_varnames(model.unobserved_value_vars, include_transformed=False)
         known = [str(v.name) for v in variables]
-        if unknown := set(var_names or ()) - set(known):
-            raise ValueError(f"The model has no {', '.join(map(repr, sorted(unknown)))}; it has {', '.join(known)}.")
-        self._outputs = [v for v in variables if var_names is None or v.name in var_names]
+        wanted = known if var_names is None else as_names(var_names)
+        if unknown := sorted(set(wanted) - set(known)):
+            question = did_you_mean(unknown[0], known)
+            raise ValueError(f"The model has no {', '.join(map(repr, unknown))}; it has {', '.join(known)}.{question}")
+        self._outputs = [v for v in variables if v.name in wanted]
         self.names = [str(v.name) for v in self._outputs]
         self.model = model
         self._programs: dict[Any, ChunkProgram] = {}
@@ -127,14 +130,14 @@ def chunk_of(draws: Mapping[str, Any], size: int) -> dict[str, jax.ShapeDtypeStr
     return {name: jax.ShapeDtypeStruct((size, *x.shape[1:]), x.dtype) for name, x in draws.items()}
 
 
-def constrain(model: pm.Model | None = None, *, var_names: Sequence[str] | None = None) -> Constrain:
+def constrain(model: pm.Model | None = None, *, var_names: Names | None = None) -> Constrain:
     """Return the function from unconstrained draws to a model's variables and Deterministics.
 
     Parameters
     ----------
     model : pymc.Model, optional
         By default that of the context.
-    var_names : sequence of str, optional
+    var_names : str, variable or sequence of them, optional
         Which variables to compute, by default all.
 
     Returns

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, Literal
 
@@ -10,6 +10,8 @@ import jax
 import numpy as np
 import pymc as pm
 
+from pytensor_jaxpr_linker.pymc.arguments import GRADIENTS, Names, as_names, check_choice
+from pytensor_jaxpr_linker.pymc.differentiable import check_steps
 from pytensor_jaxpr_linker.pymc.graph import Data, ModelFunction
 from pytensor_jaxpr_linker.pymc.initial import layout_of
 from pytensor_jaxpr_linker.pymc.layout import Layout
@@ -26,11 +28,13 @@ class LogDensity:
         Their shapes: those that they have when first asked for.
     """
 
-    def __init__(self, model: pm.Model, gradient: Literal["pytensor", "jax"], names: Sequence[str] | None):
+    def __init__(self, model: pm.Model, gradient: Literal["pytensor", "jax"], names: Names | None):
         known = [str(v.name) for v in model.value_vars]
         if not known:
             raise ValueError("The model has no free variables, so there is nothing to sample.")
-        self.names = known if names is None else list(names)
+        check_choice("gradient", gradient, GRADIENTS)
+        check_steps(model)
+        self.names = known if names is None else as_names(names, model.rvs_to_values)
         if sorted(self.names) != sorted(known):
             raise ValueError(f"names must be all of {', '.join(map(repr, known))} in some order, not {self.names}.")
         self.model, self._function = model, ModelFunction(model, [model.logp()], gradient)
@@ -82,7 +86,7 @@ def logdensity(
     model: pm.Model | None = None,
     *,
     gradient: Literal["pytensor", "jax"] = "pytensor",
-    names: Sequence[str] | None = None,
+    names: Names | None = None,
 ) -> LogDensity:
     """Return the log density of a PyMC model as a pure JAX function.
 
@@ -92,7 +96,7 @@ def logdensity(
         By default that of the context.
     gradient : {"pytensor", "jax"}
         How JAX differentiates it, see `as_jax_function`.
-    names : sequence of str, optional
+    names : sequence of str or of variables, optional
         The order of the unconstrained variables in the flat vector, by default the model's.
 
     Returns
@@ -105,7 +109,7 @@ def logdensity(
     GraphBreakError
         If it can't be one XLA program.
     ValueError
-        If the model has no free variables, or draws random numbers.
+        If the model has no free variables, draws random numbers, or has variables whose log density is no prior's, as those of BART.
 
     Examples
     --------

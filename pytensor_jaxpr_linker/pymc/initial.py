@@ -11,10 +11,11 @@ import numpy as np
 import pymc as pm
 from pymc.exceptions import SamplingError
 from pymc.initial_point import make_initial_point_fns_per_chain
-from pymc.util import _get_seeds_per_chain, get_untransformed_name, is_transformed_name
+from pymc.util import get_untransformed_name, is_transformed_name
 from pytensor import config
 from pytensor.graph.basic import Variable
 
+from pytensor_jaxpr_linker.pymc.arguments import chain_seeds
 from pytensor_jaxpr_linker.pymc.graph import model_mode
 from pytensor_jaxpr_linker.pymc.layout import Layout
 
@@ -45,7 +46,7 @@ def initial_points(
     chains : int
         How many points.
     seed : int, sequence of int or Generator, optional
-        Determines the jitter.
+        Determines the jitter. A sequence has one seed for each chain.
     initvals : dict or sequence of dict, optional
         As for `pymc.sample`.
     jitter : bool
@@ -100,7 +101,7 @@ def draw_starts(model: pm.Model, chains: int, seed: Any, initvals: Any, jitter: 
     if chains < 1:
         raise ValueError(f"chains must be at least 1, not {chains}.")
     check_initvals(model, initvals)
-    seeds = list(_get_seeds_per_chain(seed, chains))
+    seeds = chain_seeds(seed, chains)
     draws = point_functions(model, chains, initvals, jitter)
     return [Start(model, draw, s, jitter) for draw, s in zip(draws, seeds, strict=True)]
 

@@ -60,6 +60,8 @@ def make_kernel(logp: LogDensity, tune: int, target_accept: float, max_treedepth
             "energy": info.energy,
             "lp": state.logdensity,
             "n_steps": info.num_integration_steps,
+            "reached_max_treedepth": (info.num_trajectory_expansions >= max_treedepth)
+            & ~(info.is_turning | info.is_divergent),
             "step_size": step_size,
             "tree_depth": info.num_trajectory_expansions,
         }

@@ -28,14 +28,17 @@ def make_kernel(logp: LogDensity, tune: int, target_accept: float, max_treedepth
         nuts, _ = initialize(data, state.rng_key, state.z)
         step_size = state.adapt_state.step_size
         state = nuts.sample(state, (), {})
+        depth = jax.numpy.ceil(jax.numpy.log2(state.num_steps + 1)).astype(int)
         stats = {
             "acceptance_rate": state.accept_prob,
             "diverging": state.diverging,
             "energy": state.energy,
             "lp": -state.potential_energy,
             "n_steps": state.num_steps,
+            # NumPyro does not say whether the last doubling made a turn: as in Stan, it counts.
+            "reached_max_treedepth": depth >= max_treedepth,
             "step_size": step_size,
-            "tree_depth": jax.numpy.ceil(jax.numpy.log2(state.num_steps + 1)).astype(int),
+            "tree_depth": depth,
         }
         return state, (state.z, stats)
 

@@ -13,11 +13,20 @@ import xarray as xr
 from blackjax.diagnostics import psis_weights
 from pymc.exceptions import SamplingError
 from pymc.stats.convergence import SamplerWarning, WarningType, log_warnings
-from pymc.util import _get_seeds_per_chain
 
-from pytensor_jaxpr_linker.pymc.arguments import check_continuous, check_free, check_integer, one_program
+from pytensor_jaxpr_linker.pymc.arguments import (
+    GRADIENTS,
+    Names,
+    chain_seeds,
+    check_choice,
+    check_continuous,
+    check_free,
+    check_integer,
+    one_program,
+)
 from pytensor_jaxpr_linker.pymc.constrained import constrain
 from pytensor_jaxpr_linker.pymc.density import LogDensity, logdensity
+from pytensor_jaxpr_linker.pymc.differentiable import WITHOUT_GRADIENTS, check_steps, named_gradients
 from pytensor_jaxpr_linker.pymc.initial import initial_points
 from pytensor_jaxpr_linker.pymc.results import to_datatree
 
@@ -36,7 +45,7 @@ def fit_pathfinder(
     initvals: Any = None,
     jitter: bool = True,
     gradient: Literal["pytensor", "jax"] = "pytensor",
-    var_names: Any = None,
+    var_names: Names | None = None,
     log_likelihood: bool = False,
 ) -> xr.DataTree:
     """Draw from an approximation of the posterior by Pathfinder: in seconds, where a chain takes minutes.
@@ -57,7 +66,7 @@ def fit_pathfinder(
     model : pymc.Model, optional
         By default that of the context.
     random_seed : int, sequence of int or Generator, optional
-        Determines starting points and draws.
+        Determines starting points and draws. A sequence has one seed for each path.
     initvals, jitter
         Where paths start, see `initial_points`.
     gradient, var_names, log_likelihood
@@ -86,18 +95,21 @@ def fit_pathfinder(
     for name, value in (("draws", draws), ("paths", paths), ("maxiter", maxiter), ("elbo_draws", elbo_draws)):
         check_integer(name, value, 1)
     check_free(model)
+    check_choice("gradient", gradient, GRADIENTS)
     check_continuous(model, "Pathfinder", "use sample(sampler='pymc'), which has other steps")
+    check_steps(model)
+    seeds = chain_seeds(random_seed, paths, "paths")
     names = constrain(model, var_names=var_names)
-    (seed,) = _get_seeds_per_chain(random_seed, 1)
-    rng = np.random.default_rng(int(seed))
+    rng = np.random.default_rng(seeds)
     started = time.perf_counter()
 
     def run() -> tuple:
         logp = logdensity(model, gradient=gradient)
-        points = initial_points(model, paths, random_seed, initvals=initvals, jitter=jitter, logp=logp)
+        points = initial_points(model, paths, seeds, initvals=initvals, jitter=jitter, logp=logp)
         return climb(logp, points, draws, maxiter, elbo_draws, int(rng.integers(2**32)))
 
-    positions, stats, elbo, log_weights, pareto_k = one_program(model, "fit_pathfinder", run)
+    with named_gradients(model, WITHOUT_GRADIENTS):
+        positions, stats, elbo, log_weights, pareto_k = one_program(model, "fit_pathfinder", run)
     weights = np.exp(log_weights)
     chosen = rng.choice(len(weights), size=(1, draws), p=weights / weights.sum())
     attrs = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from time import perf_counter
 from typing import Any
 
@@ -29,7 +29,10 @@ STATS = {
     "n_steps": "n_steps",
     "step_size": "step_size",
     "depth": "tree_depth",
+    "maxdepth_reached": "reached_max_treedepth",
 }
+#: Options of a run, which are no settings of the sampler.
+OF_A_RUN = {"cores", "progress_callback", "progress_rate", "progress_style", "progress_template"}
 
 #: Chains whose log density takes less than this many seconds a call run one after the other: in threads they would mostly wait for
 #: Python's lock, and took two to three times as long.
@@ -91,6 +94,32 @@ def in_lasting_threads(density: Callable[[np.ndarray], tuple[float, np.ndarray]]
     return call
 
 
+def as_model(density: Callable[[np.ndarray], Any], size: int, start: Callable[[int], np.ndarray]) -> Any:
+    """Return what nutpie samples, for log density and gradient at a vector of a length, and the start of a chain with a seed."""
+    return from_pyfunc(
+        size,
+        lambda: density,
+        lambda *_: lambda x: {"position": x},  # constrained later, all at once
+        [np.dtype("float64")],
+        [(size,)],
+        ["position"],
+        make_initial_point_fn=start,
+    )
+
+
+def refusal(options: Mapping[str, Any]) -> str:
+    """Return why nutpie refuses its options, or nothing. It has no list of its settings, so it draws once from a normal with them."""
+    settings = {name: value for name, value in options.items() if name not in OF_A_RUN}
+    if not settings:
+        return ""
+    normal = as_model(lambda x: (-0.5 * float(x @ x), -x), 1, lambda seed: np.ones(1))
+    try:
+        nutpie.sample(normal, draws=1, tune=1, chains=1, cores=1, seed=1, progress_bar=False, **settings)
+    except Exception as error:  # which of them depends on nutpie's release
+        return " ".join(str(error).split())
+    return ""
+
+
 def is_short(density: Callable[[np.ndarray], Any], x: np.ndarray) -> bool:
     """Tell whether a call can take less than `SHORT_CALL`."""
 
@@ -137,17 +166,8 @@ def run_nutpie(
     if cores is None and is_short(density, point):
         cores = 1
     lasting = in_lasting_threads(density)
-    compiled = from_pyfunc(
-        size,
-        lambda: lasting,
-        lambda *_: lambda x: {"position": x},  # constrained later, all at once
-        [np.dtype("float64")],
-        [(size,)],
-        ["position"],
-        make_initial_point_fn=start,
-    )
     trace = nutpie.sample(
-        compiled,
+        as_model(lasting, size, start),
         seed=seed,
         tune=tune,
         draws=draws,
@@ -164,7 +184,9 @@ def run_nutpie(
     kept, length = most_draws(np.isfinite(position).all(axis=2).sum(axis=1))
     if not length:
         raise KeyboardInterrupt
-    stats = {new: trace.sample_stats[old].to_numpy()[kept, :length] for old, new in STATS.items()}
+    # What `store_gradient` and the like ask for has one more axis: the flat vector's.
+    names = STATS | {str(name): str(name) for name, x in trace.sample_stats.data_vars.items() if x.ndim > 2}
+    stats = {new: trace.sample_stats[old].to_numpy()[kept, :length] for old, new in names.items()}
     return Draws(layout.unravel(position[kept, :length]), stats)
 
 

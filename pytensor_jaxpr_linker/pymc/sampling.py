@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-import multiprocessing
+import inspect
 import threading
 import time
 from importlib.util import find_spec
@@ -12,12 +12,15 @@ from typing import Any, Literal
 import numpy as np
 import pymc as pm
 import xarray as xr
+from pymc.sampling.mcmc import assign_step_methods
 from pymc.stats.convergence import log_warnings, run_convergence_checks
-from pymc.util import _get_seeds_per_chain
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from pytensor_jaxpr_linker.errors import GraphBreakError
 from pytensor_jaxpr_linker.pymc.arguments import (
+    GRADIENTS,
+    Names,
+    chain_seeds,
     check_choice,
     check_continuous,
     check_fraction,
@@ -25,19 +28,19 @@ from pytensor_jaxpr_linker.pymc.arguments import (
     check_integer,
     one_program,
     require,
+    seed_of,
 )
 from pytensor_jaxpr_linker.pymc.chains import Chains, Draws, usable_cores
 from pytensor_jaxpr_linker.pymc.constrained import Constrain, constrain
 from pytensor_jaxpr_linker.pymc.density import logdensity
+from pytensor_jaxpr_linker.pymc.differentiable import WITHOUT_GRADIENTS, check_steps, named_gradients
 from pytensor_jaxpr_linker.pymc.initial import Start, check_initvals, draw_starts, point_functions, stack
+from pytensor_jaxpr_linker.pymc.options import PACKAGES, check_options
+from pytensor_jaxpr_linker.pymc.processes import check_script, in_one_sentence, process_context
 from pytensor_jaxpr_linker.pymc.results import add_log_likelihood, to_datatree
 
-#: The samplers, and the package of each.
-PACKAGES = {"nutpie": "nutpie", "numpyro": "numpyro", "blackjax": "blackjax", "mclmc": "blackjax", "pymc": "pymc"}
-#: Arguments that only one sampler has. nutpie and PyMC check theirs themselves.
-OPTIONS = {"mclmc": {"desired_energy_var"}}
-#: Aim of the adaptation of NUTS, PyMC's.
-TARGET_ACCEPT = 0.8
+#: Aim of the adaptation of NUTS, and its largest number of doublings: PyMC's.
+TARGET_ACCEPT, MAX_TREEDEPTH = 0.8, 10
 METHODS = ("parallel", "vectorized", "sequential")
 
 
@@ -49,13 +52,13 @@ def sample(
     model: pm.Model | None = None,
     sampler: Literal["nutpie", "numpyro", "blackjax", "mclmc", "pymc"] | None = None,
     target_accept: float | None = None,
-    max_treedepth: int = 10,
+    max_treedepth: int = MAX_TREEDEPTH,
     chain_method: Literal["parallel", "vectorized", "sequential"] = "parallel",
     random_seed: Any = None,
     initvals: Any = None,
     jitter: bool = True,
     gradient: Literal["pytensor", "jax"] = "pytensor",
-    var_names: Any = None,
+    var_names: Names | None = None,
     log_likelihood: bool = False,
     progressbar: bool = True,
     compute_convergence_checks: bool = True,
@@ -82,12 +85,12 @@ def sample(
         them; "vectorized" as one program over all chains on one device; "sequential" one after the other. nutpie and PyMC
         have no "vectorized" and know of one device; nutpie runs chains of calls below 40 µs one after the other, which is faster.
     random_seed : int, sequence of int or Generator, optional
-        Determines starting points and draws.
+        Determines starting points and draws. A sequence has one seed for each chain.
     initvals, jitter
         Where chains start, see `initial_points`.
     gradient : {"pytensor", "jax"}
-        Whose derivative, see `as_jax_function`.
-    var_names : sequence of str, optional
+        Whose derivative, see `as_jax_function`. "pymc", and nutpie where there are host steps, have PyTensor's only.
+    var_names : str, variable or sequence of them, optional
         Which variables to return, by default all.
     log_likelihood : bool
         Whether to add the group log_likelihood.
@@ -113,13 +116,17 @@ def sample(
     ValueError, ImportError, TypeError
         For arguments that can't be: the message has the remedy.
     """
+    check_script()
     model = pm.modelcontext(model)
     sampler = sampler or ("nutpie" if find_spec("nutpie") else "blackjax")
-    check_arguments(model, sampler, draws, tune, chains, chain_method, target_accept, max_treedepth, kwargs)
+    check_choice("sampler", sampler, PACKAGES)
     package = require(PACKAGES[sampler])
+    check_arguments(model, sampler, draws, tune, chains, chain_method, target_accept, max_treedepth, gradient)
+    check_options(sampler, inspect.signature(sample).parameters, kwargs)
     cores = min(4, usable_cores())
     chains = chains or max(2, cores)
-    (seed,) = _get_seeds_per_chain(random_seed, 1)
+    seeds = chain_seeds(random_seed, chains)
+    names = constrain(model, var_names=var_names)  # bad names are found before sampling
     if sampler == "pymc":
         return run_pymc(
             model,
@@ -130,25 +137,29 @@ def sample(
             initvals=initvals,
             progressbar=progressbar,
             compute_convergence_checks=compute_convergence_checks,
-            init="jitter+adapt_diag" if jitter else "adapt_diag",
-            var_names=var_names,
+            var_names=None if var_names is None else names.names,
             log_likelihood=log_likelihood,
-            nuts={"target_accept": target_accept or TARGET_ACCEPT, "max_treedepth": max_treedepth},
-            **{"cores": 1 if chain_method == "sequential" else min(chains, cores)} | kwargs,
+            target_accept=target_accept,
+            max_treedepth=max_treedepth,
+            options={
+                "init": "jitter+adapt_diag" if jitter else "adapt_diag",
+                "cores": 1 if chain_method == "sequential" else min(chains, cores),
+                **kwargs,
+            },
         )
-    names = constrain(model, var_names=var_names)  # bad names are found before sampling
-    run: dict[str, Any] = {"draws": draws, "progressbar": progressbar, "seed": int(seed) % 2**32}
+    run: dict[str, Any] = {"draws": draws, "progressbar": progressbar}
     adaptation: dict[str, Any] = {"tune": tune, "max_treedepth": max_treedepth, **kwargs}
     if sampler != "mclmc":
         adaptation["target_accept"] = target_accept or TARGET_ACCEPT
     started = time.perf_counter()
-    with blas_threads(chains if chain_method == "parallel" else 1):
+    with blas_threads(chains if chain_method == "parallel" else 1), named_gradients(model, WITHOUT_GRADIENTS):
         if sampler == "nutpie":
-            options = {"cores": 1 if chain_method == "sequential" else None, "chains": chains} | run | adaptation
+            in_turn = {"cores": 1 if chain_method == "sequential" else None}
+            options = in_turn | {"chains": chains, "seed": seed_of(seeds)[0]} | run | adaptation
             found = sample_nutpie(model, gradient, initvals, jitter, **options)
         else:
-            starts = draw_starts(model, chains, random_seed, initvals, jitter)
-            found = sample_jax(model, gradient, sampler, chain_method, starts, names, run, adaptation)
+            starts = draw_starts(model, chains, seeds, initvals, jitter)
+            found = sample_jax(model, gradient, sampler, chain_method, seeds, starts, names, run, adaptation)
     seconds = time.perf_counter() - started
     attrs = {"sampling_time": seconds, "tuning_steps": tune, "sampler": sampler, "chain_method": chain_method}
     result = to_datatree(model, names(found.positions), found.stats, attrs, package, log_likelihood)
@@ -174,6 +185,7 @@ def sample_jax(
     gradient: Literal["pytensor", "jax"],
     sampler: str,
     chain_method: str,
+    seeds: list[int],
     starts: list[Start],
     constrained: Constrain,
     run: dict[str, Any],
@@ -189,7 +201,7 @@ def sample_jax(
         logp = logdensity(model, gradient=gradient)
         kernel = kernels.make_kernel(logp, **adaptation)
         like, total = wide([start.point for start in starts]), kernel.tune + run["draws"]
-        chains = Chains(kernel, logp.data, like, run["seed"], total, chain_method)
+        chains = Chains(kernel, logp.data, like, seeds, total, chain_method)
         constrained.prepare(like, len(starts) * run["draws"])
         return chains.draw(wide([start.checked(logp) for start in starts]), run["progressbar"])
 
@@ -206,11 +218,11 @@ def check_arguments(
     chain_method: str,
     target_accept: float | None,
     max_treedepth: int,
-    kwargs: dict,
+    gradient: str,
 ) -> None:
     """Raise an error, with the remedy, for arguments that can't be."""
-    check_choice("sampler", sampler, PACKAGES)
     check_choice("chain_method", chain_method, METHODS)
+    check_choice("gradient", gradient, GRADIENTS)
     check_integer("draws", draws, 1)
     check_integer("tune", tune, 0)
     check_integer("chains", 1 if chains is None else chains, 1)
@@ -223,11 +235,16 @@ def check_arguments(
         )
     if sampler == "mclmc" and target_accept is not None:
         raise TypeError("sampler='mclmc' accepts every step, so it has no target_accept: use desired_energy_var.")
-    if sampler not in ("nutpie", "pymc") and (unknown := kwargs.keys() - OPTIONS.get(sampler, set())):
-        raise TypeError(f"sampler={sampler!r} takes no arguments {', '.join(sorted(unknown))}.")
+    if sampler == "nutpie" and tune == 0:
+        raise ValueError("nutpie can't sample without warm-up: use tune=1 or more, or sampler='blackjax'.")
+    if sampler == "pymc" and gradient == "jax":
+        raise ValueError(
+            "PyMC's steps have PyTensor's gradient only: leave out gradient='jax', or use another sampler."
+        )
     check_free(model)
     if sampler != "pymc":
         check_continuous(model, "MCLMC" if sampler == "mclmc" else "NUTS", "use sampler='pymc', which has other steps")
+        check_steps(model)
 
 
 def sample_nutpie(
@@ -242,7 +259,12 @@ def sample_nutpie(
     try:
         logp = logdensity(model, gradient=gradient)
         density, layout = compiled_density(logp), logp.layout
-    except GraphBreakError:  # whose reasons the warning of the function with host steps repeats
+    except GraphBreakError as error:  # whose reasons the warning of the function with host steps repeats
+        if gradient == "jax":
+            error.add_note(
+                "With host steps the gradient is PyTensor's: leave out gradient='jax', and nutpie runs them."
+            )
+            raise
         density, layout = density_with_host_steps(model)
     (draw,) = point_functions(model, 1, initvals, jitter)
     in_turn = threading.Lock()
@@ -257,13 +279,34 @@ def sample_nutpie(
     return run_nutpie(density, layout, start, **options)
 
 
-def run_pymc(model: pm.Model, *, log_likelihood: bool, **options: Any) -> xr.DataTree:
+def run_pymc(
+    model: pm.Model,
+    *,
+    target_accept: float | None,
+    max_treedepth: int,
+    log_likelihood: bool,
+    options: dict[str, Any],
+    **common: Any,
+) -> xr.DataTree:
     """Sample with PyMC's own steps, compiled by mode JAXPR."""
-    if not model.discrete_value_vars:
-        options["nuts_sampler"] = "pymc"
-    methods = multiprocessing.get_all_start_methods()
-    options.setdefault("mp_ctx", "forkserver" if "forkserver" in methods else "spawn")  # JAX's threads survive no fork
-    result = pm.sample(model=model, compile_kwargs={"mode": "JAXPR"}, **options)
+    # A model without a step of NUTS refuses what is for it, so the defaults are not named.
+    asked = {"target_accept": target_accept} if target_accept is not None else {}
+    if max_treedepth != MAX_TREEDEPTH:
+        asked["max_treedepth"] = max_treedepth
+    if asked:
+        _, assigned = assign_step_methods(model, options.get("step"))
+        if not any(issubclass(step, pm.NUTS) for step in assigned):
+            raise ValueError(
+                f"{' and '.join(asked)} is for NUTS, and PyMC gives no variable to it here: leave it out, or give it to the"
+                " step that you make."
+            )
+        nuts = options.get("nuts") or {}
+        if twice := asked.keys() & nuts.keys():
+            raise ValueError(f"{' and '.join(sorted(twice))} is given twice, once in nuts: leave out one.")
+        options = {**options, "nuts": asked | nuts}
+    given = {"mp_ctx": process_context()} | common | options
+    with in_one_sentence():
+        result = pm.sample(model=model, nuts_sampler="pymc", compile_kwargs={"mode": "JAXPR"}, **given)
     if log_likelihood:
         add_log_likelihood(model, result)
     return result

@@ -15,17 +15,22 @@ from blackjax.smc import resampling
 from pymc.exceptions import SamplingError
 from pymc.initial_point import make_initial_point_expression
 from pymc.stats.convergence import log_warnings, run_convergence_checks
-from pymc.util import _get_seeds_per_chain
 
 from pytensor_jaxpr_linker.pymc.arguments import (
+    GRADIENTS,
+    Names,
+    chain_seeds,
+    check_choice,
     check_continuous,
     check_fraction,
     check_free,
     check_integer,
     one_program,
+    seed_of,
 )
 from pytensor_jaxpr_linker.pymc.chains import Draws, usable_cores
 from pytensor_jaxpr_linker.pymc.constrained import constrain
+from pytensor_jaxpr_linker.pymc.differentiable import check_steps, named_gradients
 from pytensor_jaxpr_linker.pymc.graph import ModelFunction, model_mode
 from pytensor_jaxpr_linker.pymc.progress import progress
 from pytensor_jaxpr_linker.pymc.results import to_datatree
@@ -51,7 +56,7 @@ def sample_smc(
     threshold: float = 0.5,
     random_seed: Any = None,
     gradient: Literal["pytensor", "jax"] = "pytensor",
-    var_names: Any = None,
+    var_names: Names | None = None,
     log_likelihood: bool = False,
     progressbar: bool = True,
     compute_convergence_checks: bool = True,
@@ -72,7 +77,7 @@ def sample_smc(
     threshold : float
         The power is raised until the effective sample size is this fraction of `draws`.
     random_seed : int, sequence of int or Generator, optional
-        Determines the draws.
+        Determines the draws. A sequence has one seed for each chain.
     gradient, var_names, log_likelihood, progressbar, compute_convergence_checks
         As for `sample`.
 
@@ -102,21 +107,24 @@ def sample_smc(
     check_integer("chains", 1 if chains is None else chains, 1)
     check_fraction("threshold", threshold)
     check_free(model)
+    check_choice("gradient", gradient, GRADIENTS)
     check_continuous(model, "SMC with gradients", "use pm.sample_smc, which has none")
+    check_steps(model)
     if not (model.observed_RVs or model.potentials):
         raise ValueError("The model has no observed variables: draw from it with pm.sample_prior_predictive.")
     chains = chains or max(2, min(4, usable_cores()))
+    first, second = seed_of(chain_seeds(random_seed, chains), 2)
     names = constrain(model, var_names=var_names)
-    seeds = _get_seeds_per_chain(random_seed, 2)
     started = time.perf_counter()
 
     def run() -> Draws:
         prior = ModelFunction(model, [model.varlogp], gradient)
         likelihood = ModelFunction(model, [model.datalogp], gradient)
-        points = prior_points(model, (chains, draws), int(seeds[0]))
-        return temper(prior, likelihood, points, threshold, int(seeds[1]) % 2**32, progressbar)
+        points = prior_points(model, (chains, draws), first)
+        return temper(prior, likelihood, points, threshold, second, progressbar)
 
-    found = one_program(model, "sample_smc", run, "pm.sample_smc(backend='JAXPR') runs")
+    with named_gradients(model, "use pm.sample_smc, which needs none"):
+        found = one_program(model, "sample_smc", run, "pm.sample_smc(backend='JAXPR') runs")
     attrs = {"sampling_time": time.perf_counter() - started, "sampler": "smc", "threshold": threshold}
     axes = ("chain", "stage")
     result = to_datatree(model, names(found.positions), found.stats, attrs, blackjax, log_likelihood, stats_dims=axes)

@@ -1,0 +1,115 @@
+"""Processes for PyMC's chains that do not run the user's script again."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from multiprocessing import get_all_start_methods, get_context
+from typing import Any
+
+import jax
+from pymc.sampling.parallel import ParallelSamplingError
+from pytensor import config
+
+#: Not "fork", which does not copy the threads that JAX has.
+BASE = get_context("forkserver" if "forkserver" in get_all_start_methods() else "spawn")
+
+#: What is raised where a script that is run again, for what it defines, samples again.
+SAMPLES_AGAIN = (
+    "The process of a chain needs what this script defines (a wrap_py function, say), so it runs the script again, which samples again:"
+    ' put the call under `if __name__ == "__main__":`, put the definitions into a module, or sample with cores=1.'
+)
+
+
+def main_module() -> dict[str, Any]:
+    """Return the variables of the script."""
+    return vars(sys.modules["__main__"])
+
+
+@contextmanager
+def without_script() -> Iterator[None]:
+    """Hide where the main module came from, so that a new process does not run it."""
+    main = main_module()
+    hidden: dict[str, Any] = {name: main[name] for name in ("__file__", "__spec__") if name in main}
+    main.pop("__file__", None)
+    main["__spec__"] = None
+    try:
+        yield
+    finally:
+        main.update(hidden)
+
+
+class Process(BASE.Process):  # type: ignore[name-defined]
+    """A process that runs the user's script only if it must.
+
+    Python runs the script again in each new process, and refuses to go on where that starts processes, for want of
+    ``if __name__ == "__main__":``. PyMC sends its steps by cloudpickle, which takes along what the script defines. Only what a
+    library pickles by its name, as functions of ``wrap_py``, is looked for in the script.
+    """
+
+    def start(self) -> None:
+        """Start the process."""
+        self.script = main_module().get("__file__")
+        # What a script sets at its top, and steps go by.
+        self.floatX, self.platforms = config.floatX, jax.config.jax_platforms
+        with without_script():
+            super().start()
+
+    def run(self) -> None:
+        """Run in the new process."""
+        config.floatX = self.floatX
+        jax.config.update("jax_platforms", self.platforms)
+        if self.script is not None:
+            main_module()["__getattr__"] = partial(from_script, self.script)
+        super().run()
+
+
+def from_script(script: str, name: str) -> Any:
+    """Return what a script defines, in a process that has not run it: the ``__getattr__`` of its main module."""
+    main = main_module()
+    if name.startswith("__"):
+        raise AttributeError(name)
+    del main["__getattr__"]
+    main["__script_runs_again__"] = True
+    main |= runpy.run_path(script, run_name="__mp_main__")
+    return main[name]
+
+
+def check_script() -> None:
+    """Raise an error, with the remedy, where a script is run again only for what it defines."""
+    if main_module().get("__script_runs_again__"):
+        raise RuntimeError(SAMPLES_AGAIN)
+
+
+@contextmanager
+def in_one_sentence() -> Iterator[None]:
+    """Raise what `check_script` raised in a process in place of the report of both processes."""
+    try:
+        yield
+    except ParallelSamplingError as error:
+        if SAMPLES_AGAIN in str(getattr(error.__cause__, "__cause__", "")):
+            raise RuntimeError(SAMPLES_AGAIN) from None
+        raise
+
+
+class Context(type(BASE)):  # type: ignore[misc]
+    """The start method of this system that does not fork, with processes that do not run the user's script again."""
+
+    Process = Process
+
+
+def process_context() -> Context:
+    """Return ``mp_ctx`` for `pymc.sample` with mode JAXPR: processes that are not forked, and do not run the script again.
+
+    So a script needs no ``if __name__ == "__main__":``. `sample` does the same for ``sampler="pymc"``.
+
+    Examples
+    --------
+    >>> from pytensor_jaxpr_linker.pymc import process_context
+    >>> process_context().get_start_method() in ("forkserver", "spawn")
+    True
+    """
+    return Context()

@@ -1,0 +1,365 @@
+"""What samplers of `pytensor_jaxpr_linker.pymc` are given, and what they refuse before they compile."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+from pymc.step_methods import STEP_METHODS
+from pymc.step_methods.compound import Competence
+from pytensor import wrap_py
+from pytensor.gradient import grad_undefined
+from pytensor.graph.basic import Apply
+from pytensor.graph.op import Op
+
+import pytensor_jaxpr_linker as pjl
+from pytensor_jaxpr_linker.pymc import constrain, fit_pathfinder, initial_points, logdensity, sample, sample_smc
+
+SAMPLERS = ("nutpie", "numpyro", "blackjax", "mclmc", "pymc")
+METHODS = (*SAMPLERS, "sample_smc", "fit_pathfinder")
+BY_GRADIENTS = tuple(name for name in METHODS if name != "pymc")
+QUIET = {"progressbar": False, "compute_convergence_checks": False}
+SHORT = {"draws": 20, "tune": 20, "chains": 2, "random_seed": 1, **QUIET}
+IN_TURN = {**SHORT, "sampler": "pymc", "chain_method": "sequential", "quiet": True}
+
+
+@pytest.fixture(scope="module")
+def model():
+    """Return a model of a vector and a scale."""
+    with pm.Model() as model:
+        mu = pm.Normal("mu", shape=2)
+        sigma = pm.HalfNormal("sigma")
+        pm.Deterministic("double", 2 * mu)
+        pm.Normal("y", mu, sigma, observed=[1.0, 2.0])
+    return model
+
+
+def draw(name, **arguments):
+    """Sample by any of the methods, of which each is a sampler of `sample` or a function."""
+    arguments = {**SHORT, **arguments}
+    if name == "sample_smc":
+        return sample_smc(**{k: v for k, v in arguments.items() if k != "tune"})
+    if name == "fit_pathfinder":
+        kept = {k: v for k, v in arguments.items() if k not in ("tune", "chains", *QUIET)}
+        return fit_pathfinder(paths=2, maxiter=10, **kept)
+    pytest.importorskip({"mclmc": "blackjax"}.get(name, name))
+    return sample(
+        sampler=name, **{"chain_method": "sequential"} | arguments | ({"quiet": True} if name == "pymc" else {})
+    )
+
+
+@pytest.fixture
+def no_compilation(monkeypatch):
+    """Fail where a sampler begins."""
+
+    def begin(*args, **kwargs):
+        raise AssertionError("something is compiled")
+
+    for place in ("sampling.logdensity", "sampling.draw_starts", "sampling.run_pymc", "pathfinder.logdensity"):
+        monkeypatch.setattr(f"pytensor_jaxpr_linker.pymc.{place}", begin)
+
+
+# -- variables that NUTS must not move ---------------------------------------------------------------------------------
+
+
+class Grow(pm.Slice):
+    """A step that is for Gumbel variables, as that of BART is for BART."""
+
+    name = "grow"
+
+    @staticmethod
+    def competence(var, has_grad):
+        is_gumbel = isinstance(var.owner.op, type(pm.Gumbel.rv_op))
+        return Competence.IDEAL if is_gumbel else Competence.INCOMPATIBLE
+
+
+@pytest.fixture
+def trees(monkeypatch):
+    """Return a model with a variable that has a step of its own."""
+    monkeypatch.setattr("pymc.sampling.mcmc.STEP_METHODS", STEP_METHODS)
+    STEP_METHODS.append(Grow)
+    with pm.Model() as model:
+        pm.Normal("y", pm.Gumbel("trees", 0, 1), pm.HalfNormal("sigma"), observed=[1.0, 2.0])
+    yield model
+    STEP_METHODS.remove(Grow)
+
+
+@pytest.mark.parametrize("name", BY_GRADIENTS)
+def test_a_variable_with_a_step_of_its_own_is_refused(trees, name, no_compilation):
+    with pytest.raises(ValueError, match=r"PyMC samples 'trees' by Grow, .*sampler='pymc'"):
+        draw(name, model=trees)
+
+
+def test_a_variable_with_a_step_of_its_own_has_no_log_density_but_pymcs_step(trees):
+    with pytest.raises(ValueError, match="'trees' by Grow"):
+        logdensity(trees)
+    found = sample(model=trees, **IN_TURN)
+    assert {"trees", "sigma"} == set(found.posterior.data_vars)
+    assert "nstep_out" in found.sample_stats  # of Slice
+
+
+def test_bart():
+    pmb = pytest.importorskip("pymc_bart")
+    x = np.linspace(0, 1, 20)[:, None]
+    with pm.Model() as model:
+        pm.Normal(
+            "y", pmb.BART("mu", x, np.sin(6 * x[:, 0]), m=5), pm.HalfNormal("sigma"), observed=np.sin(6 * x[:, 0])
+        )
+    for function in (logdensity, sample_smc, fit_pathfinder, sample):
+        with pytest.raises(ValueError, match="'mu' by PGBART"):
+            function(model=model)
+    found = sample(model=model, **IN_TURN)
+    assert found.posterior["mu"].shape == (2, 20, 20)
+
+
+def test_a_discrete_model_has_a_log_density():
+    with pm.Model() as model:
+        pm.Normal("y", pm.Bernoulli("z", 0.3), observed=1.0)
+    expected = model.compile_logp(mode="FAST_COMPILE")({"z": np.array(1)})
+    np.testing.assert_allclose(logdensity(model)({"z": 1}), expected, rtol=1e-12)
+
+
+# -- seeds -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["nutpie", "pymc"])
+def test_one_seed_for_each_chain(model, name):
+    draws = [draw(name, model=model, random_seed=seeds).posterior["mu"] for seeds in ([1, 2], (1, 2), [2, 3])]
+    np.testing.assert_array_equal(draws[0], draws[1])
+    assert not np.array_equal(draws[0], draws[2])
+
+
+def test_a_seed_belongs_to_its_chain(model):
+    """Where this package runs the chains."""
+    first, second = (
+        draw("blackjax", model=model, random_seed=seeds).posterior["mu"] for seeds in ([1, 2], np.array([3, 2]))
+    )
+    np.testing.assert_array_equal(first[1], second[1])
+    assert not np.array_equal(first[0], second[0])
+    points = initial_points(model, 2, [1, 2])
+    np.testing.assert_array_equal(points["mu"][1], initial_points(model, 2, [5, 2])["mu"][1])
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_another_number_of_seeds(model, name, no_compilation):
+    with pytest.raises(
+        ValueError, match=r"There are 3 seeds for 2 (chains|paths): give one number, or one seed for each"
+    ):
+        draw(name, model=model, random_seed=[1, 2, 3])
+
+
+@pytest.mark.parametrize("name", ["sample_smc", "fit_pathfinder"])
+def test_seeds_and_a_name_for_methods_without_chains(model, name):
+    draws = [draw(name, model=model, random_seed=[1, 2], var_names="mu").posterior for _ in range(2)]
+    assert set(draws[0].data_vars) == {"mu"}
+    np.testing.assert_array_equal(draws[0]["mu"], draws[1]["mu"])
+
+
+# -- PyMC's own steps --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"init": "adapt_diag"}, {"nuts": {"target_accept": 0.9}}, {"target_accept": 0.9, "nuts": {"max_treedepth": 5}}],
+    ids=str,
+)
+def test_arguments_of_pymcs_nuts(model, arguments):
+    found = sample(model=model, **IN_TURN, **arguments)
+    assert found.posterior["mu"].shape == (2, 20, 2)
+    assert not (found.sample_stats["tree_depth"] > arguments.get("nuts", {}).get("max_treedepth", 10)).any()
+
+
+def test_steps_that_are_given(model):
+    with model:
+        steps = {"all": pm.Metropolis(), "one": pm.Slice([model["sigma"]])}
+    found = {name: sample(model=model, step=step, **IN_TURN).sample_stats for name, step in steps.items()}
+    stats = {name: set(group.data_vars) for name, group in found.items()}
+    assert "accepted" in stats["all"] and "tree_depth" not in stats["all"]
+    assert "tree_depth" in stats["one"] and "nstep_out" in stats["one"]
+    with pytest.raises(ValueError, match="target_accept is for NUTS, and PyMC gives no variable to it here"):
+        sample(model=model, step=steps["all"], target_accept=0.9, **IN_TURN)
+
+
+def test_discrete_variables_only():
+    with pm.Model() as model:
+        pm.Normal("y", pm.Bernoulli("z", 0.3), observed=[1.0])
+    assert sample(model=model, **IN_TURN).posterior["z"].shape == (2, 20)
+
+
+# -- Ops without gradient ----------------------------------------------------------------------------------------------
+
+
+@wrap_py([pt.dscalar], [pt.dscalar])
+def half(x):
+    return np.asarray(x / 2)
+
+
+class Undefined(Op):
+    """Has an emission rule in the tests below, and says that it has no gradient."""
+
+    __props__ = ()
+
+    def make_node(self, x):
+        return Apply(self, [x], [x.type()])
+
+    def perform(self, node, inputs, outputs):
+        outputs[0][0] = np.asarray(inputs[0])
+
+    def pullback(self, inputs, outputs, cotangents):
+        return [grad_undefined(self, 0, inputs[0], "of no good reason")]
+
+
+def black_box(function):
+    """Return a model in which one of two variables goes through a function without gradient."""
+    with pm.Model() as model:
+        pm.Normal("y", pm.math.exp(function(pm.Normal("x"))), pm.HalfNormal("sigma"), observed=2.0)
+    return model
+
+
+@pytest.mark.parametrize("function", [half, Undefined()], ids=["no pullback", "undefined"])
+@pytest.mark.parametrize("name", BY_GRADIENTS)
+def test_the_op_without_gradient_is_named(name, function):
+    remedy = "pm.sample_smc" if name == "sample_smc" else "sampler='pymc'"
+    with pytest.raises(NotImplementedError) as error:
+        draw(name, model=black_box(function))
+    message = str(error.value)
+    assert f"no gradient with respect to 'x', since {function}(x) has none: use" in message
+    assert remedy in message
+    assert __file__ in message
+
+
+def test_pymc_samples_an_op_without_gradient():
+    with pytest.warns(pjl.GraphBreakWarning):
+        found = sample(model=black_box(half), **IN_TURN)
+    assert found.posterior["x"].shape == (2, 20)
+
+
+# -- arguments that are refused, and those that are not ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_an_unknown_gradient(model, name, no_compilation):
+    with pytest.raises(ValueError, match="Unknown gradient 'stan': choose one of 'pytensor', 'jax'"):
+        draw(name, model=model, gradient="stan")
+
+
+def test_jaxs_gradient_is_not_dropped(model):
+    with pytest.raises(ValueError, match="leave out gradient='jax'"):
+        sample(model=model, gradient="jax", **IN_TURN)
+    pytest.importorskip("nutpie")
+    with pm.Model() as with_host_step:
+        pm.Normal("x", half(pm.Data("d", 1.0)))
+    with pytest.raises(pjl.GraphBreakError) as error:
+        sample(model=with_host_step, sampler="nutpie", gradient="jax", **SHORT)
+    assert "leave out gradient='jax'" in error.value.__notes__[0]
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ({"target_acept": 0.9}, "takes no argument 'target_acept'. Did you mean 'target_accept'?"),
+        ({"frobnicate": 1}, "takes no argument 'frobnicate'."),
+        ({"nuts_sampler": "nutpie"}, "takes no argument 'nuts_sampler'"),
+        ({"backend": "jax"}, "takes no argument 'backend'"),
+    ],
+    ids=lambda x: "".join(x) if isinstance(x, dict) else "",
+)
+def test_an_unknown_argument(model, name, argument, message, no_compilation):
+    pytest.importorskip({"mclmc": "blackjax"}.get(name, name))
+    with pytest.raises(TypeError) as error:
+        sample(model=model, sampler=name, **SHORT, **argument)
+    assert str(error.value).startswith(f"sampler={name!r} {message}")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"sampler": "blackjax", "adaptation": "flow"}, "takes no argument 'adaptation'. Samplers that do: 'nutpie'."),
+        ({"sampler": "mclmc", "desired_energy": 1}, "Did you mean 'desired_energy_var'?"),
+        (
+            {"sampler": "pymc", "nuts": {"step_scal": 1}},
+            "NUTS takes no argument 'step_scal'. Did you mean 'step_scale'?",
+        ),
+        ({"sampler": "pymc", "compile_kwargs": {}}, "takes no argument 'compile_kwargs' here: the mode is JAXPR."),
+        ({"sampler": "nutpie", "save_warmup": True}, "'save_warmup' here: draws of the warm-up are not kept."),
+        ({"sampler": "nutpie", "blocking": False}, "'blocking' here: sample returns when all chains are done."),
+        ({"sampler": "nutpie", "return_raw_trace": True}, "'return_raw_trace' here: sample returns a DataTree."),
+        ({"sampler": "nutpie", "seed": 1}, "'seed' here: use random_seed."),
+        ({"sampler": "nutpie", "store_gradent": True}, "Did you mean 'store_gradient'?"),
+        ({"sampler": "nutpie", "mass_matrix_gamma": 1e-5}, "not available for diag adaptation"),
+        ({"sampler": "nutpie", "adaptation": "flow"}, "nutpie' refuses its options: "),
+    ],
+    ids=lambda x: "-".join(map(str, x.values())) if isinstance(x, dict) else "",
+)
+def test_refused_options(model, arguments, message, no_compilation):
+    pytest.importorskip("nutpie")
+    with pytest.raises(TypeError) as error:
+        sample(model=model, **SHORT, **arguments)
+    assert message in str(error.value)
+
+
+def test_an_option_that_is_given_twice(model):
+    with pytest.raises(ValueError, match="target_accept is given twice, once in nuts"):
+        sample(model=model, target_accept=0.8, nuts={"target_accept": 0.9}, **IN_TURN)
+
+
+def test_options_of_nutpie(model):
+    pytest.importorskip("nutpie")
+    options = {"adaptation": "low_rank", "mass_matrix_gamma": 1e-4, "store_gradient": True, "store_unconstrained": True}
+    stats = sample(model=model, sampler="nutpie", **SHORT, **options).sample_stats
+    assert stats["gradient"].shape == stats["unconstrained_draw"].shape == (2, 20, 3)
+    logp = logdensity(model)
+    expected = model.compile_dlogp(mode="FAST_COMPILE")(logp.unravel(stats["unconstrained_draw"].to_numpy()[1, 7]))
+    np.testing.assert_allclose(stats["gradient"][1, 7], expected, rtol=1e-8)
+    with pytest.raises(ValueError, match="nutpie can't sample without warm-up"):
+        sample(model=model, sampler="nutpie", **SHORT | {"tune": 0})
+
+
+def test_options_that_pymc_has_by_its_signature():
+    """That `pymc.sample` still has what `sample` hands on to it."""
+    assert {"init", "cores", "mp_ctx", "step"} <= inspect.signature(pm.sample).parameters.keys()
+
+
+@pytest.mark.parametrize("name", SAMPLERS[:3])
+def test_warning_of_the_tree_depth(name, caplog):
+    with pm.Model() as stiff:
+        x = pm.Normal("x", shape=10)
+        pm.Potential("p", -5e3 * ((x[1:] - x[:-1]) ** 2).sum())
+    with caplog.at_level(logging.WARNING, "pymc"):
+        found = draw(name, model=stiff, max_treedepth=3, compute_convergence_checks=True, draws=50, tune=50)
+    stats = found.sample_stats
+    assert stats["reached_max_treedepth"].dtype == bool
+    assert stats["reached_max_treedepth"].mean() > 0.5
+    assert (stats["tree_depth"].where(stats["reached_max_treedepth"], 3) == 3).all()
+    assert "Chain 1 reached the maximum tree depth" in caplog.text
+
+
+# -- names -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["nutpie", "pymc"])
+def test_a_name_of_a_variable(model, name):
+    assert set(draw(name, model=model, var_names="mu").posterior.data_vars) == {"mu"}
+
+
+def test_names_of_variables(model):
+    mu, sigma, double = (model[name] for name in ("mu", "sigma", "double"))
+    assert constrain(model, var_names=sigma).names == ["sigma"]
+    assert constrain(model, var_names=[double, "mu"]).names == ["mu", "double"]
+    assert constrain(model, var_names=[]).names == []
+    assert logdensity(model, names=[sigma, "mu"]).names == ["sigma_log__", "mu"]
+    assert logdensity(model, names=[mu, model.rvs_to_values[sigma]]).names == ["mu", "sigma_log__"]
+    with pytest.raises(ValueError, match=r"has no 'doble'; it has mu, sigma, double\. Did you mean 'double'\?"):
+        constrain(model, var_names="doble")
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_an_unknown_variable(model, name, no_compilation):
+    pytest.importorskip({"mclmc": "blackjax"}.get(name, name))
+    with pytest.raises(ValueError, match="The model has no 'sigm'"):
+        sample(model=model, sampler=name, **SHORT, var_names=["sigm"])
