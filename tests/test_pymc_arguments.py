@@ -18,6 +18,7 @@ from pytensor.graph.op import Op
 
 import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker.pymc import constrain, fit_pathfinder, initial_points, logdensity, sample, sample_smc
+from pytensor_jaxpr_linker.pymc.differentiable import without_gradient
 
 SAMPLERS = ("nutpie", "numpyro", "blackjax", "mclmc", "pymc")
 METHODS = (*SAMPLERS, "sample_smc", "fit_pathfinder")
@@ -230,6 +231,22 @@ def test_the_op_without_gradient_is_named(name, function):
     assert f"no gradient with respect to 'x', since {function}(x) has none: use" in message
     assert remedy in message
     assert __file__ in message
+
+
+@pytest.mark.filterwarnings("ignore:The `pymc.dims` module is experimental")
+def test_the_op_without_gradient_is_named_among_named_dimensions():
+    dims = pytest.importorskip("pymc.dims")
+
+    @wrap_py([pt.dvector], [pt.dvector])
+    def reverse(x):
+        return x[::-1].copy()
+
+    with pm.Model(coords={"k": range(3)}) as model:
+        x = dims.Normal("x", dims="k")
+        moved = dims.as_xtensor(reverse((2 * x).values), dims=("k",))
+        dims.Normal("y", moved + dims.Normal("z"), 1.0, observed=dims.as_xtensor(np.ones(3), dims=("k",)), dims="k")
+    names, node = without_gradient(model)
+    assert names == ["x"] and node.op is reverse
 
 
 def test_pymc_samples_an_op_without_gradient():

@@ -10,7 +10,7 @@ import pytest
 
 BEGIN = """
 import numpy as np, pymc as pm, pytensor.tensor as pt
-from pytensor import config, wrap_py
+from pytensor import wrap_py
 from pytensor_jaxpr_linker.pymc import process_context, sample
 
 print("runs", flush=True)
@@ -54,12 +54,16 @@ def test_a_script_without_a_guard_runs_once(tmp_path, call):
     assert done.stdout.splitlines() == ["runs", f"(2, 5) {tmp_path / 'script.py'}"]
 
 
-def test_steps_keep_the_scripts_floatx(tmp_path):
-    code = "config.floatX = 'float32'; print(sample(model=model(pt.exp), sampler='pymc', step=pm.Metropolis(model=m), **short)"
-    code = code.replace("print", "m = model(pt.exp); print").replace("model=model(pt.exp), s", "model=m, s")
-    done = run_script(tmp_path / "script.py", code + ".posterior['x'].dtype)")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == ["runs", "float32"]
+def test_processes_keep_the_scripts_platform(tmp_path):
+    code = """
+import jax
+jax.config.update("jax_platforms", "cpu,cuda")
+process = process_context().Process(target=eval, args=("print(__import__('jax').config.jax_platforms)",))
+process.start()
+process.join()
+"""
+    done = run_script(tmp_path / "script.py", code)
+    assert done.stdout.splitlines() == ["runs", "cpu,cuda"], done.stderr
 
 
 def test_what_is_pickled_by_its_name_is_found_in_the_script(tmp_path):

@@ -12,7 +12,7 @@ from pytensor.gradient import NullTypeGradError, grad
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.traversal import ancestors, toposort
 
-from pytensor_jaxpr_linker.errors import describe_node, user_line
+from pytensor_jaxpr_linker.errors import GraphBreakError, describe_node, user_line
 
 #: What PyTensor raises where there is no gradient.
 NO_GRADIENT = (NotImplementedError, NullTypeGradError)
@@ -43,6 +43,8 @@ def named_gradients(model: pm.Model, remedy: str) -> Iterator[None]:
     """Name the Op that has no gradient, and the model's variables behind it, where PyTensor names the Op's class at most."""
     try:
         yield
+    except GraphBreakError:  # a NotImplementedError, too
+        raise
     except NO_GRADIENT as error:
         found = without_gradient(model)
         if found is None:
@@ -79,7 +81,7 @@ def ancestors_between(output: Variable, inputs: list[Any]) -> set[Variable]:
 
 def has_gradient(outputs: list[Variable], inputs: list[Variable]) -> bool:
     """Tell whether PyTensor has a gradient of a node's outputs, which may be zero, with respect to its inputs."""
-    known: Any = {v: v.ones_like() for v in outputs}  # type: ignore[attr-defined]
+    known: Any = {v: v * 0 + 1 for v in outputs}  # type: ignore[operator]  # also of variables with named dimensions
     try:
         grad(None, inputs, known_grads=known, disconnected_inputs="ignore")
     except NO_GRADIENT:

@@ -12,7 +12,6 @@ from typing import Any
 
 import jax
 from pymc.sampling.parallel import ParallelSamplingError
-from pytensor import config
 
 #: Not "fork", which does not copy the threads that JAX has.
 BASE = get_context("forkserver" if "forkserver" in get_all_start_methods() else "spawn")
@@ -53,14 +52,12 @@ class Process(BASE.Process):  # type: ignore[name-defined]
     def start(self) -> None:
         """Start the process."""
         self.script = main_module().get("__file__")
-        # What a script sets at its top, and steps go by.
-        self.floatX, self.platforms = config.floatX, jax.config.jax_platforms
+        self.platforms = jax.config.jax_platforms  # which a script may set at its top
         with without_script():
             super().start()
 
     def run(self) -> None:
         """Run in the new process."""
-        config.floatX = self.floatX
         jax.config.update("jax_platforms", self.platforms)
         if self.script is not None:
             main_module()["__getattr__"] = partial(from_script, self.script)
