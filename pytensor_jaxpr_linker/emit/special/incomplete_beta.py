@@ -149,7 +149,8 @@ def both_sides(a: Value, b: Value, x: Value, y: Value) -> tuple[Value, Value, Va
     factor = beta_density(a, b, x, y)
     side = factor / fraction(p, q, z, rest)
     cancels = (side > 0.7) & (p < 1) & (z < 0.3) & (q * z < 1)
-    series = complement_series(*(where(cancels, t, 0.5) for t in (p, q, z)), cancels)
+    p, q, z = (where(cancels, t, 0.5) for t in (p, q, z))
+    series = complement_series(p, q, z, cancels)
     other = where(cancels, series, 1 - side)
     return where(below, side, other), where(below, other, side), factor
 
