@@ -210,6 +210,10 @@ def warn_user(message: str, category: type[Warning]) -> None:
 NOT_THE_USER = ("pytensor_jaxpr_linker", "pytensor", "pymc", "jax")
 
 
+#: What a rule raises if shapes or known values don't fit an Op, as PyTensor does when it runs the node.
+MISFITS = (ValueError, IndexError, TypeError, AssertionError)
+
+
 class CannotEmit(Exception):
     """Raised by an emission rule that finds, for the shapes at hand, that it can't emit a node.
 

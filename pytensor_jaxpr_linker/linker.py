@@ -31,6 +31,7 @@ from pytensor_jaxpr_linker.plan import Plan, describe_plan, host_step
 from pytensor_jaxpr_linker.planning import make_graph, make_plan
 from pytensor_jaxpr_linker.policy import Policy, RunOnHost
 from pytensor_jaxpr_linker.program import Program, pure_function
+from pytensor_jaxpr_linker.scan_trace import REDUCED_TRACES
 from pytensor_jaxpr_linker.stance import current_stance
 from pytensor_jaxpr_linker.storage import Storage, containers, in_turn, result_converter, storage_of
 
@@ -55,11 +56,10 @@ class JaxprLinker(PerformLinker):
     array(3.)
     """
 
-    # Scans keep the states that are read; PyTensor's variant for backends that do not write outputs into given memory.
     required_rewrites: tuple[str, ...] = (
         "minimum_compile",
         "lazy_ifelse",
-        "scan_save_mem_no_prealloc",
+        REDUCED_TRACES,
         KEEP,
         FIXED_MAXIMA,
         PLAIN_RATIOS,
@@ -71,6 +71,7 @@ class JaxprLinker(PerformLinker):
         "fusion",
         "local_careduce_fusion",
         "scan_reduce_trace_prealloc",
+        "scan_save_mem_no_prealloc",  # `REDUCED_TRACES` is the same for the loops where it is right
         "inplace",
         "late_inline_OpFromGraph",  # rules for symbolic Ops come first; what has none is inlined by `partition`
         "reuse_decomposition_multiple_solves",

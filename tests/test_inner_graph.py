@@ -120,6 +120,20 @@ def test_only_the_taken_branch_is_checked():
         f(-1.0, X + 20)
 
 
+def test_a_branch_that_does_not_fit_fails_where_it_is_taken():
+    c, x, y = pt.lscalar("c"), pt.dvector("x"), pt.dvector("y")
+    out = [ifelse(c > 0, pt.dot(x, y), x.sum()), ifelse(c > 1, x[7] * pt.ones(2), x[:2])]
+    f = pytensor.function([c, x, y], out, mode=FULLGRAPH)
+    reference = pytensor.function([c, x, y], out, mode="FAST_COMPILE")
+    for got, want in zip(f(0, X, X[:2]), reference(0, X, X[:2]), strict=True):
+        np.testing.assert_array_equal(got, want)
+    for g in (f, reference):
+        with pytest.raises(ValueError, match=r"shape|aligned"):
+            g(1, X, X[:2])
+        with pytest.raises(IndexError, match="out of bounds"):
+            g(2, X, X)
+
+
 def test_checks_of_nested_branches_and_index():
     c, i, x = pt.dscalar("c"), pt.lscalar("i"), pt.vector("x", dtype="float64")
     y = ifelse(c > 0, ifelse(c > 1, x[i], pt.sin(x[0])), pt.constant(7.0, dtype="float64"))

@@ -313,6 +313,18 @@ def test_until_with_rows():
             assert got.shape == want.shape
 
 
+@pytest.mark.parametrize("steps", [5, pt.lscalar("steps")], ids=["known", "given"])
+@pytest.mark.parametrize("rows", [np.s_[1:], np.s_[2:4], np.s_[-2:], np.s_[-1:], 2, -2], ids=str)
+@pytest.mark.filterwarnings("ignore::pytensor_jaxpr_linker.GraphBreakWarning")
+def test_rows_of_until(rows, steps):
+    """Rows count by the steps that are taken: one step, some of them, or all. PyTensor's rewrite counts by all."""
+    x0 = pt.dscalar("x0")
+    inputs, given = ([x0], []) if isinstance(steps, int) else ([x0, steps], [5])
+    out = scan(lambda s: (s * 2.0, until(s > 10.0)), outputs_info=[x0], n_steps=steps)[rows]
+    for value in (20.0, 1.5, 0.0) if isinstance(rows, slice) else (1.5, 0.0):
+        compare(inputs, out, [value, *given])
+
+
 def test_until_count_needs_no_rows():
     x0 = pt.dscalar("x0")
     f = pytensor.function([x0], doubling(x0).shape[0], mode=FULLGRAPH)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -16,7 +17,7 @@ from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, live_equations
 from pytensor_jaxpr_linker.conditional import IfElse, LazyIfElse
 from pytensor_jaxpr_linker.emit import traced_leaf
 from pytensor_jaxpr_linker.emit.scalar import convert
-from pytensor_jaxpr_linker.errors import INNER_GRAPH, CannotEmit, GraphBreakError, Reason
+from pytensor_jaxpr_linker.errors import INNER_GRAPH, MISFITS, CannotEmit, GraphBreakError, Reason
 from pytensor_jaxpr_linker.inline import inline
 from pytensor_jaxpr_linker.partition import partition
 from pytensor_jaxpr_linker.plan import Plan
@@ -85,17 +86,40 @@ def emit_LazyIfElse(op, node, b, condition, *operands):
     fixed = {i: value for i, x in enumerate(operands) if (value := fixed_value(x)) is not None}
     passed = [i for i in range(len(operands)) if i not in fixed]
     count = len(b.checks)
-    children, results = [], []
-    for plan in plans:
-        child, atoms = b.sub_jaxpr([operands[i].aval for i in passed])
-        for i, atom in zip(passed, atoms, strict=True):
-            if (value := b.known(operands[i])) is not None:
-                child.remember(atom, value)
+    children, results, misfits = [], [], {}
+    for i, plan in enumerate(plans):
+        before = len(b.checks)
+        child, atoms = branch_builder(b, [operands[i] for i in passed])
+        try:
+            found = emit_branch(child, plan, node, {**fixed, **dict(zip(passed, atoms, strict=True))})
+        except MISFITS as error:
+            if misfits or not b.checked:
+                raise
+            del b.checks[before:]
+            child, _ = branch_builder(b, [operands[i] for i in passed])
+            found, misfits[i] = [], error
         children.append(child)
-        results.append(emit_branch(child, plan, node, {**fixed, **dict(zip(passed, atoms, strict=True))}))
+        results.append(found)
+    for i, error in misfits.items():
+        results[i] = fail_if_taken(children[i], error, node, [x.aval for x in results[1 - i]])
     has_checks = len(b.checks) > count
     outputs = emit_cond(b, condition, children, results, [operands[i] for i in passed], has_checks)
     return outputs if len(outputs) > 1 else outputs[0]
+
+
+def branch_builder(b: JaxprBuilder, operands: Sequence[Atom]) -> tuple[JaxprBuilder, list[Atom]]:
+    """Return the insertion point of a branch, and its inputs, which have the known values of the operands."""
+    child, atoms = b.sub_jaxpr([x.aval for x in operands])
+    for x, atom in zip(operands, atoms, strict=True):
+        if (value := b.known(x)) is not None:
+            child.remember(atom, value)
+    return child, atoms
+
+
+def fail_if_taken(child: JaxprBuilder, error: Exception, node: Apply, avals: Sequence[Any]) -> list[Atom]:
+    """Emit a branch that these shapes don't fit: PyTensor raises that only where it is taken."""
+    child.check(child.constant(False), partial(type(error), *error.args), node)
+    return [prims.broadcast_to(child, child.constant(0, aval.dtype), aval.shape) for aval in avals]
 
 
 def fixed_value(operand: Any) -> np.ndarray | None:

@@ -23,7 +23,7 @@ from pytensor_jaxpr_linker.emit.loops.loop_body import LoopBody, body_plan, inne
 from pytensor_jaxpr_linker.emit.loops.rows import is_backwards, join, last_rows, row_range
 from pytensor_jaxpr_linker.emit.loops.tracks import SEPARATE_ROWS, Track, find_tracks
 from pytensor_jaxpr_linker.emit.scalar import convert
-from pytensor_jaxpr_linker.errors import INNER_GRAPH, CannotEmit, GraphBreakError, Reason
+from pytensor_jaxpr_linker.errors import INNER_GRAPH, MISFITS, CannotEmit, GraphBreakError, Reason
 from pytensor_jaxpr_linker.loops import follows_from_numbers
 from pytensor_jaxpr_linker.registry import emits
 from pytensor_jaxpr_linker.until import UntilScan
@@ -43,9 +43,6 @@ SIMPLE = CHEAP | {
 }
 
 INT64 = np.dtype("int64")
-
-#: What a rule raises if shapes or known values don't fit an Op, as PyTensor does when it runs the node.
-MISFITS = (ValueError, IndexError, TypeError, AssertionError)
 
 
 # -- what must be known ------------------------------------------------------------------------------------------------
