@@ -26,6 +26,7 @@ SHORT = {
     "draws": 20,
     "tune": 20,
     "chains": 1,
+    "max_treedepth": 4,
     "random_seed": 1,
     "progressbar": False,
     "compute_convergence_checks": False,
@@ -87,7 +88,7 @@ def causal_model(name: str) -> pm.Model:
     import arviz
     import xarray as xr
 
-    arviz.r2_score = None  # CausalPy 0.8 imports it, for scores after sampling; ArviZ 1 has none
+    arviz.r2_score = None  # CausalPy 0.8 imports it, for scores after sampling; ArviZ 1.2 has none
     import causalpy
 
     coords = {"coeffs": ["a", "b", "c"], "obs_ind": range(30), "treated_units": ["unit"]}
@@ -191,7 +192,7 @@ def dims_linear() -> pm.Model:
     with pm.Model(coords={"row": range(20), "k": ["a", "b"]}) as model:
         x = pmd.Data("x", RNG.normal(size=(20, 2)), dims=("row", "k"))
         mean = (x * pmd.Normal("slope", dims="k")).sum("k")
-        pmd.Normal("y", mean, pmd.HalfNormal("sigma"), observed=RNG.normal(size=20), dims="row")
+        pmd.Normal("y", mean, pmd.HalfNormal("sigma"), observed=pmd.as_xtensor(RNG.normal(size=20), dims="row"))
     return model
 
 
@@ -202,7 +203,7 @@ def dims_groups() -> pm.Model:
     with pm.Model(coords={"row": range(20), "g": range(4)}) as model:
         group = pmd.Data("group", np.repeat(range(4), 5), dims="row")
         level = pmd.Normal("level", pmd.Normal("mu"), pmd.HalfNormal("tau"), dims="g")
-        pmd.Normal("y", level.isel(g=group), 1, observed=RNG.normal(size=20), dims="row")
+        pmd.Normal("y", level.isel(g=group), 1, observed=pmd.as_xtensor(RNG.normal(size=20), dims="row"))
     return model
 
 

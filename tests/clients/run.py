@@ -46,10 +46,12 @@ def run(python: Path, package: str) -> dict[str, Any]:
 def as_row(package: str, row: dict[str, Any]) -> str:
     """Return a row of the table."""
     if "failed" in row:
-        return f"| {package} | {row['model']} | fails: {row['failed']} | | |"
-    codes, count = row["breaks"]
-    program = "yes" if not count else f"no: {count} of {', '.join(codes)}"
-    return f"| {package} | {row['model']} | {row['error']:.0e} | {program} | {row['sampler']} |"
+        cells = [package, row["model"], f"fails: {row['failed']}", "", ""]
+    else:
+        codes, count = row["breaks"]
+        program = "yes" if not count else f"no: {count} of {', '.join(codes)}"
+        cells = [package, row["model"], f"{row['error']:.0e}", program, row["sampler"]]
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
 def main() -> None:
