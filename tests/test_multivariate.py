@@ -155,6 +155,21 @@ def test_multinomial_without_choice():
     compare([], outputs, [])
 
 
+def test_multinomial_of_fractions():
+    """PyTensor hands the numbers of a batch to NumPy one by one, which drops their fractions; of one alone it makes an error."""
+    p = np.array([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
+    for n in (pt.dvector("n"), pt.dscalar("n")):
+        _, x = R.multinomial(n, p, rng=generator(), return_next_rng=True)
+        f = pytensor.function([n], x, mode=FULLGRAPH)
+        value = np.array([5.7, -0.5]) if n.ndim else np.array(2.5)
+        compare([n], x, [value])
+        with pytest.raises(ValueError, match="n < 0"):
+            f(-value - 1)
+    n = pt.dscalar("n")
+    with pytest.raises(pjl.GraphBreakError, match="a parameter that counts"):
+        pytensor.function([n], R.multinomial(n, p[0], rng=generator(), return_next_rng=True)[1], mode=FULLGRAPH)
+
+
 @pytest.mark.parametrize(
     "n, p, match",
     [

@@ -24,7 +24,7 @@ LIMITATIONS: dict[str, str] = {
     "pytensor.tensor.math.Min": "Not of complex numbers.",
     "pytensor.tensor.random.basic.BinomialRV": "Not for a number of trials that is no integer type.",
     "pytensor.tensor.random.basic.HyperGeometricRV": "Not for counts that are no integer type.",
-    "pytensor.tensor.random.basic.MultinomialRV": "Not for a number of trials that is no integer type.",
+    "pytensor.tensor.random.basic.MultinomialRV": "Not for one number of trials that is no integer type.",
     "pytensor.tensor.random.basic.IntegersRV": "Not for bounds that are no integer type.",
     "pytensor.tensor.random.basic.PermutationRV": "Not for several numbers at once.",
     "pytensor.tensor.random.basic.ChoiceWithoutReplacement": "Not for several numbers at once.",

@@ -105,11 +105,18 @@ def check_multinomial(b: JaxprBuilder, node: Apply, n: Atom, p: Atom) -> None:
     demand(b, node, "pvals < 0, pvals > 1 or pvals contains NaNs", is_chance, p)
     most = prims.slice_(b, convert(b, p, FLOAT), [0] * (axis + 1), [*p.aval.shape[:-1], k - 1], [1] * (axis + 1))
     demand(b, node, "sum(pvals[:-1]) > 1.0", lambda s: s <= 1.0 + 1e-12, prims.reduce_sum(b, most, (axis,)))
-    demand(b, node, "n < 0", lambda n: n >= 0.0, n)
+    demand(b, node, "n < 0", lambda n: n >= 0.0, convert(b, n, "int64"))
 
 
-@sampler(rv.MultinomialRV, check_multinomial, refuse=refuse_fractions(0))
+def refuse_one_fraction(node: Apply) -> str | None:
+    """Return the reason not to take a node: NumPy takes no array of fractions, but PyTensor gives it those of a batch one by one."""
+    n, p = node.inputs[2:]
+    return refuse_fractions(0)(node) if n.type.ndim == 0 and p.type.ndim == 1 else None
+
+
+@sampler(rv.MultinomialRV, check_multinomial, refuse=refuse_one_fraction)
 def sample_multinomial(b, key, shape, dtype, n, p):
-    """The counts as int64."""
-    counts = vectors.multinomial(b, key, shape, convert(b, n, FLOAT), convert(b, p, FLOAT))
+    """The counts as int64. A number of trials loses its fraction, as NumPy converts one number to an integer."""
+    trials = convert(b, convert(b, n, "int64"), FLOAT)
+    counts = vectors.multinomial(b, key, shape, trials, convert(b, p, FLOAT))
     return prims.convert(b, counts, "int64")
