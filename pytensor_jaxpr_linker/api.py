@@ -59,9 +59,9 @@ def as_jax_function(
     Returns
     -------
     JaxFunction
-        Called with one array for each input, it returns what `pytensor.function` would: one output that is asked for by itself, and
-        not in a list, comes by itself, several in a list. The shared variables of a compiled function follow its inputs as arguments;
-        its updates follow its outputs, so with updates there is always a list. A random generator is a JAX key (``jax.random.key`` or
+        Called with one array for each input. Of a graph it returns what `pytensor.function` would: one output that is asked for by
+        itself, and not in a list, comes by itself, several in a list. Of a compiled function it returns a list, of the outputs and then
+        the updates; the shared variables follow the inputs as arguments. A random generator is a JAX key (``jax.random.key`` or
         its ``uint32[2]`` data), and the next generator a key of the same kind. Large constants are its attribute `constants`: inside
         a ``jax.jit`` of yours pass them as an argument, see `JaxFunction`.
 

@@ -41,7 +41,7 @@ class Target(NamedTuple):
     inputs, outputs, mode
         Those of a graph.
     is_bare
-        Whether the one output was asked for by itself, not in a list.
+        Whether the one output of a graph was asked for by itself, not in a list.
     example
         Arguments that are as good as any, or nothing.
     """
@@ -95,7 +95,7 @@ def target_of(given: Any, asker: str, mode: Any = "JAXPR", also: str = "") -> Ta
     if not isinstance(given, Function):
         raise TypeError(f"{asker} takes {ACCEPTED}{also}; not {type(given).__name__} ({given!r:.100}).")
     compiled_runner(given)
-    return Target(given, is_bare=given.unpack_single and len(given.maker.fgraph.outputs) == 1)
+    return Target(given)
 
 
 def graph_target(inputs: Any, outputs: Any, mode: Any, asker: str) -> Target:

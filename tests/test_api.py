@@ -188,8 +188,8 @@ def test_shared_variable_given_as_input_is_an_argument():
 def test_checks_do_not_add_outputs():
     x, i = pt.vector("x", dtype="float64"), pt.lscalar("i")
     fn = pjl.as_jax_function(pytensor.function([x, i], x[i], mode="JAXPR"))
-    np.testing.assert_array_equal(fn(np.ones(2), 0), 1)
-    assert np.isnan(fn(np.ones(2), 5))
+    np.testing.assert_array_equal(fn(np.ones(2), 0), [1])
+    assert np.isnan(fn(np.ones(2), 5)[0])
 
 
 @pytest.mark.parametrize(
@@ -282,8 +282,8 @@ def test_what_is_asked_for_bare_comes_bare(x64):
     np.testing.assert_array_equal(jax.grad(pjl.as_jax_function([x], loss))(np.ones(2)), [2, 2])
     assert pjl.as_jax_function([x], loss)(np.ones(2)) == 2
     assert pjl.as_jax_function([x], [loss])(np.ones(2)) == [2]
-    assert pjl.as_jax_function(pytensor.function([x], loss, mode="JAXPR"))(np.ones(2)) == 2
-    assert pjl.as_jax_function(pytensor.function([x], [loss], mode="JAXPR"))(np.ones(2)) == [2]
+    # A compiled function has updates, too: what is made of it always returns a list.
+    assert pjl.as_jax_function(pytensor.function([x], loss, mode="JAXPR"))(np.ones(2)) == [2]
     f = pytensor.function([x], loss * s, updates={s: s + 1}, mode="JAXPR")
     assert pjl.as_jax_function(f)(np.ones(2), 1.0) == [2, 2]
 
