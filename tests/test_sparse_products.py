@@ -141,7 +141,7 @@ def test_export():
         allowed = [jax.export.DisabledSafetyCheck.custom_call("cpu_csr_sparse_dense_ffi")]
         for shape in ((12, 4), jax.export.symbolic_shape("12, n")):
             exported = jax.export.export(fn, disabled_checks=allowed)(jax.ShapeDtypeStruct(shape, "float64"))
-            np.testing.assert_allclose(exported.call(np.ones((12, 4)))[0], value @ np.ones((12, 4)))
+            np.testing.assert_allclose(exported.call(np.ones((12, 4))), value @ np.ones((12, 4)))
 
 
 def test_indices_out_of_bounds_read_nothing():
