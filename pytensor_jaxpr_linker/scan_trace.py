@@ -1,7 +1,8 @@
 """A rewrite: loops keep the rows that are read, where it is known which rows these are. Uses no JAX.
 
-PyTensor's own rewrite counts rows from the end by the largest number of steps. A loop that a condition ends may take fewer, so
-``states[1:]`` of such a loop became its last rows, and ``states[-2:]`` had its initial state (PyTensor 3.3).
+PyTensor's own rewrite (PyTensor 3.3) counts rows from the end by the largest number of steps, and takes it that there are as many as are
+read. A loop that a condition ends may take fewer, so ``states[1:]`` became its last rows, and ``states[-2:]`` had its initial state.
+``rows[-2:]`` of a loop of one step had a row that no step computed.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.basic import dfs_rewriter, node_rewriter
 from pytensor.scan.op import Scan
 from pytensor.scan.rewriting.trace import scan_reduce_trace_no_prealloc
-from pytensor.tensor.subtensor import Subtensor
+from pytensor.tensor.subtensor import Subtensor, unflatten_index_variables
 
 from pytensor_jaxpr_linker.until import spans
 
@@ -24,22 +25,39 @@ REDUCED_TRACES = "jaxpr_reduced_traces"
 
 @node_rewriter([Scan])
 def reduce_trace(fgraph: FunctionGraph, node: Apply) -> Any:
-    """Return what PyTensor's rewrite returns, for a loop whose number of steps does not matter to it."""
-    if node.op.info.as_while and not reads_from_end(fgraph, node):
-        return None
+    """Return what PyTensor's rewrite returns, where it is right for every number of steps that the loop may take."""
+    op, steps = node.op, node.inputs[0]
+    is_until = op.info.as_while
+    least = int(steps.data) if isinstance(steps, Constant) and not is_until else 0
+    for output, span in zip(node.outputs, spans(op), strict=True):
+        if span is not None and not all(
+            is_reducible(client, max(1, span + least), is_until) for client, _ in fgraph.clients[output]
+        ):
+            return None
     return scan_reduce_trace_no_prealloc.transform(fgraph, node)
 
 
-def reads_from_end(fgraph: FunctionGraph, node: Apply) -> bool:
-    """Tell whether all that is read of a loop's rows are single ones, which constants count from the end."""
+def is_reducible(client: Any, rows: int, is_until: bool) -> bool:
+    """Tell whether PyTensor's rewrite is right for a node that reads an output.
 
-    def is_from_end(client: Any) -> bool:
-        if not isinstance(client.op, Subtensor) or isinstance(client.op.idx_list[0], slice):
-            return False
-        return isinstance(client.inputs[1], Constant) and int(client.inputs[1].data) < 0
-
-    rows = [v for v, span in zip(node.outputs, spans(node.op), strict=True) if span is not None]
-    return all(is_from_end(client) for v in rows for client, _ in fgraph.clients[v])
+    Parameters
+    ----------
+    client
+        The node, or what else it is.
+    rows
+        How many rows the output has at least. One counts as there: without it, reading it fails.
+    is_until
+        Whether a condition ends the loop.
+    """
+    if not isinstance(client.op, Subtensor):
+        return True  # it keeps all rows
+    entry: Any = unflatten_index_variables(client.inputs[1:], client.op.idx_list)[0]
+    start = entry.start if isinstance(entry, slice) else entry
+    if is_until and isinstance(entry, slice):
+        return False
+    if not isinstance(start, Constant):
+        return True
+    return -int(start.data) <= rows if start.data < 0 else not is_until
 
 
 if REDUCED_TRACES not in optdb:  # a reloaded module registers once

@@ -460,9 +460,8 @@ def scanned_until(draw, g, n):
 
 def scanned_with_gradient(draw, g, n):
     """A loop over rows, or over none, with or without a condition; what is read of it, and its gradient."""
-    found = pick(draw, g, known=False, numeric=True)
-    # Without steps, PyTensor's own gradient with respect to rows fails if their length is declared to be 1.
-    if found and found[0].type.ndim and 1 not in found[0].type.shape[1:]:
+    # Of rows that are arrays, PyTensor's own gradient fails without steps: it takes their length for 0.
+    if found := pick(draw, g, known=False, ndim=1, numeric=True):
         x, ends = pt.clip(found[0], -3, 3).astype("float64"), draw(st.booleans())
 
         def step(row, *state):

@@ -126,8 +126,10 @@ def test_hessian_is_one_program():
     np.testing.assert_allclose(f(X[:3]), want)
 
 
-def test_last_rows():
-    x = pt.dvector("x")
+@pytest.mark.parametrize("is_known", [False, True], ids=["any length", "known length"])
+def test_last_rows(is_known):
+    """Only these are kept; of rows that no step reads that takes a known number of steps."""
+    x = pt.dvector("x", shape=X.shape if is_known else (None,))
     a, b, c = scan(
         lambda s, p, q, r: (p * 0.5 + s, q - r * s, p * s),
         sequences=[pt.concatenate([x, x, x])],
@@ -135,7 +137,7 @@ def test_last_rows():
     )
     for k in (2, 3, 5, 12, 20, 21):
         compare([x], [a[-k:], b[-k:], c[-k:]], [X])
-    f = pytensor.function([x], [a[-3:], b[-3:], c[-3:]], mode=FULLGRAPH)
+    f = pytensor.function([x], [a[-3:], b[-3:], c[-3:] if is_known else c[-1]], mode=FULLGRAPH)
     (loop,) = [e for e in pjl.make_jaxpr(f, X).eqns if e.primitive.name == "scan"]
     assert not any(v.aval.shape[:1] == (21,) for v in loop.outvars)
 
@@ -311,6 +313,14 @@ def test_until_with_rows():
         for got, want in zip(f(value), reference(value), strict=True):
             np.testing.assert_array_equal(got, want)
             assert got.shape == want.shape
+
+
+def test_more_rows_than_steps():
+    """PyTensor's rewrite takes it that there are as many rows as are read."""
+    x, n = pt.dvector("x"), pt.lscalar("n")
+    states, out = scan(lambda a, s: (pt.sin(a) + s, a * s), sequences=[x], outputs_info=[pt.zeros(()), None], n_steps=n)
+    for steps in (0, 1, 2, 3):
+        compare([x, n], [out[-2:], out[-3:-1], states[-2:], states[1:]], [X, steps])
 
 
 @pytest.mark.parametrize("steps", [5, pt.lscalar("steps")], ids=["known", "given"])
