@@ -86,7 +86,8 @@ def emit_LazyIfElse(op, node, b, condition, *operands):
     fixed = {i: value for i, x in enumerate(operands) if (value := fixed_value(x)) is not None}
     passed = [i for i in range(len(operands)) if i not in fixed]
     count = len(b.checks)
-    children, results, misfits = [], [], {}
+    children, results = [], []
+    misfits: dict[int, Exception] = {}
     for i, plan in enumerate(plans):
         before = len(b.checks)
         child, atoms = branch_builder(b, [operands[i] for i in passed])
@@ -100,8 +101,8 @@ def emit_LazyIfElse(op, node, b, condition, *operands):
             found, misfits[i] = [], error
         children.append(child)
         results.append(found)
-    for i, error in misfits.items():
-        results[i] = fail_if_taken(children[i], error, node, [x.aval for x in results[1 - i]])
+    for i, misfit in misfits.items():
+        results[i] = fail_if_taken(children[i], misfit, node, [x.aval for x in results[1 - i]])
     has_checks = len(b.checks) > count
     outputs = emit_cond(b, condition, children, results, [operands[i] for i in passed], has_checks)
     return outputs if len(outputs) > 1 else outputs[0]
