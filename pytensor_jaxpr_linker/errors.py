@@ -214,6 +214,10 @@ NOT_THE_USER = ("pytensor_jaxpr_linker", "pytensor", "pymc", "jax")
 MISFITS = (ValueError, IndexError, TypeError, AssertionError)
 
 
+class WrongResult(TypeError):
+    """What an emission rule returned is not what its node declares: a fault of the rule, whether its result is needed or not."""
+
+
 class CannotEmit(Exception):
     """Raised by an emission rule that finds, for the shapes at hand, that it can't emit a node.
 

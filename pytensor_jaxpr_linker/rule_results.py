@@ -10,7 +10,7 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.type import Type
 from pytensor.tensor.linalg.solvers.lstsq import TensorSolve
 
-from pytensor_jaxpr_linker.errors import describe_node, user_line, variable_name
+from pytensor_jaxpr_linker.errors import WrongResult, describe_node, user_line, variable_name
 from pytensor_jaxpr_linker.registry import Rule
 
 
@@ -78,9 +78,9 @@ def declared_operands(node: Apply, operands: Sequence[Any]) -> bool:
     return all(fits(v.type, x.aval) for v, x in pairs if hasattr(x, "aval"))
 
 
-def wrong_result(rule: Rule, node: Apply, what: str) -> TypeError:
+def wrong_result(rule: Rule, node: Apply, what: str) -> WrongResult:
     """Return the error of a rule that returned something else than its node declares."""
-    return TypeError(
+    return WrongResult(
         f"The emission rule {rule_name(rule.emit)} {what}. The node is {describe_node(node)}.{user_line(node)}"
     )
 

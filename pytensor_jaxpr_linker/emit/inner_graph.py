@@ -17,7 +17,7 @@ from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, live_equations
 from pytensor_jaxpr_linker.conditional import IfElse, LazyIfElse
 from pytensor_jaxpr_linker.emit import traced_leaf
 from pytensor_jaxpr_linker.emit.scalar import convert
-from pytensor_jaxpr_linker.errors import INNER_GRAPH, MISFITS, CannotEmit, GraphBreakError, Reason
+from pytensor_jaxpr_linker.errors import INNER_GRAPH, MISFITS, CannotEmit, GraphBreakError, Reason, WrongResult
 from pytensor_jaxpr_linker.inline import inline
 from pytensor_jaxpr_linker.partition import partition
 from pytensor_jaxpr_linker.plan import Plan
@@ -93,6 +93,8 @@ def emit_LazyIfElse(op, node, b, condition, *operands):
         child, atoms = branch_builder(b, [operands[i] for i in passed])
         try:
             found = emit_branch(child, plan, node, {**fixed, **dict(zip(passed, atoms, strict=True))})
+        except WrongResult:
+            raise
         except MISFITS as error:
             if misfits or not b.checked:
                 raise

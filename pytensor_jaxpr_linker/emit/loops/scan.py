@@ -23,7 +23,7 @@ from pytensor_jaxpr_linker.emit.loops.loop_body import LoopBody, body_plan, inne
 from pytensor_jaxpr_linker.emit.loops.rows import is_backwards, join, last_rows, row_range
 from pytensor_jaxpr_linker.emit.loops.tracks import SEPARATE_ROWS, Track, find_tracks
 from pytensor_jaxpr_linker.emit.scalar import convert
-from pytensor_jaxpr_linker.errors import INNER_GRAPH, MISFITS, CannotEmit, GraphBreakError, Reason
+from pytensor_jaxpr_linker.errors import INNER_GRAPH, MISFITS, CannotEmit, GraphBreakError, Reason, WrongResult
 from pytensor_jaxpr_linker.loops import follows_from_numbers
 from pytensor_jaxpr_linker.registry import emits
 from pytensor_jaxpr_linker.until import UntilScan
@@ -243,6 +243,8 @@ def emit_while(b: JaxprBuilder, op: Scan, node: Apply, operands: Sequence[Any], 
     count = len(b.checks)
     try:
         newest, done = body.emit([body.row_at(x, i) for x in sequences], [None] * len(tracks))
+    except WrongResult:
+        raise
     except MISFITS as error:
         if isinstance(steps, int) or not b.checked or any(track.buffer is None and track.length for track in tracks):
             raise
