@@ -15,8 +15,8 @@ import numpy as np
 from jax.extend.core import JaxprEqn, Literal, Var, no_effects
 from jax.extend.core import primitives as p
 
-from pytensor_jaxpr_linker import _compat
-from pytensor_jaxpr_linker.identity import identity
+from pytensor_jaxpr_linker.base import jax_compat
+from pytensor_jaxpr_linker.base.identity import identity
 
 #: A value inside a Jaxpr.
 type Atom = Any  # a `jax.extend.core.Var` or `Literal`; JAX declares their avals without shape and dtype
@@ -94,8 +94,8 @@ class JaxprBuilder:
         self._derived: dict[tuple, Atom] = {}
         self._avals: dict[tuple, jax.core.ShapedArray] = {}
         # Asking JAX's settings for it takes as long as the rest of an equation.
-        self._ctx: Any = parent._ctx if parent else _compat.equation_context()
-        self._source_info: Any = parent._source_info if parent else _compat.source_info()
+        self._ctx: Any = parent._ctx if parent else jax_compat.equation_context()
+        self._source_info: Any = parent._source_info if parent else jax_compat.source_info()
 
     # -- inputs and constants ------------------------------------------------------------------------------------------
 
@@ -167,7 +167,7 @@ class JaxprBuilder:
 
     def at(self, *names: str) -> None:
         """Put the following equations under these names (the PyTensor node, the user's variable), the outermost first."""
-        self._source_info = _compat.source_info(names)
+        self._source_info = jax_compat.source_info(names)
 
     def at_names_of(self, eqn: JaxprEqn) -> None:
         """Put the following equations under the names of an equation."""
@@ -298,7 +298,7 @@ class JaxprBuilder:
             eqns, readers = live_equations(with_guards(self, eqns, outputs), outputs)
         eqns = eqns if self._is_inner else with_barriers(eqns, readers)
         constants = [pair for pair in zip(self.constvars, self.consts, strict=True) if pair[0] in readers]
-        jaxpr = _compat.make_jaxpr_object(
+        jaxpr = jax_compat.make_jaxpr_object(
             [var for var, _ in constants],
             self.invars,
             list(outputs),
@@ -308,7 +308,7 @@ class JaxprBuilder:
             self.arg_names,
         )
         # The rules of JAX's control-flow primitives take no subclass.
-        return jaxpr if self._is_inner else _compat.NamedJaxpr(jaxpr, jaxpr.consts)
+        return jaxpr if self._is_inner else jax_compat.NamedJaxpr(jaxpr, jaxpr.consts)
 
 
 def is_variable(atom: Atom) -> bool:
@@ -355,7 +355,7 @@ def with_barriers(eqns: list[Any], readers: Mapping[Atom, int]) -> list[Any]:
         for var in eqn.outvars:
             if var in crowded:
                 shielded[var] = Var(var.aval)
-                how = (_compat.optimization_barrier_p, {}, no_effects, eqn.source_info, eqn.ctx)  # type: ignore[var-annotated]
+                how = (jax_compat.optimization_barrier_p, {}, no_effects, eqn.source_info, eqn.ctx)  # type: ignore[var-annotated]
                 result.append(jex.new_jaxpr_eqn([var], [shielded[var]], *how))
     return result
 

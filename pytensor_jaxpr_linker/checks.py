@@ -11,9 +11,9 @@ import jax
 from jax.experimental import checkify
 from pytensor.compile.executor import Function
 
-from pytensor_jaxpr_linker import _compat
+from pytensor_jaxpr_linker.base import jax_compat
+from pytensor_jaxpr_linker.base.errors import note_node
 from pytensor_jaxpr_linker.builder import Check
-from pytensor_jaxpr_linker.errors import note_node
 from pytensor_jaxpr_linker.program import Program
 from pytensor_jaxpr_linker.specialization import Specialization
 
@@ -60,7 +60,7 @@ class DeferredChecks:
     def raise_failed(self, wait: bool = True) -> None:
         """Raise the exception of the first check that failed, and forget those that came after it."""
         with self._lock:
-            while self._codes and (wait or _compat.is_ready(self._codes[0][0])):
+            while self._codes and (wait or jax_compat.is_ready(self._codes[0][0])):
                 code, checks = self._codes.popleft()
                 if number := int(code):
                     self._codes.clear()

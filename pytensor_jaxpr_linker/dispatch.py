@@ -10,14 +10,15 @@ import numpy as np
 from pytensor.graph.basic import Constant
 from pytensor.tensor.random.type import RandomType
 
-from pytensor_jaxpr_linker import _compat, transfer
+from pytensor_jaxpr_linker import transfer
+from pytensor_jaxpr_linker.base import jax_compat
+from pytensor_jaxpr_linker.base.progress import Progress
 from pytensor_jaxpr_linker.checks import DeferredChecks, raise_if_failed
 from pytensor_jaxpr_linker.generators import Ancestor, generator_ancestor
 from pytensor_jaxpr_linker.packing import make_packer
 from pytensor_jaxpr_linker.plan import Region
 from pytensor_jaxpr_linker.policy import RunPadded
 from pytensor_jaxpr_linker.program import Program
-from pytensor_jaxpr_linker.progress import Progress
 from pytensor_jaxpr_linker.specialization import Specialization
 
 #: Arrays of fewer bytes are not donated: a new one costs less than donating takes, measured on the CPU.
@@ -48,7 +49,7 @@ def program_call(
     if program.static_positions or find_generators(region) or find_constant_generators(region):
         return general
     count, only, has_constants = len(program.outputs), program.specialize(()), bool(program.constants)
-    swap_x64, restore_x64 = _compat.swap_x64, _compat.restore_x64
+    swap_x64, restore_x64 = jax_compat.swap_x64, jax_compat.restore_x64
     pack = make_packer(region.inputs, only.packed, lambda packing: only.jitted(packing=packing))
 
     # The hot path of most programs: one Python function, in which what the program does not have costs one test each.
@@ -80,7 +81,7 @@ def general_call(
     count = len(program.outputs)
     run, generators = program.run, find_generators(program.region)
     constants = find_constant_generators(program.region)
-    swap_x64, restore_x64 = _compat.swap_x64, _compat.restore_x64
+    swap_x64, restore_x64 = jax_compat.swap_x64, jax_compat.restore_x64
 
     def call(given: list) -> list:
         args = [*given]  # keys and constants go into it

@@ -19,9 +19,9 @@ from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.type import TensorType
 
-from pytensor_jaxpr_linker import marks
-from pytensor_jaxpr_linker.array_types import is_tensor
-from pytensor_jaxpr_linker.conditional import IfElse
+from pytensor_jaxpr_linker.base import marks
+from pytensor_jaxpr_linker.base.array_types import is_tensor
+from pytensor_jaxpr_linker.base.pytensor_compat import IfElse
 from pytensor_jaxpr_linker.until import UntilScan
 
 #: Ops whose output depends on the shape of their operand, not on its numbers.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from pytensor_jaxpr_linker import _compat
+from pytensor_jaxpr_linker.base import jax_compat
 
 FORKED = (
     "This process was forked from one in which JAX was running. JAX has threads, which a fork does not copy, so a function of mode JAXPR"
@@ -27,7 +27,7 @@ class Process:
 
     def note_fork(self) -> None:
         """Take note that this is the child of a fork."""
-        self.has_no_threads = self.has_no_threads or _compat.backend_has_started()
+        self.has_no_threads = self.has_no_threads or jax_compat.backend_has_started()
 
     def check(self) -> None:
         """Raise a RuntimeError if a program would never end here."""

@@ -25,9 +25,9 @@ from pytensor.graph.null_type import NullType
 from pytensor.graph.op import HasInnerGraph
 from pytensor.graph.traversal import ancestors
 
-from pytensor_jaxpr_linker import _compat
-from pytensor_jaxpr_linker.array_types import has_names, is_tensor
-from pytensor_jaxpr_linker.errors import GraphBreakError
+from pytensor_jaxpr_linker.base import jax_compat
+from pytensor_jaxpr_linker.base.array_types import has_names, is_tensor
+from pytensor_jaxpr_linker.base.errors import GraphBreakError
 from pytensor_jaxpr_linker.original import Original
 
 FORWARD_MODE = (
@@ -190,7 +190,7 @@ class Pullbacks:
             return {}
         if gradient is not None:
             (number,) = of
-            return {i: _compat.cotangent_of(values[i], cotangents[number] * g) for i, g in gradient.items()}
+            return {i: jax_compat.cotangent_of(values[i], cotangents[number] * g) for i, g in gradient.items()}
         found = self._built.get((wrt, of))
         if found is None:
             found = self._built[wrt, of] = self._make(wrt, of)
@@ -200,7 +200,7 @@ class Pullbacks:
         results = dict(zip(found.defined, computed, strict=True))
         if found.undefined:
             results |= self._by_jax(values, found.undefined, of, given)
-        return {i: _compat.cotangent_of(values[i], ct) for i, ct in results.items()}
+        return {i: jax_compat.cotangent_of(values[i], ct) for i, ct in results.items()}
 
     def build_all(self) -> None:
         """Build the derivative by all inputs, if there is one."""

@@ -15,8 +15,8 @@ from pytensor.link.c.op import COp
 from pytensor.scalar.basic import ScalarType
 from pytensor.scan.op import Scan
 
-from pytensor_jaxpr_linker.array_types import is_tensor
-from pytensor_jaxpr_linker.errors import note_node
+from pytensor_jaxpr_linker.base.array_types import is_tensor
+from pytensor_jaxpr_linker.base.errors import note_node
 from pytensor_jaxpr_linker.plan import HostStep
 from pytensor_jaxpr_linker.straight_line import make_function
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from pytensor.graph.op import Op
 
-from pytensor_jaxpr_linker.registry import class_name
+from pytensor_jaxpr_linker.base.rules import class_name
 
 #: Reasons by module, and the names of the classes that they hold for.
 REASONS: dict[str, dict[str, str]] = {

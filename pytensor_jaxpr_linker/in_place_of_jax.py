@@ -14,10 +14,10 @@ from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.link.jax.linker import JAXLinker
 
 from pytensor_jaxpr_linker.api import rewritten_program
+from pytensor_jaxpr_linker.base.options import resolve
 from pytensor_jaxpr_linker.function import JaxprMode
 from pytensor_jaxpr_linker.jax_function import JaxFunction
 from pytensor_jaxpr_linker.linker import JaxprLinker
-from pytensor_jaxpr_linker.options import resolve
 from pytensor_jaxpr_linker.shared_constants import SharedConstants
 
 

@@ -16,12 +16,12 @@ from pytensor.scan.op import Scan
 from pytensor.tensor.basic import ScalarFromTensor, TensorFromScalar
 from pytensor.tensor.elemwise import Elemwise
 
-from pytensor_jaxpr_linker.conditional import IfElse, LazyIfElse
+from pytensor_jaxpr_linker.base.gc_pause import gc_paused
+from pytensor_jaxpr_linker.base.pytensor_compat import IfElse, LazyIfElse
+from pytensor_jaxpr_linker.base.rules import Rule
 from pytensor_jaxpr_linker.facts import SHAPE_READERS
 from pytensor_jaxpr_linker.loops import with_counts
-from pytensor_jaxpr_linker.pause import gc_paused
 from pytensor_jaxpr_linker.plan import rewired
-from pytensor_jaxpr_linker.registry import Rule
 from pytensor_jaxpr_linker.simpler_ops import with_simpler_ops
 from pytensor_jaxpr_linker.sizes import with_known_sizes
 

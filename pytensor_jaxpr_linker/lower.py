@@ -9,13 +9,14 @@ import numpy as np
 from jax import enable_x64
 from pytensor.graph.basic import Constant, Variable
 
-from pytensor_jaxpr_linker import marks, prims
+from pytensor_jaxpr_linker import prims
+from pytensor_jaxpr_linker.base import marks
+from pytensor_jaxpr_linker.base.errors import CannotEmit, note_node
+from pytensor_jaxpr_linker.base.gc_pause import gc_paused
+from pytensor_jaxpr_linker.base.identity import identity
 from pytensor_jaxpr_linker.builder import Atom, Check, JaxprBuilder
 from pytensor_jaxpr_linker.emit.loops.fusion import fuse_rows
-from pytensor_jaxpr_linker.errors import CannotEmit, note_node
 from pytensor_jaxpr_linker.generators import generators_read
-from pytensor_jaxpr_linker.identity import identity
-from pytensor_jaxpr_linker.pause import gc_paused
 from pytensor_jaxpr_linker.plan import Region, Step
 from pytensor_jaxpr_linker.rule_results import checked_results, fits
 from pytensor_jaxpr_linker.static import StaticValues

@@ -21,7 +21,7 @@ from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.special import LogSoftmax, Softmax
 from pytensor.tensor.subtensor import Subtensor
 
-from pytensor_jaxpr_linker.errors import empty_reduction
+from pytensor_jaxpr_linker.base.errors import empty_reduction
 from pytensor_jaxpr_linker.sized_ops import Compact, DynamicSlice, FillLanes, WriteLanes, apply
 
 

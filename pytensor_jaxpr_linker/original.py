@@ -15,7 +15,7 @@ from pytensor.graph.features import Feature
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.basic import GraphRewriter
 
-from pytensor_jaxpr_linker.pause import gc_paused
+from pytensor_jaxpr_linker.base.gc_pause import gc_paused
 
 #: The name of the rewrite that keeps a copy, and the attribute of a variable's tag that holds it.
 KEEP = "jaxpr_keep_original"

@@ -11,8 +11,9 @@ import numpy as np
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Variable
 
-from pytensor_jaxpr_linker import _compat, prims
-from pytensor_jaxpr_linker.array_types import is_tensor
+from pytensor_jaxpr_linker import prims
+from pytensor_jaxpr_linker.base import jax_compat
+from pytensor_jaxpr_linker.base.array_types import is_tensor
 from pytensor_jaxpr_linker.builder import JaxprBuilder, Shape
 from pytensor_jaxpr_linker.straight_line import make_function
 
@@ -45,7 +46,7 @@ class Packing(NamedTuple):
             pieces.append(prims.reshape(b, prims.slice_(b, whole, [start], [stop], [1]), shape))
             start = stop
         args = list(others)
-        for i, piece in zip(self.positions, _compat.call_jaxpr(b.build(pieces), packed), strict=True):
+        for i, piece in zip(self.positions, jax_compat.call_jaxpr(b.build(pieces), packed), strict=True):
             args.insert(i, piece)
         return args
 

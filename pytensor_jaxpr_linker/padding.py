@@ -20,14 +20,14 @@ from pytensor.tensor.basic import ARange
 from pytensor.tensor.shape import Shape_i
 
 from pytensor_jaxpr_linker import facts
-from pytensor_jaxpr_linker.array_types import is_tensor
-from pytensor_jaxpr_linker.errors import describe_node, variable_name
+from pytensor_jaxpr_linker.base.array_types import is_tensor
+from pytensor_jaxpr_linker.base.errors import describe_node, variable_name
+from pytensor_jaxpr_linker.base.gc_pause import gc_paused
+from pytensor_jaxpr_linker.base.rules import Rule
 from pytensor_jaxpr_linker.inline import Graph, inlined
 from pytensor_jaxpr_linker.masks import Lanes
-from pytensor_jaxpr_linker.pause import gc_paused
 from pytensor_jaxpr_linker.plan import Plan, Region
 from pytensor_jaxpr_linker.prefix import Prefix, positions
-from pytensor_jaxpr_linker.registry import Rule
 from pytensor_jaxpr_linker.rewriter import Rewriter
 from pytensor_jaxpr_linker.sized_ops import DynamicSlice, apply
 from pytensor_jaxpr_linker.slice_lanes import same

@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 from pytensor.graph.basic import Apply, Constant, Variable
 
+from pytensor_jaxpr_linker.base.errors import Break, GraphBreakError, variable_name
+from pytensor_jaxpr_linker.base.identity import identity
+from pytensor_jaxpr_linker.base.rules import Rule
 from pytensor_jaxpr_linker.constants import LargeConstants
-from pytensor_jaxpr_linker.errors import Break, GraphBreakError, variable_name
 from pytensor_jaxpr_linker.facts import is_array
-from pytensor_jaxpr_linker.identity import identity
-from pytensor_jaxpr_linker.registry import Rule
 
 
 class Step(NamedTuple):

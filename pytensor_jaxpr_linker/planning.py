@@ -8,17 +8,17 @@ from types import MappingProxyType
 from pytensor.graph.basic import Apply
 from pytensor.graph.fg import AbstractFunctionGraph
 
-from pytensor_jaxpr_linker import marks, registry
+from pytensor_jaxpr_linker.base import marks, rules
+from pytensor_jaxpr_linker.base.errors import CannotEmit
 from pytensor_jaxpr_linker.emit import traced_leaf
-from pytensor_jaxpr_linker.errors import CannotEmit
 from pytensor_jaxpr_linker.inline import Graph, inline
 from pytensor_jaxpr_linker.partition import partition
 from pytensor_jaxpr_linker.plan import Plan, Region
 
 
-def rule_for(node: Apply) -> registry.Rule | None:
+def rule_for(node: Apply) -> rules.Rule | None:
     """Return the emission rule of a node, or that of a traced leaf if a third party registered its Op with JAX mode."""
-    return registry.find_rule(node.op) or traced_leaf.leaf_rule(node)
+    return rules.find_rule(node.op) or traced_leaf.leaf_rule(node)
 
 
 def make_graph(fgraph: AbstractFunctionGraph, traced_leaves: bool = True) -> Graph:

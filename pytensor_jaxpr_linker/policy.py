@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.traversal import toposort
 
-from pytensor_jaxpr_linker import logs, marks
-from pytensor_jaxpr_linker.errors import (
+from pytensor_jaxpr_linker.base import logs, marks
+from pytensor_jaxpr_linker.base.errors import (
     DYNAMIC_AXIS,
     Break,
     GraphBreakError,
@@ -22,11 +22,11 @@ from pytensor_jaxpr_linker.errors import (
     variable_name,
     warn_user,
 )
-from pytensor_jaxpr_linker.options import Options
+from pytensor_jaxpr_linker.base.options import Options
+from pytensor_jaxpr_linker.base.progress import Progress
+from pytensor_jaxpr_linker.base.stance import current_stance
 from pytensor_jaxpr_linker.padding import NotExact, Padding
 from pytensor_jaxpr_linker.plan import Region
-from pytensor_jaxpr_linker.progress import Progress
-from pytensor_jaxpr_linker.stance import current_stance
 
 #: How many values a message lists.
 SHOWN_VALUES = 5

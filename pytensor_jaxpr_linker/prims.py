@@ -17,7 +17,7 @@ import numpy as np
 from jax import lax
 from jax.extend.core import primitives as p
 
-from pytensor_jaxpr_linker._compat import (
+from pytensor_jaxpr_linker.base.jax_compat import (
     ERFC_PARAMS,
     LinearSolveTuple,
     bcsr_product,

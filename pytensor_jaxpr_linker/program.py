@@ -13,10 +13,10 @@ import jax
 import numpy as np
 from pytensor.graph.basic import Constant, Variable
 
+from pytensor_jaxpr_linker.base.errors import CannotEmit, RuntimeTracerError, variable_name
 from pytensor_jaxpr_linker.builder import Check
 from pytensor_jaxpr_linker.constants import find_large_constants
 from pytensor_jaxpr_linker.emit.random.sampler import KEY_DTYPE, KEY_SHAPE
-from pytensor_jaxpr_linker.errors import CannotEmit, RuntimeTracerError, variable_name
 from pytensor_jaxpr_linker.generators import key_counts
 from pytensor_jaxpr_linker.padding import Padding, find_padding
 from pytensor_jaxpr_linker.plan import Region

@@ -19,6 +19,7 @@ from pytensor.tensor.subtensor import (
     unflatten_index_variables,
 )
 
+from pytensor_jaxpr_linker.base.rules import Rule
 from pytensor_jaxpr_linker.facts import Times
 from pytensor_jaxpr_linker.masks import (
     Lanes,
@@ -29,7 +30,6 @@ from pytensor_jaxpr_linker.masks import (
     plain,
 )
 from pytensor_jaxpr_linker.plan import copied_onto
-from pytensor_jaxpr_linker.registry import Rule
 from pytensor_jaxpr_linker.sized_ops import (
     CountedNonzero,
     MatchedMask,

@@ -10,8 +10,8 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.type import Type
 from pytensor.tensor.linalg.solvers.lstsq import TensorSolve
 
-from pytensor_jaxpr_linker.errors import WrongResult, describe_node, user_line, variable_name
-from pytensor_jaxpr_linker.registry import Rule
+from pytensor_jaxpr_linker.base.errors import WrongResult, describe_node, user_line, variable_name
+from pytensor_jaxpr_linker.base.rules import Rule
 
 
 def checked_results(rule: Rule, node: Apply, operands: Sequence[Any], results: Any) -> Sequence[Any]:

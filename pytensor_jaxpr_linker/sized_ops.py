@@ -12,7 +12,7 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.op import Op
 from pytensor.tensor.type import TensorType, dmatrix, dvector, iscalar, lscalar
 
-from pytensor_jaxpr_linker.errors import mask_mismatch
+from pytensor_jaxpr_linker.base.errors import mask_mismatch
 
 
 def apply(op: Op, *inputs: Variable) -> Variable:

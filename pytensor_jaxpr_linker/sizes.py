@@ -28,6 +28,8 @@ from pytensor.tensor.subtensor import (
 )
 
 from pytensor_jaxpr_linker import facts
+from pytensor_jaxpr_linker.base.gc_pause import gc_paused
+from pytensor_jaxpr_linker.base.rules import Rule
 from pytensor_jaxpr_linker.masks import (
     Lanes,
     Operand,
@@ -39,8 +41,6 @@ from pytensor_jaxpr_linker.masks import (
     select,
     write,
 )
-from pytensor_jaxpr_linker.pause import gc_paused
-from pytensor_jaxpr_linker.registry import Rule
 from pytensor_jaxpr_linker.rewriter import CANDIDATES, INDICES, Rewriter, has_mask, is_candidate, is_mask, rewrites
 from pytensor_jaxpr_linker.sized_ops import (
     CountedNonzero,

@@ -13,7 +13,8 @@ import jax
 import numpy as np
 from pytensor.graph.basic import Variable
 
-from pytensor_jaxpr_linker import _compat, logs, timing
+from pytensor_jaxpr_linker import timing
+from pytensor_jaxpr_linker.base import jax_compat, logs
 from pytensor_jaxpr_linker.lower import Lowered, lower_region
 from pytensor_jaxpr_linker.packing import Packed, Packing
 from pytensor_jaxpr_linker.plan import Region
@@ -92,7 +93,7 @@ class Specialization:
             lowered = self._admit(args)
             seconds = self.seconds.get(key, {})  # another thread may have cleared it
             timing.record_stages_of(self.name, seconds, 0.0 if was_lowered else seconds.get("lower", 0.0))
-            return _compat.call_jaxpr(lowered.jaxpr, *args)
+            return jax_compat.call_jaxpr(lowered.jaxpr, *args)
 
         call.__name__ = call.__qualname__ = self.name
         return jax.jit(call, donate_argnums=donated)
@@ -110,7 +111,7 @@ class Specialization:
             self._admitted.add(key)
         if logs.hlo.isEnabledFor(logging.DEBUG):
             structs = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in avals]
-            text = jax.jit(lambda *args: _compat.call_jaxpr(lowered.jaxpr, *args)).lower(*structs).as_text()
+            text = jax.jit(lambda *args: jax_compat.call_jaxpr(lowered.jaxpr, *args)).lower(*structs).as_text()
             logs.hlo.debug("%s\n%s", self.name, text)
         recompiles.progress.begin(f"compiling {self.name} with XLA", len(self.region.steps))
         return lowered

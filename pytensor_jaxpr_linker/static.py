@@ -12,8 +12,8 @@ from pytensor.tensor.basic import ScalarFromTensor, TensorFromScalar
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.shape import Shape, Shape_i
 
-from pytensor_jaxpr_linker.conditional import IfElse
-from pytensor_jaxpr_linker.errors import CannotEmit
+from pytensor_jaxpr_linker.base.errors import CannotEmit
+from pytensor_jaxpr_linker.base.pytensor_compat import IfElse
 
 
 class StaticValues:

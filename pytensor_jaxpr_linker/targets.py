@@ -18,11 +18,11 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import graph_inputs
 
-from pytensor_jaxpr_linker.array_types import in_order
-from pytensor_jaxpr_linker.errors import variable_name
+from pytensor_jaxpr_linker.base.array_types import in_order
+from pytensor_jaxpr_linker.base.errors import variable_name
+from pytensor_jaxpr_linker.base.options import resolve
 from pytensor_jaxpr_linker.jax_function import JaxFunction
 from pytensor_jaxpr_linker.linker import JaxprLinker, Runner
-from pytensor_jaxpr_linker.options import resolve
 from pytensor_jaxpr_linker.transfer import keys_of
 
 ACCEPTED = (

@@ -22,8 +22,8 @@ import numpy as np
 from jax.extend.core import primitives as p
 
 from pytensor_jaxpr_linker import prims
+from pytensor_jaxpr_linker.base.identity import identity
 from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, is_variable
-from pytensor_jaxpr_linker.identity import identity
 
 
 def primitives(names: str) -> frozenset[jex.Primitive]:

@@ -19,8 +19,8 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import Op
 
 import pytensor_jaxpr_linker as pjl
-from pytensor_jaxpr_linker import errors
-from pytensor_jaxpr_linker.errors import CannotEmit
+from pytensor_jaxpr_linker.base import errors
+from pytensor_jaxpr_linker.base.errors import CannotEmit
 from pytensor_jaxpr_linker.planning import make_graph, make_plan
 from pytensor_jaxpr_linker.report import whatif
 from pytensor_jaxpr_linker.report.explain import report

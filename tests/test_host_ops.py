@@ -15,7 +15,7 @@ from pytensor.link.c.type import Generic
 from pytensor.raise_op import Assert
 
 import pytensor_jaxpr_linker as pjl
-from pytensor_jaxpr_linker.conditional import IfElse
+from pytensor_jaxpr_linker.base.pytensor_compat import IfElse
 
 HOST = pytensor.compile.mode.Mode(pjl.JaxprLinker(pjl.Options(on_break="ignore")), "fast_run")
 

@@ -12,7 +12,7 @@ from pytensor.conditional import IfElse, LazyIfElse, ifelse
 from pytensor.raise_op import Assert
 
 import pytensor_jaxpr_linker as pjl
-from pytensor_jaxpr_linker.registry import find_rule
+from pytensor_jaxpr_linker.base.rules import find_rule
 
 # FAST_COMPILE's C code complains where no BLAS is installed.
 pytestmark = pytest.mark.filterwarnings("ignore:PyTensor could not link to a BLAS")

@@ -24,8 +24,8 @@ from pytensor.scalar.basic import ScalarOp
 from pytensor.xtensor.random.type import rng_to_xrng, xrng_to_rng
 
 import pytensor_jaxpr_linker as pjl
+from pytensor_jaxpr_linker.base.rules import class_name
 from pytensor_jaxpr_linker.emit import traced_leaf
-from pytensor_jaxpr_linker.registry import class_name
 from pytensor_jaxpr_linker.report import support
 
 #: FAST_COMPILE's rewrites and PyTensor's Python implementations.

@@ -231,7 +231,7 @@ def test_environment_of_a_fresh_process():
 
 
 def test_module_and_context_manager_have_one_name():
-    from pytensor_jaxpr_linker.options import Options as same
+    from pytensor_jaxpr_linker.base.options import Options as same
 
     assert same is Options and options_context is pjl.options
 
@@ -284,7 +284,7 @@ def test_warning_once_though_planned_anew():
 
     @pjl.emits(Late)
     def emit_Late(op, node, b, x):
-        from pytensor_jaxpr_linker.errors import CannotEmit
+        from pytensor_jaxpr_linker.base.errors import CannotEmit
 
         raise CannotEmit("it does not take this length")
 

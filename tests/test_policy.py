@@ -22,7 +22,8 @@ from pytensor.compile.mode import Mode
 from pytensor.conditional import IfElse, ifelse
 
 import pytensor_jaxpr_linker as pjl
-from pytensor_jaxpr_linker import JaxprLinker, Options, progress
+from pytensor_jaxpr_linker import JaxprLinker, Options
+from pytensor_jaxpr_linker.base import progress
 
 X = np.linspace(0.1, 1.0, 5)
 

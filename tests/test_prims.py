@@ -14,7 +14,8 @@ from jax.experimental import sparse
 from jax.extend.core import Jaxpr, check_jaxpr, jaxpr_as_fun
 from jax.extend.core import primitives as p
 
-from pytensor_jaxpr_linker import _compat, prims
+from pytensor_jaxpr_linker import prims
+from pytensor_jaxpr_linker.base import jax_compat
 from pytensor_jaxpr_linker.builder import JaxprBuilder
 
 #: What makes assembler functions, or helps them, and is no assembler function itself.
@@ -356,7 +357,7 @@ row(
 )
 for x in (M, F):
     row("lu", lax.linalg.lu, x)
-    row("geqrf", _compat.geqrf_p.bind, x)
+    row("geqrf", jax_compat.geqrf_p.bind, x)
 row(
     "lu_pivots_to_permutation",
     lambda x: lax.linalg.lu_pivots_to_permutation(x, 3),
@@ -379,7 +380,7 @@ for x, full in ((M, True), (F, True), (F.T.copy(), False)):
             assemble=lambda b, x, full=full, uv=uv: prims.svd(b, x, full, uv),
         )
 row("qr", lambda x: lax.linalg.qr(x, pivoting=True), M, assemble=lambda b, x: prims.qr(b, x, True, pivoting=True))
-row("geqp3", lambda x, columns: _compat.geqp3_p.bind(x, columns, use_magma=None), F, np.zeros(3, "int32"))
+row("geqp3", lambda x, columns: jax_compat.geqp3_p.bind(x, columns, use_magma=None), F, np.zeros(3, "int32"))
 row("eigh", lambda x: lax.linalg.eigh(x, symmetrize_input=False), M, assemble=lambda b, x: prims.eigh(b, x, True))
 row("eig", lambda x: lax.linalg.eig(x, compute_left_eigenvectors=False), M)
 row("schur", lax.linalg.schur, M)

@@ -80,7 +80,7 @@ def test_complex_is_refused(cls):
         pytensor.function(inputs, Elemwise(op)(*inputs), mode=FULLGRAPH)(*[np.ones(1, "complex128")] * len(inputs))
 
 
-@pytest.mark.filterwarnings("ignore::pytensor_jaxpr_linker.errors.GraphBreakWarning")
+@pytest.mark.filterwarnings("ignore::pytensor_jaxpr_linker.base.errors.GraphBreakWarning")
 @pytest.mark.parametrize("op", [pt.int_div, pt.arctan2, pt.mod], ids=["int_div", "arctan2", "mod"])
 def test_complex_operands_raise_what_pytensor_raises(op):
     x, z = inputs = vectors("float64", "complex128")
@@ -89,7 +89,7 @@ def test_complex_operands_raise_what_pytensor_raises(op):
         compare_error(inputs, output, [np.ones(2), np.ones(2, "complex128")])
 
 
-@pytest.mark.filterwarnings("ignore::pytensor_jaxpr_linker.errors.GraphBreakWarning")
+@pytest.mark.filterwarnings("ignore::pytensor_jaxpr_linker.base.errors.GraphBreakWarning")
 @pytest.mark.parametrize("dtypes", [("int8", "uint64"), ("uint32", "int64")], ids=str)
 def test_bits_of_mixed_integers(dtypes):
     inputs = vectors(*dtypes)

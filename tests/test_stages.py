@@ -181,7 +181,7 @@ def test_code_of_each_node():
 
 
 def test_code_of_a_node_with_branches():
-    from pytensor_jaxpr_linker.conditional import LazyIfElse
+    from pytensor_jaxpr_linker.base.pytensor_compat import LazyIfElse
 
     try:
         from pytensor.conditional import ifelse

@@ -175,7 +175,7 @@ def test_plan_is_made_anew_once():
 
     @pjl.emits(Late)
     def emit_Late(op, node, b, x):
-        from pytensor_jaxpr_linker.errors import CannotEmit
+        from pytensor_jaxpr_linker.base.errors import CannotEmit
 
         time.sleep(0.01)
         raise CannotEmit("it does not take this length")

@@ -11,11 +11,12 @@ from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 
-from pytensor_jaxpr_linker import _compat, prims
+from pytensor_jaxpr_linker import prims
+from pytensor_jaxpr_linker.base import jax_compat
+from pytensor_jaxpr_linker.base.errors import INNER_GRAPH, CannotEmit, GraphBreakError, Reason
+from pytensor_jaxpr_linker.base.rules import Rule, find_rule
 from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, Shape
 from pytensor_jaxpr_linker.emit.inner_graph import emit_branch, inner_plan
-from pytensor_jaxpr_linker.errors import INNER_GRAPH, CannotEmit, GraphBreakError, Reason
-from pytensor_jaxpr_linker.registry import Rule, find_rule
 from pytensor_jaxpr_linker.rule_results import checked_results
 
 
@@ -90,7 +91,7 @@ def emit_batch(b: JaxprBuilder, rule: Rule, node: Apply, batch: Shape, operands:
     has_checks = len(b.checks) > count
     jaxpr = child.build([*results, child.check_code()] if has_checks else results)
     for size in reversed(batch):
-        jaxpr, _ = _compat.batch_jaxpr(jaxpr, size, repeated, every_result=True)
+        jaxpr, _ = jax_compat.batch_jaxpr(jaxpr, size, repeated, every_result=True)
     outputs = prims.closed_call(b, jaxpr, passed)
     if has_checks:
         # The largest of no codes is the smallest integer.

@@ -10,6 +10,7 @@ from pytensor.scalar.basic import ScalarOp
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 
 from pytensor_jaxpr_linker import prims
+from pytensor_jaxpr_linker.base.rules import emits
 from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, Shape
 from pytensor_jaxpr_linker.emit.scalar import (
     BITWISE,
@@ -22,7 +23,6 @@ from pytensor_jaxpr_linker.emit.scalar import (
     has_scalar_rule,
     why_undefined,
 )
-from pytensor_jaxpr_linker.registry import emits
 
 
 def refuse_elemwise(node: Apply) -> str | None:

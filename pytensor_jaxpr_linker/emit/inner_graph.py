@@ -12,16 +12,17 @@ import numpy as np
 from pytensor.graph.basic import Apply
 from pytensor.graph.fg import AbstractFunctionGraph
 
-from pytensor_jaxpr_linker import marks, prims
+from pytensor_jaxpr_linker import prims
+from pytensor_jaxpr_linker.base import marks
+from pytensor_jaxpr_linker.base.errors import INNER_GRAPH, MISFITS, CannotEmit, GraphBreakError, Reason, WrongResult
+from pytensor_jaxpr_linker.base.pytensor_compat import IfElse, LazyIfElse
+from pytensor_jaxpr_linker.base.rules import emits, find_rule
 from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, live_equations
-from pytensor_jaxpr_linker.conditional import IfElse, LazyIfElse
 from pytensor_jaxpr_linker.emit import traced_leaf
 from pytensor_jaxpr_linker.emit.scalar import convert
-from pytensor_jaxpr_linker.errors import INNER_GRAPH, MISFITS, CannotEmit, GraphBreakError, Reason, WrongResult
 from pytensor_jaxpr_linker.inline import inline
 from pytensor_jaxpr_linker.partition import partition
 from pytensor_jaxpr_linker.plan import Plan
-from pytensor_jaxpr_linker.registry import emits, find_rule
 
 #: The plans of each inner graph, with and without traced leaves, by how many of its inputs vary.
 _PLANS: WeakKeyDictionary[AbstractFunctionGraph, dict[tuple[bool, int], Plan]] = WeakKeyDictionary()

@@ -18,9 +18,9 @@ from pytensor.graph.fg import AbstractFunctionGraph
 from pytensor.scalar.basic import Composite, ScalarInnerGraphOp
 
 from pytensor_jaxpr_linker import prims
+from pytensor_jaxpr_linker.base.rules import registered
 from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder
 from pytensor_jaxpr_linker.emit import complex as complex_numbers
-from pytensor_jaxpr_linker.registry import registered
 
 type ScalarRule = Callable[..., Atom]
 

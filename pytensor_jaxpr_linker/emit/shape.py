@@ -10,8 +10,8 @@ from pytensor.tensor.reshape import JoinDims, SplitDims
 from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
 
 from pytensor_jaxpr_linker import prims
+from pytensor_jaxpr_linker.base.rules import emits
 from pytensor_jaxpr_linker.builder import Shape as Lengths
-from pytensor_jaxpr_linker.registry import emits
 
 
 @emits(Shape)

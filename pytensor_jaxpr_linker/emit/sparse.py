@@ -8,8 +8,8 @@ import numpy as np
 from jax import lax
 
 from pytensor_jaxpr_linker import prims
+from pytensor_jaxpr_linker.base.rules import emits
 from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder
-from pytensor_jaxpr_linker.registry import emits
 from pytensor_jaxpr_linker.sparse.ops import CheckLength, CompressedIndex, SumAt, TakeAt
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from pytensor_jaxpr_linker import prims
+from pytensor_jaxpr_linker.base.rules import emits
 from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, Shape
 from pytensor_jaxpr_linker.emit.sparse import compressed_index, sum_at, take_at
-from pytensor_jaxpr_linker.registry import emits
 from pytensor_jaxpr_linker.sparse.product_ops import CompressedDot, ListDot, PaddedDot, SampledDot
 from pytensor_jaxpr_linker.sparse.products import BLOCK
 

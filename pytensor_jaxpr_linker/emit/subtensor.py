@@ -19,6 +19,7 @@ from pytensor.tensor.subtensor import (
 )
 
 from pytensor_jaxpr_linker import prims
+from pytensor_jaxpr_linker.base.rules import emits
 from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, Shape
 from pytensor_jaxpr_linker.emit.points import (
     add,
@@ -31,7 +32,6 @@ from pytensor_jaxpr_linker.emit.points import (
     shape_text,
 )
 from pytensor_jaxpr_linker.emit.scalar import convert
-from pytensor_jaxpr_linker.registry import emits
 from pytensor_jaxpr_linker.sized_ops import check_mask
 
 

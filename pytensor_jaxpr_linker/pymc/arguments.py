@@ -14,7 +14,7 @@ import pymc as pm
 from pymc.util import _get_seeds_per_chain
 from pytensor.graph.basic import Variable
 
-from pytensor_jaxpr_linker.errors import GraphBreakError
+from pytensor_jaxpr_linker.base.errors import GraphBreakError
 from pytensor_jaxpr_linker.pymc.graph import model_mode
 from pytensor_jaxpr_linker.report.explain import explain
 

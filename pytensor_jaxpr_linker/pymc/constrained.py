@@ -12,7 +12,7 @@ import numpy as np
 import pymc as pm
 from pymc.util import get_default_varnames
 
-from pytensor_jaxpr_linker.errors import GraphBreakError
+from pytensor_jaxpr_linker.base.errors import GraphBreakError
 from pytensor_jaxpr_linker.pymc.arguments import Names, as_names, did_you_mean
 from pytensor_jaxpr_linker.pymc.graph import Data, ModelFunction, model_mode
 

@@ -12,7 +12,7 @@ from pytensor.gradient import NullTypeGradError, grad
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.traversal import ancestors, toposort
 
-from pytensor_jaxpr_linker.errors import GraphBreakError, describe_node, user_line
+from pytensor_jaxpr_linker.base.errors import GraphBreakError, describe_node, user_line
 
 #: What PyTensor raises where there is no gradient.
 NO_GRADIENT = (NotImplementedError, NullTypeGradError)

@@ -15,8 +15,8 @@ from pytensor.graph.traversal import graph_inputs
 from pytensor.tensor.random.type import RandomType
 
 from pytensor_jaxpr_linker.api import as_jax_function
-from pytensor_jaxpr_linker.array_types import in_order
-from pytensor_jaxpr_linker.errors import variable_name
+from pytensor_jaxpr_linker.base.array_types import in_order
+from pytensor_jaxpr_linker.base.errors import variable_name
 
 type Data = Mapping[str, Any]
 

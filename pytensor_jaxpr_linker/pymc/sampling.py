@@ -16,7 +16,7 @@ from pymc.sampling.mcmc import assign_step_methods
 from pymc.stats.convergence import log_warnings, run_convergence_checks
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from pytensor_jaxpr_linker.errors import GraphBreakError
+from pytensor_jaxpr_linker.base.errors import GraphBreakError
 from pytensor_jaxpr_linker.pymc.arguments import (
     GRADIENTS,
     Names,

@@ -22,7 +22,7 @@ from pytensor.tensor.subtensor import (
     indices_from_subtensor,
 )
 
-from pytensor_jaxpr_linker.errors import NO_RULE, Break
+from pytensor_jaxpr_linker.base.errors import NO_RULE, Break
 from pytensor_jaxpr_linker.host_ops import host_reason
 from pytensor_jaxpr_linker.sized_ops import Compact
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from pytensor_jaxpr_linker.pause import gc_paused
+from pytensor_jaxpr_linker.base.gc_pause import gc_paused
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import re
 from importlib.resources import files
 from typing import Any
 
-from pytensor_jaxpr_linker.errors import CannotEmit
+from pytensor_jaxpr_linker.base.errors import CannotEmit
 from pytensor_jaxpr_linker.report.layout import NODE_HEIGHT, NODE_WIDTH, lay_out
 from pytensor_jaxpr_linker.report.model import Explanation
 from pytensor_jaxpr_linker.report.stages import RegionStages

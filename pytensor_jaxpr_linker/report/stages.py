@@ -12,7 +12,7 @@ import numpy as np
 from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FunctionGraph
 
-from pytensor_jaxpr_linker import _compat
+from pytensor_jaxpr_linker.base import jax_compat
 from pytensor_jaxpr_linker.lower import lower_region
 from pytensor_jaxpr_linker.program import Program, declared_aval
 from pytensor_jaxpr_linker.report.text import counted, list_seconds
@@ -105,7 +105,7 @@ class RegionStages:
         region = s.region._replace(steps=steps)
         jaxpr = lower_region(region, self.avals, s.static, s.checked, s.name).jaxpr
         with jax.enable_x64(True):
-            lowered = jax.jit(lambda *args: _compat.call_jaxpr(jaxpr, *args)).lower(*self.avals)
+            lowered = jax.jit(lambda *args: jax_compat.call_jaxpr(jaxpr, *args)).lower(*self.avals)
         found: dict[int, NodeCode] = {}
         for number, text in equation_texts(jaxpr):
             found.setdefault(number, NodeCode([], [])).jaxpr.append(text)

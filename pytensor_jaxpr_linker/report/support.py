@@ -23,10 +23,10 @@ from pytensor.tensor.linalg.solvers.lstsq import Lstsq
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.xtensor.basic import XOp
 
+from pytensor_jaxpr_linker.base.rules import class_name, registered, rule_of_class
 from pytensor_jaxpr_linker.emit import scalar
 from pytensor_jaxpr_linker.emit.random.sampler import DISTRIBUTIONS
 from pytensor_jaxpr_linker.host_ops import HOST
-from pytensor_jaxpr_linker.registry import class_name, registered, rule_of_class
 from pytensor_jaxpr_linker.report.limitations import LIMITATIONS
 from pytensor_jaxpr_linker.simpler_ops import DECOMPOSITIONS
 from pytensor_jaxpr_linker.sparse import basic as _basic  # noqa: F401  (registers)

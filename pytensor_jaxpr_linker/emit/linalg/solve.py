@@ -16,6 +16,7 @@ from pytensor.tensor.linalg.solvers.triangular import SolveTriangular
 from pytensor.tensor.linalg.summary import Det, SLogDet
 
 from pytensor_jaxpr_linker import prims
+from pytensor_jaxpr_linker.base.rules import emits
 from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder
 from pytensor_jaxpr_linker.emit.blockwise import core_rule
 from pytensor_jaxpr_linker.emit.linalg.decompositions import is_singular
@@ -35,7 +36,6 @@ from pytensor_jaxpr_linker.emit.linalg.matrices import (
 )
 from pytensor_jaxpr_linker.emit.scalar import convert, number
 from pytensor_jaxpr_linker.emit.tensor_basic import diagonal
-from pytensor_jaxpr_linker.registry import emits
 
 
 def solve_operands(op: Any, node: Apply, b: JaxprBuilder, a: Atom, y: Atom) -> tuple[Atom, Atom]:

@@ -11,14 +11,14 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.scan.op import Scan
 
 from pytensor_jaxpr_linker import prims
-from pytensor_jaxpr_linker._compat import batch_jaxpr
+from pytensor_jaxpr_linker.base.errors import CannotEmit
+from pytensor_jaxpr_linker.base.jax_compat import batch_jaxpr
 from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, Shape, live_equations
 from pytensor_jaxpr_linker.emit.inner_graph import fixed_value, inner_plan
 from pytensor_jaxpr_linker.emit.loops.distribution import distribute
 from pytensor_jaxpr_linker.emit.loops.residuals import keep_residuals
 from pytensor_jaxpr_linker.emit.loops.rows import as_rows, row_of, row_range
 from pytensor_jaxpr_linker.emit.loops.tracks import Track
-from pytensor_jaxpr_linker.errors import CannotEmit
 from pytensor_jaxpr_linker.plan import Plan
 
 

@@ -13,6 +13,7 @@ from pytensor.tensor.random import basic as rv
 from pytensor.tensor.random.op import RandomVariable
 
 from pytensor_jaxpr_linker import prims
+from pytensor_jaxpr_linker.base.rules import Refusal
 from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, Shape
 from pytensor_jaxpr_linker.emit.elemwise import broadcast_operand
 from pytensor_jaxpr_linker.emit.expression import Value, ceil, log1p, maximum, minimum, where
@@ -29,7 +30,6 @@ from pytensor_jaxpr_linker.emit.random.samplers_gamma import beta_logit, gamma
 from pytensor_jaxpr_linker.emit.random.samplers_integers import integers_from
 from pytensor_jaxpr_linker.emit.random.samplers_inversion import standard_exponential
 from pytensor_jaxpr_linker.emit.scalar import convert
-from pytensor_jaxpr_linker.registry import Refusal
 
 FLOAT = counts.FLOAT
 #: From here on `numpy.random.Generator.hypergeometric` takes no parameter.

@@ -17,11 +17,11 @@ from pytensor.graph.basic import Apply
 from pytensor.tensor.random.op import RandomVariable
 
 from pytensor_jaxpr_linker import prims
+from pytensor_jaxpr_linker.base.rules import Refusal, StaticOperands, emits, registered
 from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, Shape
 from pytensor_jaxpr_linker.emit.elemwise import broadcast_operand
 from pytensor_jaxpr_linker.emit.scalar import number
 from pytensor_jaxpr_linker.emit.tensor_basic import checked_lengths
-from pytensor_jaxpr_linker.registry import Refusal, StaticOperands, emits, registered
 
 #: What a generator is in a program.
 KEY_SHAPE = (2,)

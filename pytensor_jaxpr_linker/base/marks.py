@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pytensor.graph.basic import Constant, Variable
 
-from pytensor_jaxpr_linker.array_types import is_tensor
+from pytensor_jaxpr_linker.base.array_types import is_tensor
 
 STATIC, DYNAMIC_VALUE, DYNAMIC_AXES = "jaxpr_static", "jaxpr_dynamic_value", "jaxpr_dynamic_axes"
 VARYING = "jaxpr_varying"

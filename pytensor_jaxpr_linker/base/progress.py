@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from pytensor_jaxpr_linker import logs
+from pytensor_jaxpr_linker.base import logs
 
 #: A build that takes longer than so many seconds shows its progress, which is drawn anew after so many more.
 PATIENCE, INTERVAL = 2.0, 0.5

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from pytensor.graph.basic import Apply, Variable
 
-from pytensor_jaxpr_linker import logs
+from pytensor_jaxpr_linker.base import logs
 
 #: Where this package lies.
 PACKAGE = str(Path(__file__).parent)
