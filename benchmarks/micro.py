@@ -55,7 +55,7 @@ def jax_build(fgraph: FunctionGraph, _values) -> Callable:
 def jaxpr_build(fgraph: FunctionGraph, values):
     """This package's way: analysis and one walk that makes the equations; nothing is left to trace."""
     from pytensor_jaxpr_linker.base.rules import find_rule
-    from pytensor_jaxpr_linker.inline import inline
+    from pytensor_jaxpr_linker.graph.prepare import inline
     from pytensor_jaxpr_linker.lower import lower_region
     from pytensor_jaxpr_linker.partition import partition
 

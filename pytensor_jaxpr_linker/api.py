@@ -16,8 +16,8 @@ from pytensor.graph.traversal import graph_inputs
 from pytensor_jaxpr_linker.base.options import resolve
 from pytensor_jaxpr_linker.checks import with_checkify
 from pytensor_jaxpr_linker.constants import LargeConstants
-from pytensor_jaxpr_linker.facts import may_be_static
 from pytensor_jaxpr_linker.gradient import with_pytensor_gradient
+from pytensor_jaxpr_linker.graph.facts import may_be_static
 from pytensor_jaxpr_linker.jax_function import JaxFunction
 from pytensor_jaxpr_linker.lower import lower_region
 from pytensor_jaxpr_linker.original import Original, copy_of, original_of

@@ -11,8 +11,8 @@ from pytensor.graph.basic import Variable
 
 from pytensor_jaxpr_linker.base.array_types import in_order
 from pytensor_jaxpr_linker.base.errors import CannotEmit, refused_by_rule, variable_name
-from pytensor_jaxpr_linker.fork import process
 from pytensor_jaxpr_linker.dispatch import find_generators
+from pytensor_jaxpr_linker.fork import process
 from pytensor_jaxpr_linker.program import Program
 from pytensor_jaxpr_linker.shared_constants import SharedConstants
 from pytensor_jaxpr_linker.transfer import keys_of

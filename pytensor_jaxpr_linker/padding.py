@@ -19,18 +19,18 @@ from pytensor.graph.traversal import ancestors, toposort
 from pytensor.tensor.basic import ARange
 from pytensor.tensor.shape import Shape_i
 
-from pytensor_jaxpr_linker import facts
 from pytensor_jaxpr_linker.base.array_types import is_tensor
 from pytensor_jaxpr_linker.base.errors import describe_node, variable_name
 from pytensor_jaxpr_linker.base.gc_pause import gc_paused
 from pytensor_jaxpr_linker.base.rules import Rule
-from pytensor_jaxpr_linker.inline import Graph, inlined
-from pytensor_jaxpr_linker.masks import Lanes
+from pytensor_jaxpr_linker.graph import facts
+from pytensor_jaxpr_linker.graph.lanes.lanes import Lanes
+from pytensor_jaxpr_linker.graph.lanes.of_prefixes import Prefix, positions
+from pytensor_jaxpr_linker.graph.lanes.of_slices import same
+from pytensor_jaxpr_linker.graph.lanes.ops import DynamicSlice, apply
+from pytensor_jaxpr_linker.graph.lanes.rewriter import Rewriter
+from pytensor_jaxpr_linker.graph.prepare import Graph, inlined
 from pytensor_jaxpr_linker.plan import Plan, Region
-from pytensor_jaxpr_linker.prefix import Prefix, positions
-from pytensor_jaxpr_linker.rewriter import Rewriter
-from pytensor_jaxpr_linker.sized_ops import DynamicSlice, apply
-from pytensor_jaxpr_linker.slice_lanes import same
 
 #: The length to which fewer elements are padded.
 SMALLEST = 16

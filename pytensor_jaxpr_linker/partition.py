@@ -10,16 +10,16 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.type import TensorType
 
-from pytensor_jaxpr_linker import facts
 from pytensor_jaxpr_linker.base import errors, marks
 from pytensor_jaxpr_linker.base.gc_pause import gc_paused
 from pytensor_jaxpr_linker.base.rules import Rule
-from pytensor_jaxpr_linker.facts import SHAPE_READERS, BindingTime, Facts
+from pytensor_jaxpr_linker.graph import facts
+from pytensor_jaxpr_linker.graph.facts import SHAPE_READERS, BindingTime, Facts
+from pytensor_jaxpr_linker.graph.prepare import ARITHMETIC, Graph
+from pytensor_jaxpr_linker.graph.sparse.ops import TakeApart, is_transfer
 from pytensor_jaxpr_linker.host_ops import host_reason
-from pytensor_jaxpr_linker.inline import ARITHMETIC, Graph
 from pytensor_jaxpr_linker.phases import NONE, Schedule, schedule
 from pytensor_jaxpr_linker.plan import HostStep, Plan, Region, Step, host_step, node_names, produced_by, taken_by
-from pytensor_jaxpr_linker.sparse.ops import TakeApart, is_transfer
 
 #: A region of up to this many nodes that only compute single numbers is not worth a program of its own.
 FEW_NODES = 8

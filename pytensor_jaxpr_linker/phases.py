@@ -21,7 +21,7 @@ from typing import NamedTuple
 from pytensor.graph.basic import Apply, Variable
 
 from pytensor_jaxpr_linker.base import marks
-from pytensor_jaxpr_linker.facts import LOOPS, SHAPE_READERS, may_be_static
+from pytensor_jaxpr_linker.graph.facts import LOOPS, SHAPE_READERS, may_be_static
 
 NEVER = math.inf
 

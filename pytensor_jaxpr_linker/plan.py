@@ -12,7 +12,7 @@ from pytensor_jaxpr_linker.base.errors import Break, GraphBreakError, variable_n
 from pytensor_jaxpr_linker.base.identity import identity
 from pytensor_jaxpr_linker.base.rules import Rule
 from pytensor_jaxpr_linker.constants import LargeConstants
-from pytensor_jaxpr_linker.facts import is_array
+from pytensor_jaxpr_linker.graph.facts import is_array
 
 
 class Step(NamedTuple):

@@ -11,7 +11,7 @@ from pytensor.graph.fg import AbstractFunctionGraph
 from pytensor_jaxpr_linker.base import marks, rules
 from pytensor_jaxpr_linker.base.errors import CannotEmit
 from pytensor_jaxpr_linker.emit import traced_leaf
-from pytensor_jaxpr_linker.inline import Graph, inline
+from pytensor_jaxpr_linker.graph.prepare import Graph, inline
 from pytensor_jaxpr_linker.partition import partition
 from pytensor_jaxpr_linker.plan import Plan, Region
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pytensor.compile.mode import Mode
 
 import pytensor_jaxpr_linker as pjl
-from pytensor_jaxpr_linker.sized_ops import Compact, CountedNonzero, FillLanes, WriteLanes
+from pytensor_jaxpr_linker.graph.lanes.ops import Compact, CountedNonzero, FillLanes, WriteLanes
 
 x, y, t = pt.dvector("x"), pt.dvector("y"), pt.dmatrix("t")
 mask, mask2 = pt.vector("mask", dtype="bool"), pt.matrix("mask2", dtype="bool")

@@ -13,7 +13,7 @@ from pytensor.scan.op import Scan
 from pytensor.scan.utils import until
 
 import pytensor_jaxpr_linker as pjl
-from pytensor_jaxpr_linker.until import UntilScan
+from pytensor_jaxpr_linker.graph.until_scan import UntilScan
 
 # FAST_COMPILE's C code complains where no BLAS is installed.
 pytestmark = pytest.mark.filterwarnings("ignore:PyTensor could not link to a BLAS")

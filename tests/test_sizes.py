@@ -13,7 +13,7 @@ from pytensor.conditional import ifelse
 from pytensor.tensor.subtensor import Subtensor
 
 import pytensor_jaxpr_linker as pjl
-from pytensor_jaxpr_linker.sized_ops import DynamicSlice, DynamicUpdate, SliceBounds, SliceLanes
+from pytensor_jaxpr_linker.graph.lanes.ops import DynamicSlice, DynamicUpdate, SliceBounds, SliceLanes
 
 X = np.arange(60.0).reshape(3, 4, 5) + 0.5
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from pytensor.tensor.shape import Shape_i
 
 import pytensor_jaxpr_linker as pjl
-from pytensor_jaxpr_linker.equal_lengths import END, are_equal
-from pytensor_jaxpr_linker.sized_ops import ShiftLanes, SliceBounds, apply
+from pytensor_jaxpr_linker.graph.lanes.equal_lengths import END, are_equal
+from pytensor_jaxpr_linker.graph.lanes.ops import ShiftLanes, SliceBounds, apply
 
 pytestmark = pytest.mark.filterwarnings("ignore:PyTensor could not link to a BLAS")
 

@@ -20,7 +20,7 @@ from pytensor_jaxpr_linker.base.rules import emits, find_rule
 from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, live_equations
 from pytensor_jaxpr_linker.emit import traced_leaf
 from pytensor_jaxpr_linker.emit.scalar import convert
-from pytensor_jaxpr_linker.inline import inline
+from pytensor_jaxpr_linker.graph.prepare import inline
 from pytensor_jaxpr_linker.partition import partition
 from pytensor_jaxpr_linker.plan import Plan
 

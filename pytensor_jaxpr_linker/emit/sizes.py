@@ -14,7 +14,7 @@ from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, Shape
 from pytensor_jaxpr_linker.emit.points import add, index_dtype, shape_text
 from pytensor_jaxpr_linker.emit.scalar import convert, number, one
 from pytensor_jaxpr_linker.emit.subtensor import Box, fit_update, has_elements, operands_message, read_box, write_box
-from pytensor_jaxpr_linker.sized_ops import (
+from pytensor_jaxpr_linker.graph.lanes.ops import (
     NEGATIVE_REPEATS,
     Compact,
     CountedNonzero,

@@ -32,7 +32,7 @@ from pytensor_jaxpr_linker.emit.points import (
     shape_text,
 )
 from pytensor_jaxpr_linker.emit.scalar import convert
-from pytensor_jaxpr_linker.sized_ops import check_mask
+from pytensor_jaxpr_linker.graph.lanes.ops import check_mask
 
 
 def slice_bounds(first: int) -> Callable[[Apply], list[int]]:

@@ -12,7 +12,7 @@ from pytensor_jaxpr_linker.base.errors import Break, CannotEmit, describe_node, 
 from pytensor_jaxpr_linker.base.gc_pause import gc_paused
 from pytensor_jaxpr_linker.base.identity import identity
 from pytensor_jaxpr_linker.emit.traced_leaf import is_traced_leaf
-from pytensor_jaxpr_linker.inline import Graph
+from pytensor_jaxpr_linker.graph.prepare import Graph
 from pytensor_jaxpr_linker.plan import HostStep, Plan, Region
 from pytensor_jaxpr_linker.planning import rule_for
 from pytensor_jaxpr_linker.program import Program

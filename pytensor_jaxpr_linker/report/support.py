@@ -26,12 +26,12 @@ from pytensor.xtensor.basic import XOp
 from pytensor_jaxpr_linker.base.rules import class_name, registered, rule_of_class
 from pytensor_jaxpr_linker.emit import scalar
 from pytensor_jaxpr_linker.emit.random.sampler import DISTRIBUTIONS
+from pytensor_jaxpr_linker.graph.decompose import DECOMPOSITIONS
+from pytensor_jaxpr_linker.graph.sparse import basic as _basic  # noqa: F401  (registers)
+from pytensor_jaxpr_linker.graph.sparse import math as _math  # noqa: F401  (registers)
+from pytensor_jaxpr_linker.graph.sparse.lowering import lowering_of
 from pytensor_jaxpr_linker.host_ops import HOST
 from pytensor_jaxpr_linker.report.limitations import LIMITATIONS
-from pytensor_jaxpr_linker.simpler_ops import DECOMPOSITIONS
-from pytensor_jaxpr_linker.sparse import basic as _basic  # noqa: F401  (registers)
-from pytensor_jaxpr_linker.sparse import math as _math  # noqa: F401  (registers)
-from pytensor_jaxpr_linker.sparse.lowering import lowering_of
 
 #: The document that the table is written to.
 DOCUMENT = Path(__file__).parents[2] / "docs" / "ops.md"

@@ -13,7 +13,7 @@ from pytensor_jaxpr_linker.emit.blockwise import core_rule
 from pytensor_jaxpr_linker.emit.linalg.decompositions import check_converged
 from pytensor_jaxpr_linker.emit.linalg.matrices import adjoint, matmul, symmetric
 from pytensor_jaxpr_linker.emit.scalar import convert, number
-from pytensor_jaxpr_linker.sized_ops import LstsqParts
+from pytensor_jaxpr_linker.graph.lanes.ops import LstsqParts
 
 #: Singular values up to this fraction of the largest count as zero, as for `numpy.linalg.pinv`.
 CUTOFF = 1e-15

@@ -25,8 +25,8 @@ from pytensor_jaxpr_linker.emit.loops.loop_body import LoopBody, body_plan, inne
 from pytensor_jaxpr_linker.emit.loops.rows import is_backwards, join, last_rows, row_range
 from pytensor_jaxpr_linker.emit.loops.tracks import SEPARATE_ROWS, Track, find_tracks
 from pytensor_jaxpr_linker.emit.scalar import convert
-from pytensor_jaxpr_linker.loops import follows_from_numbers
-from pytensor_jaxpr_linker.until import UntilScan
+from pytensor_jaxpr_linker.graph.counted_loops import follows_from_numbers
+from pytensor_jaxpr_linker.graph.until_scan import UntilScan
 
 #: Bodies of up to so many equations on numbers are repeated within one turn of the loop, so many times; and bodies on a few numbers
 #: each, of arithmetic and reductions. On larger arrays, and where a reduction reads an exponential, that is up to twice as slow:

@@ -11,8 +11,8 @@ from pytensor.graph.traversal import graph_inputs
 from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.shape import Shape_i
 
-from pytensor_jaxpr_linker.sized_ops import apply
-from pytensor_jaxpr_linker.sparse.ops import (
+from pytensor_jaxpr_linker.graph.lanes.ops import apply
+from pytensor_jaxpr_linker.graph.sparse.ops import (
     Assemble,
     CheckLength,
     Compress,
@@ -22,7 +22,7 @@ from pytensor_jaxpr_linker.sparse.ops import (
     TakeApart,
     TakeAt,
 )
-from pytensor_jaxpr_linker.static import StaticValues
+from pytensor_jaxpr_linker.graph.static_values import StaticValues
 
 if TYPE_CHECKING:
     from pytensor.sparse.type import SparseTensorType

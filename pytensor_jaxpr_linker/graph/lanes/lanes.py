@@ -22,7 +22,7 @@ from pytensor.tensor.special import LogSoftmax, Softmax
 from pytensor.tensor.subtensor import Subtensor
 
 from pytensor_jaxpr_linker.base.errors import empty_reduction
-from pytensor_jaxpr_linker.sized_ops import Compact, DynamicSlice, FillLanes, WriteLanes, apply
+from pytensor_jaxpr_linker.graph.lanes.ops import Compact, DynamicSlice, FillLanes, WriteLanes, apply
 
 
 class Selection:

@@ -37,9 +37,9 @@ from pytensor.sparse.linalg import SparseBlockDiagonal
 from pytensor.sparse.type import SparseTensorType
 from pytensor.tensor.shape import Shape, Shape_i
 
-from pytensor_jaxpr_linker.sized_ops import SliceBounds
-from pytensor_jaxpr_linker.sparse.lowering import Operands, is_sparse, lowers
-from pytensor_jaxpr_linker.sparse.matrix import (
+from pytensor_jaxpr_linker.graph.lanes.ops import SliceBounds
+from pytensor_jaxpr_linker.graph.sparse.lowering import Operands, is_sparse, lowers
+from pytensor_jaxpr_linker.graph.sparse.matrix import (
     Matrix,
     Tensor,
     arranged,
@@ -58,7 +58,7 @@ from pytensor_jaxpr_linker.sparse.matrix import (
     sum_at,
     take_at,
 )
-from pytensor_jaxpr_linker.sparse.products import constant_rows, in_order
+from pytensor_jaxpr_linker.graph.sparse.products import constant_rows, in_order
 
 # -- arrays and matrices -----------------------------------------------------------------------------------------------
 

@@ -13,9 +13,9 @@ from pytensor.tensor.shape import Shape_i
 from pytensor.tensor.subtensor import Subtensor
 
 from pytensor_jaxpr_linker.base.rules import Rule
-from pytensor_jaxpr_linker.facts import LOOPS, SHAPE_READERS, may_be_static
+from pytensor_jaxpr_linker.graph.facts import LOOPS, SHAPE_READERS, may_be_static
+from pytensor_jaxpr_linker.graph.until_scan import UntilScan, spans
 from pytensor_jaxpr_linker.plan import rewired
-from pytensor_jaxpr_linker.until import UntilScan, spans
 
 
 def with_counts(

@@ -22,7 +22,7 @@ from pytensor.tensor.type import TensorType
 from pytensor_jaxpr_linker.base import marks
 from pytensor_jaxpr_linker.base.array_types import is_tensor
 from pytensor_jaxpr_linker.base.pytensor_compat import IfElse
-from pytensor_jaxpr_linker.until import UntilScan
+from pytensor_jaxpr_linker.graph.until_scan import UntilScan
 
 #: Ops whose output depends on the shape of their operand, not on its numbers.
 SHAPE_READERS = (Shape, Shape_i)

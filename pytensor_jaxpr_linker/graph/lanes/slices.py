@@ -12,11 +12,11 @@ from pytensor.tensor.basic import Alloc
 from pytensor.tensor.shape import Shape_i
 from pytensor.tensor.subtensor import IncSubtensor, Subtensor, flatten_index_variables, unflatten_index_variables
 
-from pytensor_jaxpr_linker.equal_lengths import END, are_equal, is_integer, length_source, lengths_read
-from pytensor_jaxpr_linker.facts import BindingTime, Times
-from pytensor_jaxpr_linker.masks import Operand, named, plain, select, write
-from pytensor_jaxpr_linker.sized_ops import DynamicSlice, DynamicUpdate, SliceBounds, apply
-from pytensor_jaxpr_linker.slice_lanes import FULL, ONE, ZERO, SliceSelection, is_step, same, to_be_written
+from pytensor_jaxpr_linker.graph.facts import BindingTime, Times
+from pytensor_jaxpr_linker.graph.lanes.equal_lengths import END, are_equal, is_integer, length_source, lengths_read
+from pytensor_jaxpr_linker.graph.lanes.lanes import Operand, named, plain, select, write
+from pytensor_jaxpr_linker.graph.lanes.of_slices import FULL, ONE, ZERO, SliceSelection, is_step, same, to_be_written
+from pytensor_jaxpr_linker.graph.lanes.ops import DynamicSlice, DynamicUpdate, SliceBounds, apply
 
 
 class Slices:

@@ -16,9 +16,9 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Constant
 from pytensor.scalar.basic import upcast
 
-from pytensor_jaxpr_linker.sized_ops import apply
-from pytensor_jaxpr_linker.sparse.matrix import Matrix, Tensor, expect_length, fold, length, take_at
-from pytensor_jaxpr_linker.sparse.product_ops import CompressedDot, ListDot, PaddedDot, SampledDot
+from pytensor_jaxpr_linker.graph.lanes.ops import apply
+from pytensor_jaxpr_linker.graph.sparse.matrix import Matrix, Tensor, expect_length, fold, length, take_at
+from pytensor_jaxpr_linker.graph.sparse.product_ops import CompressedDot, ListDot, PaddedDot, SampledDot
 
 #: The dtypes that Eigen's product is there for.
 COMPILED_DTYPES = frozenset(("int32", "int64", "float32", "float64", "complex64", "complex128"))

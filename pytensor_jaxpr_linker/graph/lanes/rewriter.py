@@ -20,8 +20,8 @@ from pytensor.tensor.subtensor import (
 )
 
 from pytensor_jaxpr_linker.base.rules import Rule
-from pytensor_jaxpr_linker.facts import Times
-from pytensor_jaxpr_linker.masks import (
+from pytensor_jaxpr_linker.graph.facts import Times
+from pytensor_jaxpr_linker.graph.lanes.lanes import (
     Lanes,
     Operand,
     Selection,
@@ -29,13 +29,13 @@ from pytensor_jaxpr_linker.masks import (
     named,
     plain,
 )
-from pytensor_jaxpr_linker.plan import copied_onto
-from pytensor_jaxpr_linker.sized_ops import (
+from pytensor_jaxpr_linker.graph.lanes.ops import (
     CountedNonzero,
     MatchedMask,
     apply,
 )
-from pytensor_jaxpr_linker.slices import Slices
+from pytensor_jaxpr_linker.graph.lanes.slices import Slices
+from pytensor_jaxpr_linker.plan import copied_onto
 
 
 def is_mask(entry: Any) -> bool:

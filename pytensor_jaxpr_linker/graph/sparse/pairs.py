@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 import pytensor.tensor as pt
 
-from pytensor_jaxpr_linker.sparse.matrix import Format, Matrix, number, sum_at
-from pytensor_jaxpr_linker.sparse.products import ConstantRows, constant_rows, in_order
+from pytensor_jaxpr_linker.graph.sparse.matrix import Format, Matrix, number, sum_at
+from pytensor_jaxpr_linker.graph.sparse.products import ConstantRows, constant_rows, in_order
 
 #: Of more pairs of entries the host takes care: their places would fill the program's memory.
 MANY_PAIRS = 2**24

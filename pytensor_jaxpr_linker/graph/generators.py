@@ -15,7 +15,7 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.scan.op import Scan
 from pytensor.tensor.random.type import RandomType
 
-from pytensor_jaxpr_linker.until import UntilScan
+from pytensor_jaxpr_linker.graph.until_scan import UntilScan
 
 
 class Ancestor(NamedTuple):

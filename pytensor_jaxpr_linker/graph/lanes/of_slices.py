@@ -25,7 +25,7 @@ from pytensor.tensor.subtensor import (
     unflatten_index_variables,
 )
 
-from pytensor_jaxpr_linker.masks import (
+from pytensor_jaxpr_linker.graph.lanes.lanes import (
     KEEPS,
     Keep,
     Lanes,
@@ -41,7 +41,7 @@ from pytensor_jaxpr_linker.masks import (
     refilled,
     with_lanes,
 )
-from pytensor_jaxpr_linker.sized_ops import ShiftLanes, SliceBounds, SliceLanes, WriteLanes, apply
+from pytensor_jaxpr_linker.graph.lanes.ops import ShiftLanes, SliceBounds, SliceLanes, WriteLanes, apply
 
 FULL, REVERSED = slice(None), slice(None, None, -1)
 ZERO, ONE = pt.constant(0, dtype="int64"), pt.constant(1, dtype="int64")

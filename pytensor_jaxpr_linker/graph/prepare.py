@@ -19,11 +19,11 @@ from pytensor.tensor.elemwise import Elemwise
 from pytensor_jaxpr_linker.base.gc_pause import gc_paused
 from pytensor_jaxpr_linker.base.pytensor_compat import IfElse, LazyIfElse
 from pytensor_jaxpr_linker.base.rules import Rule
-from pytensor_jaxpr_linker.facts import SHAPE_READERS
-from pytensor_jaxpr_linker.loops import with_counts
+from pytensor_jaxpr_linker.graph.counted_loops import with_counts
+from pytensor_jaxpr_linker.graph.decompose import with_simpler_ops
+from pytensor_jaxpr_linker.graph.facts import SHAPE_READERS
+from pytensor_jaxpr_linker.graph.lanes.with_lanes import with_known_sizes
 from pytensor_jaxpr_linker.plan import rewired
-from pytensor_jaxpr_linker.simpler_ops import with_simpler_ops
-from pytensor_jaxpr_linker.sizes import with_known_sizes
 
 #: Ops that compute a number of numbers, at no cost.
 ARITHMETIC = (DeepCopyOp, Elemwise, ScalarFromTensor, ScalarOp, TensorFromScalar, TypeCastingOp)
@@ -72,7 +72,7 @@ def sparse_lowering() -> Callable | None:
     """
     if not hasattr(sys.modules["pytensor.sparse.math"], "AddSparseDense"):
         return None
-    from pytensor_jaxpr_linker.sparse import basic, lowering, math  # noqa: F401
+    from pytensor_jaxpr_linker.graph.sparse import basic, lowering, math  # noqa: F401
 
     return lowering.with_arrays_for_sparse
 

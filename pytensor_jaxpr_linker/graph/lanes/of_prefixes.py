@@ -26,7 +26,7 @@ from pytensor.tensor.subtensor import (
     unflatten_index_variables,
 )
 
-from pytensor_jaxpr_linker.masks import (
+from pytensor_jaxpr_linker.graph.lanes.lanes import (
     KEEPS,
     Keep,
     Lanes,
@@ -40,8 +40,8 @@ from pytensor_jaxpr_linker.masks import (
     refilled,
     with_lanes,
 )
-from pytensor_jaxpr_linker.sized_ops import FillLanes, SliceLanes, WriteLanes, apply
-from pytensor_jaxpr_linker.slice_lanes import FULL, ONE, ZERO, from_start, is_step, keep_Argmax
+from pytensor_jaxpr_linker.graph.lanes.of_slices import FULL, ONE, ZERO, from_start, is_step, keep_Argmax
+from pytensor_jaxpr_linker.graph.lanes.ops import FillLanes, SliceLanes, WriteLanes, apply
 
 
 class Prefix(Selection):

@@ -17,7 +17,7 @@ from pytensor.scan.op import Scan
 from pytensor.scan.rewriting.trace import scan_reduce_trace_no_prealloc
 from pytensor.tensor.subtensor import Subtensor, unflatten_index_variables
 
-from pytensor_jaxpr_linker.until import spans
+from pytensor_jaxpr_linker.graph.until_scan import spans
 
 #: The name of the rewrite.
 REDUCED_TRACES = "jaxpr_reduced_traces"

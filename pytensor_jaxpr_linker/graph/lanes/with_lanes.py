@@ -27,10 +27,10 @@ from pytensor.tensor.subtensor import (
     unflatten_index_variables,
 )
 
-from pytensor_jaxpr_linker import facts
 from pytensor_jaxpr_linker.base.gc_pause import gc_paused
 from pytensor_jaxpr_linker.base.rules import Rule
-from pytensor_jaxpr_linker.masks import (
+from pytensor_jaxpr_linker.graph import facts
+from pytensor_jaxpr_linker.graph.lanes.lanes import (
     Lanes,
     Operand,
     Selection,
@@ -41,14 +41,22 @@ from pytensor_jaxpr_linker.masks import (
     select,
     write,
 )
-from pytensor_jaxpr_linker.rewriter import CANDIDATES, INDICES, Rewriter, has_mask, is_candidate, is_mask, rewrites
-from pytensor_jaxpr_linker.sized_ops import (
+from pytensor_jaxpr_linker.graph.lanes.of_slices import FULL, ONE, ZERO, SliceSelection, reverse, reversed_value, same
+from pytensor_jaxpr_linker.graph.lanes.ops import (
     CountedNonzero,
     FillLanes,
     LstsqParts,
     apply,
 )
-from pytensor_jaxpr_linker.slice_lanes import FULL, ONE, ZERO, SliceSelection, reverse, reversed_value, same
+from pytensor_jaxpr_linker.graph.lanes.rewriter import (
+    CANDIDATES,
+    INDICES,
+    Rewriter,
+    has_mask,
+    is_candidate,
+    is_mask,
+    rewrites,
+)
 
 
 def with_known_sizes(

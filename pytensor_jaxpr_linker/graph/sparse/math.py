@@ -26,8 +26,8 @@ from pytensor.sparse.math import (
     Usmm,
 )
 
-from pytensor_jaxpr_linker.sparse.lowering import Operands, is_sparse, lowers
-from pytensor_jaxpr_linker.sparse.matrix import (
+from pytensor_jaxpr_linker.graph.sparse.lowering import Operands, is_sparse, lowers
+from pytensor_jaxpr_linker.graph.sparse.matrix import (
     Matrix,
     Tensor,
     compressed_index,
@@ -43,8 +43,8 @@ from pytensor_jaxpr_linker.sparse.matrix import (
     sum_at,
     take_at,
 )
-from pytensor_jaxpr_linker.sparse.pairs import constant_product
-from pytensor_jaxpr_linker.sparse.products import column_product, product, sampled_product
+from pytensor_jaxpr_linker.graph.sparse.pairs import constant_product
+from pytensor_jaxpr_linker.graph.sparse.products import column_product, product, sampled_product
 
 # -- products ----------------------------------------------------------------------------------------------------------
 

@@ -25,7 +25,7 @@ from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.shape import Shape_i
 from pytensor.tensor.subtensor import AdvancedIncSubtensor, IncSubtensor, Subtensor
 
-from pytensor_jaxpr_linker.sized_ops import DynamicUpdate, SliceBounds, WriteLanes
+from pytensor_jaxpr_linker.graph.lanes.ops import DynamicUpdate, SliceBounds, WriteLanes
 
 #: The largest integer. As the bound of a slice it stands for the end of an axis.
 END = np.iinfo("int64").max

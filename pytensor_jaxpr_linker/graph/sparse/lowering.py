@@ -15,7 +15,7 @@ from pytensor.sparse.basic import CSMProperties
 from pytensor.sparse.type import SparseTensorType
 from pytensor.tensor.shape import Shape, Shape_i
 
-from pytensor_jaxpr_linker.sparse.matrix import Matrix, Tensor, arranged, assembled, taken_apart
+from pytensor_jaxpr_linker.graph.sparse.matrix import Matrix, Tensor, arranged, assembled, taken_apart
 
 #: Gives what a node computes, or None if this one is not lowered.
 type Lowering = Callable[[Operands, Apply], Variable | Matrix | None]
