@@ -19,7 +19,7 @@ MODES = {"jaxpr": "JAXPR", "jax": "JAX", "numba": "NUMBA"}
 
 # Which of the package's functions make which stage; every reference to one inside the package is replaced by a recorded one.
 JAXPR_STAGES = {
-    "analyze": ("pytensor_jaxpr_linker.graph.facts:analyze", "pytensor_jaxpr_linker.partition:partition"),
+    "analyze": ("pytensor_jaxpr_linker.graph.facts:analyze", "pytensor_jaxpr_linker.plan.partition:partition"),
     "build": ("pytensor_jaxpr_linker.lower:lower_region",),
 }
 

@@ -57,7 +57,7 @@ def jaxpr_build(fgraph: FunctionGraph, values):
     from pytensor_jaxpr_linker.base.rules import find_rule
     from pytensor_jaxpr_linker.graph.prepare import inline
     from pytensor_jaxpr_linker.lower import lower_region
-    from pytensor_jaxpr_linker.partition import partition
+    from pytensor_jaxpr_linker.plan.partition import partition
 
     def rule(node):
         return find_rule(node.op)

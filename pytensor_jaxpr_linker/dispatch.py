@@ -16,7 +16,7 @@ from pytensor_jaxpr_linker.base.progress import Progress
 from pytensor_jaxpr_linker.checks import DeferredChecks, raise_if_failed
 from pytensor_jaxpr_linker.graph.generators import Ancestor, generator_ancestor
 from pytensor_jaxpr_linker.packing import make_packer
-from pytensor_jaxpr_linker.plan import Region
+from pytensor_jaxpr_linker.plan.model import Region
 from pytensor_jaxpr_linker.policy import RunPadded
 from pytensor_jaxpr_linker.program import Program
 from pytensor_jaxpr_linker.specialization import Specialization

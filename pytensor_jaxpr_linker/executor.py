@@ -13,7 +13,7 @@ from pytensor.graph.traversal import toposort
 from pytensor_jaxpr_linker.checks import DeferredChecks
 from pytensor_jaxpr_linker.dispatch import find_generators, program_call, take_keys
 from pytensor_jaxpr_linker.host import HostStage
-from pytensor_jaxpr_linker.plan import Plan, Region, host_step
+from pytensor_jaxpr_linker.plan.model import Plan, Region, host_step
 from pytensor_jaxpr_linker.policy import Policy, RunOnHost
 from pytensor_jaxpr_linker.program import Program
 from pytensor_jaxpr_linker.specialization import Specialization

@@ -29,7 +29,7 @@ from pytensor_jaxpr_linker.graph.scan_trace import REDUCED_TRACES
 from pytensor_jaxpr_linker.jax_function import check_count
 from pytensor_jaxpr_linker.logsumexp_gradient import FIXED_MAXIMA, PLAIN_RATIOS
 from pytensor_jaxpr_linker.original import KEEP, remember_original
-from pytensor_jaxpr_linker.plan import Plan, describe_plan, host_step
+from pytensor_jaxpr_linker.plan.model import Plan, describe_plan, host_step
 from pytensor_jaxpr_linker.planning import make_graph, make_plan
 from pytensor_jaxpr_linker.policy import Policy, RunOnHost
 from pytensor_jaxpr_linker.program import Program, pure_function

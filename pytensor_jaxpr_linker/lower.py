@@ -18,7 +18,7 @@ from pytensor_jaxpr_linker.builder import Atom, Check, JaxprBuilder
 from pytensor_jaxpr_linker.emit.loops.fusion import fuse_rows
 from pytensor_jaxpr_linker.graph.generators import generators_read
 from pytensor_jaxpr_linker.graph.static_values import StaticValues
-from pytensor_jaxpr_linker.plan import Region, Step
+from pytensor_jaxpr_linker.plan.model import Region, Step
 from pytensor_jaxpr_linker.rule_results import checked_results, fits
 from pytensor_jaxpr_linker.transfer import keys_of
 

@@ -12,8 +12,8 @@ from pytensor_jaxpr_linker.base import marks, rules
 from pytensor_jaxpr_linker.base.errors import CannotEmit
 from pytensor_jaxpr_linker.emit import traced_leaf
 from pytensor_jaxpr_linker.graph.prepare import Graph, inline
-from pytensor_jaxpr_linker.partition import partition
-from pytensor_jaxpr_linker.plan import Plan, Region
+from pytensor_jaxpr_linker.plan.model import Plan, Region
+from pytensor_jaxpr_linker.plan.partition import partition
 
 
 def rule_for(node: Apply) -> rules.Rule | None:

@@ -25,8 +25,8 @@ from pytensor_jaxpr_linker.base.errors import (
 from pytensor_jaxpr_linker.base.options import Options
 from pytensor_jaxpr_linker.base.progress import Progress
 from pytensor_jaxpr_linker.base.stance import current_stance
-from pytensor_jaxpr_linker.padding import NotExact, Padding
-from pytensor_jaxpr_linker.plan import Region
+from pytensor_jaxpr_linker.plan.model import Region
+from pytensor_jaxpr_linker.plan.padding import NotExact, Padding
 
 #: How many values a message lists.
 SHOWN_VALUES = 5

@@ -15,12 +15,12 @@ from pytensor.graph.basic import Constant, Variable
 
 from pytensor_jaxpr_linker.base.errors import CannotEmit, RuntimeTracerError, variable_name
 from pytensor_jaxpr_linker.builder import Check
-from pytensor_jaxpr_linker.constants import find_large_constants
 from pytensor_jaxpr_linker.emit.random.sampler import KEY_DTYPE, KEY_SHAPE
 from pytensor_jaxpr_linker.graph.generators import key_counts
 from pytensor_jaxpr_linker.graph.static_values import StaticValues
-from pytensor_jaxpr_linker.padding import Padding, find_padding
-from pytensor_jaxpr_linker.plan import Region
+from pytensor_jaxpr_linker.plan.large_constants import find_large_constants
+from pytensor_jaxpr_linker.plan.model import Region
+from pytensor_jaxpr_linker.plan.padding import Padding, find_padding
 from pytensor_jaxpr_linker.planning import make_plan, rule_for
 from pytensor_jaxpr_linker.policy import Policy, Recompiles, RunPadded
 from pytensor_jaxpr_linker.specialization import Specialization

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from pytensor_jaxpr_linker.constants import array_key
+from pytensor_jaxpr_linker.plan.large_constants import array_key
 from pytensor_jaxpr_linker.program import Program, pure_function
 
 

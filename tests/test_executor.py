@@ -21,7 +21,7 @@ from pytensor.typed_list import append, make_list
 
 import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker import dispatch
-from pytensor_jaxpr_linker.plan import Region
+from pytensor_jaxpr_linker.plan.model import Region
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytensor_jaxpr_linker.GraphBreakWarning")
 

@@ -17,7 +17,7 @@ from pytensor.graph.op import Op
 import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker import JaxprLinker, Options, prims
 from pytensor_jaxpr_linker.base.errors import CannotEmit
-from pytensor_jaxpr_linker.padding import bucket, pad_axis
+from pytensor_jaxpr_linker.plan.padding import bucket, pad_axis
 
 rng = np.random.default_rng(7)
 

@@ -10,8 +10,8 @@ from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 from pytensor.tensor.type import TensorType
 
-from pytensor_jaxpr_linker import phases
-from pytensor_jaxpr_linker.phases import schedule
+from pytensor_jaxpr_linker.plan import schedule as schedule_module
+from pytensor_jaxpr_linker.plan.schedule import schedule
 
 FLOATS = TensorType("float64", (None,))
 
@@ -85,7 +85,7 @@ def test_each_node_is_looked_at_a_few_times(crossing, monkeypatch):
     nodes = [Node().make_node(FLOATS())]
     for k in range(1, 1000):
         nodes.append(Node().make_node(nodes[-1].outputs[int(crossing and k == 500)]))
-    passes, assign = [], phases.assign
+    passes, assign = [], schedule_module.assign
 
     def counted(*args):
         passes.append(args)
@@ -93,6 +93,6 @@ def test_each_node_is_looked_at_a_few_times(crossing, monkeypatch):
 
     monkeypatch.setattr(phases, "assign", counted)
     static = {node: frozenset({0} if crossing and i == 500 else ()) for i, node in enumerate(nodes)}
-    found = phases.schedule(nodes[0].inputs, nodes, set(), static)
+    found = schedule_module.schedule(nodes[0].inputs, nodes, set(), static)
     assert found.batch_count == 1 + crossing
     assert len(passes) == 1 + crossing

@@ -21,8 +21,8 @@ from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, live_equations
 from pytensor_jaxpr_linker.emit import traced_leaf
 from pytensor_jaxpr_linker.emit.scalar import convert
 from pytensor_jaxpr_linker.graph.prepare import inline
-from pytensor_jaxpr_linker.partition import partition
-from pytensor_jaxpr_linker.plan import Plan
+from pytensor_jaxpr_linker.plan.model import Plan
+from pytensor_jaxpr_linker.plan.partition import partition
 
 #: The plans of each inner graph, with and without traced leaves, by how many of its inputs vary.
 _PLANS: WeakKeyDictionary[AbstractFunctionGraph, dict[tuple[bool, int], Plan]] = WeakKeyDictionary()

@@ -22,7 +22,7 @@ from pytensor.tensor.random.type import RandomType
 from pytensor_jaxpr_linker import prims
 from pytensor_jaxpr_linker.base.rules import Rule
 from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder
-from pytensor_jaxpr_linker.host_ops import host_reason
+from pytensor_jaxpr_linker.plan.host_ops import host_reason
 from pytensor_jaxpr_linker.rule_results import fits, output_name
 
 logger = logging.getLogger("pytensor_jaxpr_linker")

@@ -24,7 +24,7 @@ from pytensor.tensor.subtensor import (
 
 from pytensor_jaxpr_linker.base.errors import NO_RULE, Break
 from pytensor_jaxpr_linker.graph.lanes.ops import Compact
-from pytensor_jaxpr_linker.host_ops import host_reason
+from pytensor_jaxpr_linker.plan.host_ops import host_reason
 
 
 class Rewrite(NamedTuple):

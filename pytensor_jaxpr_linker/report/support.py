@@ -30,7 +30,7 @@ from pytensor_jaxpr_linker.graph.decompose import DECOMPOSITIONS
 from pytensor_jaxpr_linker.graph.sparse import basic as _basic  # noqa: F401  (registers)
 from pytensor_jaxpr_linker.graph.sparse import math as _math  # noqa: F401  (registers)
 from pytensor_jaxpr_linker.graph.sparse.lowering import lowering_of
-from pytensor_jaxpr_linker.host_ops import HOST
+from pytensor_jaxpr_linker.plan.host_ops import HOST
 from pytensor_jaxpr_linker.report.limitations import LIMITATIONS
 
 #: The document that the table is written to.

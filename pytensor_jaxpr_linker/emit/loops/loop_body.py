@@ -19,7 +19,7 @@ from pytensor_jaxpr_linker.emit.loops.distribution import distribute
 from pytensor_jaxpr_linker.emit.loops.residuals import keep_residuals
 from pytensor_jaxpr_linker.emit.loops.rows import as_rows, row_of, row_range
 from pytensor_jaxpr_linker.emit.loops.tracks import Track
-from pytensor_jaxpr_linker.plan import Plan
+from pytensor_jaxpr_linker.plan.model import Plan
 
 
 def body_plan(op: Scan) -> Plan:

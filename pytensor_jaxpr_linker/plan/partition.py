@@ -17,9 +17,9 @@ from pytensor_jaxpr_linker.graph import facts
 from pytensor_jaxpr_linker.graph.facts import SHAPE_READERS, BindingTime, Facts
 from pytensor_jaxpr_linker.graph.prepare import ARITHMETIC, Graph
 from pytensor_jaxpr_linker.graph.sparse.ops import TakeApart, is_transfer
-from pytensor_jaxpr_linker.host_ops import host_reason
-from pytensor_jaxpr_linker.phases import NONE, Schedule, schedule
-from pytensor_jaxpr_linker.plan import HostStep, Plan, Region, Step, host_step, node_names, produced_by, taken_by
+from pytensor_jaxpr_linker.plan.host_ops import host_reason
+from pytensor_jaxpr_linker.plan.model import HostStep, Plan, Region, Step, host_step, node_names, produced_by, taken_by
+from pytensor_jaxpr_linker.plan.schedule import NONE, Schedule, schedule
 
 #: A region of up to this many nodes that only compute single numbers is not worth a program of its own.
 FEW_NODES = 8

@@ -30,7 +30,7 @@ from pytensor_jaxpr_linker.graph.lanes.of_slices import same
 from pytensor_jaxpr_linker.graph.lanes.ops import DynamicSlice, apply
 from pytensor_jaxpr_linker.graph.lanes.rewriter import Rewriter
 from pytensor_jaxpr_linker.graph.prepare import Graph, inlined
-from pytensor_jaxpr_linker.plan import Plan, Region
+from pytensor_jaxpr_linker.plan.model import Plan, Region
 
 #: The length to which fewer elements are padded.
 SMALLEST = 16

@@ -11,8 +11,8 @@ from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor_jaxpr_linker.base.errors import Break, GraphBreakError, variable_name
 from pytensor_jaxpr_linker.base.identity import identity
 from pytensor_jaxpr_linker.base.rules import Rule
-from pytensor_jaxpr_linker.constants import LargeConstants
 from pytensor_jaxpr_linker.graph.facts import is_array
+from pytensor_jaxpr_linker.plan.large_constants import LargeConstants
 
 
 class Step(NamedTuple):
