@@ -20,7 +20,7 @@ MODES = {"jaxpr": "JAXPR", "jax": "JAX", "numba": "NUMBA"}
 # Which of the package's functions make which stage; every reference to one inside the package is replaced by a recorded one.
 JAXPR_STAGES = {
     "analyze": ("pytensor_jaxpr_linker.graph.facts:analyze", "pytensor_jaxpr_linker.plan.partition:partition"),
-    "build": ("pytensor_jaxpr_linker.lower:lower_region",),
+    "build": ("pytensor_jaxpr_linker.jaxpr.lower:lower_region",),
 }
 
 
@@ -74,7 +74,7 @@ def jaxpr_stages(clock: Clock) -> None:
     """Have the stages of mode JAXPR recorded: wrap the functions of `JAXPR_STAGES` wherever the package refers to them."""
     package = import_module("pytensor_jaxpr_linker")
     import_module("pytensor_jaxpr_linker.emit")
-    import_module("pytensor_jaxpr_linker.lower")
+    import_module("pytensor_jaxpr_linker.jaxpr.lower")
     for stage, paths in JAXPR_STAGES.items():
         for path in paths:
             module, name = path.split(":")

@@ -56,7 +56,7 @@ def jaxpr_build(fgraph: FunctionGraph, values):
     """This package's way: analysis and one walk that makes the equations; nothing is left to trace."""
     from pytensor_jaxpr_linker.base.rules import find_rule
     from pytensor_jaxpr_linker.graph.prepare import inline
-    from pytensor_jaxpr_linker.lower import lower_region
+    from pytensor_jaxpr_linker.jaxpr.lower import lower_region
     from pytensor_jaxpr_linker.plan.partition import partition
 
     def rule(node):

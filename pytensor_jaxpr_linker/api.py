@@ -18,7 +18,7 @@ from pytensor_jaxpr_linker.checks import with_checkify
 from pytensor_jaxpr_linker.gradient import with_pytensor_gradient
 from pytensor_jaxpr_linker.graph.facts import may_be_static
 from pytensor_jaxpr_linker.jax_function import JaxFunction
-from pytensor_jaxpr_linker.lower import lower_region
+from pytensor_jaxpr_linker.jaxpr.lower import lower_region
 from pytensor_jaxpr_linker.original import Original, copy_of, original_of
 from pytensor_jaxpr_linker.plan.large_constants import LargeConstants
 from pytensor_jaxpr_linker.planning import make_graph, make_plan

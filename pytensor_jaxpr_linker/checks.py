@@ -13,7 +13,7 @@ from pytensor.compile.executor import Function
 
 from pytensor_jaxpr_linker.base import jax_compat
 from pytensor_jaxpr_linker.base.errors import note_node
-from pytensor_jaxpr_linker.builder import Check
+from pytensor_jaxpr_linker.jaxpr.builder import Check
 from pytensor_jaxpr_linker.program import Program
 from pytensor_jaxpr_linker.specialization import Specialization
 

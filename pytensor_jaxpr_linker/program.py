@@ -14,10 +14,10 @@ import numpy as np
 from pytensor.graph.basic import Constant, Variable
 
 from pytensor_jaxpr_linker.base.errors import CannotEmit, RuntimeTracerError, variable_name
-from pytensor_jaxpr_linker.builder import Check
 from pytensor_jaxpr_linker.emit.random.sampler import KEY_DTYPE, KEY_SHAPE
 from pytensor_jaxpr_linker.graph.generators import key_counts
 from pytensor_jaxpr_linker.graph.static_values import StaticValues
+from pytensor_jaxpr_linker.jaxpr.builder import Check
 from pytensor_jaxpr_linker.plan.large_constants import find_large_constants
 from pytensor_jaxpr_linker.plan.model import Region
 from pytensor_jaxpr_linker.plan.padding import Padding, find_padding

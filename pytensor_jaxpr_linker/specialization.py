@@ -15,7 +15,7 @@ from pytensor.graph.basic import Variable
 
 from pytensor_jaxpr_linker import timing
 from pytensor_jaxpr_linker.base import jax_compat, logs
-from pytensor_jaxpr_linker.lower import Lowered, lower_region
+from pytensor_jaxpr_linker.jaxpr.lower import Lowered, lower_region
 from pytensor_jaxpr_linker.packing import Packed, Packing
 from pytensor_jaxpr_linker.plan.model import Region
 from pytensor_jaxpr_linker.policy import Recompiles, describe, spell

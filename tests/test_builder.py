@@ -8,7 +8,7 @@ import pytest
 from jax.extend.core import Jaxpr, Literal, check_jaxpr, jaxpr_as_fun
 
 from pytensor_jaxpr_linker import prims
-from pytensor_jaxpr_linker.builder import JaxprBuilder
+from pytensor_jaxpr_linker.jaxpr.builder import JaxprBuilder
 
 F32, F64 = np.dtype("float32"), np.dtype("float64")
 

@@ -16,7 +16,7 @@ from jax.extend.core import primitives as p
 
 from pytensor_jaxpr_linker import prims
 from pytensor_jaxpr_linker.base import jax_compat
-from pytensor_jaxpr_linker.builder import JaxprBuilder
+from pytensor_jaxpr_linker.jaxpr.builder import JaxprBuilder
 
 #: What makes assembler functions, or helps them, and is no assembler function itself.
 HELPERS = {

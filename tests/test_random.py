@@ -11,8 +11,8 @@ from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.random.type import random_generator_type
 
 import pytensor_jaxpr_linker as pjl
-from pytensor_jaxpr_linker.builder import JaxprBuilder
 from pytensor_jaxpr_linker.emit.random import sampler
+from pytensor_jaxpr_linker.jaxpr.builder import JaxprBuilder
 
 
 def generator(seed=123):

@@ -11,7 +11,7 @@ from pytensor.compile.builders import OpFromGraph
 
 import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker import prims
-from pytensor_jaxpr_linker.untaken import with_guards
+from pytensor_jaxpr_linker.jaxpr.optimize.branch_guards import with_guards
 
 
 @pytest.fixture(autouse=True)

@@ -8,8 +8,6 @@ import numpy as np
 import pytensor.scalar as ps
 from pytensor.tensor.math import MulWithoutZeros
 
-from pytensor_jaxpr_linker import prims
-from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder
 from pytensor_jaxpr_linker.emit.complex import power as complex_power
 from pytensor_jaxpr_linker.emit.scalar import (
     RULES,
@@ -20,6 +18,8 @@ from pytensor_jaxpr_linker.emit.scalar import (
     one,
     scalar_rule,
 )
+from pytensor_jaxpr_linker.jaxpr import prims
+from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
 
 # -- arithmetic --------------------------------------------------------------------------------------------------------
 

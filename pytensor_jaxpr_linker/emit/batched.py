@@ -11,13 +11,13 @@ from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 
-from pytensor_jaxpr_linker import prims
 from pytensor_jaxpr_linker.base import jax_compat
 from pytensor_jaxpr_linker.base.errors import INNER_GRAPH, CannotEmit, GraphBreakError, Reason
 from pytensor_jaxpr_linker.base.rules import Rule, find_rule
-from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, Shape
 from pytensor_jaxpr_linker.emit.inner_graph import emit_branch, inner_plan
-from pytensor_jaxpr_linker.rule_results import checked_results
+from pytensor_jaxpr_linker.jaxpr import prims
+from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
+from pytensor_jaxpr_linker.jaxpr.rule_results import checked_results
 
 
 def core_node(node: Apply) -> Apply:

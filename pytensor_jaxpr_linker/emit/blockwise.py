@@ -16,11 +16,11 @@ from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.math import Dot
 from pytensor.tensor.sort import ArgSortOp, SortOp
 
-from pytensor_jaxpr_linker import prims
 from pytensor_jaxpr_linker.base.rules import Refusal, Rule, emits, find_rule
 from pytensor_jaxpr_linker.emit.batched import core_node, emit_batch, find_core_rule
 from pytensor_jaxpr_linker.emit.math import emit_ArgSortOp, emit_Dot, emit_SortOp
 from pytensor_jaxpr_linker.emit.scalar import find
+from pytensor_jaxpr_linker.jaxpr import prims
 
 #: The rules of core Ops that take batch axes.
 CORE_RULES: dict[type, Callable[..., Any]] = {

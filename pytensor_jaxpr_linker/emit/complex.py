@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from pytensor_jaxpr_linker import prims
-from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder
-from pytensor_jaxpr_linker.emit.expression import Value, apply, first_of, is_finite, where
+from pytensor_jaxpr_linker.jaxpr import prims
+from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
+from pytensor_jaxpr_linker.jaxpr.formula import Value, apply, first_of, is_finite, where
 
 #: A function of complex atoms, called as ``function(b, *xs)``.
 type ComplexRule = Callable[..., Atom]

@@ -9,9 +9,7 @@ from pytensor.graph.basic import Apply
 from pytensor.scalar.basic import ScalarOp
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 
-from pytensor_jaxpr_linker import prims
 from pytensor_jaxpr_linker.base.rules import emits
-from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, Shape
 from pytensor_jaxpr_linker.emit.scalar import (
     BITWISE,
     ONE_PRIMITIVE,
@@ -23,6 +21,8 @@ from pytensor_jaxpr_linker.emit.scalar import (
     has_scalar_rule,
     why_undefined,
 )
+from pytensor_jaxpr_linker.jaxpr import prims
+from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
 
 
 def refuse_elemwise(node: Apply) -> str | None:

@@ -13,11 +13,11 @@ from pytensor.graph.basic import Apply
 from pytensor.tensor.basic import Choose, PermuteRowElements
 from pytensor.tensor.extra_ops import Bartlett, FillDiagonal, FillDiagonalOffset, RavelMultiIndex, UnravelIndex
 
-from pytensor_jaxpr_linker import prims
 from pytensor_jaxpr_linker.base.rules import emits
-from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, Shape
 from pytensor_jaxpr_linker.emit.points import runtime_positions
 from pytensor_jaxpr_linker.emit.scalar import emit_scalar, number
+from pytensor_jaxpr_linker.jaxpr import prims
+from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
 
 # -- diagonals ---------------------------------------------------------------------------------------------------------
 

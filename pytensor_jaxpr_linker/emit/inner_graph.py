@@ -12,15 +12,15 @@ import numpy as np
 from pytensor.graph.basic import Apply
 from pytensor.graph.fg import AbstractFunctionGraph
 
-from pytensor_jaxpr_linker import prims
 from pytensor_jaxpr_linker.base import marks
 from pytensor_jaxpr_linker.base.errors import INNER_GRAPH, MISFITS, CannotEmit, GraphBreakError, Reason, WrongResult
 from pytensor_jaxpr_linker.base.pytensor_compat import IfElse, LazyIfElse
 from pytensor_jaxpr_linker.base.rules import emits, find_rule
-from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, live_equations
 from pytensor_jaxpr_linker.emit import traced_leaf
 from pytensor_jaxpr_linker.emit.scalar import convert
 from pytensor_jaxpr_linker.graph.prepare import inline
+from pytensor_jaxpr_linker.jaxpr import prims
+from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, live_equations
 from pytensor_jaxpr_linker.plan.model import Plan
 from pytensor_jaxpr_linker.plan.partition import partition
 
@@ -135,7 +135,7 @@ def fixed_value(operand: Any) -> np.ndarray | None:
 
 def emit_branch(b: JaxprBuilder, plan: Plan, node: Apply, operands: Mapping[int, Any]) -> list[Atom]:
     """Emit one branch at the insertion point of `b`; an operand is an atom, or its value."""
-    from pytensor_jaxpr_linker.lower import lower_into
+    from pytensor_jaxpr_linker.jaxpr.lower import lower_into
 
     (region,) = plan.regions
     static, atoms = {}, []

@@ -19,11 +19,11 @@ from pytensor.tensor.math import Argmax, Dot, MulWithoutZeros
 from pytensor.tensor.sort import ArgSortOp, SortOp
 from pytensor.tensor.special import LogSoftmax, Softmax, XLog1PY, XLogY
 
-from pytensor_jaxpr_linker import prims
 from pytensor_jaxpr_linker.base.errors import empty_reduction
 from pytensor_jaxpr_linker.base.rules import emits
-from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder
 from pytensor_jaxpr_linker.emit.scalar import convert, find, number, one, to_common_dtype
+from pytensor_jaxpr_linker.jaxpr import prims
+from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
 
 #: Up to so many pairs, comparing all at once is faster than a binary search.
 COMPARED_AT_ONCE = 2**16

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from pytensor.graph.basic import Apply
 
-from pytensor_jaxpr_linker import prims
 from pytensor_jaxpr_linker.base.rules import emits
-from pytensor_jaxpr_linker.emit.expression import Value, horner, where
 from pytensor_jaxpr_linker.emit.math import search
 from pytensor_jaxpr_linker.emit.points import take_rows
 from pytensor_jaxpr_linker.emit.scalar import convert, converted, scalar_rule
+from pytensor_jaxpr_linker.jaxpr import prims
+from pytensor_jaxpr_linker.jaxpr.formula import Value, horner, where
 
 MODULE = "pymc.distributions.dist_math"
 

@@ -17,10 +17,10 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.fg import AbstractFunctionGraph
 from pytensor.scalar.basic import Composite, ScalarInnerGraphOp
 
-from pytensor_jaxpr_linker import prims
 from pytensor_jaxpr_linker.base.rules import registered
-from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder
 from pytensor_jaxpr_linker.emit import complex as complex_numbers
+from pytensor_jaxpr_linker.jaxpr import prims
+from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
 
 type ScalarRule = Callable[..., Atom]
 

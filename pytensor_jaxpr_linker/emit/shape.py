@@ -9,9 +9,9 @@ import numpy as np
 from pytensor.tensor.reshape import JoinDims, SplitDims
 from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
 
-from pytensor_jaxpr_linker import prims
 from pytensor_jaxpr_linker.base.rules import emits
-from pytensor_jaxpr_linker.builder import Shape as Lengths
+from pytensor_jaxpr_linker.jaxpr import prims
+from pytensor_jaxpr_linker.jaxpr.builder import Shape as Lengths
 
 
 @emits(Shape)

@@ -11,14 +11,14 @@ import numpy as np
 from jax.lax import FftType
 from pytensor.tensor.signal.conv import Convolve1d, Convolve2d
 
-from pytensor_jaxpr_linker import prims
 from pytensor_jaxpr_linker.base.errors import CannotEmit
-from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, Shape
 from pytensor_jaxpr_linker.emit.blockwise import core_rule
 from pytensor_jaxpr_linker.emit.fft import fit
 from pytensor_jaxpr_linker.emit.points import add
 from pytensor_jaxpr_linker.emit.scalar import convert, number
 from pytensor_jaxpr_linker.emit.tensor_basic import slice_axis
+from pytensor_jaxpr_linker.jaxpr import prims
+from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
 
 #: Up to so many taps are written out, so that XLA makes one loop of them.
 FEW_TAPS = 16

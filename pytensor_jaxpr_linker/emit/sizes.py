@@ -8,9 +8,7 @@ from typing import Any
 import numpy as np
 from jax import lax
 
-from pytensor_jaxpr_linker import prims
 from pytensor_jaxpr_linker.base.rules import emits
-from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, Shape
 from pytensor_jaxpr_linker.emit.points import add, index_dtype, shape_text
 from pytensor_jaxpr_linker.emit.scalar import convert, number, one
 from pytensor_jaxpr_linker.emit.subtensor import Box, fit_update, has_elements, operands_message, read_box, write_box
@@ -30,6 +28,8 @@ from pytensor_jaxpr_linker.graph.lanes.ops import (
     check_mask,
     check_repeats,
 )
+from pytensor_jaxpr_linker.jaxpr import prims
+from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
 
 # -- slices ------------------------------------------------------------------------------------------------------------
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 from jax import lax
 
-from pytensor_jaxpr_linker import prims
 from pytensor_jaxpr_linker.base.rules import emits
-from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder
 from pytensor_jaxpr_linker.graph.sparse.ops import CheckLength, CompressedIndex, SumAt, TakeAt
+from pytensor_jaxpr_linker.jaxpr import prims
+from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
 
 
 @emits(CompressedIndex)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from pytensor_jaxpr_linker import prims
 from pytensor_jaxpr_linker.base.rules import emits
-from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, Shape
 from pytensor_jaxpr_linker.emit.sparse import compressed_index, sum_at, take_at
 from pytensor_jaxpr_linker.graph.sparse.product_ops import CompressedDot, ListDot, PaddedDot, SampledDot
 from pytensor_jaxpr_linker.graph.sparse.products import BLOCK
+from pytensor_jaxpr_linker.jaxpr import prims
+from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
 
 #: Products of entries are scattered as they are made, so many entries at a time, if all together take more bytes than this.
 LARGE_PRODUCT = 2**24

@@ -18,9 +18,7 @@ from pytensor.tensor.subtensor import (
     unflatten_index_variables,
 )
 
-from pytensor_jaxpr_linker import prims
 from pytensor_jaxpr_linker.base.rules import emits
-from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, Shape
 from pytensor_jaxpr_linker.emit.points import (
     add,
     gather_points,
@@ -33,6 +31,8 @@ from pytensor_jaxpr_linker.emit.points import (
 )
 from pytensor_jaxpr_linker.emit.scalar import convert
 from pytensor_jaxpr_linker.graph.lanes.ops import check_mask
+from pytensor_jaxpr_linker.jaxpr import prims
+from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
 
 
 def slice_bounds(first: int) -> Callable[[Apply], list[int]]:

@@ -22,12 +22,12 @@ from pytensor.tensor.basic import (
 )
 from pytensor.tensor.extra_ops import CpuContiguous, Repeat
 
-from pytensor_jaxpr_linker import prims
 from pytensor_jaxpr_linker.base.rules import emits
-from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, Shape
 from pytensor_jaxpr_linker.emit.points import take_rows
 from pytensor_jaxpr_linker.emit.scalar import convert
 from pytensor_jaxpr_linker.graph.lanes.ops import NEGATIVE_REPEATS, check_repeats
+from pytensor_jaxpr_linker.jaxpr import prims
+from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
 
 #: The longest range whose values rules get to know, so that reads at these positions need no check at run time.
 KNOWN_RANGE = 2**16

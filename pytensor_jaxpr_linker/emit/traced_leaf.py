@@ -19,11 +19,11 @@ from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 from pytensor.tensor.random.type import RandomType
 
-from pytensor_jaxpr_linker import prims
 from pytensor_jaxpr_linker.base.rules import Rule
-from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder
+from pytensor_jaxpr_linker.jaxpr import prims
+from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
+from pytensor_jaxpr_linker.jaxpr.rule_results import fits, output_name
 from pytensor_jaxpr_linker.plan.host_ops import host_reason
-from pytensor_jaxpr_linker.rule_results import fits, output_name
 
 logger = logging.getLogger("pytensor_jaxpr_linker")
 

@@ -13,7 +13,7 @@ from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FunctionGraph
 
 from pytensor_jaxpr_linker.base import jax_compat
-from pytensor_jaxpr_linker.lower import lower_region
+from pytensor_jaxpr_linker.jaxpr.lower import lower_region
 from pytensor_jaxpr_linker.program import Program, declared_aval
 from pytensor_jaxpr_linker.report.text import counted, list_seconds
 from pytensor_jaxpr_linker.specialization import Specialization, aval_key

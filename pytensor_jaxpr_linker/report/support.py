@@ -242,7 +242,7 @@ def summary_of_rule(op_class: type[Op]) -> str:
 
 def of_primitive(emit: Callable[..., Any]) -> str:
     """Return which primitive a row of a table in `emit/scalar.py` names."""
-    if emit.__module__ == "pytensor_jaxpr_linker.prims":
+    if emit.__module__ == "pytensor_jaxpr_linker.jaxpr.prims":
         return f"The primitive `{emit.__name__.rstrip('_')}`."
     return first_sentence(emit)
 

@@ -6,10 +6,10 @@ from pytensor.graph.basic import Apply
 from pytensor.tensor.linalg.constructors import BlockDiagonal
 from pytensor.tensor.linalg.products import KroneckerProduct
 
-from pytensor_jaxpr_linker import prims
-from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder
 from pytensor_jaxpr_linker.emit.blockwise import CORE_RULES, core_rule
 from pytensor_jaxpr_linker.emit.scalar import convert, number
+from pytensor_jaxpr_linker.jaxpr import prims
+from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
 
 
 @core_rule(BlockDiagonal)

@@ -12,12 +12,12 @@ from math import factorial
 import numpy as np
 from pytensor.tensor.linalg.products import Expm
 
-from pytensor_jaxpr_linker import prims
-from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder
 from pytensor_jaxpr_linker.emit.blockwise import core_rule
 from pytensor_jaxpr_linker.emit.linalg.matrices import any_true, check_square, identity, matmul
 from pytensor_jaxpr_linker.emit.linalg.solve import factor_general, solve_factored
 from pytensor_jaxpr_linker.emit.scalar import convert, number
+from pytensor_jaxpr_linker.jaxpr import prims
+from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
 
 #: The degree of the approximant, and the 1-norm up to which its error is below the rounding of float64.
 DEGREE, LARGEST_NORM = 13, 5.371920351148152

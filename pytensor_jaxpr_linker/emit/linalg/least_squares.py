@@ -6,14 +6,14 @@ import numpy as np
 from pytensor.tensor.linalg.dtype_utils import linalg_output_dtype
 from pytensor.tensor.linalg.inverse import MatrixPinv
 
-from pytensor_jaxpr_linker import prims
 from pytensor_jaxpr_linker.base.rules import emits
-from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder
 from pytensor_jaxpr_linker.emit.blockwise import core_rule
 from pytensor_jaxpr_linker.emit.linalg.decompositions import check_converged
 from pytensor_jaxpr_linker.emit.linalg.matrices import adjoint, matmul, symmetric
 from pytensor_jaxpr_linker.emit.scalar import convert, number
 from pytensor_jaxpr_linker.graph.lanes.ops import LstsqParts
+from pytensor_jaxpr_linker.jaxpr import prims
+from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
 
 #: Singular values up to this fraction of the largest count as zero, as for `numpy.linalg.pinv`.
 CUTOFF = 1e-15

@@ -8,9 +8,9 @@ import numpy as np
 from jax import lax
 from jax.extend.core import primitives
 
-from pytensor_jaxpr_linker import prims
-from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, Shape
 from pytensor_jaxpr_linker.emit.scalar import number
+from pytensor_jaxpr_linker.jaxpr import prims
+from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
 
 
 def swap(b: JaxprBuilder, x: Atom) -> Atom:

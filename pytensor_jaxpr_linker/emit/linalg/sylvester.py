@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 from pytensor.tensor.linalg.solvers.linear_control import SolveSylvester
 
-from pytensor_jaxpr_linker import prims
-from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder
 from pytensor_jaxpr_linker.emit.blockwise import core_rule
 from pytensor_jaxpr_linker.emit.linalg.decompositions import only_on, schur
 from pytensor_jaxpr_linker.emit.linalg.factors import triangular_solve
 from pytensor_jaxpr_linker.emit.linalg.matrices import adjoint, identity, matmul, swap
 from pytensor_jaxpr_linker.emit.scalar import convert, number
+from pytensor_jaxpr_linker.jaxpr import prims
+from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
 
 
 @core_rule(SolveSylvester, refuse=only_on("cpu"))

@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from pytensor.tensor.linalg.solvers.tridiagonal import LUFactorTridiagonal, SolveLUFactorTridiagonal
 
-from pytensor_jaxpr_linker import prims
-from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder
 from pytensor_jaxpr_linker.emit.blockwise import core_rule
 from pytensor_jaxpr_linker.emit.scalar import convert, number
 from pytensor_jaxpr_linker.emit.tensor_basic import slice_axis
+from pytensor_jaxpr_linker.jaxpr import prims
+from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
 
 #: What a step of a recurrence emits, of the values carried and the row: the next values, then the row of results.
 type Step = Callable[[JaxprBuilder, Sequence[Atom], Sequence[Atom]], list[Atom]]

@@ -10,15 +10,15 @@ import numpy as np
 from pytensor.graph.basic import Apply, Variable
 from pytensor.scan.op import Scan
 
-from pytensor_jaxpr_linker import prims
 from pytensor_jaxpr_linker.base.errors import CannotEmit
 from pytensor_jaxpr_linker.base.jax_compat import batch_jaxpr
-from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, Shape, live_equations
 from pytensor_jaxpr_linker.emit.inner_graph import fixed_value, inner_plan
-from pytensor_jaxpr_linker.emit.loops.distribution import distribute
-from pytensor_jaxpr_linker.emit.loops.residuals import keep_residuals
-from pytensor_jaxpr_linker.emit.loops.rows import as_rows, row_of, row_range
 from pytensor_jaxpr_linker.emit.loops.tracks import Track
+from pytensor_jaxpr_linker.jaxpr import prims
+from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape, live_equations
+from pytensor_jaxpr_linker.jaxpr.optimize.distribute import distribute
+from pytensor_jaxpr_linker.jaxpr.optimize.residuals import keep_residuals
+from pytensor_jaxpr_linker.jaxpr.rows import as_rows, row_of, row_range
 from pytensor_jaxpr_linker.plan.model import Plan
 
 
@@ -191,7 +191,7 @@ class LoopBody:
 
     def _emit_inner(self, operands: Sequence[Any]) -> list[Atom]:
         """Emit the inner graph."""
-        from pytensor_jaxpr_linker.lower import lower_into
+        from pytensor_jaxpr_linker.jaxpr.lower import lower_into
 
         (region,) = body_plan(self._op).regions
         static: dict[Variable, Any] = {}

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 from pytensor.scalar.loop import ScalarLoop
 
-from pytensor_jaxpr_linker import prims
-from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder
-from pytensor_jaxpr_linker.emit.nested import any_of, nested
 from pytensor_jaxpr_linker.emit.scalar import convert, emit_inner, inner_graph_rule
+from pytensor_jaxpr_linker.jaxpr import prims
+from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
+from pytensor_jaxpr_linker.jaxpr.nested import any_of, nested
 
 
 @inner_graph_rule(ScalarLoop)

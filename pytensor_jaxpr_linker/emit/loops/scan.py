@@ -15,18 +15,18 @@ from jax.extend.core import primitives as p
 from pytensor.graph.basic import Apply
 from pytensor.scan.op import Scan
 
-from pytensor_jaxpr_linker import prims
 from pytensor_jaxpr_linker.base.errors import INNER_GRAPH, MISFITS, CannotEmit, GraphBreakError, Reason, WrongResult
 from pytensor_jaxpr_linker.base.rules import emits
-from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, Shape, is_small
 from pytensor_jaxpr_linker.emit.inner_graph import fixed_value
-from pytensor_jaxpr_linker.emit.loops.distribution import CHEAP, LAYOUT
 from pytensor_jaxpr_linker.emit.loops.loop_body import LoopBody, body_plan, inner_static
-from pytensor_jaxpr_linker.emit.loops.rows import is_backwards, join, last_rows, row_range
 from pytensor_jaxpr_linker.emit.loops.tracks import SEPARATE_ROWS, Track, find_tracks
 from pytensor_jaxpr_linker.emit.scalar import convert
 from pytensor_jaxpr_linker.graph.counted_loops import follows_from_numbers
 from pytensor_jaxpr_linker.graph.until_scan import UntilScan
+from pytensor_jaxpr_linker.jaxpr import prims
+from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape, is_small
+from pytensor_jaxpr_linker.jaxpr.optimize.distribute import CHEAP, LAYOUT
+from pytensor_jaxpr_linker.jaxpr.rows import is_backwards, join, last_rows, row_range
 
 #: Bodies of up to so many equations on numbers are repeated within one turn of the loop, so many times; and bodies on a few numbers
 #: each, of arithmetic and reductions. On larger arrays, and where a reduction reads an exponential, that is up to twice as slow:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from pytensor.scan.op import Scan
 
-from pytensor_jaxpr_linker.builder import Atom
+from pytensor_jaxpr_linker.jaxpr.builder import Atom
 
 #: Up to so many rows of a window are values of their own in the carry; more are one array.
 SEPARATE_ROWS = 8

@@ -12,8 +12,6 @@ from jax.lax import GatherDimensionNumbers
 from pytensor.graph.basic import Apply
 from pytensor.tensor.random import basic as rv
 
-from pytensor_jaxpr_linker import prims
-from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, Shape
 from pytensor_jaxpr_linker.emit.random.discrete import demand
 from pytensor_jaxpr_linker.emit.random.parameter_checks import check_all
 from pytensor_jaxpr_linker.emit.random.sampler import sampler
@@ -21,6 +19,8 @@ from pytensor_jaxpr_linker.emit.random.samplers_integers import positions, rando
 from pytensor_jaxpr_linker.emit.random.samplers_inversion import standard_exponential
 from pytensor_jaxpr_linker.emit.random.samplers_multivariate import batched
 from pytensor_jaxpr_linker.emit.scalar import convert
+from pytensor_jaxpr_linker.jaxpr import prims
+from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
 
 FLOAT = np.dtype("float64")
 

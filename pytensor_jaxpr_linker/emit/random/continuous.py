@@ -9,8 +9,6 @@ from pytensor.graph.basic import Apply
 from pytensor.tensor.random import basic as rv
 from pytensor.tensor.random.op import RandomVariable
 
-from pytensor_jaxpr_linker import prims
-from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, Shape
 from pytensor_jaxpr_linker.emit.random import samplers_inversion as inversion
 from pytensor_jaxpr_linker.emit.random.parameter_checks import (
     above_zero,
@@ -27,6 +25,8 @@ from pytensor_jaxpr_linker.emit.random.sampler import ParameterCheck, Sampler, s
 from pytensor_jaxpr_linker.emit.random.samplers_gamma import beta_logit, gamma, log_gamma, student_t
 from pytensor_jaxpr_linker.emit.random.samplers_vonmises import von_mises, wrapped
 from pytensor_jaxpr_linker.emit.scalar import convert, number
+from pytensor_jaxpr_linker.jaxpr import prims
+from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
 
 
 def continuous(op_type: type[RandomVariable] | str, check: ParameterCheck) -> Callable[[Sampler], Sampler]:

@@ -12,11 +12,8 @@ from pytensor.graph.basic import Apply
 from pytensor.tensor.random import basic as rv
 from pytensor.tensor.random.op import RandomVariable
 
-from pytensor_jaxpr_linker import prims
 from pytensor_jaxpr_linker.base.rules import Refusal
-from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, Shape
 from pytensor_jaxpr_linker.emit.elemwise import broadcast_operand
-from pytensor_jaxpr_linker.emit.expression import Value, ceil, log1p, maximum, minimum, where
 from pytensor_jaxpr_linker.emit.random import samplers_counts as counts
 from pytensor_jaxpr_linker.emit.random.parameter_checks import (
     above_zero,
@@ -30,6 +27,9 @@ from pytensor_jaxpr_linker.emit.random.samplers_gamma import beta_logit, gamma
 from pytensor_jaxpr_linker.emit.random.samplers_integers import integers_from
 from pytensor_jaxpr_linker.emit.random.samplers_inversion import standard_exponential
 from pytensor_jaxpr_linker.emit.scalar import convert
+from pytensor_jaxpr_linker.jaxpr import prims
+from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
+from pytensor_jaxpr_linker.jaxpr.formula import Value, ceil, log1p, maximum, minimum, where
 
 FLOAT = counts.FLOAT
 #: From here on `numpy.random.Generator.hypergeometric` takes no parameter.

@@ -8,8 +8,6 @@ import numpy as np
 from pytensor.graph.basic import Apply
 from pytensor.tensor.random import basic as rv
 
-from pytensor_jaxpr_linker import prims
-from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder
 from pytensor_jaxpr_linker.emit.linalg.factors import cholesky
 from pytensor_jaxpr_linker.emit.random import samplers_multivariate as vectors
 from pytensor_jaxpr_linker.emit.random.discrete import demand, is_chance, refuse_fractions
@@ -17,6 +15,8 @@ from pytensor_jaxpr_linker.emit.random.parameter_checks import check_all
 from pytensor_jaxpr_linker.emit.random.sampler import sampler
 from pytensor_jaxpr_linker.emit.random.samplers_counts import FLOAT
 from pytensor_jaxpr_linker.emit.scalar import convert
+from pytensor_jaxpr_linker.jaxpr import prims
+from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
 
 # -- normal vectors ----------------------------------------------------------------------------------------------------
 

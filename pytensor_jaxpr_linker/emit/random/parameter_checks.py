@@ -8,11 +8,11 @@ import numpy as np
 from jax import lax
 from pytensor.graph.basic import Apply
 
-from pytensor_jaxpr_linker import prims
-from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder
 from pytensor_jaxpr_linker.emit.elemwise import broadcast_operand
 from pytensor_jaxpr_linker.emit.random.sampler import ParameterCheck
 from pytensor_jaxpr_linker.emit.scalar import convert, number
+from pytensor_jaxpr_linker.jaxpr import prims
+from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
 
 #: Emits which elements are allowed.
 type Condition = Callable[..., Atom]

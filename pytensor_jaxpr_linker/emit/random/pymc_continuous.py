@@ -8,8 +8,6 @@ from __future__ import annotations
 import numpy as np
 from pytensor.graph.basic import Apply
 
-from pytensor_jaxpr_linker import prims
-from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, Shape
 from pytensor_jaxpr_linker.emit.points import take_rows
 from pytensor_jaxpr_linker.emit.random import samplers_inversion as inversion
 from pytensor_jaxpr_linker.emit.random.continuous import continuous, location_scale, scaled
@@ -24,6 +22,8 @@ from pytensor_jaxpr_linker.emit.random.sampler import open_uniform, split, stand
 from pytensor_jaxpr_linker.emit.random.samplers_gamma import beta_logit
 from pytensor_jaxpr_linker.emit.random.samplers_truncated_normal import truncated_normal
 from pytensor_jaxpr_linker.emit.scalar import number, one
+from pytensor_jaxpr_linker.jaxpr import prims
+from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
 
 MODULE = "pymc.distributions.continuous"
 

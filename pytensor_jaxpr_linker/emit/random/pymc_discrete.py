@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 from pytensor.graph.basic import Apply
 
-from pytensor_jaxpr_linker import prims
-from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder
 from pytensor_jaxpr_linker.emit.random.discrete import check_integers, refuse_fractions, sample_integers
 from pytensor_jaxpr_linker.emit.random.parameter_checks import from_zero, scipy_domain, side_by_side
 from pytensor_jaxpr_linker.emit.random.sampler import sampler
 from pytensor_jaxpr_linker.emit.random.samplers_integers import integers_from
 from pytensor_jaxpr_linker.emit.scalar import convert, one
+from pytensor_jaxpr_linker.jaxpr import prims
+from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
 
 
 def is_whole(b: JaxprBuilder, x: Atom) -> Atom:

@@ -11,8 +11,6 @@ import numpy as np
 from jax.extend.core import primitives
 from pytensor.graph.basic import Apply
 
-from pytensor_jaxpr_linker import prims
-from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder
 from pytensor_jaxpr_linker.emit.linalg.factors import triangular_solve
 from pytensor_jaxpr_linker.emit.random import samplers_multivariate as vectors
 from pytensor_jaxpr_linker.emit.random.discrete import demand
@@ -20,6 +18,8 @@ from pytensor_jaxpr_linker.emit.random.multivariate import cholesky_factor
 from pytensor_jaxpr_linker.emit.random.parameter_checks import check_all, check_positive
 from pytensor_jaxpr_linker.emit.random.sampler import sampler, standard_normal
 from pytensor_jaxpr_linker.emit.scalar import convert
+from pytensor_jaxpr_linker.jaxpr import prims
+from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
 
 MODULE = "pymc.distributions.multivariate"
 

@@ -13,11 +13,11 @@ from typing import NamedTuple
 import numpy as np
 from jax.lax import GatherDimensionNumbers, ScatterDimensionNumbers
 
-from pytensor_jaxpr_linker import prims
-from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder
-from pytensor_jaxpr_linker.emit.nested import any_of, nested
 from pytensor_jaxpr_linker.emit.random.sampler import KEY_DTYPE, Lanes, flat_positions, key_words
 from pytensor_jaxpr_linker.emit.scalar import number, one
+from pytensor_jaxpr_linker.jaxpr import prims
+from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
+from pytensor_jaxpr_linker.jaxpr.nested import any_of, nested
 
 #: The least length of a block, and the most elements that a loop goes on with as long as one of them does.
 BLOCK = 1024

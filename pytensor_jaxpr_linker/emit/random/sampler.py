@@ -16,12 +16,12 @@ from jax import lax
 from pytensor.graph.basic import Apply
 from pytensor.tensor.random.op import RandomVariable
 
-from pytensor_jaxpr_linker import prims
 from pytensor_jaxpr_linker.base.rules import Refusal, StaticOperands, emits, registered
-from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, Shape
 from pytensor_jaxpr_linker.emit.elemwise import broadcast_operand
 from pytensor_jaxpr_linker.emit.scalar import number
 from pytensor_jaxpr_linker.emit.tensor_basic import checked_lengths
+from pytensor_jaxpr_linker.jaxpr import prims
+from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
 
 #: What a generator is in a program.
 KEY_SHAPE = (2,)

@@ -12,9 +12,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from jax.lax import GatherDimensionNumbers
 
-from pytensor_jaxpr_linker import prims
-from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, Shape
-from pytensor_jaxpr_linker.emit.expression import (
+from pytensor_jaxpr_linker.emit.random.rejection import Proposed, reject
+from pytensor_jaxpr_linker.emit.random.sampler import Lanes, open_uniform, open_uniform_of
+from pytensor_jaxpr_linker.jaxpr import prims
+from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
+from pytensor_jaxpr_linker.jaxpr.formula import (
     Value,
     exp,
     floor,
@@ -26,9 +28,7 @@ from pytensor_jaxpr_linker.emit.expression import (
     sqrt,
     where,
 )
-from pytensor_jaxpr_linker.emit.nested import any_of, nested
-from pytensor_jaxpr_linker.emit.random.rejection import Proposed, reject
-from pytensor_jaxpr_linker.emit.random.sampler import Lanes, open_uniform, open_uniform_of
+from pytensor_jaxpr_linker.jaxpr.nested import any_of, nested
 
 FLOAT = np.dtype("float64")
 #: The mean from which a count is proposed and rejected instead of searched for.

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from pytensor_jaxpr_linker import prims
-from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, Shape
-from pytensor_jaxpr_linker.emit.expression import Value, log, log1p
 from pytensor_jaxpr_linker.emit.random.rejection import Proposed, reject, when_any
 from pytensor_jaxpr_linker.emit.random.sampler import (
     Lanes,
@@ -17,6 +14,9 @@ from pytensor_jaxpr_linker.emit.random.sampler import (
     standard_normal,
 )
 from pytensor_jaxpr_linker.emit.scalar import number, one
+from pytensor_jaxpr_linker.jaxpr import prims
+from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
+from pytensor_jaxpr_linker.jaxpr.formula import Value, log, log1p
 
 
 def gamma(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype, alpha: Atom) -> Atom:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from pytensor_jaxpr_linker import prims
-from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, Shape
 from pytensor_jaxpr_linker.emit.random.sampler import open_uniform, split, standard_normal
 from pytensor_jaxpr_linker.emit.scalar import number, one
+from pytensor_jaxpr_linker.jaxpr import prims
+from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
 
 
 def standard_exponential(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype) -> Atom:

@@ -6,13 +6,13 @@ import math
 
 import numpy as np
 
-from pytensor_jaxpr_linker import prims
-from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, Shape
-from pytensor_jaxpr_linker.emit.expression import Value, exp, log, maximum, minimum, where
 from pytensor_jaxpr_linker.emit.random.sampler import open_uniform, split, standard_normal
 from pytensor_jaxpr_linker.emit.random.samplers_counts import FLOAT, binomial
 from pytensor_jaxpr_linker.emit.random.samplers_gamma import log_gamma
 from pytensor_jaxpr_linker.emit.scalar import number
+from pytensor_jaxpr_linker.jaxpr import prims
+from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
+from pytensor_jaxpr_linker.jaxpr.formula import Value, exp, log, maximum, minimum, where
 
 
 def batched(b: JaxprBuilder, x: Atom, batch: Shape, core_ndim: int) -> Atom:

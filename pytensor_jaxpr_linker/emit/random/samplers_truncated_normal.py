@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from pytensor_jaxpr_linker import prims
-from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, Shape
 from pytensor_jaxpr_linker.emit.random.rejection import Proposed, reject
 from pytensor_jaxpr_linker.emit.random.sampler import Lanes, normal_of, open_uniform_of
 from pytensor_jaxpr_linker.emit.random.samplers_inversion import truncated_exponential_of
 from pytensor_jaxpr_linker.emit.scalar import number
+from pytensor_jaxpr_linker.jaxpr import prims
+from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
 
 #: The width from which on an interval about 0 is proposed to from the normal distribution itself.
 WIDE = np.sqrt(2 * np.pi)

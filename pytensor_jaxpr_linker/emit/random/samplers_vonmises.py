@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from pytensor_jaxpr_linker import prims
-from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, Shape
-from pytensor_jaxpr_linker.emit.expression import Value, log
 from pytensor_jaxpr_linker.emit.random.rejection import Proposed, reject
 from pytensor_jaxpr_linker.emit.random.sampler import Lanes, open_uniform_of
 from pytensor_jaxpr_linker.emit.random.samplers_inversion import cauchy_of
 from pytensor_jaxpr_linker.emit.scalar import number, one
+from pytensor_jaxpr_linker.jaxpr import prims
+from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
+from pytensor_jaxpr_linker.jaxpr.formula import Value, log
 
 
 def von_mises(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype, kappa: Atom) -> Atom:

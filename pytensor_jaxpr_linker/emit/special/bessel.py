@@ -10,7 +10,11 @@ from __future__ import annotations
 import numpy as np
 import pytensor.scalar.math as psm
 
-from pytensor_jaxpr_linker.emit.expression import (
+from pytensor_jaxpr_linker.emit.special.bessel_modified import is_order, parity
+from pytensor_jaxpr_linker.emit.special.derivative import special_function
+from pytensor_jaxpr_linker.emit.special.gamma_functions import cos_pi, gamma, lgamma_of_positive, sin_pi
+from pytensor_jaxpr_linker.emit.special.incomplete_gamma import EPSILON
+from pytensor_jaxpr_linker.jaxpr.formula import (
     Value,
     cos,
     exp,
@@ -24,10 +28,6 @@ from pytensor_jaxpr_linker.emit.expression import (
     sqrt,
     where,
 )
-from pytensor_jaxpr_linker.emit.special.bessel_modified import is_order, parity
-from pytensor_jaxpr_linker.emit.special.derivative import special_function
-from pytensor_jaxpr_linker.emit.special.gamma_functions import cos_pi, gamma, lgamma_of_positive, sin_pi
-from pytensor_jaxpr_linker.emit.special.incomplete_gamma import EPSILON
 
 TINY = 1e-300
 

@@ -12,8 +12,11 @@ from math import fsum
 import numpy as np
 import pytensor.scalar.math as psm
 
-from pytensor_jaxpr_linker import prims
-from pytensor_jaxpr_linker.emit.expression import (
+from pytensor_jaxpr_linker.emit.special.derivative import special_function
+from pytensor_jaxpr_linker.emit.special.gamma_functions import hurwitz_zeta, sin_pi
+from pytensor_jaxpr_linker.emit.special.incomplete_gamma import EPSILON
+from pytensor_jaxpr_linker.jaxpr import prims
+from pytensor_jaxpr_linker.jaxpr.formula import (
     Value,
     exp,
     first_of,
@@ -28,9 +31,6 @@ from pytensor_jaxpr_linker.emit.expression import (
     sqrt,
     where,
 )
-from pytensor_jaxpr_linker.emit.special.derivative import special_function
-from pytensor_jaxpr_linker.emit.special.gamma_functions import hurwitz_zeta, sin_pi
-from pytensor_jaxpr_linker.emit.special.incomplete_gamma import EPSILON
 
 #: Orders up to which the recurrence runs: one step an order.
 LARGEST_ORDER = 100_000

@@ -17,10 +17,10 @@ from pytensor.gradient import NullTypeGradError
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.null_type import NullType
 
-from pytensor_jaxpr_linker import prims
-from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, is_variable
-from pytensor_jaxpr_linker.emit.expression import Value
 from pytensor_jaxpr_linker.emit.scalar import REAL_ONLY, ScalarRule, convert, emit_inner, scalar_rule
+from pytensor_jaxpr_linker.jaxpr import prims
+from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, is_variable
+from pytensor_jaxpr_linker.jaxpr.formula import Value
 
 #: A function of values, in float64 or float32.
 type Formula = Callable[..., Value]

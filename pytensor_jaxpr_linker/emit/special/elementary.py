@@ -6,11 +6,11 @@ import numpy as np
 import pytensor.scalar as ps
 import pytensor.scalar.math as psm
 
-from pytensor_jaxpr_linker import prims
 from pytensor_jaxpr_linker.emit.complex import exponential, logarithm, on_branch_cuts
-from pytensor_jaxpr_linker.emit.expression import Value, exp, expm1, first_of, log, log1p, minimum, where
 from pytensor_jaxpr_linker.emit.scalar import convert, converted, number, scalar_rule
 from pytensor_jaxpr_linker.emit.special.derivative import special_function
+from pytensor_jaxpr_linker.jaxpr import prims
+from pytensor_jaxpr_linker.jaxpr.formula import Value, exp, expm1, first_of, log, log1p, minimum, where
 
 
 @scalar_rule(ps.Log2, ps.Log10)

@@ -7,8 +7,9 @@ from fractions import Fraction
 import numpy as np
 import pytensor.scalar.math as psm
 
-from pytensor_jaxpr_linker import prims
-from pytensor_jaxpr_linker.emit.expression import (
+from pytensor_jaxpr_linker.emit.special.derivative import special_function
+from pytensor_jaxpr_linker.jaxpr import prims
+from pytensor_jaxpr_linker.jaxpr.formula import (
     Value,
     erf,
     erfc,
@@ -25,7 +26,6 @@ from pytensor_jaxpr_linker.emit.expression import (
     sqrt,
     where,
 )
-from pytensor_jaxpr_linker.emit.special.derivative import special_function
 
 # M. M. Shepherd and J. G. Laframboise, Chebyshev approximation of (1 + 2x) exp(x**2) erfc(x) in 0 <= x < inf, Math. Comp. 36
 # (1981), 249-253. With u = x / (x + 3.75) that function is 1 + u * q(2u - 1), exact near 0. These are the coefficients of q,

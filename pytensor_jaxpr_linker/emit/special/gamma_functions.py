@@ -14,7 +14,8 @@ import numpy as np
 import pytensor.scalar.math as psm
 from numpy.polynomial import chebyshev
 
-from pytensor_jaxpr_linker.emit.expression import (
+from pytensor_jaxpr_linker.emit.special.derivative import special_function
+from pytensor_jaxpr_linker.jaxpr.formula import (
     Value,
     exp,
     first_of,
@@ -29,7 +30,6 @@ from pytensor_jaxpr_linker.emit.expression import (
     where,
     zeta,
 )
-from pytensor_jaxpr_linker.emit.special.derivative import special_function
 
 #: From here on, nine terms of Stirling's series are exact to the last place.
 LARGE = 10.0

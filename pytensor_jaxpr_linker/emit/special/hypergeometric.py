@@ -10,7 +10,6 @@ from __future__ import annotations
 import numpy as np
 import pytensor.scalar.math as psm
 
-from pytensor_jaxpr_linker.emit.expression import Value, first_of, iterate, maximum, minimum, where
 from pytensor_jaxpr_linker.emit.special.derivative import special_function
 from pytensor_jaxpr_linker.emit.special.gamma_functions import gamma
 from pytensor_jaxpr_linker.emit.special.hypergeometric_near_one import (
@@ -19,6 +18,7 @@ from pytensor_jaxpr_linker.emit.special.hypergeometric_near_one import (
     reciprocal_gamma,
 )
 from pytensor_jaxpr_linker.emit.special.incomplete_gamma import EPSILON
+from pytensor_jaxpr_linker.jaxpr.formula import Value, first_of, iterate, maximum, minimum, where
 
 #: From here on, series in 1 - z.
 CLOSE_TO_ONE = 0.8

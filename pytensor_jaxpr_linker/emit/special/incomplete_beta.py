@@ -9,7 +9,16 @@ from __future__ import annotations
 import numpy as np
 import pytensor.scalar.math as psm
 
-from pytensor_jaxpr_linker.emit.expression import (
+from pytensor_jaxpr_linker.emit.special.derivative import special_function
+from pytensor_jaxpr_linker.emit.special.gamma_functions import (
+    LARGE,
+    STIRLING,
+    gamma_of_positive,
+    lgamma_of_one_plus,
+    stirling_error,
+)
+from pytensor_jaxpr_linker.emit.special.incomplete_gamma import EPSILON, log_ratio_minus
+from pytensor_jaxpr_linker.jaxpr.formula import (
     Value,
     exp,
     expm1,
@@ -22,15 +31,6 @@ from pytensor_jaxpr_linker.emit.expression import (
     sqrt,
     where,
 )
-from pytensor_jaxpr_linker.emit.special.derivative import special_function
-from pytensor_jaxpr_linker.emit.special.gamma_functions import (
-    LARGE,
-    STIRLING,
-    gamma_of_positive,
-    lgamma_of_one_plus,
-    stirling_error,
-)
-from pytensor_jaxpr_linker.emit.special.incomplete_gamma import EPSILON, log_ratio_minus
 
 
 def beta_density(a: Value, b: Value, x: Value, y: Value) -> Value:

@@ -14,7 +14,17 @@ from functools import cache
 import numpy as np
 import pytensor.scalar.math as psm
 
-from pytensor_jaxpr_linker.emit.expression import (
+from pytensor_jaxpr_linker.emit.special.derivative import special_function
+from pytensor_jaxpr_linker.emit.special.erf_functions import inverse_erf_near_zero, inverse_log_erfc, scaled_erfc
+from pytensor_jaxpr_linker.emit.special.gamma_functions import (
+    BERNOULLI,
+    LARGE,
+    gamma_of_positive,
+    lgamma_of_one_plus,
+    lgamma_of_positive,
+    stirling_error,
+)
+from pytensor_jaxpr_linker.jaxpr.formula import (
     Value,
     exp,
     expm1,
@@ -26,16 +36,6 @@ from pytensor_jaxpr_linker.emit.expression import (
     minimum,
     sqrt,
     where,
-)
-from pytensor_jaxpr_linker.emit.special.derivative import special_function
-from pytensor_jaxpr_linker.emit.special.erf_functions import inverse_erf_near_zero, inverse_log_erfc, scaled_erfc
-from pytensor_jaxpr_linker.emit.special.gamma_functions import (
-    BERNOULLI,
-    LARGE,
-    gamma_of_positive,
-    lgamma_of_one_plus,
-    lgamma_of_positive,
-    stirling_error,
 )
 
 EPSILON = float(np.finfo("float64").eps)

@@ -8,9 +8,9 @@ from functools import cache
 import numpy as np
 import pytensor.scalar.math as psm
 
-from pytensor_jaxpr_linker.emit.expression import Value, erf, exp, first_of, minimum, together, where
 from pytensor_jaxpr_linker.emit.special.derivative import special_function
 from pytensor_jaxpr_linker.emit.special.erf_functions import exp_of_square, scaled_erfc
+from pytensor_jaxpr_linker.jaxpr.formula import Value, erf, exp, first_of, minimum, together, where
 
 #: Beyond this many standard deviations the integrand does not count.
 REACH = 8.6

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import jax.extend.core as jex
 from jax.extend.core import primitives as p
 
-from pytensor_jaxpr_linker.builder import Atom, Shape, live_equations
+from pytensor_jaxpr_linker.jaxpr.builder import Atom, Shape, live_equations
 
 #: Shorter loops are left alone: what they compute costs less than keeping it, or, if they call LAPACK, not much more.
 LEAST_STEPS, LEAST_STEPS_WITH_CALLS = 32, 4

@@ -8,9 +8,9 @@ from typing import Any
 from jax.extend.core import Var
 from jax.extend.core import primitives as p
 
-from pytensor_jaxpr_linker import prims
 from pytensor_jaxpr_linker.base.jax_compat import scan_counts
-from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, is_variable
+from pytensor_jaxpr_linker.jaxpr import prims
+from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, is_variable
 
 #: Equations whose rows follow from the rows of their operands by the same equation.
 ELEMENTWISE = frozenset(

@@ -13,12 +13,12 @@ from typing import Any
 import jax.extend.core as jex
 from jax.extend.core import primitives as p
 
-from pytensor_jaxpr_linker import prims
 from pytensor_jaxpr_linker.base.identity import identity
-from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, is_variable
-from pytensor_jaxpr_linker.emit.loops.distribution import CHEAP
-from pytensor_jaxpr_linker.emit.loops.reopened import ELEMENTWISE, ReopenedLoop
-from pytensor_jaxpr_linker.emit.loops.rows import row_of
+from pytensor_jaxpr_linker.jaxpr import prims
+from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, is_variable
+from pytensor_jaxpr_linker.jaxpr.optimize.distribute import CHEAP
+from pytensor_jaxpr_linker.jaxpr.optimize.reopened import ELEMENTWISE, ReopenedLoop
+from pytensor_jaxpr_linker.jaxpr.rows import row_of
 
 #: Equations that are followed from an array to the loop that computed its rows.
 FOLLOWED = ELEMENTWISE | {p.broadcast_in_dim_p, p.concatenate_p, p.rev_p, p.slice_p}

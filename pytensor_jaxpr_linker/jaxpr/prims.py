@@ -28,7 +28,7 @@ from pytensor_jaxpr_linker.base.jax_compat import (
     jvp_param,
     scan_trees,
 )
-from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, Shape
+from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
 
 BOOL = np.dtype(bool)
 INT32 = np.dtype("int32")

@@ -59,7 +59,7 @@ class JaxprBuilder:
     --------
     >>> import numpy as np
     >>> from pytensor_jaxpr_linker import prims
-    >>> from pytensor_jaxpr_linker.builder import JaxprBuilder
+    >>> from pytensor_jaxpr_linker.jaxpr.builder import JaxprBuilder
     >>> b = JaxprBuilder()
     >>> x = b.input((3,), np.dtype("float32"), "x")
     >>> two = b.constant(np.float32(2))
@@ -274,7 +274,7 @@ class JaxprBuilder:
 
     def check_code(self) -> Atom:
         """Return an int32 scalar: 0 if every check holds, else the 1-based number of the first that failed."""
-        from pytensor_jaxpr_linker import prims
+        from pytensor_jaxpr_linker.jaxpr import prims
 
         total = zero = self.constant(np.int32(0))
         for atom, number in reversed(self._check_codes):
@@ -293,7 +293,7 @@ class JaxprBuilder:
         """
         eqns, readers = live_equations(self.eqns, outputs)
         if self.differentiable:
-            from pytensor_jaxpr_linker.untaken import with_guards
+            from pytensor_jaxpr_linker.jaxpr.optimize.branch_guards import with_guards
 
             eqns, readers = live_equations(with_guards(self, eqns, outputs), outputs)
         eqns = eqns if self._is_inner else with_barriers(eqns, readers)

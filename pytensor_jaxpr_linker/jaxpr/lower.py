@@ -9,17 +9,17 @@ import numpy as np
 from jax import enable_x64
 from pytensor.graph.basic import Constant, Variable
 
-from pytensor_jaxpr_linker import prims
 from pytensor_jaxpr_linker.base import marks
 from pytensor_jaxpr_linker.base.errors import CannotEmit, note_node
 from pytensor_jaxpr_linker.base.gc_pause import gc_paused
 from pytensor_jaxpr_linker.base.identity import identity
-from pytensor_jaxpr_linker.builder import Atom, Check, JaxprBuilder
-from pytensor_jaxpr_linker.emit.loops.fusion import fuse_rows
 from pytensor_jaxpr_linker.graph.generators import generators_read
 from pytensor_jaxpr_linker.graph.static_values import StaticValues
+from pytensor_jaxpr_linker.jaxpr import prims
+from pytensor_jaxpr_linker.jaxpr.builder import Atom, Check, JaxprBuilder
+from pytensor_jaxpr_linker.jaxpr.optimize.fuse_rows import fuse_rows
+from pytensor_jaxpr_linker.jaxpr.rule_results import checked_results, fits
 from pytensor_jaxpr_linker.plan.model import Region, Step
-from pytensor_jaxpr_linker.rule_results import checked_results, fits
 from pytensor_jaxpr_linker.transfer import keys_of
 
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from jax.extend.core import primitives
 
-from pytensor_jaxpr_linker import prims
-from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder
+from pytensor_jaxpr_linker.jaxpr import prims
+from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
 
 
 def row_range(b: JaxprBuilder, x: Atom, start: int, stop: int) -> Atom:

@@ -12,9 +12,9 @@ from typing import Any
 
 from jax.extend.core import primitives as p
 
-from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder, is_variable, live_equations
-from pytensor_jaxpr_linker.emit.loops.distribution import CALLS, CHEAP, CONTROL_FLOW
-from pytensor_jaxpr_linker.emit.loops.reopened import ELEMENTWISE, ReopenedLoop
+from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, is_variable, live_equations
+from pytensor_jaxpr_linker.jaxpr.optimize.distribute import CALLS, CHEAP, CONTROL_FLOW
+from pytensor_jaxpr_linker.jaxpr.optimize.reopened import ELEMENTWISE, ReopenedLoop
 
 #: The equations that are moved.
 MOVED = (ELEMENTWISE & CHEAP) | {p.broadcast_in_dim_p}

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from pytensor_jaxpr_linker import prims
-from pytensor_jaxpr_linker.builder import Atom, JaxprBuilder
-from pytensor_jaxpr_linker.emit.nested import any_of, nested
+from pytensor_jaxpr_linker.jaxpr import prims
+from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
+from pytensor_jaxpr_linker.jaxpr.nested import any_of, nested
 
 #: What a formula takes: a value or a number, which gets the dtype of the value beside it.
 type Term = Value | float | bool

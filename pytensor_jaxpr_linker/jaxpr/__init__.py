@@ -1,0 +1,1 @@
+"""Builds one Jaxpr from one region, equation by equation."""

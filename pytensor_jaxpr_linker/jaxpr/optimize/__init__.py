@@ -1,0 +1,1 @@
+"""Rewrites a Jaxpr before it is compiled."""
