@@ -14,7 +14,7 @@ from pytensor.tensor.basic import Choose, PermuteRowElements
 from pytensor.tensor.extra_ops import Bartlett, FillDiagonal, FillDiagonalOffset, RavelMultiIndex, UnravelIndex
 
 from pytensor_jaxpr_linker.base.rules import emits
-from pytensor_jaxpr_linker.emit.points import runtime_positions
+from pytensor_jaxpr_linker.emit.indexing import runtime_positions
 from pytensor_jaxpr_linker.emit.scalar import emit_scalar, number
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape

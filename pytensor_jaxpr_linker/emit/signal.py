@@ -14,7 +14,7 @@ from pytensor.tensor.signal.conv import Convolve1d, Convolve2d
 from pytensor_jaxpr_linker.base.errors import CannotEmit
 from pytensor_jaxpr_linker.emit.blockwise import core_rule
 from pytensor_jaxpr_linker.emit.fft import fit
-from pytensor_jaxpr_linker.emit.points import add
+from pytensor_jaxpr_linker.emit.indexing import add
 from pytensor_jaxpr_linker.emit.scalar import convert, number
 from pytensor_jaxpr_linker.emit.tensor_basic import slice_axis
 from pytensor_jaxpr_linker.jaxpr import prims

@@ -19,7 +19,7 @@ from pytensor.tensor.subtensor import (
 )
 
 from pytensor_jaxpr_linker.base.rules import emits
-from pytensor_jaxpr_linker.emit.points import (
+from pytensor_jaxpr_linker.emit.indexing import (
     add,
     gather_points,
     index_dtype,

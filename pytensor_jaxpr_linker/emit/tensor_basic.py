@@ -23,7 +23,7 @@ from pytensor.tensor.basic import (
 from pytensor.tensor.extra_ops import CpuContiguous, Repeat
 
 from pytensor_jaxpr_linker.base.rules import emits
-from pytensor_jaxpr_linker.emit.points import take_rows
+from pytensor_jaxpr_linker.emit.indexing import take_rows
 from pytensor_jaxpr_linker.emit.scalar import convert
 from pytensor_jaxpr_linker.graph.lanes.ops import NEGATIVE_REPEATS, check_repeats
 from pytensor_jaxpr_linker.jaxpr import prims

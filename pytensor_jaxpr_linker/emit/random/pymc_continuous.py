@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from pytensor.graph.basic import Apply
 
-from pytensor_jaxpr_linker.emit.points import take_rows
+from pytensor_jaxpr_linker.emit.indexing import take_rows
 from pytensor_jaxpr_linker.emit.random import samplers_inversion as inversion
 from pytensor_jaxpr_linker.emit.random.continuous import continuous, location_scale, scaled
 from pytensor_jaxpr_linker.emit.random.parameter_checks import (

@@ -9,7 +9,7 @@ import numpy as np
 from jax import lax
 
 from pytensor_jaxpr_linker.base.rules import emits
-from pytensor_jaxpr_linker.emit.points import add, index_dtype, shape_text
+from pytensor_jaxpr_linker.emit.indexing import add, index_dtype, shape_text
 from pytensor_jaxpr_linker.emit.scalar import convert, number, one
 from pytensor_jaxpr_linker.emit.subtensor import Box, fit_update, has_elements, operands_message, read_box, write_box
 from pytensor_jaxpr_linker.graph.lanes.ops import (
