@@ -78,8 +78,8 @@ def planning(nodes: int, backend: str) -> dict:
     import pytensor.tensor as pt
     from pytensor.printing import Print
 
-    from pytensor_jaxpr_linker.planning import make_graph, make_plan
     from pytensor_jaxpr_linker.report.explain import report
+    from pytensor_jaxpr_linker.run.plans import make_graph, make_plan
 
     prepare(backend, Clock())
     result = {}

@@ -16,16 +16,16 @@ from pytensor_jaxpr_linker.base.marks import mark_dynamic, mark_static
 from pytensor_jaxpr_linker.base.options import Options, options
 from pytensor_jaxpr_linker.base.rules import emits
 from pytensor_jaxpr_linker.base.stance import stance
-from pytensor_jaxpr_linker.checks import raise_deferred
 from pytensor_jaxpr_linker.function import JaxprFunction, JaxprMode
 from pytensor_jaxpr_linker.in_place_of_jax import in_place_of_jax
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import JaxprBuilder
 from pytensor_jaxpr_linker.linker import JaxprLinker
-from pytensor_jaxpr_linker.policy import RecompileError, RecompileWarning
 from pytensor_jaxpr_linker.report.explain import explain
 from pytensor_jaxpr_linker.report.model import Explanation
 from pytensor_jaxpr_linker.report.stages import Stages, stages
+from pytensor_jaxpr_linker.run.checks import raise_deferred
+from pytensor_jaxpr_linker.run.recompiles import RecompileError, RecompileWarning
 
 __version__ = "0.1.0"
 

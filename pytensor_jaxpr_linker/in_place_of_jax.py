@@ -18,7 +18,7 @@ from pytensor_jaxpr_linker.base.options import resolve
 from pytensor_jaxpr_linker.function import JaxprMode
 from pytensor_jaxpr_linker.jax_function import JaxFunction
 from pytensor_jaxpr_linker.linker import JaxprLinker
-from pytensor_jaxpr_linker.shared_constants import SharedConstants
+from pytensor_jaxpr_linker.run.shared_constants import SharedConstants
 
 
 class JaxprLinkerForJax(JaxprLinker, JAXLinker):  # type: ignore[misc]  # tuples of other lengths

@@ -17,12 +17,12 @@ from pytensor.link.basic import Container
 from pytensor.scalar.basic import ScalarType
 from pytensor.tensor.random.type import RandomType
 
-from pytensor_jaxpr_linker import transfer
 from pytensor_jaxpr_linker.base.array_types import is_tensor
 from pytensor_jaxpr_linker.base.errors import variable_name
 from pytensor_jaxpr_linker.base.options import Options
-from pytensor_jaxpr_linker.fork import process
-from pytensor_jaxpr_linker.straight_line import each
+from pytensor_jaxpr_linker.run import transfer
+from pytensor_jaxpr_linker.run.codegen import each
+from pytensor_jaxpr_linker.run.fork import process
 
 #: Held while the values of shared variables are read or replaced, not while they are computed: no call sees those of one
 #: update beside those of another.

@@ -23,7 +23,7 @@ from pytensor_jaxpr_linker.base.errors import variable_name
 from pytensor_jaxpr_linker.base.options import resolve
 from pytensor_jaxpr_linker.jax_function import JaxFunction
 from pytensor_jaxpr_linker.linker import JaxprLinker, Runner
-from pytensor_jaxpr_linker.transfer import keys_of
+from pytensor_jaxpr_linker.run.transfer import keys_of
 
 ACCEPTED = (
     "a function compiled with mode JAXPR, one that a PyMC model compiled with it (compile_logp, logp_dlogp_function), what"

@@ -20,8 +20,8 @@ from pytensor.tensor.type_other import NoneConst
 from pytensor.typed_list import append, make_list
 
 import pytensor_jaxpr_linker as pjl
-from pytensor_jaxpr_linker import dispatch
 from pytensor_jaxpr_linker.plan.model import Region
+from pytensor_jaxpr_linker.run import call
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytensor_jaxpr_linker.GraphBreakWarning")
 
@@ -316,7 +316,7 @@ def two_regions(x):
 
 @pytest.mark.parametrize("donate", [True, False])
 def test_donation(donate, monkeypatch):
-    monkeypatch.setattr(dispatch, "DONATED_BYTES", 1)
+    monkeypatch.setattr(call, "DONATED_BYTES", 1)
     x = pt.vector("x", dtype="float64")
     with pjl.options(donate=donate):
         f = compiled([x], two_regions(x))
@@ -334,7 +334,7 @@ def test_donation(donate, monkeypatch):
 
 
 def test_what_the_host_has_seen_is_not_donated(monkeypatch):
-    monkeypatch.setattr(dispatch, "DONATED_BYTES", 1)
+    monkeypatch.setattr(call, "DONATED_BYTES", 1)
     x, views = pt.vector("x", dtype="float64"), []
 
     def keep(x):

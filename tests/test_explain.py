@@ -21,11 +21,11 @@ from pytensor.graph.op import Op
 import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker.base import errors
 from pytensor_jaxpr_linker.base.errors import CannotEmit
-from pytensor_jaxpr_linker.planning import make_graph, make_plan
 from pytensor_jaxpr_linker.report import whatif
 from pytensor_jaxpr_linker.report.explain import report
 from pytensor_jaxpr_linker.report.layout import NODE_HEIGHT, NODE_WIDTH, lay_out
 from pytensor_jaxpr_linker.report.text import list_seconds
+from pytensor_jaxpr_linker.run.plans import make_graph, make_plan
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "breaks.md"
 QUIET = Mode(pjl.JaxprLinker(pjl.Options(on_break="ignore")), "fast_run")

@@ -10,8 +10,8 @@ import pytest
 from helpers import compare
 
 import pytensor_jaxpr_linker as pjl
-from pytensor_jaxpr_linker import packing
-from pytensor_jaxpr_linker.packing import PACKED_BYTES
+from pytensor_jaxpr_linker.run import packing
+from pytensor_jaxpr_linker.run.packing import PACKED_BYTES
 
 TOO_LARGE = PACKED_BYTES // 8 + 1
 

@@ -12,9 +12,9 @@ from pytensor.tensor.basic import alloc
 
 import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker.plan import schedule
-from pytensor_jaxpr_linker.planning import make_graph, make_plan
 from pytensor_jaxpr_linker.report import whatif
 from pytensor_jaxpr_linker.report.explain import report
+from pytensor_jaxpr_linker.run.plans import make_graph, make_plan
 
 
 def chain(count):

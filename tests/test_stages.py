@@ -131,7 +131,7 @@ def test_times_are_those_of_the_first_call():
 @pytest.mark.parametrize("declared", [True, False])
 def test_lowering_is_counted_once(declared, monkeypatch):
     """JAX's trace calls what lowers the region, unless that was done when the function was compiled."""
-    import pytensor_jaxpr_linker.specialization as module
+    import pytensor_jaxpr_linker.run.specialization as module
 
     lower_region = module.lower_region
 

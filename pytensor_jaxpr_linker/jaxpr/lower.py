@@ -20,7 +20,7 @@ from pytensor_jaxpr_linker.jaxpr.builder import Atom, Check, JaxprBuilder
 from pytensor_jaxpr_linker.jaxpr.optimize.fuse_rows import fuse_rows
 from pytensor_jaxpr_linker.jaxpr.rule_results import checked_results, fits
 from pytensor_jaxpr_linker.plan.model import Region, Step
-from pytensor_jaxpr_linker.transfer import keys_of
+from pytensor_jaxpr_linker.run.transfer import keys_of
 
 
 class Lowered(NamedTuple):

@@ -14,8 +14,6 @@ from pytensor_jaxpr_linker.base.identity import identity
 from pytensor_jaxpr_linker.emit.traced_leaf import is_traced_leaf
 from pytensor_jaxpr_linker.graph.prepare import Graph
 from pytensor_jaxpr_linker.plan.model import HostStep, Plan, Region
-from pytensor_jaxpr_linker.planning import rule_for
-from pytensor_jaxpr_linker.program import Program
 from pytensor_jaxpr_linker.report.hints import constant_text, expression, find_rewrite
 from pytensor_jaxpr_linker.report.model import (
     Batch,
@@ -29,7 +27,9 @@ from pytensor_jaxpr_linker.report.model import (
 )
 from pytensor_jaxpr_linker.report.stages import Stages, stages_of
 from pytensor_jaxpr_linker.report.whatif import try_changes
-from pytensor_jaxpr_linker.specialization import Specialization
+from pytensor_jaxpr_linker.run.plans import rule_for
+from pytensor_jaxpr_linker.run.program import Program
+from pytensor_jaxpr_linker.run.specialization import Specialization
 from pytensor_jaxpr_linker.targets import compiled, graph_target, target_of
 
 

@@ -15,7 +15,7 @@ from pytensor_jaxpr_linker.base import jax_compat
 from pytensor_jaxpr_linker.base.array_types import is_tensor
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import JaxprBuilder, Shape
-from pytensor_jaxpr_linker.straight_line import make_function
+from pytensor_jaxpr_linker.run.codegen import make_function
 
 #: Arrays of more bytes are passed as they are: a copy of them takes longer than passing them, measured on the CPU.
 PACKED_BYTES = 2**14

@@ -10,16 +10,16 @@ import numpy as np
 from pytensor.graph.basic import Constant
 from pytensor.tensor.random.type import RandomType
 
-from pytensor_jaxpr_linker import transfer
 from pytensor_jaxpr_linker.base import jax_compat
 from pytensor_jaxpr_linker.base.progress import Progress
-from pytensor_jaxpr_linker.checks import DeferredChecks, raise_if_failed
 from pytensor_jaxpr_linker.graph.generators import Ancestor, generator_ancestor
-from pytensor_jaxpr_linker.packing import make_packer
 from pytensor_jaxpr_linker.plan.model import Region
-from pytensor_jaxpr_linker.policy import RunPadded
-from pytensor_jaxpr_linker.program import Program
-from pytensor_jaxpr_linker.specialization import Specialization
+from pytensor_jaxpr_linker.run import transfer
+from pytensor_jaxpr_linker.run.checks import DeferredChecks, raise_if_failed
+from pytensor_jaxpr_linker.run.packing import make_packer
+from pytensor_jaxpr_linker.run.program import Program
+from pytensor_jaxpr_linker.run.recompiles import RunPadded
+from pytensor_jaxpr_linker.run.specialization import Specialization
 
 #: Arrays of fewer bytes are not donated: a new one costs less than donating takes, measured on the CPU.
 DONATED_BYTES = 2**20

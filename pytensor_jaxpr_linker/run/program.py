@@ -21,9 +21,9 @@ from pytensor_jaxpr_linker.jaxpr.builder import Check
 from pytensor_jaxpr_linker.plan.large_constants import find_large_constants
 from pytensor_jaxpr_linker.plan.model import Region
 from pytensor_jaxpr_linker.plan.padding import Padding, find_padding
-from pytensor_jaxpr_linker.planning import make_plan, rule_for
-from pytensor_jaxpr_linker.policy import Policy, Recompiles, RunPadded
-from pytensor_jaxpr_linker.specialization import Specialization
+from pytensor_jaxpr_linker.run.plans import make_plan, rule_for
+from pytensor_jaxpr_linker.run.recompiles import Policy, Recompiles, RunPadded
+from pytensor_jaxpr_linker.run.specialization import Specialization
 
 #: How many calls a program remembers the key of.
 MOST_KEYS = 1024

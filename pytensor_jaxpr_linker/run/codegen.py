@@ -48,7 +48,7 @@ def each(
 
     Examples
     --------
-    >>> from pytensor_jaxpr_linker.straight_line import each
+    >>> from pytensor_jaxpr_linker.run.codegen import each
     >>> each("{0}({x})", [(float,), (str,)], "numbers and texts")([1, 2])
     [1.0, '2']
     """

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from pytensor_jaxpr_linker.plan.large_constants import array_key
-from pytensor_jaxpr_linker.program import Program, pure_function
+from pytensor_jaxpr_linker.run.program import Program, pure_function
 
 
 class SharedConstants:

@@ -10,14 +10,14 @@ import jax
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import toposort
 
-from pytensor_jaxpr_linker.checks import DeferredChecks
-from pytensor_jaxpr_linker.dispatch import find_generators, program_call, take_keys
-from pytensor_jaxpr_linker.host import HostStage
 from pytensor_jaxpr_linker.plan.model import Plan, Region, host_step
-from pytensor_jaxpr_linker.policy import Policy, RunOnHost
-from pytensor_jaxpr_linker.program import Program
-from pytensor_jaxpr_linker.specialization import Specialization
-from pytensor_jaxpr_linker.straight_line import make_function
+from pytensor_jaxpr_linker.run.call import find_generators, program_call, take_keys
+from pytensor_jaxpr_linker.run.checks import DeferredChecks
+from pytensor_jaxpr_linker.run.codegen import make_function
+from pytensor_jaxpr_linker.run.host_steps import HostStage
+from pytensor_jaxpr_linker.run.program import Program
+from pytensor_jaxpr_linker.run.recompiles import Policy, RunOnHost
+from pytensor_jaxpr_linker.run.specialization import Specialization
 
 
 class Executor:

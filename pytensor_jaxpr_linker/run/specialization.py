@@ -13,12 +13,12 @@ import jax
 import numpy as np
 from pytensor.graph.basic import Variable
 
-from pytensor_jaxpr_linker import timing
 from pytensor_jaxpr_linker.base import jax_compat, logs
 from pytensor_jaxpr_linker.jaxpr.lower import Lowered, lower_region
-from pytensor_jaxpr_linker.packing import Packed, Packing
 from pytensor_jaxpr_linker.plan.model import Region
-from pytensor_jaxpr_linker.policy import Recompiles, describe, spell
+from pytensor_jaxpr_linker.run import timing
+from pytensor_jaxpr_linker.run.packing import Packed, Packing
+from pytensor_jaxpr_linker.run.recompiles import Recompiles, describe, spell
 
 
 class Specialization:

@@ -18,7 +18,7 @@ from pytensor.scan.op import Scan
 from pytensor_jaxpr_linker.base.array_types import is_tensor
 from pytensor_jaxpr_linker.base.errors import note_node
 from pytensor_jaxpr_linker.plan.model import HostStep
-from pytensor_jaxpr_linker.straight_line import make_function
+from pytensor_jaxpr_linker.run.codegen import make_function
 
 #: Up to this many nodes are run by a function that is made for them: making it takes longer than making thunks.
 FEW_NODES = 32

@@ -14,8 +14,8 @@ from pytensor.compile.executor import Function
 from pytensor_jaxpr_linker.base import jax_compat
 from pytensor_jaxpr_linker.base.errors import note_node
 from pytensor_jaxpr_linker.jaxpr.builder import Check
-from pytensor_jaxpr_linker.program import Program
-from pytensor_jaxpr_linker.specialization import Specialization
+from pytensor_jaxpr_linker.run.program import Program
+from pytensor_jaxpr_linker.run.specialization import Specialization
 
 
 def raise_if_failed(specialization: Specialization, code: Any, args: Sequence[Any]) -> None:
