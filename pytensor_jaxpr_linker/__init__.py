@@ -10,17 +10,17 @@ from pytensor.compile.mode import predefined_linkers, predefined_modes, register
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 
 from pytensor_jaxpr_linker import emit
-from pytensor_jaxpr_linker.api import as_jax_function, make_jaxpr
 from pytensor_jaxpr_linker.base.errors import GraphBreakError, GraphBreakWarning, RuntimeTracerError
 from pytensor_jaxpr_linker.base.marks import mark_dynamic, mark_static
 from pytensor_jaxpr_linker.base.options import Options, options
 from pytensor_jaxpr_linker.base.rules import emits
 from pytensor_jaxpr_linker.base.stance import stance
-from pytensor_jaxpr_linker.function import JaxprFunction, JaxprMode
-from pytensor_jaxpr_linker.in_place_of_jax import in_place_of_jax
+from pytensor_jaxpr_linker.frontend.as_jax_function import as_jax_function, make_jaxpr
+from pytensor_jaxpr_linker.frontend.function import JaxprFunction, JaxprMode
+from pytensor_jaxpr_linker.frontend.in_place_of_jax import in_place_of_jax
+from pytensor_jaxpr_linker.frontend.linker import JaxprLinker
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import JaxprBuilder
-from pytensor_jaxpr_linker.linker import JaxprLinker
 from pytensor_jaxpr_linker.report.explain import explain
 from pytensor_jaxpr_linker.report.model import Explanation
 from pytensor_jaxpr_linker.report.stages import Stages, stages

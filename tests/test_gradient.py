@@ -16,7 +16,7 @@ from pytensor.tensor.special import LogSumExp
 
 import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker import emits, prims
-from pytensor_jaxpr_linker.gradient import FORWARD_MODE
+from pytensor_jaxpr_linker.frontend.pytensor_gradient import FORWARD_MODE
 
 
 @pytest.fixture(autouse=True)

@@ -14,9 +14,9 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import graph_inputs
 from pytensor.tensor.random.type import RandomType
 
-from pytensor_jaxpr_linker.api import as_jax_function
 from pytensor_jaxpr_linker.base.array_types import in_order
 from pytensor_jaxpr_linker.base.errors import variable_name
+from pytensor_jaxpr_linker.frontend.as_jax_function import as_jax_function
 
 type Data = Mapping[str, Any]
 

@@ -12,6 +12,7 @@ from pytensor_jaxpr_linker.base.errors import Break, CannotEmit, describe_node, 
 from pytensor_jaxpr_linker.base.gc_pause import gc_paused
 from pytensor_jaxpr_linker.base.identity import identity
 from pytensor_jaxpr_linker.emit.traced_leaf import is_traced_leaf
+from pytensor_jaxpr_linker.frontend.targets import compiled, graph_target, target_of
 from pytensor_jaxpr_linker.graph.prepare import Graph
 from pytensor_jaxpr_linker.plan.model import HostStep, Plan, Region
 from pytensor_jaxpr_linker.report.hints import constant_text, expression, find_rewrite
@@ -30,7 +31,6 @@ from pytensor_jaxpr_linker.report.whatif import try_changes
 from pytensor_jaxpr_linker.run.plans import rule_for
 from pytensor_jaxpr_linker.run.program import Program
 from pytensor_jaxpr_linker.run.specialization import Specialization
-from pytensor_jaxpr_linker.targets import compiled, graph_target, target_of
 
 
 def explain(

@@ -13,11 +13,11 @@ from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FunctionGraph
 
 from pytensor_jaxpr_linker.base import jax_compat
+from pytensor_jaxpr_linker.frontend.targets import Compiled, compiled, target_of
 from pytensor_jaxpr_linker.jaxpr.lower import lower_region
 from pytensor_jaxpr_linker.report.text import counted, list_seconds
 from pytensor_jaxpr_linker.run.program import Program, declared_aval
 from pytensor_jaxpr_linker.run.specialization import Specialization, aval_key
-from pytensor_jaxpr_linker.targets import Compiled, compiled, target_of
 
 
 class NodeCode(NamedTuple):

@@ -24,7 +24,8 @@ def pytest_configure(config: Any) -> None:
     from pytensor.graph.rewriting.db import RewriteDatabaseQuery
     from pytensor.link import jax
 
-    from pytensor_jaxpr_linker import JaxprLinker, Options, linker
+    from pytensor_jaxpr_linker import JaxprLinker, Options
+    from pytensor_jaxpr_linker.frontend import linker
 
     jaxpr = mode.Mode(JaxprLinker(Options(on_break="ignore")), RewriteDatabaseQuery(include=["fast_run"]))
     mode.predefined_modes["MODE"] = mode.predefined_modes["FAST_RUN"] = jaxpr

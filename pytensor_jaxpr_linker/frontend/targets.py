@@ -21,8 +21,8 @@ from pytensor.graph.traversal import graph_inputs
 from pytensor_jaxpr_linker.base.array_types import in_order
 from pytensor_jaxpr_linker.base.errors import variable_name
 from pytensor_jaxpr_linker.base.options import resolve
-from pytensor_jaxpr_linker.jax_function import JaxFunction
-from pytensor_jaxpr_linker.linker import JaxprLinker, Runner
+from pytensor_jaxpr_linker.frontend.jax_function import JaxFunction
+from pytensor_jaxpr_linker.frontend.linker import JaxprLinker, Runner
 from pytensor_jaxpr_linker.run.transfer import keys_of
 
 ACCEPTED = (

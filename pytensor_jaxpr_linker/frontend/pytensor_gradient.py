@@ -28,7 +28,7 @@ from pytensor.graph.traversal import ancestors
 from pytensor_jaxpr_linker.base import jax_compat
 from pytensor_jaxpr_linker.base.array_types import has_names, is_tensor
 from pytensor_jaxpr_linker.base.errors import GraphBreakError
-from pytensor_jaxpr_linker.original import Original
+from pytensor_jaxpr_linker.frontend.original_graph import Original
 
 FORWARD_MODE = (
     "JAX runs PyTensor's gradient in reverse mode only: forward mode (jvp, jacfwd, hessian, linearize) is supported by"

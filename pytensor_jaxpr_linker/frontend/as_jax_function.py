@@ -14,17 +14,17 @@ from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import graph_inputs
 
 from pytensor_jaxpr_linker.base.options import resolve
-from pytensor_jaxpr_linker.gradient import with_pytensor_gradient
+from pytensor_jaxpr_linker.frontend.jax_function import JaxFunction
+from pytensor_jaxpr_linker.frontend.original_graph import Original, copy_of, original_of
+from pytensor_jaxpr_linker.frontend.pytensor_gradient import with_pytensor_gradient
+from pytensor_jaxpr_linker.frontend.targets import Target, compiled, compiled_runner, graph_target, target_of
 from pytensor_jaxpr_linker.graph.facts import may_be_static
-from pytensor_jaxpr_linker.jax_function import JaxFunction
 from pytensor_jaxpr_linker.jaxpr.lower import lower_region
-from pytensor_jaxpr_linker.original import Original, copy_of, original_of
 from pytensor_jaxpr_linker.plan.large_constants import LargeConstants
 from pytensor_jaxpr_linker.run.checks import with_checkify
 from pytensor_jaxpr_linker.run.plans import make_graph, make_plan
 from pytensor_jaxpr_linker.run.program import Program, static_value
 from pytensor_jaxpr_linker.run.shared_constants import SharedConstants
-from pytensor_jaxpr_linker.targets import Target, compiled, compiled_runner, graph_target, target_of
 
 
 def as_jax_function(

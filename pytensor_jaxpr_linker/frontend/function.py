@@ -13,9 +13,9 @@ from pytensor.compile.executor import Function
 from pytensor.compile.maker import FunctionMaker
 from pytensor.compile.mode import Mode
 
+from pytensor_jaxpr_linker.frontend.storage import containers
 from pytensor_jaxpr_linker.run.codegen import each
 from pytensor_jaxpr_linker.run.transfer import DeviceTensorType
-from pytensor_jaxpr_linker.storage import containers
 
 
 class JaxprFunction(Function):

@@ -13,11 +13,11 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.link.jax.linker import JAXLinker
 
-from pytensor_jaxpr_linker.api import rewritten_program
 from pytensor_jaxpr_linker.base.options import resolve
-from pytensor_jaxpr_linker.function import JaxprMode
-from pytensor_jaxpr_linker.jax_function import JaxFunction
-from pytensor_jaxpr_linker.linker import JaxprLinker
+from pytensor_jaxpr_linker.frontend.as_jax_function import rewritten_program
+from pytensor_jaxpr_linker.frontend.function import JaxprMode
+from pytensor_jaxpr_linker.frontend.jax_function import JaxFunction
+from pytensor_jaxpr_linker.frontend.linker import JaxprLinker
 from pytensor_jaxpr_linker.run.shared_constants import SharedConstants
 
 

@@ -21,10 +21,11 @@ from pytensor_jaxpr_linker.base import logs
 from pytensor_jaxpr_linker.base.errors import CannotEmit, refused_by_rule
 from pytensor_jaxpr_linker.base.options import Options, resolve
 from pytensor_jaxpr_linker.base.stance import current_stance
+from pytensor_jaxpr_linker.frontend.jax_function import check_count
+from pytensor_jaxpr_linker.frontend.logsumexp_gradient import FIXED_MAXIMA, PLAIN_RATIOS
+from pytensor_jaxpr_linker.frontend.original_graph import KEEP, remember_original
+from pytensor_jaxpr_linker.frontend.storage import Storage, containers, in_turn, result_converter, storage_of
 from pytensor_jaxpr_linker.graph.scan_trace import REDUCED_TRACES
-from pytensor_jaxpr_linker.jax_function import check_count
-from pytensor_jaxpr_linker.logsumexp_gradient import FIXED_MAXIMA, PLAIN_RATIOS
-from pytensor_jaxpr_linker.original import KEEP, remember_original
 from pytensor_jaxpr_linker.plan.model import Plan, describe_plan, host_step
 from pytensor_jaxpr_linker.run.call import program_call
 from pytensor_jaxpr_linker.run.checks import DeferredChecks
@@ -33,7 +34,6 @@ from pytensor_jaxpr_linker.run.fork import process
 from pytensor_jaxpr_linker.run.plans import make_graph, make_plan
 from pytensor_jaxpr_linker.run.program import Program, pure_function
 from pytensor_jaxpr_linker.run.recompiles import Policy, RunOnHost
-from pytensor_jaxpr_linker.storage import Storage, containers, in_turn, result_converter, storage_of
 
 
 class JaxprLinker(PerformLinker):
