@@ -91,7 +91,7 @@ def test_each_node_is_looked_at_a_few_times(crossing, monkeypatch):
         passes.append(args)
         return assign(*args)
 
-    monkeypatch.setattr(phases, "assign", counted)
+    monkeypatch.setattr(schedule_module, "assign", counted)
     static = {node: frozenset({0} if crossing and i == 500 else ()) for i, node in enumerate(nodes)}
     found = schedule_module.schedule(nodes[0].inputs, nodes, set(), static)
     assert found.batch_count == 1 + crossing

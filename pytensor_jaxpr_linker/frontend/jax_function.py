@@ -11,11 +11,11 @@ from pytensor.graph.basic import Variable
 
 from pytensor_jaxpr_linker.base.array_types import in_order
 from pytensor_jaxpr_linker.base.errors import CannotEmit, refused_by_rule, variable_name
+from pytensor_jaxpr_linker.base.random_keys import keys_of
 from pytensor_jaxpr_linker.run.call import find_generators
 from pytensor_jaxpr_linker.run.fork import process
 from pytensor_jaxpr_linker.run.program import Program
 from pytensor_jaxpr_linker.run.shared_constants import SharedConstants
-from pytensor_jaxpr_linker.run.transfer import keys_of
 
 
 class JaxFunction:

@@ -14,8 +14,8 @@ from pytensor.tensor.subtensor import Subtensor
 
 from pytensor_jaxpr_linker.base.rules import Rule
 from pytensor_jaxpr_linker.graph.facts import LOOPS, SHAPE_READERS, may_be_static
+from pytensor_jaxpr_linker.graph.rewire import rewired
 from pytensor_jaxpr_linker.graph.until_scan import UntilScan, spans
-from pytensor_jaxpr_linker.plan.model import rewired
 
 
 def with_counts(

@@ -14,7 +14,7 @@ from pytensor.tensor.extra_ops import Repeat, Unique
 from pytensor.tensor.shape import Shape_i
 
 from pytensor_jaxpr_linker.graph.lanes.ops import RepeatCounts, apply
-from pytensor_jaxpr_linker.plan.model import rewired
+from pytensor_jaxpr_linker.graph.rewire import rewired
 
 #: Gives the outputs of a node in terms of its inputs, or None if this one is not decomposed.
 type Decomposition = Callable[[Apply], list[Variable] | None]

@@ -23,7 +23,7 @@ from pytensor_jaxpr_linker.graph.counted_loops import with_counts
 from pytensor_jaxpr_linker.graph.decompose import with_simpler_ops
 from pytensor_jaxpr_linker.graph.facts import SHAPE_READERS
 from pytensor_jaxpr_linker.graph.lanes.with_lanes import with_known_sizes
-from pytensor_jaxpr_linker.plan.model import rewired
+from pytensor_jaxpr_linker.graph.rewire import rewired
 
 #: Ops that compute a number of numbers, at no cost.
 ARITHMETIC = (DeepCopyOp, Elemwise, ScalarFromTensor, ScalarOp, TensorFromScalar, TypeCastingOp)

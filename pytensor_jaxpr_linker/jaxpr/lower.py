@@ -13,6 +13,7 @@ from pytensor_jaxpr_linker.base import marks
 from pytensor_jaxpr_linker.base.errors import CannotEmit, note_node
 from pytensor_jaxpr_linker.base.gc_pause import gc_paused
 from pytensor_jaxpr_linker.base.identity import identity
+from pytensor_jaxpr_linker.base.random_keys import keys_of
 from pytensor_jaxpr_linker.graph.generators import generators_read
 from pytensor_jaxpr_linker.graph.static_values import StaticValues
 from pytensor_jaxpr_linker.jaxpr import prims
@@ -20,7 +21,6 @@ from pytensor_jaxpr_linker.jaxpr.builder import Atom, Check, JaxprBuilder
 from pytensor_jaxpr_linker.jaxpr.optimize.fuse_rows import fuse_rows
 from pytensor_jaxpr_linker.jaxpr.rule_results import checked_results, fits
 from pytensor_jaxpr_linker.plan.model import Region, Step
-from pytensor_jaxpr_linker.run.transfer import keys_of
 
 
 class Lowered(NamedTuple):

@@ -12,6 +12,7 @@ from pytensor.tensor.random.type import RandomType
 
 from pytensor_jaxpr_linker.base import jax_compat
 from pytensor_jaxpr_linker.base.progress import Progress
+from pytensor_jaxpr_linker.base.random_keys import keys_of
 from pytensor_jaxpr_linker.graph.generators import Ancestor, generator_ancestor
 from pytensor_jaxpr_linker.plan.model import Region
 from pytensor_jaxpr_linker.run import transfer
@@ -118,7 +119,7 @@ def take_keys(args: list, generators: dict[int, dict[int, int]], counts: Mapping
     successors = {}
     for i, wanted in generators.items():
         generator = args[i]
-        args[i] = transfer.keys_of(generator, counts.get(i, 1))
+        args[i] = keys_of(generator, counts.get(i, 1))
         for output, draws in wanted.items():
             if isinstance(generator, np.random.Generator):  # else it is a key, and so is its successor
                 successors[output] = transfer.advanced(generator, draws)

@@ -66,27 +66,6 @@ def read_only(array: Any) -> np.ndarray:
     return array
 
 
-def keys_of(generator: Any, count: int = 1) -> Any:
-    """Return the keys that the next bits of a generator's stream give, 64 bits each.
-
-    Parameters
-    ----------
-    generator : numpy.random.Generator or array of uint32, shape (2,)
-        It is left as it was. A JAX key is returned as it is.
-    count : int
-        How many keys.
-
-    Returns
-    -------
-    array of uint32, shape (2,), or (count, 2) for several
-    """
-    if not isinstance(generator, np.random.Generator):
-        return generator
-    bits = custom_rng_deepcopy(generator).bit_generator.random_raw(2 * count)
-    keys = (bits ^ (bits >> 32)).astype(np.uint32)
-    return keys if count == 1 else keys.reshape(count, 2)
-
-
 def advanced(generator: np.random.Generator, draws: int) -> np.random.Generator:
     """Return a copy of a generator that has given away as many keys: an error must not lose the state of the argument."""
     copied = custom_rng_deepcopy(generator)

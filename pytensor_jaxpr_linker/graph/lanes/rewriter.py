@@ -35,7 +35,7 @@ from pytensor_jaxpr_linker.graph.lanes.ops import (
     apply,
 )
 from pytensor_jaxpr_linker.graph.lanes.slices import Slices
-from pytensor_jaxpr_linker.plan.model import copied_onto
+from pytensor_jaxpr_linker.graph.rewire import copied_onto
 
 
 def is_mask(entry: Any) -> bool:

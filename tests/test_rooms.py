@@ -1,0 +1,133 @@
+"""The layout of the package: each room imports only the rooms before it, and the rooms before JAX do without JAX."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+import pytensor_jaxpr_linker
+
+PACKAGE = pytensor_jaxpr_linker.__name__
+ROOT = Path(pytensor_jaxpr_linker.__file__).parent
+#: In the order in which they may import each other. `docs/architecture.md` says what each is for.
+ROOMS = ("base", "graph", "plan", "jaxpr", "emit", "run", "frontend", "report", "pymc")
+#: The rooms that know nothing of JAX, and the one module of theirs that does.
+WITHOUT_JAX, JAX_COMPAT = ("base", "graph", "plan"), "base.jax_compat"
+#: Why a package is imported inside a function.
+OPTIONAL = {
+    "IPython": "extra",
+    "arviz": "extra",
+    "blackjax": "extra",
+    "graphviz": "extra",
+    "ipywidgets": "extra",
+    "nutpie": "extra",
+    "numba": "extra",
+    "numpyro": "extra",
+    "pymc": "extra",
+    "pymc_extras": "extra",
+    "pytensor.link.jax.dispatch": "its import sets jax_enable_x64 for the whole process",
+}
+#: Modules of more than 400 lines, and why.
+LONG = {"jaxpr.prims": "one function for each primitive, so that the parity test finds them all in one place"}
+
+
+def module_name(path: Path) -> str:
+    """Return the dotted name of a file within the package, ``"plan.model"``."""
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix("__init__").rstrip(".")
+
+
+SOURCES = {module_name(path): path.read_text(encoding="utf-8") for path in ROOT.rglob("*.py")}
+
+
+def imports(source: str) -> Iterator[tuple[str, bool]]:
+    """Yield the dotted name of each thing that a module imports, and whether a function imports it."""
+    tree = ast.parse(source)
+    in_functions = {
+        id(inner)
+        for outer in ast.walk(tree)
+        if isinstance(outer, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        for inner in ast.walk(outer)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, id(node) in in_functions) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from ((f"{node.module}.{alias.name}", id(node) in in_functions) for alias in node.names)
+
+
+def own_imports(module: str) -> set[str]:
+    """Return the modules of the package that a module imports."""
+    found = set()
+    for name, _ in imports(SOURCES[module]):
+        head, _, inner = name.partition(".")
+        if head == PACKAGE:
+            found.add(inner if inner in SOURCES else inner.rpartition(".")[0])
+    return found - {module}
+
+
+IMPORTS = {module: own_imports(module) for module in SOURCES}
+
+
+def reached(module: str) -> set[str]:
+    """Return a module and all modules of the package that its import imports."""
+    found, stack = set(), [module]
+    while stack:
+        if (current := stack.pop()) not in found:
+            found.add(current)
+            stack += IMPORTS[current]
+    return found
+
+
+def room(module: str) -> str:
+    return module.partition(".")[0]
+
+
+INSIDE = sorted(module for module in SOURCES if module)
+
+
+@pytest.mark.xfail(strict=False, reason="the last arrows are on their way out")
+@pytest.mark.parametrize("module", INSIDE)
+def test_a_room_imports_rooms_before_it(module):
+    """Also by way of others."""
+    later = {found for found in reached(module) if ROOMS.index(room(found)) > ROOMS.index(room(module))}
+    assert not later
+
+
+@pytest.mark.parametrize("module", [m for m in INSIDE if room(m) in WITHOUT_JAX and m != JAX_COMPAT])
+def test_what_is_decided_before_lowering_is_decided_without_jax(module):
+    """Neither a module nor what it imports uses JAX."""
+    users = {
+        found
+        for found in reached(module)
+        if any(name.partition(".")[0] in ("jax", "jaxlib") for name, _ in imports(SOURCES[found]))
+    }
+    assert not users
+
+
+@pytest.mark.xfail(strict=False, reason="the last arrows are on their way out")
+def test_no_circle_among_modules():
+    try:
+        TopologicalSorter(IMPORTS).prepare()
+    except CycleError as error:
+        pytest.fail(f"modules import each other: {' -> '.join(error.args[1])}")
+
+
+@pytest.mark.xfail(strict=False, reason="the last arrows are on their way out")
+@pytest.mark.parametrize("module", INSIDE)
+def test_functions_import_optional_packages_only(module):
+    found = {name for name, in_function in imports(SOURCES[module]) if in_function}
+    assert not {name for name in found if not any(f"{name}.".startswith(f"{package}.") for package in OPTIONAL)}
+
+
+def test_no_room_but_the_listed_ones():
+    """No flat modules: whatever is added has a room."""
+    assert {room(module) for module in INSIDE} == set(ROOMS)
+
+
+@pytest.mark.parametrize("module", INSIDE)
+def test_length_of_a_module(module):
+    assert len(SOURCES[module].splitlines()) <= 400 or module in LONG
