@@ -15,6 +15,7 @@ from pytensor_jaxpr_linker.base.marks import mark_dynamic, mark_static
 from pytensor_jaxpr_linker.base.options import Options, options
 from pytensor_jaxpr_linker.base.rules import emits
 from pytensor_jaxpr_linker.base.stance import stance
+from pytensor_jaxpr_linker.base.version import __version__ as __version__
 from pytensor_jaxpr_linker.frontend.as_jax_function import as_jax_function, make_jaxpr
 from pytensor_jaxpr_linker.frontend.function import JaxprFunction, JaxprMode
 from pytensor_jaxpr_linker.frontend.in_place_of_jax import in_place_of_jax
@@ -22,12 +23,10 @@ from pytensor_jaxpr_linker.frontend.linker import JaxprLinker
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import JaxprBuilder
 from pytensor_jaxpr_linker.report.explain import explain
-from pytensor_jaxpr_linker.report.model import Explanation
+from pytensor_jaxpr_linker.report.explanation import Explanation
 from pytensor_jaxpr_linker.report.stages import Stages, stages
 from pytensor_jaxpr_linker.run.checks import raise_deferred
 from pytensor_jaxpr_linker.run.recompiles import RecompileError, RecompileWarning
-
-__version__ = "0.1.0"
 
 #: The mode behind ``mode="JAXPR"``, for ``pytensor.config.change_flags(mode=pytensor_jaxpr_linker.JAXPR)``.
 JAXPR = JaxprMode(JaxprLinker(), RewriteDatabaseQuery(include=["fast_run"]))

@@ -2,6 +2,7 @@
 
 import cProfile
 import json
+import pickle
 import re
 import sys
 from html.parser import HTMLParser
@@ -139,6 +140,19 @@ def test_breaks_name_variable_and_line():
     assert b.variable == "n"
     assert re.search(r"test_explain\.py:\d+: return \[\(middle", b.line)
     assert b.documentation == "docs/breaks.md#jx002"
+
+
+def test_no_line_is_one_of_our_passes():
+    """`unique` is decomposed, behind a decorator that is a context manager."""
+    lines = [node.line for node in pjl.explain(pt.unique(vector()) * 2).nodes]
+    assert not [line for line in lines if line.startswith(errors.NOT_THE_USERS)]
+    assert str(Path(pjl.__file__).parent) in errors.NOT_THE_USERS
+
+
+def test_an_explanation_of_a_graph_can_be_pickled():
+    e = pjl.explain(pt.exp(vector()))
+    again = pickle.loads(pickle.dumps(e))
+    assert again == e and str(again) == str(e) and again._repr_html_() == e._repr_html_()
 
 
 def test_operands_are_nodes_or_names():

@@ -29,8 +29,16 @@ OPTIONAL = {
     "numpyro": "extra",
     "pymc": "extra",
     "pymc_extras": "extra",
+    "rich": "extra",
+    # What few graphs need, and the milliseconds that its import adds to that of this package.
+    "jax.experimental.sparse": "120 ms",
+    "scipy.interpolate": "490 ms",
+    "scipy.sparse": "150 ms",
     "pytensor.link.jax.dispatch": "its import sets jax_enable_x64 for the whole process",
 }
+#: What is left of imports inside functions, by module, and of arrows that close a circle: both to be emptied.
+LEFT_IN_FUNCTIONS = {"emit.inner_graph", "emit.loops.loop_body", "graph.prepare", "jaxpr.builder"}
+LEFT_ARROWS = {("jaxpr.builder", "jaxpr.optimize.branch_guards"), ("jaxpr.builder", "jaxpr.prims")}
 #: Modules of more than 400 lines, and why.
 LONG = {"jaxpr.prims": "one function for each primitive, so that the parity test finds them all in one place"}
 
@@ -89,7 +97,6 @@ def room(module: str) -> str:
 INSIDE = sorted(module for module in SOURCES if module)
 
 
-@pytest.mark.xfail(strict=False, reason="the last arrows are on their way out")
 @pytest.mark.parametrize("module", INSIDE)
 def test_a_room_imports_rooms_before_it(module):
     """Also by way of others."""
@@ -108,19 +115,19 @@ def test_what_is_decided_before_lowering_is_decided_without_jax(module):
     assert not users
 
 
-@pytest.mark.xfail(strict=False, reason="the last arrows are on their way out")
 def test_no_circle_among_modules():
+    arrows = {module: {to for to in IMPORTS[module] if (module, to) not in LEFT_ARROWS} for module in IMPORTS}
     try:
-        TopologicalSorter(IMPORTS).prepare()
+        TopologicalSorter(arrows).prepare()
     except CycleError as error:
         pytest.fail(f"modules import each other: {' -> '.join(error.args[1])}")
 
 
-@pytest.mark.xfail(strict=False, reason="the last arrows are on their way out")
 @pytest.mark.parametrize("module", INSIDE)
 def test_functions_import_optional_packages_only(module):
     found = {name for name, in_function in imports(SOURCES[module]) if in_function}
-    assert not {name for name in found if not any(f"{name}.".startswith(f"{package}.") for package in OPTIONAL)}
+    rest = {name for name in found if not any(f"{name}.".startswith(f"{package}.") for package in OPTIONAL)}
+    assert not rest or module in LEFT_IN_FUNCTIONS
 
 
 def test_no_room_but_the_listed_ones():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import sys
@@ -14,8 +15,8 @@ from pytensor.graph.basic import Apply, Variable
 
 from pytensor_jaxpr_linker.base import logs
 
-#: Where this package lies.
-PACKAGE = str(Path(__file__).parent)
+#: Files whose lines no user wrote: those of this package, and of the context managers that it uses as decorators.
+NOT_THE_USERS = (str(Path(__file__).parents[1]), contextlib.__file__)
 
 
 class BreakCode(NamedTuple):
@@ -139,7 +140,7 @@ def source_line(node: Apply) -> str:
     for variable in node.outputs:
         for frames in getattr(variable.tag, "trace", None) or ():
             for filename, line, _, text in reversed(frames):
-                if not filename.startswith(PACKAGE):  # the rewrites that `explain` runs make nodes, too
+                if not filename.startswith(NOT_THE_USERS):  # passes of ours make nodes, too
                     return f"{filename}:{line}: {text}"
     return ""
 

@@ -13,6 +13,7 @@ import pymc as pm
 from pymc.step_methods import NUTS, STEP_METHODS
 
 from pytensor_jaxpr_linker.pymc.arguments import did_you_mean
+from pytensor_jaxpr_linker.pymc.sampler_nutpie import refusal
 
 #: The samplers, and the package of each.
 PACKAGES = {"nutpie": "nutpie", "numpyro": "numpyro", "blackjax": "blackjax", "mclmc": "blackjax", "pymc": "pymc"}
@@ -61,7 +62,7 @@ def check_options(sampler: str, common: Collection[str], given: Mapping[str, Any
     known = options_of(sampler)
     unknown = [name for name in given if name not in known]
     if sampler == "nutpie":
-        refused = importlib.import_module(f"{__package__}.sampler_nutpie").refusal(given)
+        refused = refusal(given)
         unknown = unknown if refused else []
         if refused and not unknown:
             raise TypeError(f"sampler='nutpie' refuses its options: {refused}.")
@@ -91,9 +92,10 @@ def options_of(sampler: str) -> set[str]:
         steps = {step.name for step in STEP_METHODS}
         return (parameters(pm.sample) | nuts_options() | steps) - WITHHELD["pymc"].keys()
     if sampler == "nutpie":
-        nutpie_sample = importlib.import_module("nutpie").sample
-        documented = re.findall(r"^(\w+):", inspect.getdoc(nutpie_sample) or "", re.MULTILINE)
-        return {*parameters(nutpie_sample), *documented} - WITHHELD["nutpie"].keys()
+        import nutpie
+
+        documented = re.findall(r"^(\w+):", inspect.getdoc(nutpie.sample) or "", re.MULTILINE)
+        return {*parameters(nutpie.sample), *documented} - WITHHELD["nutpie"].keys()
     make_kernel = importlib.import_module(f"{__package__}.kernel_{sampler}").make_kernel
     return parameters(make_kernel) - {"logp", "tune", "target_accept", "max_treedepth"}
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
 
 @contextmanager
 def progress(shown: bool, total: float) -> Iterator[Callable[[float, str, str], None]]:
@@ -20,8 +22,6 @@ def progress(shown: bool, total: float) -> Iterator[Callable[[float, str, str], 
     if not shown:
         yield lambda *_: None
         return
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
     columns = (
         TextColumn("{task.description:8}"),
         BarColumn(),

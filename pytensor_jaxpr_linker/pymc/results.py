@@ -12,7 +12,7 @@ import xarray as xr
 from arviz_base import dict_to_dataset, from_dict, make_attrs
 from pymc.backends.arviz import coords_and_dims_for_inferencedata, find_constants, find_observations
 
-from pytensor_jaxpr_linker import __version__
+from pytensor_jaxpr_linker.base.version import __version__
 from pytensor_jaxpr_linker.pymc.graph import model_mode
 
 

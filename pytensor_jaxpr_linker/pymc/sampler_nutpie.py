@@ -10,9 +10,7 @@ from typing import Any
 
 import jax
 import numpy as np
-import nutpie
 import pymc as pm
-from nutpie.compiled_pyfunc import from_pyfunc
 
 from pytensor_jaxpr_linker.pymc.chains import Draws
 from pytensor_jaxpr_linker.pymc.density import LogDensity
@@ -96,6 +94,8 @@ def in_lasting_threads(density: Callable[[np.ndarray], tuple[float, np.ndarray]]
 
 def as_model(density: Callable[[np.ndarray], Any], size: int, start: Callable[[int], np.ndarray]) -> Any:
     """Return what nutpie samples, for log density and gradient at a vector of a length, and the start of a chain with a seed."""
+    from nutpie.compiled_pyfunc import from_pyfunc
+
     return from_pyfunc(
         size,
         lambda: density,
@@ -109,6 +109,8 @@ def as_model(density: Callable[[np.ndarray], Any], size: int, start: Callable[[i
 
 def refusal(options: Mapping[str, Any]) -> str:
     """Return why nutpie refuses its options, or nothing. It has no list of its settings, so it draws once from a normal with them."""
+    import nutpie
+
     settings = {name: value for name, value in options.items() if name not in OF_A_RUN}
     if not settings:
         return ""
@@ -161,6 +163,8 @@ def run_nutpie(
     **kwargs
         For `nutpie.sample`.
     """
+    import nutpie
+
     size = sum(layout.sizes)
     point = start(seed)  # what it raises here is raised in the user's thread
     if cores is None and is_short(density, point):

@@ -38,6 +38,7 @@ from pytensor_jaxpr_linker.pymc.initial import Start, check_initvals, draw_start
 from pytensor_jaxpr_linker.pymc.options import PACKAGES, check_options
 from pytensor_jaxpr_linker.pymc.processes import check_script, in_one_sentence, process_context
 from pytensor_jaxpr_linker.pymc.results import add_log_likelihood, to_datatree
+from pytensor_jaxpr_linker.pymc.sampler_nutpie import compiled_density, density_with_host_steps, run_nutpie
 
 #: Aim of the adaptation of NUTS, and its largest number of doublings: PyMC's.
 TARGET_ACCEPT, MAX_TREEDEPTH = 0.8, 10
@@ -251,8 +252,6 @@ def sample_nutpie(
     model: pm.Model, gradient: Literal["pytensor", "jax"], initvals: Any, jitter: bool, **options: Any
 ) -> Draws:
     """Sample with nutpie, with host steps if there must be."""
-    from pytensor_jaxpr_linker.pymc.sampler_nutpie import compiled_density, density_with_host_steps, run_nutpie
-
     if initvals is not None and not isinstance(initvals, dict):
         raise ValueError("nutpie starts all chains by the same initvals: give one dict.")
     check_initvals(model, initvals)

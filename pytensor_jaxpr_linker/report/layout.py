@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from pytensor_jaxpr_linker.report.model import Explanation, Node
+from pytensor_jaxpr_linker.report.model import ExplanationData, Node
 
 #: Sizes in pixels: of a node, the gaps between nodes, and the space of a box around its nodes and for its title.
 NODE_WIDTH, NODE_HEIGHT, GAP_X, GAP_Y, MARGIN, TITLE = 170, 40, 18, 26, 16, 34
@@ -40,7 +40,7 @@ class Layout(NamedTuple):
     nodes: dict[int, tuple[float, float]]
 
 
-def lay_out(explanation: Explanation, shown: Sequence[Node]) -> Layout:
+def lay_out(explanation: ExplanationData, shown: Sequence[Node]) -> Layout:
     """Place the `shown` nodes, and a box for each batch.
 
     Boxes follow each other as words do in lines of text; so do, in a box, columns of rows.

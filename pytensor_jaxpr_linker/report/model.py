@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from pathlib import Path
 from typing import Any, Literal
 
 from pytensor_jaxpr_linker.base.gc_pause import gc_paused
@@ -191,9 +190,9 @@ class Change:
     batches: int
 
 
-@dataclass(frozen=True, repr=False)
-class Explanation:
-    """What mode JAXPR makes of a graph, and why. Prints as text; a notebook shows it as HTML.
+@dataclass(frozen=True)
+class ExplanationData:
+    """What mode JAXPR makes of a graph, and why.
 
     Attributes
     ----------
@@ -202,7 +201,7 @@ class Explanation:
     changes
         The changes that would leave fewer batches, the best first.
     seconds
-        How long the stages before a call took, as far as known: "rewrite", "plan".
+        How long the stages before a call took: "rewrite" if it is known, "plan".
     stages
         The `Stages` of a compiled function, or of a graph that declares every shape; not part of the data.
     """
@@ -234,60 +233,10 @@ class Explanation:
         """The nodes without a rule whose JAX function is traced."""
         return tuple(node for node in self.nodes if node.traced)
 
-    def text(self, most: int = 12) -> str:
-        """Return the report as text.
-
-        Parameters
-        ----------
-        most
-            How many entries of each list are shown: batches, nodes of each, breaks, programs.
-        """
-        from pytensor_jaxpr_linker.report.text import as_text
-
-        return as_text(self, most)
-
     @gc_paused()
     def as_dict(self) -> dict[str, Any]:
         """Return the report as dicts, lists, strings and numbers, which `json.dumps` takes."""
         return {f.name: plain(getattr(self, f.name)) for f in fields(self) if f.name != "stages"}
-
-    def save(self, path: str | Path, compile: bool = True) -> Path:
-        """Write one HTML page, without anything from the network, in which the graph is drawn; return its path.
-
-        Each node opens its Jaxpr equations and StableHLO. They are there for functions that have been called, were given
-        example arguments, or declare every shape.
-
-        Parameters
-        ----------
-        path
-            Where to write it, with the suffix ``.html``.
-        compile
-            Whether the optimized HLO and XLA's analyses are on the page: each region is compiled for them.
-        """
-        from pytensor_jaxpr_linker.report.page import as_page
-
-        path = Path(path)
-        if path.suffix.lower() not in (".html", ".htm"):
-            raise ValueError(
-                f"An explanation is saved as an HTML page, so its name must end in .html, not {path.suffix or path.name!r}."
-            )
-        path.write_text(as_page(self, compile), encoding="utf-8")
-        return path
-
-    def __str__(self) -> str:
-        return self.text()
-
-    __repr__ = __str__
-
-    def __rich__(self) -> Any:
-        from pytensor_jaxpr_linker.report.text import as_tree
-
-        return as_tree(self)
-
-    def _repr_html_(self) -> str:
-        from pytensor_jaxpr_linker.report.notebook import as_notebook
-
-        return as_notebook(self)
 
 
 #: Types that a dict takes as they are.

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from html import escape
 
-from pytensor_jaxpr_linker.report.model import BreakReport, Explanation
+from pytensor_jaxpr_linker.report.model import BreakReport, ExplanationData
 from pytensor_jaxpr_linker.report.text import break_lines, sections, summary
 
 #: How many entries of each list are shown.
 MOST = 40
 
 
-def as_notebook(explanation: Explanation) -> str:
+def as_notebook(explanation: ExplanationData) -> str:
     """Return the HTML of an explanation."""
     parts = [f"<p><strong>{escape(summary(explanation))}</strong></p>"]
     if explanation.breaks:
@@ -28,7 +28,7 @@ def as_notebook(explanation: Explanation) -> str:
     return "".join(parts)
 
 
-def break_row(explanation: Explanation, b: BreakReport) -> str:
+def break_row(explanation: ExplanationData, b: BreakReport) -> str:
     """Return the row of a break."""
     head, *lines = break_lines(explanation, b)
     node = head.partition("] ")[2]

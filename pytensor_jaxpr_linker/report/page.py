@@ -9,7 +9,7 @@ from typing import Any
 
 from pytensor_jaxpr_linker.base.errors import CannotEmit
 from pytensor_jaxpr_linker.report.layout import NODE_HEIGHT, NODE_WIDTH, lay_out
-from pytensor_jaxpr_linker.report.model import Explanation
+from pytensor_jaxpr_linker.report.model import ExplanationData
 from pytensor_jaxpr_linker.report.stages import RegionStages
 from pytensor_jaxpr_linker.report.text import summary
 
@@ -20,7 +20,7 @@ MOST_DRAWN = 5000
 METADATA = re.compile(r', metadata=\{(?:[^{}"]|"[^"]*")*\}')
 
 
-def as_page(explanation: Explanation, compile: bool) -> str:
+def as_page(explanation: ExplanationData, compile: bool) -> str:
     """Return the page; `compile` says whether regions are compiled for their optimized HLO."""
     whole = len(explanation.nodes) <= MOST_DRAWN
     shown = [n for n in explanation.nodes if whole or n.break_code][:MOST_DRAWN]
@@ -44,7 +44,7 @@ def as_page(explanation: Explanation, compile: bool) -> str:
     return files(__package__).joinpath("page.html").read_text(encoding="utf-8").replace("/*DATA*/null", text)
 
 
-def region_texts(explanation: Explanation, whole: bool, compile: bool) -> dict[str, Any]:
+def region_texts(explanation: ExplanationData, whole: bool, compile: bool) -> dict[str, Any]:
     """Return for each region, by the number of its batch, the texts and numbers of its stages."""
     if explanation.stages is None:
         return {}

@@ -6,10 +6,10 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from pytensor_jaxpr_linker.report.model import Batch, BreakReport, Explanation, Node, SpecializationReport
+from pytensor_jaxpr_linker.report.model import Batch, BreakReport, ExplanationData, Node, SpecializationReport
 
 
-def as_text(explanation: Explanation, most: int) -> str:
+def as_text(explanation: ExplanationData, most: int) -> str:
     """Return the report as lines, with at most `most` entries of each list."""
     lines = [summary(explanation)]
     for title, entries in sections(explanation, most):
@@ -17,7 +17,7 @@ def as_text(explanation: Explanation, most: int) -> str:
     return "\n".join(lines)
 
 
-def as_tree(explanation: Explanation, most: int = 12) -> Any:
+def as_tree(explanation: ExplanationData, most: int = 12) -> Any:
     """Return the report as a `rich.tree.Tree`."""
     try:
         from rich.text import Text
@@ -35,7 +35,7 @@ def as_tree(explanation: Explanation, most: int = 12) -> Any:
     return tree
 
 
-def summary(explanation: Explanation) -> str:
+def summary(explanation: ExplanationData) -> str:
     """Return the first line: how many batches, nodes and breaks."""
     nodes, breaks = len(explanation.nodes), len(explanation.breaks)
     if not explanation.batches:
@@ -48,7 +48,7 @@ def summary(explanation: Explanation) -> str:
     )
 
 
-def sections(explanation: Explanation, most: int) -> list[tuple[str, list[str]]]:
+def sections(explanation: ExplanationData, most: int) -> list[tuple[str, list[str]]]:
     """Return the titles of the report's parts and the entries of each."""
     found = [(batch_title(batch), batch_entries(explanation, batch, most)) for batch in explanation.batches[:most]]
     if len(explanation.batches) > most:
@@ -79,7 +79,7 @@ def batch_title(batch: Batch) -> str:
     return f"{batch.title}: {counted(len(batch.nodes), 'node')}"
 
 
-def batch_entries(explanation: Explanation, batch: Batch, most: int) -> list[str]:
+def batch_entries(explanation: ExplanationData, batch: Batch, most: int) -> list[str]:
     """Return what is told of a batch."""
     entries = []
     for what, values in (("takes", batch.inputs), ("returns", batch.outputs)):
@@ -123,7 +123,7 @@ def node_head(node: Node) -> str:
     return f"#{node.index} {node.op}" + (f" = '{node.name}'" if node.name else "")
 
 
-def break_lines(explanation: Explanation, b: BreakReport) -> list[str]:
+def break_lines(explanation: ExplanationData, b: BreakReport) -> list[str]:
     """Return what is told of a break."""
     lines = [f"[{b.code}] {node_head(explanation.nodes[b.node])}", f"  why   {b.reason}"]
     if b.line:
