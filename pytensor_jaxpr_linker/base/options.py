@@ -30,7 +30,8 @@ class Options:
     Parameters
     ----------
     results : {"numpy", "jax"}
-        Whether functions return NumPy arrays, as PyTensor promises, or JAX arrays that stay on the device.
+        Whether functions return NumPy arrays, as PyTensor promises, or JAX arrays that stay on the device. With "jax" a call may return
+        before the program has run, and NumPy arguments must not be written to until then, as for `jax.jit`.
     checks : {"raise", "defer", "skip"}
         What becomes of index bounds, `Assert`, `CheckAndRaise` and failed factorizations. With "raise", a call waits for the
         device, and raises before anything is stored. With "defer", it returns results and stores updates at once; a later

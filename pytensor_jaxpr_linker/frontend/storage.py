@@ -158,6 +158,7 @@ def result_converter(
 ) -> Callable[[Sequence[Any]], list[Any]]:
     """Return what makes the outputs' values of the arrays that XLA returned."""
     updates = getattr(fgraph, "update_mapping", None) or {}
+    has_mirrors = any(isinstance(v, SharedVariable) and is_tensor(v.type) for v in fgraph.inputs)
 
     def converter(i: int, variable: Variable) -> Callable[[Any], Any]:
         if isinstance(variable.type, RandomType):
@@ -167,7 +168,7 @@ def result_converter(
         if i in updates:
             return lambda array: transfer.mirror(transfer.on_device(array))
         if options.results == "jax":
-            return transfer.on_device
+            return transfer.read_inputs if has_mirrors else transfer.on_device
         if isinstance(variable.type, ScalarType):
             return lambda array: np.asarray(array)[()]
         return transfer.read_only if i in borrowed else np.array

@@ -15,6 +15,10 @@ class DeviceBuffer:
 
     On the CPU both share memory: what another PyTensor mode writes in place to a shared variable's array, the next call
     reads. On an accelerator the NumPy array is a read-only copy, so that such a write fails instead of being lost.
+
+    JAX takes arrays for immutable, so a mirror is of an array that nobody else holds, nor a program that runs: `upload` makes one,
+    and `Runner.call` returns such (see `Executor` and `result_converter`). A mirror takes 5 µs. A copy to the host after each call,
+    and back before the next, took 160 µs for 1000 numbers and 6 ms for a million.
     """
 
     __slots__ = ("__array_interface__", "array", "host")
@@ -34,7 +38,7 @@ class DeviceBuffer:
 
 
 def mirror(array: jax.Array) -> np.ndarray:
-    """Return a NumPy array that mirrors `array`, a buffer that nobody else holds; writable on the CPU."""
+    """Return a NumPy array that mirrors `array`, which nobody else holds; writable on the CPU."""
     return np.asarray(DeviceBuffer(array)) if array.size else np.array(array)
 
 
@@ -55,6 +59,12 @@ def on_device(value: Any) -> jax.Array:
         return value
     with jax.enable_x64(True):
         return jax.device_put(np.array(value)).copy()
+
+
+def read_inputs(value: Any) -> jax.Array:
+    """Return `on_device`, once the program has read its inputs: on the CPU it reads the memory that their mirrors share."""
+    array = on_device(value)
+    return array.block_until_ready() if array.platform() == "cpu" else array
 
 
 def read_only(array: Any) -> np.ndarray:
