@@ -327,6 +327,14 @@ def test_pickle_with_shared_and_options():
     np.testing.assert_array_equal(f(), [2, 2])
 
 
+@pytest.mark.parametrize("name", ["function JaxprFunction", "function JaxprMode", "linker JaxprLinker"])
+def test_pickles_of_older_versions_say_that_they_are(name):
+    """A pickled function names one of these first; its modules have moved since."""
+    stream = f"cpytensor_jaxpr_linker.{name.replace(' ', chr(10))}\n.".encode()
+    with pytest.raises(ImportError, match="compile the function again"):
+        pickle.loads(stream)
+
+
 def test_pickle_with_generator():
     rng = pytensor.shared(np.random.default_rng(3), name="rng")
     following, draw = pt.random.normal(size=2, rng=rng, return_next_rng=True)

@@ -13,6 +13,8 @@ import pytensor_jaxpr_linker
 
 PACKAGE = pytensor_jaxpr_linker.__name__
 ROOT = Path(pytensor_jaxpr_linker.__file__).parent
+#: What pickles of older versions name: importing one of these raises an error that says so.
+FOR_OLD_PICKLES = ("function", "linker")
 #: In the order in which they may import each other. `docs/architecture.md` says what each is for.
 ROOMS = ("base", "graph", "plan", "jaxpr", "emit", "run", "frontend", "report", "pymc")
 #: The rooms that know nothing of JAX, and the one module of theirs that does.
@@ -94,7 +96,7 @@ def room(module: str) -> str:
     return module.partition(".")[0]
 
 
-INSIDE = sorted(module for module in SOURCES if module)
+INSIDE = sorted(module for module in SOURCES if module and module not in FOR_OLD_PICKLES)
 
 
 @pytest.mark.parametrize("module", INSIDE)
@@ -131,8 +133,8 @@ def test_functions_import_optional_packages_only(module):
 
 
 def test_no_room_but_the_listed_ones():
-    """No flat modules: whatever is added has a room."""
-    assert {room(module) for module in INSIDE} == set(ROOMS)
+    """No flat modules but for old pickles: whatever is added has a room."""
+    assert {room(module) for module in SOURCES if module} == {*ROOMS, *FOR_OLD_PICKLES}
 
 
 @pytest.mark.parametrize("module", INSIDE)
