@@ -105,7 +105,7 @@ def declared(container: Any) -> tuple[Any, Any, Callable[[Any], Any]]:
     type_ = container.type
     as_declared = partial(type_.filter, strict=container.strict, allow_downcast=container.allow_downcast)
     is_tensor = isinstance(type_, DeviceTensorType)
-    return type_.dtype if is_tensor else None, type_.shape if is_tensor else None, as_declared
+    return type_.numpy_dtype if is_tensor else None, type_.shape if is_tensor else None, as_declared
 
 
 copyreg.pickle(JaxprFunction, copyreg.dispatch_table[Function])

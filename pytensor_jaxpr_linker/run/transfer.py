@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from pytensor.graph.type import Type
 from pytensor.tensor.random.utils import custom_rng_deepcopy
 from pytensor.tensor.type import TensorType, all_dtypes
 
@@ -89,12 +90,12 @@ TRACED = (
 )
 
 
-class DeviceTensorType:
-    """What a function's input container checks values with: `TensorType.filter`, which also takes JAX arrays.
+class DeviceTensorType(Type):
+    """The type by which the container of an input checks values: that of the input, whose values may be JAX arrays, too.
 
     Parameters
     ----------
-    type : TensorType
+    type : TensorType or XTensorType
         The declared type of the input.
     name : str
         What messages call the input.
@@ -103,7 +104,7 @@ class DeviceTensorType:
     def __init__(self, type: TensorType, name: str):
         self.type = type
         self.name = name
-        self.dtype = type.numpy_dtype
+        self.numpy_dtype = type.numpy_dtype
         self.shape: Any = type.shape if None not in type.shape else None
         self.fixed = tuple((i, n) for i, n in enumerate(type.shape) if n is not None)
 
@@ -112,9 +113,9 @@ class DeviceTensorType:
         is_array = type(value) is np.ndarray or (
             isinstance(value, jax.Array) and not isinstance(value, jax.core.Tracer)
         )
-        if is_array and value.dtype is self.dtype and value.shape == self.shape:
+        if is_array and value.dtype is self.numpy_dtype and value.shape == self.shape:
             return value  # what follows says so too, in three times the time
-        fits = is_array and value.dtype == self.dtype and value.ndim == self.type.ndim
+        fits = is_array and value.dtype == self.numpy_dtype and value.ndim == self.type.ndim
         if fits and all(value.shape[i] == n for i, n in self.fixed):
             return value
         if isinstance(value, jax.Array):
@@ -122,7 +123,7 @@ class DeviceTensorType:
                 raise TypeError(TRACED.format(self.name))
             if not strict and self._is_cast(value, allow_downcast):
                 with jax.enable_x64(True):
-                    return jax.lax.convert_element_type(value, self.dtype)
+                    return jax.lax.convert_element_type(value, self.numpy_dtype)
             value = np.asarray(value)
         try:
             if (
@@ -139,9 +140,4 @@ class DeviceTensorType:
         if value.ndim != self.type.ndim or any(value.shape[i] != n for i, n in self.fixed):
             return False
         is_known = value.dtype.name in all_dtypes  # neither bfloat16 nor a typed key
-        return is_known and np.can_cast(value.dtype, self.dtype, "same_kind" if allow_downcast else "safe")
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name == "type":
-            raise AttributeError(name)
-        return getattr(self.type, name)
+        return is_known and np.can_cast(value.dtype, self.numpy_dtype, "same_kind" if allow_downcast else "safe")
