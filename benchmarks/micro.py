@@ -55,14 +55,14 @@ def jax_build(fgraph: FunctionGraph, _values) -> Callable:
 def jaxpr_build(fgraph: FunctionGraph, values):
     """This package's way: analysis and one walk that makes the equations; nothing is left to trace."""
     from pytensor_jaxpr_linker.base.rules import find_rule
-    from pytensor_jaxpr_linker.graph.prepare import inline
+    from pytensor_jaxpr_linker.graph.prepare import prepare
     from pytensor_jaxpr_linker.jaxpr.lower import lower_region
     from pytensor_jaxpr_linker.plan.partition import partition
 
     def rule(node):
         return find_rule(node.op)
 
-    [region] = partition(inline(fgraph, rule), rule).regions
+    [region] = partition(prepare(fgraph, rule), rule).regions
     return lower_region(region, values)
 
 

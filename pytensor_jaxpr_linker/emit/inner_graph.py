@@ -18,7 +18,7 @@ from pytensor_jaxpr_linker.base.pytensor_compat import IfElse, LazyIfElse
 from pytensor_jaxpr_linker.base.rules import emits, find_rule
 from pytensor_jaxpr_linker.emit import traced_leaf
 from pytensor_jaxpr_linker.emit.scalar import convert
-from pytensor_jaxpr_linker.graph.prepare import inline
+from pytensor_jaxpr_linker.graph.prepare import prepare
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, live_equations
 from pytensor_jaxpr_linker.plan.model import Plan
@@ -45,12 +45,12 @@ def inner_plan(fgraph: AbstractFunctionGraph, varying: int = 0) -> Plan:
         def rule(node: Apply) -> Any:
             return find_rule(node.op) or traced_leaf.leaf_rule(node)
 
-        # The nodes of a frozen graph can't be copied, as `inline` does; and what is marked is a copy.
+        # The nodes of a frozen graph can't be copied, as `prepare` does; and what is marked is a copy.
         graph: Any = fgraph
         thawed = graph.unfreeze() if hasattr(graph, "unfreeze") else graph.clone()
         for v in thawed.inputs[:varying]:
             marks.mark_varying(v)
-        plan = plans[key] = partition(inline(thawed, rule), rule)
+        plan = plans[key] = partition(prepare(thawed, rule), rule)
     return plan
 
 

@@ -1,58 +1,62 @@
-"""Loops that a condition ends, as the analysis wants them: how far they came is a value of its own. Uses no JAX."""
+"""The pass that gives each loop with a condition its number of steps as an output.
+
+PyTensor's Op cuts its outputs to the steps taken, so that their lengths are known only when it has run. `UntilScan` returns them
+at full length, and the count beside them. What reads an output then reads a slice, whose length is that count. Where only the
+last rows are read, the loop keeps only these, and no shape depends on the count.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Constant, Variable
-from pytensor.graph.traversal import toposort
 from pytensor.scan.op import Scan
 from pytensor.tensor.shape import Shape_i
 from pytensor.tensor.subtensor import Subtensor
 
-from pytensor_jaxpr_linker.base.rules import Rule
 from pytensor_jaxpr_linker.graph.facts import LOOPS, SHAPE_READERS, may_be_static
-from pytensor_jaxpr_linker.graph.rewire import rewired
 from pytensor_jaxpr_linker.graph.until_scan import UntilScan, spans
+from pytensor_jaxpr_linker.graph.walk import FindRule, Graph, Operands, Rewrites, rewritten
 
 
-def with_counts(
-    inputs: Sequence[Variable], outputs: list[Variable], nodes: list[Apply], find_rule: Callable[[Apply], Rule | None]
-) -> tuple[list[Variable], list[Apply]]:
-    """Return outputs and nodes of a graph in which each loop that a condition ends says how many steps it took.
+def until_counts(graph: Graph, find_rule: FindRule) -> Graph:
+    """Replace each loop that a condition ends, and that has a rule, by an `UntilScan`."""
+    if Scan not in graph.op_types:  # the lengths alone are no reason to walk
+        return graph
+    return rewritten(graph, find_rule, REWRITES, CountedLoops)
 
-    What reads an output of such a loop then reads a slice of it, whose length is that count. If only the last rows are read,
-    only these are kept: then no shape depends on the count.
+
+class CountedLoops(Operands):
+    """What the variables of a graph became, with the lengths of the outputs of loops.
+
+    Attributes
+    ----------
+    lengths
+        How many rows an output of a loop has, by the output that the user's graph has.
     """
-    clients: dict[Variable, list[Apply | None]] = {v: [None] for v in outputs}
-    for node in nodes:
-        for v in node.inputs:
-            clients.setdefault(v, []).append(node)
-    replaced: dict[Variable, Variable] = {}
-    for node in nodes:
-        copied = rewired(node, replaced)
-        if copied is not node:
-            for old, new in zip(node.outputs, copied.outputs, strict=True):
-                replaced.setdefault(old, new)
-        if isinstance(node.op, Scan) and node.op.info.as_while and is_emitted(copied, find_rule):
-            replaced.update(counted(node, copied, clients))
-    if not replaced:
-        return outputs, nodes
-    outputs = [replaced.get(v, v) for v in outputs]
-    return outputs, list(toposort(outputs, blockers=inputs))
+
+    def __init__(self, graph: Graph, find_rule: FindRule):
+        super().__init__(graph, find_rule)
+        self.lengths: dict[Variable, Variable] = {}
+
+    @cached_property
+    def clients(self) -> dict[Variable, list[Apply | None]]:
+        """The nodes that read each variable; None stands for an output of the graph."""
+        found: dict[Variable, list[Apply | None]] = {v: [None] for v in self.graph.outputs}
+        for node in self.graph.nodes:
+            for v in node.inputs:
+                found.setdefault(v, []).append(node)
+        return found
 
 
-def is_emitted(node: Apply, find_rule: Callable[[Apply], Rule | None]) -> bool:
-    """Tell whether a node has a rule that takes it."""
-    rule = find_rule(node)
-    return rule is not None and rule.refuse(node) is None
-
-
-def counted(node: Apply, copied: Apply, clients: dict[Variable, list[Apply | None]]) -> dict[Variable, Variable]:
-    """Return what replaces the outputs of a loop, and their lengths; `copied` is its node in the new graph."""
+def counted(known: CountedLoops, node: Apply) -> list[Variable]:
+    """Return the outputs of the loop with a count, cut to the steps taken where more than the last rows are read."""
     op: Scan = node.op
+    copied = known.node(node)
+    if not op.info.as_while or (rule := known.find_rule(copied)) is None or rule.refuse(copied) is not None:
+        return copied.outputs
     operands: list[Any] = list(copied.inputs)
     info = op.info
     first_buffer = 1 + info.n_seqs
@@ -64,29 +68,29 @@ def counted(node: Apply, copied: Apply, clients: dict[Variable, list[Apply | Non
             continue
         kept = max(span, 1)
         place = first_buffer + i if i < recurrent else first_length + i - recurrent
-        if not reads_last(output, clients, kept):
+        if not reads_last(output, known.clients, kept):
             rows = operands[place].shape[0] if i < recurrent else operands[place]
             cut[i] = span, rows
         elif i < recurrent:
             operands[place] = operands[place][:kept]
         else:
             operands[place] = pt.constant(1, dtype=operands[place].type.dtype)
-    results: list[Any]
-    *results, count = UntilScan(op).make_node(*operands).outputs
-    found: dict[Variable, Variable] = {}
+    outputs: list[Any] = UntilScan(op).make_node(*operands).outputs
+    *results, count = outputs
     taken: Any = pt.constant(0, dtype=count.type.dtype) if takes_no_step(copied, op) else count
-    for i, output in enumerate(node.outputs):
-        result: Any = results[i]
-        found[output] = result
-        if i in cut:
-            span, rows = cut[i]
-            length = pt.minimum(taken + span, rows)
-            found[output] = result[:length]
-            for client in clients.get(output, ()):
-                if client is not None and isinstance(client.op, Shape_i) and client.op.i == 0:
-                    found[client.outputs[0]] = length
-        found[output].name = output.name
-    return found
+    for i, (span, rows) in cut.items():
+        length = known.lengths[node.outputs[i]] = pt.minimum(taken + span, rows)
+        results[i] = results[i][:length]
+    return results
+
+
+def length_of_loop(known: CountedLoops, node: Apply) -> list[Variable] | None:
+    """Return the length of an output of a loop, which needs no rows."""
+    length = known.lengths.get(node.inputs[0]) if node.op.i == 0 else None
+    return None if length is None else [length]
+
+
+REWRITES = Rewrites({Scan: counted, Shape_i: length_of_loop})
 
 
 def takes_no_step(node: Apply, op: Scan) -> bool:
@@ -98,7 +102,7 @@ def takes_no_step(node: Apply, op: Scan) -> bool:
 
 
 def reads_last(variable: Variable, clients: dict[Variable, list[Apply | None]], kept: int) -> bool:
-    """Tell whether of a variable only its last rows, up to `kept` of them, are read."""
+    """Tell whether all readers of a variable read only its last rows, up to `kept` of them."""
 
     def is_last(client: Apply | None) -> bool:
         if client is None or not isinstance(client.op, Subtensor) or isinstance(client.op.idx_list[0], slice):

@@ -1,12 +1,12 @@
-"""Ops that are said in simpler ones before the graph is analyzed, so that what holds for those holds for them. Uses no JAX."""
+"""The pass that replaces Ops by simpler ones, whose rules and analyses then hold for them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import wraps
 
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Constant, Variable
-from pytensor.graph.traversal import toposort
 from pytensor.tensor.blas.blas_c import CGemv
 from pytensor.tensor.blas.gemm import Dot22, Dot22Scalar, Gemm
 from pytensor.tensor.blas.gemv import Gemv
@@ -14,41 +14,32 @@ from pytensor.tensor.extra_ops import Repeat, Unique
 from pytensor.tensor.shape import Shape_i
 
 from pytensor_jaxpr_linker.graph.lanes.ops import RepeatCounts, apply
-from pytensor_jaxpr_linker.graph.rewire import rewired
+from pytensor_jaxpr_linker.graph.walk import FindRule, Graph, Operands, Rewrites, made_for, rewritten
 
 #: Gives the outputs of a node in terms of its inputs, or None if this one is not decomposed.
-type Decomposition = Callable[[Apply], list[Variable] | None]
+type Decomposition = Callable[[Apply], Sequence[Variable] | None]
 
-DECOMPOSITIONS: dict[type, Decomposition] = {}
+DECOMPOSITIONS = Rewrites()
 
 
 def decomposes(*op_types: type) -> Callable[[Decomposition], Decomposition]:
     """Register the decorated function for Ops."""
 
-    def register(decompose: Decomposition) -> Decomposition:
-        DECOMPOSITIONS.update(dict.fromkeys(op_types, decompose))
-        return decompose
+    def register(simpler: Decomposition) -> Decomposition:
+        @wraps(simpler)
+        def rewrite(known: Operands, node: Apply) -> Sequence[Variable]:
+            copied = known.node(node)
+            return made_for(node, copied.inputs, lambda: simpler(copied) or copied.outputs)
+
+        DECOMPOSITIONS.update(dict.fromkeys(op_types, rewrite))
+        return simpler
 
     return register
 
 
-def with_simpler_ops(
-    inputs: Sequence[Variable], outputs: list[Variable], nodes: list[Apply]
-) -> tuple[list[Variable], list[Apply]]:
-    """Return outputs and nodes of the graph in which what can be decomposed is."""
-    if DECOMPOSITIONS.keys().isdisjoint({type(node.op) for node in nodes}):
-        return outputs, nodes
-    replaced: dict[Variable, Variable] = {}
-    for node in nodes:
-        copied = rewired(node, replaced)
-        decompose = DECOMPOSITIONS.get(type(node.op))
-        results = (decompose(copied) if decompose else None) or copied.outputs
-        for old, new in zip(node.outputs, results, strict=True):
-            if new is not old:
-                new.name = new.name or old.name
-                replaced[old] = new
-    outputs = [replaced.get(v, v) for v in outputs]
-    return outputs, list(toposort(outputs, blockers=inputs))
+def decompose(graph: Graph, find_rule: FindRule) -> Graph:
+    """Replace the Ops that have a decomposition."""
+    return rewritten(graph, find_rule, DECOMPOSITIONS)
 
 
 @decomposes(Unique)

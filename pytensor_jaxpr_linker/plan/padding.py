@@ -12,10 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.compile.builders import OpFromGraph
 from pytensor.configdefaults import config
 from pytensor.graph.basic import Apply, Variable
-from pytensor.graph.traversal import ancestors, toposort
+from pytensor.graph.traversal import ancestors
 from pytensor.tensor.basic import ARange
 from pytensor.tensor.shape import Shape_i
 
@@ -24,12 +23,13 @@ from pytensor_jaxpr_linker.base.errors import describe_node, variable_name
 from pytensor_jaxpr_linker.base.gc_pause import gc_paused
 from pytensor_jaxpr_linker.base.rules import Rule
 from pytensor_jaxpr_linker.graph import facts
+from pytensor_jaxpr_linker.graph.inline import inline
 from pytensor_jaxpr_linker.graph.lanes.lanes import Lanes
 from pytensor_jaxpr_linker.graph.lanes.of_prefixes import Prefix, positions
 from pytensor_jaxpr_linker.graph.lanes.of_slices import same
 from pytensor_jaxpr_linker.graph.lanes.ops import DynamicSlice, apply
 from pytensor_jaxpr_linker.graph.lanes.rewriter import Rewriter
-from pytensor_jaxpr_linker.graph.prepare import Graph, inlined
+from pytensor_jaxpr_linker.graph.walk import Graph, toposort
 from pytensor_jaxpr_linker.plan.model import Plan, Region
 
 #: The length to which fewer elements are padded.
@@ -172,9 +172,7 @@ def padded_graph(
 ) -> tuple[Graph, list[Prefix], dict[Place, tuple[int, int]]]:
     """Return the padded region as a graph, the lanes of each group, and the `cuts` of `Padding`."""
     inputs = region.inputs
-    results, nodes = without_wrappers(
-        inputs, region.outputs, list(toposort(region.outputs, blockers=inputs)), find_rule
-    )
+    _, results, nodes = without_wrappers(Graph(inputs, region.outputs, toposort(region.outputs, inputs)), find_rule)
     rewriter = Rewriter(facts.analyze(inputs, nodes, static_operands(find_rule)).static, find_rule)
     prefixes = []
     for group in groups:
@@ -199,19 +197,16 @@ def padded_graph(
         else:
             outputs.append(rewriter.variable(v))
     padded = [*inputs, *(prefix.count for prefix in prefixes)]
-    return Graph(padded, outputs, list(toposort(outputs, blockers=padded))), prefixes, cuts
+    return Graph(padded, outputs, toposort(outputs, padded)), prefixes, cuts
 
 
-def without_wrappers(
-    inputs: list[Variable], outputs: list[Variable], nodes: list[Apply], find_rule: Callable[[Apply], Rule | None]
-) -> tuple[list[Variable], list[Apply]]:
+def without_wrappers(graph: Graph, find_rule: Callable[[Apply], Rule | None]) -> Graph:
     """Return a graph in which an `OpFromGraph`, such as softmax, is its inner graph: lanes may be reduced there."""
-    return inlined(
-        inputs,
-        outputs,
-        nodes,
-        lambda node: isinstance(node.op, OpFromGraph) and all(map(find_rule, node.op.fgraph.apply_nodes)),
-    )
+
+    def rule(node: Apply) -> Rule | None:
+        return None if all(map(find_rule, node.op.fgraph.apply_nodes)) else find_rule(node)
+
+    return inline(graph, rule)
 
 
 def counted_by(node: Apply, rewriter: Rewriter) -> Prefix | None:

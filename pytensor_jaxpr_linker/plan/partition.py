@@ -14,9 +14,10 @@ from pytensor_jaxpr_linker.base import errors, marks
 from pytensor_jaxpr_linker.base.gc_pause import gc_paused
 from pytensor_jaxpr_linker.base.rules import Rule
 from pytensor_jaxpr_linker.graph import facts
+from pytensor_jaxpr_linker.graph.eager_numbers import ARITHMETIC
 from pytensor_jaxpr_linker.graph.facts import SHAPE_READERS, BindingTime, Facts
-from pytensor_jaxpr_linker.graph.prepare import ARITHMETIC, Graph
 from pytensor_jaxpr_linker.graph.sparse.ops import TakeApart, is_transfer
+from pytensor_jaxpr_linker.graph.walk import Graph
 from pytensor_jaxpr_linker.plan.host_ops import host_reason
 from pytensor_jaxpr_linker.plan.model import HostStep, Plan, Region, Step, host_step, node_names, produced_by, taken_by
 from pytensor_jaxpr_linker.plan.schedule import NONE, Schedule, schedule
@@ -36,7 +37,7 @@ def partition(
     Parameters
     ----------
     graph
-        What `inline` made of a graph after PyTensor's rewrites.
+        What `prepare` made of a graph after PyTensor's rewrites.
     find_rule
         Gives the emission rule of a node, or None.
     fallbacks

@@ -13,7 +13,7 @@ from pytensor_jaxpr_linker.base.gc_pause import gc_paused
 from pytensor_jaxpr_linker.base.identity import identity
 from pytensor_jaxpr_linker.emit.traced_leaf import is_traced_leaf
 from pytensor_jaxpr_linker.frontend.targets import compiled, graph_target, target_of
-from pytensor_jaxpr_linker.graph.prepare import Graph
+from pytensor_jaxpr_linker.graph.walk import Graph
 from pytensor_jaxpr_linker.plan.model import HostStep, Plan, Region
 from pytensor_jaxpr_linker.report.explanation import Explanation
 from pytensor_jaxpr_linker.report.hints import constant_text, expression, find_rewrite

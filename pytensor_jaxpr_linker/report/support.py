@@ -27,9 +27,7 @@ from pytensor_jaxpr_linker.base.rules import class_name, registered, rule_of_cla
 from pytensor_jaxpr_linker.emit import scalar
 from pytensor_jaxpr_linker.emit.random.sampler import DISTRIBUTIONS
 from pytensor_jaxpr_linker.graph.decompose import DECOMPOSITIONS
-from pytensor_jaxpr_linker.graph.sparse import basic as _basic  # noqa: F401  (registers)
-from pytensor_jaxpr_linker.graph.sparse import math as _math  # noqa: F401  (registers)
-from pytensor_jaxpr_linker.graph.sparse.lowering import lowering_of
+from pytensor_jaxpr_linker.graph.sparse.lowering import LOWERINGS
 from pytensor_jaxpr_linker.plan.host_ops import HOST
 from pytensor_jaxpr_linker.report.limitations import LIMITATIONS
 
@@ -189,11 +187,11 @@ def row_of(op_class: type[Op]) -> Row:
 
 def classify(op_class: type[Op]) -> tuple[str, str]:
     """Return how an Op runs, and a sentence about that."""
-    if op_class in DECOMPOSITIONS:
-        return SIMPLER, first_sentence(DECOMPOSITIONS[op_class])
+    if (simpler := DECOMPOSITIONS[op_class]) is not None:
+        return SIMPLER, first_sentence(simpler)
     if op_class in SIZED:
         return SIMPLER, SIZED[op_class]
-    if op_class.__module__.startswith("pytensor.sparse.") and (lowering := lowering_of(op_class)) is not None:
+    if op_class.__module__.startswith("pytensor.sparse.") and (lowering := LOWERINGS[op_class]) is not None:
         return SIMPLER, first_sentence(lowering)
     if has_rule(op_class):
         return DIRECT, summary_of_rule(op_class)

@@ -9,7 +9,7 @@ from pytensor.graph.basic import Apply
 
 from pytensor_jaxpr_linker.base.errors import INNER_GRAPH, NO_RULE, Break, CannotEmit
 from pytensor_jaxpr_linker.base.rules import Rule
-from pytensor_jaxpr_linker.graph.prepare import Graph
+from pytensor_jaxpr_linker.graph.walk import Graph
 from pytensor_jaxpr_linker.plan.partition import best_schedule, make_steps, static_operands
 from pytensor_jaxpr_linker.report.hints import expression
 

@@ -11,7 +11,8 @@ from pytensor.graph.fg import AbstractFunctionGraph
 from pytensor_jaxpr_linker.base import marks, rules
 from pytensor_jaxpr_linker.base.errors import CannotEmit
 from pytensor_jaxpr_linker.emit import traced_leaf
-from pytensor_jaxpr_linker.graph.prepare import Graph, inline
+from pytensor_jaxpr_linker.graph.prepare import prepare
+from pytensor_jaxpr_linker.graph.walk import Graph
 from pytensor_jaxpr_linker.plan.model import Plan, Region
 from pytensor_jaxpr_linker.plan.partition import partition
 
@@ -24,7 +25,7 @@ def rule_for(node: Apply) -> rules.Rule | None:
 def make_graph(fgraph: AbstractFunctionGraph, traced_leaves: bool = True) -> Graph:
     """Return a rewritten graph as `make_plan` takes it."""
     with traced_leaf.allow(traced_leaves):
-        return inline(fgraph, rule_for)
+        return prepare(fgraph, rule_for)
 
 
 def make_plan(

@@ -1,4 +1,4 @@
-"""How the Ops of `pytensor.sparse.basic` and `pytensor.sparse.linalg` are lowered. Uses no JAX."""
+"""How the Ops of `pytensor.sparse.basic` and `pytensor.sparse.linalg` are lowered."""
 
 from __future__ import annotations
 
@@ -9,36 +9,10 @@ import pytensor.tensor as pt
 from pytensor.compile.ops import DeepCopyOp, ViewOp
 from pytensor.graph.basic import Apply, Constant
 from pytensor.raise_op import CheckAndRaise
-from pytensor.sparse.basic import (
-    CSM,
-    Cast,
-    ColScaleCSC,
-    ConstructSparseFromList,
-    CSMGrad,
-    CSMProperties,
-    DenseFromSparse,
-    Diag,
-    EnsureSortedIndices,
-    GetItem2d,
-    GetItem2Lists,
-    GetItem2ListsGrad,
-    GetItemList,
-    GetItemListGrad,
-    GetItemScalar,
-    HStack,
-    Remove0,
-    RowScaleCSC,
-    SparseFromDense,
-    Transpose,
-    VStack,
-    csr_matrix,
-)
-from pytensor.sparse.linalg import SparseBlockDiagonal
-from pytensor.sparse.type import SparseTensorType
 from pytensor.tensor.shape import Shape, Shape_i
 
 from pytensor_jaxpr_linker.graph.lanes.ops import SliceBounds
-from pytensor_jaxpr_linker.graph.sparse.lowering import Operands, is_sparse, lowers
+from pytensor_jaxpr_linker.graph.sparse.lowering import SparseOperands, is_properties, is_sparse, lowers
 from pytensor_jaxpr_linker.graph.sparse.matrix import (
     Matrix,
     Tensor,
@@ -63,13 +37,8 @@ from pytensor_jaxpr_linker.graph.sparse.products import constant_rows, in_order
 # -- arrays and matrices -----------------------------------------------------------------------------------------------
 
 
-@lowers(CSMProperties)
-def csm_properties(known: Operands, node: Apply) -> None:
-    """Leave it to `Operands`, which lowers what is read of it."""
-
-
-@lowers(CSM)
-def csm(known: Operands, node: Apply) -> Matrix:
+@lowers("basic.CSM")
+def csm(known: SparseOperands, node: Apply) -> Matrix:
     """Take the arrays as they are. That there are entries behind the last pointer, which SciPy leaves out, is an error."""
     data = known.variable(node.inputs[0])
     if (x := whole_of(node.inputs[1:], 1)) is not None:
@@ -82,26 +51,27 @@ def csm(known: Operands, node: Apply) -> Matrix:
     data = expect_equal(data, length(indptr, 0), fold(along + 1), "the index pointers do not fit the shape")
     count = fold(pt.cast(indptr[-1], "int64"))
     data = expect_equal(data, count, length(indices, 0), "the last index pointer must be the number of entries")
-    return compressed(node.outputs[0].type, data, indices, indptr, across)
+    type = node.outputs[0].type
+    return compressed(type.format, type.shape, data, indices, indptr, across)
 
 
 LENGTHS_DIFFER = "data must have as many elements as indices"
 
 
-@lowers(DenseFromSparse)
-def dense_from_sparse(known: Operands, node: Apply) -> Tensor:
+@lowers("basic.DenseFromSparse")
+def dense_from_sparse(known: SparseOperands, node: Apply) -> Tensor:
     """Sum entries at their places."""
     return dense(known.matrix(node.inputs[0]))
 
 
-@lowers(SparseFromDense)
-def sparse_from_dense(known: Operands, node: Apply) -> Matrix:
+@lowers("basic.SparseFromDense")
+def sparse_from_dense(known: SparseOperands, node: Apply) -> Matrix:
     """Take all elements for entries; what is zero is none."""
     return of_dense(known.variable(node.inputs[0]), node.op.format)
 
 
-@lowers(ConstructSparseFromList)
-def construct_sparse_from_list(known: Operands, node: Apply) -> Matrix:
+@lowers("basic.ConstructSparseFromList")
+def construct_sparse_from_list(known: SparseOperands, node: Apply) -> Matrix:
     """Each column has the numbers of one column of the values, at the rows that the list says."""
     shape, values, rows = map(known.variable, node.inputs)
     values = expect_length(values, 0, length(rows, 0), "values must have as many rows as the list", AssertionError)
@@ -109,21 +79,26 @@ def construct_sparse_from_list(known: Operands, node: Apply) -> Matrix:
     indptr = pt.arange(m + 1, dtype="int32") * pt.cast(n, "int32")
     indices = pt.tile(pt.cast(rows, "int32"), m)
     data = pt.cast(values.T.ravel(), node.outputs[0].type.dtype)
-    result = compressed(node.outputs[0].type, data, indices, indptr, pt.cast(shape[0], "int64"))
+    type = node.outputs[0].type
+    result = compressed(type.format, type.shape, data, indices, indptr, pt.cast(shape[0], "int64"))
     return replace(result, shape=(result.shape[0], pt.cast(shape[1], "int64")))
 
 
-@lowers(CSMGrad)
-def csm_grad(known: Operands, node: Apply) -> Tensor:
+#: The shape of a matrix that declares none.
+UNKNOWN = (None, None)
+
+
+@lowers("basic.CSMGrad")
+def csm_grad(known: SparseOperands, node: Apply) -> Tensor:
     """Return the elements of the gradient at the places of the matrix's entries."""
     indices, indptr, shape = map(known.variable, node.inputs[1:4])
     if (gradient := whole_of(node.inputs[4:])) is None:
         # Rewrites have taken the matrix away. Its format says nothing about how entries meet.
         g_data, g_indices, g_indptr = map(known.variable, node.inputs[4:7])
-        g = compressed(csr_matrix().type, g_data, g_indices, g_indptr, pt.max(shape).astype("int64"))
+        g = compressed("csr", UNKNOWN, g_data, g_indices, g_indptr, pt.max(shape).astype("int64"))
     else:
         g = known.matrix(gradient)
-    x = compressed(SparseTensorType(g.format, g.dtype), g.data, indices, indptr, g.shape[g.format == "csr"])
+    x = compressed(g.format, UNKNOWN, g.data, indices, indptr, g.shape[g.format == "csr"])
     # Of several entries at one place, each has the derivative of one: PyTensor's Op sums them here.
     found = g.data if g.has_places_of(x) else elements(g, x.rows, x.cols)
     return pt.cast(found, node.outputs[0].type.dtype)
@@ -132,8 +107,8 @@ def csm_grad(known: Operands, node: Apply) -> Tensor:
 def whole_of(parts: Sequence[Tensor], first: int = 0) -> Tensor | None:
     """Return the sparse variable whose properties are given, from the `first` one on, if they are those of one."""
     owner = parts[0].owner
-    if owner is not None and isinstance(owner.op, CSMProperties) and list(parts) == owner.outputs[first:]:
-        return owner.inputs[0] if is_sparse(owner.inputs[0]) else None
+    if is_properties(owner) and list(parts) == owner.outputs[first:]:
+        return owner.inputs[0]
     return None
 
 
@@ -141,56 +116,56 @@ def whole_of(parts: Sequence[Tensor], first: int = 0) -> Tensor | None:
 
 
 @lowers(DeepCopyOp, ViewOp)
-def copied(known: Operands, node: Apply) -> Matrix | None:
+def copied(known: SparseOperands, node: Apply) -> Matrix | None:
     """Do nothing: what leaves the graph is a copy."""
     x = node.inputs[0]
     return known.matrix(x) if is_sparse(x) else None
 
 
 @lowers(Shape)
-def shape(known: Operands, node: Apply) -> Tensor | None:
+def shape(known: SparseOperands, node: Apply) -> Tensor | None:
     """Return the lengths of the axes."""
     x = node.inputs[0]
     return pt.stack(known.matrix(x).shape) if is_sparse(x) else None
 
 
 @lowers(Shape_i)
-def shape_i(known: Operands, node: Apply) -> Tensor | None:
+def shape_i(known: SparseOperands, node: Apply) -> Tensor | None:
     """Return the length of an axis."""
     x = node.inputs[0]
     return known.matrix(x).shape[node.op.i] if is_sparse(x) else None
 
 
-@lowers(Transpose)
-def transpose(known: Operands, node: Apply) -> Matrix:
+@lowers("basic.Transpose")
+def transpose(known: SparseOperands, node: Apply) -> Matrix:
     """Exchange rows and columns, and the format."""
     return known.matrix(node.inputs[0]).transposed
 
 
-@lowers(Cast)
-def cast(known: Operands, node: Apply) -> Matrix:
+@lowers("basic.Cast")
+def cast(known: SparseOperands, node: Apply) -> Matrix:
     """Cast the numbers."""
     return known.matrix(node.inputs[0]).cast(node.op.out_type)
 
 
-@lowers(Remove0)
-def remove0(known: Operands, node: Apply) -> Matrix:
+@lowers("basic.Remove0")
+def remove0(known: SparseOperands, node: Apply) -> Matrix:
     """Note that zeros are no entries."""
     return replace(known.matrix(node.inputs[0]), drops_zeros=True, is_list=False)
 
 
-@lowers(EnsureSortedIndices)
-def ensure_sorted_indices(known: Operands, node: Apply) -> Matrix:
+@lowers("basic.EnsureSortedIndices")
+def ensure_sorted_indices(known: SparseOperands, node: Apply) -> Matrix:
     """Sort the entries of each row (column) of a CSR (CSC) matrix."""
     x = known.matrix(node.inputs[0])
     return x if x.pattern is None else arranged(x)  # else the host sorts them
 
 
-@lowers(ColScaleCSC, RowScaleCSC)
-def scale(known: Operands, node: Apply) -> Matrix:
+@lowers("basic.ColScaleCSC", "basic.RowScaleCSC")
+def scale(known: SparseOperands, node: Apply) -> Matrix:
     """Multiply each entry by the number of its column (row)."""
     x, s = known.matrix(node.inputs[0]), known.variable(node.inputs[1])
-    is_col = isinstance(node.op, ColScaleCSC)
+    is_col = type(node.op).__name__ == "ColScaleCSC"
     s = expect_length(s, 0, x.shape[is_col], "the factors do not fit the matrix", AssertionError)
     return x.with_data(pt.cast(x.data * take_at(s, x.cols if is_col else x.rows), node.outputs[0].type.dtype))
 
@@ -198,8 +173,8 @@ def scale(known: Operands, node: Apply) -> Matrix:
 # -- parts of a matrix -------------------------------------------------------------------------------------------------
 
 
-@lowers(Diag)
-def diag(known: Operands, node: Apply) -> Tensor:
+@lowers("basic.Diag")
+def diag(known: SparseOperands, node: Apply) -> Tensor:
     """Sum the entries that are on the diagonal by row."""
     x = known.matrix(node.inputs[0])
     data = pt.switch(pt.eq(x.rows, x.cols), x.data, pt.zeros((), dtype=x.dtype))
@@ -207,8 +182,8 @@ def diag(known: Operands, node: Apply) -> Tensor:
     return expect_length(result, 0, x.shape[1], "Diag only apply on square matrix")
 
 
-@lowers(GetItemScalar)
-def get_item_scalar(known: Operands, node: Apply) -> Tensor | None:
+@lowers("basic.GetItemScalar")
+def get_item_scalar(known: SparseOperands, node: Apply) -> Tensor | None:
     """Sum the entries at a place."""
     x = known.matrix(node.inputs[0])
     i, j = (
@@ -217,8 +192,8 @@ def get_item_scalar(known: Operands, node: Apply) -> Tensor | None:
     return pt.sum(pt.switch(pt.eq(x.rows, i) & pt.eq(x.cols, j), x.data, pt.zeros((), dtype=x.dtype)), dtype=x.dtype)
 
 
-@lowers(GetItem2Lists)
-def get_item_2lists(known: Operands, node: Apply) -> Tensor:
+@lowers("basic.GetItem2Lists")
+def get_item_2lists(known: SparseOperands, node: Apply) -> Tensor:
     """Find the elements among the sorted entries."""
     x = known.matrix(node.inputs[0])
     rows, cols = (
@@ -227,16 +202,16 @@ def get_item_2lists(known: Operands, node: Apply) -> Tensor:
     return pt.cast(elements(x, rows, cols), node.outputs[0].type.dtype)
 
 
-@lowers(GetItem2ListsGrad)
-def get_item_2lists_grad(known: Operands, node: Apply) -> Matrix:
+@lowers("basic.GetItem2ListsGrad")
+def get_item_2lists_grad(known: SparseOperands, node: Apply) -> Matrix:
     """Return a matrix of the elements of the gradient; of several at one place the last counts."""
     x, (*places, g) = known.matrix(node.inputs[0]), map(known.variable, node.inputs[1:])
     i, j = (position(v, n, "index out of bounds") for v, n in zip(places, x.shape, strict=True))
     return scattered(node, x, pt.switch(is_last(place_of(i, j, x.shape[1])), g, 0), i, j)
 
 
-@lowers(GetItemList)
-def get_item_list(known: Operands, node: Apply) -> Matrix | None:
+@lowers("basic.GetItemList")
+def get_item_list(known: SparseOperands, node: Apply) -> Matrix | None:
     """Take the entries of rows one row after the other; how many there are must be known."""
     x = known.matrix(node.inputs[0])
     places = constant_rows(x)
@@ -254,8 +229,8 @@ def get_item_list(known: Operands, node: Apply) -> Matrix | None:
     return Matrix(x.format, take_at(data, found), rows, fold(take_at(cols, found)), shape, is_list=True)
 
 
-@lowers(GetItemListGrad)
-def get_item_list_grad(known: Operands, node: Apply) -> Matrix:
+@lowers("basic.GetItemListGrad")
+def get_item_list_grad(known: SparseOperands, node: Apply) -> Matrix:
     """Move the rows of the gradient to their places; of several that go to one the last counts, and the others leave zeros."""
     x, g = known.matrix(node.inputs[0]), known.matrix(node.inputs[2])
     i = position(known.variable(node.inputs[1]), x.shape[0], "index out of bounds")
@@ -284,8 +259,8 @@ def position(i: Tensor, n: Tensor, message: str) -> Tensor:
     return CheckAndRaise(IndexError, message)(i, pt.all(pt.ge(i, 0) & (i < n)))
 
 
-@lowers(GetItem2d)
-def get_item_2d(known: Operands, node: Apply) -> Matrix | None:
+@lowers("basic.GetItem2d")
+def get_item_2d(known: SparseOperands, node: Apply) -> Matrix | None:
     """Move the entries of a block to its corner, the others past the last row and column."""
     steps = [1 if v.data is None else int(v.data) for v in node.inputs[3::3] if isinstance(v, Constant)]
     if len(steps) < 2 or min(steps) < 1:
@@ -308,7 +283,7 @@ def get_item_2d(known: Operands, node: Apply) -> Matrix | None:
     return replace(x, rows=rows, cols=cols, shape=(lengths[0], lengths[1]), pattern=None, is_list=False, whole=None)
 
 
-def block(known: Operands, start: Tensor, stop: Tensor, n: Tensor) -> tuple[Tensor, Tensor]:
+def block(known: SparseOperands, start: Tensor, stop: Tensor, n: Tensor) -> tuple[Tensor, Tensor]:
     """Return the first position of a slice, and how long it is."""
     whole = [isinstance(v, Constant) and v.data is None for v in (start, stop)]
     if all(whole):
@@ -322,22 +297,22 @@ def block(known: Operands, start: Tensor, stop: Tensor, n: Tensor) -> tuple[Tens
 # -- matrices of several -----------------------------------------------------------------------------------------------
 
 
-@lowers(HStack, VStack)
-def stack(known: Operands, node: Apply) -> Matrix:
+@lowers("basic.HStack", "basic.VStack")
+def stack(known: SparseOperands, node: Apply) -> Matrix:
     """Shift the columns (rows) of each block by those of the blocks before it."""
-    type, axis = node.outputs[0].type, int(isinstance(node.op, HStack))
-    blocks = [known.matrix(v).cast(type.dtype) for v in node.inputs]
+    axis, result = int(type(node.op).__name__ == "HStack"), node.outputs[0].type
+    blocks = [known.matrix(v).cast(result.dtype) for v in node.inputs]
     across = blocks[0].shape[1 - axis]
     placed, offset = [], number(0)
     for x in blocks:
         data = expect_equal(x.data, x.shape[1 - axis], across, "blocks have incompatible dimensions")
         placed.append(shifted(replace(x, data=data), *((number(0), offset) if axis else (offset, number(0)))))
         offset = fold(offset + x.shape[axis])
-    return joined(placed, type.format, (across, offset) if axis else (offset, across))
+    return joined(placed, result.format, (across, offset) if axis else (offset, across))
 
 
-@lowers(SparseBlockDiagonal)
-def block_diagonal(known: Operands, node: Apply) -> Matrix:
+@lowers("linalg.SparseBlockDiagonal")
+def block_diagonal(known: SparseOperands, node: Apply) -> Matrix:
     """Put blocks after one another along both axes; of dense ones zeros are no entries."""
     type = node.outputs[0].type
     placed, row, col = [], number(0), number(0)

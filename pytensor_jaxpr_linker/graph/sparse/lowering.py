@@ -1,99 +1,95 @@
-"""The pass that replaces the Ops of `pytensor.sparse` by Ops on arrays. Uses no JAX.
+"""The pass that replaces the Ops of `pytensor.sparse` by Ops on arrays.
 
-An Op whose result has entries at places that only the host can find stays as it is, with its operands put together.
+An Op stays as it is where only the host can find the places of the result's entries. It then reads matrices that the host puts
+together from the arrays.
+
+PyTensor imports SciPy's sparse matrices when they are first used, and this package never does. Therefore lowerings are
+registered by the names of the Ops.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import wraps
 
 import pytensor.tensor as pt
 from pytensor.compile.ops import DeepCopyOp, ViewOp
 from pytensor.graph.basic import Apply, Variable
-from pytensor.graph.traversal import toposort
-from pytensor.sparse.basic import CSMProperties
-from pytensor.sparse.type import SparseTensorType
 from pytensor.tensor.shape import Shape, Shape_i
 
+from pytensor_jaxpr_linker.base.rules import class_name
+from pytensor_jaxpr_linker.graph.rewire import copied_onto
 from pytensor_jaxpr_linker.graph.sparse.matrix import Matrix, Tensor, arranged, assembled, taken_apart
+from pytensor_jaxpr_linker.graph.walk import FindRule, Graph, Operands, Rewrites, rewritten
 
-#: Gives what a node computes, or None if this one is not lowered.
-type Lowering = Callable[[Operands, Apply], Variable | Matrix | None]
+#: Gives what the first output of a node becomes, or None if this node is not lowered.
+type Lowering = Callable[[SparseOperands, Apply], Variable | Matrix | None]
 
-LOWERINGS: dict[type, Lowering] = {}
+LOWERINGS = Rewrites()
 
 
-def lowers(*op_types: type) -> Callable[[Lowering], Lowering]:
-    """Register the decorated function for Ops."""
+def lowers(*ops: str | type) -> Callable[[Lowering], Lowering]:
+    """Register the decorated function for Ops of `pytensor.sparse`, by name, or for classes of Ops on any type of value."""
 
     def register(lower: Lowering) -> Lowering:
-        LOWERINGS.update(dict.fromkeys(op_types, lower))
+        @wraps(lower)
+        def rewrite(known: SparseOperands, node: Apply) -> list[Variable | Matrix] | None:
+            result = lower(known, node) if has_known_formats(node) else None
+            return None if result is None else [result]
+
+        for op in ops:
+            LOWERINGS[f"pytensor.sparse.{op}" if isinstance(op, str) else op] = rewrite
         return lower
 
     return register
 
 
+def sparse_format(variable: Variable) -> str | None:
+    """Return the format of a sparse matrix, such as "csr"; None for other variables."""
+    return getattr(variable.type, "format", None)  # no other type of PyTensor's has one
+
+
 def is_sparse(variable: Variable) -> bool:
     """Tell whether a variable is a sparse matrix in a format that is lowered."""
-    return isinstance(variable.type, SparseTensorType) and variable.type.format in ("csr", "csc")
+    return sparse_format(variable) in ("csr", "csc")
 
 
-def with_arrays_for_sparse(
-    inputs: Sequence[Variable], outputs: list[Variable], nodes: list[Apply]
-) -> tuple[list[Variable], list[Apply]]:
-    """Return outputs and nodes of the graph in which what can be is computed on the arrays of sparse matrices."""
-    lower = {op_type: found for op_type in {type(node.op) for node in nodes} if (found := lowering_of(op_type))}
-    if lower.keys() <= ON_ANY_TYPE and not any(is_sparse(n.inputs[0]) for n in nodes if type(n.op) in lower):
-        return outputs, nodes
-    operands = Operands()
-    for node in nodes:
-        found = lower.get(type(node.op))
-        result = found(operands, node) if found is not None and has_known_formats(node) else None
-        if result is not None:
-            operands.define(node.outputs[0], result)
-        elif not isinstance(node.op, CSMProperties):
-            operands.keep(node)
-    outputs = [operands.variable(v) for v in outputs]
-    return outputs, list(toposort(outputs, blockers=inputs))
+def has_known_formats(node: Apply) -> bool:
+    """Tell whether no sparse operand or result of a node is of a format, such as BSR, that is not lowered."""
+    return all(sparse_format(v) in ("csr", "csc", None) for v in (*node.inputs, *node.outputs))
+
+
+def sparse(graph: Graph, find_rule: FindRule) -> Graph:
+    """Compute on the arrays of sparse matrices what can be computed on them."""
+    lowered = {op_type for op_type in graph.op_types if LOWERINGS[op_type]}
+    if lowered <= ON_ANY_TYPE and not any(is_sparse(n.inputs[0]) for n in graph.nodes if type(n.op) in lowered):
+        return graph
+    return rewritten(graph, find_rule, LOWERINGS, SparseOperands)
 
 
 #: Ops that are lowered for sparse matrices and stay as they are for other values.
 ON_ANY_TYPE = frozenset((DeepCopyOp, Shape, Shape_i, ViewOp))
 
 
-def lowering_of(op_type: type) -> Lowering | None:
-    """Return how an Op is lowered; `CSMProperties` is, by `Operands`, where what it returns is read."""
-    return next((LOWERINGS[base] for base in op_type.__mro__ if base in LOWERINGS), None)
+class SparseOperands(Operands):
+    """What the variables of the graph are in the one that replaces it. A matrix is put together when it is asked for."""
 
-
-def has_known_formats(node: Apply) -> bool:
-    """Tell whether no sparse operand or result of a node is of a format, such as BSR, that is not lowered."""
-    return all(is_sparse(v) or not isinstance(v.type, SparseTensorType) for v in (*node.inputs, *node.outputs))
-
-
-class Operands:
-    """What the variables of the graph are in the one that replaces it, made when it is asked for."""
-
-    def __init__(self) -> None:
-        self._variables: dict[Variable, Variable] = {}
+    def __init__(self, graph: Graph, find_rule: FindRule):
+        super().__init__(graph, find_rule)
         self._matrices: dict[Variable, Matrix] = {}
 
     def define(self, old: Variable, new: Variable | Matrix) -> None:
-        """Note what an output became."""
+        """Say what a variable became."""
         if isinstance(new, Matrix):
             self._matrices[old] = new
-            return
-        if new.owner is not None:
-            new.name = new.name or old.name
-        self._variables[old] = new
+        else:
+            super().define(old, new)
 
-    def keep(self, node: Apply) -> None:
-        """Keep a node, on what replaced its operands."""
-        operands = [self.variable(v) for v in node.inputs]
-        if all(a is b for a, b in zip(operands, node.inputs, strict=True)):
-            return
-        copied = node.clone_with_new_inputs(operands, strict=False)
-        self._variables.update(zip(node.outputs, copied.outputs, strict=True))
+    def node(self, old: Apply) -> Apply:
+        """Return a node on what its operands became."""
+        operands = [self.variable(v) for v in old.inputs]
+        is_same = all(a is b for a, b in zip(operands, old.inputs, strict=True))
+        return old if is_same else copied_onto(old, operands)
 
     def variable(self, old: Variable) -> Tensor:
         """Return what a variable became; a matrix is put together."""
@@ -102,7 +98,7 @@ class Operands:
         if old in self._matrices:
             result = assembled(self._matrices[old], old.type)
             result.name = old.name
-        elif old.owner is not None and isinstance(old.owner.op, CSMProperties) and is_sparse(old.owner.inputs[0]):
+        elif is_properties(old.owner):
             result = properties(self.exact(old.owner.inputs[0]))[old.owner.outputs.index(old)]
         else:
             return old
@@ -118,11 +114,29 @@ class Operands:
         return found
 
     def exact(self, old: Variable) -> Matrix:
-        """Return a sparse variable as the very arrays that PyTensor would have; the host finds the places if it must."""
+        """Return a sparse variable as the arrays that PyTensor would have. The host finds the places if it must."""
         found = self.matrix(old)
         if not found.is_exact:
             found = self._matrices[old] = arranged(found) if found.is_list else taken_apart(self.variable(old))
         return found
+
+
+# -- the arrays of a matrix --------------------------------------------------------------------------------------------
+
+PROPERTIES = "pytensor.sparse.basic.CSMProperties"
+
+
+def is_properties(node: Apply | None) -> bool:
+    """Tell whether a node returns the arrays of a sparse matrix."""
+    return node is not None and class_name(type(node.op)) == PROPERTIES and is_sparse(node.inputs[0])
+
+
+def csm_properties(known: SparseOperands, node: Apply) -> list[Variable] | None:
+    """Leave it to `SparseOperands`, which lowers those that are read."""
+    return node.outputs if is_properties(node) else None
+
+
+LOWERINGS[PROPERTIES] = csm_properties
 
 
 def properties(x: Matrix) -> tuple[Variable, Variable, Variable, Variable]:

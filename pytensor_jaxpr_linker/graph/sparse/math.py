@@ -1,4 +1,4 @@
-"""How the Ops of `pytensor.sparse.math`, and those that PyTensor's rewrites make of them, are lowered. Uses no JAX."""
+"""How the Ops of `pytensor.sparse.math`, and those that PyTensor's rewrites make of them, are lowered."""
 
 from __future__ import annotations
 
@@ -7,26 +7,8 @@ from dataclasses import replace
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply
 from pytensor.scalar.basic import upcast
-from pytensor.sparse import math
-from pytensor.sparse.math import (
-    AddSparseDense,
-    AddSparseSparse,
-    AddSparseSparseData,
-    Dot,
-    MultiplySparseDense,
-    MultiplySparseDenseVector,
-    MultiplySparseSparse,
-    SamplingDot,
-    SpSum,
-    StructuredAddSparseDenseVector,
-    StructuredDot,
-    StructuredDotGradCSC,
-    StructuredDotGradCSR,
-    TrueDot,
-    Usmm,
-)
 
-from pytensor_jaxpr_linker.graph.sparse.lowering import Operands, is_sparse, lowers
+from pytensor_jaxpr_linker.graph.sparse.lowering import SparseOperands, is_sparse, lowers
 from pytensor_jaxpr_linker.graph.sparse.matrix import (
     Matrix,
     Tensor,
@@ -49,7 +31,7 @@ from pytensor_jaxpr_linker.graph.sparse.products import column_product, product,
 # -- products ----------------------------------------------------------------------------------------------------------
 
 
-def any_product(known: Operands, x: Tensor, y: Tensor, dtype: str) -> Tensor:
+def any_product(known: SparseOperands, x: Tensor, y: Tensor, dtype: str) -> Tensor:
     """Return the dense product of two matrices of which at least one is sparse."""
     if not is_sparse(x):
         return column_product(known.variable(x), known.matrix(y), dtype)
@@ -58,27 +40,27 @@ def any_product(known: Operands, x: Tensor, y: Tensor, dtype: str) -> Tensor:
     return product(known.matrix(x), dense(known.matrix(y)) if is_sparse(y) else known.variable(y), dtype)
 
 
-@lowers(Dot)
-def dot(known: Operands, node: Apply) -> Tensor:
+@lowers("math.Dot")
+def dot(known: SparseOperands, node: Apply) -> Tensor:
     """Return a dense product."""
     return any_product(known, node.inputs[0], node.inputs[1], node.outputs[0].type.dtype)
 
 
-@lowers(StructuredDot)
-def structured_dot(known: Operands, node: Apply) -> Tensor | Matrix | None:
+@lowers("math.StructuredDot")
+def structured_dot(known: SparseOperands, node: Apply) -> Tensor | Matrix | None:
     """Return a dense product, or a sparse one if the places of all entries are constants."""
     return sparse_dot(known, node) if is_sparse(node.outputs[0]) else dot(known, node)
 
 
-def sparse_dot(known: Operands, node: Apply) -> Matrix | None:
+def sparse_dot(known: SparseOperands, node: Apply) -> Matrix | None:
     """Return the sparse product of two sparse matrices, if the places of their entries are constants."""
     type = node.outputs[0].type
     x, y = map(known.matrix, node.inputs)
     return constant_product(x, y, type.dtype, type.format)
 
 
-@lowers(TrueDot)
-def true_dot(known: Operands, node: Apply) -> Matrix | None:
+@lowers("math.TrueDot")
+def true_dot(known: SparseOperands, node: Apply) -> Matrix | None:
     """Return the product with a dense matrix, whose zeros are no entries, or with a sparse one, if places are constants."""
     x, y = node.inputs
     if is_sparse(y):
@@ -86,8 +68,8 @@ def true_dot(known: Operands, node: Apply) -> Matrix | None:
     return of_dense(any_product(known, x, y, node.outputs[0].type.dtype), node.outputs[0].type.format)
 
 
-@lowers(Usmm)
-def usmm(known: Operands, node: Apply) -> Tensor:
+@lowers("math.Usmm")
+def usmm(known: SparseOperands, node: Apply) -> Tensor:
     """Return ``alpha * x @ y + z``."""
     alpha, x, y, z = node.inputs
     dtype = node.outputs[0].type.dtype
@@ -96,13 +78,13 @@ def usmm(known: Operands, node: Apply) -> Tensor:
     return pt.cast(scaled + z, dtype)
 
 
-@lowers(StructuredDotGradCSC, StructuredDotGradCSR)
-def structured_dot_grad(known: Operands, node: Apply) -> Tensor | None:
+@lowers("math.StructuredDotGradCSC", "math.StructuredDotGradCSR")
+def structured_dot_grad(known: SparseOperands, node: Apply) -> Tensor | None:
     """Return elements of the product of the gradient and the transpose of the other factor, at the places of entries."""
     dtype = node.outputs[0].type.dtype
     indices, indptr = map(known.variable, node.inputs[:2])
     along = compressed_index(indptr, indices)
-    rows, cols = (along, indices) if isinstance(node.op, StructuredDotGradCSR) else (indices, along)
+    rows, cols = (along, indices) if type(node.op).__name__ == "StructuredDotGradCSR" else (indices, along)
     if all(map(is_sparse, node.inputs[2:])):
         y, g = map(known.matrix, node.inputs[2:])
         found = constant_product(g, y.transposed, dtype, "csr")
@@ -113,8 +95,8 @@ def structured_dot_grad(known: Operands, node: Apply) -> Tensor | None:
     return pt.cast(sampled_product(g, y, rows, cols, dtype), dtype)
 
 
-@lowers(SamplingDot)
-def sampling_dot(known: Operands, node: Apply) -> Matrix:
+@lowers("math.SamplingDot")
+def sampling_dot(known: SparseOperands, node: Apply) -> Matrix:
     """Multiply for each entry the rows of both factors."""
     x, y = map(known.variable, node.inputs[:2])
     p = known.matrix(node.inputs[2])
@@ -133,8 +115,8 @@ def entries(x: Matrix) -> Tensor:
     return pt.switch(pt.lt(x.rows, x.shape[0]), x.data, pt.zeros((), dtype=x.dtype))
 
 
-@lowers(SpSum)
-def sp_sum(known: Operands, node: Apply) -> Tensor:
+@lowers("math.SpSum")
+def sp_sum(known: SparseOperands, node: Apply) -> Tensor:
     """Sum all entries, or those of each column or row."""
     x, axis = known.matrix(node.inputs[0]), node.op.axis
     if x.whole is not None:
@@ -144,8 +126,8 @@ def sp_sum(known: Operands, node: Apply) -> Tensor:
     return sum_at(x.data, ((x.cols, x.rows)[axis],), (x.shape[1 - axis],))
 
 
-@lowers(AddSparseSparse)
-def add_sparse_sparse(known: Operands, node: Apply) -> Matrix:
+@lowers("math.AddSparseSparse")
+def add_sparse_sparse(known: SparseOperands, node: Apply) -> Matrix:
     """Take the entries of both: those at one place are summed where it matters."""
     dtype, format = node.outputs[0].type.dtype, node.outputs[0].type.format
     x, y = (known.matrix(v).cast(dtype) for v in node.inputs)
@@ -158,22 +140,22 @@ def add_sparse_sparse(known: Operands, node: Apply) -> Matrix:
 SHAPES_DIFFER = "inconsistent shapes"
 
 
-@lowers(AddSparseSparseData)
-def add_sparse_sparse_data(known: Operands, node: Apply) -> Matrix:
+@lowers("math.AddSparseSparseData")
+def add_sparse_sparse_data(known: SparseOperands, node: Apply) -> Matrix:
     """Add the numbers of entries that are at the same places."""
     x, y = (known.exact(v) for v in node.inputs)
     return x.with_data(x.data + y.data)
 
 
-@lowers(AddSparseDense)
-def add_sparse_dense(known: Operands, node: Apply) -> Tensor:
+@lowers("math.AddSparseDense")
+def add_sparse_dense(known: SparseOperands, node: Apply) -> Tensor:
     """Return a dense sum."""
     x, y = known.matrix(node.inputs[0]), known.variable(node.inputs[1])
     return pt.cast(dense(x) + same_shape(y, x, ValueError), node.outputs[0].type.dtype)
 
 
-@lowers(StructuredAddSparseDenseVector)
-def structured_add(known: Operands, node: Apply) -> Matrix:
+@lowers("math.StructuredAddSparseDenseVector")
+def structured_add(known: SparseOperands, node: Apply) -> Matrix:
     """Add to each entry that is not zero the number of its column."""
     x, y = known.matrix(node.inputs[0]), known.variable(node.inputs[1])
     y = expect_length(y, 0, x.shape[1], "the vector does not fit the matrix", AssertionError)
@@ -184,24 +166,24 @@ def structured_add(known: Operands, node: Apply) -> Matrix:
 # -- elementwise -------------------------------------------------------------------------------------------------------
 
 
-@lowers(MultiplySparseDense)
-def multiply_sparse_dense(known: Operands, node: Apply) -> Matrix:
+@lowers("math.MultiplySparseDense")
+def multiply_sparse_dense(known: SparseOperands, node: Apply) -> Matrix:
     """Multiply each entry by the element at its place."""
     x, y = known.matrix(node.inputs[0]), known.variable(node.inputs[1])
     factors = y if y.type.ndim == 0 else take_at(same_shape(y, x, AssertionError), x.rows, x.cols)
     return x.with_data(pt.cast(x.data * factors, node.outputs[0].type.dtype))
 
 
-@lowers(MultiplySparseDenseVector)
-def multiply_sparse_dense_vector(known: Operands, node: Apply) -> Matrix:
+@lowers("math.MultiplySparseDenseVector")
+def multiply_sparse_dense_vector(known: SparseOperands, node: Apply) -> Matrix:
     """Multiply each entry by the number of its column. Entries stay, as in PyTensor's C code for it."""
     x, y = known.matrix(node.inputs[0]), known.variable(node.inputs[1])
     y = expect_length(y, 0, x.shape[1], "the vector does not fit the matrix", AssertionError)
     return x.with_data(x.data * take_at(y, x.cols))
 
 
-@lowers(MultiplySparseSparse)
-def multiply_sparse_sparse(known: Operands, node: Apply) -> Matrix:
+@lowers("math.MultiplySparseSparse")
+def multiply_sparse_sparse(known: SparseOperands, node: Apply) -> Matrix:
     """Multiply each entry of the first by the element of the second that is at its place."""
     dtype = node.outputs[0].type.dtype
     x, y = (known.matrix(v).cast(dtype) for v in node.inputs)
@@ -210,38 +192,38 @@ def multiply_sparse_sparse(known: Operands, node: Apply) -> Matrix:
 
 
 COMPARISONS = {
-    math.EqualSparseDense: pt.eq,
-    math.NotEqualSparseDense: pt.neq,
-    math.LessThanSparseDense: pt.lt,
-    math.GreaterThanSparseDense: pt.gt,
-    math.LessEqualSparseDense: pt.le,
-    math.GreaterEqualSparseDense: pt.ge,
-    math.EqualSparseSparse: pt.eq,
-    math.NotEqualSparseSparse: pt.neq,
-    math.LessThanSparseSparse: pt.lt,
-    math.GreaterThanSparseSparse: pt.gt,
-    math.LessEqualSparseSparse: pt.le,
-    math.GreaterEqualSparseSparse: pt.ge,
+    "EqualSparseDense": pt.eq,
+    "NotEqualSparseDense": pt.neq,
+    "LessThanSparseDense": pt.lt,
+    "GreaterThanSparseDense": pt.gt,
+    "LessEqualSparseDense": pt.le,
+    "GreaterEqualSparseDense": pt.ge,
+    "EqualSparseSparse": pt.eq,
+    "NotEqualSparseSparse": pt.neq,
+    "LessThanSparseSparse": pt.lt,
+    "GreaterThanSparseSparse": pt.gt,
+    "LessEqualSparseSparse": pt.le,
+    "GreaterEqualSparseSparse": pt.ge,
 }
 
 
-@lowers(*(op for op in COMPARISONS if "SparseDense" in op.__name__))
-def compare(known: Operands, node: Apply) -> Tensor:
+@lowers(*(f"math.{op}" for op in COMPARISONS if op.endswith("SparseDense")))
+def compare(known: SparseOperands, node: Apply) -> Tensor:
     """Compare as dense arrays, as the result is one."""
     x, y = known.matrix(node.inputs[0]), known.variable(node.inputs[1])
-    return pt.cast(COMPARISONS[type(node.op)](dense(x), same_shape(y, x, AssertionError)), "uint8")
+    return pt.cast(COMPARISONS[type(node.op).__name__](dense(x), same_shape(y, x, AssertionError)), "uint8")
 
 
-@lowers(math.EqualSparseSparse, math.LessEqualSparseSparse, math.GreaterEqualSparseSparse)
-def compare_all(known: Operands, node: Apply) -> Matrix:
+@lowers("math.EqualSparseSparse", "math.LessEqualSparseSparse", "math.GreaterEqualSparseSparse")
+def compare_all(known: SparseOperands, node: Apply) -> Matrix:
     """Compare as dense arrays: where neither matrix has an entry, the result is true."""
     x, y = map(known.matrix, node.inputs)
-    result = COMPARISONS[type(node.op)](dense(x), same_shape(dense(y), x, AssertionError))
+    result = COMPARISONS[type(node.op).__name__](dense(x), same_shape(dense(y), x, AssertionError))
     return of_dense(pt.cast(result, "uint8"), node.outputs[0].type.format)
 
 
-@lowers(math.NotEqualSparseSparse, math.LessThanSparseSparse, math.GreaterThanSparseSparse)
-def compare_entries(known: Operands, node: Apply) -> Matrix:
+@lowers("math.NotEqualSparseSparse", "math.LessThanSparseSparse", "math.GreaterThanSparseSparse")
+def compare_entries(known: SparseOperands, node: Apply) -> Matrix:
     """Compare at each place at which a matrix has an entry, once."""
     x, y = map(known.matrix, node.inputs)
     dtype = upcast(x.dtype, y.dtype)
@@ -250,7 +232,7 @@ def compare_entries(known: Operands, node: Apply) -> Matrix:
     order, first, is_first = sorted_places(both)
     pair = pt.concatenate([x.cast(dtype).data, none_of_y]), pt.concatenate([none_of_x, y.cast(dtype).data])
     sums = (sum_at(take_at(data, order), (first,), (length(data, 0),)) for data in pair)
-    data = pt.cast(COMPARISONS[type(node.op)](*sums) & is_first, "uint8")
+    data = pt.cast(COMPARISONS[type(node.op).__name__](*sums) & is_first, "uint8")
     data = same_shapes(data, x, y)
     rows, cols = (fold(take_at(v, order)) for v in (both.rows, both.cols))
     return replace(both, data=data, rows=rows, cols=cols, drops_zeros=True, is_list=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -117,7 +118,8 @@ class Matrix:
 
 
 def compressed(
-    type: SparseTensorType,
+    format: Format,
+    shape: Sequence[int | None],
     data: Tensor,
     indices: Tensor,
     indptr: Tensor,
@@ -127,9 +129,8 @@ def compressed(
     """Return the matrix of a CSR or CSC matrix's arrays and the length of the axis that is not compressed."""
     along = compressed_index(indptr, indices) if along is None else along
     axes = [(along, fold(length(indptr, 0) - 1)), (indices, other_length)]
-    (rows, n), (cols, m) = axes if type.format == "csr" else axes[::-1]
-    n, m = (known if k is None else number(k) for k, known in zip(type.shape, (n, m), strict=True))
-    format: Format = "csr" if type.format == "csr" else "csc"
+    (rows, n), (cols, m) = axes if format == "csr" else axes[::-1]
+    n, m = (known if k is None else number(k) for k, known in zip(shape, (n, m), strict=True))
     return Matrix(format, data, rows, cols, (n, m), (indices, indptr))
 
 
@@ -140,9 +141,9 @@ def compressed_index(indptr: Tensor, indices: Tensor) -> Tensor:
 
 def taken_apart(x: Tensor) -> Matrix:
     """Return the matrix of a sparse variable, whose arrays the host takes; a constant's are constants."""
-    matrix_type: Any = x.type.clone(shape=x.data.shape) if isinstance(x, Constant) else x.type
+    shape = x.data.shape if isinstance(x, Constant) else x.type.shape
     parts = [*TakeApart().make_node(x).outputs, apply(EntryAxis(), x)]
-    return compressed(matrix_type, *map(fold, parts))
+    return compressed(x.type.format, shape, *map(fold, parts))
 
 
 def of_dense(x: Tensor, format: Format) -> Matrix:

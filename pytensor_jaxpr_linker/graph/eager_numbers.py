@@ -1,0 +1,51 @@
+"""The pass that computes integers of conditionals before the choice.
+
+They are mostly the lengths of what an `IfElse` returns. The analysis then sees when each of them is known.
+"""
+
+from __future__ import annotations
+
+from pytensor.compile.ops import DeepCopyOp, TypeCastingOp
+from pytensor.graph.basic import Apply, Variable
+from pytensor.scalar.basic import ScalarOp
+from pytensor.tensor.basic import ScalarFromTensor, TensorFromScalar
+from pytensor.tensor.elemwise import Elemwise
+
+from pytensor_jaxpr_linker.base.pytensor_compat import IfElse, LazyIfElse
+from pytensor_jaxpr_linker.graph.facts import SHAPE_READERS
+from pytensor_jaxpr_linker.graph.walk import FindRule, Graph, Operands, Rewrites, rewritten
+
+#: Ops that compute numbers from numbers at no cost.
+ARITHMETIC = (DeepCopyOp, Elemwise, ScalarFromTensor, ScalarOp, TensorFromScalar, TypeCastingOp)
+
+
+def eager_numbers(graph: Graph, find_rule: FindRule) -> Graph:
+    """Compute each integer output of a `LazyIfElse` that follows by arithmetic for both branches, and then choose."""
+    return rewritten(graph, find_rule, REWRITES)
+
+
+def choice_of_numbers(known: Operands, node: Apply) -> list[Variable]:
+    """Return the outputs of a `LazyIfElse`, in which an `IfElse` chooses integers that follow by arithmetic."""
+    copied = known.node(node)
+    condition, *operands = copied.inputs
+    branches = (node.op.true_branch.fgraph, node.op.false_branch.fgraph)
+    results = list(copied.outputs)
+    for i, output in enumerate(node.outputs):
+        if getattr(output.type, "ndim", None) == 0 and all(is_arithmetic(branch.outputs[i]) for branch in branches):
+            pair = [branch.bind(dict(zip(branch.inputs, operands, strict=True)))[i] for branch in branches]
+            results[i] = IfElse(1)(condition, *pair)  # type: ignore[assignment]
+    return results
+
+
+REWRITES = Rewrites({LazyIfElse: choice_of_numbers})
+
+
+def is_arithmetic(variable: Variable) -> bool:
+    """Tell whether a variable is an integer that follows from shapes and other integers by arithmetic."""
+    integer = getattr(variable.type, "dtype", "").startswith(("int", "uint", "bool"))
+    if not integer or variable.type.ndim != 0:
+        return False
+    node = variable.owner
+    if node is None or isinstance(node.op, SHAPE_READERS):
+        return True
+    return isinstance(node.op, ARITHMETIC) and all(map(is_arithmetic, node.inputs))

@@ -1,0 +1,154 @@
+"""The walk that all graph passes share: it replaces nodes, and copies the nodes behind them onto the new operands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from pytensor.configdefaults import config
+from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.op import Op
+
+from pytensor_jaxpr_linker.base.rules import Rule, class_name
+from pytensor_jaxpr_linker.graph.rewire import copied_onto
+
+type FindRule = Callable[[Apply], Rule | None]
+
+
+class GraphParts(NamedTuple):
+    """What a `Graph` consists of."""
+
+    inputs: list[Variable]
+    outputs: list[Variable]
+    nodes: list[Apply]
+
+
+class Graph(GraphParts):
+    """Inputs, outputs, and nodes in topological order."""
+
+    @cached_property
+    def op_types(self) -> frozenset[type[Op]]:
+        """The classes of the nodes' Ops."""
+        return frozenset({type(node.op) for node in self.nodes})
+
+
+class Operands:
+    """What each variable of a graph is in the graph that replaces it.
+
+    Parameters
+    ----------
+    graph
+        The graph before the walk.
+    find_rule
+        Gives the emission rule of a node, or None.
+    """
+
+    def __init__(self, graph: Graph, find_rule: FindRule):
+        self.graph, self.find_rule = graph, find_rule
+        self._variables: dict[Variable, Variable] = {}
+
+    def variable(self, old: Variable) -> Variable:
+        """Return what a variable became."""
+        return self._variables.get(old, old)
+
+    def node(self, old: Apply) -> Apply:
+        """Return a node on what its operands became: a copy, or itself if they are the same."""
+        if self._variables.keys().isdisjoint(old.inputs):
+            return old
+        return copied_onto(old, [self.variable(v) for v in old.inputs])
+
+    def define(self, old: Variable, new: Any) -> None:
+        """Say what a variable became; the new one keeps its name."""
+        if new is old:
+            return
+        if new.name is None and new.owner is not None:
+            new.name = old.name
+        self._variables[old] = new
+
+
+#: Gives what replaces the outputs of a node, or None to keep the node.
+type Rewrite = Callable[[Any, Apply], Sequence[Any] | None]
+
+
+class Rewrites(dict[type | str, Rewrite | None]):
+    """Rewrites by class of Op, or by its name as `class_name` gives it. Subclasses have the rewrites of their bases."""
+
+    def __missing__(self, op_class: Any) -> Rewrite | None:
+        names = [key for base in op_class.__mro__ for key in (base, class_name(base))]
+        found = self[op_class] = next((self[key] for key in names if key in self), None)
+        return found
+
+
+def rewritten[T: Operands](
+    graph: Graph,
+    find_rule: FindRule,
+    rewrites: Rewrites,
+    operands: type[T] = Operands,  # type: ignore[assignment]
+) -> Graph:
+    """Return the graph in which `rewrites` replace nodes: the same object if they replace none.
+
+    Nothing is changed in place.
+
+    Parameters
+    ----------
+    graph
+        The graph.
+    find_rule
+        Gives the emission rule of a node, or None.
+    rewrites
+        Which nodes are replaced by what. Each is called as ``rewrite(operands, node)``.
+    operands
+        The class that holds what the variables became.
+    """
+    found = {op_type: rewrite for op_type in graph.op_types if (rewrite := rewrites[op_type])}
+    if not found:
+        return graph
+    known = operands(graph, find_rule)
+    for node in graph.nodes:
+        rewrite = found.get(type(node.op))
+        results = None if rewrite is None else rewrite(known, node)
+        if results is None:
+            if (copied := known.node(node)) is node:
+                continue
+            results = copied.outputs
+        for old, new in zip(node.outputs, results, strict=True):
+            known.define(old, new)
+    outputs = [known.variable(v) for v in graph.outputs]
+    if all(new is old for old, new in zip(graph.outputs, outputs, strict=True)):
+        return graph
+    return Graph(graph.inputs, outputs, toposort(outputs, graph.inputs))
+
+
+def made_for[T: Sequence[Variable]](node: Apply, operands: Sequence[Variable], make: Callable[[], T]) -> T:
+    """Return the variables that `make` computes from operands in place of a node; the user's line that made it is theirs.
+
+    Without this, PyTensor would record the stack for each new variable, which takes most of the time.
+    """
+    with config.change_flags(traceback__limit=0):
+        results = make()
+    if trace := getattr(node.outputs[0].tag, "trace", None):
+        for new in toposort(results, operands):
+            for variable in new.outputs:
+                variable.tag.trace = trace
+    return results
+
+
+def toposort(outputs: Iterable[Variable], inputs: Iterable[Variable]) -> list[Apply]:
+    """Return the nodes between inputs and outputs in topological order, the same as `pytensor.graph.traversal.toposort`.
+
+    It takes half the time: sorting took a tenth of the way from a large graph to its Jaxpr.
+    """
+    computed, nodes, stack = set(inputs), [], list(outputs)
+    while stack:
+        variable = stack[-1]
+        node = variable.owner
+        if node is None or variable in computed:
+            stack.pop()
+        elif missing := [v for v in node.inputs if v not in computed and v.owner is not None]:
+            stack += missing
+        else:
+            nodes.append(node)
+            computed.update(node.outputs)
+            stack.pop()
+    return nodes
