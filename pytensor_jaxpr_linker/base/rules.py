@@ -2,16 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from pytensor.graph.basic import Apply
+from pytensor.graph.fg import AbstractFunctionGraph
 from pytensor.graph.op import Op
 
 type StaticOperands = Callable[[Apply], Iterable[int]]
 type Refusal = Callable[[Apply], str | None]
+
+
+class InnerGraph(NamedTuple):
+    """A graph inside an Op, which is planned with the node, and whose equations the Op's rule emits.
+
+    Attributes
+    ----------
+    graph
+        The graph.
+    where
+        What messages say of it: "in the loop".
+    first
+        The position of the node's operand that its first input stands for; the others follow.
+    varying
+        How many of its inputs, the first, differ from step to step, so that their values are not known before it runs.
+    """
+
+    graph: AbstractFunctionGraph
+    where: str
+    first: int = 0
+    varying: int = 0
+
+
+type InnerGraphs = Callable[[Apply], Sequence[InnerGraph]]
 
 
 @dataclass(frozen=True)
@@ -21,18 +46,23 @@ class Rule:
     Parameters
     ----------
     emit
-        The emission rule, called as ``emit(op, node, b, *operands)``. An operand is an atom, or its NumPy value if it is
+        The emission rule, called as ``emit(op, node, b, *operands)``, or ``emit(op, node, b, inner, *operands)`` if it has inner
+        graphs: ``inner[i](b, operands)`` emits one of them at an insertion point and returns its outputs. An operand is an atom, or its NumPy value if it is
         static. Returns the atom of the output, or a sequence of one for each output, with the dtypes, ranks and known lengths that the
         node declares: see `checked_results`.
     static
         Positions of the node's inputs whose values must be known when a region is specialized.
     refuse
         Returns why the rule cannot take a node, or None if it can.
+    inner
+        Returns the inner graphs of a node. What these need static is static, and if one of them can't be one program, neither
+        can the node. None if there are none whatever the node.
     """
 
     emit: Callable[..., Any]
     static: StaticOperands
     refuse: Refusal
+    inner: InnerGraphs | None = None
 
 
 #: The key of an Op that a library may or may not have is the name of its class, see `class_name`.
@@ -40,7 +70,10 @@ RULES: dict[type | str, Rule] = {}
 
 
 def emits(
-    *op_types: type | str, static: Iterable[int] | StaticOperands = (), refuse: Refusal = lambda node: None
+    *op_types: type | str,
+    static: Iterable[int] | StaticOperands = (),
+    refuse: Refusal = lambda node: None,
+    inner: InnerGraphs | None = None,
 ) -> Callable[[Callable], Callable]:
     """Register the decorated emission rule for `op_types` and their subclasses.
 
@@ -52,6 +85,8 @@ def emits(
         Positions of inputs that must be known when a region is specialized, or a function from a node to them.
     refuse
         A function from a node to the reason why the rule can't take it, or None.
+    inner
+        A function from a node to its inner graphs, which the rule then gets as its argument after `b`: see `Rule`.
 
     Examples
     --------
@@ -76,7 +111,7 @@ def emits(
 
     def register(emit: Callable) -> Callable:
         for op_type in op_types:
-            RULES[op_type] = Rule(emit, positions, refuse)
+            RULES[op_type] = Rule(emit, positions, refuse, inner)
         rule_of_class.cache_clear()
         return emit
 
