@@ -6,6 +6,7 @@ import pytensor.tensor as pt
 import pytest
 from helpers import FULLGRAPH, compare, compare_error, compare_grad
 from pytensor.compile.builders import OpFromGraph
+from pytensor.conditional import ifelse
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.extra_ops import Repeat
 from pytensor.tensor.shape import Reshape
@@ -72,6 +73,26 @@ def test_no_batch():
 def test_gradient():
     x = pt.tensor("x", dtype="float64", shape=(2, 4, 3))
     compare_grad([x], take(x, pt.constant(ROWS[0])), [X])
+
+
+def head_by_loop_and_branch():
+    """Return the Op ``(v, n) -> v[:n] * 2 ** 3 (if its sum is positive), -v[:n]`` in a batch: graphs inside of an inner graph."""
+    v, n = pt.tensor("v", dtype="float64", shape=(None,)), pt.tensor("n", dtype="int64", shape=())
+    doubled = pytensor.scan(lambda y: 2 * y, outputs_info=[v[:n]], n_steps=3, return_updates=False)[-1]
+    chosen = ifelse(v.sum() > 0, doubled, -v[:n])
+    return Blockwise(OpFromGraph([v, n], [chosen]), signature="(i),()->(j)")
+
+
+def test_inner_graphs_of_an_inner_graph():
+    x, n = pt.tensor("x", dtype="float64", shape=(2, 4)), pt.tensor("n", dtype="int64", shape=(1,))
+    y = head_by_loop_and_branch()(x, n)
+    value = np.array([[1.0, 2, 3, 4], [-1, -2, -3, -4]])
+    f = pytensor.function([x, n], y, mode=FULLGRAPH)
+    for count in (2, 3):
+        expected = value[:, :count] * [[8], [-1]]
+        np.testing.assert_allclose(f(value, [count]), expected)
+    gradient = pytensor.function([x, n], pytensor.grad(y.sum(), x), mode=FULLGRAPH)
+    np.testing.assert_allclose(gradient(value, [3]), [[8, 8, 8, 0], [-1, -1, -1, 0]])
 
 
 def test_an_index_out_of_bounds_in_any_element():

@@ -13,6 +13,8 @@ from pytensor.raise_op import Assert
 
 import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker.base.rules import find_rule
+from pytensor_jaxpr_linker.plan import inner
+from pytensor_jaxpr_linker.plan.partition import partition
 
 # FAST_COMPILE's C code complains where no BLAS is installed.
 pytestmark = pytest.mark.filterwarnings("ignore:PyTensor could not link to a BLAS")
@@ -203,6 +205,31 @@ def test_random_draw_in_a_branch():
     f = pytensor.function([c], ifelse(c > 0, x, pt.zeros(3)), updates={rng: next_rng}, mode="JAXPR")
     assert len(np.unique([f(1.0), f(1.0)])) == 6
     np.testing.assert_array_equal(f(-1.0), np.zeros(3))
+
+
+def test_an_inner_graph_is_planned_once(monkeypatch):
+    """Each level is asked for several times; without a cache the work would double from level to level."""
+    planned = []
+    monkeypatch.setattr(inner, "partition", lambda *args: planned.append(args) or partition(*args))
+
+    def nest(depth, x):
+        if depth == 0:
+            return x + 1
+        step = lambda y: ifelse(y.sum() > 100, y, nest(depth - 1, y))  # noqa: E731
+        return pytensor.scan(step, outputs_info=[x], n_steps=2, return_updates=False)[-1]
+
+    def count(depth):
+        planned.clear()
+        x = pt.dvector("x")
+        f = pytensor.function([x], nest(depth, x), mode=FULLGRAPH)
+        np.testing.assert_allclose(f(X), X + 2**depth)
+        return len(planned)
+
+    assert [count(depth) for depth in (1, 2, 3)] == [
+        3,
+        5,
+        7,
+    ]  # a loop and a branch for each level, and the branch that they share
 
 
 def test_op_from_graph():

@@ -12,9 +12,8 @@ from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 
 from pytensor_jaxpr_linker.base import jax_compat
-from pytensor_jaxpr_linker.base.errors import INNER_GRAPH, CannotEmit, GraphBreakError, Reason
-from pytensor_jaxpr_linker.base.rules import Rule, find_rule
-from pytensor_jaxpr_linker.emit.inner_graph import emit_branch, inner_plan
+from pytensor_jaxpr_linker.base.errors import CannotEmit
+from pytensor_jaxpr_linker.base.rules import InnerGraph, Rule, find_rule
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
 from pytensor_jaxpr_linker.jaxpr.rule_results import checked_results
@@ -30,27 +29,17 @@ def find_core_rule(op: Op) -> Rule | None:
     return GRAPH_RULE if (rule := find_rule(op)) is None and isinstance(op, OpFromGraph) else rule
 
 
-def emit_graph(op: OpFromGraph, node: Apply, b: JaxprBuilder, *operands: Any) -> list[Atom]:
-    """Emit the nodes of the inner graph."""
-    return emit_branch(b, inner_plan(op.fgraph), node, dict(enumerate(operands)))
+GRAPH_RULE = Rule(
+    lambda op, node, b, inner, *operands: inner[0](b, operands),
+    static=lambda node: (),
+    refuse=lambda node: None,
+    inner=lambda node: [InnerGraph(node.op.fgraph, "in its inner graph")],
+)
 
 
-def static_graph_inputs(node: Apply) -> list[int]:
-    """Return the positions of the inputs whose values the inner graph must know."""
-    plan = inner_plan(node.op.fgraph)
-    return [] if plan.breaks else [plan.inputs.index(v) for v in plan.single_region().static_inputs]
-
-
-def refuse_graph(node: Apply) -> str | None:
-    """Return why the inner graph can't be emitted, or None."""
-    breaks = inner_plan(node.op.fgraph).breaks
-    return Reason("in its inner graph: " + str(GraphBreakError(breaks)), INNER_GRAPH) if breaks else None
-
-
-GRAPH_RULE = Rule(emit_graph, static_graph_inputs, refuse_graph)
-
-
-def emit_batch(b: JaxprBuilder, rule: Rule, node: Apply, batch: Shape, operands: Sequence[Any]) -> list[Atom]:
+def emit_batch(
+    b: JaxprBuilder, rule: Rule, node: Apply, batch: Shape, inner: Sequence[Any], operands: Sequence[Any]
+) -> list[Atom]:
     """Emit the rule of a `Blockwise`'s core Op for each element of a batch.
 
     What is the same for the whole batch is not repeated: an array that is indexed by batches of indices stays one.
@@ -65,6 +54,8 @@ def emit_batch(b: JaxprBuilder, rule: Rule, node: Apply, batch: Shape, operands:
         The `Blockwise`'s node.
     batch
         The lengths of the batch axes.
+    inner
+        What emits the inner graphs of the core Op.
     operands
         What `node` reads, with as many batch axes, of these lengths or 1.
 
@@ -73,7 +64,7 @@ def emit_batch(b: JaxprBuilder, rule: Rule, node: Apply, batch: Shape, operands:
     CannotEmit
         If a static operand differs within the batch: then so would the shapes of results.
     """
-    inner, n = core_node(node), len(batch)
+    core, n = core_node(node), len(batch)
     operands = [one_of_all(x, n) if isinstance(x, np.ndarray) else x for i, x in enumerate(operands)]
     atoms = [i for i, x in enumerate(operands) if hasattr(x, "aval")]
     repeated = [any(k != 1 for k in operands[i].aval.shape[:n]) for i in atoms]
@@ -87,7 +78,8 @@ def emit_batch(b: JaxprBuilder, rule: Rule, node: Apply, batch: Shape, operands:
     child, taken = b.sub_jaxpr([b.aval(operands[i].aval.shape[n:], operands[i].aval.dtype) for i in atoms])
     values = dict(zip(atoms, taken, strict=True))
     given = [values.get(i, x) for i, x in enumerate(operands)]
-    results = [*checked_results(rule, inner, given, rule.emit(inner.op, inner, child, *given))]
+    results = rule.emit(core.op, core, child, *given if rule.inner is None else (inner, *given))
+    results = [*checked_results(rule, core, given, results)]
     has_checks = len(b.checks) > count
     jaxpr = child.build([*results, child.check_code()] if has_checks else results)
     for size in reversed(batch):

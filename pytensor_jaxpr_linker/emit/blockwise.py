@@ -6,7 +6,7 @@ only a rule without batch axes, `batched` applies it to each element.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.math import Dot
 from pytensor.tensor.sort import ArgSortOp, SortOp
 
-from pytensor_jaxpr_linker.base.rules import Refusal, Rule, emits, find_rule
+from pytensor_jaxpr_linker.base.rules import InnerGraph, Refusal, Rule, emits, find_rule
 from pytensor_jaxpr_linker.emit.batched import core_node, emit_batch, find_core_rule
 from pytensor_jaxpr_linker.emit.math import emit_ArgSortOp, emit_Dot, emit_SortOp
 from pytensor_jaxpr_linker.emit.scalar import find
@@ -73,14 +73,20 @@ def static_operands(node: Apply) -> Iterable[int]:
     return () if rule is None else rule.static(asked)
 
 
-@emits(Blockwise, static=static_operands, refuse=refuse_blockwise)
-def emit_Blockwise(op, node, b, *xs):
+def inner_graphs(node: Apply) -> Sequence[InnerGraph]:
+    """Return the inner graphs of the core Op, whose inputs are the operands of the `Blockwise`, too."""
+    rule, asked = core_of(node)
+    return () if rule is None or rule.inner is None else rule.inner(asked)
+
+
+@emits(Blockwise, static=static_operands, refuse=refuse_blockwise, inner=inner_graphs)
+def emit_Blockwise(op, node, b, inner, *xs):
     """Broadcast the batch axes of the operands, then apply the core Op's rule; without a batched one, to each element."""
     n = op.batch_ndim(node)
     batch = batch_shape(node, n, xs)
     batched = find(CORE_RULES, op.core_op)
     if batched is None and (rule := find_core_rule(op.core_op)) is not None:
-        results = emit_batch(b, rule, node, batch, xs)
+        results = emit_batch(b, rule, node, batch, inner, xs)
         return results if len(results) > 1 else results[0]
     operands = [x if isinstance(x, np.ndarray) else prims.broadcast_to(b, x, (*batch, *x.aval.shape[n:])) for x in xs]
     return batched(op.core_op, node, b, *operands)

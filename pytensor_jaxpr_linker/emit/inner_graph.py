@@ -2,112 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import jax.extend.core as jex
-import numpy as np
 from pytensor.graph.basic import Apply
-from pytensor.graph.fg import AbstractFunctionGraph
 
-from pytensor_jaxpr_linker.base import marks
-from pytensor_jaxpr_linker.base.errors import INNER_GRAPH, MISFITS, CannotEmit, GraphBreakError, Reason, WrongResult
+from pytensor_jaxpr_linker.base.errors import MISFITS, CannotEmit, WrongResult
 from pytensor_jaxpr_linker.base.pytensor_compat import IfElse, LazyIfElse
-from pytensor_jaxpr_linker.base.rules import emits, find_rule
-from pytensor_jaxpr_linker.emit import traced_leaf
+from pytensor_jaxpr_linker.base.rules import InnerGraph, emits
 from pytensor_jaxpr_linker.emit.scalar import convert
-from pytensor_jaxpr_linker.graph.prepare import prepare
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, live_equations
-from pytensor_jaxpr_linker.plan.model import Plan
-from pytensor_jaxpr_linker.plan.partition import partition
-
-#: The plans of each inner graph, with and without traced leaves, by how many of its inputs vary.
-_PLANS: WeakKeyDictionary[AbstractFunctionGraph, dict[tuple[bool, int], Plan]] = WeakKeyDictionary()
+from pytensor_jaxpr_linker.jaxpr.nested import fixed_value
 
 
-def inner_plan(fgraph: AbstractFunctionGraph, varying: int = 0) -> Plan:
-    """Return the plan of an inner graph, made once.
-
-    Parameters
-    ----------
-    fgraph
-        The inner graph.
-    varying
-        How many of its inputs, the first, differ from step to step, so that their values are not known before it runs.
-    """
-    plans, key = _PLANS.setdefault(fgraph, {}), (traced_leaf.allowed.get(), varying)
-    plan = plans.get(key)
-    if plan is None:
-
-        def rule(node: Apply) -> Any:
-            return find_rule(node.op) or traced_leaf.leaf_rule(node)
-
-        # The nodes of a frozen graph can't be copied, as `prepare` does; and what is marked is a copy.
-        graph: Any = fgraph
-        thawed = graph.unfreeze() if hasattr(graph, "unfreeze") else graph.clone()
-        for v in thawed.inputs[:varying]:
-            marks.mark_varying(v)
-        plan = plans[key] = partition(prepare(thawed, rule), rule)
-    return plan
+def branches_of(node: Apply) -> list[InnerGraph]:
+    """Return the false and the true branch, in the order of the index that chooses."""
+    return [InnerGraph(branch.fgraph, "in a branch", first=1) for branch in (node.op.false_branch, node.op.true_branch)]
 
 
-def branch_plans(op: LazyIfElse) -> tuple[Plan, Plan]:
-    """Return the plans of the false and of the true branch, in the order of the index that chooses."""
-    return inner_plan(op.false_branch.fgraph), inner_plan(op.true_branch.fgraph)
-
-
-def static_branch_inputs(node: Apply) -> list[int]:
-    """Return the positions of the inputs whose values one of the branches must know."""
-    positions: set[int] = set()
-    for plan in branch_plans(node.op):
-        if not plan.breaks:
-            (region,) = plan.regions
-            positions.update(region.inputs.index(v) + 1 for v in region.static_inputs)
-    return sorted(positions)
-
-
-def refuse_branches(node: Apply) -> str | None:
-    """Return why a branch can't be emitted, or None."""
-    breaks = [b for plan in branch_plans(node.op) for b in plan.breaks]
-    return Reason("in a branch: " + str(GraphBreakError(breaks)), INNER_GRAPH) if breaks else None
-
-
-@emits(LazyIfElse, static=static_branch_inputs, refuse=refuse_branches)
-def emit_LazyIfElse(op, node, b, condition, *operands):
+@emits(LazyIfElse, inner=branches_of)
+def emit_LazyIfElse(op, node, b, branches, condition, *operands):
     """Emit the branches as Jaxprs of one ``cond``."""
-    plans = branch_plans(op)
     known = fixed_value(condition)
     if known is not None:
-        results = emit_branch(b, plans[bool(known)], node, dict(enumerate(operands)))
+        results = branches[bool(known)](b, operands)
         return results if len(results) > 1 else results[0]
     # Numbers are written into each branch; the rest are operands of the `cond`, whose values rules may know all the same.
-    fixed = {i: value for i, x in enumerate(operands) if (value := fixed_value(x)) is not None}
-    passed = [i for i in range(len(operands)) if i not in fixed]
+    fixed = [fixed_value(x) for x in operands]
+    passed = [x for x, value in zip(operands, fixed, strict=True) if value is None]
     count = len(b.checks)
     children, results = [], []
     misfits: dict[int, Exception] = {}
-    for i, plan in enumerate(plans):
+    for i, emit_branch in enumerate(branches):
         before = len(b.checks)
-        child, atoms = branch_builder(b, [operands[i] for i in passed])
+        child, atoms = branch_builder(b, passed)
         try:
-            found = emit_branch(child, plan, node, {**fixed, **dict(zip(passed, atoms, strict=True))})
+            inputs = iter(atoms)
+            found = emit_branch(child, [next(inputs) if value is None else value for value in fixed])
         except WrongResult:
             raise
         except MISFITS as error:
             if misfits or not b.checked:
                 raise
             del b.checks[before:]
-            child, _ = branch_builder(b, [operands[i] for i in passed])
+            child, _ = branch_builder(b, passed)
             found, misfits[i] = [], error
         children.append(child)
         results.append(found)
     for i, misfit in misfits.items():
         results[i] = fail_if_taken(children[i], misfit, node, [x.aval for x in results[1 - i]])
     has_checks = len(b.checks) > count
-    outputs = emit_cond(b, condition, children, results, [operands[i] for i in passed], has_checks)
+    outputs = emit_cond(b, condition, children, results, passed, has_checks)
     return outputs if len(outputs) > 1 else outputs[0]
 
 
@@ -124,31 +72,6 @@ def fail_if_taken(child: JaxprBuilder, error: Exception, node: Apply, avals: Seq
     """Emit a branch that these shapes don't fit: PyTensor raises that only where it is taken."""
     child.check(child.constant(False), partial(type(error), *error.args), node)
     return [prims.broadcast_to(child, child.constant(0, aval.dtype), aval.shape) for aval in avals]
-
-
-def fixed_value(operand: Any) -> np.ndarray | None:
-    """Return the value of a static operand or of a literal, or None."""
-    if isinstance(operand, np.ndarray | np.generic):
-        return np.asarray(operand)
-    return np.asarray(operand.val) if isinstance(operand, jex.Literal) else None
-
-
-def emit_branch(b: JaxprBuilder, plan: Plan, node: Apply, operands: Mapping[int, Any]) -> list[Atom]:
-    """Emit one branch at the insertion point of `b`; an operand is an atom, or its value."""
-    from pytensor_jaxpr_linker.jaxpr.lower import lower_into
-
-    (region,) = plan.regions
-    static, atoms = {}, []
-    for i, variable in enumerate(region.inputs):
-        x = operands[i]
-        if isinstance(x, np.ndarray | np.generic):
-            static[variable] = x
-            x = b.constant(x, getattr(variable.type, "dtype", None))
-        atoms.append(x)
-    try:
-        return lower_into(b, region, atoms, {v: static[v] for v in region.static_inputs})
-    except CannotEmit as error:  # the plan of the outer graph knows no inner node
-        raise CannotEmit(f"in a branch: {error}") from None
 
 
 @emits(IfElse)

@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import Any
 
 import jax
@@ -30,26 +27,12 @@ logger = logging.getLogger("pytensor_jaxpr_linker")
 _logged: set[type] = set()
 
 
-#: Whether Ops may be traced, while a graph is planned.
-allowed: ContextVar[bool] = ContextVar("pytensor_jaxpr_linker_traced_leaves", default=True)
-
-
-@contextmanager
-def allow(value: bool) -> Iterator[None]:
-    """Plan graphs with, or without, traced leaves."""
-    token = allowed.set(value)
-    try:
-        yield
-    finally:
-        allowed.reset(token)
-
-
 def leaf_rule(node: Apply) -> Rule | None:
     """Return the rule that traces an Op's JAX function.
 
     It is None if nobody but PyTensor itself has registered one, or if the Op runs on the host by decision.
     """
-    if not allowed.get() or host_reason(node.op) is not None:
+    if host_reason(node.op) is not None:
         return None
     return LEAF_RULE if third_party_function(node.op) is not None else None
 

@@ -22,7 +22,7 @@ from pytensor_jaxpr_linker.graph.facts import may_be_static
 from pytensor_jaxpr_linker.jaxpr.lower import lower_region
 from pytensor_jaxpr_linker.plan.large_constants import LargeConstants
 from pytensor_jaxpr_linker.run.checks import with_checkify
-from pytensor_jaxpr_linker.run.plans import make_graph, make_plan
+from pytensor_jaxpr_linker.run.plans import make_graph, make_plan, rules_in_force
 from pytensor_jaxpr_linker.run.program import Program, static_value
 from pytensor_jaxpr_linker.run.shared_constants import SharedConstants
 
@@ -199,5 +199,6 @@ def graph_program(graph: Original, mode: Any) -> Program:
 
 def rewritten_program(fgraph: FunctionGraph, traced_leaves: bool) -> Program:
     """Return the program of a graph that has been rewritten."""
-    plan = make_plan(make_graph(fgraph, traced_leaves), traced_leaves=traced_leaves)
+    rules = rules_in_force(traced_leaves)
+    plan = make_plan(make_graph(fgraph, rules), rules)
     return Program(plan.single_region(), checked=False)

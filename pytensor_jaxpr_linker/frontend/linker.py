@@ -31,7 +31,7 @@ from pytensor_jaxpr_linker.run.call import program_call
 from pytensor_jaxpr_linker.run.checks import DeferredChecks
 from pytensor_jaxpr_linker.run.executor import Executor
 from pytensor_jaxpr_linker.run.fork import process
-from pytensor_jaxpr_linker.run.plans import make_graph, make_plan
+from pytensor_jaxpr_linker.run.plans import make_graph, make_plan, rules_in_force
 from pytensor_jaxpr_linker.run.program import Program, pure_function
 from pytensor_jaxpr_linker.run.recompiles import Policy, RunOnHost
 
@@ -165,7 +165,8 @@ class Runner:
         self._policy = Policy(options, fgraph.inputs, getattr(fgraph, "name", None))
         started = perf_counter()
         with self._policy.progress.stage("inlining", len(fgraph.apply_nodes)):
-            self.graph = make_graph(fgraph, options.allow_traced_leaves)
+            self._rules = rules_in_force(options.allow_traced_leaves)
+            self.graph = make_graph(fgraph, self._rules)
         self.seconds = perf_counter() - started
         self.fallbacks: dict[Apply, CannotEmit] = {}
         self._convert = result_converter(fgraph, borrowed, options)
@@ -187,7 +188,7 @@ class Runner:
         try:
             started = perf_counter()
             with progress.stage("partitioning", nodes):
-                self.plan = make_plan(self.graph, self.fallbacks, options.allow_traced_leaves)
+                self.plan = make_plan(self.graph, self._rules, self.fallbacks)
             self.seconds += perf_counter() - started
             if logs.plan.isEnabledFor(logging.DEBUG):
                 logs.plan.debug("%s", describe_plan(self.plan))

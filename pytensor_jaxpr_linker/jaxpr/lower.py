@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,9 +19,10 @@ from pytensor_jaxpr_linker.graph.generators import generators_read
 from pytensor_jaxpr_linker.graph.static_values import StaticValues
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, Check, JaxprBuilder
+from pytensor_jaxpr_linker.jaxpr.nested import fixed_value
 from pytensor_jaxpr_linker.jaxpr.optimize.fuse_rows import fuse_rows
 from pytensor_jaxpr_linker.jaxpr.rule_results import checked_results, fits
-from pytensor_jaxpr_linker.plan.model import Region, Step
+from pytensor_jaxpr_linker.plan.model import InnerPlan, Region, Step
 
 
 class Lowered(NamedTuple):
@@ -154,7 +156,7 @@ def stream_keys(b: JaxprBuilder, region: Region, env: Mapping[Variable, Atom]) -
 def emit_steps(b: JaxprBuilder, steps: Iterable[Step], env: Environment) -> None:
     """Emit the equations of nodes and write their outputs to `env`."""
     streamed = env.streamed
-    for node, rule, static, names in steps:
+    for node, rule, static, names, inner in steps:
         assert rule is not None
         b.at(*names)
         try:
@@ -163,7 +165,10 @@ def emit_steps(b: JaxprBuilder, steps: Iterable[Step], env: Environment) -> None
                 if static
                 else [env[v] for v in node.inputs]
             )
-            results = rule.emit(node.op, node, b, *operands)
+            if inner is None:
+                results = rule.emit(node.op, node, b, *operands)
+            else:
+                results = rule.emit(node.op, node, b, [partial(emit_plan, plan) for plan in inner], *operands)
         except CannotEmit as error:
             error.node = error.node or node
             raise
@@ -181,3 +186,23 @@ def emit_steps(b: JaxprBuilder, steps: Iterable[Step], env: Environment) -> None
             env.update(zip(outputs, checked_results(rule, node, operands, results), strict=True))
         if streamed:
             env.update({v: streamed[v] for v in outputs if v in streamed})
+
+
+def emit_plan(inner: InnerPlan, b: JaxprBuilder, operands: Sequence[Any]) -> list[Atom]:
+    """Emit an inner graph at the insertion point of `b` and return the atoms of its outputs.
+
+    Rules get this function for each inner graph that they declare. An operand is an atom, or its value if that is known.
+    """
+    region = inner.plan.single_region()
+    static: dict[Variable, Any] = {}
+    atoms = []
+    for variable, x in zip(region.inputs, operands, strict=True):
+        value = fixed_value(x)
+        if value is not None:
+            static[variable] = value
+            x = b.constant(value, getattr(variable.type, "dtype", None))
+        atoms.append(x)
+    try:
+        return lower_into(b, region, atoms, {v: static[v] for v in region.static_inputs})
+    except CannotEmit as error:  # the plan of the outer graph knows no inner node
+        raise CannotEmit(f"{inner.where}: {error}") from None

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from pytensor.graph.basic import Apply, Constant, Variable
@@ -28,12 +29,15 @@ class Step(NamedTuple):
         The positions of the operands whose values must be known.
     names
         The name stack of its equations.
+    inner
+        The plans of its inner graphs, which the rule gets as `jaxpr.lower` makes them; None if the rule takes none.
     """
 
     node: Apply
     rule: Rule | None
     static: frozenset[int]
     names: tuple[str, ...]
+    inner: list[InnerPlan] | None = None
 
 
 class Region(NamedTuple):
@@ -120,6 +124,36 @@ class Plan(NamedTuple):
                 " Pass the arrays that it is made of instead, and return such."
             )
         return self.regions[0]
+
+
+class InnerPlan(NamedTuple):
+    """The plan of an inner graph of a node.
+
+    Attributes
+    ----------
+    plan
+        What is done with the graph. Its rule emits it only if that is one region.
+    where, first
+        See `InnerGraph`.
+    """
+
+    plan: Plan
+    where: str
+    first: int
+
+    def static_operands(self) -> list[int]:
+        """Return the positions of the node's operands whose values the inner graph must know."""
+        if not self.plan.is_one_program:
+            return []
+        (region,) = self.plan.regions
+        return [self.first + region.inputs.index(v) for v in region.static_inputs]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedRule(Rule):
+    """A rule with inner graphs, and what gives the plans of them."""
+
+    plans: Callable[[Apply], list[InnerPlan]]
 
 
 def describe_plan(plan: Plan) -> str:

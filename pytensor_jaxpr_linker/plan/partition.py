@@ -19,7 +19,17 @@ from pytensor_jaxpr_linker.graph.facts import SHAPE_READERS, BindingTime, Facts
 from pytensor_jaxpr_linker.graph.sparse.ops import TakeApart, is_transfer
 from pytensor_jaxpr_linker.graph.walk import Graph
 from pytensor_jaxpr_linker.plan.host_ops import host_reason
-from pytensor_jaxpr_linker.plan.model import HostStep, Plan, Region, Step, host_step, node_names, produced_by, taken_by
+from pytensor_jaxpr_linker.plan.model import (
+    HostStep,
+    Plan,
+    PlannedRule,
+    Region,
+    Step,
+    host_step,
+    node_names,
+    produced_by,
+    taken_by,
+)
 from pytensor_jaxpr_linker.plan.schedule import NONE, Schedule, schedule
 
 #: A region of up to this many nodes that only compute single numbers is not worth a program of its own.
@@ -39,7 +49,7 @@ def partition(
     graph
         What `prepare` made of a graph after PyTensor's rewrites.
     find_rule
-        Gives the emission rule of a node, or None.
+        Gives the emission rule of a node, or None: `Rules`, or a function if no node has inner graphs.
     fallbacks
         What emission rules found out about nodes when regions were built before, see `errors.CannotEmit`.
     """
@@ -67,12 +77,14 @@ def make_steps(
 
     def make_step(node: Apply) -> frozenset[int] | None:
         """Make the step of a node as if a region could hold it; return the positions of its static operands, None without a rule."""
-        rule, static = find_rule(node), NONE
+        rule, static, inner = find_rule(node), NONE, None
         if rule is not None:
+            if type(rule) is PlannedRule:
+                inner = rule.plans(node)
             static = frozenset(rule.static(node))
             if fallbacks and (found := fallbacks.get(node)) is not None and found.position is not None:
                 static |= {found.position}
-        steps[node] = Step(node, rule, static, node_names(node, op_names))
+        steps[node] = Step(node, rule, static, node_names(node, op_names), inner)
         return None if rule is None else static
 
     known = facts.analyze(inputs, nodes, make_step)

@@ -28,7 +28,7 @@ from pytensor_jaxpr_linker.report.model import (
 )
 from pytensor_jaxpr_linker.report.stages import Stages, stages_of
 from pytensor_jaxpr_linker.report.whatif import try_changes
-from pytensor_jaxpr_linker.run.plans import rule_for
+from pytensor_jaxpr_linker.run.plans import rules_in_force
 from pytensor_jaxpr_linker.run.program import Program
 from pytensor_jaxpr_linker.run.specialization import Specialization
 
@@ -227,7 +227,7 @@ def describe_breaks(
     for i, b in enumerate(plan.breaks):
         if b.variable is None and b.node in places:
             host_steps.setdefault(places[b.node], []).append(i)
-    trials = try_changes(graph, plan.breaks, host_steps, len(plan.batches), rule_for, fallbacks)
+    trials = try_changes(graph, plan.breaks, host_steps, len(plan.batches), rules_in_force(), fallbacks)
     clients = clients_of({b.node for b in plan.breaks}, graph.nodes)
     breaks = tuple(describe_break(b, index, clients, trials.alone.get(i)) for i, b in enumerate(plan.breaks))
     changes = tuple(Change(told_as(what, members, breaks), members, left) for what, members, left in trials.changes)

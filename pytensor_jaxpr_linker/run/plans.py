@@ -13,27 +13,30 @@ from pytensor_jaxpr_linker.base.errors import CannotEmit
 from pytensor_jaxpr_linker.emit import traced_leaf
 from pytensor_jaxpr_linker.graph.prepare import prepare
 from pytensor_jaxpr_linker.graph.walk import Graph
+from pytensor_jaxpr_linker.plan.inner import Rules
 from pytensor_jaxpr_linker.plan.model import Plan, Region
 from pytensor_jaxpr_linker.plan.partition import partition
 
 
-def rule_for(node: Apply) -> rules.Rule | None:
-    """Return the emission rule of a node, or that of a traced leaf if a third party registered its Op with JAX mode."""
-    return rules.find_rule(node.op) or traced_leaf.leaf_rule(node)
+def rules_in_force(traced_leaves: bool = True) -> Rules:
+    """Return the rules that are registered, with those of traced leaves if third parties may have theirs."""
+
+    def find(node: Apply) -> rules.Rule | None:
+        return rules.find_rule(node.op) or (traced_leaf.leaf_rule(node) if traced_leaves else None)
+
+    return Rules(find)
 
 
-def make_graph(fgraph: AbstractFunctionGraph, traced_leaves: bool = True) -> Graph:
-    """Return a rewritten graph as `make_plan` takes it."""
-    with traced_leaf.allow(traced_leaves):
-        return prepare(fgraph, rule_for)
+def make_graph(fgraph: AbstractFunctionGraph, find_rule: Rules | None = None) -> Graph:
+    """Return a rewritten graph as `make_plan` takes it, with the given rules: those in force, if None."""
+    return prepare(fgraph, find_rule or rules_in_force())
 
 
 def make_plan(
-    graph: Graph, fallbacks: Mapping[Apply, CannotEmit] = MappingProxyType({}), traced_leaves: bool = True
+    graph: Graph, find_rule: Rules | None = None, fallbacks: Mapping[Apply, CannotEmit] = MappingProxyType({})
 ) -> Plan:
-    """Return the plan of a graph with the rules that are registered, see `partition`."""
-    with traced_leaf.allow(traced_leaves):
-        plan = partition(graph, rule_for, fallbacks)
+    """Return the plan of a graph, see `partition`, with the given rules: those in force, if None."""
+    plan = partition(graph, find_rule or rules_in_force(), fallbacks)
     if not any(map(marks.is_static, graph.inputs)):
         return plan
     batches = [with_marked_inputs(batch) if isinstance(batch, Region) else batch for batch in plan.batches]

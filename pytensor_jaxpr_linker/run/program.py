@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from functools import partial
 from typing import Any, NamedTuple
@@ -21,7 +21,7 @@ from pytensor_jaxpr_linker.jaxpr.builder import Check
 from pytensor_jaxpr_linker.plan.large_constants import find_large_constants
 from pytensor_jaxpr_linker.plan.model import Region
 from pytensor_jaxpr_linker.plan.padding import Padding, find_padding
-from pytensor_jaxpr_linker.run.plans import make_plan, rule_for
+from pytensor_jaxpr_linker.run.plans import make_plan, rules_in_force
 from pytensor_jaxpr_linker.run.recompiles import Policy, Recompiles, RunPadded
 from pytensor_jaxpr_linker.run.specialization import Specialization
 
@@ -68,8 +68,10 @@ class Program:
     ):
         self.name, self.checked, self._capacity = name, checked, capacity
         self._differentiable = False
-        pad = partial(find_padding, region, find_rule=rule_for, make_plan=make_plan)
-        self.recompiles = None if policy is None else Recompiles(region, name, policy, pad if may_pad else None)
+        self.recompiles = None
+        if policy is not None:
+            pad = partial(padding_of, region, policy.options.allow_traced_leaves) if may_pad else None
+            self.recompiles = Recompiles(region, name, policy, pad)
         self._policy = policy
         self.padded: Padded | None = None
         self.inputs, self.outputs = region.inputs, region.outputs
@@ -207,6 +209,12 @@ class Program:
         program.recompiles = program.padded = None
         program._only = None if program.static_positions else program.specialize(())
         return program
+
+
+def padding_of(region: Region, traced_leaves: bool, shapes: Sequence[Mapping[Variable, tuple[int, ...]]]) -> Padding:
+    """Return how a region is padded, see `find_padding`."""
+    rules = rules_in_force(traced_leaves)
+    return find_padding(region, shapes, rules, partial(make_plan, find_rule=rules))
 
 
 class Padded(NamedTuple):

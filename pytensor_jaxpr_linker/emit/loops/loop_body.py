@@ -2,38 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import jax.extend.core as jex
 import numpy as np
-from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.basic import Apply
 from pytensor.scan.op import Scan
 
 from pytensor_jaxpr_linker.base.errors import CannotEmit
 from pytensor_jaxpr_linker.base.jax_compat import batch_jaxpr
-from pytensor_jaxpr_linker.emit.inner_graph import fixed_value, inner_plan
 from pytensor_jaxpr_linker.emit.loops.tracks import Track
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape, live_equations
+from pytensor_jaxpr_linker.jaxpr.nested import fixed_value
 from pytensor_jaxpr_linker.jaxpr.optimize.distribute import distribute
 from pytensor_jaxpr_linker.jaxpr.optimize.residuals import keep_residuals
 from pytensor_jaxpr_linker.jaxpr.rows import as_rows, row_of, row_range
-from pytensor_jaxpr_linker.plan.model import Plan
 
 
-def body_plan(op: Scan) -> Plan:
-    """Return the plan of a step."""
-    return inner_plan(op.fgraph, varying=op.info.n_inner_inputs - op.info.n_non_seqs)
+class Loop(NamedTuple):
+    """A scan that is emitted.
 
+    Attributes
+    ----------
+    op, node, operands
+        The Op, its node, and what the node reads.
+    emit_step
+        Emits the inner graph, called with an insertion point and the operands of a step.
+    """
 
-def inner_static(op: Scan) -> list[int]:
-    """Return the positions among the inner inputs of those whose values the inner graph must know."""
-    plan = body_plan(op)
-    if plan.breaks:
-        return []
-    (region,) = plan.regions
-    return [region.inputs.index(v) for v in region.static_inputs]
+    op: Scan
+    node: Apply
+    operands: Sequence[Any]
+    emit_step: Callable[[JaxprBuilder, Sequence[Any]], list[Atom]]
 
 
 class LoopBody:
@@ -43,9 +45,8 @@ class LoopBody:
     ----------
     b
         Where the loop is emitted.
-    op, node, operands
-        The scan. What it does not change from step to step become constants of the loop, or is part of the body if it is
-        known.
+    loop
+        The scan. Operands that are the same in each step become constants of the loop, or parts of the body if they are known.
     tracks
         Its outputs.
 
@@ -55,9 +56,10 @@ class LoopBody:
         The insertion point within the body.
     """
 
-    def __init__(self, b: JaxprBuilder, op: Scan, node: Apply, operands: Sequence[Any], tracks: Sequence[Track]):
+    def __init__(self, b: JaxprBuilder, loop: Loop, tracks: Sequence[Track]):
         self.b, self.child = b, b.sub_jaxpr([])[0]
-        self._op, self._tracks, self._check_count = op, tracks, len(b.checks)
+        op, operands = loop.op, loop.operands
+        self._op, self._emit_step, self._tracks, self._check_count = op, loop.emit_step, tracks, len(b.checks)
         self._consts: dict[Atom, jex.Var] = {}
         self._carry: dict[jex.Var, Atom] = {}
         self._next: dict[jex.Var, Atom] = {}
@@ -145,7 +147,7 @@ class LoopBody:
         op, info = self._op, self._op.info
         self._entering = entering
         taps = [self.row(i, r) for i, t in enumerate(self._tracks) for r in t.reads]
-        results = self._emit_inner([*rows, *taps, *self._untraced, *self._non_seqs])
+        results = self._emit_step(self.child, [*rows, *taps, *self._untraced, *self._non_seqs])
         written = [list(values) for values in op.inner_mitmot_outs_grouped(results)]
         single = (*op.inner_mitsot_outs(results), *op.inner_sitsot_outs(results), *op.inner_nitsot_outs(results))
         written += [[x] for x in single]
@@ -188,24 +190,6 @@ class LoopBody:
         rest = row_range(self.child, window[0], max(kept, 1), track.span)
         newest = as_rows(self.child, self.row(i, track.newest))
         self.set_carry(window[0], prims.concatenate(self.child, [*moved, rest, newest], 0))
-
-    def _emit_inner(self, operands: Sequence[Any]) -> list[Atom]:
-        """Emit the inner graph."""
-        from pytensor_jaxpr_linker.jaxpr.lower import lower_into
-
-        (region,) = body_plan(self._op).regions
-        static: dict[Variable, Any] = {}
-        atoms = []
-        for variable, x in zip(region.inputs, operands, strict=True):
-            value = fixed_value(x)
-            if value is not None:
-                static[variable] = value
-                x = self.child.constant(value, getattr(variable.type, "dtype", None))
-            atoms.append(x)
-        try:
-            return lower_into(self.child, region, atoms, {v: static[v] for v in region.static_inputs})
-        except CannotEmit as error:  # the plan of the outer graph knows no inner node
-            raise CannotEmit(f"in the loop: {error}") from None
 
     # -- what comes out ------------------------------------------------------------------------------------------------
 

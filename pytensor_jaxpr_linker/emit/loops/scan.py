@@ -15,16 +15,16 @@ from jax.extend.core import primitives as p
 from pytensor.graph.basic import Apply
 from pytensor.scan.op import Scan
 
-from pytensor_jaxpr_linker.base.errors import INNER_GRAPH, MISFITS, CannotEmit, GraphBreakError, Reason, WrongResult
-from pytensor_jaxpr_linker.base.rules import emits
-from pytensor_jaxpr_linker.emit.inner_graph import fixed_value
-from pytensor_jaxpr_linker.emit.loops.loop_body import LoopBody, body_plan, inner_static
+from pytensor_jaxpr_linker.base.errors import MISFITS, CannotEmit, WrongResult
+from pytensor_jaxpr_linker.base.rules import InnerGraph, emits
+from pytensor_jaxpr_linker.emit.loops.loop_body import Loop, LoopBody
 from pytensor_jaxpr_linker.emit.loops.tracks import SEPARATE_ROWS, Track, find_tracks
 from pytensor_jaxpr_linker.emit.scalar import convert
 from pytensor_jaxpr_linker.graph.counted_loops import follows_from_numbers
 from pytensor_jaxpr_linker.graph.until_scan import UntilScan
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape, is_small
+from pytensor_jaxpr_linker.jaxpr.nested import fixed_value
 from pytensor_jaxpr_linker.jaxpr.optimize.distribute import CHEAP, LAYOUT
 from pytensor_jaxpr_linker.jaxpr.rows import is_backwards, join, last_rows, row_range
 
@@ -54,49 +54,47 @@ def scan_of(node: Apply) -> Scan:
 
 
 def static_operands(node: Apply) -> list[int]:
-    """Return the positions of the operands that must be known: lengths, and what the inner graph must know."""
-    op = scan_of(node)
-    info = op.info
+    """Return the positions of the lengths among the operands, which must be known."""
+    info = scan_of(node).info
     first = info.n_outer_inputs - info.n_non_seqs - info.n_nit_sot
     positions = list(range(first, first + info.n_nit_sot))
-    if follows_from_numbers(node.inputs[0]):
-        positions.append(0)
-    return positions + [i - info.n_inner_inputs + info.n_outer_inputs for i in inner_static(op)]
+    return [*positions, 0] if follows_from_numbers(node.inputs[0]) else positions
 
 
-def refuse_scan(node: Apply) -> str | None:
-    """Return why a scan can't be emitted, or None."""
+def step_of(node: Apply) -> list[InnerGraph]:
+    """Return the inner graph. Its last inputs, and those of the node, are the ones that no step changes."""
     op = scan_of(node)
-    breaks = body_plan(op).breaks
-    if breaks:
-        return Reason("in the loop: " + str(GraphBreakError(breaks)), INNER_GRAPH)
-    return None
+    info = op.info
+    first, varying = info.n_outer_inputs - info.n_inner_inputs, info.n_inner_inputs - info.n_non_seqs
+    return [InnerGraph(op.fgraph, "in the loop", first, varying)]
 
 
 # -- the rules ---------------------------------------------------------------------------------------------------------
 
 
-@emits(Scan, static=static_operands, refuse=refuse_scan)
-def emit_Scan(op, node, b, *operands):
+@emits(Scan, static=static_operands, inner=step_of)
+def emit_Scan(op, node, b, inner, *operands):
     """Emit a loop whose number of steps does not depend on what it computes."""
-    steps = number_of_steps(b, op, operands)
+    loop = Loop(op, node, operands, *inner)
+    steps = number_of_steps(b, loop)
     if isinstance(steps, int):
-        outputs = emit_counted(b, op, node, operands, steps) if steps else emit_no_step(b, op, node, operands)
+        outputs = emit_counted(b, loop, steps) if steps else emit_no_step(b, loop)
     else:
-        *outputs, _ = emit_while(b, op, node, operands, steps)
+        *outputs, _ = emit_while(b, loop, steps)
     return outputs if len(outputs) > 1 else outputs[0]
 
 
-@emits(UntilScan, static=static_operands, refuse=refuse_scan)
-def emit_UntilScan(op, node, b, *operands):
+@emits(UntilScan, static=static_operands, inner=step_of)
+def emit_UntilScan(op, node, b, inner, *operands):
     """Emit a loop that a condition ends; the last output is the number of steps that it took."""
-    steps = number_of_steps(b, op.scan, operands)
+    loop = Loop(op.scan, node, operands, *inner)
+    steps = number_of_steps(b, loop)
     if steps == 0:
-        return [*emit_no_step(b, op.scan, node, operands), b.constant(np.int64(0))]
-    return emit_while(b, op.scan, node, operands, steps)
+        return [*emit_no_step(b, loop), b.constant(np.int64(0))]
+    return emit_while(b, loop, steps)
 
 
-def number_of_steps(b: JaxprBuilder, op: Scan, operands: Sequence[Any]) -> int | Atom:
+def number_of_steps(b: JaxprBuilder, loop: Loop) -> int | Atom:
     """Return the number of steps, as a number if it is known, and check it. Without rows in a sequence there is no step.
 
     Raises
@@ -106,8 +104,8 @@ def number_of_steps(b: JaxprBuilder, op: Scan, operands: Sequence[Any]) -> int |
     ValueError
         If a sequence is shorter.
     """
-    known = fixed_value(operands[0])
-    shapes = [x.aval.shape for x in op.outer_seqs(operands)]
+    known = fixed_value(loop.operands[0])
+    shapes = [x.aval.shape for x in loop.op.outer_seqs(loop.operands)]
     if known is not None:
         steps = int(known)
         if steps < 0:
@@ -116,7 +114,7 @@ def number_of_steps(b: JaxprBuilder, op: Scan, operands: Sequence[Any]) -> int |
             if shape[0] < steps:
                 raise too_short(i, shape, f"is {steps}")
         return steps
-    count = convert(b, operands[0], INT64)
+    count = convert(b, loop.operands[0], INT64)
     negative = IndexError("Scan was asked to run for negative number of step")
     b.check(prims.ge(b, count, b.constant(0, INT64)), lambda: negative)
     for i, shape in enumerate(shapes):
@@ -129,17 +127,18 @@ def too_short(i: int, shape: Shape, steps: str) -> ValueError:
     return ValueError(f"Sequence {i} has shape {shape} but the Scan's required number of steps {steps}")
 
 
-def emit_no_step(b: JaxprBuilder, op: Scan, node: Apply, operands: Sequence[Any]) -> list[Atom]:
+def emit_no_step(b: JaxprBuilder, loop: Loop) -> list[Atom]:
     """Return what a loop returns that takes no step: initial states, and no rows.
 
     A body that these shapes don't fit is never run. How long rows would be is then unknown: 0, as PyTensor says.
     """
+    op, node, operands, _ = loop
     tracks = find_tracks(op, operands)
     outputs = [track.buffer for track in tracks]
     if None in outputs:
         count = len(b.checks)
         try:
-            body = LoopBody(b, op, node, operands, tracks)
+            body = LoopBody(b, loop, tracks)
             sequences = [body.add_row(x) for x in op.outer_seqs(operands)]
             newest, _ = body.emit(sequences, [body.add_row(t.buffer) if t.enters else None for t in tracks])
             rows = [x.aval for x in newest]
@@ -156,10 +155,11 @@ def no_rows(b: JaxprBuilder, row: Any) -> Atom:
     return prims.broadcast_to(b, b.constant(0, row.dtype), (0, *row.shape))
 
 
-def emit_counted(b: JaxprBuilder, op: Scan, node: Apply, operands: Sequence[Any], steps: int) -> list[Atom]:
+def emit_counted(b: JaxprBuilder, loop: Loop, steps: int) -> list[Atom]:
     """Emit a `scan` of a known number of steps, at least one."""
+    op, _, operands, _ = loop
     tracks = find_tracks(op, operands)
-    body = LoopBody(b, op, node, operands, tracks)
+    body = LoopBody(b, loop, tracks)
     sequences = [body.add_row(x) for x in op.outer_seqs(operands)]
     entering = [body.add_row(t.buffer) if t.enters else None for t in tracks]
     newest, _ = body.emit(sequences, entering)
@@ -233,11 +233,12 @@ def assemble(
 # -- loops that are not counted ----------------------------------------------------------------------------------------
 
 
-def emit_while(b: JaxprBuilder, op: Scan, node: Apply, operands: Sequence[Any], steps: int | Atom) -> list[Atom]:
+def emit_while(b: JaxprBuilder, loop: Loop, steps: int | Atom) -> list[Atom]:
     """Emit a `while` of at most `steps` steps; the number of steps that it took is the last result."""
+    op, node, operands, _ = loop
     tracks = find_tracks(op, operands)
     filled = [is_filled(b, track, steps, op.info.as_while) for track in tracks]
-    body = LoopBody(b, op, node, operands, tracks)
+    body = LoopBody(b, loop, tracks)
     i = body.add_carry(b.constant(0, INT64))
     sequences = [body.add_const(x) for x in op.outer_seqs(operands)]
     count = len(b.checks)
@@ -250,7 +251,7 @@ def emit_while(b: JaxprBuilder, op: Scan, node: Apply, operands: Sequence[Any], 
             raise
         del b.checks[count:]
         b.check(prims.le(b, steps, b.constant(0, INT64)), partial(type(error), *error.args), node)
-        return [*emit_no_step(b, op, node, operands), b.constant(0, INT64)]
+        return [*emit_no_step(b, loop), b.constant(0, INT64)]
     child = body.child
     body.set_carry(i, prims.add(child, i, child.constant(1, INT64)))
     stopped = None
