@@ -1,6 +1,8 @@
 """`explain`: what it tells of regions, breaks and hints, and the forms in which it tells it."""
 
+import contextlib
 import cProfile
+import io
 import json
 import pickle
 import re
@@ -22,7 +24,9 @@ from pytensor.graph.op import Op
 import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker.base import errors
 from pytensor_jaxpr_linker.base.errors import CannotEmit
-from pytensor_jaxpr_linker.report import whatif
+from pytensor_jaxpr_linker.base.passes import PassRecord
+from pytensor_jaxpr_linker.graph.prepare import PASSES
+from pytensor_jaxpr_linker.report import stages, whatif
 from pytensor_jaxpr_linker.report.explain import report
 from pytensor_jaxpr_linker.report.layout import NODE_HEIGHT, NODE_WIDTH, lay_out
 from pytensor_jaxpr_linker.report.text import list_seconds
@@ -302,6 +306,50 @@ def test_without_the_only_break_one_program_is_left():
     x = vector()
     (b,) = pjl.explain(pt.exp(hidden([pt.dvector], [pt.dvector])(pt.exp(x)))).breaks
     assert b.batches_without == 1
+
+
+# Passes
+
+
+def test_passes_are_told_on_request(monkeypatch):
+    x, counts = vector(), pt.lvector("counts")
+    outputs = [pt.repeat(x, counts), x[x > 0].sum()]
+    e = pjl.explain(outputs, [x, counts], passes=True)
+    assert [p.name for p in e.passes] == [p.name for p in PASSES]
+    assert {p.name: (p.before, p.after) for p in e.passes if p.changed} == {"decompose": (4, 10), "lanes": (10, 12)}
+    assert {p.subject for p in e.passes} == {"graph"} and e.passes[-1].after == len(e.nodes)
+    assert all(("FillLanes" in p.text) == (p.name == "lanes") for p in e.passes)
+    assert all(bool(p.text) == p.changed and p.seconds > 0 for p in e.passes)
+    text = str(e)
+    assert re.search(r"Graph passes\n  inline        unchanged, .* ms\n", text)
+    assert re.search(r"  decompose     4 -> 10 nodes, .* ms\n      AdvancedSubtensor", text)
+    data = e.as_dict()
+    assert json.loads(json.dumps(data))["passes"][2]["name"] == "decompose"
+
+    def fail():
+        pytest.fail("nobody asked for records")
+
+    monkeypatch.setattr(stages, "record_passes", fail)
+    e = pjl.explain(outputs, [x, counts])
+    assert e.passes == () and "passes" not in str(e)
+
+
+def test_jaxpr_passes_are_told(monkeypatch):
+    records = [PassRecord("one", 3, 2, True, 0.001, lambda: "{ lambda ; }"), PassRecord("two", 2, 2, False, 0.001, str)]
+    monkeypatch.setattr(stages.RegionStages, "passes", records)
+    e = pjl.explain(broken(vector()), mode=QUIET, args=[[1.0, 2.0]], passes=True)
+    told = [(p.subject, p.name, p.text) for p in e.passes if p.subject != "graph"]
+    assert told == [(f"Region {i}", *of) for i in (0, 2) for of in (("one", "{ lambda ; }"), ("two", ""))]
+    assert "Jaxpr passes of Region 2\n  one           3 -> 2 equations, 1 ms\n      { lambda ; }\n  two  " in str(e)
+
+
+def test_program_of_the_page_prints_what_it_says():
+    page = (DOCUMENT.parent / "graph-breaks.md").read_text(encoding="utf-8")
+    program, printed = re.search(r"passes=True.*?```python\n(.*?)```\n\n```\n(.*?)```", page, re.DOTALL).groups()
+    found = io.StringIO()
+    with contextlib.redirect_stdout(found):
+        exec(program, {})
+    assert found.getvalue() == printed
 
 
 # Forms

@@ -2,6 +2,7 @@
 
 import re
 import time
+from itertools import pairwise
 
 import jax
 import numpy as np
@@ -10,9 +11,12 @@ import pytensor.tensor as pt
 import pytest
 from jax.extend.core import check_jaxpr
 from pytensor import wrap_py
+from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.mode import Mode
+from pytensor.scan.utils import until
 
 import pytensor_jaxpr_linker as pjl
+from pytensor_jaxpr_linker.base.passes import Pass, run_passes
 from pytensor_jaxpr_linker.report.stages import NodeCode
 
 QUIET = Mode(pjl.JaxprLinker(pjl.Options(on_break="ignore")), "fast_run")
@@ -158,6 +162,69 @@ def test_what_is_printed():
     f([1.0, 2.0])
     assert re.search(r"0: region for \(float64\[2\]\): 2 equations, lower .* ms, .*xla ", repr(stages))
     assert repr(stages.regions[0]).startswith("<Stages of a region for (float64[2]): 2 equations")
+
+
+def many_passes():
+    """Return the inputs and outputs of a graph that each pass but two changes."""
+    x, counts, a = vector(), pt.lvector("counts"), vector()
+    inner = OpFromGraph([a], [pt.exp(a) * 2], name="inner_one")
+    doubled = pytensor.scan(lambda s: (s * 2, until(s > 10)), outputs_info=[x.sum()], n_steps=20, return_updates=False)
+    return [x, counts], [inner(x), pt.repeat(x, counts), doubled, x[x > 0].sum()]
+
+
+def test_graph_passes():
+    f = pytensor.function(*many_passes(), mode=QUIET)
+    records = pjl.stages(f, [1.0, 2.0], [1, 2]).passes.graph
+    assert [(r.name, r.changed) for r in records] == [
+        ("inline", True),
+        ("sparse", False),
+        ("decompose", True),
+        ("eager numbers", False),
+        ("until counts", True),
+        ("lanes", True),
+    ]
+    assert records[0].before == len(f.maker.fgraph.apply_nodes)
+    assert records[0].after == records[0].before + 1  # exp and mul in place of one node
+    assert all(r.after == following.before for r, following in pairwise(records))
+    assert records[-1].after == len(f.vm.runner.graph.nodes)
+    assert all(r.changed or r.before == r.after for r in records) and all(r.seconds > 0 for r in records)
+    texts = [r.show() for r in records]
+    assert "inner_one" in pytensor.dprint(f.maker.fgraph, file="str") and "inner_one" not in texts[0]
+    assert "Repeat{" in texts[1] and "Repeat{" not in texts[2] and "RepeatCounts" in texts[2]
+    assert "Minimum" not in texts[3] and "Minimum" in texts[4]  # how many rows of the loop there are
+    assert "FillLanes" not in texts[4] and "FillLanes" in texts[5]
+    assert repr(records[1]).startswith("<sparse: unchanged, ")
+
+
+def test_jaxpr_passes(monkeypatch):
+    """They are those of the outermost Jaxpr, whose passes run last."""
+    import pytensor_jaxpr_linker.report.stages as module
+
+    lower_region = module.lower_region
+
+    def lower(*args):
+        lowered = lower_region(*args)
+        for name in ("of an inner Jaxpr", "of the region"):
+            run_passes([Pass(name, lambda jaxpr: jaxpr)], lowered.jaxpr, size=lambda jaxpr: len(jaxpr.eqns), show=str)
+        return lowered
+
+    x = vector()
+    stages = pjl.stages(pytensor.function([x], pt.exp(x) + 1, mode="JAXPR"), [1.0, 2.0])
+    for records in stages.passes.regions:
+        assert not records or records[-1].after == len(stages.jaxpr[0].eqns)
+    monkeypatch.setattr(module, "lower_region", lower)
+    stages = pjl.stages(pytensor.function([x], pt.exp(x) + 1, mode="JAXPR"), [1.0, 2.0])
+    ((record,),) = stages.passes.regions
+    assert (record.name, record.before, record.after) == ("of the region", 2, 2)
+    assert record.show() == str(stages.jaxpr[0])
+
+
+def test_passes_of_unknown_shapes():
+    x = vector()
+    stages = pjl.stages(pytensor.function([x], x[x > 0].sum(), mode="JAXPR"))
+    assert [r.name for r in stages.graph_passes if r.changed] == ["lanes"]
+    with pytest.raises(TypeError, match="example arguments"):
+        _ = stages.passes
 
 
 def test_function_of_another_mode():

@@ -54,6 +54,10 @@ class PassRecord(NamedTuple):
     seconds: float
     show: Callable[[], str]
 
+    def __repr__(self) -> str:
+        what = f"{self.before} -> {self.after}" if self.changed else "unchanged"
+        return f"<{self.name}: {what}, {1e3 * self.seconds:.3g} ms>"
+
 
 #: The records of each list of passes that ran, or None if nobody asks for them.
 RUNS: ContextVar[list[list[PassRecord]] | None] = ContextVar("runs", default=None)

@@ -150,6 +150,8 @@ class Runner:
         What the plan was made of, see `make_plan`.
     seconds
         How long planning took.
+    options
+        How the graph is compiled and called.
     program, executor
         What runs the plan: the graph as one program, or what runs several batches. The other is None.
     call
@@ -162,6 +164,7 @@ class Runner:
 
     def __init__(self, fgraph: FunctionGraph, borrowed: set[int], options: Options):
         process.check()
+        self.options = options
         self._policy = Policy(options, fgraph.inputs, getattr(fgraph, "name", None))
         started = perf_counter()
         with self._policy.progress.stage("inlining", len(fgraph.apply_nodes)):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from pytensor.graph.basic import Apply, Variable
@@ -11,6 +13,7 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor_jaxpr_linker.base.errors import Break, CannotEmit, describe_node, source_line
 from pytensor_jaxpr_linker.base.gc_pause import gc_paused
 from pytensor_jaxpr_linker.base.identity import identity
+from pytensor_jaxpr_linker.base.passes import PassRecord
 from pytensor_jaxpr_linker.emit.traced_leaf import is_traced_leaf
 from pytensor_jaxpr_linker.frontend.targets import compiled, graph_target, target_of
 from pytensor_jaxpr_linker.graph.walk import Graph
@@ -23,6 +26,7 @@ from pytensor_jaxpr_linker.report.model import (
     Change,
     Guard,
     Node,
+    PassReport,
     SpecializationReport,
     Value,
 )
@@ -38,6 +42,7 @@ def explain(
     inputs: Sequence[Variable] | None = None,
     mode: Any = "JAXPR",
     args: Sequence[Any] | Mapping[str, Any] | None = None,
+    passes: bool = False,
 ) -> Explanation:
     """Tell what mode JAXPR makes of a graph: its regions and host steps, why there are several, and what to change.
 
@@ -56,6 +61,9 @@ def explain(
         Example arguments, for which the HTML page shows Jaxpr equations and StableHLO. By default
         they are those of the last call. A function of several regions is run on them; its shared variables stay as they
         are.
+    passes : bool
+        Whether to run the passes over the graph, and over the Jaxpr of each region whose shapes are known, once more, and tell
+        what each did: how many nodes or equations there were before and after it, its time, and the graph or Jaxpr after it.
 
     Returns
     -------
@@ -69,6 +77,8 @@ def explain(
     >>> x = pt.vector("x", dtype="float64")
     >>> pjl.explain(pt.exp(x).sum()).batches[0].kind
     'region'
+    >>> [p.name for p in pjl.explain(x[x > 0].sum(), passes=True).passes if p.changed]
+    ['lanes']
     """
     if isinstance(f, Variable | list | tuple):
         target = graph_target(inputs, f, mode, "explain")
@@ -77,7 +87,9 @@ def explain(
     found = compiled(target)
     given = target.arguments([args] if isinstance(args, Mapping) else args or ())
     runner = found.runner
-    return report(runner.graph, runner.plan, runner.fallbacks, runner.programs, found.seconds, stages_of(found, given))
+    view = stages_of(found, given)
+    told = report(runner.graph, runner.plan, runner.fallbacks, runner.programs, found.seconds, view)
+    return replace(told, passes=tuple(describe_passes(told, view))) if passes else told
 
 
 @gc_paused()
@@ -120,7 +132,22 @@ def report(
     breaks, changes = describe_breaks(graph, plan, fallbacks, index, places)
     if view is not None:
         view.index = index
-    return Explanation(nodes, batches, breaks, changes, seconds, view)
+    return Explanation(nodes, batches, breaks, changes, seconds, stages=view)
+
+
+def describe_passes(told: Explanation, view: Stages) -> Iterator[PassReport]:
+    """Yield what is told of each pass over the graph, and over the Jaxprs of the regions whose shapes are known."""
+    yield from map(partial(describe_pass, "graph"), view.graph_passes)
+    for batch, region in zip(told.regions, view.known_regions(), strict=True):
+        # A rule may find that it can't emit a node for these shapes: the region will be cut when the function is called.
+        with suppress(CannotEmit):
+            yield from map(partial(describe_pass, batch.title), [] if region is None else region.passes)
+
+
+def describe_pass(subject: str, record: PassRecord) -> PassReport:
+    """Return what is told of a pass."""
+    text = record.show() if record.changed else ""
+    return PassReport(subject, record.name, record.before, record.after, record.changed, record.seconds, text)
 
 
 class Texts:

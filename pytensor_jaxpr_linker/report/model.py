@@ -190,6 +190,33 @@ class Change:
     batches: int
 
 
+@dataclass(frozen=True, slots=True)
+class PassReport:
+    """What one pass did.
+
+    Attributes
+    ----------
+    subject
+        What it ran over: "graph", or the title of a region, whose Jaxpr it ran over.
+    name, seconds
+        What it is called, and how long it took.
+    before, after
+        How many nodes of the graph, or equations of the Jaxpr, there were and are.
+    changed
+        Whether it changed anything.
+    text
+        The graph, or the Jaxpr, after the pass, or nothing if the pass did not change it.
+    """
+
+    subject: str
+    name: str
+    before: int
+    after: int
+    changed: bool
+    seconds: float
+    text: str
+
+
 @dataclass(frozen=True)
 class ExplanationData:
     """What mode JAXPR makes of a graph, and why.
@@ -202,6 +229,8 @@ class ExplanationData:
         The changes that would leave fewer batches, the best first.
     seconds
         How long the stages before a call took: "rewrite" if it is known, "plan".
+    passes
+        What each pass did, if `explain` was asked for it.
     stages
         The `Stages` of a compiled function, or of a graph that declares every shape; not part of the data.
     """
@@ -211,6 +240,7 @@ class ExplanationData:
     breaks: tuple[BreakReport, ...]
     changes: tuple[Change, ...]
     seconds: dict[str, float]
+    passes: tuple[PassReport, ...] = ()
     stages: Any = field(compare=False, default=None)
 
     @property

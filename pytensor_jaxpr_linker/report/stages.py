@@ -13,9 +13,11 @@ from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FunctionGraph
 
 from pytensor_jaxpr_linker.base import jax_compat
+from pytensor_jaxpr_linker.base.passes import PassRecord, record_passes
 from pytensor_jaxpr_linker.frontend.targets import Compiled, compiled, target_of
 from pytensor_jaxpr_linker.jaxpr.lower import lower_region
 from pytensor_jaxpr_linker.report.text import counted, list_seconds
+from pytensor_jaxpr_linker.run.plans import make_graph, rules_in_force
 from pytensor_jaxpr_linker.run.program import Program, declared_aval
 from pytensor_jaxpr_linker.run.specialization import Specialization, aval_key
 
@@ -25,6 +27,21 @@ class NodeCode(NamedTuple):
 
     jaxpr: list[str]
     stablehlo: list[str]
+
+
+class Passes(NamedTuple):
+    """What each pass did on the way from the graph to the Jaxprs.
+
+    Attributes
+    ----------
+    graph
+        The graph passes, in order.
+    regions
+        The Jaxpr passes of each region, in order.
+    """
+
+    graph: list[PassRecord]
+    regions: list[list[PassRecord]]
 
 
 class RegionStages:
@@ -68,6 +85,14 @@ class RegionStages:
     def hlo(self) -> str:
         """The HLO text after XLA's optimizations."""
         return self.compiled.as_text() or ""
+
+    @cached_property
+    def passes(self) -> list[PassRecord]:
+        """What each Jaxpr pass did. The region is lowered once more for it."""
+        s = self.specialization
+        with record_passes() as runs:
+            lower_region(s.region, self.avals, s.static, s.checked, s.name)
+        return runs[-1] if runs else []
 
     @property
     def cost(self) -> dict[str, float]:
@@ -125,8 +150,9 @@ class Stages:
         How long the stages before the regions took, as far as known: "rewrite", "plan".
     """
 
-    def __init__(self, fgraph: FunctionGraph, regions: Sequence[RegionStages | None], seconds: dict[str, float]):
-        self._fgraph, self._regions, self.seconds = fgraph, list(regions), seconds
+    def __init__(self, found: Compiled, regions: Sequence[RegionStages | None]):
+        self._fgraph, self._regions, self.seconds = found.fgraph, list(regions), found.seconds
+        self._traced_leaves = found.runner.options.allow_traced_leaves
         self.index: dict[Apply, int] = {}  # the numbers that an explanation gives to the nodes
 
     def __repr__(self) -> str:
@@ -136,12 +162,28 @@ class Stages:
             f"Stages of {counted(count, 'node')} in {counted(len(regions), 'region')}: {list_seconds(self.seconds)}"
         ]
         lines += [f"  {i}: {region_line(region)}" for i, region in regions]
-        return "\n".join([*lines, "  see .graph, .jaxpr, .stablehlo, .hlo, .cost, .memory, .timings"])
+        return "\n".join([*lines, "  see .graph, .passes, .jaxpr, .stablehlo, .hlo, .cost, .memory, .timings"])
 
     @property
     def graph(self) -> FunctionGraph:
         """The graph after PyTensor's rewrites: that of the function, not to be changed. ``graph.dprint()`` prints it."""
         return self._fgraph
+
+    @cached_property
+    def graph_passes(self) -> list[PassRecord]:
+        """What each graph pass did. The passes run once more for it, which changes nothing."""
+        with record_passes() as runs:
+            make_graph(self._fgraph, rules_in_force(self._traced_leaves))
+        return runs[-1]
+
+    @property
+    def passes(self) -> Passes:
+        """What each pass did: its name, how many nodes or equations there were before and after it, its seconds.
+
+        ``passes.graph`` are those over the graph, ``passes.regions`` those over the Jaxpr of each region. ``show()`` of one
+        returns the graph, or the Jaxpr, after it as text.
+        """
+        return Passes(self.graph_passes, [region.passes for region in self.regions])
 
     @property
     def regions(self) -> list[RegionStages]:
@@ -195,7 +237,7 @@ class Stages:
 
 
 def stages(f: Any, *args: Any) -> Stages:
-    """Return the stages of a compiled function: graph, Jaxprs, StableHLO, HLO, XLA's analyses, and the time of each.
+    """Return the stages of a compiled function: graph, passes, Jaxprs, StableHLO, HLO, XLA's analyses, and the time of each.
 
     Each is made when it is asked for.
 
@@ -220,6 +262,8 @@ def stages(f: Any, *args: Any) -> Stages:
     True
     >>> sorted(s.timings)
     ['plan', 'regions']
+    >>> [p.name for p in s.passes.graph]
+    ['inline', 'sparse', 'decompose', 'eager numbers', 'until counts', 'lanes']
     """
     target = target_of(f, "stages")
     return stages_of(compiled(target), target.arguments(args))
@@ -239,7 +283,7 @@ def region_line(region: RegionStages | None) -> str:
 def stages_of(found: Compiled, args: Sequence[Any]) -> Stages:
     """Return the stages of what is compiled, for example arguments, if there are any."""
     regions = examples(found, args) if args else [latest(program) for program in found.runner.programs]
-    return Stages(found.fgraph, regions, found.seconds)
+    return Stages(found, regions)
 
 
 def examples(found: Compiled, args: Sequence[Any]) -> list[RegionStages | None]:

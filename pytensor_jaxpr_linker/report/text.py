@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
-from pytensor_jaxpr_linker.report.model import Batch, BreakReport, ExplanationData, Node, SpecializationReport
+from pytensor_jaxpr_linker.report.model import (
+    Batch,
+    BreakReport,
+    ExplanationData,
+    Node,
+    PassReport,
+    SpecializationReport,
+)
 
 
 def as_text(explanation: ExplanationData, most: int) -> str:
@@ -69,6 +78,9 @@ def sections(explanation: ExplanationData, most: int) -> list[tuple[str, list[st
         tried = any(b.batches_without is not None for b in explanation.breaks)
         note = "none alone would leave fewer batches" if tried else "not looked for: the graph is large"
         found.append(("The change that would merge most", [note]))
+    for subject, told in groupby(explanation.passes, attrgetter("subject")):
+        title = "Graph passes" if subject == "graph" else f"Jaxpr passes of {subject}"
+        found.append((title, [line for p in told for line in pass_lines(p, most)]))
     if explanation.seconds:
         found.append(("Time before the first call", [list_seconds(explanation.seconds)]))
     return found
@@ -121,6 +133,15 @@ def node_line(node: Node) -> str:
 def node_head(node: Node) -> str:
     """Return number, Op and name of a node."""
     return f"#{node.index} {node.op}" + (f" = '{node.name}'" if node.name else "")
+
+
+def pass_lines(p: PassReport, most: int) -> list[str]:
+    """Return what is told of a pass, and the first lines of the graph or Jaxpr after it if it changed something."""
+    if not p.changed:
+        return [f"{p.name:<14}unchanged, {duration(p.seconds)}"]
+    lines = p.text.splitlines()
+    head = f"{p.name:<14}{p.before} -> {counted(p.after, 'node' if p.subject == 'graph' else 'equation')}, {duration(p.seconds)}"
+    return [head, *(f"    {line}".rstrip() for line in [*lines[:most], *rest(len(lines), most)])]
 
 
 def break_lines(explanation: ExplanationData, b: BreakReport) -> list[str]:
