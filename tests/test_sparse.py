@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import pydoc
+import subprocess
+import sys
+
 import jax
 import numpy as np
 import pytensor
@@ -10,14 +14,28 @@ import pytensor.tensor as pt
 import pytest
 import scipy.sparse
 from helpers import FULLGRAPH, compare_grad
+from pytensor.graph.op import Op
 from pytensor.sparse.linalg import block_diag
 
 import pytensor_jaxpr_linker as pjl
+from pytensor_jaxpr_linker.graph.sparse.lowering import LOWERINGS
 
 FORMATS = pytest.mark.parametrize("fmt", ["csr", "csc"])
 VARIANTS = pytest.mark.parametrize(("fmt", "dtype"), [("csr", "float32"), ("csc", "float64")])
 OTHER = {"csr": "csc", "csc": "csr"}
 rng = np.random.default_rng(0)
+
+
+def test_lowerings_are_of_ops_of_pytensor():
+    names = [key for key in LOWERINGS if isinstance(key, str)]
+    assert len(names) > 40
+    assert [name for name in names if not issubclass(pydoc.locate(name), Op)] == []
+
+
+def test_pytensor_imports_sparse_matrices_when_they_are_used():
+    """They take 150 ms, which this package does not add to its own import."""
+    program = "import sys, pytensor_jaxpr_linker; assert not {'scipy.sparse', 'pytensor.sparse'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def random_matrix(fmt, n=4, m=5, dtype="float64"):

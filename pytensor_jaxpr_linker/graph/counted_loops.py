@@ -94,7 +94,7 @@ REWRITES = Rewrites({Scan: counted, Shape_i: length_of_loop})
 
 
 def takes_no_step(node: Apply, op: Scan) -> bool:
-    """Tell whether a loop is known to take no step: its number of steps is 0, or a sequence has no rows."""
+    """Tell whether a loop certainly takes no step: its number of steps is 0, or a sequence has no rows."""
     steps = node.inputs[0]
     if isinstance(steps, Constant) and steps.data == 0:
         return True
@@ -114,7 +114,7 @@ def reads_last(variable: Variable, clients: dict[Variable, list[Apply | None]], 
 
 
 def follows_from_numbers(variable: Variable) -> bool:
-    """Tell whether a number follows from shapes and inputs that are numbers, and so may be known before the program runs."""
+    """Tell whether a number follows from shapes and number inputs, and so may be known before the program runs."""
     stack, seen = [variable], set()
     while stack:
         v = stack.pop()

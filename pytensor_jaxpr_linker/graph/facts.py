@@ -1,6 +1,6 @@
-"""Binding-time analysis: when is each value, and each shape, of a graph known? Uses no JAX.
+"""Binding-time analysis: when is each value, and each shape, of a graph known?
 
-The four times and the analysis are those of partial evaluation (Jones, Gomard and Sestoft, *Partial Evaluation and Automatic
+The four times and the analysis come from partial evaluation (Jones, Gomard and Sestoft, *Partial Evaluation and Automatic
 Program Generation*, 1993): constant < shape-known < value-known < run time.
 """
 
@@ -27,10 +27,10 @@ from pytensor_jaxpr_linker.graph.until_scan import UntilScan
 #: Ops whose output depends on the shape of their operand, not on its numbers.
 SHAPE_READERS = (Shape, Shape_i)
 
-#: Ops that take too long to be evaluated with NumPy for a static value: what they compute is known at run time only.
+#: Ops that would take too long to evaluate with NumPy for a static value, so their results are known at run time only.
 LOOPS = (Scan, UntilScan)
 
-#: Ops whose results may be known at another time than the last of their operands.
+#: Ops whose results may be known at another time than the latest of their operands.
 OWN_TIMES = frozenset((*SHAPE_READERS, *LOOPS, IfElse))
 
 
@@ -47,7 +47,7 @@ CONSTANT, RUNTIME = BindingTime.CONSTANT, BindingTime.RUNTIME
 
 
 class Times(dict[Variable, BindingTime]):
-    """When each variable is known. Those that are not held, which are most, are known at the time `others`."""
+    """When each variable is known. Most variables are not held; they are known at the time `others`."""
 
     def __init__(self, others: BindingTime, held: Mapping[Variable, BindingTime] = MappingProxyType({})):
         super().__init__(held)
@@ -63,14 +63,14 @@ class Facts(NamedTuple):
     Attributes
     ----------
     inputs
-        The inputs of the graph, which other graphs may compute.
+        The inputs of the graph. Other graphs may compute them.
     value
         When the value of each variable is known.
     shape
         When the shape of each variable is known.
     static
-        When the value of each variable is known if a rule must know it. Then the branches of an `IfElse` must agree: they
-        do for the lengths of what an `IfElse` returns, which has one shape here whatever its condition.
+        When the value of each variable is known if a rule must know it. Then the branches of an `IfElse` must agree. They do
+        for lengths: both branches must return one shape.
     objects
         The variables that a region can't hold.
     has_generators
@@ -86,21 +86,21 @@ class Facts(NamedTuple):
 
 
 def is_array(variable: Variable) -> bool:
-    """Tell whether a region can hold a value: a number, a dense array or a generator, not any other object."""
+    """Tell whether a region can hold a value: a number, a dense array or a generator, but no other object."""
     if is_tensor(variable.type) or isinstance(variable.type, ScalarType | RandomType):
         return True
     return isinstance(variable, Constant) and (variable.data is None or isinstance(variable.data, slice))
 
 
 def may_be_static(variable: Variable) -> bool:
-    """Tell whether a value may key a specialization: one number, or a vector of integers, that is not marked dynamic."""
+    """Tell whether a value may key a specialization: a number or a vector of integers that is not marked dynamic."""
     ndim = getattr(variable.type, "ndim", 2)
     if ndim > 1 or getattr(variable.type, "dtype", "object") not in (VECTOR_KEYS if ndim else NUMBER_KEYS):
         return False
     return not marks.is_dynamic(variable)
 
 
-#: Of which dtypes vectors, and numbers, may key a specialization.
+#: The dtypes of vectors, and of numbers, that may key a specialization.
 VECTOR_KEYS = frozenset(("bool", *discrete_dtypes))
 NUMBER_KEYS = VECTOR_KEYS | {"float16", "float32", "float64"}
 
@@ -178,7 +178,7 @@ def analyze(
 
 
 def nothing_known(inputs: Sequence[Variable], has_generators: bool) -> Facts:
-    """Return the facts of a graph of which nothing has to be known before it runs: no rule asks, and no number follows from shapes."""
+    """Return the facts of a graph in which no rule asks for a static value, and no number follows from shapes."""
     at_run_time = Times(RUNTIME)
     return Facts(frozenset(inputs), at_run_time, at_run_time, at_run_time, set(), has_generators)
 
@@ -189,7 +189,7 @@ def shape_time(
     shape: Times,
     fixed: Times,
 ) -> BindingTime:
-    """Return when the shapes of what a node computes are known, whose rule `needs` the values of some inputs."""
+    """Return when the shapes of a node's outputs are known. `needs` are the positions of the inputs whose values its rule needs."""
     if needs is None:
         return RUNTIME
     latest = CONSTANT
@@ -202,7 +202,7 @@ def shape_time(
 
 
 def fixed_time(node: Apply, output: int, fixed: Times) -> BindingTime:
-    """Return when an output of a node is known if a rule must know it."""
+    """Return when an output of a node is known, if a rule must know it."""
     if type(node.op) in (*SHAPE_READERS, *LOOPS):
         return BindingTime.RUNTIME
     operands = node.inputs
@@ -212,7 +212,7 @@ def fixed_time(node: Apply, output: int, fixed: Times) -> BindingTime:
 
 
 def value_roots(variables: Iterable[Variable], facts: Facts) -> dict[Variable, None]:
-    """Return the inputs whose values `variables` depend on, for variables that are known by value."""
+    """Return the inputs whose values determine `variables`, which are known by value."""
     roots: dict[Variable, None] = {}
     seen: set[Variable] = set()
     stack = list(variables)
@@ -225,16 +225,16 @@ def value_roots(variables: Iterable[Variable], facts: Facts) -> dict[Variable, N
             if facts.static.get(v) == BindingTime.VALUE:
                 roots[v] = None
         elif not isinstance(v.owner.op, SHAPE_READERS):
-            # What a shape depends on is demanded by the node that makes an array of that shape.
+            # The node that makes an array of that shape demands what the shape depends on.
             stack.extend(u for u in v.owner.inputs if facts.static[u] == BindingTime.VALUE)
     return roots
 
 
 def not_from_inputs(variables: Collection[Variable], facts: Facts) -> list[Variable]:
-    """Return those of the static values that do not follow from values and shapes of inputs alone.
+    """Return the static values that do not follow from values and shapes of inputs alone.
 
-    They follow from the shape of something computed, or from an `IfElse`, whose branches may have to agree: that is found out
-    while the region is built.
+    They follow from the shape of a computed variable, or from an `IfElse` whose branches may have to agree. Whether they do is
+    found out while the region is built.
     """
     unclear: set[Variable] = set()
     for node in toposort(variables, blockers=facts.inputs):

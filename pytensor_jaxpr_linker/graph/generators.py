@@ -1,8 +1,8 @@
-"""From which generator one descends, and by how many draws. Uses no JAX.
+"""Traces each random generator back to the one it comes from, and counts the draws between them.
 
-A draw uses up 64 bits of its generator's stream, its key, and so does a loop, however many draws its steps make. Each draw
-of a region gets the key at its own place in the stream: what is drawn does not depend on how a graph is cut into regions, or
-into functions that hand a generator on.
+A draw uses 64 bits of its generator's stream as its key. So does a loop, however many draws its steps make. Each draw of a region
+gets the key at its own place in the stream. Therefore the numbers drawn do not depend on how a graph is cut into regions, or into
+functions that hand a generator on.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Ancestor(NamedTuple):
 
 
 def generator_ancestor(variable: Variable, inputs: Collection[Variable]) -> Ancestor:
-    """Return the generator among `inputs`, or without an owner, that one descends from. A copy draws nothing."""
+    """Return the generator, among `inputs` or without an owner, from which a variable descends. A copy draws nothing."""
     draws = 0
     while variable not in inputs and variable.owner is not None:
         draws += is_draw(variable.owner)
@@ -35,7 +35,7 @@ def generator_ancestor(variable: Variable, inputs: Collection[Variable]) -> Ance
 
 
 def generators_read(inputs: Collection[Variable], nodes: Iterable[Apply]) -> dict[Variable, Ancestor]:
-    """Return for each generator that nodes read from which one, not computed by them, it descends."""
+    """Return the ancestor of each generator that nodes read: a generator that they do not compute."""
     known = {v: Ancestor(v, 0) for v in inputs if isinstance(v.type, RandomType)}
     read = {}
     for node in nodes:
@@ -50,7 +50,7 @@ def generators_read(inputs: Collection[Variable], nodes: Iterable[Apply]) -> dic
 
 
 def key_counts(inputs: Collection[Variable], nodes: Iterable[Apply]) -> dict[Variable, int]:
-    """Return how many keys of each generator nodes use."""
+    """Return the number of keys that nodes use of each generator."""
     counts: dict[Variable, int] = {}
     for generator, draws in generators_read(inputs, nodes).values():
         counts[generator] = max(counts.get(generator, 0), draws + 1)
@@ -58,12 +58,12 @@ def key_counts(inputs: Collection[Variable], nodes: Iterable[Apply]) -> dict[Var
 
 
 def is_draw(node: Apply) -> bool:
-    """Tell whether a node that returns a generator uses up a key, and does not only copy."""
+    """Tell whether a node that returns a generator uses a key: all but copies do."""
     return not isinstance(node.op, DeepCopyOp | TypeCastingOp)
 
 
 def parent_generator(variable: Variable) -> Variable:
-    """Return the generator that one computed by a node descends from."""
+    """Return the operand of a node from which the generator that it computes descends."""
     node = variable.owner
     op = node.op.scan if isinstance(node.op, UntilScan) else node.op
     if isinstance(op, Scan):

@@ -1,8 +1,9 @@
-"""A rewrite: loops keep the rows that are read, where it is known which rows these are. Uses no JAX.
+"""A PyTensor rewrite by which loops keep only the rows that are read.
 
-PyTensor's own rewrite (PyTensor 3.3) counts rows from the end by the largest number of steps, and takes it that there are as many as are
-read. A loop that a condition ends may take fewer, so ``states[1:]`` became its last rows, and ``states[-2:]`` had its initial state.
-``rows[-2:]`` of a loop of one step had a row that no step computed.
+It restricts PyTensor's own rewrite (PyTensor 3.3) to the cases where that is right. PyTensor's counts rows from the end, by the
+largest number of steps, and assumes that all rows that are read exist. A loop with a condition may take fewer steps: then
+``states[1:]`` became its last rows, and ``states[-2:]`` contained the initial state. ``rows[-2:]`` of a loop of one step contained a
+row that no step computed.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ REDUCED_TRACES = "jaxpr_reduced_traces"
 
 @node_rewriter([Scan])
 def reduce_trace(fgraph: FunctionGraph, node: Apply) -> Any:
-    """Return what PyTensor's rewrite returns, where it is right for every number of steps that the loop may take."""
+    """Apply PyTensor's rewrite if it is right for every number of steps that the loop may take."""
     op, steps = node.op, node.inputs[0]
     is_until = op.info.as_while
     least = int(steps.data) if isinstance(steps, Constant) and not is_until else 0
@@ -38,14 +39,14 @@ def reduce_trace(fgraph: FunctionGraph, node: Apply) -> Any:
 
 
 def is_reducible(client: Any, rows: int, is_until: bool) -> bool:
-    """Tell whether PyTensor's rewrite is right for a node that reads an output.
+    """Tell whether PyTensor's rewrite is right for a client of an output.
 
     Parameters
     ----------
     client
-        The node, or what else it is.
+        The node that reads the output, or PyTensor's mark of an output of the graph.
     rows
-        How many rows the output has at least. One counts as there: without it, reading it fails.
+        The least number of rows that the output has. One row may be counted on: if there is none, reading it fails.
     is_until
         Whether a condition ends the loop.
     """

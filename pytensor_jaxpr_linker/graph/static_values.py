@@ -1,4 +1,4 @@
-"""Evaluation of what is known when a region is specialized: shape arithmetic, with NumPy."""
+"""Evaluates shape arithmetic with NumPy when a region is specialized."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class StaticValues:
     Parameters
     ----------
     values
-        The values of those integer inputs that key the specialization.
+        The values of the integer inputs that key the specialization.
     shape_of
         Gives the shape of a variable that has been lowered.
     """
@@ -60,7 +60,7 @@ class StaticValues:
         return self._shape_of(variable)
 
     def _choose(self, variable: Variable) -> Any:
-        """Return the value of an output of `IfElse`: that of its branches if they agree, else its condition decides."""
+        """Return the value of an output of `IfElse`: the common value of its branches, or the one that the condition chooses."""
         on_true, on_false = (self._values[v] for v in operands_of(variable))
         if np.array_equal(on_true, on_false):
             return on_true
@@ -90,13 +90,13 @@ class StaticValues:
 
 
 def as_value(value: Any, dtype: str) -> np.ndarray:
-    """Return an array of a dtype; of objects, where a number is a symbolic dimension of `jax.export`."""
+    """Return an array of a dtype, or of objects if a number is a symbolic dimension of `jax.export`."""
     array = np.asarray(value)
     return array if array.dtype == object else array.astype(dtype)
 
 
 def operands_of(variable: Variable) -> list[Variable]:
-    """Return the variables whose values make that of `variable`."""
+    """Return the variables whose values determine that of `variable`."""
     op, inputs = variable.owner.op, variable.owner.inputs
     if isinstance(op, Shape | Shape_i):
         return []

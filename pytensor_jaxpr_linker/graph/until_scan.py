@@ -1,4 +1,4 @@
-"""`UntilScan`: a loop that a condition ends, with the number of steps that it took. Uses no JAX."""
+"""`UntilScan`: a loop with a condition, which also returns the number of steps that it took."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from pytensor.scan.op import Scan
 
 
 class UntilScan(Op):
-    """A `Scan` that a condition ends, with outputs as long as if it were not ended, and the number of steps that it took.
+    """A `Scan` with a condition. Its outputs have their full length, as if it never ended early; the last is the number of steps.
 
     Parameters
     ----------
     scan
-        The Op that is meant.
+        The loop.
     """
 
     __props__ = ("scan",)
@@ -27,12 +27,12 @@ class UntilScan(Op):
         self.scan = scan
 
     def make_node(self, *inputs: Variable) -> Apply:
-        """Return the node: inputs are those of the scan."""
+        """Return the node, which takes the inputs of the scan."""
         inner = self.scan.make_node(*inputs)
         return Apply(self, list(inner.inputs), [*(v.type() for v in inner.outputs), pt.lscalar()])
 
     def perform(self, node: Apply, inputs: Sequence[Any], output_storage: Sequence[list]) -> None:
-        """Run the scan on the host. Its outputs are cut to the steps taken: cutting them again changes nothing."""
+        """Run the scan on the host. Its outputs are cut to the steps taken already; the cuts that follow change nothing."""
         scan_node = self.scan.make_node(*node.inputs)
         cells: dict[Variable, list] = {v: [x] for v, x in zip(scan_node.inputs, inputs, strict=True)}
         cells |= {v: [None] for v in scan_node.outputs}
@@ -52,7 +52,7 @@ class UntilScan(Op):
 
 
 def spans(op: Scan) -> list[int | None]:
-    """Return how many rows each output of a scan begins with that no step has written; None for what has no rows."""
+    """Return the number of initial rows of each output of a scan, which no step writes; None for outputs without rows."""
     info = op.info
     taps = info.mit_sot_in_slices + info.sit_sot_in_slices
     return [
@@ -64,6 +64,6 @@ def spans(op: Scan) -> list[int | None]:
 
 
 def row_counts(op: Scan, inputs: Sequence[Any]) -> list[int]:
-    """Return how many rows the outputs of a scan that have rows are given."""
+    """Return the number of rows that each output of a scan is given, for the outputs with rows."""
     buffers = (*op.outer_mitmot(inputs), *op.outer_mitsot(inputs), *op.outer_sitsot(inputs))
     return [*map(len, buffers), *(int(n) for n in op.outer_nitsot(inputs))]

@@ -1,4 +1,4 @@
-"""A sparse matrix as variables of a graph: its entries, and how they are arranged in memory if that is known. Uses no JAX."""
+"""A sparse matrix as variables of a graph: its entries, and how they are arranged in memory if that is known."""
 
 from __future__ import annotations
 
