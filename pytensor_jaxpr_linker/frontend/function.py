@@ -8,13 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from numpy import ndarray
 from pytensor.compile.executor import Function
 from pytensor.compile.maker import FunctionMaker
 from pytensor.compile.mode import Mode
 
 from pytensor_jaxpr_linker.frontend.storage import containers
-from pytensor_jaxpr_linker.run.codegen import each
+from pytensor_jaxpr_linker.run.codegen import as_declared
 from pytensor_jaxpr_linker.run.transfer import DeviceTensorType
 
 
@@ -36,9 +35,7 @@ class JaxprFunction(Function):
         self._spare: list[Function] = []
         inputs: list[Any] = self.input_storage
         given = [c for c in inputs if not c.implicit]
-        self._as_declared = each(
-            AS_DECLARED, list(map(declared, given)), "the arguments of a function", {"ndarray": ndarray}
-        )
+        self._as_declared = as_declared(list(map(declared, given)))
         self._count = len(given)
         names = [c.name for c in given]
         self._places = {name: i for i, name in enumerate(names) if name is not None and names.count(name) == 1}
@@ -96,16 +93,12 @@ class JaxprFunction(Function):
         )
 
 
-#: The value of an argument as its type has it, by what `declared` returns.
-AS_DECLARED = "{x} if type({x}) is ndarray and {x}.dtype is {0} and {x}.shape == {1} else {2}({x})"
-
-
 def declared(container: Any) -> tuple[Any, Any, Callable[[Any], Any]]:
-    """Return dtype and shape of arrays that an input takes as they are, and what makes others of its type, or raises."""
+    """Return dtype and shape of the arrays that an input takes as they are, and what converts any other value, or raises."""
     type_ = container.type
-    as_declared = partial(type_.filter, strict=container.strict, allow_downcast=container.allow_downcast)
+    convert = partial(type_.filter, strict=container.strict, allow_downcast=container.allow_downcast)
     is_tensor = isinstance(type_, DeviceTensorType)
-    return type_.numpy_dtype if is_tensor else None, type_.shape if is_tensor else None, as_declared
+    return type_.numpy_dtype if is_tensor else None, type_.shape if is_tensor else None, convert
 
 
 copyreg.pickle(JaxprFunction, copyreg.dispatch_table[Function])

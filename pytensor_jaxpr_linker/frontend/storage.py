@@ -21,7 +21,6 @@ from pytensor_jaxpr_linker.base.array_types import is_tensor
 from pytensor_jaxpr_linker.base.errors import variable_name
 from pytensor_jaxpr_linker.base.options import Options
 from pytensor_jaxpr_linker.run import transfer
-from pytensor_jaxpr_linker.run.codegen import each
 from pytensor_jaxpr_linker.run.fork import process
 
 #: Held while the values of shared variables are read or replaced, not while they are computed: no call sees those of one
@@ -173,7 +172,8 @@ def result_converter(
             return lambda array: np.asarray(array)[()]
         return transfer.read_only if i in borrowed else np.array
 
-    return each("{0}({x})", [(converter(i, v),) for i, v in enumerate(fgraph.outputs)], "the results of a function")
+    converters = [converter(i, v) for i, v in enumerate(fgraph.outputs)]
+    return lambda arrays: [convert(array) for convert, array in zip(converters, arrays, strict=True)]
 
 
 def containers(

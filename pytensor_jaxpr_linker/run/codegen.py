@@ -1,21 +1,31 @@
-"""Python functions without loops, made from their text.
+"""Python functions made from their text: for programs of a few µs, the overhead of a Python loop matters.
 
-Beside a program that takes a few µs, a loop over one or two values takes as long as what is done with them.
+No other module makes code. Beside each maker stands what a call saves against a loop (medians, alternating in one process, on a busy
+machine of two cores). Loops that cost less than 1 µs are loops: those over the results of a call, and over the arguments that are packed.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
-from typing import Any
+from copy import deepcopy
+from threading import RLock
+from typing import Any, NamedTuple
+
+import numpy as np
+from pytensor.graph.basic import Constant, Variable
+
+from pytensor_jaxpr_linker.base.errors import note_node
+from pytensor_jaxpr_linker.plan.model import HostStep
+from pytensor_jaxpr_linker.run.recompiles import RunOnHost
 
 
-def make_function(text: str, what: str, names: Mapping[str, Any] = MappingProxyType({})) -> Callable[..., Any]:
-    """Return the function ``call`` that `text` defines.
+def make_function(lines: Sequence[str], what: str, names: Mapping[str, Any]) -> Callable[..., Any]:
+    """Return the function ``call`` that lines of Python code define.
 
     Parameters
     ----------
-    text
+    lines
         Python code.
     what
         What stands for the name of its file in tracebacks.
@@ -23,39 +33,149 @@ def make_function(text: str, what: str, names: Mapping[str, Any] = MappingProxyT
         The global variables that it reads.
     """
     found = dict(names)
-    exec(compile(text, f"<{what}>", "exec"), found)
+    exec(compile("\n".join(lines), f"<{what}>", "exec"), found)
     return found["call"]
 
 
-def each(
-    expression: str, constants: Sequence[Sequence[Any]], what: str, names: Mapping[str, Any] = MappingProxyType({})
+def as_declared(
+    declared: Sequence[tuple[Any, Any, Callable[[Any], Any]]],
 ) -> Callable[[Sequence[Any]], list]:
-    """Return the function from a sequence to the list of what an expression is for each element.
+    """Return the function that makes the arguments of a call what the inputs declare. It saves 1.3 µs, and 0.1 µs for each argument.
 
     Parameters
     ----------
-    expression
-        Python code, with the fields ``{x}`` for the element and ``{0}``, ``{1}`` and so on for the constants that belong to its place.
-    constants
-        Those of each place.
-    what, names
-        See `make_function`.
+    declared
+        For each input dtype and shape of the NumPy arrays that are passed on as they are, and what converts any other value.
 
     Raises
     ------
     ValueError
-        By that function, if the sequence has another length.
+        By that function, if there are more or fewer arguments.
 
     Examples
     --------
-    >>> from pytensor_jaxpr_linker.run.codegen import each
-    >>> each("{0}({x})", [(float,), (str,)], "numbers and texts")([1, 2])
-    [1.0, '2']
+    >>> import numpy as np
+    >>> from pytensor_jaxpr_linker.run.codegen import as_declared
+    >>> as_declared([(np.dtype("int64"), (2,), list), (None, None, str)])([np.arange(2), 3])
+    [array([0, 1]), '3']
     """
-    found, results = dict(names), []
-    for i, row in enumerate(constants):
-        fields = [f"c{i}_{k}" for k in range(len(row))]
-        found |= dict(zip(fields, row, strict=True))
-        results.append(expression.format(*fields, x=f"x{i}"))
-    elements = ", ".join(f"x{i}" for i in range(len(constants)))
-    return make_function(f"def call(xs):\n [{elements}] = xs\n return [{', '.join(results)}]", what, found)
+    names: dict[str, Any] = {"ndarray": np.ndarray}
+    results = []
+    for i, row in enumerate(declared):
+        names |= dict(zip((f"dtype{i}", f"shape{i}", f"convert{i}"), row, strict=True))
+        is_declared = f"type(x{i}) is ndarray and x{i}.dtype is dtype{i} and x{i}.shape == shape{i}"
+        results.append(f"x{i} if {is_declared} else convert{i}(x{i})")
+    elements = ", ".join(f"x{i}" for i in range(len(declared)))
+    lines = ["def call(xs):", f" [{elements}] = xs", f" return [{', '.join(results)}]"]
+    return make_function(lines, "the arguments of a function", names)
+
+
+class StageCall(NamedTuple):
+    """A stage of a plan: the slots that it reads and writes, how it is called, and what is called when that raises `RunOnHost`."""
+
+    inputs: Sequence[int]
+    outputs: Sequence[int]
+    call: Callable[[list], list]
+    call_on_host: Callable[[list], list] | None
+
+
+def call_stages(
+    stages: Sequence[StageCall],
+    inputs: int,
+    outputs: Sequence[int],
+    dead_after: Sequence[Sequence[int]],
+    constants: Mapping[int, Any],
+    own: Callable[[Any], Any],
+) -> Callable[[list], list]:
+    """Return the function that runs stages, in which slots are local variables. It saves 0.6 µs for each stage: 1.4 µs for two.
+
+    Nothing outside is changed if it fails.
+
+    Parameters
+    ----------
+    stages
+        The stages in their order.
+    inputs
+        The function takes a list of the values of so many slots, the first ones.
+    outputs
+        The slots whose values it returns, each in memory of its own, as XLA returns them.
+    dead_after
+        For each stage the slots that nothing reads any more.
+    constants
+        Values of slots that no stage writes.
+    own
+        Returns a value in memory of its own.
+    """
+
+    def local(slots: Sequence[int]) -> str:
+        return ", ".join(f"v{slot}" for slot in slots)
+
+    names: dict[str, Any] = {f"v{slot}": value for slot, value in constants.items()}
+    names |= {"RunOnHost": RunOnHost, "own": own}
+    lines = ["def call(inputs):", f" [{local(range(inputs))}] = inputs", " del inputs"]
+    for i, (stage, dead) in enumerate(zip(stages, dead_after, strict=True)):
+        names |= {f"call{i}": stage.call, f"call_on_host{i}": stage.call_on_host}
+        run = f"[{local(stage.outputs)}] = call{{}}{i}([{local(stage.inputs)}])"
+        if stage.call_on_host is not None:
+            lines += [" try:", f"  {run.format('')}", " except RunOnHost:", f"  {run.format('_on_host')}"]
+        else:
+            lines.append(f" {run.format('')}")
+        if dead:
+            lines.append(f" del {local(dead)}")
+    counts = Counter(outputs)
+    results = [f"own(v{slot})" if slot < inputs or counts[slot] > 1 else f"v{slot}" for slot in outputs]
+    lines.append(f" return [{', '.join(results)}]")
+    return make_function(lines, "the stages of a function", names)
+
+
+def perform_nodes(
+    step: HostStep,
+    host_form: Callable[[Variable], Callable[[Any], Any]],
+    declared_form: Callable[[Variable], Callable[[Any], Any]],
+) -> Callable[[list], list]:
+    """Return the function that calls the `perform` of each node; one thread at a time is in it.
+
+    It saves 0.8 µs for one node and 3 µs for eight, against the thunks that Ops make and the cells that these share.
+
+    Parameters
+    ----------
+    step
+        The nodes.
+    host_form, declared_form
+        What makes a value given for a variable, and one that a node computed, one of the variable's type.
+    """
+    places: dict[Variable, str] = {}
+    names: dict[str, Any] = {"deepcopy": deepcopy, "note_node": note_node, "lock": RLock()}
+
+    def local(v: Variable) -> str:
+        if v not in places:
+            places[v] = f"v{len(places)}"
+            if isinstance(v, Constant):
+                names[places[v]] = v.data
+        return places[v]
+
+    def formed(v: Variable, form: Callable[[Any], Any]) -> str:
+        names[form.__name__] = form
+        return f"{form.__name__}({local(v)})"
+
+    lines = ["def call(args):", f" [{', '.join(map(local, step.inputs))}] = args"]
+    lines += [f" {local(v)} = {formed(v, host_form(v))}" for v in step.inputs]
+    lines.append(" with lock:")
+    for i, node in enumerate(step.nodes):
+        cells: dict[Variable, list[Any]] = {v: [None] for v in (*node.inputs, *node.outputs)}
+        node.op.prepare_node(node, storage_map=cells, compute_map={v: [False] for v in cells}, impl="py")
+        names |= {f"node{i}": node, f"perform{i}": node.op.perform}
+        destroyed = destroyed_inputs(node)
+        operands = [f"deepcopy({local(v)})" if k in destroyed else local(v) for k, v in enumerate(node.inputs)]
+        results = [f"r{k}" for k in range(len(node.outputs))]
+        lines += [f"  {result} = [None]" for result in results]
+        lines += ["  try:", f"   perform{i}(node{i}, [{', '.join(operands)}], [{', '.join(results)}])"]
+        lines += ["  except Exception as error:", f"   note_node(error, node{i})", "   raise"]
+        lines += [f"  {local(v)} = {result}[0]" for v, result in zip(node.outputs, results, strict=True)]
+    lines.append(f" return [{', '.join(formed(v, declared_form(v)) for v in step.outputs)}]")
+    return make_function(lines, "the nodes of a host step", names)
+
+
+def destroyed_inputs(node: Any) -> set[int]:
+    """Return the positions of the inputs whose memory the Op of a node writes to."""
+    return {i for positions in node.op.destroy_map.values() for i in positions}

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -14,10 +13,10 @@ from pytensor.graph.traversal import toposort
 from pytensor_jaxpr_linker.plan.model import Plan, Region, host_step
 from pytensor_jaxpr_linker.run.call import find_generators, program_call, take_keys
 from pytensor_jaxpr_linker.run.checks import DeferredChecks
-from pytensor_jaxpr_linker.run.codegen import make_function
+from pytensor_jaxpr_linker.run.codegen import StageCall, call_stages
 from pytensor_jaxpr_linker.run.host_steps import HostStage
 from pytensor_jaxpr_linker.run.program import Program
-from pytensor_jaxpr_linker.run.recompiles import Policy, RunOnHost
+from pytensor_jaxpr_linker.run.recompiles import Policy
 from pytensor_jaxpr_linker.run.specialization import Specialization
 
 
@@ -57,7 +56,11 @@ class Executor:
             else:
                 self.stages.append(HostStage(batch, inputs, outputs))
         dead_after = last_uses(self.stages, set(self._outputs))
-        self.call = straight_line(self.stages, len(plan.inputs), self._outputs, dead_after, constants)
+        calls = [
+            StageCall(s.inputs, s.outputs, s.call, s.call_on_host if isinstance(s, RegionStage) else None)
+            for s in self.stages
+        ]
+        self.call = call_stages(calls, len(plan.inputs), self._outputs, dead_after, constants, own)
         if policy.options.donate:
             self._donate(dead_after)
 
@@ -87,43 +90,6 @@ class Executor:
             for slot, result in zip(stage.outputs, stage.call(args)):  # noqa: B905
                 env[slot] = result
         return found
-
-
-def straight_line(
-    stages: Sequence[RegionStage | HostStage],
-    inputs: int,
-    outputs: Sequence[int],
-    dead_after: Sequence[Sequence[int]],
-    constants: Mapping[int, Any],
-) -> Callable[[list], list]:
-    """Return a Python function without loops, whose local variables are the slots: a tenth of a short call's time less.
-
-    It takes the list of the values of the first `inputs` slots and returns those of the slots `outputs`, each in memory of its own,
-    as XLA returns them. Nothing outside is changed if it fails.
-    """
-
-    def local(slots: Sequence[int]) -> str:
-        return ", ".join(f"v{slot}" for slot in slots)
-
-    names: dict[str, Any] = {f"v{slot}": value for slot, value in constants.items()} | {
-        "RunOnHost": RunOnHost,
-        "own": own,
-    }
-    lines = ["def call(inputs):", f" [{local(range(inputs))}] = inputs", " del inputs"]
-    for i, (stage, dead) in enumerate(zip(stages, dead_after, strict=True)):
-        names |= {f"stage{i}": stage, f"call{i}": stage.call}
-        run = f"[{local(stage.outputs)}] = call{i}([{local(stage.inputs)}])"
-        if isinstance(stage, RegionStage):
-            on_host = f"[{local(stage.outputs)}] = stage{i}.call_on_host([{local(stage.inputs)}])"
-            lines += [" try:", f"  {run}", " except RunOnHost:", f"  {on_host}"]
-        else:
-            lines.append(f" {run}")
-        if dead:
-            lines.append(f" del {local(dead)}")
-    repeated = {slot for slot, count in Counter(outputs).items() if count > 1}
-    results = [f"own(v{slot})" if slot < inputs or slot in repeated else f"v{slot}" for slot in outputs]
-    lines.append(f" return [{', '.join(results)}]")
-    return make_function("\n".join(lines), "the stages of a function", names)
 
 
 def own(value: Any) -> Any:

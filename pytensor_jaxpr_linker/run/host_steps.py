@@ -18,7 +18,7 @@ from pytensor.scan.op import Scan
 from pytensor_jaxpr_linker.base.array_types import is_tensor
 from pytensor_jaxpr_linker.base.errors import note_node
 from pytensor_jaxpr_linker.plan.model import HostStep
-from pytensor_jaxpr_linker.run.codegen import make_function
+from pytensor_jaxpr_linker.run.codegen import destroyed_inputs, perform_nodes
 
 #: Up to this many nodes are run by a function that is made for them: making it takes longer than making thunks.
 FEW_NODES = 32
@@ -41,7 +41,7 @@ class HostStage:
     def __init__(self, step: HostStep, inputs: list[int], outputs: list[int]):
         self.inputs, self.outputs = inputs, outputs
         is_plain = len(step.nodes) <= FEW_NODES and all(only_performs(node.op) for node in step.nodes)
-        self.call = in_one_function(step) if is_plain else Thunks(step).call
+        self.call = perform_nodes(step, host_form, declared_form) if is_plain else Thunks(step).call
 
 
 class Thunks:
@@ -125,43 +125,6 @@ def only_performs(op: Op) -> bool:
     )
 
 
-def in_one_function(step: HostStep) -> Callable[[list], list]:
-    """Return a Python function without loops that calls the `perform` of each node; one thread at a time is in it.
-
-    Beside a program that takes a few µs, thunks and the cells that they share take as long again.
-    """
-    places: dict[Variable, str] = {}
-    names: dict[str, Any] = {"deepcopy": deepcopy, "note_node": note_node, "lock": threading.RLock()}
-
-    def local(v: Variable) -> str:
-        if v not in places:
-            places[v] = f"v{len(places)}"
-            if isinstance(v, Constant):
-                names[places[v]] = v.data
-        return places[v]
-
-    def formed(v: Variable, form: Callable[[Any], Any]) -> str:
-        names[form.__name__] = form
-        return f"{form.__name__}({local(v)})"
-
-    lines = ["def call(args):", f" [{', '.join(map(local, step.inputs))}] = args"]
-    lines += [f" {local(v)} = {formed(v, host_form(v))}" for v in step.inputs]
-    lines.append(" with lock:")
-    for i, node in enumerate(step.nodes):
-        cells: dict[Variable, list[Any]] = {v: [None] for v in (*node.inputs, *node.outputs)}
-        node.op.prepare_node(node, storage_map=cells, compute_map={v: [False] for v in cells}, impl="py")
-        names |= {f"node{i}": node, f"perform{i}": node.op.perform}
-        destroyed = destroyed_inputs(node)
-        operands = [f"deepcopy({local(v)})" if k in destroyed else local(v) for k, v in enumerate(node.inputs)]
-        results = [f"r{k}" for k in range(len(node.outputs))]
-        lines += [f"  {result} = [None]" for result in results]
-        lines += ["  try:", f"   perform{i}(node{i}, [{', '.join(operands)}], [{', '.join(results)}])"]
-        lines += ["  except Exception as error:", f"   note_node(error, node{i})", "   raise"]
-        lines += [f"  {local(v)} = {result}[0]" for v, result in zip(node.outputs, results, strict=True)]
-    lines.append(f" return [{', '.join(formed(v, declared_form(v)) for v in step.outputs)}]")
-    return make_function("\n".join(lines), "the nodes of a host step", names)
-
-
 def on_copies(thunk: Any, copied: Sequence[tuple[list[Any], list[Any]]]) -> Any:
     """Return a thunk that is run on copies of what the first cell of each pair holds, in the second."""
 
@@ -185,11 +148,6 @@ def without_mode(op: Op) -> Op:
     op = copy(op)
     op.mode, op._fn = None, None
     return op
-
-
-def destroyed_inputs(node: Apply) -> set[int]:
-    """Return the positions of the inputs whose memory the Op of a node writes to."""
-    return {i for positions in node.op.destroy_map.values() for i in positions}
 
 
 def host_form(variable: Variable) -> Callable[[Any], Any]:

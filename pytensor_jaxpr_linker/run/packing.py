@@ -15,7 +15,6 @@ from pytensor_jaxpr_linker.base import jax_compat
 from pytensor_jaxpr_linker.base.array_types import is_tensor
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import JaxprBuilder, Shape
-from pytensor_jaxpr_linker.run.codegen import make_function
 
 #: Arrays of more bytes are passed as they are: a copy of them takes longer than passing them, measured on the CPU.
 PACKED_BYTES = 2**14
@@ -98,24 +97,22 @@ def make_packer(
             packed[shapes] = None
         return packed[shapes]
 
-    tests = " and ".join(f"type(x{i}) is ndarray and x{i}.dtype is dtype" for i in places)
-    text = f"""def call(args):
- {"; ".join(f"x{i} = args[{i}]" for i in places)}
- if not ({tests}):
-  return None
- shapes = ({", ".join(f"x{i}.shape" for i in places)})
- try:
-  found = packed[shapes]
- except KeyError:
-  found = prepare(shapes, len(args))
- if found is None:
-  return None
- try:
-  return found.call, found.arrange(args)
- except (TypeError, ValueError):  # an array that is not contiguous, or nothing but empty ones
-  return None"""
-    names = {"ndarray": np.ndarray, "dtype": dtype, "packed": packed, "prepare": prepare}
-    return make_function(text, "the packing of arguments", names)
+    def pack(args: list) -> tuple[Callable[..., list], list] | None:
+        shapes = tuple([x.shape for i in places if type(x := args[i]) is np.ndarray and x.dtype is dtype])
+        if len(shapes) < len(places):
+            return None
+        try:
+            found = packed[shapes]
+        except KeyError:
+            found = prepare(shapes, len(args))
+        if found is None:
+            return None
+        try:
+            return found.call, found.arrange(args)
+        except (TypeError, ValueError):  # an array that is not contiguous, or nothing but empty ones
+            return None
+
+    return pack
 
 
 def may_pack(variable: Variable) -> bool:
@@ -128,9 +125,8 @@ def may_pack(variable: Variable) -> bool:
 
 def arrange(positions: Sequence[int], length: int, dtype: np.dtype) -> Callable[[list], list]:
     """Return what makes of `length` arguments one array of those at `positions`, and the list of it and the others."""
-    elements = ", ".join(f"x{i}" for i in range(length))
-    small = ", ".join(f"x{i}" for i in positions)
-    others = "".join(f", x{i}" for i in range(length) if i not in positions)
-    text = f"def call(args):\n [{elements}] = args\n return [frombuffer(join(({small})), dtype){others}]"
-    names = {"frombuffer": np.frombuffer, "join": b"".join, "dtype": dtype}
-    return make_function(text, "the packed arguments of a program", names)
+    others = sorted({*range(length)} - {*positions})
+    return lambda args: [
+        np.frombuffer(b"".join([args[i] for i in positions]), dtype),
+        *[args[i] for i in others],
+    ]
