@@ -33,7 +33,7 @@ from pytensor_jaxpr_linker.run.executor import Executor
 from pytensor_jaxpr_linker.run.fork import process
 from pytensor_jaxpr_linker.run.plans import make_graph, make_plan, rules_in_force
 from pytensor_jaxpr_linker.run.program import Program, pure_function
-from pytensor_jaxpr_linker.run.recompiles import Policy, RunOnHost
+from pytensor_jaxpr_linker.run.recompiles import Policy
 
 
 class JaxprLinker(PerformLinker):
@@ -155,7 +155,8 @@ class Runner:
     program, executor
         What runs the plan: the graph as one program, or what runs several batches. The other is None.
     call
-        Runs the graph on a list of values, shared arrays on the device, and returns the list of results; in any thread.
+        Runs the graph on a list of values, shared arrays on the device, and returns the list of results, or None if the host
+        has to; in any thread.
     deferred
         The checks of earlier calls, if calls do not wait for theirs.
     pure
@@ -180,7 +181,7 @@ class Runner:
         self._planning = threading.RLock()
         self.program: Program | None = None
         self.executor: Executor | None = None
-        self.call: Callable[[list], list]
+        self.call: Callable[[list], list | None]
         self.pure: Callable[..., Any]
         self.prepare()
 
@@ -236,7 +237,7 @@ class Runner:
         """Return the graph as one program, or raise what `Plan.single_region` raises."""
         return self.program or Program(self.plan.single_region())
 
-    def plan_again(self, error: CannotEmit, failed: Callable[[list], list]) -> None:
+    def plan_again(self, error: CannotEmit, failed: Callable[[list], list | None]) -> None:
         """Take into account what a rule found in the call `failed`, unless another thread has done so."""
         with self._planning:
             if self.call is failed:
@@ -267,8 +268,6 @@ class Runner:
             try:
                 call = self.call if chosen() != "force_host" else self.host_call
                 results = call(storage.read(given) if is_shared else given)
-            except RunOnHost:
-                results = None
             except CannotEmit as error:
                 self.plan_again(error, call)
                 return compute(given)

@@ -19,8 +19,8 @@ from pytensor_jaxpr_linker.run import transfer
 from pytensor_jaxpr_linker.run.checks import DeferredChecks, raise_if_failed
 from pytensor_jaxpr_linker.run.packing import make_packer
 from pytensor_jaxpr_linker.run.program import Program
-from pytensor_jaxpr_linker.run.recompiles import RunPadded
-from pytensor_jaxpr_linker.run.specialization import Specialization
+from pytensor_jaxpr_linker.run.recompiles import OnHost
+from pytensor_jaxpr_linker.run.specialization import NotAdmitted, Specialization
 
 #: Arrays of fewer bytes are not donated: a new one costs less than donating takes, measured on the CPU.
 DONATED_BYTES = 2**20
@@ -28,8 +28,10 @@ DONATED_BYTES = 2**20
 
 def program_call(
     program: Program, progress: Progress, donated: Sequence[int] = (), deferred: DeferredChecks | None = None
-) -> Callable[[list], list]:
+) -> Callable[[list], list | None]:
     """Return the function that runs a program on a list of values and returns the list of outputs.
+
+    It returns None, and has done nothing, if the nodes have to run on the host.
 
     Any number of threads may call it.
 
@@ -54,7 +56,7 @@ def program_call(
     pack = make_packer(region.inputs, only.packed, lambda packing: only.jitted(packing=packing))
 
     # The hot path of most programs: one Python function, in which what the program does not have costs one test each.
-    def direct(args: list) -> list:
+    def direct(args: list) -> list | None:
         if donated or program.padded is not None:
             return general(args)
         given = args + program.device_constants() if has_constants else args
@@ -62,8 +64,8 @@ def program_call(
         outside = swap_x64(True)
         try:
             results = only.call(*given) if packed is None else packed[0](*packed[1])
-        except RunPadded:
-            return general(args)
+        except NotAdmitted as other:
+            return None if isinstance(other.decision, OnHost) else general(args)
         finally:
             restore_x64(outside)
         if progress.active:
@@ -77,23 +79,26 @@ def program_call(
 
 def general_call(
     program: Program, progress: Progress, donated: Sequence[int], test: Callable[[Specialization, Any, list], None]
-) -> Callable[[list], list]:
+) -> Callable[[list], list | None]:
     """Return what `program_call` returns, for any program; `test` is called with the number of the check that failed, or 0."""
     count = len(program.outputs)
     run, generators = program.run, find_generators(program.region)
     constants = find_constant_generators(program.region)
     swap_x64, restore_x64 = jax_compat.swap_x64, jax_compat.restore_x64
 
-    def call(given: list) -> list:
+    def call(given: list) -> list | None:
         args = [*given]  # keys and constants go into it
         if generators:
             successors = take_keys(args, generators, program.key_counts)
         outside = swap_x64(True)
         try:
             taken = donated if donated and is_worth_donating([args[i] for i in donated]) else ()
-            results, specialization, args = run(args, taken)
+            found = run(args, taken)
         finally:
             restore_x64(outside)
+        if found is None:
+            return None
+        results, specialization, args = found
         if progress.active:
             progress.end()
         if len(results) > count:

@@ -17,7 +17,6 @@ from pytensor.graph.basic import Constant, Variable
 
 from pytensor_jaxpr_linker.base.errors import note_node
 from pytensor_jaxpr_linker.plan.model import HostStep
-from pytensor_jaxpr_linker.run.recompiles import RunOnHost
 
 
 def make_function(lines: Sequence[str], what: str, names: Mapping[str, Any]) -> Callable[..., Any]:
@@ -71,11 +70,11 @@ def as_declared(
 
 
 class StageCall(NamedTuple):
-    """A stage of a plan: the slots that it reads and writes, how it is called, and what is called when that raises `RunOnHost`."""
+    """A stage of a plan: the slots that it reads and writes, how it is called, and what is called when that returns None."""
 
     inputs: Sequence[int]
     outputs: Sequence[int]
-    call: Callable[[list], list]
+    call: Callable[[list], list | None]
     call_on_host: Callable[[list], list] | None
 
 
@@ -111,15 +110,14 @@ def call_stages(
         return ", ".join(f"v{slot}" for slot in slots)
 
     names: dict[str, Any] = {f"v{slot}": value for slot, value in constants.items()}
-    names |= {"RunOnHost": RunOnHost, "own": own}
+    names["own"] = own
     lines = ["def call(inputs):", f" [{local(range(inputs))}] = inputs", " del inputs"]
     for i, (stage, dead) in enumerate(zip(stages, dead_after, strict=True)):
         names |= {f"call{i}": stage.call, f"call_on_host{i}": stage.call_on_host}
-        run = f"[{local(stage.outputs)}] = call{{}}{i}([{local(stage.inputs)}])"
+        run = f"[{local(stage.outputs)}] = call{i}([{local(stage.inputs)}])"
         if stage.call_on_host is not None:
-            lines += [" try:", f"  {run.format('')}", " except RunOnHost:", f"  {run.format('_on_host')}"]
-        else:
-            lines.append(f" {run.format('')}")
+            run += f" or call_on_host{i}([{local(stage.inputs)}])"
+        lines.append(f" {run}")
         if dead:
             lines.append(f" del {local(dead)}")
     counts = Counter(outputs)

@@ -87,7 +87,10 @@ class Executor:
             args = [env[slot] for slot in stage.inputs]
             if isinstance(stage, RegionStage):
                 found.append(stage.example(list(args)))
-            for slot, result in zip(stage.outputs, stage.call(args)):  # noqa: B905
+                results = stage.call(args) or stage.call_on_host(args)
+            else:
+                results = stage.call(args)
+            for slot, result in zip(stage.outputs, results):  # noqa: B905
                 env[slot] = result
         return found
 

@@ -22,15 +22,16 @@ from pytensor_jaxpr_linker.plan.large_constants import find_large_constants
 from pytensor_jaxpr_linker.plan.model import Region
 from pytensor_jaxpr_linker.plan.padding import Padding, find_padding
 from pytensor_jaxpr_linker.run.plans import make_plan, rules_in_force
-from pytensor_jaxpr_linker.run.recompiles import Policy, Recompiles, RunPadded
-from pytensor_jaxpr_linker.run.specialization import Specialization
+from pytensor_jaxpr_linker.run.recompiles import OnHost, Policy, Recompiles
+from pytensor_jaxpr_linker.run.specialization import NotAdmitted, Specialization
 
 #: How many calls a program remembers the key of.
 MOST_KEYS = 1024
 
 
 #: A call of a program: its results, and what was called with which arguments. A named tuple would take a microsecond.
-type Run = tuple[list[Any], Specialization, list[Any]]
+#: None if its nodes have to run on the host.
+type Run = tuple[list[Any], Specialization, list[Any]] | None
 
 
 class Program:
@@ -105,8 +106,10 @@ class Program:
         if padded is None or found.holds(args) or not padded.padding.fits(args):
             try:
                 return (found.donating(args, donated) if donated else found.call)(*args), found, args
-            except RunPadded as passed:
-                padded = self._padded_by(passed.padding)
+            except NotAdmitted as other:
+                if isinstance(other.decision, OnHost):
+                    return None
+                padded = self._padded_by(other.decision.padding)
         try:
             return padded.run(args[:given])
         except CannotEmit as error:  # found while the padded region was lowered: its node is none of the graph's
@@ -225,7 +228,9 @@ class Padded(NamedTuple):
 
     def run(self, args: list[Any]) -> Run:
         """Call the program on the arguments of the region, and cut the results to their length."""
-        results, specialization, padded = self.program.run(self.padding.pad(args))
+        if (found := self.program.run(self.padding.pad(args))) is None:
+            return None
+        results, specialization, padded = found
         return self.padding.cut(results, padded[: len(self.program.inputs)]), specialization, padded
 
 

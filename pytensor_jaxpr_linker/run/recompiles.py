@@ -40,16 +40,27 @@ class RecompileError(RuntimeError):
     """A function would be compiled, and its options or the stance forbid it."""
 
 
-class RunOnHost(Exception):
-    """Raised where a region would be compiled that has to run on the host instead."""
+class Admit(NamedTuple):
+    """Compile the region for these shapes and static values."""
 
 
-class RunPadded(Exception):
-    """Raised where a region would be compiled that has to be called with padded arrays instead."""
+class Pad(NamedTuple):
+    """Call a region with padded arrays instead."""
 
-    def __init__(self, padding: Padding):
-        super().__init__(padding.text)
-        self.padding = padding
+    padding: Padding
+
+
+class OnHost(NamedTuple):
+    """Run the nodes of the region on the host instead."""
+
+
+class Refuse(NamedTuple):
+    """Raise an error instead: the options or the stance forbid what would be needed."""
+
+    error: Exception
+
+
+type Decision = Admit | Pad | OnHost | Refuse
 
 
 class Policy:
@@ -85,15 +96,16 @@ class Policy:
         report_breaks(breaks if how == "raise" else [b for b in breaks if b not in self._told], how)
         self._told.update(breaks)
 
-    def report_dynamic(self, found: Break, name: str) -> None:
-        """Tell the user that a region runs on the host for another length of an axis that is marked dynamic."""
+    def report_dynamic(self, found: Break, name: str) -> OnHost | Refuse:
+        """Tell the user that a region runs on the host for another length of a dynamic axis, unless breaks are forbidden."""
         how = self.options.on_break
         if how == "raise":
-            raise GraphBreakError([found])
+            return Refuse(GraphBreakError([found]))
         key = (found.variable, found.node)
         if key not in self._told_dynamic:
             self._told_dynamic.add(key)
             report_breaks([found], how, f"{name} runs on the host for this call, and for others of another length.")
+        return OnHost()
 
     def warn_once(self, message: str) -> None:
         """Warn of too many specializations: once for a function."""
@@ -151,27 +163,14 @@ class Recompiles:
         is_full = self.count >= options.recompile_limit and options.on_recompile_limit in ("host", "raise")
         return is_full or current_stance.get() == "fail_on_recompile"
 
-    def admit(self, static: Mapping[Variable, Any], avals: Sequence[Any]) -> None:
-        """Decide whether a specialization may be compiled.
-
-        Raises
-        ------
-        RunOnHost
-            If the region has to run on the host instead.
-        RunPadded
-            If it has to be called with padded arrays instead.
-        RecompileError
-            If no more may be compiled.
-        GraphBreakError
-            If it has another length of a dynamic axis, and breaks are forbidden.
-        """
+    def decide(self, static: Mapping[Variable, Any], avals: Sequence[Any]) -> Decision:
+        """Decide whether a specialization is compiled, or what is done instead; warn the user of it."""
         new = describe(self._region, static, avals)
         if current_stance.get() == "fail_on_recompile":
-            raise RecompileError(f"The stance is 'fail_on_recompile', but {self._name} {self._news(new)}.")
-        if self._seen and self._dynamic:
-            self._check_dynamic(new)
-        if self.count >= self._policy.options.recompile_limit:
-            self._pass_limit(new, avals)
+            return Refuse(RecompileError(f"The stance is 'fail_on_recompile', but {self._name} {self._news(new)}."))
+        if self._seen and self._dynamic and (found := self._dynamic_length(new)) is not None:
+            return self._policy.report_dynamic(found, self._name)
+        return self._past_limit(new, avals) if self.count >= self._policy.options.recompile_limit else Admit()
 
     def record(self, static: Mapping[Variable, Any], avals: Sequence[Any]) -> None:
         """Count a specialization that has been lowered."""
@@ -200,8 +199,8 @@ class Recompiles:
         ]
         return "is not compiled for this: " + ("; ".join(changes) or "one of its programs was dropped")
 
-    def _check_dynamic(self, new: Specialized) -> None:
-        """Refuse another length of an axis that is marked dynamic."""
+    def _dynamic_length(self, new: Specialized) -> Break | None:
+        """Return the break of an axis that is marked dynamic and has another length than the region is compiled for."""
         first = self._seen[0]
         for variable, axes in self._dynamic.items():
             for axis in axes:
@@ -212,8 +211,8 @@ class Recompiles:
                         f"the length of axis {axis} of {variable_name(variable)} follows from an input that is marked dynamic,"
                         f" and its region is compiled for {compiled}, not for {length}"
                     )
-                    self._policy.report_dynamic(Break(DYNAMIC_AXIS, node, variable, reason), self._name)
-                    raise RunOnHost
+                    return Break(DYNAMIC_AXIS, node, variable, reason)
+        return None
 
     def refuse_padding(self, reason: str) -> None:
         """Pad no more, and say so: a rule found that it can't emit a node of the padded region."""
@@ -230,15 +229,15 @@ class Recompiles:
                     self.padding = reason
         return self.padding
 
-    def _pass_limit(self, new: Specialized, avals: Sequence[Any]) -> None:
-        """Do what the options say of one specialization too many."""
+    def _past_limit(self, new: Specialized, avals: Sequence[Any]) -> Decision:
+        """Decide, as the options say, on one specialization more than the limit."""
         options = self._policy.options
         culprit, line = self._culprit(new)
         message = (
             f"{self._name} needs more than {options.recompile_limit} specializations (`recompile_limit`): {culprit}."
         )
         if options.on_recompile_limit == "raise":
-            raise RecompileError(message + line)
+            return Refuse(RecompileError(message + line))
         padding = self._find_padding(new) if options.on_recompile_limit == "pad" else None
         after = AFTER_LIMIT["compile" if options.on_recompile_limit == "pad" else options.on_recompile_limit]
         if isinstance(padding, Padding):
@@ -248,9 +247,8 @@ class Recompiles:
             line = ("" if padding.node is None else user_line(padding.node)) or line
         self._policy.warn_once(f"{message} {after}{line}")
         if options.on_recompile_limit == "host":
-            raise RunOnHost
-        if isinstance(padding, Padding) and padding.fits(avals):
-            raise RunPadded(padding)
+            return OnHost()
+        return Pad(padding) if isinstance(padding, Padding) and padding.fits(avals) else Admit()
 
     def _culprit(self, new: Specialized) -> tuple[str, str]:
         """Return what to say of the value or length that has changed most often, and the line that made the node behind it."""

@@ -18,7 +18,19 @@ from pytensor_jaxpr_linker.jaxpr.lower import Lowered, lower_region
 from pytensor_jaxpr_linker.plan.model import Region
 from pytensor_jaxpr_linker.run import timing
 from pytensor_jaxpr_linker.run.packing import Packed, Packing
-from pytensor_jaxpr_linker.run.recompiles import Recompiles, describe, spell
+from pytensor_jaxpr_linker.run.recompiles import Admit, OnHost, Pad, Recompiles, Refuse, describe, spell
+
+
+class NotAdmitted(Exception):
+    """Ends a trace of `jax.jit`, so that nothing is compiled: another thing is decided. `Program.run` does it.
+
+    Only the traced function learns that `jax.jit` has no program, so a call that compiles nothing pays nothing for the decision.
+    To know it before, by the shapes and dtypes of the arguments, took 5 to 10 % of a short call.
+    """
+
+    def __init__(self, decision: Pad | OnHost):
+        super().__init__(decision)
+        self.decision = decision
 
 
 class Specialization:
@@ -99,12 +111,24 @@ class Specialization:
         return jax.jit(call, donate_argnums=donated)
 
     def _admit(self, avals: Sequence[Any]) -> Lowered:
-        """Return the Jaxpr that XLA is about to compile, if it may."""
+        """Return the Jaxpr that XLA is about to compile.
+
+        Raises
+        ------
+        NotAdmitted
+            If something else is done instead.
+        RecompileError, GraphBreakError
+            If the options or the stance forbid it.
+        """
         key, recompiles = aval_key(avals), self.recompiles
         with self._lock:  # threads that come with new shapes at the same time are one recompilation
             if recompiles is None or key in self._admitted:
                 return self.lower(avals)
-            recompiles.admit(self.static, avals)
+            decision = recompiles.decide(self.static, avals)
+            if isinstance(decision, Refuse):
+                raise decision.error
+            if not isinstance(decision, Admit):
+                raise NotAdmitted(decision)
             recompiles.progress.begin(f"lowering {self.name}", len(self.region.steps))
             lowered = self.lower(avals)
             recompiles.record(self.static, avals)
