@@ -1,10 +1,15 @@
-"""The emission rules by Op class. Knows nothing of JAX, so that the analysis can ask what a rule needs."""
+"""The emission rules by Op class. Knows nothing of JAX, so that the analysis can ask what a rule needs.
+
+| table | keyed by the class of | filled by |
+|---|---|---|
+| `RULES` | an Op of a graph | `emits`, and `emits_draws` in `emit/random/sampler.py` for random variables |
+| `SCALAR_RULES` | a scalar Op, which an `Elemwise`, a reduction or a loop over numbers applies | `emits_scalar` in `emit/scalar.py` |
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, NamedTuple
 
 from pytensor.graph.basic import Apply
@@ -57,16 +62,41 @@ class Rule:
     inner
         Returns the inner graphs of a node. What these need static is static, and if one of them can't be one program, neither
         can the node. None if there are none whatever the node.
+    batched
+        Whether the operands may have leading batch axes of equal lengths: a `Blockwise` of the Op is then one call of the rule.
     """
 
     emit: Callable[..., Any]
     static: StaticOperands
     refuse: Refusal
     inner: InnerGraphs | None = None
+    batched: bool = False
 
 
-#: The key of an Op that a library may or may not have is the name of its class, see `class_name`.
-RULES: dict[type | str, Rule] = {}
+class Table[T](dict[type | str, T]):
+    """Rules by class of Op. The key of a class that a library may or may not have is its name, see `class_name`."""
+
+    def __init__(self, rules: Mapping[type | str, T] | None = None) -> None:
+        super().__init__(rules or {})
+        self._found: dict[type, T | None] = {}
+
+    def __setitem__(self, op_type: type | str, rule: T) -> None:
+        super().__setitem__(op_type, rule)
+        self._found.clear()
+
+    def exact(self, op_class: type) -> T | None:
+        """Return the rule of a class itself."""
+        return self[op_class] if op_class in self else self.get(class_name(op_class))
+
+    def of(self, op_class: type) -> T | None:
+        """Return the rule of a class, or of the most specific one of its bases that has one."""
+        if op_class not in self._found:
+            rules = map(self.exact, op_class.__mro__)
+            self._found[op_class] = next((rule for rule in rules if rule is not None), None)
+        return self._found[op_class]
+
+
+RULES: Table[Rule] = Table()
 
 
 def emits(
@@ -74,6 +104,7 @@ def emits(
     static: Iterable[int] | StaticOperands = (),
     refuse: Refusal = lambda node: None,
     inner: InnerGraphs | None = None,
+    batched: bool = False,
 ) -> Callable[[Callable], Callable]:
     """Register the decorated emission rule for `op_types` and their subclasses.
 
@@ -87,6 +118,9 @@ def emits(
         A function from a node to the reason why the rule can't take it, or None.
     inner
         A function from a node to its inner graphs, which the rule then gets as its argument after `b`: see `Rule`.
+    batched
+        Whether the rule takes leading batch axes, which all operands then have, of equal lengths. In a `Blockwise` it gets the
+        core Op as `op`, and the node of the `Blockwise`. Any other rule is applied to one element and batched as `jax.vmap` does.
 
     Examples
     --------
@@ -111,8 +145,7 @@ def emits(
 
     def register(emit: Callable) -> Callable:
         for op_type in op_types:
-            RULES[op_type] = Rule(emit, positions, refuse, inner)
-        rule_of_class.cache_clear()
+            RULES[op_type] = Rule(emit, positions, refuse, inner, batched)
         return emit
 
     return register
@@ -120,21 +153,7 @@ def emits(
 
 def find_rule(op: Op) -> Rule | None:
     """Return the rule of the most specific class of `op` that has one."""
-    return rule_of_class(type(op))
-
-
-@cache
-def rule_of_class(op_class: type) -> Rule | None:
-    """Return the rule of the most specific base of a class, or of itself."""
-    for op_type in op_class.__mro__:
-        if (rule := registered(RULES, op_type)) is not None:
-            return rule
-    return None
-
-
-def registered[T](table: Mapping[type | str, T], op_class: type) -> T | None:
-    """Return the entry of a class itself, which may be under its name."""
-    return table[op_class] if op_class in table else table.get(class_name(op_class))
+    return RULES.of(type(op))
 
 
 def class_name(op_class: type) -> str:

@@ -1,48 +1,22 @@
 """`Blockwise`, which repeats a core Op over leading axes.
 
-A core rule takes operands with leading batch axes of equal lengths; a node without them is the case of none. Where there is
-only a rule without batch axes, `batched` applies it to each element.
+A rule that says so (``batched=True``) takes operands with leading batch axes of equal lengths; a node without them is the case of
+none. Any other rule is applied to each element, see `batched`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 from pytensor.tensor.blockwise import Blockwise
-from pytensor.tensor.math import Dot
-from pytensor.tensor.sort import ArgSortOp, SortOp
 
-from pytensor_jaxpr_linker.base.rules import InnerGraph, Refusal, Rule, emits, find_rule
+from pytensor_jaxpr_linker.base.rules import InnerGraph, Rule, emits
 from pytensor_jaxpr_linker.emit.batched import core_node, emit_batch, find_core_rule
-from pytensor_jaxpr_linker.emit.math import emit_ArgSortOp, emit_Dot, emit_SortOp
-from pytensor_jaxpr_linker.emit.scalar import find
 from pytensor_jaxpr_linker.jaxpr import prims
-
-#: The rules of core Ops that take batch axes.
-CORE_RULES: dict[type, Callable[..., Any]] = {
-    ArgSortOp: emit_ArgSortOp,
-    Dot: emit_Dot,
-    SortOp: emit_SortOp,
-}
-
-
-def core_rule(
-    *op_types: type, static: tuple[int, ...] = (), refuse: Refusal = lambda node: None
-) -> Callable[[Callable], Callable]:
-    """Register the decorated function for core Ops, alone and inside a `Blockwise`.
-
-    A static operand comes as an array of as many batch axes as the others, of any lengths.
-    """
-
-    def register(rule: Callable) -> Callable:
-        CORE_RULES.update(dict.fromkeys(op_types, rule))
-        return emits(*op_types, static=static, refuse=refuse)(rule)
-
-    return register
 
 
 def core_op(node: Apply) -> Op:
@@ -53,17 +27,17 @@ def core_op(node: Apply) -> Op:
 def core_of(node: Apply) -> tuple[Rule | None, Apply]:
     """Return the rule that says what a `Blockwise` refuses and needs static, and the node to ask it for.
 
-    A batched rule is asked for the `Blockwise`'s node, and need not be one of its core Op alone.
+    A batched rule is asked for the `Blockwise`'s node.
     """
-    core = node.op.core_op
-    return (find_rule(core), node) if find(CORE_RULES, core) is not None else (find_core_rule(core), core_node(node))
+    rule = find_core_rule(node.op.core_op)
+    return rule, node if rule is not None and rule.batched else core_node(node)
 
 
 def refuse_blockwise(node: Apply) -> str | None:
     """Return why a `Blockwise` can't be emitted, or None."""
     rule, asked = core_of(node)
     if rule is None:
-        return None if asked is node else f"no emission rule is registered for the core Op {node.op.core_op}"
+        return f"no emission rule is registered for the core Op {node.op.core_op}"
     return rule.refuse(asked)
 
 
@@ -84,12 +58,12 @@ def emit_Blockwise(op, node, b, inner, *xs):
     """Broadcast the batch axes of the operands, then apply the core Op's rule; without a batched one, to each element."""
     n = op.batch_ndim(node)
     batch = batch_shape(node, n, xs)
-    batched = find(CORE_RULES, op.core_op)
-    if batched is None and (rule := find_core_rule(op.core_op)) is not None:
+    rule: Any = find_core_rule(op.core_op)
+    if not rule.batched:
         results = emit_batch(b, rule, node, batch, inner, xs)
         return results if len(results) > 1 else results[0]
     operands = [x if isinstance(x, np.ndarray) else prims.broadcast_to(b, x, (*batch, *x.aval.shape[n:])) for x in xs]
-    return batched(op.core_op, node, b, *operands)
+    return rule.emit(op.core_op, node, b, *operands if rule.inner is None else (inner, *operands))
 
 
 def batch_shape(node: Apply, n: int, xs: tuple[Any, ...]) -> tuple[int, ...]:

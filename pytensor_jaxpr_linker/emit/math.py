@@ -20,8 +20,8 @@ from pytensor.tensor.sort import ArgSortOp, SortOp
 from pytensor.tensor.special import LogSoftmax, Softmax, XLog1PY, XLogY
 
 from pytensor_jaxpr_linker.base.errors import empty_reduction
-from pytensor_jaxpr_linker.base.rules import emits
-from pytensor_jaxpr_linker.emit.scalar import convert, find, number, one, to_common_dtype
+from pytensor_jaxpr_linker.base.rules import Table, emits
+from pytensor_jaxpr_linker.emit.scalar import convert, number, one, to_common_dtype
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
 
@@ -100,21 +100,23 @@ def single_numbers(b: JaxprBuilder, x: Atom) -> list[Atom] | None:
 
 
 #: The reduction of numbers and that of booleans, by scalar Op.
-REDUCTIONS: dict[type, tuple[Reduction, Reduction]] = {
-    ps.Add: (total, prims.reduce_or),
-    ps.Mul: (prims.reduce_prod, prims.reduce_and),
-    ps.Maximum: (prims.reduce_max, prims.reduce_or),
-    ps.Minimum: (prims.reduce_min, prims.reduce_and),
-    ps.AND: (prims.reduce_and, conjunction),
-    ps.OR: (prims.reduce_or, prims.reduce_or),
-    ps.XOR: (prims.reduce_xor, prims.reduce_xor),
-    MulWithoutZeros: (prod_without_zeros, prims.reduce_and),
-}
+REDUCTIONS: Table[tuple[Reduction, Reduction]] = Table(
+    {
+        ps.Add: (total, prims.reduce_or),
+        ps.Mul: (prims.reduce_prod, prims.reduce_and),
+        ps.Maximum: (prims.reduce_max, prims.reduce_or),
+        ps.Minimum: (prims.reduce_min, prims.reduce_and),
+        ps.AND: (prims.reduce_and, conjunction),
+        ps.OR: (prims.reduce_or, prims.reduce_or),
+        ps.XOR: (prims.reduce_xor, prims.reduce_xor),
+        MulWithoutZeros: (prod_without_zeros, prims.reduce_and),
+    }
+)
 
 
 def refuse_reduction(node: Apply) -> str | None:
     """Return why a `CAReduce` can't be emitted, or None."""
-    if find(REDUCTIONS, node.op.scalar_op) is None:
+    if REDUCTIONS.of(type(node.op.scalar_op)) is None:
         return f"no reduction by the scalar Op {node.op.scalar_op} is registered"
     if node.inputs[0].type.dtype.startswith("complex") and not isinstance(node.op.scalar_op, ps.Add | ps.Mul):
         return "complex numbers have no order"
@@ -131,7 +133,7 @@ def emit_CAReduce(op, node, b, x):
         check_not_empty(x, axes, op.scalar_op.nfunc_spec[0])
     x = convert(b, x, op.acc_dtype or dtype)
     if len(axes):
-        of_numbers, of_bools = find(REDUCTIONS, op.scalar_op)
+        of_numbers, of_bools = REDUCTIONS.of(type(op.scalar_op))  # type: ignore[misc]  # see `refuse_reduction`
         x = (of_bools if x.aval.dtype.kind == "b" else of_numbers)(b, x, axes)
     return convert(b, x, dtype)
 
@@ -227,7 +229,7 @@ def refuse_batched_axis(node: Apply) -> str | None:
     return "the axis is an operand of a batch" if isinstance(node.op, Blockwise) and axis_operand(node) else None
 
 
-@emits(SortOp, static=axis_operand, refuse=refuse_batched_axis)
+@emits(SortOp, static=axis_operand, refuse=refuse_batched_axis, batched=True)
 def emit_SortOp(op, node, b, x, *axis):
     """Sort one axis, NaN last."""
     return prims.sort(b, [x], sorted_axis(op, node, axis))[0]
@@ -240,7 +242,7 @@ def sorted_axis(op: SortOp | ArgSortOp, node: Apply, operand: Sequence[np.ndarra
     return op.axis + (node.op.batch_ndim(node) if isinstance(node.op, Blockwise) else 0)
 
 
-@emits(ArgSortOp, static=axis_operand, refuse=refuse_batched_axis)
+@emits(ArgSortOp, static=axis_operand, refuse=refuse_batched_axis, batched=True)
 def emit_ArgSortOp(op, node, b, x, *axis):
     """The positions that sort one axis; of equal elements the first comes first."""
     dim = sorted_axis(op, node, axis)
@@ -307,7 +309,7 @@ def permute(node: Apply, b: JaxprBuilder, x: Atom, positions: Atom) -> Atom:
 # -- products ----------------------------------------------------------------------------------------------------------
 
 
-@emits(Dot, BatchedDot)
+@emits(Dot, BatchedDot, batched=True)
 def emit_Dot(op, node, b, x, y):
     """The product of matrices, or of stacks of them that have equal leading axes."""
     dtype = np.dtype(node.outputs[0].type.dtype)

@@ -6,7 +6,7 @@ dtype of its result. Semantics are those of the NumPy function that the Op's `im
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, wraps
 from typing import Any
 
@@ -17,7 +17,7 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.fg import AbstractFunctionGraph
 from pytensor.scalar.basic import Composite, ScalarInnerGraphOp
 
-from pytensor_jaxpr_linker.base.rules import registered
+from pytensor_jaxpr_linker.base.rules import Table
 from pytensor_jaxpr_linker.emit import complex as complex_numbers
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
@@ -132,21 +132,22 @@ as_dtype = cache(np.dtype)
 UINT64 = np.dtype(np.uint64)
 
 #: Rules that see their operands' own dtypes: ``rule(op, b, dtype, *xs)``.
-RULES: dict[type | str, ScalarRule] = {}
+RULES: Table[ScalarRule] = Table()
 
 
 def scalar_rule(*op_types: type | str) -> Callable[[ScalarRule], ScalarRule]:
     """Register the decorated function, called as ``rule(op, b, dtype, *xs)``, for scalar Ops or names of their classes."""
 
     def register(rule: ScalarRule) -> ScalarRule:
-        RULES.update(dict.fromkeys(op_types, rule))
+        for op_type in op_types:
+            RULES[op_type] = rule
         return rule
 
     return register
 
 
 #: Rules of Ops with inner graphs, which may have several results: ``rule(op, dtypes, b, xs)``.
-INNER_GRAPH_RULES: dict[type, Callable[..., list[Atom]]] = {}
+INNER_GRAPH_RULES: Table[Callable[..., list[Atom]]] = Table()
 
 
 def inner_graph_rule(op_type: type) -> Callable[[Callable[..., list[Atom]]], Callable[..., list[Atom]]]:
@@ -161,10 +162,10 @@ def inner_graph_rule(op_type: type) -> Callable[[Callable[..., list[Atom]]], Cal
 
 def has_scalar_rule(op: ps.ScalarOp) -> bool:
     """Tell whether `emit_scalar` can emit a scalar Op."""
-    if find(RULES, op) is not None:
+    if RULES.of(type(op)) is not None:
         return True
     return isinstance(op, ScalarInnerGraphOp) and (
-        find(INNER_GRAPH_RULES, op) is not None and all(has_scalar_rule(node.op) for node in op.fgraph.toposort())
+        INNER_GRAPH_RULES.of(type(op)) is not None and all(has_scalar_rule(node.op) for node in op.fgraph.toposort())
     )
 
 
@@ -181,17 +182,9 @@ def why_undefined(op: ps.ScalarOp, operands: Sequence[Variable]) -> str | None:
     return None
 
 
-def find(table: Mapping[Any, Any], op: Any) -> Any:
-    """Return the entry of the most specific class of `op` in a table."""
-    for cls in type(op).__mro__:
-        if (entry := registered(table, cls)) is not None:
-            return entry
-    return None
-
-
 def emit_scalar(op: ps.ScalarOp, dtype: str, b: JaxprBuilder, xs: Sequence[Atom]) -> Atom:
     """Emit a scalar Op with one result, of `dtype`, on operands of equal shapes (or 0-d)."""
-    rule = RULES.get(type(op)) or find(RULES, op)
+    rule = RULES.of(type(op))
     if rule is None:
         return emit_inner_graph(op, [dtype], b, xs)[0]
     of_result = as_dtype(dtype)
@@ -201,7 +194,7 @@ def emit_scalar(op: ps.ScalarOp, dtype: str, b: JaxprBuilder, xs: Sequence[Atom]
 
 def emit_inner_graph(op: ps.ScalarOp, dtypes: Sequence[str], b: JaxprBuilder, xs: Sequence[Atom]) -> list[Atom]:
     """Emit a scalar Op that has an inner graph; return its results in `dtypes`."""
-    rule = find(INNER_GRAPH_RULES, op)
+    rule = INNER_GRAPH_RULES.of(type(op))
     if rule is None:
         raise NotImplementedError(f"No emission rule for the scalar Op {op}")
     return rule(op, dtypes, b, xs)
@@ -343,10 +336,14 @@ def comparison(primitive: ScalarRule) -> ScalarRule:
     return rule
 
 
-RULES.update({op_type: one_primitive(primitive) for op_type, primitive in ONE_PRIMITIVE.items()})
-RULES.update({op_type: takes_complex(primitive) for op_type, primitive in TAKES_COMPLEX.items()})
-RULES.update({op_type: widened(primitive) for op_type, primitive in IN_FLOAT32.items()})
-RULES.update({op_type: comparison(primitive) for op_type, primitive in COMPARISONS.items()})
+for form, table in (
+    (one_primitive, ONE_PRIMITIVE),
+    (takes_complex, TAKES_COMPLEX),
+    (widened, IN_FLOAT32),
+    (comparison, COMPARISONS),
+):
+    for op_type, primitive in table.items():
+        RULES[op_type] = form(primitive)
 
 
 def converted(rule: ScalarRule) -> ScalarRule:

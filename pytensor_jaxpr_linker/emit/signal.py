@@ -12,7 +12,7 @@ from jax.lax import FftType
 from pytensor.tensor.signal.conv import Convolve1d, Convolve2d
 
 from pytensor_jaxpr_linker.base.errors import CannotEmit
-from pytensor_jaxpr_linker.emit.blockwise import core_rule
+from pytensor_jaxpr_linker.base.rules import emits
 from pytensor_jaxpr_linker.emit.fft import fit
 from pytensor_jaxpr_linker.emit.indexing import add
 from pytensor_jaxpr_linker.emit.scalar import convert, number
@@ -26,7 +26,7 @@ FEW_TAPS = 16
 MANY_TAPS = 512
 
 
-@core_rule(Convolve1d, Convolve2d, static=(2,))
+@emits(Convolve1d, Convolve2d, static=(2,), batched=True)
 def emit_convolution(op, node, b, x, kernel, full):
     """Convolve the last axes (`numpy.convolve`, `scipy.signal.convolve`): all of it, or where the shorter lies in the longer."""
     x, kernel = (convert(b, v, node.outputs[0].type.dtype) for v in (x, kernel))

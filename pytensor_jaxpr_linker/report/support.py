@@ -23,7 +23,7 @@ from pytensor.tensor.linalg.solvers.lstsq import Lstsq
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.xtensor.basic import XOp
 
-from pytensor_jaxpr_linker.base.rules import class_name, registered, rule_of_class
+from pytensor_jaxpr_linker.base.rules import RULES, class_name
 from pytensor_jaxpr_linker.emit import scalar
 from pytensor_jaxpr_linker.emit.random.sampler import DISTRIBUTIONS
 from pytensor_jaxpr_linker.graph.decompose import DECOMPOSITIONS
@@ -213,8 +213,8 @@ def has_rule(op_class: type[Op]) -> bool:
     if issubclass(op_class, ScalarOp):
         return scalar_rule_of(op_class) is not None
     if issubclass(op_class, RandomVariable):
-        return registered(DISTRIBUTIONS, op_class) is not None
-    return rule_of_class(op_class) is not None
+        return RULES.exact(op_class) is not None
+    return RULES.of(op_class) is not None
 
 
 def scalar_rule_of(op_class: type[ScalarOp]) -> Callable[..., Any] | None:
@@ -232,9 +232,9 @@ def summary_of_rule(op_class: type[Op]) -> str:
             return of_primitive(primitive)
         return first_sentence(scalar_rule_of(op_class))
     if issubclass(op_class, RandomVariable):
-        distribution = registered(DISTRIBUTIONS, op_class)
+        distribution = DISTRIBUTIONS.exact(op_class)
         return first_sentence(distribution and distribution.sample)
-    rule = rule_of_class(op_class)
+    rule = RULES.of(op_class)
     return first_sentence(rule and rule.emit)
 
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from pytensor.graph.basic import Apply
+from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.linalg.constructors import BlockDiagonal
 from pytensor.tensor.linalg.products import KroneckerProduct
 
-from pytensor_jaxpr_linker.emit.blockwise import CORE_RULES, core_rule
+from pytensor_jaxpr_linker.base.rules import emits
 from pytensor_jaxpr_linker.emit.scalar import convert, number
 from pytensor_jaxpr_linker.jaxpr import prims
-from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
 
 
-@core_rule(BlockDiagonal)
+@emits(BlockDiagonal, batched=True)
 def emit_BlockDiagonal(op, node, b, *xs):
     """Pad the blocks with zeros to the full number of columns, and join them."""
     lead, width, left, rows = len(xs[0].aval.shape) - 2, sum(x.aval.shape[-1] for x in xs), 0, []
@@ -24,9 +23,10 @@ def emit_BlockDiagonal(op, node, b, *xs):
     return prims.concatenate(b, rows, lead)
 
 
-def emit_batched_kron(op: KroneckerProduct, node: Apply, b: JaxprBuilder, *xs: Atom) -> Atom:
-    """Emit the products of all pairs of elements: the axes of the factors take turns, then each pair becomes one."""
-    lead = node.op.batch_ndim(node)
+@emits(KroneckerProduct, batched=True)
+def emit_KroneckerProduct(op, node, b, *xs):
+    """The products of all pairs of elements: the axes of the factors take turns, then each pair becomes one."""
+    lead = node.op.batch_ndim(node) if isinstance(node.op, Blockwise) else 0
     batch, ndim = xs[0].aval.shape[:lead], max(len(x.aval.shape) for x in xs) - lead
     lengths = [(*[1] * (ndim + lead - len(x.aval.shape)), *x.aval.shape[lead:]) for x in xs]
     paired = list(zip(*lengths, strict=True))
@@ -37,7 +37,3 @@ def emit_batched_kron(op: KroneckerProduct, node: Apply, b: JaxprBuilder, *xs: A
         dims = [*range(lead), *(lead + 2 * axis + i for axis in range(first, ndim))]
         factors.append(prims.broadcast_in_dim(b, x, shape, dims))
     return prims.reshape(b, prims.mul(b, *factors), (*batch, *(m * n for m, n in paired)))
-
-
-#: Without a batch the Op is inlined.
-CORE_RULES[KroneckerProduct] = emit_batched_kron

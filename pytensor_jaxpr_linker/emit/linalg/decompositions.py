@@ -18,7 +18,8 @@ from pytensor.tensor.linalg.decomposition.qr import QR
 from pytensor.tensor.linalg.decomposition.schur import Schur
 from pytensor.tensor.linalg.decomposition.svd import SVD
 
-from pytensor_jaxpr_linker.emit.blockwise import core_op, core_rule
+from pytensor_jaxpr_linker.base.rules import emits
+from pytensor_jaxpr_linker.emit.blockwise import core_op
 from pytensor_jaxpr_linker.emit.linalg.factors import cholesky, lu, triangular_solve
 from pytensor_jaxpr_linker.emit.linalg.matrices import (
     adjoint,
@@ -58,7 +59,7 @@ def check_finite(b: JaxprBuilder, x: Atom, error: Exception, node: Apply) -> Non
 NOT_FINITE = ValueError("array must not contain infs or NaNs")
 
 
-@core_rule(Cholesky)
+@emits(Cholesky, batched=True)
 def emit_Cholesky(op, node, b, x):
     """The triangular factor, of the triangle that `lower` names; all NaN if `x` is not positive definite.
 
@@ -81,7 +82,7 @@ def emit_Cholesky(op, node, b, x):
 # -- LU ----------------------------------------------------------------------------------------------------------------
 
 
-@core_rule(LU)
+@emits(LU, batched=True)
 def emit_LU(op, node, b, x):
     """``P @ L @ U``: P as a matrix, as the rows of L that it takes, or multiplied with L."""
     x = convert(b, x, node.outputs[-1].type.dtype)
@@ -100,7 +101,7 @@ def emit_LU(op, node, b, x):
     return permute_rows(b, identity(b, (*batch, m, m), node.outputs[0].type.dtype), rows), lower, upper
 
 
-@core_rule(LUFactor)
+@emits(LUFactor, batched=True)
 def emit_LUFactor(op, node, b, x):
     """L below U in one matrix, all NaN if `x` is singular, and the row exchanges."""
     factors, pivots, _ = lu(b, x)
@@ -114,7 +115,7 @@ def is_singular(b: JaxprBuilder, factors: Atom, shape: tuple[int, ...]) -> Atom:
     return prims.broadcast_in_dim(b, zero, shape, range(batch))
 
 
-@core_rule(PivotToPermutations)
+@emits(PivotToPermutations, batched=True)
 def emit_PivotToPermutations(op, node, b, pivots):
     """The permutation that a sequence of row exchanges is, or with ``inverse=False`` the inverse of that."""
     permutation = prims.lu_pivots_to_permutation(b, convert(b, pivots, "int32"))
@@ -130,7 +131,7 @@ def refuse_qr(node: Apply) -> str | None:
     return only_on("cpu", "gpu")(node) if op.pivoting or op.mode == "raw" else None
 
 
-@core_rule(QR, refuse=refuse_qr)
+@emits(QR, refuse=refuse_qr, batched=True)
 def emit_QR(op, node, b, x):
     """Q and R; R alone, padded to the shape of `x`; or what LAPACK makes of `x`."""
     x = convert(b, x, node.outputs[0].type.dtype)
@@ -160,7 +161,7 @@ def raw_qr(op: QR, b: JaxprBuilder, x: Atom) -> list[Atom]:
 # -- singular values and eigenvalues -----------------------------------------------------------------------------------
 
 
-@core_rule(SVD)
+@emits(SVD, batched=True)
 def emit_SVD(op, node, b, x):
     """U, the singular values and V transposed, or the singular values alone."""
     x = convert(b, x, node.outputs[0].type.dtype) if x.aval.dtype.kind != "c" else x
@@ -180,14 +181,14 @@ def refuse_complex_vectors(node: Apply) -> str | None:
     return "PyTensor declares its complex eigenvectors real" if is_complex else None
 
 
-@core_rule(Eigh, refuse=refuse_complex_vectors)
+@emits(Eigh, refuse=refuse_complex_vectors, batched=True)
 def emit_Eigh(op, node, b, x, y=None):
     """Eigenvalues and eigenvectors of a symmetric matrix, or of a pair of them."""
     dtype = node.outputs[0].type.dtype
     return eigh(op.lower, node, b, *(convert(b, v, dtype) for v in (x, y) if v is not None))
 
 
-@core_rule(Eigvalsh)
+@emits(Eigvalsh, batched=True)
 def emit_Eigvalsh(op, node, b, *xs):
     """Eigenvalues of a Hermitian matrix, or of a pair of them."""
     dtype = np.result_type(node.outputs[0].type.dtype, *(x.aval.dtype for x in xs if x.aval.dtype.kind == "c"))
@@ -229,7 +230,7 @@ def not_positive_definite() -> Exception:
     )
 
 
-@core_rule(Eig, refuse=only_on("cpu", "gpu"))
+@emits(Eig, refuse=only_on("cpu", "gpu"), batched=True)
 def emit_Eig(op, node, b, x):
     """Eigenvalues and right eigenvectors of any square matrix, complex."""
     check_square(*x.aval.shape)
@@ -247,7 +248,7 @@ def refuse_schur(node: Apply) -> str | None:
     return only_on("cpu")(node)
 
 
-@core_rule(Schur, refuse=refuse_schur)
+@emits(Schur, refuse=refuse_schur, batched=True)
 def emit_Schur(op, node, b, x):
     """The Schur form and its vectors; NaN unless `x` is finite."""
     return schur(b, convert(b, x, node.outputs[0].type.dtype))

@@ -12,7 +12,7 @@ from math import factorial
 import numpy as np
 from pytensor.tensor.linalg.products import Expm
 
-from pytensor_jaxpr_linker.emit.blockwise import core_rule
+from pytensor_jaxpr_linker.base.rules import emits
 from pytensor_jaxpr_linker.emit.linalg.matrices import any_true, check_square, identity, matmul
 from pytensor_jaxpr_linker.emit.linalg.solve import factor_general, solve_factored
 from pytensor_jaxpr_linker.emit.scalar import convert, number
@@ -33,7 +33,7 @@ COEFFICIENTS = [
 SQUARINGS = 32
 
 
-@core_rule(Expm)
+@emits(Expm, batched=True)
 def emit_Expm(op, node, b, x):
     """``exp(x)``, NaN if the norm of `x` is too large."""
     check_square(*x.aval.shape)

@@ -7,7 +7,6 @@ from pytensor.tensor.linalg.dtype_utils import linalg_output_dtype
 from pytensor.tensor.linalg.inverse import MatrixPinv
 
 from pytensor_jaxpr_linker.base.rules import emits
-from pytensor_jaxpr_linker.emit.blockwise import core_rule
 from pytensor_jaxpr_linker.emit.linalg.decompositions import check_converged
 from pytensor_jaxpr_linker.emit.linalg.matrices import adjoint, matmul, symmetric
 from pytensor_jaxpr_linker.emit.scalar import convert, number
@@ -19,7 +18,7 @@ from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
 CUTOFF = 1e-15
 
 
-@core_rule(MatrixPinv)
+@emits(MatrixPinv, batched=True)
 def emit_MatrixPinv(op, node, b, x):
     """The pseudo-inverse by singular values, or by the eigenvalues of one triangle of a Hermitian matrix."""
     x = convert(b, x, node.outputs[0].type.dtype)

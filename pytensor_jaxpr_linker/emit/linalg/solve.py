@@ -16,7 +16,6 @@ from pytensor.tensor.linalg.solvers.triangular import SolveTriangular
 from pytensor.tensor.linalg.summary import Det, SLogDet
 
 from pytensor_jaxpr_linker.base.rules import emits
-from pytensor_jaxpr_linker.emit.blockwise import core_rule
 from pytensor_jaxpr_linker.emit.linalg.decompositions import is_singular
 from pytensor_jaxpr_linker.emit.linalg.factors import cholesky, lu, triangular_solve
 from pytensor_jaxpr_linker.emit.linalg.matrices import (
@@ -65,7 +64,7 @@ def as_right_hand_side(op: Any, b: JaxprBuilder, x: Atom) -> Atom:
 # -- triangular matrices -----------------------------------------------------------------------------------------------
 
 
-@core_rule(SolveTriangular)
+@emits(SolveTriangular, batched=True)
 def emit_SolveTriangular(op, node, b, a, y):
     """Solve ``a @ x = y``; all NaN if the diagonal has a zero."""
     a, y = solve_operands(op, node, b, a, y)
@@ -83,7 +82,7 @@ def emit_SolveTriangular(op, node, b, a, y):
     return as_right_hand_side(op, b, x)
 
 
-@core_rule(CholeskySolve)
+@emits(CholeskySolve, batched=True)
 def emit_CholeskySolve(op, node, b, a, y):
     """Solve ``c @ c.conj().T @ x = y`` for a factor `c`: two triangular solutions."""
     a, y = solve_operands(op, node, b, a, y)
@@ -164,7 +163,7 @@ def solve_factored(b: JaxprBuilder, a: Atom, y: Atom, factored: Factored, transp
     return x if factored.failed is None else prims.select(b, factored.failed, number(b, x, np.nan), x)
 
 
-@core_rule(Solve)
+@emits(Solve, batched=True)
 def emit_Solve(op, node, b, a, y):
     """Solve ``a @ x = y`` by the factors that suit what is said of `a`; all NaN if there is no solution."""
     a, y = solve_operands(op, node, b, a, y)
@@ -201,7 +200,7 @@ def checked_solution(node: Apply, b: JaxprBuilder, a: Atom, y: Atom) -> Atom:
     return solve_factored(b, a, y, factored, transposed)
 
 
-@core_rule(MatrixInverse)
+@emits(MatrixInverse, batched=True)
 def emit_MatrixInverse(op, node, b, x):
     """Solve for the identity; a singular matrix is an error."""
     check_square(*x.aval.shape)
@@ -251,7 +250,7 @@ def negated_if(b: JaxprBuilder, odd: Atom, x: Atom) -> Atom:
     return prims.select(b, odd, prims.neg(b, x), x)
 
 
-@core_rule(Det)
+@emits(Det, batched=True)
 def emit_Det(op, node, b, x):
     """The product of the diagonal of U, with the sign of the row exchanges."""
     check_square(*x.aval.shape)
@@ -260,7 +259,7 @@ def emit_Det(op, node, b, x):
     return negated_if(b, odd, prims.reduce_prod(b, elements, (len(elements.aval.shape) - 1,)))
 
 
-@core_rule(SLogDet)
+@emits(SLogDet, batched=True)
 def emit_SLogDet(op, node, b, x):
     """The sign of the determinant, and the logarithm of its magnitude: -inf where it is zero."""
     check_square(*x.aval.shape)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from pytensor.tensor.linalg.solvers.linear_control import SolveSylvester
 
-from pytensor_jaxpr_linker.emit.blockwise import core_rule
+from pytensor_jaxpr_linker.base.rules import emits
 from pytensor_jaxpr_linker.emit.linalg.decompositions import only_on, schur
 from pytensor_jaxpr_linker.emit.linalg.factors import triangular_solve
 from pytensor_jaxpr_linker.emit.linalg.matrices import adjoint, identity, matmul, swap
@@ -14,7 +14,7 @@ from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
 
 
-@core_rule(SolveSylvester, refuse=only_on("cpu"))
+@emits(SolveSylvester, refuse=only_on("cpu"), batched=True)
 def emit_SolveSylvester(op, node, b, x, y, q):
     """Solve ``x @ z + z @ y = q`` by the method of Bartels and Stewart (Commun. ACM 15, 1972): by Schur forms.
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from pytensor.tensor.linalg.solvers.tridiagonal import LUFactorTridiagonal, SolveLUFactorTridiagonal
 
-from pytensor_jaxpr_linker.emit.blockwise import core_rule
+from pytensor_jaxpr_linker.base.rules import emits
 from pytensor_jaxpr_linker.emit.scalar import convert, number
 from pytensor_jaxpr_linker.emit.tensor_basic import slice_axis
 from pytensor_jaxpr_linker.jaxpr import prims
@@ -61,7 +61,7 @@ def eliminate(b: JaxprBuilder, carry: Sequence[Atom], row: Sequence[Atom]) -> li
     return [*left, factor, pivot, p1, p2, swapped]
 
 
-@core_rule(LUFactorTridiagonal)
+@emits(LUFactorTridiagonal, batched=True)
 def emit_LUFactorTridiagonal(op, node, b, low, main, high):
     """The factors of L, the three diagonals of U, and the row that each row was exchanged with, counted from 1."""
     axis, n = len(main.aval.shape) - 1, main.aval.shape[-1]
@@ -78,7 +78,7 @@ def emit_LUFactorTridiagonal(op, node, b, low, main, high):
     return [rows_at(b, x, axis) for x in (factors, *upper, prims.add(b, position, swapped))]
 
 
-@core_rule(SolveLUFactorTridiagonal)
+@emits(SolveLUFactorTridiagonal, batched=True)
 def emit_SolveLUFactorTridiagonal(op, node, b, low, main, high, high2, pivots, y):
     """Solve by the factors, or solve the transposed system."""
     dtype, axis = np.dtype(node.outputs[0].type.dtype), len(main.aval.shape) - 1

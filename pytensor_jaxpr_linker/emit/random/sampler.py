@@ -16,7 +16,7 @@ from jax import lax
 from pytensor.graph.basic import Apply
 from pytensor.tensor.random.op import RandomVariable
 
-from pytensor_jaxpr_linker.base.rules import Refusal, StaticOperands, emits, registered
+from pytensor_jaxpr_linker.base.rules import Refusal, StaticOperands, Table, emits
 from pytensor_jaxpr_linker.emit.elemwise import broadcast_operand
 from pytensor_jaxpr_linker.emit.scalar import number
 from pytensor_jaxpr_linker.emit.tensor_basic import checked_lengths
@@ -41,7 +41,7 @@ class Distribution(NamedTuple):
     props: Sequence[str] = ()
 
 
-DISTRIBUTIONS: dict[type | str, Distribution] = {}
+DISTRIBUTIONS: Table[Distribution] = Table()
 
 
 def sampler(
@@ -78,7 +78,7 @@ def sampler(
 
 def refuse_random(node: Apply) -> str | None:
     """Return why a RandomVariable can't be emitted, or None."""
-    if registered(DISTRIBUTIONS, type(node.op)) is None:
+    if DISTRIBUTIONS.exact(type(node.op)) is None:
         return f"{type(node.op).__name__} may draw differently than the class it is derived from"
     return None
 
