@@ -6,7 +6,6 @@ Importing it registers the linker ``"jaxpr"`` and the mode ``"JAXPR"``. It does 
 from importlib import import_module
 from types import ModuleType
 
-from pytensor.compile.mode import predefined_linkers, predefined_modes, register_linker, register_mode
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 
 from pytensor_jaxpr_linker import emit
@@ -16,10 +15,13 @@ from pytensor_jaxpr_linker.base.options import Options, options
 from pytensor_jaxpr_linker.base.rules import emits
 from pytensor_jaxpr_linker.base.stance import stance
 from pytensor_jaxpr_linker.base.version import __version__ as __version__
+from pytensor_jaxpr_linker.emit.random.sampler import emits_draws
+from pytensor_jaxpr_linker.emit.scalar import emits_scalar
 from pytensor_jaxpr_linker.frontend.as_jax_function import as_jax_function, make_jaxpr
 from pytensor_jaxpr_linker.frontend.function import JaxprFunction, JaxprMode
 from pytensor_jaxpr_linker.frontend.in_place_of_jax import in_place_of_jax
 from pytensor_jaxpr_linker.frontend.linker import JaxprLinker
+from pytensor_jaxpr_linker.frontend.register import register
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import JaxprBuilder
 from pytensor_jaxpr_linker.report.explain import explain
@@ -30,11 +32,8 @@ from pytensor_jaxpr_linker.run.recompiles import RecompileError, RecompileWarnin
 
 #: The mode behind ``mode="JAXPR"``, for ``pytensor.config.change_flags(mode=pytensor_jaxpr_linker.JAXPR)``.
 JAXPR = JaxprMode(JaxprLinker(), RewriteDatabaseQuery(include=["fast_run"]))
+register(JAXPR)
 
-if "jaxpr" not in predefined_linkers:  # a reloaded module registers once
-    register_linker("jaxpr", JaxprLinker())
-if "JAXPR" not in predefined_modes:
-    register_mode("JAXPR", JAXPR)
 
 __all__ = [
     "JAXPR",
@@ -53,6 +52,8 @@ __all__ = [
     "as_jax_function",
     "emit",
     "emits",
+    "emits_draws",
+    "emits_scalar",
     "explain",
     "in_place_of_jax",
     "make_jaxpr",

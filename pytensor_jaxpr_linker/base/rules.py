@@ -18,6 +18,7 @@ from pytensor.graph.op import Op
 
 type StaticOperands = Callable[[Apply], Iterable[int]]
 type Refusal = Callable[[Apply], str | None]
+type ScalarRefusal = Callable[[Any, Sequence[str]], str | None]
 
 
 class InnerGraph(NamedTuple):
@@ -73,6 +74,30 @@ class Rule:
     batched: bool = False
 
 
+@dataclass(frozen=True)
+class ScalarRule:
+    """How a scalar Op becomes equations, whatever applies it.
+
+    Parameters
+    ----------
+    emit
+        The emission rule, called as ``emit(op, b, dtype, *xs)``: operands of equal shapes, or 0-d, in their own dtypes. Its result
+        is converted to `dtype`.
+    refuse
+        Returns, for the Op and the dtypes of the operands, why the rule cannot take them, or None if it can.
+    plain
+        What `emit` does with operands of one shape that are in the dtype of the result, called as ``plain(b, *xs)``. Most nodes
+        have such operands, and building them takes a third of the time.
+    several
+        The rule of an Op that may have several results, called as ``several(op, b, dtypes, *xs)``; returns a list of atoms.
+    """
+
+    emit: Callable[..., Any]
+    refuse: ScalarRefusal | None = None
+    plain: Callable[..., Any] | None = None
+    several: Callable[..., Any] | None = None
+
+
 class Table[T](dict[type | str, T]):
     """Rules by class of Op. The key of a class that a library may or may not have is its name, see `class_name`."""
 
@@ -97,6 +122,7 @@ class Table[T](dict[type | str, T]):
 
 
 RULES: Table[Rule] = Table()
+SCALAR_RULES: Table[ScalarRule] = Table()
 
 
 def emits(

@@ -1,7 +1,6 @@
 """Emission rules, one module a family, named as PyTensor names the modules of its Ops. Importing them registers them."""
 
 from pytensor_jaxpr_linker.emit import (  # noqa: F401
-    arithmetic,
     blockwise,
     elemwise,
     extra_ops,
@@ -13,6 +12,8 @@ from pytensor_jaxpr_linker.emit import (  # noqa: F401
     math,
     pymc_math,
     random,
+    scalar_basic,
+    scalar_primitives,
     shape,
     signal,
     sparse,

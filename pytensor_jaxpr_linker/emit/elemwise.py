@@ -3,67 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from jax.extend.core import Var
 from pytensor.graph.basic import Apply
 from pytensor.scalar.basic import ScalarOp
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 
-from pytensor_jaxpr_linker.base.rules import emits
-from pytensor_jaxpr_linker.emit.scalar import (
-    BITWISE,
-    ONE_PRIMITIVE,
-    REAL_ONLY,
-    RULES,
-    as_dtype,
-    emit_inner_graph,
-    emit_scalar,
-    has_scalar_rule,
-    why_undefined,
-)
+from pytensor_jaxpr_linker.base.rules import SCALAR_RULES, emits
+from pytensor_jaxpr_linker.emit.scalar import as_dtype, emit_scalar, emit_scalars, why_refused
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
 
 
 def refuse_elemwise(node: Apply) -> str | None:
     """Return why an `Elemwise` can't be emitted, or None."""
-    op_type = type(node.op.scalar_op)
-    if op_type in RULES and op_type not in REAL_ONLY and op_type not in BITWISE:
-        return None  # most nodes: what follows takes ten times as long
-    return refuse_scalar(node.op.scalar_op, node)
-
-
-def refuse_scalar(op: ScalarOp, node: Apply) -> str | None:
-    """Return why a scalar Op can't be emitted for the operands of `node`, or None."""
-    if not has_scalar_rule(op):
-        return f"no emission rule is registered for the scalar Op {op}"
-    return why_undefined(op, node.inputs)
+    return why_refused(node.op.scalar_op, node.inputs)
 
 
 @emits(Elemwise, refuse=refuse_elemwise)
 def emit_Elemwise(op, node, b, *xs):
     """Broadcast the operands as `Elemwise.perform` does, then apply the scalar Op."""
-    primitive = ONE_PRIMITIVE.get(type(op.scalar_op))
+    rule: Any = SCALAR_RULES.of(type(op.scalar_op))
     aval = xs[0].aval
-    if primitive is not None and aval.dtype is as_dtype(node.outputs[0].type.dtype) and 1 not in aval.shape:
+    if rule.plain is not None and aval.dtype is as_dtype(node.outputs[0].type.dtype) and 1 not in aval.shape:
         # Most nodes: operands of one shape and of the result's dtype. What follows does the same and takes three times as long.
         repeated = b.repeated if aval.shape else ()
         if not [x for x in xs if x.aval is not aval or x in repeated]:
-            return primitive(b, *xs)
+            return rule.plain(b, *xs)
     shape = broadcast_shape(node, xs)
     operands = broadcast_operands(b, xs, shape)
     if len(node.outputs) == 1:
         return prims.broadcast_to(b, emit_scalar(op.scalar_op, node.outputs[0].type.dtype, b, operands), shape)
-    results = emit_inner_graph(op.scalar_op, [v.type.dtype for v in node.outputs], b, operands)
+    results = emit_scalars(op.scalar_op, [v.type.dtype for v in node.outputs], b, operands)
     return [prims.broadcast_to(b, r, shape) for r in results]
 
 
-@emits(ScalarOp, refuse=lambda node: refuse_scalar(node.op, node))
+@emits(ScalarOp, refuse=lambda node: why_refused(node.op, node.inputs))
 def emit_ScalarOp(op, node, b, *xs):
     """Apply a scalar Op to scalars, which are 0-d arrays here."""
     if len(node.outputs) == 1:
         return emit_scalar(op, node.outputs[0].type.dtype, b, xs)
-    return emit_inner_graph(op, [v.type.dtype for v in node.outputs], b, xs)
+    return emit_scalars(op, [v.type.dtype for v in node.outputs], b, xs)
 
 
 @emits(DimShuffle)

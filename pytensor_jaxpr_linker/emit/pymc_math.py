@@ -11,7 +11,7 @@ from pytensor.graph.basic import Apply
 from pytensor_jaxpr_linker.base.rules import emits
 from pytensor_jaxpr_linker.emit.indexing import take_rows
 from pytensor_jaxpr_linker.emit.math import search
-from pytensor_jaxpr_linker.emit.scalar import convert, converted, scalar_rule
+from pytensor_jaxpr_linker.emit.scalar import convert, emits_scalar
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.formula import Value, horner, where
 
@@ -19,7 +19,7 @@ MODULE = "pymc.distributions.dist_math"
 
 #: Bessel functions of `pymc.VonMises` and `pymc.Rice`, and of their gradients.
 for name, primitive in (("I0e", prims.bessel_i0e), ("I1e", prims.bessel_i1e)):
-    scalar_rule(f"{MODULE}.{name}")(converted(primitive))
+    emits_scalar(f"{MODULE}.{name}")(primitive)
 
 #: What a spline gives beyond its knots, as the attribute `ext` of SciPy's splines says.
 ZEROS, ERROR, NEAREST = 1, 2, 3

@@ -8,14 +8,10 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import Any
 
-from pytensor.compile.rewriting import rewrite_ofg_inner_graph
 from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FunctionGraph
 from pytensor.link.basic import PerformLinker
-from pytensor.link.jax.linker import JAXLinker
 from pytensor.link.utils import map_storage
-from pytensor.scan.rewriting.inner_graph import rewrite_scan_inner_graph
-from pytensor.tensor.rewriting.optimize import rewrite_optimize_inner_graph
 
 from pytensor_jaxpr_linker.base import logs
 from pytensor_jaxpr_linker.base.errors import CannotEmit, refused_by_rule
@@ -132,11 +128,6 @@ def resolve_options(options: Options, fgraph: FunctionGraph) -> Options:
 
 #: The attribute of a variable's tag that holds the options of its function.
 OPTIONS = "jaxpr_options"
-
-
-# PyTensor chooses the rewrites of inner graphs by the linker's class: ours wants what its functional backends get.
-for rewrite in (rewrite_ofg_inner_graph, rewrite_scan_inner_graph, rewrite_optimize_inner_graph):
-    rewrite.register(JaxprLinker)(rewrite.dispatch(JAXLinker))
 
 
 class Runner:

@@ -9,12 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 from pytensor.compile.builders import OpFromGraph
-from pytensor.compile.mode import optdb
 from pytensor.gradient import grad
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import clone_replace
-from pytensor.graph.rewriting.basic import dfs_rewriter, node_rewriter
+from pytensor.graph.rewriting.basic import node_rewriter
 from pytensor.scalar.basic import Maximum, Sub, Switch
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import Max, exp
@@ -81,8 +80,3 @@ def is_below_maximum(z: Variable) -> bool:
         case DimShuffle(), kept:
             top = kept
     return top.owner is not None and isinstance(top.owner.op, Max) and top.owner.op.initial and top.owner.inputs == [x]
-
-
-if FIXED_MAXIMA not in optdb:  # a reloaded module registers once
-    optdb.register(FIXED_MAXIMA, dfs_rewriter(fix_maxima), position=-0.02)  # before `inline_ofg_expansion`
-    optdb.register(PLAIN_RATIOS, dfs_rewriter(undo_softmax), position=1.501)  # after `stabilize`

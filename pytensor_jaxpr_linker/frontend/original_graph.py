@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from pytensor.compile.mode import optdb
 from pytensor.graph.basic import Variable, clone
 from pytensor.graph.features import Feature
 from pytensor.graph.fg import FunctionGraph
@@ -51,10 +50,6 @@ class KeepOriginal(GraphRewriter):
 
     def apply(self, fgraph: FunctionGraph, *args: Any, **kwargs: Any) -> None:
         """Do nothing."""
-
-
-if KEEP not in optdb:  # a reloaded module registers once
-    optdb.register(KEEP, KeepOriginal(), position=-2)
 
 
 def kept_by_feature(fgraph: FunctionGraph) -> Original | None:

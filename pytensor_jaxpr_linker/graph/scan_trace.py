@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from pytensor.compile.mode import optdb
 from pytensor.graph.basic import Apply, Constant
 from pytensor.graph.fg import FunctionGraph
-from pytensor.graph.rewriting.basic import dfs_rewriter, node_rewriter
+from pytensor.graph.rewriting.basic import node_rewriter
 from pytensor.scan.op import Scan
 from pytensor.scan.rewriting.trace import scan_reduce_trace_no_prealloc
 from pytensor.tensor.subtensor import Subtensor, unflatten_index_variables
@@ -59,8 +58,3 @@ def is_reducible(client: Any, rows: int, is_until: bool) -> bool:
     if not isinstance(start, Constant):
         return True
     return -int(start.data) <= rows if start.data < 0 else not is_until
-
-
-if REDUCED_TRACES not in optdb:  # a reloaded module registers once
-    rewrite = dfs_rewriter(reduce_trace, ignore_newtrees=True)
-    optdb.register(REDUCED_TRACES, rewrite, position=1.612)  # where PyTensor has its own

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from inspect import unwrap
 from typing import Any
 
 import numpy as np
@@ -87,7 +88,7 @@ def wrong_result(rule: Rule, node: Apply, what: str) -> WrongResult:
 
 def rule_name(emit: Callable[..., Any]) -> str:
     """Return the name of a rule, with the file and the line that define it."""
-    code = getattr(emit, "__code__", None)
+    code = getattr(unwrap(emit), "__code__", None)
     name = f"{emit.__module__}.{getattr(emit, '__qualname__', type(emit).__name__)}"
     return name if code is None else f"{name} ({code.co_filename}:{code.co_firstlineno})"
 

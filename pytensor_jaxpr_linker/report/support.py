@@ -7,7 +7,7 @@ import inspect
 import pkgutil
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -23,11 +23,10 @@ from pytensor.tensor.linalg.solvers.lstsq import Lstsq
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.xtensor.basic import XOp
 
-from pytensor_jaxpr_linker.base.rules import RULES, class_name
-from pytensor_jaxpr_linker.emit import scalar
-from pytensor_jaxpr_linker.emit.random.sampler import DISTRIBUTIONS
+from pytensor_jaxpr_linker.base.rules import RULES, SCALAR_RULES, Rule, ScalarRule, class_name
 from pytensor_jaxpr_linker.graph.decompose import DECOMPOSITIONS
 from pytensor_jaxpr_linker.graph.sparse.lowering import LOWERINGS
+from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.plan.host_ops import HOST
 from pytensor_jaxpr_linker.report.limitations import LIMITATIONS
 
@@ -210,39 +209,22 @@ def classify(op_class: type[Op]) -> tuple[str, str]:
 
 def has_rule(op_class: type[Op]) -> bool:
     """Tell whether an Op becomes equations by a rule."""
-    if issubclass(op_class, ScalarOp):
-        return scalar_rule_of(op_class) is not None
     if issubclass(op_class, RandomVariable):
         return RULES.exact(op_class) is not None
-    return RULES.of(op_class) is not None
+    return rule_of(op_class) is not None
 
 
-def scalar_rule_of(op_class: type[ScalarOp]) -> Callable[..., Any] | None:
-    """Return the rule of a scalar Op, or None."""
-    tables = (scalar.RULES, scalar.INNER_GRAPH_RULES)
-    return next((t[c] for c in op_class.__mro__ for t in tables if c in t), None)
+def rule_of(op_class: type[Op]) -> Rule | ScalarRule | None:
+    """Return the rule of an Op, or None."""
+    return SCALAR_RULES.of(op_class) if issubclass(op_class, ScalarOp) else RULES.of(op_class)
 
 
 def summary_of_rule(op_class: type[Op]) -> str:
-    """Return what the rule of an Op says about itself."""
-    if issubclass(op_class, ScalarOp):
-        tables = (scalar.ONE_PRIMITIVE, scalar.TAKES_COMPLEX, scalar.IN_FLOAT32, scalar.COMPARISONS)
-        primitive = next((table[op_class] for table in tables if op_class in table), None)
-        if primitive is not None:
-            return of_primitive(primitive)
-        return first_sentence(scalar_rule_of(op_class))
-    if issubclass(op_class, RandomVariable):
-        distribution = DISTRIBUTIONS.exact(op_class)
-        return first_sentence(distribution and distribution.sample)
-    rule = RULES.of(op_class)
+    """Return what the rule of an Op says about itself, or which primitive it is."""
+    rule = rule_of(op_class)
+    if rule is not None and rule.emit.__module__ == prims.__name__:
+        return f"The primitive `{rule.emit.__name__.rstrip('_')}`."
     return first_sentence(rule and rule.emit)
-
-
-def of_primitive(emit: Callable[..., Any]) -> str:
-    """Return which primitive a row of a table in `emit/scalar.py` names."""
-    if emit.__module__ == "pytensor_jaxpr_linker.jaxpr.prims":
-        return f"The primitive `{emit.__name__.rstrip('_')}`."
-    return first_sentence(emit)
 
 
 def first_sentence(function: Any) -> str:

@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 from pytensor.scalar.loop import ScalarLoop
 
-from pytensor_jaxpr_linker.emit.scalar import convert, emit_inner, inner_graph_rule
+from pytensor_jaxpr_linker.emit.scalar import convert, emit_inner, emits_scalar, several_results
 from pytensor_jaxpr_linker.jaxpr import prims
-from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
 from pytensor_jaxpr_linker.jaxpr.nested import any_of, nested
 
 
-@inner_graph_rule(ScalarLoop)
-def emit_ScalarLoop(op: ScalarLoop, dtypes: Sequence[str], b: JaxprBuilder, xs: Sequence[Atom]) -> list[Atom]:
+@emits_scalar(ScalarLoop, form=several_results)
+def emit_ScalarLoop(op, b, dtypes, steps, *xs):
     """Emit steps as long as an element takes another one.
 
     Where no step is asked for, `until` is true, as the Op documents: that does not count as a failure.
     """
-    shape = prims.elementwise_shape(xs)
+    shape = prims.elementwise_shape((steps, *xs))
     state_count = len(op.outputs) - op.is_while
-    steps, *xs = xs
-    xs = [convert(b, x, t.dtype) for x, t in zip(xs, op.inputs_type, strict=True)]
-    states = [prims.broadcast_to(b, x, shape) for x in xs[:state_count]]
+    operands = [convert(b, x, t.dtype) for x, t in zip(xs, op.inputs_type, strict=True)]
+    states = [prims.broadcast_to(b, x, shape) for x in operands[:state_count]]
     if op.is_while:
         states.append(prims.broadcast_to(b, b.constant(True), shape))
-    fixed = [steps, *xs[state_count:]]
+    fixed = [steps, *operands[state_count:]]
     zero = b.constant(0, steps.aval.dtype)
     active = prims.broadcast_to(b, prims.lt(b, zero, steps), shape)
     carry = [zero, active, *states]

@@ -14,7 +14,7 @@ from pytensor.tensor.random import basic as rv
 
 from pytensor_jaxpr_linker.emit.random.discrete import demand
 from pytensor_jaxpr_linker.emit.random.parameter_checks import check_all
-from pytensor_jaxpr_linker.emit.random.sampler import sampler
+from pytensor_jaxpr_linker.emit.random.sampler import emits_draws, general
 from pytensor_jaxpr_linker.emit.random.samplers_integers import positions, random_order
 from pytensor_jaxpr_linker.emit.random.samplers_inversion import standard_exponential
 from pytensor_jaxpr_linker.emit.random.samplers_multivariate import batched
@@ -74,8 +74,9 @@ def population(a: Atom, shape: Shape, b: JaxprBuilder) -> int:
     return core[0] if core else max(int(b.known(a)), 0)
 
 
-@sampler(
+@emits_draws(
     rv.PermutationRV,
+    form=general,
     static=lambda node: (1, 2) if is_number(node) else (1,),
     refuse=refuse_batch_of_numbers,
 )
@@ -131,7 +132,9 @@ def static_of_choice(node: Apply) -> tuple[int, ...]:
     return (1, 2, last) if is_number(node) else (1, last)
 
 
-@sampler(rv.ChoiceWithoutReplacement, check_choice, static=static_of_choice, refuse=refuse_batch_of_numbers)
+@emits_draws(
+    rv.ChoiceWithoutReplacement, check_choice, static=static_of_choice, refuse=refuse_batch_of_numbers, form=general
+)
 def sample_choice(b, key, shape, dtype, a, *params):
     """The first rows of an array in a random order."""
     *weights, core_shape = params

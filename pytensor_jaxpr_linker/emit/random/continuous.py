@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 from pytensor.graph.basic import Apply
 from pytensor.tensor.random import basic as rv
-from pytensor.tensor.random.op import RandomVariable
 
 from pytensor_jaxpr_linker.emit.random import samplers_inversion as inversion
 from pytensor_jaxpr_linker.emit.random.parameter_checks import (
@@ -21,25 +18,12 @@ from pytensor_jaxpr_linker.emit.random.parameter_checks import (
     scipy_domain,
     side_by_side,
 )
-from pytensor_jaxpr_linker.emit.random.sampler import ParameterCheck, Sampler, sampler, standard_normal, uniform
+from pytensor_jaxpr_linker.emit.random.sampler import Sampler, emits_draws, standard_normal, uniform
 from pytensor_jaxpr_linker.emit.random.samplers_gamma import beta_logit, gamma, log_gamma, student_t
 from pytensor_jaxpr_linker.emit.random.samplers_vonmises import von_mises, wrapped
-from pytensor_jaxpr_linker.emit.scalar import convert, number
+from pytensor_jaxpr_linker.emit.scalar import number
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
-
-
-def continuous(op_type: type[RandomVariable] | str, check: ParameterCheck) -> Callable[[Sampler], Sampler]:
-    """Register the decorated function as what draws from a continuous distribution; its parameters come in `dtype`."""
-
-    def register(sample: Sampler) -> Sampler:
-        def convert_and_sample(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype, *params: Atom) -> Atom:
-            return sample(b, key, shape, dtype, *(convert(b, x, dtype) for x in params))
-
-        sampler(op_type, check)(convert_and_sample)
-        return sample
-
-    return register
 
 
 def location_scale(standard: Sampler) -> Sampler:
@@ -84,31 +68,31 @@ def check_triangular(b: JaxprBuilder, node: Apply, left: Atom, mode: Atom, right
     check_ordered(b, left, right, True, "left == right", node)
 
 
-@continuous(rv.UniformRV, check_uniform)
+@emits_draws(rv.UniformRV, check_uniform)
 def sample_uniform(b, key, shape, dtype, low, high):
     """``low + (high - low) * u``, u uniform in [0, 1)."""
     return location_scale(uniform)(b, key, shape, dtype, low, prims.sub(b, high, low))
 
 
-@continuous(rv.LogNormalRV, not_negative(None, "sigma"))
+@emits_draws(rv.LogNormalRV, not_negative(None, "sigma"))
 def sample_lognormal(b, key, shape, dtype, mean, sigma):
     """The exponential of a normal variable."""
     return prims.exp(b, location_scale(standard_normal)(b, key, shape, dtype, mean, sigma))
 
 
-@continuous(rv.BetaRV, positive("a", "b"))
+@emits_draws(rv.BetaRV, positive("a", "b"))
 def sample_beta(b, key, shape, dtype, alpha, beta):
     """The sigmoid of the logit."""
     return prims.logistic(b, beta_logit(b, key, shape, dtype, alpha, beta))
 
 
-@continuous(rv.InvGammaRV, not_negative("shape", "scale"))
+@emits_draws(rv.InvGammaRV, not_negative("shape", "scale"))
 def sample_invgamma(b, key, shape, dtype, alpha, scale):
     """``scale / g``, g a gamma variable."""
     return prims.div(b, scale, gamma(b, key, shape, dtype, alpha))
 
 
-@continuous(rv.VonMisesRV, not_negative(None, "kappa"))
+@emits_draws(rv.VonMisesRV, not_negative(None, "kappa"))
 def sample_vonmises(b, key, shape, dtype, mu, kappa):
     """An angle about `mu`."""
     return wrapped(b, prims.add(b, von_mises(b, key, shape, dtype, kappa), mu))
@@ -121,7 +105,7 @@ def check_gengamma(b: JaxprBuilder, node: Apply, alpha: Atom, power: Atom, scale
     domain(b, node, ratio, power, scale)
 
 
-@continuous(rv.GenGammaRV, check_gengamma)
+@emits_draws(rv.GenGammaRV, check_gengamma)
 def sample_gengamma(b, key, shape, dtype, alpha, power, scale):
     """``scale * g ** (1 / power)``, g a gamma variable of parameter ``alpha / power``."""
     log = log_gamma(b, key, shape, dtype, prims.div(b, alpha, power))
@@ -149,4 +133,4 @@ for op_type, check, sample in (
     (rv.WaldRV, positive("mean", "scale"), inversion.inverse_gaussian),
     (rv.WeibullRV, not_negative("a"), inversion.weibull),
 ):
-    continuous(op_type, check)(sample)
+    emits_draws(op_type, check)(sample)

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
 from typing import Any
 
 import numpy as np
 from jax import lax
 from pytensor.graph.basic import Apply
 from pytensor.tensor.random import basic as rv
-from pytensor.tensor.random.op import RandomVariable
 
 from pytensor_jaxpr_linker.base.rules import Refusal
 from pytensor_jaxpr_linker.emit.elemwise import broadcast_operand
-from pytensor_jaxpr_linker.emit.random import samplers_counts as counts
+from pytensor_jaxpr_linker.emit.random import samplers_counts
 from pytensor_jaxpr_linker.emit.random.parameter_checks import (
     above_zero,
     check_all,
@@ -22,16 +20,16 @@ from pytensor_jaxpr_linker.emit.random.parameter_checks import (
     scipy_domain,
     side_by_side,
 )
-from pytensor_jaxpr_linker.emit.random.sampler import ParameterCheck, open_uniform, sampler, split
+from pytensor_jaxpr_linker.emit.random.sampler import counts, emits_draws, general, open_uniform, split
 from pytensor_jaxpr_linker.emit.random.samplers_gamma import beta_logit, gamma
 from pytensor_jaxpr_linker.emit.random.samplers_integers import integers_from
 from pytensor_jaxpr_linker.emit.random.samplers_inversion import standard_exponential
 from pytensor_jaxpr_linker.emit.scalar import convert
 from pytensor_jaxpr_linker.jaxpr import prims
-from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
+from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
 from pytensor_jaxpr_linker.jaxpr.formula import Value, ceil, log1p, maximum, minimum, where
 
-FLOAT = counts.FLOAT
+FLOAT = samplers_counts.FLOAT
 #: From here on `numpy.random.Generator.hypergeometric` takes no parameter.
 HYPERGEOMETRIC_END = 10**9
 
@@ -74,9 +72,9 @@ def check_binomial(b: JaxprBuilder, node: Apply, n: Atom, p: Atom) -> None:
 def check_poisson(b: JaxprBuilder, node: Apply, mean: Atom) -> None:
     """Check the parameter as `numpy.random.Generator.poisson` does."""
     if mean.aval.shape:
-        demand(b, node, "lam value too large", lambda m: m <= counts.POISSON_MAX, mean)
+        demand(b, node, "lam value too large", lambda m: m <= samplers_counts.POISSON_MAX, mean)
     demand(b, node, f"lam < 0 or lam {some_nan(mean)}", lambda m: m >= 0.0, mean)
-    demand(b, node, "lam value too large", lambda m: m <= counts.POISSON_MAX, mean)
+    demand(b, node, "lam value too large", lambda m: m <= samplers_counts.POISSON_MAX, mean)
 
 
 def check_geometric(b: JaxprBuilder, node: Apply, p: Atom) -> None:
@@ -98,7 +96,7 @@ def check_negative_binomial(b: JaxprBuilder, node: Apply, n: Atom, p: Atom) -> N
     scipy_domain("nbinom", above_zero, condition(is_positive_chance))(b, node, n, p)
     message = "n too large or p too small, see Generator.negative_binomial Notes"
     # NumPy demands this of the mean plus ten times its square root, with n in the root's place.
-    within = lambda n, p: (1.0 - p) * (n + 10.0 * n**0.5) <= counts.POISSON_MAX * p  # noqa: E731
+    within = lambda n, p: (1.0 - p) * (n + 10.0 * n**0.5) <= samplers_counts.POISSON_MAX * p  # noqa: E731
     demand(b, node, message, within, n, p)
 
 
@@ -143,60 +141,45 @@ def refuse_fractions(*positions: int) -> Refusal:
 # -- distributions -----------------------------------------------------------------------------------------------------
 
 
-def count(
-    op_type: type[RandomVariable] | str, check: ParameterCheck, refuse: Refusal = lambda node: None
-) -> Callable[[Callable[..., Atom]], Callable[..., Atom]]:
-    """Register the decorated function, called as ``sample(b, key, shape, *params)`` with float64 parameters, for counts."""
-
-    def register(sample: Callable[..., Atom]) -> Callable[..., Atom]:
-        @wraps(sample)
-        def convert_and_sample(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype, *params: Atom) -> Atom:
-            draws = sample(b, key, shape, *(convert(b, x, FLOAT) for x in params))
-            return prims.convert(b, draws, "int64")  # what perform draws, before it is cast to the Op's dtype
-
-        sampler(op_type, check, refuse=refuse)(convert_and_sample)
-        return sample
-
-    return register
+emits_draws(rv.BinomialRV, check_binomial, form=counts, refuse=refuse_fractions(0))(samplers_counts.binomial)
+emits_draws(rv.HyperGeometricRV, check_hypergeometric, form=counts, refuse=refuse_fractions(0, 1, 2))(
+    samplers_counts.hypergeometric
+)
+emits_draws(rv.PoissonRV, check_poisson, form=counts)(samplers_counts.poisson)
 
 
-count(rv.BinomialRV, check_binomial, refuse_fractions(0))(counts.binomial)
-count(rv.HyperGeometricRV, check_hypergeometric, refuse_fractions(0, 1, 2))(counts.hypergeometric)
-count(rv.PoissonRV, check_poisson)(counts.poisson)
-
-
-@count(rv.BernoulliRV, scipy_domain("bernoulli", condition(is_chance)))
+@emits_draws(rv.BernoulliRV, scipy_domain("bernoulli", condition(is_chance)), form=counts)
 def sample_bernoulli(b, key, shape, p):
     """``u < p``."""
     return prims.lt(b, open_uniform(b, key, shape, FLOAT), p)
 
 
-@count(rv.GeometricRV, check_geometric)
+@emits_draws(rv.GeometricRV, check_geometric, form=counts)
 def sample_geometric(b, key, shape, p):
     """The trials that an exponential waiting time takes: Devroye (1986), section X.2."""
     time, chance = Value(b, standard_exponential(b, key, shape, FLOAT)), Value(b, p)
     trials = maximum(ceil(time / -log1p(-chance)), 1.0)
-    return where(is_positive_chance(chance), trials, counts.INVALID).atom
+    return where(is_positive_chance(chance), trials, samplers_counts.INVALID).atom
 
 
-@count(rv.NegBinomialRV, check_negative_binomial)
+@emits_draws(rv.NegBinomialRV, check_negative_binomial, form=counts)
 def sample_negative_binomial(b, key, shape, n, p):
     """A Poisson variable whose mean is a gamma variable."""
     gamma_key, poisson_key = split(b, key)
     chance = Value(b, p)
     mean = Value(b, gamma(b, gamma_key, shape, FLOAT, n)) * ((1.0 - chance) / chance)
-    return counts.poisson(b, poisson_key, shape, minimum(mean, counts.POISSON_MAX).atom)
+    return samplers_counts.poisson(b, poisson_key, shape, minimum(mean, samplers_counts.POISSON_MAX).atom)
 
 
-@count(rv.BetaBinomialRV, scipy_domain("betabinom", whole_from_zero, above_zero, above_zero))
+@emits_draws(rv.BetaBinomialRV, scipy_domain("betabinom", whole_from_zero, above_zero, above_zero), form=counts)
 def sample_beta_binomial(b, key, shape, n, alpha, beta):
     """A binomial variable whose probability is a beta variable."""
     beta_key, binomial_key = split(b, key)
     p = prims.logistic(b, beta_logit(b, beta_key, shape, FLOAT, alpha, beta))
-    return counts.binomial(b, binomial_key, shape, n, p)
+    return samplers_counts.binomial(b, binomial_key, shape, n, p)
 
 
-@sampler(rv.CategoricalRV)
+@emits_draws(rv.CategoricalRV, form=general)
 def sample_categorical(b, key, shape, dtype, p):
     """How many of the cumulative sums of `p` are below a uniform number; `p` is not normalized, as in PyTensor."""
     p = p if p.aval.dtype.kind == "f" else convert(b, p, FLOAT)
@@ -206,7 +189,7 @@ def sample_categorical(b, key, shape, dtype, p):
     return prims.reduce_sum(b, prims.convert(b, below, "int64"), (len(shape),))
 
 
-@sampler(rv.IntegersRV, check_integers, refuse=refuse_fractions(0, 1))
+@emits_draws(rv.IntegersRV, check_integers, form=general, refuse=refuse_fractions(0, 1))
 def sample_integers(b, key, shape, dtype, low, high):
     """Integers in [low, high), drawn as int64."""
     return integers_from(b, key, shape, convert(b, low, "int64"), convert(b, high, "int64"))

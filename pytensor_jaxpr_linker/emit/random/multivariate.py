@@ -12,7 +12,7 @@ from pytensor_jaxpr_linker.emit.linalg.factors import cholesky
 from pytensor_jaxpr_linker.emit.random import samplers_multivariate as vectors
 from pytensor_jaxpr_linker.emit.random.discrete import demand, is_chance, refuse_fractions
 from pytensor_jaxpr_linker.emit.random.parameter_checks import check_all
-from pytensor_jaxpr_linker.emit.random.sampler import sampler
+from pytensor_jaxpr_linker.emit.random.sampler import emits_draws, general
 from pytensor_jaxpr_linker.emit.random.samplers_counts import FLOAT
 from pytensor_jaxpr_linker.emit.scalar import convert
 from pytensor_jaxpr_linker.jaxpr import prims
@@ -80,7 +80,7 @@ def check_multivariate_normal(b: JaxprBuilder, node: Apply, mean: Atom, cov: Ato
         check_all(b, ok, np.linalg.LinAlgError(message), node)
 
 
-@sampler(rv.MvNormalRV, check_multivariate_normal, props=("method",))
+@emits_draws(rv.MvNormalRV, check_multivariate_normal, props=("method",), form=general)
 def sample_multivariate_normal(b, key, shape, dtype, mean, cov, method):
     """A factor of the covariance times normal variables."""
     factor = convert(b, covariance_factor(b, cov, method), dtype)
@@ -90,7 +90,9 @@ def sample_multivariate_normal(b, key, shape, dtype, mean, cov, method):
 # -- shares and counts of categories --------------------------------------------------------------------------------------
 
 
-@sampler(rv.DirichletRV, lambda b, node, alpha: demand(b, node, "alpha < 0", lambda a: ~(a < 0.0), alpha))
+@emits_draws(
+    rv.DirichletRV, lambda b, node, alpha: demand(b, node, "alpha < 0", lambda a: ~(a < 0.0), alpha), form=general
+)
 def sample_dirichlet(b, key, shape, dtype, alpha):
     """Shares of the whole."""
     return vectors.dirichlet(b, key, shape, dtype, convert(b, alpha, dtype))
@@ -114,7 +116,7 @@ def refuse_one_fraction(node: Apply) -> str | None:
     return refuse_fractions(0)(node) if n.type.ndim == 0 and p.type.ndim == 1 else None
 
 
-@sampler(rv.MultinomialRV, check_multinomial, refuse=refuse_one_fraction)
+@emits_draws(rv.MultinomialRV, check_multinomial, refuse=refuse_one_fraction, form=general)
 def sample_multinomial(b, key, shape, dtype, n, p):
     """The counts as int64. A number of trials loses its fraction, as NumPy converts one number to an integer."""
     trials = convert(b, convert(b, n, "int64"), FLOAT)

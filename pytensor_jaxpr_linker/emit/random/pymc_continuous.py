@@ -10,7 +10,7 @@ from pytensor.graph.basic import Apply
 
 from pytensor_jaxpr_linker.emit.indexing import take_rows
 from pytensor_jaxpr_linker.emit.random import samplers_inversion as inversion
-from pytensor_jaxpr_linker.emit.random.continuous import continuous, location_scale, scaled
+from pytensor_jaxpr_linker.emit.random.continuous import location_scale, scaled
 from pytensor_jaxpr_linker.emit.random.parameter_checks import (
     above_zero,
     from_zero,
@@ -18,7 +18,7 @@ from pytensor_jaxpr_linker.emit.random.parameter_checks import (
     scipy_domain,
     side_by_side,
 )
-from pytensor_jaxpr_linker.emit.random.sampler import open_uniform, split, standard_normal
+from pytensor_jaxpr_linker.emit.random.sampler import emits_draws, open_uniform, split, standard_normal
 from pytensor_jaxpr_linker.emit.random.samplers_gamma import beta_logit
 from pytensor_jaxpr_linker.emit.random.samplers_truncated_normal import truncated_normal
 from pytensor_jaxpr_linker.emit.scalar import number, one
@@ -68,16 +68,16 @@ for name, check, sample in (
         location_scale(skew_student_t),
     ),
 ):
-    continuous(f"{MODULE}.{name}", check)(sample)
+    emits_draws(f"{MODULE}.{name}", check)(sample)
 
 
-@continuous(f"{MODULE}.SkewNormalRV", scipy_domain("skewnorm", None, from_zero, prims.is_finite))
+@emits_draws(f"{MODULE}.SkewNormalRV", scipy_domain("skewnorm", None, from_zero, prims.is_finite))
 def sample_skewnormal(b, key, shape, dtype, mu, sigma, alpha):
     """PyMC has the shape parameter last."""
     return location_scale(skew_normal)(b, key, shape, dtype, alpha, mu, sigma)
 
 
-@continuous(f"{MODULE}.WaldRV", lambda b, node, *params: positive("mean", "scale")(b, node, *params[:2]))
+@emits_draws(f"{MODULE}.WaldRV", lambda b, node, *params: positive("mean", "scale")(b, node, *params[:2]))
 def sample_shifted_wald(b, key, shape, dtype, mean, scale, shift):
     """An inverse Gaussian variable plus `shift`."""
     return prims.add(b, inversion.inverse_gaussian(b, key, shape, dtype, mean, scale), shift)
@@ -90,7 +90,7 @@ def check_truncated_normal(b: JaxprBuilder, node: Apply, mu: Atom, sigma: Atom, 
     scipy_domain("truncnorm", above_zero, from_zero)(b, node, ordered, sigma)
 
 
-@continuous(f"{MODULE}.TruncatedNormalRV", check_truncated_normal)
+@emits_draws(f"{MODULE}.TruncatedNormalRV", check_truncated_normal)
 def sample_truncated_normal(b, key, shape, dtype, mu, sigma, lower, upper):
     """A standard normal variable between the standardized bounds; rounding must not take it past them."""
     low, high = (prims.div(b, prims.sub(b, x, mu), sigma) for x in (lower, upper))
@@ -98,7 +98,7 @@ def sample_truncated_normal(b, key, shape, dtype, mu, sigma, lower, upper):
     return prims.max_(b, prims.min_(b, draw, upper), lower)
 
 
-@continuous(f"{MODULE}.BetaClippedRV", scipy_domain("beta", above_zero, above_zero))
+@emits_draws(f"{MODULE}.BetaClippedRV", scipy_domain("beta", above_zero, above_zero))
 def sample_clipped_beta(b, key, shape, dtype, alpha, beta):
     """A beta variable that is neither 0 nor 1. XLA counts subnormal numbers as 0."""
     draw = prims.logistic(b, beta_logit(b, key, shape, dtype, alpha, beta))
@@ -106,7 +106,7 @@ def sample_clipped_beta(b, key, shape, dtype, alpha, beta):
     return prims.clamp(b, number(b, draw, low), draw, number(b, draw, high))
 
 
-@continuous(f"{MODULE}.InterpolatedRV", lambda b, node, *params: None)
+@emits_draws(f"{MODULE}.InterpolatedRV")
 def sample_interpolated(b, key, shape, dtype, x, pdf, cdf):
     """Invert the integral of a piecewise linear density, which is quadratic in each interval.
 

@@ -7,7 +7,7 @@ from pytensor.graph.basic import Apply
 
 from pytensor_jaxpr_linker.emit.random.discrete import check_integers, refuse_fractions, sample_integers
 from pytensor_jaxpr_linker.emit.random.parameter_checks import from_zero, scipy_domain, side_by_side
-from pytensor_jaxpr_linker.emit.random.sampler import sampler
+from pytensor_jaxpr_linker.emit.random.sampler import emits_draws, general
 from pytensor_jaxpr_linker.emit.random.samplers_integers import integers_from
 from pytensor_jaxpr_linker.emit.scalar import convert, one
 from pytensor_jaxpr_linker.jaxpr import prims
@@ -26,7 +26,7 @@ def check_discrete_uniform(b: JaxprBuilder, node: Apply, lower: Atom, upper: Ato
     scipy_domain("randint", from_zero)(b, node, prims.sub(b, upper, lower))
 
 
-@sampler("pymc.distributions.discrete.DiscreteUniformRV", check_discrete_uniform)
+@emits_draws("pymc.distributions.discrete.DiscreteUniformRV", check_discrete_uniform, form=general)
 def sample_discrete_uniform(b, key, shape, dtype, lower, upper):
     """Integers from `lower` to `upper`, both included."""
     lower, upper = convert(b, lower, np.int64), convert(b, upper, np.int64)
@@ -34,4 +34,4 @@ def sample_discrete_uniform(b, key, shape, dtype, lower, upper):
 
 
 # `pymc.Minibatch` draws its indices by a class of its own that only has another name.
-sampler("pymc.data.MinibatchIndexRV", check_integers, refuse=refuse_fractions(0, 1))(sample_integers)
+emits_draws("pymc.data.MinibatchIndexRV", check_integers, refuse=refuse_fractions(0, 1), form=general)(sample_integers)

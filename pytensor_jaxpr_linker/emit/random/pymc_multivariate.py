@@ -16,7 +16,7 @@ from pytensor_jaxpr_linker.emit.random import samplers_multivariate as vectors
 from pytensor_jaxpr_linker.emit.random.discrete import demand
 from pytensor_jaxpr_linker.emit.random.multivariate import cholesky_factor
 from pytensor_jaxpr_linker.emit.random.parameter_checks import check_all, check_positive
-from pytensor_jaxpr_linker.emit.random.sampler import sampler, standard_normal
+from pytensor_jaxpr_linker.emit.random.sampler import emits_draws, general, standard_normal
 from pytensor_jaxpr_linker.emit.scalar import convert
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
@@ -24,7 +24,7 @@ from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
 MODULE = "pymc.distributions.multivariate"
 
 
-@sampler(f"{MODULE}.MatrixNormalRV")
+@emits_draws(f"{MODULE}.MatrixNormalRV", form=general)
 def sample_matrix_normal(b, key, shape, dtype, mean, row_factor, column_factor):
     """A mean and factors of the covariances of rows and columns."""
     return vectors.matrix_normal(
@@ -39,7 +39,7 @@ def check_stick_breaking(b: JaxprBuilder, node: Apply, alpha: Atom, k: Atom) -> 
     check_positive(b, alpha, "b", node)
 
 
-@sampler(f"{MODULE}.StickBreakingWeightsRV", check_stick_breaking, static=(1, 3))
+@emits_draws(f"{MODULE}.StickBreakingWeightsRV", check_stick_breaking, static=(1, 3), form=general)
 def sample_stick_breaking(b, key, shape, dtype, alpha, k):
     """Weights of ``k + 1`` pieces."""
     return vectors.stick_breaking(b, key, shape, dtype, convert(b, alpha, dtype), b.known(k).item())
@@ -73,7 +73,7 @@ def check_car(b: JaxprBuilder, node: Apply, mean: Atom, w: Atom, alpha: Atom, ta
     check_all(b, prims.eq(b, factor, factor), error, node)
 
 
-@sampler(f"{MODULE}.CARRV", check_car)
+@emits_draws(f"{MODULE}.CARRV", check_car, form=general)
 def sample_car(b, key, shape, dtype, mean, w, alpha, tau, is_valid):
     """Normal variables solved by the factor of the precision: Rue, *Fast Sampling of Gaussian Markov Random Fields*, 2001.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from functools import wraps
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,9 +16,9 @@ from jax import lax
 from pytensor.graph.basic import Apply
 from pytensor.tensor.random.op import RandomVariable
 
-from pytensor_jaxpr_linker.base.rules import Refusal, StaticOperands, Table, emits
+from pytensor_jaxpr_linker.base.rules import RULES, Refusal, StaticOperands, emits
 from pytensor_jaxpr_linker.emit.elemwise import broadcast_operand
-from pytensor_jaxpr_linker.emit.scalar import number
+from pytensor_jaxpr_linker.emit.scalar import convert, number
 from pytensor_jaxpr_linker.emit.tensor_basic import checked_lengths
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
@@ -29,74 +29,111 @@ KEY_DTYPE = np.dtype("uint32")
 
 #: Emits draws: ``sample(b, key, shape, dtype, *params)``. Parameters come in their own dtypes, and 0-d or in `shape`.
 type Sampler = Callable[..., Atom]
+type Draw = Callable[..., Atom]
 #: Emits the checks of the parameters: ``check(b, node, *params)``.
 type ParameterCheck = Callable[..., None]
 
 
-class Distribution(NamedTuple):
-    """How the draws of one RandomVariable are made, what its parameters must fulfil, and which of its props a draw reads."""
-
-    sample: Sampler
-    check: ParameterCheck
-    props: Sequence[str] = ()
-
-
-DISTRIBUTIONS: Table[Distribution] = Table()
-
-
-def sampler(
+def emits_draws(
     op_type: type[RandomVariable] | str,
     check: ParameterCheck = lambda b, node, *params: None,
+    form: Callable[[Any], Sampler] | None = None,
     static: Iterable[int] | StaticOperands = (1,),
     refuse: Refusal = lambda node: None,
     props: Sequence[str] = (),
-) -> Callable[[Sampler], Sampler]:
-    """Register the decorated function as what draws from a RandomVariable.
+) -> Callable[[Draw], Draw]:
+    """Register the decorated function as what draws from a `RandomVariable`, but not from its subclasses.
 
     Parameters
     ----------
     op_type
-        Its class, or the name of that.
+        Its class, or, for that of a library that need not be installed, its name as `class_name` gives it.
     check
-        Emits the checks of the parameters.
+        Emits the checks of the parameters, called as ``check(b, node, *params)``: see `parameter_checks`.
+    form
+        How the function is written: `continuous` if not given, else `counts` or `general`.
     static
-        Positions of the node's inputs that shapes follow from: `size` is one. A sampler gets such a parameter as a constant.
+        Positions of the node's inputs that shapes follow from: `size` is one. The function gets such a parameter as a constant.
     refuse
-        A function from a node to the reason why the sampler can't take it, or None.
+        A function from a node to the reason why it can't be drawn, or None.
     props
-        Names of the Op's attributes that the sampler takes as keywords.
+        Names of the Op's attributes that the function takes as keywords.
+
+    Examples
+    --------
+    A distribution of your own:
+
+    >>> import pytensor, pytensor.tensor as pt
+    >>> from pytensor.tensor.random.op import RandomVariable
+    >>> from pytensor_jaxpr_linker import emits_draws, prims
+    >>> from pytensor_jaxpr_linker.emit.random.sampler import uniform
+    >>> class SquaredRV(RandomVariable):
+    ...     name, signature, dtype = "squared", "()->()", "floatX"
+    >>> @emits_draws(SquaredRV)
+    ... def sample_squared(b, key, shape, dtype, scale):
+    ...     return prims.mul(b, prims.square(b, uniform(b, key, shape, dtype)), scale)
+    >>> draws = SquaredRV()(2.0, size=(5,), rng=pytensor.shared(np.random.default_rng(1)))
+    >>> (pytensor.function([], draws, mode="JAXPR")() < 2.0).all()
+    np.True_
     """
 
-    def register(sample: Sampler) -> Sampler:
-        DISTRIBUTIONS[op_type] = distribution = Distribution(sample, check, props)
-        rule = partial(emit_RandomVariable, distribution)
-        emits(op_type, static=static, refuse=lambda node: refuse_random(node) or refuse(node))(rule)
-        return sample
+    def register(function: Draw) -> Draw:
+        sample = (form or continuous)(function)
+
+        @wraps(function)
+        def rule(op, node, b, rng, size, *params):
+            """Split the key: one half is the next generator, the draws come from the other."""
+            params = tuple(b.constant(x) if isinstance(x, np.ndarray | np.generic) else x for x in params)
+            shape = draws_shape(op, size, params)
+            check(b, node, *params)
+            dtype = np.dtype(node.outputs[1].type.dtype)
+            working = np.dtype("float32") if dtype == np.float16 else dtype
+            next_rng, key = split(b, rng)
+            pairs = zip(params, op.ndims_params, strict=True)
+            operands = [broadcast_operand(b, x, shape) if n == 0 else x for x, n in pairs]
+            options = {name: getattr(op, name) for name in props}
+            return next_rng, prims.convert(b, sample(b, key, shape, working, *operands, **options), dtype)
+
+        emits(op_type, static=static, refuse=lambda node: refuse_subclass(node) or refuse(node))(rule)
+        return function
 
     return register
 
 
-def refuse_random(node: Apply) -> str | None:
-    """Return why a RandomVariable can't be emitted, or None."""
-    if DISTRIBUTIONS.exact(type(node.op)) is None:
+def refuse_subclass(node: Apply) -> str | None:
+    """Return why a `RandomVariable` can't be emitted whose class has no rule of its own, or None."""
+    if RULES.exact(type(node.op)) is None:
         return f"{type(node.op).__name__} may draw differently than the class it is derived from"
     return None
 
 
-def emit_RandomVariable(distribution, op, node, b, rng, size, *params):
-    """Split the key: one half is the next generator, the draw comes from the other."""
-    params = tuple(b.constant(x) if isinstance(x, np.ndarray | np.generic) else x for x in params)
-    shape = batch_shape(op, size, params)
-    distribution.check(b, node, *params)
-    dtype = np.dtype(node.outputs[1].type.dtype)
-    working = np.dtype("float32") if dtype == np.float16 else dtype
-    next_rng, key = split(b, rng)
-    operands = [broadcast_operand(b, x, shape) if n == 0 else x for x, n in zip(params, op.ndims_params, strict=True)]
-    options = {name: getattr(op, name) for name in distribution.props}
-    return next_rng, prims.convert(b, distribution.sample(b, key, shape, working, *operands, **options), dtype)
+# -- forms -------------------------------------------------------------------------------------------------------------
 
 
-def batch_shape(op: RandomVariable, size: Sequence[int] | None, params: Sequence[Atom]) -> Shape:
+def continuous(function: Sampler) -> Sampler:
+    """Take a function ``(b, key, shape, dtype, *params)`` that gets its parameters in `dtype`, that of the draws."""
+    return lambda b, key, shape, dtype, *params: function(b, key, shape, dtype, *(convert(b, x, dtype) for x in params))
+
+
+def counts(function: Draw) -> Sampler:
+    """Take a function ``(b, key, shape, *params)`` that gets its parameters in float64, and draws whole numbers."""
+
+    def sample(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype, *params: Atom) -> Atom:
+        draws = function(b, key, shape, *(convert(b, x, "float64") for x in params))
+        return prims.convert(b, draws, "int64")  # what perform draws, before it is cast to the Op's dtype
+
+    return sample
+
+
+def general(function: Sampler) -> Sampler:
+    """Take a function ``(b, key, shape, dtype, *params)`` that gets its parameters in their own dtypes."""
+    return function
+
+
+# -- shapes ------------------------------------------------------------------------------------------------------------
+
+
+def draws_shape(op: RandomVariable, size: Sequence[int] | None, params: Sequence[Atom]) -> Shape:
     """Return the shape of independent draws: `size`, or what the parameters broadcast to.
 
     Raises

@@ -10,8 +10,9 @@ from __future__ import annotations
 import numpy as np
 import pytensor.scalar.math as psm
 
+from pytensor_jaxpr_linker.emit.scalar import emits_scalar
 from pytensor_jaxpr_linker.emit.special.bessel_modified import is_order, parity
-from pytensor_jaxpr_linker.emit.special.derivative import special_function
+from pytensor_jaxpr_linker.emit.special.derivative import values
 from pytensor_jaxpr_linker.emit.special.gamma_functions import cos_pi, gamma, lgamma_of_positive, sin_pi
 from pytensor_jaxpr_linker.emit.special.incomplete_gamma import EPSILON
 from pytensor_jaxpr_linker.jaxpr.formula import (
@@ -170,7 +171,7 @@ def jv_of_positive(v: Value, x: Value) -> Value:
     return where(by_series, series, where(v < 0, reflected, j)) * sign
 
 
-@special_function(psm.Jv)
+@emits_scalar(psm.Jv, form=values())
 def jv(v: Value, x: Value) -> Value:
     """The Bessel function of the first kind. It is real for negative x if v is an integer."""
     size, integer = abs(x), v == floor(v)
@@ -184,13 +185,13 @@ def jv(v: Value, x: Value) -> Value:
     )
 
 
-@special_function(psm.J0)
+@emits_scalar(psm.J0, form=values())
 def j0(x: Value) -> Value:
     """The Bessel function of the first kind of order 0."""
     return jv(x.like(0.0), x)
 
 
-@special_function(psm.J1)
+@emits_scalar(psm.J1, form=values())
 def j1(x: Value) -> Value:
     """The Bessel function of the first kind of order 1."""
     return jv(x.like(1.0), x)

@@ -12,7 +12,8 @@ from math import fsum
 import numpy as np
 import pytensor.scalar.math as psm
 
-from pytensor_jaxpr_linker.emit.special.derivative import special_function
+from pytensor_jaxpr_linker.emit.scalar import emits_scalar
+from pytensor_jaxpr_linker.emit.special.derivative import values
 from pytensor_jaxpr_linker.emit.special.gamma_functions import hurwitz_zeta, sin_pi
 from pytensor_jaxpr_linker.emit.special.incomplete_gamma import EPSILON
 from pytensor_jaxpr_linker.jaxpr import prims
@@ -171,7 +172,7 @@ def parity(v: Value) -> Value:
     return where(round_even(v) % 2.0 == 0, v.like(1.0), -1.0)
 
 
-@special_function(psm.Kve)
+@emits_scalar(psm.Kve, form=values())
 def kve(v: Value, x: Value) -> Value:
     """The modified Bessel function of the second kind, times ``exp(x)``."""
     ok = (x > 0) & (x < np.inf) & is_order(v)
@@ -179,7 +180,7 @@ def kve(v: Value, x: Value) -> Value:
     return first_of((ok, value), (x == 0, np.inf), otherwise=np.nan)
 
 
-@special_function(psm.Ive)
+@emits_scalar(psm.Ive, form=values())
 def ive(v: Value, x: Value) -> Value:
     """The modified Bessel function of the first kind, times ``exp(-abs(x))``.
 
@@ -195,13 +196,13 @@ def ive(v: Value, x: Value) -> Value:
     return first_of((ok, value), (x == 0, at_zero), otherwise=np.nan)
 
 
-@special_function(psm.I0)
+@emits_scalar(psm.I0, form=values())
 def i0(x: Value) -> Value:
     """The modified Bessel function of the first kind of order 0."""
     return i0_scaled(x) * exp(abs(x))
 
 
-@special_function(psm.I1)
+@emits_scalar(psm.I1, form=values())
 def i1(x: Value) -> Value:
     """The modified Bessel function of the first kind of order 1."""
     return i1_scaled(x) * exp(abs(x))

@@ -17,7 +17,8 @@ from pytensor.gradient import NullTypeGradError
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.null_type import NullType
 
-from pytensor_jaxpr_linker.emit.scalar import REAL_ONLY, ScalarRule, convert, emit_inner, scalar_rule
+from pytensor_jaxpr_linker.base.rules import ScalarRule
+from pytensor_jaxpr_linker.emit.scalar import Emit, convert, emit_inner, refuse_complex
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, is_variable
 from pytensor_jaxpr_linker.jaxpr.formula import Value
@@ -26,42 +27,37 @@ from pytensor_jaxpr_linker.jaxpr.formula import Value
 type Formula = Callable[..., Value]
 
 
-def special_function(
-    *op_types: type, of_complex: ScalarRule | None = None, single: bool = False
-) -> Callable[[Formula], Formula]:
-    """Register a formula for scalar Ops, called with float64 values.
+def values(of_complex: Emit | None = None, single: bool = False) -> Callable[[Formula], ScalarRule]:
+    """Return the form of a rule that is a formula, called with float64 values.
 
     float32 and float16 are computed in float64, too, with half a unit in the last place, from one table of coefficients; or,
     where the formula loses no more than a few units in float32, in that.
 
     Parameters
     ----------
-    *op_types
-        Classes of scalar Ops.
     of_complex
         A rule ``(b, *xs)`` for complex results, if the Op has any.
     single
         Whether results of at most 32 bits are computed in float32: an accelerator has many times as many units for it.
     """
 
-    def register(formula: Formula) -> Formula:
+    def form(formula: Formula) -> ScalarRule:
         of_real = with_pullback(evaluated(formula, single))
+        if of_complex is None:
+            return ScalarRule(of_real, refuse_complex)
 
         @wraps(formula)
         def rule(op: ps.ScalarOp, b: JaxprBuilder, dtype: np.dtype, *xs: Atom) -> Atom:
-            if of_complex is not None and dtype.kind == "c":
+            if dtype.kind == "c":
                 return of_complex(b, *(convert(b, x, dtype) for x in xs))
             return of_real(op, b, dtype, *xs)
 
-        scalar_rule(*op_types)(rule)
-        if of_complex is None:
-            REAL_ONLY.update(op_types)
-        return formula
+        return ScalarRule(rule)
 
-    return register
+    return form
 
 
-def evaluated(formula: Formula, single: bool) -> ScalarRule:
+def evaluated(formula: Formula, single: bool) -> Emit:
     """Return a scalar rule that evaluates a formula in float64, or results of at most 32 bits in float32 if `single`."""
 
     @wraps(formula)
@@ -73,7 +69,7 @@ def evaluated(formula: Formula, single: bool) -> ScalarRule:
     return rule
 
 
-def with_pullback(rule: ScalarRule) -> ScalarRule:
+def with_pullback(rule: Emit) -> Emit:
     """Have a scalar rule differentiate by the Op's own `pullback`.
 
     Operands become what the Op computes in, except those that it declares discrete.

@@ -7,23 +7,33 @@ import pytensor.scalar as ps
 import pytensor.scalar.math as psm
 
 from pytensor_jaxpr_linker.emit.complex import exponential, logarithm, on_branch_cuts
-from pytensor_jaxpr_linker.emit.scalar import convert, converted, number, scalar_rule
-from pytensor_jaxpr_linker.emit.special.derivative import special_function
+from pytensor_jaxpr_linker.emit.scalar import emits_scalar, number, refuse_complex
+from pytensor_jaxpr_linker.emit.special.derivative import values
 from pytensor_jaxpr_linker.jaxpr import prims
+from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
 from pytensor_jaxpr_linker.jaxpr.formula import Value, exp, expm1, first_of, log, log1p, minimum, where
 
 
-@scalar_rule(ps.Log2, ps.Log10)
-@lambda rule: lambda op, b, dtype, x: rule(b, convert(b, x, dtype), 2.0 if isinstance(op, ps.Log2) else 10.0)
-def log_base(b, x, base):
-    """The logarithm to base 2 or 10."""
+@emits_scalar(ps.Log2)
+def log2(b, x):
+    """The logarithm to base 2."""
+    return log_base(b, x, 2.0)
+
+
+@emits_scalar(ps.Log10)
+def log10(b, x):
+    """The logarithm to base 10."""
+    return log_base(b, x, 10.0)
+
+
+def log_base(b: JaxprBuilder, x: Atom, base: float) -> Atom:
+    """Emit the logarithm to a base."""
     if x.aval.dtype.kind == "c":
         return logarithm(b, x, 1 / np.log(base))
     return prims.div(b, prims.log(b, x), number(b, x, np.log(base)))
 
 
-@scalar_rule(psm.Softplus)
-@converted
+@emits_scalar(psm.Softplus, refuse=refuse_complex)
 def softplus(b, x):
     """``log(1 + exp(x)) = max(x, 0) + log1p(exp(-|x|))``; written so, its derivative at 0 is that of the sigmoid, 1/2."""
     minus_abs = prims.min_(b, x, prims.neg(b, x))
@@ -38,14 +48,13 @@ def complex_log1mexp(b, x):
     return prims.select(b, prims.lt(b, re, number(b, re, -np.log(2.0))), far, near)
 
 
-@special_function(psm.Log1mexp, of_complex=on_branch_cuts(complex_log1mexp), single=True)
+@emits_scalar(psm.Log1mexp, form=values(of_complex=on_branch_cuts(complex_log1mexp), single=True))
 def log1mexp(x: Value) -> Value:
     """``log(1 - exp(x))`` for negative `x`, by Mächler (2012), https://cran.r-project.org/web/packages/Rmpfr/vignettes/."""
     return where(x < -np.log(2.0), log1p(-exp(x)), log(-expm1(x)))
 
 
-@scalar_rule(ps.Exp2)
-@converted
+@emits_scalar(ps.Exp2)
 def exp2(b, x):
     """A power of two: XLA's own primitive rounds ``x * log(2)``, which costs up to 190 ulp in double precision."""
     if x.aval.dtype.kind == "c":
@@ -53,14 +62,14 @@ def exp2(b, x):
     return prims.pow_(b, prims.broadcast_to(b, number(b, x, 2), x.aval.shape), x)
 
 
-@special_function(ps.Cosh, of_complex=prims.cosh, single=True)
+@emits_scalar(ps.Cosh, form=values(of_complex=prims.cosh, single=True))
 def cosh(x: Value) -> Value:
     """The hyperbolic cosine; 3 ulp, where XLA's own primitive has 250. Half of the exponent at a time does not overflow."""
     root = exp(0.5 * abs(x))
     return (0.5 * root) * root + 0.5 / root / root
 
 
-@special_function(ps.Sinh, of_complex=prims.sinh, single=True)
+@emits_scalar(ps.Sinh, form=values(of_complex=prims.sinh, single=True))
 def sinh(x: Value) -> Value:
     """The hyperbolic sine; 3 ulp, where XLA's own primitive has 250."""
     size = abs(x)

@@ -7,7 +7,8 @@ from fractions import Fraction
 import numpy as np
 import pytensor.scalar.math as psm
 
-from pytensor_jaxpr_linker.emit.special.derivative import special_function
+from pytensor_jaxpr_linker.emit.scalar import emits_scalar
+from pytensor_jaxpr_linker.emit.special.derivative import values
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.formula import (
     Value,
@@ -88,21 +89,21 @@ def inverse_erf_near_zero(x: Value) -> Value:
     return y - (erf(y) - x) * exp(y * y) * (SQRT_PI / 2)
 
 
-@special_function(psm.Erfc, single=True)
+@emits_scalar(psm.Erfc, form=values(single=True))
 def complementary_erf(x: Value) -> Value:
     """The complementary error function, exact also in its tail."""
     tail = exp_of_square(minimum(maximum(x, 0.5), 30.0), -1.0) * scaled_erfc(maximum(x, 0.5))
     return where(x < 0.5, erfc(x), tail)
 
 
-@special_function(psm.Erfcx, single=True)
+@emits_scalar(psm.Erfcx, form=values(single=True))
 def erfcx(x: Value) -> Value:
     """The scaled complementary error function."""
     size = abs(x)
     return where(x < 0, 2 * exp_of_square(minimum(size, 30.0)) - scaled_erfc(size), scaled_erfc(size))
 
 
-@special_function(psm.Erfinv, single=True)
+@emits_scalar(psm.Erfinv, form=values(single=True))
 def erfinv(x: Value) -> Value:
     """The inverse error function."""
     size = abs(x)
@@ -111,14 +112,14 @@ def erfinv(x: Value) -> Value:
     return where(size <= 0.5, inner, where(x < 0, -tail, tail))
 
 
-@special_function(psm.Erfcinv, single=True)
+@emits_scalar(psm.Erfcinv, form=values(single=True))
 def erfcinv(x: Value) -> Value:
     """The inverse complementary error function."""
     tail = inverse_log_erfc(log(minimum(minimum(x, 2 - x), 0.5)))
     return first_of((x < 0.5, tail), (x > 1.5, -tail), otherwise=inverse_erf_near_zero(1 - x))
 
 
-@special_function(psm.NdtriExp, single=True)
+@emits_scalar(psm.NdtriExp, form=values(single=True))
 def ndtri_exp(x: Value) -> Value:
     """The normal quantile of ``exp(x)``.
 

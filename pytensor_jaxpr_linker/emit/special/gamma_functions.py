@@ -14,7 +14,8 @@ import numpy as np
 import pytensor.scalar.math as psm
 from numpy.polynomial import chebyshev
 
-from pytensor_jaxpr_linker.emit.special.derivative import special_function
+from pytensor_jaxpr_linker.emit.scalar import emits_scalar
+from pytensor_jaxpr_linker.emit.special.derivative import values
 from pytensor_jaxpr_linker.jaxpr.formula import (
     Value,
     exp,
@@ -155,7 +156,7 @@ def cos_pi(x: Value) -> Value:
     return where(round_even(x) % 2.0 == 0, cosine, -cosine)
 
 
-@special_function(psm.Gamma)
+@emits_scalar(psm.Gamma, form=values())
 def gamma(x: Value) -> Value:
     """The gamma function. NaN at negative integers, infinite with the sign of x at 0."""
     size = where(x == 0, 1.0, abs(x))
@@ -165,7 +166,7 @@ def gamma(x: Value) -> Value:
     return first_of((pole, np.nan), (x == 0, 1 / x), (x < 0, reflected), otherwise=where(x == np.inf, x, positive))
 
 
-@special_function(psm.GammaLn, single=True)
+@emits_scalar(psm.GammaLn, form=values(single=True))
 def gammaln(x: Value) -> Value:
     """The logarithm of the absolute value of the gamma function.
 
@@ -177,7 +178,7 @@ def gammaln(x: Value) -> Value:
     return first_of((x == -np.inf, x), (pole, np.inf), (x < 0, reflected), otherwise=positive)
 
 
-@special_function(psm.Psi, single=True)
+@emits_scalar(psm.Psi, form=values(single=True))
 def psi(x: Value) -> Value:
     """The digamma function, exact also next to its positive zero."""
     y = where(x <= 0, 1 - x, x)
@@ -211,7 +212,7 @@ def zeta_of_any(order: Value, x: Value) -> Value:
     return first_of((pole, np.inf), (negative, both), (x > 1e20, far), otherwise=right)
 
 
-@special_function(psm.TriGamma, single=True)
+@emits_scalar(psm.TriGamma, form=values(single=True))
 def trigamma(x: Value) -> Value:
     """The derivative of digamma. Small x reach Stirling's series (DLMF 5.15.8) by the recurrence."""
     y = where(x <= 0, 1 - x, x)
@@ -227,7 +228,7 @@ def trigamma(x: Value) -> Value:
     return first_of((pole, np.inf), (x < 0, slope * slope - value), otherwise=value)
 
 
-@special_function(psm.PolyGamma)
+@emits_scalar(psm.PolyGamma, form=values())
 def polygamma(n: Value, x: Value) -> Value:
     """The n-th derivative of digamma, by Hurwitz' zeta function (DLMF 5.15.2)."""
     order = maximum(n, 1.0)

@@ -10,7 +10,8 @@ from __future__ import annotations
 import numpy as np
 import pytensor.scalar.math as psm
 
-from pytensor_jaxpr_linker.emit.special.derivative import special_function
+from pytensor_jaxpr_linker.emit.scalar import emits_scalar
+from pytensor_jaxpr_linker.emit.special.derivative import values
 from pytensor_jaxpr_linker.emit.special.gamma_functions import gamma
 from pytensor_jaxpr_linker.emit.special.hypergeometric_near_one import (
     is_nonpositive_integer,
@@ -52,7 +53,7 @@ def degree_of(a: Value, b: Value) -> Value:
     return minimum(of_a, of_b)
 
 
-@special_function(psm.Hyp2F1)
+@emits_scalar(psm.Hyp2F1, form=values())
 def hyp2f1(a: Value, b: Value, c: Value, z: Value) -> Value:
     """Gauss' hypergeometric function; infinite for z > 1 and where c is a pole, unless the series ends before.
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 import pytensor.scalar.math as psm
 
-from pytensor_jaxpr_linker.emit.special.derivative import special_function
+from pytensor_jaxpr_linker.emit.scalar import emits_scalar
+from pytensor_jaxpr_linker.emit.special.derivative import values
 from pytensor_jaxpr_linker.emit.special.gamma_functions import (
     LARGE,
     STIRLING,
@@ -160,7 +161,7 @@ def is_inside(a: Value, b: Value, x: Value) -> Value:
     return (a > 0) & (b > 0) & (a < np.inf) & (b < np.inf) & (x > 0) & (x < 1)
 
 
-@special_function(psm.BetaInc)
+@emits_scalar(psm.BetaInc, form=values())
 def betainc(a: Value, b: Value, x: Value) -> Value:
     """The regularized incomplete beta function."""
     ok = is_inside(a, b, x)
@@ -176,7 +177,7 @@ def betainc(a: Value, b: Value, x: Value) -> Value:
     )
 
 
-@special_function(psm.BetaIncInv)
+@emits_scalar(psm.BetaIncInv, form=values())
 def betaincinv(a: Value, b: Value, p: Value) -> Value:
     """The inverse of the regularized incomplete beta function in x.
 

@@ -14,7 +14,8 @@ from functools import cache
 import numpy as np
 import pytensor.scalar.math as psm
 
-from pytensor_jaxpr_linker.emit.special.derivative import special_function
+from pytensor_jaxpr_linker.emit.scalar import emits_scalar
+from pytensor_jaxpr_linker.emit.special.derivative import values
 from pytensor_jaxpr_linker.emit.special.erf_functions import inverse_erf_near_zero, inverse_log_erfc, scaled_erfc
 from pytensor_jaxpr_linker.emit.special.gamma_functions import (
     BERNOULLI,
@@ -167,13 +168,13 @@ def inside(a: Value, x: Value) -> tuple[Value, Value]:
     return where(ok, a, 1.0), where(ok, x, 1.0)
 
 
-@special_function(psm.GammaInc)
+@emits_scalar(psm.GammaInc, form=values())
 def gammainc(a: Value, x: Value) -> Value:
     """The regularized lower incomplete gamma function."""
     return with_limits(a, x, both_tails(*inside(a, x))[0], 0.0, 1.0)
 
 
-@special_function(psm.GammaIncC)
+@emits_scalar(psm.GammaIncC, form=values())
 def gammaincc(a: Value, x: Value) -> Value:
     """The regularized upper incomplete gamma function."""
     return with_limits(a, x, both_tails(*inside(a, x))[1], 1.0, 0.0)
@@ -218,13 +219,13 @@ def inverse_with_limits(a: Value, p: Value, q: Value) -> Value:
     return first_of((outside, np.nan), (p == 0, 0.0), (q == 0, np.inf), (ok, x), otherwise=np.nan)
 
 
-@special_function(psm.GammaIncInv)
+@emits_scalar(psm.GammaIncInv, form=values())
 def gammaincinv(a: Value, p: Value) -> Value:
     """The inverse of the regularized lower incomplete gamma function."""
     return inverse_with_limits(a, p, 1 - p)
 
 
-@special_function(psm.GammaIncCInv)
+@emits_scalar(psm.GammaIncCInv, form=values())
 def gammainccinv(a: Value, q: Value) -> Value:
     """The inverse of the regularized upper incomplete gamma function."""
     return inverse_with_limits(a, 1 - q, q)

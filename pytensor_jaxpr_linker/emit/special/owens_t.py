@@ -8,7 +8,8 @@ from functools import cache
 import numpy as np
 import pytensor.scalar.math as psm
 
-from pytensor_jaxpr_linker.emit.special.derivative import special_function
+from pytensor_jaxpr_linker.emit.scalar import emits_scalar
+from pytensor_jaxpr_linker.emit.special.derivative import values
 from pytensor_jaxpr_linker.emit.special.erf_functions import exp_of_square, scaled_erfc
 from pytensor_jaxpr_linker.jaxpr.formula import Value, erf, exp, first_of, minimum, together, where
 
@@ -51,7 +52,7 @@ def upper_tail(h: Value) -> Value:
     return 0.5 * exp_of_square(minimum(h, 50.0), -0.5) * scaled_erfc(h * np.sqrt(0.5))
 
 
-@special_function(psm.Owens_t)
+@emits_scalar(psm.Owens_t, form=values())
 def owens_t(h: Value, a: Value) -> Value:
     """Owen's T function; a > 1 is taken to 1 / a (Patefield and Tandy, equation 3)."""
     h, size = abs(h), abs(a)

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
+from functools import wraps
 from typing import Any
 
 import numpy as np
 import pytensor.scalar as ps
 from pytensor.tensor.math import MulWithoutZeros
 
+from pytensor_jaxpr_linker.base.rules import ScalarRule
 from pytensor_jaxpr_linker.emit.complex import power as complex_power
-from pytensor_jaxpr_linker.emit.scalar import (
-    RULES,
-    ScalarRule,
-    convert,
-    converted,
-    number,
-    one,
-    scalar_rule,
-)
+from pytensor_jaxpr_linker.emit.scalar import Emit, convert, emits_scalar, in_own_dtypes, number, one, refuse_complex
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
 
 # -- arithmetic --------------------------------------------------------------------------------------------------------
 
 
-@scalar_rule(ps.IntDiv)
+@emits_scalar(ps.IntDiv, form=in_own_dtypes, refuse=refuse_complex)
 def int_div(op, b, dtype, x, y):
     """``x // y``: rounds down; an integer divided by zero is 0 as in NumPy."""
     x, y = (convert(b, a, arithmetic_dtype(dtype)) for a in (x, y))
@@ -57,7 +51,7 @@ def floor_division(b: JaxprBuilder, x: Atom, y: Atom) -> Atom:
     return prims.select(b, prims.eq(b, y, zero), ratio, whole)
 
 
-@scalar_rule(ps.Mod)
+@emits_scalar(ps.Mod, form=in_own_dtypes, refuse=refuse_complex)
 def mod(op, b, dtype, x, y):
     """``x % y``: has the sign of `y`; an integer modulo zero is 0 as in NumPy."""
     dtype = arithmetic_dtype(dtype)
@@ -80,7 +74,7 @@ def signed_zero(b: JaxprBuilder, rest: Atom, y: Atom) -> Atom:
     return prims.select(b, prims.lt(b, y, number(b, y, 0)), negative, prims.sub(b, rest, still))
 
 
-@scalar_rule(ps.Pow)
+@emits_scalar(ps.Pow, form=in_own_dtypes)
 def power(op, b, dtype, x, y):
     """``x ** y``: a small constant integer exponent is repeated multiplication, whose derivative is finite at 0."""
     value = b.known(y)
@@ -115,23 +109,20 @@ def integer_power(b: JaxprBuilder, x: Atom, y: Atom) -> Atom:
     return result
 
 
-@scalar_rule(ps.Sqr)
-@converted
+@emits_scalar(ps.Sqr)
 def sqr(b, x):
     """``x ** 2``."""
     return prims.and_(b, x, x) if x.aval.dtype.kind == "b" else prims.square(b, x)
 
 
-@scalar_rule(ps.Clip)
-@converted
+@emits_scalar(ps.Clip)
 def clip(b, x, low, high):
     """`low` if `x` is less, else `high` if `x` is more, else `x`: in this order, and a NaN limits nothing."""
     below_high = prims.select(b, prims.gt(b, x, high), high, x)
     return prims.select(b, prims.lt(b, x, low), low, below_high)
 
 
-@scalar_rule(ps.Sign)
-@converted
+@emits_scalar(ps.Sign)
 def sign(b, x):
     """The sign; that of an unsigned number is 0 or 1, that of a complex number lies on the unit circle."""
     if x.aval.dtype.kind == "c":
@@ -154,8 +145,7 @@ def finite_direction(b: JaxprBuilder, x: Atom) -> Atom:
     return prims.complex_(b, finite(parts[0], *infinite), finite(parts[1], *reversed(infinite)))
 
 
-@scalar_rule(MulWithoutZeros)
-@converted
+@emits_scalar(MulWithoutZeros)
 def mul_without_zeros(b, x, y):
     """The product in which a zero counts as one."""
     zero = number(b, x, 0)
@@ -163,43 +153,47 @@ def mul_without_zeros(b, x, y):
     return prims.select(b, prims.eq(b, x, zero), y, product)
 
 
-def rounding(primitive: ScalarRule) -> ScalarRule:
-    """Return the rule of a rounding function, which leaves integers as they are."""
+def rounding(function: Emit) -> ScalarRule:
+    """Make a rule of a function ``(b, x)`` that rounds floating-point numbers, and leaves integers as they are."""
 
+    @wraps(function)
     def rule(op: ps.ScalarOp, b: JaxprBuilder, dtype: np.dtype, x: Atom) -> Atom:
-        return primitive(b, convert(b, x, dtype)) if x.aval.dtype.kind == "f" else convert(b, x, dtype)
+        return function(b, convert(b, x, dtype)) if x.aval.dtype.kind == "f" else x
 
-    return rule
+    return ScalarRule(rule)
 
 
-def trunc(b: JaxprBuilder, x: Atom) -> Atom:
-    """Emit the rounding towards zero."""
+@emits_scalar(ps.Trunc, form=rounding)
+def trunc(b, x):
+    """Round towards zero."""
     return prims.select(b, prims.lt(b, x, number(b, x, 0)), prims.ceil(b, x), prims.floor(b, x))
 
 
-RULES[ps.Ceil] = rounding(prims.ceil)
-RULES[ps.Floor] = rounding(prims.floor)
-RULES[ps.RoundHalfAwayFromZero] = rounding(prims.round_away)
-RULES[ps.RoundHalfToEven] = rounding(prims.round_even)
-RULES[ps.Trunc] = rounding(trunc)
+for op_type, function in {
+    ps.Ceil: prims.ceil,
+    ps.Floor: prims.floor,
+    ps.RoundHalfAwayFromZero: prims.round_away,
+    ps.RoundHalfToEven: prims.round_even,
+}.items():
+    emits_scalar(op_type, form=rounding)(function)
 
 
 # -- logic -------------------------------------------------------------------------------------------------------------
 
 
-@scalar_rule(ps.Switch)
+@emits_scalar(ps.Switch, form=in_own_dtypes)
 def switch(op, b, dtype, condition, on_true, on_false):
     """One of two values, the condition being true if it is not zero."""
     return prims.select(b, convert(b, condition, bool), convert(b, on_true, dtype), convert(b, on_false, dtype))
 
 
-@scalar_rule(ps.IsNan)
+@emits_scalar(ps.IsNan, form=in_own_dtypes)
 def isnan(op, b, dtype, x):
     """Whether `x` is not a number: the one that differs from itself."""
     return prims.ne(b, x, x) if x.aval.dtype.kind in "fc" else full_like(b, x, False)
 
 
-@scalar_rule(ps.IsInf)
+@emits_scalar(ps.IsInf, form=in_own_dtypes)
 def isinf(op, b, dtype, x):
     """Whether `x` is infinite."""
     if x.aval.dtype.kind == "c":
@@ -217,26 +211,26 @@ def full_like(b: JaxprBuilder, x: Atom, value: Any) -> Atom:
 # -- complex numbers ---------------------------------------------------------------------------------------------------
 
 
-@scalar_rule(ps.Real)
+@emits_scalar(ps.Real, form=in_own_dtypes)
 def real(op, b, dtype, x):
     """The real part."""
     return prims.real(b, x) if x.aval.dtype.kind == "c" else x
 
 
-@scalar_rule(ps.Imag)
+@emits_scalar(ps.Imag, form=in_own_dtypes)
 def imag(op, b, dtype, x):
     """The imaginary part; that of a real number is 0."""
     return prims.imag(b, x) if x.aval.dtype.kind == "c" else full_like(b, x, np.zeros((), dtype))
 
 
-@scalar_rule(ps.Complex)
+@emits_scalar(ps.Complex, form=in_own_dtypes)
 def complex_(op, b, dtype, re, im):
     """The complex number of two parts."""
     part = prims.part_dtype(dtype)
     return prims.complex_(b, convert(b, re, part), convert(b, im, part))
 
 
-@scalar_rule(ps.Conj)
+@emits_scalar(ps.Conj, form=in_own_dtypes)
 def conj(op, b, dtype, x):
     """The conjugate."""
     return prims.conj(b, x) if x.aval.dtype.kind == "c" else x

@@ -1,0 +1,37 @@
+"""What this package registers with PyTensor: a linker, a mode and rewrites. The package calls `register` when it is imported."""
+
+from __future__ import annotations
+
+from pytensor.compile.mode import Mode, optdb, predefined_linkers, predefined_modes, register_linker, register_mode
+from pytensor.compile.rewriting import rewrite_ofg_inner_graph
+from pytensor.graph.rewriting.basic import dfs_rewriter
+from pytensor.link.jax.linker import JAXLinker
+from pytensor.scan.rewriting.inner_graph import rewrite_scan_inner_graph
+from pytensor.tensor.rewriting.optimize import rewrite_optimize_inner_graph
+
+from pytensor_jaxpr_linker.frontend.linker import JaxprLinker
+from pytensor_jaxpr_linker.frontend.logsumexp_gradient import FIXED_MAXIMA, PLAIN_RATIOS, fix_maxima, undo_softmax
+from pytensor_jaxpr_linker.frontend.original_graph import KEEP, KeepOriginal
+from pytensor_jaxpr_linker.graph.scan_trace import REDUCED_TRACES, reduce_trace
+
+#: The rewrites of graphs, by their position among PyTensor's; the linker asks for them by name.
+REWRITES = (
+    (-2, KEEP, KeepOriginal()),
+    (-0.02, FIXED_MAXIMA, dfs_rewriter(fix_maxima)),  # before `inline_ofg_expansion`
+    (1.501, PLAIN_RATIOS, dfs_rewriter(undo_softmax)),  # after `stabilize`
+    (1.612, REDUCED_TRACES, dfs_rewriter(reduce_trace, ignore_newtrees=True)),  # where PyTensor has its own
+)
+
+
+def register(mode: Mode) -> None:
+    """Register the linker ``"jaxpr"``, `mode` as ``"JAXPR"``, and the rewrites. What is there, of a package reloaded, stays."""
+    if "jaxpr" not in predefined_linkers:
+        register_linker("jaxpr", JaxprLinker())
+    if "JAXPR" not in predefined_modes:
+        register_mode("JAXPR", mode)
+    for position, name, rewrite in REWRITES:
+        if name not in optdb:
+            optdb.register(name, rewrite, position=position)
+    # PyTensor chooses the rewrites of inner graphs by the linker's class: ours wants what its functional backends get.
+    for of_inner_graph in (rewrite_ofg_inner_graph, rewrite_scan_inner_graph, rewrite_optimize_inner_graph):
+        of_inner_graph.register(JaxprLinker)(of_inner_graph.dispatch(JAXLinker))
