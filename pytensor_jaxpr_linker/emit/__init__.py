@@ -2,6 +2,7 @@
 
 from pytensor_jaxpr_linker.emit import (  # noqa: F401
     blockwise,
+    compile_ops,
     elemwise,
     extra_ops,
     fft,
@@ -11,11 +12,15 @@ from pytensor_jaxpr_linker.emit import (  # noqa: F401
     loops,
     math,
     pymc_math,
+    raise_op,
     random,
+    reshape,
     scalar_basic,
+    scalar_math,
     scalar_primitives,
     shape,
     signal,
+    sort,
     sparse,
     sparse_products,
     special,

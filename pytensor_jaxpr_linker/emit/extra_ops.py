@@ -1,4 +1,4 @@
-"""Diagonals that are written, positions in flat arrays, choices and permutations, windows."""
+"""Written diagonals, positions in flat arrays, windows, cumulative Ops, searches and repeated elements."""
 
 from __future__ import annotations
 
@@ -7,15 +7,24 @@ from collections.abc import Sequence
 from functools import reduce
 
 import numpy as np
-import pytensor.scalar as ps
-from jax.lax import GatherDimensionNumbers, GatherScatterMode
+from jax import lax
 from pytensor.graph.basic import Apply
-from pytensor.tensor.basic import Choose, PermuteRowElements
-from pytensor.tensor.extra_ops import Bartlett, FillDiagonal, FillDiagonalOffset, RavelMultiIndex, UnravelIndex
+from pytensor.tensor.extra_ops import (
+    Bartlett,
+    CpuContiguous,
+    CumOp,
+    FillDiagonal,
+    FillDiagonalOffset,
+    RavelMultiIndex,
+    Repeat,
+    SearchsortedOp,
+    UnravelIndex,
+)
 
 from pytensor_jaxpr_linker.base.rules import emits
-from pytensor_jaxpr_linker.emit.indexing import runtime_positions
-from pytensor_jaxpr_linker.emit.scalar import emit_scalar, number
+from pytensor_jaxpr_linker.emit.indexing import in_range, take_rows
+from pytensor_jaxpr_linker.emit.scalar import convert, number, to_common_dtype
+from pytensor_jaxpr_linker.graph.lanes.ops import NEGATIVE_REPEATS, check_repeats
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
 
@@ -45,19 +54,6 @@ def emit_FillDiagonalOffset(op, node, b, x, value, offset):
 
 
 # -- positions in flat arrays ------------------------------------------------------------------------------------------
-
-
-def in_range(b: JaxprBuilder, node: Apply, x: Atom, n: int, mode: str, message: str) -> Atom:
-    """Emit integers as positions from 0 to ``n - 1``: checked, wrapped around, or moved to the nearest end."""
-    x = prims.convert(b, x, "int64")
-    last, zero = number(b, x, n - 1), number(b, x, 0)
-    if mode == "wrap":
-        return emit_scalar(ps.mod, "int64", b, [x, number(b, x, n)])
-    if mode == "raise":
-        ok = prims.and_(b, prims.ge(b, x, zero), prims.le(b, x, last))
-        ok = prims.reduce_and(b, ok, range(len(ok.aval.shape))) if ok.aval.shape else ok
-        b.check(ok, lambda: ValueError(message), node)
-    return prims.clamp(b, zero, x, last)
 
 
 def strides(dims: Sequence[int], order: str) -> list[int]:
@@ -96,63 +92,120 @@ def emit_UnravelIndex(op, node, b, flat, dims):
     return found if len(found) > 1 else found[0]
 
 
-# -- choices and permutations ------------------------------------------------------------------------------------------
-
-
-def take_along_last(b: JaxprBuilder, x: Atom, indices: Atom) -> Atom:
-    """Emit the elements of each vector along the last axis at the positions in that of `indices`; the other axes agree."""
-    batch = tuple(range(len(x.aval.shape) - 1))
-    axis = (len(batch),)
-    dims = GatherDimensionNumbers((), axis, axis, batch, batch)
-    columns = prims.reshape(b, indices, (*indices.aval.shape, 1))
-    sizes, shape = (1,) * len(x.aval.shape), indices.aval.shape
-    if not shape[-1] or 0 in x.aval.shape:
-        return prims.broadcast_to(b, number(b, x, 0), shape)
-    return prims.gather(b, x, columns, dims, sizes, shape, GatherScatterMode.CLIP)
-
-
-@emits(Choose)
-def emit_Choose(op, node, b, which, choices):
-    """Of each element that of the choice whose number `which` holds there."""
-    n, *tail = choices.aval.shape
-    shape = np.broadcast_shapes(which.aval.shape, tail)
-    which = prims.broadcast_to(b, in_range(b, node, which, n, op.mode, "invalid entry in choice array"), shape)
-    choices = prims.broadcast_to(
-        b, prims.reshape(b, choices, (n, *(1,) * (len(shape) - len(tail)), *tail)), (n, *shape)
-    )
-    last = prims.transpose(b, choices, [*range(1, len(shape) + 1), 0])
-    return prims.reshape(b, take_along_last(b, last, prims.reshape(b, which, (*shape, 1))), shape)
-
-
-@emits(PermuteRowElements)
-def emit_PermuteRowElements(op, node, b, x, order):
-    """Permute each vector along the last axis; the inverse of a permutation is what sorts it."""
-    shape = permuted_shape(node, x.aval.shape, order.aval.shape)
-    n = x.aval.shape[-1]
-    order = runtime_positions(b, node, order, len(shape) - 1, n, np.dtype("int64"))
-    if op.inverse:
-        order = prims.sort(b, [order, prims.iota(b, "int64", order.aval.shape, len(shape) - 1)], len(shape) - 1)[1]
-    return take_along_last(b, prims.broadcast_to(b, x, (*shape[:-1], n)), prims.broadcast_to(b, order, shape))
-
-
-def permuted_shape(node: Apply, x: Shape, y: Shape) -> Shape:
-    """Return the shape of permuted rows.
-
-    Raises
-    ------
-    ValueError
-        If lengths differ, or a length of 1 that was not declared so meets another one.
-    """
-    declared = [v.type.shape for v in node.inputs]
-    for n, m, *static in zip(x[:-1], y[:-1], *(s[:-1] for s in declared), strict=True):
-        if n != m and (1 not in (n, m) or static[0 if n == 1 else 1] != 1):
-            raise ValueError(f"Dimension mismatch: {n}, {m}")
-    if x[-1] != y[-1] and 1 not in (x[-1], y[-1]):
-        raise ValueError(f"Dimension mismatch: {x[-1]}, {y[-1]}")
-    return np.broadcast_shapes(x, y)
+# -- windows -----------------------------------------------------------------------------------------------------------
 
 
 @emits(Bartlett, static=(0,))
 def emit_Bartlett(op, node, b, length):
     """The triangular window, as `numpy.bartlett`."""
     return b.constant(np.bartlett(length))
+
+
+# -- searching sorted vectors ------------------------------------------------------------------------------------------
+
+
+#: Up to so many pairs, comparing all at once is faster than a binary search.
+COMPARED_AT_ONCE = 2**16
+
+
+# -- cumulative sums and products --------------------------------------------------------------------------------------
+
+
+@emits(CumOp)
+def emit_CumOp(op, node, b, x):
+    """Cumulative sum or product in the operand's dtype, as PyTensor's C code has it."""
+    cumulative = prims.cumsum if op.mode == "add" else prims.cumprod
+    if x.aval.dtype.kind == "b":
+        return convert(b, cumulative(b, convert(b, x, "int32"), op.axis), bool)
+    return cumulative(b, x, op.axis)
+
+
+@emits(SearchsortedOp)
+def emit_SearchsortedOp(op, node, b, x, v, *sorter):
+    """Count the elements of the sorted vector `x` that come before each element of `v`."""
+    if sorter:
+        x = permute(node, b, x, convert(b, sorter[0], "int64"))
+    x, v = to_common_dtype(b, (x, v))
+    if x.aval.shape[0] * math.prod(v.aval.shape) > COMPARED_AT_ONCE:
+        return search(b, x, v, op.side)
+    shape = (*v.aval.shape, *x.aval.shape)
+    x = prims.broadcast_to(b, x, shape)
+    v = prims.broadcast_in_dim(b, v, shape, range(len(shape) - 1))
+    return prims.reduce_sum(b, prims.convert(b, goes_before(b, x, v, op.side), "int64"), (len(shape) - 1,))
+
+
+def search(b: JaxprBuilder, x: Atom, v: Atom, side: str) -> Atom:
+    """Count by binary search: try steps of falling powers of two, and take each that stays before the element."""
+    (n,), shape = x.aval.shape, v.aval.shape
+    dims = lax.GatherDimensionNumbers(offset_dims=(), collapsed_slice_dims=(0,), start_index_map=(0,))
+    count = prims.broadcast_to(b, b.constant(0, "int64"), shape)
+    for k in reversed(range(n.bit_length())):
+        further = prims.add(b, count, b.constant(2**k, "int64"))
+        last = prims.sub(b, further, b.constant(1, "int64"))
+        columns = prims.reshape(b, last, (*shape, 1))
+        element = prims.gather(b, x, columns, dims, (1,), shape, lax.GatherScatterMode.CLIP)
+        inside = prims.le(b, further, b.constant(n, "int64"))
+        taken = prims.and_(b, inside, goes_before(b, element, v, side))
+        count = prims.select(b, taken, further, count)
+    return count
+
+
+def goes_before(b: JaxprBuilder, x: Atom, v: Atom, side: str) -> Atom:
+    """Emit whether an element of a sorted vector stays before `v` if `v` is put in on the left, or right, of its equals."""
+    return comes_before(b, x, v) if side == "left" else prims.not_(b, comes_before(b, v, x))
+
+
+def comes_before(b: JaxprBuilder, x: Atom, y: Atom) -> Atom:
+    """Emit ``x < y`` in the order of a sort: NaN after all numbers."""
+    less = prims.lt(b, x, y)
+    if x.aval.dtype.kind != "f":
+        return less
+    return prims.or_(b, less, prims.and_(b, prims.eq(b, x, x), prims.ne(b, y, y)))
+
+
+def permute(node: Apply, b: JaxprBuilder, x: Atom, positions: Atom) -> Atom:
+    """Emit the elements of a vector at run-time positions, which are checked."""
+    (n,), shape = x.aval.shape, positions.aval.shape
+    if shape != (n,):
+        raise ValueError("sorter.size must equal len(ap)")
+    inside = prims.and_(
+        b, prims.ge(b, positions, number(b, positions, 0)), prims.lt(b, positions, number(b, positions, n))
+    )
+    b.check(prims.reduce_and(b, inside, (0,)), lambda: ValueError("Sorter index out of range."), node)
+    dims = lax.GatherDimensionNumbers(offset_dims=(), collapsed_slice_dims=(0,), start_index_map=(0,))
+    rows = prims.reshape(b, positions, (n, 1))
+    return prims.gather(b, x, rows, dims, (1,), shape, lax.GatherScatterMode.CLIP)
+
+
+# -- copies ------------------------------------------------------------------------------------------------------------
+
+
+@emits(CpuContiguous)
+def emit_CpuContiguous(op, node, b, x):
+    """Pass the operand on: XLA chooses the layout of arrays."""
+    return x
+
+
+@emits(Repeat, static=(1,))
+def emit_Repeat(op, node, b, x, repeats):
+    """Repeat each element along the Op's axis as often as `repeats`, which is constant, says; see also `simpler_ops`."""
+    length = x.aval.shape[op.axis]
+    check_repeats(len(repeats), length)
+    if (repeats < 0).any():
+        raise ValueError(NEGATIVE_REPEATS)
+    if (repeats == repeats[:1]).all() and len(repeats):
+        return repeat_evenly(b, x, op.axis, int(repeats[0]))
+    return take(b, x, np.repeat(np.arange(length), repeats), op.axis)
+
+
+def repeat_evenly(b: JaxprBuilder, x: Atom, axis: int, times: int) -> Atom:
+    """Emit each element of one axis `times` times."""
+    shape = x.aval.shape
+    dims = [i if i <= axis else i + 1 for i in range(len(shape))]
+    spread = prims.broadcast_in_dim(b, x, (*shape[: axis + 1], times, *shape[axis + 1 :]), dims)
+    return prims.reshape(b, spread, (*shape[:axis], shape[axis] * times, *shape[axis + 1 :]))
+
+
+def take(b: JaxprBuilder, x: Atom, positions: np.ndarray, axis: int) -> Atom:
+    """Emit the elements of one axis at known positions."""
+    return take_rows(b, x, b.constant(positions), axis)

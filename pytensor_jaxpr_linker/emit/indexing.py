@@ -8,9 +8,11 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
+import pytensor.scalar as ps
 from jax.lax import GatherDimensionNumbers, GatherScatterMode, ScatterDimensionNumbers
 from pytensor.graph.basic import Apply
 
+from pytensor_jaxpr_linker.emit.scalar import emit_scalar, number
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
 
@@ -177,3 +179,28 @@ def add(b: JaxprBuilder, x: Atom, y: Atom) -> Atom:
 def shape_text(shape: Shape) -> str:
     """Return a shape as NumPy's messages write it."""
     return str(tuple(shape)).replace(" ", "")
+
+
+def in_range(b: JaxprBuilder, node: Apply, x: Atom, n: int, mode: str, message: str) -> Atom:
+    """Emit integers as positions from 0 to ``n - 1``: checked, wrapped around, or moved to the nearest end."""
+    x = prims.convert(b, x, "int64")
+    last, zero = number(b, x, n - 1), number(b, x, 0)
+    if mode == "wrap":
+        return emit_scalar(ps.mod, "int64", b, [x, number(b, x, n)])
+    if mode == "raise":
+        ok = prims.and_(b, prims.ge(b, x, zero), prims.le(b, x, last))
+        ok = prims.reduce_and(b, ok, range(len(ok.aval.shape))) if ok.aval.shape else ok
+        b.check(ok, lambda: ValueError(message), node)
+    return prims.clamp(b, zero, x, last)
+
+
+def take_along_last(b: JaxprBuilder, x: Atom, indices: Atom) -> Atom:
+    """Emit the elements of each vector along the last axis at the positions in that of `indices`; the other axes agree."""
+    batch = tuple(range(len(x.aval.shape) - 1))
+    axis = (len(batch),)
+    dims = GatherDimensionNumbers((), axis, axis, batch, batch)
+    columns = prims.reshape(b, indices, (*indices.aval.shape, 1))
+    sizes, shape = (1,) * len(x.aval.shape), indices.aval.shape
+    if not shape[-1] or 0 in x.aval.shape:
+        return prims.broadcast_to(b, number(b, x, 0), shape)
+    return prims.gather(b, x, columns, dims, sizes, shape, GatherScatterMode.CLIP)

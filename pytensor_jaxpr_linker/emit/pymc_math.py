@@ -9,8 +9,8 @@ import numpy as np
 from pytensor.graph.basic import Apply
 
 from pytensor_jaxpr_linker.base.rules import emits
+from pytensor_jaxpr_linker.emit.extra_ops import search
 from pytensor_jaxpr_linker.emit.indexing import take_rows
-from pytensor_jaxpr_linker.emit.math import search
 from pytensor_jaxpr_linker.emit.scalar import convert, emits_scalar
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.formula import Value, horner, where

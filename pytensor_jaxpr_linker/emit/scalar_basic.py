@@ -1,4 +1,4 @@
-"""Scalar Ops of several primitives: arithmetic, logic and complex numbers."""
+"""Scalar Ops of several primitives: arithmetic, logic, complex numbers, exponentials."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytensor.scalar as ps
-from pytensor.tensor.math import MulWithoutZeros
 
 from pytensor_jaxpr_linker.base.rules import ScalarRule
+from pytensor_jaxpr_linker.emit.complex import exponential, logarithm
 from pytensor_jaxpr_linker.emit.complex import power as complex_power
 from pytensor_jaxpr_linker.emit.scalar import Emit, convert, emits_scalar, in_own_dtypes, number, one, refuse_complex
+from pytensor_jaxpr_linker.emit.scalar_math.derivative import values
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
+from pytensor_jaxpr_linker.jaxpr.formula import Value, exp, expm1, first_of, minimum, where
 
 # -- arithmetic --------------------------------------------------------------------------------------------------------
 
@@ -145,14 +147,6 @@ def finite_direction(b: JaxprBuilder, x: Atom) -> Atom:
     return prims.complex_(b, finite(parts[0], *infinite), finite(parts[1], *reversed(infinite)))
 
 
-@emits_scalar(MulWithoutZeros)
-def mul_without_zeros(b, x, y):
-    """The product in which a zero counts as one."""
-    zero = number(b, x, 0)
-    product = prims.select(b, prims.eq(b, y, zero), x, prims.mul(b, x, y))
-    return prims.select(b, prims.eq(b, x, zero), y, product)
-
-
 def rounding(function: Emit) -> ScalarRule:
     """Make a rule of a function ``(b, x)`` that rounds floating-point numbers, and leaves integers as they are."""
 
@@ -234,3 +228,49 @@ def complex_(op, b, dtype, re, im):
 def conj(op, b, dtype, x):
     """The conjugate."""
     return prims.conj(b, x) if x.aval.dtype.kind == "c" else x
+
+
+# -- logarithms, exponentials and hyperbolic functions -----------------------------------------------------------------
+
+
+@emits_scalar(ps.Log2)
+def log2(b, x):
+    """The logarithm to base 2."""
+    return log_base(b, x, 2.0)
+
+
+@emits_scalar(ps.Log10)
+def log10(b, x):
+    """The logarithm to base 10."""
+    return log_base(b, x, 10.0)
+
+
+def log_base(b: JaxprBuilder, x: Atom, base: float) -> Atom:
+    """Emit the logarithm to a base."""
+    if x.aval.dtype.kind == "c":
+        return logarithm(b, x, 1 / np.log(base))
+    return prims.div(b, prims.log(b, x), number(b, x, np.log(base)))
+
+
+@emits_scalar(ps.Exp2)
+def exp2(b, x):
+    """A power of two: XLA's own primitive rounds ``x * log(2)``, which costs up to 190 ulp in double precision."""
+    if x.aval.dtype.kind == "c":
+        return exponential(b, x, np.log(2.0))
+    return prims.pow_(b, prims.broadcast_to(b, number(b, x, 2), x.aval.shape), x)
+
+
+@emits_scalar(ps.Cosh, form=values(of_complex=prims.cosh, single=True))
+def cosh(x: Value) -> Value:
+    """The hyperbolic cosine; 3 ulp, where XLA's own primitive has 250. Half of the exponent at a time does not overflow."""
+    root = exp(0.5 * abs(x))
+    return (0.5 * root) * root + 0.5 / root / root
+
+
+@emits_scalar(ps.Sinh, form=values(of_complex=prims.sinh, single=True))
+def sinh(x: Value) -> Value:
+    """The hyperbolic sine; 3 ulp, where XLA's own primitive has 250."""
+    size = abs(x)
+    root, growth = exp(0.5 * size), expm1(minimum(size, 20.0))
+    value = where(size < 20, 0.5 * (growth + growth / (growth + 1)), (0.5 * root) * root)
+    return first_of((x < 0, -value), (x > 0, value), otherwise=x)

@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from pytensor.tensor.reshape import JoinDims, SplitDims
 from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
 
 from pytensor_jaxpr_linker.base.rules import emits
@@ -40,21 +39,6 @@ def emit_Reshape(op, node, b, x, shape):
     """Reshape; one length may be -1."""
     if len(shape) != op.ndim:
         raise ValueError(f"Shape argument to Reshape has incorrect length: {len(shape)}, should be {op.ndim}")
-    return prims.reshape(b, x, complete_shape(x.aval.shape, shape))
-
-
-@emits(JoinDims)
-def emit_JoinDims(op, node, b, x):
-    """Join neighbouring dimensions into one; none of them becomes a dimension of length 1."""
-    shape, stop = x.aval.shape, op.start_axis + op.n_axes
-    joined = math.prod(shape[op.start_axis : stop])
-    return prims.reshape(b, x, (*shape[: op.start_axis], joined, *shape[stop:]))
-
-
-@emits(SplitDims, static=(1,))
-def emit_SplitDims(op, node, b, x, lengths):
-    """Split one dimension into several."""
-    shape = (*x.aval.shape[: op.axis], *lengths, *x.aval.shape[op.axis + 1 :])
     return prims.reshape(b, x, complete_shape(x.aval.shape, shape))
 
 

@@ -1,4 +1,4 @@
-"""Ops that make, join, split and copy tensors."""
+"""Ops that make, join and split tensors, or choose among their elements."""
 
 from __future__ import annotations
 
@@ -6,26 +6,25 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
-from pytensor.compile.ops import DeepCopyOp, TypeCastingOp
-from pytensor.raise_op import CheckAndRaise
+from pytensor.graph.basic import Apply
 from pytensor.tensor.basic import (
     Alloc,
     AllocEmpty,
     ARange,
+    Choose,
     ExtractDiag,
     Eye,
     Join,
     MakeVector,
+    PermuteRowElements,
     ScalarFromTensor,
     Split,
     TensorFromScalar,
 )
-from pytensor.tensor.extra_ops import CpuContiguous, Repeat
 
 from pytensor_jaxpr_linker.base.rules import emits
-from pytensor_jaxpr_linker.emit.indexing import take_rows
+from pytensor_jaxpr_linker.emit.indexing import in_range, runtime_positions, take_along_last
 from pytensor_jaxpr_linker.emit.scalar import convert
-from pytensor_jaxpr_linker.graph.lanes.ops import NEGATIVE_REPEATS, check_repeats
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
 
@@ -33,16 +32,10 @@ from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
 KNOWN_RANGE = 2**16
 
 
-@emits(TensorFromScalar, ScalarFromTensor, TypeCastingOp, CpuContiguous)
-def emit_identity(op, node, b, x):
-    """Pass the operand on: these Ops change how PyTensor sees it, not its value."""
+@emits(TensorFromScalar, ScalarFromTensor)
+def emit_TensorFromScalar(op, node, b, x):
+    """Pass the operand on: a scalar is a 0-d array here."""
     return x
-
-
-@emits(DeepCopyOp)
-def emit_DeepCopyOp(op, node, b, x):
-    """Copy an array."""
-    return prims.copy(b, x)
 
 
 @emits(Alloc, static=lambda node: range(1, len(node.inputs)))
@@ -166,34 +159,42 @@ def diagonal(b: JaxprBuilder, x: Atom) -> Atom:
     return prims.slice_(b, flat, [0] * (len(batch) + 1), flat.aval.shape, [1] * len(batch) + [length + 1])
 
 
-@emits(Repeat, static=(1,))
-def emit_Repeat(op, node, b, x, repeats):
-    """Repeat each element along the Op's axis as often as `repeats`, which is constant, says; see also `simpler_ops`."""
-    length = x.aval.shape[op.axis]
-    check_repeats(len(repeats), length)
-    if (repeats < 0).any():
-        raise ValueError(NEGATIVE_REPEATS)
-    if (repeats == repeats[:1]).all() and len(repeats):
-        return repeat_evenly(b, x, op.axis, int(repeats[0]))
-    return take(b, x, np.repeat(np.arange(length), repeats), op.axis)
+@emits(Choose)
+def emit_Choose(op, node, b, which, choices):
+    """Of each element that of the choice whose number `which` holds there."""
+    n, *tail = choices.aval.shape
+    shape = np.broadcast_shapes(which.aval.shape, tail)
+    which = prims.broadcast_to(b, in_range(b, node, which, n, op.mode, "invalid entry in choice array"), shape)
+    choices = prims.broadcast_to(
+        b, prims.reshape(b, choices, (n, *(1,) * (len(shape) - len(tail)), *tail)), (n, *shape)
+    )
+    last = prims.transpose(b, choices, [*range(1, len(shape) + 1), 0])
+    return prims.reshape(b, take_along_last(b, last, prims.reshape(b, which, (*shape, 1))), shape)
 
 
-def repeat_evenly(b: JaxprBuilder, x: Atom, axis: int, times: int) -> Atom:
-    """Emit each element of one axis `times` times."""
-    shape = x.aval.shape
-    dims = [i if i <= axis else i + 1 for i in range(len(shape))]
-    spread = prims.broadcast_in_dim(b, x, (*shape[: axis + 1], times, *shape[axis + 1 :]), dims)
-    return prims.reshape(b, spread, (*shape[:axis], shape[axis] * times, *shape[axis + 1 :]))
+@emits(PermuteRowElements)
+def emit_PermuteRowElements(op, node, b, x, order):
+    """Permute each vector along the last axis; the inverse of a permutation is what sorts it."""
+    shape = permuted_shape(node, x.aval.shape, order.aval.shape)
+    n = x.aval.shape[-1]
+    order = runtime_positions(b, node, order, len(shape) - 1, n, np.dtype("int64"))
+    if op.inverse:
+        order = prims.sort(b, [order, prims.iota(b, "int64", order.aval.shape, len(shape) - 1)], len(shape) - 1)[1]
+    return take_along_last(b, prims.broadcast_to(b, x, (*shape[:-1], n)), prims.broadcast_to(b, order, shape))
 
 
-def take(b: JaxprBuilder, x: Atom, positions: np.ndarray, axis: int) -> Atom:
-    """Emit the elements of one axis at known positions."""
-    return take_rows(b, x, b.constant(positions), axis)
+def permuted_shape(node: Apply, x: Shape, y: Shape) -> Shape:
+    """Return the shape of permuted rows.
 
-
-@emits(CheckAndRaise)
-def emit_CheckAndRaise(op, node, b, x, *conditions):
-    """Pass the value on; the caller raises the Op's exception if a condition was false."""
-    for condition in conditions:
-        b.check(convert(b, condition, bool), lambda: op.exc_type(op.msg), node)
-    return x
+    Raises
+    ------
+    ValueError
+        If lengths differ, or a length of 1 that was not declared so meets another one.
+    """
+    declared = [v.type.shape for v in node.inputs]
+    for n, m, *static in zip(x[:-1], y[:-1], *(s[:-1] for s in declared), strict=True):
+        if n != m and (1 not in (n, m) or static[0 if n == 1 else 1] != 1):
+            raise ValueError(f"Dimension mismatch: {n}, {m}")
+    if x[-1] != y[-1] and 1 not in (x[-1], y[-1]):
+        raise ValueError(f"Dimension mismatch: {x[-1]}, {y[-1]}")
+    return np.broadcast_shapes(x, y)

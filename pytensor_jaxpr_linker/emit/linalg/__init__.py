@@ -2,10 +2,12 @@
 
 from pytensor_jaxpr_linker.emit.linalg import (  # noqa: F401
     constructors,
-    decompositions,
-    expm,
-    least_squares,
-    solve,
-    sylvester,
+    decomposition,
+    inverse,
+    linear_control,
+    lstsq,
+    products,
+    solvers,
+    summary,
     tridiagonal,
 )

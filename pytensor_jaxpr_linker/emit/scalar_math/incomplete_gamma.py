@@ -15,9 +15,9 @@ import numpy as np
 import pytensor.scalar.math as psm
 
 from pytensor_jaxpr_linker.emit.scalar import emits_scalar
-from pytensor_jaxpr_linker.emit.special.derivative import values
-from pytensor_jaxpr_linker.emit.special.erf_functions import inverse_erf_near_zero, inverse_log_erfc, scaled_erfc
-from pytensor_jaxpr_linker.emit.special.gamma_functions import (
+from pytensor_jaxpr_linker.emit.scalar_math.derivative import values
+from pytensor_jaxpr_linker.emit.scalar_math.erf_functions import inverse_erf_near_zero, inverse_log_erfc, scaled_erfc
+from pytensor_jaxpr_linker.emit.scalar_math.gamma_functions import (
     BERNOULLI,
     LARGE,
     gamma_of_positive,

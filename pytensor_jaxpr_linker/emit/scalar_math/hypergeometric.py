@@ -11,14 +11,14 @@ import numpy as np
 import pytensor.scalar.math as psm
 
 from pytensor_jaxpr_linker.emit.scalar import emits_scalar
-from pytensor_jaxpr_linker.emit.special.derivative import values
-from pytensor_jaxpr_linker.emit.special.gamma_functions import gamma
-from pytensor_jaxpr_linker.emit.special.hypergeometric_near_one import (
+from pytensor_jaxpr_linker.emit.scalar_math.derivative import values
+from pytensor_jaxpr_linker.emit.scalar_math.gamma_functions import gamma
+from pytensor_jaxpr_linker.emit.scalar_math.hypergeometric_near_one import (
     is_nonpositive_integer,
     near_one,
     reciprocal_gamma,
 )
-from pytensor_jaxpr_linker.emit.special.incomplete_gamma import EPSILON
+from pytensor_jaxpr_linker.emit.scalar_math.incomplete_gamma import EPSILON
 from pytensor_jaxpr_linker.jaxpr.formula import Value, first_of, iterate, maximum, minimum, where
 
 #: From here on, series in 1 - z.

@@ -1,6 +1,6 @@
-"""The matrix exponential, by scaling and squaring.
+"""The matrix exponential, and Kronecker products.
 
-Higham, *The scaling and squaring method for the matrix exponential revisited*, SIAM J. Matrix Anal. Appl. 26 (2005): the
+The exponential is by scaling and squaring: Higham, *The scaling and squaring method for the matrix exponential revisited*, SIAM J. Matrix Anal. Appl. 26 (2005): the
 Padé approximant of degree 13 of ``x / 2**s``, squared `s` times. Where SciPy takes a lower degree for a small norm, this one
 is as accurate.
 """
@@ -10,11 +10,12 @@ from __future__ import annotations
 from math import factorial
 
 import numpy as np
-from pytensor.tensor.linalg.products import Expm
+from pytensor.tensor.blockwise import Blockwise
+from pytensor.tensor.linalg.products import Expm, KroneckerProduct
 
 from pytensor_jaxpr_linker.base.rules import emits
 from pytensor_jaxpr_linker.emit.linalg.matrices import any_true, check_square, identity, matmul
-from pytensor_jaxpr_linker.emit.linalg.solve import factor_general, solve_factored
+from pytensor_jaxpr_linker.emit.linalg.solvers import factor_general, solve_factored
 from pytensor_jaxpr_linker.emit.scalar import convert, number
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
@@ -109,3 +110,19 @@ def squared_where_left(b: JaxprBuilder, avals: list) -> object:
     is_left = prims.gt(body, count, prims.broadcast_to(body, step, count.aval.shape))
     is_left = prims.broadcast_in_dim(body, is_left, x.aval.shape, range(len(count.aval.shape)))
     return body.build([prims.select(body, is_left, matmul(body, x, x), x)])
+
+
+@emits(KroneckerProduct, batched=True)
+def emit_KroneckerProduct(op, node, b, *xs):
+    """The products of all pairs of elements: the axes of the factors take turns, then each pair becomes one."""
+    lead = node.op.batch_ndim(node) if isinstance(node.op, Blockwise) else 0
+    batch, ndim = xs[0].aval.shape[:lead], max(len(x.aval.shape) for x in xs) - lead
+    lengths = [(*[1] * (ndim + lead - len(x.aval.shape)), *x.aval.shape[lead:]) for x in xs]
+    paired = list(zip(*lengths, strict=True))
+    shape = (*batch, *(n for pair in paired for n in pair))
+    factors = []
+    for i, x in enumerate(xs):
+        x, first = convert(b, x, node.outputs[0].type.dtype), ndim + lead - len(x.aval.shape)
+        dims = [*range(lead), *(lead + 2 * axis + i for axis in range(first, ndim))]
+        factors.append(prims.broadcast_in_dim(b, x, shape, dims))
+    return prims.reshape(b, prims.mul(b, *factors), (*batch, *(m * n for m, n in paired)))

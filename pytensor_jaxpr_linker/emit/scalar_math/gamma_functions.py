@@ -15,7 +15,7 @@ import pytensor.scalar.math as psm
 from numpy.polynomial import chebyshev
 
 from pytensor_jaxpr_linker.emit.scalar import emits_scalar
-from pytensor_jaxpr_linker.emit.special.derivative import values
+from pytensor_jaxpr_linker.emit.scalar_math.derivative import values
 from pytensor_jaxpr_linker.jaxpr.formula import (
     Value,
     exp,

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from pytensor_jaxpr_linker.emit.special.gamma_functions import cos_pi, gamma, psi, sin_pi_near_zero
-from pytensor_jaxpr_linker.emit.special.incomplete_gamma import EPSILON
+from pytensor_jaxpr_linker.emit.scalar_math.gamma_functions import cos_pi, gamma, psi, sin_pi_near_zero
+from pytensor_jaxpr_linker.emit.scalar_math.incomplete_gamma import EPSILON
 from pytensor_jaxpr_linker.jaxpr.formula import Value, expm1, floor, iterate, log, minimum, together, where
 
 #: Beyond this |e| a plain difference keeps enough digits.

@@ -1,18 +1,65 @@
-"""Pseudo-inverses and least squares, by singular values."""
+"""Inverses of matrices, by the LU decomposition, and pseudo-inverses, by singular values."""
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
-from pytensor.tensor.linalg.dtype_utils import linalg_output_dtype
-from pytensor.tensor.linalg.inverse import MatrixPinv
+from pytensor.graph.basic import Apply
+from pytensor.tensor.linalg.inverse import MatrixInverse, MatrixPinv, TensorInv
 
 from pytensor_jaxpr_linker.base.rules import emits
-from pytensor_jaxpr_linker.emit.linalg.decompositions import check_converged
-from pytensor_jaxpr_linker.emit.linalg.matrices import adjoint, matmul, symmetric
+from pytensor_jaxpr_linker.emit.linalg.decomposition import check_converged
+from pytensor_jaxpr_linker.emit.linalg.matrices import (
+    adjoint,
+    any_true,
+    check_square,
+    identity,
+    matmul,
+    symmetric,
+    untransposed,
+)
+from pytensor_jaxpr_linker.emit.linalg.solvers import factor_general, solve_factored
 from pytensor_jaxpr_linker.emit.scalar import convert, number
-from pytensor_jaxpr_linker.graph.lanes.ops import LstsqParts
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
+
+
+def singular() -> Exception:
+    """Return NumPy's error about a matrix without an inverse."""
+    return np.linalg.LinAlgError("Singular matrix")
+
+
+def checked_solution(node: Apply, b: JaxprBuilder, a: Atom, y: Atom) -> Atom:
+    """Emit the solution of ``a @ x = y``; a singular `a` is an error."""
+    if 0 in y.aval.shape:
+        return y
+    a, transposed = untransposed(b, a)
+    factored = factor_general(b, a, y.aval.shape)
+    b.check(prims.not_(b, any_true(b, factored.failed)), singular, node)
+    return solve_factored(b, a, y, factored, transposed)
+
+
+@emits(MatrixInverse, batched=True)
+def emit_MatrixInverse(op, node, b, x):
+    """Solve for the identity; a singular matrix is an error."""
+    check_square(*x.aval.shape)
+    x = convert(b, x, node.outputs[0].type.dtype)
+    return checked_solution(node, b, x, identity(b, x.aval.shape, x.aval.dtype))
+
+
+@emits(TensorInv)
+def emit_TensorInv(op, node, b, x):
+    """The inverse of the matrix whose rows are the first axes of `x` and whose columns are the others."""
+    shape = x.aval.shape
+    rows, columns = math.prod(shape[: op.ind]), math.prod(shape[op.ind :])
+    check_square(rows, columns)
+    x = convert(b, x, node.outputs[0].type.dtype)
+    inverse = checked_solution(
+        node, b, prims.reshape(b, x, (rows, columns)), identity(b, (rows, columns), x.aval.dtype)
+    )
+    return prims.reshape(b, inverse, (*shape[op.ind :], *shape[: op.ind]))
+
 
 #: Singular values up to this fraction of the largest count as zero, as for `numpy.linalg.pinv`.
 CUTOFF = 1e-15
@@ -57,25 +104,3 @@ def scaled_columns(b: JaxprBuilder, x: Atom, s: Atom) -> Atom:
     """Emit a matrix whose columns are multiplied with the elements of `s`."""
     shape, n = x.aval.shape, len(s.aval.shape)
     return prims.mul(b, x, prims.broadcast_in_dim(b, convert(b, s, x.aval.dtype), shape, [*range(n - 1), n]))
-
-
-@emits(LstsqParts)
-def emit_LstsqParts(op, node, b, x, y, rcond):
-    """The solution of least norm, the residuals, the rank, the singular values, and which residuals are returned."""
-    (m, n), (rows, k) = x.aval.shape, y.aval.shape
-    if m != rows:
-        raise np.linalg.LinAlgError("Incompatible dimensions")
-    x, y = (convert(b, v, linalg_output_dtype(x.aval.dtype, y.aval.dtype)) for v in (x, y))
-    s, left, right = prims.svd(b, x, False, True)
-    check_converged(b, s, node, " in Linear Least Squares")
-    rcond, rank, kept = convert(b, rcond, s.aval.dtype), b.constant(0, "int32"), prims.eq(b, s, s)
-    if min(m, n):
-        inside = prims.and_(b, prims.gt(b, rcond, number(b, s, 0)), prims.lt(b, rcond, number(b, s, 1)))
-        rcond = prims.select(b, inside, rcond, number(b, s, np.finfo(s.aval.dtype).eps / 2))  # as LAPACK's gelsd
-        kept = is_large(b, s, rcond)
-        rank = prims.reduce_sum(b, prims.convert(b, kept, "int32"), (0,))
-    solution = matmul(b, scaled_columns(b, adjoint(b, right), reciprocal(b, s, kept)), matmul(b, adjoint(b, left), y))
-    residuals = prims.reduce_sum(b, prims.square(b, prims.sub(b, y, matmul(b, x, solution))), (0,))
-    returned = prims.and_(b, prims.eq(b, rank, number(b, rank, n)), b.constant(m > n))
-    solution, residuals, s = (convert(b, v, "float64") for v in (solution, residuals, s))
-    return solution, residuals, rank, s, prims.broadcast_to(b, returned, (k,))

@@ -1,28 +1,21 @@
-"""Solutions of linear systems, and what follows from the LU decomposition: inverses and determinants."""
+"""Solutions of linear systems."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 from pytensor.graph.basic import Apply
-from pytensor.tensor.linalg.inverse import MatrixInverse, TensorInv
 from pytensor.tensor.linalg.solvers.general import Solve
-from pytensor.tensor.linalg.solvers.lstsq import TensorSolve
 from pytensor.tensor.linalg.solvers.psd import CholeskySolve
 from pytensor.tensor.linalg.solvers.triangular import SolveTriangular
-from pytensor.tensor.linalg.summary import Det, SLogDet
 
 from pytensor_jaxpr_linker.base.rules import emits
-from pytensor_jaxpr_linker.emit.linalg.decompositions import is_singular
+from pytensor_jaxpr_linker.emit.linalg.decomposition import is_singular
 from pytensor_jaxpr_linker.emit.linalg.factors import cholesky, lu, triangular_solve
 from pytensor_jaxpr_linker.emit.linalg.matrices import (
     adjoint,
-    any_true,
-    check_square,
-    identity,
     inverse_permutation,
     matmul,
     permute_rows,
@@ -180,90 +173,3 @@ def emit_Solve(op, node, b, a, y):
         a, transposed = untransposed(b, a)
         factored = factor_general(b, a, y.aval.shape)
     return as_right_hand_side(op, b, solve_factored(b, a, y, factored, transposed))
-
-
-# -- inverses ----------------------------------------------------------------------------------------------------------
-
-
-def singular() -> Exception:
-    """Return NumPy's error about a matrix without an inverse."""
-    return np.linalg.LinAlgError("Singular matrix")
-
-
-def checked_solution(node: Apply, b: JaxprBuilder, a: Atom, y: Atom) -> Atom:
-    """Emit the solution of ``a @ x = y``; a singular `a` is an error."""
-    if 0 in y.aval.shape:
-        return y
-    a, transposed = untransposed(b, a)
-    factored = factor_general(b, a, y.aval.shape)
-    b.check(prims.not_(b, any_true(b, factored.failed)), singular, node)
-    return solve_factored(b, a, y, factored, transposed)
-
-
-@emits(MatrixInverse, batched=True)
-def emit_MatrixInverse(op, node, b, x):
-    """Solve for the identity; a singular matrix is an error."""
-    check_square(*x.aval.shape)
-    x = convert(b, x, node.outputs[0].type.dtype)
-    return checked_solution(node, b, x, identity(b, x.aval.shape, x.aval.dtype))
-
-
-@emits(TensorInv)
-def emit_TensorInv(op, node, b, x):
-    """The inverse of the matrix whose rows are the first axes of `x` and whose columns are the others."""
-    shape = x.aval.shape
-    rows, columns = math.prod(shape[: op.ind]), math.prod(shape[op.ind :])
-    check_square(rows, columns)
-    x = convert(b, x, node.outputs[0].type.dtype)
-    inverse = checked_solution(
-        node, b, prims.reshape(b, x, (rows, columns)), identity(b, (rows, columns), x.aval.dtype)
-    )
-    return prims.reshape(b, inverse, (*shape[op.ind :], *shape[: op.ind]))
-
-
-@emits(TensorSolve)
-def emit_TensorSolve(op, node, b, a, y):
-    """Solve with the matrix whose rows are the axes of `y` and whose columns are the others of `a`."""
-    a, y = (convert(b, x, node.outputs[0].type.dtype) for x in (a, y))
-    if op.axes is not None:
-        last = [axis % len(a.aval.shape) for axis in op.axes]
-        a = prims.transpose(b, a, [i for i in range(len(a.aval.shape)) if i not in last] + last)
-    shape, size = a.aval.shape[len(y.aval.shape) :], math.prod(y.aval.shape)
-    check_square(size, math.prod(shape))
-    x = checked_solution(node, b, prims.reshape(b, a, (size, size)), prims.reshape(b, y, (size, 1)))
-    return prims.reshape(b, x, shape)
-
-
-# -- determinants ------------------------------------------------------------------------------------------------------
-
-
-def lu_diagonal(b: JaxprBuilder, x: Atom) -> tuple[Atom, Atom]:
-    """Emit the diagonal of U, and whether the number of row exchanges was odd."""
-    factors, pivots, _ = lu(b, x)
-    axis = len(pivots.aval.shape) - 1
-    exchanged = prims.ne(b, pivots, prims.iota(b, "int32", pivots.aval.shape, axis))
-    return diagonal(b, factors), prims.reduce_xor(b, exchanged, (axis,))
-
-
-def negated_if(b: JaxprBuilder, odd: Atom, x: Atom) -> Atom:
-    """Emit ``-x`` where `odd` holds, else `x`."""
-    return prims.select(b, odd, prims.neg(b, x), x)
-
-
-@emits(Det, batched=True)
-def emit_Det(op, node, b, x):
-    """The product of the diagonal of U, with the sign of the row exchanges."""
-    check_square(*x.aval.shape)
-    x = convert(b, x, node.outputs[0].type.dtype)
-    elements, odd = lu_diagonal(b, x)
-    return negated_if(b, odd, prims.reduce_prod(b, elements, (len(elements.aval.shape) - 1,)))
-
-
-@emits(SLogDet, batched=True)
-def emit_SLogDet(op, node, b, x):
-    """The sign of the determinant, and the logarithm of its magnitude: -inf where it is zero."""
-    check_square(*x.aval.shape)
-    elements, odd = lu_diagonal(b, convert(b, x, node.outputs[0].type.dtype))
-    axis, size = len(elements.aval.shape) - 1, prims.abs_(b, elements)
-    sign = prims.reduce_prod(b, prims.sign(b, elements), (axis,))
-    return negated_if(b, odd, sign), prims.reduce_sum(b, prims.log(b, size), (axis,))

@@ -11,10 +11,10 @@ import numpy as np
 import pytensor.scalar.math as psm
 
 from pytensor_jaxpr_linker.emit.scalar import emits_scalar
-from pytensor_jaxpr_linker.emit.special.bessel_modified import is_order, parity
-from pytensor_jaxpr_linker.emit.special.derivative import values
-from pytensor_jaxpr_linker.emit.special.gamma_functions import cos_pi, gamma, lgamma_of_positive, sin_pi
-from pytensor_jaxpr_linker.emit.special.incomplete_gamma import EPSILON
+from pytensor_jaxpr_linker.emit.scalar_math.bessel_modified import is_order, parity
+from pytensor_jaxpr_linker.emit.scalar_math.derivative import values
+from pytensor_jaxpr_linker.emit.scalar_math.gamma_functions import cos_pi, gamma, lgamma_of_positive, sin_pi
+from pytensor_jaxpr_linker.emit.scalar_math.incomplete_gamma import EPSILON
 from pytensor_jaxpr_linker.jaxpr.formula import (
     Value,
     cos,

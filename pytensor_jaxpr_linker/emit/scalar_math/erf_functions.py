@@ -8,7 +8,7 @@ import numpy as np
 import pytensor.scalar.math as psm
 
 from pytensor_jaxpr_linker.emit.scalar import emits_scalar
-from pytensor_jaxpr_linker.emit.special.derivative import values
+from pytensor_jaxpr_linker.emit.scalar_math.derivative import values
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.formula import (
     Value,

@@ -9,8 +9,8 @@ import numpy as np
 import pytensor.scalar.math as psm
 
 from pytensor_jaxpr_linker.emit.scalar import emits_scalar
-from pytensor_jaxpr_linker.emit.special.derivative import values
-from pytensor_jaxpr_linker.emit.special.erf_functions import exp_of_square, scaled_erfc
+from pytensor_jaxpr_linker.emit.scalar_math.derivative import values
+from pytensor_jaxpr_linker.emit.scalar_math.erf_functions import exp_of_square, scaled_erfc
 from pytensor_jaxpr_linker.jaxpr.formula import Value, erf, exp, first_of, minimum, together, where
 
 #: Beyond this many standard deviations the integrand does not count.

@@ -10,15 +10,15 @@ import numpy as np
 import pytensor.scalar.math as psm
 
 from pytensor_jaxpr_linker.emit.scalar import emits_scalar
-from pytensor_jaxpr_linker.emit.special.derivative import values
-from pytensor_jaxpr_linker.emit.special.gamma_functions import (
+from pytensor_jaxpr_linker.emit.scalar_math.derivative import values
+from pytensor_jaxpr_linker.emit.scalar_math.gamma_functions import (
     LARGE,
     STIRLING,
     gamma_of_positive,
     lgamma_of_one_plus,
     stirling_error,
 )
-from pytensor_jaxpr_linker.emit.special.incomplete_gamma import EPSILON, log_ratio_minus
+from pytensor_jaxpr_linker.emit.scalar_math.incomplete_gamma import EPSILON, log_ratio_minus
 from pytensor_jaxpr_linker.jaxpr.formula import (
     Value,
     exp,

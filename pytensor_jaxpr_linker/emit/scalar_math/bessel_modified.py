@@ -13,9 +13,9 @@ import numpy as np
 import pytensor.scalar.math as psm
 
 from pytensor_jaxpr_linker.emit.scalar import emits_scalar
-from pytensor_jaxpr_linker.emit.special.derivative import values
-from pytensor_jaxpr_linker.emit.special.gamma_functions import hurwitz_zeta, sin_pi
-from pytensor_jaxpr_linker.emit.special.incomplete_gamma import EPSILON
+from pytensor_jaxpr_linker.emit.scalar_math.derivative import values
+from pytensor_jaxpr_linker.emit.scalar_math.gamma_functions import hurwitz_zeta, sin_pi
+from pytensor_jaxpr_linker.emit.scalar_math.incomplete_gamma import EPSILON
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.formula import (
     Value,

@@ -6,7 +6,7 @@ import numpy as np
 from pytensor.tensor.linalg.solvers.linear_control import SolveSylvester
 
 from pytensor_jaxpr_linker.base.rules import emits
-from pytensor_jaxpr_linker.emit.linalg.decompositions import only_on, schur
+from pytensor_jaxpr_linker.emit.linalg.decomposition import only_on, schur
 from pytensor_jaxpr_linker.emit.linalg.factors import triangular_solve
 from pytensor_jaxpr_linker.emit.linalg.matrices import adjoint, identity, matmul, swap
 from pytensor_jaxpr_linker.emit.scalar import convert, number

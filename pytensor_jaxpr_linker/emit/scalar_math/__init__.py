@@ -1,6 +1,6 @@
 """Special functions, as formulas with PyTensor's derivatives (`derivative`). docs/special-functions.md states how exact each is."""
 
-from pytensor_jaxpr_linker.emit.special import (  # noqa: F401
+from pytensor_jaxpr_linker.emit.scalar_math import (  # noqa: F401
     bessel,
     bessel_modified,
     elementary,

@@ -1,0 +1,71 @@
+"""A rule is in the file of room `emit` that is named as PyTensor's module of the Op."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from pytensor_jaxpr_linker.base.rules import RULES, SCALAR_RULES, class_name
+from pytensor_jaxpr_linker.jaxpr import prims
+
+#: The words of a file's name are among those of PyTensor's module, in the same order: `linalg/tridiagonal.py` has the Ops of
+#: `pytensor.tensor.linalg.solvers.tridiagonal`. Below is where else rules are, by a prefix of the class's name, and why.
+ELSEWHERE = {
+    "pytensor.conditional.op": ("inner_graph", "with what else emits the inner graphs of a node"),
+    "pytensor.scalar.basic.Composite": (
+        "scalar",
+        "the rules of scalar Ops are called from its inner graph, and call it",
+    ),
+    "pytensor.scalar.basic.ScalarOp": ("elemwise", "a scalar Op by itself is an Elemwise of numbers"),
+    "pytensor.scalar.basic": ("scalar_primitives", "a table for what is one primitive; `scalar_basic` has the rest"),
+    "pytensor.scalar.math.Erf": ("scalar_primitives", "one primitive"),
+    "pytensor.scalar.math.Sigmoid": ("scalar_primitives", "one primitive"),
+    "pytensor.scalar.math": ("scalar_math", "a folder with one file for each family of special functions"),
+    "pytensor.scalar.loop": ("loops.scalar_loop", "beside the other loop"),
+    "pytensor.scan.op": ("loops.scan", "beside the other loop"),
+    "pytensor.tensor.blas.batched": ("math", "the rule of Dot takes batch axes"),
+    "pytensor.tensor.fourier": ("fft", "the same primitive"),
+    "pytensor.tensor.random.basic": ("random", "a folder: one file would have 1,000 lines"),
+    "pymc.distributions.dist_math": ("pymc_math", "not PyTensor's"),
+    "pymc.": ("random", "not PyTensor's"),
+    "pytensor_jaxpr_linker.graph.lanes.ops.LstsqParts": ("linalg.lstsq", "a part of PyTensor's Lstsq"),
+    "pytensor_jaxpr_linker.graph.lanes": ("lanes", "our own Op"),
+    "pytensor_jaxpr_linker.graph.sparse": ("sparse", "our own Op"),
+    "pytensor_jaxpr_linker.graph.until_scan": ("loops.scan", "our own Op, a Scan"),
+}
+
+PLACES = {
+    (op_type if isinstance(op_type, str) else class_name(op_type)): rule.emit.__module__
+    for table in (RULES, SCALAR_RULES)
+    for op_type, rule in table.items()
+}
+#: The room, as the start of the name of a module.
+ROOM = "pytensor_jaxpr_linker.emit."
+
+
+def words(module: str) -> list[str]:
+    return re.split(r"[._]", module)
+
+
+def is_named_after(file: str, module: str) -> bool:
+    """Tell whether the words of a file's name are among those of a module, in order."""
+    following = iter(words(module))
+    return all(word in following for word in words(file))
+
+
+@pytest.mark.parametrize("name", sorted(name for name in PLACES if PLACES[name].startswith(ROOM)))
+def test_a_rule_is_in_the_file_that_is_named_after_the_module_of_its_op(name):
+    file = PLACES[name].removeprefix(ROOM)
+    elsewhere = [place for prefix, (place, _) in ELSEWHERE.items() if name.startswith(prefix)]
+    assert is_named_after(file, name.rpartition(".")[0]) or any(file.startswith(place) for place in elsewhere)
+
+
+def test_other_rules_are_rows_of_tables():
+    """A primitive is registered for an Op as it is, in `scalar_primitives`, `scalar_basic` or `pymc_math`."""
+    assert {module for module in PLACES.values() if not module.startswith(ROOM)} == {prims.__name__}
+
+
+@pytest.mark.parametrize("prefix", ELSEWHERE)
+def test_what_is_elsewhere_is_needed(prefix):
+    assert any(name.startswith(prefix) for name in PLACES)
