@@ -72,7 +72,8 @@ def emits_draws(
     >>> @emits_draws(SquaredRV)
     ... def sample_squared(b, key, shape, dtype, scale):
     ...     return prims.mul(b, prims.square(b, uniform(b, key, shape, dtype)), scale)
-    >>> draws = SquaredRV()(2.0, size=(5,), rng=pytensor.shared(np.random.default_rng(1)))
+    >>> rng = pytensor.shared(np.random.default_rng(1))
+    >>> _, draws = SquaredRV()(2.0, size=(5,), rng=rng, return_next_rng=True)
     >>> (pytensor.function([], draws, mode="JAXPR")() < 2.0).all()
     np.True_
     """
