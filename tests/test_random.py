@@ -112,7 +112,7 @@ def test_bits_are_those_of_jax(dtype):
         b = JaxprBuilder()
         key = b.input(sampler.KEY_SHAPE, sampler.KEY_DTYPE)
         emitted = [f(b, key, (3, 5), np.dtype(dtype)) for f in (sampler.uniform, sampler.standard_normal)]
-        jaxpr = b.build([*sampler.split(b, key), *emitted])
+        jaxpr = b.build([*sampler.split_key(b, key), *emitted])
         jax.extend.core.check_jaxpr(jaxpr)
         k = jax.random.key_data(jax.random.key(3, impl="threefry2x32"))
         first, second, u, z = jax.extend.core.jaxpr_as_fun(jaxpr)(k)

@@ -41,7 +41,7 @@ def refuse_blockwise(node: Apply) -> str | None:
     return rule.refuse(asked)
 
 
-def static_operands(node: Apply) -> Iterable[int]:
+def static_core_operands(node: Apply) -> Iterable[int]:
     """Return which operands of a `Blockwise` the rule of its core Op must know."""
     rule, asked = core_of(node)
     return () if rule is None else rule.static(asked)
@@ -53,7 +53,7 @@ def inner_graphs(node: Apply) -> Sequence[InnerGraph]:
     return () if rule is None or rule.inner is None else rule.inner(asked)
 
 
-@emits(Blockwise, static=static_operands, refuse=refuse_blockwise, inner=inner_graphs)
+@emits(Blockwise, static=static_core_operands, refuse=refuse_blockwise, inner=inner_graphs)
 def emit_Blockwise(op, node, b, inner, *xs):
     """Broadcast the batch axes of the operands, then apply the core Op's rule; without a batched one, to each element."""
     n = op.batch_ndim(node)

@@ -56,7 +56,7 @@ def divide(b: JaxprBuilder, x: Atom, y: Atom) -> Atom:
     )
 
 
-def reciprocal(b: JaxprBuilder, z: Atom) -> Atom:
+def complex_reciprocal(b: JaxprBuilder, z: Atom) -> Atom:
     """Return ``1 / z`` as NumPy does, which is no number at 0."""
     re, im = parts(b, z)
     upright = abs(im) <= abs(re)
@@ -66,7 +66,7 @@ def reciprocal(b: JaxprBuilder, z: Atom) -> Atom:
     return of_parts(where(upright, 1, ratio) / size, -where(upright, ratio, 1) / size)
 
 
-def power(b: JaxprBuilder, x: Atom, y: Atom) -> Atom:
+def complex_power(b: JaxprBuilder, x: Atom, y: Atom) -> Atom:
     """Return ``x ** y``; zero to the power of a number is zero where the exponent's real part is positive."""
     (re, im), (c, d) = parts(b, x), parts(b, y)
     value_re, value_im = parts(b, prims.pow_(b, x, y))
@@ -79,7 +79,7 @@ def power(b: JaxprBuilder, x: Atom, y: Atom) -> Atom:
     return of_parts(first_of(*of_re, otherwise=value_re), first_of(*of_im, otherwise=value_im))
 
 
-def extremum(precedes: ComplexRule) -> ComplexRule:
+def complex_extremum(precedes: ComplexRule) -> ComplexRule:
     """Return the rule of maximum or minimum: by the real part, then by the imaginary one; NaN wins."""
 
     def rule(b: JaxprBuilder, x: Atom, y: Atom) -> Atom:

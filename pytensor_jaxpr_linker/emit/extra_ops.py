@@ -31,7 +31,7 @@ from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
 # -- diagonals ---------------------------------------------------------------------------------------------------------
 
 
-def positions(b: JaxprBuilder, shape: Shape) -> list[Atom]:
+def axis_indices(b: JaxprBuilder, shape: Shape) -> list[Atom]:
     """Return the index along each axis of each element of a shape."""
     return [prims.iota(b, "int64", shape, axis) for axis in range(len(shape))]
 
@@ -42,14 +42,14 @@ def emit_FillDiagonal(op, node, b, x, value):
     shape = x.aval.shape
     if len(shape) > 2 and len(set(shape)) > 1:
         raise ValueError("All dimensions of input must be of equal length")
-    first, *others = positions(b, shape)
+    first, *others = axis_indices(b, shape)
     return prims.select(b, reduce(lambda u, v: prims.and_(b, u, v), [prims.eq(b, first, i) for i in others]), value, x)
 
 
 @emits(FillDiagonalOffset)
 def emit_FillDiagonalOffset(op, node, b, x, value, offset):
     """Write a number where column - row is `offset`."""
-    row, column = positions(b, x.aval.shape)
+    row, column = axis_indices(b, x.aval.shape)
     return prims.select(b, prims.eq(b, prims.add(b, row, prims.convert(b, offset, "int64")), column), value, x)
 
 

@@ -20,7 +20,7 @@ from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
 MAX_AXES = 3
 
 
-def fit(b: JaxprBuilder, x: Atom, lengths: Sequence[int]) -> Atom:
+def fit_lengths(b: JaxprBuilder, x: Atom, lengths: Sequence[int]) -> Atom:
     """Emit `x` with its last axes cut, or filled up with zeros, to these lengths."""
     first = len(x.aval.shape) - len(lengths)
     for axis, n in enumerate(lengths, first):
@@ -56,7 +56,7 @@ def transform(b: JaxprBuilder, z: Atom, first: int, lengths: Sequence[int], kind
 def emit_RFFTOp(op, node, b, x, lengths):
     """The transform of the last axes of real numbers (`numpy.fft.rfftn`), real and imaginary parts in a new last axis."""
     lengths = checked_transform(lengths)
-    result = prims.fft(b, fit(b, x, lengths), FftType.RFFT, lengths[-MAX_AXES:])
+    result = prims.fft(b, fit_lengths(b, x, lengths), FftType.RFFT, lengths[-MAX_AXES:])
     result = transform(b, result, len(x.aval.shape) - len(lengths), lengths[:-MAX_AXES], FftType.FFT)
     parts = [prims.reshape(b, part(b, result), (*result.aval.shape, 1)) for part in (prims.real, prims.imag)]
     return prims.concatenate(b, parts, len(result.aval.shape))
@@ -70,7 +70,7 @@ def emit_IRFFTOp(op, node, b, x, lengths):
     if parts < 2:
         raise IndexError(f"index {parts} is out of bounds for axis {len(shape)} with size {parts}")
     re, im = (prims.reshape(b, slice_axis(b, x, len(shape), i, i + 1), tuple(shape)) for i in range(2))
-    z = fit(b, prims.complex_(b, re, im), (*lengths[:-1], lengths[-1] // 2 + 1))
+    z = fit_lengths(b, prims.complex_(b, re, im), (*lengths[:-1], lengths[-1] // 2 + 1))
     z = transform(b, z, len(shape) - len(lengths), lengths[:-MAX_AXES], FftType.IFFT)
     result = prims.fft(b, z, FftType.IRFFT, lengths[-MAX_AXES:])
     return prims.mul(b, result, number(b, result, math.prod(lengths)))
@@ -80,5 +80,7 @@ def emit_IRFFTOp(op, node, b, x, lengths):
 def emit_Fourier(op, node, b, x, length, axis):
     """The complex transform of one axis (`numpy.fft.fft`)."""
     (n,), axis = checked_transform([length]), int(axis)
-    z = fit(b, prims.convert(b, x, node.outputs[0].type.dtype), [*x.aval.shape[:axis], n, *x.aval.shape[axis + 1 :]])
+    z = fit_lengths(
+        b, prims.convert(b, x, node.outputs[0].type.dtype), [*x.aval.shape[:axis], n, *x.aval.shape[axis + 1 :]]
+    )
     return transform(b, z, axis, (n,), FftType.FFT)

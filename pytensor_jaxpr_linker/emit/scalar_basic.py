@@ -9,8 +9,7 @@ import numpy as np
 import pytensor.scalar as ps
 
 from pytensor_jaxpr_linker.base.rules import ScalarRule
-from pytensor_jaxpr_linker.emit.complex import exponential, logarithm
-from pytensor_jaxpr_linker.emit.complex import power as complex_power
+from pytensor_jaxpr_linker.emit.complex import complex_power, exponential, logarithm
 from pytensor_jaxpr_linker.emit.scalar import Emit, convert, emits_scalar, in_own_dtypes, number, one, refuse_complex
 from pytensor_jaxpr_linker.emit.scalar_math.derivative import values
 from pytensor_jaxpr_linker.jaxpr import prims
@@ -206,26 +205,26 @@ def full_like(b: JaxprBuilder, x: Atom, value: Any) -> Atom:
 
 
 @emits_scalar(ps.Real, form=in_own_dtypes)
-def real(op, b, dtype, x):
+def real_part(op, b, dtype, x):
     """The real part."""
     return prims.real(b, x) if x.aval.dtype.kind == "c" else x
 
 
 @emits_scalar(ps.Imag, form=in_own_dtypes)
-def imag(op, b, dtype, x):
+def imaginary_part(op, b, dtype, x):
     """The imaginary part; that of a real number is 0."""
     return prims.imag(b, x) if x.aval.dtype.kind == "c" else full_like(b, x, np.zeros((), dtype))
 
 
 @emits_scalar(ps.Complex, form=in_own_dtypes)
-def complex_(op, b, dtype, re, im):
+def complex_of_parts(op, b, dtype, re, im):
     """The complex number of two parts."""
     part = prims.part_dtype(dtype)
     return prims.complex_(b, convert(b, re, part), convert(b, im, part))
 
 
 @emits_scalar(ps.Conj, form=in_own_dtypes)
-def conj(op, b, dtype, x):
+def conjugate(op, b, dtype, x):
     """The conjugate."""
     return prims.conj(b, x) if x.aval.dtype.kind == "c" else x
 

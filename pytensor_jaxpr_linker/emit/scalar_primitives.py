@@ -29,7 +29,7 @@ def extremum(primitive: Emit, precedes: Emit) -> Emit:
     The primitive's own goes to both by halves.
     """
 
-    of_complex = complex_numbers.extremum(precedes)
+    of_complex = complex_numbers.complex_extremum(precedes)
 
     def rule(b: JaxprBuilder, x: Atom, y: Atom) -> Atom:
         if x.aval.dtype.kind == "c":
@@ -41,7 +41,7 @@ def extremum(primitive: Emit, precedes: Emit) -> Emit:
     return rule
 
 
-def fold(binary: Emit, for_bool: Emit) -> Emit:
+def repeated_binary(binary: Emit, for_bool: Emit) -> Emit:
     """Return the rule of an n-ary Op that repeats a binary primitive, another one for booleans."""
 
     def rule(b: JaxprBuilder, x: Atom, *others: Atom) -> Atom:
@@ -60,7 +60,7 @@ def by_kind(of_real: Emit, of_complex: Emit) -> Emit:
 
 #: Ops of numbers of all kinds.
 NUMBERS: dict[type, Emit] = {
-    ps.Add: fold(prims.add, prims.or_),
+    ps.Add: repeated_binary(prims.add, prims.or_),
     ps.ArcCos: by_kind(prims.acos, complex_numbers.on_branch_cuts(prims.acos)),
     ps.ArcCosh: by_kind(prims.acosh, complex_numbers.on_branch_cuts(prims.acosh)),
     ps.ArcSin: by_kind(prims.asin, complex_numbers.on_branch_cuts(prims.asin, odd=True)),
@@ -76,9 +76,9 @@ NUMBERS: dict[type, Emit] = {
     ps.Log1p: prims.log1p,
     ps.Maximum: extremum(prims.max_, prims.ge),
     ps.Minimum: extremum(prims.min_, prims.le),
-    ps.Mul: fold(prims.mul, prims.and_),
+    ps.Mul: repeated_binary(prims.mul, prims.and_),
     ps.Neg: prims.neg,
-    ps.Reciprocal: by_kind(lambda b, x: prims.div(b, one(b, x), x), complex_numbers.reciprocal),
+    ps.Reciprocal: by_kind(lambda b, x: prims.div(b, one(b, x), x), complex_numbers.complex_reciprocal),
     ps.Second: lambda b, x, y: y,
     ps.Sin: prims.sin,
     ps.Sqrt: by_kind(prims.sqrt, complex_numbers.sqrt),
@@ -128,7 +128,7 @@ def absolute(op, b, dtype, x):
 
 
 @emits_scalar(ps.Cast, form=in_own_dtypes)
-def cast(op, b, dtype, x):
+def cast_numbers(op, b, dtype, x):
     """Convert as NumPy's ``astype`` does."""
     return x
 

@@ -13,7 +13,7 @@ from pytensor.tensor.signal.conv import Convolve1d, Convolve2d
 
 from pytensor_jaxpr_linker.base.errors import CannotEmit
 from pytensor_jaxpr_linker.base.rules import emits
-from pytensor_jaxpr_linker.emit.fft import fit
+from pytensor_jaxpr_linker.emit.fft import fit_lengths
 from pytensor_jaxpr_linker.emit.indexing import add
 from pytensor_jaxpr_linker.emit.scalar import convert, number
 from pytensor_jaxpr_linker.emit.tensor_basic import slice_axis
@@ -100,5 +100,5 @@ def transformed(b: JaxprBuilder, x: Atom, kernel: Atom, ndim: int) -> Atom:
     """Emit the full convolution of the last `ndim` axes as a product of Fourier transforms."""
     shapes = (v.aval.shape[-ndim:] for v in (x, kernel))
     lengths = tuple(i + j - 1 for i, j in zip(*shapes, strict=True))
-    spectra = [prims.fft(b, fit(b, v, lengths), FftType.RFFT, lengths) for v in (x, kernel)]
+    spectra = [prims.fft(b, fit_lengths(b, v, lengths), FftType.RFFT, lengths) for v in (x, kernel)]
     return prims.fft(b, prims.mul(b, *spectra), FftType.IRFFT, lengths)

@@ -16,10 +16,10 @@ from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
 @emits(CompressedIndex)
 def emit_CompressedIndex(op, node, b, indptr, entries):
     """Count pointers."""
-    return compressed_index(b, indptr, entries)
+    return rows_of_entries(b, indptr, entries)
 
 
-def compressed_index(b: JaxprBuilder, indptr: Atom, entries: Atom) -> Atom:
+def rows_of_entries(b: JaxprBuilder, indptr: Atom, entries: Atom) -> Atom:
     """Count at each entry the pointers that end there: their running sum is how many rows end at or before it."""
     (n,) = entries.aval.shape
     if n == 0 or indptr.aval.shape[0] == 1:
@@ -28,7 +28,7 @@ def compressed_index(b: JaxprBuilder, indptr: Atom, entries: Atom) -> Atom:
     ends = prims.slice_(b, indptr, (1,), (m,), (1,))
     zeros = prims.broadcast_to(b, b.constant(np.int32(0)), (n,))
     ones = prims.broadcast_to(b, b.constant(np.int32(1)), (m - 1,))
-    return prims.cumsum(b, sum_at(b, zeros, ones, ends), 0)
+    return prims.cumsum(b, scatter_add(b, zeros, ones, ends), 0)
 
 
 def places(b: JaxprBuilder, indices: Sequence[Atom]) -> Atom:
@@ -40,10 +40,10 @@ def places(b: JaxprBuilder, indices: Sequence[Atom]) -> Atom:
 @emits(TakeAt)
 def emit_TakeAt(op, node, b, x, *indices):
     """Gather."""
-    return take_at(b, x, *indices)
+    return gather_at(b, x, *indices)
 
 
-def take_at(b: JaxprBuilder, x: Atom, *indices: Atom) -> Atom:
+def gather_at(b: JaxprBuilder, x: Atom, *indices: Atom) -> Atom:
     """Gather windows of the axes that are not indexed."""
     count, shape = len(indices), x.aval.shape
     result = (*indices[0].aval.shape, *shape[count:])
@@ -60,10 +60,10 @@ def emit_SumAt(op, node, b, x, *operands):
     """Scatter into zeros."""
     indices, lengths = operands[: op.count], tuple(map(int, operands[op.count :]))
     zeros = prims.broadcast_to(b, b.constant(0, x.aval.dtype), (*lengths, *x.aval.shape[1:]))
-    return sum_at(b, zeros, x, *indices)
+    return scatter_add(b, zeros, x, *indices)
 
 
-def sum_at(b: JaxprBuilder, total: Atom, x: Atom, *indices: Atom) -> Atom:
+def scatter_add(b: JaxprBuilder, total: Atom, x: Atom, *indices: Atom) -> Atom:
     """Scatter elements, which are added to those of `total`; what is out of bounds is dropped."""
     if 0 in x.aval.shape or 0 in total.aval.shape:
         return total

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from pytensor_jaxpr_linker.base.rules import emits
-from pytensor_jaxpr_linker.emit.sparse import compressed_index, sum_at, take_at
+from pytensor_jaxpr_linker.emit.sparse import gather_at, rows_of_entries, scatter_add
 from pytensor_jaxpr_linker.graph.sparse.product_ops import CompressedDot, ListDot, PaddedDot, SampledDot
 from pytensor_jaxpr_linker.graph.sparse.products import BLOCK
 from pytensor_jaxpr_linker.jaxpr import prims
@@ -29,7 +29,7 @@ def list_dot(b: JaxprBuilder, data: Atom, rows: Atom, cols: Atom, y: Atom, n: in
     """Emit a scatter; a large one in a loop, because new memory for all products takes longer than they do."""
     shape = (*data.aval.shape, *y.aval.shape[1:])
     zeros = prims.broadcast_to(b, b.constant(0, y.aval.dtype), (n, *shape[1:]))
-    if len(shape) == 1 or not all_known(shape) or shape[0] * shape[1] * y.aval.dtype.itemsize <= LARGE_PRODUCT:
+    if len(shape) == 1 or not has_known_shape(shape) or shape[0] * shape[1] * y.aval.dtype.itemsize <= LARGE_PRODUCT:
         return add_entries(b, zeros, (data, rows, cols), y)
     count = -(-shape[0] // CHUNK)
     fill = (b.constant(0, data.aval.dtype), b.constant(n, rows.aval.dtype), b.constant(0, cols.aval.dtype))
@@ -46,17 +46,17 @@ def list_dot(b: JaxprBuilder, data: Atom, rows: Atom, cols: Atom, y: Atom, n: in
 def add_entries(b: JaxprBuilder, total: Atom, entries: Sequence[Atom], y: Atom) -> Atom:
     """Emit the sum of `total` and the products of entries (data, rows, columns) with rows of `y`."""
     data, rows, cols = entries
-    taken = take_at(b, y, cols)
+    taken = gather_at(b, y, cols)
     factors = prims.broadcast_in_dim(b, data, taken.aval.shape, (0,))
-    return sum_at(b, total, prims.mul(b, factors, taken), rows)
+    return scatter_add(b, total, prims.mul(b, factors, taken), rows)
 
 
 @emits(CompressedDot)
 def emit_CompressedDot(op, node, b, data, indices, indptr, y):
     """Call the one primitive that JAX has for it, with columns of zeros that make their number a multiple."""
     n, (m, k) = indptr.aval.shape[0] - 1, y.aval.shape
-    if not all_known((n, m, k, *data.aval.shape)) or 0 in (n, m, k, *data.aval.shape):
-        return list_dot(b, data, compressed_index(b, indptr, data), indices, y, n)
+    if not has_known_shape((n, m, k, *data.aval.shape)) or 0 in (n, m, k, *data.aval.shape):
+        return list_dot(b, data, rows_of_entries(b, indptr, data), indices, y, n)
     wide = prims.pad(b, y, b.constant(0, y.aval.dtype), [(0, 0, 0), (0, -k % COLUMNS, 0)]) if k % COLUMNS else y
     found = prims.bcsr_dot_general(b, data, indices, indptr, wide, (n, m))
     return prims.slice_(b, found, (0, 0), (n, k), (1, 1)) if k % COLUMNS else found
@@ -73,12 +73,12 @@ def emit_PaddedDot(op, node, b, cols, x, data, *slots):
 
 def padded_term(b: JaxprBuilder, cols: Atom, data: Atom, x: Atom) -> Atom:
     """Emit the products of a column of entries."""
-    return prims.mul(b, data, take_at(b, x, cols))
+    return prims.mul(b, data, gather_at(b, x, cols))
 
 
 def gathered_term(b: JaxprBuilder, cols: Atom, slots: Atom, x: Atom, data: Atom) -> Atom:
     """Emit the products of a column of entries, whose numbers are gathered."""
-    return prims.mul(b, take_at(b, data, slots), take_at(b, x, cols))
+    return prims.mul(b, gather_at(b, data, slots), gather_at(b, x, cols))
 
 
 def with_zero(b: JaxprBuilder, x: Atom) -> Atom:
@@ -89,8 +89,8 @@ def with_zero(b: JaxprBuilder, x: Atom) -> Atom:
 @emits(SampledDot)
 def emit_SampledDot(op, node, b, x, y, rows, cols):
     """Add the products of one column of both factors after the other."""
-    if not all_known(x.aval.shape[1:]):
-        return prims.reduce_sum(b, prims.mul(b, take_at(b, x, rows), take_at(b, y, cols)), (1,))
+    if not has_known_shape(x.aval.shape[1:]):
+        return prims.reduce_sum(b, prims.mul(b, gather_at(b, x, rows), gather_at(b, y, cols)), (1,))
     zeros = prims.broadcast_to(b, b.constant(0, x.aval.dtype), rows.aval.shape)
     columns = [prims.transpose(b, v, (1, 0)) for v in (x, y)]
     return sum_of_rows(b, zeros, columns, [rows, cols], sampled_term)
@@ -98,7 +98,7 @@ def emit_SampledDot(op, node, b, x, y, rows, cols):
 
 def sampled_term(b: JaxprBuilder, x: Atom, y: Atom, rows: Atom, cols: Atom) -> Atom:
     """Emit the products of elements of two columns."""
-    return prims.mul(b, take_at(b, x, rows), take_at(b, y, cols))
+    return prims.mul(b, gather_at(b, x, rows), gather_at(b, y, cols))
 
 
 def sum_of_rows(
@@ -112,7 +112,9 @@ def sum_of_rows(
     count = arrays[0].aval.shape[0]
     blocks = count // BLOCK if count > 2 * BLOCK else 0
     if blocks:
-        stacked = [prims.reshape(b, block(b, x, 0, blocks * BLOCK), (blocks, BLOCK, *x.aval.shape[1:])) for x in arrays]
+        stacked = [
+            prims.reshape(b, rows_between(b, x, 0, blocks * BLOCK), (blocks, BLOCK, *x.aval.shape[1:])) for x in arrays
+        ]
         slices = [b.aval(x.aval.shape[1:], x.aval.dtype) for x in stacked]
         body, atoms = b.sub_jaxpr([*(x.aval for x in (*shared, total)), *slices])
         same, carry, *xs = atoms[: len(shared)], *atoms[len(shared) :]
@@ -131,17 +133,17 @@ def add_rows(
 ) -> Atom:
     """Emit `total` plus the terms of some rows."""
     for i in which:
-        row = [prims.reshape(b, block(b, x, i, i + 1), x.aval.shape[1:]) for x in arrays]
+        row = [prims.reshape(b, rows_between(b, x, i, i + 1), x.aval.shape[1:]) for x in arrays]
         total = prims.add(b, total, term(b, *row, *shared))
     return total
 
 
-def block(b: JaxprBuilder, x: Atom, start: int, stop: int) -> Atom:
+def rows_between(b: JaxprBuilder, x: Atom, start: int, stop: int) -> Atom:
     """Emit the rows of an array from `start` to `stop`."""
     tail = x.aval.shape[1:]
     return prims.slice_(b, x, (start, *(0 for _ in tail)), (stop, *tail), (1,) * (1 + len(tail)))
 
 
-def all_known(shape: Shape) -> bool:
+def has_known_shape(shape: Shape) -> bool:
     """Tell whether no length is a symbolic dimension."""
     return all(isinstance(n, int) for n in shape)

@@ -35,7 +35,7 @@ from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
 
 
-def slice_bounds(first: int) -> Callable[[Apply], list[int]]:
+def static_slice_bounds(first: int) -> Callable[[Apply], list[int]]:
     """Return the function that gives the positions of a node's slice bounds; its indices begin at input `first`."""
 
     def positions(node: Apply) -> list[int]:
@@ -48,11 +48,11 @@ def slice_bounds(first: int) -> Callable[[Apply], list[int]]:
 # -- the rules ---------------------------------------------------------------------------------------------------------
 
 
-@emits(Subtensor, static=slice_bounds(1))
+@emits(Subtensor, static=static_slice_bounds(1))
 def emit_Subtensor(op, node, b, x, *flat):
     """Read at slices and integers."""
     parts = split_indices(b, op.idx_list, flat, x.aval.shape)
-    box = resolve_box(b, node, x.aval.shape, parts) if b.checked or all_known(b, parts) else None
+    box = resolve_box(b, node, x.aval.shape, parts) if b.checked or all_indices_known(b, parts) else None
     if box is None:
         return read_points(b, node, x, parts)
     if not has_elements(x.aval.shape, box):
@@ -62,18 +62,18 @@ def emit_Subtensor(op, node, b, x, *flat):
     return prims.squeeze(b, x, tuple(parts.arrays))
 
 
-@emits(AdvancedSubtensor, static=slice_bounds(1))
+@emits(AdvancedSubtensor, static=static_slice_bounds(1))
 def emit_AdvancedSubtensor(op, node, b, x, *flat):
     """Read at index arrays and slices."""
     return read_points(b, node, x, split_indices(b, op.idx_list, flat, x.aval.shape))
 
 
-@emits(IncSubtensor, static=slice_bounds(2))
+@emits(IncSubtensor, static=static_slice_bounds(2))
 def emit_IncSubtensor(op, node, b, x, y, *flat):
     """Set or increment at slices and integers."""
     parts = split_indices(b, op.idx_list, flat, x.aval.shape)
     y = convert(b, y, x.aval.dtype)
-    if not (b.checked or all_known(b, parts)):
+    if not (b.checked or all_indices_known(b, parts)):
         return write_points(b, node, x, y, parts, "set" if op.set_instead_of_inc else "add")
     box = resolve_box(b, node, x.aval.shape, parts)
     kept = [axis for axis in range(len(x.aval.shape)) if axis not in parts.arrays]
@@ -88,7 +88,7 @@ def emit_IncSubtensor(op, node, b, x, y, *flat):
     return write_box(b, x, prims.rev(b, y, parts.flipped), box, op.set_instead_of_inc)
 
 
-@emits(AdvancedIncSubtensor, static=slice_bounds(2))
+@emits(AdvancedIncSubtensor, static=static_slice_bounds(2))
 def emit_AdvancedIncSubtensor(op, node, b, x, y, *flat):
     """Set or increment at index arrays and slices."""
     op._check_runtime_broadcast_of_vector_index(node, x.aval, y.aval, getattr(flat[0], "aval", flat[0]))
@@ -150,7 +150,7 @@ def mask_positions(b: JaxprBuilder, mask: Atom, shape: Shape, axis: int) -> list
     return [b.constant(positions) for positions in value.nonzero()]
 
 
-def all_known(b: JaxprBuilder, parts: Parts) -> bool:
+def all_indices_known(b: JaxprBuilder, parts: Parts) -> bool:
     """Tell whether all integers and index arrays are known."""
     return all(b.known(array) is not None for array in parts.arrays.values())
 

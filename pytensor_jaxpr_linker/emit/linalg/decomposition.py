@@ -20,13 +20,13 @@ from pytensor.tensor.linalg.decomposition.svd import SVD
 
 from pytensor_jaxpr_linker.base.rules import emits
 from pytensor_jaxpr_linker.emit.blockwise import core_op
-from pytensor_jaxpr_linker.emit.linalg.factors import cholesky, lu, triangular_solve
+from pytensor_jaxpr_linker.emit.linalg.factors import cholesky_factors, lu_factors, triangular_solution
 from pytensor_jaxpr_linker.emit.linalg.matrices import (
     adjoint,
     all_true,
     below,
     check_square,
-    identity,
+    identity_matrices,
     inverse_permutation,
     permute_rows,
     symmetric,
@@ -71,7 +71,7 @@ def emit_Cholesky(op, node, b, x):
         return prims.broadcast_to(b, number(b, x, 0), shape)
     if shape[-1] != shape[-2]:
         raise ValueError(f"Input array is expected to be square but has the shape: {shape[-2:]}.")
-    factor = cholesky(b, x if op.lower else adjoint(b, x))
+    factor = cholesky_factors(b, x if op.lower else adjoint(b, x))
     first = prims.slice_(b, factor, [0] * len(shape), (*shape[:-2], 1, 1), [1] * len(shape))
     first = prims.broadcast_to(b, first, shape)
     kept = prims.or_(b, below(b, shape), prims.ne(b, first, first))
@@ -89,22 +89,22 @@ def emit_LU(op, node, b, x):
     check_finite(b, x, NOT_FINITE, node)
     *batch, m, n = x.aval.shape
     lead, k = len(batch), min(m, n)
-    factors, _, permutation = lu(b, x)
+    factors, _, permutation = lu_factors(b, x)
     lower = slice_axis(b, factors, lead + 1, 0, k)
-    lower = prims.add(b, tril(b, lower, -1), identity(b, lower.aval.shape, x.aval.dtype))
+    lower = prims.add(b, tril(b, lower, -1), identity_matrices(b, lower.aval.shape, x.aval.dtype))
     upper = triu(b, slice_axis(b, factors, lead, 0, k))
     rows = inverse_permutation(b, permutation)
     if op.permute_l:
         return permute_rows(b, lower, rows), upper
     if op.p_indices:
         return rows, lower, upper
-    return permute_rows(b, identity(b, (*batch, m, m), node.outputs[0].type.dtype), rows), lower, upper
+    return permute_rows(b, identity_matrices(b, (*batch, m, m), node.outputs[0].type.dtype), rows), lower, upper
 
 
 @emits(LUFactor, batched=True)
 def emit_LUFactor(op, node, b, x):
     """L below U in one matrix, all NaN if `x` is singular, and the row exchanges."""
-    factors, pivots, _ = lu(b, x)
+    factors, pivots, _ = lu_factors(b, x)
     return prims.select(b, is_singular(b, factors, x.aval.shape), number(b, x, np.nan), factors), pivots
 
 
@@ -185,17 +185,17 @@ def refuse_complex_vectors(node: Apply) -> str | None:
 def emit_Eigh(op, node, b, x, y=None):
     """Eigenvalues and eigenvectors of a symmetric matrix, or of a pair of them."""
     dtype = node.outputs[0].type.dtype
-    return eigh(op.lower, node, b, *(convert(b, v, dtype) for v in (x, y) if v is not None))
+    return symmetric_eigen(op.lower, node, b, *(convert(b, v, dtype) for v in (x, y) if v is not None))
 
 
 @emits(Eigvalsh, batched=True)
 def emit_Eigvalsh(op, node, b, *xs):
     """Eigenvalues of a Hermitian matrix, or of a pair of them."""
     dtype = np.result_type(node.outputs[0].type.dtype, *(x.aval.dtype for x in xs if x.aval.dtype.kind == "c"))
-    return eigh(op.lower, node, b, *(convert(b, x, dtype) for x in xs))[0]
+    return symmetric_eigen(op.lower, node, b, *(convert(b, x, dtype) for x in xs))[0]
 
 
-def eigh(lower: bool, node: Apply, b: JaxprBuilder, x: Atom, y: Atom | None = None) -> tuple[Atom, Atom]:
+def symmetric_eigen(lower: bool, node: Apply, b: JaxprBuilder, x: Atom, y: Atom | None = None) -> tuple[Atom, Atom]:
     """Emit the eigenvalues and eigenvectors of `x`, or those of ``x @ v = w * y @ v`` as LAPACK's ``sygvd`` does.
 
     One triangle is made the other: the derivative is then by that triangle, as PyTensor has it.
@@ -207,12 +207,12 @@ def eigh(lower: bool, node: Apply, b: JaxprBuilder, x: Atom, y: Atom | None = No
     if y is None:
         vectors, values = prims.eigh(b, x, lower)
         return values, vectors
-    factor = cholesky(b, symmetric(b, y, lower))
+    factor = cholesky_factors(b, symmetric(b, y, lower))
     b.check(all_true(b, prims.eq(b, diagonal(b, factor), diagonal(b, factor))), not_positive_definite, node)
-    x = triangular_solve(b, factor, x, lower=True)
-    x = triangular_solve(b, factor, x, lower=True, left_side=False, transpose_a=True, conjugate_a=True)
+    x = triangular_solution(b, factor, x, lower=True)
+    x = triangular_solution(b, factor, x, lower=True, left_side=False, transpose_a=True, conjugate_a=True)
     vectors, values = prims.eigh(b, symmetric(b, x, lower), lower)
-    return values, triangular_solve(b, factor, vectors, lower=True, transpose_a=True, conjugate_a=True)
+    return values, triangular_solution(b, factor, vectors, lower=True, transpose_a=True, conjugate_a=True)
 
 
 def check_square_and_finite(b: JaxprBuilder, x: Atom, node: Apply) -> None:
@@ -251,10 +251,10 @@ def refuse_schur(node: Apply) -> str | None:
 @emits(Schur, refuse=refuse_schur, batched=True)
 def emit_Schur(op, node, b, x):
     """The Schur form and its vectors; NaN unless `x` is finite."""
-    return schur(b, convert(b, x, node.outputs[0].type.dtype))
+    return finite_schur(b, convert(b, x, node.outputs[0].type.dtype))
 
 
-def schur(b: JaxprBuilder, x: Atom) -> list[Atom]:
+def finite_schur(b: JaxprBuilder, x: Atom) -> list[Atom]:
     """Emit the Schur form and the Schur vectors, NaN where `x` is not finite.
 
     LAPACK does not get to see what is not finite: it might iterate without an end.

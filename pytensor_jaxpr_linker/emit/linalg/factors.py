@@ -14,29 +14,29 @@ from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
 
 
-def is_number(x: Atom) -> bool:
+def has_one_element(x: Atom) -> bool:
     """Tell whether matrices have one element."""
     return x.aval.shape[-2:] == (1, 1)
 
 
-def lu(b: JaxprBuilder, x: Atom) -> list[Atom]:
+def lu_factors(b: JaxprBuilder, x: Atom) -> list[Atom]:
     """Emit the LU factors in one matrix, the row exchanges, and the permutation that they are (int32, from 0)."""
-    if not is_number(x):
+    if not has_one_element(x):
         return prims.lu(b, x)
     none = prims.broadcast_to(b, b.constant(np.int32(0)), x.aval.shape[:-1])
     return [x, none, none]
 
 
-def cholesky(b: JaxprBuilder, x: Atom) -> Atom:
+def cholesky_factors(b: JaxprBuilder, x: Atom) -> Atom:
     """Emit the lower Cholesky factor, NaN where `x` is not positive definite; what is above the diagonal is not part of it."""
-    if not is_number(x) or x.aval.dtype.kind == "c":
+    if not has_one_element(x) or x.aval.dtype.kind == "c":
         return prims.cholesky(b, x)
     return prims.select(b, prims.gt(b, x, number(b, x, 0)), prims.sqrt(b, x), number(b, x, np.nan))
 
 
-def triangular_solve(b: JaxprBuilder, a: Atom, x: Atom, lower: bool, **how: Any) -> Atom:
+def triangular_solution(b: JaxprBuilder, a: Atom, x: Atom, lower: bool, **how: Any) -> Atom:
     """Emit the solution of ``a @ y = x`` for a triangular `a`; `how` as `prims.triangular_solve` takes it."""
-    if not is_number(a):
+    if not has_one_element(a):
         return prims.triangular_solve(b, a, x, lower, **how)
     if how.get("unit_diagonal"):
         return x

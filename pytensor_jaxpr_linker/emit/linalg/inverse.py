@@ -14,10 +14,10 @@ from pytensor_jaxpr_linker.emit.linalg.matrices import (
     adjoint,
     any_true,
     check_square,
-    identity,
+    identity_matrices,
     matmul,
     symmetric,
-    untransposed,
+    without_transpose,
 )
 from pytensor_jaxpr_linker.emit.linalg.solvers import factor_general, solve_factored
 from pytensor_jaxpr_linker.emit.scalar import convert, number
@@ -34,7 +34,7 @@ def checked_solution(node: Apply, b: JaxprBuilder, a: Atom, y: Atom) -> Atom:
     """Emit the solution of ``a @ x = y``; a singular `a` is an error."""
     if 0 in y.aval.shape:
         return y
-    a, transposed = untransposed(b, a)
+    a, transposed = without_transpose(b, a)
     factored = factor_general(b, a, y.aval.shape)
     b.check(prims.not_(b, any_true(b, factored.failed)), singular, node)
     return solve_factored(b, a, y, factored, transposed)
@@ -45,7 +45,7 @@ def emit_MatrixInverse(op, node, b, x):
     """Solve for the identity; a singular matrix is an error."""
     check_square(*x.aval.shape)
     x = convert(b, x, node.outputs[0].type.dtype)
-    return checked_solution(node, b, x, identity(b, x.aval.shape, x.aval.dtype))
+    return checked_solution(node, b, x, identity_matrices(b, x.aval.shape, x.aval.dtype))
 
 
 @emits(TensorInv)
@@ -56,7 +56,7 @@ def emit_TensorInv(op, node, b, x):
     check_square(rows, columns)
     x = convert(b, x, node.outputs[0].type.dtype)
     inverse = checked_solution(
-        node, b, prims.reshape(b, x, (rows, columns)), identity(b, (rows, columns), x.aval.dtype)
+        node, b, prims.reshape(b, x, (rows, columns)), identity_matrices(b, (rows, columns), x.aval.dtype)
     )
     return prims.reshape(b, inverse, (*shape[op.ind :], *shape[: op.ind]))
 
@@ -75,18 +75,18 @@ def emit_MatrixPinv(op, node, b, x):
     if op.hermitian:
         left, s = prims.eigh(b, symmetric(b, x, lower=True), True)
         return matmul(
-            b, scaled_columns(b, left, reciprocal(b, s, is_large(b, s, number(b, s, CUTOFF)))), adjoint(b, left)
+            b, scaled_columns(b, left, reciprocal_where(b, s, is_large(b, s, number(b, s, CUTOFF)))), adjoint(b, left)
         )
     s, left, right = prims.svd(b, x, False, True)
     check_converged(b, s, node)
     return matmul(
         b,
-        scaled_columns(b, adjoint(b, right), reciprocal(b, s, is_large(b, s, number(b, s, CUTOFF)))),
+        scaled_columns(b, adjoint(b, right), reciprocal_where(b, s, is_large(b, s, number(b, s, CUTOFF)))),
         adjoint(b, left),
     )
 
 
-def reciprocal(b: JaxprBuilder, s: Atom, kept: Atom) -> Atom:
+def reciprocal_where(b: JaxprBuilder, s: Atom, kept: Atom) -> Atom:
     """Emit ``1 / s`` where it is kept, and else zero."""
     ones = prims.broadcast_to(b, number(b, s, 1), s.aval.shape)
     inverted = prims.div(b, ones, prims.select(b, kept, s, ones))

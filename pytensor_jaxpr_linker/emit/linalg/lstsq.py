@@ -10,7 +10,7 @@ from pytensor.tensor.linalg.solvers.lstsq import TensorSolve
 
 from pytensor_jaxpr_linker.base.rules import emits
 from pytensor_jaxpr_linker.emit.linalg.decomposition import check_converged
-from pytensor_jaxpr_linker.emit.linalg.inverse import checked_solution, is_large, reciprocal, scaled_columns
+from pytensor_jaxpr_linker.emit.linalg.inverse import checked_solution, is_large, reciprocal_where, scaled_columns
 from pytensor_jaxpr_linker.emit.linalg.matrices import (
     adjoint,
     check_square,
@@ -36,7 +36,9 @@ def emit_LstsqParts(op, node, b, x, y, rcond):
         rcond = prims.select(b, inside, rcond, number(b, s, np.finfo(s.aval.dtype).eps / 2))  # as LAPACK's gelsd
         kept = is_large(b, s, rcond)
         rank = prims.reduce_sum(b, prims.convert(b, kept, "int32"), (0,))
-    solution = matmul(b, scaled_columns(b, adjoint(b, right), reciprocal(b, s, kept)), matmul(b, adjoint(b, left), y))
+    solution = matmul(
+        b, scaled_columns(b, adjoint(b, right), reciprocal_where(b, s, kept)), matmul(b, adjoint(b, left), y)
+    )
     residuals = prims.reduce_sum(b, prims.square(b, prims.sub(b, y, matmul(b, x, solution))), (0,))
     returned = prims.and_(b, prims.eq(b, rank, number(b, rank, n)), b.constant(m > n))
     solution, residuals, s = (convert(b, v, "float64") for v in (solution, residuals, s))

@@ -19,14 +19,14 @@ def swap(b: JaxprBuilder, x: Atom) -> Atom:
     return prims.transpose(b, x, [*range(n - 2), n - 1, n - 2])
 
 
-def conj(b: JaxprBuilder, x: Atom) -> Atom:
+def conjugated(b: JaxprBuilder, x: Atom) -> Atom:
     """Emit the conjugate; a real operand is its own."""
     return prims.conj(b, x) if x.aval.dtype.kind == "c" else x
 
 
 def adjoint(b: JaxprBuilder, x: Atom) -> Atom:
     """Emit the conjugate transpose."""
-    return conj(b, swap(b, x))
+    return conjugated(b, swap(b, x))
 
 
 def matmul(b: JaxprBuilder, x: Atom, y: Atom) -> Atom:
@@ -36,7 +36,7 @@ def matmul(b: JaxprBuilder, x: Atom, y: Atom) -> Atom:
     return prims.dot_general(b, x, y, ((lead + 1,), (lead,)), (batch, batch))
 
 
-def untransposed(b: JaxprBuilder, a: Atom) -> tuple[Atom, bool]:
+def without_transpose(b: JaxprBuilder, a: Atom) -> tuple[Atom, bool]:
     """Return a matrix whose transpose `a` is, and True; or `a` and False. A solver reads it without moving memory."""
     eqn = b.definition(a, primitives.transpose_p)
     n = len(a.aval.shape)
@@ -60,7 +60,7 @@ def triu(b: JaxprBuilder, x: Atom) -> Atom:
     return prims.select(b, below(b, x.aval.shape, -1), number(b, x, 0), x)
 
 
-def identity(b: JaxprBuilder, shape: Shape, dtype: Any) -> Atom:
+def identity_matrices(b: JaxprBuilder, shape: Shape, dtype: Any) -> Atom:
     """Emit ones on the diagonals of matrices, and zeros."""
     row, column = (prims.iota(b, "int32", shape, len(shape) - i) for i in (2, 1))
     return prims.convert(b, prims.eq(b, row, column), dtype)

@@ -14,7 +14,7 @@ from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.linalg.products import Expm, KroneckerProduct
 
 from pytensor_jaxpr_linker.base.rules import emits
-from pytensor_jaxpr_linker.emit.linalg.matrices import any_true, check_square, identity, matmul
+from pytensor_jaxpr_linker.emit.linalg.matrices import any_true, check_square, identity_matrices, matmul
 from pytensor_jaxpr_linker.emit.linalg.solvers import factor_general, solve_factored
 from pytensor_jaxpr_linker.emit.scalar import convert, number
 from pytensor_jaxpr_linker.jaxpr import prims
@@ -41,12 +41,12 @@ def emit_Expm(op, node, b, x):
     x = convert(b, x, node.outputs[0].type.dtype)
     if 0 in x.aval.shape:
         return x
-    scaled, count, too_large = scale(b, x)
+    scaled, count, too_large = scaled_down(b, x)
     squared = square_repeatedly(b, pade(b, scaled), count)
     return prims.select(b, too_large, number(b, x, np.nan), squared)
 
 
-def scale(b: JaxprBuilder, x: Atom) -> tuple[Atom, Atom, Atom]:
+def scaled_down(b: JaxprBuilder, x: Atom) -> tuple[Atom, Atom, Atom]:
     """Emit ``x / 2**s`` of a norm that the approximant takes, `s`, and where that is not possible.
 
     `s` counts limits that the norm exceeds: unlike a logarithm, and a power of two by an exponential, that is exact.
@@ -71,7 +71,7 @@ def pade(b: JaxprBuilder, x: Atom) -> Atom:
     """Emit the Padé approximant of ``exp(x)`` from the even and the odd powers of `x`, of which three are computed."""
     x2 = matmul(b, x, x)
     x4 = matmul(b, x2, x2)
-    powers = [identity(b, x.aval.shape, x.aval.dtype), x2, x4, matmul(b, x4, x2)]
+    powers = [identity_matrices(b, x.aval.shape, x.aval.dtype), x2, x4, matmul(b, x4, x2)]
 
     def combined(coefficients: list[float]) -> Atom:
         terms = [

@@ -13,7 +13,7 @@ from pytensor.tensor.linalg.solvers.triangular import SolveTriangular
 
 from pytensor_jaxpr_linker.base.rules import emits
 from pytensor_jaxpr_linker.emit.linalg.decomposition import is_singular
-from pytensor_jaxpr_linker.emit.linalg.factors import cholesky, lu, triangular_solve
+from pytensor_jaxpr_linker.emit.linalg.factors import cholesky_factors, lu_factors, triangular_solution
 from pytensor_jaxpr_linker.emit.linalg.matrices import (
     adjoint,
     inverse_permutation,
@@ -22,7 +22,7 @@ from pytensor_jaxpr_linker.emit.linalg.matrices import (
     superdiagonal,
     swap,
     symmetric,
-    untransposed,
+    without_transpose,
 )
 from pytensor_jaxpr_linker.emit.scalar import convert, number
 from pytensor_jaxpr_linker.emit.tensor_basic import diagonal
@@ -63,13 +63,13 @@ def emit_SolveTriangular(op, node, b, a, y):
     a, y = solve_operands(op, node, b, a, y)
     if 0 in y.aval.shape:
         return as_right_hand_side(op, b, y)
-    a, transposed = untransposed(b, a)
+    a, transposed = without_transpose(b, a)
     how = {"lower": op.lower != transposed, "unit_diagonal": op.unit_diagonal}
-    rows, sideways = untransposed(b, y)
+    rows, sideways = without_transpose(b, y)
     if sideways:  # x.T @ a.T = y.T
-        x = swap(b, triangular_solve(b, a, rows, left_side=False, transpose_a=not transposed, **how))
+        x = swap(b, triangular_solution(b, a, rows, left_side=False, transpose_a=not transposed, **how))
     else:
-        x = triangular_solve(b, a, y, transpose_a=transposed, **how)
+        x = triangular_solution(b, a, y, transpose_a=transposed, **how)
     if not op.unit_diagonal:
         x = prims.select(b, is_singular(b, a, x.aval.shape), number(b, x, np.nan), x)
     return as_right_hand_side(op, b, x)
@@ -82,7 +82,7 @@ def emit_CholeskySolve(op, node, b, a, y):
     if 0 in y.aval.shape:
         return as_right_hand_side(op, b, y)
     for is_adjoint in (not op.lower, op.lower):
-        y = triangular_solve(b, a, y, op.lower, transpose_a=is_adjoint, conjugate_a=is_adjoint)
+        y = triangular_solution(b, a, y, op.lower, transpose_a=is_adjoint, conjugate_a=is_adjoint)
     return as_right_hand_side(op, b, y)
 
 
@@ -99,38 +99,38 @@ class Factored(NamedTuple):
 
 def factor_general(b: JaxprBuilder, a: Atom, shape: tuple[int, ...]) -> Factored:
     """Factor by LU; equal factors are one equation, so a solution and its gradient share them."""
-    factors, _, permutation = lu(b, a)
+    factors, _, permutation = lu_factors(b, a)
     return Factored((factors, permutation), lu_solve, is_singular(b, factors, shape))
 
 
 def lu_solve(b: JaxprBuilder, factors: Atom, permutation: Atom, y: Atom, transposed: bool) -> Atom:
     """Emit the solution by LU factors of the matrix, or of its transpose."""
     if transposed:
-        y = triangular_solve(b, factors, y, lower=False, transpose_a=True)
-        y = triangular_solve(b, factors, y, lower=True, transpose_a=True, unit_diagonal=True)
+        y = triangular_solution(b, factors, y, lower=False, transpose_a=True)
+        y = triangular_solution(b, factors, y, lower=True, transpose_a=True, unit_diagonal=True)
         return permute_rows(b, y, inverse_permutation(b, permutation))
     y = permute_rows(b, y, permutation)
-    y = triangular_solve(b, factors, y, lower=True, unit_diagonal=True)
-    return triangular_solve(b, factors, y, lower=False)
+    y = triangular_solution(b, factors, y, lower=True, unit_diagonal=True)
+    return triangular_solution(b, factors, y, lower=False)
 
 
 def factor_positive(b: JaxprBuilder, a: Atom, lower: bool) -> Factored:
     """Factor by Cholesky, of one triangle; the factor is NaN unless the matrix is positive definite."""
-    return Factored((cholesky(b, a if lower else adjoint(b, a)),), cholesky_solve)
+    return Factored((cholesky_factors(b, a if lower else adjoint(b, a)),), cholesky_solve)
 
 
 def cholesky_solve(b: JaxprBuilder, factor: Atom, y: Atom, transposed: bool) -> Atom:
     """Emit the solution by a lower Cholesky factor; the transpose of a Hermitian matrix is its conjugate."""
-    y = triangular_solve(b, factor, y, lower=True, conjugate_a=transposed)
-    return triangular_solve(b, factor, y, lower=True, transpose_a=True, conjugate_a=not transposed)
+    y = triangular_solution(b, factor, y, lower=True, conjugate_a=transposed)
+    return triangular_solution(b, factor, y, lower=True, transpose_a=True, conjugate_a=not transposed)
 
 
 def factor_tridiagonal(b: JaxprBuilder, a: Atom) -> Factored:
     """Take the three diagonals; the solution is NaN if the matrix is singular."""
-    return Factored((superdiagonal(b, swap(b, a)), diagonal(b, a), superdiagonal(b, a)), tridiagonal_solve)
+    return Factored((superdiagonal(b, swap(b, a)), diagonal(b, a), superdiagonal(b, a)), solve_by_diagonals)
 
 
-def tridiagonal_solve(b: JaxprBuilder, low: Atom, main: Atom, high: Atom, y: Atom, transposed: bool) -> Atom:
+def solve_by_diagonals(b: JaxprBuilder, low: Atom, main: Atom, high: Atom, y: Atom, transposed: bool) -> Atom:
     """Emit the solution by the diagonals of a matrix, or of its transpose."""
     low, high = (high, low) if transposed else (low, high)
     zero, others = number(b, y, 0), [(0, 0, 0)] * (len(low.aval.shape) - 1)
@@ -170,6 +170,6 @@ def emit_Solve(op, node, b, a, y):
     elif op.assume_a in ("sym", "her"):
         factored = factor_general(b, symmetric(b, a, op.lower, op.assume_a == "her"), y.aval.shape)
     else:
-        a, transposed = untransposed(b, a)
+        a, transposed = without_transpose(b, a)
         factored = factor_general(b, a, y.aval.shape)
     return as_right_hand_side(op, b, solve_factored(b, a, y, factored, transposed))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pytensor.tensor.linalg.summary import Det, SLogDet
 
 from pytensor_jaxpr_linker.base.rules import emits
-from pytensor_jaxpr_linker.emit.linalg.factors import lu
+from pytensor_jaxpr_linker.emit.linalg.factors import lu_factors
 from pytensor_jaxpr_linker.emit.linalg.matrices import (
     check_square,
 )
@@ -17,7 +17,7 @@ from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
 
 def lu_diagonal(b: JaxprBuilder, x: Atom) -> tuple[Atom, Atom]:
     """Emit the diagonal of U, and whether the number of row exchanges was odd."""
-    factors, pivots, _ = lu(b, x)
+    factors, pivots, _ = lu_factors(b, x)
     axis = len(pivots.aval.shape) - 1
     exchanged = prims.ne(b, pivots, prims.iota(b, "int32", pivots.aval.shape, axis))
     return diagonal(b, factors), prims.reduce_xor(b, exchanged, (axis,))

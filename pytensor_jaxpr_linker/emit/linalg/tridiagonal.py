@@ -17,10 +17,12 @@ from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
 
 #: What a step of a recurrence emits, of the values carried and the row: the next values, then the row of results.
-type Step = Callable[[JaxprBuilder, Sequence[Atom], Sequence[Atom]], list[Atom]]
+type RecurrenceStep = Callable[[JaxprBuilder, Sequence[Atom], Sequence[Atom]], list[Atom]]
 
 
-def recurrence(b: JaxprBuilder, step: Step, carry: Sequence[Atom], xs: Sequence[Atom], backward: bool = False) -> list:
+def recurrence(
+    b: JaxprBuilder, step: RecurrenceStep, carry: Sequence[Atom], xs: Sequence[Atom], backward: bool = False
+) -> list:
     """Emit a step for each row of `xs`, from the last one if `backward`; return the last carry and the stacked results."""
     if backward:
         xs = [prims.rev(b, x, (0,)) for x in xs]
@@ -89,7 +91,7 @@ def emit_SolveLUFactorTridiagonal(op, node, b, low, main, high, high2, pivots, y
     swapped = prims.ne(b, convert(b, pivots, "int32"), position)
     y = rows_first(b, convert(b, y, dtype), axis)
     low, main, high, high2, swapped = (
-        as_rows(b, v if v is swapped else convert(b, v, dtype), axis, y.aval.shape[1:])
+        diagonal_rows(b, v if v is swapped else convert(b, v, dtype), axis, y.aval.shape[1:])
         for v in (low, main, high, high2, swapped)
     )
     lower = [low, slice_axis(b, swapped, 0, 0, n - 1)]
@@ -102,7 +104,7 @@ def emit_SolveLUFactorTridiagonal(op, node, b, low, main, high, high2, pivots, y
     return prims.squeeze(b, x, [axis + 1] if op.b_ndim == 1 else [])
 
 
-def as_rows(b: JaxprBuilder, x: Atom, axis: int, shape: tuple[int, ...]) -> Atom:
+def diagonal_rows(b: JaxprBuilder, x: Atom, axis: int, shape: tuple[int, ...]) -> Atom:
     """Emit a diagonal as rows that have the shape of the right-hand side's."""
     x = rows_first(b, x, axis)
     return prims.broadcast_in_dim(b, x, (x.aval.shape[0], *shape), range(axis + 1))

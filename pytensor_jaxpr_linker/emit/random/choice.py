@@ -15,7 +15,7 @@ from pytensor.tensor.random import basic as rv
 from pytensor_jaxpr_linker.emit.random.discrete import demand
 from pytensor_jaxpr_linker.emit.random.parameter_checks import check_all
 from pytensor_jaxpr_linker.emit.random.sampler import emits_draws, general
-from pytensor_jaxpr_linker.emit.random.samplers_integers import positions, random_order
+from pytensor_jaxpr_linker.emit.random.samplers_integers import last_axis_positions, random_order
 from pytensor_jaxpr_linker.emit.random.samplers_inversion import standard_exponential
 from pytensor_jaxpr_linker.emit.random.samplers_multivariate import batched
 from pytensor_jaxpr_linker.emit.scalar import convert
@@ -33,7 +33,7 @@ def weighted_order(b: JaxprBuilder, key: Atom, shape: Shape, p: Atom) -> Atom:
     """
     p = batched(b, convert(b, p, FLOAT), shape, 1)
     times = prims.log(b, standard_exponential(b, key, p.aval.shape, FLOAT))
-    return prims.sort(b, [prims.sub(b, times, prims.log(b, p)), positions(b, p.aval.shape)], len(shape))[1]
+    return prims.sort(b, [prims.sub(b, times, prims.log(b, p)), last_axis_positions(b, p.aval.shape)], len(shape))[1]
 
 
 def first_rows(b: JaxprBuilder, shape: Shape, a: Atom, order: Atom, count: int) -> Atom:
@@ -58,14 +58,14 @@ def first_rows(b: JaxprBuilder, shape: Shape, a: Atom, order: Atom, count: int) 
 # -- permutation -------------------------------------------------------------------------------------------------------
 
 
-def is_number(node: Apply) -> bool:
+def chooses_below_a_number(node: Apply) -> bool:
     """Tell whether the array of a node is a number, which stands for the numbers below it."""
     return node.op.ndims_params[0] == 0
 
 
 def refuse_batch_of_numbers(node: Apply) -> str | None:
     """Return why a permutation or choice can't be emitted: NumPy has none of several numbers at once."""
-    return "it takes several numbers" if is_number(node) and node.inputs[2].type.ndim else None
+    return "it takes several numbers" if chooses_below_a_number(node) and node.inputs[2].type.ndim else None
 
 
 def population(a: Atom, shape: Shape, b: JaxprBuilder) -> int:
@@ -77,7 +77,7 @@ def population(a: Atom, shape: Shape, b: JaxprBuilder) -> int:
 @emits_draws(
     rv.PermutationRV,
     form=general,
-    static=lambda node: (1, 2) if is_number(node) else (1,),
+    static=lambda node: (1, 2) if chooses_below_a_number(node) else (1,),
     refuse=refuse_batch_of_numbers,
 )
 def sample_permutation(b, key, shape, dtype, x):
@@ -95,14 +95,14 @@ def choice_count(b: JaxprBuilder, core_shape: Atom) -> Shape:
     return tuple(int(n) for n in lengths[(0,) * (lengths.ndim - 1)])
 
 
-def check_choice(b: JaxprBuilder, node: Apply, a: Atom, *params: Atom) -> None:
+def check_choice_parameters(b: JaxprBuilder, node: Apply, a: Atom, *params: Atom) -> None:
     """Check the parameters as `numpy.random.Generator.choice` does."""
     *weights, core_shape = params
     batch = a.aval.shape[: len(a.aval.shape) - node.op.ndims_params[0]]
     n, count = population(a, batch, b), math.prod(choice_count(b, core_shape))
     if n == 0 and count:
-        kind = "be a positive integer" if is_number(node) else "cannot be empty"
-        raise ValueError(f"a {'must ' if is_number(node) else ''}{kind} unless no samples are taken")
+        kind = "be a positive integer" if chooses_below_a_number(node) else "cannot be empty"
+        raise ValueError(f"a {'must ' if chooses_below_a_number(node) else ''}{kind} unless no samples are taken")
     for p in weights:
         check_weights(b, node, p, n, count)
     if count > n:
@@ -129,11 +129,15 @@ def check_weights(b: JaxprBuilder, node: Apply, p: Atom, n: int, count: int) -> 
 def static_of_choice(node: Apply) -> tuple[int, ...]:
     """Return the positions of the inputs that shapes follow from: the size of the sample, and a number to choose below."""
     last = len(node.inputs) - 1
-    return (1, 2, last) if is_number(node) else (1, last)
+    return (1, 2, last) if chooses_below_a_number(node) else (1, last)
 
 
 @emits_draws(
-    rv.ChoiceWithoutReplacement, check_choice, static=static_of_choice, refuse=refuse_batch_of_numbers, form=general
+    rv.ChoiceWithoutReplacement,
+    check_choice_parameters,
+    static=static_of_choice,
+    refuse=refuse_batch_of_numbers,
+    form=general,
 )
 def sample_choice(b, key, shape, dtype, a, *params):
     """The first rows of an array in a random order."""

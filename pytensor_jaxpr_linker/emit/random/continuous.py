@@ -13,13 +13,13 @@ from pytensor_jaxpr_linker.emit.random.parameter_checks import (
     check_not_negative,
     check_ordered,
     from_zero,
+    in_common_shape,
     not_negative,
     positive,
     scipy_domain,
-    side_by_side,
 )
 from pytensor_jaxpr_linker.emit.random.sampler import Sampler, emits_draws, standard_normal, uniform
-from pytensor_jaxpr_linker.emit.random.samplers_gamma import beta_logit, gamma, log_gamma, student_t
+from pytensor_jaxpr_linker.emit.random.samplers_gamma import beta_logit, gamma_variables, log_gamma, student_t
 from pytensor_jaxpr_linker.emit.random.samplers_vonmises import von_mises, wrapped
 from pytensor_jaxpr_linker.emit.scalar import number
 from pytensor_jaxpr_linker.jaxpr import prims
@@ -54,7 +54,7 @@ def check_uniform(b: JaxprBuilder, node: Apply, low: Atom, high: Atom) -> None:
             width = np.subtract(known[1], known[0], dtype="float64")
         if (width >= 0).all() and np.isfinite(width).all():
             return
-    low, high = side_by_side(b, low, high)
+    low, high = in_common_shape(b, low, high)
     width = prims.sub(b, high, low)
     scope = "R" if prims.elementwise_shape((low, high)) else "high - low r"
     check_all(b, prims.is_finite(b, width), OverflowError(f"{scope}ange exceeds valid bounds"), node)
@@ -89,7 +89,7 @@ def sample_beta(b, key, shape, dtype, alpha, beta):
 @emits_draws(rv.InvGammaRV, not_negative("shape", "scale"))
 def sample_invgamma(b, key, shape, dtype, alpha, scale):
     """``scale / g``, g a gamma variable."""
-    return prims.div(b, scale, gamma(b, key, shape, dtype, alpha))
+    return prims.div(b, scale, gamma_variables(b, key, shape, dtype, alpha))
 
 
 @emits_draws(rv.VonMisesRV, not_negative(None, "kappa"))
@@ -100,7 +100,7 @@ def sample_vonmises(b, key, shape, dtype, mu, kappa):
 
 def check_gengamma(b: JaxprBuilder, node: Apply, alpha: Atom, power: Atom, scale: Atom) -> None:
     """Check the parameters that PyTensor gives to SciPy, of which the first is a quotient."""
-    ratio = prims.div(b, *side_by_side(b, alpha, power))
+    ratio = prims.div(b, *in_common_shape(b, alpha, power))
     domain = scipy_domain("gengamma", above_zero, lambda b, x: prims.ne(b, x, number(b, x, 0)), from_zero)
     domain(b, node, ratio, power, scale)
 
@@ -115,7 +115,7 @@ def sample_gengamma(b, key, shape, dtype, alpha, power, scale):
 for op_type, check, sample in (
     (rv.CauchyRV, scipy_domain("cauchy", None, from_zero), location_scale(inversion.standard_cauchy)),
     (rv.ExponentialRV, not_negative("scale"), scaled(inversion.standard_exponential)),
-    (rv.GammaRV, not_negative("shape", "scale"), scaled(gamma)),
+    (rv.GammaRV, not_negative("shape", "scale"), scaled(gamma_variables)),
     (rv.GumbelRV, scipy_domain("gumbel_r", None, from_zero), location_scale(inversion.standard_gumbel)),
     (rv.HalfCauchyRV, scipy_domain("halfcauchy", None, from_zero), location_scale(inversion.half_cauchy)),
     (rv.HalfNormalRV, scipy_domain("halfnorm", None, from_zero), location_scale(inversion.half_normal)),

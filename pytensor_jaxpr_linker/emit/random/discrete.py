@@ -17,11 +17,11 @@ from pytensor_jaxpr_linker.emit.random.parameter_checks import (
     above_zero,
     check_all,
     from_zero,
+    in_common_shape,
     scipy_domain,
-    side_by_side,
 )
-from pytensor_jaxpr_linker.emit.random.sampler import counts, emits_draws, general, open_uniform, split
-from pytensor_jaxpr_linker.emit.random.samplers_gamma import beta_logit, gamma
+from pytensor_jaxpr_linker.emit.random.sampler import counts, emits_draws, general, open_uniform, split_key
+from pytensor_jaxpr_linker.emit.random.samplers_gamma import beta_logit, gamma_variables
 from pytensor_jaxpr_linker.emit.random.samplers_integers import integers_from
 from pytensor_jaxpr_linker.emit.random.samplers_inversion import standard_exponential
 from pytensor_jaxpr_linker.emit.scalar import convert
@@ -44,7 +44,7 @@ def demand(b: JaxprBuilder, node: Apply, message: str, condition: Callable[..., 
     known = [b.known(x) for x in params]
     if all(x is not None for x in known) and np.all(condition(*(x.astype(FLOAT) for x in known))):
         return
-    ok = condition(*(Value(b, x) for x in side_by_side(b, *params)))
+    ok = condition(*(Value(b, x) for x in in_common_shape(b, *params)))
     check_all(b, ok.atom, ValueError(message), node)
 
 
@@ -165,16 +165,16 @@ def sample_geometric(b, key, shape, p):
 @emits_draws(rv.NegBinomialRV, check_negative_binomial, form=counts)
 def sample_negative_binomial(b, key, shape, n, p):
     """A Poisson variable whose mean is a gamma variable."""
-    gamma_key, poisson_key = split(b, key)
+    gamma_key, poisson_key = split_key(b, key)
     chance = Value(b, p)
-    mean = Value(b, gamma(b, gamma_key, shape, FLOAT, n)) * ((1.0 - chance) / chance)
+    mean = Value(b, gamma_variables(b, gamma_key, shape, FLOAT, n)) * ((1.0 - chance) / chance)
     return samplers_counts.poisson(b, poisson_key, shape, minimum(mean, samplers_counts.POISSON_MAX).atom)
 
 
 @emits_draws(rv.BetaBinomialRV, scipy_domain("betabinom", whole_from_zero, above_zero, above_zero), form=counts)
 def sample_beta_binomial(b, key, shape, n, alpha, beta):
     """A binomial variable whose probability is a beta variable."""
-    beta_key, binomial_key = split(b, key)
+    beta_key, binomial_key = split_key(b, key)
     p = prims.logistic(b, beta_logit(b, beta_key, shape, FLOAT, alpha, beta))
     return samplers_counts.binomial(b, binomial_key, shape, n, p)
 

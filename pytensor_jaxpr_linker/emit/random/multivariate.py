@@ -8,7 +8,7 @@ import numpy as np
 from pytensor.graph.basic import Apply
 from pytensor.tensor.random import basic as rv
 
-from pytensor_jaxpr_linker.emit.linalg.factors import cholesky
+from pytensor_jaxpr_linker.emit.linalg.factors import cholesky_factors
 from pytensor_jaxpr_linker.emit.random import samplers_multivariate as vectors
 from pytensor_jaxpr_linker.emit.random.discrete import demand, is_chance, refuse_fractions
 from pytensor_jaxpr_linker.emit.random.parameter_checks import check_all
@@ -23,21 +23,21 @@ from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
 
 def cholesky_factor(b: JaxprBuilder, x: Atom) -> Atom:
     """Emit lower Cholesky factors, NaN where a matrix is not positive definite."""
-    return vectors.lower_triangle(b, cholesky(b, x))
+    return vectors.lower_triangle(b, cholesky_factors(b, x))
 
 
 def svd_factor(b: JaxprBuilder, x: Atom) -> Atom:
     """Emit left singular vectors times the roots of the singular values."""
     values, left, _ = prims.svd(b, x, True, True)
-    return scaled_columns(b, left, values)
+    return columns_times_roots(b, left, values)
 
 
 def eigh_factor(b: JaxprBuilder, x: Atom) -> Atom:
     """Emit eigenvectors times the roots of the eigenvalues."""
-    return scaled_columns(b, *prims.eigh(b, x, True))
+    return columns_times_roots(b, *prims.eigh(b, x, True))
 
 
-def scaled_columns(b: JaxprBuilder, columns: Atom, values: Atom) -> Atom:
+def columns_times_roots(b: JaxprBuilder, columns: Atom, values: Atom) -> Atom:
     """Emit the columns of matrices times the roots of `values`."""
     shape = columns.aval.shape
     axes = (*range(len(shape) - 2), len(shape) - 1)

@@ -15,7 +15,7 @@ from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
 
 #: Emits which elements are allowed.
-type Condition = Callable[..., Atom]
+type ParameterCondition = Callable[..., Atom]
 
 
 def check_all(b: JaxprBuilder, ok: Atom, error: Exception, node: Apply) -> None:
@@ -45,7 +45,7 @@ def check_positive(b: JaxprBuilder, x: Atom, name: str, node: Apply) -> None:
 def check_ordered(b: JaxprBuilder, low: Atom, high: Atom, strict: bool, message: str, node: Apply) -> None:
     """Have the caller raise a ValueError if an element of `low` is above that of `high`, or equal to it if `strict`."""
     fails = prims.ge if strict else prims.gt
-    check_all(b, prims.not_(b, fails(b, *side_by_side(b, low, high))), ValueError(message), node)
+    check_all(b, prims.not_(b, fails(b, *in_common_shape(b, low, high))), ValueError(message), node)
 
 
 def not_negative(*names: str | None) -> ParameterCheck:
@@ -70,7 +70,7 @@ def positive(*names: str | None) -> ParameterCheck:
     return check
 
 
-def scipy_domain(name: str, *conditions: Condition | None) -> ParameterCheck:
+def scipy_domain(name: str, *conditions: ParameterCondition | None) -> ParameterCheck:
     """Return SciPy's check of the parameters of its distribution `name`: each fulfils its condition, so NaN does not."""
     error = ValueError(
         "Domain error in arguments. The `scale` parameter must be positive for all distributions, and many distributions"
@@ -95,7 +95,7 @@ def from_zero(b: JaxprBuilder, x: Atom) -> Atom:
     return prims.ge(b, x, number(b, x, 0))
 
 
-def side_by_side(b: JaxprBuilder, *params: Atom) -> Sequence[Atom]:
+def in_common_shape(b: JaxprBuilder, *params: Atom) -> Sequence[Atom]:
     """Return parameters as float64 that one elementwise primitive takes."""
     shape = lax.broadcast_shapes(*(x.aval.shape for x in params))
     return [broadcast_operand(b, convert(b, x, "float64"), shape) for x in params]

@@ -14,11 +14,11 @@ from pytensor_jaxpr_linker.emit.random.continuous import location_scale, scaled
 from pytensor_jaxpr_linker.emit.random.parameter_checks import (
     above_zero,
     from_zero,
+    in_common_shape,
     positive,
     scipy_domain,
-    side_by_side,
 )
-from pytensor_jaxpr_linker.emit.random.sampler import emits_draws, open_uniform, split, standard_normal
+from pytensor_jaxpr_linker.emit.random.sampler import emits_draws, open_uniform, split_key, standard_normal
 from pytensor_jaxpr_linker.emit.random.samplers_gamma import beta_logit
 from pytensor_jaxpr_linker.emit.random.samplers_truncated_normal import truncated_normal
 from pytensor_jaxpr_linker.emit.scalar import number, one
@@ -33,7 +33,7 @@ def skew_normal(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype, alpha
 
     Henze, *A Probabilistic Representation of the Skew-Normal Distribution*, 1986.
     """
-    first, second = split(b, key)
+    first, second = split_key(b, key)
     root = prims.rsqrt(b, prims.add(b, one(b, alpha), prims.square(b, alpha)))
     skewed = prims.mul(b, inversion.half_normal(b, first, shape, dtype), alpha)
     return prims.mul(b, prims.add(b, skewed, standard_normal(b, second, shape, dtype)), root)
@@ -53,7 +53,7 @@ def skew_student_t(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype, al
 
 def rice(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype, nu: Atom) -> Atom:
     """The distance from the origin of a normal point in the plane about (`nu`, 0)."""
-    first, second = split(b, key)
+    first, second = split_key(b, key)
     x = prims.add(b, standard_normal(b, first, shape, dtype), nu)
     y = standard_normal(b, second, shape, dtype)
     return prims.sqrt(b, prims.add(b, prims.square(b, x), prims.square(b, y)))
@@ -85,7 +85,7 @@ def sample_shifted_wald(b, key, shape, dtype, mean, scale, shift):
 
 def check_truncated_normal(b: JaxprBuilder, node: Apply, mu: Atom, sigma: Atom, lower: Atom, upper: Atom) -> None:
     """Check that the bounds are in order, as SciPy does after it has standardized them."""
-    mu, sigma, lower, upper = side_by_side(b, mu, sigma, lower, upper)
+    mu, sigma, lower, upper = in_common_shape(b, mu, sigma, lower, upper)
     ordered = prims.lt(b, *(prims.div(b, prims.sub(b, x, mu), sigma) for x in (lower, upper)))
     scipy_domain("truncnorm", above_zero, from_zero)(b, node, ordered, sigma)
 

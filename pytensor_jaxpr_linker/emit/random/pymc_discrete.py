@@ -6,7 +6,7 @@ import numpy as np
 from pytensor.graph.basic import Apply
 
 from pytensor_jaxpr_linker.emit.random.discrete import check_integers, refuse_fractions, sample_integers
-from pytensor_jaxpr_linker.emit.random.parameter_checks import from_zero, scipy_domain, side_by_side
+from pytensor_jaxpr_linker.emit.random.parameter_checks import from_zero, in_common_shape, scipy_domain
 from pytensor_jaxpr_linker.emit.random.sampler import emits_draws, general
 from pytensor_jaxpr_linker.emit.random.samplers_integers import integers_from
 from pytensor_jaxpr_linker.emit.scalar import convert, one
@@ -22,7 +22,7 @@ def is_whole(b: JaxprBuilder, x: Atom) -> Atom:
 def check_discrete_uniform(b: JaxprBuilder, node: Apply, lower: Atom, upper: Atom) -> None:
     """Check the parameters as `scipy.stats.randint` does."""
     scipy_domain("randint", is_whole, is_whole)(b, node, lower, upper)
-    lower, upper = side_by_side(b, lower, upper)
+    lower, upper = in_common_shape(b, lower, upper)
     scipy_domain("randint", from_zero)(b, node, prims.sub(b, upper, lower))
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from jax.extend.core import primitives
 from pytensor.graph.basic import Apply
 
-from pytensor_jaxpr_linker.emit.linalg.factors import triangular_solve
+from pytensor_jaxpr_linker.emit.linalg.factors import triangular_solution
 from pytensor_jaxpr_linker.emit.random import samplers_multivariate as vectors
 from pytensor_jaxpr_linker.emit.random.discrete import demand
 from pytensor_jaxpr_linker.emit.random.multivariate import cholesky_factor
@@ -82,5 +82,5 @@ def sample_car(b, key, shape, dtype, mean, w, alpha, tau, is_valid):
     factor = convert(b, precision_factor(b, w, alpha, tau), dtype)
     n = factor.aval.shape[-1]
     z = standard_normal(b, key, (math.prod(shape), n), dtype)
-    draws = triangular_solve(b, factor, z, lower=True, left_side=False)
+    draws = triangular_solution(b, factor, z, lower=True, left_side=False)
     return prims.add(b, prims.reshape(b, draws, (*shape, n)), vectors.batched(b, convert(b, mean, dtype), shape, 1))

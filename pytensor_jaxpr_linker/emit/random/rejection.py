@@ -1,7 +1,7 @@
 """Sampling by rejection: proposals for all elements at once, then for those that have no accepted one, in blocks.
 
 Few elements are left after the first proposal, so a loop over the whole array would spend most of its time on those that are
-done. What an element gets does not depend on the others: see `sampler.Lanes`.
+done. What an element gets does not depend on the others: see `sampler.Attempt`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from jax.lax import GatherDimensionNumbers, ScatterDimensionNumbers
 
-from pytensor_jaxpr_linker.emit.random.sampler import KEY_DTYPE, Lanes, flat_positions, key_words
+from pytensor_jaxpr_linker.emit.random.sampler import KEY_DTYPE, Attempt, flat_positions, key_words
 from pytensor_jaxpr_linker.emit.scalar import number, one
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
@@ -94,7 +94,7 @@ def reject_together(
     shape = otherwise.aval.shape
     carry = [b.constant(0, KEY_DTYPE), prims.broadcast_to(b, possible, shape), otherwise]
     body, read, (attempt, active, old), passed = nested(b, [*words, *params], carry)
-    proposed = propose(body, Lanes(body, read[:2], attempt, flat_positions(body, shape)), *read[2:])
+    proposed = propose(body, Attempt(body, read[:2], attempt, flat_positions(body, shape)), *read[2:])
     new = prims.select(body, active, proposed.value, old)
     goes_on = prims.and_(body, active, prims.not_(body, proposed.accepted))
     step = body.build([prims.add(body, attempt, one(body, attempt)), goes_on, new])
@@ -115,7 +115,7 @@ def reject_in_blocks(
     The first proposal is accepted by its squeeze alone, if it has one: an element for which that does not decide is proposed
     to by the same random numbers again, for the logarithms of the full condition.
     """
-    first = propose(b, Lanes(b, words, b.constant(0, KEY_DTYPE), flat_positions(b, otherwise.aval.shape)), *params)
+    first = propose(b, Attempt(b, words, b.constant(0, KEY_DTYPE), flat_positions(b, otherwise.aval.shape)), *params)
     settled = first.accepted if first.surely is None else first.surely
     draws = prims.select(b, possible, first.value, otherwise)
     is_open = prims.and_(b, possible, prims.not_(b, settled))
@@ -150,10 +150,10 @@ def go_on_in_blocks(
     body, read, (attempt, start, end, count, queue, draws), passed = nested(b, [*words, *params], carry)
     at = prims.dynamic_slice(body, queue, [start], (block,))
     in_queue = prims.lt(body, prims.add(body, prims.iota(body, at.aval.dtype, (block,), 0), start), end)
-    lanes = Lanes(body, read[:2], attempt, at)
+    lanes = Attempt(body, read[:2], attempt, at)
     proposed = propose(body, lanes, *(element(body, x, at) for x in read[2:]))
     accepted = prims.and_(body, in_queue, proposed.accepted)
-    draws = scattered(body, draws, prims.select(body, accepted, at, number(body, at, -1)), proposed.value)
+    draws = written_at(body, draws, prims.select(body, accepted, at, number(body, at, -1)), proposed.value)
     stays_open = prims.and_(body, in_queue, prims.not_(body, proposed.accepted))
     rest, more = compacted(body, stays_open, at, block)
     queue = prims.dynamic_update_slice(body, queue, rest, [count])
@@ -189,7 +189,7 @@ def element(b: JaxprBuilder, x: Atom, at: Atom) -> Atom:
     return prims.gather(b, x, index, GatherDimensionNumbers((), (0,), (0,)), (1,), at.aval.shape)
 
 
-def scattered(b: JaxprBuilder, x: Atom, at: Atom, values: Atom) -> Atom:
+def written_at(b: JaxprBuilder, x: Atom, at: Atom, values: Atom) -> Atom:
     """Emit a vector with values written at some positions; those at -1 are dropped."""
     index = prims.reshape(b, at, (*at.aval.shape, 1))
     return prims.scatter(b, x, index, values, ScatterDimensionNumbers((), (0,), (0,)))
@@ -202,4 +202,4 @@ def compacted(b: JaxprBuilder, keep: Atom, values: Atom, length: int) -> tuple[A
     at = prims.select(b, keep, prims.sub(b, ranks, one(b, ranks)), number(b, ranks, -1))
     start = prims.broadcast_to(b, b.constant(0, dtype), (length,))
     count = prims.reshape(b, prims.slice_(b, ranks, [n - 1], [n], [1]), ())
-    return scattered(b, start, at, values), count
+    return written_at(b, start, at, values), count

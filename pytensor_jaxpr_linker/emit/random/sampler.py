@@ -89,7 +89,7 @@ def emits_draws(
             check(b, node, *params)
             dtype = np.dtype(node.outputs[1].type.dtype)
             working = np.dtype("float32") if dtype == np.float16 else dtype
-            next_rng, key = split(b, rng)
+            next_rng, key = split_key(b, rng)
             pairs = zip(params, op.ndims_params, strict=True)
             operands = [broadcast_operand(b, x, shape) if n == 0 else x for x, n in pairs]
             options = {name: getattr(op, name) for name in props}
@@ -188,7 +188,7 @@ def hashed(b: JaxprBuilder, words: Sequence[Atom], counts: Sequence[Atom]) -> tu
     return first, second
 
 
-def split(b: JaxprBuilder, key: Atom, count: int = 2) -> list[Atom]:
+def split_key(b: JaxprBuilder, key: Atom, count: int = 2) -> list[Atom]:
     """Return new keys, as `jax.random.split` does."""
     words = [prims.broadcast_in_dim(b, x, (count, 1), (0,)) for x in random_bits(b, key, (count,))]
     keys = prims.concatenate(b, words, 1)
@@ -210,7 +210,7 @@ def standard_normal(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype) -
     return normal_of(b, random_bits(b, key, shape), dtype)
 
 
-class Lanes(NamedTuple):
+class Attempt(NamedTuple):
     """Random numbers for some elements of an array, in an attempt at each: what `rejection.reject` gives to a proposal.
 
     They are hashes of the attempt and of the element's position, so they do not depend on which other elements are there.

@@ -13,7 +13,7 @@ import numpy as np
 from jax.lax import GatherDimensionNumbers
 
 from pytensor_jaxpr_linker.emit.random.rejection import Proposed, reject
-from pytensor_jaxpr_linker.emit.random.sampler import Lanes, open_uniform, open_uniform_of
+from pytensor_jaxpr_linker.emit.random.sampler import Attempt, open_uniform, open_uniform_of
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
 from pytensor_jaxpr_linker.jaxpr.formula import (
@@ -174,7 +174,7 @@ def transformed_rejection(
     def prepare(body: JaxprBuilder, *atoms: Atom) -> list[Atom]:
         return [*(x.atom for x in hat(*(Value(body, x) for x in atoms))), *atoms]
 
-    def propose(body: JaxprBuilder, lanes: Lanes, *atoms: Atom) -> Proposed:
+    def propose(body: JaxprBuilder, lanes: Attempt, *atoms: Atom) -> Proposed:
         a, slope, center, log_alpha, sure_below, *inner = (Value(body, x) for x in atoms)
         u, v = (Value(body, draw) for draw in lanes.numbers(FLOAT, open_uniform_of, open_uniform_of))
         u = u - 0.5
@@ -276,7 +276,7 @@ def hypergeometric(b: JaxprBuilder, key: Atom, shape: Shape, good: Atom, bad: At
         mode = floor((drawn + 1.0) * (rare + 1.0) / (total + 2.0))
         return [mean.atom, width.atom, log_hypergeometric(mode, *parameters).atom, *atoms]
 
-    def propose(body: JaxprBuilder, lanes: Lanes, *atoms: Atom) -> Proposed:
+    def propose(body: JaxprBuilder, lanes: Attempt, *atoms: Atom) -> Proposed:
         mean, width, at_mode, *inner = (Value(body, x) for x in atoms)
         x, y = (Value(body, draw) for draw in lanes.numbers(FLOAT, open_uniform_of, open_uniform_of))
         k = floor(mean + 0.5 + width * (y - 0.5) / x)

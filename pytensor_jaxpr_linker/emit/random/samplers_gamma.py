@@ -6,11 +6,11 @@ import numpy as np
 
 from pytensor_jaxpr_linker.emit.random.rejection import Proposed, reject, when_any
 from pytensor_jaxpr_linker.emit.random.sampler import (
-    Lanes,
+    Attempt,
     normal_of,
     open_uniform,
     open_uniform_of,
-    split,
+    split_key,
     standard_normal,
 )
 from pytensor_jaxpr_linker.emit.scalar import number, one
@@ -19,7 +19,7 @@ from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
 from pytensor_jaxpr_linker.jaxpr.formula import Value, log, log1p
 
 
-def gamma(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype, alpha: Atom) -> Atom:
+def gamma_variables(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype, alpha: Atom) -> Atom:
     """Emit gamma variables of shape parameter `alpha` and scale 1; NaN if `alpha` is negative."""
     draw, log_factor = gamma_and_log_factor(b, key, shape, dtype, alpha)
     return prims.mul(b, draw, prims.exp(b, log_factor))
@@ -36,7 +36,7 @@ def gamma_and_log_factor(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dty
 
     A gamma variable of ``alpha + 1`` times ``u ** (1 / alpha)``, u uniform, has shape parameter `alpha` (Stuart's theorem).
     """
-    draw_key, factor_key = split(b, key)
+    draw_key, factor_key = split_key(b, key)
     alpha = prims.select(b, prims.ge(b, alpha, number(b, alpha, 0)), alpha, number(b, alpha, np.nan))
     is_small = prims.lt(b, alpha, one(b, alpha))
     boosted = prims.select(b, is_small, prims.add(b, alpha, one(b, alpha)), alpha)
@@ -60,7 +60,7 @@ def marsaglia_tsang(b: JaxprBuilder, key: Atom, shape: Shape, alpha: Atom) -> At
     d = prims.sub(b, alpha, number(b, alpha, 1 / 3))
     c = prims.rsqrt(b, prims.mul(b, number(b, d, 9), d))
 
-    def propose(b: JaxprBuilder, lanes: Lanes, *params: Atom) -> Proposed:
+    def propose(b: JaxprBuilder, lanes: Attempt, *params: Atom) -> Proposed:
         d, c = (Value(b, x) for x in params)
         x, u = (Value(b, draw) for draw in lanes.numbers(d.atom.aval.dtype, normal_of, open_uniform_of))
         w = c * x
@@ -77,13 +77,13 @@ def marsaglia_tsang(b: JaxprBuilder, key: Atom, shape: Shape, alpha: Atom) -> At
 
 def beta_logit(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype, alpha: Atom, beta: Atom) -> Atom:
     """Emit ``log(x / (1 - x))`` of beta variables x: the difference of the logarithms of two gamma variables."""
-    first, second = split(b, key)
+    first, second = split_key(b, key)
     return prims.sub(b, log_gamma(b, first, shape, dtype, alpha), log_gamma(b, second, shape, dtype, beta))
 
 
 def student_t(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype, df: Atom) -> Atom:
     """Emit Student's t: a normal variable over the root of a mean square, by the logarithm of that."""
-    normal_key, gamma_key = split(b, key)
+    normal_key, gamma_key = split_key(b, key)
     half = prims.mul(b, df, number(b, df, 0.5))
     log_mean_square = prims.sub(b, log_gamma(b, gamma_key, shape, dtype, half), prims.log(b, half))
     factor = prims.exp(b, prims.mul(b, log_mean_square, number(b, log_mean_square, -0.5)))

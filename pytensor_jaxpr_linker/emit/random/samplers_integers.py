@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from pytensor_jaxpr_linker.emit.random.rejection import Proposed, reject
-from pytensor_jaxpr_linker.emit.random.sampler import Lanes, bits64_of, random_bits
+from pytensor_jaxpr_linker.emit.random.sampler import Attempt, bits64_of, random_bits
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
 from pytensor_jaxpr_linker.jaxpr.formula import Value, maximum, where
@@ -25,7 +25,7 @@ def integers_from(b: JaxprBuilder, key: Atom, shape: Shape, low: Atom, high: Ato
     divisor = maximum(length, 1)
     rejected = (Value(b, b.constant(0, UINT64)) - divisor) % divisor
 
-    def propose(body: JaxprBuilder, lanes: Lanes, rejected: Atom) -> Proposed:
+    def propose(body: JaxprBuilder, lanes: Attempt, rejected: Atom) -> Proposed:
         (word,) = lanes.numbers(UINT64, bits64_of)
         return Proposed(word, prims.ge(body, word, rejected))
 
@@ -40,10 +40,10 @@ def random_order(b: JaxprBuilder, key: Atom, shape: Shape, n: int) -> Atom:
     They are sorted by random words of 64 bits, two of which are equal with a probability below ``n**2 / 2**65``.
     """
     shape = (*shape, n)
-    return prims.sort(b, [*random_bits(b, key, shape), positions(b, shape)], len(shape) - 1, num_keys=2)[2]
+    return prims.sort(b, [*random_bits(b, key, shape), last_axis_positions(b, shape)], len(shape) - 1, num_keys=2)[2]
 
 
-def positions(b: JaxprBuilder, shape: Shape) -> Atom:
+def last_axis_positions(b: JaxprBuilder, shape: Shape) -> Atom:
     """Emit the positions along the last axis."""
     is_long = isinstance(shape[-1], int) and shape[-1] >= 2**31  # a symbolic dimension is not
     return prims.iota(b, "int64" if is_long else "int32", shape, len(shape) - 1)

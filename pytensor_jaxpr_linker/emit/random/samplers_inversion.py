@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pytensor_jaxpr_linker.emit.random.sampler import open_uniform, split, standard_normal
+from pytensor_jaxpr_linker.emit.random.sampler import open_uniform, split_key, standard_normal
 from pytensor_jaxpr_linker.emit.scalar import number, one
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
@@ -81,7 +81,7 @@ def truncated_exponential_of(b: JaxprBuilder, u: Atom, bound: Atom) -> Atom:
 
 def weibull(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype, a: Atom) -> Atom:
     """``e ** (1 / a)``, e exponential; 0 for a = 0 as in NumPy."""
-    draw = prims.pow_(b, standard_exponential(b, key, shape, dtype), reciprocal(b, a))
+    draw = prims.pow_(b, standard_exponential(b, key, shape, dtype), one_over(b, a))
     return prims.select(b, prims.eq(b, a, number(b, a, 0)), number(b, a, 0), draw)
 
 
@@ -90,7 +90,7 @@ def standard_pareto(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype, e
     return prims.exp(b, prims.div(b, standard_exponential(b, key, shape, dtype), exponent))
 
 
-def reciprocal(b: JaxprBuilder, x: Atom) -> Atom:
+def one_over(b: JaxprBuilder, x: Atom) -> Atom:
     """Emit ``1 / x``."""
     return prims.div(b, one(b, x), x)
 
@@ -112,11 +112,11 @@ def inverse_gaussian(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype, 
     ``y = mean z ** 2 / scale``, z normal, the roots are ``mean * r`` and ``mean / r``; r is one over a sum of positive terms
     here, where the authors' difference cancels.
     """
-    normal_key, uniform_key = split(b, key)
+    normal_key, uniform_key = split_key(b, key)
     y = prims.mul(b, prims.square(b, standard_normal(b, normal_key, shape, dtype)), prims.div(b, mean, scale))
     half = prims.mul(b, y, number(b, y, 0.5))
     root = prims.mul(b, prims.sqrt(b, y), prims.sqrt(b, prims.add(b, one(b, y), prims.mul(b, half, number(b, y, 0.5)))))
     inverse = prims.add(b, one(b, y), prims.add(b, half, root))
-    r = reciprocal(b, inverse)
-    takes_small = prims.le(b, open_uniform(b, uniform_key, shape, dtype), reciprocal(b, prims.add(b, one(b, r), r)))
+    r = one_over(b, inverse)
+    takes_small = prims.le(b, open_uniform(b, uniform_key, shape, dtype), one_over(b, prims.add(b, one(b, r), r)))
     return prims.mul(b, mean, prims.select(b, takes_small, r, inverse))

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from pytensor_jaxpr_linker.emit.random.sampler import open_uniform, split, standard_normal
+from pytensor_jaxpr_linker.emit.random.sampler import open_uniform, split_key, standard_normal
 from pytensor_jaxpr_linker.emit.random.samplers_counts import FLOAT, binomial
 from pytensor_jaxpr_linker.emit.random.samplers_gamma import log_gamma
 from pytensor_jaxpr_linker.emit.scalar import number
@@ -91,7 +91,7 @@ def multinomial(b: JaxprBuilder, key: Atom, shape: Shape, n: Atom, p: Atom) -> A
     shares = prims.slice_(b, shares, [0] * (axis + 1), [k - 1, *shape], [1] * (axis + 1))
     carry = [key, prims.broadcast_to(b, n, shape)]
     body, (key, left, share) = b.sub_jaxpr([*(x.aval for x in carry), b.aval(shape, FLOAT)])
-    key, now = split(body, key)
+    key, now = split_key(body, key)
     drawn = binomial(body, now, shape, left, share)
     closed = body.build([key, prims.sub(body, left, drawn), drawn])
     _, left, rows = prims.scan(b, closed, [], carry, [shares], k - 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from pytensor_jaxpr_linker.emit.random.rejection import Proposed, reject
-from pytensor_jaxpr_linker.emit.random.sampler import Lanes, normal_of, open_uniform_of
+from pytensor_jaxpr_linker.emit.random.sampler import Attempt, normal_of, open_uniform_of
 from pytensor_jaxpr_linker.emit.random.samplers_inversion import truncated_exponential_of
 from pytensor_jaxpr_linker.emit.scalar import number
 from pytensor_jaxpr_linker.jaxpr import prims
@@ -35,7 +35,7 @@ def truncated_normal(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype, 
     rate = prims.add(b, near, peak)
     cut = prims.square(b, prims.max_(b, prims.sub(b, peak, width), number(b, near, 0)))
 
-    def propose(b: JaxprBuilder, lanes: Lanes, *params: Atom) -> Proposed:
+    def propose(b: JaxprBuilder, lanes: Attempt, *params: Atom) -> Proposed:
         near, far, width, is_wide, peak, rate, cut = params
         z, u, v = lanes.numbers(dtype, normal_of, open_uniform_of, open_uniform_of)
         in_bounds = prims.and_(b, prims.ge(b, z, near), prims.le(b, z, far))

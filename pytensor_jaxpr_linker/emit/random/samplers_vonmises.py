@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from pytensor_jaxpr_linker.emit.random.rejection import Proposed, reject
-from pytensor_jaxpr_linker.emit.random.sampler import Lanes, open_uniform_of
+from pytensor_jaxpr_linker.emit.random.sampler import Attempt, open_uniform_of
 from pytensor_jaxpr_linker.emit.random.samplers_inversion import cauchy_of
 from pytensor_jaxpr_linker.emit.scalar import number, one
 from pytensor_jaxpr_linker.jaxpr import prims
@@ -28,7 +28,7 @@ def von_mises(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype, kappa: 
     least = prims.mul(b, number(b, inverse, 0.5), prims.add(b, one(b, inverse), inverse))
     q = prims.sqrt(b, prims.div(b, least, prims.add(b, least, twice)))
 
-    def propose(b: JaxprBuilder, lanes: Lanes, *params: Atom) -> Proposed:
+    def propose(b: JaxprBuilder, lanes: Attempt, *params: Atom) -> Proposed:
         twice, least, q = (Value(b, x) for x in params)
         u, v = (Value(b, draw) for draw in lanes.numbers(dtype, open_uniform_of, open_uniform_of))
         tangent = q * Value(b, cauchy_of(b, v.atom))

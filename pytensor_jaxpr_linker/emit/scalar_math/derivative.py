@@ -77,7 +77,7 @@ def with_pullback(rule: Emit) -> Emit:
 
     @wraps(rule)
     def wrapped(op: ps.ScalarOp, b: JaxprBuilder, dtype: np.dtype, *xs: Atom) -> Atom:
-        xs = tuple(x if is_order(op, i) else convert(b, x, dtype) for i, x in enumerate(xs))
+        xs = tuple(x if is_discrete_operand(op, i) else convert(b, x, dtype) for i, x in enumerate(xs))
         if b.differentiable:  # so that guards can be put before the operands, see `untaken`
             xs = tuple(prims.broadcast_to(b, x, prims.elementwise_shape(xs)) if is_variable(x) else x for x in xs)
         operands = [x for x in xs if is_variable(x)]
@@ -100,7 +100,7 @@ def with_pullback(rule: Emit) -> Emit:
     return wrapped
 
 
-def is_order(op: ps.ScalarOp, position: int) -> bool:
+def is_discrete_operand(op: ps.ScalarOp, position: int) -> bool:
     """Tell whether an operand is an integer by the Op's definition."""
     return isinstance(op, psm.PolyGamma) and position == 0
 

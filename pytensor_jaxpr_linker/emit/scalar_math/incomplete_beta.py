@@ -48,10 +48,10 @@ def beta_density(a: Value, b: Value, x: Value, y: Value) -> Value:
 def both_small(a: Value, b: Value, x: Value, y: Value) -> Value:
     """Return the density from gamma functions; that of the smaller parameter by its recurrence, since it may overflow."""
     ratio = gamma_of_positive(a + b + 1) / (gamma_of_positive(a + 1) * gamma_of_positive(b + 1))
-    return power(x, y, a) * power(y, x, b) * (ratio * a * (b / (a + b)))
+    return power_of_share(x, y, a) * power_of_share(y, x, b) * (ratio * a * (b / (a + b)))
 
 
-def power(x: Value, y: Value, a: Value) -> Value:
+def power_of_share(x: Value, y: Value, a: Value) -> Value:
     """Return ``x**a``, where ``y = 1 - x`` is the exact one of the two if it is the smaller."""
     return where(y < 0.5, exp(a * log1p(-minimum(y, 0.5))), x**a)
 
@@ -63,7 +63,7 @@ def one_large(a: Value, b: Value, x: Value, y: Value) -> Value:
     exponent = a * ratio + (a + b) * log_ratio_minus(1 + ratio, b.like(1), ratio) - 0.5 * log1p(ratio)
     exponent = exponent + (stirling_error(a + b) - stirling_error(b))
     # Half of the power at a time, so that it does not underflow before the result does.
-    root = power(y, x, b * 0.5)
+    root = power_of_share(y, x, b * 0.5)
     return root * ((b * x) ** a * exp(exponent) * (a / gamma_of_positive(a + 1))) * root
 
 
