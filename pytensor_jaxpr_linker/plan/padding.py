@@ -42,7 +42,7 @@ class NotExact(Exception):
     Attributes
     ----------
     node
-        The node because of which it would not, if there is one.
+        The node that prevents it, if there is one.
     """
 
     def __init__(self, reason: str, node: Apply | None = None):
@@ -111,9 +111,9 @@ def bucket(n: int) -> int:
 
 
 def pad_axis(x: np.ndarray, axis: int, n: int) -> np.ndarray:
-    """Return an array with `n` elements along an axis, of which those that are new repeat the first.
+    """Pad an array to `n` elements along an axis. New elements repeat the first.
 
-    Copies cause nothing that would not be there without them: no failed check, no index out of bounds, no invalid value.
+    A repeated element adds no failed check, no index out of bounds and no invalid value.
     """
     lead = (slice(None),) * axis
     padded = np.empty((*x.shape[:axis], n, *x.shape[axis + 1 :]), x.dtype)
@@ -123,7 +123,7 @@ def pad_axis(x: np.ndarray, axis: int, n: int) -> np.ndarray:
 
 
 def find_groups(inputs: Sequence[Variable], shapes: Sequence[Mapping[Variable, tuple[int, ...]]]) -> list[list[Place]]:
-    """Return the axes of inputs whose lengths differ between `shapes`; those that were always equal are one group."""
+    """Return the axes of inputs whose lengths differ between `shapes`. Axes whose lengths were always equal are one group."""
     groups: dict[tuple[int, ...], list[Place]] = {}
     for i, v in enumerate(inputs):
         if is_tensor(v.type):
@@ -159,7 +159,7 @@ def find_padding(
     """
     groups = find_groups(region.inputs, shapes)
     check_groups(region, groups)
-    with config.change_flags(traceback__limit=0):  # new variables get the traces of those that they replace
+    with config.change_flags(traceback__limit=0):  # new variables get the traces of the replaced ones
         graph, prefixes, cuts = padded_graph(region, groups, find_rule)
     plan = make_plan(graph)
     check_plan(plan, [prefix.count for prefix in prefixes])

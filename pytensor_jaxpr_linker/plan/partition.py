@@ -245,7 +245,7 @@ def cut(graph: Graph, found: Schedule, steps: Mapping[Apply, Step], has_generato
 
 
 def cut_host_step(nodes: Sequence[Apply], results: list[Variable]) -> HostStep | None:
-    """Return the host step of those `nodes` that `results` need."""
+    """Return the host step of the `nodes` that `results` depend on."""
     needed, kept = set(results), []
     for node in reversed(nodes):
         if not needed.isdisjoint(node.outputs):
@@ -262,7 +262,7 @@ def cut_region(
     steps: Mapping[Apply, Step],
     has_generators: bool,
 ) -> Region | None:
-    """Return the region of those `nodes` that `results` need."""
+    """Return the region of the `nodes` that `results` depend on."""
     if not results:
         return None
     nodes = [*earlier_arithmetic(nodes, found), *nodes]

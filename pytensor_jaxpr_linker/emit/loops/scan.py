@@ -28,13 +28,13 @@ from pytensor_jaxpr_linker.jaxpr.nested import fixed_value
 from pytensor_jaxpr_linker.jaxpr.optimize.distribute import CHEAP, LAYOUT
 from pytensor_jaxpr_linker.jaxpr.rows import is_backwards, join, last_rows, row_range
 
-#: Bodies of up to so many equations on numbers are repeated within one turn of the loop, so many times; and bodies on a few numbers
-#: each, of arithmetic and reductions. On larger arrays, and where a reduction reads an exponential, that is up to twice as slow:
-#: each step is several kernels there, and XLA's fusion computes in each of them what it reads.
+#: How often the loop is unrolled if its body has up to `SMALL_BODY` equations: on numbers, or arithmetic and reductions on a few
+#: numbers. On larger arrays, and where a reduction reads an exponential, unrolling is up to twice as slow: each step is several
+#: kernels there, and XLA's fusion computes in each of them what it reads.
 SMALL_BODY, UNROLL = 16, 4
 
-#: Longer ones, up to so many equations, twice, in loops of so many steps: a step of RK4 takes 0.8 times as long, its gradient 0.9, and
-#: compiling 1.1 times. A loop of few steps XLA unrolls by itself, if that is little code, and is faster so.
+#: How often the loop is unrolled if its body has up to `MEDIUM_BODY` equations and it takes `MANY_STEPS` or more: a step of RK4 takes
+#: 0.8 times as long, its gradient 0.9, and compiling 1.1 times. XLA unrolls a short loop by itself, which is faster.
 MEDIUM_BODY, UNROLL_MEDIUM, MANY_STEPS = 256, 2, 64
 
 #: Equations of simple bodies.
@@ -210,7 +210,7 @@ def is_traced(track: Track, steps: int) -> bool:
 def assemble(
     b: JaxprBuilder, track: Track, window: list[Atom], history: list[Atom], trace: Atom | None, steps: int
 ) -> Atom:
-    """Return an output: of the rows that the loop found untouched, those of each step, and those that it carried last."""
+    """Return an output: its initial rows, the rows of each step, and the rows that the loop carried last."""
     if track.is_whole:
         last = track.newest + steps
         parts = [

@@ -9,7 +9,7 @@ from pytensor.scan.op import Scan
 
 from pytensor_jaxpr_linker.jaxpr.builder import Atom
 
-#: Up to so many rows of a window are values of their own in the carry; more are one array.
+#: Windows of up to this many rows are carried as one value for each row, longer ones as one array.
 SEPARATE_ROWS = 8
 
 
