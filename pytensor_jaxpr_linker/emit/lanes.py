@@ -1,4 +1,4 @@
-"""The Ops by which `sizes` replaces those whose result has a size that depends on values."""
+"""The Ops of `graph.lanes`: parts of arrays whose size depends on values."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def positions_dtype(mask: Atom) -> np.dtype:
 
 @emits(FillLanes)
 def emit_FillLanes(op, node, b, x, mask):
-    """Put the first lane that is used in the place of those that are not."""
+    """Copy the first active lane to the inactive ones."""
     x, mask = as_lanes(b, x, mask, op.axis)
     (n,), shape = mask.aval.shape, x.aval.shape
     if 0 in shape:
@@ -182,7 +182,7 @@ def take_lanes(b: JaxprBuilder, x: Atom, positions: Atom, axis: int) -> Atom:
 
 @emits(Compact, static=(2,))
 def emit_Compact(op, node, b, x, mask, count):
-    """Gather the lanes that are used."""
+    """Gather the active lanes."""
     x, mask = as_lanes(b, x, mask, op.axis)
     if 0 in x.aval.shape or not count:
         shape = (*x.aval.shape[: op.axis], int(count), *x.aval.shape[op.axis + 1 :])
@@ -197,18 +197,13 @@ def emit_CountedNonzero(op, node, b, x, count):
     mask = x if x.aval.dtype == bool else prims.ne(b, x, number(b, x, 0))
     flat = prims.reshape(b, mask, (math.prod(shape),))
     if not count:
-        return per_output([b.constant(np.zeros(0, "int64")) for _ in shape])
+        return [b.constant(np.zeros(0, "int64")) for _ in shape]
     rest = prims.convert(b, true_positions(b, flat, int(count)), "int64")
     found = []
     for n in reversed(shape[1:]):
         found.append(prims.rem(b, rest, number(b, rest, n)))
         rest = prims.div(b, rest, number(b, rest, n))
-    return per_output([rest, *reversed(found)])
-
-
-def per_output(atoms: list[Atom]) -> Atom | list[Atom]:
-    """Return what a rule returns for these outputs."""
-    return atoms if len(atoms) > 1 else atoms[0]
+    return [rest, *reversed(found)]
 
 
 @emits(RepeatCounts, static=(1,))
@@ -249,9 +244,9 @@ def emit_WriteLanes(op, node, b, x, y, mask):
 
 
 def spread(b: JaxprBuilder, node: Any, y: Atom, mask: Atom, axis: int, message: str) -> Atom:
-    """Emit for each lane the element that belongs to it: one after the other to those that are used.
+    """Emit the element for each lane: one after the other for the active lanes, or a single one for all.
 
-    Whether there are as many as lanes that are used is checked at run time; one element belongs to all.
+    Whether there is one for each active lane is checked at run time.
     """
     length = y.aval.shape[axis]
     if length == 1:

@@ -1,7 +1,7 @@
 """A region whose inputs are padded to the next power of two along the axes that keep changing. Uses no JAX.
 
-A padded axis is kept as lanes of which the first `count` are used (see `masks`), and `count` is one more input, a number of
-the program. So one program serves all lengths up to its own, and what it computes is what the region computes: where a node
+The first `count` lanes of a padded axis are active (see `graph.lanes`), and `count` is one more input, a number of the
+program. So one program serves all lengths up to its own, and what it computes is what the region computes: where a node
 must know the length itself, there is no such program, and `NotExact` says why.
 """
 
@@ -15,7 +15,6 @@ import pytensor.tensor as pt
 from pytensor.configdefaults import config
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.traversal import ancestors
-from pytensor.tensor.basic import ARange
 from pytensor.tensor.shape import Shape_i
 
 from pytensor_jaxpr_linker.base.array_types import is_tensor
@@ -25,10 +24,9 @@ from pytensor_jaxpr_linker.base.rules import Rule
 from pytensor_jaxpr_linker.graph import facts
 from pytensor_jaxpr_linker.graph.inline import inline
 from pytensor_jaxpr_linker.graph.lanes.lanes import Lanes
-from pytensor_jaxpr_linker.graph.lanes.of_prefixes import Prefix, positions
-from pytensor_jaxpr_linker.graph.lanes.of_slices import same
 from pytensor_jaxpr_linker.graph.lanes.ops import DynamicSlice, apply
-from pytensor_jaxpr_linker.graph.lanes.rewriter import Rewriter
+from pytensor_jaxpr_linker.graph.lanes.selection import PaddedRun
+from pytensor_jaxpr_linker.graph.lanes.with_lanes import Rewriter
 from pytensor_jaxpr_linker.graph.walk import Graph, toposort
 from pytensor_jaxpr_linker.plan.model import Plan, Region
 
@@ -160,44 +158,41 @@ def find_padding(
     groups = find_groups(region.inputs, shapes)
     check_groups(region, groups)
     with config.change_flags(traceback__limit=0):  # new variables get the traces of the replaced ones
-        graph, prefixes, cuts = padded_graph(region, groups, find_rule)
+        graph, runs, cuts = padded_graph(region, groups, find_rule)
     plan = make_plan(graph)
-    check_plan(plan, [prefix.count for prefix in prefixes])
-    least = [prefix.least for prefix in prefixes]
+    check_plan(plan, [run.count for run in runs])
+    least = [run.least for run in runs]
     return Padding(plan.regions[0], groups, cuts, least, spell_groups(region.inputs, groups))
 
 
 def padded_graph(
     region: Region, groups: Sequence[Sequence[Place]], find_rule: Callable[[Apply], Rule | None]
-) -> tuple[Graph, list[Prefix], dict[Place, tuple[int, int]]]:
+) -> tuple[Graph, list[PaddedRun], dict[Place, tuple[int, int]]]:
     """Return the padded region as a graph, the lanes of each group, and the `cuts` of `Padding`."""
     inputs = region.inputs
     _, results, nodes = without_wrappers(Graph(inputs, region.outputs, toposort(region.outputs, inputs)), find_rule)
     rewriter = Rewriter(facts.analyze(inputs, nodes, static_operands(find_rule)).static, find_rule)
-    prefixes = []
+    runs = []
     for group in groups:
         first, axis = inputs[group[0].position], group[0].axis
         count = pt.lscalar(f"{first.name or 'input'}.shape[{axis}]")
-        prefix = Prefix(count, apply(Shape_i(axis), first))
-        rewriter.know_count(count, prefix)
+        run = PaddedRun(count, apply(Shape_i(axis), first))
+        rewriter.selections.counts[count] = run
         for i, axis in group:
-            rewriter.replace(inputs[i], Lanes(prefix, axis, inputs[i], lambda x=inputs[i]: x))  # type: ignore[misc]
-        prefixes.append(prefix)
+            rewriter.replace(inputs[i], Lanes(run, axis, inputs[i], lambda x=inputs[i]: x))  # type: ignore[misc]
+        runs.append(run)
     for node in nodes:
-        if isinstance(node.op, ARange) and (found := counted_by(node, rewriter)) is not None:
-            rewriter.replace(node.outputs[0], positions(node, found))
-        else:
-            rewriter.visit(node)
+        rewriter.visit(node)
     outputs, cuts = [], {}
     for i, v in enumerate(results):
         result = rewriter.operand(v)
-        if isinstance(result, Lanes) and isinstance(used := result.selection, Prefix):
-            cuts[Place(i, result.axis)] = prefixes.index(used.whole), used.dropped
+        if isinstance(result, Lanes) and isinstance(used := result.selection, PaddedRun):
+            cuts[Place(i, result.axis)] = runs.index(used.whole), used.dropped
             outputs.append(result.filled)
         else:
             outputs.append(rewriter.variable(v))
-    padded = [*inputs, *(prefix.count for prefix in prefixes)]
-    return Graph(padded, outputs, toposort(outputs, padded)), prefixes, cuts
+    padded = [*inputs, *(run.count for run in runs)]
+    return Graph(padded, outputs, toposort(outputs, padded)), runs, cuts
 
 
 def without_wrappers(graph: Graph, find_rule: Callable[[Apply], Rule | None]) -> Graph:
@@ -207,13 +202,6 @@ def without_wrappers(graph: Graph, find_rule: Callable[[Apply], Rule | None]) ->
         return None if all(map(find_rule, node.op.fgraph.apply_nodes)) else find_rule(node)
 
     return inline(graph, rule)
-
-
-def counted_by(node: Apply, rewriter: Rewriter) -> Prefix | None:
-    """Return the lanes that the elements of an `ARange` count, or None."""
-    start, stop, step = map(rewriter.variable, node.inputs)
-    found = rewriter.counted(stop)
-    return found if isinstance(found, Prefix) and (same(start), same(step)) == (0, 1) else None
 
 
 def static_operands(find_rule: Callable[[Apply], Rule | None]) -> Callable[[Apply], Any]:

@@ -1,10 +1,10 @@
 """Proofs that two lengths are equal, though the graph computes them in different ways. Uses no JAX.
 
-PyTensor says how long ``x[:k]`` is by comparisons of `k` with 0 and with the length of `x`; a gradient is as long. Whether that is
-the length of a slice is a question about linear arithmetic over the integers. It is decided by cases: in each case every
-comparison has one outcome, so both lengths are linear forms. They are equal if the forms are equal in all cases that can be.
-Whether a case can be is decided by Fourier-Motzkin elimination with rounded bounds (Pugh, The Omega test, 1991, its real shadow):
-what that refutes has no solution. Whatever is not followed may be any number of its dtype, and what takes too long to decide is not proved.
+PyTensor computes the length of ``x[:k]``, and of a gradient with respect to it, by comparing `k` with 0 and with the length of `x`.
+Whether that is the length of a slice is a question of linear arithmetic over the integers. A proof goes by cases. In each case every
+comparison has one outcome, so both lengths are linear forms. The lengths are equal if the forms are equal in all possible cases.
+Fourier-Motzkin elimination with rounded bounds (Pugh, The Omega test, 1991, its real shadow) refutes the impossible cases. A number that
+is not followed may be any number of its dtype. A proof that takes too long is given up.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from pytensor_jaxpr_linker.graph.lanes.ops import DynamicUpdate, SliceBounds, Wr
 #: The largest integer. As the bound of a slice it stands for the end of an axis.
 END = np.iinfo("int64").max
 
-#: How many operations deep a number is followed to what it is computed from.
+#: The number of operations through which a number is followed to its sources.
 DEEPEST = 40
 
-#: How many cases a proof may distinguish, and how many inequalities an elimination may make.
+#: The most cases of a proof, and the most inequalities of an elimination.
 MOST_CASES, MOST_INEQUALITIES = 512, 256
 
 #: The key of the constant of a linear form.
 UNIT = "1"
 
-#: A sum of unknown numbers times integers, and of a constant, which has the key `UNIT`. No coefficient is 0.
+#: A linear form: the coefficient of each unknown number, and the constant, which has the key `UNIT`. No coefficient is 0.
 type Linear = Mapping[Hashable, int]
 
 
@@ -55,15 +55,15 @@ def constant(value: int) -> Linear:
 
 
 def value_of(x: Linear) -> int | None:
-    """Return the number that a form is, or None."""
+    """Return the value of a form without unknown numbers, or None."""
     return x.get(UNIT, 0) if x.keys() <= {UNIT} else None
 
 
-# -- what can be -------------------------------------------------------------------------------------------------------
+# -- impossible cases -------------------------------------------------------------------------------------------------------
 
 
 def is_impossible(inequalities: Iterable[Linear]) -> bool:
-    """Tell whether it is proved that no integers make all of the forms at least 0."""
+    """Tell whether there is a proof that no integers make all forms at least 0."""
     left = {frozenset(tightened(x).items()) for x in inequalities}
     while True:
         forms = [dict(x) for x in left]
@@ -80,7 +80,7 @@ def is_impossible(inequalities: Iterable[Linear]) -> bool:
 
 
 def tightened(x: Linear) -> Linear:
-    """Return what follows for integers from a form being at least 0: coefficients without a common divisor."""
+    """Return a form that is at least 0 for the same integers, with coefficients that have no common divisor."""
     divisor = reduce(gcd, (value for key, value in x.items() if key != UNIT), 0)
     return {key: found for key, value in x.items() if (found := value // divisor)} if divisor > 1 else x
 
@@ -89,14 +89,14 @@ def tightened(x: Linear) -> Linear:
 
 
 class Undecided(Exception):
-    """A comparison whose outcome differs among the integers of a case: whether `form` is at least 0."""
+    """Raised where `form` is at least 0 for some integers of a case, and below 0 for others."""
 
     def __init__(self, form: Linear):
         self.form = form
 
 
 class Unknown(NamedTuple):
-    """A number that is not followed. Two are the same if they come from the same place."""
+    """A number that is not followed further. Numbers of the same source are equal."""
 
     source: Hashable
     lowest: int
@@ -104,14 +104,14 @@ class Unknown(NamedTuple):
 
     @property
     def limits(self) -> list[Linear]:
-        """What is known of it."""
+        """Forms that are at least 0."""
         return [{self: 1, UNIT: -self.lowest}, {self: -1, UNIT: self.highest}]
 
 
 class Case:
     """The integers for which all `assumptions` are at least 0.
 
-    What is `decided` in a case that holds this one, by the terms of forms, is decided in this one, too.
+    `decided` tells for the terms of some forms whether they are at least 0 in a case that includes this one.
     """
 
     def __init__(self, assumptions: Sequence[Linear] = (), decided: Mapping[frozenset, bool] = MappingProxyType({})):
@@ -123,12 +123,12 @@ class Case:
         return [Case([*self.assumptions, side], self._decided) for side in (form, below_zero(form))]
 
     def is_empty(self, *more: Linear) -> bool:
-        """Tell whether it is proved that there are none, or none for which more forms are at least 0."""
+        """Tell whether there is a proof that the case has no integers, or none for which `more` forms are at least 0."""
         forms = [*self.assumptions, *more]
         unknown = {key for x in forms for key in x if isinstance(key, Unknown)}
         return is_impossible([*forms, *(x for u in unknown for x in u.limits)])
 
-    def is_positive(self, x: Linear) -> bool:
+    def is_nonnegative(self, x: Linear) -> bool:
         """Tell whether a form is at least 0, or raise `Undecided`."""
         if (known := value_of(x)) is not None:
             return known >= 0
@@ -144,10 +144,10 @@ class Case:
 
     def is_zero(self, x: Linear) -> bool:
         """Tell whether a form is 0, or raise `Undecided`."""
-        return self.is_positive(x) and self.is_positive(negative(x))
+        return self.is_nonnegative(x) and self.is_nonnegative(negative(x))
 
     def value(self, variable: Variable, depth: int = 0) -> Linear:
-        """Return an integer of the graph, `depth` operations away from the one that is asked for."""
+        """Return the form of an integer of the graph, `depth` operations away from the length that is to be proved."""
         if variable not in self._values:
             found = constant(variable.data) if isinstance(variable, Constant) else self._computed(variable, depth)
             self._values[variable] = {unknown(variable): 1} if found is None else found
@@ -178,7 +178,7 @@ def negative(x: Linear) -> Linear:
 
 
 def unknown(variable: Variable) -> Unknown:
-    """Return a variable as a number of which only the dtype is known."""
+    """Return a variable as an unknown number of its dtype."""
     if variable.type.dtype == "bool":
         return Unknown(variable, 0, 1)
     limits = np.iinfo(variable.type.dtype)
@@ -186,7 +186,7 @@ def unknown(variable: Variable) -> Unknown:
 
 
 def are_equal(x: Variable, y: Variable) -> bool:
-    """Tell whether two integers are proved to be equal, for all numbers that they are computed from.
+    """Tell whether there is a proof that two integers are equal, whatever numbers they are computed from.
 
     The proof is about integers: it does not follow a sum around the limits of int64.
     """
@@ -209,14 +209,14 @@ def are_equal(x: Variable, y: Variable) -> bool:
     return True
 
 
-# -- what is followed --------------------------------------------------------------------------------------------------
+# -- operations that are followed --------------------------------------------------------------------------------------------------
 
-#: Returns an output of a node, of the given position, for its operands; or None.
-type Rule = Callable[..., Linear | None]
+#: Returns the form of an output of a node, at the given position, for its operands; or None.
+type LinearRule = Callable[..., Linear | None]
 
 
-def rule_of(node: Apply) -> Rule | None:
-    """Return how a node computes its numbers from others, or None."""
+def rule_of(node: Apply) -> LinearRule | None:
+    """Return the rule by which a node computes integers, or None."""
     if isinstance(node.op, ScalarFromTensor | TensorFromScalar | TypeCastingOp):
         return lambda case, i, x: x
     if isinstance(node.op, SliceBounds):
@@ -238,7 +238,7 @@ def is_integer(variable: Variable) -> bool:
 
 
 def multiple(case: Case, i: int, *xs: Linear) -> Linear | None:
-    """Return a product of which all factors but one are known."""
+    """Return a product with at most one unknown factor."""
     known = [value_of(x) for x in xs]
     factor = prod(value for value in known if value is not None)
     rest = [x for x, value in zip(xs, known, strict=True) if value is None]
@@ -249,38 +249,38 @@ def slice_bounds(case: Case, i: int, start: Linear, stop: Linear, n: Linear) -> 
     """Return what `SliceBounds` does."""
 
     def clipped(bound: Linear) -> Linear:
-        if case.is_positive(bound):
-            return bound if case.is_positive(add(n, bound, -1)) else n
+        if case.is_nonnegative(bound):
+            return bound if case.is_nonnegative(add(n, bound, -1)) else n
         from_end = add(bound, n)
-        return from_end if case.is_positive(from_end) else {}
+        return from_end if case.is_nonnegative(from_end) else {}
 
     first = clipped(start)
     if i == 0:
         return first
     length = add(clipped(stop), first, -1)
-    return length if case.is_positive(length) else {}
+    return length if case.is_nonnegative(length) else {}
 
 
 def at_least(case: Case, x: Linear, y: Linear) -> bool:
     """Tell whether ``x >= y``."""
-    return case.is_positive(add(x, y, -1))
+    return case.is_nonnegative(add(x, y, -1))
 
 
-def truth(compare: Callable[[Case, Linear, Linear], bool]) -> Rule:
+def truth(compare: Callable[[Case, Linear, Linear], bool]) -> LinearRule:
     """Return the rule of a comparison."""
     return lambda case, i, x, y: constant(compare(case, x, y))
 
 
-#: Operations whose results are linear forms of those of their operands.
-SUMS: dict[type, Rule] = {
+#: Operations whose results are linear in their operands.
+SUMS: dict[type, LinearRule] = {
     ps.Add: lambda case, i, *xs: reduce(add, xs),
     ps.Mul: multiple,
     ps.Neg: lambda case, i, x: negative(x),
     ps.Sub: lambda case, i, x, y: add(x, y, -1),
 }
 
-#: Operations that compare their operands, or choose one of them.
-CHOICES: dict[type, Rule] = {
+#: Operations that compare, or choose an operand.
+CHOICES: dict[type, LinearRule] = {
     ps.Cast: lambda case, i, x: x,
     ps.EQ: truth(lambda case, x, y: case.is_zero(add(x, y, -1))),
     ps.GE: truth(at_least),
@@ -298,7 +298,7 @@ CHOICES: dict[type, Rule] = {
 
 
 def lengths_read(variable: Variable) -> list[Variable]:
-    """Return the lengths of axes that a number is computed from by few operations."""
+    """Return the lengths of axes from which a number is computed by few operations."""
     found, seen = [], {variable}
     for v in (stack := [variable]):
         if v.owner is None or len(stack) > DEEPEST:

@@ -1,6 +1,6 @@
-"""Ops that stand for parts of an array whose size depends on values, with that size as an operand. Uses no JAX.
+"""Ops for parts of an array whose size depends on values. The size is an operand. Uses no JAX.
 
-PyTensor's own Ops leave the size to NumPy. In these, all that must be known when a program is built is one number, or nothing.
+PyTensor's own Ops leave the size to NumPy. To build a program for one of these, one number must be known, or nothing.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class SliceBounds(Op):
 
 
 class DynamicSlice(Op):
-    """``x[start : start + length]`` along some axes: of the bounds only the lengths must be known to build a program."""
+    """``x[start : start + length]`` along some axes. Only the lengths must be known to build a program."""
 
     __props__ = ("axes",)
 
@@ -182,9 +182,9 @@ def check_mask(shape: Sequence[int], mask_shape: Sequence[int], axis: int) -> No
 
 
 class FillLanes(AtMask):
-    """All lanes of `x`; those at which the mask is false repeat the first at which it is true, or are 1 if none is.
+    """All lanes of `x`: inactive ones hold a copy of the first active one, or 1 if no lane is active.
 
-    What elementwise Ops make of them is discarded. As copies of a lane that is used they cause nothing that would not be
+    What elementwise Ops make of the copies is discarded. As copies of an active lane they cause nothing that would not be
     there without them: no invalid value, no infinite derivative to be multiplied by 0.
     """
 
@@ -193,7 +193,7 @@ class FillLanes(AtMask):
         return Apply(self, list(inputs), [self.lane_type(*inputs)()])
 
     def perform(self, node: Apply, inputs: Sequence, outputs: list) -> None:
-        """Copy the first lane to those that are not used."""
+        """Copy the first active lane to the inactive ones."""
         x, mask = self.split(*inputs)
         x = x.copy()
         x[self.index(~mask)] = x[self.index(mask.nonzero()[0][:1])] if mask.any() else 1
@@ -304,9 +304,9 @@ class MatchedMask(AtMask):
 
 
 class LstsqParts(Op):
-    """What `Lstsq` returns, with a residual for every column, and at last a mask: which of them it returns.
+    """What `Lstsq` returns, with a residual for every column, and a mask that is true for the residuals that it returns.
 
-    NumPy returns all of them if there are more rows than columns and the rank is full, and else none.
+    NumPy returns all residuals if there are more rows than columns and the rank is full, and else none.
     """
 
     __props__ = ()

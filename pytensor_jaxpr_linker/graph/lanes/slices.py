@@ -1,187 +1,184 @@
-"""Slices whose bounds are computed: where they start, how long they are, and which lanes they take. Uses no JAX."""
+"""What `Subtensor` and `IncSubtensor` become where an operand has lanes, or a slice has computed bounds. Uses no JAX.
+
+A slice whose bounds are known before the program runs is a block, of which only the length must be known to build the program:
+one program serves ``x[i : i + 3]`` for every `i`. A slice whose bounds the program computes is a run of lanes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from functools import cached_property
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import pytensor.tensor as pt
-from pytensor.graph.basic import Apply, Constant, Variable
-from pytensor.tensor.basic import Alloc
-from pytensor.tensor.shape import Shape_i
-from pytensor.tensor.subtensor import IncSubtensor, Subtensor, flatten_index_variables, unflatten_index_variables
+from pytensor.graph.basic import Apply, Variable
+from pytensor.tensor.subtensor import IncSubtensor, flatten_index_variables, unflatten_index_variables
 
-from pytensor_jaxpr_linker.graph.facts import BindingTime, Times
-from pytensor_jaxpr_linker.graph.lanes.equal_lengths import END, are_equal, is_integer, length_source, lengths_read
-from pytensor_jaxpr_linker.graph.lanes.lanes import Operand, named, plain, select, write
-from pytensor_jaxpr_linker.graph.lanes.of_slices import FULL, ONE, ZERO, SliceSelection, is_step, same, to_be_written
-from pytensor_jaxpr_linker.graph.lanes.ops import DynamicSlice, DynamicUpdate, SliceBounds, apply
+from pytensor_jaxpr_linker.graph.facts import BindingTime
+from pytensor_jaxpr_linker.graph.lanes.graph_selections import GraphSelections
+from pytensor_jaxpr_linker.graph.lanes.lanes import (
+    Lanes,
+    Operand,
+    filled,
+    fits,
+    named,
+    plain,
+    reverse,
+    reversed_value,
+    select,
+    to_be_written,
+    write,
+)
+from pytensor_jaxpr_linker.graph.lanes.ops import DynamicSlice, DynamicUpdate, apply
+from pytensor_jaxpr_linker.graph.lanes.selection import FULL, REVERSED, Run, indexed, is_step
 
 
-class Slices:
-    """Replaces reads and writes at slices of one graph.
-
-    Parameters
-    ----------
-    times
-        When each variable's value is known if a rule must know it.
-    writers
-        The nodes that write to slices of which nothing is replaced that their bounds are computed from.
-    """
-
-    def __init__(self, times: Times, writers: Iterable[Apply] = ()):
-        self.times = Times(times.others, times)
-        self._bounds: dict[Any, tuple[Variable, Variable]] = {}
-        self._lengths: dict[tuple[Variable, int], Variable] = {}
-        self._selections: dict[Variable, SliceSelection] = {}
-        self._writers = writers
-
-    def time(self, bound: Variable | None) -> BindingTime:
-        """Return when the value of a slice's bound is known."""
-        if bound is None or isinstance(bound, Constant):
-            return BindingTime.CONSTANT
-        return self.times[bound]
-
-    def dynamic_axes(self, entries: Sequence[Any]) -> dict[int, BindingTime]:
-        """Return the axes with slices whose bounds don't follow from shapes, and when these are known."""
-        found = {}
-        for axis, entry in enumerate(entries):
-            if isinstance(entry, slice) and (entry.step is None or is_positive(entry.step)):
-                known = max(self.time(entry.start), self.time(entry.stop))
-                if known > BindingTime.SHAPE:
-                    found[axis] = known
-        return found
-
-    def bounds(self, n: Variable, entry: slice) -> tuple[Variable, Variable]:
-        """Return where a slice of an axis of length `n` starts and how long it is."""
-        start = ZERO if entry.start is None else entry.start
-        stop = n if entry.stop is None else entry.stop
-        key = (same(start), same(stop), same(n))
-        if key not in self._bounds:
-            first, length = SliceBounds().make_node(start, stop, n).outputs
-            self._bounds[key] = first, length
-        return self._bounds[key]
-
-    def selection(self, n: Variable, entry: slice) -> SliceSelection:
-        """Return the lanes that a slice of an axis of length `n` takes."""
-        start, length = self.bounds(n, entry)
-        if length not in self._selections:
-            self._selections[length] = SliceSelection(start, length, n)
-        return self._selections[length]
-
-    def counted(self, count: Variable) -> SliceSelection | None:
-        """Return lanes that a variable counts, or None."""
-        if count in self._selections or not is_integer(count):
-            return self._selections.get(count)
-        if self.time(count) < BindingTime.RUNTIME:
-            return None
-        for length, lanes in self._selections.items():
-            if are_equal(length, count):
-                return lanes
-        # A gradient is as long as a slice of one array, and will be written to a slice of another one.
-        for n in lengths_read(count):
-            for entry in self._written:
-                if are_equal(self.bounds(n, entry)[1], count):
-                    return self.selection(n, entry)
+def at_slices(known: GraphSelections, node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
+    """`Subtensor`: reading at slices and integers."""
+    x, *flat = operands
+    entries = unflatten_index_variables([plain(v) for v in flat], node.op.idx_list)
+    forwards, reversed_axes = known.forwards(entries)
+    computed = known.computed_slices(forwards)
+    if isinstance(x, Lanes) and computed.keys() <= {x.axis}:
+        part = part_of_lanes(known, node, x, entries)
+        if part is not None or not computed:
+            return None if part is None else [part]
+    if not computed:
         return None
+    result, x = None, plain(x)
+    if (late := run_axis(computed, forwards)) is not None:
+        result = part_of_lanes(known, node, known.as_lanes(x, late, forwards[late]), forwards)
+    if result is None:
+        result = read_block(known, x, forwards, node.outputs[0])
+    for axis in reversed_axes:
+        result = reverse(result, axis - count_integers(entries[:axis]))
+    return [result]
 
-    @cached_property
-    def _written(self) -> list[slice]:
-        """The slices with computed bounds that nodes write to."""
-        found = []
-        for node in self._writers:
-            entries = self.upright(unflatten_index_variables(node.inputs[2:], node.op.idx_list))[0]
-            found += [entries[axis] for axis in self.dynamic_axes(entries)]
-        return found
 
-    def upright(self, entries: Sequence[Any]) -> tuple[list[Any], list[int]]:
-        """Return an index whose slices with computed bounds go forwards, and the axes along which its result is in reverse."""
-        found, backwards = list(entries), []
-        for axis, entry in enumerate(entries):
-            if isinstance(entry, slice) and is_step(entry, -1):
-                known = max(self.time(entry.start), self.time(entry.stop))
-                if known > BindingTime.SHAPE:
-                    found[axis] = slice(self._one_on(entry.stop), self._one_on(entry.start))
-                    backwards.append(axis)
-        return found, backwards
+def written_at_slices(known: GraphSelections, node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
+    """`IncSubtensor`: writing at slices and integers."""
+    x, y, *flat = operands
+    entries = unflatten_index_variables([plain(v) for v in flat], node.op.idx_list)
+    forwards, reversed_axes = known.forwards(entries)
+    computed = known.computed_slices(forwards)
+    if isinstance(x, Lanes) and computed.keys() <= {x.axis}:
+        new = with_part_written(known, node, x, y, entries)
+        if new is not None or not computed:
+            return None if new is None else [new]
+    if not computed:
+        return None
+    x = plain(x)
+    for axis in reversed_axes:
+        y = reversed_value(y, x.type.ndim - axis - count_integers(entries[axis + 1 :]))
+    if (late := run_axis(computed, forwards)) is not None:
+        new = with_part_written(known, node, known.as_lanes(x, late, forwards[late]), y, forwards)
+        if new is not None:
+            return [new.filled]
+    return [write_block(known, x, plain(y), forwards, node.op.set_instead_of_inc, node.outputs[0])]
 
-    def _one_on(self, bound: Variable | None) -> Variable | None:
-        """Return a slice's bound one position on; behind the last one is the end."""
-        if bound is None:
+
+def run_axis(computed: Mapping[int, BindingTime], entries: Sequence[Any]) -> int | None:
+    """Return the only axis along which the program computes the bounds of a slice with step 1, or None."""
+    late = [axis for axis, time in computed.items() if time == BindingTime.RUNTIME]
+    return late[0] if len(late) == 1 and is_step(entries[late[0]], 1) else None
+
+
+def count_integers(entries: Iterable[Any]) -> int:
+    """Return how many axes an index takes away."""
+    return sum(not isinstance(entry, slice) for entry in entries)
+
+
+# -- an index of lanes -------------------------------------------------------------------------------------------------
+
+
+def part_of_lanes(known: GraphSelections, node: Apply, x: Lanes, entries: Sequence[Any]) -> Operand | None:
+    """Return a part of an array with lanes: one of them, a run of them, or all of them; or None."""
+    entries = [*entries, *[FULL] * (x.axis + 1 - len(entries))]
+    entry, axis, selection, (old,) = (
+        entries[x.axis],
+        x.axis - count_integers(entries[: x.axis]),
+        x.selection,
+        node.outputs,
+    )
+    if entry != FULL:
+        if not isinstance(selection, Run):
             return None
-        at_end = pt.constant(END, dtype="int64")
-        found = pt.switch(pt.eq(bound, -1), at_end, pt.add(bound, ONE))
-        self.times[found] = self.time(bound)
-        return found
+        if not isinstance(entry, slice):
+            entries[x.axis] = selection.lane(entry)
+            return read_block(known, x.filled, entries, old)
+        if (part := selection.part(entry)) is None:
+            return None
+        selection, entries[x.axis] = part
+    result = read_block(known, x.filled, entries, old)
+    if selection.count is x.selection.count:
+        return Lanes(selection, axis, old, lambda: result)
+    return select(result, selection, selection.flat, axis, old)
 
-    def length(self, x: Variable, axis: int) -> Variable:
-        """Return the length of an axis of `x`: of two arrays that meet in an elementwise Op it is one variable."""
-        source, axis = length_source(x, axis)
-        if (source, axis) not in self._lengths:
-            known = source.type.shape[axis]
-            if known is not None:
-                found: Variable = pt.constant(known, dtype="int64")
-            elif source.owner is not None and isinstance(source.owner.op, Alloc):
-                found = source.owner.inputs[1 + axis]
-            else:
-                found = apply(Shape_i(axis), source)
-            self._lengths[source, axis] = found
-        return self._lengths[source, axis]
 
-    def read(self, x: Variable, entries: Sequence[Any], old: Variable) -> Operand:
-        """Return `x` at slices and integers; `old` is what replaces it in the user's graph."""
-        dynamic = self.dynamic_axes(entries)
-        late = [axis for axis, known in dynamic.items() if known == BindingTime.RUNTIME]
-        if len(late) == 1 and is_step(entries[late[0]], 1):
-            (axis,) = late
-            selection = self.selection(self.length(x, axis), entries[axis])
-            rest = [*entries[:axis], FULL, *entries[axis + 1 :]]
-            lead = sum(not isinstance(entry, slice) for entry in entries[:axis])
-            return select(plain(self.read(x, rest, old)), selection, axis - lead, old)
-        if dynamic:
-            bounds = [self.bounds(self.length(x, axis), entries[axis]) for axis in dynamic]
-            where = (*(start for start, _ in bounds), *(length for _, length in bounds))
-            x = named(apply(DynamicSlice(tuple(dynamic)), x, *where), old)
-        return indexed(x, steps_only(entries, dynamic))
+def with_part_written(
+    known: GraphSelections, node: Apply, x: Lanes, y: Operand, entries: Sequence[Any]
+) -> Lanes | None:
+    """Return an array with lanes, a part of which is set to, or incremented by, `y`; or None."""
+    entries = [*entries, *[FULL] * (x.axis + 1 - len(entries))]
+    entry, selection, is_set, (old,) = entries[x.axis], x.selection, node.op.set_instead_of_inc, node.outputs
+    from_end = x.ndim - x.axis - count_integers(entries[x.axis + 1 :])
+    if not isinstance(entry, slice):
+        if not isinstance(selection, Run) or isinstance(y, Lanes):
+            return None
+        entries[x.axis] = selection.lane(entry)
+        new = write_block(known, x.filled, y, entries, is_set, old)
+        return select(new, selection, selection.flat, x.axis, old)
+    rest = FULL
+    if entry != FULL:
+        if not isinstance(selection, Run) or (part := selection.part(entry)) is None:
+            return None
+        selection, rest = part
+        if rest is REVERSED:
+            selection, rest, y = x.selection, FULL, reversed_value(y, from_end)
+    entries[x.axis] = rest
+    if selection is x.selection:
+        y = to_be_written(y, selection, from_end)
+        if not fits(y, selection, from_end):
+            return None
+        new = write_block(known, x.filled, filled(y), entries, is_set, old)
+        return Lanes(selection, x.axis, old, lambda: new)
+    lanes = read_block(known, x.filled, entries, old)
+    new = write(lanes, y, selection, lanes.type.ndim - from_end, is_set)
+    if lanes is not x.filled:
+        new = write_block(known, x.filled, new, entries, True, old)
+    return select(new, x.selection, x.selection.flat, x.axis, old)
 
-    def write(self, x: Variable, y: Operand, entries: Sequence[Any], is_set: bool, old: Variable) -> Variable:
-        """Return `x` with the part at slices and integers set to, or incremented by, `y`; `old` is as in `read`."""
-        dynamic = self.dynamic_axes(entries)
-        late = [axis for axis, known in dynamic.items() if known == BindingTime.RUNTIME]
-        if len(late) == 1 and is_step(entries[late[0]], 1):
-            (axis,) = late
-            selection = self.selection(self.length(x, axis), entries[axis])
-            others = [*entries[:axis], FULL, *entries[axis + 1 :]]
-            part = plain(self.read(x, others, old))
-            at = axis - sum(not isinstance(entry, slice) for entry in entries[:axis])
-            part_written = write(part, to_be_written(y, selection, part.type.ndim - at), selection, at, is_set)
-            return part_written if part is x else self.write(x, part_written, others, True, old)
-        rest = steps_only(entries, dynamic)
-        if not dynamic:
-            idx_list, flat = flatten_index_variables(rest)
-            return apply(IncSubtensor(idx_list, set_instead_of_inc=is_set), x, plain(y), *flat)
-        bounds = [self.bounds(self.length(x, axis), entries[axis]) for axis in dynamic]
-        where = (*(start for start, _ in bounds), *(length for _, length in bounds))
+
+# -- blocks ------------------------------------------------------------------------------------------------------------
+
+
+def read_block(known: GraphSelections, x: Variable, entries: Sequence[Any], old: Variable) -> Variable:
+    """Return `x` at slices and integers, in the place of the user's variable `old`."""
+    if computed := known.computed_slices(entries):
+        x = named(apply(DynamicSlice(tuple(computed)), x, *block_bounds(known, x, entries, computed)), old)
+    return indexed(x, steps_only(entries, computed))
+
+
+def write_block(
+    known: GraphSelections, x: Variable, y: Variable, entries: Sequence[Any], is_set: bool, old: Variable
+) -> Variable:
+    """Return `x` with the part at slices and integers set to, or incremented by, `y`, in the place of `old`."""
+    rest, computed = entries, known.computed_slices(entries)
+    if computed:
+        rest, bounds = steps_only(entries, computed), block_bounds(known, x, entries, computed)
         if all(entry == FULL for entry in rest):
-            return apply(DynamicUpdate(tuple(dynamic), is_set), x, plain(y), *where)
-        part = named(apply(DynamicSlice(tuple(dynamic)), x, *where), old)
-        return apply(DynamicUpdate(tuple(dynamic), True), x, self.write(part, y, rest, is_set, old), *where)
+            return apply(DynamicUpdate(tuple(computed), is_set), x, y, *bounds)
+        part = named(apply(DynamicSlice(tuple(computed)), x, *bounds), old)
+        part = write_block(known, part, y, rest, is_set, old)
+        return apply(DynamicUpdate(tuple(computed), True), x, part, *bounds)
+    idx_list, flat = flatten_index_variables(rest)
+    return apply(IncSubtensor(idx_list, set_instead_of_inc=is_set), x, y, *flat)
 
 
-def is_positive(step: Variable) -> bool:
-    """Tell whether a step is a positive constant."""
-    return isinstance(step, Constant) and int(step.data) > 0
+def block_bounds(known: GraphSelections, x: Variable, entries: Sequence[Any], axes: Iterable[int]) -> list[Variable]:
+    """Return where the slices along `axes` start, and then how long they are."""
+    runs = [known.run(known.length(x, axis), entries[axis]) for axis in axes]
+    return [*(run.start for run in runs), *(run.count for run in runs)]
 
 
 def steps_only(entries: Sequence[Any], axes: Iterable[int]) -> list[Any]:
     """Return an index with slices along `axes` that have no bounds, only steps."""
     return [slice(None, None, None if is_step(e, 1) else e.step) if i in axes else e for i, e in enumerate(entries)]
-
-
-def indexed(x: Variable, entries: Sequence[Any]) -> Variable:
-    """Return `x` at slices and integers whose bounds are known."""
-    if all(entry == FULL for entry in entries):
-        return x
-    idx_list, flat = flatten_index_variables(entries)
-    return apply(Subtensor(idx_list), x, *flat)

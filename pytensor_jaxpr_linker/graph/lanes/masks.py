@@ -1,0 +1,262 @@
+"""What Ops that index with arrays become where a mask selects, or an index has lanes. Also what returns as much as a mask selects.
+
+What a mask selects is kept as lanes, and so are the positions that `Nonzero` returns. Uses no JAX.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytensor.tensor as pt
+from pytensor.graph.basic import Apply, Variable
+from pytensor.tensor.basic import Alloc, ARange, Nonzero
+from pytensor.tensor.subtensor import (
+    AdvancedIncSubtensor,
+    AdvancedSubtensor,
+    IncSubtensor,
+    Subtensor,
+    flatten_index_variables,
+    unflatten_index_variables,
+)
+
+from pytensor_jaxpr_linker.graph.lanes.graph_selections import GraphSelections, is_mask
+from pytensor_jaxpr_linker.graph.lanes.lanes import (
+    Lanes,
+    Operand,
+    filled,
+    fits,
+    for_all_lanes,
+    named,
+    plain,
+    refilled,
+    select,
+    to_be_written,
+    write,
+)
+from pytensor_jaxpr_linker.graph.lanes.ops import CountedNonzero, FillLanes, LstsqParts, MatchedMask, apply
+from pytensor_jaxpr_linker.graph.lanes.selection import FULL, ONE, ZERO, Run, Selection, value_key
+from pytensor_jaxpr_linker.graph.lanes.slices import read_block, write_block
+
+#: At which input the indices of an Op begin.
+INDICES: dict[type, int] = {AdvancedIncSubtensor: 2, AdvancedSubtensor: 1, IncSubtensor: 2, Subtensor: 1}
+
+
+def index_of(node: Apply, variables: Sequence[Any]) -> list[Any]:
+    """Return the index of a node, of slices, integers and arrays, made of its inputs or of what replaces them."""
+    return list(unflatten_index_variables(variables[INDICES[type(node.op)] :], node.op.idx_list))
+
+
+def has_mask(node: Apply) -> bool:
+    """Tell whether a node has a boolean mask among its indices."""
+    first = INDICES.get(type(node.op))
+    return first is not None and any(map(is_mask, node.inputs[first:]))
+
+
+def selects(node: Apply) -> bool:
+    """Tell whether a node indexes with a mask, or with what `Nonzero` returned."""
+    return has_mask(node) or any(
+        v.owner is not None and isinstance(v.owner.op, Nonzero) for v in node.inputs[INDICES[type(node.op)] :]
+    )
+
+
+# -- reading and writing -----------------------------------------------------------------------------------------------
+
+
+def at_arrays(known: GraphSelections, node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
+    """`AdvancedSubtensor`: reading at masks, at vectors with lanes, or at a vector along another axis than that of lanes."""
+    if selects(node) and (found := at_masks(known, node, operands)) is not None:
+        return [found]
+    x, entries = operands[0], index_of(node, operands)
+    if isinstance(x, Lanes) and is_beside(x, entries):
+        return for_all_lanes(node, operands, x.selection, x.axis)
+    if (index := index_lanes(x, entries)) is not None:
+        return for_all_lanes(node, operands, *index)
+    return None
+
+
+def written_at_arrays(known: GraphSelections, node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
+    """`AdvancedIncSubtensor`: writing where `at_arrays` reads."""
+    if selects(node) and (written := written_at_masks(known, node, operands)) is not None:
+        return [written]
+    x, y, *flat = operands
+    entries = index_of(node, operands)
+    if isinstance(x, Lanes) and is_beside(x, entries):
+        from_end = x.ndim - x.axis
+        y = to_be_written(y, x.selection, from_end)
+        if not fits(y, x.selection, from_end):
+            return None
+        return for_all_lanes(node, [x, y, *flat], x.selection, x.axis)
+    if node.op.set_instead_of_inc or (index := index_lanes(x, entries)) is None:
+        return None
+    selection, axis = index
+    ndim = node.outputs[0].type.ndim - sum(isinstance(v, Lanes) for v in flat) + 1
+    if not fits(y, selection, ndim - axis):
+        return None
+    added = pt.switch(selection.along(axis, ndim), filled(y), pt.constant(0, dtype=filled(y).type.dtype))
+    (new,) = node.clone_with_new_inputs([filled(x), added, *map(filled, flat)], strict=False).outputs
+    return refilled(node, new, selection, x.axis) if isinstance(x, Lanes) else [new]
+
+
+def is_beside(x: Lanes, entries: Sequence[Any]) -> bool:
+    """Tell whether one vector indexes an axis other than that of a run of lanes, so that each axis stays where it is."""
+    arrays = [i for i, e in enumerate(entries) if not isinstance(e, slice)]
+    if not isinstance(x.selection, Run) or len(arrays) != 1 or arrays[0] == x.axis:
+        return False
+    index = entries[arrays[0]]
+    return not isinstance(index, Lanes) and index.type.ndim == 1 and all(e is index or e == FULL for e in entries)
+
+
+def index_lanes(x: Operand, entries: Sequence[Any]) -> tuple[Selection, int] | None:
+    """Return the lanes of vectors that index neighbouring axes, side by side between full slices, and the first axis; or None.
+
+    Where lanes are indexed, it is by their own positions: the length of the axis would not tell whether others are in bounds.
+    """
+    arrays = [i for i, e in enumerate(entries) if not isinstance(e, slice)]
+    first, last = arrays[0], arrays[-1]
+    if len(arrays) != last - first + 1 or any(e != FULL for e in entries if isinstance(e, slice)):
+        return None
+    vectors = [v for v in entries[first : last + 1] if isinstance(v, Lanes) and v.ndim == 1]
+    if len(vectors) < len(arrays) or any(v.selection is not vectors[0].selection for v in vectors):
+        return None
+    selection = vectors[0].selection
+    if not selection.never_empty:
+        return None
+    if not isinstance(x, Lanes):
+        return selection, first
+    is_own = x.selection is selection and first <= x.axis <= last and is_position(entries[x.axis])
+    return (selection, first) if is_own else None
+
+
+def is_position(x: Lanes) -> bool:
+    """Tell whether lanes are their own positions."""
+    return x.old.owner is not None and isinstance(x.old.owner.op, ARange)
+
+
+# -- masks -------------------------------------------------------------------------------------------------------------
+
+
+def at_masks(known: GraphSelections, node: Apply, operands: Sequence[Operand]) -> Operand | None:
+    """Return what is read at masks, or None if `Nonzero` returned the positions for another array."""
+    (old,) = node.outputs
+    if within := lanes_within(known, node, operands):
+        lanes, selection = within
+        return select(lanes.filled, selection, selection.mask, lanes.axis, old)
+    x = plain(operands[0])
+    if found := single_mask(known, node, operands):
+        selection, axis, slices = found
+        return select(read_block(known, x, slices, old), selection, selection.mask, axis, old)
+    if not has_mask(node):
+        return None
+    idx_list, arrays = flatten_index_variables(without_masks(known, node, operands))
+    return apply(AdvancedSubtensor(idx_list), x, *arrays)
+
+
+def written_at_masks(known: GraphSelections, node: Apply, operands: Sequence[Operand]) -> Operand | None:
+    """Return an array that is written to at masks, or None as `at_masks` does."""
+    y, op, (old,) = operands[1], node.op, node.outputs
+    is_set = op.set_instead_of_inc
+    if within := lanes_within(known, node, operands):
+        lanes, selection = within
+        return Lanes(lanes.selection, lanes.axis, old, lambda: write(lanes.filled, y, selection, lanes.axis, is_set))
+    x = plain(operands[0])
+    if found := single_mask(known, node, operands):
+        selection, axis, slices = found
+        part = read_block(known, x, slices, old)
+        from_end = part.type.ndim - selection.mask.type.ndim + 1 - axis
+        if not has_mask(node) and not fits(y, selection, from_end):
+            return None  # written at positions, a value of length 1 is not broadcast
+        new = write(part, y, selection, axis, is_set)
+        return new if part is x else write_block(known, x, new, slices, True, old)
+    if not has_mask(node):
+        return None
+    idx_list, arrays = flatten_index_variables(without_masks(known, node, operands))
+    return apply(AdvancedIncSubtensor(idx_list, False, is_set, op.ignore_duplicates), x, plain(y), *arrays)
+
+
+def lanes_within(known: GraphSelections, node: Apply, operands: Sequence[Operand]) -> tuple[Lanes, Selection] | None:
+    """Return an operand that has lanes already, and the lanes that a mask with the same lanes selects; or None."""
+    x, masks = operands[0], operands[INDICES[type(node.op)] :]
+    if not isinstance(x, Lanes) or len(masks) != 1 or not isinstance(mask := masks[0], Lanes):
+        return None
+    if mask.selection is not x.selection or list(node.op.idx_list) != [*[FULL] * x.axis, 0] or mask.ndim != 1:
+        return None
+    return x, known.within(x.selection, mask.filled)
+
+
+def single_mask(
+    known: GraphSelections, node: Apply, operands: Sequence[Operand]
+) -> tuple[Selection, int, list[Any]] | None:
+    """Return what the mask of an index selects, its axis, and the slices of the index, if it has nothing else; or None.
+
+    What `Nonzero` returned for an array of the same lengths is a mask, too.
+    """
+    entries, new = index_of(node, node.inputs), index_of(node, operands)
+    arrays = [i for i, entry in enumerate(entries) if not isinstance(entry, slice)]
+    first, stop = arrays[0], arrays[-1] + 1
+    if is_mask(entries[first]) and stop == first + 1:
+        selection: Selection = known.of_mask(plain(new[first]))
+    elif is_nonzero(entries[first:stop]):
+        selection, x = new[first].selection, plain(operands[0])
+        ndim = selection.mask.type.ndim
+        lengths = [
+            [value_key(known.length(v, i + at)) for i in range(ndim)] for v, at in ((selection.mask, 0), (x, first))
+        ]
+        if lengths[0] != lengths[1]:
+            return None
+    else:
+        return None
+    return selection, first, [*new[:first], *[FULL] * selection.mask.type.ndim, *new[stop:]]
+
+
+def is_nonzero(entries: Sequence[Any]) -> bool:
+    """Tell whether indices are all that `Nonzero` returned of an array, in order."""
+    node = getattr(entries[0], "owner", None)
+    return node is not None and isinstance(node.op, Nonzero) and tuple(entries) == tuple(node.outputs)
+
+
+def without_masks(known: GraphSelections, node: Apply, operands: Sequence[Operand]) -> list[Any]:
+    """Return the index of a node with the positions at which masks are true in the place of the masks."""
+    x, old = plain(operands[0]), node.outputs[0]
+    found: list[Any] = []
+    for entry in index_of(node, list(map(plain, operands))):
+        if is_mask(entry):
+            matched = apply(MatchedMask(len(found)), entry, x)
+            positions = CountedNonzero().make_node(matched, known.of_mask(entry).count).outputs
+            found += [named(v, old) for v in positions]
+        else:
+            found.append(entry)
+    return found
+
+
+# -- what else returns as much as a mask selects -----------------------------------------------------------------------
+
+
+def nonzero(known: GraphSelections, node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
+    """`Nonzero`: the positions of all elements are the lanes."""
+    mask = plain(operands[0])
+    if mask.type.dtype != "bool":
+        mask = pt.neq(mask, 0)
+    selection, ndim = known.of_mask(mask), mask.type.ndim
+    counted = CountedNonzero().make_node(mask, selection.count).outputs
+    lengths = [known.length(mask, axis) for axis in range(ndim)]
+
+    def fill(axis: int) -> Variable:
+        positions = apply(ARange("int64"), ZERO, lengths[axis], ONE)
+        positions = pt.expand_dims(positions, [i for i in range(ndim) if i != axis])
+        return apply(FillLanes(0), apply(Alloc(), positions, *lengths), mask)
+
+    return [
+        Lanes(selection, 0, old, lambda axis=axis: fill(axis), lambda axis=axis: counted[axis])  # type: ignore[misc]
+        for axis, old in enumerate(node.outputs)
+    ]
+
+
+def least_squares(known: GraphSelections, node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
+    """`Lstsq`, of which only the number of residuals depends on values."""
+    x, y, rcond = map(plain, operands)
+    if (x.type.ndim, y.type.ndim) != (2, 2) or any(v.type.dtype.startswith("complex") for v in (x, y)):
+        # PyTensor declares every solution a matrix of float64, and returns what NumPy does.
+        return None
+    solution, residuals, rank, s, returned = LstsqParts().make_node(x, y, rcond).outputs
+    return [solution, select(residuals, known.of_mask(returned), returned, 0, node.outputs[1]), rank, s]

@@ -1,0 +1,274 @@
+"""What an Op makes of operands with lanes, for all Ops but those that index. Uses no JAX.
+
+A rule takes the selections of the graph, a node and its operands. It returns the outputs, or None if the Op must know the length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytensor.scalar as ps
+import pytensor.tensor as pt
+from pytensor.graph.basic import Apply, Variable
+from pytensor.raise_op import CheckAndRaise
+from pytensor.tensor.basic import ARange, MakeVector
+from pytensor.tensor.math import MulWithoutZeros
+from pytensor.tensor.shape import Shape_i
+
+from pytensor_jaxpr_linker.base.errors import empty_reduction
+from pytensor_jaxpr_linker.graph.lanes.graph_selections import GraphSelections
+from pytensor_jaxpr_linker.graph.lanes.lanes import (
+    Lanes,
+    Operand,
+    common_lanes,
+    filled,
+    first_lanes,
+    fits,
+    for_all_lanes,
+    moved_together,
+    plain,
+    refilled,
+)
+from pytensor_jaxpr_linker.graph.lanes.ops import apply
+from pytensor_jaxpr_linker.graph.lanes.selection import ONE, ZERO, Run, value_key
+
+# -- each lane by itself -----------------------------------------------------------------------------------------------
+
+
+def elementwise(known: GraphSelections, node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
+    """Elementwise Ops: the operands have the same lanes, or one element for all of them."""
+    operands = moved_together(operands, "Incompatible Elemwise input shapes: slices of different lengths")
+    first = common_lanes(operands)
+    return None if first is None else for_all_lanes(node, operands, first.selection, first.axis)
+
+
+def batched(known: GraphSelections, node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
+    """Blockwise Ops, if lanes are batches. A batch of copies raises no error that would not be raised without it."""
+    first = common_lanes(operands)
+    if first is None or not first.selection.never_empty or first.axis >= node.op.batch_ndim(node):
+        return None
+    return for_all_lanes(node, operands, first.selection, first.axis)
+
+
+def copied(known: GraphSelections, node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
+    """Copies and views."""
+    x, (old,) = first_lanes(operands), node.outputs
+    return [
+        Lanes(x.selection, x.axis, old, lambda: apply(node.op, x.filled), lambda: apply(node.op, x.compact)),
+    ]
+
+
+def checked(known: GraphSelections, node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
+    """Checks, which pass on their first operand."""
+    x, *conditions = operands
+    if not isinstance(x, Lanes) or any(isinstance(v, Lanes) for v in conditions):
+        return None
+    return for_all_lanes(node, operands, x.selection, x.axis)
+
+
+def permuted(known: GraphSelections, node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
+    """A permutation of axes that keeps the axis of lanes."""
+    x = first_lanes(operands)
+    if x.axis not in node.op.new_order:
+        return None
+    return for_all_lanes(node, operands, x.selection, node.op.new_order.index(x.axis))
+
+
+def joined(known: GraphSelections, node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
+    """Arrays that all have the same lanes, joined along another axis."""
+    first = common_lanes(operands)
+    if first is None or node.op.axis == first.axis or not all(isinstance(x, Lanes) for x in operands):
+        return None
+    return for_all_lanes(node, operands, first.selection, first.axis)
+
+
+def at_mask(known: GraphSelections, node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
+    """`FillLanes` and `WriteLanes`: a mask with the same lanes selects some of them."""
+    x, *values, mask = operands
+    if (
+        not isinstance(x, Lanes)
+        or not isinstance(mask, Lanes)
+        or mask.ndim != 1
+        or getattr(node.op, "is_compact", False)
+    ):
+        return None
+    selection = x.selection
+    if mask.selection is not selection or x.axis != node.op.axis:
+        return None
+    if not all(fits(y, selection, x.ndim - x.axis) for y in values):
+        return None
+    return for_all_lanes(node, operands, selection, x.axis)
+
+
+# -- lengths -----------------------------------------------------------------------------------------------------------
+
+
+def one_length(known: GraphSelections, node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
+    """`Shape_i`."""
+    return [length(first_lanes(operands), node.op.i)]
+
+
+def all_lengths(known: GraphSelections, node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
+    """`Shape`."""
+    x = first_lanes(operands)
+    return [apply(MakeVector("int64"), *(length(x, i) for i in range(x.ndim)))]
+
+
+def length(x: Lanes, axis: int) -> Variable:
+    """Return the length of one axis."""
+    return x.selection.count if axis == x.axis else apply(Shape_i(axis), x.filled)
+
+
+def allocated(known: GraphSelections, node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
+    """`Alloc` of a length that is the count of a selection, as in gradients. The value may have these lanes already."""
+    value, lengths = operands[0], [plain(x) for x in operands[1:]]
+    counted = {axis: found for axis, n in enumerate(lengths) if (found := known.counted(n)) is not None}
+    if len(counted) != 1:
+        return None
+    ((axis, selection),) = counted.items()
+    if not fits(value, selection, len(lengths) - axis):
+        return None
+    all_lanes = [*lengths[:axis], apply(Shape_i(0), selection.flat), *lengths[axis + 1 :]]
+
+    def fill() -> Variable:
+        result = apply(node.op, filled(value), *all_lanes)
+        if selection.count is lengths[axis]:
+            return result
+        # The proof that both lengths are equal is about integers. Those of a program wrap around.
+        return apply(CheckAndRaise(ValueError, WRAPPED), result, pt.eq(selection.count, lengths[axis]))
+
+    return [Lanes(selection, axis, node.outputs[0], fill, lambda: apply(node.op, plain(value), *lengths))]
+
+
+#: The message where two lengths differ that were proved to be equal.
+WRAPPED = "the length of an array is not that of the slice it belongs to: an index of the slice is too large for int64"
+
+
+def numbered(known: GraphSelections, node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
+    """``arange(count)`` of a padded axis: the positions of its lanes."""
+    start, stop, step = map(plain, operands)
+    run = known.counts.get(stop)
+    if not isinstance(run, Run) or (value_key(start), value_key(step)) != (0, 1):
+        return None
+    (old,) = node.outputs
+
+    def fill() -> Variable:
+        last = pt.sub(run.count, 1)
+        return pt.minimum(apply(ARange("int64"), ZERO, run.n, ONE), last).astype(old.type.dtype)
+
+    return [Lanes(run, 0, old, fill)]
+
+
+# -- all lanes together ------------------------------------------------------------------------------------------------
+
+
+def lowest(dtype: np.dtype) -> Any:
+    """Return the lowest number of a dtype."""
+    return -np.inf if dtype.kind == "f" else False if dtype.kind == "b" else np.iinfo(dtype).min
+
+
+def highest(dtype: np.dtype) -> Any:
+    """Return the highest number of a dtype."""
+    return np.inf if dtype.kind == "f" else True if dtype.kind == "b" else np.iinfo(dtype).max
+
+
+#: Returns the element of a dtype that changes nothing in a reduction, by scalar Op.
+NEUTRAL: dict[type, Callable[[np.dtype], Any]] = {
+    ps.Add: lambda dtype: 0,
+    ps.AND: lambda dtype: np.invert(np.zeros((), dtype)),
+    ps.Maximum: lowest,
+    ps.Minimum: highest,
+    ps.Mul: lambda dtype: 1,
+    ps.OR: lambda dtype: 0,
+    ps.XOR: lambda dtype: 0,
+    MulWithoutZeros: lambda dtype: 0,  # zeros are left out
+}
+
+
+def neutral_element(scalar_op: ps.ScalarOp, dtype: str) -> Any:
+    """Return the element that changes nothing in a reduction, or None if there is none: complex numbers have no order."""
+    found = next((NEUTRAL[t] for t in type(scalar_op).__mro__ if t in NEUTRAL), None)
+    is_ordered = not dtype.startswith("complex") or found not in (lowest, highest)
+    return found(np.dtype(dtype)) if found is not None and is_ordered else None
+
+
+def along_other_axes(node: Apply, x: Lanes, axes: Sequence[int]) -> list[Operand]:
+    """Return the output of a reduction of axes other than that of lanes."""
+    return for_all_lanes(node, [x], x.selection, x.axis - sum(axis < x.axis for axis in axes))
+
+
+def reduced(known: GraphSelections, node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
+    """Reductions: inactive lanes hold the neutral element."""
+    x, op = first_lanes(operands), node.op
+    axes = range(x.ndim) if op.axis is None else op.axis
+    if x.axis not in axes:
+        return along_other_axes(node, x, axes)
+    neutral = neutral_element(op.scalar_op, x.filled.type.dtype)
+    if neutral is None:
+        return None
+    (result,) = node.clone_with_new_inputs([x.with_neutral(neutral)], strict=False).outputs
+    if isinstance(op.scalar_op, ps.Maximum | ps.Minimum) and not getattr(op, "initial", False):
+        error = empty_reduction(op.scalar_op.nfunc_spec[0])
+        result = apply(CheckAndRaise(type(error), str(error)), result, pt.gt(x.selection.count, 0))
+    return [result]
+
+
+def position_of_largest(known: GraphSelections, node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
+    """`Argmax` of a run, or along another axis."""
+    x = first_lanes(operands)
+    axes = tuple(range(x.ndim)) if node.op.axis is None else node.op.axis
+    if not isinstance(run := x.selection, Run):
+        return None
+    if x.axis not in axes:
+        return along_other_axes(node, x, axes)
+    neutral = neutral_element(ps.maximum, x.filled.type.dtype)
+    if axes != (x.axis,) or neutral is None:
+        return None
+    (found,) = node.clone_with_new_inputs([x.with_neutral(neutral)], strict=False).outputs
+    # If all active lanes hold the lowest number, too, the first of all lanes is found.
+    place = pt.maximum(pt.sub(found, run.start), 0)
+    error = CheckAndRaise(ValueError, "attempt to get argmax of an empty sequence")
+    return [apply(error, place, pt.gt(run.count, 0))]
+
+
+def cumulative(known: GraphSelections, node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
+    """Cumulative sums and products of a run, or along another axis: inactive lanes add 0, or multiply by 1."""
+    x = first_lanes(operands)
+    if not isinstance(x.selection, Run):
+        return None
+    if x.axis != node.op.axis:
+        return for_all_lanes(node, operands, x.selection, x.axis)
+    new = apply(node.op, x.with_neutral(0 if node.op.mode == "add" else 1))
+    if x.selection.never_empty:  # behind the last active lane, its value is repeated
+        return [Lanes(x.selection, x.axis, node.outputs[0], lambda: new)]
+    return refilled(node, new, x.selection, x.axis)
+
+
+def softmax(known: GraphSelections, node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
+    """Softmax and its logarithm, of lanes or along another axis."""
+    x = first_lanes(operands)
+    if node.op.axis is not None and x.axis not in node.op.axis:
+        return for_all_lanes(node, operands, x.selection, x.axis)
+    if not x.filled.type.dtype.startswith("float"):
+        return None
+    (new,) = node.clone_with_new_inputs([x.with_neutral(-np.inf)], strict=False).outputs
+    return refilled(node, new, x.selection, x.axis)
+
+
+def matrix_product(known: GraphSelections, node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
+    """A product of matrices that sums over lanes, or has them as its rows or columns."""
+    x, y = operands
+    if isinstance(x, Lanes) and isinstance(y, Lanes):
+        x, y = moved_together(operands, "shapes not aligned: slices of different lengths")
+        assert isinstance(x, Lanes)
+        assert isinstance(y, Lanes)
+        if x.selection is not y.selection or (x.axis, y.axis) != (1, 0):
+            return None
+        return list(node.clone_with_new_inputs([x.with_neutral(0), y.with_neutral(0)], strict=False).outputs)
+    if isinstance(x, Lanes) and x.axis == 0:
+        return for_all_lanes(node, operands, x.selection, 0)
+    if isinstance(y, Lanes) and y.axis == 1:
+        return for_all_lanes(node, operands, y.selection, 1)
+    return None
