@@ -1,4 +1,4 @@
-"""Which of PyTensor's types have dense arrays as values. Uses no JAX."""
+"""Tells which PyTensor types have dense arrays as values. Uses no JAX."""
 
 from __future__ import annotations
 

@@ -245,7 +245,7 @@ def refused_by_rule(error: CannotEmit) -> GraphBreakError:
     return GraphBreakError([Break(REFUSED, error.node, None, str(error))])
 
 
-#: What the modules say that only pickles of older versions name.
+#: The message of modules that only pickles of older versions name.
 OLD_PICKLE = (
     "This was pickled by an older version of pytensor_jaxpr_linker, which this one can't read: compile the function again, by"
     " `pytensor.function(..., mode='JAXPR')`, and pickle it anew."

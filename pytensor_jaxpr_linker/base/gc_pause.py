@@ -1,4 +1,4 @@
-"""A pause of Python's cyclic garbage collection while many objects that stay are made."""
+"""Pauses Python's cyclic garbage collector while a graph is built."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What users say of inputs: values to compile in, values and lengths not to compile for. Uses no JAX.
+"""Marks on inputs: a value to compile in, a value or a length never to compile for. Uses no JAX.
 
 Marks are attributes of a variable's tag, which PyTensor copies with the variable, so they survive compilation, `clone` and
 pickling.
@@ -15,7 +15,7 @@ VARYING = "jaxpr_varying"
 
 
 def mark_static[V: Variable](variable: V) -> V:
-    """Have functions compile the value of an input or shared variable in, as a constant: one program for each value.
+    """Mark an input or shared variable whose value functions compile in as a constant: one program for each value.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ def mark_static[V: Variable](variable: V) -> V:
 
 
 def mark_dynamic[V: Variable](variable: V, axis: int | None = None) -> V:
-    """Have functions not be compiled again because the value of an input, or the length of an axis, is another one.
+    """Mark an input whose value, or the length of an axis, never causes a recompilation.
 
     Parameters
     ----------

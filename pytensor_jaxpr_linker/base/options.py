@@ -24,7 +24,7 @@ PREFIX = "PYTENSOR_JAXPR_"
 class Options:
     """How mode JAXPR compiles and calls.
 
-    What an `Options` object does not name is looked up when a function is compiled: in the enclosing `options` contexts, then
+    An option that an `Options` object does not name is looked up when a function is compiled: in the enclosing `options` contexts, then
     in environment variables such as ``PYTENSOR_JAXPR_ON_BREAK``, then it has the default.
 
     Parameters
@@ -33,7 +33,7 @@ class Options:
         Whether functions return NumPy arrays, as PyTensor promises, or JAX arrays that stay on the device. With "jax" a call may return
         before the program has run, and NumPy arguments must not be written to until then, as for `jax.jit`.
     checks : {"raise", "defer", "skip"}
-        What becomes of index bounds, `Assert`, `CheckAndRaise` and failed factorizations. With "raise", a call waits for the
+        What happens to the checks of index bounds, `Assert`, `CheckAndRaise` and failed factorizations. With "raise", a call waits for the
         device, and raises before anything is stored. With "defer", it returns results and stores updates at once; a later
         call raises, or `raise_deferred`. With "skip", a read out of bounds gives NaN, and the rest passes unnoticed.
     specializations : int
@@ -49,11 +49,10 @@ class Options:
     donate : bool
         Whether a region may write its results over arrays of earlier regions that nothing else can see.
     recompile_limit : int
-        How many specializations of one region are in order. With one more, a function warns once of what keeps changing.
+        How many programs a region may compile before the function warns, once, of what keeps changing.
     on_recompile_limit : {"compile", "host", "pad", "raise"}
-        What becomes of specializations beyond that: they are compiled as well, the region runs on the host for them, it is
-        called with arrays that are padded to a power of two (where that is exact; else they are compiled), or they raise a
-        `RecompileError`.
+        What happens at the limit. "compile" goes on compiling. "host" runs the region on the host. "pad" pads arrays to a power of two,
+        where that is exact, and else compiles. "raise" raises a `RecompileError`.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Says what a long build is at, and how long its stages took. Uses no JAX."""
+"""Shows the stage of a long build on the terminal, and logs how long each stage took. Uses no JAX."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from pytensor_jaxpr_linker.base import logs
 
-#: A build that takes longer than so many seconds shows its progress, which is drawn anew after so many more.
+#: Seconds after which a build shows its progress, and between two drawings of it.
 PATIENCE, INTERVAL = 2.0, 0.5
 
 

@@ -1,4 +1,4 @@
-"""PyTensor's conditional Ops, wherever its release has them."""
+"""Everything that differs between PyTensor releases: the conditional Ops. No other module asks for a PyTensor version."""
 
 from __future__ import annotations
 

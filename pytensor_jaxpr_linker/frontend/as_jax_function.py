@@ -151,7 +151,7 @@ def make_jaxpr(f: Any, *args: Any) -> Any:
     f : pytensor.compile.executor.Function, or others
         A function compiled with mode JAXPR, or what `explain` takes in its place, except outputs of a graph.
     *args
-        Its arguments, of which only shapes, dtypes and the values of inputs that determine shapes matter, or a dict of them. May be
+        Its arguments, or a dict of them. Only shapes, dtypes, and the values of inputs that determine shapes matter. May be
         left out where the graph declares every shape, and for a PyMC model.
 
     Returns
@@ -181,7 +181,7 @@ def make_jaxpr(f: Any, *args: Any) -> Any:
 
 
 def with_constants(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> Original:
-    """Return a graph with constants in place of the shared variables that are no inputs, and inputs that nothing computes."""
+    """Return a graph in which shared variables that are not inputs are constants, and its inputs are computed by nothing."""
     shared = [v for v in graph_inputs(outputs) if isinstance(v, SharedVariable) and v not in inputs]
     constants: Any = {v: v.type.constant_type(type=v.type, data=v.get_value()) for v in shared}
     outputs = graph_replace(outputs, constants, strict=False) if constants else list(outputs)

@@ -20,11 +20,10 @@ from pytensor_jaxpr_linker.run.transfer import DeviceTensorType
 class JaxprFunction(Function):
     """A compiled function that any number of threads may call at the same time.
 
-    Most calls pass their arguments on as they are: those that change nothing outside, and whose arguments are all given and
-    are what was declared. All others go by way of `Function`, which says what is wrong with an argument, and passes them to its thunk
-    in cells, of which it has one set. Here a call that comes while the cells are in use gets another set: a `Function` around
-    the same programs, which is kept for later calls. Calls that update the same shared variable run one after the other,
-    whatever functions they are calls of; all others run at the same time.
+    A call that changes nothing outside, and whose arguments are all given and as declared, hands them to the program. Every other call
+    goes by way of `Function`, which says what is wrong with an argument, and stores arguments in its one set of cells for the thunk. A
+    call that finds the cells in use takes another set: a `Function` around the same programs, which is kept for later calls. Calls
+    that update the same shared variable run one after the other, also those of different functions; all others run at the same time.
     """
 
     __slots__ = ("__weakref__", "_as_declared", "_count", "_is_direct", "_places", "_spare", "_unused")

@@ -180,7 +180,7 @@ class Pullbacks:
     def __call__(
         self, values: Sequence[Any], wrt: Sequence[int], cotangents: Sequence[Any], gradient: dict[int, Any] | None
     ) -> dict[int, Any]:
-        """Return the cotangents of the inputs at the positions `wrt`, without those that are zero.
+        """Return the cotangents of the inputs at the positions `wrt` that are not zero.
 
         The gradient is that which `results_and_gradient` returned.
         """

@@ -1,4 +1,4 @@
-"""What users may ask about: compiled functions, PyMC's functions and models, what `as_jax_function` returned, and graphs."""
+"""Finds out what a user asks about: compiled functions, PyMC's functions and models, what `as_jax_function` returned, and graphs."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ class Compiled(NamedTuple):
     runner
         What runs it.
     stored
-        The values that its inputs have, as far as there are any.
+        The stored values of its inputs, None where there is none.
     seconds
         How long the stages before a call took.
     """

@@ -1,4 +1,4 @@
-"""Errors, with the remedy, for arguments of samplers that can't be."""
+"""Checks the arguments of samplers: each error names the remedy."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def chain_seeds(random_seed: Any, count: int, of: str = "chains") -> list[int]:
 
 
 def seed_of(seeds: list[int], words: int = 1) -> list[int]:
-    """Return so many numbers below two to the power of 32, which depend on all seeds."""
+    """Return `words` numbers below two to the power of 32, which depend on all seeds."""
     return [int(word) for word in np.random.SeedSequence(seeds).generate_state(words)]
 
 

@@ -21,7 +21,7 @@ CHUNK_BYTES = 64 * 2**20
 
 
 class ChunkProgram(NamedTuple):
-    """What computes a chunk of draws: compiled, for so many draws, with results of these shapes and dtypes."""
+    """A compiled program for a chunk of draws: how many draws it takes, and the shapes and dtypes of its results."""
 
     call: jax.stages.Compiled
     size: int
@@ -126,7 +126,7 @@ def len_of(draws: Mapping[str, Any]) -> int:
 
 
 def chunk_of(draws: Mapping[str, Any], size: int) -> dict[str, jax.ShapeDtypeStruct]:
-    """Return shapes and dtypes of so many draws."""
+    """Return the shapes and dtypes of `size` draws."""
     return {name: jax.ShapeDtypeStruct((size, *x.shape[1:]), x.dtype) for name, x in draws.items()}
 
 

@@ -1,4 +1,4 @@
-"""What each sampler takes beside the arguments that all have."""
+"""The arguments that each sampler takes beyond the common ones."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def is_installed(sampler: str) -> bool:
 
 
 def options_of(sampler: str) -> set[str]:
-    """Return the arguments that a sampler has beside those that all have; of nutpie, those that it documents."""
+    """Return the arguments that a sampler takes beyond the common ones; for nutpie, the documented ones."""
     if sampler == "pymc":
         steps = {step.name for step in STEP_METHODS}
         return (parameters(pm.sample) | nuts_options() | steps) - WITHHELD["pymc"].keys()

@@ -29,7 +29,7 @@ STATS = {
     "depth": "tree_depth",
     "maxdepth_reached": "reached_max_treedepth",
 }
-#: Options of a run, which are no settings of the sampler.
+#: Options of a run, not settings of the sampler.
 OF_A_RUN = {"cores", "progress_callback", "progress_rate", "progress_style", "progress_template"}
 
 #: Chains whose log density takes less than this many seconds a call run one after the other: in threads they would mostly wait for
@@ -76,10 +76,10 @@ def density_with_host_steps(model: pm.Model) -> tuple[Callable[[np.ndarray], tup
 
 
 def in_lasting_threads(density: Callable[[np.ndarray], tuple[float, np.ndarray]]) -> Callable:
-    """Return the function for threads that Python did not start, which it has keep what Python and JAX know of them.
+    """Wrap `density` so that nutpie's threads keep their Python and JAX state between calls.
 
-    Python otherwise forgets a thread of nutpie's at the end of each call, and sets up a new one at the next, as JAX does: that took longer
-    than the call of a small program. It remembers a thread as long as one `PyGILState_Ensure` has no release.
+    Python drops the state of a thread that it did not start at the end of each call, and makes it anew at the next: that took longer than
+    a small program. It keeps the state as long as one `PyGILState_Ensure` has no release.
     """
     of_thread = threading.local()
 

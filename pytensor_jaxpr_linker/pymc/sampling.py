@@ -77,7 +77,7 @@ def sample(
         By default that of the context.
     sampler : {"nutpie", "numpyro", "blackjax", "mclmc", "pymc"}, optional
         Whose NUTS. By default nutpie's if it is installed, else BlackJAX's. "pymc" is `pymc.sample`: it also has steps for
-        discrete variables. "mclmc" is no NUTS, but BlackJAX's microcanonical Langevin Monte Carlo: in many dimensions it
+        discrete variables. "mclmc" is not NUTS but BlackJAX's microcanonical Langevin Monte Carlo: in many dimensions it
         takes fewer gradients, but it never rejects, so its draws have a small bias.
     target_accept, max_treedepth
         Aim of the adaptation of the step size, by default 0.8; largest number of doublings of a trajectory.

@@ -1,4 +1,4 @@
-"""How a user could write an expression so that it needs no break, where that is known. Uses no JAX."""
+"""Known ways to write an expression so that it needs no break. Uses no JAX."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class Box(NamedTuple):
     height: float
 
 
-class Layout(NamedTuple):
+class Drawing(NamedTuple):
     """A drawing.
 
     Attributes
@@ -40,7 +40,7 @@ class Layout(NamedTuple):
     nodes: dict[int, tuple[float, float]]
 
 
-def lay_out(explanation: ExplanationData, shown: Sequence[Node]) -> Layout:
+def lay_out(explanation: ExplanationData, shown: Sequence[Node]) -> Drawing:
     """Place the `shown` nodes, and a box for each batch.
 
     Boxes follow each other as words do in lines of text; so do, in a box, columns of rows.
@@ -52,7 +52,7 @@ def lay_out(explanation: ExplanationData, shown: Sequence[Node]) -> Layout:
     sizes = {batch: box_size(places) for batch, places in inside.items()}
     area = sum((w + MARGIN) * (h + MARGIN) for w, h in sizes.values())
     limit = max([math.sqrt(area * ASPECT), *(w for w, _ in sizes.values())], default=0)
-    layout = Layout({}, {})
+    layout = Drawing({}, {})
     x = y = line_height = 0.0
     for batch, (width, height) in sizes.items():
         if x and x + width > limit:

@@ -40,7 +40,7 @@ def try_changes(
     find_rule: Callable[[Apply], Rule | None],
     fallbacks: Mapping[Apply, CannotEmit],
 ) -> Trials:
-    """Find what each change would bring, those that remove most breaks first, as far as `MOST_VISITS` goes.
+    """Find what each change would bring: first the changes that remove most breaks, until `MOST_VISITS` is used up.
 
     Parameters
     ----------

@@ -40,11 +40,11 @@ def program_call(
     program
         What is run.
     progress
-        What the build that a call may be tells of itself.
+        Is told when a call that built the program is done.
     donated
         The positions of inputs whose memory the results may take.
     deferred
-        What keeps the results of checks, which are tested at once if it is None.
+        Keeps the results of checks; if None, each call tests its own.
     """
     test = raise_if_failed if deferred is None else deferred.add
     general = general_call(program, progress, donated, test)
@@ -55,7 +55,7 @@ def program_call(
     swap_x64, restore_x64 = jax_compat.swap_x64, jax_compat.restore_x64
     pack = make_packer(region.inputs, only.packed, lambda packing: only.jitted(packing=packing))
 
-    # The hot path of most programs: one Python function, in which what the program does not have costs one test each.
+    # The hot path of most programs: one Python function, with one test for each thing that the program may not have.
     def direct(args: list) -> list | None:
         if donated or program.padded is not None:
             return general(args)

@@ -1,4 +1,4 @@
-"""What becomes of run-time checks when a program has run: they raise at once or later, or `checkify` gets them."""
+"""Tests the run-time checks of a program that has run: at once, at a later call, or by `checkify`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def error_of(check: Check) -> Exception:
 class DeferredChecks:
     """The checks of calls that returned before their results were known. Any number of threads may use it.
 
-    The queue is as long as that of the device: what this has computed is tested, and dropped, at the next call.
+    A call tests, and drops, the checks that the device has computed, so the queue is never longer than the device's.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ class DeferredChecks:
         self._codes.append((code, specialization.lower(args).checks))
 
     def raise_known(self) -> None:
-        """Raise what earlier calls failed with, as far as it is known without waiting, or waiting is meant."""
+        """Raise the error of an earlier call: of one that has ended, or, if calls wait, of any."""
         if self._codes:
             self.raise_failed(self._wait)
 

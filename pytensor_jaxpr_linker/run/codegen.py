@@ -95,7 +95,7 @@ def call_stages(
     stages
         The stages in their order.
     inputs
-        The function takes a list of the values of so many slots, the first ones.
+        How many slots the function takes values for, in a list: the first ones.
     outputs
         The slots whose values it returns, each in memory of its own, as XLA returns them.
     dead_after

@@ -14,8 +14,8 @@ FORKED = (
 )
 
 
-class Process:
-    """This process.
+class ThisProcess:
+    """The state of this process that a fork changes.
 
     Attributes
     ----------
@@ -35,6 +35,6 @@ class Process:
             raise RuntimeError(FORKED)
 
 
-process = Process()
+process = ThisProcess()
 if hasattr(os, "register_at_fork"):  # there is none on Windows, where nothing is forked
     os.register_at_fork(after_in_child=process.note_fork)

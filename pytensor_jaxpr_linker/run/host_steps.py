@@ -27,9 +27,9 @@ FEW_NODES = 32
 class HostStage:
     """The nodes of a host step between slots.
 
-    A few nodes that only have a `perform` are run by a function that is made for them; others by their thunks. Where an Op is
-    lazy, a node runs when its result is asked for: a conditional's thunk leaves the branch not taken unevaluated.
-    What a node destroys is a copy: the order of nodes that PyTensor found for Ops that work in place does not hold here.
+    One generated function runs a few nodes that only have a `perform`; thunks run all others. Where an Op is lazy, a node runs when
+    its result is asked for: a conditional's thunk leaves the branch not taken unevaluated. A node that works in place gets a copy, since
+    the order of nodes that PyTensor found for such Ops does not hold here.
 
     Attributes
     ----------

@@ -61,14 +61,14 @@ class Packed(NamedTuple):
 def make_packer(
     inputs: Sequence[Variable], packed: dict[tuple, Packed | None], compiled: Callable[[Packing], Callable[..., list]]
 ) -> Callable[[list], tuple[Callable[..., list], list] | None] | None:
-    """Return what packs the arguments of a call, or None where there is nothing to pack.
+    """Return a function that packs the arguments of a call, or None where there is nothing to pack.
 
     Parameters
     ----------
     inputs
         The inputs of the program. Those of one dtype are packed, but for shared variables, which are on the device.
     packed
-        Where it keeps how arguments are packed, by the shapes of those that may be.
+        A cache: how arguments are packed, by the shapes of the arguments at hand.
     compiled
         Makes the jitted function of the packed array and the other arguments.
 

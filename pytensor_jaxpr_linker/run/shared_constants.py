@@ -16,8 +16,8 @@ from pytensor_jaxpr_linker.run.program import Program, pure_function
 class SharedConstants:
     """The large constants of a program, and, once `collected`, those of its derivatives.
 
-    Functions of a program, which `function_of` makes, take them after their inputs. A constant of a derivative that is not among them
-    is one of its program's own, which a ``jax.jit`` copies.
+    The functions that `function_of` makes take these constants after their inputs. A derivative may have more constants: they stay in its
+    program, and a ``jax.jit`` copies them.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""How long JAX takes to compile a specialization, measured where it happens: JAX reports it, calls pay nothing."""
+"""Records how long JAX takes for each stage of a compilation. JAX reports it, so calls cost nothing more."""
 
 from __future__ import annotations
 

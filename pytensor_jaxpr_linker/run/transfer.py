@@ -69,7 +69,7 @@ def read_inputs(value: Any) -> jax.Array:
 
 
 def read_only(array: Any) -> np.ndarray:
-    """Return an array as one of NumPy's that can't be written to: a host step may have returned the caller's own."""
+    """Return a read-only NumPy array: a host step may have returned the caller's own."""
     array = np.asarray(array)
     if array.flags.writeable:
         array = array.view()
@@ -78,7 +78,7 @@ def read_only(array: Any) -> np.ndarray:
 
 
 def advanced(generator: np.random.Generator, draws: int) -> np.random.Generator:
-    """Return a copy of a generator that has given away as many keys: an error must not lose the state of the argument."""
+    """Return a copy of a generator that is `draws` keys ahead; the argument keeps its state, in case the call fails."""
     copied = custom_rng_deepcopy(generator)
     copied.bit_generator.random_raw(2 * draws)
     return copied
