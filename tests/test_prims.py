@@ -17,6 +17,7 @@ from jax.extend.core import primitives as p
 from pytensor_jaxpr_linker import prims
 from pytensor_jaxpr_linker.base import jax_compat
 from pytensor_jaxpr_linker.jaxpr.builder import JaxprBuilder
+from pytensor_jaxpr_linker.jaxpr.traits import TRAITS
 
 #: What makes assembler functions, or helps them, and is no assembler function itself.
 HELPERS = {
@@ -546,6 +547,13 @@ def test_every_function_has_a_row():
     """An assembler function without a row is not checked against JAX."""
     functions = {n for n, f in vars(prims).items() if callable(f) and getattr(f, "__module__", "") == prims.__name__}
     assert {n for n in functions if not n.startswith("_")} - HELPERS == {r.name for r in ROWS}
+
+
+@every_row
+def test_traits_of_every_primitive(row):
+    """A primitive without a row in the table of traits would silently be one that no pass knows."""
+    if row.name != "bcsr_dot_general":  # which is imported when it is first needed
+        assert {eqn.primitive for eqn in assembled(row).eqns} <= TRAITS.keys()
 
 
 @every_row

@@ -11,7 +11,8 @@ from pytensor.compile.builders import OpFromGraph
 
 import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker import prims
-from pytensor_jaxpr_linker.jaxpr.optimize.branch_guards import with_guards
+from pytensor_jaxpr_linker.jaxpr.optimize.branch_guards import guard_branches
+from pytensor_jaxpr_linker.jaxpr.optimize.finish import PASSES
 
 
 @pytest.fixture(autouse=True)
@@ -190,13 +191,13 @@ def test_without_choices_nothing_changes():
     b = pjl.JaxprBuilder(differentiable=True)
     x = b.input((2,), np.dtype("float64"))
     y = prims.log(b, x)
-    assert with_guards(b, b.eqns, [y]) == b.eqns
+    assert guard_branches(b.eqns, b, [y]) is b.eqns
 
 
 def test_random_programs():
     for seed in range(100):
         random = np.random.default_rng(seed)
-        b = pjl.JaxprBuilder(differentiable=True)
+        b = pjl.JaxprBuilder(differentiable=True, passes=PASSES)
         x, s = b.input((3,), np.dtype("float32")), b.input((), np.dtype("float32"))
         values, conditions = [x, prims.broadcast_to(b, s, (3,))], []
 

@@ -5,8 +5,7 @@ The vocabulary and the size are those of the builders in JAX's ``autodidax`` and
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -17,17 +16,17 @@ from jax.extend.core import primitives as p
 
 from pytensor_jaxpr_linker.base import jax_compat
 from pytensor_jaxpr_linker.base.identity import identity
+from pytensor_jaxpr_linker.base.passes import Pass, run_passes
+from pytensor_jaxpr_linker.jaxpr.traits import Trait, having
 
 #: A value inside a Jaxpr.
 type Atom = Any  # a `jax.extend.core.Var` or `Literal`; JAX declares their avals without shape and dtype
 type Shape = tuple[int, ...]
 
-#: Results of up to this many elements that this many equations read are computed once, see `with_barriers`.
-SMALL_RESULT, MANY_READERS = 16, 8
+BOOL, INT32 = np.dtype(bool), np.dtype("int32")
 
-
-#: Primitives whose operands may be exchanged: both orders are one equation.
-COMMUTATIVE = frozenset((p.add_p, p.and_p, p.eq_p, p.max_p, p.min_p, p.mul_p, p.ne_p, p.or_p, p.xor_p))
+#: Both orders of their operands are one equation.
+COMMUTATIVE = having(Trait.COMMUTATIVE)
 
 
 class Check(NamedTuple):
@@ -53,13 +52,14 @@ class JaxprBuilder:
     parent : JaxprBuilder, optional
         The builder of the Jaxpr around this one.
     differentiable : bool
-        Whether JAX differentiates the Jaxpr: then branches that are not taken get the derivative 0, see `untaken`.
+        Whether JAX differentiates the Jaxpr: then branches that are not taken get the derivative 0, see `branch_guards`.
+    passes : sequence of Pass
+        What `build` does with the equations. A builder inside this one has the same.
 
     Examples
     --------
     >>> import numpy as np
-    >>> from pytensor_jaxpr_linker import prims
-    >>> from pytensor_jaxpr_linker.jaxpr.builder import JaxprBuilder
+    >>> from pytensor_jaxpr_linker import JaxprBuilder, prims
     >>> b = JaxprBuilder()
     >>> x = b.input((3,), np.dtype("float32"), "x")
     >>> two = b.constant(np.float32(2))
@@ -73,10 +73,12 @@ class JaxprBuilder:
         checked: bool = False,
         parent: JaxprBuilder | None = None,
         differentiable: bool = False,
+        passes: Sequence[Pass] | None = None,
     ):
         self.name = name
         self.checked, self.differentiable = checked, differentiable
-        self._is_inner = parent is not None
+        self.is_inner = parent is not None
+        self.passes: Sequence[Pass] = parent.passes if parent else (DEAD_CODE,) if passes is None else passes
         self.invars: list[Var] = []
         self.arg_names: list[str] = []
         self.constvars: list[Var] = []
@@ -274,30 +276,34 @@ class JaxprBuilder:
 
     def check_code(self) -> Atom:
         """Return an int32 scalar: 0 if every check holds, else the 1-based number of the first that failed."""
-        from pytensor_jaxpr_linker.jaxpr import prims
-
         total = zero = self.constant(np.int32(0))
         for atom, number in reversed(self._check_codes):
             if number is None:
-                total = prims.select(self, prims.eq(self, atom, zero), total, atom)
+                ok, code = self.bind(p.eq_p, (atom, zero), (), BOOL, {}), atom
             else:
-                total = prims.select(self, atom, total, self.constant(np.int32(number)))
+                ok, code = atom, self.constant(np.int32(number))
+            total = self.bind(p.select_n_p, (ok, code, total), (), INT32, {})
         return total
 
     # -- the result ----------------------------------------------------------------------------------------------------
 
     def build(self, outputs: Sequence[Atom]) -> Any:
-        """Return the closed Jaxpr of the equations that `outputs` need.
+        """Return the closed Jaxpr of what the passes make of the equations.
 
         Its inputs are those of `input`, in order.
         """
-        eqns, readers = live_equations(self.eqns, outputs)
-        if self.differentiable:
-            from pytensor_jaxpr_linker.jaxpr.optimize.branch_guards import with_guards
 
-            eqns, readers = live_equations(with_guards(self, eqns, outputs), outputs)
-        eqns = eqns if self._is_inner else with_barriers(eqns, readers)
-        constants = [pair for pair in zip(self.constvars, self.consts, strict=True) if pair[0] in readers]
+        def show(eqns: list[JaxprEqn]) -> str:
+            return str(self._jaxpr(eqns, outputs))
+
+        return self._jaxpr(run_passes(self.passes, self.eqns, self, outputs, size=len, show=show), outputs)
+
+    def _jaxpr(self, eqns: list[JaxprEqn], outputs: Sequence[Atom]) -> Any:
+        """Return the closed Jaxpr of equations, with the constants that they read."""
+        read: set[Atom] = set()
+        if self.constvars:
+            read.update(x for atoms in (outputs, *(eqn.invars for eqn in eqns)) for x in atoms if type(x) is Var)
+        constants = [pair for pair in zip(self.constvars, self.consts, strict=True) if pair[0] in read]
         jaxpr = jax_compat.make_jaxpr_object(
             [var for var, _ in constants],
             self.invars,
@@ -308,7 +314,7 @@ class JaxprBuilder:
             self.arg_names,
         )
         # The rules of JAX's control-flow primitives take no subclass.
-        return jaxpr if self._is_inner else jax_compat.NamedJaxpr(jaxpr, jaxpr.consts)
+        return jaxpr if self.is_inner else jax_compat.NamedJaxpr(jaxpr, jaxpr.consts)
 
 
 def is_variable(atom: Atom) -> bool:
@@ -316,50 +322,22 @@ def is_variable(atom: Atom) -> bool:
     return type(atom) is Var
 
 
-def live_equations(eqns: Sequence[JaxprEqn], outputs: Sequence[Atom]) -> tuple[list[JaxprEqn], dict[Atom, int]]:
-    """Return the equations that `outputs` need, in order, and how many times they read each variable.
-
-    Variables that are outputs are among the latter too, if only with 0.
-    """
-    readers: dict[Atom, int] = {atom: 0 for atom in outputs if type(atom) is Var}
+def live_equations(eqns: Sequence[JaxprEqn], outputs: Sequence[Atom]) -> tuple[list[JaxprEqn], set[Atom]]:
+    """Return the equations that `outputs` need, in order, and the variables that they and the outputs read."""
+    read: set[Atom] = {atom for atom in outputs if type(atom) is Var}
     live = []
     for eqn in reversed(eqns):
-        for var in eqn.outvars:
-            if var in readers:
-                break
-        else:
-            continue
-        live.append(eqn)
-        for atom in eqn.invars:
-            if type(atom) is Var:
-                readers[atom] = readers.get(atom, 0) + 1
+        if not read.isdisjoint(eqn.outvars):
+            live.append(eqn)
+            read.update([atom for atom in eqn.invars if type(atom) is Var])
     live.reverse()
-    return live, readers
+    return live, read
 
 
-def with_barriers(eqns: list[Any], readers: Mapping[Atom, int]) -> list[Any]:
-    """Put an optimization barrier behind each small result that many equations read.
-
-    XLA's fusion computes such a result again in every kernel that reads it. In a model of many scalar variables all the
-    gradients read the same sums: without barriers, compile time grows with the square of their number.
-    """
-    crowded = {var for var, count in readers.items() if count >= MANY_READERS and is_small(var.aval.shape)}
-    if not crowded:
-        return eqns
-    shielded: dict[Atom, Atom] = {}
-    result = []
-    for eqn in eqns:
-        if shielded and not shielded.keys().isdisjoint(a for a in eqn.invars if type(a) is Var):
-            eqn = eqn.replace(invars=[shielded.get(a, a) if type(a) is Var else a for a in eqn.invars])
-        result.append(eqn)
-        for var in eqn.outvars:
-            if var in crowded:
-                shielded[var] = Var(var.aval)
-                how = (jax_compat.optimization_barrier_p, {}, no_effects, eqn.source_info, eqn.ctx)  # type: ignore[var-annotated]
-                result.append(jex.new_jaxpr_eqn([var], [shielded[var]], *how))
-    return result
+def drop_dead_code(eqns: list[JaxprEqn], b: JaxprBuilder, outputs: Sequence[Atom]) -> list[JaxprEqn]:
+    """Return the equations that `outputs` need."""
+    live, _ = live_equations(eqns, outputs)
+    return eqns if len(live) == len(eqns) else live
 
 
-def is_small(shape: Shape) -> bool:
-    """Tell whether a shape has few elements; one with a symbolic dimension may have any number."""
-    return all(isinstance(n, int) for n in shape) and math.prod(shape) <= SMALL_RESULT
+DEAD_CODE = Pass("dead code", drop_dead_code)

@@ -20,7 +20,7 @@ from pytensor_jaxpr_linker.graph.static_values import StaticValues
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, Check, JaxprBuilder
 from pytensor_jaxpr_linker.jaxpr.nested import fixed_value
-from pytensor_jaxpr_linker.jaxpr.optimize.fuse_rows import fuse_rows
+from pytensor_jaxpr_linker.jaxpr.optimize.finish import PASSES
 from pytensor_jaxpr_linker.jaxpr.rule_results import checked_results, fits
 from pytensor_jaxpr_linker.plan.model import InnerPlan, Region, Step
 
@@ -72,7 +72,7 @@ def lower_region(
         What PyTensor raises for these shapes and static values. A note says which node it comes from.
     """
     with enable_x64(True):
-        b = JaxprBuilder(name, checked, differentiable=differentiable)
+        b = JaxprBuilder(name, checked, differentiable=differentiable, passes=PASSES)
         names = [v.name or "" for v in region.inputs] + ["constant"] * len(region.constants.arrays)
         atoms = [b.input(aval.shape, np.dtype(aval.dtype), name) for aval, name in zip(avals, names, strict=True)]
         count = len(region.inputs)
@@ -83,8 +83,6 @@ def lower_region(
         passed = set(map(identity, [*b.invars, *b.constvars]))
         outputs = [prims.copy(b, atom) if identity(atom) in passed else atom for atom in outputs]
         results = [*outputs, b.check_code()] if b.checks else outputs
-        if not differentiable:  # JAX would keep residuals of what is in a loop
-            fuse_rows(b, results)
         return Lowered(b.build(results), b.checks)
 
 

@@ -23,10 +23,11 @@ from pytensor_jaxpr_linker.emit.scalar import convert
 from pytensor_jaxpr_linker.graph.counted_loops import follows_from_numbers
 from pytensor_jaxpr_linker.graph.until_scan import UntilScan
 from pytensor_jaxpr_linker.jaxpr import prims
-from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape, is_small
+from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
 from pytensor_jaxpr_linker.jaxpr.nested import fixed_value
-from pytensor_jaxpr_linker.jaxpr.optimize.distribute import CHEAP, LAYOUT
+from pytensor_jaxpr_linker.jaxpr.optimize.barriers import is_small
 from pytensor_jaxpr_linker.jaxpr.rows import is_backwards, join, last_rows, row_range
+from pytensor_jaxpr_linker.jaxpr.traits import Trait, having
 
 #: How often the loop is unrolled if its body has up to `SMALL_BODY` equations: on numbers, or arithmetic and reductions on a few
 #: numbers. On larger arrays, and where a reduction reads an exponential, unrolling is up to twice as slow: each step is several
@@ -38,9 +39,12 @@ SMALL_BODY, UNROLL = 16, 4
 MEDIUM_BODY, UNROLL_MEDIUM, MANY_STEPS = 256, 2, 64
 
 #: Equations of simple bodies.
-SIMPLE = CHEAP | {
+SIMPLE = having(Trait.CHEAP) | {
     *(p.div_p, p.dynamic_update_slice_p, p.reduce_max_p, p.reduce_min_p, p.reduce_prod_p, p.reduce_sum_p),
 }
+
+#: Equations that do not count.
+LAYOUT = having(Trait.LAYOUT)
 
 INT64 = np.dtype("int64")
 

@@ -78,7 +78,7 @@ def with_pullback(rule: Emit) -> Emit:
     @wraps(rule)
     def wrapped(op: ps.ScalarOp, b: JaxprBuilder, dtype: np.dtype, *xs: Atom) -> Atom:
         xs = tuple(x if is_discrete_operand(op, i) else convert(b, x, dtype) for i, x in enumerate(xs))
-        if b.differentiable:  # so that guards can be put before the operands, see `untaken`
+        if b.differentiable:  # so that guards can be put before the operands, see `branch_guards`
             xs = tuple(prims.broadcast_to(b, x, prims.elementwise_shape(xs)) if is_variable(x) else x for x in xs)
         operands = [x for x in xs if is_variable(x)]
         inner, atoms = b.sub_jaxpr([x.aval for x in operands], has_derivative=True)

@@ -24,27 +24,13 @@ from jax.extend.core import primitives as p
 from pytensor_jaxpr_linker.base.identity import identity
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, is_variable
+from pytensor_jaxpr_linker.jaxpr.traits import Trait, having
 
-
-def primitives(names: str) -> frozenset[jex.Primitive]:
-    """Return the primitives of these names."""
-    return frozenset(getattr(p, f"{name}_p") for name in names.split())
-
-
-#: Primitives that compute each element of the result from the elements at the same place.
-ELEMENTWISE = primitives(
-    "abs acos acosh add and asin asinh atan atan2 atanh bessel_i0e bessel_i1e clamp complex conj convert_element_type copy cos cosh"
-    " custom_jvp_call digamma div eq erf erf_inv erfc exp exp2 expm1 ge gt igamma igammac imag integer_pow is_finite le lgamma log"
-    " log1p logistic lt max min mul ne neg not or polygamma pow real regularized_incomplete_beta rem rsqrt select_n sign sin sinh"
-    " sqrt square sub tan tanh zeta"
-)
-#: Primitives whose derivative is finite whatever their operands are: where a branch has no others, no NaN comes out of it.
-BOUNDED = primitives(
-    "abs add broadcast_in_dim clamp complex concatenate conj convert_element_type copy dynamic_slice gather imag max min neg pad"
-    " real reduce_sum reshape rev select_n sign slice squeeze sub transpose"
-)
-#: Those of which that is true for real operands only. For complex ones they have poles, or grow without bound.
-BOUNDED_IF_REAL = primitives("asinh atan cos erf erfc logistic sin tanh")
+#: Primitives that pass on what decides on single elements. The calls with a derivative of their own that this package emits, special
+#: functions and guards, are elementwise.
+ELEMENTWISE = having(Trait.ELEMENTWISE) | {p.custom_jvp_call_p}
+#: Primitives out of whose derivatives no NaN comes, of any operands and of real ones.
+BOUNDED, BOUNDED_IF_REAL = having(Trait.BOUNDED_SLOPE), having(Trait.BOUNDED_REAL_SLOPE)
 
 
 class Condition(NamedTuple):
@@ -70,20 +56,20 @@ MOST_ALTERNATIVES = 4
 DEEPEST = 50
 
 
-def with_guards(b: JaxprBuilder, eqns: Sequence[Any], outputs: Iterable[Atom]) -> list[Any]:
-    """Return the equations of a builder with guards on what enters branches; only derivatives differ.
+def guard_branches(eqns: list[Any], b: JaxprBuilder, outputs: Iterable[Atom]) -> list[Any]:
+    """Put guards on what enters branches, if JAX differentiates the Jaxpr. Only derivatives differ.
 
     Parameters
     ----------
-    b
-        The builder, which gets the equations of the guards.
     eqns
-        Its equations, in order.
+        Equations that `outputs` need, in order.
+    b
+        Their builder, which gets the equations of the guards.
     outputs
-        What of them is read outside.
+        The results of the Jaxpr.
     """
-    if not any(eqn.primitive is p.select_n_p for eqn in eqns):
-        return list(eqns)
+    if not b.differentiable or not any(eqn.primitive is p.select_n_p for eqn in eqns):
+        return eqns
     position = {v: i for i, eqn in enumerate(eqns) for v in eqn.outvars}
     order = GuardedOrder(eqns, position, list(entered_conditions(eqns, position, outputs)))
     made: dict[tuple[Alternatives, Atom], Atom] = {}

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import jax.extend.core as jex
-from jax.extend.core import primitives as p
 
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, Shape, live_equations
+from pytensor_jaxpr_linker.jaxpr.traits import Trait, having
 
 #: Shorter loops are left alone: what they compute costs less than keeping it, or, if they call LAPACK, not much more.
 LEAST_STEPS, LEAST_STEPS_WITH_CALLS = 32, 4
@@ -21,27 +21,11 @@ LEAST_STEPS, LEAST_STEPS_WITH_CALLS = 32, 4
 #: At most so many elements are kept for all steps.
 MOST_ELEMENTS = 2**23
 
-#: What makes it worth it: a call for each step becomes one for all. XLA fuses other equations, which then only cost memory traffic:
-#: of the gradients of 1,000 and 10,000 steps, a Kalman filter's takes 0.7 times as long, one of RK4 1.05 times.
-CALLS = frozenset({p.lu_p, p.cholesky_p, p.triangular_solve_p, p.eigh_p, p.svd_p, p.householder_product_p})
+#: Distribution pays where calls leave the loop: one call for each step becomes one for all. XLA fuses other equations, which then only
+#: cost memory traffic: of the gradients of 1,000 and 10,000 steps, a Kalman filter's takes 0.7 times as long, one of RK4 1.05 times.
+CALLS = having(Trait.LIBRARY_CALL)
 
-#: Equations that cost no more than reading what they computed before.
-CHEAP = frozenset(
-    {
-        *(p.abs_p, p.add_p, p.and_p, p.broadcast_in_dim_p, p.convert_element_type_p, p.copy_p, p.eq_p, p.ge_p, p.gt_p),
-        *(p.integer_pow_p, p.is_finite_p, p.le_p, p.lt_p, p.max_p, p.min_p, p.mul_p, p.ne_p, p.neg_p, p.not_p, p.or_p),
-        *(p.reshape_p, p.rev_p, p.select_n_p, p.sign_p, p.slice_p, p.squeeze_p, p.stop_gradient_p, p.sub_p),
-        *(p.concatenate_p, p.square_p, p.transpose_p, p.xor_p),
-    }
-)
-
-#: Equations of control flow, which take the time of the slowest step when they are batched.
-CONTROL_FLOW = frozenset({p.while_p, p.cond_p, p.scan_p})
-
-#: Equations that cost less to emit again than to keep their results.
-LAYOUT = frozenset(
-    {p.broadcast_in_dim_p, p.convert_element_type_p, p.reshape_p, p.rev_p, p.slice_p, p.squeeze_p, p.transpose_p}
-)
+CHEAP, CONTROL_FLOW, LAYOUT = having(Trait.CHEAP), having(Trait.CONTROL_FLOW), having(Trait.LAYOUT)
 
 
 class Distribution(NamedTuple):

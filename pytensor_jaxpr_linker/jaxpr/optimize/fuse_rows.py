@@ -13,32 +13,42 @@ from typing import Any
 from jax.extend.core import primitives as p
 
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, is_variable, live_equations
-from pytensor_jaxpr_linker.jaxpr.optimize.distribute import CALLS, CHEAP, CONTROL_FLOW
-from pytensor_jaxpr_linker.jaxpr.optimize.reopened import ELEMENTWISE, ReopenedLoop
+from pytensor_jaxpr_linker.jaxpr.optimize.barriers import count_readers
+from pytensor_jaxpr_linker.jaxpr.optimize.reopened import ReopenedLoop
+from pytensor_jaxpr_linker.jaxpr.traits import Trait, having
 
 #: The equations that are moved.
-MOVED = (ELEMENTWISE & CHEAP) | {p.broadcast_in_dim_p}
+MOVED = (having(Trait.ELEMENTWISE) & having(Trait.CHEAP)) | {p.broadcast_in_dim_p}
 
-#: Equations whose operands are computed by kernels of their own.
-NOT_FUSED = CALLS | CONTROL_FLOW | {p.dot_general_p, p.conv_general_dilated_p}
+#: Equations that XLA does not fuse with what they read.
+NOT_FUSED = having(Trait.KERNEL | Trait.LIBRARY_CALL | Trait.CONTROL_FLOW)
 
 
-def fuse_rows(b: JaxprBuilder, outputs: Sequence[Atom]) -> None:
+def fuse_rows(eqns: list[Any], b: JaxprBuilder, outputs: Sequence[Atom]) -> list[Any]:
     """Move cheap elementwise equations whose result only one loop reads, row by row, into that loop.
 
-    Loops with matrix products, factorizations or inner loops stay: there XLA would make a kernel of its own, in each step, of what is moved.
+    Loops with matrix products, factorizations or inner loops stay: there XLA would make a kernel of its own, in each step, of what is
+    moved. Programs that JAX differentiates stay, too: it would keep residuals of what is in a loop.
     """
-    loops = [eqn for eqn in b.eqns if eqn.primitive is p.scan_p and is_fusible(eqn.params["jaxpr"])]
+    if b.differentiable or b.is_inner:
+        return eqns
+    loops = [eqn for eqn in eqns if eqn.primitive is p.scan_p and is_fusible(eqn.params["jaxpr"])]
     if not loops:
-        return
-    readers = live_equations(b.eqns, outputs)[1]
+        return eqns
     ends = set(filter(is_variable, outputs))
-    single = {var for var, count in readers.items() if count == 1 and var not in ends}
+    single = {var for var, count in count_readers(eqns).items() if count == 1 and var not in ends}
+    fused = []
     for eqn in loops:
         if not single.isdisjoint(filter(is_variable, eqn.invars)):
             loop = FusedLoop(b, eqn, single)
             if loop.has_moved:
-                loop.close(loop.results)
+                fused.append(loop)
+    if not fused:
+        return eqns
+    b.eqns = list(eqns)
+    for loop in fused:
+        loop.close(loop.results)
+    return live_equations(b.eqns, outputs)[0]
 
 
 def is_fusible(body: Any) -> bool:

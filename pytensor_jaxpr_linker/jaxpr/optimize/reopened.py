@@ -11,16 +11,10 @@ from jax.extend.core import primitives as p
 from pytensor_jaxpr_linker.base.jax_compat import scan_counts
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, is_variable
+from pytensor_jaxpr_linker.jaxpr.traits import Trait, having
 
 #: Equations whose rows follow from the rows of their operands by the same equation.
-ELEMENTWISE = frozenset(
-    {
-        *(p.abs_p, p.add_p, p.and_p, p.convert_element_type_p, p.copy_p, p.div_p, p.eq_p, p.exp_p, p.ge_p, p.gt_p),
-        *(p.integer_pow_p, p.is_finite_p, p.le_p, p.log_p, p.log1p_p, p.logistic_p, p.lt_p, p.max_p, p.min_p, p.mul_p),
-        *(p.ne_p, p.neg_p, p.not_p, p.or_p, p.select_n_p, p.sign_p, p.sqrt_p, p.square_p, p.stop_gradient_p, p.sub_p),
-        *(p.tanh_p, p.xor_p),
-    }
-)
+ELEMENTWISE = having(Trait.ELEMENTWISE)
 
 
 class ReopenedLoop:

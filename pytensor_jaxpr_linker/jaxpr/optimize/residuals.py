@@ -16,12 +16,14 @@ from jax.extend.core import primitives as p
 from pytensor_jaxpr_linker.base.identity import identity
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, is_variable
-from pytensor_jaxpr_linker.jaxpr.optimize.distribute import CHEAP
-from pytensor_jaxpr_linker.jaxpr.optimize.reopened import ELEMENTWISE, ReopenedLoop
+from pytensor_jaxpr_linker.jaxpr.optimize.reopened import ReopenedLoop
 from pytensor_jaxpr_linker.jaxpr.rows import row_of
+from pytensor_jaxpr_linker.jaxpr.traits import Trait, having
+
+CHEAP = having(Trait.CHEAP)
 
 #: Equations that are followed from an array to the loop that computed its rows.
-FOLLOWED = ELEMENTWISE | {p.broadcast_in_dim_p, p.concatenate_p, p.rev_p, p.slice_p}
+FOLLOWED = having(Trait.ELEMENTWISE) | {p.broadcast_in_dim_p, p.concatenate_p, p.rev_p, p.slice_p}
 
 
 def keep_residuals(
