@@ -10,6 +10,7 @@ from jax.extend.core import Jaxpr, Literal, check_jaxpr, jaxpr_as_fun
 from pytensor_jaxpr_linker import prims
 from pytensor_jaxpr_linker.jaxpr.builder import JaxprBuilder
 from pytensor_jaxpr_linker.jaxpr.optimize.finish import PASSES
+from pytensor_jaxpr_linker.jaxpr.optimize.simplify import PEEPHOLES
 
 F32, F64 = np.dtype("float32"), np.dtype("float64")
 
@@ -24,7 +25,7 @@ def x64():
 @pytest.fixture
 def b():
     """Return an empty builder that records checks."""
-    return JaxprBuilder(checked=True, passes=PASSES)
+    return JaxprBuilder(checked=True, passes=PASSES, peepholes=PEEPHOLES)
 
 
 def test_equal_equations_are_shared(b):

@@ -63,7 +63,8 @@ def test_a_rule_is_in_the_file_that_is_named_after_the_module_of_its_op(name):
 
 def test_other_rules_are_rows_of_tables():
     """A primitive is registered for an Op as it is, in `scalar_primitives`, `scalar_basic` or `pymc_math`."""
-    assert {module for module in PLACES.values() if not module.startswith(ROOM)} == {prims.__name__}
+    others = [module for module in PLACES.values() if not module.startswith(ROOM)]
+    assert others and all(module.startswith(f"{prims.__name__}.") for module in others)
 
 
 @pytest.mark.parametrize("prefix", ELSEWHERE)

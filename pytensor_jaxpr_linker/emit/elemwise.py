@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial, reduce
 from typing import Any
 
-import numpy as np
 import pytensor.scalar as ps
-from jax.extend.core import Var, primitives
+from jax.extend.core import Var
 from pytensor.graph.basic import Apply
 from pytensor.scalar.basic import ScalarOp
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
@@ -148,73 +146,14 @@ def prod_without_zeros(b: JaxprBuilder, x: Atom, axes: Sequence[int]) -> Atom:
     return prims.select(b, prims.reduce_and(b, is_zero, axes), number(b, x, 0), product)
 
 
-def total(b: JaxprBuilder, x: Atom, axes: Sequence[int]) -> Atom:
-    """Emit the sum of the elements. Where one truth chooses between an array and -inf (or 0) everywhere, it chooses between their sums.
-
-    The sum need not wait for the truth then. PyMC checks parameters so: ``switch(all(sigma > 0), logp, -inf).sum()``.
-    """
-    choice = b.definition(x, primitives.select_n_p)
-    if choice is not None and not choice.invars[0].aval.shape:
-        condition, *cases = choice.invars
-        sums = [sum_of_repeated(b, case, axes) for case in cases]
-        if any(s is not None for s in sums):
-            on_false, on_true = (
-                prims.reduce_sum(b, case, axes) if s is None else s for s, case in zip(sums, cases, strict=True)
-            )
-            return prims.select(b, condition, on_true, on_false)
-    return prims.reduce_sum(b, x, axes)
-
-
-def sum_of_repeated(b: JaxprBuilder, x: Atom, axes: Sequence[int]) -> Atom | None:
-    """Return the sum over axes of what is one number everywhere, if that is the number itself (0, inf, nan), else None."""
-    shape, repeated = x.aval.shape, b.definition(x, primitives.broadcast_in_dim_p)
-    value = None if repeated is None or repeated.invars[0].aval.shape else b.known(repeated.invars[0])
-    if (
-        value is None
-        or (np.isfinite(value) and value != 0)
-        or not all(type(shape[i]) is int and shape[i] for i in axes)
-    ):
-        return None
-    return prims.broadcast_to(b, repeated.invars[0], tuple(n for i, n in enumerate(shape) if i not in axes))
-
-
-def conjunction(b: JaxprBuilder, x: Atom, axes: Sequence[int]) -> Atom:
-    """Emit whether all elements are true. What a vector of single truths says of arrays of one shape is reduced in one pass.
-
-    PyMC checks parameters so: ``all([all(p >= 0), all(p <= 1)])``.
-    """
-    parts = single_numbers(b, x)
-    if parts is None:
-        return prims.reduce_and(b, x, axes)
-    arrays: dict[tuple[int, ...], Atom] = {}
-    for part in parts:
-        eqn = b.definition(part, primitives.reduce_and_p)
-        array: Atom = part if eqn is None else eqn.invars[0]
-        shape = array.aval.shape
-        arrays[shape] = prims.and_(b, arrays[shape], array) if shape in arrays else array
-    truths = [prims.reduce_and(b, a, range(len(shape))) if shape else a for shape, a in arrays.items()]
-    return reduce(partial(prims.and_, b), truths)
-
-
-def single_numbers(b: JaxprBuilder, x: Atom) -> list[Atom] | None:
-    """Return the numbers that a vector was made of one by one, or None."""
-    if len(x.aval.shape) != 1:
-        return None
-    joined = b.definition(x, primitives.concatenate_p)
-    sources = [b.definition(part, primitives.broadcast_in_dim_p) for part in (joined.invars if joined else [x])]
-    if any(eqn is None or eqn.invars[0].aval.shape or eqn.outvars[0].aval.shape != (1,) for eqn in sources):
-        return None
-    return [eqn.invars[0] for eqn in sources]
-
-
 #: The reduction of numbers and that of booleans, by scalar Op.
 REDUCTIONS: Table[tuple[Reduction, Reduction]] = Table(
     {
-        ps.Add: (total, prims.reduce_or),
+        ps.Add: (prims.reduce_sum, prims.reduce_or),
         ps.Mul: (prims.reduce_prod, prims.reduce_and),
         ps.Maximum: (prims.reduce_max, prims.reduce_or),
         ps.Minimum: (prims.reduce_min, prims.reduce_and),
-        ps.AND: (prims.reduce_and, conjunction),
+        ps.AND: (prims.reduce_and, prims.reduce_and),
         ps.OR: (prims.reduce_or, prims.reduce_or),
         ps.XOR: (prims.reduce_xor, prims.reduce_xor),
         MulWithoutZeros: (prod_without_zeros, prims.reduce_and),

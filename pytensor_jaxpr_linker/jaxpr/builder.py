@@ -5,7 +5,8 @@ The vocabulary and the size are those of the builders in JAX's ``autodidax`` and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
@@ -22,6 +23,10 @@ from pytensor_jaxpr_linker.jaxpr.traits import Trait, having
 #: A value inside a Jaxpr.
 type Atom = Any  # a `jax.extend.core.Var` or `Literal`; JAX declares their avals without shape and dtype
 type Shape = tuple[int, ...]
+
+#: What a peephole returns: the atom that an equation's result is equal to, or None. It gets the builder, the operands, the
+#: abstract value of the result, and the params.
+type Peephole = Callable[[JaxprBuilder, Sequence[Atom], Any, dict], Atom | None]
 
 BOOL, INT32 = np.dtype(bool), np.dtype("int32")
 
@@ -55,6 +60,8 @@ class JaxprBuilder:
         Whether JAX differentiates the Jaxpr: then branches that are not taken get the derivative 0, see `branch_guards`.
     passes : sequence of Pass
         What `build` does with the equations. A builder inside this one has the same.
+    peepholes : dict
+        How equations simplify when they are added, by primitive. A builder inside this one has the same.
 
     Examples
     --------
@@ -74,11 +81,13 @@ class JaxprBuilder:
         parent: JaxprBuilder | None = None,
         differentiable: bool = False,
         passes: Sequence[Pass] | None = None,
+        peepholes: Mapping[jex.Primitive, Peephole] = MappingProxyType({}),
     ):
         self.name = name
         self.checked, self.differentiable = checked, differentiable
         self.is_inner = parent is not None
         self.passes: Sequence[Pass] = parent.passes if parent else (DEAD_CODE,) if passes is None else passes
+        self.peepholes: Mapping[jex.Primitive, Peephole] = parent.peepholes if parent else peepholes
         self.invars: list[Var] = []
         self.arg_names: list[str] = []
         self.constvars: list[Var] = []
@@ -182,9 +191,13 @@ class JaxprBuilder:
 
     def bind(
         self, primitive: jex.Primitive, operands: Sequence[Atom], shape: Shape, dtype: np.dtype, params: dict
-    ) -> Var:
-        """Add an equation with one result of the stated shape and dtype."""
-        return self.bind_many(primitive, operands, (self.aval(shape, dtype),), params)[0]
+    ) -> Atom:
+        """Add an equation with one result of the stated shape and dtype, or what a peephole makes of it."""
+        aval = self.aval(shape, dtype)
+        peephole = self.peepholes.get(primitive)
+        if peephole is not None and (found := peephole(self, operands, aval, params)) is not None:
+            return found
+        return self.bind_many(primitive, operands, (aval,), params)[0]
 
     def bind_many(
         self, primitive: jex.Primitive, operands: Sequence[Atom], avals: Sequence[Any], params: dict

@@ -21,6 +21,7 @@ from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, Check, JaxprBuilder
 from pytensor_jaxpr_linker.jaxpr.nested import fixed_value
 from pytensor_jaxpr_linker.jaxpr.optimize.finish import PASSES
+from pytensor_jaxpr_linker.jaxpr.optimize.simplify import PEEPHOLES
 from pytensor_jaxpr_linker.jaxpr.rule_results import checked_results, fits
 from pytensor_jaxpr_linker.plan.model import InnerPlan, Region, Step
 
@@ -72,7 +73,7 @@ def lower_region(
         What PyTensor raises for these shapes and static values. A note says which node it comes from.
     """
     with enable_x64(True):
-        b = JaxprBuilder(name, checked, differentiable=differentiable, passes=PASSES)
+        b = JaxprBuilder(name, checked, differentiable=differentiable, passes=PASSES, peepholes=PEEPHOLES)
         names = [v.name or "" for v in region.inputs] + ["constant"] * len(region.constants.arrays)
         atoms = [b.input(aval.shape, np.dtype(aval.dtype), name) for aval, name in zip(avals, names, strict=True)]
         count = len(region.inputs)

@@ -12,18 +12,8 @@ from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
 
 
 def row_range(b: JaxprBuilder, x: Atom, start: int, stop: int) -> Atom:
-    """Return the rows of an array from `start` up to `stop`.
-
-    PyTensor writes initial states into the first rows of a buffer: read from what is written, the buffer is not needed.
-    """
+    """Return the rows of an array from `start` up to `stop`."""
     shape = x.aval.shape
-    written = b.definition(x, primitives.dynamic_update_slice_p)
-    if written is not None:
-        _, update, *starts = written.invars
-        first = b.known(starts[0])
-        count, *rest = update.aval.shape
-        if first is not None and tuple(rest) == shape[1:] and 0 <= first <= start and stop <= first + count <= shape[0]:
-            x, start, stop = update, start - int(first), stop - int(first)
     return prims.slice_(b, x, [start, *[0] * (len(shape) - 1)], [stop, *shape[1:]], [1] * len(shape))
 
 
@@ -38,8 +28,8 @@ def as_rows(b: JaxprBuilder, row: Atom) -> Atom:
 
 
 def join(b: JaxprBuilder, parts: Sequence[Atom]) -> Atom:
-    """Return arrays one behind the other; without those that have no rows, unless none has."""
-    return prims.concatenate(b, [x for x in parts if x.aval.shape[0]] or [parts[0]], 0)
+    """Return arrays one behind the other."""
+    return prims.concatenate(b, parts, 0)
 
 
 def last_rows(b: JaxprBuilder, x: Atom, count: int) -> Atom:

@@ -222,7 +222,7 @@ def rule_of(op_class: type[Op]) -> Rule | ScalarRule | None:
 def summary_of_rule(op_class: type[Op]) -> str:
     """Return what the rule of an Op says about itself, or which primitive it is."""
     rule = rule_of(op_class)
-    if rule is not None and rule.emit.__module__ == prims.__name__:
+    if rule is not None and rule.emit.__module__.startswith(f"{prims.__name__}."):
         return f"The primitive `{rule.emit.__name__.rstrip('_')}`."
     return first_sentence(rule and rule.emit)
 

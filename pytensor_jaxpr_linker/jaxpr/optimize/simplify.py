@@ -1,0 +1,236 @@
+"""Peepholes: what an equation is equal to, by how its operands were computed.
+
+A peephole belongs to one primitive. `JaxprBuilder.bind` calls it before it adds an equation; the peephole returns another atom with the same
+value, or None. So neither the functions of `prims` nor the rules look for such cases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial, reduce
+from typing import Any
+
+import jax.extend.core as jex
+import numpy as np
+from jax.extend.core import primitives as p
+
+from pytensor_jaxpr_linker.jaxpr import prims
+from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Peephole, Shape
+
+# -- elementwise -------------------------------------------------------------------------------------------------------
+
+
+def neg(b: JaxprBuilder, operands: Sequence[Atom], aval: Any, params: dict) -> Atom | None:
+    """A negation of a negation."""
+    inner = b.definition(operands[0], p.neg_p)
+    return None if inner is None else inner.invars[0]
+
+
+def convert(b: JaxprBuilder, operands: Sequence[Atom], aval: Any, params: dict) -> Atom | None:
+    """A number that is known, in another dtype."""
+    value = b.known(operands[0])
+    return None if value is None or value.ndim else b.constant(value.astype(aval.dtype))
+
+
+# -- layout ------------------------------------------------------------------------------------------------------------
+
+
+def broadcast_in_dim(b: JaxprBuilder, operands: Sequence[Atom], aval: Any, params: dict) -> Atom | None:
+    """A broadcast of a broadcast."""
+    inner = b.definition(operands[0], p.broadcast_in_dim_p)
+    if inner is None:
+        return None
+    dims = [params["broadcast_dimensions"][i] for i in inner.params["broadcast_dimensions"]]
+    return prims.broadcast_in_dim(b, inner.invars[0], aval.shape, dims)
+
+
+def reshape(b: JaxprBuilder, operands: Sequence[Atom], aval: Any, params: dict) -> Atom | None:
+    """A number from a constant array, or a reshape of a reshape."""
+    (x,) = operands
+    if not aval.shape and (value := b.known(x)) is not None:
+        return b.constant(value.reshape(()))
+    inner = b.definition(x, p.reshape_p)
+    return None if inner is None else prims.reshape(b, inner.invars[0], aval.shape)
+
+
+def transpose(b: JaxprBuilder, operands: Sequence[Atom], aval: Any, params: dict) -> Atom | None:
+    """A transpose of a transpose."""
+    inner = b.definition(operands[0], p.transpose_p)
+    if inner is None:
+        return None
+    return prims.transpose(b, inner.invars[0], [inner.params["permutation"][i] for i in params["permutation"]])
+
+
+def rev(b: JaxprBuilder, operands: Sequence[Atom], aval: Any, params: dict) -> Atom | None:
+    """The same reversal twice."""
+    inner = b.definition(operands[0], p.rev_p)
+    return inner.invars[0] if inner is not None and inner.params == params else None
+
+
+def concatenate(b: JaxprBuilder, operands: Sequence[Atom], aval: Any, params: dict) -> Atom | None:
+    """A concatenation of which parts are empty."""
+    axis = params["dimension"]
+    parts = [x for x in operands if not is_zero(x.aval.shape[axis])]
+    return None if len(parts) == len(operands) else prims.concatenate(b, parts or operands[:1], axis)
+
+
+def is_zero(n: Any) -> bool:
+    """Tell whether a dimension is known to be 0."""
+    return type(n) is int and n == 0
+
+
+def slice_(b: JaxprBuilder, operands: Sequence[Atom], aval: Any, params: dict) -> Atom | None:
+    """A slice of a reversal is a reversed slice; one that lies in a part of an array that was put together is a slice of the part."""
+    (x,) = operands
+    eqn = b.definition(x)
+    if eqn is None or (simpler := SLICES.get(eqn.primitive)) is None:
+        return None
+    starts, limits = params["start_indices"], params["limit_indices"]
+    return simpler(b, eqn, starts, limits, params["strides"] or [1] * len(starts))
+
+
+def slice_of_reversal(b: JaxprBuilder, eqn: Any, starts: Shape, limits: Shape, strides: Sequence[int]) -> Atom | None:
+    """A slice of a reversal."""
+    (x,), flipped = eqn.invars, eqn.params["dimensions"]
+    if any(strides[axis] != 1 for axis in flipped):
+        return None
+    bounds = [
+        (n - hi, n - lo) if i in flipped else (lo, hi)
+        for i, (lo, hi, n) in enumerate(zip(starts, limits, x.aval.shape, strict=True))
+    ]
+    part = prims.slice_(b, x, [lo for lo, _ in bounds], [hi for _, hi in bounds], strides)
+    return prims.rev(b, part, flipped)
+
+
+def slice_of_concatenation(
+    b: JaxprBuilder, eqn: Any, starts: Shape, limits: Shape, strides: Sequence[int]
+) -> Atom | None:
+    """A slice of one of the parts."""
+    axis, offset = eqn.params["dimension"], [0] * len(starts)
+    for part in eqn.invars:
+        end = offset[axis] + part.aval.shape[axis]
+        if offset[axis] <= starts[axis] < limits[axis] <= end:
+            return prims.slice_(b, part, moved(starts, offset), moved(limits, offset), strides)
+        offset[axis] = end
+    return None
+
+
+def slice_of_update(b: JaxprBuilder, eqn: Any, starts: Shape, limits: Shape, strides: Sequence[int]) -> Atom | None:
+    """A slice of what was written to an array: PyTensor writes initial states of a loop into the first rows of a buffer."""
+    x, update, *places = eqn.invars
+    if any(b.known(place) is None for place in places):
+        return None
+    offset = [int(b.known(place)) for place in places]
+    ends = [first + n for first, n in zip(offset, update.aval.shape, strict=True)]
+    fits = all(lo >= 0 and hi <= n for lo, hi, n in zip(offset, ends, x.aval.shape, strict=True))  # else XLA moves it
+    if fits and all(a <= lo and hi <= z for a, lo, hi, z in zip(offset, starts, limits, ends, strict=True)):
+        return prims.slice_(b, update, moved(starts, offset), moved(limits, offset), strides)
+    return None
+
+
+def moved(bounds: Sequence[int], offset: Sequence[int]) -> list[int]:
+    """Return bounds counted from an offset."""
+    return [n - first for n, first in zip(bounds, offset, strict=True)]
+
+
+#: How a slice simplifies, by the primitive that computed its operand.
+SLICES = {
+    p.rev_p: slice_of_reversal,
+    p.concatenate_p: slice_of_concatenation,
+    p.dynamic_update_slice_p: slice_of_update,
+}
+
+
+# -- products and reductions -------------------------------------------------------------------------------------------
+
+
+def dot_general(b: JaxprBuilder, operands: Sequence[Atom], aval: Any, params: dict) -> Atom | None:
+    """A product of transposes reads the matrices themselves: XLA would copy to transpose."""
+    ((xc, yc), (xb, yb)), (x, y) = params["dimension_numbers"], operands
+    (left, xc), (right, yc) = untransposed(b, x, xc, xb), untransposed(b, y, yc, yb)
+    return None if left is x and right is y else prims.dot_general(b, left, right, (xc, yc), (xb, yb))
+
+
+def untransposed(b: JaxprBuilder, x: Atom, contract: tuple, batch: tuple) -> tuple[Atom, tuple]:
+    """Return the matrices whose transposes `x` holds, and their axes `contract`."""
+    inner = b.definition(x, p.transpose_p)
+    if inner is None or len(x.aval.shape) != len(contract) + len(batch) + 1:
+        return x, contract
+    source: tuple = inner.params["permutation"]
+    moved = tuple(source[i] for i in contract)
+    return (inner.invars[0], moved) if tuple(source[i] for i in batch) == batch else (x, contract)
+
+
+def reduce_sum(b: JaxprBuilder, operands: Sequence[Atom], aval: Any, params: dict) -> Atom | None:
+    """Where one truth chooses between an array and -inf (or 0) everywhere, it chooses between their sums.
+
+    The sum need not wait for the truth then. PyMC checks parameters so: ``switch(all(sigma > 0), logp, -inf).sum()``.
+    """
+    choice, axes = b.definition(operands[0], p.select_n_p), params["axes"]
+    if choice is None or choice.invars[0].aval.shape:
+        return None
+    condition, *cases = choice.invars
+    sums = [sum_of_repeated(b, case, axes) for case in cases]
+    if all(s is None for s in sums):
+        return None
+    on_false, on_true = (
+        prims.reduce_sum(b, case, axes) if s is None else s for s, case in zip(sums, cases, strict=True)
+    )
+    return prims.select(b, condition, on_true, on_false)
+
+
+def sum_of_repeated(b: JaxprBuilder, x: Atom, axes: Sequence[int]) -> Atom | None:
+    """Return the sum over axes of what is one number everywhere, if that is the number itself (0, inf, nan), else None."""
+    shape, repeated = x.aval.shape, b.definition(x, p.broadcast_in_dim_p)
+    value = None if repeated is None or repeated.invars[0].aval.shape else b.known(repeated.invars[0])
+    if (
+        value is None
+        or (np.isfinite(value) and value != 0)
+        or not all(type(shape[i]) is int and shape[i] for i in axes)
+    ):
+        return None
+    return prims.broadcast_to(b, repeated.invars[0], tuple(n for i, n in enumerate(shape) if i not in axes))
+
+
+def reduce_and(b: JaxprBuilder, operands: Sequence[Atom], aval: Any, params: dict) -> Atom | None:
+    """What a vector of single truths says of arrays of one shape is reduced in one pass.
+
+    PyMC checks parameters so: ``all([all(p >= 0), all(p <= 1)])``.
+    """
+    parts = single_numbers(b, operands[0])
+    if parts is None or aval.shape:
+        return None
+    arrays: dict[Shape, Atom] = {}
+    for part in parts:
+        eqn = b.definition(part, p.reduce_and_p)
+        array: Atom = part if eqn is None or part.aval.shape else eqn.invars[0]
+        shape = array.aval.shape
+        arrays[shape] = prims.and_(b, arrays[shape], array) if shape in arrays else array
+    truths = [prims.reduce_and(b, a, range(len(shape))) if shape else a for shape, a in arrays.items()]
+    return reduce(partial(prims.and_, b), truths)
+
+
+def single_numbers(b: JaxprBuilder, x: Atom) -> list[Atom] | None:
+    """Return the numbers that a vector was made of one by one, or None."""
+    if len(x.aval.shape) != 1:
+        return None
+    joined = b.definition(x, p.concatenate_p)
+    sources = [b.definition(part, p.broadcast_in_dim_p) for part in (joined.invars if joined else [x])]
+    if any(eqn is None or eqn.invars[0].aval.shape or eqn.outvars[0].aval.shape != (1,) for eqn in sources):
+        return None
+    return [eqn.invars[0] for eqn in sources]
+
+
+PEEPHOLES: Mapping[jex.Primitive, Peephole] = {
+    p.broadcast_in_dim_p: broadcast_in_dim,
+    p.concatenate_p: concatenate,
+    p.convert_element_type_p: convert,
+    p.dot_general_p: dot_general,
+    p.neg_p: neg,
+    p.reduce_and_p: reduce_and,
+    p.reduce_sum_p: reduce_sum,
+    p.reshape_p: reshape,
+    p.rev_p: rev,
+    p.slice_p: slice_,
+    p.transpose_p: transpose,
+}

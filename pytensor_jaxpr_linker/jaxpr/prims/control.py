@@ -1,0 +1,102 @@
+"""Primitives that call Jaxprs: branches, loops and functions with a derivative of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from jax.extend.core import primitives as p
+
+from pytensor_jaxpr_linker.base.jax_compat import jvp_param, scan_trees
+from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
+
+
+def cond(
+    b: JaxprBuilder, index: Atom, branches: Sequence[Any], operands: Sequence[Atom], avals: Sequence[Any]
+) -> list[Atom]:
+    """Assemble the branch number `index` (int32; clamped) of closed Jaxprs that take `operands` and return `avals`."""
+    return list(b.bind_many(p.cond_p, (index, *operands), avals, {"branches": tuple(branches)}))
+
+
+def scan(
+    b: JaxprBuilder,
+    body: Any,
+    consts: Sequence[Atom],
+    carry: Sequence[Atom],
+    xs: Sequence[Atom],
+    length: int,
+    unroll: int = 1,
+    reverse: bool = False,
+    extends: Any = None,
+) -> list[Atom]:
+    """Assemble `length` steps of a closed Jaxpr from constants, carry and a row of each of `xs` to carry and rows.
+
+    Returns the last carry, then the rows of all steps, stacked. If the first step takes and writes the last rows, `reverse`
+    is true. If it is a scan that was assembled before, with further constants and rows, `extends` is its equation, which it
+    takes the place of, and only the further rows are returned.
+    """
+    rows = [b.aval((length, *aval.shape), aval.dtype) for aval in body.out_avals[len(carry) :]]
+    params = {"reverse": reverse, "length": length, "jaxpr": body, "unroll": unroll}
+    params |= scan_trees(len(consts), len(carry), len(xs), len(rows))
+    operands, avals = (*consts, *carry, *xs), [*(x.aval for x in carry), *rows]
+    if extends is not None:
+        return list(b.extend(extends, operands, avals[len(extends.outvars) :], params))
+    return list(b.bind_many(p.scan_p, operands, avals, params))
+
+
+def while_loop(
+    b: JaxprBuilder,
+    condition: Any,
+    condition_consts: Sequence[Atom],
+    body: Any,
+    consts: Sequence[Atom],
+    carry: Sequence[Atom],
+) -> list[Atom]:
+    """Assemble steps of a closed Jaxpr from constants and carry to carry, as long as `condition` of the carry holds."""
+    params = {
+        "cond_jaxpr": condition,
+        "cond_nconsts": len(condition_consts),
+        "body_jaxpr": body,
+        "body_nconsts": len(consts),
+    }
+    return list(b.bind_many(p.while_p, (*condition_consts, *consts, *carry), [x.aval for x in carry], params))
+
+
+def closed_call(b: JaxprBuilder, jaxpr: Any, operands: Sequence[Atom]) -> list[Atom]:
+    """Assemble the call of a closed Jaxpr."""
+    return list(b.bind_many(p.closed_call_p, operands, jaxpr.out_avals, {"call_jaxpr": jaxpr}))
+
+
+def custom_jvp_call(
+    b: JaxprBuilder,
+    jaxpr: Any,
+    differentiate: Callable[[JaxprBuilder, Sequence[Atom], Sequence[Atom | None]], tuple[list[Atom], list[Atom]]],
+    operands: Sequence[Atom],
+) -> list[Atom]:
+    """Assemble the call of a closed Jaxpr that has a derivative of its own.
+
+    Parameters
+    ----------
+    b
+        The builder.
+    jaxpr
+        What the call computes.
+    differentiate
+        Called as ``differentiate(child, primals, tangents)`` when JAX differentiates the call, and not before; a tangent
+        that is None is zero. It emits the results and their tangents to `child`.
+    operands
+        What `jaxpr` takes.
+    """
+
+    def jvp_jaxpr(*zeros: bool) -> Any:
+        avals = [x.aval for x in operands]
+        tangent_avals = [aval for aval, zero in zip(avals, zeros, strict=True) if not zero]
+        child, atoms = b.sub_jaxpr([*avals, *tangent_avals])
+        given = iter(atoms[len(avals) :])
+        results, slopes = differentiate(child, atoms[: len(avals)], [None if zero else next(given) for zero in zeros])
+        return child.build([*results, *slopes]), [False] * len(slopes)
+
+    params = {"call_jaxpr": jaxpr, "num_consts": 0, "symbolic_zeros": True} | jvp_param(
+        jvp_jaxpr, jaxpr.jaxpr.debug_info
+    )
+    return list(b.bind_many(p.custom_jvp_call_p, operands, jaxpr.out_avals, params))
