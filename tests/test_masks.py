@@ -46,6 +46,7 @@ REDUCTIONS = {
     "set_in_it": lambda s: pt.set_subtensor(s[s > 1], 7.0).sum(),
     "within": lambda s: pt.exp(s[s > 1]).sum(),
     "stacked": lambda s: (s[:, None] * s[:, None] + s.sum()).sum(),
+    "joined": lambda s: pt.stack([s, pt.exp(-s)]).sum(),
     "other_array": lambda s: (s * pt.exp(x)[x > 0]).sum(),
     "positions": lambda s: (x > 0).nonzero()[0].sum(),
     "positions_of_elements": lambda s: (pt.outer(x, x) > 0).nonzero()[1].sum(),

@@ -89,6 +89,7 @@ def test_vectors():
         *(pt.exp(x).sum(), x.mean(), x.var(), x.max(), x.min(), pt.log(x).prod(), x * 2, x[::1].sum()),
         *(pt.cumsum(x), pt.cumprod(x), pt.argmax(x), pt.argmin(x), pt.any(x > 1), pt.all(x > 0), x.shape[0]),
         *(pt.logsumexp(x), pt.special.softmax(x), pt.special.log_softmax(x), x[0], x[-1], x[k]),
+        *(x[0].inc(x[-1]), x[-1].set(0.0), x[1:].sum() * x[:-1]),
         *(lag, x[1:], pt.diff(x), x[x > 1].sum(), (pt.arange(x.shape[0]) * x).sum(), pt.ones_like(x)),
         *(pt.set_subtensor(x[1:], 3.0), pt.inc_subtensor(x[:-1], x[1:]), pt.set_subtensor(x[1:-1], 2 * x[2:])),
         *pt.grad(lag + pt.log(x[x > 1]).sum() + (pt.special.softmax(x) * x).sum(), [x]),

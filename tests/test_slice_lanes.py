@@ -125,6 +125,15 @@ def test_lengths_that_do_not_match():
     compare([x, w], one, [np.array([2.0, 1.0, 3.0]), W])
 
 
+def test_values_of_unknown_length_are_written_to_a_slice_of_a_slice():
+    k = x[0].astype("int64")
+    out = (pt.set_subtensor(x[:k][1:], w) ** 2).sum()
+    pytensor.function([x, w], out, mode=FULLGRAPH)
+    compare([x, w], out, [np.array([3.0, 1.0, 4.0, 5.0]), W[:2]])
+    compare([x, w], out, [np.array([3.0, 1.0, 4.0, 5.0]), W[:1]])
+    compare_error([x, w], out, [np.array([3.0, 1.0, 4.0, 5.0]), W[:3]], match="could not be broadcast")
+
+
 @pytest.mark.parametrize("position", [2, -3])
 def test_index_outside_of_a_slice(position):
     k = x[0].astype("int64")
