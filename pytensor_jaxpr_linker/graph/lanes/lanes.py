@@ -137,10 +137,10 @@ def moved[T: Operand](x: T, to: Selection, message: str, may_be_one: bool = Fals
         found = apply(ShiftLanes(x.axis), x.filled, pt.sub(run.start, to.start), to.n)
         if run.count is to.count:
             return found
-        fits = pt.eq(run.count, to.count)
+        may_move = pt.eq(run.count, to.count)
         if may_be_one:
-            fits = pt.or_(fits, pt.eq(run.count, 1))
-        return apply(CheckAndRaise(ValueError, message), found, fits)
+            may_move = pt.or_(may_move, pt.eq(run.count, 1))
+        return apply(CheckAndRaise(ValueError, message), found, may_move)
 
     return Lanes(to, x.axis, x.old, fill)
 

@@ -43,11 +43,12 @@ def at_slices(known: GraphSelections, node: Apply, operands: Sequence[Operand]) 
             return None if part is None else [part]
     if not computed:
         return None
-    result, x = None, plain(x)
-    if (late := run_axis(computed, forwards)) is not None:
+    x = plain(x)
+    if (late := run_axis(computed, forwards)) is None:
+        result: Operand | None = read_block(known, x, forwards, node.outputs[0])
+    else:
         result = part_of_lanes(known, node, known.as_lanes(x, late, forwards[late]), forwards)
-    if result is None:
-        result = read_block(known, x, forwards, node.outputs[0])
+    assert result is not None
     for axis in reversed_axes:
         result = reverse(result, axis - count_integers(entries[:axis]))
     return [result]
@@ -68,11 +69,11 @@ def written_at_slices(known: GraphSelections, node: Apply, operands: Sequence[Op
     x = plain(x)
     for axis in reversed_axes:
         y = reversed_value(y, x.type.ndim - axis - count_integers(entries[axis + 1 :]))
-    if (late := run_axis(computed, forwards)) is not None:
-        new = with_part_written(known, node, known.as_lanes(x, late, forwards[late]), y, forwards)
-        if new is not None:
-            return [new.filled]
-    return [write_block(known, x, plain(y), forwards, node.op.set_instead_of_inc, node.outputs[0])]
+    if (late := run_axis(computed, forwards)) is None:
+        return [write_block(known, x, plain(y), forwards, node.op.set_instead_of_inc, node.outputs[0])]
+    new = with_part_written(known, node, known.as_lanes(x, late, forwards[late]), y, forwards)
+    assert new is not None
+    return [new.filled]
 
 
 def run_axis(computed: Mapping[int, BindingTime], entries: Sequence[Any]) -> int | None:
