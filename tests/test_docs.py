@@ -35,3 +35,22 @@ def test_links_lead_to_files_and_headings(page):
 def test_links_lead_to_the_lines_of_definitions(page):
     """``python tests/line_links.py`` mends them."""
     assert page.read_text(encoding="utf-8") == with_lines(page)
+
+
+#: Paths of the code that a page names: ``plan/partition.py``, ``docs/ops.md``.
+NAMED = re.compile(r"`([\w./]+\.(?:py|md))`")
+FILES = {
+    path.relative_to(ROOT).as_posix()
+    for folder in ("pytensor_jaxpr_linker", "tests", "benchmarks", "examples", "docs")
+    for path in (ROOT / folder).rglob("*.*")
+}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_files_that_a_page_names_exist(page):
+    """The changelog names files of its time."""
+    if page.name == "CHANGELOG.md":
+        pytest.skip("tells of earlier versions")
+    named = NAMED.findall(page.read_text(encoding="utf-8"))
+    known = {*FILES, *(path.name for path in ROOT.iterdir())}
+    assert not [name for name in named if not any(f"/{path}".endswith(f"/{name}") for path in known)]

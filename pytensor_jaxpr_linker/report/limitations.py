@@ -2,7 +2,7 @@
 
 OF_TWO = "Of two sparse matrices if all entries are at constant places; else the host finds the places faster."
 
-#: Sentences by the names of classes, as `registry.class_name` gives them.
+#: Sentences by the names of classes, as `base.rules.class_name` gives them.
 LIMITATIONS: dict[str, str] = {
     "pytensor.sparse.basic.GetItem2d": "With constant steps of at least 1.",
     "pytensor.sparse.basic.GetItemList": "Of entries at constant places; else their number depends on numbers.",

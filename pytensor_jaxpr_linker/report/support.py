@@ -119,7 +119,7 @@ WAYS = {
     HOSTED: "its own Python implementation runs between programs",
 }
 
-#: What is said in Ops of this package while sizes are found, see `sizes.py`.
+#: What is said in Ops of this package while sizes are found, see `graph.lanes`.
 SIZED = {
     Nonzero: "Places of the elements that are not zero, as many as a program before has counted.",
     Lstsq: "All residuals; which of them are returned depends on the rank, which is known only then.",
