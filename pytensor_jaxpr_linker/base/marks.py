@@ -1,4 +1,4 @@
-"""Marks on inputs: a value to compile in, a value or a length never to compile for. Uses no JAX.
+"""Marks on inputs: a value to compile in, a value or a length never to compile for.
 
 Marks are attributes of a variable's tag, which PyTensor copies with the variable, so they survive compilation, `clone` and
 pickling.
@@ -98,7 +98,7 @@ def mark_dynamic[V: Variable](variable: V, axis: int | None = None) -> V:
 
 
 def check_markable(variable: Variable) -> None:
-    """Raise a TypeError for what is no input of tensor type."""
+    """Raise a TypeError unless a variable is an input of tensor type."""
     if not isinstance(variable, Variable) or not is_tensor(variable.type):
         raise TypeError(f"only inputs and shared variables of tensor type can be marked, not {variable!r}")
     if variable.owner is not None or isinstance(variable, Constant):
@@ -116,12 +116,12 @@ def is_dynamic(variable: Variable) -> bool:
 
 
 def mark_varying(variable: Variable) -> None:
-    """Note that the value of an inner input differs from step to step, so that none can be compiled for."""
+    """Mark an inner input whose value differs from step to step, so that no program is compiled for one."""
     setattr(variable.tag, VARYING, True)
 
 
 def is_varying(variable: Variable) -> bool:
-    """Tell whether the value of an inner input differs from step to step."""
+    """Tell whether `mark_varying` marked an inner input."""
     return getattr(variable.tag, VARYING, False)
 
 

@@ -65,8 +65,8 @@ class Options:
     'ArrayImpl'
     """
 
-    #: The options that are named. `dataclasses.replace` hands it on, as it does fields; where values come from is no part of what
-    #: they are, so it is none. It comes first, see `__new__`.
+    #: The named options. `dataclasses.replace` hands an InitVar on as it does fields, but comparisons leave it out. It comes
+    #: first, see `__new__`.
     _named: InitVar[frozenset[str] | None] = field(default=None, kw_only=True)
     results: Literal["numpy", "jax"] = "numpy"
     checks: Literal["raise", "defer", "skip"] = "raise"
@@ -82,7 +82,7 @@ class Options:
     def __new__(cls, *args: Any, **given: Any) -> Options:
         """Remember which options are named: the others are looked up elsewhere.
 
-        `dataclasses.replace` gives what it is told, and then the value of each field, of `_named` first.
+        `dataclasses.replace` passes its arguments first, then `_named`, then the remaining fields.
         """
         self = super().__new__(cls)
         names = [*(f.name for f in fields(cls)[: len(args)]), *given]
@@ -110,7 +110,7 @@ class Options:
         object.__setattr__(self, "fullgraph", on_break == "raise")
 
     def named(self) -> dict[str, Any]:
-        """Return the options that were named when the object was made, or the one that it is a copy of."""
+        """Return the options named when this object, or the one that it is a copy of, was made."""
         found = {name: getattr(self, name) for name in vars(self)["_named"]}
         if found.pop("fullgraph", None) is not None:
             found["on_break"] = self.on_break
@@ -150,13 +150,7 @@ def options(**named: Any) -> Iterator[None]:
 
 
 def resolve(*chosen: Options | None) -> Options:
-    """Return the options of a function that is compiled now, each from the last place that names it.
-
-    Parameters
-    ----------
-    *chosen
-        What counts more than contexts and environment.
-    """
+    """Return the options of a function that is compiled now. `chosen` outranks contexts, and these the environment."""
     found = from_environment(os.environ)
     for layer in (*_contexts.get(), *chosen):
         if layer is not None:
@@ -185,7 +179,7 @@ def from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
 
 
 def parse_bool(variable: str, text: str) -> bool:
-    """Return the truth value that a variable spells."""
+    """Return a variable's text as a bool."""
     if text not in TRUTH:
         raise ValueError(f"the environment variable {variable} must be 1 or 0 (or true, false), not {text!r}")
     return TRUTH[text]
@@ -196,14 +190,14 @@ TRUTH = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": 
 
 
 def parse_int(variable: str, text: str) -> int:
-    """Return the number that a variable spells."""
+    """Return a variable's text as an int."""
     if not text.isdecimal() or int(text) < 1:
         raise ValueError(f"the environment variable {variable} must be a whole number of at least 1, not {text!r}")
     return int(text)
 
 
 def parse_choice(variable: str, text: str) -> str:
-    """Return the word that a variable spells."""
+    """Return a variable's text as one of the option's choices."""
     choices = CHOICES[variable.removeprefix(PREFIX).lower()]
     if text not in choices:
         raise ValueError(f"the environment variable {variable} must be {spell_choices(choices)}, not {text!r}")
@@ -211,5 +205,5 @@ def parse_choice(variable: str, text: str) -> str:
 
 
 def spell_choices(choices: tuple[str, ...]) -> str:
-    """Return words as a message lists them."""
+    """Return ``'a', 'b' or 'c'``."""
     return ", ".join(map(repr, choices[:-1])) + f" or {choices[-1]!r}"

@@ -1,7 +1,6 @@
 """Lists of passes, and records of what each pass did.
 
-A pass takes a graph, or a Jaxpr, and returns another one that computes the same. Both kinds of passes run here, so that
-`explain` and `stages` can show what each one did.
+A pass takes a graph or the equations of a Jaxpr, and returns others that compute the same.
 """
 
 from __future__ import annotations
@@ -17,13 +16,7 @@ from typing import Any, NamedTuple
 class Pass(NamedTuple):
     """One step of a list of passes.
 
-    Attributes
-    ----------
-    name
-        What reports call it.
-    run
-        Takes the value, and what else `run_passes` was given; returns the new value, or the same object if nothing changes.
-        It changes nothing in place.
+    ``run(value, *given)`` returns the new value, or the same object if nothing changes. It changes nothing in place.
     """
 
     name: str
@@ -31,28 +24,14 @@ class Pass(NamedTuple):
 
 
 class PassRecord(NamedTuple):
-    """What one pass did.
-
-    Attributes
-    ----------
-    name
-        That of the pass.
-    before, after
-        How many nodes or equations there were, and are.
-    changed
-        Whether the pass returned another value than it was given.
-    seconds
-        How long it took.
-    show
-        Returns the graph or Jaxpr after the pass as text.
-    """
+    """What one pass did."""
 
     name: str
-    before: int
+    before: int  #: the number of nodes or equations
     after: int
     changed: bool
     seconds: float
-    show: Callable[[], str]
+    show: Callable[[], str]  #: returns the graph or Jaxpr after the pass as text
 
     def __repr__(self) -> str:
         what = f"{self.before} -> {self.after}" if self.changed else "unchanged"
@@ -80,18 +59,9 @@ def record_passes() -> Iterator[list[list[PassRecord]]]:
 def run_passes[T](
     passes: Sequence[Pass], value: T, *given: Any, size: Callable[[T], int], show: Callable[[T], str]
 ) -> T:
-    """Return what a list of passes makes of a value.
+    """Run passes on a graph or Jaxpr, each with the arguments `given`.
 
-    Parameters
-    ----------
-    passes
-        The passes, in order.
-    value
-        A graph or a Jaxpr.
-    *given
-        What each pass takes after the value.
-    size, show
-        Give the number of nodes or equations, and the text, of such a value. They are called for records only.
+    `size` and `show` return the number of nodes or equations of a value, and its text. Only records call them.
     """
     runs = RUNS.get()
     if runs is None:

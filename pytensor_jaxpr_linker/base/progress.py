@@ -1,4 +1,4 @@
-"""Shows the stage of a long build on the terminal, and logs how long each stage took. Uses no JAX."""
+"""Shows the stage of a long build on the terminal, and logs how long each stage took."""
 
 from __future__ import annotations
 
@@ -16,14 +16,9 @@ PATIENCE, INTERVAL = 2.0, 0.5
 
 
 class Progress:
-    """The build of a function, from its partition to what XLA makes of it.
+    """The build of a function, from its partition to the compiled program; calls test `active`.
 
     A thread draws one line on stderr, if that is a terminal and the build takes longer than `PATIENCE`.
-
-    Attributes
-    ----------
-    active
-        Whether a build is under way: what a call tests.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""The emission rules by Op class. Knows nothing of JAX, so that the analysis can ask what a rule needs.
+"""The emission rules by Op class. The planner asks here what a rule needs.
 
 | table | keyed by the class of | filled by |
 |---|---|---|
@@ -22,18 +22,16 @@ type ScalarRefusal = Callable[[Any, Sequence[str]], str | None]
 
 
 class InnerGraph(NamedTuple):
-    """A graph inside an Op, which is planned with the node, and whose equations the Op's rule emits.
+    """A graph inside an Op. It is planned with the node, and the Op's rule emits its equations.
 
     Attributes
     ----------
-    graph
-        The graph.
     where
         What messages say of it: "in the loop".
     first
-        The position of the node's operand that its first input stands for; the others follow.
+        The position of the node's operand for the first input; the others follow.
     varying
-        How many of its inputs, the first, differ from step to step, so that their values are not known before it runs.
+        The number of leading inputs that differ from step to step, so that their values are not known before it runs.
     """
 
     graph: AbstractFunctionGraph
@@ -53,16 +51,16 @@ class Rule:
     ----------
     emit
         The emission rule, called as ``emit(op, node, b, *operands)``, or ``emit(op, node, b, inner, *operands)`` if it has inner
-        graphs: ``inner[i](b, operands)`` emits one of them at an insertion point and returns its outputs. An operand is an atom, or its NumPy value if it is
-        static. Returns the atom of the output, or a sequence of one for each output, with the dtypes, ranks and known lengths that the
-        node declares: see `checked_results`.
+        graphs: ``inner[i](b, operands)`` emits one of them and returns its outputs. An operand is an atom, or a NumPy value if
+        it is static. The rule returns an atom, or a sequence of one for each output, as the node declares them: see
+        `checked_results`.
     static
         Positions of the node's inputs whose values must be known when a region is specialized.
     refuse
         Returns why the rule cannot take a node, or None if it can.
     inner
-        Returns the inner graphs of a node. What these need static is static, and if one of them can't be one program, neither
-        can the node. None if there are none whatever the node.
+        Returns the inner graphs of a node. What they need static is static, and the node is refused if one of them can't be
+        one program.
     batched
         Whether the operands may have leading batch axes of equal lengths: a `Blockwise` of the Op is then one call of the rule.
     """
@@ -86,8 +84,8 @@ class ScalarRule:
     refuse
         Returns, for the Op and the dtypes of the operands, why the rule cannot take them, or None if it can.
     plain
-        What `emit` does with operands of one shape that are in the dtype of the result, called as ``plain(b, *xs)``. Most nodes
-        have such operands, and building them takes a third of the time.
+        The rule for operands of one shape in the dtype of the result, called as ``plain(b, *xs)``. Most nodes have such
+        operands, and take a third of the time to build.
     several
         The rule of an Op that may have several results, called as ``several(op, b, dtypes, *xs)``; returns a list of atoms.
     """
@@ -99,7 +97,7 @@ class ScalarRule:
 
 
 class Table[T](dict[type | str, T]):
-    """Rules by class of Op. The key of a class that a library may or may not have is its name, see `class_name`."""
+    """Rules by class of Op. The key of a class in an optional library is its name, see `class_name`."""
 
     def __init__(self, rules: Mapping[type | str, T] | None = None) -> None:
         super().__init__(rules or {})
@@ -178,7 +176,7 @@ def emits(
 
 
 def find_rule(op: Op) -> Rule | None:
-    """Return the rule of the most specific class of `op` that has one."""
+    """Return the rule of `op`'s class, or of its most specific base that has one."""
     return RULES.of(type(op))
 
 

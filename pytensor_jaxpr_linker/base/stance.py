@@ -1,4 +1,4 @@
-"""A stance: what all functions do when they are called, whatever their options say. Uses no JAX."""
+"""A stance: what all functions do when they are called, whatever their options say."""
 
 from __future__ import annotations
 

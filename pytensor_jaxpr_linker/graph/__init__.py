@@ -1,1 +1,1 @@
-"""Rewrites and analyses of PyTensor graphs, so that they can be cut into regions. Imports no JAX."""
+"""Rewrites and analyses of PyTensor graphs, so that they can be cut into regions."""

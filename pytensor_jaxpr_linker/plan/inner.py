@@ -1,4 +1,4 @@
-"""The rules in force, and the plans of inner graphs: what they need static, and why they can't be emitted. Uses no JAX."""
+"""The rules in force, and the plans of inner graphs: what they need static, and why they can't be emitted."""
 
 from __future__ import annotations
 

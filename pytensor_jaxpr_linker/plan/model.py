@@ -1,4 +1,4 @@
-"""What is done with a graph: `Plan`, its `Region`s and its `HostStep`s. Uses no JAX."""
+"""What is done with a graph: `Plan`, its `Region`s and its `HostStep`s."""
 
 from __future__ import annotations
 

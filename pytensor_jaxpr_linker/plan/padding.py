@@ -1,4 +1,4 @@
-"""A region whose inputs are padded to the next power of two along the axes that keep changing. Uses no JAX.
+"""A region whose inputs are padded to the next power of two along the axes that keep changing.
 
 The first `count` lanes of a padded axis are active (see `graph.lanes`), and `count` is one more input, a number of the
 program. So one program serves all lengths up to its own, and what it computes is what the region computes: where a node

@@ -1,4 +1,4 @@
-"""Cuts a graph into regions, which the device runs, and host steps between them. Uses no JAX."""
+"""Cuts a graph into regions, which the device runs, and host steps between them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Assigns each node of a graph to a batch: the fewest batches that alternate between device and host. Uses no JAX.
+"""Assigns each node of a graph to a batch: the fewest batches that alternate between device and host.
 
 Counted are phases. A node runs in the phase of its latest operand if that is computed on the same side, else in the next
 phase of its own side. A static operand that the device computes has to come to the host first, where it keys the

@@ -43,7 +43,7 @@ def add_barriers(eqns: list[Any], b: JaxprBuilder, outputs: Sequence[Atom]) -> l
 
 
 def count_readers(eqns: Sequence[Any]) -> Counter[Atom]:
-    """Return how many operands of equations are each variable."""
+    """Return how often equations read each variable."""
     return Counter([x for eqn in eqns for x in eqn.invars if type(x) is jex.Var])
 
 

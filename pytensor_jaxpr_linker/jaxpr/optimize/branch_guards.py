@@ -3,12 +3,11 @@
 A branch that is not taken has the cotangent 0, and 0 times an infinite slope is NaN: the gradient of ``switch(x > 0, log(x), 0)`` at 0.
 The remedy that JAX's documentation gives, a second `where` around the operand of the branch ("double where"), needs an operand
 at which the slope is finite, and computes it in each call. Here the operands of the branch stay as they are and get a
-derivative instead: the identity whose tangent is zero where the branch is not taken. Whatever comes out of the branch
-backwards, it is replaced by zero there. Programs that nobody differentiates do the same as before.
+derivative instead: the identity whose tangent is zero where the branch is not taken. There, zero replaces whatever the
+branch's derivative gives. Programs that nobody differentiates do the same as before.
 
 Which equations belong to a branch is their control dependence (Ferrante, Ottenstein and Warren 1987, "The program dependence graph
-and its use in optimization"), found in one pass backwards: the conditions under which a value is read are those that all
-of its readers share.
+and its use in optimization"). One pass backwards finds it: a value is read under the conditions that all its readers share.
 """
 
 from __future__ import annotations
@@ -26,48 +25,34 @@ from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, is_variable
 from pytensor_jaxpr_linker.jaxpr.traits import Trait, having
 
-#: Primitives that pass on what decides on single elements. The calls with a derivative of their own that this package emits, special
-#: functions and guards, are elementwise.
+#: Primitives that preserve conditions on single elements. The `custom_jvp_call` of this package (special functions, guards) does.
 ELEMENTWISE = having(Trait.ELEMENTWISE) | {p.custom_jvp_call_p}
-#: Primitives out of whose derivatives no NaN comes, of any operands and of real ones.
+#: Primitives whose derivatives give no NaN, for any operands and for real ones.
 BOUNDED, BOUNDED_IF_REAL = having(Trait.BOUNDED_SLOPE), having(Trait.BOUNDED_REAL_SLOPE)
 
 
 class Condition(NamedTuple):
-    """That a `select` takes the operand for `holds`.
-
-    `choice` is a boolean scalar, or has the shape of what is chosen.
-    """
+    """A `select` takes the operand for `holds`; `choice` is a boolean scalar, or has the shape of the operands."""
 
     choice: Atom
     holds: bool
 
 
-#: Conditions of which one must hold. Without repetition, in the order in which they are found, so that equal graphs become equal programs.
+#: A disjunction of distinct conditions, in the order in which they are found: equal graphs become equal programs.
 type Alternatives = tuple[Condition, ...]
 
-#: What holds where a value is read: one of each of these.
+#: A conjunction of disjunctions, which holds where a value is read.
 type Conditions = tuple[Alternatives, ...]
 
-#: More of them, and more at once, are not followed: then a value counts as read everywhere.
+#: The most alternatives of one condition, and the most conditions, that are followed. The others count as always true.
 MOST_ALTERNATIVES = 4
 
-#: Guards whose conditions would need guards whose conditions ... so deep are left out.
+#: The largest depth of guards whose conditions need guards themselves.
 DEEPEST = 50
 
 
 def guard_branches(eqns: list[Any], b: JaxprBuilder, outputs: Iterable[Atom]) -> list[Any]:
-    """Put guards on what enters branches, if JAX differentiates the Jaxpr. Only derivatives differ.
-
-    Parameters
-    ----------
-    eqns
-        Equations that `outputs` need, in order.
-    b
-        Their builder, which gets the equations of the guards.
-    outputs
-        The results of the Jaxpr.
-    """
+    """Put guards on the operands of branches, if JAX differentiates the Jaxpr. Only derivatives differ."""
     if not b.differentiable or not any(eqn.primitive is p.select_n_p for eqn in eqns):
         return eqns
     position = {v: i for i, eqn in enumerate(eqns) for v in eqn.outvars}
@@ -85,7 +70,7 @@ def guard_branches(eqns: list[Any], b: JaxprBuilder, outputs: Iterable[Atom]) ->
 def entered_conditions(
     eqns: Sequence[Any], position: Mapping[Atom, int], outputs: Iterable[Atom]
 ) -> Iterator[list[Conditions]]:
-    """Yield for each operand of each equation the conditions that hold from there on, where slopes may be infinite."""
+    """Yield the conditions that begin to hold at each operand of each equation, where slopes may be infinite."""
     inside: dict[int, Conditions] = {}  # literals have no hash
     for i, (eqn, under, is_steep) in enumerate(zip(eqns, *analyze_branches(eqns, outputs), strict=True)):
         passed = tuple(found for found in passed_on(eqn, under) if not is_circular(found, i, eqns, position))
@@ -97,14 +82,14 @@ def entered_conditions(
 
 
 def is_circular(found: Alternatives, place: int, eqns: Sequence[Any], position: Mapping[Atom, int]) -> bool:
-    """Tell whether one of several alternatives is computed from the result of an equation: then it can't be known before."""
+    """Tell whether one of several alternatives is computed from an equation's result, and so is not known before it."""
     return len(found) > 1 and place in computed_by(found, eqns, position, lambda i: i < place)
 
 
 def computed_by(
     found: Alternatives, eqns: Sequence[Any], position: Mapping[Atom, int], stops: Callable[[int], bool]
 ) -> set[int]:
-    """Return the places of the equations that alternatives are computed by, as far as `stops` does not say that one is no matter."""
+    """Return the places of the equations that alternatives depend on; the search ends at places where `stops` is true."""
     seen: set[int] = set()
     stack: list[Atom] = [c.choice for c in found]
     while stack:
@@ -117,16 +102,9 @@ def computed_by(
 
 
 class GuardedOrder:
-    """Puts equations in an order in which conditions are computed before the guards that read them.
+    """Reorders equations so that each condition is computed before the guards that read it.
 
-    A guard is left out if its condition is computed from what it guards, or is guarded by such a one.
-
-    Parameters
-    ----------
-    eqns, position
-        The equations, in an order of their own, and which of them computes each variable.
-    entered
-        The conditions on the operands of each.
+    A guard is left out if its condition depends on the guarded value, directly or through other guards.
     """
 
     def __init__(self, eqns: Sequence[Any], position: Mapping[Atom, int], entered: Sequence[list[Conditions]]):
@@ -152,7 +130,7 @@ class GuardedOrder:
         self._order.append((self._eqns[i], guards))
 
     def _bring(self, found: Alternatives) -> bool:
-        """Put next what a condition is computed by, if that is possible."""
+        """Place the equations that a condition depends on, and tell whether that is possible."""
         needed = computed_by(found, self._eqns, self._position, self._placed.__contains__)
         if not needed.isdisjoint(self._active) or len(self._active) > DEEPEST:
             return False
@@ -162,7 +140,7 @@ class GuardedOrder:
 
 
 def analyze_branches(eqns: Sequence[Any], outputs: Iterable[Atom]) -> tuple[list[Conditions], list[bool]]:
-    """Return under which conditions the result of each equation is read, and whether a slope up to there may be infinite."""
+    """Return the conditions under which each equation's result is read, and whether a slope up to there may be infinite."""
     read: dict[Atom, Conditions] = {v: () for v in outputs if is_variable(v)}
     below: set[Atom] = set()
     conditions: list[Conditions] = []
@@ -198,15 +176,12 @@ def passed_on(eqn: Any, under: Conditions) -> Conditions:
 
 
 def scalars_of(conditions: Conditions) -> Conditions:
-    """Return those conditions that decide on whole arrays."""
+    """Return the conditions that decide on whole arrays."""
     return tuple(found for found in conditions if not any(c.choice.aval.shape for c in found))
 
 
 def common(left: Conditions, right: Conditions) -> Conditions:
-    """Return under which conditions a value is read that is read under some by one reader, and under others by another.
-
-    For each pair of conditions, one of both holds.
-    """
+    """Merge the conditions of two readers: for each pair of conditions, one of both holds."""
     if left is right:
         return left
     pairs = [(*one, *(c for c in other if c not in one)) for one in left for other in right]
@@ -217,12 +192,12 @@ def common(left: Conditions, right: Conditions) -> Conditions:
 
 
 def is_always_true(alternatives: Alternatives) -> bool:
-    """Tell whether one of the alternatives always holds: they are a condition and its opposite."""
+    """Tell whether the alternatives contain a condition and its opposite."""
     return any(c._replace(holds=not c.holds) in alternatives for c in alternatives)
 
 
 def follows(alternatives: Alternatives, others: Iterable[Alternatives]) -> bool:
-    """Tell whether one of the alternatives holds if all of the others do."""
+    """Tell whether alternatives follow from one of the others."""
     return any(set(other) <= set(alternatives) for other in others)
 
 
@@ -248,7 +223,7 @@ def is_differentiable(x: Atom) -> bool:
 def guard_operand(
     b: JaxprBuilder, x: Atom, conditions: Conditions, made: dict[tuple[Alternatives, Atom], Atom]
 ) -> Atom:
-    """Return an operand of an elementwise equation with a guard for each of the conditions, one of those `made` if it is there."""
+    """Return an operand with a guard for each of the conditions; `made` caches guards."""
     for alternatives in conditions:
         condition = any_of(b, alternatives)
         if condition.choice.aval.shape:

@@ -1,7 +1,7 @@
-"""What a step computes without what earlier steps left is computed for all steps at once, before the loop.
+"""Loop distribution: equations that read no carry are computed for all steps at once, before the loop.
 
-This is loop distribution (Allen and Kennedy, Optimizing Compilers for Modern Architectures, 2001, section 5.2): PyTensor's
-gradient of a loop computes each forward step again, from states that are known by then, so most of its body is no recurrence.
+See Allen and Kennedy, Optimizing Compilers for Modern Architectures, 2001, section 5.2. PyTensor's gradient of a loop computes
+each forward step again, from states that are known by then, so most of its body is no recurrence.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import jax.extend.core as jex
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, Shape, live_equations
 from pytensor_jaxpr_linker.jaxpr.traits import Trait, having
 
-#: Shorter loops are left alone: what they compute costs less than keeping it, or, if they call LAPACK, not much more.
+#: Shorter loops are left alone: computing costs less than storing, or, if they call LAPACK, not much more.
 LEAST_STEPS, LEAST_STEPS_WITH_CALLS = 32, 4
 
-#: At most so many elements are kept for all steps.
+#: The most elements that are stored for all steps.
 MOST_ELEMENTS = 2**23
 
 #: Distribution pays where calls leave the loop: one call for each step becomes one for all. XLA fuses other equations, which then only
@@ -29,37 +29,17 @@ CHEAP, CONTROL_FLOW, LAYOUT = having(Trait.CHEAP), having(Trait.CONTROL_FLOW), h
 
 
 class Distribution(NamedTuple):
-    """The equations of a body, in two loops.
+    """The equations of a body, divided."""
 
-    Attributes
-    ----------
-    crossing
-        What the steps read of what is computed before them.
-    kept
-        The equations of the steps.
-    has_calls
-        Whether calls are among those before the steps, so that all at once they take less time.
-    """
-
-    crossing: list[jex.Var]
-    kept: list[jex.JaxprEqn]
-    has_calls: bool
+    crossing: list[jex.Var]  #: values that are computed before the loop, and that its steps read
+    kept: list[jex.JaxprEqn]  #: the equations of the steps
+    has_calls: bool  #: whether library calls leave the loop
 
 
 def distribute(
     eqns: Sequence[jex.JaxprEqn], results: Sequence[Atom], carry: Iterable[jex.Var], steps: int
 ) -> Distribution | None:
-    """Divide the equations of a body into those that a recurrence needs and the others, if that is worth it.
-
-    Parameters
-    ----------
-    eqns, results
-        The body.
-    carry
-        Its inputs that earlier steps computed.
-    steps
-        How many steps there are.
-    """
+    """Divide a body into the equations that depend on `carry`, its inputs from earlier steps, and the others, if that pays."""
     if steps < LEAST_STEPS_WITH_CALLS:
         return None
     eqns, _ = live_equations(eqns, results)

@@ -1,8 +1,8 @@
-"""Loop fusion: what is computed row by row for one loop alone is computed in it.
+"""Loop fusion: elementwise equations whose rows only one loop reads move into that loop.
 
-PyTensor moves out of a loop what needs no earlier step. For a few operations on each element that gains nothing: the loop reads what
-they would write. On a CPU it can cost more than the loop, since XLA counts the operations of a loop's body once, whatever the number
-of steps, and a program of more than 1,000 operations waits for a thread.
+PyTensor moves equations that need no earlier step out of a loop. For a few operations on each element that gains nothing. On a CPU it
+can cost more than the loop: XLA counts the operations of a loop's body once, whatever the number of steps, and a program of more than
+1,000 operations waits for a thread.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ NOT_FUSED = having(Trait.KERNEL | Trait.LIBRARY_CALL | Trait.CONTROL_FLOW)
 def fuse_rows(eqns: list[Any], b: JaxprBuilder, outputs: Sequence[Atom]) -> list[Any]:
     """Move cheap elementwise equations whose result only one loop reads, row by row, into that loop.
 
-    Loops with matrix products, factorizations or inner loops stay: there XLA would make a kernel of its own, in each step, of what is
-    moved. Programs that JAX differentiates stay, too: it would keep residuals of what is in a loop.
+    Loops with matrix products, factorizations or inner loops stay: XLA would run the moved equations in a kernel of their own in
+    each step. Programs that JAX differentiates stay, too: it would keep residuals of a loop's body.
     """
     if b.differentiable or b.is_inner:
         return eqns
@@ -57,15 +57,7 @@ def is_fusible(body: Any) -> bool:
 
 
 class FusedLoop(ReopenedLoop):
-    """A loop that computes those rows that are for it alone.
-
-    Parameters
-    ----------
-    b, eqn
-        See `ReopenedLoop`.
-    single
-        The variables that are read once.
-    """
+    """A loop that computes the rows that it alone reads; `single` are the variables that are read once."""
 
     def __init__(self, b: JaxprBuilder, eqn: Any, single: Collection[Atom]):
         super().__init__(b, eqn)

@@ -1,4 +1,4 @@
-"""Loops that are emitted already, reopened to compute more in each step."""
+"""Loops that were emitted before, reopened to compute more in each step."""
 
 from __future__ import annotations
 
@@ -18,23 +18,10 @@ ELEMENTWISE = having(Trait.ELEMENTWISE)
 
 
 class ReopenedLoop:
-    """A loop that is emitted already, with a new body.
+    """A new body, with the insertion point `child`, for the ``scan`` `eqn` of `b`.
 
-    Parameters
-    ----------
-    b
-        Where the loop is.
-    eqn
-        Its equation, a ``scan``.
-
-    Attributes
-    ----------
-    child
-        The insertion point in the new body.
-    consts, rows
-        The inputs of the body by the atoms outside that they are, or are a row of.
-    initial, carry
-        What the loop starts with, and the inputs of the body for it.
+    `consts` and `rows` map atoms of `b` to the body's inputs for their values and their rows. `initial` are the first values of
+    `carry`.
     """
 
     def __init__(self, b: JaxprBuilder, eqn: Any):
@@ -47,7 +34,7 @@ class ReopenedLoop:
         self._given: tuple[list[Atom], list[Atom]] = (eqn.invars[:count], eqn.invars[count + n_carry :])
 
     def const(self, x: Atom) -> Atom:
-        """Return a value from outside that no step changes."""
+        """Return the body's input for a constant of the loop."""
         if not is_variable(x):
             return self.child.constant(x.val, x.aval.dtype)
         if x not in self.consts:
@@ -55,13 +42,13 @@ class ReopenedLoop:
         return self.consts[x]
 
     def row_input(self, x: Atom) -> Atom:
-        """Return the row of an array that a step is given."""
+        """Return the body's input for the row of an array."""
         if x not in self.rows:
             self.rows[x] = self.child.input(x.aval.shape[1:], x.aval.dtype)
         return self.rows[x]
 
     def copy_body(self, row: Callable[[Atom], Atom]) -> list[Atom]:
-        """Emit the equations of the body that was, and return its results; `row` returns the row of an array that it takes."""
+        """Emit the equations of the old body and return its results; `row` returns the rows that it reads."""
         body, (consts, arrays) = self._eqn.params["jaxpr"].jaxpr, self._given
         values = [*map(self.const, consts), *self.carry, *map(row, arrays)]
         env: dict[Any, Atom] = dict(zip(body.invars, values, strict=True))
@@ -72,10 +59,7 @@ class ReopenedLoop:
     def computed_row(
         self, x: Atom, row: Callable[[Atom], Atom | None], const: Callable[[Atom], Atom | None]
     ) -> Atom | None:
-        """Emit the row of an array that a broadcast or an elementwise equation computes; None if an operand has none.
-
-        `row` and `const` return the rows of its operands and their values that no step changes.
-        """
+        """Emit the row of an array that a broadcast or an elementwise equation computes; None if an operand has none."""
         eqn, shape = self.b.definition(x), x.aval.shape
         if eqn.primitive is p.broadcast_in_dim_p:
             (inner,), dims = eqn.invars, eqn.params["broadcast_dimensions"]
@@ -92,7 +76,7 @@ class ReopenedLoop:
         return None
 
     def close(self, results: Sequence[Atom]) -> list[Atom]:
-        """Put the loop in place of the one that was; its first results are as they were, and the others are returned."""
+        """Replace the old loop and return the results that are new; they follow the old ones in `results`."""
         self.child.invars = [*self.consts.values(), *self.carry, *self.rows.values()]
         self.child.arg_names = [f"arg{i}" for i in range(len(self.child.invars))]
         params = self._eqn.params

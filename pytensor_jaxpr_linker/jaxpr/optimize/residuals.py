@@ -1,8 +1,8 @@
-"""What a step needs that an earlier loop computed on its way is kept by that loop, instead of computed again.
+"""An earlier loop returns the values that a later one would compute again.
 
-PyTensor's gradient of a loop computes each forward step again from the states that it recorded. What costs something is equal
-to what the forward loop has computed, and becomes one more result of it, as the residuals are of JAX's reverse mode
-(Radul et al., You Only Linearize Once, 2023): loop fusion, then common subexpression elimination.
+PyTensor's gradient of a loop computes each forward step again from the recorded states. The expensive equations are equal to
+equations of the forward loop, whose values become further results of it, like the residuals of JAX's reverse mode (Radul et
+al., You Only Linearize Once, 2023): loop fusion, then common subexpression elimination.
 """
 
 from __future__ import annotations
@@ -34,18 +34,9 @@ def keep_residuals(
     rows: Mapping[jex.Var, Atom],
     steps: int,
 ) -> list[Atom] | None:
-    """Return what equations of a loop's body compute in all steps, if an earlier loop computes all of it that costs something.
+    """Return the values of `crossing`, which `eqns` of a body compute, in all steps, if an earlier loop has the expensive ones.
 
-    Parameters
-    ----------
-    b
-        Where both loops are.
-    eqns, crossing
-        The equations, and those of their results that are wanted.
-    consts, rows
-        Which atom, or which array of rows, each variable of the body is.
-    steps
-        How many steps the loop has.
+    `consts` and `rows` map variables of the body to atoms of `b`, and to arrays of rows.
     """
     read = {x for eqn in eqns for x in eqn.invars if type(x) is jex.Var}
     rows = {var: x for var, x in rows.items() if var in read}
@@ -66,7 +57,7 @@ def keep_residuals(
 
 
 def loops_behind(b: JaxprBuilder, arrays: list[Atom], steps: int) -> list[jex.JaxprEqn]:
-    """Return the loops of so many steps that computed rows of arrays."""
+    """Return the loops of `steps` steps that computed rows of arrays."""
     loops, seen, stack = [], set(), arrays
     while stack:
         x = stack.pop()
@@ -82,13 +73,7 @@ def loops_behind(b: JaxprBuilder, arrays: list[Atom], steps: int) -> list[jex.Ja
 
 
 class EarlierLoop(ReopenedLoop):
-    """A loop that is emitted already, which can be made to compute more.
-
-    Parameters
-    ----------
-    b, eqn
-        See `ReopenedLoop`.
-    """
+    """A loop that finds arrays of the outer Jaxpr among its rows."""
 
     def __init__(self, b: JaxprBuilder, eqn: Any):
         super().__init__(b, eqn)
@@ -100,11 +85,11 @@ class EarlierLoop(ReopenedLoop):
         self._stacked |= dict(zip(eqn.outvars[len(self.carry) :], self._results[len(self.carry) :], strict=True))
 
     def invariant(self, x: Atom) -> Atom | None:
-        """Return a value of the outer Jaxpr that no step changes, or None if it is known only after the loop."""
+        """Return a constant of the loop, or None if the atom is computed after the loop."""
         return None if is_variable(x) and x in self._later else self.const(x)
 
     def row(self, x: Atom, first: int, stride: int) -> Atom | None:
-        """Return what, in the step that takes and writes the rows r, is the row ``first + stride * r`` of an array, or None."""
+        """Return the row ``first + stride * r`` of an array in the step that writes the rows r, or None."""
         if (first, stride) == (0, 1) and x in self._stacked:
             return self._stacked[x]
         eqn, shape = self.b.definition(x), x.aval.shape
@@ -120,7 +105,7 @@ class EarlierLoop(ReopenedLoop):
         return self.computed_row(x, lambda y: self.row(y, first, stride), self.invariant)
 
     def _state(self, x: Atom, parts: Sequence[Atom], first: int, stride: int) -> Atom | None:
-        """Return a row of an array that begins with initial states, which rows that the loop writes follow."""
+        """Return a row of an array that consists of initial states and then the rows that the loop writes."""
         initial, traced = parts[:2]
         is_reversed = self._eqn.params["reverse"]
         begin = first + stride * (self._eqn.params["length"] - 1) * is_reversed  # what the first step reads
@@ -137,9 +122,9 @@ class EarlierLoop(ReopenedLoop):
         return None
 
     def is_cheap(self) -> bool:
-        """Tell whether nothing that costs something has been added."""
+        """Tell whether all further equations are cheap."""
         return all(eqn.primitive in CHEAP for eqn in self.child.eqns[self._count :])
 
     def also_return(self, atoms: Sequence[Atom]) -> list[Atom]:
-        """Have the loop return what it computes in all steps."""
+        """Make the loop return the values of atoms in all steps."""
         return self.close([*self._results, *atoms])

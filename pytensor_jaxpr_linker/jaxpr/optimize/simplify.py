@@ -1,7 +1,7 @@
-"""Peepholes: what an equation is equal to, by how its operands were computed.
+"""Peepholes: simpler equals of an equation, by the equations that computed its operands.
 
-A peephole belongs to one primitive. `JaxprBuilder.bind` calls it before it adds an equation; the peephole returns another atom with the same
-value, or None. So neither the functions of `prims` nor the rules look for such cases.
+`JaxprBuilder.bind` calls the peephole of a primitive before it adds an equation. The peephole returns an atom with the same value, or
+None.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def rev(b: JaxprBuilder, operands: Sequence[Atom], aval: Any, params: dict) -> A
 
 
 def concatenate(b: JaxprBuilder, operands: Sequence[Atom], aval: Any, params: dict) -> Atom | None:
-    """A concatenation of which parts are empty."""
+    """A concatenation with empty parts."""
     axis = params["dimension"]
     parts = [x for x in operands if not is_zero(x.aval.shape[axis])]
     return None if len(parts) == len(operands) else prims.concatenate(b, parts or operands[:1], axis)
@@ -80,7 +80,7 @@ def is_zero(n: Any) -> bool:
 
 
 def slice_(b: JaxprBuilder, operands: Sequence[Atom], aval: Any, params: dict) -> Atom | None:
-    """A slice of a reversal is a reversed slice; one that lies in a part of an array that was put together is a slice of the part."""
+    """A slice of a reversal, of one part of a concatenation, or of an update."""
     (x,) = operands
     eqn = b.definition(x)
     if eqn is None or (simpler := SLICES.get(eqn.primitive)) is None:
@@ -90,7 +90,7 @@ def slice_(b: JaxprBuilder, operands: Sequence[Atom], aval: Any, params: dict) -
 
 
 def slice_of_reversal(b: JaxprBuilder, eqn: Any, starts: Shape, limits: Shape, strides: Sequence[int]) -> Atom | None:
-    """A slice of a reversal."""
+    """A slice of a reversal is a reversed slice."""
     (x,), flipped = eqn.invars, eqn.params["dimensions"]
     if any(strides[axis] != 1 for axis in flipped):
         return None
@@ -162,9 +162,9 @@ def untransposed(b: JaxprBuilder, x: Atom, contract: tuple, batch: tuple) -> tup
 
 
 def reduce_sum(b: JaxprBuilder, operands: Sequence[Atom], aval: Any, params: dict) -> Atom | None:
-    """Where one truth chooses between an array and -inf (or 0) everywhere, it chooses between their sums.
+    """The sum of a choice by one truth is a choice of sums: the sum of the array need not wait for the truth.
 
-    The sum need not wait for the truth then. PyMC checks parameters so: ``switch(all(sigma > 0), logp, -inf).sum()``.
+    PyMC checks parameters so: ``switch(all(sigma > 0), logp, -inf).sum()``.
     """
     choice, axes = b.definition(operands[0], p.select_n_p), params["axes"]
     if choice is None or choice.invars[0].aval.shape:
@@ -180,7 +180,7 @@ def reduce_sum(b: JaxprBuilder, operands: Sequence[Atom], aval: Any, params: dic
 
 
 def sum_of_repeated(b: JaxprBuilder, x: Atom, axes: Sequence[int]) -> Atom | None:
-    """Return the sum over axes of what is one number everywhere, if that is the number itself (0, inf, nan), else None."""
+    """Return the sum of a repeated number if that is the number itself (0, inf, nan), else None."""
     shape, repeated = x.aval.shape, b.definition(x, p.broadcast_in_dim_p)
     value = None if repeated is None or repeated.invars[0].aval.shape else b.known(repeated.invars[0])
     if (
@@ -193,10 +193,7 @@ def sum_of_repeated(b: JaxprBuilder, x: Atom, axes: Sequence[int]) -> Atom | Non
 
 
 def reduce_and(b: JaxprBuilder, operands: Sequence[Atom], aval: Any, params: dict) -> Atom | None:
-    """What a vector of single truths says of arrays of one shape is reduced in one pass.
-
-    PyMC checks parameters so: ``all([all(p >= 0), all(p <= 1)])``.
-    """
+    """Truths about arrays of one shape are reduced in one pass. PyMC checks parameters so: ``all([all(p >= 0), all(p <= 1)])``."""
     parts = single_numbers(b, operands[0])
     if parts is None or aval.shape:
         return None
@@ -211,7 +208,7 @@ def reduce_and(b: JaxprBuilder, operands: Sequence[Atom], aval: Any, params: dic
 
 
 def single_numbers(b: JaxprBuilder, x: Atom) -> list[Atom] | None:
-    """Return the numbers that a vector was made of one by one, or None."""
+    """Return the numbers whose concatenation a vector is, or None."""
     if len(x.aval.shape) != 1:
         return None
     joined = b.definition(x, p.concatenate_p)
