@@ -1,4 +1,4 @@
-"""Tells which PyTensor types have dense arrays as values. Uses no JAX."""
+"""Tells which PyTensor types have dense arrays as values."""
 
 from __future__ import annotations
 

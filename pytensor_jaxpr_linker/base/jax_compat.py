@@ -55,8 +55,8 @@ __all__ = [
 ERFC_PARAMS: dict[str, Any] = {"accuracy": None} if "accuracy" in inspect.signature(lax.erfc).parameters else {}
 
 
-#: What ``with jax.enable_x64(True)`` calls on entry and exit, by way of five Python functions, which take seven times as long: one
-#: sets the flag of this thread and returns what it was, the other takes that.
+#: ``with jax.enable_x64(True)`` calls these on entry and exit, by way of five Python functions, which take seven times as long.
+#: The first sets this thread's flag and returns its old value, the second takes that.
 swap_x64, restore_x64 = jax.enable_x64.swap_local, jax.enable_x64.set_local
 
 
@@ -84,19 +84,7 @@ def with_name(line: re.Match) -> str:
 def make_jaxpr_object(
     constvars: list, invars: list, outvars: list, eqns: list, consts: list, name: str, arg_names: list[str]
 ) -> jex.Jaxpr:
-    """Assemble a closed Jaxpr from its parts.
-
-    Parameters
-    ----------
-    constvars, invars, outvars, eqns
-        Variables and equations, as `jax.extend.core` has them.
-    consts
-        One array for each of `constvars`.
-    name
-        What the Jaxpr is called in JAX's own messages.
-    arg_names
-        The name of each of `invars`.
-    """
+    """Assemble a closed Jaxpr from its parts. JAX's messages call it `name`, and its inputs `arg_names`."""
     result_paths = tuple(f"result[{i}]" for i in range(len(outvars)))
     debug_info = jex.DebugInfo("pytensor", name, tuple(arg_names), result_paths)
     effects = frozenset(itertools.chain.from_iterable(eqn.effects for eqn in eqns))
@@ -206,9 +194,8 @@ def cotangent_of(primal: Any, cotangent: Any) -> Any:
 
 def backend_has_started() -> bool:
     """Tell whether JAX has started a backend in this process, or in one that it was forked from."""
-    return bool(
-        xla_bridge._backends
-    )  # its function for this takes a lock, which a thread may have held when the process was forked
+    # JAX's function for this takes a lock, which a thread may have held when the process was forked.
+    return bool(xla_bridge._backends)
 
 
 def is_ready(array: Any) -> bool:
@@ -219,18 +206,9 @@ def is_ready(array: Any) -> bool:
 def batch_jaxpr(
     jaxpr: Any, size: Any, is_batched: Sequence[bool], every_result: bool = False
 ) -> tuple[Any, list[bool]]:
-    """Return a closed Jaxpr over a new first axis, and which of its results have that axis.
+    """Return a closed Jaxpr over a new first axis of length `size`, and which of its results have that axis.
 
-    Parameters
-    ----------
-    jaxpr
-        A closed Jaxpr.
-    size
-        The length of the axis.
-    is_batched
-        Which of its inputs have the axis.
-    every_result
-        Whether all results get the axis, those too that are equal along it.
+    With `every_result` all results get the axis, also if they are equal along it.
     """
     axis = batching.AxisData(core.no_axis_name, size, None, None)
     batched, results = batching.batch_jaxpr(jaxpr, axis, list(is_batched), every_result)
@@ -239,9 +217,9 @@ def batch_jaxpr(
 
 @cache
 def bcsr_product() -> tuple[jex.Primitive, type]:
-    """Return the primitive of the product of a sparse and a dense matrix, and the type of what its param `lhs_spinfo` says.
+    """Return the primitive of the product of a sparse and a dense matrix, and the type of its param `lhs_spinfo`.
 
-    It is experimental, and importing it takes half a second, so that only graphs with sparse matrices do.
+    It is experimental, and its import takes half a second, so only graphs with sparse matrices import it.
     """
     from jax.experimental.sparse import bcsr_dot_general_p
     from jax.experimental.sparse.util import SparseInfo

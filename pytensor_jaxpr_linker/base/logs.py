@@ -1,4 +1,4 @@
-"""The loggers, one for each artifact. Uses no JAX.
+"""The loggers, one for each artifact.
 
 Each is asked whether it is enabled before anything is computed for it, and none is asked where a function only runs.
 """

@@ -1,4 +1,4 @@
-"""JAX keys of NumPy's generators. Uses no JAX."""
+"""JAX keys of NumPy's generators."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The pass that gives each loop with a condition its number of steps as an output.
 
-PyTensor's Op cuts its outputs to the steps taken, so that their lengths are known only when it has run. `UntilScan` returns them
-at full length, and the count beside them. What reads an output then reads a slice, whose length is that count. Where only the
-last rows are read, the loop keeps only these, and no shape depends on the count.
+PyTensor's Op cuts its outputs to the steps taken, so their lengths are known only when it has run. `UntilScan` returns outputs of
+full length, and the count. Readers of an output then read a slice of that length. Where only the last rows are read, the loop
+keeps only these, and no shape depends on the count.
 """
 
 from __future__ import annotations
@@ -29,17 +29,11 @@ def until_counts(graph: Graph, find_rule: FindRule) -> Graph:
 
 
 class CountedLoops(Operands):
-    """What the variables of a graph became, with the lengths of the outputs of loops.
-
-    Attributes
-    ----------
-    lengths
-        How many rows an output of a loop has, by the output that the user's graph has.
-    """
+    """The operands of the new graph, with the lengths of the outputs of loops."""
 
     def __init__(self, graph: Graph, find_rule: FindRule):
         super().__init__(graph, find_rule)
-        self.lengths: dict[Variable, Variable] = {}
+        self.lengths: dict[Variable, Variable] = {}  #: by outputs of the old graph
 
     @cached_property
     def clients(self) -> dict[Variable, list[Apply | None]]:
@@ -52,7 +46,7 @@ class CountedLoops(Operands):
 
 
 def counted(known: CountedLoops, node: Apply) -> list[Variable]:
-    """Return the outputs of the loop with a count, cut to the steps taken where more than the last rows are read."""
+    """Return the outputs of an `UntilScan`, cut to the steps taken unless only the last rows are read."""
     op: Scan = node.op
     copied = known.node(node)
     if not op.info.as_while or (rule := known.find_rule(copied)) is None or rule.refuse(copied) is not None:
@@ -85,7 +79,7 @@ def counted(known: CountedLoops, node: Apply) -> list[Variable]:
 
 
 def length_of_loop(known: CountedLoops, node: Apply) -> list[Variable] | None:
-    """Return the length of an output of a loop, which needs no rows."""
+    """Return the length of an output of a loop without its rows."""
     length = known.lengths.get(node.inputs[0]) if node.op.i == 0 else None
     return None if length is None else [length]
 
@@ -94,7 +88,7 @@ REWRITES = Rewrites({Scan: counted, Shape_i: length_of_loop})
 
 
 def takes_no_step(node: Apply, op: Scan) -> bool:
-    """Tell whether a loop certainly takes no step: its number of steps is 0, or a sequence has no rows."""
+    """Tell whether a loop is known to take no step: its number of steps is 0, or a sequence has no rows."""
     steps = node.inputs[0]
     if isinstance(steps, Constant) and steps.data == 0:
         return True

@@ -1,4 +1,4 @@
-"""The pass that replaces Ops by simpler ones, whose rules and analyses then hold for them."""
+"""The pass that replaces Ops by simpler ones, which have rules and analyses."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def unique(node: Apply) -> list[Variable] | None:
 
 @decomposes(Repeat)
 def repeat(node: Apply) -> list[Variable] | None:
-    """Find which element each place of the result comes from, so that a program is built for the length of the result only."""
+    """Take the element that each place of the result comes from, so that a program depends on the result's length only."""
     axis, (x, repeats) = node.op.axis, node.inputs
     if isinstance(repeats, Constant):
         return None
@@ -73,7 +73,7 @@ def repeat(node: Apply) -> list[Variable] | None:
     return [pt.take(x, origin, axis=axis)]
 
 
-# Rewrites for the C backend, which mode JAXPR leaves out, make the Ops of BLAS; a graph may have been built with them.
+# Rewrites for the C backend make the Ops of BLAS. Mode JAXPR leaves these rewrites out, but a graph may contain the Ops.
 
 
 @decomposes(Dot22, Dot22Scalar)

@@ -1,6 +1,6 @@
-"""The pass that computes integers of conditionals before the choice.
+"""The pass that computes the integers of both branches before a conditional chooses.
 
-They are mostly the lengths of what an `IfElse` returns. The analysis then sees when each of them is known.
+Most are lengths of the conditional's arrays. The analysis then sees when each of them is known.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ ARITHMETIC = (DeepCopyOp, Elemwise, ScalarFromTensor, ScalarOp, TensorFromScalar
 
 
 def eager_numbers(graph: Graph, find_rule: FindRule) -> Graph:
-    """Compute each integer output of a `LazyIfElse` that follows by arithmetic for both branches, and then choose."""
+    """Replace each integer output of a `LazyIfElse` that both branches compute by arithmetic by an `IfElse`."""
     return rewritten(graph, find_rule, REWRITES)
 
 
 def choice_of_numbers(known: Operands, node: Apply) -> list[Variable]:
-    """Return the outputs of a `LazyIfElse`, in which an `IfElse` chooses integers that follow by arithmetic."""
+    """Return the outputs of a `LazyIfElse`, with an `IfElse` for integers."""
     copied = known.node(node)
     condition, *operands = copied.inputs
     branches = (node.op.true_branch.fgraph, node.op.false_branch.fgraph)

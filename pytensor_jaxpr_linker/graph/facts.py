@@ -27,10 +27,10 @@ from pytensor_jaxpr_linker.graph.until_scan import UntilScan
 #: Ops whose output depends on the shape of their operand, not on its numbers.
 SHAPE_READERS = (Shape, Shape_i)
 
-#: Ops that would take too long to evaluate with NumPy for a static value, so their results are known at run time only.
+#: Ops whose results are known at run time only: NumPy would take too long to evaluate them for a static value.
 LOOPS = (Scan, UntilScan)
 
-#: Ops whose results may be known at another time than the latest of their operands.
+#: Ops with results that may be known at another time than their latest operand.
 OWN_TIMES = frozenset((*SHAPE_READERS, *LOOPS, IfElse))
 
 
@@ -47,7 +47,7 @@ CONSTANT, RUNTIME = BindingTime.CONSTANT, BindingTime.RUNTIME
 
 
 class Times(dict[Variable, BindingTime]):
-    """When each variable is known. Most variables are not held; they are known at the time `others`."""
+    """When each variable is known. Variables that are not held, which most are, are known at the time `others`."""
 
     def __init__(self, others: BindingTime, held: Mapping[Variable, BindingTime] = MappingProxyType({})):
         super().__init__(held)
@@ -64,10 +64,8 @@ class Facts(NamedTuple):
     ----------
     inputs
         The inputs of the graph. Other graphs may compute them.
-    value
-        When the value of each variable is known.
-    shape
-        When the shape of each variable is known.
+    value, shape
+        When the value, and the shape, of each variable is known.
     static
         When the value of each variable is known if a rule must know it. Then the branches of an `IfElse` must agree. They do
         for lengths: both branches must return one shape.
@@ -119,16 +117,9 @@ def input_facts(variable: Variable) -> tuple[BindingTime, BindingTime]:
 def analyze(
     inputs: Sequence[Variable], nodes: Iterable[Apply], static: Callable[[Apply], Iterable[int] | None]
 ) -> Facts:
-    """Find when each value and each shape is known, in one pass over the nodes.
+    """Find when each value and each shape is known, in one pass over the nodes, in topological order.
 
-    Parameters
-    ----------
-    inputs
-        The inputs of the graph.
-    nodes
-        Its nodes in topological order.
-    static
-        Gives the positions of the inputs of a node whose values its rule needs, or None if the node has no rule.
+    `static` gives the positions of the inputs of a node whose values its rule needs, or None if the node has no rule.
     """
     value, shape = Times(RUNTIME), Times(CONSTANT)
     fixed = value  # a mapping of its own from the first `IfElse` on: before, both agree
@@ -178,18 +169,13 @@ def analyze(
 
 
 def nothing_known(inputs: Sequence[Variable], has_generators: bool) -> Facts:
-    """Return the facts of a graph in which no rule asks for a static value, and no number follows from shapes."""
+    """Return the facts of a graph without static operands and without numbers that follow from shapes."""
     at_run_time = Times(RUNTIME)
     return Facts(frozenset(inputs), at_run_time, at_run_time, at_run_time, set(), has_generators)
 
 
-def shape_time(
-    node: Apply,
-    needs: Iterable[int] | None,
-    shape: Times,
-    fixed: Times,
-) -> BindingTime:
-    """Return when the shapes of a node's outputs are known. `needs` are the positions of the inputs whose values its rule needs."""
+def shape_time(node: Apply, needs: Iterable[int] | None, shape: Times, fixed: Times) -> BindingTime:
+    """Return when the shapes of a node's outputs are known. Its rule needs the values of the inputs at positions `needs`."""
     if needs is None:
         return RUNTIME
     latest = CONSTANT
@@ -212,7 +198,7 @@ def fixed_time(node: Apply, output: int, fixed: Times) -> BindingTime:
 
 
 def value_roots(variables: Iterable[Variable], facts: Facts) -> dict[Variable, None]:
-    """Return the inputs whose values determine `variables`, which are known by value."""
+    """Return the inputs whose values determine `variables`."""
     roots: dict[Variable, None] = {}
     seen: set[Variable] = set()
     stack = list(variables)
@@ -233,8 +219,8 @@ def value_roots(variables: Iterable[Variable], facts: Facts) -> dict[Variable, N
 def not_from_inputs(variables: Collection[Variable], facts: Facts) -> list[Variable]:
     """Return the static values that do not follow from values and shapes of inputs alone.
 
-    They follow from the shape of a computed variable, or from an `IfElse` whose branches may have to agree. Whether they do is
-    found out while the region is built.
+    They follow from the shape of a computed variable, or from an `IfElse` whose branches may have to agree, which shows while
+    the region is built.
     """
     unclear: set[Variable] = set()
     for node in toposort(variables, blockers=facts.inputs):

@@ -1,8 +1,7 @@
 """Traces each random generator back to the one it comes from, and counts the draws between them.
 
 A draw uses 64 bits of its generator's stream as its key. So does a loop, however many draws its steps make. Each draw of a region
-gets the key at its own place in the stream. Therefore the numbers drawn do not depend on how a graph is cut into regions, or into
-functions that hand a generator on.
+gets the key at its own place in the stream. So the numbers drawn do not depend on how a graph is cut into regions or functions.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from pytensor_jaxpr_linker.graph.until_scan import UntilScan
 
 
 class Ancestor(NamedTuple):
-    """A generator, and how many draws another one is ahead of it."""
+    """An ancestor of a generator, and the number of draws between them."""
 
     generator: Variable
     draws: int
@@ -63,7 +62,7 @@ def is_draw(node: Apply) -> bool:
 
 
 def parent_generator(variable: Variable) -> Variable:
-    """Return the operand of a node from which the generator that it computes descends."""
+    """Return the operand from which a computed generator descends."""
     node = variable.owner
     op = node.op.scan if isinstance(node.op, UntilScan) else node.op
     if isinstance(op, Scan):

@@ -9,7 +9,7 @@ from pytensor_jaxpr_linker.graph.walk import FindRule, Graph, Operands, Rewrites
 
 
 def inline(graph: Graph, find_rule: FindRule) -> Graph:
-    """Replace each `OpFromGraph` for which `find_rule` finds none, at any depth."""
+    """Replace each `OpFromGraph` without a rule, at any depth."""
     return rewritten(graph, find_rule, REWRITES)
 
 
@@ -18,7 +18,7 @@ def inner_graph(known: Operands, node: Apply) -> list[Variable] | None:
     if known.find_rule(node) is not None:
         return None
     inner, operands = node.op.fgraph, [known.variable(v) for v in node.inputs]
-    # `bind` copies, so that the graph that the user's other functions share stays as it is.
+    # `bind` copies: the user's other functions may share the graph.
     results = made_for(node, operands, lambda: inner.bind(dict(zip(inner.inputs, operands, strict=True))))
     if any(isinstance(found.op, OpFromGraph) for found in inner.apply_nodes):
         return inline(Graph(operands, results, toposort(results, operands)), known.find_rule).outputs

@@ -18,7 +18,7 @@ from pytensor_jaxpr_linker.graph.walk import FindRule, Graph, toposort
 
 
 def lanes(graph: Graph, find_rule: FindRule) -> Graph:
-    """Keep what a mask or a computed slice selects at full length, so that few sizes depend on values."""
+    """Keep the results of masks and computed slices at full length, so that few sizes depend on values."""
     outputs = with_known_sizes(*graph, find_rule)
     return graph if outputs is graph.outputs else Graph(graph.inputs, outputs, toposort(outputs, graph.inputs))
 
@@ -36,15 +36,7 @@ PASSES = (
 
 @gc_paused()
 def prepare(fgraph: AbstractFunctionGraph, find_rule: FindRule) -> Graph:
-    """Return what all passes make of a graph, which stays as it is.
-
-    Parameters
-    ----------
-    fgraph
-        The graph after PyTensor's rewrites, or an inner graph.
-    find_rule
-        Gives the emission rule of a node, or None.
-    """
+    """Run all passes on a copy of a graph: the one after PyTensor's rewrites, or an inner graph."""
     inputs, outputs = list(fgraph.inputs), list(fgraph.outputs)
     if isinstance(fgraph, FrozenFunctionGraph):  # its nodes can't be copied one by one
         outputs = fgraph.bind(inputs)

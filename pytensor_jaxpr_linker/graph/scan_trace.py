@@ -1,9 +1,9 @@
 """A PyTensor rewrite by which loops keep only the rows that are read.
 
-It restricts PyTensor's own rewrite (PyTensor 3.3) to the cases where that is right. PyTensor's counts rows from the end, by the
-largest number of steps, and assumes that all rows that are read exist. A loop with a condition may take fewer steps: then
-``states[1:]`` became its last rows, and ``states[-2:]`` contained the initial state. ``rows[-2:]`` of a loop of one step contained a
-row that no step computed.
+It restricts PyTensor's own rewrite (PyTensor 3.3) to the cases where that is right. PyTensor's rewrite counts rows from the end, by
+the largest number of steps, and assumes that all rows exist. A loop with a condition may take fewer steps: then ``states[1:]``
+became its last rows, and ``states[-2:]`` contained the initial state. ``rows[-2:]`` of a loop of one step contained a row that no
+step computed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from pytensor.tensor.subtensor import Subtensor, unflatten_index_variables
 
 from pytensor_jaxpr_linker.graph.until_scan import spans
 
-#: The name of the rewrite.
 REDUCED_TRACES = "jaxpr_reduced_traces"
 
 

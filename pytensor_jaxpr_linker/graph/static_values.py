@@ -19,12 +19,7 @@ from pytensor_jaxpr_linker.base.pytensor_compat import IfElse
 class StaticValues:
     """The values that are known when a region is specialized, computed on demand and kept.
 
-    Parameters
-    ----------
-    values
-        The values of the integer inputs that key the specialization.
-    shape_of
-        Gives the shape of a variable that has been lowered.
+    `values` are the inputs that key the specialization. `shape_of` gives the shape of a lowered variable.
     """
 
     def __init__(self, values: Mapping[Variable, Any], shape_of: Callable[[Variable], tuple[int, ...]]):
@@ -60,7 +55,7 @@ class StaticValues:
         return self._shape_of(variable)
 
     def _choose(self, variable: Variable) -> Any:
-        """Return the value of an output of `IfElse`: the common value of its branches, or the one that the condition chooses."""
+        """Return the value of an output of `IfElse`: the branches' common value, or the one that the condition chooses."""
         on_true, on_false = (self._values[v] for v in operands_of(variable))
         if np.array_equal(on_true, on_false):
             return on_true

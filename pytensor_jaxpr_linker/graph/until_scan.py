@@ -13,13 +13,7 @@ from pytensor.scan.op import Scan
 
 
 class UntilScan(Op):
-    """A `Scan` with a condition. Its outputs have their full length, as if it never ended early; the last is the number of steps.
-
-    Parameters
-    ----------
-    scan
-        The loop.
-    """
+    """A `Scan` with a condition. Its outputs have full length, as if it never ended early; the last is the number of steps."""
 
     __props__ = ("scan",)
 
@@ -32,7 +26,7 @@ class UntilScan(Op):
         return Apply(self, list(inner.inputs), [*(v.type() for v in inner.outputs), pt.lscalar()])
 
     def perform(self, node: Apply, inputs: Sequence[Any], output_storage: Sequence[list]) -> None:
-        """Run the scan on the host. Its outputs are cut to the steps taken already; the cuts that follow change nothing."""
+        """Run the scan on the host. It cuts its outputs itself; the cuts that follow change nothing."""
         scan_node = self.scan.make_node(*node.inputs)
         cells: dict[Variable, list] = {v: [x] for v, x in zip(scan_node.inputs, inputs, strict=True)}
         cells |= {v: [None] for v in scan_node.outputs}

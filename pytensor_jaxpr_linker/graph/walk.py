@@ -1,4 +1,4 @@
-"""The walk that all graph passes share: it replaces nodes, and copies the nodes behind them onto the new operands."""
+"""The walk that all graph passes share: it replaces nodes, and copies their readers onto the new operands."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ type FindRule = Callable[[Apply], Rule | None]
 
 
 class GraphParts(NamedTuple):
-    """What a `Graph` consists of."""
+    """The fields of a `Graph`, which adds a cached property."""
 
     inputs: list[Variable]
     outputs: list[Variable]
@@ -34,32 +34,24 @@ class Graph(GraphParts):
 
 
 class Operands:
-    """What each variable of a graph is in the graph that replaces it.
-
-    Parameters
-    ----------
-    graph
-        The graph before the walk.
-    find_rule
-        Gives the emission rule of a node, or None.
-    """
+    """Maps the variables of `graph` to those of the graph that replaces it."""
 
     def __init__(self, graph: Graph, find_rule: FindRule):
         self.graph, self.find_rule = graph, find_rule
         self._variables: dict[Variable, Variable] = {}
 
     def variable(self, old: Variable) -> Variable:
-        """Return what a variable became."""
+        """Return the variable that replaces `old`, or `old`."""
         return self._variables.get(old, old)
 
     def node(self, old: Apply) -> Apply:
-        """Return a node on what its operands became: a copy, or itself if they are the same."""
+        """Return a copy of a node on its new operands, or the node if they are the same."""
         if self._variables.keys().isdisjoint(old.inputs):
             return old
         return copied_onto(old, [self.variable(v) for v in old.inputs])
 
     def define(self, old: Variable, new: Any) -> None:
-        """Say what a variable became; the new one keeps its name."""
+        """Replace a variable by another one, which keeps its name."""
         if new is old:
             return
         if new.name is None and new.owner is not None:
@@ -86,20 +78,9 @@ def rewritten[T: Operands](
     rewrites: Rewrites,
     operands: type[T] = Operands,  # type: ignore[assignment]
 ) -> Graph:
-    """Return the graph in which `rewrites` replace nodes: the same object if they replace none.
+    """Return the graph in which `rewrites` replace nodes: the same object if they replace none. Nothing changes in place.
 
-    Nothing is changed in place.
-
-    Parameters
-    ----------
-    graph
-        The graph.
-    find_rule
-        Gives the emission rule of a node, or None.
-    rewrites
-        Which nodes are replaced by what. Each is called as ``rewrite(operands, node)``.
-    operands
-        The class that holds what the variables became.
+    A rewrite is called as ``rewrite(known, node)``, with an object `known` of the class `operands`.
     """
     found = {op_type: rewrite for op_type in graph.op_types if (rewrite := rewrites[op_type])}
     if not found:
@@ -121,9 +102,9 @@ def rewritten[T: Operands](
 
 
 def made_for[T: Sequence[Variable]](node: Apply, operands: Sequence[Variable], make: Callable[[], T]) -> T:
-    """Return the variables that `make` computes from operands in place of a node; the user's line that made it is theirs.
+    """Return the variables that `make` computes from operands in place of a node, with the trace of the user's line.
 
-    Without this, PyTensor would record the stack for each new variable, which takes most of the time.
+    PyTensor would record the stack for each new variable, which takes most of the time.
     """
     with config.change_flags(traceback__limit=0):
         results = make()

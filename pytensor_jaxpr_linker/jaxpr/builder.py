@@ -24,8 +24,8 @@ from pytensor_jaxpr_linker.jaxpr.traits import Trait, having
 type Atom = Any  # a `jax.extend.core.Var` or `Literal`; JAX declares their avals without shape and dtype
 type Shape = tuple[int, ...]
 
-#: What a peephole returns: the atom that an equation's result is equal to, or None. It gets the builder, the operands, the
-#: abstract value of the result, and the params.
+#: Takes the builder, an equation's operands, the abstract value of its result, and its params; returns an atom with the result's
+#: value, or None.
 type Peephole = Callable[[JaxprBuilder, Sequence[Atom], Any, dict], Atom | None]
 
 BOOL, INT32 = np.dtype(bool), np.dtype("int32")
@@ -35,7 +35,7 @@ COMMUTATIVE = having(Trait.COMMUTATIVE)
 
 
 class Check(NamedTuple):
-    """A run-time check: what to raise when its condition turned out false."""
+    """A run-time check: the error if its condition is false."""
 
     make_error: Callable[[], Exception]
     node: Any
@@ -98,7 +98,7 @@ class JaxprBuilder:
         self._shared: dict[tuple, list[Var]] = {}
         self._definitions: dict[Var, JaxprEqn] = {}
         self._known: dict[Var, np.ndarray] = {}
-        #: The numbers behind results that repeat a number.
+        #: The number that each broadcast number repeats.
         self.repeated: dict[Var, Atom] = {}
         self._constants: dict[int, tuple[np.ndarray, Any]] = {}
         self._literals: dict[tuple, Literal] = {}
@@ -151,20 +151,20 @@ class JaxprBuilder:
         return var
 
     def constant_of(self, make: Callable[[], np.ndarray], atoms: Iterable[Atom], how: tuple) -> Atom:
-        """Return a constant that is made of the known values of `atoms`, once for each `how`."""
+        """Return the constant that `make` computes from the known values of `atoms`, once for each `how`."""
         key = (*[atom if type(atom) is Var else identity(atom) for atom in atoms], *how)
         if key not in self._derived:
             self._derived[key] = self.constant(make())
         return self._derived[key]
 
     def known(self, atom: Atom) -> Any:
-        """Return the value of a constant, or None for what is computed."""
+        """Return the value of a constant, or None for a computed atom."""
         if isinstance(atom, Literal):
             return np.asarray(atom.val)
         return self._known.get(atom)
 
     def remember(self, atom: Atom, value: np.ndarray) -> Atom:
-        """Note that an emitted atom has a value that is known, so that rules can rely on it; returns the atom."""
+        """Note the known value of an emitted atom, so that rules can rely on it; returns the atom."""
         if isinstance(atom, Var):
             self._known[atom] = value
         return atom
@@ -185,7 +185,7 @@ class JaxprBuilder:
         self._source_info = eqn.source_info
 
     def restart(self) -> None:
-        """Forget the equations, to add them once more in a changed form; inputs and constants stay."""
+        """Forget the equations, so that a pass can add changed ones; inputs and constants stay."""
         self.eqns = []
         self._shared.clear()
 
@@ -204,17 +204,8 @@ class JaxprBuilder:
     ) -> list[Var]:
         """Add an equation, or return the results of an equal one that is there already.
 
-        Parameters
-        ----------
-        primitive
-            What the equation computes.
-        operands
-            Atoms of this builder.
-        avals
-            The abstract value of each result. They are stated by the caller, not inferred: asking each primitive for
-            them costs ten times the rest.
-        params
-            The primitive's params, complete: `prims` is the only module that spells them.
+        The caller states `avals`, the abstract values of the results: asking each primitive for them costs ten times the rest.
+        `params` are complete; `prims` is the only module that spells them.
         """
         # Literals have no hash. The builder keeps one of each value, so its id stands for it.
         atoms = [atom if type(atom) is Var else identity(atom) for atom in operands]
@@ -237,14 +228,9 @@ class JaxprBuilder:
         return results
 
     def copy(self, eqn: JaxprEqn, env: dict[Any, Atom]) -> None:
-        """Add an equation of another Jaxpr, under the names that it has there, and enter its results into `env`.
+        """Add an equation without effects of another Jaxpr, under its names there.
 
-        Parameters
-        ----------
-        eqn
-            The equation; it has no effects.
-        env
-            Maps the variables of the other Jaxpr to atoms of this builder.
+        `env` maps variables of the other Jaxpr to atoms of this builder, and gets the results.
         """
         atoms: list[Atom] = eqn.invars
         operands = [env[x] if type(x) is Var else self.constant(x.val, x.aval.dtype) for x in atoms]
@@ -253,10 +239,7 @@ class JaxprBuilder:
         env.update(zip(eqn.outvars, self.bind_many(eqn.primitive, operands, avals, eqn.params), strict=True))
 
     def extend(self, eqn: JaxprEqn, operands: Sequence[Atom], avals: Sequence[Any], params: dict) -> list[Var]:
-        """Give an equation further results, behind those that it has, and return them.
-
-        The new operands must be defined before the equation.
-        """
+        """Append results to an equation, and return them. The new operands must be defined before the equation."""
         results = [Var(aval) for aval in avals]
         new = eqn.replace(invars=list(operands), outvars=[*eqn.outvars, *results], params=params)
         self.eqns[next(i for i, e in enumerate(self.eqns) if e is eqn)] = new
@@ -266,8 +249,8 @@ class JaxprBuilder:
     def sub_jaxpr(self, avals: Sequence[Any], has_derivative: bool = False) -> tuple[JaxprBuilder, list[Atom]]:
         """Return a builder for a Jaxpr inside this one (a branch, a loop body), and its inputs.
 
-        It shares the list of run-time checks, so the code that it returns says which check failed wherever it is read.
-        With `has_derivative` its equations are never differentiated, since the call of it has a derivative of its own.
+        Both share the list of run-time checks, so a check code means the same in both. With `has_derivative`, the call of the
+        inner Jaxpr has a derivative of its own, and JAX never differentiates its equations.
         """
         child = JaxprBuilder(self.name, self.checked, self, self.differentiable and not has_derivative)
         return child, [child.input(aval.shape, aval.dtype) for aval in avals]
@@ -275,7 +258,7 @@ class JaxprBuilder:
     # -- run-time checks -----------------------------------------------------------------------------------------------
 
     def check(self, ok: Atom, make_error: Callable[[], Exception], node: Any = None) -> None:
-        """Have the caller of the Jaxpr raise `make_error()` when `ok`, a boolean scalar, turns out false."""
+        """Make the caller of the Jaxpr raise `make_error()` if `ok`, a boolean scalar, turns out false."""
         if not self.checked:
             return
         if (value := self.known(ok)) is not None and value:
@@ -301,10 +284,7 @@ class JaxprBuilder:
     # -- the result ----------------------------------------------------------------------------------------------------
 
     def build(self, outputs: Sequence[Atom]) -> Any:
-        """Return the closed Jaxpr of what the passes make of the equations.
-
-        Its inputs are those of `input`, in order.
-        """
+        """Run the passes on the equations and return the closed Jaxpr. Its inputs are in the order of `input` calls."""
 
         def show(eqns: list[JaxprEqn]) -> str:
             return str(self._jaxpr(eqns, outputs))
@@ -331,7 +311,7 @@ class JaxprBuilder:
 
 
 def is_variable(atom: Atom) -> bool:
-    """Tell whether an atom is computed or an input, and no literal."""
+    """Tell whether an atom is a variable, not a literal."""
     return type(atom) is Var
 
 

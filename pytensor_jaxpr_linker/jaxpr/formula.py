@@ -22,25 +22,16 @@ type Term = Value | float | bool
 
 
 class Value:
-    """An atom with arithmetic. Comparisons give boolean values, which have ``&``, ``|`` and ``~``.
-
-    Parameters
-    ----------
-    b
-        The builder that collects the equations.
-    atom
-        An atom of that builder.
-    """
+    """An atom with arithmetic. Comparisons give boolean values, which have ``&``, ``|`` and ``~``."""
 
     __slots__ = ("atom", "b")
 
     def __init__(self, b: JaxprBuilder, atom: Atom):
-        self.b = b
-        self.atom = atom
+        self.b, self.atom = b, atom
 
     @property
     def dtype(self) -> np.dtype:
-        """The dtype of the atom."""
+        """That of the atom."""
         return self.atom.aval.dtype
 
     def like(self, number: Term) -> Value:
@@ -154,7 +145,7 @@ def broadcast(*xs: Value) -> list[Value]:
 
 
 def together(function: Callable[[Value], Value], *xs: Value) -> list[Value]:
-    """Return a function of each value, emitted once, of all of them along a new axis: programs get shorter."""
+    """Return a function of each value. It is emitted once, for all values along a new axis: programs get shorter."""
     values = broadcast(*xs)
     b, shape = values[0].b, values[0].atom.aval.shape
     result = function(Value(b, prims.concatenate(b, [prims.reshape(b, x.atom, (1, *shape)) for x in values], 0))).atom
@@ -177,7 +168,7 @@ def first_of(*cases: tuple[Value, Term], otherwise: Term) -> Value:
 
 
 def split(number: Fraction, dtype: np.dtype) -> tuple[float, float]:
-    """Return a number rounded to a dtype, and the rest: to subtract one after the other keeps the digits of a difference."""
+    """Return a number rounded to a dtype, and the rest: subtracting both in turn keeps the digits of a difference."""
     rounded = float(dtype.type(float(number)))
     return rounded, float(number - Fraction(rounded))
 
@@ -196,20 +187,18 @@ def iterate(
     active: Value,
     limit: int,
 ) -> list[Value]:
-    """Return the states after each element took steps for as long as it is active, at most `limit` of them.
+    """Return the states after each element took steps while it was active, at most `limit` of them.
 
     Parameters
     ----------
     step
         Called as ``step(n, states, fixed)`` with n = 1, 2, ... (0-d); returns the next states, and which elements go on.
-    states
-        What changes from step to step.
-    fixed
-        What `step` reads and does not change.
+    states, fixed
+        Values that change from step to step, and values that do not.
     active
         Which elements take the first step.
     limit
-        The largest number of steps. It bounds the time that arguments take for which the algorithm does not converge.
+        The largest number of steps. It bounds the time for arguments where the algorithm does not converge.
     """
     b = active.b
     shape = prims.elementwise_shape([x.atom for x in (*states, *fixed, active)])

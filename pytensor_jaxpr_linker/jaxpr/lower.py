@@ -1,4 +1,4 @@
-"""The read/write walk: a region and the avals of its inputs become a Jaxpr."""
+"""Lowers a region to a Jaxpr, for the avals of its inputs: one walk over its nodes."""
 
 from __future__ import annotations
 
@@ -27,18 +27,10 @@ from pytensor_jaxpr_linker.plan.model import InnerPlan, Region, Step
 
 
 class Lowered(NamedTuple):
-    """A region lowered for one tuple of avals and static values.
+    """A region lowered for one tuple of avals and static values."""
 
-    Attributes
-    ----------
-    jaxpr
-        The closed Jaxpr. Its outputs are the region's, and the check code if there are `checks`.
-    checks
-        The run-time checks, in the order in which the check code counts them from 1.
-    """
-
-    jaxpr: Any
-    checks: list[Check]
+    jaxpr: Any  #: the closed Jaxpr; after the region's outputs it returns the check code, if there are `checks`
+    checks: list[Check]  #: run-time checks, in the order in which the check code counts them from 1
 
 
 @gc_paused()
@@ -54,16 +46,14 @@ def lower_region(
 
     Parameters
     ----------
-    region
-        What `partition` made.
+    region, name
+        The region, and the name of the Jaxpr.
     avals
         Shape and dtype of each input and large constant; another dtype than the graph's is converted on entry.
     static
         The values of the inputs that key a specialization.
     checked
         Whether run-time checks become one more output.
-    name
-        What the Jaxpr is called.
     differentiable
         Whether JAX differentiates the Jaxpr.
 
@@ -115,12 +105,12 @@ def lower_into(
 
 
 class Environment(dict):
-    """Maps variables to their atoms. What is known when the region is specialized becomes a constant where it is read."""
+    """Maps variables to their atoms. A value that is known when the region is specialized becomes a constant where it is read."""
 
     def __init__(self, b: JaxprBuilder, static: Mapping[Variable, Any]):
         self._builder = b
         self.static = StaticValues(static, lambda v: self[v].aval.shape)
-        #: Of generators that have keys of their own, whatever the rules that compute them return.
+        #: The keys of generators, see `stream_keys`. They replace what rules return for these.
         self.streamed: dict[Variable, Atom] = {}
 
     def __missing__(self, variable: Variable) -> Any:
@@ -136,9 +126,9 @@ class Environment(dict):
 
 
 def stream_keys(b: JaxprBuilder, region: Region, env: Mapping[Variable, Atom]) -> dict[Variable, Atom]:
-    """Return the key of each generator that a region reads and that has one of its own in the stream of its ancestor.
+    """Return the keys that generators of a region have in the streams of their ancestors.
 
-    An ancestor that is a single key, as callers of a JAX function pass, has no stream: there, rules split the key.
+    A single key, as callers of a JAX function pass, has no stream: rules split it.
     """
     keys = {}
     for variable, (generator, draws) in generators_read(region.inputs, region.draws).items():

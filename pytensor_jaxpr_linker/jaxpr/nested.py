@@ -17,7 +17,7 @@ def nested(
 ) -> tuple[JaxprBuilder, list[Atom], list[Atom], list[Atom]]:
     """Return a builder for an inner Jaxpr, its atoms for `read`, its inputs for `given`, and the captured variables.
 
-    The inner Jaxpr takes the captured variables, which are those in `read`, and then one input for each of `given`.
+    The inner Jaxpr takes the captured variables (those of `read`) first, then one input for each of `given`.
     """
     passed: list[Atom] = list(dict.fromkeys(x for x in read if isinstance(x, jex.Var)))
     child, atoms = b.sub_jaxpr([x.aval for x in (*passed, *given)])

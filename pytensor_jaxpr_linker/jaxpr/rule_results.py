@@ -1,4 +1,4 @@
-"""What an emission rule returned, checked against what its node declares."""
+"""Checks that an emission rule returned what its node declares."""
 
 from __future__ import annotations
 
@@ -16,19 +16,12 @@ from pytensor_jaxpr_linker.base.rules import Rule
 
 
 def checked_results(rule: Rule, node: Apply, operands: Sequence[Any], results: Any) -> Sequence[Any]:
-    """Return the atoms of a node's outputs, as a sequence.
-
-    Parameters
-    ----------
-    rule, node, operands
-        The rule that was called, for which node and with which operands.
-    results
-        What it returned: the atom of the one output, or a sequence of atoms.
+    """Return the atoms that a rule returned for a node, as a sequence.
 
     Raises
     ------
     TypeError
-        If there are more or fewer than the node has outputs, or one has another dtype, rank or length than its variable declares.
+        If their number is not that of the outputs, or one has another dtype, rank or length than its variable declares.
     """
     outputs = node.outputs
     found = results if isinstance(results, list | tuple) else [results]

@@ -1,7 +1,7 @@
 """PyTensor's own Ops that run on the host by decision, each with the reason.
 
-Such an Op is never traced, even if somebody registers a JAX function for it: what it does is not what a program can do, or it
-belongs to another backend. A rule that is registered for it with `emits` is used all the same.
+Such an Op is never traced, even if somebody registers a JAX function for it: no program can do what it does, or it belongs to
+another backend. A rule that is registered with `emits` is used all the same.
 """
 
 from __future__ import annotations

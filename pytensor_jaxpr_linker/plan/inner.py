@@ -1,4 +1,4 @@
-"""The rules in force, and the plans of inner graphs: what they need static, and why they can't be emitted."""
+"""The rules in force, with the plans of inner graphs."""
 
 from __future__ import annotations
 
@@ -19,13 +19,8 @@ from pytensor_jaxpr_linker.plan.partition import partition
 class Rules:
     """The emission rules in force. Called with a node it returns the node's rule, or None.
 
-    A rule that declares inner graphs is returned with their plans. Each inner graph is planned once, also if it is inside of
-    several others.
-
-    Parameters
-    ----------
-    find
-        Gives the registered rule of a node, or None.
+    A rule that declares inner graphs is returned with their plans. Each inner graph is planned once, also if several others
+    contain it.
     """
 
     def __init__(self, find: Callable[[Apply], Rule | None]):
@@ -43,7 +38,7 @@ class Rules:
         return planned
 
     def _with_plans(self, rule: Rule, inner: InnerGraphs) -> PlannedRule:
-        """Return a rule that also needs static what its inner graphs need, and that refuses what they can't hold."""
+        """Return a rule with the static operands of its inner graphs, which refuses a node if one of them has breaks."""
 
         def plans(node: Apply) -> list[InnerPlan]:
             return [InnerPlan(self._plan(g.graph, g.varying), g.where, g.first) for g in inner(node)]
@@ -61,10 +56,10 @@ class Rules:
         return PlannedRule(rule.emit, static, refuse, inner, plans=plans)
 
     def _plan(self, fgraph: AbstractFunctionGraph, varying: int) -> Plan:
-        """Return the plan of an inner graph, whose first inputs are `varying`."""
+        """Return the plan of an inner graph with `varying` leading inputs that differ from step to step."""
         plan = self._plans.get((fgraph, varying))
         if plan is None:
-            # The passes copy nodes, which a frozen graph does not allow; and the marks are for this plan alone.
+            # The passes copy nodes, which a frozen graph does not allow. The marks are for this plan alone.
             graph: Any = fgraph
             thawed = graph.unfreeze() if hasattr(graph, "unfreeze") else graph.clone()
             for v in thawed.inputs[:varying]:

@@ -1,4 +1,4 @@
-"""Large constants: arrays that a program takes as arguments, each once, instead of having them in its text."""
+"""Large constants: arrays that a program takes as arguments, each once, instead of holding them in its text."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class LargeConstants(NamedTuple):
 
 
 def array_key(array: np.ndarray) -> tuple:
-    """Return what two views have in common if they are the same array."""
+    """Return a key that two views share if they are the same array."""
     return array.ctypes.data, array.shape, array.strides, array.dtype
 
 
 def find_large_constants(constants: Iterable[Constant]) -> LargeConstants:
-    """Collect those of `constants` that are too large for a program's text."""
+    """Return the constants that are too large for a program's text."""
     found = LargeConstants([], {})
     places: dict[tuple, int] = {}
     for constant in constants:

@@ -1,4 +1,4 @@
-"""What is done with a graph: `Plan`, its `Region`s and its `HostStep`s."""
+"""`Plan`, its `Region`s and its `HostStep`s: what runs where."""
 
 from __future__ import annotations
 
@@ -21,8 +21,6 @@ class Step(NamedTuple):
 
     Attributes
     ----------
-    node
-        The node.
     rule
         Its emission rule. In a region each node has one.
     static
@@ -30,7 +28,7 @@ class Step(NamedTuple):
     names
         The name stack of its equations.
     inner
-        The plans of its inner graphs, which the rule gets as `jaxpr.lower` makes them; None if the rule takes none.
+        The plans of its inner graphs; None if the rule takes none.
     """
 
     node: Apply
@@ -46,16 +44,16 @@ class Region(NamedTuple):
     Attributes
     ----------
     steps
-        The nodes that equations are needed for, in order.
+        The nodes that become equations, in order.
     inputs, outputs
         The variables that the program takes and returns; the arrays of `constants` follow the inputs.
     static_inputs
-        Those inputs whose values determine a specialization.
+        The inputs whose values determine a specialization.
     demanded
         The variables whose values key it: static operands that follow from values and shapes of inputs. ``x[i : i + 3]``
         demands a length, which is 3 for most `i`.
     draws
-        The nodes among them that read a generator.
+        The nodes that read a generator.
     constants
         The large constants, which `Program` passes as arguments.
     """
@@ -127,15 +125,7 @@ class Plan(NamedTuple):
 
 
 class InnerPlan(NamedTuple):
-    """The plan of an inner graph of a node.
-
-    Attributes
-    ----------
-    plan
-        What is done with the graph. Its rule emits it only if that is one region.
-    where, first
-        See `InnerGraph`.
-    """
+    """The plan of an inner graph of a node, which must be one region. For `where` and `first` see `InnerGraph`."""
 
     plan: Plan
     where: str
@@ -151,7 +141,7 @@ class InnerPlan(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedRule(Rule):
-    """A rule with inner graphs, and what gives the plans of them."""
+    """A rule with inner graphs; `plans` gives their plans."""
 
     plans: Callable[[Apply], list[InnerPlan]]
 
@@ -176,7 +166,7 @@ SHOWN_OPS = 8
 
 
 def host_step(nodes: Sequence[Apply], outputs: Sequence[Variable]) -> HostStep:
-    """Return the host step of nodes."""
+    """Return the host step that runs nodes."""
     return HostStep(list(nodes), taken_by(nodes), list(outputs))
 
 

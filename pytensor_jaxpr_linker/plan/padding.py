@@ -1,8 +1,8 @@
 """A region whose inputs are padded to the next power of two along the axes that keep changing.
 
-The first `count` lanes of a padded axis are active (see `graph.lanes`), and `count` is one more input, a number of the
-program. So one program serves all lengths up to its own, and what it computes is what the region computes: where a node
-must know the length itself, there is no such program, and `NotExact` says why.
+The first `count` lanes of a padded axis are active (see `graph.lanes`), and `count` is one more input. So one program serves all
+lengths up to its own, and computes what the region computes. Where a node must know the length itself, there is no such program,
+and `NotExact` says why.
 """
 
 from __future__ import annotations
@@ -35,13 +35,7 @@ SMALLEST = 16
 
 
 class NotExact(Exception):
-    """Raised where padding would not leave the results as they are. The message is a sentence's second half.
-
-    Attributes
-    ----------
-    node
-        The node that prevents it, if there is one.
-    """
+    """Raised where padding would change results, by `node` if it is one. The message is a sentence's second half."""
 
     def __init__(self, reason: str, node: Apply | None = None):
         super().__init__(reason)
@@ -63,12 +57,11 @@ class Padding(NamedTuple):
     region
         The padded region. Its inputs are those of the region, then the lengths of the groups, before padding.
     groups
-        The axes of inputs that are padded. Those of one group have one length.
+        The padded axes of inputs. The axes of a group have one length.
     cuts
-        Those of the outputs that are longer than what the region returns, the group that they are as long as, and how many
-        elements less they have.
+        The output axes that are cut after a call: the group whose length they have, and how many elements less than that.
     least
-        The smallest lengths of the groups for which that holds.
+        The smallest length of each group for which the cuts hold.
     text
         Which axes are padded, for messages.
     """
@@ -80,12 +73,12 @@ class Padding(NamedTuple):
     text: str
 
     def fits(self, args: Sequence[Any]) -> bool:
-        """Tell whether the axes of each group have one length that is not too small, for arrays or avals."""
+        """Tell whether the axes of each group have one length, and at least `least`, for arrays or avals."""
         lengths = [{args[i].shape[axis] for i, axis in group} for group in self.groups]
         return all(len(found) == 1 and min(found) >= n for found, n in zip(lengths, self.least, strict=True))
 
     def pad(self, args: Sequence[Any]) -> list[Any]:
-        """Return what the padded region is called with: the arguments that change are copied to the host."""
+        """Return the arguments of the padded region; arguments that change are copied to the host."""
         padded = list(args)
         lengths = [args[group[0].position].shape[group[0].axis] for group in self.groups]
         for group, n in zip(self.groups, lengths, strict=True):
@@ -104,7 +97,7 @@ class Padding(NamedTuple):
 
 
 def bucket(n: int) -> int:
-    """Return the length to which `n` elements are padded: a power of two. Of no element there is nothing to repeat."""
+    """Return the length to which `n` elements are padded: a power of two, or 0 for 0, which leaves no element to repeat."""
     return max(SMALLEST, 1 << (n - 1).bit_length()) if n else 0
 
 
@@ -139,22 +132,7 @@ def find_padding(
     find_rule: Callable[[Apply], Rule | None],
     make_plan: Callable[[Graph], Plan],
 ) -> Padding:
-    """Return how a region is padded.
-
-    Parameters
-    ----------
-    region
-        The region.
-    shapes
-        Those of its inputs that were seen.
-    find_rule, make_plan
-        Give the emission rule of a node and the plan of a graph.
-
-    Raises
-    ------
-    NotExact
-        If it can't be.
-    """
+    """Return how a region is padded, by the `shapes` of its inputs that were seen; raise `NotExact` if it can't be."""
     groups = find_groups(region.inputs, shapes)
     check_groups(region, groups)
     with config.change_flags(traceback__limit=0):  # new variables get the traces of the replaced ones
@@ -205,7 +183,7 @@ def without_wrappers(graph: Graph, find_rule: Callable[[Apply], Rule | None]) ->
 
 
 def static_operands(find_rule: Callable[[Apply], Rule | None]) -> Callable[[Apply], Any]:
-    """Return the function from a node to the operands that its rule must know, or None without a rule."""
+    """Return a function from a node to the operands that its rule must know; it returns None without a rule."""
 
     def static(node: Apply) -> Any:
         rule = find_rule(node)
@@ -239,7 +217,7 @@ def check_plan(plan: Plan, counts: Sequence[Variable]) -> None:
 
 
 def demander(region: Region, counts: Sequence[Variable]) -> Apply:
-    """Return the first node that must know a number; the slice that cuts its operand to the length does not count."""
+    """Return the first node that must know a number, other than the slice that cuts its operand to the length."""
     nodes = [step.node for step in region.steps]
     node = next(
         step.node

@@ -51,7 +51,7 @@ def partition(
     find_rule
         Gives the emission rule of a node, or None: `Rules`, or a function if no node has inner graphs.
     fallbacks
-        What emission rules found out about nodes when regions were built before, see `errors.CannotEmit`.
+        What emission rules raised for nodes when regions were built before.
     """
     inputs, outputs, nodes = graph
     steps, known = make_steps(inputs, nodes, find_rule, fallbacks)
@@ -71,12 +71,12 @@ def make_steps(
     find_rule: Callable[[Apply], Rule | None],
     fallbacks: Mapping[Apply, errors.CannotEmit],
 ) -> tuple[dict[Apply, Step], Facts]:
-    """Return what lowering each node of a graph needs, and what is known when. A node that a region can't hold has no rule."""
+    """Return the step of each node, and what is known when. A node that a region can't hold has no rule."""
     steps: dict[Apply, Step] = {}
     op_names: dict[int, tuple[str, ...]] = {}
 
     def make_step(node: Apply) -> frozenset[int] | None:
-        """Make the step of a node as if a region could hold it; return the positions of its static operands, None without a rule."""
+        """Make a node's step as if a region could hold it; return its static operands' positions, None without a rule."""
         rule, static, inner = find_rule(node), NONE, None
         if rule is not None:
             if type(rule) is PlannedRule:
@@ -98,7 +98,7 @@ def make_steps(
 
 
 def static_operands(steps: Mapping[Apply, Step]) -> dict[Apply, frozenset[int]]:
-    """Return the positions of the operands whose values must be known, of the nodes that have any."""
+    """Return the positions of the static operands, for nodes that have any."""
     return {node: step.static for node, step in steps.items() if step.static}
 
 
@@ -141,10 +141,7 @@ def needs_runtime_value(step: Step, known: Facts) -> bool:
 
 
 def list_breaks(
-    graph: Graph,
-    on_host: Mapping[Apply, errors.Break],
-    found: Schedule,
-    steps: Mapping[Apply, Step],
+    graph: Graph, on_host: Mapping[Apply, errors.Break], found: Schedule, steps: Mapping[Apply, Step]
 ) -> list[errors.Break]:
     """Return every reason for more than one batch, in the order of the nodes."""
     breaks = []
@@ -164,7 +161,7 @@ def list_breaks(
 
 
 def dynamic_roots(graph: Graph) -> dict[Variable, Variable]:
-    """Return an input that the user marked dynamic for each variable whose value follows from one."""
+    """Map each variable that depends on an input that the user marked dynamic to such an input."""
     roots = {v: v for v in graph.inputs if marks.is_dynamic(v) and not marks.is_varying(v)}
     for node in graph.nodes if roots else ():
         if not isinstance(node.op, SHAPE_READERS):
@@ -193,7 +190,7 @@ def best_schedule(
 
 
 def small_regions(found: Schedule, nodes: Sequence[Apply], on_host: Collection[Apply]) -> list[Apply]:
-    """Return the nodes of the regions that are not worth a program: they compute a few single numbers, or only copy."""
+    """Return the nodes of regions that compute a few single numbers or only copy: they are not worth a program."""
     by_phase: dict[int, list[Apply]] = {}
     for node in nodes:
         by_phase.setdefault(found.phase[node], []).append(node)
@@ -205,7 +202,7 @@ def small_regions(found: Schedule, nodes: Sequence[Apply], on_host: Collection[A
 
 
 def is_cheap(node: Apply) -> bool:
-    """Tell whether the host computes a node in no time: numbers, their shapes, and copies of results."""
+    """Tell whether the host takes next to no time for a node: numbers, shapes, and copies of results."""
     if isinstance(node.op, (DeepCopyOp, TypeCastingOp, *SHAPE_READERS)):
         return True
     return isinstance(node.op, ARITHMETIC) and all(
@@ -214,10 +211,7 @@ def is_cheap(node: Apply) -> bool:
 
 
 def cut(graph: Graph, found: Schedule, steps: Mapping[Apply, Step], has_generators: bool) -> list[Region | HostStep]:
-    """Return the batches of a schedule, in order, each with what it takes from the ones before it.
-
-    They are made from the last to the first: then it is known what later batches need.
-    """
+    """Return the batches of a schedule, in order. They are made from the last to the first, by what later batches read."""
     phases: dict[int, list[Apply]] = {}
     for node in graph.nodes:
         phases.setdefault(found.phase[node], []).append(node)
@@ -274,16 +268,16 @@ def cut_region(
     kept = needed_steps(nodes, results, steps, known)
     region = make_region(inputs, kept, results, known)
     produced = produced_by(nodes)
-    # Static values are computed from what `nodes` say of them, so an input may be needed for its value or shape only.
+    # An input may be needed only for static values that follow from its value or shape.
     read = {v for node in nodes for v in node.inputs if v not in produced}
     return region._replace(inputs=[v for v in inputs if v in read])
 
 
 def earlier_arithmetic(nodes: Sequence[Apply], found: Schedule) -> list[Apply]:
-    """Return the nodes of earlier phases that compute, from shapes and known values, numbers that `nodes` read.
+    """Return the nodes of earlier phases that compute numbers that `nodes` read from shapes and known values.
 
-    They are computed again where their values are known, instead of being sent from the region that they come from. They keep
-    the order of the graph: one that reads a shape comes after the node that makes it, if that is among them.
+    They are computed again, instead of being sent from an earlier region. They keep the order of the graph: a node that reads a
+    shape comes after the node that makes it.
     """
     own = set(nodes)
     earlier: set[Apply] = set()
@@ -298,17 +292,12 @@ def earlier_arithmetic(nodes: Sequence[Apply], found: Schedule) -> list[Apply]:
     return [node for node in found.phase if node in earlier] if earlier else []
 
 
-def make_region(
-    inputs: list[Variable],
-    steps: list[Step],
-    outputs: list[Variable],
-    known: Facts,
-) -> Region:
-    """Return the region of nodes that equations are needed for."""
+def make_region(inputs: list[Variable], steps: list[Step], outputs: list[Variable], known: Facts) -> Region:
+    """Return the region of needed steps."""
     operands = [step.node.inputs[i] for step in steps if step.static for i in step.static]
     demanded = {v: None for v in operands if known.static[v] == BindingTime.VALUE}
     roots = facts.value_roots(demanded, known)
-    # What follows from the shape of something computed is known only while the region is built: its roots are the key.
+    # A value that follows from the shape of a computed variable is known only while the region is built: its roots are the key.
     unclear = facts.not_from_inputs(demanded, known)
     keys = {v: None for v in demanded if v not in unclear} | dict.fromkeys(facts.value_roots(unclear, known))
     nodes = [step.node for step in steps] if known.has_generators else []
@@ -319,10 +308,10 @@ def make_region(
 def needed_steps(
     nodes: Sequence[Apply], outputs: Sequence[Variable], steps: Mapping[Apply, Step], known: Facts
 ) -> list[Step]:
-    """Return the nodes that equations are needed for, in order.
+    """Return the nodes that need equations, in order.
 
-    Left out is what is known when the region is specialized: 0-d values that follow from shapes, and what is read only as a
-    static operand. The nodes whose shape such values read stay.
+    Nodes whose values are known when the region is specialized need none: 0-d values that follow from shapes, and values that are
+    read only as static operands. Nodes whose shapes such values read stay.
     """
     needed: set[Variable] = set(outputs)  # as numbers at run time
     shapes: set[Variable] = set()  # as a static value
@@ -344,5 +333,5 @@ def needed_steps(
 
 
 def is_folded(variable: Variable, known: Facts) -> bool:
-    """Tell whether a variable's value is computed at specialization time: a number that follows from shapes alone."""
+    """Tell whether a variable is a number that follows from shapes alone: it is computed at specialization time."""
     return known.value[variable] <= BindingTime.SHAPE and getattr(variable.type, "ndim", None) == 0

@@ -1,14 +1,13 @@
 """Assigns each node of a graph to a batch: the fewest batches that alternate between device and host.
 
-Counted are phases. A node runs in the phase of its latest operand if that is computed on the same side, else in the next
-phase of its own side. A static operand that the device computes has to come to the host first, where it keys the
-specialization of a later region: between two regions lies a phase of the host in which nothing is done. Both sides are tried
-as the first one. Each node is looked at once, so the time is linear, and since phases never decrease along an edge, batches
-can't depend on each other in a circle.
+The schedule counts phases. A node runs in the phase of its latest operand if that is computed on the same side, else in the next
+phase of its own side. A static operand that the device computes comes to the host first, where it keys the specialization of a
+later region: an empty phase of the host lies between the two regions. Both sides are tried as the first one. The pass visits each
+node once, so it takes linear time. Phases never decrease along an edge, so batches can't depend on each other in a circle.
 
-If no value crosses, a longest chain of nodes that change sides has a node in every phase, so no schedule has fewer batches. If
-some do, a phase may hold nodes only because they run as early as they can: then these are delayed, see `delay`. The search ends
-where a schedule has no more batches than such a chain takes.
+If no static operand crosses between regions, a longest chain of nodes that change sides has a node in every phase, so no schedule
+has fewer batches. Otherwise a phase may hold nodes only because they run as early as they can: `delay` moves them. The search ends
+at a schedule with no more batches than such a chain takes.
 """
 
 from __future__ import annotations
@@ -25,16 +24,15 @@ from pytensor_jaxpr_linker.graph.facts import LOOPS, SHAPE_READERS, may_be_stati
 
 NEVER = math.inf
 
-#: Delaying nodes is left out where it would look at more than this many of them, all attempts together.
+#: `delay` gives up if all its attempts together would visit more nodes than this.
 MOST_DELAYS = 200_000
 
-
-#: What of a node matters for its phase: the node; the positions of its operands whose values must be known when its region is built;
-#: whether it runs on the host; whether it reads nothing but the shape of its operand; whether its results are known as soon as its
-#: operands are; its results, each with whether its value may key a specialization, and whether its type declares its shape.
+#: A node; the positions of its static operands; whether it runs on the host; whether it reads only its operand's shape; whether its
+#: results are known as soon as its operands are; its results, each with whether its value may key a specialization, and whether its
+#: type declares its shape.
 type Traits = tuple[Apply, frozenset[int], bool, bool, bool, list[tuple[Variable, bool, bool]]]
 
-#: From which phase on the device has a variable, the host has it, its value is known to the host, and its shape.
+#: The phases from which on the device has a variable, the host has it, the host knows its value, and the host knows its shape.
 type Arrival = tuple[int, int, float, float]
 
 #: That of a constant.
@@ -78,16 +76,7 @@ def schedule(
 ) -> Schedule:
     """Return the schedule with the fewest batches.
 
-    Parameters
-    ----------
-    inputs
-        The inputs of the graph.
-    nodes
-        Its nodes in topological order.
-    on_host
-        Those that run on the host.
-    static
-        The positions of each other node's operands whose values must be known when its region is built.
+    `nodes` are in topological order. `static` has the positions of the static operands of the nodes that are not `on_host`.
     """
     traits, further = classify(inputs, nodes, on_host, static)
     arrivals: dict[Variable, Arrival] = {v: (0, 0, 0 if may_be_static(v) else NEVER, 0) for v in inputs}
@@ -107,7 +96,7 @@ def schedule(
 
 
 def is_fewest(phase: Mapping[Apply, int]) -> bool:
-    """Tell whether a chain of nodes that change sides is found that has one in each phase; each needs a batch of its own."""
+    """Tell whether some chain of nodes that change sides has a node in each phase: each needs a batch of its own."""
     node = max(phase, key=phase.__getitem__, default=None)
     while node is not None and phase[node]:
         operands = (v.owner for v in node.inputs if v.owner in phase)
@@ -121,7 +110,7 @@ def is_fewest(phase: Mapping[Apply, int]) -> bool:
 def delay(found: Schedule, assign_from: Callable[[int, Mapping[Apply, int]], Schedule], fewest: int) -> Schedule:
     """Return a schedule whose nodes run one phase of their side later, phase by phase, where that needs no more batches.
 
-    Not proved to give the fewest batches, but it did for every random graph on which it was compared with all schedules.
+    No proof says that this gives the fewest batches, but it did for every random graph that was compared with all schedules.
     """
     if not found.crossing:
         return found
@@ -144,10 +133,7 @@ def classify(
     on_host: Collection[Apply],
     static: Mapping[Apply, frozenset[int]],
 ) -> tuple[list[Traits], set[Apply]]:
-    """Return what of each node does not depend on phases, and the nodes that must run on the host, too.
-
-    These need a value that never is known to the host: it can't key a specialization.
-    """
+    """Return the traits of each node, and further nodes for the host: their static operands can't key a specialization."""
     unknown = {v for v in inputs if not may_be_static(v)}
     dynamic = {v for v in inputs if marks.is_dynamic(v)}  # and what is computed from them
     traits: list[Traits] = []
@@ -184,8 +170,8 @@ def assign(
 ) -> Schedule:
     """Return the schedule in which the phases of the device are the even (0) or the odd (1) ones, none before `earliest`.
 
-    `arrivals` are those of the graph's inputs. Without a parity the sides have any phase: then a node of phase n is the end
-    of a chain of nodes of which no two can be in one of n + 1 batches, so that no schedule has fewer.
+    `arrivals` belong to the graph's inputs. Without a parity the sides have any phase: then a node of phase n ends a chain of
+    n + 1 nodes that all need different batches, so no schedule has fewer.
     """
     found = Schedule({}, device_parity or 0, set(), {}, set())
     arrived, folded, alternating = dict(arrivals), found.folded, device_parity is not None

@@ -7,8 +7,8 @@ call.
 
 Operands of one elementwise primitive have equal shapes; JAX also takes 0-d operands beside them. dtypes are not promoted.
 
-A function that has nothing to do, like a conversion to the same dtype, returns its operand. What is simpler because of how an operand was
-computed is found by the peepholes of `simplify`.
+A function that has nothing to do, like a conversion to the same dtype, returns its operand. The peepholes of `simplify` find
+equations that the definitions of their operands make simpler.
 """
 
 from pytensor_jaxpr_linker.jaxpr.prims.arithmetic import *  # noqa: F403

@@ -31,9 +31,8 @@ def scan(
 ) -> list[Atom]:
     """Assemble `length` steps of a closed Jaxpr from constants, carry and a row of each of `xs` to carry and rows.
 
-    Returns the last carry, then the rows of all steps, stacked. If the first step takes and writes the last rows, `reverse`
-    is true. If it is a scan that was assembled before, with further constants and rows, `extends` is its equation, which it
-    takes the place of, and only the further rows are returned.
+    Returns the last carry, then the rows of all steps, stacked. With `reverse` the first step takes and writes the last rows.
+    If `extends` is the equation of an earlier scan, the new one replaces it, and only the further rows are returned.
     """
     rows = [b.aval((length, *aval.shape), aval.dtype) for aval in body.out_avals[len(carry) :]]
     params = {"reverse": reverse, "length": length, "jaxpr": body, "unroll": unroll}
@@ -75,17 +74,8 @@ def custom_jvp_call(
 ) -> list[Atom]:
     """Assemble the call of a closed Jaxpr that has a derivative of its own.
 
-    Parameters
-    ----------
-    b
-        The builder.
-    jaxpr
-        What the call computes.
-    differentiate
-        Called as ``differentiate(child, primals, tangents)`` when JAX differentiates the call, and not before; a tangent
-        that is None is zero. It emits the results and their tangents to `child`.
-    operands
-        What `jaxpr` takes.
+    ``differentiate(child, primals, tangents)`` emits the results and their tangents to `child`. It is called when JAX
+    differentiates the call, and not before; a tangent that is None is zero.
     """
 
     def jvp_jaxpr(*zeros: bool) -> Any:
@@ -96,7 +86,6 @@ def custom_jvp_call(
         results, slopes = differentiate(child, atoms[: len(avals)], [None if zero else next(given) for zero in zeros])
         return child.build([*results, *slopes]), [False] * len(slopes)
 
-    params = {"call_jaxpr": jaxpr, "num_consts": 0, "symbolic_zeros": True} | jvp_param(
-        jvp_jaxpr, jaxpr.jaxpr.debug_info
-    )
+    params = {"call_jaxpr": jaxpr, "num_consts": 0, "symbolic_zeros": True}
+    params |= jvp_param(jvp_jaxpr, jaxpr.jaxpr.debug_info)
     return list(b.bind_many(p.custom_jvp_call_p, operands, jaxpr.out_avals, params))

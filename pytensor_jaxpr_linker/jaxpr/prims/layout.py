@@ -1,4 +1,4 @@
-"""Primitives that move elements, or make arrays of none."""
+"""Primitives that move elements, and those without operands."""
 
 from __future__ import annotations
 

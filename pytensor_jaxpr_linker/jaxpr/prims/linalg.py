@@ -61,7 +61,7 @@ def fft(b: JaxprBuilder, x: Atom, kind: lax.FftType, lengths: Sequence[int]) -> 
 def cholesky(b: JaxprBuilder, x: Atom) -> Atom:
     """Assemble the lower Cholesky factor of the last two axes; NaN where `x` is not positive definite.
 
-    What is above the diagonal is not part of the factor: `jax.lax.linalg.cholesky` sets it to zero by a select.
+    Elements above the diagonal are arbitrary: `jax.lax.linalg.cholesky` sets them to zero by a select.
     """
     return b.bind(p.cholesky_p, (x,), x.aval.shape, x.aval.dtype, {})
 
