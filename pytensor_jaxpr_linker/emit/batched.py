@@ -1,4 +1,4 @@
-"""Batches of an Op whose rule takes no batch axes: the Jaxpr of one is made, and batched as `jax.vmap` does."""
+"""`jax.vmap` of the Jaxpr of one element, for a core Op whose rule takes no batch axes."""
 
 from __future__ import annotations
 

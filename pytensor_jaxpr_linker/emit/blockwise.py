@@ -1,7 +1,6 @@
 """`Blockwise`, which repeats a core Op over leading axes.
 
-A rule that says so (``batched=True``) takes operands with leading batch axes of equal lengths; a node without them is the case of
-none. Any other rule is applied to each element, see `batched`.
+A rule with ``batched=True`` takes operands with equal leading batch axes, or none. `batched` applies any other rule to each element.
 """
 
 from __future__ import annotations
@@ -25,10 +24,7 @@ def core_op(node: Apply) -> Op:
 
 
 def core_of(node: Apply) -> tuple[Rule | None, Apply]:
-    """Return the rule that says what a `Blockwise` refuses and needs static, and the node to ask it for.
-
-    A batched rule is asked for the `Blockwise`'s node.
-    """
+    """Return the core Op's rule and the node to ask it for: the `Blockwise`'s node if the rule is batched."""
     rule = find_core_rule(node.op.core_op)
     return rule, node if rule is not None and rule.batched else core_node(node)
 
@@ -67,13 +63,7 @@ def emit_Blockwise(op, node, b, inner, *xs):
 
 
 def batch_shape(node: Apply, n: int, xs: tuple[Any, ...]) -> tuple[int, ...]:
-    """Return what the first `n` axes of the operands broadcast to.
-
-    Raises
-    ------
-    ValueError
-        If lengths differ, or if a length of 1 meets another one in a dimension that was not declared broadcastable.
-    """
+    """Return the broadcast shape of the first `n` axes; ValueError if lengths differ, or a 1 not declared broadcastable meets another."""
     shapes = [(x.shape if isinstance(x, np.ndarray) else x.aval.shape)[:n] for x in xs]
     result = np.broadcast_shapes(*shapes)
     for variable, shape in zip(node.inputs, shapes, strict=True):

@@ -93,9 +93,9 @@ def complex_extremum(precedes: ComplexRule) -> ComplexRule:
 
 
 def on_branch_cuts(primitive: ComplexRule, odd: bool = False) -> ComplexRule:
-    """Return a function that sees the sign of a zero, as NumPy's does on a branch cut; XLA's does not.
+    """Return a function that honours the sign of a zero on a branch cut, as NumPy does and XLA does not.
 
-    It is evaluated above the real axis, since ``f(conj(z)) = conj(f(z))``; right of the imaginary one, too, if `odd`.
+    It evaluates above the real axis, since ``f(conj(z)) = conj(f(z))``, and if `odd` right of the imaginary axis, too.
     """
 
     def rule(b: JaxprBuilder, z: Atom) -> Atom:

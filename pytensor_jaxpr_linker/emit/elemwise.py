@@ -75,13 +75,7 @@ def emit_DimShuffle(op, node, b, x):
 
 
 def broadcast_shape(node: Apply, xs: Sequence[Atom]) -> Shape:
-    """Return the shape that the operands of an `Elemwise` broadcast to.
-
-    Raises
-    ------
-    ValueError
-        If lengths differ, or if a length of 1 meets another one in a dimension that was not declared broadcastable.
-    """
+    """Return the operands' broadcast shape; ValueError if lengths differ, or a 1 not declared broadcastable meets another."""
     shape: Shape = xs[0].aval.shape
     for x in xs:
         if x.aval.shape != shape:
@@ -112,10 +106,7 @@ def broadcast_length(node: Apply, axis: int, lengths: Sequence[int]) -> int:
 
 
 def broadcast_operands(b: JaxprBuilder, xs: Sequence[Atom], shape: Shape) -> Sequence[Atom]:
-    """Return operands that an elementwise primitive accepts side by side, for a result of `shape`.
-
-    What is one number is passed as a 0-d operand, which primitives broadcast by themselves.
-    """
+    """Return operands for an elementwise primitive with a result of `shape`; a repeated number stays 0-d, which primitives broadcast."""
     if not shape:
         return xs
     if shape.count(1) == len(shape):
@@ -186,12 +177,6 @@ def emit_CAReduce(op, node, b, x):
 
 
 def check_not_empty(x: Atom, axes: Sequence[int], name: str) -> None:
-    """Raise what NumPy raises for the extremum of no elements.
-
-    Raises
-    ------
-    ValueError
-        If one of `axes` has length 0.
-    """
+    """Raise NumPy's ValueError for an extremum over no elements."""
     if any(x.aval.shape[i] == 0 for i in axes):
         raise empty_reduction(name)

@@ -30,13 +30,7 @@ def fit_lengths(b: JaxprBuilder, x: Atom, lengths: Sequence[int]) -> Atom:
 
 
 def checked_transform(lengths: Sequence[int]) -> tuple[int, ...]:
-    """Return the lengths of a transform.
-
-    Raises
-    ------
-    ValueError
-        If one is not positive, as NumPy does.
-    """
+    """Return the lengths of a transform; ValueError if one is not positive, as NumPy raises."""
     for n in lengths:
         if n < 1:
             raise ValueError(f"Invalid number of FFT data points ({n}) specified.")

@@ -1,4 +1,4 @@
-"""The Ops of `graph.lanes`: parts of arrays whose size depends on values."""
+"""Ops of `graph.lanes`: parts of arrays whose size depends on values."""
 
 from __future__ import annotations
 
@@ -152,9 +152,9 @@ def along(b: JaxprBuilder, mask: Atom, shape: Shape, axis: int) -> Atom:
 
 
 def true_positions(b: JaxprBuilder, mask: Atom, count: int) -> Atom:
-    """Emit the `count` positions at which a vector is true: each scattered to its rank.
+    """Emit the `count` positions at which a vector is true by scattering each to its rank.
 
-    On a CPU this takes half as long as a sort, and a tenth to a half of what searching the cumulative sum takes.
+    On a CPU this takes half the time of a sort, and a tenth to a half of a search in the cumulative sum.
     """
     dtype = positions_dtype(mask)
     positions = prims.iota(b, dtype, mask.aval.shape, 0)
@@ -244,10 +244,7 @@ def emit_WriteLanes(op, node, b, x, y, mask):
 
 
 def spread(b: JaxprBuilder, node: Any, y: Atom, mask: Atom, axis: int, message: str) -> Atom:
-    """Emit the element for each lane: one after the other for the active lanes, or a single one for all.
-
-    Whether there is one for each active lane is checked at run time.
-    """
+    """Emit each lane's element, one after the other for the active lanes or one for all; the number is checked at run time."""
     length = y.aval.shape[axis]
     if length == 1:
         return y

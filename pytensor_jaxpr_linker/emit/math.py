@@ -43,14 +43,14 @@ def emit_Dot(op, node, b, x, y):
 
 
 def check_aligned(x: Atom, y: Atom) -> None:
-    """Compare the lengths that a product of matrices contracts and those that it shares.
+    """Compare the lengths of a product of matrices.
 
     Raises
     ------
     TypeError
-        If the latter differ, as `BatchedDot` does.
+        If shared lengths differ, as `BatchedDot` raises.
     ValueError
-        If the former differ.
+        If contracted lengths differ.
     """
     (*batch, rows, n), (*other, m, columns) = x.aval.shape, y.aval.shape
     if batch != other:

@@ -1,4 +1,4 @@
-"""Ops of `pymc.distributions.dist_math`, by the names of their classes: PyMC is not imported, nor required."""
+"""Ops of `pymc.distributions.dist_math`, by class name: PyMC is neither imported nor required."""
 
 from __future__ import annotations
 

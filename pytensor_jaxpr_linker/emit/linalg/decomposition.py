@@ -1,6 +1,6 @@
 """Decompositions of matrices.
 
-On the CPU they are LAPACK's, as for PyTensor, so signs and phases are the same, but for `Eigh` with its default driver.
+On the CPU they call LAPACK, as PyTensor does, so signs and phases agree, except for `Eigh` with its default driver.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ NOT_FINITE = ValueError("array must not contain infs or NaNs")
 
 @emits(Cholesky, batched=True)
 def emit_Cholesky(op, node, b, x):
-    """The triangular factor, of the triangle that `lower` names; all NaN if `x` is not positive definite.
+    """The triangular factor, from the triangle that `lower` names; all NaN if `x` is not positive definite.
 
-    The primitive reads one triangle and its derivative is by that triangle, as PyTensor has it.
+    The primitive reads one triangle, and its derivative is with respect to that triangle, as in PyTensor.
     """
     x = convert(b, x, node.outputs[0].type.dtype)
     shape = x.aval.shape
@@ -196,9 +196,9 @@ def emit_Eigvalsh(op, node, b, *xs):
 
 
 def symmetric_eigen(lower: bool, node: Apply, b: JaxprBuilder, x: Atom, y: Atom | None = None) -> tuple[Atom, Atom]:
-    """Emit the eigenvalues and eigenvectors of `x`, or those of ``x @ v = w * y @ v`` as LAPACK's ``sygvd`` does.
+    """Emit the eigenvalues and eigenvectors of `x`, or of the problem ``x @ v = w * y @ v`` as LAPACK's ``sygvd`` does.
 
-    One triangle is made the other: the derivative is then by that triangle, as PyTensor has it.
+    One triangle is mirrored, so the derivative is with respect to that triangle, as in PyTensor.
     """
     for matrix in (x, y):
         if matrix is not None:
@@ -255,10 +255,7 @@ def emit_Schur(op, node, b, x):
 
 
 def finite_schur(b: JaxprBuilder, x: Atom) -> list[Atom]:
-    """Emit the Schur form and the Schur vectors, NaN where `x` is not finite.
-
-    LAPACK does not get to see what is not finite: it might iterate without an end.
-    """
+    """Emit the Schur form and vectors, NaN where `x` is not finite: LAPACK might iterate forever on such a matrix."""
     batch = len(x.aval.shape) - 2
     finite = prims.is_finite(b, prims.abs_(b, x))
     bad = prims.not_(b, prims.reduce_and(b, finite, (batch, batch + 1)))

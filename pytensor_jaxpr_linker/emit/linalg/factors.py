@@ -1,6 +1,6 @@
-"""Factors of matrices and triangular systems; a matrix of one element is a number, and needs no call of LAPACK.
+"""Factors of matrices and triangular systems, without LAPACK for matrices of one element.
 
-Filters of one observation at a time have such matrices in each step: there the calls took most of the time.
+A filter of one observation at a time has such a matrix in each step, where the calls took most of the time.
 """
 
 from __future__ import annotations

@@ -16,9 +16,9 @@ from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
 
 @emits(SolveSylvester, refuse=only_on("cpu"), batched=True)
 def emit_SolveSylvester(op, node, b, x, y, q):
-    """Solve ``x @ z + z @ y = q`` by the method of Bartels and Stewart (Commun. ACM 15, 1972): by Schur forms.
+    """Solve ``x @ z + z @ y = q`` by complex Schur forms, which are triangular for real matrices, too.
 
-    They are complex, so that they are triangular for real matrices too.
+    The method is Bartels and Stewart's (Commun. ACM 15, 1972).
     """
     x, y, q = (convert(b, v, node.outputs[0].type.dtype) for v in (x, y, q))
     dtype = np.result_type(q.aval.dtype, np.complex64)
@@ -36,9 +36,9 @@ def sylvester_product(b: JaxprBuilder, x: Atom, y: Atom, z: Atom, transposed: bo
 
 
 def solve(b: JaxprBuilder, r: Atom, u: Atom, s: Atom, v: Atom, q: Atom, transposed: bool) -> Atom:
-    """Emit the solution by the Schur forms `r`, `s` and vectors `u`, `v` of both matrices.
+    """Emit the solution from the Schur forms `r`, `s` and vectors `u`, `v` of both matrices.
 
-    That of the transposed equation is the transpose of the solution of ``y @ z + z @ x = q.T``.
+    The transposed equation's solution is the transpose of that of ``y @ z + z @ x = q.T``.
     """
     if transposed:
         return swap(b, solve(b, s, v, r, u, swap(b, q), transposed=False))

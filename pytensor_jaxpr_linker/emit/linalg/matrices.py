@@ -1,4 +1,4 @@
-"""Matrices in the last two axes of arrays: what the rules of linear algebra share."""
+"""Helpers for matrices in the last two axes of arrays."""
 
 from __future__ import annotations
 
@@ -73,10 +73,7 @@ def symmetric(b: JaxprBuilder, x: Atom, lower: bool, hermitian: bool = True) -> 
 
 
 def superdiagonal(b: JaxprBuilder, x: Atom) -> Atom:
-    """Emit the diagonals above the main ones of square matrices, one element shorter.
-
-    In row-major order they are every (n + 1)-th of the n x n elements, from the second on.
-    """
+    """Emit the diagonals above the main ones: every (n + 1)-th of the n x n elements in row-major order, from the second on."""
     *batch, n, _ = x.aval.shape
     flat = prims.reshape(b, x, (*batch, n * n))
     starts, strides = [0] * len(batch) + [1], [1] * len(batch) + [n + 1]
@@ -102,10 +99,7 @@ def permute_rows(b: JaxprBuilder, x: Atom, permutation: Atom) -> Atom:
 
 
 def inverse_permutation(b: JaxprBuilder, permutation: Atom) -> Atom:
-    """Emit where each number is found in a permutation, in its dtype.
-
-    All pairs are compared, which takes a fraction of the time that the factors took; a sort takes more.
-    """
+    """Emit the inverse of a permutation by comparing all pairs, which is cheap beside the factors; a sort takes more time."""
     *batch, n = permutation.aval.shape
     lead, shape = len(batch), (*batch, n, n)
     wanted, position = (prims.iota(b, permutation.aval.dtype, shape, lead + i) for i in (0, 1))
@@ -126,12 +120,6 @@ def any_true(b: JaxprBuilder, x: Atom) -> Atom:
 
 
 def check_square(*shape: int) -> None:
-    """Compare the lengths of the last two axes.
-
-    Raises
-    ------
-    LinAlgError
-        If they differ, as NumPy does.
-    """
+    """Raise NumPy's LinAlgError if the lengths of the last two axes differ."""
     if shape[-1] != shape[-2]:
         raise np.linalg.LinAlgError("Last 2 dimensions of the array must be square")

@@ -1,8 +1,8 @@
 """The matrix exponential, and Kronecker products.
 
-The exponential is by scaling and squaring: Higham, *The scaling and squaring method for the matrix exponential revisited*, SIAM J. Matrix Anal. Appl. 26 (2005): the
-Padé approximant of degree 13 of ``x / 2**s``, squared `s` times. Where SciPy takes a lower degree for a small norm, this one
-is as accurate.
+The exponential squares the Padé approximant of degree 13 of ``x / 2**s`` `s` times: Higham, *The scaling and squaring method
+for the matrix exponential revisited*, SIAM J. Matrix Anal. Appl. 26 (2005). SciPy takes lower degrees for small norms; the
+accuracy is the same.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ def emit_Expm(op, node, b, x):
 
 
 def scaled_down(b: JaxprBuilder, x: Atom) -> tuple[Atom, Atom, Atom]:
-    """Emit ``x / 2**s`` of a norm that the approximant takes, `s`, and where that is not possible.
+    """Emit ``x / 2**s`` with a norm in the approximant's range, `s`, and where that is impossible.
 
-    `s` counts limits that the norm exceeds: unlike a logarithm, and a power of two by an exponential, that is exact.
+    `s` counts the limits that the norm exceeds, which is exact, unlike a logarithm and a power of two by an exponential.
     """
     *batch, _, _ = x.aval.shape
     lead, table = len(batch), (*batch, SQUARINGS)

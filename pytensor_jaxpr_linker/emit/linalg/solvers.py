@@ -31,13 +31,7 @@ from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
 
 
 def solve_operands(op: Any, node: Apply, b: JaxprBuilder, a: Atom, y: Atom) -> tuple[Atom, Atom]:
-    """Return the operands of a solution in its dtype, the right-hand side as a matrix.
-
-    Raises
-    ------
-    ValueError
-        If `a` is not square or has not as many rows as `y`.
-    """
+    """Return the operands in the solution's dtype, `y` as a matrix; ValueError if `a` is not square or the numbers of rows differ."""
     a, y = (convert(b, x, node.outputs[0].type.dtype) for x in (a, y))
     if op.b_ndim == 1:
         y = prims.broadcast_in_dim(b, y, (*y.aval.shape, 1), range(len(y.aval.shape)))
@@ -140,9 +134,9 @@ def solve_by_diagonals(b: JaxprBuilder, low: Atom, main: Atom, high: Atom, y: At
 
 
 def solve_factored(b: JaxprBuilder, a: Atom, y: Atom, factored: Factored, transposed: bool = False) -> Atom:
-    """Emit the solution of ``a @ x = y``, or of ``a.T @ x = y``, that is NaN where there is none.
+    """Emit the solution of ``a @ x = y``, or of ``a.T @ x = y``, NaN where there is none.
 
-    The derivative is by all elements of `a`, as PyTensor has it, and takes a solution by the same factors.
+    The derivative is with respect to all elements of `a`, as in PyTensor, and reuses the factors.
     """
 
     def product(b: JaxprBuilder, a: Atom, x: Atom, transposed: bool) -> Atom:

@@ -1,6 +1,6 @@
-"""LU factors of tridiagonal matrices, and solutions by them, as LAPACK's ``gttrf`` and ``gttrs`` compute them.
+"""LU factors and solutions of tridiagonal systems, as LAPACK's ``gttrf`` and ``gttrs`` compute them.
 
-XLA has only the solution in one step. The factors are recurrences over the rows; a batch goes along in each step.
+XLA has only the combined solve. The factors are recurrences over the rows; each step takes the whole batch.
 """
 
 from __future__ import annotations

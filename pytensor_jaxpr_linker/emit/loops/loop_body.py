@@ -1,4 +1,4 @@
-"""The body of a loop, which `scan` and `while` share: a step of a scan as a Jaxpr."""
+"""The body of a loop: a step of a scan as the Jaxpr of a `scan` or a `while`."""
 
 from __future__ import annotations
 
@@ -22,15 +22,7 @@ from pytensor_jaxpr_linker.jaxpr.rows import as_rows, row_of, row_range
 
 
 class Loop(NamedTuple):
-    """A scan that is emitted.
-
-    Attributes
-    ----------
-    op, node, operands
-        The Op, its node, and what the node reads.
-    emit_step
-        Emits the inner graph, called with an insertion point and the operands of a step.
-    """
+    """A scan's Op, node and operands, and `emit_step`, which emits the inner graph at an insertion point."""
 
     op: Scan
     node: Apply
@@ -41,19 +33,8 @@ class Loop(NamedTuple):
 class LoopBody:
     """Collects constants, carry and rows of a loop, and the equations of a step.
 
-    Parameters
-    ----------
-    b
-        Where the loop is emitted.
-    loop
-        The scan. Operands that are the same in each step become constants of the loop, or parts of the body if they are known.
-    tracks
-        Its outputs.
-
-    Attributes
-    ----------
-    child
-        The insertion point within the body.
+    Operands that are the same in each step become constants of the loop, or parts of the body if their values are known.
+    `tracks` are the scan's outputs; `child` is the insertion point within the body.
     """
 
     def __init__(self, b: JaxprBuilder, loop: Loop, tracks: Sequence[Track]):
@@ -94,13 +75,7 @@ class LoopBody:
         return var
 
     def set_carry(self, var: jex.Var, value: Atom) -> None:
-        """Say what the next step gets.
-
-        Raises
-        ------
-        CannotEmit
-            If it has another shape.
-        """
+        """Set the next step's value; CannotEmit if its shape differs."""
         self._next[var] = fit(self.child, value, var.aval)
 
     def add_row(self, x: Atom) -> jex.Var:
@@ -128,21 +103,10 @@ class LoopBody:
     # -- the step ------------------------------------------------------------------------------------------------------
 
     def emit(self, rows: Sequence[Atom], entering: Sequence[Atom | None]) -> tuple[list[Atom], Atom | None]:
-        """Emit a step.
+        """Emit a step from a row of each sequence.
 
-        Parameters
-        ----------
-        rows
-            A row of each sequence.
-        entering
-            For each track that reads its newest row before it is written, that row.
-
-        Returns
-        -------
-        newest : list of Atom
-            What each track holds in its newest row after the step.
-        done : Atom or None
-            Whether the loop ends here.
+        `entering` has the newest row of each track that reads this row before writing it. Returns each track's newest row after the
+        step, and whether the loop ends here, or None.
         """
         op, info = self._op, self._op.info
         self._entering = entering
@@ -280,13 +244,7 @@ class LoopBody:
 
 
 def fit(b: JaxprBuilder, x: Atom, aval: Any) -> Atom:
-    """Return `x` in the shape and dtype that a state has.
-
-    Raises
-    ------
-    CannotEmit
-        If it has another shape: what a loop of XLA's carries keeps its shape.
-    """
+    """Return `x` in the shape and dtype of a state; CannotEmit if the shape differs, since a carry of an XLA loop keeps its shape."""
     shape = x.aval.shape
     if shape != aval.shape:
         if len(shape) > len(aval.shape) or np.broadcast_shapes(shape, aval.shape) != aval.shape:

@@ -1,4 +1,4 @@
-"""`ScalarLoop`: one `while` for all elements, each of which keeps its state once it is done."""
+"""`ScalarLoop`: one `while` for all elements; an element keeps its state once it is done."""
 
 from __future__ import annotations
 
@@ -12,10 +12,7 @@ from pytensor_jaxpr_linker.jaxpr.nested import any_of, nested
 
 @emits_scalar(ScalarLoop, form=several_results)
 def emit_ScalarLoop(op, b, dtypes, steps, *xs):
-    """Emit steps as long as an element takes another one.
-
-    Where no step is asked for, `until` is true, as the Op documents: that does not count as a failure.
-    """
+    """Step while any element goes on; without a step `until` is true, as the Op documents: that does not count as a failure."""
     shape = prims.elementwise_shape((steps, *xs))
     state_count = len(op.outputs) - op.is_while
     operands = [convert(b, x, t.dtype) for x, t in zip(xs, op.inputs_type, strict=True)]

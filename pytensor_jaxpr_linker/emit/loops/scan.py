@@ -1,7 +1,7 @@
-"""Scan: a `scan` of JAX's where the number of steps is known when the program is built, else a `while`.
+"""Scan: a JAX `scan` if the number of steps is known when the program is built, else a `while`.
 
-What a step reads of earlier steps is a short window of rows, which the loop carries; what each step adds to an output is
-stacked by the loop itself. So a program neither reads nor writes whole buffers, and differentiates as a hand-written scan.
+The loop carries the short window of rows that later steps read, and stacks the rows that each step adds to an output. So a
+program neither reads nor writes whole buffers, and differentiates like a hand-written scan.
 """
 
 from __future__ import annotations
@@ -99,12 +99,12 @@ def emit_UntilScan(op, node, b, inner, *operands):
 
 
 def number_of_steps(b: JaxprBuilder, loop: Loop) -> int | Atom:
-    """Return the number of steps, as a number if it is known, and check it. Without rows in a sequence there is no step.
+    """Return the number of steps after checking it, as an int if it is known; a sequence without rows means no step.
 
     Raises
     ------
     IndexError
-        If it is negative.
+        If the number is negative.
     ValueError
         If a sequence is shorter.
     """
@@ -132,9 +132,9 @@ def too_short(i: int, shape: Shape, steps: str) -> ValueError:
 
 
 def emit_no_step(b: JaxprBuilder, loop: Loop) -> list[Atom]:
-    """Return what a loop returns that takes no step: initial states, and no rows.
+    """Return the results of a loop without a step: initial states, and no rows.
 
-    A body that these shapes don't fit is never run. How long rows would be is then unknown: 0, as PyTensor says.
+    The body need not fit these shapes, since it never runs. The rows' unknown lengths are 0, as in PyTensor.
     """
     op, node, operands, _ = loop
     tracks = find_tracks(op, operands)
@@ -294,13 +294,7 @@ def emit_while(b: JaxprBuilder, loop: Loop, steps: int | Atom) -> list[Atom]:
 
 
 def is_filled(b: JaxprBuilder, track: Track, steps: int | Atom, is_until: bool) -> bool:
-    """Tell whether rows are written to a buffer, or only the last ones are carried along as values of their own.
-
-    Raises
-    ------
-    CannotEmit
-        If the number of rows that are returned fits neither.
-    """
+    """Tell whether rows are written to a buffer, or only the last ones are carried; CannotEmit if the number of rows fits neither."""
     reason = "how many rows an output has depends on the number of steps"
     if not isinstance(steps, int):
         if track.is_whole or track.length > max(track.newest, track.buffer is None):

@@ -1,4 +1,4 @@
-"""What a scan records: for each output the rows that a step reads and writes."""
+"""The rows that a scan reads and writes, by output."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class Track(NamedTuple):
     Attributes
     ----------
     reads, writes
-        The rows that the first step reads and writes; each later step those behind.
+        The rows that the first step reads and writes; each later step uses the next ones.
     buffer
-        What the rows hold before, or None (NIT-SOT).
+        The initial rows, or None (NIT-SOT).
     length
-        The number of rows that are returned: the last ones, unless the output is MIT-MOT.
+        The number of returned rows: the last ones, unless the output is MIT-MOT.
     is_whole
-        Whether it is MIT-MOT: all rows of its buffer may be read, and are returned.
+        Whether the output is MIT-MOT: a step may read any row of the buffer, and all are returned.
     """
 
     reads: tuple[int, ...]

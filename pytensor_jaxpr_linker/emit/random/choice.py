@@ -1,7 +1,4 @@
-"""Random orders of arrays: permutations, and choices without replacement.
-
-A choice with replacement is made of integers or categories.
-"""
+"""Random orders of arrays: permutations, and choices without replacement."""
 
 from __future__ import annotations
 
@@ -26,10 +23,9 @@ FLOAT = np.dtype("float64")
 
 
 def weighted_order(b: JaxprBuilder, key: Atom, shape: Shape, p: Atom) -> Atom:
-    """Emit an order along the last axis as if positions were drawn one by one, each time by the weights that are left.
+    """Emit an order along the last axis, as if positions were drawn one by one by the remaining weights; zero weights come last.
 
-    It is that of exponential variables over their weights: Efraimidis and Spirakis, *Weighted Random Sampling with a
-    Reservoir*, 2006. What has no weight comes last.
+    The keys are exponential variables over the weights: Efraimidis and Spirakis, *Weighted Random Sampling with a Reservoir*, 2006.
     """
     p = batched(b, convert(b, p, FLOAT), shape, 1)
     times = prims.log(b, standard_exponential(b, key, p.aval.shape, FLOAT))
@@ -37,10 +33,7 @@ def weighted_order(b: JaxprBuilder, key: Atom, shape: Shape, p: Atom) -> Atom:
 
 
 def first_rows(b: JaxprBuilder, shape: Shape, a: Atom, order: Atom, count: int) -> Atom:
-    """Emit the first `count` rows of an array in an order, for each element of a batch: what is drawn, along one axis.
-
-    The array may be a number, which stands for the positions themselves.
-    """
+    """Emit the first `count` rows of an array, or positions if it is a number, in an order, for each element of a batch."""
     starts, ends = [0] * (len(shape) + 1), [*shape, count]
     order = prims.slice_(b, order, starts, ends, [1] * len(starts))
     core = a.aval.shape[len(shape) :]

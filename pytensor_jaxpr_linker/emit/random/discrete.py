@@ -37,9 +37,9 @@ HYPERGEOMETRIC_END = 10**9
 
 
 def demand(b: JaxprBuilder, node: Apply, message: str, condition: Callable[..., Any], *params: Atom) -> None:
-    """Have a ValueError raised if an element of the parameters, as float64, does not fulfil a condition.
+    """Have a ValueError raised if an element of the parameters, as float64, violates a condition.
 
-    `condition` is a formula of `Value`, or, where the parameters are known, of arrays: what holds is not checked again.
+    `condition` is a formula of `Value`, or of arrays where the parameters are known, which then need no check at run time.
     """
     known = [b.known(x) for x in params]
     if all(x is not None for x in known) and np.all(condition(*(x.astype(FLOAT) for x in known))):

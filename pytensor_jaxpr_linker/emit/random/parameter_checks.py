@@ -1,4 +1,4 @@
-"""What NumPy and SciPy demand of the parameters of their distributions, and what they raise."""
+"""The parameter checks of NumPy's and SciPy's distributions, with their errors."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Continuous univariate random variables of PyMC, by the names of their classes: PyMC is not imported, nor required.
+"""Continuous univariate random variables of PyMC, by class name: PyMC is neither imported nor required.
 
-Those that PyMC composes of others (`SymbolicRandomVariable`) need no rules: they are inlined.
+Compositions (`SymbolicRandomVariable`) need no rules: they are inlined.
 """
 
 from __future__ import annotations
@@ -110,8 +110,8 @@ def sample_clipped_beta(b, key, shape, dtype, alpha, beta):
 def sample_interpolated(b, key, shape, dtype, x, pdf, cdf):
     """Invert the integral of a piecewise linear density, which is quadratic in each interval.
 
-    The root is written as ``2 p / (f + sqrt(f ** 2 + 2 slope p))``, p being what is left of the probability and f the density
-    at the interval's begin: it does not cancel, nor divide by a slope of 0.
+    The root ``2 p / (f + sqrt(f ** 2 + 2 slope p))``, with the remaining probability p and the density f at the interval's begin,
+    neither cancels nor divides by a slope of 0.
     """
     if any(n != 1 for points in (x, pdf, cdf) for n in points.aval.shape[:-1]):
         raise NotImplementedError("Interpolated has no draws of batched points")

@@ -1,4 +1,4 @@
-"""Discrete univariate random variables of PyMC, by the names of their classes: PyMC is not imported, nor required."""
+"""Discrete univariate random variables of PyMC, by class name: PyMC is neither imported nor required."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Multivariate random variables of PyMC, by the names of their classes: PyMC is not imported, nor required.
-
-Those that PyMC composes of others (`SymbolicRandomVariable`) need no rules: they are inlined.
-"""
+"""Multivariate random variables of PyMC, by class name: PyMC is neither imported nor required."""
 
 from __future__ import annotations
 
@@ -75,10 +72,7 @@ def check_car(b: JaxprBuilder, node: Apply, mean: Atom, w: Atom, alpha: Atom, ta
 
 @emits_draws(f"{MODULE}.CARRV", check_car, form=general)
 def sample_car(b, key, shape, dtype, mean, w, alpha, tau, is_valid):
-    """Normal variables solved by the factor of the precision: Rue, *Fast Sampling of Gaussian Markov Random Fields*, 2001.
-
-    There is no band to keep here, so the factor is a dense one.
-    """
+    """Normal variables solved by the dense factor of the precision: Rue, *Fast Sampling of Gaussian Markov Random Fields*, 2001."""
     factor = convert(b, precision_factor(b, w, alpha, tau), dtype)
     n = factor.aval.shape[-1]
     z = standard_normal(b, key, (math.prod(shape), n), dtype)

@@ -1,7 +1,7 @@
-"""Sampling by rejection: proposals for all elements at once, then for those that have no accepted one, in blocks.
+"""Sampling by rejection: proposals for all elements at once, then in blocks for the elements still open.
 
-Few elements are left after the first proposal, so a loop over the whole array would spend most of its time on those that are
-done. What an element gets does not depend on the others: see `sampler.Attempt`.
+Few elements stay open after the first proposal, so a loop over the whole array would mostly work on finished ones. An
+element's draw does not depend on the others: see `sampler.Attempt`.
 """
 
 from __future__ import annotations
@@ -51,20 +51,17 @@ def reject(
     Parameters
     ----------
     b, key
-        Where to emit, and the key that is used up.
+        The builder, and the key, which is used up.
     propose
-        Emits proposals, in any builder. An element that goes on has to be accepted with a probability that is bounded from
-        below, or the loop does not end.
+        Emits proposals, in any builder. The probability to accept one must be bounded from below, or the loop does not end.
     params
-        What `propose` reads: 0-d, or of the shape of the draws.
+        The operands of `propose`: 0-d, or of the shape of the draws.
     otherwise
-        The values of elements that are not `possible`. Its shape and dtype are those of the draws.
+        The values of elements that are not `possible`, in the shape and dtype of the draws.
     possible
-        A boolean, 0-d or of that shape: the elements that proposals are made for. One with a NaN among its parameters
-        would never be accepted.
+        The elements to draw, as a boolean, 0-d or of that shape. A NaN among an element's parameters would never be accepted.
     prepare
-        Emits what `propose` reads from `params`, if that is not these: ``prepare(b, *params)``. A long array on whose
-        elements nothing is possible does not take the time for it.
+        Emits the operands of `propose` from `params`: ``prepare(b, *params)``. A long array without possible elements skips it.
     """
     shape = otherwise.aval.shape
     size = math.prod(shape)

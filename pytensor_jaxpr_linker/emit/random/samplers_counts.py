@@ -1,7 +1,7 @@
 """Counts: binomial, Poisson and hypergeometric variables, exact for all parameters, as float64 whole numbers.
 
-Logarithms of probabilities are sums of small terms, none of which cancels (Loader, *Fast and Accurate Computation of Binomial
-Probabilities*, 2000), so that the samplers are as good for a mean of 1e15 as for one of 20.
+Logarithms of probabilities are sums of small terms without cancellation (Loader, *Fast and Accurate Computation of Binomial
+Probabilities*, 2000), so the samplers are as good for a mean of 1e15 as for one of 20.
 """
 
 from __future__ import annotations
