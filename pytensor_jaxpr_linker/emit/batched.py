@@ -25,7 +25,7 @@ def core_node(node: Apply) -> Apply:
 
 
 def find_core_rule(op: Op) -> Rule | None:
-    """Return the rule for a core node of `op`: its own, or, as a core Op is not inlined, that of its inner graph."""
+    """Return the rule for a core node of `op`: its own, or that of its inner graph, since a core Op is not inlined."""
     return GRAPH_RULE if (rule := find_rule(op)) is None and isinstance(op, OpFromGraph) else rule
 
 
@@ -40,29 +40,12 @@ GRAPH_RULE = Rule(
 def emit_batch(
     b: JaxprBuilder, rule: Rule, node: Apply, batch: Shape, inner: Sequence[Any], operands: Sequence[Any]
 ) -> list[Atom]:
-    """Emit the rule of a `Blockwise`'s core Op for each element of a batch.
-
-    What is the same for the whole batch is not repeated: an array that is indexed by batches of indices stays one.
-
-    Parameters
-    ----------
-    b
-        The builder.
-    rule
-        The core Op's emission rule.
-    node
-        The `Blockwise`'s node.
-    batch
-        The lengths of the batch axes.
-    inner
-        What emits the inner graphs of the core Op.
-    operands
-        What `node` reads, with as many batch axes, of these lengths or 1.
+    """Emit a `Blockwise`'s core Op for each element of a batch; an operand that the whole batch shares is not repeated.
 
     Raises
     ------
     CannotEmit
-        If a static operand differs within the batch: then so would the shapes of results.
+        If a static operand differs within the batch: the shapes of the results would differ, too.
     """
     core, n = core_node(node), len(batch)
     operands = [one_of_all(x, n) if isinstance(x, np.ndarray) else x for i, x in enumerate(operands)]

@@ -57,7 +57,7 @@ def divide(b: JaxprBuilder, x: Atom, y: Atom) -> Atom:
 
 
 def complex_reciprocal(b: JaxprBuilder, z: Atom) -> Atom:
-    """Return ``1 / z`` as NumPy does, which is no number at 0."""
+    """Return ``1 / z`` as NumPy does: NaN at 0."""
     re, im = parts(b, z)
     upright = abs(im) <= abs(re)
     large, small = where(upright, re, im), where(upright, im, re)
@@ -118,7 +118,7 @@ def sqrt(b: JaxprBuilder, z: Atom) -> Atom:
 
 
 def atanh(b: JaxprBuilder, z: Atom) -> Atom:
-    """Return the inverse hyperbolic tangent; XLA's forgets an imaginary part that is NaN."""
+    """The inverse hyperbolic tangent; XLA's drops a NaN imaginary part."""
     re, im = parts(b, on_branch_cuts(prims.atanh, odd=True)(b, z))
     given = parts(b, z)[1]
     return of_parts(re, where(is_nan(given), given, im))

@@ -14,15 +14,7 @@ from pytensor.tensor.math import MulWithoutZeros
 
 from pytensor_jaxpr_linker.base.errors import empty_reduction
 from pytensor_jaxpr_linker.base.rules import SCALAR_RULES, Table, emits
-from pytensor_jaxpr_linker.emit.scalar import (
-    as_dtype,
-    convert,
-    emit_scalar,
-    emit_scalars,
-    number,
-    one,
-    why_refused,
-)
+from pytensor_jaxpr_linker.emit.scalar import as_dtype, convert, emit_scalar, emit_scalars, number, one, why_refused
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
 
@@ -38,7 +30,7 @@ def emit_Elemwise(op, node, b, *xs):
     rule: Any = SCALAR_RULES.of(type(op.scalar_op))
     aval = xs[0].aval
     if rule.plain is not None and aval.dtype is as_dtype(node.outputs[0].type.dtype) and 1 not in aval.shape:
-        # Most nodes: operands of one shape and of the result's dtype. What follows does the same and takes three times as long.
+        # Most nodes: operands of one shape and of the result's dtype. The general path takes three times as long.
         repeated = b.repeated if aval.shape else ()
         if not [x for x in xs if x.aval is not aval or x in repeated]:
             return rule.plain(b, *xs)
@@ -124,8 +116,6 @@ def broadcast_operand(b: JaxprBuilder, x: Atom, shape: Shape) -> Atom:
         return prims.reshape(b, x, ())
     return prims.broadcast_to(b, x, shape)
 
-
-# -- reductions --------------------------------------------------------------------------------------------------------
 
 type Reduction = Callable[[JaxprBuilder, Atom, Sequence[int]], Atom]
 

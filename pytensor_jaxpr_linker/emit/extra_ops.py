@@ -28,8 +28,6 @@ from pytensor_jaxpr_linker.graph.lanes.ops import NEGATIVE_REPEATS, check_repeat
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
 
-# -- diagonals ---------------------------------------------------------------------------------------------------------
-
 
 def axis_indices(b: JaxprBuilder, shape: Shape) -> list[Atom]:
     """Return the index along each axis of each element of a shape."""
@@ -51,9 +49,6 @@ def emit_FillDiagonalOffset(op, node, b, x, value, offset):
     """Write a number where column - row is `offset`."""
     row, column = axis_indices(b, x.aval.shape)
     return prims.select(b, prims.eq(b, prims.add(b, row, prims.convert(b, offset, "int64")), column), value, x)
-
-
-# -- positions in flat arrays ------------------------------------------------------------------------------------------
 
 
 def strides(dims: Sequence[int], order: str) -> list[int]:
@@ -92,23 +87,14 @@ def emit_UnravelIndex(op, node, b, flat, dims):
     return found if len(found) > 1 else found[0]
 
 
-# -- windows -----------------------------------------------------------------------------------------------------------
-
-
 @emits(Bartlett, static=(0,))
 def emit_Bartlett(op, node, b, length):
     """The triangular window, as `numpy.bartlett`."""
     return b.constant(np.bartlett(length))
 
 
-# -- searching sorted vectors ------------------------------------------------------------------------------------------
-
-
-#: Up to so many pairs, comparing all at once is faster than a binary search.
+#: Up to this number of pairs, comparing all at once is faster than a binary search.
 COMPARED_AT_ONCE = 2**16
-
-
-# -- cumulative sums and products --------------------------------------------------------------------------------------
 
 
 @emits(CumOp)
@@ -175,9 +161,6 @@ def permute(node: Apply, b: JaxprBuilder, x: Atom, positions: Atom) -> Atom:
     dims = lax.GatherDimensionNumbers(offset_dims=(), collapsed_slice_dims=(0,), start_index_map=(0,))
     rows = prims.reshape(b, positions, (n, 1))
     return prims.gather(b, x, rows, dims, (1,), shape, lax.GatherScatterMode.CLIP)
-
-
-# -- copies ------------------------------------------------------------------------------------------------------------
 
 
 @emits(CpuContiguous)

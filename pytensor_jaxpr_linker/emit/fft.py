@@ -16,7 +16,7 @@ from pytensor_jaxpr_linker.emit.tensor_basic import slice_axis
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
 
-#: The primitive transforms up to so many of the last axes.
+#: The most axes that one primitive transforms.
 MAX_AXES = 3
 
 

@@ -29,7 +29,7 @@ def known_positions(value: np.ndarray, axis: int, n: int) -> np.ndarray:
 def runtime_positions(b: JaxprBuilder, node: Apply | None, index: Atom, axis: int, n: int, dtype: np.dtype) -> Atom:
     """Emit indices counted from the start of their axis, as `dtype`, and the check that they are in bounds."""
     signed = index.aval.dtype.kind == "i"
-    # They are compared before they are narrowed, in a dtype that holds `n` too.
+    # Compare before narrowing, in a dtype that holds `n`, too.
     wide = index.aval.dtype if index.aval.dtype == np.uint64 else np.promote_types(index.aval.dtype, dtype)
     index, length = prims.convert(b, index, wide), b.constant(n, wide)
     ok = prims.lt(b, index, length)
@@ -136,7 +136,7 @@ def scatter_points(b: JaxprBuilder, x: Atom, y: Atom, points: Points, how: str) 
     """Emit `x` with `y` written, or added, at `points`."""
     if not points.valid:
         return x
-    if how == "add once":  # what `x[indices] += y` does: of equal indices the last one counts
+    if how == "add once":  # as `x[indices] += y`: of equal indices the last one counts
         y, how = add(b, gather_points(b, x, points), y), "set"
     if how == "add" and x.aval.dtype == bool:
         x, y = prims.convert(b, x, "int32"), prims.convert(b, y, "int32")
@@ -150,7 +150,7 @@ def scatter_points(b: JaxprBuilder, x: Atom, y: Atom, points: Points, how: str) 
 
 
 def is_diagonal(vectors: np.ndarray | None, shape: Shape, axes: Sequence[int]) -> bool:
-    """Tell whether index vectors are known and those of the main diagonal of two neighbouring axes: (0, 0), (1, 1), ..."""
+    """Tell whether index vectors are known, and are those of the main diagonal of two neighbouring axes: (0, 0), (1, 1), ..."""
     if vectors is None or len(axes) != 2 or axes[1] != axes[0] + 1:
         return False
     length = min(shape[axis] for axis in axes)

@@ -1,4 +1,4 @@
-"""Ops with inner graphs that stay as they are: conditionals."""
+"""Conditionals: Ops with inner graphs that stay as they are."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def emit_LazyIfElse(op, node, b, branches, condition, *operands):
     if known is not None:
         results = branches[bool(known)](b, operands)
         return results if len(results) > 1 else results[0]
-    # Numbers are written into each branch; the rest are operands of the `cond`, whose values rules may know all the same.
+    # Branches repeat numbers; other values are operands of the `cond`, and rules may still know them.
     fixed = [fixed_value(x) for x in operands]
     passed = [x for x, value in zip(operands, fixed, strict=True) if value is None]
     count = len(b.checks)
@@ -128,7 +128,7 @@ def emit_cond(
 
 
 def pass_constants(b: JaxprBuilder, children: Sequence[JaxprBuilder], results: Sequence[Sequence[Atom]]) -> list[Atom]:
-    """Make the array constants that any of `children` reads inputs of each of them; return their atoms in `b`.
+    """Make the children's array constants inputs of each of them, and return their atoms in `b`.
 
     JAX's rules for ``cond`` take branches without constants and with the same inputs.
     """

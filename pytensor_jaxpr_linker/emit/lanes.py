@@ -31,8 +31,6 @@ from pytensor_jaxpr_linker.graph.lanes.ops import (
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
 
-# -- slices ------------------------------------------------------------------------------------------------------------
-
 
 @emits(SliceBounds)
 def emit_SliceBounds(op, node, b, start, stop, n):
@@ -71,14 +69,14 @@ def emit_DynamicUpdate(op, node, b, x, y, *bounds):
 
 
 def update_message(is_set: bool, given: Shape, shape: Shape) -> str:
-    """Return NumPy's message about a value that does not fit the slice to which it is written."""
+    """Return NumPy's message about a value that does not fit the slice."""
     if is_set:
         return f"could not broadcast input array from shape {shape_text(given)} into shape {shape_text(shape)}"
     return operands_message(shape, given)
 
 
 def dynamic_box(b: JaxprBuilder, axes: tuple[int, ...], shape: Shape, bounds: tuple) -> Box:
-    """Return the block of given starts and lengths; an axis of which all is taken starts at 0."""
+    """Return the block of given starts and lengths; a fully taken axis starts at 0."""
     box = Box(list(map(range, shape)), {})
     for axis, start, length in zip(axes, bounds, bounds[len(axes) :], strict=False):
         if int(length) != shape[axis]:
@@ -106,9 +104,6 @@ def emit_ShiftLanes(op, node, b, x, shift, n):
     positions = prims.add(b, prims.iota(b, "int64", (count,), 0), convert(b, shift, "int64"))
     inside = prims.clamp(b, number(b, positions, 0), positions, number(b, positions, length - 1))
     return take_lanes(b, x, inside, axis)
-
-
-# -- masks -------------------------------------------------------------------------------------------------------------
 
 
 def as_lanes(b: JaxprBuilder, x: Atom, mask: Atom, axis: int) -> tuple[Atom, Atom]:
@@ -219,7 +214,7 @@ def emit_RepeatCounts(op, node, b, repeats, n):
 
 @emits(MatchedMask)
 def emit_MatchedMask(op, node, b, mask, x):
-    """Compare the shapes."""
+    """Compare shapes."""
     check_mask(x.aval.shape, mask.aval.shape, op.axis)
     return mask
 

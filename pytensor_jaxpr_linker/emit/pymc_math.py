@@ -21,7 +21,7 @@ MODULE = "pymc.distributions.dist_math"
 for name, primitive in (("I0e", prims.bessel_i0e), ("I1e", prims.bessel_i1e)):
     emits_scalar(f"{MODULE}.{name}")(primitive)
 
-#: What a spline gives beyond its knots, as the attribute `ext` of SciPy's splines says.
+#: The values of a spline beyond its knots, by the attribute `ext` of SciPy's splines.
 ZEROS, ERROR, NEAREST = 1, 2, 3
 
 

@@ -1,7 +1,7 @@
-"""What the rules of scalar Ops share: how they are registered, the forms they are written in, and conversions.
+"""Registration of scalar rules, the forms to write them in, and conversions.
 
-A scalar rule gets operands that a primitive accepts side by side: of equal shapes, or 0-d. Semantics are those of the NumPy
-function that the Op's `impl` calls. `scalar_primitives` has the rules of one primitive, `scalar_basic` those of a few.
+A scalar rule gets operands that a primitive accepts together: of equal shapes, or 0-d. It computes like the NumPy function in
+the Op's `impl`. `scalar_primitives` has the rules of one primitive, `scalar_basic` those of a few.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def emits_scalar(
         Classes of scalar Ops, or, for those of a library that need not be installed, their names as `class_name` gives them.
     form
         How the rule is written: `in_result_dtype` if not given, else `in_own_dtypes`, `in_common_dtype`, `several_results`, or
-        `special.derivative.values` for a formula.
+        `scalar_math.derivative.values` for a formula.
     refuse
         A function from the Op and the dtypes of the operands to the reason why the rule can't take them, or None.
 
@@ -81,10 +81,7 @@ def why_refused(op: ps.ScalarOp, operands: Sequence[Variable]) -> str | None:
 
 
 def refuse_complex(op: ps.ScalarOp, dtypes: Sequence[str]) -> str | None:
-    """Return why an Op can't be emitted that PyTensor declares for complex numbers, and XLA does not know for these.
-
-    Of some, XLA ends the process.
-    """
+    """Return why an Op can't be emitted on complex numbers that PyTensor accepts and XLA does not: some end the process."""
     is_complex = any(dtype.startswith("complex") for dtype in dtypes)
     return f"XLA has no {op} of complex numbers" if is_complex else None
 
@@ -108,9 +105,6 @@ def scalar_rule(op: ps.ScalarOp) -> ScalarRule:
     if rule is None:
         raise NotImplementedError(f"No emission rule for the scalar Op {op}")
     return rule
-
-
-# -- forms -------------------------------------------------------------------------------------------------------------
 
 
 def in_result_dtype(function: Emit) -> ScalarRule:
@@ -147,9 +141,6 @@ def several_results(function: Callable[..., list[Atom]]) -> ScalarRule:
     )
 
 
-# -- inner graphs ------------------------------------------------------------------------------------------------------
-
-
 def refuse_inner(op: Any, dtypes: Sequence[str]) -> str | None:
     """Return why a scalar Op with an inner graph can't be emitted: why the first of the nodes there can't."""
     reasons = (why_refused(node.op, node.inputs) for node in op.fgraph.toposort())
@@ -181,9 +172,6 @@ def emit_inner(fgraph: AbstractFunctionGraph, b: JaxprBuilder, xs: Sequence[Atom
     return [read(v) for v in fgraph.outputs]
 
 
-# -- helpers -----------------------------------------------------------------------------------------------------------
-
-
 def number(b: JaxprBuilder, x: Atom, value: Any) -> Atom:
     """Return the literal `value` in the dtype of `x`."""
     return b.constant(np.asarray(value, x.aval.dtype))
@@ -212,9 +200,9 @@ def convert(b: JaxprBuilder, x: Atom, dtype: Any) -> Atom:
 
 
 def truncated(b: JaxprBuilder, x: Atom, dtype: np.dtype) -> Atom:
-    """Convert floating-point numbers to integers as C on x86-64 does, and so NumPy; XLA saturates, and takes NaN for 0.
+    """Convert floating-point numbers to integers as NumPy (C on x86-64) does; XLA saturates, and takes NaN for 0.
 
-    What has no 32-bit integer (for int64 and uint64, no 64-bit one) becomes the smallest, whose bits narrower results keep.
+    A value without a 32-bit integer (64-bit for int64 and uint64) becomes the smallest; narrower results keep its low bits.
     """
     if x.aval.dtype == np.float16:
         x = prims.convert(b, x, "float32")
@@ -233,9 +221,9 @@ def truncated(b: JaxprBuilder, x: Atom, dtype: np.dtype) -> Atom:
 
 
 def to_signed(b: JaxprBuilder, x: Atom, dtype: np.dtype) -> Atom:
-    """Convert to int32 or int64; what is out of range, and NaN, to the smallest of them."""
+    """Convert to int32 or int64; values out of range and NaN become the smallest integer."""
     smallest = np.iinfo(dtype.name).min
-    fits = prims.lt(b, x, number(b, x, -float(smallest)))  # XLA gives the smallest to what is below
+    fits = prims.lt(b, x, number(b, x, -float(smallest)))  # XLA gives the smallest to values below
     return prims.select(b, fits, prims.convert(b, x, dtype), b.constant(np.asarray(smallest, dtype)))
 
 

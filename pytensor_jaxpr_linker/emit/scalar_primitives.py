@@ -24,10 +24,7 @@ from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
 
 
 def extremum(primitive: Emit, precedes: Emit) -> Emit:
-    """Return the rule of maximum or minimum, whose derivative goes to the first operand where both are equal.
-
-    The primitive's own goes to both by halves.
-    """
+    """Return the rule of maximum or minimum; its derivative goes to the first of equal operands, the primitive's to both by halves."""
 
     of_complex = complex_numbers.complex_extremum(precedes)
 

@@ -1,4 +1,4 @@
-"""Shape, SpecifyShape, Reshape, and the joining and splitting of dimensions."""
+"""Shape, SpecifyShape and Reshape."""
 
 from __future__ import annotations
 
@@ -43,13 +43,7 @@ def emit_Reshape(op, node, b, x, shape):
 
 
 def complete_shape(old: Lengths, new: Sequence) -> Lengths:
-    """Return the new shape with its -1, if there is one, replaced.
-
-    Raises
-    ------
-    ValueError
-        If the sizes differ, as `numpy.reshape` does.
-    """
+    """Return the new shape with its -1 replaced; ValueError if the sizes differ, as `numpy.reshape` raises."""
     lengths = [int(n) if isinstance(n, np.generic | np.ndarray) else n for n in new]
     size, known = math.prod(old), math.prod(n for n in lengths if n != -1)
     unknown = lengths.count(-1)

@@ -1,6 +1,6 @@
-"""Convolutions: the sum over the taps of the kernel of the signal, shifted to the tap and weighted by it.
+"""Convolutions as a sum over the kernel's taps of the shifted, weighted signal.
 
-Padding with zeros first, as XLA's own convolution does, would turn an infinite tap into NaN at the ends; on CPUs it is slower too.
+XLA's own convolution pads with zeros first, which turns an infinite tap into NaN at the ends; it is slower on CPUs, too.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from pytensor_jaxpr_linker.emit.tensor_basic import slice_axis
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
 
-#: Up to so many taps are written out, so that XLA makes one loop of them.
+#: The largest number of taps to write out, so that XLA fuses them into one loop.
 FEW_TAPS = 16
-#: From so many taps on a transform is faster; SciPy's choice depends on more, and is of the same order.
+#: The number of taps from which a transform is faster; SciPy's choice depends on more, and is of the same order.
 MANY_TAPS = 512
 
 
@@ -46,13 +46,7 @@ def emit_convolution(op, node, b, x, kernel, full):
 
 
 def check_lengths(n: Shape, k: Shape, is_full: bool) -> None:
-    """Check that there is something to convolve.
-
-    Raises
-    ------
-    ValueError
-        As NumPy and SciPy raise it.
-    """
+    """Raise NumPy's or SciPy's ValueError if there is nothing to convolve."""
     if 0 in n + k:
         if len(n) > 1:
             raise CannotEmit("SciPy gives a vector when it convolves empty matrices")

@@ -1,4 +1,4 @@
-"""The Ops on arrays that sparse ones are lowered to."""
+"""The dense Ops that sparse ones are lowered to."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def emit_SumAt(op, node, b, x, *operands):
 
 
 def scatter_add(b: JaxprBuilder, total: Atom, x: Atom, *indices: Atom) -> Atom:
-    """Scatter elements, which are added to those of `total`; what is out of bounds is dropped."""
+    """Add elements to `total` by a scatter that drops positions out of bounds."""
     if 0 in x.aval.shape or 0 in total.aval.shape:
         return total
     indexed = tuple(range(len(indices)))

@@ -11,11 +11,11 @@ from pytensor_jaxpr_linker.graph.sparse.products import BLOCK
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
 
-#: Products of entries are scattered as they are made, so many entries at a time, if all together take more bytes than this.
+#: Products of more bytes than this are scattered as they are made, `CHUNK` entries at a time.
 LARGE_PRODUCT = 2**24
 CHUNK = 1024
 
-#: Eigen's product takes as many columns at once, and a column by itself as long as all of these.
+#: Columns that Eigen's product takes at once; a single column takes as long.
 COLUMNS = 4
 
 
@@ -106,8 +106,8 @@ def sum_of_rows(
 ) -> Atom:
     """Emit `total` plus ``term(b, *row, *shared)`` for each of the rows of arrays.
 
-    A kernel adds a block of them, element by element. As a reduction, XLA's CPU compiler would add the terms of one element
-    after the other, each waiting for the one before, and make all terms before that if they are many.
+    A kernel adds a block of rows, element by element. XLA's CPU compiler would run a reduction one dependent term after another,
+    and materialize all terms first if they are many.
     """
     count = arrays[0].aval.shape[0]
     blocks = count // BLOCK if count > 2 * BLOCK else 0
@@ -145,5 +145,5 @@ def rows_between(b: JaxprBuilder, x: Atom, start: int, stop: int) -> Atom:
 
 
 def has_known_shape(shape: Shape) -> bool:
-    """Tell whether no length is a symbolic dimension."""
+    """Tell whether all lengths are known."""
     return all(isinstance(n, int) for n in shape)

@@ -1,4 +1,4 @@
-"""Symbolic Ops whose inner graph is not what should be emitted: softmax, and products with a logarithm."""
+"""Softmax, and products with a logarithm: symbolic Ops with a better form than their inner graph."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Indexing: reading, setting and incrementing parts of a tensor.
 
-Slices are static and become slices, reversals and paddings. Integers that are known only at run time become dynamic slices,
-index arrays become one gather or scatter. That an index is in bounds is checked here if it is known, else at run time.
+Static slices become slices, reversals and paddings; integers known only at run time become dynamic slices; index arrays become
+one gather or scatter. Indices are checked here if they are known, else at run time.
 """
 
 from __future__ import annotations

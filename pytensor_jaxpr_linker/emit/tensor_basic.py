@@ -58,13 +58,7 @@ def emit_AllocEmpty(op, node, b, *shape):
 
 
 def checked_lengths(shape: Sequence) -> Shape:
-    """Return static lengths as integers, or as the symbolic dimensions that they are under `jax.export`.
-
-    Raises
-    ------
-    ValueError
-        If one of them is negative, as NumPy does.
-    """
+    """Return static lengths as integers, or symbolic dimensions under `jax.export`; NumPy's ValueError if one is negative."""
     lengths = tuple(np.asarray(n).item() for n in shape)
     if any(n < 0 for n in lengths):
         raise ValueError("negative dimensions are not allowed")
@@ -161,7 +155,7 @@ def diagonal(b: JaxprBuilder, x: Atom) -> Atom:
 
 @emits(Choose)
 def emit_Choose(op, node, b, which, choices):
-    """Of each element that of the choice whose number `which` holds there."""
+    """For each element, the choice with the number in `which`."""
     n, *tail = choices.aval.shape
     shape = np.broadcast_shapes(which.aval.shape, tail)
     which = prims.broadcast_to(b, in_range(b, node, which, n, op.mode, "invalid entry in choice array"), shape)
@@ -174,7 +168,7 @@ def emit_Choose(op, node, b, which, choices):
 
 @emits(PermuteRowElements)
 def emit_PermuteRowElements(op, node, b, x, order):
-    """Permute each vector along the last axis; the inverse of a permutation is what sorts it."""
+    """Permute each vector along the last axis; sorting a permutation gives its inverse."""
     shape = permuted_shape(node, x.aval.shape, order.aval.shape)
     n = x.aval.shape[-1]
     order = runtime_positions(b, node, order, len(shape) - 1, n, np.dtype("int64"))
@@ -184,13 +178,7 @@ def emit_PermuteRowElements(op, node, b, x, order):
 
 
 def permuted_shape(node: Apply, x: Shape, y: Shape) -> Shape:
-    """Return the shape of permuted rows.
-
-    Raises
-    ------
-    ValueError
-        If lengths differ, or a length of 1 that was not declared so meets another one.
-    """
+    """Return the shape of permuted rows; ValueError if lengths differ, or a 1 not declared broadcastable meets another."""
     declared = [v.type.shape for v in node.inputs]
     for n, m, *static in zip(x[:-1], y[:-1], *(s[:-1] for s in declared), strict=True):
         if n != m and (1 not in (n, m) or static[0 if n == 1 else 1] != 1):

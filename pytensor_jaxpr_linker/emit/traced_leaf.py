@@ -1,7 +1,7 @@
-"""The one exception to emitting without a trace: Ops whose only implementation is a JAX function of somebody else.
+"""Ops whose only implementation is somebody else's JAX function: the one exception to emitting without a trace.
 
 PyTensor lets libraries register a JAX function for their Op, and users wrap one as an Op. Such a function is traced once
-for each specialization, and its Jaxpr becomes one call.
+per specialization, and its Jaxpr becomes one call.
 """
 
 from __future__ import annotations
@@ -28,10 +28,7 @@ _logged: set[type] = set()
 
 
 def leaf_rule(node: Apply) -> Rule | None:
-    """Return the rule that traces an Op's JAX function.
-
-    It is None if nobody but PyTensor itself has registered one, or if the Op runs on the host by decision.
-    """
+    """Return the rule that traces an Op's JAX function, or None: only PyTensor registered one, or the Op runs on the host by choice."""
     if host_reason(node.op) is not None:
         return None
     return LEAF_RULE if third_party_function(node.op) is not None else None
@@ -43,10 +40,9 @@ def is_traced_leaf(rule: Rule | None) -> bool:
 
 
 def third_party_function(op: Op) -> Any:
-    """Return what makes the JAX function of an Op, called as ``make(op, node=..., storage_map=...)``, or None.
+    """Return the factory of an Op's JAX function, called as ``make(op, node=..., storage_map=...)``, or None.
 
-    PyTensor's registry is read only where it has been imported already: nobody can have registered anything before, and
-    importing it sets ``jax_enable_x64``.
+    Reading PyTensor's registry before anyone has imported it would only set ``jax_enable_x64``: it has no third-party entry yet.
     """
     ops = sys.modules.get("pytensor.link.jax.ops")
     is_jax_op = ops is not None and isinstance(op, ops.JAXOp)

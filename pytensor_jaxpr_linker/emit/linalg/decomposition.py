@@ -50,7 +50,7 @@ def only_on(*platforms: str) -> Callable[[Apply], str | None]:
 
 
 def check_finite(b: JaxprBuilder, x: Atom, error: Exception, node: Apply) -> None:
-    """Have `error` raised if an element of `x` is no finite number."""
+    """Have `error` raised unless all elements of `x` are finite."""
     if x.aval.dtype.kind == "c":
         x = prims.add(b, prims.real(b, x), prims.imag(b, x))
     b.check(all_true(b, prims.is_finite(b, x)), lambda: error, node)
@@ -77,9 +77,6 @@ def emit_Cholesky(op, node, b, x):
     kept = prims.or_(b, below(b, shape), prims.ne(b, first, first))
     factor = prims.select(b, kept, factor, number(b, x, 0))
     return factor if op.lower else adjoint(b, factor)
-
-
-# -- LU ----------------------------------------------------------------------------------------------------------------
 
 
 @emits(LU, batched=True)
@@ -122,9 +119,6 @@ def emit_PivotToPermutations(op, node, b, pivots):
     return convert(b, permutation if op.inverse else inverse_permutation(b, permutation), "int64")
 
 
-# -- QR ----------------------------------------------------------------------------------------------------------------
-
-
 def refuse_qr(node: Apply) -> str | None:
     """Return why a QR decomposition can't be emitted, or None."""
     op: Any = core_op(node)
@@ -133,7 +127,7 @@ def refuse_qr(node: Apply) -> str | None:
 
 @emits(QR, refuse=refuse_qr, batched=True)
 def emit_QR(op, node, b, x):
-    """Q and R; R alone, padded to the shape of `x`; or what LAPACK makes of `x`."""
+    """Q and R; R alone, padded to the shape of `x`; or LAPACK's reflectors and factors."""
     x = convert(b, x, node.outputs[0].type.dtype)
     if op.mode == "raw":
         return raw_qr(op, b, x)
@@ -156,9 +150,6 @@ def raw_qr(op: QR, b: JaxprBuilder, x: Atom) -> list[Atom]:
     else:
         packed, factors = prims.geqrf(b, x)
     return [packed, factors, triu(b, slice_axis(b, packed, len(batch), 0, min(m, n))), *columns]
-
-
-# -- singular values and eigenvalues -----------------------------------------------------------------------------------
 
 
 @emits(SVD, batched=True)

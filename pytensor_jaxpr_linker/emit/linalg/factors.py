@@ -28,7 +28,7 @@ def lu_factors(b: JaxprBuilder, x: Atom) -> list[Atom]:
 
 
 def cholesky_factors(b: JaxprBuilder, x: Atom) -> Atom:
-    """Emit the lower Cholesky factor, NaN where `x` is not positive definite; what is above the diagonal is not part of it."""
+    """Emit the lower Cholesky factor, NaN where `x` is not positive definite; ignore elements above the diagonal."""
     if not has_one_element(x) or x.aval.dtype.kind == "c":
         return prims.cholesky(b, x)
     return prims.select(b, prims.gt(b, x, number(b, x, 0)), prims.sqrt(b, x), number(b, x, np.nan))

@@ -94,7 +94,7 @@ def reciprocal_where(b: JaxprBuilder, s: Atom, kept: Atom) -> Atom:
 
 
 def is_large(b: JaxprBuilder, s: Atom, fraction: Atom) -> Atom:
-    """Emit where the magnitudes in the last axis exceed a fraction of the largest."""
+    """Emit where magnitudes in the last axis exceed a fraction of the largest."""
     size, axis = prims.stop_gradient(b, prims.abs_(b, s)), len(s.aval.shape) - 1
     cutoff = prims.mul(b, prims.reduce_max(b, size, (axis,)), fraction)
     return prims.gt(b, size, prims.broadcast_in_dim(b, cutoff, s.aval.shape, range(axis)))

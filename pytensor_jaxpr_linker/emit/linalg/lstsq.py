@@ -11,11 +11,7 @@ from pytensor.tensor.linalg.solvers.lstsq import TensorSolve
 from pytensor_jaxpr_linker.base.rules import emits
 from pytensor_jaxpr_linker.emit.linalg.decomposition import check_converged
 from pytensor_jaxpr_linker.emit.linalg.inverse import checked_solution, is_large, reciprocal_where, scaled_columns
-from pytensor_jaxpr_linker.emit.linalg.matrices import (
-    adjoint,
-    check_square,
-    matmul,
-)
+from pytensor_jaxpr_linker.emit.linalg.matrices import adjoint, check_square, matmul
 from pytensor_jaxpr_linker.emit.scalar import convert, number
 from pytensor_jaxpr_linker.graph.lanes.ops import LstsqParts
 from pytensor_jaxpr_linker.jaxpr import prims

@@ -67,7 +67,7 @@ def identity_matrices(b: JaxprBuilder, shape: Shape, dtype: Any) -> Atom:
 
 
 def symmetric(b: JaxprBuilder, x: Atom, lower: bool, hermitian: bool = True) -> Atom:
-    """Emit the symmetric matrix of which one triangle of `x` is a half; the conjugate is the other if `hermitian`."""
+    """Emit the symmetric matrix with one triangle of `x`; the other one is its conjugate if `hermitian`."""
     other = adjoint(b, x) if hermitian else swap(b, x)
     return prims.select(b, below(b, x.aval.shape, 0 if lower else -1), *((x, other) if lower else (other, x)))
 

@@ -68,7 +68,7 @@ def scaled_down(b: JaxprBuilder, x: Atom) -> tuple[Atom, Atom, Atom]:
 
 
 def pade(b: JaxprBuilder, x: Atom) -> Atom:
-    """Emit the Padé approximant of ``exp(x)`` from the even and the odd powers of `x`, of which three are computed."""
+    """Emit the Padé approximant of ``exp(x)`` from even and odd powers of `x`; only three powers are computed."""
     x2 = matmul(b, x, x)
     x4 = matmul(b, x2, x2)
     powers = [identity_matrices(b, x.aval.shape, x.aval.dtype), x2, x4, matmul(b, x4, x2)]
@@ -105,7 +105,7 @@ def square_repeatedly(b: JaxprBuilder, x: Atom, count: Atom) -> Atom:
 
 
 def squared_where_left(b: JaxprBuilder, avals: list) -> object:
-    """Return the Jaxpr that squares those matrices of which more squarings are left than the step's number."""
+    """Return the Jaxpr that squares the matrices with more squarings than the step's number."""
     body, (count, x, step) = b.sub_jaxpr(avals)
     is_left = prims.gt(body, count, prims.broadcast_to(body, step, count.aval.shape))
     is_left = prims.broadcast_in_dim(body, is_left, x.aval.shape, range(len(count.aval.shape)))

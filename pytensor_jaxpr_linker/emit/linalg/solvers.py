@@ -48,9 +48,6 @@ def as_right_hand_side(op: Any, b: JaxprBuilder, x: Atom) -> Atom:
     return prims.squeeze(b, x, [len(x.aval.shape) - 1] if op.b_ndim == 1 else [])
 
 
-# -- triangular matrices -----------------------------------------------------------------------------------------------
-
-
 @emits(SolveTriangular, batched=True)
 def emit_SolveTriangular(op, node, b, a, y):
     """Solve ``a @ x = y``; all NaN if the diagonal has a zero."""
@@ -80,11 +77,8 @@ def emit_CholeskySolve(op, node, b, a, y):
     return as_right_hand_side(op, b, y)
 
 
-# -- solutions by factors ----------------------------------------------------------------------------------------------
-
-
 class Factored(NamedTuple):
-    """What a system is solved with: factors, ``solve(b, *factors, y, transposed=...)``, and where it has no solution."""
+    """The factors of a system, ``solve(b, *factors, y, transposed=...)``, and where it has no solution."""
 
     factors: tuple[Atom, ...]
     solve: Callable[..., Atom]
@@ -152,7 +146,7 @@ def solve_factored(b: JaxprBuilder, a: Atom, y: Atom, factored: Factored, transp
 
 @emits(Solve, batched=True)
 def emit_Solve(op, node, b, a, y):
-    """Solve ``a @ x = y`` by the factors that suit what is said of `a`; all NaN if there is no solution."""
+    """Solve ``a @ x = y`` by the factors that suit the declared structure of `a`; all NaN if there is no solution."""
     a, y = solve_operands(op, node, b, a, y)
     if 0 in y.aval.shape:
         return as_right_hand_side(op, b, y)

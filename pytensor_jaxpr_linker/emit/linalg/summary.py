@@ -6,9 +6,7 @@ from pytensor.tensor.linalg.summary import Det, SLogDet
 
 from pytensor_jaxpr_linker.base.rules import emits
 from pytensor_jaxpr_linker.emit.linalg.factors import lu_factors
-from pytensor_jaxpr_linker.emit.linalg.matrices import (
-    check_square,
-)
+from pytensor_jaxpr_linker.emit.linalg.matrices import check_square
 from pytensor_jaxpr_linker.emit.scalar import convert
 from pytensor_jaxpr_linker.emit.tensor_basic import diagonal
 from pytensor_jaxpr_linker.jaxpr import prims

@@ -16,7 +16,7 @@ from pytensor_jaxpr_linker.emit.tensor_basic import slice_axis
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
 
-#: What a step of a recurrence emits, of the values carried and the row: the next values, then the row of results.
+#: A step of a recurrence, from the carried values and a row to the next values and a row of results.
 type RecurrenceStep = Callable[[JaxprBuilder, Sequence[Atom], Sequence[Atom]], list[Atom]]
 
 
@@ -130,7 +130,7 @@ def solve_lower(b: JaxprBuilder, lower: Sequence[Atom], y: Atom, transposed: boo
 
 
 def solve_upper(b: JaxprBuilder, upper: Sequence[Atom], y: Atom, transposed: bool) -> Atom:
-    """Emit the solution by the upper factor, of which each row has three elements."""
+    """Emit the solution by the upper factor, with three elements in each row."""
 
     def step(b: JaxprBuilder, carry: Sequence[Atom], row: Sequence[Atom]) -> list[Atom]:
         (x1, x2), (main, high, high2, y) = carry, row

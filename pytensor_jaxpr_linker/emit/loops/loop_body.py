@@ -55,8 +55,6 @@ class LoopBody:
             for x in op.outer_non_seqs(operands)
         ]
 
-    # -- what goes in --------------------------------------------------------------------------------------------------
-
     def _input(self, shape: Shape, dtype: np.dtype) -> jex.Var:
         return self.child.input(shape, dtype)
 
@@ -100,8 +98,6 @@ class LoopBody:
             return [self.add_carry(rows)]
         return [self.add_carry(row_of(self.b, rows, i)) for i in range(track.span)]
 
-    # -- the step ------------------------------------------------------------------------------------------------------
-
     def emit(self, rows: Sequence[Atom], entering: Sequence[Atom | None]) -> tuple[list[Atom], Atom | None]:
         """Emit a step from a row of each sequence.
 
@@ -128,7 +124,7 @@ class LoopBody:
         return [self.row(i, t.newest) for i, t in enumerate(self._tracks)], done
 
     def row(self, i: int, row: int) -> Atom:
-        """Return what track `i` holds in a row of its window: what was written there, else what was there before."""
+        """Return row `row` in the window of track `i`: the written one, else the one before the step."""
         track, window = self._tracks[i], self._windows[i]
         if self._written and row in self._written[i]:
             return self._written[i][row]
@@ -155,10 +151,8 @@ class LoopBody:
         newest = as_rows(self.child, self.row(i, track.newest))
         self.set_carry(window[0], prims.concatenate(self.child, [*moved, rest, newest], 0))
 
-    # -- what comes out ------------------------------------------------------------------------------------------------
-
     def add_history(self, i: int, newest: Atom) -> None:
-        """Carry further last rows of track `i`, which no step reads, so that as many as its output has are there."""
+        """Carry more last rows of track `i`, as many as its output has, although no step reads them."""
         track = self._tracks[i]
         count = track.length - track.span
         leaves = self.row_before_step(i) if track.span else newest
@@ -195,7 +189,7 @@ class LoopBody:
         return child.build(results), consts, list(self._carry.values()), rows
 
     def _distribute(self, results: Sequence[Atom], rows: Sequence[Atom], steps: int) -> list[Atom]:
-        """Have computed before the loop what does not depend on earlier steps; return the rows that a step takes."""
+        """Hoist the part that does not depend on earlier steps out of the loop; return the rows that a step takes."""
         child, found = self.child, distribute(self.child.eqns, results, self._carry, steps)
         if found is None:
             return list(rows)

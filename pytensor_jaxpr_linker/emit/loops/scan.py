@@ -40,7 +40,7 @@ MEDIUM_BODY, UNROLL_MEDIUM, MANY_STEPS = 256, 2, 64
 
 #: Equations of simple bodies.
 SIMPLE = having(Trait.CHEAP) | {
-    *(p.div_p, p.dynamic_update_slice_p, p.reduce_max_p, p.reduce_min_p, p.reduce_prod_p, p.reduce_sum_p),
+    *(p.div_p, p.dynamic_update_slice_p, p.reduce_max_p, p.reduce_min_p, p.reduce_prod_p, p.reduce_sum_p)
 }
 
 #: Equations that do not count.
@@ -193,7 +193,7 @@ def emit_counted(b: JaxprBuilder, loop: Loop, steps: int) -> list[Atom]:
 
 
 def turns_at_once(jaxpr: Any, steps: int) -> int:
-    """Return how many times a body is repeated within one turn: if it has few equations, on numbers or, simple ones, on a few of them."""
+    """Return the unroll factor: more than 1 for few equations on numbers, or simple ones on a few numbers."""
     eqns = [eqn for eqn in jaxpr.eqns if eqn.primitive not in LAYOUT]
     shapes = [v.aval.shape for eqn in jaxpr.eqns for v in eqn.outvars]
     is_simple = all(map(is_small, shapes)) and all(eqn.primitive in SIMPLE for eqn in eqns)

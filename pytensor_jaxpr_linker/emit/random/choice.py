@@ -48,9 +48,6 @@ def first_rows(b: JaxprBuilder, shape: Shape, a: Atom, order: Atom, count: int) 
     return prims.reshape(b, rows, (*shape, count, *core[1:]))
 
 
-# -- permutation -------------------------------------------------------------------------------------------------------
-
-
 def chooses_below_a_number(node: Apply) -> bool:
     """Tell whether the array of a node is a number, which stands for the numbers below it."""
     return node.op.ndims_params[0] == 0
@@ -79,9 +76,6 @@ def sample_permutation(b, key, shape, dtype, x):
     return first_rows(b, shape, x, random_order(b, key, shape, n), n)
 
 
-# -- choice ------------------------------------------------------------------------------------------------------------
-
-
 def choice_count(b: JaxprBuilder, core_shape: Atom) -> Shape:
     """Return the shape of one choice; batch axes of it repeat one shape."""
     lengths = b.known(core_shape)
@@ -103,7 +97,7 @@ def check_choice_parameters(b: JaxprBuilder, node: Apply, a: Atom, *params: Atom
 
 
 def check_weights(b: JaxprBuilder, node: Apply, p: Atom, n: int, count: int) -> None:
-    """Check the probabilities of `n` elements, `count` of which are drawn."""
+    """Check the probabilities of `n` elements for `count` draws."""
     axis = len(p.aval.shape) - 1
     if p.aval.shape[axis] != n:
         raise ValueError("a and p must have same size")

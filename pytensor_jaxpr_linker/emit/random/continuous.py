@@ -99,7 +99,7 @@ def sample_vonmises(b, key, shape, dtype, mu, kappa):
 
 
 def check_gengamma(b: JaxprBuilder, node: Apply, alpha: Atom, power: Atom, scale: Atom) -> None:
-    """Check the parameters that PyTensor gives to SciPy, of which the first is a quotient."""
+    """Check the parameters that PyTensor gives to SciPy; the first is a quotient."""
     ratio = prims.div(b, *in_common_shape(b, alpha, power))
     domain = scipy_domain("gengamma", above_zero, lambda b, x: prims.ne(b, x, number(b, x, 0)), from_zero)
     domain(b, node, ratio, power, scale)

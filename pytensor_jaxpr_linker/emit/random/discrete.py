@@ -33,8 +33,6 @@ FLOAT = samplers_counts.FLOAT
 #: From here on `numpy.random.Generator.hypergeometric` takes no parameter.
 HYPERGEOMETRIC_END = 10**9
 
-# -- parameters --------------------------------------------------------------------------------------------------------
-
 
 def demand(b: JaxprBuilder, node: Apply, message: str, condition: Callable[..., Any], *params: Atom) -> None:
     """Have a ValueError raised if an element of the parameters, as float64, violates a condition.
@@ -59,7 +57,7 @@ def is_positive_chance(p: Any) -> Any:
 
 
 def some_nan(*params: Atom) -> str:
-    """Return how NumPy says that there is a NaN among parameters."""
+    """Return NumPy's message about a NaN among parameters."""
     return "contains NaNs" if any(x.aval.shape for x in params) else "is NaN"
 
 
@@ -119,7 +117,7 @@ def check_integers(b: JaxprBuilder, node: Apply, low: Atom, high: Atom) -> None:
 
 
 def condition(formula: Callable[[Any], Any]) -> Callable[[JaxprBuilder, Atom], Atom]:
-    """Return what `scipy_domain` takes as the condition of a parameter."""
+    """Return a formula as the condition of a parameter for `scipy_domain`."""
     return lambda b, x: formula(Value(b, x)).atom
 
 
@@ -129,16 +127,13 @@ def whole_from_zero(b: JaxprBuilder, x: Atom) -> Atom:
 
 
 def refuse_fractions(*positions: int) -> Refusal:
-    """Return the reason not to take a node: one of these parameters, which count, is not of an integer type."""
+    """Return the reason to refuse a node: one of these counts is not of an integer type."""
 
     def refuse(node: Apply) -> str | None:
         kinds = [np.dtype(node.inputs[i + 2].type.dtype).kind for i in positions]
         return None if set(kinds) <= set("iub") else "a parameter that counts has a dtype that does not"
 
     return refuse
-
-
-# -- distributions -----------------------------------------------------------------------------------------------------
 
 
 emits_draws(rv.BinomialRV, check_binomial, form=counts, refuse=refuse_fractions(0))(samplers_counts.binomial)

@@ -18,8 +18,6 @@ from pytensor_jaxpr_linker.emit.scalar import convert
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
 
-# -- normal vectors ----------------------------------------------------------------------------------------------------
-
 
 def cholesky_factor(b: JaxprBuilder, x: Atom) -> Atom:
     """Emit lower Cholesky factors, NaN where a matrix is not positive definite."""
@@ -87,9 +85,6 @@ def sample_multivariate_normal(b, key, shape, dtype, mean, cov, method):
     return vectors.multivariate_normal(b, key, shape, dtype, convert(b, mean, dtype), factor)
 
 
-# -- shares and counts of categories --------------------------------------------------------------------------------------
-
-
 @emits_draws(
     rv.DirichletRV, lambda b, node, alpha: demand(b, node, "alpha < 0", lambda a: ~(a < 0.0), alpha), form=general
 )
@@ -111,7 +106,7 @@ def check_multinomial(b: JaxprBuilder, node: Apply, n: Atom, p: Atom) -> None:
 
 
 def refuse_one_fraction(node: Apply) -> str | None:
-    """Return the reason not to take a node: NumPy takes no array of fractions, but PyTensor gives it those of a batch one by one."""
+    """Return the reason to refuse a node: NumPy takes no array of fractions, though PyTensor passes a batch's one by one."""
     n, p = node.inputs[2:]
     return refuse_fractions(0)(node) if n.type.ndim == 0 and p.type.ndim == 1 else None
 

@@ -19,7 +19,7 @@ type ParameterCondition = Callable[..., Atom]
 
 
 def check_all(b: JaxprBuilder, ok: Atom, error: Exception, node: Apply) -> None:
-    """Have the caller raise `error` if an element of `ok` is false."""
+    """Check that all elements of `ok` are true; the caller raises `error`."""
     axes = range(len(ok.aval.shape))
     b.check(prims.reduce_and(b, ok, axes) if axes else ok, lambda: error, node)
 

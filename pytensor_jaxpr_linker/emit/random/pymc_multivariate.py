@@ -42,9 +42,6 @@ def sample_stick_breaking(b, key, shape, dtype, alpha, k):
     return vectors.stick_breaking(b, key, shape, dtype, convert(b, alpha, dtype), b.known(k).item())
 
 
-# -- conditional autoregression ----------------------------------------------------------------------------------------
-
-
 def single(b: JaxprBuilder, x: Atom) -> Atom:
     """Return the one number that a parameter is, from before it was broadcast."""
     eqn = b.definition(x, primitives.broadcast_in_dim_p)

@@ -80,14 +80,9 @@ def reject(
 
 
 def reject_together(
-    b: JaxprBuilder,
-    words: Sequence[Atom],
-    propose: Proposal,
-    params: Sequence[Atom],
-    otherwise: Atom,
-    possible: Atom,
+    b: JaxprBuilder, words: Sequence[Atom], propose: Proposal, params: Sequence[Atom], otherwise: Atom, possible: Atom
 ) -> Atom:
-    """Emit a loop over all elements, with a mask of those that go on."""
+    """Emit a loop over all elements, with a mask of the open ones."""
     shape = otherwise.aval.shape
     carry = [b.constant(0, KEY_DTYPE), prims.broadcast_to(b, possible, shape), otherwise]
     body, read, (attempt, active, old), passed = nested(b, [*words, *params], carry)
@@ -100,17 +95,12 @@ def reject_together(
 
 
 def reject_in_blocks(
-    b: JaxprBuilder,
-    words: Sequence[Atom],
-    propose: Proposal,
-    params: Sequence[Atom],
-    otherwise: Atom,
-    possible: Atom,
+    b: JaxprBuilder, words: Sequence[Atom], propose: Proposal, params: Sequence[Atom], otherwise: Atom, possible: Atom
 ) -> Atom:
-    """Emit one proposal for each element of a vector, and a loop over blocks of those that it leaves open.
+    """Emit one proposal for each element of a vector, and a loop over blocks of the elements still open.
 
-    The first proposal is accepted by its squeeze alone, if it has one: an element for which that does not decide is proposed
-    to by the same random numbers again, for the logarithms of the full condition.
+    The squeeze alone decides the first proposal, if there is one. An element that it leaves open meets the same random numbers
+    again, with the logarithms of the full condition.
     """
     first = propose(b, Attempt(b, words, b.constant(0, KEY_DTYPE), flat_positions(b, otherwise.aval.shape)), *params)
     settled = first.accepted if first.surely is None else first.surely
@@ -134,10 +124,10 @@ def go_on_in_blocks(
     draws: Atom,
     is_open: Atom,
 ) -> Atom:
-    """Emit a loop that writes to a vector of draws what is accepted for its open elements.
+    """Emit a loop that writes accepted values to the open elements of a vector of draws.
 
-    Their positions are a queue. A step takes the next block of it and writes those that stay open back to its front, where
-    everything has been read: `count` of them wait for the next attempt when the `end` of this one is reached.
+    The positions form a queue. A step takes the next block and writes its still open positions back to the front, where all has
+    been read; `count` of them wait for the next attempt when this one reaches `end`.
     """
     (size,) = draws.aval.shape
     block = max(BLOCK, size // BLOCKS) if isinstance(size, int) else BLOCK
@@ -164,11 +154,8 @@ def go_on_in_blocks(
     return prims.while_loop(b, goes_on, [], step, passed, carry)[5]
 
 
-# -- parts -------------------------------------------------------------------------------------------------------------
-
-
 def when_any(b: JaxprBuilder, mask: Atom, emit: Callable[..., Atom], operands: Sequence[Atom], otherwise: Atom) -> Atom:
-    """Emit ``emit(builder, *operands)`` to be computed if any element of a mask is true, and else to be `otherwise`."""
+    """Emit ``emit(builder, *operands)``, computed only if any element of a mask is true; else `otherwise`."""
     if (value := b.known(mask)) is not None and np.all(value):
         return emit(b, *operands)
     branches = []

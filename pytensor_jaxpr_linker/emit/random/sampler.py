@@ -1,7 +1,7 @@
 """Random variables: Threefry keys in place of NumPy generators.
 
-A generator is one atom, a key. Splitting a key and the bits under it are those of `jax.random` (Salmon et al., *Parallel
-Random Numbers: As Easy as 1, 2, 3*, 2011, counting each element), so a draw is a function of its key, whatever the device.
+A generator is one atom, a key. Keys split, and give bits, as in `jax.random` (Salmon et al., *Parallel Random Numbers: As Easy
+as 1, 2, 3*, 2011, counting each element), so a draw is a function of its key on every device.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pytensor_jaxpr_linker.emit.tensor_basic import checked_lengths
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
 
-#: What a generator is in a program.
+#: The aval of a generator in a program.
 KEY_SHAPE = (2,)
 KEY_DTYPE = np.dtype("uint32")
 
@@ -135,13 +135,7 @@ def general(function: Sampler) -> Sampler:
 
 
 def draws_shape(op: RandomVariable, size: Sequence[int] | None, params: Sequence[Atom]) -> Shape:
-    """Return the shape of independent draws: `size`, or what the parameters broadcast to.
-
-    Raises
-    ------
-    ValueError
-        If the parameters do not broadcast, or not to `size`.
-    """
+    """Return the shape of independent draws, `size` or the parameters' broadcast shape; ValueError if the parameters don't fit it."""
     shapes = [x.aval.shape[: len(x.aval.shape) - n] for x, n in zip(params, op.ndims_params, strict=True)]
     shape = lax.broadcast_shapes((), *shapes)
     if size is None:
@@ -211,20 +205,10 @@ def standard_normal(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype) -
 
 
 class Attempt(NamedTuple):
-    """Random numbers for some elements of an array, in an attempt at each: what `rejection.reject` gives to a proposal.
+    """Random numbers for one attempt at some elements of an array: `rejection.reject` gives them to a proposal.
 
-    They are hashes of the attempt and of the element's position, so they do not depend on which other elements are there.
-
-    Parameters
-    ----------
-    b
-        Where to emit.
-    words
-        The two words of the key of all attempts.
-    attempt
-        The number of the attempt, uint32 and 0-d.
-    at
-        The positions of the elements.
+    The numbers are hashes of the attempt (a 0-d uint32) and of the positions `at` of the elements, under the two `words` of the
+    key. So they do not depend on which other elements are present.
     """
 
     b: JaxprBuilder
@@ -233,9 +217,9 @@ class Attempt(NamedTuple):
     at: Atom
 
     def numbers(self, dtype: np.dtype, *functions: Callable[..., Atom]) -> list[Atom]:
-        """Return numbers by each of some functions of two random words, such as `normal_of`; to be called once.
+        """Return numbers by functions of two random words, such as `normal_of`; call it once.
 
-        One hash makes the words of all: its high counter is the attempt times their number plus which they are, above the
+        One hash makes all words. Its high counter is the attempt times the number of functions plus the function's index, above the
         sixteen bits that positions of more than 32 bits may need.
         """
         b, shape, count = self.b, self.at.aval.shape, len(functions)

@@ -16,18 +16,7 @@ from pytensor_jaxpr_linker.emit.random.rejection import Proposed, reject
 from pytensor_jaxpr_linker.emit.random.sampler import Attempt, open_uniform, open_uniform_of
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
-from pytensor_jaxpr_linker.jaxpr.formula import (
-    Value,
-    exp,
-    floor,
-    is_finite,
-    log,
-    log1p,
-    maximum,
-    minimum,
-    sqrt,
-    where,
-)
+from pytensor_jaxpr_linker.jaxpr.formula import Value, exp, floor, is_finite, log, log1p, maximum, minimum, sqrt, where
 from pytensor_jaxpr_linker.jaxpr.nested import any_of, nested
 
 FLOAT = np.dtype("float64")
@@ -35,11 +24,8 @@ FLOAT = np.dtype("float64")
 LARGE_MEAN = 10.0
 #: The largest mean of a Poisson variable that NumPy takes: its draws fit an int64.
 POISSON_MAX = np.iinfo("int64").max - np.sqrt(np.iinfo("int64").max) * 10
-#: What an element with a parameter out of range gets, where nothing checks it: the smallest number of any integer type.
+#: The count for a parameter out of range, where nothing checks it: the smallest number of any integer type.
 INVALID = -np.inf
-
-
-# -- logarithms of probabilities ---------------------------------------------------------------------------------------
 
 
 def stirling_rest(k: Value) -> Value:
@@ -51,12 +37,12 @@ def stirling_rest(k: Value) -> Value:
     return where(k < 16.0, lookup(STIRLING_RESTS, k), 0.5 * log(large * (2 * np.pi)) + series)
 
 
-#: What `stirling_rest` is of 0 to 15.
+#: `stirling_rest` of 0 to 15.
 STIRLING_RESTS = np.array([math.lgamma(k + 1) - k * math.log(k or 1) + k for k in range(16)])
 
 
 def lookup(table: np.ndarray, k: Value) -> Value:
-    """Emit the elements of a table at whole numbers, its last one beyond its end."""
+    """Emit the elements of a table at whole numbers; beyond its end, the last one."""
     shape = k.atom.aval.shape
     index = prims.convert(k.b, minimum(k, len(table) - 1).atom, "int32")
     index = prims.broadcast_in_dim(k.b, index, (*shape, 1), range(len(shape)))
@@ -78,51 +64,29 @@ def log_poisson(k: Value, mean: Value) -> Value:
 
 
 def log_binomial(k: Value, n: Value, p: Value) -> Value:
-    """Emit the logarithm of the probability of `k` of `n`, less what does not depend on `k`."""
+    """Emit the logarithm of the probability of `k` of `n`, without the terms that do not depend on `k`."""
     return log_poisson(k, n * p) + log_poisson(n - k, n * (1.0 - p))
 
 
 def log_hypergeometric(k: Value, rare: Value, total: Value, drawn: Value) -> Value:
-    """Emit the logarithm of the probability of `k` rare ones of `total` among those drawn, less what does not depend on `k`."""
+    """Emit the logarithm of the probability of `k` rare ones of `total` among `drawn`, without the terms that do not depend on `k`."""
     chance = drawn / maximum(total, 1.0)
     return log_binomial(k, rare, chance) + log_binomial(drawn - k, total - rare, chance)
 
 
 def hypergeometric_rest(rare: Value, total: Value, drawn: Value) -> Value:
-    """Emit what `log_hypergeometric` leaves out."""
+    """Emit the terms that `log_hypergeometric` leaves out."""
     rests = stirling_rest(rare) + stirling_rest(total - rare) - stirling_rest(total)
     return rests - log_binomial(drawn, total, drawn / maximum(total, 1.0))
 
 
-# -- two methods -------------------------------------------------------------------------------------------------------
-
-
 def sequential_search(
-    u: Value,
-    possible: Value,
-    first: Value,
-    last: Value,
-    ratio: Callable[..., Value],
-    parameters: Sequence[Value],
+    u: Value, possible: Value, first: Value, last: Value, ratio: Callable[..., Value], parameters: Sequence[Value]
 ) -> Value:
-    """Emit the inverse of a distribution function by a search from 0 up to `last`.
+    """Emit the inverse of a distribution function by a search from 0: Devroye, *Non-Uniform Random Variate Generation*, 1986, III.2.2.
 
-    Devroye, *Non-Uniform Random Variate Generation*, 1986, section III.2.2.
-
-    Parameters
-    ----------
-    u
-        Uniform numbers.
-    possible
-        The elements that are searched for; the others get 0.
-    first
-        The probability of 0.
-    last
-        Where the search ends at the latest: beyond it, probabilities are below the spacing of `u`.
-    ratio
-        Emits the probability of `k` over that of ``k - 1``: ``ratio(k, *parameters)``.
-    parameters
-        What `ratio` reads.
+    The search ends at `last`, beyond which probabilities are below the spacing of the uniform `u`. Elements that are not `possible`
+    get 0. `first` is the probability of 0; ``ratio(k, *parameters)`` emits that of `k` over that of ``k - 1``.
     """
     b, shape = u.b, u.atom.aval.shape
     fixed = [last.atom, *(x.atom for x in parameters)]
@@ -150,25 +114,11 @@ def transformed_rejection(
     log_probability: Callable[..., Value],
     parameters: Sequence[Value],
 ) -> Value:
-    """Emit counts by rejection from a table-mountain hat.
+    """Emit counts by rejection from a table-mountain hat; elements that are not `possible` get `start`.
 
     Hörmann, *The Generation of Binomial Random Variates*, 1993, and *The Transformed Rejection Method for Generating Poisson
-    Random Variables*, 1993.
-
-    Parameters
-    ----------
-    b, key
-        Where to emit, and the key that is used up.
-    start
-        What the elements that are not `possible` get.
-    possible
-        The elements to draw.
-    hat
-        Emits of the parameters Hörmann's a, b, c, the logarithm of his alpha for what `log_probability` gives, and the v_r of his squeeze.
-    log_probability
-        Emits ``log_probability(k, *parameters)``: minus infinity for a count that can't be.
-    parameters
-        What it reads.
+    Random Variables*, 1993. From the parameters, `hat` emits Hörmann's a, b and c, the logarithm of his alpha in the scale of
+    `log_probability`, and the v_r of his squeeze. ``log_probability(k, *parameters)`` is minus infinity for an impossible count.
     """
 
     def prepare(body: JaxprBuilder, *atoms: Atom) -> list[Atom]:
@@ -248,8 +198,8 @@ def binomial(b: JaxprBuilder, key: Atom, shape: Shape, n: Atom, p: Atom) -> Atom
 def hypergeometric(b: JaxprBuilder, key: Atom, shape: Shape, good: Atom, bad: Atom, sample: Atom) -> Atom:
     """Emit hypergeometric variables: by search if the mean is small, else by the ratio of uniforms.
 
-    Stadlober, *The Ratio of Uniforms Approach for Generating Discrete Random Variates*, 1990. Search and hat hold for all
-    parameters, once the rarer kind is counted in the smaller one of the sample and what is left.
+    Stadlober, *The Ratio of Uniforms Approach for Generating Discrete Random Variates*, 1990. Both methods hold for all
+    parameters if the rarer kind is counted, in the smaller part of the total: the sample or the rest.
     """
     g, h, s = (Value(b, x) for x in (good, bad, sample))
     total = g + h
@@ -287,7 +237,7 @@ def hypergeometric(b: JaxprBuilder, key: Atom, shape: Shape, good: Atom, bad: At
 
     read = [x.atom for x in (rare, total, drawn)]
     count = Value(b, reject(b, key, propose, read, searched.atom, (valid & is_large).atom, prepare))
-    # What of the good ones is in the sample, from how many of the rarer kind are in its smaller part.
+    # The number of good ones in the sample, from the number of the rarer kind in the smaller part.
     count = where(g > h, drawn - count, count)
     count = where(s > total - s, g - count, count)
     return where(valid, count, INVALID).atom

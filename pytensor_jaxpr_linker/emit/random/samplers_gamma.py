@@ -1,4 +1,4 @@
-"""Gamma variables, and what is made of their logarithms: beta and Student's t keep their accuracy for small parameters."""
+"""Gamma variables and their logarithms, from which beta and Student's t stay accurate for small parameters."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ def gamma_and_log_factor(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dty
 def marsaglia_tsang(b: JaxprBuilder, key: Atom, shape: Shape, alpha: Atom) -> Atom:
     """Emit gamma variables of a shape parameter of at least 1.
 
-    A cubed normal variable is accepted with a probability of at least 0.95: Marsaglia and Tsang, *A Simple Method for
-    Generating Gamma Variables*, 2000. Their ``v = (1 + w) ** 3`` stays in terms of w here, so that the logarithm of the
-    acceptance probability has no cancellation when `alpha` is large. Nine of ten are accepted by their squeeze.
+    Marsaglia and Tsang, *A Simple Method for Generating Gamma Variables*, 2000: a cubed normal variable is accepted with a
+    probability of at least 0.95, nine of ten by the squeeze. Their ``v = (1 + w) ** 3`` stays in terms of w, so the logarithm of
+    the acceptance probability does not cancel when `alpha` is large.
     """
     d = prims.sub(b, alpha, number(b, alpha, 1 / 3))
     c = prims.rsqrt(b, prims.mul(b, number(b, d, 9), d))

@@ -35,9 +35,9 @@ def integers_from(b: JaxprBuilder, key: Atom, shape: Shape, low: Atom, high: Ato
 
 
 def random_order(b: JaxprBuilder, key: Atom, shape: Shape, n: int) -> Atom:
-    """Emit the numbers below `n`, in a random order for each element of `shape`, along a last axis.
+    """Emit the numbers below `n` in a random order for each element of `shape`, along a last axis.
 
-    They are sorted by random words of 64 bits, two of which are equal with a probability below ``n**2 / 2**65``.
+    The sort keys are random words of 64 bits; two are equal with a probability below ``n**2 / 2**65``.
     """
     shape = (*shape, n)
     return prims.sort(b, [*random_bits(b, key, shape), last_axis_positions(b, shape)], len(shape) - 1, num_keys=2)[2]

@@ -1,7 +1,7 @@
-"""Standard variables that are a function of one uniform or one normal variable, mostly the inverse distribution function.
+"""Standard variables as functions of one uniform or normal variable, mostly the inverse distribution function.
 
-Formulas are those of Devroye, *Non-Uniform Random Variate Generation*, 1986, chapter II.2 and IX, with the uniform variable in
-the open interval, so that no draw is infinite.
+The formulas are Devroye's, *Non-Uniform Random Variate Generation*, 1986, chapters II.2 and IX; the uniform variable lies in the
+open interval, so no draw is infinite.
 """
 
 from __future__ import annotations
@@ -109,8 +109,8 @@ def inverse_gaussian(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype, 
     """Emit inverse Gaussian variables by a transformation with two roots.
 
     Michael, Schucany and Haas, *Generating Random Variates Using Transformations with Multiple Roots*, 1976. With
-    ``y = mean z ** 2 / scale``, z normal, the roots are ``mean * r`` and ``mean / r``; r is one over a sum of positive terms
-    here, where the authors' difference cancels.
+    ``y = mean z ** 2 / scale``, z normal, the roots are ``mean * r`` and ``mean / r``. Here r is one over a sum of positive terms;
+    the authors' difference cancels.
     """
     normal_key, uniform_key = split_key(b, key)
     y = prims.mul(b, prims.square(b, standard_normal(b, normal_key, shape, dtype)), prims.div(b, mean, scale))

@@ -64,10 +64,7 @@ def matrix_normal(
 
 
 def dirichlet(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype, alpha: Atom) -> Atom:
-    """Emit gamma variables over their sum, by their logarithms: small parameters leave no 0 / 0.
-
-    As with NumPy, a component whose parameter is 0 is 0.
-    """
+    """Emit gamma variables over their sum, by logarithms: small parameters leave no 0 / 0, and a parameter of 0 gives 0 as in NumPy."""
     alpha = batched(b, alpha, shape, 1)
     logs = Value(b, log_gamma(b, key, alpha.aval.shape, dtype, alpha))
     logs = where(Value(b, alpha) == 0.0, -np.inf, logs)
@@ -79,9 +76,9 @@ def dirichlet(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype, alpha: 
 
 
 def multinomial(b: JaxprBuilder, key: Atom, shape: Shape, n: Atom, p: Atom) -> Atom:
-    """Emit counts of categories, float64 like the parameters: each one binomial, given those before it.
+    """Emit counts of categories, float64 like the parameters: each is binomial, given the previous ones.
 
-    As with NumPy, the last category gets what is left, whatever its probability.
+    As with NumPy, the last category gets the rest, whatever its probability.
     """
     axis, k = len(shape), p.aval.shape[-1]
     sums = prims.cumsum(b, p, len(p.aval.shape) - 1)
@@ -100,9 +97,9 @@ def multinomial(b: JaxprBuilder, key: Atom, shape: Shape, n: Atom, p: Atom) -> A
 
 
 def stick_breaking(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype, alpha: Atom, k: int) -> Atom:
-    """Emit the lengths of `k` pieces and of the rest, each piece being a Beta(1, `alpha`) share of what is left.
+    """Emit the lengths of `k` pieces and of the rest; each piece is a Beta(1, `alpha`) share of the remaining stick.
 
-    The logarithm of what such a piece leaves is that of a uniform number over `alpha`.
+    The logarithm of the remaining share is that of a uniform number over `alpha`.
     """
     axis = len(shape)
     u = Value(b, open_uniform(b, key, (*shape, k), dtype))

@@ -1,4 +1,4 @@
-"""Truncated normal variables by rejection, as far out in a tail as one likes."""
+"""Truncated normal variables by rejection, however far out in a tail."""
 
 from __future__ import annotations
 

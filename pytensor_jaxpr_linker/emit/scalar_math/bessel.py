@@ -1,8 +1,8 @@
 """Bessel functions of the first kind, of real order.
 
-For small x they are their power series (DLMF 10.2.2), for large x Hankel's expansion (DLMF 10.17.3), and between them two
-continued fractions, of which one gives the logarithmic derivative and the other the modulus (Steed's method: A. Barnett, D. Feng,
-J. Steed and L. Goldfarb, Comput. Phys. Commun. 8 (1974), 377-395). Next to their zeros the error is one of the modulus.
+The power series (DLMF 10.2.2) serves small x and Hankel's expansion (DLMF 10.17.3) large x. Between them, one continued fraction
+gives the logarithmic derivative and another the modulus (Steed's method: A. Barnett, D. Feng, J. Steed and L. Goldfarb, Comput.
+Phys. Commun. 8 (1974), 377-395). Next to a zero the error is relative to the modulus.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Modified Bessel functions of real order, scaled by an exponential.
 
-K of an order between -1/2 and 1/2 is N. Temme's series (J. Comput. Phys. 19 (1975), 324-337) for x < 1 and Steed's evaluation
-of a continued fraction (I. Thompson and A. Barnett, Comput. Phys. Commun. 47 (1987), 245-257) from there on; the recurrence
-takes it to larger orders. I follows from their Wronskian and from the continued fraction of ``I(v + 1) / I(v)``.
+For an order between -1/2 and 1/2, K is Temme's series (J. Comput. Phys. 19 (1975), 324-337) if x < 1, else Steed's evaluation
+of a continued fraction (I. Thompson and A. Barnett, Comput. Phys. Commun. 47 (1987), 245-257). The recurrence gives larger
+orders. I follows from the Wronskian and the continued fraction of ``I(v + 1) / I(v)``.
 """
 
 from __future__ import annotations
@@ -182,10 +182,7 @@ def kve(v: Value, x: Value) -> Value:
 
 @emits_scalar(psm.Ive, form=values())
 def ive(v: Value, x: Value) -> Value:
-    """The modified Bessel function of the first kind, times ``exp(-abs(x))``.
-
-    It is real for negative x if v is an integer.
-    """
+    """The modified Bessel function of the first kind, times ``exp(-abs(x))``; real for negative x if v is an integer."""
     size, integer = abs(x), v == floor(v)
     ok = (size > 0) & (size < np.inf) & is_order(v) & ((x > 0) | integer)
     order, y = where(ok, abs(v), 0.0), where(ok, size, 1.0)

@@ -1,8 +1,8 @@
-"""Special functions: how precisely they are computed, and differentiated as PyTensor says.
+"""Special functions: their precision, and PyTensor's derivatives.
 
 The derivative of an algorithm is not the algorithm of the derivative: a loop has no reverse mode, and a branch that is not
-taken may have an infinite slope. So each function is one ``custom_jvp_call``, whose rule is the scalar graph that the Op's
-own `pullback` gives, emitted by our scalar rules when JAX first asks for it.
+taken may have an infinite slope. So each function is one ``custom_jvp_call``. Its rule is the scalar graph of the Op's
+`pullback`, emitted by our scalar rules when JAX first asks for it.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ type Formula = Callable[..., Value]
 def values(of_complex: Emit | None = None, single: bool = False) -> Callable[[Formula], ScalarRule]:
     """Return the form of a rule that is a formula, called with float64 values.
 
-    float32 and float16 are computed in float64, too, with half a unit in the last place, from one table of coefficients; or,
-    where the formula loses no more than a few units in float32, in that.
+    float32 and float16 results are computed in float64, too, from one table of coefficients, with an error of half a unit in the
+    last place; with `single` in float32, for formulas that lose at most a few units there.
 
     Parameters
     ----------
@@ -70,10 +70,7 @@ def evaluated(formula: Formula, single: bool) -> Emit:
 
 
 def with_pullback(rule: Emit) -> Emit:
-    """Have a scalar rule differentiate by the Op's own `pullback`.
-
-    Operands become what the Op computes in, except those that it declares discrete.
-    """
+    """Have a scalar rule differentiate by the Op's own `pullback`; operands take the Op's dtype, unless it declares them discrete."""
 
     @wraps(rule)
     def wrapped(op: ps.ScalarOp, b: JaxprBuilder, dtype: np.dtype, *xs: Atom) -> Atom:
@@ -114,12 +111,12 @@ def insert(xs: Sequence[Atom], atoms: Sequence[Atom]) -> list[Atom]:
 def pushforward(
     op: ps.ScalarOp, b: JaxprBuilder, xs: Sequence[Atom], result: Atom, tangents: Sequence[Atom | None]
 ) -> Atom:
-    """Emit the sum of the tangents times PyTensor's partial derivatives; a tangent that is None is zero.
+    """Emit the sum of the tangents times PyTensor's partial derivatives; a tangent of None is zero.
 
     Raises
     ------
     NullTypeGradError
-        If PyTensor has no derivative with respect to an operand that has a tangent, as `pytensor.grad` would.
+        If PyTensor has no derivative with respect to an operand with a tangent, as `pytensor.grad` would.
     """
     dtype = result.aval.dtype
     wrt = tuple(i for i, t in enumerate(tangents) if t is not None)

@@ -1,4 +1,4 @@
-"""The error function's relatives: scaled, inverted, and inverted on the scale of logarithms."""
+"""Relatives of the error function: scaled, inverted, and inverted on a logarithmic scale."""
 
 from __future__ import annotations
 
@@ -61,10 +61,10 @@ def scaled_erfc(x: Value) -> Value:
 
 
 def inverse_log_erfc(log_q: Value) -> Value:
-    """Return the y >= 0 for which ``log(erfc(y))`` is `log_q`, which is at most -0.6.
+    """Return the y >= 0 with ``log(erfc(y)) = log_q``, for `log_q` of at most -0.6.
 
-    The start is S. Winitzki's formula (2008), good to 0.2 %; three of Halley's steps on the logarithm follow, whose
-    rounding is not amplified however far out the tail is.
+    The start is S. Winitzki's formula (2008), good to 0.2 %. Three of Halley's steps on the logarithm follow; they do not amplify
+    rounding, however far out the tail is.
     """
     lowest = 0.9 * float(np.finfo(log_q.dtype).min)
     target = maximum(log_q, lowest)

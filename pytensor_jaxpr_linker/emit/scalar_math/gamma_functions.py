@@ -1,7 +1,7 @@
-"""The gamma function, its logarithm, and the derivatives of that.
+"""The gamma function, its logarithm, and the logarithm's derivatives.
 
-Between 1.5 and 2.5 they are Taylor's series about 2 (DLMF 5.7.3), which reaches other small arguments by the recurrence;
-from 10 on they are Stirling's series (DLMF 5.11.1); negative arguments are reflected (DLMF 5.5.3).
+Taylor's series about 2 (DLMF 5.7.3) serves arguments from 1.5 to 2.5, and by the recurrence others below 10; Stirling's series
+(DLMF 5.11.1) serves arguments from 10 on, and reflection (DLMF 5.5.3) negative ones.
 """
 
 from __future__ import annotations

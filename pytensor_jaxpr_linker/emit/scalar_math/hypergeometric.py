@@ -1,8 +1,8 @@
 """Gauss' hypergeometric function of real arguments.
 
-Its series (DLMF 15.2.1) for 0 <= z < 0.8. Negative z are brought into the unit interval, as ``z / (z - 1)`` (DLMF 15.8.1).
-Closer to 1, and so for large negative z, the series of `near_one`. These regions are R. C. Forrey's: Computing the hypergeometric
-function, J. Comput. Phys. 137 (1997), 79-100. A series that ends is summed for every z.
+Its series (DLMF 15.2.1) serves 0 <= z < 0.8; ``z / (z - 1)`` maps negative z there (DLMF 15.8.1). The series of `near_one`
+serve z closer to 1, and so large negative z. These regions are R. C. Forrey's: Computing the hypergeometric function,
+J. Comput. Phys. 137 (1997), 79-100. A terminating series is summed for every z.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Gauss' hypergeometric function next to its singularity at 1, where its own series does not converge.
 
-With ``s = c - a - b`` the function is a sum of two series in ``r = 1 - z`` (DLMF 15.8.4). Where s is an integer both have a pole,
-and near one they cancel (DLMF 15.8.10). Here s = m + e with an integer m >= 0 and |e| <= 1/2; the terms of both series from
-the m-th on are one function ``g`` of a number t, at t = 0 and at t = e. So the sum has the terms ``(g(0) - g(e)) / e``, which follow
-each other by a recurrence that divides by no small number, as those of N. Michel and M. V. Stoitsov, Fast computation of the
-Gauss hypergeometric function with all its parameters complex, Comput. Phys. Commun. 178 (2008), 535-551. The first is
-made of divided differences of the reciprocal of the gamma function, which has no poles.
+With ``s = c - a - b`` the function is a sum of two series in ``r = 1 - z`` (DLMF 15.8.4). Both have a pole where s is an integer,
+and cancel near one (DLMF 15.8.10). Let s = m + e with an integer m >= 0 and |e| <= 1/2. The terms of both series from
+the m-th on are one function ``g`` of a number t, at t = 0 and at t = e, so the sum has the terms ``(g(0) - g(e)) / e``. These
+follow each other by a recurrence without small divisors: N. Michel and M. V. Stoitsov, Fast computation of the
+Gauss hypergeometric function with all its parameters complex, Comput. Phys. Commun. 178 (2008), 535-551. The first
+consists of divided differences of the reciprocal of the gamma function, which has no poles.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def first_terms(a: Value, b: Value, s: Value, m: Value, r: Value, of_s: Value, a
 def other_terms(
     a: Value, b: Value, m: Value, e: Value, r: Value, difference: Value, value: Value, active: Value
 ) -> Value:
-    """Return the sum of ``r^k (g_k(0) - g_k(e)) / e``, of which `difference` is that for k = 0 and `value` is g_0(0)."""
+    """Return the sum of ``r^k (g_k(0) - g_k(e)) / e``; `difference` is the term for k = 0 and `value` is g_0(0)."""
 
     def step(n, states, fixed):
         (total, difference, value), (a, b, m, e, r) = states, fixed
@@ -94,7 +94,7 @@ def near_one(
 ) -> Value:
     """Return the function of ``1 - r``.
 
-    Differences of the parameters are passed, since those that were subtracted from c are known better than they are
+    Differences of the parameters are passed, since the ones that were subtracted from c are known better than they are
     recovered from it. `excess` is ``c - a - b``; where it is negative, Euler's transformation (DLMF 15.8.1) turns its sign.
     """
     turn = excess < 0

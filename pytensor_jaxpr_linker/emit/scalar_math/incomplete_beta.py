@@ -1,7 +1,7 @@
 """The regularized incomplete beta function and its inverse.
 
-A continued fraction gives it on the side of the mean where that converges fast. The factor
-``x**a (1 - x)**b`` is computed as C. Loader does (Fast and accurate computation of binomial probabilities, 2000).
+A continued fraction gives it on the side of the mean where the fraction converges fast. The factor ``x**a (1 - x)**b`` is
+C. Loader's (Fast and accurate computation of binomial probabilities, 2000).
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ def both_large(a: Value, b: Value, x: Value, y: Value) -> Value:
 def fraction(a: Value, b: Value, x: Value, y: Value) -> Value:
     """Return `beta_density` divided by I, for x below the mean, by Lentz' evaluation.
 
-    It is the even part of DLMF 8.17.22 (A. DiDonato and A. Morris, ACM TOMS 18 (1992), 360-373), in which the distance from
-    the mean is one difference that is not amplified.
+    The fraction is the even part of DLMF 8.17.22 (A. DiDonato and A. Morris, ACM TOMS 18 (1992), 360-373), where the distance
+    from the mean is one difference without amplification.
     """
 
     def step(n, states, fixed):
@@ -99,10 +99,10 @@ def fraction(a: Value, b: Value, x: Value, y: Value) -> Value:
 
 
 def log_leading_term(a: Value, b: Value, x: Value) -> Value:
-    """Return ``log(x**a / (a B(a, b)))`` for a < 1; however small a is, the error is relative to it.
+    """Return ``log(x**a / (a B(a, b)))`` for a < 1, with a small relative error even for a tiny a.
 
-    The ratio of gamma functions is that of ``b + 10``, by Stirling's series, whose terms for `a + b` and `b` are subtracted
-    as polynomials are (ALGDIV of TOMS 708); the recurrence takes it to a smaller b.
+    Stirling's series gives the ratio of gamma functions at ``b + 10``, with its terms for `a + b` and `b` subtracted as polynomials
+    (ALGDIV of TOMS 708); the recurrence leads to a smaller b.
     """
     large = b >= LARGE
     excess = a.like(0.0)
@@ -181,8 +181,8 @@ def betainc(a: Value, b: Value, x: Value) -> Value:
 def betaincinv(a: Value, b: Value, p: Value) -> Value:
     """The inverse of the regularized incomplete beta function in x.
 
-    Newton's method for the logarithm of I or 1 - I as a function of ``logit(x)``: that is concave, since the density of the
-    logit of a beta variable is log-concave, so the iteration converges from any start; x and 1 - x are both kept.
+    Newton's method solves for the logarithm of I or 1 - I as a function of ``logit(x)``. The logit of a beta variable has a
+    log-concave density, so this function is concave and the iteration converges from any start. x and 1 - x are both kept.
     """
     ok = is_inside(a, b, p)
     shape_a, shape_b, level = where(ok, a, 1.0), where(ok, b, 1.0), where(ok, p, 0.5)
