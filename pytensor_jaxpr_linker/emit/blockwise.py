@@ -30,7 +30,6 @@ def core_of(node: Apply) -> tuple[Rule | None, Apply]:
 
 
 def refuse_blockwise(node: Apply) -> str | None:
-    """Return why a `Blockwise` can't be emitted, or None."""
     rule, asked = core_of(node)
     if rule is None:
         return f"no emission rule is registered for the core Op {node.op.core_op}"

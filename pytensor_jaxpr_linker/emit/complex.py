@@ -31,7 +31,6 @@ def has_sign(x: Value) -> Value:
 
 
 def is_nan(x: Value) -> Value:
-    """Tell which numbers are NaN."""
     return x != x
 
 
@@ -110,7 +109,7 @@ def on_branch_cuts(primitive: ComplexRule, odd: bool = False) -> ComplexRule:
 
 
 def sqrt(b: JaxprBuilder, z: Atom) -> Atom:
-    """Return the square root, which is infinite where the imaginary part is, whatever the real one."""
+    """Return the square root, infinite where the imaginary part is."""
     re, im = parts(b, on_branch_cuts(prims.sqrt)(b, z))
     given = parts(b, z)[1]
     infinite = abs(given) == np.inf

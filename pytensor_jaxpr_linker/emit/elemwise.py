@@ -20,7 +20,6 @@ from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
 
 
 def refuse_elemwise(node: Apply) -> str | None:
-    """Return why an `Elemwise` can't be emitted, or None."""
     return why_refused(node.op.scalar_op, node.inputs)
 
 
@@ -98,7 +97,7 @@ def broadcast_length(node: Apply, axis: int, lengths: Sequence[int]) -> int:
 
 
 def broadcast_operands(b: JaxprBuilder, xs: Sequence[Atom], shape: Shape) -> Sequence[Atom]:
-    """Return operands for an elementwise primitive with a result of `shape`; a repeated number stays 0-d, which primitives broadcast."""
+    """Return operands for an elementwise primitive with a result of `shape`; a repeated number stays 0-d, as primitives broadcast it."""
     if not shape:
         return xs
     if shape.count(1) == len(shape):
@@ -143,7 +142,6 @@ REDUCTIONS: Table[tuple[Reduction, Reduction]] = Table(
 
 
 def refuse_reduction(node: Apply) -> str | None:
-    """Return why a `CAReduce` can't be emitted, or None."""
     if REDUCTIONS.of(type(node.op.scalar_op)) is None:
         return f"no reduction by the scalar Op {node.op.scalar_op} is registered"
     if node.inputs[0].type.dtype.startswith("complex") and not isinstance(node.op.scalar_op, ps.Add | ps.Mul):

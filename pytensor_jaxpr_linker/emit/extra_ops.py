@@ -171,7 +171,7 @@ def emit_CpuContiguous(op, node, b, x):
 
 @emits(Repeat, static=(1,))
 def emit_Repeat(op, node, b, x, repeats):
-    """Repeat each element along the Op's axis as often as `repeats`, which is constant, says; see also `graph.decompose`."""
+    """Repeat each element along the Op's axis as often as the constant `repeats` says; see also `graph.decompose`."""
     length = x.aval.shape[op.axis]
     check_repeats(len(repeats), length)
     if (repeats < 0).any():

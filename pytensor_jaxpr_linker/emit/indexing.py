@@ -158,7 +158,7 @@ def is_diagonal(vectors: np.ndarray | None, shape: Shape, axes: Sequence[int]) -
 
 
 def write_diagonal(b: JaxprBuilder, x: Atom, y: Atom, axis: int, how: str) -> Atom:
-    """Emit `x` with `y` on, or added to, its diagonal of two axes: by choosing, which XLA fuses with what comes next."""
+    """Emit `x` with `y` on, or added to, its diagonal of two axes, by a select that XLA fuses with the consumer."""
     shape = x.aval.shape
     repeated = axis + 1 if shape[axis] <= shape[axis + 1] else axis
     y = prims.broadcast_in_dim(b, y, shape, [i for i in range(len(shape)) if i != repeated])

@@ -27,7 +27,7 @@ ZEROS, ERROR, NEAREST = 1, 2, 3
 
 def refuse_spline(node: Apply) -> str | None:
     """Return why a spline can't be emitted: it may be any function that has a derivative."""
-    from scipy.interpolate import UnivariateSpline  # where there is a spline it has been imported, which takes long
+    from scipy.interpolate import UnivariateSpline  # a node with a spline implies this slow import
 
     spline = node.op.spline
     if not isinstance(spline, UnivariateSpline):

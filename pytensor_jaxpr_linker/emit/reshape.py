@@ -13,7 +13,7 @@ from pytensor_jaxpr_linker.jaxpr import prims
 
 @emits(JoinDims)
 def emit_JoinDims(op, node, b, x):
-    """Join neighbouring dimensions into one, or none into a dimension of length 1."""
+    """Join neighbouring dimensions into one; joining none adds a dimension of length 1."""
     shape, stop = x.aval.shape, op.start_axis + op.n_axes
     joined = math.prod(shape[op.start_axis : stop])
     return prims.reshape(b, x, (*shape[: op.start_axis], joined, *shape[stop:]))

@@ -73,7 +73,6 @@ def emits_scalar(
 
 
 def why_refused(op: ps.ScalarOp, operands: Sequence[Variable]) -> str | None:
-    """Return why a scalar Op can't be emitted for operands of these types, or None."""
     rule = SCALAR_RULES.of(type(op))
     if rule is None:
         return f"no emission rule is registered for the scalar Op {op}"
@@ -228,7 +227,6 @@ def to_signed(b: JaxprBuilder, x: Atom, dtype: np.dtype) -> Atom:
 
 
 def in_dtype(b: JaxprBuilder, xs: Sequence[Atom], dtype: np.dtype) -> Sequence[Atom]:
-    """Convert operands to a dtype."""
     for x in xs:
         if x.aval.dtype is not dtype:
             return [convert(b, x, dtype) for x in xs]

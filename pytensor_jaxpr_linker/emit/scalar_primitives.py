@@ -87,7 +87,7 @@ NUMBERS: dict[type, Emit] = {
 
 REAL_NUMBERS: dict[type, Emit] = {ps.ArcTan2: prims.atan2, psm.Sigmoid: prims.logistic}
 
-#: Operations on bits, which the common type of int64 and uint64, float64, does not have.
+#: Operations on bits; float64, the common type of int64 and uint64, has none.
 BITS: dict[type, Emit] = {ps.AND: prims.and_, ps.OR: prims.or_, ps.XOR: prims.xor}
 
 EQUALITY: dict[type, Emit] = {ps.EQ: prims.eq, ps.NEQ: prims.ne}
@@ -96,7 +96,6 @@ ORDER: dict[type, Emit] = {ps.GE: prims.ge, ps.GT: prims.gt, ps.LE: prims.le, ps
 
 
 def refuse_floats(op: ps.ScalarOp, dtypes: Sequence[str]) -> str | None:
-    """Return why an operation on bits can't be emitted, or None."""
     is_float = np.result_type(*dtypes).kind == "f"
     return f"{op} of {' and '.join(dtypes)} is not an integer" if is_float else None
 

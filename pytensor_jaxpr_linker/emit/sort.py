@@ -19,7 +19,6 @@ def axis_operand(node: Apply) -> range:
 
 
 def refuse_batched_axis(node: Apply) -> str | None:
-    """Return why a sort can't be emitted, or None."""
     return "the axis is an operand of a batch" if isinstance(node.op, Blockwise) and axis_operand(node) else None
 
 

@@ -26,7 +26,7 @@ def emit_ListDot(op, node, b, data, rows, cols, y, n):
 
 
 def list_dot(b: JaxprBuilder, data: Atom, rows: Atom, cols: Atom, y: Atom, n: int) -> Atom:
-    """Emit a scatter; a large one in a loop, because new memory for all products takes longer than they do."""
+    """Emit a scatter of all products, or a loop if they are large: new memory for all takes longer than the products."""
     shape = (*data.aval.shape, *y.aval.shape[1:])
     zeros = prims.broadcast_to(b, b.constant(0, y.aval.dtype), (n, *shape[1:]))
     if len(shape) == 1 or not has_known_shape(shape) or shape[0] * shape[1] * y.aval.dtype.itemsize <= LARGE_PRODUCT:
@@ -145,5 +145,4 @@ def rows_between(b: JaxprBuilder, x: Atom, start: int, stop: int) -> Atom:
 
 
 def has_known_shape(shape: Shape) -> bool:
-    """Tell whether all lengths are known."""
     return all(isinstance(n, int) for n in shape)

@@ -151,7 +151,6 @@ def mask_positions(b: JaxprBuilder, mask: Atom, shape: Shape, axis: int) -> list
 
 
 def all_indices_known(b: JaxprBuilder, parts: Parts) -> bool:
-    """Tell whether all integers and index arrays are known."""
     return all(b.known(array) is not None for array in parts.arrays.values())
 
 

@@ -55,7 +55,6 @@ def third_party_function(op: Op) -> Any:
 
 
 def refuse_leaf(node: Apply) -> str | None:
-    """Return why a node can't be traced, or None."""
     if any(isinstance(v.type, RandomType) for v in (*node.inputs, *node.outputs)):
         return "its JAX function expects another kind of random generator than a key"
     return None
@@ -96,7 +95,7 @@ def emit_leaf(op: Op, node: Apply, b: JaxprBuilder, *operands: Any) -> Any:
 
 
 def concrete(b: JaxprBuilder, operand: Any) -> Any:
-    """Return the value of a constant operand as PyTensor's JAX backend passes it, or None for what is computed."""
+    """Return the value of a constant operand as PyTensor's JAX backend passes it, or None for a computed one."""
     if not hasattr(operand, "aval"):  # None or a slice
         return operand
     value = b.known(operand)

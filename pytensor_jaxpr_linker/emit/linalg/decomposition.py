@@ -120,7 +120,6 @@ def emit_PivotToPermutations(op, node, b, pivots):
 
 
 def refuse_qr(node: Apply) -> str | None:
-    """Return why a QR decomposition can't be emitted, or None."""
     op: Any = core_op(node)
     return only_on("cpu", "gpu")(node) if op.pivoting or op.mode == "raw" else None
 
@@ -167,7 +166,6 @@ def check_converged(b: JaxprBuilder, s: Atom, node: Apply, where: str = "") -> N
 
 
 def refuse_complex_vectors(node: Apply) -> str | None:
-    """Return why eigenvectors can't be emitted, or None."""
     is_complex = any(v.type.dtype.startswith("complex") for v in node.inputs)
     return "PyTensor declares its complex eigenvectors real" if is_complex else None
 
@@ -232,7 +230,6 @@ def emit_Eig(op, node, b, x):
 
 
 def refuse_schur(node: Apply) -> str | None:
-    """Return why a Schur decomposition can't be emitted, or None."""
     op: Any = core_op(node)
     if op.sort is not None:
         return "JAX has no Schur decomposition with sorted eigenvalues"

@@ -15,7 +15,6 @@ from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
 
 
 def has_one_element(x: Atom) -> bool:
-    """Tell whether matrices have one element."""
     return x.aval.shape[-2:] == (1, 1)
 
 

@@ -108,13 +108,11 @@ def inverse_permutation(b: JaxprBuilder, permutation: Atom) -> Atom:
 
 
 def all_true(b: JaxprBuilder, ok: Atom) -> Atom:
-    """Emit whether all of an array of booleans hold."""
     axes = range(len(ok.aval.shape))
     return prims.reduce_and(b, ok, axes) if ok.aval.shape else ok
 
 
 def any_true(b: JaxprBuilder, x: Atom) -> Atom:
-    """Emit whether any of an array of booleans holds."""
     axes = range(len(x.aval.shape))
     return prims.reduce_or(b, x, axes) if x.aval.shape else x
 

@@ -135,7 +135,7 @@ class LoopBody:
         return row_of(self.child, window[0], place) if track.is_stacked else window[place]
 
     def leaving(self, i: int) -> Atom:
-        """Return what track `i` holds, after the step, in the row that no later step reads."""
+        """Return the value that track `i` has, after the step, in the row that no later step reads."""
         return self.row(i, self._tracks[i].oldest)
 
     def _shift(self, i: int, track: Track) -> None:

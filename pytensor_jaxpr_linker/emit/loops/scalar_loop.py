@@ -12,7 +12,7 @@ from pytensor_jaxpr_linker.jaxpr.nested import any_of, nested
 
 @emits_scalar(ScalarLoop, form=several_results)
 def emit_ScalarLoop(op, b, dtypes, steps, *xs):
-    """Step while any element goes on; without a step `until` is true, as the Op documents: that does not count as a failure."""
+    """Step while any element goes on; without a step `until` is true: as the Op documents, that is no failure."""
     shape = prims.elementwise_shape((steps, *xs))
     state_count = len(op.outputs) - op.is_while
     operands = [convert(b, x, t.dtype) for x, t in zip(xs, op.inputs_type, strict=True)]

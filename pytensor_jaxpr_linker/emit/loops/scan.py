@@ -31,7 +31,7 @@ from pytensor_jaxpr_linker.jaxpr.traits import Trait, having
 
 #: How often the loop is unrolled if its body has up to `SMALL_BODY` equations: on numbers, or arithmetic and reductions on a few
 #: numbers. On larger arrays, and where a reduction reads an exponential, unrolling is up to twice as slow: each step is several
-#: kernels there, and XLA's fusion computes in each of them what it reads.
+#: kernels there, and XLA's fusion recomputes the operands in each of them.
 SMALL_BODY, UNROLL = 16, 4
 
 #: How often the loop is unrolled if its body has up to `MEDIUM_BODY` equations and it takes `MANY_STEPS` or more: a step of RK4 takes
@@ -49,7 +49,7 @@ LAYOUT = having(Trait.LAYOUT)
 INT64 = np.dtype("int64")
 
 
-# -- what must be known ------------------------------------------------------------------------------------------------
+# -- static operands ---------------------------------------------------------------------------------------------------
 
 
 def scan_of(node: Apply) -> Scan:
@@ -78,7 +78,7 @@ def step_of(node: Apply) -> list[InnerGraph]:
 
 @emits(Scan, static=static_operands, inner=step_of)
 def emit_Scan(op, node, b, inner, *operands):
-    """Emit a loop whose number of steps does not depend on what it computes."""
+    """Emit a loop whose number of steps does not depend on its results."""
     loop = Loop(op, node, operands, *inner)
     steps = number_of_steps(b, loop)
     if isinstance(steps, int):
@@ -155,7 +155,7 @@ def emit_no_step(b: JaxprBuilder, loop: Loop) -> list[Atom]:
 
 
 def no_rows(b: JaxprBuilder, row: Any) -> Atom:
-    """Return an array without rows, which would be of this aval."""
+    """Return an array without rows of this aval."""
     return prims.broadcast_to(b, b.constant(0, row.dtype), (0, *row.shape))
 
 

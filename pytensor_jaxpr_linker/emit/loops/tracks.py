@@ -61,7 +61,6 @@ class Track(NamedTuple):
 
 
 def find_tracks(op: Scan, operands: Sequence[Any]) -> list[Track]:
-    """Return the tracks of a scan, in the order of its outputs."""
     info, tracks = op.info, []
     for buffer, ins, outs in zip(
         op.outer_mitmot(operands), info.mit_mot_in_slices, info.mit_mot_out_slices, strict=True

@@ -1,4 +1,4 @@
-"""Random variables: what all share (`sampler`), samplers, and one row a distribution (`continuous`, `discrete`, ...)."""
+"""Random variables: the common `sampler`, samplers, and one row a distribution (`continuous`, `discrete`, ...)."""
 
 from pytensor_jaxpr_linker.emit.random import (  # noqa: F401
     choice,

@@ -27,7 +27,7 @@ from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
 
 
 def location_scale(standard: Sampler) -> Sampler:
-    """Return the sampler whose last two parameters move, and stretch, what `standard` draws."""
+    """Return the sampler whose last two parameters move and scale the draws of `standard`."""
 
     def sample(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype, *params: Atom) -> Atom:
         *shape_params, loc, scale = params
@@ -37,7 +37,7 @@ def location_scale(standard: Sampler) -> Sampler:
 
 
 def scaled(standard: Sampler) -> Sampler:
-    """Return the sampler whose last parameter stretches what `standard` draws."""
+    """Return the sampler whose last parameter scales the draws of `standard`."""
 
     def sample(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype, *params: Atom) -> Atom:
         *shape_params, scale = params
@@ -62,7 +62,6 @@ def check_uniform(b: JaxprBuilder, node: Apply, low: Atom, high: Atom) -> None:
 
 
 def check_triangular(b: JaxprBuilder, node: Apply, left: Atom, mode: Atom, right: Atom) -> None:
-    """Check the parameters of a triangular distribution."""
     check_ordered(b, left, mode, False, "left > mode", node)
     check_ordered(b, mode, right, False, "mode > right", node)
     check_ordered(b, left, right, True, "left == right", node)

@@ -47,12 +47,10 @@ def demand(b: JaxprBuilder, node: Apply, message: str, condition: Callable[..., 
 
 
 def is_chance(p: Any) -> Any:
-    """Tell whether a number is a probability."""
     return (p >= 0.0) & (p <= 1.0)
 
 
 def is_positive_chance(p: Any) -> Any:
-    """Tell whether a number is a probability and not 0."""
     return (p > 0.0) & (p <= 1.0)
 
 

@@ -15,7 +15,6 @@ from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
 
 
 def is_whole(b: JaxprBuilder, x: Atom) -> Atom:
-    """Emit whether numbers are whole."""
     return prims.eq(b, x, prims.floor(b, x))
 
 

@@ -42,7 +42,7 @@ def emits_draws(
     refuse: Refusal = lambda node: None,
     props: Sequence[str] = (),
 ) -> Callable[[Draw], Draw]:
-    """Register the decorated function as what draws from a `RandomVariable`, but not from its subclasses.
+    """Register the decorated function as the sampler of a `RandomVariable`, but not of its subclasses.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ def counts(function: Draw) -> Sampler:
 
     def sample(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype, *params: Atom) -> Atom:
         draws = function(b, key, shape, *(convert(b, x, "float64") for x in params))
-        return prims.convert(b, draws, "int64")  # what perform draws, before it is cast to the Op's dtype
+        return prims.convert(b, draws, "int64")  # as perform draws, before the cast to the Op's dtype
 
     return sample
 

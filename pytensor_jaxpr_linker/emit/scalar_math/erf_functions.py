@@ -76,7 +76,7 @@ def inverse_log_erfc(log_q: Value) -> Value:
         e = scaled_erfc(y)
         slope = (2 / SQRT_PI) / e
         step = (y * y + (target - log(e))) / slope
-        # Between 0 and 1 / y (DLMF 7.8.2), which is more than the difference keeps of it far out.
+        # Between 0 and 1 / y (DLMF 7.8.2); far out, the difference keeps less than these bounds.
         bend = minimum(maximum(slope - 2 * y, 0.0), 1 / y)
         y = y - step / (1 - step * bend * 0.5)
     return where(log_q < lowest, np.inf, y)

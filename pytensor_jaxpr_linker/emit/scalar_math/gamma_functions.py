@@ -170,7 +170,7 @@ def gamma(x: Value) -> Value:
 def gammaln(x: Value) -> Value:
     """The logarithm of the absolute value of the gamma function.
 
-    At negative x the error is absolute next to zeros, as that of digamma is: some units in the last place of the terms.
+    Next to zeros at negative x the error is absolute, like digamma's: some units in the last place of the terms.
     """
     positive = lgamma_of_positive(where(x > 0, x, 1 - x))
     reflected = -log(abs(sin_pi(x)) * (1 / np.pi)) - positive

@@ -57,7 +57,7 @@ def degree_of(a: Value, b: Value) -> Value:
 def hyp2f1(a: Value, b: Value, c: Value, z: Value) -> Value:
     """Gauss' hypergeometric function; infinite for z > 1 and where c is a pole, unless the series ends before.
 
-    The error grows with the size of the parameters, where large terms cancel, as SciPy's does.
+    The error grows with the parameters, where large terms cancel, as in SciPy.
     """
     a, b = maximum(a, b), minimum(a, b)
     degree = degree_of(a, b)

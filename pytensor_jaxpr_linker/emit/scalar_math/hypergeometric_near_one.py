@@ -58,7 +58,7 @@ def telescoped(starts: list[Value], ends: list[Value], differences: list[Value])
 
 
 def first_terms(a: Value, b: Value, s: Value, m: Value, r: Value, of_s: Value, active: Value) -> list[Value]:
-    """Return the sum of the m terms without a pole, and what multiplies the others: ``(a)_m (b)_m (-r)^m / m!``."""
+    """Return the sum of the m terms without a pole, and the factor of the others: ``(a)_m (b)_m (-r)^m / m!``."""
 
     def step(n, states, fixed):
         (total, factor, of_s), (a, b, s, m, r) = states, fixed
