@@ -69,7 +69,7 @@ def test_one_program():
     y = pt.exp(x).sum()
     e = pjl.explain(y)
     assert [b.kind for b in e.batches] == ["region"] and not e.breaks and e.best_change is None
-    assert e.batches[0].inputs == (pjl.report.model.Value("x", "Vector(float64, shape=(?,))"),)
+    assert e.batches[0].inputs == (pjl.report.model.PassedValue("x", "Vector(float64, shape=(?,))"),)
     assert [g.variable for g in e.batches[0].guards] == ["x"]
     assert str(e).startswith("One XLA program, 2 nodes, 0 breaks.")
 

@@ -251,7 +251,7 @@ def test_an_unknown_op_is_named() -> None:
         pass
 
     with pytest.raises(LookupError, match="New"):
-        support.row_of(New)
+        support.support_row(New)
 
 
 def test_no_op_is_listed_twice() -> None:

@@ -16,7 +16,7 @@ from pytensor.tensor.shape import Shape_i
 
 import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker.graph.lanes.equal_lengths import END, are_equal
-from pytensor_jaxpr_linker.graph.lanes.ops import ShiftLanes, SliceBounds, apply
+from pytensor_jaxpr_linker.graph.lanes.ops import ShiftLanes, SliceBounds, only_output
 
 pytestmark = pytest.mark.filterwarnings("ignore:PyTensor could not link to a BLAS")
 
@@ -203,7 +203,7 @@ def test_a_length_without_a_bound_is_a_break():
 
 
 def test_equal_lengths():
-    n, fixed = apply(Shape_i(0), x), apply(Shape_i(0), pt.vector(shape=(100,)))
+    n, fixed = only_output(Shape_i(0), x), only_output(Shape_i(0), pt.vector(shape=(100,)))
     zero = pt.constant(0)
 
     def length(start, stop, n):
@@ -220,7 +220,11 @@ def test_equal_lengths():
 
 def test_lengths_that_are_not_equal():
     """Also where they differ for numbers only that are far from 0, or for one number, or by what isn't followed."""
-    n, other, fixed = apply(Shape_i(0), x), apply(Shape_i(0), w), apply(Shape_i(0), pt.vector(shape=(100,)))
+    n, other, fixed = (
+        only_output(Shape_i(0), x),
+        only_output(Shape_i(0), w),
+        only_output(Shape_i(0), pt.vector(shape=(100,))),
+    )
     positive = pt.maximum(i, 0)
     length = SliceBounds().make_node(pt.constant(0), positive, n).outputs[1]
     in_fixed = SliceBounds().make_node(pt.constant(0), positive, fixed).outputs[1]
@@ -315,7 +319,12 @@ def test_formulas_that_are_proved_to_be_equal(formula, other, is_related):
     integers, lengths = [-(2**40), -70, -5, -2, -1, 0, 1, 2, 3, 69, 70, 2**40], [0, 1, 2, 3, 4, 69, 70, 2**40]
     values = dict(zip("abnm", np.meshgrid(integers, integers, lengths, lengths, indexing="ij"), strict=True))
     values = {name: v.ravel().astype(object) for name, v in values.items()}
-    atoms = {"a": pt.lscalar("a"), "b": pt.lscalar("b"), "n": apply(Shape_i(0), x), "m": apply(Shape_i(0), w)}
+    atoms = {
+        "a": pt.lscalar("a"),
+        "b": pt.lscalar("b"),
+        "n": only_output(Shape_i(0), x),
+        "m": only_output(Shape_i(0), w),
+    }
     if is_related:  # equal wherever both are, or where the second is larger
         other = ("maximum", formula, other)
     one, two = graph_of(formula, atoms), graph_of(other, atoms)
@@ -329,6 +338,6 @@ def test_formulas_that_are_proved_to_be_equal(formula, other, is_related):
 @pytest.mark.parametrize("shift", [-7, -2, 0, 1, 9])
 @pytest.mark.parametrize("n", [0, 3, 5, 8])
 def test_shifted_lanes(shift, n):
-    outputs = [apply(ShiftLanes(0), x, i, pt.constant(n)), apply(ShiftLanes(1), m, i, pt.constant(n))]
+    outputs = [only_output(ShiftLanes(0), x, i, pt.constant(n)), only_output(ShiftLanes(1), m, i, pt.constant(n))]
     compare([x, m, i], outputs, [X, M, shift])
     compare([x, m, i], outputs, [X[:0], M[:, :0], shift])

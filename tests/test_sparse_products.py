@@ -96,7 +96,7 @@ def test_other_dtypes_and_formats_are_lists():
 
 def test_large_products_are_scattered_in_chunks(monkeypatch):
     monkeypatch.setattr(sparse_products, "LARGE_PRODUCT", 0)
-    monkeypatch.setattr(sparse_products, "CHUNK", 8)
+    monkeypatch.setattr(sparse_products, "ENTRIES_AT_ONCE", 8)
     a, y = ps.csc_matrix("a", dtype="float64"), pt.dmatrix("y")
     check([a, y], [ps.dot(a, y)], [matrix([3, 1, 0, 12, 5]).tocsc(), rng.normal(size=(12, 3))], ListDot)
 

@@ -108,7 +108,7 @@ def on_branch_cuts(primitive: ComplexRule, odd: bool = False) -> ComplexRule:
     return rule
 
 
-def sqrt(b: JaxprBuilder, z: Atom) -> Atom:
+def complex_sqrt(b: JaxprBuilder, z: Atom) -> Atom:
     """Return the square root, infinite where the imaginary part is."""
     re, im = parts(b, on_branch_cuts(prims.sqrt)(b, z))
     given = parts(b, z)[1]
@@ -116,17 +116,17 @@ def sqrt(b: JaxprBuilder, z: Atom) -> Atom:
     return of_parts(where(infinite, abs(given), re), where(infinite, given, im))
 
 
-def atanh(b: JaxprBuilder, z: Atom) -> Atom:
+def complex_atanh(b: JaxprBuilder, z: Atom) -> Atom:
     """The inverse hyperbolic tangent; XLA's drops a NaN imaginary part."""
     re, im = parts(b, on_branch_cuts(prims.atanh, odd=True)(b, z))
     given = parts(b, z)[1]
     return of_parts(re, where(is_nan(given), given, im))
 
 
-def atan(b: JaxprBuilder, z: Atom) -> Atom:
+def complex_atan(b: JaxprBuilder, z: Atom) -> Atom:
     """Return the inverse tangent, ``-i atanh(i z)``."""
     re, im = parts(b, z)
-    value_re, value_im = parts(b, atanh(b, of_parts(-im, re)))
+    value_re, value_im = parts(b, complex_atanh(b, of_parts(-im, re)))
     return of_parts(value_im, -value_re)
 
 

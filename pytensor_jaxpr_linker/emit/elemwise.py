@@ -14,7 +14,15 @@ from pytensor.tensor.math import MulWithoutZeros
 
 from pytensor_jaxpr_linker.base.errors import empty_reduction
 from pytensor_jaxpr_linker.base.rules import SCALAR_RULES, Table, emits
-from pytensor_jaxpr_linker.emit.scalar import as_dtype, convert, emit_scalar, emit_scalars, number, one, why_refused
+from pytensor_jaxpr_linker.emit.scalar import (
+    as_dtype,
+    emit_scalar,
+    emit_scalars,
+    number,
+    numpy_astype,
+    one,
+    why_refused,
+)
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
 
@@ -127,7 +135,7 @@ def prod_without_zeros(b: JaxprBuilder, x: Atom, axes: Sequence[int]) -> Atom:
 
 
 #: The reduction of numbers and that of booleans, by scalar Op.
-REDUCTIONS: Table[tuple[Reduction, Reduction]] = Table(
+REDUCTION_RULES: Table[tuple[Reduction, Reduction]] = Table(
     {
         ps.Add: (prims.reduce_sum, prims.reduce_or),
         ps.Mul: (prims.reduce_prod, prims.reduce_and),
@@ -142,7 +150,7 @@ REDUCTIONS: Table[tuple[Reduction, Reduction]] = Table(
 
 
 def refuse_reduction(node: Apply) -> str | None:
-    if REDUCTIONS.of(type(node.op.scalar_op)) is None:
+    if REDUCTION_RULES.of(type(node.op.scalar_op)) is None:
         return f"no reduction by the scalar Op {node.op.scalar_op} is registered"
     if node.inputs[0].type.dtype.startswith("complex") and not isinstance(node.op.scalar_op, ps.Add | ps.Mul):
         return "complex numbers have no order"
@@ -157,11 +165,11 @@ def emit_CAReduce(op, node, b, x):
     is_extremum = isinstance(op.scalar_op, ps.Maximum | ps.Minimum)
     if is_extremum and not getattr(op, "initial", False):
         check_not_empty(x, axes, op.scalar_op.nfunc_spec[0])
-    x = convert(b, x, op.acc_dtype or dtype)
+    x = numpy_astype(b, x, op.acc_dtype or dtype)
     if len(axes):
-        of_numbers, of_bools = REDUCTIONS.of(type(op.scalar_op))  # type: ignore[misc]  # see `refuse_reduction`
+        of_numbers, of_bools = REDUCTION_RULES.of(type(op.scalar_op))  # type: ignore[misc]  # see `refuse_reduction`
         x = (of_bools if x.aval.dtype.kind == "b" else of_numbers)(b, x, axes)
-    return convert(b, x, dtype)
+    return numpy_astype(b, x, dtype)
 
 
 def check_not_empty(x: Atom, axes: Sequence[int], name: str) -> None:

@@ -23,7 +23,7 @@ from pytensor.tensor.extra_ops import (
 
 from pytensor_jaxpr_linker.base.rules import emits
 from pytensor_jaxpr_linker.emit.indexing import in_range, take_rows
-from pytensor_jaxpr_linker.emit.scalar import convert, number, to_common_dtype
+from pytensor_jaxpr_linker.emit.scalar import number, numpy_astype, to_common_dtype
 from pytensor_jaxpr_linker.graph.lanes.ops import NEGATIVE_REPEATS, check_repeats
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
@@ -102,7 +102,7 @@ def emit_CumOp(op, node, b, x):
     """Cumulative sum or product in the operand's dtype, as PyTensor's C code has it."""
     cumulative = prims.cumsum if op.mode == "add" else prims.cumprod
     if x.aval.dtype.kind == "b":
-        return convert(b, cumulative(b, convert(b, x, "int32"), op.axis), bool)
+        return numpy_astype(b, cumulative(b, numpy_astype(b, x, "int32"), op.axis), bool)
     return cumulative(b, x, op.axis)
 
 
@@ -110,7 +110,7 @@ def emit_CumOp(op, node, b, x):
 def emit_SearchsortedOp(op, node, b, x, v, *sorter):
     """Count the elements of the sorted vector `x` that come before each element of `v`."""
     if sorter:
-        x = permute(node, b, x, convert(b, sorter[0], "int64"))
+        x = permute(node, b, x, numpy_astype(b, sorter[0], "int64"))
     x, v = to_common_dtype(b, (x, v))
     if x.aval.shape[0] * math.prod(v.aval.shape) > COMPARED_AT_ONCE:
         return search(b, x, v, op.side)

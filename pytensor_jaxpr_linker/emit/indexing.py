@@ -137,7 +137,7 @@ def scatter_points(b: JaxprBuilder, x: Atom, y: Atom, points: Points, how: str) 
     if not points.valid:
         return x
     if how == "add once":  # as `x[indices] += y`: of equal indices the last one counts
-        y, how = add(b, gather_points(b, x, points), y), "set"
+        y, how = add_or_any(b, gather_points(b, x, points), y), "set"
     if how == "add" and x.aval.dtype == bool:
         x, y = prims.convert(b, x, "int32"), prims.convert(b, y, "int32")
         return prims.ne(b, scatter_points(b, x, y, points, how), b.constant(np.int32(0)))
@@ -163,7 +163,7 @@ def write_diagonal(b: JaxprBuilder, x: Atom, y: Atom, axis: int, how: str) -> At
     repeated = axis + 1 if shape[axis] <= shape[axis + 1] else axis
     y = prims.broadcast_in_dim(b, y, shape, [i for i in range(len(shape)) if i != repeated])
     row, column = (prims.iota(b, "int32", shape, axis + i) for i in (0, 1))
-    return prims.select(b, prims.eq(b, row, column), y if how == "set" else add(b, x, y), x)
+    return prims.select(b, prims.eq(b, row, column), y if how == "set" else add_or_any(b, x, y), x)
 
 
 def take_rows(b: JaxprBuilder, x: Atom, indices: Atom, axis: int) -> Atom:
@@ -171,7 +171,7 @@ def take_rows(b: JaxprBuilder, x: Atom, indices: Atom, axis: int) -> Atom:
     return gather_points(b, x, resolve_points(b, None, x.aval.shape, {axis: indices}))
 
 
-def add(b: JaxprBuilder, x: Atom, y: Atom) -> Atom:
+def add_or_any(b: JaxprBuilder, x: Atom, y: Atom) -> Atom:
     """Emit NumPy's sum, which is "or" for booleans."""
     return (prims.or_ if x.aval.dtype == bool else prims.add)(b, x, y)
 

@@ -12,7 +12,7 @@ from pytensor.graph.basic import Apply
 from pytensor_jaxpr_linker.base.errors import MISFITS, CannotEmit, WrongResult
 from pytensor_jaxpr_linker.base.pytensor_compat import IfElse, LazyIfElse
 from pytensor_jaxpr_linker.base.rules import InnerGraph, emits
-from pytensor_jaxpr_linker.emit.scalar import convert
+from pytensor_jaxpr_linker.emit.scalar import numpy_astype
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, live_equations
 from pytensor_jaxpr_linker.jaxpr.nested import fixed_value
@@ -120,7 +120,7 @@ def emit_cond(
         avals.append(b.aval((), prims.INT32))
     shared = pass_constants(b, children, results)
     branches = [child.build(xs) for child, xs in zip(children, results, strict=True)]
-    index = prims.convert(b, convert(b, condition, bool), prims.INT32)
+    index = prims.convert(b, numpy_astype(b, condition, bool), prims.INT32)
     outputs = prims.cond(b, index, branches, [*operands, *shared], avals)
     if has_checks:
         b.check_code_of(outputs.pop())

@@ -9,9 +9,9 @@ import numpy as np
 from jax import lax
 
 from pytensor_jaxpr_linker.base.rules import emits
-from pytensor_jaxpr_linker.emit.indexing import add, index_dtype, shape_text
-from pytensor_jaxpr_linker.emit.scalar import convert, number, one
-from pytensor_jaxpr_linker.emit.subtensor import Box, fit_update, has_elements, operands_message, read_box, write_box
+from pytensor_jaxpr_linker.emit.indexing import add_or_any, index_dtype, shape_text
+from pytensor_jaxpr_linker.emit.scalar import number, numpy_astype, one
+from pytensor_jaxpr_linker.emit.subtensor import Block, fit_update, has_elements, operands_message, read_box, write_box
 from pytensor_jaxpr_linker.graph.lanes.ops import (
     NEGATIVE_REPEATS,
     Compact,
@@ -35,8 +35,8 @@ from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
 @emits(SliceBounds)
 def emit_SliceBounds(op, node, b, start, stop, n):
     """Clip both bounds to [0, n]; negative ones count from the end."""
-    n = convert(b, n, "int64")
-    start, stop = (clip_bound(b, convert(b, v, "int64"), n) for v in (start, stop))
+    n = numpy_astype(b, n, "int64")
+    start, stop = (clip_bound(b, numpy_astype(b, v, "int64"), n) for v in (start, stop))
     return start, prims.max_(b, prims.sub(b, stop, start), number(b, n, 0))
 
 
@@ -64,7 +64,9 @@ def emit_DynamicUpdate(op, node, b, x, y, *bounds):
     """Set or increment a block."""
     box = dynamic_box(b, op.axes, x.aval.shape, bounds)
     shape = tuple(map(len, box.ranges))
-    y = fit_update(b, convert(b, y, x.aval.dtype), shape, update_message(op.set_instead_of_inc, y.aval.shape, shape))
+    y = fit_update(
+        b, numpy_astype(b, y, x.aval.dtype), shape, update_message(op.set_instead_of_inc, y.aval.shape, shape)
+    )
     return write_box(b, x, y, box, op.set_instead_of_inc)
 
 
@@ -75,9 +77,9 @@ def update_message(is_set: bool, given: Shape, shape: Shape) -> str:
     return operands_message(shape, given)
 
 
-def dynamic_box(b: JaxprBuilder, axes: tuple[int, ...], shape: Shape, bounds: tuple) -> Box:
+def dynamic_box(b: JaxprBuilder, axes: tuple[int, ...], shape: Shape, bounds: tuple) -> Block:
     """Return the block of given starts and lengths; a fully taken axis starts at 0."""
-    box = Box(list(map(range, shape)), {})
+    box = Block(list(map(range, shape)), {})
     for axis, start, length in zip(axes, bounds, bounds[len(axes) :], strict=False):
         if int(length) != shape[axis]:
             box.ranges[axis] = range(int(length))
@@ -90,7 +92,7 @@ def emit_SliceLanes(op, node, b, start, length, n):
     """Compare positions with the slice's first and last."""
     positions = prims.iota(b, "int64", (int(n),), 0)
     after = prims.ge(b, positions, start)
-    return prims.and_(b, after, prims.lt(b, positions, prims.add(b, start, convert(b, length, "int64"))))
+    return prims.and_(b, after, prims.lt(b, positions, prims.add(b, start, numpy_astype(b, length, "int64"))))
 
 
 @emits(ShiftLanes, static=(2,))
@@ -101,7 +103,7 @@ def emit_ShiftLanes(op, node, b, x, shift, n):
         return x
     if not length:
         return prims.broadcast_to(b, one(b, x), (*x.aval.shape[:axis], count, *x.aval.shape[axis + 1 :]))
-    positions = prims.add(b, prims.iota(b, "int64", (count,), 0), convert(b, shift, "int64"))
+    positions = prims.add(b, prims.iota(b, "int64", (count,), 0), numpy_astype(b, shift, "int64"))
     inside = prims.clamp(b, number(b, positions, 0), positions, number(b, positions, length - 1))
     return take_lanes(b, x, inside, axis)
 
@@ -206,7 +208,7 @@ def emit_RepeatCounts(op, node, b, repeats, n):
     """Check the counts, and give each element its own."""
     length = int(n)
     check_repeats(repeats.aval.shape[0], length)
-    repeats = convert(b, repeats, "int64")
+    repeats = numpy_astype(b, repeats, "int64")
     ok = prims.reduce_and(b, prims.ge(b, repeats, number(b, repeats, 0)), (0,))
     b.check(ok, lambda: ValueError(NEGATIVE_REPEATS), node)
     return prims.broadcast_to(b, repeats, (length,))
@@ -224,7 +226,7 @@ def emit_WriteLanes(op, node, b, x, y, mask):
     """Choose between the old and the new value of each lane."""
     whole, shape = x, x.aval.shape
     x, mask = as_lanes(b, x, mask, op.axis)
-    given, y = y.aval.shape, convert(b, y, x.aval.dtype)
+    given, y = y.aval.shape, numpy_astype(b, y, x.aval.dtype)
     message = (
         f"shape mismatch: value array of shape {shape_text(given)} could not be broadcast to the elements that a mask"
         f" selects along axis {op.axis} of an array of shape {shape_text(shape)}"
@@ -234,7 +236,7 @@ def emit_WriteLanes(op, node, b, x, y, mask):
     y = fit_update(b, y, x.aval.shape, message)
     if 0 in mask.aval.shape:
         return whole
-    new = y if op.set_instead_of_inc else add(b, x, y)
+    new = y if op.set_instead_of_inc else add_or_any(b, x, y)
     return prims.reshape(b, prims.select(b, along(b, mask, x.aval.shape, op.axis), new, x), shape)
 
 

@@ -9,7 +9,7 @@ from pytensor.tensor.blas import BatchedDot
 from pytensor.tensor.math import Argmax, Dot, MulWithoutZeros
 
 from pytensor_jaxpr_linker.base.rules import emits
-from pytensor_jaxpr_linker.emit.scalar import convert, emits_scalar, number
+from pytensor_jaxpr_linker.emit.scalar import emits_scalar, number, numpy_astype
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom
 
@@ -25,7 +25,7 @@ def emit_Argmax(op, node, b, x):
     if 0 in last:
         raise ValueError("attempt to get argmax of an empty sequence")
     if x.aval.dtype.kind == "b":
-        x = convert(b, x, "int8")
+        x = numpy_astype(b, x, "int8")
     return prims.argmax(b, prims.reshape(b, x, (*lead, prod(last))), len(kept), "int64")
 
 
@@ -34,12 +34,12 @@ def emit_Dot(op, node, b, x, y):
     """The product of matrices, or of stacks of them that have equal leading axes."""
     dtype = np.dtype(node.outputs[0].type.dtype)
     check_aligned(x, y)
-    x, y = (convert(b, v, dtype) for v in (x, y))
+    x, y = (numpy_astype(b, v, dtype) for v in (x, y))
     if dtype.kind == "b":
         x, y = (prims.convert(b, v, "int32") for v in (x, y))
     lead = len(x.aval.shape) - 2
     batch = tuple(range(lead))
-    return convert(b, prims.dot_general(b, x, y, ((lead + 1,), (lead,)), (batch, batch)), dtype)
+    return numpy_astype(b, prims.dot_general(b, x, y, ((lead + 1,), (lead,)), (batch, batch)), dtype)
 
 
 def check_aligned(x: Atom, y: Atom) -> None:

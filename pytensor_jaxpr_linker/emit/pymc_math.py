@@ -11,7 +11,7 @@ from pytensor.graph.basic import Apply
 from pytensor_jaxpr_linker.base.rules import emits
 from pytensor_jaxpr_linker.emit.extra_ops import search
 from pytensor_jaxpr_linker.emit.indexing import take_rows
-from pytensor_jaxpr_linker.emit.scalar import convert, emits_scalar
+from pytensor_jaxpr_linker.emit.scalar import emits_scalar, numpy_astype
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.formula import Value, horner, where
 
@@ -40,7 +40,7 @@ def emit_SplineWrapper(op, node, b, x):
     """Search for the piece of the spline, and evaluate its Taylor polynomial about the knot where it begins."""
     knots, beyond = op.spline.get_knots(), op.spline.ext
     first, last = float(knots[0]), float(knots[-1])
-    value = Value(b, convert(b, x, "float64"))
+    value = Value(b, numpy_astype(b, x, "float64"))
     is_beyond = (value < first) | (value > last)
     if beyond == ERROR:
         ok = prims.reduce_and(b, (~is_beyond).atom, range(len(x.aval.shape)))
@@ -52,7 +52,7 @@ def emit_SplineWrapper(op, node, b, x):
     begin, *coefficients = (Value(b, take_rows(b, b.constant(row), piece, 0)) for row in table)
     result = horner(value - begin, coefficients)
     result = where(is_beyond, 0.0, result) if beyond == ZEROS else result
-    return convert(b, result.atom, node.outputs[0].type.dtype)
+    return numpy_astype(b, result.atom, node.outputs[0].type.dtype)
 
 
 def taylor_coefficients(spline: Any, knots: np.ndarray) -> np.ndarray:

@@ -89,7 +89,7 @@ def emit_scalar(op: ps.ScalarOp, dtype: str, b: JaxprBuilder, xs: Sequence[Atom]
     """Emit a scalar Op with one result, of `dtype`, on operands of equal shapes (or 0-d)."""
     of_result = as_dtype(dtype)
     result = scalar_rule(op).emit(op, b, of_result, *xs)
-    return result if result.aval.dtype is of_result else convert(b, result, of_result)
+    return result if result.aval.dtype is of_result else numpy_astype(b, result, of_result)
 
 
 def emit_scalars(op: ps.ScalarOp, dtypes: Sequence[str], b: JaxprBuilder, xs: Sequence[Atom]) -> list[Atom]:
@@ -150,7 +150,7 @@ def refuse_inner(op: Any, dtypes: Sequence[str]) -> str | None:
 def emit_composite(op, b, dtypes, *xs):
     """Emit a fused scalar Op."""
     results = emit_inner(op.fgraph, b, xs)
-    return [convert(b, x, np.dtype(t)) for x, t in zip(results, dtypes, strict=True)]
+    return [numpy_astype(b, x, np.dtype(t)) for x, t in zip(results, dtypes, strict=True)]
 
 
 def emit_inner(fgraph: AbstractFunctionGraph, b: JaxprBuilder, xs: Sequence[Atom]) -> list[Atom]:
@@ -161,7 +161,7 @@ def emit_inner(fgraph: AbstractFunctionGraph, b: JaxprBuilder, xs: Sequence[Atom
         return b.constant(variable.data, variable.type.dtype) if isinstance(variable, Constant) else env[variable]
 
     for variable, x in zip(fgraph.inputs, xs, strict=True):
-        env[variable] = convert(b, x, variable.type.dtype)
+        env[variable] = numpy_astype(b, x, variable.type.dtype)
     for node in fgraph.toposort():
         dtypes, operands = [v.type.dtype for v in node.outputs], [read(v) for v in node.inputs]
         if len(dtypes) == 1:
@@ -181,7 +181,7 @@ def one(b: JaxprBuilder, x: Atom) -> Atom:
     return number(b, x, 1)
 
 
-def convert(b: JaxprBuilder, x: Atom, dtype: Any) -> Atom:
+def numpy_astype(b: JaxprBuilder, x: Atom, dtype: Any) -> Atom:
     """Convert as NumPy's ``astype`` does: a number is true if it is not zero, a complex one loses its imaginary part."""
     old = x.aval.dtype
     if dtype is old or (dtype := np.dtype(dtype)) == old:
@@ -189,7 +189,7 @@ def convert(b: JaxprBuilder, x: Atom, dtype: Any) -> Atom:
     if dtype.kind == "b":
         return prims.ne(b, x, number(b, x, 0))
     if old.kind == "c" and dtype.kind != "c":
-        return convert(b, prims.real(b, x), dtype)
+        return numpy_astype(b, prims.real(b, x), dtype)
     if old.kind == "b" and dtype.kind in "fc" and b.known(x) is None:
         # XLA rewrites the product with a converted mask as a choice, in which a NaN or an infinity times zero is zero.
         return prims.select(b, x, b.constant(dtype.type(1)), b.constant(dtype.type(0)))
@@ -229,11 +229,11 @@ def to_signed(b: JaxprBuilder, x: Atom, dtype: np.dtype) -> Atom:
 def in_dtype(b: JaxprBuilder, xs: Sequence[Atom], dtype: np.dtype) -> Sequence[Atom]:
     for x in xs:
         if x.aval.dtype is not dtype:
-            return [convert(b, x, dtype) for x in xs]
+            return [numpy_astype(b, x, dtype) for x in xs]
     return xs
 
 
 def to_common_dtype(b: JaxprBuilder, xs: Sequence[Atom]) -> list[Atom]:
     """Convert operands to the dtype that NumPy would compare them in."""
     common = np.result_type(*(x.aval.dtype for x in xs))
-    return [convert(b, x, common) for x in xs]
+    return [numpy_astype(b, x, common) for x in xs]

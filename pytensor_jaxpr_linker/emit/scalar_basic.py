@@ -10,7 +10,15 @@ import pytensor.scalar as ps
 
 from pytensor_jaxpr_linker.base.rules import ScalarRule
 from pytensor_jaxpr_linker.emit.complex import complex_power, exponential, logarithm
-from pytensor_jaxpr_linker.emit.scalar import Emit, convert, emits_scalar, in_own_dtypes, number, one, refuse_complex
+from pytensor_jaxpr_linker.emit.scalar import (
+    Emit,
+    emits_scalar,
+    in_own_dtypes,
+    number,
+    numpy_astype,
+    one,
+    refuse_complex,
+)
 from pytensor_jaxpr_linker.emit.scalar_math.derivative import values
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
@@ -22,7 +30,7 @@ from pytensor_jaxpr_linker.jaxpr.formula import Value, exp, expm1, first_of, min
 @emits_scalar(ps.IntDiv, form=in_own_dtypes, refuse=refuse_complex)
 def int_div(op, b, dtype, x, y):
     """``x // y``: rounds down; an integer divided by zero is 0 as in NumPy."""
-    x, y = (convert(b, a, arithmetic_dtype(dtype)) for a in (x, y))
+    x, y = (numpy_astype(b, a, arithmetic_dtype(dtype)) for a in (x, y))
     if x.aval.dtype.kind == "f":
         return prims.stop_gradient(b, floor_division(b, x, y))
     quotient, zero = prims.div(b, x, y), number(b, x, 0)
@@ -56,7 +64,7 @@ def floor_division(b: JaxprBuilder, x: Atom, y: Atom) -> Atom:
 def mod(op, b, dtype, x, y):
     """``x % y``: has the sign of `y`; an integer modulo zero is 0 as in NumPy."""
     dtype = arithmetic_dtype(dtype)
-    x, y = convert(b, x, dtype), convert(b, y, dtype)
+    x, y = numpy_astype(b, x, dtype), numpy_astype(b, y, dtype)
     zero = number(b, x, 0)
     rest = prims.rem(b, x, y)
     if dtype.kind in "if":
@@ -79,16 +87,16 @@ def signed_zero(b: JaxprBuilder, rest: Atom, y: Atom) -> Atom:
 def power(op, b, dtype, x, y):
     """``x ** y``: a small constant integer exponent is repeated multiplication, whose derivative is finite at 0."""
     value = b.known(y)
-    x = convert(b, x, dtype)
+    x = numpy_astype(b, x, dtype)
     small = value is not None and value.ndim == 0 and abs(value) <= 16 and value == int(value.real)
     if small and (dtype.kind not in "iu" or value >= 0):
         return prims.integer_pow(b, x, int(value.real))
     if dtype.kind in "iu":
         check_exponent(b, y)
-        return integer_power(b, x, convert(b, y, dtype))
+        return integer_power(b, x, numpy_astype(b, y, dtype))
     if dtype.kind == "c":
-        return complex_power(b, x, convert(b, y, dtype))
-    return prims.pow_(b, x, convert(b, y, dtype))
+        return complex_power(b, x, numpy_astype(b, y, dtype))
+    return prims.pow_(b, x, numpy_astype(b, y, dtype))
 
 
 def check_exponent(b: JaxprBuilder, y: Atom) -> None:
@@ -151,7 +159,7 @@ def rounding(function: Emit) -> ScalarRule:
 
     @wraps(function)
     def rule(op: ps.ScalarOp, b: JaxprBuilder, dtype: np.dtype, x: Atom) -> Atom:
-        return function(b, convert(b, x, dtype)) if x.aval.dtype.kind == "f" else x
+        return function(b, numpy_astype(b, x, dtype)) if x.aval.dtype.kind == "f" else x
 
     return ScalarRule(rule)
 
@@ -177,7 +185,9 @@ for op_type, function in {
 @emits_scalar(ps.Switch, form=in_own_dtypes)
 def switch(op, b, dtype, condition, on_true, on_false):
     """One of two values, the condition being true if it is not zero."""
-    return prims.select(b, convert(b, condition, bool), convert(b, on_true, dtype), convert(b, on_false, dtype))
+    return prims.select(
+        b, numpy_astype(b, condition, bool), numpy_astype(b, on_true, dtype), numpy_astype(b, on_false, dtype)
+    )
 
 
 @emits_scalar(ps.IsNan, form=in_own_dtypes)
@@ -220,7 +230,7 @@ def imaginary_part(op, b, dtype, x):
 def complex_of_parts(op, b, dtype, re, im):
     """The complex number of two parts."""
     part = prims.part_dtype(dtype)
-    return prims.complex_(b, convert(b, re, part), convert(b, im, part))
+    return prims.complex_(b, numpy_astype(b, re, part), numpy_astype(b, im, part))
 
 
 @emits_scalar(ps.Conj, form=in_own_dtypes)

@@ -12,10 +12,10 @@ import pytensor.scalar.math as psm
 from pytensor_jaxpr_linker.emit import complex as complex_numbers
 from pytensor_jaxpr_linker.emit.scalar import (
     Emit,
-    convert,
     emits_scalar,
     in_common_dtype,
     in_own_dtypes,
+    numpy_astype,
     one,
     refuse_complex,
 )
@@ -62,8 +62,8 @@ NUMBERS: dict[type, Emit] = {
     ps.ArcCosh: by_kind(prims.acosh, complex_numbers.on_branch_cuts(prims.acosh)),
     ps.ArcSin: by_kind(prims.asin, complex_numbers.on_branch_cuts(prims.asin, odd=True)),
     ps.ArcSinh: by_kind(prims.asinh, complex_numbers.on_branch_cuts(prims.asinh, odd=True)),
-    ps.ArcTan: by_kind(prims.atan, complex_numbers.atan),
-    ps.ArcTanh: by_kind(prims.atanh, complex_numbers.atanh),
+    ps.ArcTan: by_kind(prims.atan, complex_numbers.complex_atan),
+    ps.ArcTanh: by_kind(prims.atanh, complex_numbers.complex_atanh),
     ps.Cos: prims.cos,
     ps.Exp: by_kind(prims.exp, complex_numbers.exponential),
     ps.Expm1: prims.expm1,
@@ -78,7 +78,7 @@ NUMBERS: dict[type, Emit] = {
     ps.Reciprocal: by_kind(lambda b, x: prims.div(b, one(b, x), x), complex_numbers.complex_reciprocal),
     ps.Second: lambda b, x, y: y,
     ps.Sin: prims.sin,
-    ps.Sqrt: by_kind(prims.sqrt, complex_numbers.sqrt),
+    ps.Sqrt: by_kind(prims.sqrt, complex_numbers.complex_sqrt),
     ps.Sub: prims.sub,
     ps.Tan: prims.tan,
     ps.Tanh: prims.tanh,
@@ -117,7 +117,7 @@ def absolute(op, b, dtype, x):
     """``|x|`` as ``x * sign(x)``, whose derivative at 0 is 0 as PyTensor's is; that of ``abs`` is 1."""
     if x.aval.dtype.kind == "c":
         return prims.abs_(b, x)
-    x = convert(b, x, dtype)
+    x = numpy_astype(b, x, dtype)
     if dtype.kind in "bu":
         return x
     return prims.mul(b, x, prims.sign(b, x)) if dtype.kind == "f" else prims.abs_(b, x)
@@ -132,4 +132,6 @@ def cast_numbers(op, b, dtype, x):
 @emits_scalar(psm.Erf, form=in_own_dtypes, refuse=refuse_complex)
 def erf(op, b, dtype, x):
     """The primitive `erf`."""
-    return prims.erf(b, convert(b, x, np.float32 if dtype == np.float16 else dtype))  # as PyTensor computes float16
+    return prims.erf(
+        b, numpy_astype(b, x, np.float32 if dtype == np.float16 else dtype)
+    )  # as PyTensor computes float16

@@ -14,8 +14,8 @@ from pytensor.tensor.signal.conv import Convolve1d, Convolve2d
 from pytensor_jaxpr_linker.base.errors import CannotEmit
 from pytensor_jaxpr_linker.base.rules import emits
 from pytensor_jaxpr_linker.emit.fft import fit_lengths
-from pytensor_jaxpr_linker.emit.indexing import add
-from pytensor_jaxpr_linker.emit.scalar import convert, number
+from pytensor_jaxpr_linker.emit.indexing import add_or_any
+from pytensor_jaxpr_linker.emit.scalar import number, numpy_astype
 from pytensor_jaxpr_linker.emit.tensor_basic import slice_axis
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
@@ -29,7 +29,7 @@ MANY_TAPS = 512
 @emits(Convolve1d, Convolve2d, static=(2,), batched=True)
 def emit_convolution(op, node, b, x, kernel, full):
     """Convolve the last axes (`numpy.convolve`, `scipy.signal.convolve`): all of it, or where the shorter lies in the longer."""
-    x, kernel = (convert(b, v, node.outputs[0].type.dtype) for v in (x, kernel))
+    x, kernel = (numpy_astype(b, v, node.outputs[0].type.dtype) for v in (x, kernel))
     if full.any() != full.all():
         raise CannotEmit("full and valid convolutions are in one batch, and differ in size")
     n, k = (v.aval.shape[-op.ndim :] for v in (x, kernel))
@@ -68,7 +68,7 @@ def summed(b: JaxprBuilder, x: Atom, kernel: Atom, ndim: int) -> Atom:
     for i, offset in enumerate(offsets):
         product = weighted(b, x, prims.reshape(b, slice_axis(b, taps, 0, i, i + 1), batch))
         room = [(0, 0, 0)] * len(batch) + [(int(o), m - int(o) - 1, 0) for o, m in zip(offset, k, strict=True)]
-        result = add(b, result, prims.pad(b, product, number(b, x, 0), room))
+        result = add_or_any(b, result, prims.pad(b, product, number(b, x, 0), room))
     return result
 
 

@@ -28,7 +28,7 @@ def rows_of_entries(b: JaxprBuilder, indptr: Atom, entries: Atom) -> Atom:
     ends = prims.slice_(b, indptr, (1,), (m,), (1,))
     zeros = prims.broadcast_to(b, b.constant(np.int32(0)), (n,))
     ones = prims.broadcast_to(b, b.constant(np.int32(1)), (m - 1,))
-    return prims.cumsum(b, scatter_add(b, zeros, ones, ends), 0)
+    return prims.cumsum(b, scatter_entries(b, zeros, ones, ends), 0)
 
 
 def places(b: JaxprBuilder, indices: Sequence[Atom]) -> Atom:
@@ -60,10 +60,10 @@ def emit_SumAt(op, node, b, x, *operands):
     """Scatter into zeros."""
     indices, lengths = operands[: op.count], tuple(map(int, operands[op.count :]))
     zeros = prims.broadcast_to(b, b.constant(0, x.aval.dtype), (*lengths, *x.aval.shape[1:]))
-    return scatter_add(b, zeros, x, *indices)
+    return scatter_entries(b, zeros, x, *indices)
 
 
-def scatter_add(b: JaxprBuilder, total: Atom, x: Atom, *indices: Atom) -> Atom:
+def scatter_entries(b: JaxprBuilder, total: Atom, x: Atom, *indices: Atom) -> Atom:
     """Add elements to `total` by a scatter that drops positions out of bounds."""
     if 0 in x.aval.shape or 0 in total.aval.shape:
         return total

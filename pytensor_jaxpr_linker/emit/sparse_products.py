@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from pytensor_jaxpr_linker.base.rules import emits
-from pytensor_jaxpr_linker.emit.sparse import gather_at, rows_of_entries, scatter_add
+from pytensor_jaxpr_linker.emit.sparse import gather_at, rows_of_entries, scatter_entries
 from pytensor_jaxpr_linker.graph.sparse.product_ops import CompressedDot, ListDot, PaddedDot, SampledDot
-from pytensor_jaxpr_linker.graph.sparse.products import BLOCK
+from pytensor_jaxpr_linker.graph.sparse.products import COLUMNS_AT_ONCE
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
 
 #: Products of more bytes than this are scattered as they are made, `CHUNK` entries at a time.
 LARGE_PRODUCT = 2**24
-CHUNK = 1024
+ENTRIES_AT_ONCE = 1024
 
 #: Columns that Eigen's product takes at once; a single column takes as long.
 COLUMNS = 4
@@ -31,13 +31,13 @@ def list_dot(b: JaxprBuilder, data: Atom, rows: Atom, cols: Atom, y: Atom, n: in
     zeros = prims.broadcast_to(b, b.constant(0, y.aval.dtype), (n, *shape[1:]))
     if len(shape) == 1 or not has_known_shape(shape) or shape[0] * shape[1] * y.aval.dtype.itemsize <= LARGE_PRODUCT:
         return add_entries(b, zeros, (data, rows, cols), y)
-    count = -(-shape[0] // CHUNK)
+    count = -(-shape[0] // ENTRIES_AT_ONCE)
     fill = (b.constant(0, data.aval.dtype), b.constant(n, rows.aval.dtype), b.constant(0, cols.aval.dtype))
     padded = [
-        prims.reshape(b, prims.pad(b, v, value, [(0, count * CHUNK - shape[0], 0)]), (count, CHUNK))
+        prims.reshape(b, prims.pad(b, v, value, [(0, count * ENTRIES_AT_ONCE - shape[0], 0)]), (count, ENTRIES_AT_ONCE))
         for v, value in zip((data, rows, cols), fill, strict=True)
     ]
-    avals = [y.aval, zeros.aval, *(b.aval((CHUNK,), v.aval.dtype) for v in padded)]
+    avals = [y.aval, zeros.aval, *(b.aval((ENTRIES_AT_ONCE,), v.aval.dtype) for v in padded)]
     body, (factor, total, *entries) = b.sub_jaxpr(avals)
     jaxpr = body.build([add_entries(body, total, entries, factor)])
     return prims.scan(b, jaxpr, [y], [zeros], padded, count)[0]
@@ -48,7 +48,7 @@ def add_entries(b: JaxprBuilder, total: Atom, entries: Sequence[Atom], y: Atom) 
     data, rows, cols = entries
     taken = gather_at(b, y, cols)
     factors = prims.broadcast_in_dim(b, data, taken.aval.shape, (0,))
-    return scatter_add(b, total, prims.mul(b, factors, taken), rows)
+    return scatter_entries(b, total, prims.mul(b, factors, taken), rows)
 
 
 @emits(CompressedDot)
@@ -110,17 +110,20 @@ def sum_of_rows(
     and materialize all terms first if they are many.
     """
     count = arrays[0].aval.shape[0]
-    blocks = count // BLOCK if count > 2 * BLOCK else 0
+    blocks = count // COLUMNS_AT_ONCE if count > 2 * COLUMNS_AT_ONCE else 0
     if blocks:
         stacked = [
-            prims.reshape(b, rows_between(b, x, 0, blocks * BLOCK), (blocks, BLOCK, *x.aval.shape[1:])) for x in arrays
+            prims.reshape(
+                b, rows_between(b, x, 0, blocks * COLUMNS_AT_ONCE), (blocks, COLUMNS_AT_ONCE, *x.aval.shape[1:])
+            )
+            for x in arrays
         ]
         slices = [b.aval(x.aval.shape[1:], x.aval.dtype) for x in stacked]
         body, atoms = b.sub_jaxpr([*(x.aval for x in (*shared, total)), *slices])
         same, carry, *xs = atoms[: len(shared)], *atoms[len(shared) :]
-        jaxpr = body.build([add_rows(body, carry, xs, same, term, range(BLOCK))])
+        jaxpr = body.build([add_rows(body, carry, xs, same, term, range(COLUMNS_AT_ONCE))])
         (total,) = prims.scan(b, jaxpr, shared, [total], stacked, blocks)
-    return add_rows(b, total, arrays, shared, term, range(blocks * BLOCK, count))
+    return add_rows(b, total, arrays, shared, term, range(blocks * COLUMNS_AT_ONCE, count))
 
 
 def add_rows(

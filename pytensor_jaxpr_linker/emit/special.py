@@ -8,7 +8,7 @@ from pytensor.tensor.special import LogSoftmax, Softmax, XLog1PY, XLogY
 
 from pytensor_jaxpr_linker.base.rules import emits
 from pytensor_jaxpr_linker.emit.elemwise import check_not_empty
-from pytensor_jaxpr_linker.emit.scalar import convert, number, one
+from pytensor_jaxpr_linker.emit.scalar import number, numpy_astype, one
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
 
@@ -18,7 +18,7 @@ def below_maximum(op: Softmax | LogSoftmax, node: Apply, b: JaxprBuilder, x: Ato
     shape = x.aval.shape
     axes = range(len(shape)) if op.axis is None else [axis % len(shape) for axis in op.axis]
     check_not_empty(x, axes, "maximum")
-    x = convert(b, x, node.outputs[0].type.dtype)
+    x = numpy_astype(b, x, node.outputs[0].type.dtype)
     if not shape:
         return prims.sub(b, x, prims.stop_gradient(b, x)), one(b, x)
     kept = [i for i in range(len(shape)) if i not in axes]
@@ -46,7 +46,7 @@ def emit_LogSoftmax(op, node, b, x):
 def emit_XLogY(op, node, b, x, y):
     """``x * log(y)``, 0 where `x` is; as for PyTensor its derivative by `x` is ``log(y)`` there too."""
     shape = np.broadcast_shapes(x.aval.shape, y.aval.shape)
-    x, y = (prims.broadcast_to(b, convert(b, v, node.outputs[0].type.dtype), shape) for v in (x, y))
+    x, y = (prims.broadcast_to(b, numpy_astype(b, v, node.outputs[0].type.dtype), shape) for v in (x, y))
     log = prims.log(b, y) if isinstance(op, XLogY) else prims.log1p(b, y)
     singular = prims.and_(b, prims.eq(b, x, number(b, x, 0)), prims.not_(b, prims.is_finite(b, log)))
     return prims.mul(b, x, prims.select(b, singular, number(b, x, 0), log))

@@ -20,7 +20,7 @@ from pytensor.tensor.subtensor import (
 
 from pytensor_jaxpr_linker.base.rules import emits
 from pytensor_jaxpr_linker.emit.indexing import (
-    add,
+    add_or_any,
     gather_points,
     index_dtype,
     known_positions,
@@ -29,7 +29,7 @@ from pytensor_jaxpr_linker.emit.indexing import (
     scatter_points,
     shape_text,
 )
-from pytensor_jaxpr_linker.emit.scalar import convert
+from pytensor_jaxpr_linker.emit.scalar import numpy_astype
 from pytensor_jaxpr_linker.graph.lanes.ops import check_mask
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
@@ -72,7 +72,7 @@ def emit_AdvancedSubtensor(op, node, b, x, *flat):
 def emit_IncSubtensor(op, node, b, x, y, *flat):
     """Set or increment at slices and integers."""
     parts = split_indices(b, op.idx_list, flat, x.aval.shape)
-    y = convert(b, y, x.aval.dtype)
+    y = numpy_astype(b, y, x.aval.dtype)
     if not (b.checked or all_indices_known(b, parts)):
         return write_points(b, node, x, y, parts, "set" if op.set_instead_of_inc else "add")
     box = resolve_box(b, node, x.aval.shape, parts)
@@ -94,7 +94,7 @@ def emit_AdvancedIncSubtensor(op, node, b, x, y, *flat):
     op._check_runtime_broadcast_of_vector_index(node, x.aval, y.aval, getattr(flat[0], "aval", flat[0]))
     parts = split_indices(b, op.idx_list, flat, x.aval.shape)
     how = "set" if op.set_instead_of_inc else "add once" if op.ignore_duplicates else "add"
-    return write_points(b, node, x, convert(b, y, x.aval.dtype), parts, how)
+    return write_points(b, node, x, numpy_astype(b, y, x.aval.dtype), parts, how)
 
 
 # -- indices -----------------------------------------------------------------------------------------------------------
@@ -108,7 +108,7 @@ class Parts(NamedTuple):
     arrays: dict[int, Atom]  #: integers and index arrays by axis
 
 
-class Box(NamedTuple):
+class Block(NamedTuple):
     """A block of an array: the positions taken of each axis, and where it starts on axes for which run time tells."""
 
     ranges: list[range]
@@ -157,9 +157,9 @@ def all_indices_known(b: JaxprBuilder, parts: Parts) -> bool:
 # -- blocks: slices and integers ---------------------------------------------------------------------------------------
 
 
-def resolve_box(b: JaxprBuilder, node: Apply, shape: Shape, parts: Parts) -> Box:
+def resolve_box(b: JaxprBuilder, node: Apply, shape: Shape, parts: Parts) -> Block:
     """Return the block that slices and integers index, after checking the integers."""
-    box = Box(list(parts.ranges), {})
+    box = Block(list(parts.ranges), {})
     for axis, index in parts.arrays.items():
         value = b.known(index)
         if value is not None:
@@ -171,18 +171,18 @@ def resolve_box(b: JaxprBuilder, node: Apply, shape: Shape, parts: Parts) -> Box
     return box
 
 
-def has_elements(shape: Shape, box: Box) -> bool:
+def has_elements(shape: Shape, box: Block) -> bool:
     """Tell whether a block has elements that the array has, too."""
     return 0 not in shape and all(map(len, box.ranges))
 
 
-def box_starts(b: JaxprBuilder, shape: Shape, box: Box) -> list[Atom]:
+def box_starts(b: JaxprBuilder, shape: Shape, box: Block) -> list[Atom]:
     """Return the atoms of the positions at which a block starts."""
     dtype = index_dtype(shape)
     return [box.starts[i] if i in box.starts else b.constant(r.start, dtype) for i, r in enumerate(box.ranges)]
 
 
-def read_box(b: JaxprBuilder, x: Atom, box: Box) -> Atom:
+def read_box(b: JaxprBuilder, x: Atom, box: Block) -> Atom:
     """Emit the elements of a block, in as many dimensions as `x` has."""
     ranges = [range(n) if i in box.starts else r for i, (n, r) in enumerate(zip(x.aval.shape, box.ranges, strict=True))]
     stops = [r[-1] + 1 if r else r.start for r in ranges]
@@ -190,23 +190,23 @@ def read_box(b: JaxprBuilder, x: Atom, box: Box) -> Atom:
     if not box.starts:
         return x
     shape = tuple(map(len, box.ranges))
-    inside = Box([range(n) for n in shape], box.starts)
+    inside = Block([range(n) for n in shape], box.starts)
     return prims.dynamic_slice(b, x, box_starts(b, x.aval.shape, inside), shape)
 
 
-def write_box(b: JaxprBuilder, x: Atom, y: Atom, box: Box, is_set: bool) -> Atom:
+def write_box(b: JaxprBuilder, x: Atom, y: Atom, box: Block, is_set: bool) -> Atom:
     """Emit `x` with a block set to, or incremented by, `y`, which has the block's shape."""
     shape = x.aval.shape
     if not has_elements(shape, box):
         return x
     if y.aval.shape == shape:
-        return y if is_set else add(b, x, y)
+        return y if is_set else add_or_any(b, x, y)
     if all(r.step == 1 for r in box.ranges):
-        y = y if is_set else add(b, read_box(b, x, box), y)
+        y = y if is_set else add_or_any(b, read_box(b, x, box), y)
         return prims.dynamic_update_slice(b, x, y, box_starts(b, shape, box))
     if box.starts:
-        row = Box([range(1) if i in box.starts else range(n) for i, n in enumerate(shape)], box.starts)
-        y = write_box(b, read_box(b, x, row), y, Box(box.ranges, {}), is_set)
+        row = Block([range(1) if i in box.starts else range(n) for i, n in enumerate(shape)], box.starts)
+        y = write_box(b, read_box(b, x, row), y, Block(box.ranges, {}), is_set)
         return prims.dynamic_update_slice(b, x, y, box_starts(b, shape, row))
     return write_strided(b, x, y, box.ranges, is_set)
 
@@ -216,7 +216,7 @@ def write_strided(b: JaxprBuilder, x: Atom, y: Atom, ranges: Sequence[range], is
     config = [(r.start, n - 1 - r[-1], r.step - 1) for n, r in zip(x.aval.shape, ranges, strict=True)]
     spread = prims.pad(b, y, b.constant(0, y.aval.dtype), config)
     if not is_set:
-        return add(b, x, spread)
+        return add_or_any(b, x, spread)
     written = prims.broadcast_to(b, b.constant(True), y.aval.shape)
     return prims.select(b, prims.pad(b, written, b.constant(False), config), spread, x)
 
@@ -226,13 +226,13 @@ def write_strided(b: JaxprBuilder, x: Atom, y: Atom, ranges: Sequence[range], is
 
 def read_points(b: JaxprBuilder, node: Apply, x: Atom, parts: Parts) -> Atom:
     """Emit the elements of `x` at slices and index arrays."""
-    x = prims.rev(b, read_box(b, x, Box(parts.ranges, {})), parts.flipped)
+    x = prims.rev(b, read_box(b, x, Block(parts.ranges, {})), parts.flipped)
     return gather_points(b, x, resolve_points(b, node, x.aval.shape, parts.arrays)) if parts.arrays else x
 
 
 def write_points(b: JaxprBuilder, node: Apply, x: Atom, y: Atom, parts: Parts, how: str) -> Atom:
     """Emit `x` with `y` written, or added, at slices and index arrays."""
-    box = Box(parts.ranges, {})
+    box = Block(parts.ranges, {})
     part = read_box(b, x, box)
     points = resolve_points(b, node, part.aval.shape, parts.arrays)
     shape, given = points.shape, y.aval.shape

@@ -24,7 +24,7 @@ from pytensor.tensor.basic import (
 
 from pytensor_jaxpr_linker.base.rules import emits
 from pytensor_jaxpr_linker.emit.indexing import in_range, runtime_positions, take_along_last
-from pytensor_jaxpr_linker.emit.scalar import convert
+from pytensor_jaxpr_linker.emit.scalar import numpy_astype
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
 
@@ -96,7 +96,7 @@ def emit_Eye(op, node, b, n, m, k):
 @emits(MakeVector)
 def emit_MakeVector(op, node, b, *xs):
     """Join scalars to a vector."""
-    parts = [prims.broadcast_in_dim(b, convert(b, x, op.dtype), (1,), ()) for x in xs]
+    parts = [prims.broadcast_in_dim(b, numpy_astype(b, x, op.dtype), (1,), ()) for x in xs]
     return prims.concatenate(b, parts, 0) if parts else b.constant(np.empty(0, op.dtype))
 
 
@@ -109,7 +109,7 @@ def emit_Join(op, node, b, *xs):
                 "all the input array dimensions except for the concatenation axis must match exactly,"
                 f" but along axis {op.axis} the shapes are {[x.aval.shape for x in xs]}"
             )
-    return prims.concatenate(b, [convert(b, x, node.outputs[0].type.dtype) for x in xs], op.axis)
+    return prims.concatenate(b, [numpy_astype(b, x, node.outputs[0].type.dtype) for x in xs], op.axis)
 
 
 @emits(Split, static=(1,))

@@ -41,7 +41,7 @@ class JaxFunction:
     ):
         self.program, self.source = program, source
         self._fn, self._shared = fn, shared
-        self._wide = any(getattr(v.type, "dtype", "") in WIDE for v in [*program.inputs, *program.outputs])
+        self._wide = any(getattr(v.type, "dtype", "") in NARROWED for v in [*program.inputs, *program.outputs])
         self._successors = {i: list(outputs) for i, outputs in find_generators(program.region).items()}
         self.__name__ = self.__qualname__ = program.name
 
@@ -100,7 +100,7 @@ class JaxFunction:
 
 
 #: dtypes that JAX narrows unless `jax_enable_x64` is set.
-WIDE = frozenset({"float64", "int64", "uint64", "complex128"})
+NARROWED = frozenset({"float64", "int64", "uint64", "complex128"})
 
 
 def check_count(inputs: Sequence[Variable], args: Sequence[Any]) -> None:

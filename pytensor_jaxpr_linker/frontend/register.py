@@ -15,7 +15,7 @@ from pytensor_jaxpr_linker.frontend.original_graph import KEEP, KeepOriginal
 from pytensor_jaxpr_linker.graph.scan_trace import REDUCED_TRACES, reduce_trace
 
 #: The rewrites of graphs, by their position among PyTensor's; the linker asks for them by name.
-REWRITES = (
+OPTDB_REWRITES = (
     (-2, KEEP, KeepOriginal()),
     (-0.02, FIXED_MAXIMA, dfs_rewriter(fix_maxima)),  # before `inline_ofg_expansion`
     (1.501, PLAIN_RATIOS, dfs_rewriter(undo_softmax)),  # after `stabilize`
@@ -29,7 +29,7 @@ def register(mode: Mode) -> None:
         register_linker("jaxpr", JaxprLinker())
     if "JAXPR" not in predefined_modes:
         register_mode("JAXPR", mode)
-    for position, name, rewrite in REWRITES:
+    for position, name, rewrite in OPTDB_REWRITES:
         if name not in optdb:
             optdb.register(name, rewrite, position=position)
     # PyTensor chooses the rewrites of inner graphs by the linker's class: ours wants what its functional backends get.

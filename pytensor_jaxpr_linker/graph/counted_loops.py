@@ -45,7 +45,7 @@ class CountedLoops(Operands):
         return found
 
 
-def counted(known: CountedLoops, node: Apply) -> list[Variable]:
+def loop_with_count(known: CountedLoops, node: Apply) -> list[Variable]:
     """Return the outputs of an `UntilScan`, cut to the steps taken unless only the last rows are read."""
     op: Scan = node.op
     copied = known.node(node)
@@ -84,7 +84,7 @@ def length_of_loop(known: CountedLoops, node: Apply) -> list[Variable] | None:
     return None if length is None else [length]
 
 
-REWRITES = Rewrites({Scan: counted, Shape_i: length_of_loop})
+REWRITES = Rewrites({Scan: loop_with_count, Shape_i: length_of_loop})
 
 
 def takes_no_step(node: Apply, op: Scan) -> bool:

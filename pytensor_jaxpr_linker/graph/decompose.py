@@ -13,7 +13,7 @@ from pytensor.tensor.blas.gemv import Gemv
 from pytensor.tensor.extra_ops import Repeat, Unique
 from pytensor.tensor.shape import Shape_i
 
-from pytensor_jaxpr_linker.graph.lanes.ops import RepeatCounts, apply
+from pytensor_jaxpr_linker.graph.lanes.ops import RepeatCounts, only_output
 from pytensor_jaxpr_linker.graph.walk import FindRule, Graph, Operands, Rewrites, made_for, rewritten
 
 #: Gives the outputs of a node in terms of its inputs, or None if this one is not decomposed.
@@ -68,7 +68,7 @@ def repeat(node: Apply) -> list[Variable] | None:
     axis, (x, repeats) = node.op.axis, node.inputs
     if isinstance(repeats, Constant):
         return None
-    counts = apply(RepeatCounts(), repeats, apply(Shape_i(axis), x))
+    counts = only_output(RepeatCounts(), repeats, only_output(Shape_i(axis), x))
     origin = pt.searchsorted(pt.cumsum(counts), pt.arange(pt.sum(counts)), side="right")
     return [pt.take(x, origin, axis=axis)]
 
@@ -77,7 +77,7 @@ def repeat(node: Apply) -> list[Variable] | None:
 
 
 @decomposes(Dot22, Dot22Scalar)
-def matrix_product(node: Apply) -> list[Variable]:
+def dot22(node: Apply) -> list[Variable]:
     """The product of two matrices, and perhaps a number."""
     x, y, *factor = node.inputs
     return [pt.mul(pt.dot(x, y), *factor)]

@@ -52,7 +52,7 @@ REASONS: dict[str, dict[str, str]] = {
 }
 
 
-def entries() -> Iterator[tuple[str, str]]:
+def class_names_and_reasons() -> Iterator[tuple[str, str]]:
     """Yield the name of each class, as `class_name` gives it, and the reason."""
     for module, reasons in REASONS.items():
         for reason, names in reasons.items():
@@ -60,7 +60,7 @@ def entries() -> Iterator[tuple[str, str]]:
 
 
 #: Why an Op runs on the host, by the name of its class.
-HOST: dict[str, str] = dict(entries())
+HOST: dict[str, str] = dict(class_names_and_reasons())
 
 
 #: The base of Ops on named dimensions, which nothing evaluates.

@@ -24,7 +24,7 @@ from pytensor_jaxpr_linker.base.rules import Rule
 from pytensor_jaxpr_linker.graph import facts
 from pytensor_jaxpr_linker.graph.inline import inline
 from pytensor_jaxpr_linker.graph.lanes.lanes import Lanes
-from pytensor_jaxpr_linker.graph.lanes.ops import DynamicSlice, apply
+from pytensor_jaxpr_linker.graph.lanes.ops import DynamicSlice, only_output
 from pytensor_jaxpr_linker.graph.lanes.selection import PaddedRun
 from pytensor_jaxpr_linker.graph.lanes.with_lanes import Rewriter
 from pytensor_jaxpr_linker.graph.walk import Graph, toposort
@@ -149,12 +149,12 @@ def padded_graph(
     """Return the padded region as a graph, the lanes of each group, and the `cuts` of `Padding`."""
     inputs = region.inputs
     _, results, nodes = without_wrappers(Graph(inputs, region.outputs, toposort(region.outputs, inputs)), find_rule)
-    rewriter = Rewriter(facts.analyze(inputs, nodes, static_operands(find_rule)).static, find_rule)
+    rewriter = Rewriter(facts.analyze(inputs, nodes, static_finder(find_rule)).static, find_rule)
     runs = []
     for group in groups:
         first, axis = inputs[group[0].position], group[0].axis
         count = pt.lscalar(f"{first.name or 'input'}.shape[{axis}]")
-        run = PaddedRun(count, apply(Shape_i(axis), first))
+        run = PaddedRun(count, only_output(Shape_i(axis), first))
         rewriter.selections.counts[count] = run
         for i, axis in group:
             rewriter.replace(inputs[i], Lanes(run, axis, inputs[i], lambda x=inputs[i]: x))  # type: ignore[misc]
@@ -182,7 +182,7 @@ def without_wrappers(graph: Graph, find_rule: Callable[[Apply], Rule | None]) ->
     return inline(graph, rule)
 
 
-def static_operands(find_rule: Callable[[Apply], Rule | None]) -> Callable[[Apply], Any]:
+def static_finder(find_rule: Callable[[Apply], Rule | None]) -> Callable[[Apply], Any]:
     """Return a function from a node to the operands that its rule must know; it returns None without a rule."""
 
     def static(node: Apply) -> Any:

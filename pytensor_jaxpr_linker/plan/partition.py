@@ -30,10 +30,10 @@ from pytensor_jaxpr_linker.plan.model import (
     produced_by,
     taken_by,
 )
-from pytensor_jaxpr_linker.plan.schedule import NONE, Schedule, schedule
+from pytensor_jaxpr_linker.plan.schedule import NO_PHASES, Schedule, schedule
 
 #: A region of up to this many nodes that only compute single numbers is not worth a program of its own.
-FEW_NODES = 8
+FEW_SCALAR_NODES = 8
 
 
 @gc_paused()
@@ -60,7 +60,7 @@ def partition(
     is_held = all(map(facts.is_array, (*inputs, *outputs)))
     if is_held and not on_host and not [step for step in needed if step.static and needs_runtime_value(step, known)]:
         return Plan([make_region(inputs, needed, outputs, known)], [], inputs, outputs)
-    found = best_schedule(inputs, nodes, on_host, static_operands(steps))
+    found = best_schedule(inputs, nodes, on_host, static_positions(steps))
     batches = cut(graph, found, steps, known.has_generators)
     return Plan(batches, list_breaks(graph, on_host, found, steps), inputs, outputs)
 
@@ -77,7 +77,7 @@ def make_steps(
 
     def make_step(node: Apply) -> frozenset[int] | None:
         """Make a node's step as if a region could hold it; return its static operands' positions, None without a rule."""
-        rule, static, inner = find_rule(node), NONE, None
+        rule, static, inner = find_rule(node), NO_PHASES, None
         if rule is not None:
             if type(rule) is PlannedRule:
                 inner = rule.plans(node)
@@ -91,13 +91,13 @@ def make_steps(
     objects = known.objects
     for node in nodes:
         if objects and not objects.isdisjoint((*node.inputs, *node.outputs)):
-            steps[node] = Step(node, None, NONE, node_names(node, op_names))
+            steps[node] = Step(node, None, NO_PHASES, node_names(node, op_names))
         elif node not in steps:
             make_step(node)
     return steps, known
 
 
-def static_operands(steps: Mapping[Apply, Step]) -> dict[Apply, frozenset[int]]:
+def static_positions(steps: Mapping[Apply, Step]) -> dict[Apply, frozenset[int]]:
     """Return the positions of the static operands, for nodes that have any."""
     return {node: step.static for node, step in steps.items() if step.static}
 
@@ -196,7 +196,7 @@ def small_regions(found: Schedule, nodes: Sequence[Apply], on_host: Collection[A
         by_phase.setdefault(found.phase[node], []).append(node)
     small = []
     for batch in by_phase.values():
-        if len(batch) <= FEW_NODES and batch[0] not in on_host and all(map(is_cheap, batch)):
+        if len(batch) <= FEW_SCALAR_NODES and batch[0] not in on_host and all(map(is_cheap, batch)):
             small += batch
     return small
 

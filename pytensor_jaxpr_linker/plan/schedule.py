@@ -78,7 +78,7 @@ def schedule(
 
     `nodes` are in topological order. `static` has the positions of the static operands of the nodes that are not `on_host`.
     """
-    traits, further = classify(inputs, nodes, on_host, static)
+    traits, further = traits_of_nodes(inputs, nodes, on_host, static)
     arrivals: dict[Variable, Arrival] = {v: (0, 0, 0 if may_be_static(v) else NEVER, 0) for v in inputs}
 
     def assign_from(parity: int, earliest: Mapping[Apply, int] = MappingProxyType({})) -> Schedule:
@@ -127,7 +127,7 @@ def delay(found: Schedule, assign_from: Callable[[int, Mapping[Apply, int]], Sch
     return found
 
 
-def classify(
+def traits_of_nodes(
     inputs: Sequence[Variable],
     nodes: Sequence[Apply],
     on_host: Collection[Apply],
@@ -139,7 +139,7 @@ def classify(
     traits: list[Traits] = []
     further = set()
     for node in nodes:
-        operands, op_type, needed = node.inputs, type(node.op), static.get(node, NONE)
+        operands, op_type, needed = node.inputs, type(node.op), static.get(node, NO_PHASES)
         is_host = node in on_host
         if needed and any(operands[i] in unknown for i in needed):
             is_host = True
@@ -155,11 +155,11 @@ def classify(
             if not (is_key or is_known):
                 unknown.add(v)
             outputs.append((v, is_key, None not in getattr(v.type, "shape", ())))
-        traits.append((node, NONE if is_host else needed, is_host, reads_shape, may_fold, outputs))
+        traits.append((node, NO_PHASES if is_host else needed, is_host, reads_shape, may_fold, outputs))
     return traits, further
 
 
-NONE: frozenset[int] = frozenset()
+NO_PHASES: frozenset[int] = frozenset()
 
 
 def assign(

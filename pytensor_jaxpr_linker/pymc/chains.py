@@ -16,7 +16,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from pytensor_jaxpr_linker.pymc.progress import progress
 
 #: Transitions in one call of the compiled program, so between updates of the progress bar.
-CHUNK = 25
+TRANSITIONS_PER_CALL = 25
 #: How many chunks a chain may be ahead of the slowest one.
 AHEAD = 8
 
@@ -80,7 +80,7 @@ class Chains:
         method: str,
     ):
         self.tune, self.total = kernel.tune, total
-        self._count = -(-total // CHUNK)
+        self._count = -(-total // TRANSITIONS_PER_CALL)
         length = -(-total // self._count)
 
         def start(data: Any, key: Any, position: dict) -> Any:

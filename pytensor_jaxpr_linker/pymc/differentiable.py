@@ -64,7 +64,7 @@ def without_gradient(model: pm.Model) -> tuple[list[str], Apply] | None:
     for node in toposort([logp]):
         inputs = [v for v in node.inputs if v in reached]
         outputs = [v for v in node.outputs if v in reached]
-        if inputs and not has_gradient(outputs, inputs):
+        if inputs and not node_has_gradient(outputs, inputs):
             behind = set(ancestors(inputs))
             return [str(v.name) for v in values if v in behind], node
     return None
@@ -79,7 +79,7 @@ def ancestors_between(output: Variable, inputs: list[Any]) -> set[Variable]:
     return reached
 
 
-def has_gradient(outputs: list[Variable], inputs: list[Variable]) -> bool:
+def node_has_gradient(outputs: list[Variable], inputs: list[Variable]) -> bool:
     """Tell whether PyTensor has a gradient of a node's outputs, which may be zero, with respect to its inputs."""
     known: Any = {v: v * 0 + 1 for v in outputs}  # type: ignore[operator]  # also of variables with named dimensions
     try:

@@ -89,7 +89,7 @@ class ModelFunction:
             names = ", ".join(repr(v.name) for v in self.value_vars)
             raise ValueError(f"No value for {', '.join(map(repr, missing))}: the unconstrained variables are {names}.")
         given = {**self.current_data(), **(data or {})}
-        args = [as_dtype(in_order(v.type, values[v.name]), v.type.dtype) for v in self.value_vars]
+        args = [in_dtype_of(in_order(v.type, values[v.name]), v.type.dtype) for v in self.value_vars]
         args += [given[name] for name in self.data]
         try:
             return self._call(*args, *self.current_lengths())
@@ -102,7 +102,7 @@ class ModelFunction:
             raise
 
 
-def as_dtype(value: Any, dtype: str) -> Any:
+def in_dtype_of(value: Any, dtype: str) -> Any:
     """Return an array in the dtype of its variable: samplers move in float64, whatever the model computes in."""
     if isinstance(value, jax.Array):
         return value.astype(dtype)

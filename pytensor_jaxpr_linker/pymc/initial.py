@@ -67,7 +67,7 @@ def initial_points(
         If no point with a finite log density was found. It names the terms.
     """
     starts = draw_starts(pm.modelcontext(model), chains, seed, initvals, jitter)
-    return stack([start.point if logp is None else start.checked(logp) for start in starts])
+    return stacked_points([start.point if logp is None else start.checked(logp) for start in starts])
 
 
 class Start:
@@ -131,7 +131,7 @@ def layout_of(model: pm.Model, names: Sequence[str]) -> Layout:
     return Layout({name: np.shape(point[name]) for name in names})
 
 
-def stack(points: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
+def stacked_points(points: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
     """Return arrays with an axis of chains in front."""
     return {name: np.stack([point[name] for point in points]) for name in points[0]}
 

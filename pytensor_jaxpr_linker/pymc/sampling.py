@@ -34,7 +34,7 @@ from pytensor_jaxpr_linker.pymc.chains import Chains, Draws, usable_cores
 from pytensor_jaxpr_linker.pymc.constrained import Constrain, constrain
 from pytensor_jaxpr_linker.pymc.density import logdensity
 from pytensor_jaxpr_linker.pymc.differentiable import WITHOUT_GRADIENTS, check_steps, named_gradients
-from pytensor_jaxpr_linker.pymc.initial import Start, check_initvals, draw_starts, point_functions, stack
+from pytensor_jaxpr_linker.pymc.initial import Start, check_initvals, draw_starts, point_functions, stacked_points
 from pytensor_jaxpr_linker.pymc.options import PACKAGES, check_options
 from pytensor_jaxpr_linker.pymc.processes import check_script, in_one_sentence, process_context
 from pytensor_jaxpr_linker.pymc.results import add_log_likelihood, to_datatree
@@ -196,7 +196,7 @@ def sample_jax(
     kernels = importlib.import_module(f"{__package__}.kernel_{sampler}")
 
     def wide(points: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-        return {name: x.astype("float64") for name, x in stack(points).items()}
+        return {name: x.astype("float64") for name, x in stacked_points(points).items()}
 
     def draw() -> Draws:
         logp = logdensity(model, gradient=gradient)

@@ -26,9 +26,9 @@ from pytensor_jaxpr_linker.report.model import (
     Change,
     Guard,
     Node,
+    PassedValue,
     PassReport,
     SpecializationReport,
-    Value,
 )
 from pytensor_jaxpr_linker.report.stages import Stages, stages_of
 from pytensor_jaxpr_linker.report.whatif import try_changes
@@ -190,7 +190,9 @@ def describe_batch(
 ) -> Batch:
     """Return what is told of a batch."""
     nodes = tuple([index[node] for node in batch_nodes(batch)])
-    inputs, outputs = (tuple([Value(texts.name(v), texts.type(v)) for v in vs]) for vs in (batch.inputs, batch.outputs))
+    inputs, outputs = (
+        tuple([PassedValue(texts.name(v), texts.type(v)) for v in vs]) for vs in (batch.inputs, batch.outputs)
+    )
     if isinstance(batch, HostStep):
         return Batch(i, "host", nodes, inputs, outputs)
     guards = [Guard("value", expression(v)) for v in batch.demanded]
@@ -256,12 +258,12 @@ def describe_breaks(
             host_steps.setdefault(places[b.node], []).append(i)
     trials = try_changes(graph, plan.breaks, host_steps, len(plan.batches), rules_in_force(), fallbacks)
     clients = clients_of({b.node for b in plan.breaks}, graph.nodes)
-    breaks = tuple(describe_break(b, index, clients, trials.alone.get(i)) for i, b in enumerate(plan.breaks))
+    breaks = tuple(explain_break(b, index, clients, trials.alone.get(i)) for i, b in enumerate(plan.breaks))
     changes = tuple(Change(told_as(what, members, breaks), members, left) for what, members, left in trials.changes)
     return breaks, changes
 
 
-def describe_break(
+def explain_break(
     b: Break, index: Mapping[Apply, int], clients: Mapping[Variable, list[Apply]], left: int | None
 ) -> BreakReport:
     """Return what is told of a break."""

@@ -27,7 +27,7 @@ from pytensor_jaxpr_linker.graph.lanes.ops import Compact
 from pytensor_jaxpr_linker.plan.host_ops import host_reason
 
 
-class Rewrite(NamedTuple):
+class Hint(NamedTuple):
     """An expression of the user's graph, and one that computes the same without a break."""
 
     before: str
@@ -35,7 +35,7 @@ class Rewrite(NamedTuple):
 
 
 #: Reductions by the scalar Op that they repeat: the method's name, and what an element that is left out counts as.
-REDUCTIONS = {
+MASKED_REDUCTIONS = {
     ps.Add: ("sum", "0"),
     ps.Mul: ("prod", "1"),
     ps.Maximum: ("max", "-np.inf"),
@@ -66,7 +66,7 @@ INFIX = {
 }
 
 
-def find_rewrite(b: Break, clients: Mapping[Variable, Sequence[Apply]]) -> Rewrite | None:
+def find_rewrite(b: Break, clients: Mapping[Variable, Sequence[Apply]]) -> Hint | None:
     """Return how to write a broken node without the break, or None.
 
     Parameters
@@ -85,31 +85,31 @@ def find_rewrite(b: Break, clients: Mapping[Variable, Sequence[Apply]]) -> Rewri
         return masked_write(node)
     if isinstance(op, Nonzero):
         mask = short_expression(node.inputs[0], "mask")
-        return Rewrite(f"x[{mask}.nonzero()].sum()", f"pt.switch({mask}, x, 0).sum()")
+        return Hint(f"x[{mask}.nonzero()].sum()", f"pt.switch({mask}, x, 0).sum()")
     if isinstance(op, Subtensor) and b.variable is not None:
         return prefix_read(node, clients)
     if isinstance(op, ARange | Alloc | AllocEmpty | Reshape) and b.variable is not None:
         before, size = expression(node.outputs[0], 5, named=False), expression(b.variable, 4)
         if "..." in before or size not in before:
             return None
-        return Rewrite(before, before.replace(size, "n", 1) + " with an integer input n = pt.lscalar('n')")
+        return Hint(before, before.replace(size, "n", 1) + " with an integer input n = pt.lscalar('n')")
     return None
 
 
-def rule_template(node: Apply) -> Rewrite:
+def rule_template(node: Apply) -> Hint:
     """Return the frame of an emission rule for the Op of a node; `wrap_py` makes many Ops of one class, whose rule differs."""
     name = type(node.op).__name__
     if isinstance(node.op, FromFunctionOp):
         function = str(node.op).partition("{")[2].removesuffix("}")
-        return Rewrite(
+        return Hint(
             f"pytensor.wrap_py(...)({function})",
             f"pytensor.wrap_jax({function}), where {function} can be written in JAX",
         )
     operands = ", ".join(f"x{i}" for i in range(len(node.inputs)))
-    return Rewrite(name, f"@pytensor_jaxpr_linker.emits({name}) def emit_{name}(op, node, b, {operands}): ...")
+    return Hint(name, f"@pytensor_jaxpr_linker.emits({name}) def emit_{name}(op, node, b, {operands}): ...")
 
 
-def masked_read(node: Apply, clients: Mapping[Variable, Sequence[Apply]]) -> Rewrite | None:
+def masked_read(node: Apply, clients: Mapping[Variable, Sequence[Apply]]) -> Hint | None:
     """Return the rewrite of ``x[mask]``, with the reduction that follows if one does."""
     masks = [v for v in node.inputs[1:] if getattr(v.type, "dtype", None) == "bool"]
     if len(masks) != 1:
@@ -117,11 +117,11 @@ def masked_read(node: Apply, clients: Mapping[Variable, Sequence[Apply]]) -> Rew
     x, mask = short_expression(node.inputs[0], "x"), short_expression(masks[0], "mask")
     before = f"{bracketed(x)}[{mask}]"
     for name, fill in reductions(node.outputs[0], clients):
-        return Rewrite(f"{before}.{name}()", f"pt.switch({mask}, {x}, {fill}).{name}()")
-    return Rewrite(before, f"pt.switch({mask}, {x}, 0), which keeps the length; {bracketed(mask)}.sum() counts")
+        return Hint(f"{before}.{name}()", f"pt.switch({mask}, {x}, {fill}).{name}()")
+    return Hint(before, f"pt.switch({mask}, {x}, 0), which keeps the length; {bracketed(mask)}.sum() counts")
 
 
-def masked_write(node: Apply) -> Rewrite | None:
+def masked_write(node: Apply) -> Hint | None:
     """Return the rewrite of a write by mask of one number."""
     x, y, *indices = node.inputs
     if len(indices) != 1 or getattr(indices[0].type, "dtype", None) != "bool" or not all(y.type.broadcastable):
@@ -130,10 +130,10 @@ def masked_write(node: Apply) -> Rewrite | None:
     written = names[1] if node.op.set_instead_of_inc else f"{names[0]} + {names[1]}"
     method = "set" if node.op.set_instead_of_inc else "inc"
     before = f"{bracketed(names[0])}[{names[2]}].{method}({names[1]})"
-    return Rewrite(before, f"pt.switch({names[2]}, {written}, {names[0]})")
+    return Hint(before, f"pt.switch({names[2]}, {written}, {names[0]})")
 
 
-def prefix_read(node: Apply, clients: Mapping[Variable, Sequence[Apply]]) -> Rewrite | None:
+def prefix_read(node: Apply, clients: Mapping[Variable, Sequence[Apply]]) -> Hint | None:
     """Return the rewrite of a reduction of ``x[:n]``."""
     (first, *others) = node.op.idx_list
     if others or not isinstance(first, slice) or first.start is not None or first.step is not None:
@@ -143,7 +143,7 @@ def prefix_read(node: Apply, clients: Mapping[Variable, Sequence[Apply]]) -> Rew
     x, n = short_expression(node.inputs[0], "x"), short_expression(node.inputs[first.stop + 1], "n")
     for name, fill in reductions(node.outputs[0], clients):
         mask = f"pt.arange({bracketed(x)}.shape[0]) < {n}"
-        return Rewrite(f"{bracketed(x)}[:{n}].{name}()", f"pt.switch({mask}, {x}, {fill}).{name}()")
+        return Hint(f"{bracketed(x)}[:{n}].{name}()", f"pt.switch({mask}, {x}, {fill}).{name}()")
     return None
 
 
@@ -152,7 +152,7 @@ def reductions(variable: Variable, clients: Mapping[Variable, Sequence[Apply]]) 
     readers = clients.get(variable, ())
     if len(readers) != 1 or not isinstance(readers[0].op, CAReduce) or variable.type.ndim != 1:
         return []
-    found = REDUCTIONS.get(type(readers[0].op.scalar_op))
+    found = MASKED_REDUCTIONS.get(type(readers[0].op.scalar_op))
     if found is None:
         return []
     name, fill = found
@@ -204,7 +204,7 @@ def node_text(node: Apply, operands: list[str]) -> str:
         if name in INFIX and len(operands) > 1:
             return f" {INFIX[name]} ".join(map(bracketed, operands))
         return f"pt.{name}({', '.join(operands)})"
-    if isinstance(op, CAReduce) and (found := REDUCTIONS.get(type(op.scalar_op))):
+    if isinstance(op, CAReduce) and (found := MASKED_REDUCTIONS.get(type(op.scalar_op))):
         axes = "" if op.axis is None else f"axis={op.axis[0] if len(op.axis) == 1 else op.axis}"
         return f"{bracketed(operands[0])}.{found[0]}({axes})"
     if isinstance(op, Shape | Shape_i):

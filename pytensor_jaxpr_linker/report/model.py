@@ -9,7 +9,7 @@ from pytensor_jaxpr_linker.base.gc_pause import gc_paused
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class PassedValue:
     """A variable that passes from one batch to another.
 
     Attributes
@@ -122,8 +122,8 @@ class Batch:
     index: int
     kind: Literal["region", "host"]
     nodes: tuple[int, ...]
-    inputs: tuple[Value, ...]
-    outputs: tuple[Value, ...]
+    inputs: tuple[PassedValue, ...]
+    outputs: tuple[PassedValue, ...]
     guards: tuple[Guard, ...] = ()
     static_inputs: tuple[str, ...] = ()
     checks: tuple[str, ...] = ()
@@ -266,21 +266,21 @@ class ExplanationData:
     @gc_paused()
     def as_dict(self) -> dict[str, Any]:
         """Return the report as dicts, lists, strings and numbers, which `json.dumps` takes."""
-        return {f.name: plain(getattr(self, f.name)) for f in fields(self) if f.name != "stages"}
+        return {f.name: as_dicts(getattr(self, f.name)) for f in fields(self) if f.name != "stages"}
 
 
 #: Types that a dict takes as they are.
 ATOMS = frozenset((str, int, float, bool, type(None)))
 
 
-def plain(value: Any) -> Any:
+def as_dicts(value: Any) -> Any:
     """Return a value of the model as dicts and lists."""
     if type(value) in ATOMS:
         return value
     if isinstance(value, str):
         return str(value)
     if isinstance(value, tuple):
-        return [item if type(item) in ATOMS else plain(item) for item in value]
+        return [item if type(item) in ATOMS else as_dicts(item) for item in value]
     if isinstance(value, dict):
         return dict(value)
-    return {name: plain(getattr(value, name)) for name in value.__slots__}
+    return {name: as_dicts(getattr(value, name)) for name in value.__slots__}

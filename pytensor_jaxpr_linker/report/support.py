@@ -173,18 +173,18 @@ def table() -> list[Row]:
     LookupError
         If there is an Op of which nothing is known.
     """
-    return [row_of(c) for c in op_classes() if c.__name__ not in BASES.get(c.__module__, ())]
+    return [support_row(c) for c in op_classes() if c.__name__ not in BASES.get(c.__module__, ())]
 
 
-def row_of(op_class: type[Op]) -> Row:
+def support_row(op_class: type[Op]) -> Row:
     """Return the row of an Op."""
-    how, summary = classify(op_class)
+    how, summary = how_it_runs(op_class)
     limitation = LIMITATIONS.get(class_name(op_class), "")
     note = " ".join(filter(None, (summary, limitation)))
-    return Row(op_class.__module__, op_class.__name__, how, has_gradient(op_class), note)
+    return Row(op_class.__module__, op_class.__name__, how, op_has_gradient(op_class), note)
 
 
-def classify(op_class: type[Op]) -> tuple[str, str]:
+def how_it_runs(op_class: type[Op]) -> tuple[str, str]:
     """Return how an Op runs, and a sentence about that."""
     if (simpler := DECOMPOSITIONS[op_class]) is not None:
         return SIMPLER, first_sentence(simpler)
@@ -211,17 +211,17 @@ def has_rule(op_class: type[Op]) -> bool:
     """Tell whether an Op becomes equations by a rule."""
     if issubclass(op_class, RandomVariable):
         return RULES.exact(op_class) is not None
-    return rule_of(op_class) is not None
+    return rule_of_class(op_class) is not None
 
 
-def rule_of(op_class: type[Op]) -> Rule | ScalarRule | None:
+def rule_of_class(op_class: type[Op]) -> Rule | ScalarRule | None:
     """Return the rule of an Op, or None."""
     return SCALAR_RULES.of(op_class) if issubclass(op_class, ScalarOp) else RULES.of(op_class)
 
 
 def summary_of_rule(op_class: type[Op]) -> str:
     """Return what the rule of an Op says about itself, or which primitive it is."""
-    rule = rule_of(op_class)
+    rule = rule_of_class(op_class)
     if rule is not None and rule.emit.__module__.startswith(f"{prims.__name__}."):
         return f"The primitive `{rule.emit.__name__.rstrip('_')}`."
     return first_sentence(rule and rule.emit)
@@ -237,7 +237,7 @@ def first_sentence(function: Any) -> str:
     return lines[0] if lines else ""
 
 
-def has_gradient(op_class: type[Op]) -> bool:
+def op_has_gradient(op_class: type[Op]) -> bool:
     """Tell whether PyTensor says how an Op is differentiated; what a class of other Ops says for all of them does not count."""
     methods, general = ("pullback", "L_op", "grad"), (Op, ScalarOp, RandomVariable)
     definer = next((c for c in op_class.__mro__ if any(m in vars(c) for m in methods)), Op)

@@ -10,7 +10,7 @@ from pytensor.graph.basic import Apply
 from pytensor_jaxpr_linker.base.errors import INNER_GRAPH, NO_RULE, Break, CannotEmit
 from pytensor_jaxpr_linker.base.rules import Rule
 from pytensor_jaxpr_linker.graph.walk import Graph
-from pytensor_jaxpr_linker.plan.partition import best_schedule, make_steps, static_operands
+from pytensor_jaxpr_linker.plan.partition import best_schedule, make_steps, static_positions
 from pytensor_jaxpr_linker.report.hints import expression
 
 #: How many nodes are scheduled in all the trials for one explanation.
@@ -67,7 +67,7 @@ def try_changes(
     candidates = [(describe_change(breaks[members[0]]), tuple(members)) for members in by_size[:budget]]
     candidates += [(f"do without all of host step {i}", tuple(step)) for i, step in host_steps.items() if len(step) > 1]
     candidates += [("", (i,)) for members in by_size if len(members) > 1 for i in members]
-    static = static_operands(make_steps(graph.inputs, graph.nodes, find_rule, fallbacks)[0])
+    static = static_positions(make_steps(graph.inputs, graph.nodes, find_rule, fallbacks)[0])
     # Both counts are of the schedule: what the plan drops or merges behind it, it does in each trial alike.
     now = count_without(graph, breaks, frozenset(), static)
     alone: dict[int, int] = {}

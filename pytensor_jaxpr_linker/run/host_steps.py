@@ -21,7 +21,7 @@ from pytensor_jaxpr_linker.plan.model import HostStep
 from pytensor_jaxpr_linker.run.codegen import destroyed_inputs, perform_nodes
 
 #: Up to this many nodes are run by a function that is made for them: making it takes longer than making thunks.
-FEW_NODES = 32
+FEW_HOST_NODES = 32
 
 
 class HostStage:
@@ -40,7 +40,7 @@ class HostStage:
 
     def __init__(self, step: HostStep, inputs: list[int], outputs: list[int]):
         self.inputs, self.outputs = inputs, outputs
-        is_plain = len(step.nodes) <= FEW_NODES and all(only_performs(node.op) for node in step.nodes)
+        is_plain = len(step.nodes) <= FEW_HOST_NODES and all(only_performs(node.op) for node in step.nodes)
         self.call = perform_nodes(step, host_form, declared_form) if is_plain else Thunks(step).call
 
 

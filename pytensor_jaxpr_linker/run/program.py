@@ -31,7 +31,7 @@ MOST_KEYS = 1024
 
 #: A call of a program: its results, and what was called with which arguments. A named tuple would take a microsecond.
 #: None if its nodes have to run on the host.
-type Run = tuple[list[Any], Specialization, list[Any]] | None
+type Outcome = tuple[list[Any], Specialization, list[Any]] | None
 
 
 class Program:
@@ -88,7 +88,7 @@ class Program:
         self._lock = threading.Lock()
         self._only = None if self.static_positions else self.specialize(())
 
-    def run(self, args: list[Any], donated: Sequence[int] = ()) -> Run:
+    def run(self, args: list[Any], donated: Sequence[int] = ()) -> Outcome:
         """Call the program.
 
         Parameters
@@ -226,7 +226,7 @@ class Padded(NamedTuple):
     padding: Padding
     program: Program
 
-    def run(self, args: list[Any]) -> Run:
+    def run(self, args: list[Any]) -> Outcome:
         """Call the program on the arguments of the region, and cut the results to their length."""
         if (found := self.program.run(self.padding.pad(args))) is None:
             return None

@@ -154,7 +154,7 @@ class Recompiles:
         self._lock = threading.Lock()
         self._seen: list[Specialized] = []
         self.count = 0
-        self._dynamic = {v: varying_axes(v) for v in region.inputs} if policy.has_dynamic else {}
+        self._dynamic = {v: unbounded_axes(v) for v in region.inputs} if policy.has_dynamic else {}
 
     @property
     def closed(self) -> bool:
@@ -312,7 +312,7 @@ def spell(found: Specialized) -> str:
     return ", ".join([*values, *(f"{variable_name(v)} of shape {s}" for v, s in found.shapes.items())]) or "no inputs"
 
 
-def varying_axes(variable: Variable) -> list[int]:
+def unbounded_axes(variable: Variable) -> list[int]:
     """Return the axes of a region's input that it must not be compiled for again."""
     if variable.owner is None:
         return sorted(marks.dynamic_axes(variable))

@@ -33,7 +33,7 @@ from pytensor_jaxpr_linker.emit.linalg.matrices import (
     tril,
     triu,
 )
-from pytensor_jaxpr_linker.emit.scalar import convert, number
+from pytensor_jaxpr_linker.emit.scalar import number, numpy_astype
 from pytensor_jaxpr_linker.emit.tensor_basic import diagonal, slice_axis
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
@@ -65,7 +65,7 @@ def emit_Cholesky(op, node, b, x):
 
     The primitive reads one triangle, and its derivative is with respect to that triangle, as in PyTensor.
     """
-    x = convert(b, x, node.outputs[0].type.dtype)
+    x = numpy_astype(b, x, node.outputs[0].type.dtype)
     shape = x.aval.shape
     if 0 in shape[-2:]:
         return prims.broadcast_to(b, number(b, x, 0), shape)
@@ -82,7 +82,7 @@ def emit_Cholesky(op, node, b, x):
 @emits(LU, batched=True)
 def emit_LU(op, node, b, x):
     """``P @ L @ U``: P as a matrix, as the rows of L that it takes, or multiplied with L."""
-    x = convert(b, x, node.outputs[-1].type.dtype)
+    x = numpy_astype(b, x, node.outputs[-1].type.dtype)
     check_finite(b, x, NOT_FINITE, node)
     *batch, m, n = x.aval.shape
     lead, k = len(batch), min(m, n)
@@ -115,8 +115,8 @@ def is_singular(b: JaxprBuilder, factors: Atom, shape: tuple[int, ...]) -> Atom:
 @emits(PivotToPermutations, batched=True)
 def emit_PivotToPermutations(op, node, b, pivots):
     """The permutation that a sequence of row exchanges is, or with ``inverse=False`` the inverse of that."""
-    permutation = prims.lu_pivots_to_permutation(b, convert(b, pivots, "int32"))
-    return convert(b, permutation if op.inverse else inverse_permutation(b, permutation), "int64")
+    permutation = prims.lu_pivots_to_permutation(b, numpy_astype(b, pivots, "int32"))
+    return numpy_astype(b, permutation if op.inverse else inverse_permutation(b, permutation), "int64")
 
 
 def refuse_qr(node: Apply) -> str | None:
@@ -127,7 +127,7 @@ def refuse_qr(node: Apply) -> str | None:
 @emits(QR, refuse=refuse_qr, batched=True)
 def emit_QR(op, node, b, x):
     """Q and R; R alone, padded to the shape of `x`; or LAPACK's reflectors and factors."""
-    x = convert(b, x, node.outputs[0].type.dtype)
+    x = numpy_astype(b, x, node.outputs[0].type.dtype)
     if op.mode == "raw":
         return raw_qr(op, b, x)
     q, r, *columns = prims.qr(b, x, op.mode == "full", op.pivoting)
@@ -154,7 +154,7 @@ def raw_qr(op: QR, b: JaxprBuilder, x: Atom) -> list[Atom]:
 @emits(SVD, batched=True)
 def emit_SVD(op, node, b, x):
     """U, the singular values and V transposed, or the singular values alone."""
-    x = convert(b, x, node.outputs[0].type.dtype) if x.aval.dtype.kind != "c" else x
+    x = numpy_astype(b, x, node.outputs[0].type.dtype) if x.aval.dtype.kind != "c" else x
     s, *uv = prims.svd(b, x, op.full_matrices, op.compute_uv)
     check_converged(b, s, node)
     return (uv[0], s, uv[1]) if uv else s
@@ -174,14 +174,14 @@ def refuse_complex_vectors(node: Apply) -> str | None:
 def emit_Eigh(op, node, b, x, y=None):
     """Eigenvalues and eigenvectors of a symmetric matrix, or of a pair of them."""
     dtype = node.outputs[0].type.dtype
-    return symmetric_eigen(op.lower, node, b, *(convert(b, v, dtype) for v in (x, y) if v is not None))
+    return symmetric_eigen(op.lower, node, b, *(numpy_astype(b, v, dtype) for v in (x, y) if v is not None))
 
 
 @emits(Eigvalsh, batched=True)
 def emit_Eigvalsh(op, node, b, *xs):
     """Eigenvalues of a Hermitian matrix, or of a pair of them."""
     dtype = np.result_type(node.outputs[0].type.dtype, *(x.aval.dtype for x in xs if x.aval.dtype.kind == "c"))
-    return symmetric_eigen(op.lower, node, b, *(convert(b, x, dtype) for x in xs))[0]
+    return symmetric_eigen(op.lower, node, b, *(numpy_astype(b, x, dtype) for x in xs))[0]
 
 
 def symmetric_eigen(lower: bool, node: Apply, b: JaxprBuilder, x: Atom, y: Atom | None = None) -> tuple[Atom, Atom]:
@@ -224,7 +224,7 @@ def emit_Eig(op, node, b, x):
     """Eigenvalues and right eigenvectors of any square matrix, complex."""
     check_square(*x.aval.shape)
     dtype = np.dtype(node.outputs[0].type.dtype)
-    x = convert(b, x, dtype if x.aval.dtype.kind == "c" else prims.part_dtype(dtype))
+    x = numpy_astype(b, x, dtype if x.aval.dtype.kind == "c" else prims.part_dtype(dtype))
     check_finite(b, x, np.linalg.LinAlgError("Array must not contain infs or NaNs"), node)
     return prims.eig(b, x)
 
@@ -239,7 +239,7 @@ def refuse_schur(node: Apply) -> str | None:
 @emits(Schur, refuse=refuse_schur, batched=True)
 def emit_Schur(op, node, b, x):
     """The Schur form and its vectors; NaN unless `x` is finite."""
-    return finite_schur(b, convert(b, x, node.outputs[0].type.dtype))
+    return finite_schur(b, numpy_astype(b, x, node.outputs[0].type.dtype))
 
 
 def finite_schur(b: JaxprBuilder, x: Atom) -> list[Atom]:

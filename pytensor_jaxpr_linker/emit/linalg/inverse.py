@@ -20,7 +20,7 @@ from pytensor_jaxpr_linker.emit.linalg.matrices import (
     without_transpose,
 )
 from pytensor_jaxpr_linker.emit.linalg.solvers import factor_general, solve_factored
-from pytensor_jaxpr_linker.emit.scalar import convert, number
+from pytensor_jaxpr_linker.emit.scalar import number, numpy_astype
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
 
@@ -44,7 +44,7 @@ def checked_solution(node: Apply, b: JaxprBuilder, a: Atom, y: Atom) -> Atom:
 def emit_MatrixInverse(op, node, b, x):
     """Solve for the identity; a singular matrix is an error."""
     check_square(*x.aval.shape)
-    x = convert(b, x, node.outputs[0].type.dtype)
+    x = numpy_astype(b, x, node.outputs[0].type.dtype)
     return checked_solution(node, b, x, identity_matrices(b, x.aval.shape, x.aval.dtype))
 
 
@@ -54,7 +54,7 @@ def emit_TensorInv(op, node, b, x):
     shape = x.aval.shape
     rows, columns = math.prod(shape[: op.ind]), math.prod(shape[op.ind :])
     check_square(rows, columns)
-    x = convert(b, x, node.outputs[0].type.dtype)
+    x = numpy_astype(b, x, node.outputs[0].type.dtype)
     inverse = checked_solution(
         node, b, prims.reshape(b, x, (rows, columns)), identity_matrices(b, (rows, columns), x.aval.dtype)
     )
@@ -68,7 +68,7 @@ CUTOFF = 1e-15
 @emits(MatrixPinv, batched=True)
 def emit_MatrixPinv(op, node, b, x):
     """The pseudo-inverse by singular values, or by the eigenvalues of one triangle of a Hermitian matrix."""
-    x = convert(b, x, node.outputs[0].type.dtype)
+    x = numpy_astype(b, x, node.outputs[0].type.dtype)
     if 0 in x.aval.shape:
         *batch, m, n = x.aval.shape
         return prims.broadcast_to(b, number(b, x, 0), (*batch, n, m))
@@ -103,4 +103,4 @@ def is_large(b: JaxprBuilder, s: Atom, fraction: Atom) -> Atom:
 def scaled_columns(b: JaxprBuilder, x: Atom, s: Atom) -> Atom:
     """Emit a matrix whose columns are multiplied with the elements of `s`."""
     shape, n = x.aval.shape, len(s.aval.shape)
-    return prims.mul(b, x, prims.broadcast_in_dim(b, convert(b, s, x.aval.dtype), shape, [*range(n - 1), n]))
+    return prims.mul(b, x, prims.broadcast_in_dim(b, numpy_astype(b, s, x.aval.dtype), shape, [*range(n - 1), n]))

@@ -9,7 +9,7 @@ from pytensor_jaxpr_linker.base.rules import emits
 from pytensor_jaxpr_linker.emit.linalg.decomposition import finite_schur, only_on
 from pytensor_jaxpr_linker.emit.linalg.factors import triangular_solution
 from pytensor_jaxpr_linker.emit.linalg.matrices import adjoint, identity_matrices, matmul, swap
-from pytensor_jaxpr_linker.emit.scalar import convert, number
+from pytensor_jaxpr_linker.emit.scalar import number, numpy_astype
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
 
@@ -20,11 +20,11 @@ def emit_SolveSylvester(op, node, b, x, y, q):
 
     The method is Bartels and Stewart's (Commun. ACM 15, 1972).
     """
-    x, y, q = (convert(b, v, node.outputs[0].type.dtype) for v in (x, y, q))
+    x, y, q = (numpy_astype(b, v, node.outputs[0].type.dtype) for v in (x, y, q))
     dtype = np.result_type(q.aval.dtype, np.complex64)
     if 0 in q.aval.shape:
         return q
-    matrices = [convert(b, prims.stop_gradient(b, v), dtype) for v in (x, y)]  # a Schur form has no derivative
+    matrices = [numpy_astype(b, prims.stop_gradient(b, v), dtype) for v in (x, y)]  # a Schur form has no derivative
     factors = [factor for v in matrices for factor in finite_schur(b, v)]
     return prims.linear_solve(b, [x, y], factors, q, sylvester_product, solve)
 
@@ -42,9 +42,9 @@ def solve(b: JaxprBuilder, r: Atom, u: Atom, s: Atom, v: Atom, q: Atom, transpos
     """
     if transposed:
         return swap(b, solve(b, s, v, r, u, swap(b, q), transposed=False))
-    inner = matmul(b, matmul(b, adjoint(b, u), convert(b, q, u.aval.dtype)), v)
+    inner = matmul(b, matmul(b, adjoint(b, u), numpy_astype(b, q, u.aval.dtype)), v)
     z = matmul(b, matmul(b, u, solve_triangular(b, r, s, inner)), adjoint(b, v))
-    return convert(b, z, q.aval.dtype)
+    return numpy_astype(b, z, q.aval.dtype)
 
 
 def solve_triangular(b: JaxprBuilder, r: Atom, s: Atom, q: Atom) -> Atom:

@@ -16,7 +16,7 @@ from pytensor.tensor.linalg.products import Expm, KroneckerProduct
 from pytensor_jaxpr_linker.base.rules import emits
 from pytensor_jaxpr_linker.emit.linalg.matrices import any_true, check_square, identity_matrices, matmul
 from pytensor_jaxpr_linker.emit.linalg.solvers import factor_general, solve_factored
-from pytensor_jaxpr_linker.emit.scalar import convert, number
+from pytensor_jaxpr_linker.emit.scalar import number, numpy_astype
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
 
@@ -38,7 +38,7 @@ SQUARINGS = 32
 def emit_Expm(op, node, b, x):
     """``exp(x)``, NaN if the norm of `x` is too large."""
     check_square(*x.aval.shape)
-    x = convert(b, x, node.outputs[0].type.dtype)
+    x = numpy_astype(b, x, node.outputs[0].type.dtype)
     if 0 in x.aval.shape:
         return x
     scaled, count, too_large = scaled_down(b, x)
@@ -61,7 +61,7 @@ def scaled_down(b: JaxprBuilder, x: Atom) -> tuple[Atom, Atom, Atom]:
     exceeded = prims.gt(b, norms, prims.broadcast_to(b, limits, table))
     factors = prims.select(b, exceeded, prims.broadcast_to(b, powers, table), number(b, norm, 1))
     count = prims.reduce_sum(b, prims.convert(b, exceeded, "int32"), (lead,))
-    factor = convert(b, prims.reduce_min(b, factors, (lead,)), x.aval.dtype)
+    factor = numpy_astype(b, prims.reduce_min(b, factors, (lead,)), x.aval.dtype)
     fits = prims.le(b, norm, number(b, norm, LARGEST_NORM * 2.0**SQUARINGS))
     factor, too_large = (prims.broadcast_in_dim(b, v, x.aval.shape, range(lead)) for v in (factor, prims.not_(b, fits)))
     return prims.mul(b, x, factor), count, too_large
@@ -122,7 +122,7 @@ def emit_KroneckerProduct(op, node, b, *xs):
     shape = (*batch, *(n for pair in paired for n in pair))
     factors = []
     for i, x in enumerate(xs):
-        x, first = convert(b, x, node.outputs[0].type.dtype), ndim + lead - len(x.aval.shape)
+        x, first = numpy_astype(b, x, node.outputs[0].type.dtype), ndim + lead - len(x.aval.shape)
         dims = [*range(lead), *(lead + 2 * axis + i for axis in range(first, ndim))]
         factors.append(prims.broadcast_in_dim(b, x, shape, dims))
     return prims.reshape(b, prims.mul(b, *factors), (*batch, *(m * n for m, n in paired)))

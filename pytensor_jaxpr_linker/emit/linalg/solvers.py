@@ -24,7 +24,7 @@ from pytensor_jaxpr_linker.emit.linalg.matrices import (
     symmetric,
     without_transpose,
 )
-from pytensor_jaxpr_linker.emit.scalar import convert, number
+from pytensor_jaxpr_linker.emit.scalar import number, numpy_astype
 from pytensor_jaxpr_linker.emit.tensor_basic import diagonal
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
@@ -32,7 +32,7 @@ from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
 
 def solve_operands(op: Any, node: Apply, b: JaxprBuilder, a: Atom, y: Atom) -> tuple[Atom, Atom]:
     """Return the operands in the solution's dtype, `y` as a matrix; ValueError if `a` is not square or the numbers of rows differ."""
-    a, y = (convert(b, x, node.outputs[0].type.dtype) for x in (a, y))
+    a, y = (numpy_astype(b, x, node.outputs[0].type.dtype) for x in (a, y))
     if op.b_ndim == 1:
         y = prims.broadcast_in_dim(b, y, (*y.aval.shape, 1), range(len(y.aval.shape)))
     shape, rows = a.aval.shape[-2:], y.aval.shape[-2]

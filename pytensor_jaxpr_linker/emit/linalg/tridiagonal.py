@@ -11,7 +11,7 @@ import numpy as np
 from pytensor.tensor.linalg.solvers.tridiagonal import LUFactorTridiagonal, SolveLUFactorTridiagonal
 
 from pytensor_jaxpr_linker.base.rules import emits
-from pytensor_jaxpr_linker.emit.scalar import convert, number
+from pytensor_jaxpr_linker.emit.scalar import number, numpy_astype
 from pytensor_jaxpr_linker.emit.tensor_basic import slice_axis
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
@@ -69,7 +69,7 @@ def emit_LUFactorTridiagonal(op, node, b, low, main, high):
     axis, n = len(main.aval.shape) - 1, main.aval.shape[-1]
     if n < 3:
         raise ValueError(f"a tridiagonal matrix of {n} rows can't be factored; it takes at least 3")
-    low, main, high = (rows_first(b, convert(b, x, node.outputs[0].type.dtype), axis) for x in (low, main, high))
+    low, main, high = (rows_first(b, numpy_astype(b, x, node.outputs[0].type.dtype), axis) for x in (low, main, high))
     first = [prims.squeeze(b, slice_axis(b, x, 0, 0, 1), [0]) for x in (main, high)]
     rows = [low, slice_axis(b, main, 0, 1, n), padded(b, slice_axis(b, high, 0, 1, n - 1), 0, 1)]
     last, _, factors, *upper, swapped = recurrence(b, eliminate, first, rows)
@@ -88,10 +88,10 @@ def emit_SolveLUFactorTridiagonal(op, node, b, low, main, high, high2, pivots, y
         y = prims.broadcast_in_dim(b, y, (*y.aval.shape, 1), range(axis + 1))
     n = main.aval.shape[-1]
     position = prims.add(b, prims.iota(b, "int32", pivots.aval.shape, axis), b.constant(1, "int32"))
-    swapped = prims.ne(b, convert(b, pivots, "int32"), position)
-    y = rows_first(b, convert(b, y, dtype), axis)
+    swapped = prims.ne(b, numpy_astype(b, pivots, "int32"), position)
+    y = rows_first(b, numpy_astype(b, y, dtype), axis)
     low, main, high, high2, swapped = (
-        diagonal_rows(b, v if v is swapped else convert(b, v, dtype), axis, y.aval.shape[1:])
+        diagonal_rows(b, v if v is swapped else numpy_astype(b, v, dtype), axis, y.aval.shape[1:])
         for v in (low, main, high, high2, swapped)
     )
     lower = [low, slice_axis(b, swapped, 0, 0, n - 1)]

@@ -19,7 +19,7 @@ from pytensor_jaxpr_linker.base.errors import MISFITS, CannotEmit, WrongResult
 from pytensor_jaxpr_linker.base.rules import InnerGraph, emits
 from pytensor_jaxpr_linker.emit.loops.loop_body import Loop, LoopBody
 from pytensor_jaxpr_linker.emit.loops.tracks import SEPARATE_ROWS, Track, find_tracks
-from pytensor_jaxpr_linker.emit.scalar import convert
+from pytensor_jaxpr_linker.emit.scalar import numpy_astype
 from pytensor_jaxpr_linker.graph.counted_loops import follows_from_numbers
 from pytensor_jaxpr_linker.graph.until_scan import UntilScan
 from pytensor_jaxpr_linker.jaxpr import prims
@@ -57,7 +57,7 @@ def scan_of(node: Apply) -> Scan:
     return node.op.scan if isinstance(node.op, UntilScan) else node.op
 
 
-def static_operands(node: Apply) -> list[int]:
+def known_lengths(node: Apply) -> list[int]:
     """Return the positions of the lengths among the operands, which must be known."""
     info = scan_of(node).info
     first = info.n_outer_inputs - info.n_non_seqs - info.n_nit_sot
@@ -76,7 +76,7 @@ def step_of(node: Apply) -> list[InnerGraph]:
 # -- the rules ---------------------------------------------------------------------------------------------------------
 
 
-@emits(Scan, static=static_operands, inner=step_of)
+@emits(Scan, static=known_lengths, inner=step_of)
 def emit_Scan(op, node, b, inner, *operands):
     """Emit a loop whose number of steps does not depend on its results."""
     loop = Loop(op, node, operands, *inner)
@@ -88,7 +88,7 @@ def emit_Scan(op, node, b, inner, *operands):
     return outputs if len(outputs) > 1 else outputs[0]
 
 
-@emits(UntilScan, static=static_operands, inner=step_of)
+@emits(UntilScan, static=known_lengths, inner=step_of)
 def emit_UntilScan(op, node, b, inner, *operands):
     """Emit a loop that a condition ends; the last output is the number of steps that it took."""
     loop = Loop(op.scan, node, operands, *inner)
@@ -118,7 +118,7 @@ def number_of_steps(b: JaxprBuilder, loop: Loop) -> int | Atom:
             if shape[0] < steps:
                 raise too_short(i, shape, f"is {steps}")
         return steps
-    count = convert(b, loop.operands[0], INT64)
+    count = numpy_astype(b, loop.operands[0], INT64)
     negative = IndexError("Scan was asked to run for negative number of step")
     b.check(prims.ge(b, count, b.constant(0, INT64)), lambda: negative)
     for i, shape in enumerate(shapes):

@@ -12,14 +12,13 @@ from pytensor.tensor.random import basic as rv
 from pytensor_jaxpr_linker.emit.random.discrete import demand
 from pytensor_jaxpr_linker.emit.random.parameter_checks import check_all
 from pytensor_jaxpr_linker.emit.random.sampler import emits_draws, general
+from pytensor_jaxpr_linker.emit.random.samplers_counts import FLOAT
 from pytensor_jaxpr_linker.emit.random.samplers_integers import last_axis_positions, random_order
 from pytensor_jaxpr_linker.emit.random.samplers_inversion import standard_exponential
 from pytensor_jaxpr_linker.emit.random.samplers_multivariate import batched
-from pytensor_jaxpr_linker.emit.scalar import convert
+from pytensor_jaxpr_linker.emit.scalar import numpy_astype
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
-
-FLOAT = np.dtype("float64")
 
 
 def weighted_order(b: JaxprBuilder, key: Atom, shape: Shape, p: Atom) -> Atom:
@@ -27,7 +26,7 @@ def weighted_order(b: JaxprBuilder, key: Atom, shape: Shape, p: Atom) -> Atom:
 
     The keys are exponential variables over the weights: Efraimidis and Spirakis, *Weighted Random Sampling with a Reservoir*, 2006.
     """
-    p = batched(b, convert(b, p, FLOAT), shape, 1)
+    p = batched(b, numpy_astype(b, p, FLOAT), shape, 1)
     times = prims.log(b, standard_exponential(b, key, p.aval.shape, FLOAT))
     return prims.sort(b, [prims.sub(b, times, prims.log(b, p)), last_axis_positions(b, p.aval.shape)], len(shape))[1]
 
@@ -102,7 +101,7 @@ def check_weights(b: JaxprBuilder, node: Apply, p: Atom, n: int, count: int) -> 
     if p.aval.shape[axis] != n:
         raise ValueError("a and p must have same size")
     tolerance = np.sqrt(np.finfo(p.aval.dtype if p.aval.dtype.kind == "f" else FLOAT).eps)
-    p = convert(b, p, FLOAT)
+    p = numpy_astype(b, p, FLOAT)
     demand(b, node, "Probabilities contain NaN", lambda p: (p >= 0.0) | (p < 0.0), p)
     demand(b, node, "Probabilities are not non-negative", lambda p: p >= 0.0, p)
     message = "Probabilities do not sum to 1. See Notes section of docstring for more information."

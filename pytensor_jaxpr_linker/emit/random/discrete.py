@@ -21,15 +21,15 @@ from pytensor_jaxpr_linker.emit.random.parameter_checks import (
     scipy_domain,
 )
 from pytensor_jaxpr_linker.emit.random.sampler import counts, emits_draws, general, open_uniform, split_key
+from pytensor_jaxpr_linker.emit.random.samplers_counts import FLOAT
 from pytensor_jaxpr_linker.emit.random.samplers_gamma import beta_logit, gamma_variables
 from pytensor_jaxpr_linker.emit.random.samplers_integers import integers_from
 from pytensor_jaxpr_linker.emit.random.samplers_inversion import standard_exponential
-from pytensor_jaxpr_linker.emit.scalar import convert
+from pytensor_jaxpr_linker.emit.scalar import numpy_astype
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
 from pytensor_jaxpr_linker.jaxpr.formula import Value, ceil, log1p, maximum, minimum, where
 
-FLOAT = samplers_counts.FLOAT
 #: From here on `numpy.random.Generator.hypergeometric` takes no parameter.
 HYPERGEOMETRIC_END = 10**9
 
@@ -107,7 +107,7 @@ def check_integers(b: JaxprBuilder, node: Apply, low: Atom, high: Atom) -> None:
         return
     zero = known[0] is not None and known[0].ndim == len(high.aval.shape) == 0 and known[0] == 0
     shape = lax.broadcast_shapes(low.aval.shape, high.aval.shape)
-    first, end = (broadcast_operand(b, convert(b, x, "int64"), shape) for x in (low, high))
+    first, end = (broadcast_operand(b, numpy_astype(b, x, "int64"), shape) for x in (low, high))
     ok = prims.lt(b, first, end)
     if high.aval.dtype == np.uint64:  # 2**63 is no int64
         ok = prims.or_(b, ok, prims.eq(b, end, b.constant(-(2**63), "int64")))
@@ -175,8 +175,8 @@ def sample_beta_binomial(b, key, shape, n, alpha, beta):
 @emits_draws(rv.CategoricalRV, form=general)
 def sample_categorical(b, key, shape, dtype, p):
     """How many of the cumulative sums of `p` are below a uniform number; `p` is not normalized, as in PyTensor."""
-    p = p if p.aval.dtype.kind == "f" else convert(b, p, FLOAT)
-    sums = convert(b, prims.cumsum(b, p, len(p.aval.shape) - 1), FLOAT)
+    p = p if p.aval.dtype.kind == "f" else numpy_astype(b, p, FLOAT)
+    sums = numpy_astype(b, prims.cumsum(b, p, len(p.aval.shape) - 1), FLOAT)
     u = prims.broadcast_in_dim(b, open_uniform(b, key, shape, FLOAT), (*shape, p.aval.shape[-1]), range(len(shape)))
     below = prims.lt(b, prims.broadcast_to(b, sums, u.aval.shape), u)
     return prims.reduce_sum(b, prims.convert(b, below, "int64"), (len(shape),))
@@ -185,4 +185,4 @@ def sample_categorical(b, key, shape, dtype, p):
 @emits_draws(rv.IntegersRV, check_integers, form=general, refuse=refuse_fractions(0, 1))
 def sample_integers(b, key, shape, dtype, low, high):
     """Integers in [low, high), drawn as int64."""
-    return integers_from(b, key, shape, convert(b, low, "int64"), convert(b, high, "int64"))
+    return integers_from(b, key, shape, numpy_astype(b, low, "int64"), numpy_astype(b, high, "int64"))

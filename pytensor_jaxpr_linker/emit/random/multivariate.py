@@ -14,7 +14,7 @@ from pytensor_jaxpr_linker.emit.random.discrete import demand, is_chance, refuse
 from pytensor_jaxpr_linker.emit.random.parameter_checks import check_all
 from pytensor_jaxpr_linker.emit.random.sampler import emits_draws, general
 from pytensor_jaxpr_linker.emit.random.samplers_counts import FLOAT
-from pytensor_jaxpr_linker.emit.scalar import convert
+from pytensor_jaxpr_linker.emit.scalar import numpy_astype
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
 
@@ -54,7 +54,7 @@ NO_FACTOR = {"cholesky": "Matrix is not positive definite", "svd": "SVD did not 
 
 def covariance_factor(b: JaxprBuilder, cov: Atom, method: str) -> Atom:
     """Emit factors whose products with their transposes are covariances."""
-    cov = cov if cov.aval.dtype.kind == "f" else convert(b, cov, FLOAT)
+    cov = cov if cov.aval.dtype.kind == "f" else numpy_astype(b, cov, FLOAT)
     return cov if 0 in cov.aval.shape else FACTORS[method](b, cov)
 
 
@@ -81,8 +81,8 @@ def check_multivariate_normal(b: JaxprBuilder, node: Apply, mean: Atom, cov: Ato
 @emits_draws(rv.MvNormalRV, check_multivariate_normal, props=("method",), form=general)
 def sample_multivariate_normal(b, key, shape, dtype, mean, cov, method):
     """A factor of the covariance times normal variables."""
-    factor = convert(b, covariance_factor(b, cov, method), dtype)
-    return vectors.multivariate_normal(b, key, shape, dtype, convert(b, mean, dtype), factor)
+    factor = numpy_astype(b, covariance_factor(b, cov, method), dtype)
+    return vectors.multivariate_normal(b, key, shape, dtype, numpy_astype(b, mean, dtype), factor)
 
 
 @emits_draws(
@@ -90,7 +90,7 @@ def sample_multivariate_normal(b, key, shape, dtype, mean, cov, method):
 )
 def sample_dirichlet(b, key, shape, dtype, alpha):
     """Shares of the whole."""
-    return vectors.dirichlet(b, key, shape, dtype, convert(b, alpha, dtype))
+    return vectors.dirichlet(b, key, shape, dtype, numpy_astype(b, alpha, dtype))
 
 
 def check_multinomial(b: JaxprBuilder, node: Apply, n: Atom, p: Atom) -> None:
@@ -100,9 +100,9 @@ def check_multinomial(b: JaxprBuilder, node: Apply, n: Atom, p: Atom) -> None:
     if k == 0:
         raise ValueError("pvals must have at least 1 dimension and the last dimension of pvals must be greater than 0.")
     demand(b, node, "pvals < 0, pvals > 1 or pvals contains NaNs", is_chance, p)
-    most = prims.slice_(b, convert(b, p, FLOAT), [0] * (axis + 1), [*p.aval.shape[:-1], k - 1], [1] * (axis + 1))
+    most = prims.slice_(b, numpy_astype(b, p, FLOAT), [0] * (axis + 1), [*p.aval.shape[:-1], k - 1], [1] * (axis + 1))
     demand(b, node, "sum(pvals[:-1]) > 1.0", lambda s: s <= 1.0 + 1e-12, prims.reduce_sum(b, most, (axis,)))
-    demand(b, node, "n < 0", lambda n: n >= 0.0, convert(b, n, "int64"))
+    demand(b, node, "n < 0", lambda n: n >= 0.0, numpy_astype(b, n, "int64"))
 
 
 def refuse_one_fraction(node: Apply) -> str | None:
@@ -114,6 +114,6 @@ def refuse_one_fraction(node: Apply) -> str | None:
 @emits_draws(rv.MultinomialRV, check_multinomial, refuse=refuse_one_fraction, form=general)
 def sample_multinomial(b, key, shape, dtype, n, p):
     """The counts as int64. A number of trials loses its fraction, as NumPy converts one number to an integer."""
-    trials = convert(b, convert(b, n, "int64"), FLOAT)
-    counts = vectors.multinomial(b, key, shape, trials, convert(b, p, FLOAT))
+    trials = numpy_astype(b, numpy_astype(b, n, "int64"), FLOAT)
+    counts = vectors.multinomial(b, key, shape, trials, numpy_astype(b, p, FLOAT))
     return prims.convert(b, counts, "int64")

@@ -10,7 +10,7 @@ from pytensor.graph.basic import Apply
 
 from pytensor_jaxpr_linker.emit.elemwise import broadcast_operand
 from pytensor_jaxpr_linker.emit.random.sampler import ParameterCheck
-from pytensor_jaxpr_linker.emit.scalar import convert, number
+from pytensor_jaxpr_linker.emit.scalar import number, numpy_astype
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
 
@@ -29,7 +29,7 @@ def check_not_negative(b: JaxprBuilder, x: Atom, name: str, node: Apply) -> None
     value = b.known(x)
     if value is not None and not (np.signbit(value) & ~np.isnan(value)).any():
         return
-    x = convert(b, x, "float64")
+    x = numpy_astype(b, x, "float64")
     has_no_sign = prims.ge(b, prims.bitcast(b, x, "int64"), b.constant(0, "int64"))
     check_all(b, prims.or_(b, has_no_sign, prims.ne(b, x, x)), ValueError(f"{name} < 0"), node)
 
@@ -80,7 +80,7 @@ def scipy_domain(name: str, *conditions: ParameterCondition | None) -> Parameter
     def check(b: JaxprBuilder, node: Apply, *params: Atom) -> None:
         for condition, x in zip(conditions, params, strict=True):
             if condition is not None:
-                check_all(b, condition(b, convert(b, x, "float64")), error, node)
+                check_all(b, condition(b, numpy_astype(b, x, "float64")), error, node)
 
     return check
 
@@ -98,4 +98,4 @@ def from_zero(b: JaxprBuilder, x: Atom) -> Atom:
 def in_common_shape(b: JaxprBuilder, *params: Atom) -> Sequence[Atom]:
     """Return parameters as float64 that one elementwise primitive takes."""
     shape = lax.broadcast_shapes(*(x.aval.shape for x in params))
-    return [broadcast_operand(b, convert(b, x, "float64"), shape) for x in params]
+    return [broadcast_operand(b, numpy_astype(b, x, "float64"), shape) for x in params]

@@ -9,7 +9,7 @@ from pytensor_jaxpr_linker.emit.random.discrete import check_integers, refuse_fr
 from pytensor_jaxpr_linker.emit.random.parameter_checks import from_zero, in_common_shape, scipy_domain
 from pytensor_jaxpr_linker.emit.random.sampler import emits_draws, general
 from pytensor_jaxpr_linker.emit.random.samplers_integers import integers_from
-from pytensor_jaxpr_linker.emit.scalar import convert, one
+from pytensor_jaxpr_linker.emit.scalar import numpy_astype, one
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
 
@@ -28,7 +28,7 @@ def check_discrete_uniform(b: JaxprBuilder, node: Apply, lower: Atom, upper: Ato
 @emits_draws("pymc.distributions.discrete.DiscreteUniformRV", check_discrete_uniform, form=general)
 def sample_discrete_uniform(b, key, shape, dtype, lower, upper):
     """Integers from `lower` to `upper`, both included."""
-    lower, upper = convert(b, lower, np.int64), convert(b, upper, np.int64)
+    lower, upper = numpy_astype(b, lower, np.int64), numpy_astype(b, upper, np.int64)
     return integers_from(b, key, shape, lower, prims.add(b, upper, one(b, upper)))
 
 

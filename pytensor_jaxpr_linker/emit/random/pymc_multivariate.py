@@ -14,7 +14,7 @@ from pytensor_jaxpr_linker.emit.random.discrete import demand
 from pytensor_jaxpr_linker.emit.random.multivariate import cholesky_factor
 from pytensor_jaxpr_linker.emit.random.parameter_checks import check_all, check_positive
 from pytensor_jaxpr_linker.emit.random.sampler import emits_draws, general, standard_normal
-from pytensor_jaxpr_linker.emit.scalar import convert
+from pytensor_jaxpr_linker.emit.scalar import numpy_astype
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
 
@@ -25,7 +25,7 @@ MODULE = "pymc.distributions.multivariate"
 def sample_matrix_normal(b, key, shape, dtype, mean, row_factor, column_factor):
     """A mean and factors of the covariances of rows and columns."""
     return vectors.matrix_normal(
-        b, key, shape, dtype, *(convert(b, x, dtype) for x in (mean, row_factor, column_factor))
+        b, key, shape, dtype, *(numpy_astype(b, x, dtype) for x in (mean, row_factor, column_factor))
     )
 
 
@@ -39,7 +39,7 @@ def check_stick_breaking(b: JaxprBuilder, node: Apply, alpha: Atom, k: Atom) -> 
 @emits_draws(f"{MODULE}.StickBreakingWeightsRV", check_stick_breaking, static=(1, 3), form=general)
 def sample_stick_breaking(b, key, shape, dtype, alpha, k):
     """Weights of ``k + 1`` pieces."""
-    return vectors.stick_breaking(b, key, shape, dtype, convert(b, alpha, dtype), b.known(k).item())
+    return vectors.stick_breaking(b, key, shape, dtype, numpy_astype(b, alpha, dtype), b.known(k).item())
 
 
 def single(b: JaxprBuilder, x: Atom) -> Atom:
@@ -50,8 +50,8 @@ def single(b: JaxprBuilder, x: Atom) -> Atom:
 
 def precision_factor(b: JaxprBuilder, w: Atom, alpha: Atom, tau: Atom) -> Atom:
     """Emit the Cholesky factor of the precision ``tau * (diag(w.sum(0)) - alpha * w)``."""
-    w = convert(b, prims.reshape(b, w, w.aval.shape[-2:]), np.float64)
-    alpha, tau = (convert(b, single(b, x), np.float64) for x in (alpha, tau))
+    w = numpy_astype(b, prims.reshape(b, w, w.aval.shape[-2:]), np.float64)
+    alpha, tau = (numpy_astype(b, single(b, x), np.float64) for x in (alpha, tau))
     row, column = (prims.iota(b, "int32", w.aval.shape, i) for i in (0, 1))
     degrees = prims.broadcast_in_dim(b, prims.reduce_sum(b, w, (0,)), w.aval.shape, (1,))
     diagonal = prims.select(b, prims.eq(b, row, column), degrees, b.constant(np.float64(0)))
@@ -70,8 +70,10 @@ def check_car(b: JaxprBuilder, node: Apply, mean: Atom, w: Atom, alpha: Atom, ta
 @emits_draws(f"{MODULE}.CARRV", check_car, form=general)
 def sample_car(b, key, shape, dtype, mean, w, alpha, tau, is_valid):
     """Normal variables solved by the dense factor of the precision: Rue, *Fast Sampling of Gaussian Markov Random Fields*, 2001."""
-    factor = convert(b, precision_factor(b, w, alpha, tau), dtype)
+    factor = numpy_astype(b, precision_factor(b, w, alpha, tau), dtype)
     n = factor.aval.shape[-1]
     z = standard_normal(b, key, (math.prod(shape), n), dtype)
     draws = triangular_solution(b, factor, z, lower=True, left_side=False)
-    return prims.add(b, prims.reshape(b, draws, (*shape, n)), vectors.batched(b, convert(b, mean, dtype), shape, 1))
+    return prims.add(
+        b, prims.reshape(b, draws, (*shape, n)), vectors.batched(b, numpy_astype(b, mean, dtype), shape, 1)
+    )

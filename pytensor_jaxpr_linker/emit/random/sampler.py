@@ -18,7 +18,7 @@ from pytensor.tensor.random.op import RandomVariable
 
 from pytensor_jaxpr_linker.base.rules import RULES, Refusal, StaticOperands, emits
 from pytensor_jaxpr_linker.emit.elemwise import broadcast_operand
-from pytensor_jaxpr_linker.emit.scalar import convert, number
+from pytensor_jaxpr_linker.emit.scalar import number, numpy_astype
 from pytensor_jaxpr_linker.emit.tensor_basic import checked_lengths
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
@@ -113,14 +113,16 @@ def refuse_subclass(node: Apply) -> str | None:
 
 def continuous(function: Sampler) -> Sampler:
     """Take a function ``(b, key, shape, dtype, *params)`` that gets its parameters in `dtype`, that of the draws."""
-    return lambda b, key, shape, dtype, *params: function(b, key, shape, dtype, *(convert(b, x, dtype) for x in params))
+    return lambda b, key, shape, dtype, *params: function(
+        b, key, shape, dtype, *(numpy_astype(b, x, dtype) for x in params)
+    )
 
 
 def counts(function: Draw) -> Sampler:
     """Take a function ``(b, key, shape, *params)`` that gets its parameters in float64, and draws whole numbers."""
 
     def sample(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype, *params: Atom) -> Atom:
-        draws = function(b, key, shape, *(convert(b, x, "float64") for x in params))
+        draws = function(b, key, shape, *(numpy_astype(b, x, "float64") for x in params))
         return prims.convert(b, draws, "int64")  # as perform draws, before the cast to the Op's dtype
 
     return sample

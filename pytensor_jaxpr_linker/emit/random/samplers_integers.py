@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from pytensor_jaxpr_linker.emit.random.rejection import Proposed, reject
 from pytensor_jaxpr_linker.emit.random.sampler import Attempt, bits64_of, random_bits
+from pytensor_jaxpr_linker.emit.scalar import UINT64
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
 from pytensor_jaxpr_linker.jaxpr.formula import Value, maximum, where
-
-UINT64 = np.dtype("uint64")
 
 
 def integers_from(b: JaxprBuilder, key: Atom, shape: Shape, low: Atom, high: Atom) -> Atom:

@@ -12,7 +12,7 @@ from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
 
 #: The width from which on an interval about 0 is proposed to from the normal distribution itself.
-WIDE = np.sqrt(2 * np.pi)
+WIDE_INTERVAL = np.sqrt(2 * np.pi)
 
 
 def truncated_normal(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype, low: Atom, high: Atom) -> Atom:
@@ -28,7 +28,7 @@ def truncated_normal(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype, 
     far = prims.select(b, is_mirrored, prims.neg(b, low), high)
     width = prims.sub(b, far, near)
     contains_zero = prims.le(b, near, number(b, near, 0))
-    is_wide = prims.and_(b, contains_zero, prims.gt(b, width, number(b, width, WIDE)))
+    is_wide = prims.and_(b, contains_zero, prims.gt(b, width, number(b, width, WIDE_INTERVAL)))
     # From here on positions are relative to the lower end; the density's ratio is largest at `peak`, unless cut off.
     root = prims.sqrt(b, prims.add(b, prims.square(b, near), number(b, near, 4)))
     peak = prims.div(b, number(b, near, 2), prims.add(b, near, root))

@@ -18,7 +18,7 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.null_type import NullType
 
 from pytensor_jaxpr_linker.base.rules import ScalarRule
-from pytensor_jaxpr_linker.emit.scalar import Emit, convert, emit_inner, refuse_complex
+from pytensor_jaxpr_linker.emit.scalar import Emit, emit_inner, numpy_astype, refuse_complex
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, is_variable
 from pytensor_jaxpr_linker.jaxpr.formula import Value
@@ -49,7 +49,7 @@ def values(of_complex: Emit | None = None, single: bool = False) -> Callable[[Fo
         @wraps(formula)
         def rule(op: ps.ScalarOp, b: JaxprBuilder, dtype: np.dtype, *xs: Atom) -> Atom:
             if dtype.kind == "c":
-                return of_complex(b, *(convert(b, x, dtype) for x in xs))
+                return of_complex(b, *(numpy_astype(b, x, dtype) for x in xs))
             return of_real(op, b, dtype, *xs)
 
         return ScalarRule(rule)
@@ -63,8 +63,8 @@ def evaluated(formula: Formula, single: bool) -> Emit:
     @wraps(formula)
     def rule(op: ps.ScalarOp, b: JaxprBuilder, dtype: np.dtype, *xs: Atom) -> Atom:
         precision = "float32" if single and dtype.itemsize <= 4 else "float64"
-        result = formula(*(Value(b, convert(b, x, precision)) for x in xs)).atom
-        return prims.broadcast_to(b, convert(b, result, dtype), prims.elementwise_shape(xs))
+        result = formula(*(Value(b, numpy_astype(b, x, precision)) for x in xs)).atom
+        return prims.broadcast_to(b, numpy_astype(b, result, dtype), prims.elementwise_shape(xs))
 
     return rule
 
@@ -74,7 +74,7 @@ def with_pullback(rule: Emit) -> Emit:
 
     @wraps(rule)
     def wrapped(op: ps.ScalarOp, b: JaxprBuilder, dtype: np.dtype, *xs: Atom) -> Atom:
-        xs = tuple(x if is_discrete_operand(op, i) else convert(b, x, dtype) for i, x in enumerate(xs))
+        xs = tuple(x if is_discrete_operand(op, i) else numpy_astype(b, x, dtype) for i, x in enumerate(xs))
         if b.differentiable:  # so that guards can be put before the operands, see `branch_guards`
             xs = tuple(prims.broadcast_to(b, x, prims.elementwise_shape(xs)) if is_variable(x) else x for x in xs)
         operands = [x for x in xs if is_variable(x)]
@@ -125,7 +125,7 @@ def pushforward(
     )
     total = None
     for i, partial in zip(wrt, partials, strict=True):
-        term = prims.mul(b, convert(b, partial, dtype), tangents[i])
+        term = prims.mul(b, numpy_astype(b, partial, dtype), tangents[i])
         total = term if total is None else prims.add(b, total, term)
     return prims.broadcast_to(b, total, result.aval.shape)
 

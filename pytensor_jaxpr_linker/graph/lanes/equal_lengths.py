@@ -31,7 +31,7 @@ from pytensor_jaxpr_linker.graph.lanes.ops import DynamicUpdate, SliceBounds, Wr
 END = np.iinfo("int64").max
 
 #: The number of operations through which a number is followed to its sources.
-DEEPEST = 40
+LONGEST_CHAIN = 40
 
 #: The most cases of a proof, and the most inequalities of an elimination.
 MOST_CASES, MOST_INEQUALITIES = 512, 256
@@ -43,7 +43,7 @@ UNIT = "1"
 type Linear = Mapping[Hashable, int]
 
 
-def add(x: Linear, y: Linear, times: int = 1) -> Linear:
+def plus(x: Linear, y: Linear, times: int = 1) -> Linear:
     """Return ``x + times * y``."""
     total = {key: x.get(key, 0) + times * y.get(key, 0) for key in (*x, *y)}
     return {key: value for key, value in total.items() if value}
@@ -74,7 +74,7 @@ def is_impossible(inequalities: Iterable[Linear]) -> bool:
             return False
         key = min(unknown, key=lambda k: (sum(k in x for x in forms), str(k)))
         below, above = ([x for x in forms if x.get(key, 0) * sign > 0] for sign in (1, -1))
-        combined = (add({k: v * -y[key] for k, v in x.items()}, y, x[key]) for x, y in product(below, above))
+        combined = (plus({k: v * -y[key] for k, v in x.items()}, y, x[key]) for x, y in product(below, above))
         left = {frozenset(x.items()) for x in forms if key not in x}
         left |= {frozenset(tightened(x).items()) for x in combined}
 
@@ -155,7 +155,7 @@ class Case:
 
     def _computed(self, variable: Variable, depth: int) -> Linear | None:
         node = variable.owner
-        if node is None or depth > DEEPEST:
+        if node is None or depth > LONGEST_CHAIN:
             return None
         if isinstance(node.op, Shape_i):
             source, axis = length_source(node.inputs[0], node.op.i)
@@ -169,12 +169,12 @@ class Case:
 
 def below_zero(x: Linear) -> Linear:
     """Return the form that is at least 0 where `x` is not."""
-    return add(negative(x), constant(-1))
+    return plus(negative(x), constant(-1))
 
 
 def negative(x: Linear) -> Linear:
     """Return ``-x``."""
-    return add({}, x, -1)
+    return plus({}, x, -1)
 
 
 def unknown(variable: Variable) -> Unknown:
@@ -198,12 +198,12 @@ def are_equal(x: Variable, y: Variable) -> bool:
         if count > MOST_CASES:
             return False
         try:
-            difference = add(case.value(x), case.value(y), -1)
+            difference = plus(case.value(x), case.value(y), -1)
         except Undecided as found:
             cases += case.split(found.form)
             continue
         if difference and not all(
-            case.is_empty(add(sign, constant(-1))) for sign in (difference, negative(difference))
+            case.is_empty(plus(sign, constant(-1))) for sign in (difference, negative(difference))
         ):
             return False
     return True
@@ -228,7 +228,7 @@ def rule_of(node: Apply) -> LinearRule | None:
         return SUMS[kind] if output.type.dtype == "int64" else None
     if kind is ps.Cast and not np.can_cast(node.inputs[0].type.dtype, output.type.dtype):
         return None
-    return CHOICES.get(kind)
+    return CHOICE_RULES.get(kind)
 
 
 def is_integer(variable: Variable) -> bool:
@@ -242,7 +242,7 @@ def multiple(case: Case, i: int, *xs: Linear) -> Linear | None:
     known = [value_of(x) for x in xs]
     factor = prod(value for value in known if value is not None)
     rest = [x for x, value in zip(xs, known, strict=True) if value is None]
-    return add({}, rest[0], factor) if len(rest) == 1 else None if rest else constant(factor)
+    return plus({}, rest[0], factor) if len(rest) == 1 else None if rest else constant(factor)
 
 
 def slice_bounds(case: Case, i: int, start: Linear, stop: Linear, n: Linear) -> Linear:
@@ -250,20 +250,20 @@ def slice_bounds(case: Case, i: int, start: Linear, stop: Linear, n: Linear) -> 
 
     def clipped(bound: Linear) -> Linear:
         if case.is_nonnegative(bound):
-            return bound if case.is_nonnegative(add(n, bound, -1)) else n
-        from_end = add(bound, n)
+            return bound if case.is_nonnegative(plus(n, bound, -1)) else n
+        from_end = plus(bound, n)
         return from_end if case.is_nonnegative(from_end) else {}
 
     first = clipped(start)
     if i == 0:
         return first
-    length = add(clipped(stop), first, -1)
+    length = plus(clipped(stop), first, -1)
     return length if case.is_nonnegative(length) else {}
 
 
 def at_least(case: Case, x: Linear, y: Linear) -> bool:
     """Tell whether ``x >= y``."""
-    return case.is_nonnegative(add(x, y, -1))
+    return case.is_nonnegative(plus(x, y, -1))
 
 
 def truth(compare: Callable[[Case, Linear, Linear], bool]) -> LinearRule:
@@ -273,23 +273,23 @@ def truth(compare: Callable[[Case, Linear, Linear], bool]) -> LinearRule:
 
 #: Operations whose results are linear in their operands.
 SUMS: dict[type, LinearRule] = {
-    ps.Add: lambda case, i, *xs: reduce(add, xs),
+    ps.Add: lambda case, i, *xs: reduce(plus, xs),
     ps.Mul: multiple,
     ps.Neg: lambda case, i, x: negative(x),
-    ps.Sub: lambda case, i, x, y: add(x, y, -1),
+    ps.Sub: lambda case, i, x, y: plus(x, y, -1),
 }
 
 #: Operations that compare, or choose an operand.
-CHOICES: dict[type, LinearRule] = {
+CHOICE_RULES: dict[type, LinearRule] = {
     ps.Cast: lambda case, i, x: x,
-    ps.EQ: truth(lambda case, x, y: case.is_zero(add(x, y, -1))),
+    ps.EQ: truth(lambda case, x, y: case.is_zero(plus(x, y, -1))),
     ps.GE: truth(at_least),
     ps.GT: truth(lambda case, x, y: not at_least(case, y, x)),
     ps.LE: truth(lambda case, x, y: at_least(case, y, x)),
     ps.LT: truth(lambda case, x, y: not at_least(case, x, y)),
     ps.Maximum: lambda case, i, x, y: x if at_least(case, x, y) else y,
     ps.Minimum: lambda case, i, x, y: y if at_least(case, x, y) else x,
-    ps.NEQ: truth(lambda case, x, y: not case.is_zero(add(x, y, -1))),
+    ps.NEQ: truth(lambda case, x, y: not case.is_zero(plus(x, y, -1))),
     ps.Switch: lambda case, i, condition, x, y: y if case.is_zero(condition) else x,
 }
 
@@ -301,7 +301,7 @@ def lengths_read(variable: Variable) -> list[Variable]:
     """Return the lengths of axes from which a number is computed by few operations."""
     found, seen = [], {variable}
     for v in (stack := [variable]):
-        if v.owner is None or len(stack) > DEEPEST:
+        if v.owner is None or len(stack) > LONGEST_CHAIN:
             continue
         if isinstance(v.owner.op, Shape_i):
             found.append(v)

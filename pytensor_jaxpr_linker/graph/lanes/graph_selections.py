@@ -17,7 +17,7 @@ from pytensor.tensor.subtensor import unflatten_index_variables
 from pytensor_jaxpr_linker.graph.facts import BindingTime, Times
 from pytensor_jaxpr_linker.graph.lanes.equal_lengths import END, are_equal, is_integer, length_source, lengths_read
 from pytensor_jaxpr_linker.graph.lanes.lanes import Lanes, Operand
-from pytensor_jaxpr_linker.graph.lanes.ops import apply
+from pytensor_jaxpr_linker.graph.lanes.ops import only_output
 from pytensor_jaxpr_linker.graph.lanes.selection import ONE, ZERO, Mask, Run, Selection, is_step, value_key
 
 #: Returns the outputs of a node on operands that may have lanes, or None if its Op must know their length.
@@ -162,7 +162,7 @@ class GraphSelections:
             elif source.owner is not None and isinstance(source.owner.op, Alloc):
                 found = source.owner.inputs[1 + axis]
             else:
-                found = apply(Shape_i(axis), source)
+                found = only_output(Shape_i(axis), source)
             self._lengths[source, axis] = found
         return self._lengths[source, axis]
 

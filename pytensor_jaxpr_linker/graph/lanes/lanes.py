@@ -10,7 +10,7 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Variable
 from pytensor.raise_op import CheckAndRaise
 
-from pytensor_jaxpr_linker.graph.lanes.ops import FillLanes, ShiftLanes, WriteLanes, apply
+from pytensor_jaxpr_linker.graph.lanes.ops import FillLanes, ShiftLanes, WriteLanes, only_output
 from pytensor_jaxpr_linker.graph.lanes.selection import FULL, REVERSED, Run, Selection, indexed
 
 
@@ -107,7 +107,7 @@ def common_lanes(operands: Sequence[Operand]) -> Lanes | None:
     return first
 
 
-def fits(y: Operand, selection: Selection, from_end: int) -> bool:
+def has_lanes(y: Operand, selection: Selection, from_end: int) -> bool:
     """Tell whether `y` has the lanes along an axis, counted from the last, or broadcasts along it."""
     if isinstance(y, Lanes):
         return y.selection is selection and y.ndim - y.axis == from_end
@@ -134,13 +134,13 @@ def moved[T: Operand](x: T, to: Selection, message: str, may_be_one: bool = Fals
         return x
 
     def fill() -> Variable:
-        found = apply(ShiftLanes(x.axis), x.filled, pt.sub(run.start, to.start), to.n)
+        found = only_output(ShiftLanes(x.axis), x.filled, pt.sub(run.start, to.start), to.n)
         if run.count is to.count:
             return found
         may_move = pt.eq(run.count, to.count)
         if may_be_one:
             may_move = pt.or_(may_move, pt.eq(run.count, 1))
-        return apply(CheckAndRaise(ValueError, message), found, may_move)
+        return only_output(CheckAndRaise(ValueError, message), found, may_move)
 
     return Lanes(to, x.axis, x.old, fill)
 
@@ -161,12 +161,12 @@ def to_be_written(y: Operand, selection: Selection, from_end: int) -> Operand:
 # -- reading and writing -----------------------------------------------------------------------------------------------
 
 
-def select(x: Variable, selection: Selection, mask: Variable, axis: int, old: Variable) -> Lanes:
+def selected_lanes(x: Variable, selection: Selection, mask: Variable, axis: int, old: Variable) -> Lanes:
     """Return the elements of `x` at the selection's mask, or at its flat one, which indexes `axis` and the following axes."""
     if selection.is_whole:
         return Lanes(selection, axis, old, lambda: x, lambda: x)
     return Lanes(
-        selection, axis, old, lambda: apply(FillLanes(axis), x, mask), lambda: selection.compact(x, axis, mask)
+        selection, axis, old, lambda: only_output(FillLanes(axis), x, mask), lambda: selection.compact(x, axis, mask)
     )
 
 
@@ -174,10 +174,10 @@ def write(x: Variable, y: Operand, selection: Selection, axis: int, is_set: bool
     """Return `x` with the selected elements set to, or incremented by, `y`."""
     from_end = x.type.ndim - selection.mask.type.ndim + 1 - axis
     y = to_be_written(y, selection, from_end)
-    if not fits(y, selection, from_end):
+    if not has_lanes(y, selection, from_end):
         y = plain(y)
-    is_compact = not fits(y, selection, from_end)
-    return apply(WriteLanes(axis, is_set, is_compact), x, filled(y), selection.mask)
+    is_compact = not has_lanes(y, selection, from_end)
+    return only_output(WriteLanes(axis, is_set, is_compact), x, filled(y), selection.mask)
 
 
 def reverse(x: Operand, axis: int) -> Operand:
@@ -213,4 +213,4 @@ def for_all_lanes(node: Apply, operands: Sequence[Operand], selection: Selection
 
 def refilled(node: Apply, new: Variable, selection: Selection, axis: int) -> list[Operand]:
     """Return the output of a node, which may hold anything in inactive lanes."""
-    return [select(new, selection, selection.flat, axis, node.outputs[0])]
+    return [selected_lanes(new, selection, selection.flat, axis, node.outputs[0])]

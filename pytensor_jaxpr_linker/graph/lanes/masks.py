@@ -25,16 +25,16 @@ from pytensor_jaxpr_linker.graph.lanes.lanes import (
     Lanes,
     Operand,
     filled,
-    fits,
     for_all_lanes,
+    has_lanes,
     named,
     plain,
     refilled,
-    select,
+    selected_lanes,
     to_be_written,
     write,
 )
-from pytensor_jaxpr_linker.graph.lanes.ops import CountedNonzero, FillLanes, LstsqParts, MatchedMask, apply
+from pytensor_jaxpr_linker.graph.lanes.ops import CountedNonzero, FillLanes, LstsqParts, MatchedMask, only_output
 from pytensor_jaxpr_linker.graph.lanes.selection import FULL, ONE, ZERO, Run, Selection, value_key
 from pytensor_jaxpr_linker.graph.lanes.slices import read_block, write_block
 
@@ -84,14 +84,14 @@ def written_at_arrays(known: GraphSelections, node: Apply, operands: Sequence[Op
     if isinstance(x, Lanes) and is_beside(x, entries):
         from_end = x.ndim - x.axis
         y = to_be_written(y, x.selection, from_end)
-        if not fits(y, x.selection, from_end):
+        if not has_lanes(y, x.selection, from_end):
             return None
         return for_all_lanes(node, [x, y, *flat], x.selection, x.axis)
     if node.op.set_instead_of_inc or (index := index_lanes(x, entries)) is None:
         return None
     selection, axis = index
     ndim = node.outputs[0].type.ndim - sum(isinstance(v, Lanes) for v in flat) + 1
-    if not fits(y, selection, ndim - axis):
+    if not has_lanes(y, selection, ndim - axis):
         return None
     added = pt.switch(selection.along(axis, ndim), filled(y), pt.constant(0, dtype=filled(y).type.dtype))
     (new,) = node.clone_with_new_inputs([filled(x), added, *map(filled, flat)], strict=False).outputs
@@ -141,15 +141,15 @@ def at_masks(known: GraphSelections, node: Apply, operands: Sequence[Operand]) -
     (old,) = node.outputs
     if within := lanes_within(known, node, operands):
         lanes, selection = within
-        return select(lanes.filled, selection, selection.mask, lanes.axis, old)
+        return selected_lanes(lanes.filled, selection, selection.mask, lanes.axis, old)
     x = plain(operands[0])
     if found := single_mask(known, node, operands):
         selection, axis, slices = found
-        return select(read_block(known, x, slices, old), selection, selection.mask, axis, old)
+        return selected_lanes(read_block(known, x, slices, old), selection, selection.mask, axis, old)
     if not has_mask(node):
         return None
     idx_list, arrays = flatten_index_variables(without_masks(known, node, operands))
-    return apply(AdvancedSubtensor(idx_list), x, *arrays)
+    return only_output(AdvancedSubtensor(idx_list), x, *arrays)
 
 
 def written_at_masks(known: GraphSelections, node: Apply, operands: Sequence[Operand]) -> Operand | None:
@@ -164,14 +164,14 @@ def written_at_masks(known: GraphSelections, node: Apply, operands: Sequence[Ope
         selection, axis, slices = found
         part = read_block(known, x, slices, old)
         from_end = part.type.ndim - selection.mask.type.ndim + 1 - axis
-        if not has_mask(node) and not fits(y, selection, from_end):
+        if not has_mask(node) and not has_lanes(y, selection, from_end):
             return None  # written at positions, a value of length 1 is not broadcast
         new = write(part, y, selection, axis, is_set)
         return new if part is x else write_block(known, x, new, slices, True, old)
     if not has_mask(node):
         return None
     idx_list, arrays = flatten_index_variables(without_masks(known, node, operands))
-    return apply(AdvancedIncSubtensor(idx_list, False, is_set, op.ignore_duplicates), x, plain(y), *arrays)
+    return only_output(AdvancedIncSubtensor(idx_list, False, is_set, op.ignore_duplicates), x, plain(y), *arrays)
 
 
 def lanes_within(known: GraphSelections, node: Apply, operands: Sequence[Operand]) -> tuple[Lanes, Selection] | None:
@@ -221,7 +221,7 @@ def without_masks(known: GraphSelections, node: Apply, operands: Sequence[Operan
     found: list[Any] = []
     for entry in index_of(node, list(map(plain, operands))):
         if is_mask(entry):
-            matched = apply(MatchedMask(len(found)), entry, x)
+            matched = only_output(MatchedMask(len(found)), entry, x)
             positions = CountedNonzero().make_node(matched, known.of_mask(entry).count).outputs
             found += [named(v, old) for v in positions]
         else:
@@ -232,7 +232,7 @@ def without_masks(known: GraphSelections, node: Apply, operands: Sequence[Operan
 # -- what else returns as much as a mask selects -----------------------------------------------------------------------
 
 
-def nonzero(known: GraphSelections, node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
+def lanes_of_nonzero(known: GraphSelections, node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
     """`Nonzero`: the positions of all elements are the lanes."""
     mask = plain(operands[0])
     if mask.type.dtype != "bool":
@@ -242,9 +242,9 @@ def nonzero(known: GraphSelections, node: Apply, operands: Sequence[Operand]) ->
     lengths = [known.length(mask, axis) for axis in range(ndim)]
 
     def fill(axis: int) -> Variable:
-        positions = apply(ARange("int64"), ZERO, lengths[axis], ONE)
+        positions = only_output(ARange("int64"), ZERO, lengths[axis], ONE)
         positions = pt.expand_dims(positions, [i for i in range(ndim) if i != axis])
-        return apply(FillLanes(0), apply(Alloc(), positions, *lengths), mask)
+        return only_output(FillLanes(0), only_output(Alloc(), positions, *lengths), mask)
 
     return [
         Lanes(selection, 0, old, lambda axis=axis: fill(axis), lambda axis=axis: counted[axis])  # type: ignore[misc]
@@ -259,4 +259,4 @@ def least_squares(known: GraphSelections, node: Apply, operands: Sequence[Operan
         # PyTensor declares every solution a matrix of float64, and returns what NumPy does.
         return None
     solution, residuals, rank, s, returned = LstsqParts().make_node(x, y, rcond).outputs
-    return [solution, select(residuals, known.of_mask(returned), returned, 0, node.outputs[1]), rank, s]
+    return [solution, selected_lanes(residuals, known.of_mask(returned), returned, 0, node.outputs[1]), rank, s]

@@ -15,7 +15,7 @@ from pytensor.tensor.type import TensorType, dmatrix, dvector, iscalar, lscalar
 from pytensor_jaxpr_linker.base.errors import mask_mismatch
 
 
-def apply(op: Op, *inputs: Variable) -> Variable:
+def only_output(op: Op, *inputs: Variable) -> Variable:
     """Return the only output of an Op."""
     (output,) = op.make_node(*inputs).outputs
     return output
@@ -58,7 +58,7 @@ class DynamicSlice(Op):
     def perform(self, node: Apply, inputs: Sequence, outputs: list) -> None:
         """Take the slices."""
         x, *bounds = inputs
-        outputs[0][0] = x[block(x.ndim, self.axes, bounds)].copy()
+        outputs[0][0] = x[block_index(x.ndim, self.axes, bounds)].copy()
 
 
 class DynamicUpdate(Op):
@@ -76,10 +76,10 @@ class DynamicUpdate(Op):
     def perform(self, node: Apply, inputs: Sequence, outputs: list) -> None:
         """Write to a copy."""
         x, y, *bounds = inputs
-        outputs[0][0] = written(x, block(x.ndim, self.axes, bounds), y, self.set_instead_of_inc)
+        outputs[0][0] = written(x, block_index(x.ndim, self.axes, bounds), y, self.set_instead_of_inc)
 
 
-def block(ndim: int, axes: Sequence[int], bounds: Sequence) -> tuple[slice, ...]:
+def block_index(ndim: int, axes: Sequence[int], bounds: Sequence) -> tuple[slice, ...]:
     """Return the index that takes slices, of given starts and lengths, along `axes`."""
     index = [slice(None)] * ndim
     for axis, start, length in zip(axes, bounds, bounds[len(axes) :], strict=False):

@@ -25,26 +25,26 @@ from pytensor_jaxpr_linker.graph.lanes.lanes import (
     common_lanes,
     filled,
     first_lanes,
-    fits,
     for_all_lanes,
+    has_lanes,
     moved_together,
     plain,
     refilled,
 )
-from pytensor_jaxpr_linker.graph.lanes.ops import apply
+from pytensor_jaxpr_linker.graph.lanes.ops import only_output
 from pytensor_jaxpr_linker.graph.lanes.selection import ONE, ZERO, Run, value_key
 
 # -- each lane by itself -----------------------------------------------------------------------------------------------
 
 
-def elementwise(known: GraphSelections, node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
+def elementwise_lanes(known: GraphSelections, node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
     """Elementwise Ops: the operands have the same lanes, or one element for all of them."""
     operands = moved_together(operands, "Incompatible Elemwise input shapes: slices of different lengths")
     first = common_lanes(operands)
     return None if first is None else for_all_lanes(node, operands, first.selection, first.axis)
 
 
-def batched(known: GraphSelections, node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
+def blockwise_lanes(known: GraphSelections, node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
     """Blockwise Ops, if lanes are batches. A batch of copies raises no error that would not be raised without it."""
     first = common_lanes(operands)
     if first is None or not first.selection.never_empty or first.axis >= node.op.batch_ndim(node):
@@ -52,11 +52,13 @@ def batched(known: GraphSelections, node: Apply, operands: Sequence[Operand]) ->
     return for_all_lanes(node, operands, first.selection, first.axis)
 
 
-def copied(known: GraphSelections, node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
+def copied_lanes(known: GraphSelections, node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
     """Copies and views."""
     x, (old,) = first_lanes(operands), node.outputs
     return [
-        Lanes(x.selection, x.axis, old, lambda: apply(node.op, x.filled), lambda: apply(node.op, x.compact)),
+        Lanes(
+            x.selection, x.axis, old, lambda: only_output(node.op, x.filled), lambda: only_output(node.op, x.compact)
+        ),
     ]
 
 
@@ -76,7 +78,7 @@ def permuted(known: GraphSelections, node: Apply, operands: Sequence[Operand]) -
     return for_all_lanes(node, operands, x.selection, node.op.new_order.index(x.axis))
 
 
-def joined(known: GraphSelections, node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
+def joined_lanes(known: GraphSelections, node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
     """Arrays that all have the same lanes, joined along another axis."""
     first = common_lanes(operands)
     if first is None or node.op.axis == first.axis or not all(isinstance(x, Lanes) for x in operands):
@@ -97,7 +99,7 @@ def at_mask(known: GraphSelections, node: Apply, operands: Sequence[Operand]) ->
     selection = x.selection
     if mask.selection is not selection or x.axis != node.op.axis:
         return None
-    if not all(fits(y, selection, x.ndim - x.axis) for y in values):
+    if not all(has_lanes(y, selection, x.ndim - x.axis) for y in values):
         return None
     return for_all_lanes(node, operands, selection, x.axis)
 
@@ -107,18 +109,18 @@ def at_mask(known: GraphSelections, node: Apply, operands: Sequence[Operand]) ->
 
 def one_length(known: GraphSelections, node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
     """`Shape_i`."""
-    return [length(first_lanes(operands), node.op.i)]
+    return [lanes_length(first_lanes(operands), node.op.i)]
 
 
 def all_lengths(known: GraphSelections, node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
     """`Shape`."""
     x = first_lanes(operands)
-    return [apply(MakeVector("int64"), *(length(x, i) for i in range(x.ndim)))]
+    return [only_output(MakeVector("int64"), *(lanes_length(x, i) for i in range(x.ndim)))]
 
 
-def length(x: Lanes, axis: int) -> Variable:
+def lanes_length(x: Lanes, axis: int) -> Variable:
     """Return the length of one axis."""
-    return x.selection.count if axis == x.axis else apply(Shape_i(axis), x.filled)
+    return x.selection.count if axis == x.axis else only_output(Shape_i(axis), x.filled)
 
 
 def allocated(known: GraphSelections, node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
@@ -128,18 +130,18 @@ def allocated(known: GraphSelections, node: Apply, operands: Sequence[Operand]) 
     if len(counted) != 1:
         return None
     ((axis, selection),) = counted.items()
-    if not fits(value, selection, len(lengths) - axis):
+    if not has_lanes(value, selection, len(lengths) - axis):
         return None
-    all_lanes = [*lengths[:axis], apply(Shape_i(0), selection.flat), *lengths[axis + 1 :]]
+    all_lanes = [*lengths[:axis], only_output(Shape_i(0), selection.flat), *lengths[axis + 1 :]]
 
     def fill() -> Variable:
-        result = apply(node.op, filled(value), *all_lanes)
+        result = only_output(node.op, filled(value), *all_lanes)
         if selection.count is lengths[axis]:
             return result
         # The proof that both lengths are equal is about integers. Those of a program wrap around.
-        return apply(CheckAndRaise(ValueError, WRAPPED), result, pt.eq(selection.count, lengths[axis]))
+        return only_output(CheckAndRaise(ValueError, WRAPPED), result, pt.eq(selection.count, lengths[axis]))
 
-    return [Lanes(selection, axis, node.outputs[0], fill, lambda: apply(node.op, plain(value), *lengths))]
+    return [Lanes(selection, axis, node.outputs[0], fill, lambda: only_output(node.op, plain(value), *lengths))]
 
 
 #: The message where two lengths differ that were proved to be equal.
@@ -156,7 +158,7 @@ def numbered(known: GraphSelections, node: Apply, operands: Sequence[Operand]) -
 
     def fill() -> Variable:
         last = pt.sub(run.count, 1)
-        return pt.minimum(apply(ARange("int64"), ZERO, run.n, ONE), last).astype(old.type.dtype)
+        return pt.minimum(only_output(ARange("int64"), ZERO, run.n, ONE), last).astype(old.type.dtype)
 
     return [Lanes(run, 0, old, fill)]
 
@@ -211,7 +213,7 @@ def reduced(known: GraphSelections, node: Apply, operands: Sequence[Operand]) ->
     (result,) = node.clone_with_new_inputs([x.with_neutral(neutral)], strict=False).outputs
     if isinstance(op.scalar_op, ps.Maximum | ps.Minimum) and not getattr(op, "initial", False):
         error = empty_reduction(op.scalar_op.nfunc_spec[0])
-        result = apply(CheckAndRaise(type(error), str(error)), result, pt.gt(x.selection.count, 0))
+        result = only_output(CheckAndRaise(type(error), str(error)), result, pt.gt(x.selection.count, 0))
     return [result]
 
 
@@ -230,17 +232,17 @@ def position_of_largest(known: GraphSelections, node: Apply, operands: Sequence[
     # If all active lanes hold the lowest number, too, the first of all lanes is found.
     place = pt.maximum(pt.sub(found, run.start), 0)
     error = CheckAndRaise(ValueError, "attempt to get argmax of an empty sequence")
-    return [apply(error, place, pt.gt(run.count, 0))]
+    return [only_output(error, place, pt.gt(run.count, 0))]
 
 
-def cumulative(known: GraphSelections, node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
+def cumulative_lanes(known: GraphSelections, node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
     """Cumulative sums and products of a run, or along another axis: inactive lanes add 0, or multiply by 1."""
     x = first_lanes(operands)
     if not isinstance(x.selection, Run):
         return None
     if x.axis != node.op.axis:
         return for_all_lanes(node, operands, x.selection, x.axis)
-    new = apply(node.op, x.with_neutral(0 if node.op.mode == "add" else 1))
+    new = only_output(node.op, x.with_neutral(0 if node.op.mode == "add" else 1))
     if x.selection.never_empty:  # behind the last active lane, its value is repeated
         return [Lanes(x.selection, x.axis, node.outputs[0], lambda: new)]
     return refilled(node, new, x.selection, x.axis)
@@ -257,7 +259,7 @@ def softmax(known: GraphSelections, node: Apply, operands: Sequence[Operand]) ->
     return refilled(node, new, x.selection, x.axis)
 
 
-def matrix_product(known: GraphSelections, node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
+def matrix_product_of_lanes(known: GraphSelections, node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
     """A product of matrices that sums over lanes, or has them as its rows or columns."""
     x, y = operands
     if isinstance(x, Lanes) and isinstance(y, Lanes):

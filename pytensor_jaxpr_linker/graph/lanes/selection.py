@@ -14,7 +14,7 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Constant, Variable
 from pytensor.tensor.subtensor import Subtensor, flatten_index_variables
 
-from pytensor_jaxpr_linker.graph.lanes.ops import Compact, DynamicSlice, SliceBounds, SliceLanes, apply
+from pytensor_jaxpr_linker.graph.lanes.ops import Compact, DynamicSlice, SliceBounds, SliceLanes, only_output
 
 FULL, REVERSED = slice(None), slice(None, None, ps.constant(-1, dtype="int64"))
 ZERO, ONE = pt.constant(0, dtype="int64"), pt.constant(1, dtype="int64")
@@ -58,7 +58,7 @@ class Selection:
 
     def compact(self, x: Variable, axis: int, mask: Variable) -> Variable:
         """Return the active lanes of `x`. `mask` indexes `axis` and the following axes."""
-        return apply(Compact(axis), x, mask, self.count)
+        return only_output(Compact(axis), x, mask, self.count)
 
 
 class Mask(Selection):
@@ -93,11 +93,11 @@ class Run(Selection):
     @cached_property
     def mask(self) -> Variable:  # type: ignore[override]
         """A vector, true for the active lanes."""
-        return apply(SliceLanes(), self.start, self.count, self.n)
+        return only_output(SliceLanes(), self.start, self.count, self.n)
 
     def compact(self, x: Variable, axis: int, mask: Variable) -> Variable:
         """Return the active lanes of `x`."""
-        return apply(DynamicSlice((axis,)), x, self.start, self.count)
+        return only_output(DynamicSlice((axis,)), x, self.start, self.count)
 
     def part(self, entry: slice) -> tuple[Run, slice] | None:
         """Return the run that a slice of this run takes, and a slice of all lanes that holds it; or None."""
@@ -195,4 +195,4 @@ def indexed(x: Variable, entries: list[Any]) -> Variable:
     if all(entry == FULL for entry in entries):
         return x
     idx_list, flat = flatten_index_variables(entries)
-    return apply(Subtensor(idx_list), x, *flat)
+    return only_output(Subtensor(idx_list), x, *flat)

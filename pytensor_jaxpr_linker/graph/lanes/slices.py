@@ -18,16 +18,16 @@ from pytensor_jaxpr_linker.graph.lanes.lanes import (
     Lanes,
     Operand,
     filled,
-    fits,
+    has_lanes,
     named,
     plain,
     reverse,
     reversed_value,
-    select,
+    selected_lanes,
     to_be_written,
     write,
 )
-from pytensor_jaxpr_linker.graph.lanes.ops import DynamicSlice, DynamicUpdate, apply
+from pytensor_jaxpr_linker.graph.lanes.ops import DynamicSlice, DynamicUpdate, only_output
 from pytensor_jaxpr_linker.graph.lanes.selection import FULL, REVERSED, Run, indexed, is_step
 
 
@@ -111,7 +111,7 @@ def part_of_lanes(known: GraphSelections, node: Apply, x: Lanes, entries: Sequen
     result = read_block(known, x.filled, entries, old)
     if selection.count is x.selection.count:
         return Lanes(selection, axis, old, lambda: result)
-    return select(result, selection, selection.flat, axis, old)
+    return selected_lanes(result, selection, selection.flat, axis, old)
 
 
 def with_part_written(
@@ -126,7 +126,7 @@ def with_part_written(
             return None
         entries[x.axis] = selection.lane(entry)
         new = write_block(known, x.filled, y, entries, is_set, old)
-        return select(new, selection, selection.flat, x.axis, old)
+        return selected_lanes(new, selection, selection.flat, x.axis, old)
     rest = FULL
     if entry != FULL:
         if not isinstance(selection, Run) or (part := selection.part(entry)) is None:
@@ -137,7 +137,7 @@ def with_part_written(
     entries[x.axis] = rest
     if selection is x.selection:
         y = to_be_written(y, selection, from_end)
-        if not fits(y, selection, from_end):
+        if not has_lanes(y, selection, from_end):
             return None
         new = write_block(known, x.filled, filled(y), entries, is_set, old)
         return Lanes(selection, x.axis, old, lambda: new)
@@ -145,7 +145,7 @@ def with_part_written(
     new = write(lanes, y, selection, lanes.type.ndim - from_end, is_set)
     if lanes is not x.filled:
         new = write_block(known, x.filled, new, entries, True, old)
-    return select(new, x.selection, x.selection.flat, x.axis, old)
+    return selected_lanes(new, x.selection, x.selection.flat, x.axis, old)
 
 
 # -- blocks ------------------------------------------------------------------------------------------------------------
@@ -154,7 +154,7 @@ def with_part_written(
 def read_block(known: GraphSelections, x: Variable, entries: Sequence[Any], old: Variable) -> Variable:
     """Return `x` at slices and integers, in the place of the user's variable `old`."""
     if computed := known.computed_slices(entries):
-        x = named(apply(DynamicSlice(tuple(computed)), x, *block_bounds(known, x, entries, computed)), old)
+        x = named(only_output(DynamicSlice(tuple(computed)), x, *block_bounds(known, x, entries, computed)), old)
     return indexed(x, steps_only(entries, computed))
 
 
@@ -166,12 +166,12 @@ def write_block(
     if computed:
         rest, bounds = steps_only(entries, computed), block_bounds(known, x, entries, computed)
         if all(entry == FULL for entry in rest):
-            return apply(DynamicUpdate(tuple(computed), is_set), x, y, *bounds)
-        part = named(apply(DynamicSlice(tuple(computed)), x, *bounds), old)
+            return only_output(DynamicUpdate(tuple(computed), is_set), x, y, *bounds)
+        part = named(only_output(DynamicSlice(tuple(computed)), x, *bounds), old)
         part = write_block(known, part, y, rest, is_set, old)
-        return apply(DynamicUpdate(tuple(computed), True), x, part, *bounds)
+        return only_output(DynamicUpdate(tuple(computed), True), x, part, *bounds)
     idx_list, flat = flatten_index_variables(rest)
-    return apply(IncSubtensor(idx_list, set_instead_of_inc=is_set), x, y, *flat)
+    return only_output(IncSubtensor(idx_list, set_instead_of_inc=is_set), x, y, *flat)
 
 
 def block_bounds(known: GraphSelections, x: Variable, entries: Sequence[Any], axes: Iterable[int]) -> list[Variable]:

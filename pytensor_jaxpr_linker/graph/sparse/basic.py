@@ -17,22 +17,22 @@ from pytensor_jaxpr_linker.graph.sparse.matrix import (
     Matrix,
     Tensor,
     arranged,
+    axis_length,
     compressed,
     compressed_index,
+    constant_length,
     dense,
     elements,
     expect_equal,
     expect_length,
     fold,
-    joined,
-    length,
-    number,
+    joined_blocks,
     of_dense,
     place_of,
     sum_at,
     take_at,
 )
-from pytensor_jaxpr_linker.graph.sparse.products import constant_rows, in_order
+from pytensor_jaxpr_linker.graph.sparse.products import constant_rows, reordered
 
 # -- arrays and matrices -----------------------------------------------------------------------------------------------
 
@@ -43,14 +43,14 @@ def csm(known: SparseOperands, node: Apply) -> Matrix:
     data = known.variable(node.inputs[0])
     if (x := whole_of(node.inputs[1:], 1)) is not None:
         same = known.exact(x)
-        return same.with_data(expect_length(data, 0, length(same.data, 0), LENGTHS_DIFFER))
+        return same.with_data(expect_length(data, 0, axis_length(same.data, 0), LENGTHS_DIFFER))
     indices, indptr, shape = map(known.variable, node.inputs[1:])
-    data = expect_length(data, 0, length(indices, 0), LENGTHS_DIFFER)
+    data = expect_length(data, 0, axis_length(indices, 0), LENGTHS_DIFFER)
     lengths = [fold(pt.cast(shape[i], "int64")) for i in (0, 1)]
     along, across = lengths if node.op.format == "csr" else lengths[::-1]
-    data = expect_equal(data, length(indptr, 0), fold(along + 1), "the index pointers do not fit the shape")
+    data = expect_equal(data, axis_length(indptr, 0), fold(along + 1), "the index pointers do not fit the shape")
     count = fold(pt.cast(indptr[-1], "int64"))
-    data = expect_equal(data, count, length(indices, 0), "the last index pointer must be the number of entries")
+    data = expect_equal(data, count, axis_length(indices, 0), "the last index pointer must be the number of entries")
     type = node.outputs[0].type
     return compressed(type.format, type.shape, data, indices, indptr, across)
 
@@ -74,8 +74,8 @@ def sparse_from_dense(known: SparseOperands, node: Apply) -> Matrix:
 def construct_sparse_from_list(known: SparseOperands, node: Apply) -> Matrix:
     """Each column has the numbers of one column of the values, at the rows that the list says."""
     shape, values, rows = map(known.variable, node.inputs)
-    values = expect_length(values, 0, length(rows, 0), "values must have as many rows as the list", AssertionError)
-    n, m = length(values, 0), length(values, 1)
+    values = expect_length(values, 0, axis_length(rows, 0), "values must have as many rows as the list", AssertionError)
+    n, m = axis_length(values, 0), axis_length(values, 1)
     indptr = pt.arange(m + 1, dtype="int32") * pt.cast(n, "int32")
     indices = pt.tile(pt.cast(rows, "int32"), m)
     data = pt.cast(values.T.ravel(), node.outputs[0].type.dtype)
@@ -116,7 +116,7 @@ def whole_of(parts: Sequence[Tensor], first: int = 0) -> Tensor | None:
 
 
 @lowers(DeepCopyOp, ViewOp)
-def copied(known: SparseOperands, node: Apply) -> Matrix | None:
+def copied_matrix(known: SparseOperands, node: Apply) -> Matrix | None:
     """Do nothing: what leaves the graph is a copy."""
     x = node.inputs[0]
     return known.matrix(x) if is_sparse(x) else None
@@ -137,7 +137,7 @@ def shape_i(known: SparseOperands, node: Apply) -> Tensor | None:
 
 
 @lowers("basic.Transpose")
-def transpose(known: SparseOperands, node: Apply) -> Matrix:
+def transposed_matrix(known: SparseOperands, node: Apply) -> Matrix:
     """Exchange rows and columns, and the format."""
     return known.matrix(node.inputs[0]).transposed
 
@@ -224,8 +224,8 @@ def get_item_list(known: SparseOperands, node: Apply) -> Matrix | None:
     entries = fold(pt.arange(pointers[-1]))
     rows = compressed_index(pointers, entries)
     found = fold(entries - take_at(pointers, rows) + take_at(starts, rows))
-    data, cols = in_order(x.data, places.order), pt.constant(places.cols)
-    shape = length(i, 0), x.shape[1]
+    data, cols = reordered(x.data, places.order), pt.constant(places.cols)
+    shape = axis_length(i, 0), x.shape[1]
     return Matrix(x.format, take_at(data, found), rows, fold(take_at(cols, found)), shape, is_list=True)
 
 
@@ -270,7 +270,7 @@ def get_item_2d(known: SparseOperands, node: Apply) -> Matrix | None:
     inside: Tensor = pt.ones_like(x.rows, dtype="bool")
     bounds = zip((x.rows, x.cols), x.shape, node.inputs[1::3], node.inputs[2::3], steps, strict=True)
     for places, n, start, stop, step in bounds:
-        first, count = block(known, start, stop, n)
+        first, count = bounds_of_slice(known, start, stop, n)
         place = pt.cast(places, "int64") - first
         inside = inside & pt.ge(place, 0) & (place < count)
         if step > 1:
@@ -283,12 +283,12 @@ def get_item_2d(known: SparseOperands, node: Apply) -> Matrix | None:
     return replace(x, rows=rows, cols=cols, shape=(lengths[0], lengths[1]), pattern=None, is_list=False, whole=None)
 
 
-def block(known: SparseOperands, start: Tensor, stop: Tensor, n: Tensor) -> tuple[Tensor, Tensor]:
+def bounds_of_slice(known: SparseOperands, start: Tensor, stop: Tensor, n: Tensor) -> tuple[Tensor, Tensor]:
     """Return the first position of a slice, and how long it is."""
     whole = [isinstance(v, Constant) and v.data is None for v in (start, stop)]
     if all(whole):
-        return number(0), n
-    first = number(0) if whole[0] else pt.cast(known.variable(start), "int64")
+        return constant_length(0), n
+    first = constant_length(0) if whole[0] else pt.cast(known.variable(start), "int64")
     last = n if whole[1] else pt.cast(known.variable(stop), "int64")
     found, count = SliceBounds().make_node(first, last, n).outputs
     return fold(found), fold(count)
@@ -298,32 +298,34 @@ def block(known: SparseOperands, start: Tensor, stop: Tensor, n: Tensor) -> tupl
 
 
 @lowers("basic.HStack", "basic.VStack")
-def stack(known: SparseOperands, node: Apply) -> Matrix:
+def stacked_matrices(known: SparseOperands, node: Apply) -> Matrix:
     """Shift the columns (rows) of each block by those of the blocks before it."""
     axis, result = int(type(node.op).__name__ == "HStack"), node.outputs[0].type
     blocks = [known.matrix(v).cast(result.dtype) for v in node.inputs]
     across = blocks[0].shape[1 - axis]
-    placed, offset = [], number(0)
+    placed, offset = [], constant_length(0)
     for x in blocks:
         data = expect_equal(x.data, x.shape[1 - axis], across, "blocks have incompatible dimensions")
-        placed.append(shifted(replace(x, data=data), *((number(0), offset) if axis else (offset, number(0)))))
+        placed.append(
+            shifted(replace(x, data=data), *((constant_length(0), offset) if axis else (offset, constant_length(0))))
+        )
         offset = fold(offset + x.shape[axis])
-    return joined(placed, result.format, (across, offset) if axis else (offset, across))
+    return joined_blocks(placed, result.format, (across, offset) if axis else (offset, across))
 
 
 @lowers("linalg.SparseBlockDiagonal")
 def block_diagonal(known: SparseOperands, node: Apply) -> Matrix:
     """Put blocks after one another along both axes; of dense ones zeros are no entries."""
     type = node.outputs[0].type
-    placed, row, col = [], number(0), number(0)
+    placed, row, col = [], constant_length(0), constant_length(0)
     for v in node.inputs:
-        x = known.matrix(v) if is_sparse(v) else nonzero(of_dense(known.variable(v), type.format))
+        x = known.matrix(v) if is_sparse(v) else without_zeros(of_dense(known.variable(v), type.format))
         placed.append(shifted(x.cast(type.dtype), row, col))
         row, col = fold(row + x.shape[0]), fold(col + x.shape[1])
-    return joined(placed, type.format, (row, col))
+    return joined_blocks(placed, type.format, (row, col))
 
 
-def nonzero(x: Matrix) -> Matrix:
+def without_zeros(x: Matrix) -> Matrix:
     """Return a matrix, each place of which has one entry, without the entries that are zero."""
     rows = pt.switch(pt.neq(x.data, 0), x.rows, x.shape[0])
     return replace(x, rows=rows, drops_zeros=False, is_list=False, whole=None)

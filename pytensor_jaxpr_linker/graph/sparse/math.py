@@ -12,14 +12,14 @@ from pytensor_jaxpr_linker.graph.sparse.lowering import SparseOperands, is_spars
 from pytensor_jaxpr_linker.graph.sparse.matrix import (
     Matrix,
     Tensor,
+    axis_length,
     compressed_index,
     dense,
     elements,
     expect_equal,
     expect_length,
     fold,
-    joined,
-    length,
+    joined_blocks,
     of_dense,
     sorted_places,
     sum_at,
@@ -133,7 +133,7 @@ def add_sparse_sparse(known: SparseOperands, node: Apply) -> Matrix:
     x, y = (known.matrix(v).cast(dtype) for v in node.inputs)
     if x.has_places_of(y):
         return replace(x.with_data(x.data + y.data, drops_zeros=True), format=format)
-    both = joined([x, y], format, x.shape)
+    both = joined_blocks([x, y], format, x.shape)
     return replace(both, data=same_shapes(both.data, x, y), drops_zeros=True, is_list=False)
 
 
@@ -228,10 +228,10 @@ def compare_entries(known: SparseOperands, node: Apply) -> Matrix:
     x, y = map(known.matrix, node.inputs)
     dtype = upcast(x.dtype, y.dtype)
     none_of_x, none_of_y = (pt.zeros_like(v.data, dtype=dtype) for v in (x, y))
-    both = joined([x.cast(dtype), y.cast(dtype)], node.outputs[0].type.format, x.shape)
+    both = joined_blocks([x.cast(dtype), y.cast(dtype)], node.outputs[0].type.format, x.shape)
     order, first, is_first = sorted_places(both)
     pair = pt.concatenate([x.cast(dtype).data, none_of_y]), pt.concatenate([none_of_x, y.cast(dtype).data])
-    sums = (sum_at(take_at(data, order), (first,), (length(data, 0),)) for data in pair)
+    sums = (sum_at(take_at(data, order), (first,), (axis_length(data, 0),)) for data in pair)
     data = pt.cast(COMPARISONS[type(node.op).__name__](*sums) & is_first, "uint8")
     data = same_shapes(data, x, y)
     rows, cols = (fold(take_at(v, order)) for v in (both.rows, both.cols))

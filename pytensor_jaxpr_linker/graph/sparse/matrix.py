@@ -12,7 +12,7 @@ from pytensor.graph.traversal import graph_inputs
 from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.shape import Shape_i
 
-from pytensor_jaxpr_linker.graph.lanes.ops import apply
+from pytensor_jaxpr_linker.graph.lanes.ops import only_output
 from pytensor_jaxpr_linker.graph.sparse.ops import (
     Assemble,
     CheckLength,
@@ -128,27 +128,27 @@ def compressed(
 ) -> Matrix:
     """Return the matrix of a CSR or CSC matrix's arrays and the length of the axis that is not compressed."""
     along = compressed_index(indptr, indices) if along is None else along
-    axes = [(along, fold(length(indptr, 0) - 1)), (indices, other_length)]
+    axes = [(along, fold(axis_length(indptr, 0) - 1)), (indices, other_length)]
     (rows, n), (cols, m) = axes if format == "csr" else axes[::-1]
-    n, m = (known if k is None else number(k) for k, known in zip(shape, (n, m), strict=True))
+    n, m = (known if k is None else constant_length(k) for k, known in zip(shape, (n, m), strict=True))
     return Matrix(format, data, rows, cols, (n, m), (indices, indptr))
 
 
 def compressed_index(indptr: Tensor, indices: Tensor) -> Tensor:
     """Return for each entry its place along the compressed axis."""
-    return fold(apply(CompressedIndex(), indptr, indices))
+    return fold(only_output(CompressedIndex(), indptr, indices))
 
 
 def taken_apart(x: Tensor) -> Matrix:
     """Return the matrix of a sparse variable, whose arrays the host takes; a constant's are constants."""
     shape = x.data.shape if isinstance(x, Constant) else x.type.shape
-    parts = [*TakeApart().make_node(x).outputs, apply(EntryAxis(), x)]
+    parts = [*TakeApart().make_node(x).outputs, only_output(EntryAxis(), x)]
     return compressed(x.type.format, shape, *map(fold, parts))
 
 
 def of_dense(x: Tensor, format: Format) -> Matrix:
     """Return the matrix of a dense array: every place has an entry, those that are zero to be dropped."""
-    n, m = length(x, 0), length(x, 1)
+    n, m = axis_length(x, 0), axis_length(x, 1)
     place = pt.arange(n * m, dtype="int64")
     rows, cols = ((part).astype("int32") for part in (place // m, place % m))
     return Matrix(format, x.ravel(), rows, cols, (n, m), drops_zeros=True, whole=x)
@@ -167,7 +167,7 @@ def arranged(x: Matrix) -> Matrix:
     return replace(x, data=data, rows=rows, cols=cols, pattern=pattern)
 
 
-def joined(blocks: list[Matrix], format: Format, shape: tuple[Tensor, Tensor]) -> Matrix:
+def joined_blocks(blocks: list[Matrix], format: Format, shape: tuple[Tensor, Tensor]) -> Matrix:
     """Return a matrix of the entries of all blocks."""
     data, rows, cols = (fold(pt.concatenate([getattr(x, part) for x in blocks])) for part in ("data", "rows", "cols"))
     drops_zeros, is_list = any(x.drops_zeros for x in blocks), all(x.is_exact or x.is_list for x in blocks)
@@ -182,24 +182,24 @@ def place_of(i: Tensor, j: Tensor, m: Tensor) -> Tensor:
 def assembled(x: Matrix, type: SparseTensorType) -> Tensor:
     """Return the matrix as a sparse variable that the host makes."""
     if x.whole is not None:
-        return apply(Compress(type), x.whole)
+        return only_output(Compress(type), x.whole)
     places = x.pattern or (x.rows, x.cols)
     op = Assemble(type, x.pattern is not None, x.drops_zeros)
-    return apply(op, x.data, *places, *x.shape)
+    return only_output(op, x.data, *places, *x.shape)
 
 
 # -- numbers -----------------------------------------------------------------------------------------------------------
 
 
-def number(value: int) -> Constant:
+def constant_length(value: int) -> Constant:
     """Return a length as a constant."""
     return pt.constant(value, dtype="int64", ndim=0)
 
 
-def length(x: Tensor, axis: int) -> Tensor:
+def axis_length(x: Tensor, axis: int) -> Tensor:
     """Return the length of an axis."""
     known = x.type.shape[axis]
-    return apply(Shape_i(axis), x) if known is None else number(known)
+    return only_output(Shape_i(axis), x) if known is None else constant_length(known)
 
 
 def fold(x: Tensor) -> Tensor:
@@ -230,7 +230,7 @@ def expect_length(x: Tensor, axis: int, n: Tensor, message: str, error: type[Exc
     known = x.type.shape[axis]
     if known is not None and isinstance(n, Constant) and known == n.data:
         return x
-    return apply(CheckLength(axis, error, message), x, n)
+    return only_output(CheckLength(axis, error, message), x, n)
 
 
 # -- what is computed with entries -------------------------------------------------------------------------------------
@@ -238,12 +238,12 @@ def expect_length(x: Tensor, axis: int, n: Tensor, message: str, error: type[Exc
 
 def take_at(x: Tensor, *indices: Tensor) -> Tensor:
     """Return the elements of an array at places along its first axes."""
-    return apply(TakeAt(), x, *indices)
+    return only_output(TakeAt(), x, *indices)
 
 
 def sum_at(x: Tensor, indices: tuple[Tensor, ...], lengths: tuple[Tensor, ...]) -> Tensor:
     """Return an array of the sums of the elements that belong to each place."""
-    return apply(SumAt(len(indices)), x, *indices, *lengths)
+    return only_output(SumAt(len(indices)), x, *indices, *lengths)
 
 
 def dense(x: Matrix) -> Tensor:
@@ -257,7 +257,7 @@ def elements(x: Matrix, rows: Tensor, cols: Tensor) -> Tensor:
         return take_at(x.whole, rows, cols)
     order, first, _ = sorted_places(x)
     places = fold(take_at(place_of(x.rows, x.cols, x.shape[1]), order))
-    sums = sum_at(take_at(x.data, order), (first,), (length(x.data, 0),))
+    sums = sum_at(take_at(x.data, order), (first,), (axis_length(x.data, 0),))
     wanted = place_of(rows, cols, x.shape[1])
     found = pt.searchsorted(places, wanted)
     is_entry = pt.eq(take_at(places, found), wanted)
@@ -270,4 +270,4 @@ def sorted_places(x: Matrix) -> tuple[Tensor, Tensor, Tensor]:
     order = fold(pt.argsort(places, kind="stable"))
     places = fold(take_at(places, order))
     first = fold(pt.searchsorted(places, places))
-    return order, first, fold(pt.eq(first, pt.arange(length(places, 0))))
+    return order, first, fold(pt.eq(first, pt.arange(axis_length(places, 0))))

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 import pytensor.tensor as pt
 
-from pytensor_jaxpr_linker.graph.sparse.matrix import Format, Matrix, number, sum_at
-from pytensor_jaxpr_linker.graph.sparse.products import ConstantRows, constant_rows, in_order
+from pytensor_jaxpr_linker.graph.sparse.matrix import Format, Matrix, constant_length, sum_at
+from pytensor_jaxpr_linker.graph.sparse.products import ConstantRows, constant_rows, reordered
 
 #: Of more pairs of entries the host takes care: their places would fill the program's memory.
 MANY_PAIRS = 2**24
@@ -29,13 +29,13 @@ def constant_product(x: Matrix, y: Matrix, dtype: str, format: Format) -> Matrix
     axes = left.rows[first].astype("int64"), right.cols[second].astype("int64")
     along, across, lengths = (*axes, (n, m)) if format == "csr" else (*axes[::-1], (m, n))
     places, inverse = np.unique(along * lengths[1] + across, return_inverse=True)
-    factors = (in_order(v.cast(dtype).data, order) for v, order in ((x, left.order[first]), (y, right.order[second])))
-    data = sum_at(pt.mul(*factors), (pt.constant(inverse.astype("int32")),), (number(len(places)),))
+    factors = (reordered(v.cast(dtype).data, order) for v, order in ((x, left.order[first]), (y, right.order[second])))
+    data = sum_at(pt.mul(*factors), (pt.constant(inverse.astype("int32")),), (constant_length(len(places)),))
     along, across = (part.astype("int32") for part in np.divmod(places, max(lengths[1], 1)))
     indptr = np.searchsorted(along, np.arange(lengths[0] + 1)).astype("int32")
     pattern = pt.constant(across), pt.constant(indptr)
     rows, cols = map(pt.constant, (along, across) if format == "csr" else (across, along))
-    return Matrix(format, data, rows, cols, (number(n), number(m)), pattern, drops_zeros=True)
+    return Matrix(format, data, rows, cols, (constant_length(n), constant_length(m)), pattern, drops_zeros=True)
 
 
 def pairs(left: ConstantRows, right: ConstantRows, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -16,8 +16,8 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Constant
 from pytensor.scalar.basic import upcast
 
-from pytensor_jaxpr_linker.graph.lanes.ops import apply
-from pytensor_jaxpr_linker.graph.sparse.matrix import Matrix, Tensor, expect_length, fold, length, take_at
+from pytensor_jaxpr_linker.graph.lanes.ops import only_output
+from pytensor_jaxpr_linker.graph.sparse.matrix import Matrix, Tensor, axis_length, expect_length, fold, take_at
 from pytensor_jaxpr_linker.graph.sparse.product_ops import CompressedDot, ListDot, PaddedDot, SampledDot
 
 #: The dtypes that Eigen's product is there for.
@@ -27,7 +27,7 @@ COMPILED_DTYPES = frozenset(("int32", "int64", "float32", "float64", "complex64"
 SCATTER_COST, SCATTER_START = 8, 20_000
 
 #: Longer rows are padded to a multiple of this: a loop adds so many columns at once.
-BLOCK = 8
+COLUMNS_AT_ONCE = 8
 
 
 def product(x: Matrix, y: Tensor, dtype: str) -> Tensor:
@@ -43,15 +43,15 @@ def product(x: Matrix, y: Tensor, dtype: str) -> Tensor:
         return padded_product(x, rows, y)
     if y.type.ndim == 2 and dtype in COMPILED_DTYPES:
         if rows is not None:
-            parts = in_order(x.data, rows.order), rows.cols, rows.indptr
-            return apply(CompressedDot(), *map(pt.as_tensor, parts), y)
+            parts = reordered(x.data, rows.order), rows.cols, rows.indptr
+            return only_output(CompressedDot(), *map(pt.as_tensor, parts), y)
         if x.pattern is not None and x.format == "csr":
             # What the caller computed may be out of bounds, and Eigen reads there.
             indices, indptr = x.pattern
             indices = pt.clip(indices, 0, pt.cast(x.shape[1] - 1, "int32"))
-            indptr = pt.clip(indptr, 0, pt.cast(length(indices, 0), "int32"))
-            return apply(CompressedDot(), x.data, indices, indptr, y)
-    return apply(ListDot(), x.data, x.rows, x.cols, y, x.shape[0])
+            indptr = pt.clip(indptr, 0, pt.cast(axis_length(indices, 0), "int32"))
+            return only_output(CompressedDot(), x.data, indices, indptr, y)
+    return only_output(ListDot(), x.data, x.rows, x.cols, y, x.shape[0])
 
 
 def column_product(y: Tensor, x: Matrix, dtype: str) -> Tensor:
@@ -62,7 +62,7 @@ def column_product(y: Tensor, x: Matrix, dtype: str) -> Tensor:
 def sampled_product(x: Tensor, y: Tensor, rows: Tensor, cols: Tensor, dtype: str) -> Tensor:
     """Return elements of the product of `x` and the transpose of `y`."""
     dtype = upcast(x.type.dtype, y.type.dtype, dtype)
-    return apply(SampledDot(), pt.cast(x, dtype), pt.cast(y, dtype), rows, cols)
+    return only_output(SampledDot(), pt.cast(x, dtype), pt.cast(y, dtype), rows, cols)
 
 
 # -- entries at constant places ----------------------------------------------------------------------------------------
@@ -102,7 +102,7 @@ def constant_rows(x: Matrix) -> ConstantRows | None:
     return ConstantRows(order, rows, cols, indptr, m)
 
 
-def in_order(data: Tensor, order: np.ndarray) -> Tensor:
+def reordered(data: Tensor, order: np.ndarray) -> Tensor:
     """Return the elements of a vector in another order."""
     if data.type.shape[0] == len(order) and np.array_equal(order, np.arange(len(order))):
         return data
@@ -122,12 +122,12 @@ def padded_product(x: Matrix, places: ConstantRows, y: Tensor) -> Tensor:
         slots[rank[fits], places.rows[fits]] = places.order[fits]
         if isinstance(x.data, Constant):
             data = np.append(x.data.data, np.zeros(1, x.dtype))[slots]
-            parts.append(apply(PaddedDot(), pt.constant(cols), y, pt.constant(data)))
+            parts.append(only_output(PaddedDot(), pt.constant(cols), y, pt.constant(data)))
         else:
-            parts.append(apply(PaddedDot(), pt.constant(cols), y, x.data, pt.constant(slots)))
+            parts.append(only_output(PaddedDot(), pt.constant(cols), y, x.data, pt.constant(slots)))
     if not width or not fits.all():
-        rest = in_order(x.data, places.order[~fits]), places.rows[~fits], places.cols[~fits]
-        parts.append(apply(ListDot(), *map(pt.as_tensor, rest), y, x.shape[0]))
+        rest = reordered(x.data, places.order[~fits]), places.rows[~fits], places.cols[~fits]
+        parts.append(only_output(ListDot(), *map(pt.as_tensor, rest), y, x.shape[0]))
     return parts[0] if len(parts) == 1 else parts[0] + parts[1]
 
 
@@ -140,8 +140,8 @@ def padded_width(counts: np.ndarray) -> int:
         return 0
     longest = int(counts.max())
     width = int(np.quantile(counts, 1 - 1 / SCATTER_COST, method="higher"))
-    width = -(-width // BLOCK) * BLOCK if width > 2 * BLOCK else width
+    width = -(-width // COLUMNS_AT_ONCE) * COLUMNS_AT_ONCE if width > 2 * COLUMNS_AT_ONCE else width
     scattered = SCATTER_START + SCATTER_COST * int(np.maximum(counts - width, 0).sum())
     if len(counts) * (longest - width) > scattered:
         return width
-    return -(-longest // BLOCK) * BLOCK if longest > 2 * BLOCK else longest
+    return -(-longest // COLUMNS_AT_ONCE) * COLUMNS_AT_ONCE if longest > 2 * COLUMNS_AT_ONCE else longest

@@ -26,7 +26,7 @@ from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, is_variable
 from pytensor_jaxpr_linker.jaxpr.traits import Trait, having
 
 #: Primitives that preserve conditions on single elements. The `custom_jvp_call` of this package (special functions, guards) does.
-ELEMENTWISE = having(Trait.ELEMENTWISE) | {p.custom_jvp_call_p}
+PASSING_ON = having(Trait.ELEMENTWISE) | {p.custom_jvp_call_p}
 #: Primitives whose derivatives give no NaN, for any operands and for real ones.
 BOUNDED, BOUNDED_IF_REAL = having(Trait.BOUNDED_SLOPE), having(Trait.BOUNDED_REAL_SLOPE)
 
@@ -48,7 +48,7 @@ type Conditions = tuple[Alternatives, ...]
 MOST_ALTERNATIVES = 4
 
 #: The largest depth of guards whose conditions need guards themselves.
-DEEPEST = 50
+DEEPEST_GUARD = 50
 
 
 def guard_branches(eqns: list[Any], b: JaxprBuilder, outputs: Iterable[Atom]) -> list[Any]:
@@ -132,7 +132,7 @@ class GuardedOrder:
     def _bring(self, found: Alternatives) -> bool:
         """Place the equations that a condition depends on, and tell whether that is possible."""
         needed = computed_by(found, self._eqns, self._position, self._placed.__contains__)
-        if not needed.isdisjoint(self._active) or len(self._active) > DEEPEST:
+        if not needed.isdisjoint(self._active) or len(self._active) > DEEPEST_GUARD:
             return False
         for i in sorted(needed):
             self._place(i)
@@ -171,7 +171,7 @@ def choice_of(eqn: Any, position: int) -> Conditions:
 def passed_on(eqn: Any, under: Conditions) -> Conditions:
     """Return the conditions on the result of an equation that are conditions on its operands as well."""
     shape = eqn.outvars[0].aval.shape
-    is_elementwise = eqn.primitive in ELEMENTWISE and all(x.aval.shape in ((), shape) for x in eqn.invars)
+    is_elementwise = eqn.primitive in PASSING_ON and all(x.aval.shape in ((), shape) for x in eqn.invars)
     return under if is_elementwise else scalars_of(under)
 
 
@@ -225,7 +225,7 @@ def guard_operand(
 ) -> Atom:
     """Return an operand with a guard for each of the conditions; `made` caches guards."""
     for alternatives in conditions:
-        condition = any_of(b, alternatives)
+        condition = any_alternative(b, alternatives)
         if condition.choice.aval.shape:
             x = prims.broadcast_to(b, x, condition.choice.aval.shape)  # before its cotangents are summed
         if (alternatives, x) not in made:
@@ -234,7 +234,7 @@ def guard_operand(
     return x
 
 
-def any_of(b: JaxprBuilder, alternatives: Alternatives) -> Condition:
+def any_alternative(b: JaxprBuilder, alternatives: Alternatives) -> Condition:
     """Emit the condition that one of the alternatives holds."""
     if len(alternatives) == 1:
         return alternatives[0]

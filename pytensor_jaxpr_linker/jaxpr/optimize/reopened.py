@@ -14,7 +14,7 @@ from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, is_variable
 from pytensor_jaxpr_linker.jaxpr.traits import Trait, having
 
 #: Equations whose rows follow from the rows of their operands by the same equation.
-ELEMENTWISE = having(Trait.ELEMENTWISE)
+ROW_BY_ROW = having(Trait.ELEMENTWISE)
 
 
 class ReopenedLoop:
@@ -69,7 +69,7 @@ class ReopenedLoop:
             value = row(inner) if has_rows else const(inner)
             dims = [axis - 1 for axis in dims[has_rows:]]
             return None if value is None else prims.broadcast_in_dim(self.child, value, shape[1:], dims)
-        if eqn.primitive in ELEMENTWISE:
+        if eqn.primitive in ROW_BY_ROW:
             values: list[Any] = [row(y) if y.aval.shape else const(y) for y in eqn.invars]
             if None not in values:
                 return self.child.bind(eqn.primitive, values, shape[1:], x.aval.dtype, eqn.params)

@@ -20,13 +20,13 @@ from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Peephole, Sh
 # -- elementwise -------------------------------------------------------------------------------------------------------
 
 
-def neg(b: JaxprBuilder, operands: Sequence[Atom], aval: Any, params: dict) -> Atom | None:
+def simplify_neg(b: JaxprBuilder, operands: Sequence[Atom], aval: Any, params: dict) -> Atom | None:
     """A negation of a negation."""
     inner = b.definition(operands[0], p.neg_p)
     return None if inner is None else inner.invars[0]
 
 
-def convert(b: JaxprBuilder, operands: Sequence[Atom], aval: Any, params: dict) -> Atom | None:
+def simplify_convert(b: JaxprBuilder, operands: Sequence[Atom], aval: Any, params: dict) -> Atom | None:
     """A number that is known, in another dtype."""
     value = b.known(operands[0])
     return None if value is None or value.ndim else b.constant(value.astype(aval.dtype))
@@ -35,7 +35,7 @@ def convert(b: JaxprBuilder, operands: Sequence[Atom], aval: Any, params: dict) 
 # -- layout ------------------------------------------------------------------------------------------------------------
 
 
-def broadcast_in_dim(b: JaxprBuilder, operands: Sequence[Atom], aval: Any, params: dict) -> Atom | None:
+def simplify_broadcast(b: JaxprBuilder, operands: Sequence[Atom], aval: Any, params: dict) -> Atom | None:
     """A broadcast of a broadcast."""
     inner = b.definition(operands[0], p.broadcast_in_dim_p)
     if inner is None:
@@ -44,7 +44,7 @@ def broadcast_in_dim(b: JaxprBuilder, operands: Sequence[Atom], aval: Any, param
     return prims.broadcast_in_dim(b, inner.invars[0], aval.shape, dims)
 
 
-def reshape(b: JaxprBuilder, operands: Sequence[Atom], aval: Any, params: dict) -> Atom | None:
+def simplify_reshape(b: JaxprBuilder, operands: Sequence[Atom], aval: Any, params: dict) -> Atom | None:
     """A number from a constant array, or a reshape of a reshape."""
     (x,) = operands
     if not aval.shape and (value := b.known(x)) is not None:
@@ -53,7 +53,7 @@ def reshape(b: JaxprBuilder, operands: Sequence[Atom], aval: Any, params: dict) 
     return None if inner is None else prims.reshape(b, inner.invars[0], aval.shape)
 
 
-def transpose(b: JaxprBuilder, operands: Sequence[Atom], aval: Any, params: dict) -> Atom | None:
+def simplify_transpose(b: JaxprBuilder, operands: Sequence[Atom], aval: Any, params: dict) -> Atom | None:
     """A transpose of a transpose."""
     inner = b.definition(operands[0], p.transpose_p)
     if inner is None:
@@ -61,13 +61,13 @@ def transpose(b: JaxprBuilder, operands: Sequence[Atom], aval: Any, params: dict
     return prims.transpose(b, inner.invars[0], [inner.params["permutation"][i] for i in params["permutation"]])
 
 
-def rev(b: JaxprBuilder, operands: Sequence[Atom], aval: Any, params: dict) -> Atom | None:
+def simplify_rev(b: JaxprBuilder, operands: Sequence[Atom], aval: Any, params: dict) -> Atom | None:
     """The same reversal twice."""
     inner = b.definition(operands[0], p.rev_p)
     return inner.invars[0] if inner is not None and inner.params == params else None
 
 
-def concatenate(b: JaxprBuilder, operands: Sequence[Atom], aval: Any, params: dict) -> Atom | None:
+def simplify_concatenate(b: JaxprBuilder, operands: Sequence[Atom], aval: Any, params: dict) -> Atom | None:
     """A concatenation with empty parts."""
     axis = params["dimension"]
     parts = [x for x in operands if not is_zero(x.aval.shape[axis])]
@@ -79,7 +79,7 @@ def is_zero(n: Any) -> bool:
     return type(n) is int and n == 0
 
 
-def slice_(b: JaxprBuilder, operands: Sequence[Atom], aval: Any, params: dict) -> Atom | None:
+def simplify_slice(b: JaxprBuilder, operands: Sequence[Atom], aval: Any, params: dict) -> Atom | None:
     """A slice of a reversal, of one part of a concatenation, or of an update."""
     (x,) = operands
     eqn = b.definition(x)
@@ -110,7 +110,7 @@ def slice_of_concatenation(
     for part in eqn.invars:
         end = offset[axis] + part.aval.shape[axis]
         if offset[axis] <= starts[axis] < limits[axis] <= end:
-            return prims.slice_(b, part, moved(starts, offset), moved(limits, offset), strides)
+            return prims.slice_(b, part, shifted_bounds(starts, offset), shifted_bounds(limits, offset), strides)
         offset[axis] = end
     return None
 
@@ -124,11 +124,11 @@ def slice_of_update(b: JaxprBuilder, eqn: Any, starts: Shape, limits: Shape, str
     ends = [first + n for first, n in zip(offset, update.aval.shape, strict=True)]
     fits = all(lo >= 0 and hi <= n for lo, hi, n in zip(offset, ends, x.aval.shape, strict=True))  # else XLA moves it
     if fits and all(a <= lo and hi <= z for a, lo, hi, z in zip(offset, starts, limits, ends, strict=True)):
-        return prims.slice_(b, update, moved(starts, offset), moved(limits, offset), strides)
+        return prims.slice_(b, update, shifted_bounds(starts, offset), shifted_bounds(limits, offset), strides)
     return None
 
 
-def moved(bounds: Sequence[int], offset: Sequence[int]) -> list[int]:
+def shifted_bounds(bounds: Sequence[int], offset: Sequence[int]) -> list[int]:
     """Return bounds counted from an offset."""
     return [n - first for n, first in zip(bounds, offset, strict=True)]
 
@@ -144,7 +144,7 @@ SLICES = {
 # -- products and reductions -------------------------------------------------------------------------------------------
 
 
-def dot_general(b: JaxprBuilder, operands: Sequence[Atom], aval: Any, params: dict) -> Atom | None:
+def simplify_dot_general(b: JaxprBuilder, operands: Sequence[Atom], aval: Any, params: dict) -> Atom | None:
     """A product of transposes reads the matrices themselves: XLA would copy to transpose."""
     ((xc, yc), (xb, yb)), (x, y) = params["dimension_numbers"], operands
     (left, xc), (right, yc) = untransposed(b, x, xc, xb), untransposed(b, y, yc, yb)
@@ -161,7 +161,7 @@ def untransposed(b: JaxprBuilder, x: Atom, contract: tuple, batch: tuple) -> tup
     return (inner.invars[0], moved) if tuple(source[i] for i in batch) == batch else (x, contract)
 
 
-def reduce_sum(b: JaxprBuilder, operands: Sequence[Atom], aval: Any, params: dict) -> Atom | None:
+def simplify_reduce_sum(b: JaxprBuilder, operands: Sequence[Atom], aval: Any, params: dict) -> Atom | None:
     """The sum of a choice by one truth is a choice of sums: the sum of the array need not wait for the truth.
 
     PyMC checks parameters so: ``switch(all(sigma > 0), logp, -inf).sum()``.
@@ -192,7 +192,7 @@ def sum_of_repeated(b: JaxprBuilder, x: Atom, axes: Sequence[int]) -> Atom | Non
     return prims.broadcast_to(b, repeated.invars[0], tuple(n for i, n in enumerate(shape) if i not in axes))
 
 
-def reduce_and(b: JaxprBuilder, operands: Sequence[Atom], aval: Any, params: dict) -> Atom | None:
+def simplify_reduce_and(b: JaxprBuilder, operands: Sequence[Atom], aval: Any, params: dict) -> Atom | None:
     """Truths about arrays of one shape are reduced in one pass. PyMC checks parameters so: ``all([all(p >= 0), all(p <= 1)])``."""
     parts = single_numbers(b, operands[0])
     if parts is None or aval.shape:
@@ -219,15 +219,15 @@ def single_numbers(b: JaxprBuilder, x: Atom) -> list[Atom] | None:
 
 
 PEEPHOLES: Mapping[jex.Primitive, Peephole] = {
-    p.broadcast_in_dim_p: broadcast_in_dim,
-    p.concatenate_p: concatenate,
-    p.convert_element_type_p: convert,
-    p.dot_general_p: dot_general,
-    p.neg_p: neg,
-    p.reduce_and_p: reduce_and,
-    p.reduce_sum_p: reduce_sum,
-    p.reshape_p: reshape,
-    p.rev_p: rev,
-    p.slice_p: slice_,
-    p.transpose_p: transpose,
+    p.broadcast_in_dim_p: simplify_broadcast,
+    p.concatenate_p: simplify_concatenate,
+    p.convert_element_type_p: simplify_convert,
+    p.dot_general_p: simplify_dot_general,
+    p.neg_p: simplify_neg,
+    p.reduce_and_p: simplify_reduce_and,
+    p.reduce_sum_p: simplify_reduce_sum,
+    p.reshape_p: simplify_reshape,
+    p.rev_p: simplify_rev,
+    p.slice_p: simplify_slice,
+    p.transpose_p: simplify_transpose,
 }
