@@ -19,7 +19,7 @@ from rich.console import Console
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import pytensor_jaxpr_linker as pjl
-from pytensor_jaxpr_linker.pymc import chains, sample
+from pytensor_jaxpr_linker.pymc import chains, sample, sampler_nutpie
 from pytensor_jaxpr_linker.pymc.chains import usable_cores
 from pytensor_jaxpr_linker.pymc.layout import Layout
 from pytensor_jaxpr_linker.pymc.progress import progress
@@ -207,7 +207,7 @@ def test_interrupted_sampling_keeps_the_finished_draws(model, monkeypatch):
 
 
 def test_threads_of_nutpie_stay_known_to_python(model):
-    nutpie = pytest.importorskip("pytensor_jaxpr_linker.pymc.sampler_nutpie")
+    pytest.importorskip("nutpie")
     seen = []  # the objects: while they are held, no other has their address
 
     def density(x):
@@ -216,7 +216,9 @@ def test_threads_of_nutpie_stay_known_to_python(model):
 
     options = {"seed": 1, "tune": 20, "draws": 20, "chains": 2, "cores": 2, "target_accept": 0.8, "max_treedepth": 5}
     layout = Layout({"x": (2,)})
-    found = nutpie.run_nutpie(density, layout, lambda seed: np.full(2, 0.1 * seed + 0.1), progressbar=False, **options)
+    found = sampler_nutpie.run_nutpie(
+        density, layout, lambda seed: np.full(2, 0.1 * seed + 0.1), progressbar=False, **options
+    )
     assert found.positions["x"].shape == (2, 20, 2)
     numbers = {number for number, _ in seen}  # one thread may run both chains
     assert len(set(seen)) == len(numbers) and threading.get_native_id() not in numbers
@@ -225,18 +227,18 @@ def test_threads_of_nutpie_stay_known_to_python(model):
 
 @pytest.mark.parametrize(("limit", "cores"), [(1e6, 1), (0, None)])
 def test_nutpie_runs_chains_of_short_calls_one_after_the_other(model, monkeypatch, limit, cores):
-    module = pytest.importorskip("pytensor_jaxpr_linker.pymc.sampler_nutpie")
-    asked, run = [], module.nutpie.sample
-    monkeypatch.setattr(module, "SHORT_CALL", limit)
-    monkeypatch.setattr(module.nutpie, "sample", lambda *a, **k: asked.append(k["cores"]) or run(*a, **k))
+    nutpie = pytest.importorskip("nutpie")
+    asked, run = [], nutpie.sample
+    monkeypatch.setattr(sampler_nutpie, "SHORT_CALL", limit)
+    monkeypatch.setattr(nutpie, "sample", lambda *a, **k: asked.append(k["cores"]) or run(*a, **k))
     sample(model=model, sampler="nutpie", **SHORT)
     sample(model=model, sampler="nutpie", cores=2, **SHORT)
     assert asked == [cores, 2]
 
 
 def test_nutpie_keeps_most_draws_of_an_interrupted_run(model, monkeypatch):
-    module = pytest.importorskip("pytensor_jaxpr_linker.pymc.sampler_nutpie")
-    run = module.nutpie.sample
+    nutpie = pytest.importorskip("nutpie")
+    run = nutpie.sample
 
     def interrupted(*args, **options):
         trace = run(*args, **options)
@@ -244,7 +246,7 @@ def test_nutpie_keeps_most_draws_of_an_interrupted_run(model, monkeypatch):
         trace.posterior["position"][1, 1:] = np.nan
         return trace
 
-    monkeypatch.setattr(module.nutpie, "sample", interrupted)
+    monkeypatch.setattr(nutpie, "sample", interrupted)
     found = sample(model=model, sampler="nutpie", **SHORT)
     assert dict(found.posterior.sizes) == {"chain": 1, "draw": 40, "k": 2}
     assert found.sample_stats["lp"].shape == (1, 40)
