@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -48,8 +48,9 @@ def module_name(path: Path) -> str:
 SOURCES = {module_name(path): path.read_text(encoding="utf-8") for path in ROOT.rglob("*.py")}
 
 
-def imports(source: str) -> Iterator[tuple[str, bool]]:
-    """Yield the dotted name of each thing that a module imports, and whether a function imports it."""
+@cache
+def imports(source: str) -> list[tuple[str, bool]]:
+    """Return the dotted name of each thing that a module imports, and whether a function imports it."""
     tree = ast.parse(source)
     in_functions = {
         id(inner)
@@ -57,11 +58,13 @@ def imports(source: str) -> Iterator[tuple[str, bool]]:
         if isinstance(outer, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
         for inner in ast.walk(outer)
     }
+    found = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from ((alias.name, id(node) in in_functions) for alias in node.names)
+            found += [(alias.name, id(node) in in_functions) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            yield from ((f"{node.module}.{alias.name}", id(node) in in_functions) for alias in node.names)
+            found += [(f"{node.module}.{alias.name}", id(node) in in_functions) for alias in node.names]
+    return found
 
 
 def own_imports(module: str) -> set[str]:
