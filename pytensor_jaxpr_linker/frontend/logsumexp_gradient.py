@@ -1,4 +1,4 @@
-"""Gradients of sums of exponentials without the term through the maximum, which is zero. Uses no JAX.
+"""Drops the term through the maximum, which is zero, from gradients of sums of exponentials.
 
 PyTensor computes ``logsumexp(x)`` as ``log(sum(exp(x - m))) + m`` with the maximum `m`, on which the result does not depend. Its pullback
 follows `m` all the same: each element is compared with it, and selects a difference that is 0 but for rounding.

@@ -1,4 +1,4 @@
-"""Graphs as they were before PyTensor's rewrites, which say how their functions are differentiated. Uses no JAX.
+"""Keeps graphs as they were before PyTensor's rewrites: they determine the derivatives of their functions.
 
 Rewrites drop what changes no value: `zero_grad` and `grad_clip` are gone when a linker sees a graph. They change the nodes of
 the graph in place, so it is copied before the first of them.

@@ -1,1 +1,1 @@
-"""What became of a graph: `explain` and its text, dict, tree and HTML forms; `stages`, the stage view."""
+"""Reports on a graph: `explain` as text, dict, tree and HTML, and `stages`."""

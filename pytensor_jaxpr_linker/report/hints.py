@@ -1,4 +1,4 @@
-"""Known ways to write an expression so that it needs no break. Uses no JAX."""
+"""Known ways to write an expression so that it needs no break."""
 
 from __future__ import annotations
 

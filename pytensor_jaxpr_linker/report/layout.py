@@ -1,4 +1,4 @@
-"""Where the nodes of an explanation are drawn: batches as boxes, and in each its nodes by rank."""
+"""Places the nodes of an explanation for the drawing: batches are boxes, and the nodes in a box are ordered by rank."""
 
 from __future__ import annotations
 

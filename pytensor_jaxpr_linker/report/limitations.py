@@ -1,4 +1,4 @@
-"""What an Op's emission rule does not take, or where it differs: for the support table and for the tests. Uses no JAX."""
+"""The limits of emission rules, and where they differ from PyTensor: for the support table and the tests."""
 
 OF_TWO = "Of two sparse matrices if all entries are at constant places; else the host finds the places faster."
 

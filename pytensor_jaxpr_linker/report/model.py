@@ -1,4 +1,4 @@
-"""What `explain` tells, as plain data: names, lines and numbers, no graph and no JAX."""
+"""The data of `explain`: names, lines and numbers, no graph and no JAX."""
 
 from __future__ import annotations
 

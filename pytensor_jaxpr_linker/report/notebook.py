@@ -1,4 +1,4 @@
-"""An explanation as the HTML that a notebook shows: tables and lists without scripts, in the notebook's own colours."""
+"""An explanation as HTML for a notebook: tables and lists without scripts, in the notebook's own colours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An explanation as one HTML page with a drawing of the graph, which needs nothing from the network."""
+"""An explanation as one self-contained HTML page with a drawing of the graph."""
 
 from __future__ import annotations
 

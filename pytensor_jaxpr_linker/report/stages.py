@@ -1,4 +1,4 @@
-"""`stages`: what a compiled function becomes on its way to the processor, one stage after the other."""
+"""`stages`: each form that a compiled function takes on its way to the processor, from the graph to the optimized HLO."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many batches would be left without a break: the graph is scheduled again as if it were gone. Uses no JAX."""
+"""Counts the batches that would be left without a break: schedules the graph again as if the break were gone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Refuses programs in a process that was forked after JAX had started: a fork copies none of JAX's threads, so they would never end."""
+"""Refuses to run programs in a process forked after JAX started: a fork copies no thread of JAX, so programs would never end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs nodes on the host, each by its Op's `perform`, or by the thunk that it makes, as PyTensor's own VM would."""
+"""Runs nodes on the host as PyTensor's VM does: by the `perform` of the Op, or by the thunk that the Op makes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small arguments from NumPy as one array: `jax.jit` takes 3 µs for each array that it has to bring to the device."""
+"""Passes small NumPy arguments as one array: `jax.jit` takes 3 µs for each array that it moves to the device."""
 
 from __future__ import annotations
 

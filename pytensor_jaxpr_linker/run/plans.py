@@ -1,4 +1,4 @@
-"""Graphs and plans, by the rules that are registered."""
+"""Makes graphs and plans with the registered rules."""
 
 from __future__ import annotations
 

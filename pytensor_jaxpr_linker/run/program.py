@@ -1,4 +1,4 @@
-"""A region as XLA programs: one for each tuple of input avals and static values."""
+"""A region as XLA programs: one program for each tuple of input avals and static values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a function does when its graph breaks and when it is compiled again. Uses no JAX."""
+"""Decides what a function does when its graph breaks, and when it would be compiled again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The large constants that a JAX function and its derivatives have in common, which its callers may pass as arguments."""
+"""Large constants that a JAX function shares with its derivatives, and that callers may pass as arguments."""
 
 from __future__ import annotations
 

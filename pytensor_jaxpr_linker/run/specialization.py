@@ -1,4 +1,4 @@
-"""A region that is compiled: for one tuple of static values, once for each tuple of shapes."""
+"""A region compiled for one tuple of static values, once for each tuple of shapes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Proofs that two lengths are equal, though the graph computes them in different ways. Uses no JAX.
+"""Proofs that two lengths are equal, though the graph computes them in different ways.
 
 PyTensor computes the length of ``x[:k]``, and of a gradient with respect to it, by comparing `k` with 0 and with the length of `x`.
 Whether that is the length of a slice is a question of linear arithmetic over the integers. A proof goes by cases. In each case every

@@ -1,4 +1,4 @@
-"""The selections of one graph, the variables that count their lanes, and the lengths of axes. Uses no JAX."""
+"""The selections of one graph, the variables that count their lanes, and the lengths of axes."""
 
 from __future__ import annotations
 

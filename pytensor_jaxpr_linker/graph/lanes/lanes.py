@@ -1,4 +1,4 @@
-"""Arrays with lanes: all elements along one axis, and the selection of those that are active. Uses no JAX."""
+"""Arrays with lanes: all elements along one axis, and the selection of those that are active."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What Ops that index with arrays become where a mask selects, or an index has lanes. Also what returns as much as a mask selects.
+"""Index Ops with masks: `x[mask]`, writes at a mask, `Nonzero`, and index arrays that have lanes.
 
-What a mask selects is kept as lanes, and so are the positions that `Nonzero` returns. Uses no JAX.
+The selected elements stay lanes of the whole array. So do the positions that `Nonzero` returns.
 """
 
 from __future__ import annotations

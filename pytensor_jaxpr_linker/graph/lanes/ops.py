@@ -1,4 +1,4 @@
-"""Ops for parts of an array whose size depends on values. The size is an operand. Uses no JAX.
+"""Ops for parts of an array whose size depends on values. The size is an operand.
 
 PyTensor's own Ops leave the size to NumPy. To build a program for one of these, one number must be known, or nothing.
 """

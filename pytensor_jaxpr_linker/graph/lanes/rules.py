@@ -1,4 +1,4 @@
-"""What an Op makes of operands with lanes, for all Ops but those that index. Uses no JAX.
+"""What each Op makes of operands with lanes: every Op but the index Ops.
 
 A rule takes the selections of the graph, a node and its operands. It returns the outputs, or None if the Op must know the length.
 """

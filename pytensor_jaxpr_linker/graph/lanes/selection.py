@@ -1,4 +1,4 @@
-"""Which lanes of an axis are active: the elements at which a mask is true, or a run of neighbours. Uses no JAX.
+"""Which lanes of an axis are active: the elements at which a mask is true, or a run of neighbours.
 
 The length of ``x[m]`` depends on the values of `m`, and a compiled program can't depend on it. So the program computes with all
 elements of `x`, its *lanes*, and a selection says which of them are active.

@@ -1,4 +1,4 @@
-"""What `Subtensor` and `IncSubtensor` become where an operand has lanes, or a slice has computed bounds. Uses no JAX.
+"""What `Subtensor` and `IncSubtensor` become where an operand has lanes, or a slice has computed bounds.
 
 A slice whose bounds are known before the program runs is a block, of which only the length must be known to build the program:
 one program serves ``x[i : i + 3]`` for every `i`. A slice whose bounds the program computes is a run of lanes.

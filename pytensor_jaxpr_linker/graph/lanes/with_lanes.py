@@ -1,4 +1,4 @@
-"""The pass: replaces nodes whose result has a size that depends on values by others, for which less must be known. Uses no JAX.
+"""The graph pass: replaces nodes whose result size depends on values by nodes that need less to be known.
 
 What a mask or a slice with computed bounds selects is kept as lanes while all readers allow that. Where a reader does not, the
 program needs the length, and everything else stays on the device.

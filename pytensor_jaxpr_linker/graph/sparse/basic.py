@@ -1,4 +1,4 @@
-"""How the Ops of `pytensor.sparse.basic` and `pytensor.sparse.linalg` are lowered."""
+"""Lowerings of the Ops of `pytensor.sparse.basic` and `pytensor.sparse.linalg` to Ops on arrays."""
 
 from __future__ import annotations
 

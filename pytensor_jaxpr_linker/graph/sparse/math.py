@@ -1,4 +1,4 @@
-"""How the Ops of `pytensor.sparse.math`, and those that PyTensor's rewrites make of them, are lowered."""
+"""Lowerings of the Ops of `pytensor.sparse.math`, and of the Ops that PyTensor's rewrites make from them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Ops that sparse ones are lowered to, and the two by which a matrix enters a region and leaves it. Uses no JAX."""
+"""The Ops on arrays that replace sparse Ops, and the two Ops that bring a matrix into a region and out of it."""
 
 from __future__ import annotations
 

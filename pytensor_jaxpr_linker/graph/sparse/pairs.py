@@ -1,4 +1,4 @@
-"""The sparse product of two sparse matrices whose entries are at constant places. Uses no JAX.
+"""The sparse product of two sparse matrices whose entries are at constant places.
 
 Which entries meet, and at which places their products are, is found once, with NumPy. Otherwise the host multiplies: SciPy finds
 the places while it multiplies, in less time than it would take to count, to sort and to merge them on the device.

@@ -1,4 +1,4 @@
-"""The Ops that products of sparse matrices are lowered to, by what is known of a matrix's entries. Uses no JAX."""
+"""Ops for products of sparse matrices, one for each thing that may be known about the entries."""
 
 from __future__ import annotations
 

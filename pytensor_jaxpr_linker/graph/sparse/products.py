@@ -1,4 +1,4 @@
-"""Products of sparse matrices: the form that is fastest for what is known of the entries. Uses no JAX.
+"""Products of sparse matrices: chooses the fastest form for what is known about the entries.
 
 With a dense matrix, a product of a CSR matrix is one call of Eigen's on the CPU. A vector is another matter: a scatter takes
 4 ns an entry on the CPU, a row's sum of gathered elements waits for each addition, but adding *columns* of entries, one of
