@@ -242,3 +242,15 @@ def test_gradients():
         Assert("positive")(y, (y > -1).all()),
     ]
     compare_grad([x, y], pt.concatenate([pt.sin(z).ravel() for z in outputs]), [X / 7, X[1] / 5])
+
+
+@pytest.mark.parametrize("mode", ["raise", "wrap", "clip"])
+def test_choose_out_of_bounds(mode):
+    which, x = pt.lvector("which"), pt.dmatrix("x")
+    outside = [np.array([3, 0, -1, 1]), X]
+    y = pt.choose(which, x, mode=mode)
+    compare([which, x], y, [np.array([2, 0, 1, 1]), X])
+    if mode == "raise":
+        compare_error([which, x], y, outside, "invalid entry in choice array")
+    else:
+        compare([which, x], y, outside)
