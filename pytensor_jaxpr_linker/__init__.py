@@ -17,7 +17,7 @@ from pytensor_jaxpr_linker.base.stance import stance
 from pytensor_jaxpr_linker.base.version import __version__ as __version__
 from pytensor_jaxpr_linker.emit.random.sampler import emits_draws
 from pytensor_jaxpr_linker.emit.scalar import emits_scalar
-from pytensor_jaxpr_linker.frontend.as_jax_function import as_jax_function, make_jaxpr
+from pytensor_jaxpr_linker.frontend.as_jax_function import as_jax_function, make_jaxpr, raise_deferred
 from pytensor_jaxpr_linker.frontend.function import JaxprFunction, JaxprMode
 from pytensor_jaxpr_linker.frontend.in_place_of_jax import in_place_of_jax
 from pytensor_jaxpr_linker.frontend.linker import JaxprLinker
@@ -27,7 +27,6 @@ from pytensor_jaxpr_linker.jaxpr.builder import JaxprBuilder
 from pytensor_jaxpr_linker.report.explain import explain
 from pytensor_jaxpr_linker.report.explanation import Explanation
 from pytensor_jaxpr_linker.report.stages import Stages, stages
-from pytensor_jaxpr_linker.run.checks import raise_deferred
 from pytensor_jaxpr_linker.run.recompiles import RecompileError, RecompileWarning
 
 #: The mode behind ``mode="JAXPR"``, for ``pytensor.config.change_flags(mode=pytensor_jaxpr_linker.JAXPR)``.

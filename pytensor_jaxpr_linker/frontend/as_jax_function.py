@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import jax
+from pytensor.compile.executor import Function
 from pytensor.compile.mode import get_mode
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Variable
@@ -113,19 +114,7 @@ def make_jax_function(
     shared: SharedConstants | None = None,
     target: Target | None = None,
 ) -> JaxFunction:
-    """Return a program as a JAX function.
-
-    Parameters
-    ----------
-    program, original, mode
-        What `single_program` returned.
-    gradient, checked
-        Whose derivative it has, and whether it has run-time checks.
-    shared
-        The constants of the function whose derivative it is.
-    target
-        What the user asked for, if it is none.
-    """
+    """Return a program as a JAX function; for a derivative, `shared` are the constants of the function that it is of."""
     program = program.as_pure(checked=checked, differentiable=gradient == "jax")
     constants = shared or SharedConstants(program)
     fn = constants.function_of(program)
@@ -180,8 +169,37 @@ def make_jaxpr(f: Any, *args: Any) -> Any:
         return lower_region(region, values, static, checked=False, name=program.name).jaxpr
 
 
+def raise_deferred(f: Function) -> None:
+    """Wait for the calls of a function so far, and raise the exception of the first run-time check that failed in them.
+
+    What it raises is raised once. Without ``Options(checks="defer")`` there is nothing to raise.
+
+    Parameters
+    ----------
+    f : pytensor.compile.executor.Function
+        A function compiled with mode JAXPR.
+
+    Examples
+    --------
+    >>> import pytensor, pytensor.tensor as pt
+    >>> import pytensor_jaxpr_linker as pjl
+    >>> x, i = pt.vector("x", dtype="float64"), pt.lscalar("i")
+    >>> with pjl.options(checks="defer"):
+    ...     f = pytensor.function([x, i], x[i], mode="JAXPR")
+    >>> result = f([1.0, 2.0], 5)
+    >>> try:
+    ...     pjl.raise_deferred(f)
+    ... except IndexError as error:
+    ...     print(error)
+    index is out of bounds for axis 0 with size 2
+    """
+    deferred = compiled_runner(f).deferred
+    if deferred is not None:
+        deferred.raise_failed()
+
+
 def with_constants(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> Original:
-    """Return a graph in which shared variables that are not inputs are constants, and its inputs are computed by nothing."""
+    """Return a graph that ends at its inputs, in which all other shared variables are constants."""
     shared = [v for v in graph_inputs(outputs) if isinstance(v, SharedVariable) and v not in inputs]
     constants: Any = {v: v.type.constant_type(type=v.type, data=v.get_value()) for v in shared}
     outputs = graph_replace(outputs, constants, strict=False) if constants else list(outputs)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -32,6 +32,7 @@ from pytensor_jaxpr_linker.report.model import (
 )
 from pytensor_jaxpr_linker.report.stages import Stages, stages_of
 from pytensor_jaxpr_linker.report.whatif import try_changes
+from pytensor_jaxpr_linker.run.checks import error_text
 from pytensor_jaxpr_linker.run.plans import rules_in_force
 from pytensor_jaxpr_linker.run.program import Program
 from pytensor_jaxpr_linker.run.specialization import Specialization
@@ -136,7 +137,7 @@ def report(
 
 
 def describe_passes(told: Explanation, view: Stages) -> Iterator[PassReport]:
-    """Yield what is told of each pass over the graph, and over the Jaxprs of the regions whose shapes are known."""
+    """Yield a report on each pass over the graph, and over the Jaxprs of the regions whose shapes are known."""
     yield from map(partial(describe_pass, "graph"), view.graph_passes)
     for batch, region in zip(told.regions, view.known_regions(), strict=True):
         # A rule may find that it can't emit a node for these shapes: the region will be cut when the function is called.
@@ -145,39 +146,34 @@ def describe_passes(told: Explanation, view: Stages) -> Iterator[PassReport]:
 
 
 def describe_pass(subject: str, record: PassRecord) -> PassReport:
-    """Return what is told of a pass."""
+    """Return the report on a pass."""
     text = record.show() if record.changed else ""
     return PassReport(subject, record.name, record.before, record.after, record.changed, record.seconds, text)
 
 
 class Texts:
-    """What Ops, types and variables are called; each is printed once."""
+    """The texts of Ops, types and variables; each is made once."""
 
     def __init__(self) -> None:
-        self._ops: dict[int, str] = {}
-        self._types: dict[int, str] = {}
-        self._names: dict[int, str] = {}
+        self._made: dict[int, str] = {}
 
     def name(self, variable: Variable) -> str:
-        """Return what a variable is called."""
-        key = identity(variable)
-        if key not in self._names:
-            self._names[key] = expression(variable)
-        return self._names[key]
+        """Return the name of a variable, or its expression."""
+        return self._text(variable, expression)
 
     def op(self, node: Apply) -> str:
-        """Return what the Op of a node is called."""
-        key = identity(node.op)
-        if key not in self._ops:
-            self._ops[key] = str(node.op)
-        return self._ops[key]
+        """Return the Op of a node as text."""
+        return self._text(node.op, str)
 
     def type(self, variable: Variable) -> str:
-        """Return what the type of a variable is called."""
-        key = identity(variable.type)
-        if key not in self._types:
-            self._types[key] = str(variable.type)
-        return self._types[key]
+        """Return the type of a variable as text."""
+        return self._text(variable.type, str)
+
+    def _text(self, thing: Any, show: Callable[[Any], str]) -> str:
+        key = identity(thing)
+        if key not in self._made:
+            self._made[key] = show(thing)
+        return self._made[key]
 
 
 def batch_nodes(batch: Region | HostStep) -> list[Apply]:
@@ -188,7 +184,7 @@ def batch_nodes(batch: Region | HostStep) -> list[Apply]:
 def describe_batch(
     i: int, batch: Region | HostStep, index: Mapping[Apply, int], texts: Texts, program: Program | None
 ) -> Batch:
-    """Return what is told of a batch."""
+    """Return the report on a batch."""
     nodes = tuple([index[node] for node in batch_nodes(batch)])
     inputs, outputs = (
         tuple([PassedValue(texts.name(v), texts.type(v)) for v in vs]) for vs in (batch.inputs, batch.outputs)
@@ -206,7 +202,7 @@ def describe_batch(
         for lowered in specialization.lowered.values():
             for check in lowered.checks:
                 at = "" if check.node is None else f" in {describe_node(check.node)}"
-                checks[f"{describe_error(check.make_error())}{at}"] = None
+                checks[f"{error_text(check)}{at}"] = None
     return Batch(
         i,
         "region",
@@ -223,13 +219,8 @@ def describe_batch(
     )
 
 
-def describe_error(error: Exception) -> str:
-    """Return type and message of an error."""
-    return f"{type(error).__name__}: {error}"
-
-
 def describe_specialization(s: Specialization) -> list[SpecializationReport]:
-    """Return what is told of each program of a specialization."""
+    """Return the report on each program of a specialization."""
     static = {expression(v): constant_text(value) for v, value in s.static.items()}
     return [
         SpecializationReport(
@@ -249,7 +240,7 @@ def describe_breaks(
     index: Mapping[Apply, int],
     places: Mapping[Apply, int],
 ) -> tuple[tuple[BreakReport, ...], tuple[Change, ...]]:
-    """Return what is told of the breaks of a plan, and what changes would bring."""
+    """Return the reports on the breaks of a plan, and what changes would bring."""
     if not plan.breaks:
         return (), ()
     host_steps: dict[int, list[int]] = {}
@@ -266,7 +257,7 @@ def describe_breaks(
 def explain_break(
     b: Break, index: Mapping[Apply, int], clients: Mapping[Variable, list[Apply]], left: int | None
 ) -> BreakReport:
-    """Return what is told of a break."""
+    """Return the report on a break."""
     before, after = find_rewrite(b, clients) or ("", "")
     return BreakReport(
         *b.code,
@@ -288,7 +279,7 @@ def told_as(what: str, members: tuple[int, ...], breaks: Sequence[BreakReport]) 
 
 
 def clients_of(wanted: set[Apply], nodes: Sequence[Apply]) -> dict[Variable, list[Apply]]:
-    """Return for each variable that the `wanted` nodes compute the nodes that read it."""
+    """Return the readers of each variable that the `wanted` nodes compute."""
     clients: dict[Variable, list[Apply]] = {}
     for node in nodes:
         for v in node.inputs:

@@ -1,4 +1,4 @@
-"""Known ways to write an expression so that it needs no break."""
+"""Shows how to write an expression so that it needs no break."""
 
 from __future__ import annotations
 
@@ -67,15 +67,7 @@ INFIX = {
 
 
 def find_rewrite(b: Break, clients: Mapping[Variable, Sequence[Apply]]) -> Hint | None:
-    """Return how to write a broken node without the break, or None.
-
-    Parameters
-    ----------
-    b
-        The break.
-    clients
-        The nodes that read what a node computes; those of the broken node are enough.
-    """
+    """Return how to write a broken node without the break, or None; `clients` has the readers of its outputs."""
     node, op = b.node, b.node.op
     if b.code is NO_RULE and not isinstance(op, Nonzero):
         return rule_template(node) if host_reason(op) is None or isinstance(op, FromFunctionOp) else None
@@ -97,7 +89,7 @@ def find_rewrite(b: Break, clients: Mapping[Variable, Sequence[Apply]]) -> Hint 
 
 
 def rule_template(node: Apply) -> Hint:
-    """Return the frame of an emission rule for the Op of a node; `wrap_py` makes many Ops of one class, whose rule differs."""
+    """Return the frame of an emission rule for the Op of a node; what `wrap_py` made can be made by `wrap_jax`."""
     name = type(node.op).__name__
     if isinstance(node.op, FromFunctionOp):
         function = str(node.op).partition("{")[2].removesuffix("}")
@@ -116,7 +108,8 @@ def masked_read(node: Apply, clients: Mapping[Variable, Sequence[Apply]]) -> Hin
         return None
     x, mask = short_expression(node.inputs[0], "x"), short_expression(masks[0], "mask")
     before = f"{bracketed(x)}[{mask}]"
-    for name, fill in reductions(node.outputs[0], clients):
+    if (reduction := only_reduction(node.outputs[0], clients)) is not None:
+        name, fill = reduction
         return Hint(f"{before}.{name}()", f"pt.switch({mask}, {x}, {fill}).{name}()")
     return Hint(before, f"pt.switch({mask}, {x}, 0), which keeps the length; {bracketed(mask)}.sum() counts")
 
@@ -135,33 +128,26 @@ def masked_write(node: Apply) -> Hint | None:
 
 def prefix_read(node: Apply, clients: Mapping[Variable, Sequence[Apply]]) -> Hint | None:
     """Return the rewrite of a reduction of ``x[:n]``."""
-    (first, *others) = node.op.idx_list
-    if others or not isinstance(first, slice) or first.start is not None or first.step is not None:
-        return None
-    if not isinstance(first.stop, int):
-        return None
-    x, n = short_expression(node.inputs[0], "x"), short_expression(node.inputs[first.stop + 1], "n")
-    for name, fill in reductions(node.outputs[0], clients):
-        mask = f"pt.arange({bracketed(x)}.shape[0]) < {n}"
-        return Hint(f"{bracketed(x)}[:{n}].{name}()", f"pt.switch({mask}, {x}, {fill}).{name}()")
+    match node.op.idx_list, only_reduction(node.outputs[0], clients):
+        case [slice(start=None, stop=int(place), step=None)], (name, fill):
+            x, n = short_expression(node.inputs[0], "x"), short_expression(node.inputs[place + 1], "n")
+            mask = f"pt.arange({bracketed(x)}.shape[0]) < {n}"
+            return Hint(f"{bracketed(x)}[:{n}].{name}()", f"pt.switch({mask}, {x}, {fill}).{name}()")
     return None
 
 
-def reductions(variable: Variable, clients: Mapping[Variable, Sequence[Apply]]) -> list[tuple[str, str]]:
-    """Return method and neutral element of the reduction that is the only reader of `variable`, if it is one."""
+def only_reduction(variable: Variable, clients: Mapping[Variable, Sequence[Apply]]) -> tuple[str, str] | None:
+    """Return method and neutral element of the reduction of a vector that nothing else reads, or None."""
     readers = clients.get(variable, ())
     if len(readers) != 1 or not isinstance(readers[0].op, CAReduce) or variable.type.ndim != 1:
-        return []
+        return None
     found = MASKED_REDUCTIONS.get(type(readers[0].op.scalar_op))
-    if found is None:
-        return []
-    name, fill = found
-    if "inf" in fill and np.dtype(variable.type.dtype).kind in "iu":
-        fill = (LEAST if fill.startswith("-") else GREATEST).format(variable.type.dtype)
-    return [(name, fill)]
+    if found is not None and "inf" in found[1] and np.dtype(variable.type.dtype).kind in "iu":
+        return found[0], (LEAST if found[1].startswith("-") else GREATEST).format(variable.type.dtype)
+    return found
 
 
-#: Longer expressions are not written out in a rewrite.
+#: A rewrite has a placeholder for an expression of more letters.
 MOST_LETTERS = 40
 
 
@@ -175,9 +161,9 @@ def short_expression(variable: Variable, placeholder: str) -> str:
 
 
 def expression(variable: Variable, depth: int = 3, named: bool = True) -> str:
-    """Return a variable as a user would write it, down to `depth` Ops.
+    """Return a variable as a user would write it: the user's name of it, else its expression, `depth` Ops deep.
 
-    A name that the user gave ends it, unless `named` is false, which counts for the outermost variable alone.
+    With ``named=False`` it is the expression even if the variable has a name; inside of it names stay.
     """
     if variable.name and named:
         return variable.name
@@ -241,7 +227,7 @@ def constant_text(data: object) -> str:
 
 
 def bracketed(text: str) -> str:
-    """Return a text in brackets unless it binds as one word does: a blank outside of brackets separates words."""
+    """Return a text, in brackets if it has a blank outside of brackets: then it has an infix operator."""
     depth = 0
     for letter in text:
         depth += (letter in "([") - (letter in ")]")

@@ -26,25 +26,14 @@ class Box(NamedTuple):
 
 
 class Drawing(NamedTuple):
-    """A drawing.
-
-    Attributes
-    ----------
-    boxes
-        The box of each batch by its number; None stands for the nodes that are not emitted.
-    nodes
-        The upper left corner of each drawn node.
-    """
+    """The box of each batch, None for nodes that are not emitted, and the upper left corner of each drawn node."""
 
     boxes: dict[int | None, Box]
     nodes: dict[int, tuple[float, float]]
 
 
 def lay_out(explanation: ExplanationData, shown: Sequence[Node]) -> Drawing:
-    """Place the `shown` nodes, and a box for each batch.
-
-    Boxes follow each other as words do in lines of text; so do, in a box, columns of rows.
-    """
+    """Place the `shown` nodes, and a box for each batch. Boxes follow each other as words in lines of text."""
     members: dict[int | None, list[Node]] = {batch.index: [] for batch in explanation.batches}
     for node in shown:
         members.setdefault(node.batch, []).append(node)
@@ -65,7 +54,7 @@ def lay_out(explanation: ExplanationData, shown: Sequence[Node]) -> Drawing:
 
 
 def rows(nodes: Sequence[Node]) -> list[list[int]]:
-    """Return the nodes of a box in rows: a node stands below those of its operands that are in the box, near their middle."""
+    """Return the nodes of a box in rows: each node is below its operands, near their middle."""
     ranks: dict[int, list[Node]] = {}
     rank = rank_nodes(nodes)
     for node in nodes:
@@ -86,7 +75,7 @@ def rows(nodes: Sequence[Node]) -> list[list[int]]:
 
 
 def rank_nodes(nodes: Sequence[Node]) -> dict[int, int]:
-    """Return the rank of each node: one more than those of its operands; what has none is just above its first reader."""
+    """Return the rank of each node: one more than its operands'; a node without operands is just above its first reader."""
     rank: dict[int, int] = {}
     first_reader: dict[int, int] = {}
     for node in nodes:
@@ -101,7 +90,7 @@ def rank_nodes(nodes: Sequence[Node]) -> dict[int, int]:
 
 
 def place_rows(found: Sequence[Sequence[int]]) -> dict[int, tuple[float, float]]:
-    """Return the places of nodes in rows, which fill columns, each row in the middle of its column."""
+    """Return the place of each node. The rows fill one column after the other; each is in the middle of its column."""
     if not found:
         return {}
     beside = max(map(len, found))

@@ -10,124 +10,83 @@ from pytensor_jaxpr_linker.base.gc_pause import gc_paused
 
 @dataclass(frozen=True, slots=True)
 class PassedValue:
-    """A variable that passes from one batch to another.
-
-    Attributes
-    ----------
-    name
-        The user's name of it, or the expression.
-    type
-        Its type as PyTensor prints it.
-    """
+    """A variable that passes from one batch to another."""
 
     name: str
+    """The user's name of it, or the expression."""
     type: str
+    """Its type as PyTensor prints it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node of the rewritten graph.
-
-    Attributes
-    ----------
-    index
-        Its place in `Explanation.nodes`.
-    op, name, type
-        Its Op, the user's name of what it computes (or nothing), and the type of that.
-    operands
-        The index of the node that computes it, or what it is called, of each operand.
-    line
-        File, number and text of the user's line that made it, if PyTensor recorded it.
-    batch
-        Where it runs: an index into `Explanation.batches`. None where nothing is emitted for it, since its value is known
-        when a region is built.
-    traced
-        Whether it is a traced leaf: an Op without a rule, whose JAX function is traced.
-    break_code
-        The code of the break that it is, or nothing.
-    """
+    """A node of the rewritten graph."""
 
     index: int
+    """Its place in `Explanation.nodes`."""
     op: str
     name: str
+    """The user's name of what it computes, or nothing."""
     type: str
+    """The type of what it computes."""
     operands: tuple[int | str, ...]
+    """For each operand the index of the node that computes it, or the operand's name."""
     line: str
+    """File, number and text of the user's line that made it, if PyTensor recorded it."""
     batch: int | None
+    """The index in `Explanation.batches` of the batch that runs it; None if its value is known when a region is built."""
     traced: bool
+    """Whether it is a traced leaf: an Op without a rule, whose JAX function is traced."""
     break_code: str
+    """The code of the break that it is, or nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """What a region is specialized on: it is compiled again when this changes.
-
-    Attributes
-    ----------
-    kind
-        "value" where equations need the value of an integer, "shape" where an input does not declare its shape.
-    variable
-        Which variable it is.
-    """
+    """What a region is specialized on: it is compiled again when this changes."""
 
     kind: Literal["value", "shape"]
+    """What changes: "value" if equations need the value of an integer, "shape" if an input does not declare its shape."""
     variable: str
 
 
 @dataclass(frozen=True, slots=True)
 class SpecializationReport:
-    """A program of a region, for one tuple of shapes and static values.
-
-    Attributes
-    ----------
-    shapes
-        Of the inputs and then of the large constants.
-    static
-        The values that were compiled in.
-    equations
-        How many equations its Jaxpr has.
-    seconds
-        How long each stage took, where it has happened: "lower", "trace", "stablehlo", "xla".
-    padded
-        Which axes of the inputs are padded to these shapes, or nothing.
-    """
+    """A program of a region, for one tuple of shapes and static values."""
 
     shapes: tuple[str, ...]
+    """The shapes of the inputs, then of the large constants."""
     static: dict[str, str]
+    """The values that were compiled in."""
     equations: int
+    """How many equations its Jaxpr has."""
     seconds: dict[str, float]
+    """How long each stage took, if it has happened: "lower", "trace", "stablehlo", "xla"."""
     padded: str = ""
+    """Which axes of the inputs are padded to these shapes, or nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A region, which is one XLA program, or a host step.
-
-    Attributes
-    ----------
-    index, kind
-        Its place among the batches, which run in this order, and what it is.
-    nodes
-        The indices of its nodes. Cheap arithmetic may be in several regions.
-    inputs, outputs
-        What it takes from, and gives to, the other batches and the caller.
-    guards, static_inputs
-        What a region is specialized on, and the inputs that determine those values.
-    checks
-        The run-time checks of the programs so far.
-    specializations
-        The programs so far.
-    """
+    """A region, which is one XLA program, or a host step."""
 
     index: int
+    """Its place among the batches, which run in this order."""
     kind: Literal["region", "host"]
     nodes: tuple[int, ...]
+    """The indices of its nodes. Cheap arithmetic may be in several regions."""
     inputs: tuple[PassedValue, ...]
+    """What it takes from the other batches and the caller."""
     outputs: tuple[PassedValue, ...]
+    """What it gives to them."""
     guards: tuple[Guard, ...] = ()
+    """What a region is specialized on."""
     static_inputs: tuple[str, ...] = ()
+    """The inputs that determine the values among the guards."""
     checks: tuple[str, ...] = ()
+    """The run-time checks of the programs so far."""
     specializations: tuple[SpecializationReport, ...] = ()
+    """The programs so far."""
 
     @property
     def title(self) -> str:
@@ -137,84 +96,62 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class BreakReport:
-    """Why the graph is not one program.
-
-    Attributes
-    ----------
-    code, why, hint, documentation
-        The stable code, what it means, what can be done in general, and where it is explained.
-    reason
-        Why it holds for this node.
-    node
-        The index of the node.
-    variable
-        The operand whose value must be known, or nothing.
-    line
-        The user's line that made the node.
-    before, after
-        The expression, and one that needs no break, where one is known.
-    batches_without
-        How many batches would be left without this break, or None if that was not tried: each trial schedules the whole
-        graph again, so large graphs get few, or none.
-    """
+    """Why the graph is not one program."""
 
     code: str
+    """The stable code."""
     why: str
+    """What the code means."""
     hint: str
+    """What can be done in general."""
     documentation: str
+    """Where it is explained."""
     reason: str
+    """Why it holds for this node."""
     node: int
+    """The index of the node."""
     variable: str
+    """The operand whose value must be known, or nothing."""
     line: str
+    """The user's line that made the node."""
     before: str = ""
+    """The expression, if `after` is known."""
     after: str = ""
+    """An expression that needs no break, if one is known."""
     batches_without: int | None = None
+    """How many batches would be left without this break, or None if that was not tried.
+
+    Each trial schedules the whole graph again, so large graphs get few trials, or none.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Something to change, and what it would bring.
-
-    Attributes
-    ----------
-    what
-        What to do.
-    breaks
-        The breaks that it removes, as indices into `Explanation.breaks`.
-    batches
-        How many batches would be left.
-    """
+    """Something to change, and what it would bring."""
 
     what: str
+    """What to do."""
     breaks: tuple[int, ...]
+    """The breaks that it removes, as indices into `Explanation.breaks`."""
     batches: int
+    """How many batches would be left."""
 
 
 @dataclass(frozen=True, slots=True)
 class PassReport:
-    """What one pass did.
-
-    Attributes
-    ----------
-    subject
-        What it ran over: "graph", or the title of a region, whose Jaxpr it ran over.
-    name, seconds
-        What it is called, and how long it took.
-    before, after
-        How many nodes of the graph, or equations of the Jaxpr, there were and are.
-    changed
-        Whether it changed anything.
-    text
-        The graph, or the Jaxpr, after the pass, or nothing if the pass did not change it.
-    """
+    """What one pass did."""
 
     subject: str
+    """What it ran over: "graph", or the title of a region, whose Jaxpr it ran over."""
     name: str
     before: int
+    """The number of nodes of the graph, or of equations of the Jaxpr, before the pass."""
     after: int
+    """The same number after the pass."""
     changed: bool
     seconds: float
     text: str
+    """The graph, or the Jaxpr, after the pass, or nothing if the pass did not change it."""
 
 
 @dataclass(frozen=True)

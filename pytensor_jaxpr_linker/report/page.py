@@ -45,7 +45,7 @@ def as_page(explanation: ExplanationData, compile: bool) -> str:
 
 
 def region_texts(explanation: ExplanationData, whole: bool, compile: bool) -> dict[str, Any]:
-    """Return for each region, by the number of its batch, the texts and numbers of its stages."""
+    """Return the texts and numbers of the stages of each region, by the number of its batch."""
     if explanation.stages is None:
         return {}
     found = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, NamedTuple
 
 import jax
@@ -45,15 +45,7 @@ class Passes(NamedTuple):
 
 
 class RegionStages:
-    """The stages of one region, each made when it is first asked for.
-
-    Attributes
-    ----------
-    specialization
-        The region for its static values.
-    avals
-        Shapes and dtypes of what it takes.
-    """
+    """The stages of one region for its static values, shapes and dtypes. Each is made when it is first asked for."""
 
     def __init__(self, specialization: Specialization, avals: Sequence[Any]):
         self.specialization = specialization
@@ -126,7 +118,7 @@ class RegionStages:
         The region is lowered once more, with the number of its node in the name of each equation.
         """
         s = self.specialization
-        steps = [step._replace(names=(*step.names, mark(index[step.node]))) for step in s.region.steps]
+        steps = [step._replace(names=(*step.names, f"node:{index[step.node]}")) for step in s.region.steps]
         region = s.region._replace(steps=steps)
         jaxpr = lower_region(region, self.avals, s.static, s.checked, s.name).jaxpr
         with jax.enable_x64(True):
@@ -313,14 +305,10 @@ def latest(program: Program) -> RegionStages | None:
     return RegionStages(program.specialize(()), [*avals, *program.constants])
 
 
-# -- which text belongs to which node ----------------------------------------------------------------------------------
+# -- the Jaxpr and StableHLO of each node ------------------------------------------------------------------------------
 
 
-def mark(number: int) -> str:
-    """Return the name that marks the equations of a node."""
-    return f"node:{number}"
-
-
+#: The name that marks the equations of a node.
 MARK = re.compile(r"(?<![\w:])node:(\d+)")
 #: A line of MLIR with its location, and the definition of a location.
 LINE = re.compile(r"^(.*\S)\s*loc\((#loc\d*)\)\s*$")
@@ -353,18 +341,14 @@ def located_lines(text: str) -> list[tuple[int, str]]:
     """Return the lines of an MLIR text that are located at a marked equation, each with the number of its node."""
     lines = text.splitlines()
     locations = {m[1]: m[2] for line in lines if (m := LOCATION.match(line))}
-    numbers: dict[str, int | None] = {}
 
+    @cache
     def number(name: str) -> int | None:
-        if name not in numbers:
-            content = locations.get(name, "")
-            if found := MARK.search(content):
-                numbers[name] = int(found[1])
-            else:
-                numbers[name] = None
-                parent = re.match(r'"[^"]*"\((#loc\d+)\)', content)
-                numbers[name] = number(parent[1]) if parent else None
-        return numbers[name]
+        content = locations.get(name, "")
+        if found := MARK.search(content):
+            return int(found[1])
+        parent = re.match(r'"[^"]*"\((#loc\d+)\)', content)
+        return number(parent[1]) if parent else None
 
     found = []
     for line in lines:

@@ -33,7 +33,7 @@ from pytensor_jaxpr_linker.report.limitations import LIMITATIONS
 #: The document that the table is written to.
 DOCUMENT = Path(__file__).parents[2] / "docs" / "ops.md"
 
-#: Other backends, and what is no library code.
+#: Modules without Ops that a graph can have: other backends, and what is not library code.
 NOT_WALKED = (
     "pytensor.bin",
     "pytensor.ipython",
@@ -44,21 +44,13 @@ NOT_WALKED = (
     "pytensor.misc",
 )
 
-#: Classes that others are derived from, and marks that are no part of a graph.
+#: Base classes, and marks that are no part of a graph.
 BASES: dict[str, tuple[str, ...]] = {
     "pytensor.compile.ops": ("TypeCastingOp",),
-    "pytensor.compile.builders": (
-        "FinalizedOpFromGraph",
-        "SymbolicOp",
-    ),
+    "pytensor.compile.builders": ("FinalizedOpFromGraph", "SymbolicOp"),
     "pytensor.graph.fg": ("Output",),
     "pytensor.graph.op": ("_NoPythonOp",),
-    "pytensor.link.c.op": (
-        "COp",
-        "ExternalCOp",
-        "OpenMPOp",
-        "_NoPythonCOp",
-    ),
+    "pytensor.link.c.op": ("COp", "ExternalCOp", "OpenMPOp", "_NoPythonCOp"),
     "pytensor.scalar.basic": (
         "BinaryBitOp",
         "BinaryScalarOp",
@@ -70,45 +62,21 @@ BASES: dict[str, tuple[str, ...]] = {
         "UnaryScalarOp",
     ),
     "pytensor.sparse.basic": ("Stack",),
-    "pytensor.sparse.math": (
-        "__ComparisonOpSparseDense",
-        "__ComparisonOpSparseSparse",
-    ),
+    "pytensor.sparse.math": ("__ComparisonOpSparseDense", "__ComparisonOpSparseSparse"),
     "pytensor.tensor.blas.blas_c": ("BaseBLAS",),
     "pytensor.tensor.blas.gemm": ("GemmRelated",),
     "pytensor.tensor.linalg.constructors": ("BaseBlockDiagonal",),
     "pytensor.tensor.linalg.solvers.core": ("SolveBase",),
-    "pytensor.tensor.math": (
-        "FixedOpCAReduce",
-        "MaxAndMinCAReduce",
-        "NonZeroDimsCAReduce",
-    ),
-    "pytensor.tensor.optimize": (
-        "ScipyScalarWrapperOp",
-        "ScipyVectorWrapperOp",
-        "ScipyWrapperOp",
-    ),
+    "pytensor.tensor.math": ("FixedOpCAReduce", "MaxAndMinCAReduce", "NonZeroDimsCAReduce"),
+    "pytensor.tensor.optimize": ("ScipyScalarWrapperOp", "ScipyVectorWrapperOp", "ScipyWrapperOp"),
     "pytensor.tensor.random.basic": ("ScipyRandomVariable",),
-    "pytensor.tensor.random.op": (
-        "AbstractRNGConstructor",
-        "RNGConsumerOp",
-        "RandomVariable",
-    ),
+    "pytensor.tensor.random.op": ("AbstractRNGConstructor", "RNGConsumerOp", "RandomVariable"),
     "pytensor.tensor.symbolic": ("TensorSymbolicOp",),
-    "pytensor.xtensor.basic": (
-        "XOp",
-        "XTypeCastOp",
-    ),
+    "pytensor.xtensor.basic": ("XOp", "XTypeCastOp"),
 }
 
-DIRECT, SIMPLER, INNER, LOWERED, LEAF, HOSTED = (
-    "direct",
-    "simpler Ops",
-    "inner graph",
-    "lowered by PyTensor",
-    "traced leaf",
-    "host",
-)
+DIRECT, SIMPLER, INNER = "direct", "simpler Ops", "inner graph"
+LOWERED, LEAF, HOSTED = "lowered by PyTensor", "traced leaf", "host"
 #: How an Op runs, and what that means.
 WAYS = {
     DIRECT: "an emission rule makes equations of it",
@@ -119,7 +87,7 @@ WAYS = {
     HOSTED: "its own Python implementation runs between programs",
 }
 
-#: What is said in Ops of this package while sizes are found, see `graph.lanes`.
+#: Ops that become Ops of this package while sizes are found, see `graph.lanes`.
 SIZED = {
     Nonzero: "Places of the elements that are not zero, as many as a program before has counted.",
     Lstsq: "All residuals; which of them are returned depends on the rank, which is known only then.",

@@ -59,7 +59,10 @@ def summary(explanation: ExplanationData) -> str:
 
 def sections(explanation: ExplanationData, most: int) -> list[tuple[str, list[str]]]:
     """Return the titles of the report's parts and the entries of each."""
-    found = [(batch_title(batch), batch_entries(explanation, batch, most)) for batch in explanation.batches[:most]]
+    found = [
+        (f"{batch.title}: {counted(len(batch.nodes), 'node')}", batch_entries(explanation, batch, most))
+        for batch in explanation.batches[:most]
+    ]
     if len(explanation.batches) > most:
         found.append(("Further batches", rest(len(explanation.batches), most)))
     folded = [node for node in explanation.nodes if node.batch is None]
@@ -86,13 +89,8 @@ def sections(explanation: ExplanationData, most: int) -> list[tuple[str, list[st
     return found
 
 
-def batch_title(batch: Batch) -> str:
-    """Return the title of a batch."""
-    return f"{batch.title}: {counted(len(batch.nodes), 'node')}"
-
-
 def batch_entries(explanation: ExplanationData, batch: Batch, most: int) -> list[str]:
-    """Return what is told of a batch."""
+    """Return the entries of a batch."""
     entries = []
     for what, values in (("takes", batch.inputs), ("returns", batch.outputs)):
         listed = [f"{v.name}: {v.type}" for v in values[:most]]
@@ -110,7 +108,7 @@ def batch_entries(explanation: ExplanationData, batch: Batch, most: int) -> list
 
 
 def specialization_line(s: SpecializationReport) -> str:
-    """Return what is told of a specialization."""
+    """Return the line of a program."""
     static = "".join(f", {name} = {value}" for name, value in s.static.items())
     return (
         f"program  for ({', '.join(s.shapes)}){static}: {counted(s.equations, 'equation')}, {list_seconds(s.seconds)}"
@@ -119,12 +117,12 @@ def specialization_line(s: SpecializationReport) -> str:
 
 
 def list_nodes(nodes: Sequence[Node], most: int, count: int | None = None) -> list[str]:
-    """Return a line for each node, of `count` all in all."""
+    """Return a line for each of the first nodes; `count` is the number of all."""
     return [node_line(node) for node in nodes[:most]] + rest(len(nodes) if count is None else count, most)
 
 
 def node_line(node: Node) -> str:
-    """Return what is told of a node, with the last part of its file's path."""
+    """Return the line of a node, with the last part of its file's path."""
     code = f" [{node.break_code}]" if node.break_code else ""
     place = re.match(r"(?:.*[/\\])?(.*?:\d+): ", node.line)
     return node_head(node) + code + (f"  {place[1]}" if place else "")
@@ -136,7 +134,7 @@ def node_head(node: Node) -> str:
 
 
 def pass_lines(p: PassReport, most: int) -> list[str]:
-    """Return what is told of a pass, and the first lines of the graph or Jaxpr after it if it changed something."""
+    """Return the lines of a pass, with the beginning of the graph or Jaxpr after it if it changed something."""
     if not p.changed:
         return [f"{p.name:<14}unchanged, {duration(p.seconds)}"]
     lines = p.text.splitlines()
@@ -145,7 +143,7 @@ def pass_lines(p: PassReport, most: int) -> list[str]:
 
 
 def break_lines(explanation: ExplanationData, b: BreakReport) -> list[str]:
-    """Return what is told of a break."""
+    """Return the lines of a break."""
     lines = [f"[{b.code}] {node_head(explanation.nodes[b.node])}", f"  why   {b.reason}"]
     if b.line:
         lines.append(f"  line  {b.line}")

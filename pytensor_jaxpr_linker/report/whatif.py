@@ -1,4 +1,4 @@
-"""Counts the batches that would be left without a break: schedules the graph again as if the break were gone."""
+"""Counts the batches that would be left without a break: it schedules the graph again as if the break were gone."""
 
 from __future__ import annotations
 
@@ -18,18 +18,12 @@ MOST_VISITS = 100_000
 
 
 class Trials(NamedTuple):
-    """What the trials found.
-
-    Attributes
-    ----------
-    alone
-        How many batches are left without one break, for the breaks that were tried.
-    changes
-        What to do, the breaks that go with it, and how many batches are left, the best first.
-    """
+    """What the trials found."""
 
     alone: dict[int, int]
+    """How many batches are left without one break, for the breaks that were tried."""
     changes: list[tuple[str, tuple[int, ...], int]]
+    """What to do, the breaks that it removes, and how many batches are left; the best first."""
 
 
 def try_changes(
@@ -40,20 +34,9 @@ def try_changes(
     find_rule: Callable[[Apply], Rule | None],
     fallbacks: Mapping[Apply, CannotEmit],
 ) -> Trials:
-    """Find what each change would bring: first the changes that remove most breaks, until `MOST_VISITS` is used up.
+    """Find what each change to a graph would bring: first the changes that remove most breaks, until `MOST_VISITS` is used up.
 
-    Parameters
-    ----------
-    graph
-        What was planned.
-    breaks
-        Those of its plan.
-    host_steps
-        Which of them are in the same host step, by the number of its batch.
-    batches
-        How many batches the plan has.
-    find_rule, fallbacks
-        As for `partition`.
+    The plan has `batches` batches and these `breaks`; `host_steps` says which of them are in one host step, by its number.
     """
     groups: dict[object, list[int]] = {}
     for i, b in enumerate(breaks):
@@ -83,14 +66,14 @@ def try_changes(
 
 
 def common_cause(b: Break) -> object:
-    """Return what is equal for breaks that one change removes."""
+    """Return a key: breaks that one change removes share it."""
     if b.code is NO_RULE:
         return type(b.node.op)
     return b.node if b.variable is None else b.variable
 
 
 def describe_change(b: Break) -> str:
-    """Return what to do against a break, and against those with the same cause."""
+    """Return what removes a break, and all others with the same cause."""
     if b.code is NO_RULE:
         return f"register an emission rule for {type(b.node.op).__name__}"
     if b.variable is not None:
@@ -104,7 +87,7 @@ def describe_change(b: Break) -> str:
 def count_without(
     graph: Graph, breaks: Sequence[Break], gone: frozenset[int], static: Mapping[Apply, frozenset[int]]
 ) -> int:
-    """Return how many batches a schedule has in which some breaks are gone."""
+    """Return how many batches the graph has without some of its breaks."""
     on_host = set()
     changed: dict[Apply, frozenset[int]] = {}
     for i, b in enumerate(breaks):

@@ -1,4 +1,4 @@
-"""Tests the run-time checks of a program that has run: at once, at a later call, or by `checkify`."""
+"""Tests the run-time checks of a program: when it has run, at a later call, or by `checkify`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 
 import jax
 from jax.experimental import checkify
-from pytensor.compile.executor import Function
 
 from pytensor_jaxpr_linker.base import jax_compat
 from pytensor_jaxpr_linker.base.errors import note_node
@@ -32,15 +31,17 @@ def error_of(check: Check) -> Exception:
     return error
 
 
+def error_text(check: Check) -> str:
+    """Return type and message of the exception of a check."""
+    error = check.make_error()
+    return f"{type(error).__name__}: {error}"
+
+
 class DeferredChecks:
     """The checks of calls that returned before their results were known. Any number of threads may use it.
 
-    A call tests, and drops, the checks that the device has computed, so the queue is never longer than the device's.
-
-    Parameters
-    ----------
-    wait
-        Whether a call waits for the checks of those before it.
+    A call tests, and drops, the checks that the device has computed, so the queue is never longer than the device's. If `wait`, a call
+    waits for the checks of those before it.
     """
 
     def __init__(self, wait: bool):
@@ -67,56 +68,18 @@ class DeferredChecks:
                     raise error_of(checks[number - 1])
 
 
-def raise_deferred(f: Function) -> None:
-    """Wait for the calls of a function so far, and raise the exception of the first run-time check that failed in them.
-
-    What it raises is raised once. Without ``Options(checks="defer")`` there is nothing to raise.
-
-    Parameters
-    ----------
-    f : pytensor.compile.executor.Function
-        A function compiled with mode JAXPR.
-
-    Examples
-    --------
-    >>> import pytensor, pytensor.tensor as pt
-    >>> import pytensor_jaxpr_linker as pjl
-    >>> x, i = pt.vector("x", dtype="float64"), pt.lscalar("i")
-    >>> with pjl.options(checks="defer"):
-    ...     f = pytensor.function([x, i], x[i], mode="JAXPR")
-    >>> result = f([1.0, 2.0], 5)
-    >>> try:
-    ...     pjl.raise_deferred(f)
-    ... except IndexError as error:
-    ...     print(error)
-    index is out of bounds for axis 0 with size 2
-    """
-    runner = getattr(getattr(f, "vm", None), "runner", None)
-    if runner is None:
-        raise TypeError(f"{f} was not compiled with mode JAXPR: use pytensor.function(..., mode='JAXPR').")
-    if runner.deferred is not None:
-        runner.deferred.raise_failed()
-
-
 def with_checkify(program: Program, fn: Callable[..., list]) -> Callable[..., list]:
-    """Return `fn` with a `checkify.check` for each of the program's run-time checks, instead of the check code.
+    """Return `fn`, which runs a program, with a `checkify.check` for each of its run-time checks instead of the check code.
 
-    Parameters
-    ----------
-    program
-        A program with checks.
-    fn
-        The program as a pure JAX function, of constants after its inputs, perhaps with a derivative of its own. Its derivative knows no checks: those of
-        the values that it uses have been made.
+    A derivative of `fn` makes no checks: the values that it uses have been checked.
     """
     count = len(program.outputs)
 
     def call(*args: Any) -> list:
         results = fn(*args)
         for number, check in enumerate(program.checks_of(args[: len(program.inputs)]), 1):
-            error = check.make_error()
-            message = f"{type(error).__name__}: {error}"
-            checkify.check(results[count] != number, message.replace("{", "{{").replace("}", "}}"))
+            message = error_text(check).replace("{", "{{").replace("}", "}}")
+            checkify.check(results[count] != number, message)
         return results[:count]
 
     return call
