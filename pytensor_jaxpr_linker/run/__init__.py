@@ -1,1 +1,1 @@
-"""Runs a plan: programs that are compiled for the arguments they meet, and steps on the host."""
+"""Runs a plan: programs, compiled when they are called with new shapes or static values, and steps on the host."""

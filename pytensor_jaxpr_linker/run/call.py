@@ -1,4 +1,4 @@
-"""Calls a program on values: keys for generators, constants, donated memory, run-time checks."""
+"""Calls a program on values: replaces generators by keys, adds constants, donates memory, tests run-time checks."""
 
 from __future__ import annotations
 
@@ -31,20 +31,8 @@ def program_call(
 ) -> Callable[[list], list | None]:
     """Return the function that runs a program on a list of values and returns the list of outputs.
 
-    It returns None, and has done nothing, if the nodes have to run on the host.
-
-    Any number of threads may call it.
-
-    Parameters
-    ----------
-    program
-        What is run.
-    progress
-        Is told when a call that built the program is done.
-    donated
-        The positions of inputs whose memory the results may take.
-    deferred
-        Keeps the results of checks; if None, each call tests its own.
+    It returns None, and has done nothing, if the nodes have to run on the host. Any number of threads may call it. The results may take the
+    memory of the inputs at the positions `donated`. `deferred` keeps the results of checks; without it, each call tests its own.
     """
     test = raise_if_failed if deferred is None else deferred.add
     general = general_call(program, progress, donated, test)
@@ -115,7 +103,7 @@ def general_call(
 
 
 def is_worth_donating(values: Sequence[Any]) -> bool:
-    """Tell whether the memory of values is worth being donated: not what came from the host, nor little."""
+    """Tell whether donating values saves time: all are on the device, and they are large."""
     return all(isinstance(x, jax.Array) for x in values) and sum(x.nbytes for x in values) >= DONATED_BYTES
 
 
@@ -132,7 +120,7 @@ def take_keys(args: list, generators: dict[int, dict[int, int]], counts: Mapping
 
 
 def find_generators(region: Region) -> dict[int, dict[int, int]]:
-    """Return for each input that is a generator the outputs that are its successors, and how many draws they are ahead."""
+    """Return the successors among the outputs of each input that is a generator, and how many draws they are ahead."""
     positions = {v: i for i, v in enumerate(region.inputs) if isinstance(v.type, RandomType)}
     found: dict[int, dict[int, int]] = {i: {} for i in positions.values()}
     for i, variable in enumerate(region.outputs):
@@ -144,7 +132,7 @@ def find_generators(region: Region) -> dict[int, dict[int, int]]:
 
 
 def find_constant_generators(region: Region) -> dict[int, Ancestor]:
-    """Return for each output that descends from a constant generator that one, and how many draws the output is ahead."""
+    """Return the constant generator that an output descends from, and how many draws the output is ahead."""
     found = {}
     for i, variable in enumerate(region.outputs):
         if isinstance(variable.type, RandomType):

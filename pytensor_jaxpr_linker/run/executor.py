@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any
 
 import jax
-from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.basic import Constant
 from pytensor.graph.traversal import toposort
 
 from pytensor_jaxpr_linker.plan.model import Plan, Region, host_step
@@ -23,26 +23,13 @@ from pytensor_jaxpr_linker.run.specialization import Specialization
 class Executor:
     """A plan, ready to be called.
 
-    Values live in slots: arrays of JAX's where a region made them, NumPy's where the host did, and generators. What no
-    later batch reads is dropped.
-
-    Parameters
-    ----------
-    plan
-        What `partition` made of a graph.
-    policy
-        That of the function: its options, and what it told the user.
-    deferred
-        See `program_call`.
+    Values live in slots: JAX's arrays if a region made them, NumPy's if the host did, and generators. What no later batch reads is
+    dropped.
     """
 
     def __init__(self, plan: Plan, policy: Policy, deferred: DeferredChecks | None = None):
-        slots: dict[Variable, int] = {}
-        for batch in (plan, *plan.batches):
-            for v in (*batch.inputs, *(batch.outputs if batch is not plan else ())):
-                slots.setdefault(v, len(slots))
-        for v in plan.outputs:
-            slots.setdefault(v, len(slots))
+        passed = [v for batch in plan.batches for v in (*batch.inputs, *batch.outputs)]
+        slots = {v: i for i, v in enumerate(dict.fromkeys((*plan.inputs, *passed, *plan.outputs)))}
         self._outputs = [slots[v] for v in plan.outputs]
         constants = {slots[v]: v.data for v in plan.outputs if isinstance(v, Constant)}
         self.stages: list[RegionStage | HostStage] = []
@@ -65,7 +52,7 @@ class Executor:
             self._donate(dead_after)
 
     def _donate(self, dead_after: Sequence[list[int]]) -> None:
-        """Let each region have the memory of what an earlier region made and nothing else reads, now or later."""
+        """Let each region have the memory of its inputs that an earlier region made and that nothing reads after it."""
         # The host reads the memory of arrays in place, and what it makes may be a view of them.
         on_host = {slot for stage in self.stages if isinstance(stage, HostStage) for slot in stage.inputs}
         ours: set[int] = set()
@@ -80,7 +67,7 @@ class Executor:
         return [stage.program for stage in self.stages if isinstance(stage, RegionStage)]
 
     def examples(self, inputs: Sequence[Any]) -> list[tuple[Specialization, list[Any]]]:
-        """Run, and return for each region the specialization and what it was called with; the outputs are dropped."""
+        """Run the plan, and return the specialization of each region and what it was called with."""
         env: dict[int, Any] = dict(enumerate(inputs))
         found = []
         for stage in self.stages:
@@ -113,13 +100,7 @@ def last_uses(stages: Sequence[RegionStage | HostStage], kept: set[int]) -> list
 
 
 class RegionStage:
-    """A region's program between slots.
-
-    Attributes
-    ----------
-    donated
-        The positions of inputs whose memory the results may take.
-    """
+    """A region's program between slots; its results may take the memory of the inputs at the positions `donated`."""
 
     def __init__(
         self,

@@ -15,14 +15,9 @@ FORKED = (
 
 
 class ThisProcess:
-    """The state of this process that a fork changes.
+    """The state of this process that a fork changes."""
 
-    Attributes
-    ----------
-    has_no_threads
-        Whether JAX's threads were left behind in the process that this one was forked from.
-    """
-
+    #: Whether JAX's threads were left behind in the process that this one was forked from.
     has_no_threads = False
 
     def note_fork(self) -> None:

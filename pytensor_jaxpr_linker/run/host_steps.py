@@ -25,17 +25,11 @@ FEW_HOST_NODES = 32
 
 
 class HostStage:
-    """The nodes of a host step between slots.
+    """The nodes of a host step between slots: `call` runs them on the values of the inputs and returns those of the outputs.
 
-    One generated function runs a few nodes that only have a `perform`; thunks run all others. Where an Op is lazy, a node runs when
-    its result is asked for: a conditional's thunk leaves the branch not taken unevaluated. A node that works in place gets a copy, since
-    the order of nodes that PyTensor found for such Ops does not hold here.
-
-    Attributes
-    ----------
-    call
-        Runs the nodes on the values of the inputs and returns those of the outputs. It raises what an Op raises, with a note that
-        names the node.
+    One generated function runs a few nodes that only have a `perform`; thunks run all others. If an Op is lazy, a node runs when its result
+    is asked for: a conditional's thunk leaves the branch not taken unevaluated. A node that works in place gets a copy, since the order of
+    nodes that PyTensor found for such Ops does not hold here. The error of an Op gets a note that names the node.
     """
 
     def __init__(self, step: HostStep, inputs: list[int], outputs: list[int]):
@@ -126,7 +120,7 @@ def only_performs(op: Op) -> bool:
 
 
 def on_copies(thunk: Any, copied: Sequence[tuple[list[Any], list[Any]]]) -> Any:
-    """Return a thunk that is run on copies of what the first cell of each pair holds, in the second."""
+    """Return a thunk that first copies the value in the first cell of each pair to the second cell."""
 
     def run() -> Any:
         try:
@@ -151,7 +145,7 @@ def without_mode(op: Op) -> Op:
 
 
 def host_form(variable: Variable) -> Callable[[Any], Any]:
-    """Return what makes a value, perhaps a JAX array, one that the Ops of PyTensor take for `variable`."""
+    """Return what converts a value, perhaps a JAX array, to one that PyTensor's Ops take for `variable`."""
     if is_tensor(variable.type):
         return np.asarray
     return scalar if isinstance(variable.type, ScalarType) else off_device
@@ -169,7 +163,7 @@ def scalar(value: Any) -> Any:
 
 
 def declared_form(variable: Variable) -> Callable[[Any], Any]:
-    """Return what makes what a host Op returned a value of its type: for a tensor some return Python's own numbers."""
+    """Return what converts the result of a host Op to its type: for a tensor some return Python's own numbers."""
     return np.asarray if is_tensor(variable.type) else unchanged
 
 

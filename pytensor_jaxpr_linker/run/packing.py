@@ -23,15 +23,7 @@ MOST_SHAPES = 1024
 
 
 class Packing(NamedTuple):
-    """Which arguments of a program are packed into one array; the others follow it.
-
-    Attributes
-    ----------
-    positions
-        Those of the arguments that are packed.
-    shapes
-        Their shapes.
-    """
+    """Positions and shapes of the arguments that are packed into one array; the other arguments follow it."""
 
     positions: tuple[int, ...]
     shapes: tuple[Shape, ...]
@@ -61,22 +53,12 @@ class Packed(NamedTuple):
 def make_packer(
     inputs: Sequence[Variable], packed: dict[tuple, Packed | None], compiled: Callable[[Packing], Callable[..., list]]
 ) -> Callable[[list], tuple[Callable[..., list], list] | None] | None:
-    """Return a function that packs the arguments of a call, or None where there is nothing to pack.
+    """Return a function that packs the arguments of a call, or None if there is nothing to pack.
 
-    Parameters
-    ----------
-    inputs
-        The inputs of the program. Those of one dtype are packed, but for shared variables, which are on the device.
-    packed
-        A cache: how arguments are packed, by the shapes of the arguments at hand.
-    compiled
-        Makes the jitted function of the packed array and the other arguments.
-
-    Returns
-    -------
-    callable
-        Takes all arguments; returns the jitted function and its arguments, or None where arguments have to be passed as they are:
-        if one that may be packed is no array of NumPy's, has another dtype than declared or is not contiguous.
+    The function takes all arguments. It returns a jitted function, which `compiled` makes, and that one's arguments; or None if arguments
+    have to be passed as they are: one that may be packed is no NumPy array, has another dtype than declared, or is not contiguous.
+    Arguments of one dtype are packed, but for shared variables, which are on the device. `packed` is a cache, by the shapes of these
+    arguments.
     """
     dtypes = {i: v.type.dtype for i, v in enumerate(inputs) if may_pack(v)}
     if len(dtypes) < 2:
@@ -124,7 +106,7 @@ def may_pack(variable: Variable) -> bool:
 
 
 def arrange(positions: Sequence[int], length: int, dtype: np.dtype) -> Callable[[list], list]:
-    """Return what makes of `length` arguments one array of those at `positions`, and the list of it and the others."""
+    """Return what packs the arguments at `positions`, of `length` in all, into one array, and returns it and the others as a list."""
     others = sorted({*range(length)} - {*positions})
     return lambda args: [
         np.frombuffer(b"".join([args[i] for i in positions]), dtype),

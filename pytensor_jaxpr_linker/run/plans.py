@@ -19,7 +19,7 @@ from pytensor_jaxpr_linker.plan.partition import partition
 
 
 def rules_in_force(traced_leaves: bool = True) -> Rules:
-    """Return the rules that are registered, with those of traced leaves if third parties may have theirs."""
+    """Return the registered rules, and for an Op without one, if `traced_leaves`, the rule that traces its JAX function."""
 
     def find(node: Apply) -> rules.Rule | None:
         return rules.find_rule(node.op) or (traced_leaf.leaf_rule(node) if traced_leaves else None)
@@ -28,14 +28,14 @@ def rules_in_force(traced_leaves: bool = True) -> Rules:
 
 
 def make_graph(fgraph: AbstractFunctionGraph, find_rule: Rules | None = None) -> Graph:
-    """Return a rewritten graph as `make_plan` takes it, with the given rules: those in force, if None."""
+    """Return the graph that `make_plan` takes, for these rules; by default those in force."""
     return prepare(fgraph, find_rule or rules_in_force())
 
 
 def make_plan(
     graph: Graph, find_rule: Rules | None = None, fallbacks: Mapping[Apply, CannotEmit] = MappingProxyType({})
 ) -> Plan:
-    """Return the plan of a graph, see `partition`, with the given rules: those in force, if None."""
+    """Return the plan of a graph, see `partition`, for these rules; by default those in force."""
     plan = partition(graph, find_rule or rules_in_force(), fallbacks)
     if not any(map(marks.is_static, graph.inputs)):
         return plan
@@ -44,7 +44,7 @@ def make_plan(
 
 
 def with_marked_inputs(region: Region) -> Region:
-    """Return a region whose specializations depend on the values of the inputs that are marked static, too."""
+    """Return a region with the inputs that are marked static among its static inputs."""
     marked = [v for v in region.inputs if marks.is_static(v)]
     static = {*region.static_inputs, *marked}
     return region._replace(

@@ -1,4 +1,4 @@
-"""A region as XLA programs: one program for each tuple of input avals and static values."""
+"""A region as XLA programs: one for each combination of input shapes and static values."""
 
 from __future__ import annotations
 
@@ -28,7 +28,6 @@ from pytensor_jaxpr_linker.run.specialization import NotAdmitted, Specialization
 #: How many calls a program remembers the key of.
 MOST_KEYS = 1024
 
-
 #: A call of a program: its results, and what was called with which arguments. A named tuple would take a microsecond.
 #: None if its nodes have to run on the host.
 type Outcome = tuple[list[Any], Specialization, list[Any]] | None
@@ -48,14 +47,9 @@ class Program:
     capacity
         How many specializations on static values are kept, and how many on shapes for each of them.
     policy
-        Is asked before each compilation, if it is not None.
+        Decides before each compilation; None admits all.
     may_pad
         Whether it may be padded: not if it is already.
-
-    Attributes
-    ----------
-    padded
-        What is called for shapes that are beyond the limit of the policy, if the region is padded for them.
     """
 
     def __init__(
@@ -74,6 +68,7 @@ class Program:
             pad = partial(padding_of, region, policy.options.allow_traced_leaves) if may_pad else None
             self.recompiles = Recompiles(region, name, policy, pad)
         self._policy = policy
+        #: What is called for shapes beyond the limit of the policy, if the region is padded for them.
         self.padded: Padded | None = None
         self.inputs, self.outputs = region.inputs, region.outputs
         self.region = region._replace(constants=find_large_constants(constant_operands(region)))
@@ -89,15 +84,7 @@ class Program:
         self._only = None if self.static_positions else self.specialize(())
 
     def run(self, args: list[Any], donated: Sequence[int] = ()) -> Outcome:
-        """Call the program.
-
-        Parameters
-        ----------
-        args
-            The values of the inputs. The large constants are appended to the list.
-        donated
-            Positions of arrays whose memory the results may take.
-        """
+        """Call the program. The large constants are appended to `args`; the results may take the memory of the arrays at `donated`."""
         given = len(args)
         found = self._only or self.specialize(args)
         if self.constants:
@@ -148,7 +135,7 @@ class Program:
         return self._specialization(key)
 
     def _demand(self, roots: Sequence[np.ndarray], args: Sequence[Any]) -> tuple:
-        """Return the key that belongs to the values of the static inputs and the shapes of all."""
+        """Return the key of a specialization, for the values of the static inputs and the shapes of all."""
         values = dict(zip((self.inputs[i] for i in self.static_positions), roots, strict=True))
         shapes = {v: np.shape(x) for v, x in zip(self.inputs, args, strict=False)}
         evaluate = StaticValues(values, shapes.__getitem__)
@@ -156,7 +143,7 @@ class Program:
         return tuple((v.shape, v.dtype.str, v.tobytes()) for v in demanded)
 
     def _specialization(self, key: tuple) -> Specialization:
-        """Return the specialization for the values of what the region demands."""
+        """Return the specialization with this key, which holds the values that the region demands."""
         with self._lock:
             found = self._specializations.get(key)
             if found is None:
@@ -197,15 +184,7 @@ class Program:
         return self._on_device
 
     def as_pure(self, checked: bool = False, differentiable: bool = False) -> Program:
-        """Return the same program without a policy, for JAX to transform.
-
-        Parameters
-        ----------
-        checked
-            Whether run-time checks are one more output.
-        differentiable
-            Whether JAX differentiates its equations.
-        """
+        """Return the same program without a policy, for JAX to transform and, if `differentiable`, to differentiate its equations."""
         program = copy(self)
         program.checked, program._differentiable = checked, differentiable
         program._specializations, program._lock = OrderedDict(), threading.Lock()
@@ -243,7 +222,7 @@ def constant_operands(region: Region) -> Iterator[Constant]:
 
 
 def declared_aval(variable: Variable, key_count: int = 1) -> Any:
-    """Return the aval of a variable whose type declares its whole shape, else None; that of the keys of a generator."""
+    """Return the aval of a variable, or None if its type does not declare its shape. A generator has that of its keys."""
     shape = getattr(variable.type, "shape", None)
     if shape is None:
         return jax.ShapeDtypeStruct(KEY_SHAPE if key_count == 1 else (key_count, *KEY_SHAPE), KEY_DTYPE)
@@ -262,7 +241,7 @@ def static_value(variable: Variable, value: Any) -> np.ndarray:
 
 
 def pure_function(program: Program) -> Callable[..., list]:
-    """Return the program as a pure JAX function of its inputs that returns the list of outputs, and the check code if any."""
+    """Return a pure JAX function from the inputs of a program to the list of its outputs, and the check code if any."""
 
     def jitted_for(specialization: Specialization) -> Callable[..., list]:
         return lambda *args: specialization.call(*args, *program.device_constants())

@@ -1,4 +1,4 @@
-"""Decides what a function does when its graph breaks, and when it would be compiled again."""
+"""Decides what a function does if its graph breaks, or if it would have to be compiled again."""
 
 from __future__ import annotations
 
@@ -64,17 +64,7 @@ type Decision = Admit | Pad | OnHost | Refuse
 
 
 class Policy:
-    """What one function does, what it told the user already, and how far its build is.
-
-    Parameters
-    ----------
-    options
-        Those of the function.
-    inputs
-        The inputs of its graph.
-    name
-        What the user calls it.
-    """
+    """The options and the name of one function, what it told the user already, and the progress of its build."""
 
     def __init__(self, options: Options, inputs: Iterable[Variable] = (), name: str | None = None):
         self.options, self.name = options, name
@@ -124,20 +114,8 @@ class Specialized(NamedTuple):
 class Recompiles:
     """Counts the specializations of one region, and decides on each further one.
 
-    Parameters
-    ----------
-    region, name
-        The region, and what it is called.
-    policy
-        That of its function.
-    pad
-        Finds how the region is padded, for the shapes of its inputs that were seen. Without it, what passes the limit that
-        would be padded is compiled.
-
-    Attributes
-    ----------
-    padding
-        How the region is padded once it has passed the limit, or why it is not.
+    `pad` finds how the region is padded, for the shapes of its inputs that were seen. Without it, the region is compiled where the
+    options say that it is padded.
     """
 
     def __init__(
@@ -149,6 +127,7 @@ class Recompiles:
     ):
         self._region, self._policy, self.progress = region, policy, policy.progress
         self._pad = pad
+        #: How the region is padded once it has passed the limit, or why it is not.
         self.padding: Padding | NotExact | None = None
         self._name = f"{name} of '{policy.name}'" if policy.name else name
         self._lock = threading.Lock()
@@ -215,7 +194,7 @@ class Recompiles:
         return None
 
     def refuse_padding(self, reason: str) -> None:
-        """Pad no more, and say so: a rule found that it can't emit a node of the padded region."""
+        """Pad no more, and warn the user: a rule can't emit a node of the padded region."""
         self.padding = NotExact(reason)
         warn_user(f"{self._name} can't be padded, since {reason}. {AFTER_LIMIT['compile']}", RecompileWarning)
 
@@ -230,7 +209,7 @@ class Recompiles:
         return self.padding
 
     def _past_limit(self, new: Specialized, avals: Sequence[Any]) -> Decision:
-        """Decide, as the options say, on one specialization more than the limit."""
+        """Decide, as the options say, on a specialization beyond the limit."""
         options = self._policy.options
         culprit, line = self._culprit(new)
         message = (
@@ -251,7 +230,7 @@ class Recompiles:
         return Pad(padding) if isinstance(padding, Padding) and padding.fits(avals) else Admit()
 
     def _culprit(self, new: Specialized) -> tuple[str, str]:
-        """Return what to say of the value or length that has changed most often, and the line that made the node behind it."""
+        """Return a sentence on the value or length that has changed most often, and the line that made the node behind it."""
         values: dict[tuple[Variable, int | None], dict[Any, None]] = defaultdict(dict)
         for seen in (*self._seen, new):
             for v, value in seen.static.items():
@@ -273,7 +252,7 @@ class Recompiles:
         return f"{sentence}, and {describe_node(node)} needs it", user_line(node)
 
     def _origin(self, variable: Variable) -> str:
-        """Return which inputs of the region a value without a name follows from."""
+        """Return, for a message, the inputs of the region that a value without a name follows from."""
         if variable.name or variable in self._region.inputs:
             return ""
         found = set(ancestors(variable, self._region.inputs))
@@ -293,7 +272,7 @@ class Recompiles:
         return self._reader(variable)
 
 
-#: What follows for a function that has passed the limit.
+#: What happens to a function that has passed the limit, for messages.
 AFTER_LIMIT = {
     "compile": "Each further one is compiled as well, which takes time and memory.",
     "host": "For further ones it runs on the host.",
@@ -313,7 +292,7 @@ def spell(found: Specialized) -> str:
 
 
 def unbounded_axes(variable: Variable) -> list[int]:
-    """Return the axes of a region's input that it must not be compiled for again."""
+    """Return the axes of a region's input whose other lengths must not compile the region again."""
     if variable.owner is None:
         return sorted(marks.dynamic_axes(variable))
     if not any(marks.is_dynamic(v) or marks.dynamic_axes(v) for v in ancestors(variable)):

@@ -1,4 +1,4 @@
-"""Large constants that a JAX function shares with its derivatives, and that callers may pass as arguments."""
+"""The large constants of a JAX function, which it shares with its derivatives, and which callers may pass as arguments."""
 
 from __future__ import annotations
 
@@ -18,11 +18,6 @@ class SharedConstants:
 
     The functions that `function_of` makes take these constants after their inputs. A derivative may have more constants: they stay in its
     program, and a ``jax.jit`` copies them.
-
-    Parameters
-    ----------
-    program
-        The function's own.
     """
 
     def __init__(self, program: Program):
@@ -40,7 +35,7 @@ class SharedConstants:
         return [*self._program.device_constants(), *self._more] if self.arrays else []
 
     def collected(self) -> list[jax.Array]:
-        """Return the arrays on the device, with those of the derivative, which is built."""
+        """Build the derivative, and return the arrays on the device, with those of the derivative."""
         with self._collecting:
             if self.arrays and not self._is_collected:
                 if self.build_derivative is not None:
@@ -50,7 +45,7 @@ class SharedConstants:
         return self.on_device()
 
     def _add_those_of_derivatives(self) -> None:
-        """Add the constants that no array is equal to."""
+        """Add the constants that are not among the arrays."""
         for array in [x for program in self._derivatives for x in program.constants]:
             if find(array, self.arrays) is None:
                 with jax.ensure_compile_time_eval(), jax.enable_x64(True):
@@ -59,7 +54,7 @@ class SharedConstants:
         self._places.clear()
 
     def checked(self, given: Sequence[Any]) -> list[Any]:
-        """Return what a caller gives in their place, or raise a TypeError."""
+        """Return the arrays that a caller gives instead, or raise a TypeError if their shapes or dtypes differ."""
         wanted = [(x.shape, np.dtype(x.dtype)) for x in self.arrays]
         found = [(np.shape(x), getattr(x, "dtype", None)) for x in given]
         if found != wanted:
@@ -69,7 +64,7 @@ class SharedConstants:
         return list(given)
 
     def places(self, program: Program) -> list[int | None]:
-        """Return where each constant of a program is among the arrays; None for those that are not."""
+        """Return the position of each constant of a program among the arrays, or None."""
         if program not in self._places:
             self._places[program] = [find(array, self.arrays) for array in program.constants]
         return self._places[program]
@@ -94,19 +89,11 @@ class SharedConstants:
 
 
 def find(array: np.ndarray, arrays: Sequence[np.ndarray]) -> int | None:
-    """Return the position of an equal array. Rewrites of two graphs fold equal constants, each its own."""
-    for same in (same_memory, same_numbers):
-        for i, other in enumerate(arrays):
-            if same(array, other):
-                return i
+    """Return the position of the same array, else of one that is equal bit by bit: rewrites of two graphs fold constants of their own."""
+    for i, other in enumerate(arrays):
+        if array_key(other) == array_key(array):
+            return i
+    for i, other in enumerate(arrays):
+        if other.shape == array.shape and other.dtype == array.dtype and other.tobytes() == array.tobytes():
+            return i
     return None
-
-
-def same_memory(a: np.ndarray, b: np.ndarray) -> bool:
-    """Tell whether two arrays are one."""
-    return array_key(a) == array_key(b)
-
-
-def same_numbers(a: np.ndarray, b: np.ndarray) -> bool:
-    """Tell whether two arrays are equal, bit by bit."""
-    return a.shape == b.shape and a.dtype == b.dtype and a.tobytes() == b.tobytes()

@@ -22,7 +22,7 @@ from pytensor_jaxpr_linker.run.recompiles import Admit, OnHost, Pad, Recompiles,
 
 
 class NotAdmitted(Exception):
-    """Ends a trace of `jax.jit`, so that nothing is compiled: another thing is decided. `Program.run` does it.
+    """Ends a trace of `jax.jit`, so that nothing is compiled: `Program.run` does what was decided instead.
 
     Only the traced function learns that `jax.jit` has no program, so a call that compiles nothing pays nothing for the decision.
     To know it before, by the shapes and dtypes of the arguments, took 5 to 10 % of a short call.
@@ -34,30 +34,23 @@ class NotAdmitted(Exception):
 
 
 class Specialization:
-    """A region for one tuple of static values, compiled once for each tuple of avals by `jax.jit`.
-
-    Parameters
-    ----------
-    region, name, checked, capacity, differentiable
-        See `Program`.
-    static
-        The values of what the region demands.
-    recompiles
-        Is asked before each compilation, if it is not None.
+    """A region for one tuple of static values, compiled once for each tuple of avals by `jax.jit`. Its parameters are those of `Program`.
 
     Attributes
     ----------
     call : Callable
         The jitted function of the region's inputs and large constants. Returns the outputs, then the check code if there
         are checks.
-    region, static, checked, name
-        What was lowered, and how.
+    static
+        The values of what the region demands.
+    recompiles
+        Decides before each compilation; None admits all.
     lowered
         The Jaxprs so far, by the shapes and dtypes of what the program takes.
     seconds
         For each of them how long its stages took: "lower", and "trace", "stablehlo" and "xla" once it was called.
     packed
-        See `make_packer`.
+        The cache of `make_packer`.
     """
 
     def __init__(
@@ -163,12 +156,12 @@ class Specialization:
 
 
 def aval_key(avals: Sequence[Any]) -> tuple:
-    """Return by what a specialization finds the Jaxpr for avals, or values."""
+    """Return the key of the Jaxpr for avals, or values."""
     return tuple((tuple(a.shape), np.dtype(a.dtype)) for a in avals)
 
 
 def usable_for(results: Sequence[Any], args: Sequence[Any], positions: Sequence[int]) -> tuple[int, ...]:
-    """Return those of the positions of `args` whose arrays have the shape and dtype of one of the results each."""
+    """Return the positions of `args` whose memory a result can take: each has shape and dtype of a result of its own."""
     free = Counter(aval_key(results))
     found = []
     for i in positions:

@@ -1,4 +1,4 @@
-"""Records how long JAX takes for each stage of a compilation. JAX reports it, so calls cost nothing more."""
+"""Records how long JAX takes for each stage of a compilation. JAX reports that, so calls take no longer."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def listen() -> None:
 
 
 def record_stages_of(name: str, seconds: dict[str, float], within: float) -> None:
-    """Write to `seconds` how long the following stages of the program that is being traced take, the trace without what was done `within`."""
+    """Write to `seconds` how long the stages of the program take that is being traced; `within` is subtracted from the trace."""
     listen()
     _traced.names, _traced.seconds, _traced.within = (name, f"jit({name})"), seconds, within
 

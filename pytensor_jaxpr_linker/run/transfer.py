@@ -12,13 +12,13 @@ from pytensor.tensor.type import TensorType, all_dtypes
 
 
 class DeviceBuffer:
-    """The base of a NumPy array that mirrors a JAX array, by which the JAX array is found again.
+    """The base of a NumPy array that mirrors a JAX array; it leads back to the JAX array.
 
     On the CPU both share memory: what another PyTensor mode writes in place to a shared variable's array, the next call
     reads. On an accelerator the NumPy array is a read-only copy, so that such a write fails instead of being lost.
 
-    JAX takes arrays for immutable, so a mirror is of an array that nobody else holds, nor a program that runs: `upload` makes one,
-    and `Runner.call` returns such (see `Executor` and `result_converter`). A mirror takes 5 µs. A copy to the host after each call,
+    JAX takes arrays for immutable, so nobody else holds the array of a mirror, nor does a running program read it: `upload` makes such an
+    array, and `Runner.call` returns such (see `Executor` and `result_converter`). A mirror takes 5 µs. A copy to the host after each call,
     and back before the next, took 160 µs for 1000 numbers and 6 ms for a million.
     """
 
@@ -91,15 +91,7 @@ TRACED = (
 
 
 class DeviceTensorType(Type):
-    """The type by which the container of an input checks values: that of the input, whose values may be JAX arrays, too.
-
-    Parameters
-    ----------
-    type : TensorType or XTensorType
-        The declared type of the input.
-    name : str
-        What messages call the input.
-    """
+    """The declared type of an input, a `TensorType` or `XTensorType`, for its container: it takes JAX arrays, too."""
 
     def __init__(self, type: TensorType, name: str):
         self.type = type
@@ -136,7 +128,7 @@ class DeviceTensorType(Type):
             raise
 
     def _is_cast(self, value: jax.Array, allow_downcast: bool | None) -> bool:
-        """Tell whether PyTensor casts arrays like this one: what it refuses, or casts from one kind to a lesser one, NumPy sees to."""
+        """Tell whether an array is cast on its device. NumPy casts from one kind to a lesser one, and PyTensor refuses the rest."""
         if value.ndim != self.type.ndim or any(value.shape[i] != n for i, n in self.fixed):
             return False
         is_known = value.dtype.name in all_dtypes  # neither bfloat16 nor a typed key
