@@ -20,10 +20,10 @@ from pytensor_jaxpr_linker.run.transfer import DeviceTensorType
 class JaxprFunction(Function):
     """A compiled function that any number of threads may call at the same time.
 
-    A call that changes nothing outside, and whose arguments are all given and as declared, hands them to the program. Every other call
-    goes by way of `Function`, which says what is wrong with an argument, and stores arguments in its one set of cells for the thunk. A
-    call that finds the cells in use takes another set: a `Function` around the same programs, which is kept for later calls. Calls
-    that update the same shared variable run one after the other, also those of different functions; all others run at the same time.
+    A call that updates nothing, and whose arguments are all given and as declared, hands them to the program. Every other call is one of
+    `Function`, which says what is wrong with an argument, and stores arguments in its one set of cells for the thunk. A call that finds the
+    cells in use takes another set: a `Function` around the same programs, which is kept for later calls. Calls that update the same shared
+    variable run one after the other, also those of different functions; all others run at the same time.
     """
 
     __slots__ = ("__weakref__", "_as_declared", "_count", "_is_direct", "_places", "_spare", "_unused")
@@ -62,7 +62,7 @@ class JaxprFunction(Function):
             self._unused.release()
 
     def _in_order(self, args: Sequence[Any], named: Mapping[str, Any]) -> Sequence[Any]:
-        """Return the values of all arguments in their order; more than all if a name is unknown or an argument comes twice."""
+        """Return the values of all arguments in their order; too many values if a name is unknown or an argument comes twice."""
         values = dict(enumerate(args)) | {self._places.get(name, -1): value for name, value in named.items()}
         is_clear = -1 not in values and len(values) == len(args) + len(named)
         return [values[i] for i in sorted(values)] if is_clear else [None] * (self._count + 1)
@@ -80,7 +80,7 @@ class JaxprFunction(Function):
             self._spare.append(function)
 
     def _with_own_cells(self) -> Function:
-        """Return a function around the same programs whose cells are its own, those of shared variables apart."""
+        """Return a function around the same programs with cells of its own, except for shared variables."""
         vm: Any = self.vm
         given = [[None] if own else c.storage for c, own in zip(self.input_storage, self.maker.required, strict=True)]
         storage = vm.storage.with_inputs(given)
@@ -93,7 +93,7 @@ class JaxprFunction(Function):
 
 
 def declared(container: Any) -> tuple[Any, Any, Callable[[Any], Any]]:
-    """Return dtype and shape of the arrays that an input takes as they are, and what converts any other value, or raises."""
+    """Return dtype and shape of the arrays that an input takes as they are, and the function that converts any other value."""
     type_ = container.type
     convert = partial(type_.filter, strict=container.strict, allow_downcast=container.allow_downcast)
     is_tensor = isinstance(type_, DeviceTensorType)

@@ -22,7 +22,7 @@ from pytensor_jaxpr_linker.run.shared_constants import SharedConstants
 
 
 class JaxprLinkerForJax(JaxprLinker, JAXLinker):  # type: ignore[misc]  # tuples of other lengths
-    """`JaxprLinker` for those who ask whether a linker is PyTensor's `JAXLinker`, as PyMC does."""
+    """A `JaxprLinker` that is a `JAXLinker` for `isinstance`, by which PyMC chooses."""
 
 
 @contextmanager
@@ -63,7 +63,7 @@ def in_place_of_jax() -> Iterator[None]:
 
 
 class Replacement:
-    """Mode JAXPR under the names of mode JAX, as long as there are users."""
+    """Mode JAXPR under the names of mode JAX while a user needs it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -89,12 +89,12 @@ _replacement = Replacement()
 
 
 def replace_names() -> ExitStack:
-    """Put mode JAXPR under the names of mode JAX, and return what restores them."""
+    """Put mode JAXPR under the names of mode JAX, and return the stack that restores them."""
     from pytensor.link.jax.dispatch import jax_funcify  # sets jax_enable_x64, so not with the package
 
     mode = JaxprMode(JaxprLinkerForJax(), RewriteDatabaseQuery(include=["fast_run"]))
     undo = ExitStack()
-    # PyMC takes nutpie's backend "jax" for no other linker than a JAXLinker, so mode "JAXPR" is replaced, too.
+    # PyMC gives nutpie the backend "jax" only for a JAXLinker, so mode "JAXPR" is replaced, too.
     places: list[tuple[Any, str]] = [
         (modes.predefined_modes, "JAX"),
         (modes.predefined_modes, "JAXPR"),
@@ -112,7 +112,7 @@ def replace_names() -> ExitStack:
 
 
 def funcify_or(pytensors: Callable[..., Any]) -> Callable[..., Any]:
-    """Return `jax_funcify` of a graph: ours for a whole graph, PyTensor's for a part of what its `JAXLinker` converts."""
+    """Return `jax_funcify` of a graph: ours for a whole graph, PyTensor's for an inner graph that its `JAXLinker` converts."""
 
     def funcify(fgraph: FunctionGraph, node: Any = None, **kwargs: Any) -> Callable[..., Any]:
         if node is not None or kwargs:

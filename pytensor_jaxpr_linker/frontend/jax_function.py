@@ -1,4 +1,4 @@
-"""`JaxFunction`: a program as a pure JAX function, with the arguments that a user may give it."""
+"""`JaxFunction`: a program as a pure JAX function, which checks and converts the arguments that a user gives."""
 
 from __future__ import annotations
 

@@ -114,10 +114,10 @@ class JaxprLinker(PerformLinker):
 
 
 def resolve_options(options: Options, fgraph: FunctionGraph) -> Options:
-    """Return the options of a function, which its copies have too: what its graph computes keeps them.
+    """Return the options of a function, and keep them in the tags of the variables that its graph computes, for its copies.
 
-    `Function.copy` makes a function of a clone of the graph and of the mode, perhaps in another context. Inputs and constants
-    keep nothing: they are the user's own variables.
+    `Function.copy` makes a function of a clone of the graph and of the mode, perhaps in another context. Tags of inputs and constants
+    stay as they are: these are the user's own variables.
     """
     tags = [v.tag for v in fgraph.outputs if v.owner is not None]
     found = resolve(next((o for tag in tags if (o := getattr(tag, OPTIONS, None)) is not None), None), options)
@@ -136,18 +136,16 @@ class Runner:
     Attributes
     ----------
     plan
-        What is done with the graph.
+        The plan of the graph.
     graph, fallbacks
-        What the plan was made of, see `make_plan`.
+        The arguments of `make_plan`.
     seconds
         How long planning took.
-    options
-        How the graph is compiled and called.
     program, executor
-        What runs the plan: the graph as one program, or what runs several batches. The other is None.
+        What runs the plan: the graph as one program, or an executor of several batches. The other is None.
     call
         Runs the graph on a list of values, shared arrays on the device, and returns the list of results, or None if the host
-        has to; in any thread.
+        has to. Any number of threads may call it.
     deferred
         The checks of earlier calls, if calls do not wait for theirs.
     pure
@@ -229,13 +227,13 @@ class Runner:
         return self.program or Program(self.plan.single_region())
 
     def plan_again(self, error: CannotEmit, failed: Callable[[list], list | None]) -> None:
-        """Take into account what a rule found in the call `failed`, unless another thread has done so."""
+        """Plan again after a rule could not emit a node in the call `failed`, unless another thread has done so."""
         with self._planning:
             if self.call is failed:
                 self._fall_back(error)
 
     def _fall_back(self, error: CannotEmit) -> None:
-        """Plan a node that a rule can't emit for the host."""
+        """Plan again, with the node that a rule can't emit on the host."""
         assert error.node is not None and error.node not in self.fallbacks, error
         self.fallbacks[error.node] = error
         self.prepare()
@@ -243,15 +241,15 @@ class Runner:
     def thunk(self, storage: Storage) -> Callable[[], list]:
         """Return the function that PyTensor calls, on these cells.
 
-        Nothing is stored before everything has succeeded: on an error shared variables and generators keep their values. With
-        deferred checks only these are tested afterwards.
+        It stores results when everything has succeeded: after an error shared variables and generators have their old values. Only deferred
+        checks are tested later.
         """
         inputs, outputs, updates, is_shared = storage.inputs, storage.outputs, storage.updates, storage.is_shared
         progress, chosen, convert = self._policy.progress, current_stance.get, self._convert
         deferred = self.deferred
 
         def compute(given: list) -> list:
-            """Return the values of the outputs, for the values of the first inputs; those of the others are in their cells."""
+            """Return the values of the outputs, for values of the first inputs; the other inputs have theirs in cells."""
             if process.has_no_threads:
                 process.check()
             if deferred is not None:
@@ -286,7 +284,7 @@ class Runner:
 
 
 def jit_function(runner: Runner) -> Callable[..., tuple]:
-    """Return what libraries take for the jitted function of a `JAXLinker`.
+    """Return a function that other libraries use like the jitted function of a `JAXLinker`.
 
     It takes the inputs and then the shared variables, returns a tuple of the outputs and updates, works inside JAX's
     transformations, and has the attribute `_fun`, by which nutpie reaches what is inside a `jax.jit`.

@@ -16,7 +16,7 @@ from pytensor.graph.rewriting.basic import GraphRewriter
 
 from pytensor_jaxpr_linker.base.gc_pause import gc_paused
 
-#: The name of the rewrite that keeps a copy, and the attribute of a variable's tag that holds it.
+#: The name of the rewrite that keeps a copy, and of the attribute of a variable's tag that holds the copy.
 KEEP = "jaxpr_keep_original"
 
 
@@ -29,7 +29,7 @@ class Original(NamedTuple):
 
 @gc_paused()
 def copy_of(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> Original:
-    """Return a copy of a graph, which ends at its inputs."""
+    """Return a copy of the graph between inputs and outputs."""
     return Original(*clone(list(inputs), list(outputs), copy_orphans=False))
 
 
@@ -58,7 +58,7 @@ def kept_by_feature(fgraph: FunctionGraph) -> Original | None:
 
 
 def remember_original(fgraph: FunctionGraph) -> None:
-    """Note the original in the tags of what the graph computes, which the clones have that `Function.copy` makes."""
+    """Note the original in the tags of the graph's outputs: `Function.copy` clones the graph with its tags."""
     original = kept_by_feature(fgraph)
     if original is not None:
         for v in fgraph.outputs:

@@ -1,10 +1,10 @@
 """PyTensor's gradient as the derivative of a JAX function.
 
-What PyTensor calls pullback is JAX's vector-Jacobian product, so a function's derivative is one more graph: of the inputs and
-a cotangent for each output. It is built of the graph before rewrites, and when JAX first asks for it.
+PyTensor's pullback is JAX's vector-Jacobian product, so the derivative of a function is a second graph, of the inputs and a cotangent for
+each output. It is built from the graph before rewrites, when JAX first asks for it.
 
-Most functions that are differentiated return one number, as a log density. Its gradient is computed beside it, in one graph, so that loops
-and factorizations that both need are there once, as in PyTensor's own functions; the pullback is a product with the cotangent.
+Most functions that are differentiated return one number, such as a log density. One graph computes the number and its gradient, so that
+loops and factorizations that both need are there once, as in PyTensor's own functions; the pullback is a product with the cotangent.
 """
 
 from __future__ import annotations
@@ -39,22 +39,14 @@ BREAK_IN_GRADIENT = 'The node is part of the gradient. With `gradient="jax"` JAX
 
 
 class Pullback(NamedTuple):
-    """A graph's pullback from some of its outputs to some of its inputs.
-
-    Attributes
-    ----------
-    call
-        A JAX function of all inputs and the outputs' cotangents, which returns those of the inputs at `defined`.
-    defined
-        The positions of the inputs for which PyTensor defines a gradient. That of the others asked for is zero, unless they
-        are among `undefined`.
-    undefined
-        The positions of inputs for which it does not, with the reason.
-    """
+    """A graph's pullback from some of its outputs to some of its inputs."""
 
     call: Callable[..., list]
+    """A JAX function of all inputs and the outputs' cotangents, which returns those of the inputs at `defined`."""
     defined: list[int]
+    """The positions of the inputs that have a cotangent. It is zero for other inputs, unless they are among `undefined`."""
     undefined: dict[int, str]
+    """The positions of inputs for which PyTensor defines no gradient, with the reason."""
 
 
 def with_pytensor_gradient(
@@ -64,20 +56,18 @@ def with_pytensor_gradient(
     build: Callable[[list[Variable], list[Variable]], Callable[..., list]],
     has_checks: bool,
 ) -> tuple[Callable[..., list], Callable[[], None]]:
-    """Return `fn` with PyTensor's gradient for its derivative in reverse mode, and what builds that before it is asked for.
+    """Return `fn` with PyTensor's gradient as its derivative in reverse mode, and a function that builds the derivative ahead.
 
     Parameters
     ----------
     fn
-        A pure JAX function of the inputs and then of constants. It may return the check code as well.
+        A pure JAX function of the inputs and then of constants. If `has_checks`, it returns the check code after the outputs.
     original
         The graph that it computes, before rewrites.
     static
-        The positions of the inputs whose values it may have to know. They stay known in the pullback unless they are tracers.
+        The positions of the inputs whose values `fn` may need. In the pullback, too, they are values unless they are tracers.
     build
-        Makes a pure JAX function of a graph and then of the same constants, with a gradient of its own.
-    has_checks
-        Whether it does return the check code.
+        Makes a pure JAX function, of the inputs and then of the same constants, from a graph. It has a gradient of its own.
     """
     pullbacks = Pullbacks(fn, original, build, has_checks)
     rules: dict[tuple, Any] = {}
@@ -106,13 +96,13 @@ def custom_vjp(
 ) -> Any:
     """Return `fn` with a derivative, closed over the values of the arguments at the positions `known`.
 
-    If `symbolic`, the derivative is computed for the arguments that JAX asks for, from the outputs that it reads, and no others. The
-    arguments from position `count` on are constants.
+    If `symbolic`, only the derivative by the arguments that JAX asks for is computed, from the outputs that it reads. The arguments from
+    position `count` on are constants.
     """
 
     def forward(*args: Any) -> tuple[list, Any]:
         values = [a.value if isinstance(a, CustomVJPPrimal) else a for a in args]
-        # JAX takes the keys of a dict for structure, not data: so the pullback sees what it is asked for.
+        # JAX takes the keys of a dict for structure, not data: so the pullback knows the positions.
         active: dict[int, Any] = {}
         passive: dict[int, Any] = {}
         for i, a in enumerate(args):
@@ -180,11 +170,11 @@ class Pullbacks:
     def __call__(
         self, values: Sequence[Any], wrt: Sequence[int], cotangents: Sequence[Any], gradient: dict[int, Any] | None
     ) -> dict[int, Any]:
-        """Return the cotangents of the inputs at the positions `wrt` that are not zero.
-
-        The gradient is that which `results_and_gradient` returned.
-        """
-        of = tuple(i for i, ct in enumerate(cotangents) if type(ct) is not SymbolicZero and self._is_inexact(i))
+        """Return the cotangents of the inputs at the positions `wrt` that are not zero; `results_and_gradient` returned the gradient."""
+        outputs = zip(
+            self._original.outputs, cotangents, strict=False
+        )  # the check code, which may follow, has no derivative
+        of = tuple(i for i, (v, ct) in enumerate(outputs) if is_inexact(v) and type(ct) is not SymbolicZero)
         wrt = inexact_positions(values, wrt)
         if not of or not wrt:
             return {}
@@ -214,11 +204,6 @@ class Pullbacks:
         except (GraphBreakError, NullTypeGradError):  # for whoever differentiates
             pass
 
-    def _is_inexact(self, output: int) -> bool:
-        if output == len(self._original.outputs):  # the check code
-            return False
-        return is_inexact(self._original.outputs[output])
-
     def _make(self, wrt: Sequence[int], of: Sequence[int]) -> Pullback:
         """Build the pullback from the outputs at `of` to the inputs at `wrt`."""
         inputs, outputs = self._original
@@ -229,7 +214,7 @@ class Pullbacks:
     def _by_jax(
         self, values: Sequence[Any], undefined: dict[int, str], of: Sequence[int], cotangents: Sequence[Any]
     ) -> dict[int, Any]:
-        """Return the cotangents of inputs for which PyTensor defines no gradient by JAX's own rules."""
+        """Return, by JAX's own rules, the cotangents of inputs for which PyTensor defines no gradient."""
 
         def call(active: dict[int, Any]) -> list:
             results = self._fn(*[active.get(i, value) for i, value in enumerate(values)])
@@ -244,7 +229,7 @@ class Pullbacks:
 
 
 def with_tensor_ops(graph: Original) -> Original:
-    """Return a graph whose Ops on named dimensions are Ops on tensors: PyTensor defines gradients of no others."""
+    """Return a graph whose Ops on named dimensions are replaced by Ops on tensors, since only those have gradients."""
     if not any(has_names(v.type) for v in ancestors(graph.outputs)):
         return graph
     fgraph = FunctionGraph(*graph, clone=True)
@@ -255,7 +240,7 @@ def with_tensor_ops(graph: Original) -> Original:
 def pull_back(
     outputs: Sequence[Variable], cotangents: Sequence[Variable], wrt: dict[int, Variable]
 ) -> tuple[dict[int, Variable], dict[int, str]]:
-    """Return the gradients by inputs that PyTensor defines and that are not zero, and why it does not define others.
+    """Return the gradients that PyTensor defines and that are not zero, and for other inputs why it defines none.
 
     Raises
     ------
@@ -285,7 +270,7 @@ def pull_back(
 
 
 def inexact_positions(values: Sequence[Any], positions: Sequence[int]) -> tuple[int, ...]:
-    """Return those of the positions whose values have a derivative."""
+    """Return the positions of values that have a derivative."""
     return tuple(i for i in positions if jax.numpy.issubdtype(values[i].dtype, jax.numpy.inexact))
 
 
@@ -295,7 +280,7 @@ def is_inexact(variable: Variable) -> bool:
 
 
 def the_number(outputs: Sequence[Variable]) -> int | None:
-    """Return the position of the one output with a derivative, if there is one, it is a real number and its pullback is known to be linear.
+    """Return the position of the only output with a derivative, if it is a real number whose pullback is known to be linear, else None.
 
     Then the pullback is the product of cotangent and gradient.
     """
@@ -309,7 +294,7 @@ def the_number(outputs: Sequence[Variable]) -> int | None:
 
 
 def has_linear_pullback(outputs: Sequence[Variable]) -> bool:
-    """Tell whether gradients are known to be proportional to the cotangents: `grad_clip`, or a pullback of the user's, may do anything."""
+    """Tell whether gradients are known to be proportional to the cotangents: `grad_clip` or a user's own pullback may do anything."""
     ops = {v.owner.op for v in ancestors(outputs) if v.owner is not None}
     for op in ops:
         kinds = {op, getattr(op, "scalar_op", op), getattr(op, "core_op", op)}
@@ -322,5 +307,5 @@ def has_linear_pullback(outputs: Sequence[Variable]) -> bool:
     return True
 
 
-#: Whose Ops have linear pullbacks.
+#: The packages whose Ops have linear pullbacks.
 TRUSTED = ("pytensor.", "pymc.", "pymc_extras.")

@@ -1,4 +1,4 @@
-"""What this package registers with PyTensor: a linker, a mode and rewrites. The package calls `register` when it is imported."""
+"""Registers the linker, the mode and the rewrites with PyTensor. The package calls `register` when it is imported."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OPTDB_REWRITES = (
 
 
 def register(mode: Mode) -> None:
-    """Register the linker ``"jaxpr"``, `mode` as ``"JAXPR"``, and the rewrites. What is there, of a package reloaded, stays."""
+    """Register the linker ``"jaxpr"``, `mode` as ``"JAXPR"``, and the rewrites. A package that is reloaded registers none of them again."""
     if "jaxpr" not in predefined_linkers:
         register_linker("jaxpr", JaxprLinker())
     if "JAXPR" not in predefined_modes:

@@ -1,4 +1,4 @@
-"""The cells in which PyTensor holds a function's values, and in which order threads read and write them."""
+"""The cells in which PyTensor holds a function's values, and the order in which threads read and write them."""
 
 from __future__ import annotations
 
@@ -23,38 +23,27 @@ from pytensor_jaxpr_linker.base.options import Options
 from pytensor_jaxpr_linker.run import transfer
 from pytensor_jaxpr_linker.run.fork import process
 
-#: Held while the values of shared variables are read or replaced, not while they are computed: no call sees those of one
-#: update beside those of another.
+#: Held while the values of shared variables are read or replaced, not while they are computed: so each call sees the values of one
+#: update.
 consistent = threading.Lock()
 
 
 class Storage(NamedTuple):
-    """The cells that hold a function's values: one list of length 1 for each input and output.
-
-    Attributes
-    ----------
-    inputs, outputs
-        The cells.
-    arrays
-        Positions of the inputs that are shared arrays.
-    is_shared
-        Whether other functions may replace values of inputs.
-    updates
-        The outputs, by their position, that become the value of an input, with its cell.
-    turns
-        What a call holds from reading to writing, in this order, since it updates: no update is lost, no generator gives
-        its numbers twice.
-    """
+    """The cells that hold a function's values: one list of length 1 for each input and output."""
 
     inputs: Sequence[list]
     outputs: Sequence[list]
     arrays: tuple[int, ...]
+    """The positions of the inputs that are shared arrays."""
     is_shared: bool
+    """Whether other functions may replace values of inputs."""
     updates: tuple[tuple[int, list], ...]
+    """The position of each output that becomes the value of an input, and the input's cell."""
     turns: tuple[Turn, ...]
+    """A call with updates holds them, in this order, from reading to writing: no update is lost, no generator gives its numbers twice."""
 
     def read(self, given: Sequence[Any] = ()) -> list:
-        """Return the values of the inputs, those of shared arrays on the device; the first are `given` where no cell holds them."""
+        """Return the values of the inputs, those of shared arrays on the device; `given` replaces the values of the first."""
         with consistent:
             values = [cell[0] for cell in self.inputs]
         values[: len(given)] = given
@@ -63,7 +52,7 @@ class Storage(NamedTuple):
         return values
 
     def update(self, values: Sequence[Any]) -> None:
-        """Store the values of those outputs that become the value of an input."""
+        """Store the values of outputs that become the value of an input."""
         with consistent:
             for i, cell in self.updates:
                 cell[0] = values[i]
@@ -90,24 +79,16 @@ def storage_of(fgraph: FunctionGraph, inputs: Sequence[list], outputs: Sequence[
 
 
 class Turn:
-    """A lock that the calls which update one value hold.
-
-    Attributes
-    ----------
-    number
-        Differs for each of them.
-    lock
-        Is reentrant: an Op on the host may call another function.
-    """
+    """A lock that a call holds while it updates a value, and a number that orders the locks."""
 
     numbers = itertools.count()
 
     def __init__(self) -> None:
         self.number = next(self.numbers)
-        self.lock = threading.RLock()
+        self.lock = threading.RLock()  # an Op on the host may call another function
 
 
-#: The turns of shared variables, which functions have in common.
+#: The turns of shared variables, which several functions may update.
 _turns: WeakKeyDictionary[Container, Turn] = WeakKeyDictionary()
 
 
@@ -155,7 +136,7 @@ def shared_device_array(cell: list, value: Any) -> Any:
 def result_converter(
     fgraph: FunctionGraph, borrowed: set[int], options: Options
 ) -> Callable[[Sequence[Any]], list[Any]]:
-    """Return what makes the outputs' values of the arrays that XLA returned."""
+    """Return the function that converts the arrays that XLA returned to the values of the outputs."""
     updates = getattr(fgraph, "update_mapping", None) or {}
     has_mirrors = any(isinstance(v, SharedVariable) and is_tensor(v.type) for v in fgraph.inputs)
 

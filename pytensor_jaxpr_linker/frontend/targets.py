@@ -1,4 +1,4 @@
-"""Finds out what a user asks about: compiled functions, PyMC's functions and models, what `as_jax_function` returned, and graphs."""
+"""Finds out what a user asks about: a compiled function, a function or model of PyMC, a `JaxFunction`, or a graph."""
 
 from __future__ import annotations
 
@@ -32,26 +32,16 @@ ACCEPTED = (
 
 
 class Target(NamedTuple):
-    """What a user asks about.
-
-    Attributes
-    ----------
-    function
-        The compiled function, or None for a graph.
-    inputs, outputs, mode
-        Those of a graph.
-    is_bare
-        Whether the one output of a graph was asked for by itself, not in a list.
-    example
-        Arguments that are as good as any, or nothing.
-    """
+    """What a user asks about: a compiled function, or a graph with its mode."""
 
     function: Function | None = None
     inputs: Sequence[Variable] = ()
     outputs: Sequence[Variable] = ()
     mode: Any = "JAXPR"
     is_bare: bool = False
+    """Whether the one output of a graph was asked for by itself, not in a list."""
     example: Sequence[Any] = ()
+    """Arguments in place of those that the user does not give."""
 
     def arguments(self, given: Sequence[Any]) -> Sequence[Any]:
         """Return arguments in their order, which a user may give as one dict, as PyMC's functions take them."""
@@ -64,23 +54,9 @@ class Target(NamedTuple):
 
 
 def target_of(given: Any, asker: str, mode: Any = "JAXPR", also: str = "") -> Target:
-    """Return what a user asks about, if it is no graph.
+    """Return what a user asks about, if it is no graph, or raise a TypeError: the `asker` takes other things, and `also` those.
 
-    Parameters
-    ----------
-    given
-        What the user gave.
-    asker
-        What the user called.
-    mode
-        The mode of a model's graph.
-    also
-        What else the asker takes, for the message.
-
-    Raises
-    ------
-    TypeError
-        If it is nothing of that kind, or a function of another mode.
+    `mode` is for the graph of a model.
     """
     if isinstance(given, JaxFunction) and given.source is not None:
         return given.source
@@ -99,7 +75,7 @@ def target_of(given: Any, asker: str, mode: Any = "JAXPR", also: str = "") -> Ta
 
 
 def graph_target(inputs: Any, outputs: Any, mode: Any, asker: str) -> Target:
-    """Return the graph that a user asks about, whose inputs may be unknown: None."""
+    """Return the graph that a user asks about, with no inputs if they are not given."""
     is_bare = isinstance(outputs, Variable)
     given = [outputs] if is_bare else outputs
     for what, found in (("inputs", inputs), ("outputs", given)):
@@ -119,7 +95,7 @@ def model_target(model: Any, mode: Any) -> Target:
 
 
 def compiled_runner(f: Function) -> Runner:
-    """Return what runs a compiled function."""
+    """Return what runs a compiled function, or raise a TypeError if its mode is another one."""
     runner = getattr(getattr(f, "vm", None), "runner", None)
     if runner is None:
         raise TypeError(f"{f} was not compiled with mode JAXPR: use pytensor.function(..., mode='JAXPR').")
@@ -127,27 +103,18 @@ def compiled_runner(f: Function) -> Runner:
 
 
 class Compiled(NamedTuple):
-    """A target that is ready to be looked at.
-
-    Attributes
-    ----------
-    fgraph
-        The graph after PyTensor's rewrites.
-    runner
-        What runs it.
-    stored
-        The stored values of its inputs, None where there is none.
-    seconds
-        How long the stages before a call took.
-    """
+    """A target with what runs it."""
 
     fgraph: FunctionGraph
+    """The graph after PyTensor's rewrites."""
     runner: Runner
     stored: list[Any]
+    """The stored values of its inputs, None for an input without one."""
     seconds: dict[str, float]
+    """How long the stages before a call took."""
 
     def examples(self, args: Sequence[Any]) -> list[Any]:
-        """Return a value, or shape and dtype, of each input, for the arguments of an example."""
+        """Return a value, or shape and dtype, of each input, for example arguments."""
         counts = {} if self.runner.program is None else self.runner.program.key_counts
         given = [*args, *self.stored[len(args) :]]
         return [
@@ -157,7 +124,7 @@ class Compiled(NamedTuple):
 
 
 def compiled(target: Target) -> Compiled:
-    """Return a target with what runs it: for a graph, what would run the function that is compiled of it, with the same options."""
+    """Return a target with what runs it; for a graph, what would run a function that is compiled from it."""
     if (f := target.function) is not None:
         runner = compiled_runner(f)
         profile: Any = f.profile
