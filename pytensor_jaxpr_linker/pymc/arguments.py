@@ -21,9 +21,9 @@ from pytensor_jaxpr_linker.report.explain import explain
 #: Variables of a model, as a user may name them.
 type Names = str | Variable | Iterable[str | Variable]
 
-#: The extra of this package that brings a sampler's package.
+#: The extra of this package that installs a sampler's package.
 EXTRAS = {"blackjax": "pymc", "pymc": "pymc", "numpyro": "numpyro", "nutpie": "nutpie"}
-#: Whose derivative a sampler may follow.
+#: The derivatives that a sampler may follow: PyTensor's, or JAX's.
 GRADIENTS = ("pytensor", "jax")
 
 
@@ -46,20 +46,20 @@ def check_fraction(name: str, value: Any) -> None:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return the question that ends a message about an unknown name, or nothing if no known name is close."""
+    """Return a question for the end of a message about an unknown name, or nothing if no known name is close."""
     close = get_close_matches(name, known, n=1)
     return f" Did you mean {close[0]!r}?" if close else ""
 
 
 def as_names(names: Names, instead: Mapping[Any, Any] | None = None) -> list[str]:
-    """Return the names in a name, a variable, or a sequence of both; `instead` has variables that stand for others."""
+    """Return the names of one or several variables, which may be names; `instead` replaces variables by others."""
     several = [names] if isinstance(names, str | Variable) else names
     found = ((instead or {}).get(v, v) for v in several)
     return [str(v.name) if isinstance(v, Variable) else v for v in found]
 
 
 def chain_seeds(random_seed: Any, count: int, of: str = "chains") -> list[int]:
-    """Return one seed for each chain: those of a sequence, else what PyMC makes of one number, a generator or None."""
+    """Return one seed for each chain: those of a sequence, else PyMC's for one number, a generator or None."""
     if isinstance(random_seed, list | tuple | np.ndarray) and np.size(random_seed) != count:
         given = np.size(random_seed)
         raise ValueError(f"There are {given} seeds for {count} {of}: give one number, or one seed for each.")
@@ -67,7 +67,7 @@ def chain_seeds(random_seed: Any, count: int, of: str = "chains") -> list[int]:
 
 
 def seed_of(seeds: list[int], words: int = 1) -> list[int]:
-    """Return `words` numbers below two to the power of 32, which depend on all seeds."""
+    """Return `words` integers below ``2 ** 32``, which depend on all seeds."""
     return [int(word) for word in np.random.SeedSequence(seeds).generate_state(words)]
 
 
@@ -86,20 +86,10 @@ def check_free(model: pm.Model) -> None:
         raise ValueError("The model has no free variables: draw from it with pm.sample_prior_predictive.")
 
 
-def check_continuous(model: pm.Model, method: str, remedy: str) -> None:
-    """Raise an error, with the remedy, for a model with discrete variables."""
-    if model.discrete_value_vars:
-        names = ", ".join(repr(v.name) for v in model.discrete_value_vars)
-        raise ValueError(
-            f"{method} samples continuous variables only, and {names} is discrete: {remedy}, or sum over it"
-            " (pymc_extras.marginalize)."
-        )
-
-
 def one_program[T](
     model: pm.Model, method: str, make: Callable[[], T], remedy: str = "sampler='nutpie' and 'pymc' run"
 ) -> T:
-    """Return what `make` makes of the log density, or raise an error with what breaks it."""
+    """Call `make`, which compiles the log density; a `GraphBreakError` gets a note that explains the breaks."""
     try:
         return make()
     except GraphBreakError as error:

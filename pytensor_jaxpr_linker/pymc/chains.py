@@ -22,21 +22,14 @@ AHEAD = 8
 
 
 class Kernel(NamedTuple):
-    """A Markov chain that adapts itself.
-
-    Attributes
-    ----------
-    start
-        Maps data, a key and a position to the state of a chain.
-    transition
-        Maps data and a state to the new state, and the position and statistics of this draw.
-    tune
-        How many of the first transitions adapt the chain, so are not kept.
-    """
+    """A Markov chain that adapts itself."""
 
     start: Callable[[Any, Any, Any], Any]
+    """Maps data, a key and a position to the state of a chain."""
     transition: Callable[[Any, Any], tuple[Any, tuple[dict, dict]]]
+    """Maps data and a state to the new state, and the position and statistics of this draw."""
     tune: int
+    """How many of the first transitions adapt the chain, so are not kept."""
 
 
 class Draws(NamedTuple):
@@ -52,14 +45,14 @@ def usable_cores() -> int:
 
 
 class Chains:
-    """The chains of a kernel, whose programs compile in threads of their own until they are asked for.
+    """The chains of a kernel, whose programs compile in threads of their own until they are called.
 
-    XLA lets go of Python's lock while it compiles, so what else comes before sampling takes no time beside it.
+    XLA releases Python's lock while it compiles, so the other steps before sampling run at the same time.
 
     Parameters
     ----------
     kernel, data
-        What to run, and the shared data that it is given.
+        The kernel, and the shared data that it takes.
     like
         Arrays of the shapes and dtypes of the positions where chains start, with an axis of chains in front.
     seeds
@@ -100,13 +93,13 @@ class Chains:
                 self._run = in_threads(start, advance, data, like, keys, workers)
 
     def chunks(self, positions: dict[str, np.ndarray]) -> Iterator[tuple[dict, dict]]:
-        """Return an iterator over positions and statistics of one chunk of transitions after the other."""
+        """Return an iterator over the chunks of transitions: the positions and statistics of each."""
         return self._run(positions, self._count)
 
     def draw(self, positions: dict[str, np.ndarray], progressbar: bool) -> Draws:
-        """Run the chains and return what they drew after warm-up; less of it if interrupted.
+        """Run the chains and return their draws after warm-up, after an interrupt those that are done.
 
-        What is kept is written where it stays, so memory is bounded by the draws and one chunk.
+        Each draw is written to the array that is returned, so memory is bounded by the draws and one chunk.
         """
         chains, draws = len(next(iter(positions.values()))), self.total - self.tune
         kept: Any = None
@@ -137,14 +130,14 @@ def room(draws: int, chunk: np.ndarray) -> np.ndarray:
 
 
 def store(kept: np.ndarray, chunk: np.ndarray, first: int, end: int, at: int) -> None:
-    """Write a chunk's draws from `first` to `end` to where they belong if its own first belongs to `at`."""
+    """Write a chunk's draws from `first` to `end` into an array of all draws, in which the chunk begins at `at`."""
     kept[:, at + first : at + end] = chunk[:, first:end]
 
 
 def compile_programs(
     start: Any, advance: Any, data: Any, key: Any, position: Any, sharding: Any = None
 ) -> list[Future]:
-    """Begin to compile, in threads, the jitted functions that make the state of chains and advance it."""
+    """Begin to compile, in threads, the jitted functions that make and advance the state of chains."""
 
     def compile_(lowered: jax.stages.Lowered) -> jax.stages.Compiled:
         with jax.enable_x64(True):  # this setting belongs to a thread
@@ -162,7 +155,7 @@ def compile_programs(
 def in_one_program(
     start: Callable, advance: Callable, data: Any, like: dict, keys: Any, devices: list
 ) -> Callable[[dict, int], Iterator[tuple[dict, dict]]]:
-    """Return what runs one program over all chains; of several devices each has an equal part of them.
+    """Return the function that runs one program over all chains, with an equal part of them on each device.
 
     ``shard_map`` leaves each device its own loops: where XLA's partitioner divides the batch, every step of a trajectory waits
     for the slowest chain on any device.

@@ -1,4 +1,4 @@
-"""From unconstrained draws to the variables that a model's user knows."""
+"""Maps unconstrained draws to the variables that a model's user knows."""
 
 from __future__ import annotations
 
@@ -79,12 +79,12 @@ class Constrain:
         return {name: x.reshape(*lead, *x.shape[1:]) for name, x in zip(self.names, results, strict=True)}
 
     def prepare(self, like: Mapping[str, np.ndarray], count: int) -> None:
-        """Compile what computes `count` draws of which `like` has some, on their first axis."""
+        """Compile the program for `count` draws like those in `like`, along its first axis."""
         with suppress(GraphBreakError):
             self._program(chunk_of(like, count), self._function.current_data())
 
     def _program(self, draws: Mapping[str, Any], given: Data) -> ChunkProgram:
-        """Return the program for draws and data of these shapes and dtypes, and the present lengths of dims."""
+        """Return the program for draws and data of these shapes and dtypes, and the current lengths of dims."""
         shapes = tuple((name, x.shape, x.dtype) for values in (draws, given) for name, x in values.items())
         key = (shapes, *map(int, self._function.current_lengths()))
         if key not in self._programs:

@@ -73,13 +73,9 @@ class LogDensity:
             Arrays instead of the current values of shared data. Inside your own `jax.jit` pass ``data``, as an argument
             of the jitted function: what is left out is a constant there.
         """
-        values = position if isinstance(position, Mapping) else self.unravel(as_array(position))
-        return self._function(values, data)[0]
-
-
-def as_array(value: Any) -> Any:
-    """Return an array, which may be a tracer."""
-    return value if isinstance(value, jax.Array) else np.asarray(value)
+        if not isinstance(position, Mapping):
+            position = self.unravel(position if isinstance(position, jax.Array) else np.asarray(position))
+        return self._function(position, data)[0]
 
 
 def logdensity(

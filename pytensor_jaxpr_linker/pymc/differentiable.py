@@ -17,7 +17,7 @@ from pytensor_jaxpr_linker.base.errors import GraphBreakError, describe_node, us
 #: What PyTensor raises where there is no gradient.
 NO_GRADIENT = (NotImplementedError, NullTypeGradError)
 
-#: The way out of those that have arguments for samplers.
+#: The remedy for a model without a gradient.
 WITHOUT_GRADIENTS = "use sample(sampler='pymc'), which has steps without gradients"
 
 
@@ -38,9 +38,20 @@ def check_steps(model: pm.Model) -> None:
         )
 
 
+def check_variables(model: pm.Model, method: str, remedy: str) -> None:
+    """Raise an error, with the remedy, for variables that a method can't move along the gradient: discrete ones, and see `check_steps`."""
+    if model.discrete_value_vars:
+        names = ", ".join(repr(v.name) for v in model.discrete_value_vars)
+        raise ValueError(
+            f"{method} samples continuous variables only, and {names} is discrete: {remedy}, or sum over it"
+            " (pymc_extras.marginalize)."
+        )
+    check_steps(model)
+
+
 @contextmanager
 def named_gradients(model: pm.Model, remedy: str) -> Iterator[None]:
-    """Name the Op that has no gradient, and the model's variables behind it, where PyTensor names the Op's class at most."""
+    """Name the Op that has no gradient, and the model's variables that it depends on: PyTensor's errors name the Op's class at most."""
     try:
         yield
     except GraphBreakError:  # a NotImplementedError, too
@@ -80,7 +91,7 @@ def ancestors_between(output: Variable, inputs: list[Any]) -> set[Variable]:
 
 
 def node_has_gradient(outputs: list[Variable], inputs: list[Variable]) -> bool:
-    """Tell whether PyTensor has a gradient of a node's outputs, which may be zero, with respect to its inputs."""
+    """Tell whether PyTensor defines a gradient of a node's outputs with respect to its inputs, which may be zero."""
     known: Any = {v: v * 0 + 1 for v in outputs}  # type: ignore[operator]  # also of variables with named dimensions
     try:
         grad(None, inputs, known_grads=known, disconnected_inputs="ignore")

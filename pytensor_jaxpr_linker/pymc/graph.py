@@ -29,16 +29,7 @@ def model_mode(model: pm.Model) -> Mode:
 
 
 class ModelFunction:
-    """Outputs of a model as a pure JAX function.
-
-    Parameters
-    ----------
-    model
-        The model.
-    outputs
-        Expressions of its value variables.
-    gradient
-        See `as_jax_function`.
+    """Expressions of a model's value variables as a pure JAX function.
 
     Attributes
     ----------
@@ -57,7 +48,7 @@ class ModelFunction:
             )
         self.model = model
         self.value_vars: list[Any] = list(model.value_vars)
-        # Lengths determine shapes, so their values must be known where the function is traced.
+        # Lengths determine shapes, so their values must be known when the function is traced.
         lengths = set(model.dim_lengths.values())
         self._lengths = [v for v in shared if v in lengths]
         self.data = {str(v.name): v for v in sorted(shared, key=lambda v: str(v.name)) if v not in lengths}
@@ -69,19 +60,11 @@ class ModelFunction:
         return {name: v.get_value(borrow=True) for name, v in self.data.items()}
 
     def current_lengths(self) -> list[Any]:
-        """Return the lengths of dims that the outputs depend on, as they are now: constants where the function is traced."""
+        """Return the current lengths of dims that the outputs depend on: the function is traced for them."""
         return [v.get_value() for v in self._lengths]
 
     def __call__(self, values: Mapping[str, Any], data: Data | None = None) -> list[Any]:
-        """Return the outputs.
-
-        Parameters
-        ----------
-        values
-            An array for the name of each value variable.
-        data
-            Arrays for names of shared data; the others have the values that they have now.
-        """
+        """Return the outputs for values by the names of variables. Shared data that is not in `data` has its current values."""
         if unknown := set(data or ()) - set(self.data):
             known = ", ".join(map(repr, self.data)) or "none"
             raise ValueError(f"The model has no shared data {', '.join(map(repr, sorted(unknown)))}; it has {known}.")

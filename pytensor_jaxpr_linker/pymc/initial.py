@@ -1,4 +1,4 @@
-"""Where chains start, and why they can't."""
+"""Finds the points where chains start, and says why a chain can't start at one."""
 
 from __future__ import annotations
 
@@ -71,13 +71,7 @@ def initial_points(
 
 
 class Start:
-    """The starting point of a chain, which is drawn anew while its log density is not finite.
-
-    Attributes
-    ----------
-    point
-        What was drawn first.
-    """
+    """The starting point of a chain: `point`, or another one that is drawn if its log density is not finite."""
 
     def __init__(self, model: pm.Model, draw: Callable[[Any], dict[str, np.ndarray]], seed: Any, jitter: bool):
         self._model, self._draw, self._jitter = model, draw, jitter
@@ -115,7 +109,7 @@ def point_functions(model: pm.Model, chains: int, initvals: Any, jitter: bool) -
 
 @contextmanager
 def in_python() -> Iterator[None]:
-    """Have PyTensor compile nothing in C while it makes the functions of starting points.
+    """Keep PyTensor from compiling C while it makes the functions of starting points.
 
     PyMC names their mode and takes no other, so the one switch for it is PyTensor's configuration. The points of four chains of a model
     with an LKJ prior took 0.4 s instead of 20 s: most of that is the C compiler.
@@ -137,7 +131,7 @@ def stacked_points(points: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]
 
 
 def check_initvals(model: pm.Model, initvals: Any) -> None:
-    """Raise an error if `initvals` name what is no free variable, or have another shape than it has."""
+    """Raise an error if `initvals` names something else than free variables, or has values of other shapes."""
     free = {rv.name: rv for rv in model.free_RVs}
     for given in [initvals] if isinstance(initvals, Mapping) else initvals or []:
         for key, value in (given or {}).items():

@@ -19,15 +19,10 @@ ADAPT_STEP_SIZE, ADAPT_BOTH, SAMPLE = 0, 1, 2
 
 
 def make_kernel(logp: LogDensity, tune: int, target_accept: float, max_treedepth: int) -> Kernel:
-    """Return NUTS with window adaptation.
+    """Return NUTS with window adaptation during the first `tune` transitions.
 
     ``blackjax.window_adaptation`` runs the whole warm-up in one call. This one is made of its parts, so that a progress bar
     can follow and that warm-up and sampling are one program.
-
-    Parameters
-    ----------
-    logp, tune, target_accept, max_treedepth
-        What to sample; how many transitions adapt; aim of the adaptation; largest number of doublings.
     """
     numpy = jax.numpy
     nuts = blackjax.nuts.build_kernel()

@@ -12,26 +12,17 @@ from pytensor_jaxpr_linker.pymc.density import LogDensity
 
 #: Steps of warm-up for each of `tune`: a step takes two gradients, a draw of NUTS some tens.
 TUNING_STEPS = 10
-#: Shares of the three stages of the adaptation; the second has a third more, so they add up to all steps.
+#: Shares of the three stages of the adaptation; the second stage takes a third more, so they add up to all steps.
 FIRST, SECOND, THIRD = 0.3, 0.3, 0.3
 
 
 def make_kernel(logp: LogDensity, tune: int, max_treedepth: int, desired_energy_var: float = 5e-4) -> Kernel:
     """Return MCLMC (Robnik, De Luca, Silverstein and Seljak, 2023) with BlackJAX's adaptation.
 
-    No step is rejected, so draws have a bias, which `desired_energy_var` bounds. A draw is what a trajectory of the length over
-    which the momentum is forgotten ends at: draws closer to each other would hardly differ.
-
-    Parameters
-    ----------
-    logp
-        What to sample.
-    tune
-        A tenth of the steps that adapt the step size, the metric and that length, before the first transition.
-    max_treedepth
-        A trajectory has at most two to the power of this steps, as in NUTS.
-    desired_energy_var
-        Variance of a step's energy error, by dimension, that the step size aims at.
+    Before the first transition, ``10 * tune`` steps adapt the step size, the metric, and the length over which the momentum is forgotten.
+    A draw is the end of a trajectory of that length, since draws closer to each other would hardly differ; a trajectory has at most
+    ``2 ** max_treedepth`` steps, as in NUTS. No step is rejected, so draws have a bias. It is bounded by `desired_energy_var`, the variance
+    of a step's energy error by dimension, at which the step size aims.
     """
     if logp.size < 2:
         raise ValueError("MCLMC needs at least two dimensions, and the model has one: use sampler='blackjax'.")

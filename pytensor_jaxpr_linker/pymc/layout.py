@@ -1,4 +1,4 @@
-"""Where values lie in a flat vector."""
+"""`Layout`: the places of values in a flat vector."""
 
 from __future__ import annotations
 

@@ -45,17 +45,7 @@ WITHHELD = {
 
 
 def check_options(sampler: str, common: Collection[str], given: Mapping[str, Any]) -> None:
-    """Raise an error, before anything is compiled, for arguments that a sampler does not take.
-
-    Parameters
-    ----------
-    sampler
-        Its name; its package must be installed.
-    common
-        The arguments that all samplers have.
-    given
-        The others, as the user gave them.
-    """
+    """Raise an error, before anything is compiled, if a sampler does not take one of the `given` arguments. All take the `common` ones."""
     for name in given:
         if reason := WITHHELD.get(sampler, {}).get(name):
             raise TypeError(f"sampler={sampler!r} takes no argument {name!r} here: {reason}.")
@@ -76,7 +66,7 @@ def check_options(sampler: str, common: Collection[str], given: Mapping[str, Any
 
 
 def hint(name: str, sampler: str, known: Collection[str]) -> str:
-    """Return which samplers have an argument, else a name like it that this one has."""
+    """Return, for a message, the samplers that have an argument, else a similar name of this one."""
     others = [other for other in PACKAGES if other != sampler and is_installed(other) and name in options_of(other)]
     return f" Samplers that do: {', '.join(map(repr, others))}." if others else did_you_mean(name, known)
 
@@ -87,7 +77,7 @@ def is_installed(sampler: str) -> bool:
 
 
 def options_of(sampler: str) -> set[str]:
-    """Return the arguments that a sampler takes beyond the common ones; for nutpie, the documented ones."""
+    """Return the arguments that a sampler takes beyond the common ones; nutpie documents its own."""
     if sampler == "pymc":
         steps = {step.name for step in STEP_METHODS}
         return (parameters(pm.sample) | nuts_options() | steps) - WITHHELD["pymc"].keys()
@@ -101,7 +91,7 @@ def options_of(sampler: str) -> set[str]:
 
 
 def nuts_options() -> set[str]:
-    """Return what PyMC's NUTS can be given."""
+    """Return the arguments of PyMC's NUTS."""
     made_by = (vars(cls)["__init__"] for cls in NUTS.__mro__ if "__init__" in vars(cls))
     return set().union(*map(parameters, made_by)) - {"self", "vars", "model"}
 

@@ -19,14 +19,13 @@ from pytensor_jaxpr_linker.pymc.arguments import (
     Names,
     chain_seeds,
     check_choice,
-    check_continuous,
     check_free,
     check_integer,
     one_program,
 )
 from pytensor_jaxpr_linker.pymc.constrained import constrain
 from pytensor_jaxpr_linker.pymc.density import LogDensity, logdensity
-from pytensor_jaxpr_linker.pymc.differentiable import WITHOUT_GRADIENTS, check_steps, named_gradients
+from pytensor_jaxpr_linker.pymc.differentiable import WITHOUT_GRADIENTS, check_variables, named_gradients
 from pytensor_jaxpr_linker.pymc.initial import initial_points
 from pytensor_jaxpr_linker.pymc.results import to_datatree
 
@@ -96,8 +95,7 @@ def fit_pathfinder(
         check_integer(name, value, 1)
     check_free(model)
     check_choice("gradient", gradient, GRADIENTS)
-    check_continuous(model, "Pathfinder", "use sample(sampler='pymc'), which has other steps")
-    check_steps(model)
+    check_variables(model, "Pathfinder", "use sample(sampler='pymc'), which has other steps")
     seeds = chain_seeds(random_seed, paths, "paths")
     names = constrain(model, var_names=var_names)
     rng = np.random.default_rng(seeds)
@@ -131,7 +129,7 @@ def fit_pathfinder(
 def climb(
     logp: LogDensity, points: dict[str, np.ndarray], draws: int, maxiter: int, elbo_draws: int, seed: int
 ) -> tuple:
-    """Return draws of all paths with their log densities, the ELBO of each path, and the draws' weights with Pareto k."""
+    """Return draws of all paths, their log densities, the ELBO of each path, the log weights of the draws, and Pareto k."""
 
     def path(data: Any, key: Any, point: dict) -> tuple:
         first, second = jax.random.split(key)

@@ -1,4 +1,4 @@
-"""Processes for PyMC's chains that do not run the user's script again."""
+"""Starts processes for PyMC's chains, without running the user's script again in each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pymc.sampling.parallel import ParallelSamplingError
 #: Not "fork", which does not copy the threads that JAX has.
 BASE = get_context("forkserver" if "forkserver" in get_all_start_methods() else "spawn")
 
-#: What is raised where a script that is run again, for what it defines, samples again.
+#: The error if a process runs the script again, for what the script defines, and the script samples again.
 SAMPLES_AGAIN = (
     "The process of a chain needs what this script defines (a wrap_py function, say), so it runs the script again, which samples again:"
     ' put the call under `if __name__ == "__main__":`, put the definitions into a module, or sample with cores=1.'
@@ -30,7 +30,7 @@ def main_module() -> dict[str, Any]:
 
 @contextmanager
 def without_script() -> Iterator[None]:
-    """Hide where the main module came from, so that a new process does not run it."""
+    """Hide the file of the main module, so that a new process does not run it."""
     main = main_module()
     hidden: dict[str, Any] = {name: main[name] for name in ("__file__", "__spec__") if name in main}
     main.pop("__file__", None)
@@ -65,7 +65,7 @@ class Process(BASE.Process):  # type: ignore[name-defined]
 
 
 def from_script(script: str, name: str) -> Any:
-    """Return what a script defines, in a process that has not run it: the ``__getattr__`` of its main module."""
+    """Run a script and return what it defines by a name: the ``__getattr__`` of the main module of a process that has not run it."""
     main = main_module()
     if name.startswith("__"):
         raise AttributeError(name)
@@ -76,14 +76,14 @@ def from_script(script: str, name: str) -> Any:
 
 
 def check_script() -> None:
-    """Raise an error, with the remedy, where a script is run again only for what it defines."""
+    """Raise an error, with the remedy, if the script is run again only for what it defines."""
     if main_module().get("__script_runs_again__"):
         raise RuntimeError(SAMPLES_AGAIN)
 
 
 @contextmanager
 def in_one_sentence() -> Iterator[None]:
-    """Raise what `check_script` raised in a process in place of the report of both processes."""
+    """Raise the error of `check_script` in another process by itself, without the tracebacks of both processes."""
     try:
         yield
     except ParallelSamplingError as error:

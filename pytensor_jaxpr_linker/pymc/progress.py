@@ -10,15 +10,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 @contextmanager
 def progress(shown: bool, total: float) -> Iterator[Callable[[float, str, str], None]]:
-    """Show a bar, if `shown`, and give the function that updates it: with what is done, its name, and more text.
-
-    Parameters
-    ----------
-    shown
-        Whether to show it.
-    total
-        What is done at the end.
-    """
+    """Show a bar, if `shown`, and give the function that updates it: with the part of `total` that is done, its name, and more text."""
     if not shown:
         yield lambda *_: None
         return

@@ -25,22 +25,9 @@ def to_datatree(
     log_likelihood: bool = False,
     stats_dims: tuple[str, ...] = ("chain", "draw"),
 ) -> xr.DataTree:
-    """Return draws with the model's data, coordinates and dimensions.
+    """Return draws with the model's data, coordinates and dimensions; `attrs` are attributes of the groups posterior and sample_stats.
 
-    Parameters
-    ----------
-    model
-        The model.
-    posterior, stats
-        Arrays with axes of chains and draws in front; of stats, `stats_dims`.
-    attrs
-        What is said of the run, in the groups posterior and sample_stats.
-    library
-        The sampler's package.
-    log_likelihood
-        Whether to add the group log_likelihood.
-    stats_dims
-        The first axes of stats.
+    The arrays of `posterior` have axes of chains and draws in front, those of `stats` the axes `stats_dims`.
     """
     coords, dims = coords_and_dims_for_inferencedata(model)
     groups = {"posterior": dict(posterior)}

@@ -1,4 +1,4 @@
-"""NUTS of nutpie, by its public `from_pyfunc`: chains run in its own threads."""
+"""NUTS of nutpie, by its public `from_pyfunc`: it runs chains in threads of its own."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SHORT_CALL = 40e-6
 
 
 def compiled_density(logp: LogDensity) -> Callable[[np.ndarray], tuple[float, np.ndarray]]:
-    """Return log density and gradient at a flat vector, as one XLA program."""
+    """Return one XLA program from a flat vector to log density and gradient."""
 
     def value_and_gradient(x: jax.Array, data: Any) -> jax.Array:
         # As one array: each further result takes as long as calling a small program.
@@ -59,7 +59,7 @@ def compiled_density(logp: LogDensity) -> Callable[[np.ndarray], tuple[float, np
 
 
 def density_with_host_steps(model: pm.Model) -> tuple[Callable[[np.ndarray], tuple[float, np.ndarray]], Layout]:
-    """Return log density and gradient at a flat vector by a function that may have host steps; and the vector's layout."""
+    """Return a function, perhaps with host steps, from a flat vector to log density and gradient, and the vector's layout."""
     with model:
         f = pm.compile(model.value_vars, [model.logp(), model.dlogp()], mode=model_mode(model))
     layout = layout_of(model, [str(v.name) for v in model.value_vars])
@@ -93,7 +93,7 @@ def in_lasting_threads(density: Callable[[np.ndarray], tuple[float, np.ndarray]]
 
 
 def as_model(density: Callable[[np.ndarray], Any], size: int, start: Callable[[int], np.ndarray]) -> Any:
-    """Return what nutpie samples, for log density and gradient at a vector of a length, and the start of a chain with a seed."""
+    """Return nutpie's model of a density of vectors of length `size`; `start` maps a seed to the start of a chain."""
     from nutpie.compiled_pyfunc import from_pyfunc
 
     return from_pyfunc(
@@ -108,7 +108,7 @@ def as_model(density: Callable[[np.ndarray], Any], size: int, start: Callable[[i
 
 
 def refusal(options: Mapping[str, Any]) -> str:
-    """Return why nutpie refuses its options, or nothing. It has no list of its settings, so it draws once from a normal with them."""
+    """Return nutpie's error for its options, or nothing: it has no list of its settings, so it draws from a normal with them."""
     import nutpie
 
     settings = {name: value for name, value in options.items() if name not in OF_A_RUN}
@@ -139,56 +139,37 @@ def run_nutpie(
     start: Callable[[int], np.ndarray],
     *,
     seed: int,
-    tune: int,
-    draws: int,
-    chains: int,
     cores: int | None,
-    target_accept: float,
     max_treedepth: int,
     progressbar: bool,
-    **kwargs: Any,
+    **options: Any,
 ) -> Draws:
-    """Run the chains; after an interrupt, return as many of their draws as have one length.
+    """Run the chains with the options of `nutpie.sample`; after an interrupt, return as many of their draws as have one length.
 
-    Parameters
-    ----------
-    density, layout
-        Log density and gradient at a flat vector, and where the values lie in it.
-    start
-        The flat vector at which the chain with a given seed starts.
-    seed, tune, draws, chains, target_accept, max_treedepth, progressbar
-        As for `sample`.
-    cores
-        How many chains run at a time; if None, as many as nutpie's default, or one if calls are short.
-    **kwargs
-        For `nutpie.sample`.
+    `start` maps the seed of a chain to its start. `cores` is the number of chains that run at a time: if None, nutpie's default, or one if
+    calls are short.
     """
     import nutpie
 
     size = sum(layout.sizes)
-    point = start(seed)  # what it raises here is raised in the user's thread
+    point = start(seed)  # in the user's thread, which gets its errors
     if cores is None and is_short(density, point):
         cores = 1
-    lasting = in_lasting_threads(density)
     trace = nutpie.sample(
-        as_model(lasting, size, start),
+        as_model(in_lasting_threads(density), size, start),
         seed=seed,
-        tune=tune,
-        draws=draws,
-        chains=chains,
         cores=cores,
-        target_accept=target_accept,
         maxdepth=max_treedepth,
         progress_bar=progressbar,
         save_warmup=False,
-        **kwargs,
+        **options,
     )
     # An interrupted run has chains of different lengths, and NaN where one ends earlier.
     position = trace.posterior["position"].to_numpy()
     kept, length = most_draws(np.isfinite(position).all(axis=2).sum(axis=1))
     if not length:
         raise KeyboardInterrupt
-    # What `store_gradient` and the like ask for has one more axis: the flat vector's.
+    # `store_gradient` and the like add statistics with one more axis: the flat vector's.
     names = STATS | {str(name): str(name) for name, x in trace.sample_stats.data_vars.items() if x.ndim > 2}
     stats = {new: trace.sample_stats[old].to_numpy()[kept, :length] for old, new in names.items()}
     return Draws(layout.unravel(position[kept, :length]), stats)

@@ -22,7 +22,6 @@ from pytensor_jaxpr_linker.pymc.arguments import (
     Names,
     chain_seeds,
     check_choice,
-    check_continuous,
     check_fraction,
     check_free,
     check_integer,
@@ -33,7 +32,7 @@ from pytensor_jaxpr_linker.pymc.arguments import (
 from pytensor_jaxpr_linker.pymc.chains import Chains, Draws, usable_cores
 from pytensor_jaxpr_linker.pymc.constrained import Constrain, constrain
 from pytensor_jaxpr_linker.pymc.density import logdensity
-from pytensor_jaxpr_linker.pymc.differentiable import WITHOUT_GRADIENTS, check_steps, named_gradients
+from pytensor_jaxpr_linker.pymc.differentiable import WITHOUT_GRADIENTS, check_variables, named_gradients
 from pytensor_jaxpr_linker.pymc.initial import Start, check_initvals, draw_starts, point_functions, stacked_points
 from pytensor_jaxpr_linker.pymc.options import PACKAGES, check_options
 from pytensor_jaxpr_linker.pymc.processes import check_script, in_one_sentence, process_context
@@ -170,12 +169,10 @@ def sample(
 
 
 def blas_threads(chains: int) -> threadpool_limits:
-    """Return a context in which BLAS has as many threads for each chain that runs at the same time as there are cores for it.
+    """Return a context in which BLAS divides the cores among chains that run at the same time, and keeps a limit that the user has set.
 
-    It never has more than outside, where the user may have set a limit.
-
-    `pymc.sample` does so, too. LAPACK, which XLA calls on the CPU, otherwise starts as many threads for each chain as there are cores, and they wait
-    for each other: four chains of a Gaussian process took 3 to 12 times as long, more than one after the other.
+    `pymc.sample` does so, too. Else LAPACK, which XLA calls on the CPU, starts as many threads for each chain as there are cores, and they
+    wait for each other: four chains of a Gaussian process took 3 to 12 times as long, more than one after the other.
     """
     outside = [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
     return threadpool_limits(limits=max(1, min([usable_cores() // chains, *outside])), user_api="blas")
@@ -192,7 +189,7 @@ def sample_jax(
     run: dict[str, Any],
     adaptation: dict[str, Any],
 ) -> Draws:
-    """Draw by a sampler that is itself a JAX program, which compiles while all else is prepared."""
+    """Draw by a sampler that is a JAX program; it compiles while the starting points are drawn and checked."""
     kernels = importlib.import_module(f"{__package__}.kernel_{sampler}")
 
     def wide(points: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
@@ -221,7 +218,7 @@ def check_arguments(
     max_treedepth: int,
     gradient: str,
 ) -> None:
-    """Raise an error, with the remedy, for arguments that can't be."""
+    """Raise an error, with the remedy, for invalid arguments."""
     check_choice("chain_method", chain_method, METHODS)
     check_choice("gradient", gradient, GRADIENTS)
     check_integer("draws", draws, 1)
@@ -244,14 +241,13 @@ def check_arguments(
         )
     check_free(model)
     if sampler != "pymc":
-        check_continuous(model, "MCLMC" if sampler == "mclmc" else "NUTS", "use sampler='pymc', which has other steps")
-        check_steps(model)
+        check_variables(model, "MCLMC" if sampler == "mclmc" else "NUTS", "use sampler='pymc', which has other steps")
 
 
 def sample_nutpie(
     model: pm.Model, gradient: Literal["pytensor", "jax"], initvals: Any, jitter: bool, **options: Any
 ) -> Draws:
-    """Sample with nutpie, with host steps if there must be."""
+    """Sample with nutpie, with host steps if the log density is not one program."""
     if initvals is not None and not isinstance(initvals, dict):
         raise ValueError("nutpie starts all chains by the same initvals: give one dict.")
     check_initvals(model, initvals)
@@ -288,7 +284,7 @@ def run_pymc(
     **common: Any,
 ) -> xr.DataTree:
     """Sample with PyMC's own steps, compiled by mode JAXPR."""
-    # A model without a step of NUTS refuses what is for it, so the defaults are not named.
+    # PyMC refuses arguments of NUTS for a model without such a step, so defaults are not handed on.
     asked = {"target_accept": target_accept} if target_accept is not None else {}
     if max_treedepth != MAX_TREEDEPTH:
         asked["max_treedepth"] = max_treedepth

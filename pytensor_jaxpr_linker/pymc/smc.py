@@ -1,4 +1,4 @@
-"""`sample_smc`: from the prior to the posterior by sequential Monte Carlo of BlackJAX."""
+"""`sample_smc`: sequential Monte Carlo of BlackJAX, from the prior to the posterior."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from pytensor_jaxpr_linker.pymc.arguments import (
     Names,
     chain_seeds,
     check_choice,
-    check_continuous,
     check_fraction,
     check_free,
     check_integer,
@@ -30,12 +29,12 @@ from pytensor_jaxpr_linker.pymc.arguments import (
 )
 from pytensor_jaxpr_linker.pymc.chains import Draws, usable_cores
 from pytensor_jaxpr_linker.pymc.constrained import constrain
-from pytensor_jaxpr_linker.pymc.differentiable import check_steps, named_gradients
+from pytensor_jaxpr_linker.pymc.differentiable import check_variables, named_gradients
 from pytensor_jaxpr_linker.pymc.graph import ModelFunction, model_mode
 from pytensor_jaxpr_linker.pymc.progress import progress
 from pytensor_jaxpr_linker.pymc.results import to_datatree
 
-#: Trajectories of each particle in a stage, and the steps of one.
+#: Trajectories of each particle in a stage, and steps of a trajectory.
 TRAJECTORIES, STEPS = 5, 10
 #: Acceptance that the step size aims at.
 TARGET_ACCEPT = 0.8
@@ -108,8 +107,7 @@ def sample_smc(
     check_fraction("threshold", threshold)
     check_free(model)
     check_choice("gradient", gradient, GRADIENTS)
-    check_continuous(model, "SMC with gradients", "use pm.sample_smc, which has none")
-    check_steps(model)
+    check_variables(model, "SMC with gradients", "use pm.sample_smc, which has none")
     if not (model.observed_RVs or model.potentials):
         raise ValueError("The model has no observed variables: draw from it with pm.sample_prior_predictive.")
     chains = chains or max(2, min(4, usable_cores()))
@@ -155,7 +153,7 @@ def temper(
     seed: int,
     progressbar: bool,
 ) -> Draws:
-    """Run stages until all chains have moved their particles under the posterior."""
+    """Run stages until the power of the likelihood is one in all chains."""
     chains, draws = next(iter(points.values())).shape[:2]
     dimensions = sum(x.size for x in points.values()) // (chains * draws)
     rows: list[dict[str, np.ndarray]] = []
