@@ -96,7 +96,7 @@ def as_jax_function(
 
 
 def single_program(target: Target) -> tuple[Program, Original, Any]:
-    """Return what `as_jax_function` is asked for as one program, with its graph before rewrites, and its mode."""
+    """Return a target as one program, its graph before rewrites, and its mode."""
     if (f := target.function) is not None:
         fgraph = f.maker.fgraph
         original = original_of(fgraph) or copy_of(fgraph.inputs, fgraph.outputs)

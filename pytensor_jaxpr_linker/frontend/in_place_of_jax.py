@@ -112,7 +112,7 @@ def replace_names() -> ExitStack:
 
 
 def funcify_or(pytensors: Callable[..., Any]) -> Callable[..., Any]:
-    """Return `jax_funcify` of a graph: ours for a whole graph, PyTensor's for an inner graph that its `JAXLinker` converts."""
+    """Return `jax_funcify` of a graph: PyTensor's if its own `JAXLinker` asks, ours for all others."""
 
     def funcify(fgraph: FunctionGraph, node: Any = None, **kwargs: Any) -> Callable[..., Any]:
         if node is not None or kwargs:

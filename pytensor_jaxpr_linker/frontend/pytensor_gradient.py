@@ -136,7 +136,7 @@ class Pullbacks:
         self._joint: dict[tuple, tuple[list[int], Callable[..., list]] | None] = {}
 
     def results_and_gradient(self, values: Sequence[Any], wrt: Sequence[int]) -> tuple[list, dict[int, Any] | None]:
-        """Return what the function returns and, if that is one number, its gradient by the inputs at the positions `wrt`."""
+        """Return the results and, if they are one number, its gradient by the inputs at the positions `wrt`."""
         wrt = inexact_positions(values, wrt)
         if self._number is None or not wrt:
             return self._fn(*values), None

@@ -54,7 +54,7 @@ class Target(NamedTuple):
 
 
 def target_of(given: Any, asker: str, mode: Any = "JAXPR", also: str = "") -> Target:
-    """Return what a user asks about, if it is no graph, or raise a TypeError: the `asker` takes other things, and `also` those.
+    """Return what a user asks about, if it is no graph; else raise a TypeError that says what the `asker` takes, ending with `also`.
 
     `mode` is for the graph of a model.
     """

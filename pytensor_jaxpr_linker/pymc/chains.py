@@ -97,7 +97,7 @@ class Chains:
         return self._run(positions, self._count)
 
     def draw(self, positions: dict[str, np.ndarray], progressbar: bool) -> Draws:
-        """Run the chains and return their draws after warm-up, after an interrupt those that are done.
+        """Run the chains and return their draws after warm-up; if interrupted, those so far.
 
         Each draw is written to the array that is returned, so memory is bounded by the draws and one chunk.
         """
@@ -125,7 +125,7 @@ class Chains:
 
 
 def room(draws: int, chunk: np.ndarray) -> np.ndarray:
-    """Return an array for all draws of which a chunk has some."""
+    """Return an empty array for all draws of each chain, like those of a chunk."""
     return np.empty((len(chunk), draws, *chunk.shape[2:]), chunk.dtype)
 
 
@@ -206,7 +206,7 @@ def in_one_program(
 def in_threads(
     start: Callable, advance: Callable, data: Any, like: dict, keys: Any, workers: int
 ) -> Callable[[dict, int], Iterator[tuple[dict, dict]]]:
-    """Return what runs a program for each chain, in threads: XLA lets go of Python's lock while it computes."""
+    """Return the function that runs a program for each chain, in threads: XLA releases Python's lock while it computes."""
     given, chains = jax.device_put(dict(data)), range(len(keys))
 
     def pick(values: Any, i: int) -> Any:

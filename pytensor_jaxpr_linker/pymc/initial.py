@@ -131,7 +131,7 @@ def stacked_points(points: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]
 
 
 def check_initvals(model: pm.Model, initvals: Any) -> None:
-    """Raise an error if `initvals` names something else than free variables, or has values of other shapes."""
+    """Raise an error if `initvals` names anything but free variables, or has values of other shapes."""
     free = {rv.name: rv for rv in model.free_RVs}
     for given in [initvals] if isinstance(initvals, Mapping) else initvals or []:
         for key, value in (given or {}).items():

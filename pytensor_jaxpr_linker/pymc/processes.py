@@ -44,9 +44,9 @@ def without_script() -> Iterator[None]:
 class Process(BASE.Process):  # type: ignore[name-defined]
     """A process that runs the user's script only if it must.
 
-    Python runs the script again in each new process, and refuses to go on where that starts processes, for want of
-    ``if __name__ == "__main__":``. PyMC sends its steps by cloudpickle, which takes along what the script defines. Only what a
-    library pickles by its name, as functions of ``wrap_py``, is looked for in the script.
+    Python runs the script again in each new process, and raises an error if the script then starts processes, which it does without
+    ``if __name__ == "__main__":``. PyMC sends its steps by cloudpickle, which takes along what the script defines. Only what a library
+    pickles by its name, such as functions of ``wrap_py``, is looked up in the script.
     """
 
     def start(self) -> None:

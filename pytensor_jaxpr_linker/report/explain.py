@@ -273,7 +273,7 @@ def explain_break(
 
 
 def told_as(what: str, members: tuple[int, ...], breaks: Sequence[BreakReport]) -> str:
-    """Return what to do, with the rewritten expression where one break has one."""
+    """Return what to do, with the rewritten expression if the change is for one break that has one."""
     b = breaks[members[0]]
     return f"{what} ({b.before} -> {b.after})" if len(members) == 1 and b.after else what
 

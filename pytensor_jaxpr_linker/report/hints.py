@@ -89,7 +89,7 @@ def find_rewrite(b: Break, clients: Mapping[Variable, Sequence[Apply]]) -> Hint 
 
 
 def rule_template(node: Apply) -> Hint:
-    """Return the frame of an emission rule for the Op of a node; what `wrap_py` made can be made by `wrap_jax`."""
+    """Return the frame of an emission rule for the Op of a node; for Ops of `wrap_py`, which share a class, `wrap_jax` instead."""
     name = type(node.op).__name__
     if isinstance(node.op, FromFunctionOp):
         function = str(node.op).partition("{")[2].removesuffix("}")
@@ -208,7 +208,7 @@ def node_text(node: Apply, operands: list[str]) -> str:
 
 
 def index_text(flat: Sequence[str], idx_list: Sequence[object]) -> str:
-    """Return what stands in the brackets of an index."""
+    """Return the text in the brackets of an index."""
 
     def entry(i: object) -> str:
         if not isinstance(i, slice):

@@ -23,7 +23,7 @@ from pytensor_jaxpr_linker.run.specialization import Specialization, aval_key
 
 
 class NodeCode(NamedTuple):
-    """What became of one node: the lines of the Jaxpr and of the StableHLO text that belong to it."""
+    """The lines of the Jaxpr and of the StableHLO text that belong to one node."""
 
     jaxpr: list[str]
     stablehlo: list[str]
@@ -113,7 +113,7 @@ class RegionStages:
         return f"<Stages of a {region_line(self)}>"
 
     def by_node(self, index: Mapping[Apply, int]) -> dict[int, NodeCode]:
-        """Return for each node, by its number in `index`, what became of it.
+        """Return the code of each node, by its number in `index`.
 
         The region is lowered once more, with the number of its node in the name of each equation.
         """
@@ -139,7 +139,7 @@ class Stages:
     regions
         The stages of each region.
     seconds
-        How long the stages before the regions took, as far as known: "rewrite", "plan".
+        How long the stages before the regions took: "rewrite" if it is known, "plan".
     """
 
     def __init__(self, found: Compiled, regions: Sequence[RegionStages | None]):

@@ -105,7 +105,7 @@ class Row(NamedTuple):
 
 
 def op_classes(prefix: str = "pytensor.") -> list[type[Op]]:
-    """Return the Op classes of the installed PyTensor, other backends' own apart."""
+    """Return the Op classes of the installed PyTensor, without those of other backends."""
     import_modules(pytensor.__path__, prefix)
     found = {c for c in subclasses(Op) if c.__module__.startswith(prefix) and not c.__module__.startswith(NOT_WALKED)}
     return sorted(found, key=class_name)
@@ -139,7 +139,7 @@ def table() -> list[Row]:
     Raises
     ------
     LookupError
-        If there is an Op of which nothing is known.
+        If nothing says how an Op runs.
     """
     return [support_row(c) for c in op_classes() if c.__name__ not in BASES.get(c.__module__, ())]
 
@@ -188,7 +188,7 @@ def rule_of_class(op_class: type[Op]) -> Rule | ScalarRule | None:
 
 
 def summary_of_rule(op_class: type[Op]) -> str:
-    """Return what the rule of an Op says about itself, or which primitive it is."""
+    """Return the first sentence of an Op's rule, or the primitive that the rule is."""
     rule = rule_of_class(op_class)
     if rule is not None and rule.emit.__module__.startswith(f"{prims.__name__}."):
         return f"The primitive `{rule.emit.__name__.rstrip('_')}`."

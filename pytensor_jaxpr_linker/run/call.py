@@ -68,7 +68,7 @@ def program_call(
 def general_call(
     program: Program, progress: Progress, donated: Sequence[int], test: Callable[[Specialization, Any, list], None]
 ) -> Callable[[list], list | None]:
-    """Return what `program_call` returns, for any program; `test` is called with the number of the check that failed, or 0."""
+    """Return the function of `program_call`, for any program; it calls `test` with the number of the check that failed, or 0."""
     count = len(program.outputs)
     run, generators = program.run, find_generators(program.region)
     constants = find_constant_generators(program.region)

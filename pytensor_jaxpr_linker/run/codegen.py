@@ -71,9 +71,9 @@ def call_stages(
 ) -> Callable[[list], list]:
     """Return the function that runs stages, in which slots are local variables. It saves 0.6 µs for each stage: 1.4 µs for two.
 
-    It takes a list of values for the first slots, `inputs` in number, and returns those of the slots `outputs`, each in memory of its own,
-    as XLA returns them: `own` copies a value that is not. After each stage it drops the slots `dead_after` it, which nothing reads any more.
-    `constants` are the values of slots that no stage writes. If a stage fails, nothing outside is changed.
+    It takes a list of values for the first slots, as many as `inputs`, and returns the values of the slots `outputs`, each in memory of its
+    own, as XLA returns them: `own` copies an input, and a value that is returned twice. `dead_after` lists, for each stage, the slots that
+    nothing reads after it. `constants` are the values of slots that no stage writes. If a stage fails, nothing outside is changed.
     """
 
     def local(slots: Sequence[int]) -> str:

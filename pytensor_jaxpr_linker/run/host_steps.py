@@ -145,7 +145,7 @@ def without_mode(op: Op) -> Op:
 
 
 def host_form(variable: Variable) -> Callable[[Any], Any]:
-    """Return what converts a value, perhaps a JAX array, to one that PyTensor's Ops take for `variable`."""
+    """Return the function that converts a value, perhaps a JAX array, to one that PyTensor's Ops take for `variable`."""
     if is_tensor(variable.type):
         return np.asarray
     return scalar if isinstance(variable.type, ScalarType) else off_device
@@ -163,7 +163,7 @@ def scalar(value: Any) -> Any:
 
 
 def declared_form(variable: Variable) -> Callable[[Any], Any]:
-    """Return what converts the result of a host Op to its type: for a tensor some return Python's own numbers."""
+    """Return the function that converts the result of a host Op to its type: for a tensor some Ops return Python's own numbers."""
     return np.asarray if is_tensor(variable.type) else unchanged
 
 

@@ -55,10 +55,9 @@ def make_packer(
 ) -> Callable[[list], tuple[Callable[..., list], list] | None] | None:
     """Return a function that packs the arguments of a call, or None if there is nothing to pack.
 
-    The function takes all arguments. It returns a jitted function, which `compiled` makes, and that one's arguments; or None if arguments
-    have to be passed as they are: one that may be packed is no NumPy array, has another dtype than declared, or is not contiguous.
-    Arguments of one dtype are packed, but for shared variables, which are on the device. `packed` is a cache, by the shapes of these
-    arguments.
+    The function takes all arguments of a call. It returns a jitted function, made by `compiled`, and the arguments of that; or None if
+    an argument that may be packed is no NumPy array, has another dtype than declared, or is not contiguous: then no argument is packed.
+    Arguments of one dtype may be packed, but not shared variables, which are on the device. `packed` is a cache, by their shapes.
     """
     dtypes = {i: v.type.dtype for i, v in enumerate(inputs) if may_pack(v)}
     if len(dtypes) < 2:
@@ -106,7 +105,7 @@ def may_pack(variable: Variable) -> bool:
 
 
 def arrange(positions: Sequence[int], length: int, dtype: np.dtype) -> Callable[[list], list]:
-    """Return what packs the arguments at `positions`, of `length` in all, into one array, and returns it and the others as a list."""
+    """Return the function that packs the arguments at `positions`, of `length` in all, into an array, followed by the others."""
     others = sorted({*range(length)} - {*positions})
     return lambda args: [
         np.frombuffer(b"".join([args[i] for i in positions]), dtype),

@@ -162,7 +162,7 @@ class Recompiles:
                 self._seen.append(new)
 
     def _news(self, new: Specialized) -> str:
-        """Return what is new, compared with what was compiled last."""
+        """Return, for a message, the difference to what was compiled last."""
         if not self._seen:
             return f"has not been compiled before; it would be for {spell(new)}"
         last = self._seen[-1]
@@ -280,13 +280,13 @@ AFTER_LIMIT = {
 
 
 def describe(region: Region, static: Mapping[Variable, Any], avals: Sequence[Any]) -> Specialized:
-    """Return what a specialization depends on."""
+    """Return the static values and shapes that a specialization is for."""
     shapes = {v: tuple(a.shape) for v, a in zip(region.inputs, avals, strict=False)}
     return Specialized({v: str(value) for v, value in static.items()}, shapes)
 
 
 def spell(found: Specialized) -> str:
-    """Return what a specialization depends on, for messages."""
+    """Return static values and shapes as text."""
     values = [f"{variable_name(v)} = {value}" for v, value in found.static.items()]
     return ", ".join([*values, *(f"{variable_name(v)} of shape {s}" for v, s in found.shapes.items())]) or "no inputs"
 

@@ -80,7 +80,7 @@ class Specialization:
         self.call = self.jitted()
 
     def donating(self, args: Sequence[Any], positions: Sequence[int]) -> Any:
-        """Return what to call instead of `call` so that the results may take the memory of the arrays at `positions`."""
+        """Return the function to call instead of `call`, so that the results may take the memory of the arrays at `positions`."""
         key = aval_key(args)
         found = self._donating.get(key)
         if found is None:

@@ -34,7 +34,7 @@ def listen() -> None:
 
 
 def record_stages_of(name: str, seconds: dict[str, float], within: float) -> None:
-    """Write to `seconds` how long the stages of the program take that is being traced; `within` is subtracted from the trace."""
+    """Write the durations of the next stages of a program to `seconds`; `within` is subtracted from that of the trace."""
     listen()
     _traced.names, _traced.seconds, _traced.within = (name, f"jit({name})"), seconds, within
 

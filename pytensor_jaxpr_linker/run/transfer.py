@@ -63,7 +63,7 @@ def on_device(value: Any) -> jax.Array:
 
 
 def read_inputs(value: Any) -> jax.Array:
-    """Return `on_device`, once the program has read its inputs: on the CPU it reads the memory that their mirrors share."""
+    """Return `on_device`, on the CPU after the program has read its inputs: it reads the memory that their mirrors share."""
     array = on_device(value)
     return array.block_until_ready() if array.platform() == "cpu" else array
 
