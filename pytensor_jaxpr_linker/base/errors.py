@@ -171,21 +171,9 @@ class GraphBreakWarning(UserWarning):
 def report_breaks(
     breaks: Sequence[Break], how: str, summary: str = "The graph can't be one XLA program and runs in several steps."
 ) -> None:
-    """Tell the user of breaks.
+    """Tell the user of the breaks of one graph. `how` is a value of the option `on_break`, `summary` the first line.
 
-    Parameters
-    ----------
-    breaks
-        The breaks of one graph.
-    how : {"ignore", "log", "warn", "raise"}
-        What to do. The logger gets them in any case, with level INFO unless `how` is "log".
-    summary
-        The first line of what is said.
-
-    Raises
-    ------
-    GraphBreakError
-        If `how` is "raise".
+    With "raise" that is a `GraphBreakError`. Else the logger gets them, too: with level WARNING for "log", else INFO.
     """
     level = logging.WARNING if how == "log" else logging.INFO
     logged = logs.breaks.isEnabledFor(level)
@@ -223,14 +211,7 @@ class CannotEmit(Exception):
     """Raised by an emission rule that finds, for the shapes at hand, that it can't emit a node.
 
     The node then runs on the host, or the operand at `position` becomes static: its value is computed before the node's
-    region is built.
-
-    Attributes
-    ----------
-    node
-        The node of the region, filled in where the rule was called.
-    position
-        Which operand must be static, or None.
+    region is built. `node`, which is of the region, is filled in where the rule was called.
     """
 
     def __init__(self, reason: str, position: int | None = None):

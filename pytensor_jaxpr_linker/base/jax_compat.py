@@ -26,30 +26,8 @@ from jax._src.lax.linalg import geqp3_p, geqrf_p
 from jax.extend import linear_util
 from jax.extend.core import primitives
 
-__all__ = [
-    "ERFC_PARAMS",
-    "LinearSolveTuple",
-    "NamedJaxpr",
-    "backend_has_started",
-    "batch_jaxpr",
-    "call_jaxpr",
-    "cotangent_of",
-    "dim_as_value_p",
-    "dim_value_aval",
-    "equation_context",
-    "geqp3_p",
-    "geqrf_p",
-    "is_ready",
-    "jvp_param",
-    "make_jaxpr_object",
-    "optimization_barrier_p",
-    "restore_x64",
-    "scan_counts",
-    "scan_trees",
-    "source_info",
-    "swap_x64",
-]
-
+#: What other modules import from here as JAX defines it.
+__all__ = ["LinearSolveTuple", "dim_as_value_p", "dim_value_aval", "geqp3_p", "geqrf_p", "optimization_barrier_p"]
 
 #: From JAX 0.12 on, ``erfc`` has the param that ``exp`` and others have had.
 ERFC_PARAMS: dict[str, Any] = {"accuracy": None} if "accuracy" in inspect.signature(lax.erfc).parameters else {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import InitVar, dataclass, field, fields
@@ -159,14 +159,7 @@ def resolve(*chosen: Options | None) -> Options:
 
 
 def from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
-    """Return the options that environment variables set.
-
-    Raises
-    ------
-    ValueError
-        If a variable has a value that its option can't have, or there is no such option.
-    """
-    parsers: dict[str, Callable[[str, str], Any]] = {"bool": parse_bool, "int": parse_int}
+    """Return the options that environment variables set; a name or a value that no option has is a ValueError."""
     kinds = {f.name: str(f.type) for f in fields(Options)}
     found: dict[str, Any] = {}
     for variable in sorted(v for v in environment if v.startswith(PREFIX)):
@@ -174,34 +167,26 @@ def from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
         if name not in kinds:
             known = ", ".join(PREFIX + n.upper() for n in kinds)
             raise ValueError(f"the environment variable {variable} sets no option; there are {known}")
-        found[name] = parsers.get(kinds[name], parse_choice)(variable, environment[variable].strip().lower())
+        found[name] = parse(variable, environment[variable].strip().lower(), name, kinds[name])
     return Options(**found).named()
 
 
-def parse_bool(variable: str, text: str) -> bool:
-    """Return a variable's text as a bool."""
-    if text not in TRUTH:
-        raise ValueError(f"the environment variable {variable} must be 1 or 0 (or true, false), not {text!r}")
-    return TRUTH[text]
+def parse(variable: str, text: str, name: str, kind: str) -> bool | int | str:
+    """Return the value of option `name`, of type `kind`, that the text of a variable spells."""
+    found: bool | int | str | None
+    if kind == "bool":
+        allowed, found = "1 or 0 (or true, false)", TRUTH.get(text)
+    elif kind == "int":
+        allowed, found = "a whole number of at least 1", (int(text) or None) if text.isdecimal() else None
+    else:
+        allowed, found = spell_choices(CHOICES[name]), text if text in CHOICES[name] else None
+    if found is None:
+        raise ValueError(f"the environment variable {variable} must be {allowed}, not {text!r}")
+    return found
 
 
 #: How environment variables spell truth values.
 TRUTH = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
-
-
-def parse_int(variable: str, text: str) -> int:
-    """Return a variable's text as an int."""
-    if not text.isdecimal() or int(text) < 1:
-        raise ValueError(f"the environment variable {variable} must be a whole number of at least 1, not {text!r}")
-    return int(text)
-
-
-def parse_choice(variable: str, text: str) -> str:
-    """Return a variable's text as one of the option's choices."""
-    choices = CHOICES[variable.removeprefix(PREFIX).lower()]
-    if text not in choices:
-        raise ValueError(f"the environment variable {variable} must be {spell_choices(choices)}, not {text!r}")
-    return text
 
 
 def spell_choices(choices: tuple[str, ...]) -> str:

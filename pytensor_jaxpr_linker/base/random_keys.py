@@ -9,18 +9,9 @@ from pytensor.tensor.random.utils import custom_rng_deepcopy
 
 
 def keys_of(generator: Any, count: int = 1) -> Any:
-    """Return the keys that the next bits of a generator's stream give, 64 bits each.
+    """Return the keys that the next bits of a generator's stream give: uint32 of shape (2,), or (count, 2) for several.
 
-    Parameters
-    ----------
-    generator : numpy.random.Generator or array of uint32, shape (2,)
-        It is left as it was. A JAX key is returned as it is.
-    count : int
-        How many keys.
-
-    Returns
-    -------
-    array of uint32, shape (2,), or (count, 2) for several
+    The generator is left as it was. A JAX key in its place is returned as it is.
     """
     if not isinstance(generator, np.random.Generator):
         return generator

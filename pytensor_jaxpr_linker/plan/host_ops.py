@@ -6,62 +6,42 @@ another backend. A rule that is registered with `emits` is used all the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from pytensor.graph.op import Op
 
 from pytensor_jaxpr_linker.base.rules import class_name
 
 #: Reasons by module, and the names of the classes that they hold for.
 REASONS: dict[str, dict[str, str]] = {
-    "pytensor.breakpoint": {
-        "it starts the debugger": "PdbBreakpoint",
-    },
-    "pytensor.compile.ops": {
-        "it calls a Python function (`wrap_py`), which may do anything": "FromFunctionOp",
-    },
-    "pytensor.printing": {
-        "it prints, or calls a Python function, as a side effect": "Print",
-    },
+    "pytensor.breakpoint": {"it starts the debugger": "PdbBreakpoint"},
+    "pytensor.compile.ops": {"it calls a Python function (`wrap_py`), which may do anything": "FromFunctionOp"},
+    "pytensor.printing": {"it prints, or calls a Python function, as a side effect": "Print"},
     "pytensor.sparse.rewriting": {
         "a rewrite for the C backend makes it, which mode JAXPR leaves out": """
             AddSparseDenseC CSMGradC MulSDCSC MulSDCSR MulSVCSR SamplingDotCSR
             StructuredAddSparseDenseVectorCSR StructuredDotCSC StructuredDotCSR UsmmCscDense
         """,
     },
-    "pytensor.tensor.linalg.decomposition.schur": {
-        "XLA has no generalized Schur decomposition": "QZ",
-    },
+    "pytensor.tensor.linalg.decomposition.schur": {"XLA has no generalized Schur decomposition": "QZ"},
     "pytensor.tensor.linalg.solvers.linear_control": {
-        "it is a part of `SolveSylvester`, which is emitted as a whole": "TRSYL",
+        "it is a part of `SolveSylvester`, which is emitted as a whole": "TRSYL"
     },
     "pytensor.tensor.optimize": {
-        "SciPy's optimizer calls Python functions": "MinimizeOp MinimizeScalarOp RootOp RootScalarOp",
+        "SciPy's optimizer calls Python functions": "MinimizeOp MinimizeScalarOp RootOp RootScalarOp"
     },
-    "pytensor.tensor.random.op": {
-        "it makes a generator, which is no array": "DefaultGeneratorMakerOp",
-    },
-    "pytensor.tensor.type_other": {
-        "it makes a slice object, which is no array": "MakeSlice",
-    },
+    "pytensor.tensor.random.op": {"it makes a generator, which is no array": "DefaultGeneratorMakerOp"},
+    "pytensor.tensor.type_other": {"it makes a slice object, which is no array": "MakeSlice"},
     "pytensor.typed_list.basic": {
-        "typed lists are no arrays": """
-            Append Count Extend GetItem Index Insert Length MakeList Remove Reverse
-        """,
+        "typed lists are no arrays": "Append Count Extend GetItem Index Insert Length MakeList Remove Reverse"
     },
 }
 
-
-def class_names_and_reasons() -> Iterator[tuple[str, str]]:
-    """Yield the name of each class, as `class_name` gives it, and the reason."""
-    for module, reasons in REASONS.items():
-        for reason, names in reasons.items():
-            yield from ((f"{module}.{name}", reason) for name in names.split())
-
-
-#: Why an Op runs on the host, by the name of its class.
-HOST: dict[str, str] = dict(class_names_and_reasons())
-
+#: Why an Op runs on the host, by the name of its class as `class_name` gives it.
+HOST: dict[str, str] = {
+    f"{module}.{name}": reason
+    for module, reasons in REASONS.items()
+    for reason, names in reasons.items()
+    for name in names.split()
+}
 
 #: The base of Ops on named dimensions, which nothing evaluates.
 NAMED_OP = "pytensor.xtensor.basic.XOp"
