@@ -16,9 +16,10 @@ from pytensor.scan.op import Scan
 from pytensor.tensor.shape import Shape_i
 from pytensor.tensor.subtensor import Subtensor
 
+from pytensor_jaxpr_linker.base.rules import Table
 from pytensor_jaxpr_linker.graph.facts import LOOPS, SHAPE_READERS, may_be_static
 from pytensor_jaxpr_linker.graph.until_scan import UntilScan, spans
-from pytensor_jaxpr_linker.graph.walk import FindRule, Graph, Operands, Rewrites, rewritten
+from pytensor_jaxpr_linker.graph.walk import FindRule, Graph, Operands, Rewrite, rewritten
 
 
 def until_counts(graph: Graph, find_rule: FindRule) -> Graph:
@@ -84,7 +85,7 @@ def length_of_loop(known: CountedLoops, node: Apply) -> list[Variable] | None:
     return None if length is None else [length]
 
 
-REWRITES = Rewrites({Scan: loop_with_count, Shape_i: length_of_loop})
+REWRITES: Table[Rewrite] = Table({Scan: loop_with_count, Shape_i: length_of_loop})
 
 
 def takes_no_step(node: Apply, op: Scan) -> bool:

@@ -13,13 +13,14 @@ from pytensor.tensor.blas.gemv import Gemv
 from pytensor.tensor.extra_ops import Repeat, Unique
 from pytensor.tensor.shape import Shape_i
 
+from pytensor_jaxpr_linker.base.rules import Table
 from pytensor_jaxpr_linker.graph.lanes.ops import RepeatCounts, only_output
-from pytensor_jaxpr_linker.graph.walk import FindRule, Graph, Operands, Rewrites, made_for, rewritten
+from pytensor_jaxpr_linker.graph.walk import FindRule, Graph, Operands, Rewrite, made_for, rewritten
 
 #: Gives the outputs of a node in terms of its inputs, or None if this one is not decomposed.
 type Decomposition = Callable[[Apply], Sequence[Variable] | None]
 
-DECOMPOSITIONS = Rewrites()
+DECOMPOSITIONS: Table[Rewrite] = Table()
 
 
 def decomposes(*op_types: type) -> Callable[[Decomposition], Decomposition]:
@@ -31,7 +32,8 @@ def decomposes(*op_types: type) -> Callable[[Decomposition], Decomposition]:
             copied = known.node(node)
             return made_for(node, copied.inputs, lambda: simpler(copied) or copied.outputs)
 
-        DECOMPOSITIONS.update(dict.fromkeys(op_types, rewrite))
+        for op_type in op_types:
+            DECOMPOSITIONS[op_type] = rewrite
         return simpler
 
     return register

@@ -12,8 +12,9 @@ from pytensor.tensor.basic import ScalarFromTensor, TensorFromScalar
 from pytensor.tensor.elemwise import Elemwise
 
 from pytensor_jaxpr_linker.base.pytensor_compat import IfElse, LazyIfElse
+from pytensor_jaxpr_linker.base.rules import Table
 from pytensor_jaxpr_linker.graph.facts import SHAPE_READERS
-from pytensor_jaxpr_linker.graph.walk import FindRule, Graph, Operands, Rewrites, rewritten
+from pytensor_jaxpr_linker.graph.walk import FindRule, Graph, Operands, Rewrite, rewritten
 
 #: Ops that compute numbers from numbers at no cost.
 ARITHMETIC = (DeepCopyOp, Elemwise, ScalarFromTensor, ScalarOp, TensorFromScalar, TypeCastingOp)
@@ -37,7 +38,7 @@ def choice_of_numbers(known: Operands, node: Apply) -> list[Variable]:
     return results
 
 
-REWRITES = Rewrites({LazyIfElse: choice_of_numbers})
+REWRITES: Table[Rewrite] = Table({LazyIfElse: choice_of_numbers})
 
 
 def is_arithmetic(variable: Variable) -> bool:

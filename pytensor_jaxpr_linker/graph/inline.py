@@ -5,7 +5,8 @@ from __future__ import annotations
 from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.basic import Apply, Variable
 
-from pytensor_jaxpr_linker.graph.walk import FindRule, Graph, Operands, Rewrites, made_for, rewritten, toposort
+from pytensor_jaxpr_linker.base.rules import Table
+from pytensor_jaxpr_linker.graph.walk import FindRule, Graph, Operands, Rewrite, made_for, rewritten, toposort
 
 
 def inline(graph: Graph, find_rule: FindRule) -> Graph:
@@ -25,4 +26,4 @@ def inner_graph(known: Operands, node: Apply) -> list[Variable] | None:
     return results
 
 
-REWRITES = Rewrites({OpFromGraph: inner_graph})
+REWRITES: Table[Rewrite] = Table({OpFromGraph: inner_graph})

@@ -11,17 +11,10 @@ from pytensor_jaxpr_linker.graph.counted_loops import until_counts
 from pytensor_jaxpr_linker.graph.decompose import decompose
 from pytensor_jaxpr_linker.graph.eager_numbers import eager_numbers
 from pytensor_jaxpr_linker.graph.inline import inline
-from pytensor_jaxpr_linker.graph.lanes.with_lanes import with_known_sizes
+from pytensor_jaxpr_linker.graph.lanes.with_lanes import lanes
 from pytensor_jaxpr_linker.graph.sparse import basic, math  # noqa: F401  (they register lowerings)
 from pytensor_jaxpr_linker.graph.sparse.lowering import sparse
 from pytensor_jaxpr_linker.graph.walk import FindRule, Graph, toposort
-
-
-def lanes(graph: Graph, find_rule: FindRule) -> Graph:
-    """Keep the results of masks and computed slices at full length, so that few sizes depend on values."""
-    outputs = with_known_sizes(*graph, find_rule)
-    return graph if outputs is graph.outputs else Graph(graph.inputs, outputs, toposort(outputs, graph.inputs))
-
 
 #: The passes over a graph, in order. Each takes a graph and `find_rule`, and returns the same graph if it does not apply.
 PASSES = (
@@ -42,12 +35,9 @@ def prepare(fgraph: AbstractFunctionGraph, find_rule: FindRule) -> Graph:
         outputs = fgraph.bind(inputs)
     is_ordered = isinstance(fgraph, FunctionGraph) and fgraph.orderings()
     nodes = list(fgraph.toposort()) if is_ordered else toposort(outputs, inputs)
-    return run_passes(PASSES, Graph(inputs, outputs, nodes), find_rule, size=node_count, show=graph_text)
-
-
-def node_count(graph: Graph) -> int:
-    """Return the number of nodes."""
-    return len(graph.nodes)
+    return run_passes(
+        PASSES, Graph(inputs, outputs, nodes), find_rule, size=lambda graph: len(graph.nodes), show=graph_text
+    )
 
 
 def graph_text(graph: Graph) -> str:

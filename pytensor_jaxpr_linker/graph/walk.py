@@ -10,8 +10,7 @@ from pytensor.configdefaults import config
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.op import Op
 
-from pytensor_jaxpr_linker.base.rules import Rule, class_name
-from pytensor_jaxpr_linker.graph.rewire import copied_onto
+from pytensor_jaxpr_linker.base.rules import Rule, Table
 
 type FindRule = Callable[[Apply], Rule | None]
 
@@ -31,6 +30,16 @@ class Graph(GraphParts):
     def op_types(self) -> frozenset[type[Op]]:
         """The classes of the nodes' Ops."""
         return frozenset({type(node.op) for node in self.nodes})
+
+
+def copied_onto(node: Apply, operands: Sequence[Variable]) -> Apply:
+    """Return a copy of a node that reads other operands, which hold the same values.
+
+    A strict copy keeps the declared types. Without `strict`, PyTensor makes nodes like `Alloc` anew and evaluates their lengths
+    through the whole graph before them, which takes quadratic time.
+    """
+    is_same_type = all(a.type == b.type for a, b in zip(operands, node.inputs, strict=True))
+    return node.clone_with_new_inputs(list(operands), strict=is_same_type)
 
 
 class Operands:
@@ -63,26 +72,17 @@ class Operands:
 type Rewrite = Callable[[Any, Apply], Sequence[Any] | None]
 
 
-class Rewrites(dict[type | str, Rewrite | None]):
-    """Rewrites by class of Op, or by its name as `class_name` gives it. Subclasses have the rewrites of their bases."""
-
-    def __missing__(self, op_class: Any) -> Rewrite | None:
-        names = [key for base in op_class.__mro__ for key in (base, class_name(base))]
-        found = self[op_class] = next((self[key] for key in names if key in self), None)
-        return found
-
-
 def rewritten[T: Operands](
     graph: Graph,
     find_rule: FindRule,
-    rewrites: Rewrites,
+    rewrites: Table[Rewrite],
     operands: type[T] = Operands,  # type: ignore[assignment]
 ) -> Graph:
     """Return the graph in which `rewrites` replace nodes: the same object if they replace none. Nothing changes in place.
 
     A rewrite is called as ``rewrite(known, node)``, with an object `known` of the class `operands`.
     """
-    found = {op_type: rewrite for op_type in graph.op_types if (rewrite := rewrites[op_type])}
+    found = {op_type: rewrite for op_type in graph.op_types if (rewrite := rewrites.of(op_type))}
     if not found:
         return graph
     known = operands(graph, find_rule)

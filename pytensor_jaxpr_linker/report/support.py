@@ -154,11 +154,11 @@ def support_row(op_class: type[Op]) -> Row:
 
 def how_it_runs(op_class: type[Op]) -> tuple[str, str]:
     """Return how an Op runs, and a sentence about that."""
-    if (simpler := DECOMPOSITIONS[op_class]) is not None:
+    if (simpler := DECOMPOSITIONS.of(op_class)) is not None:
         return SIMPLER, first_sentence(simpler)
     if op_class in SIZED:
         return SIMPLER, SIZED[op_class]
-    if op_class.__module__.startswith("pytensor.sparse.") and (lowering := LOWERINGS[op_class]) is not None:
+    if op_class.__module__.startswith("pytensor.sparse.") and (lowering := LOWERINGS.of(op_class)) is not None:
         return SIMPLER, first_sentence(lowering)
     if has_rule(op_class):
         return DIRECT, summary_of_rule(op_class)

@@ -6,7 +6,7 @@ program needs the length, and everything else stays on the device.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from pytensor.compile.ops import DeepCopyOp, TypeCastingOp
@@ -25,7 +25,7 @@ from pytensor.tensor.special import LogSoftmax, Softmax
 from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor, IncSubtensor, Subtensor
 
 from pytensor_jaxpr_linker.base.gc_pause import gc_paused
-from pytensor_jaxpr_linker.base.rules import Rule
+from pytensor_jaxpr_linker.base.rules import Table
 from pytensor_jaxpr_linker.graph import facts
 from pytensor_jaxpr_linker.graph.facts import Times
 from pytensor_jaxpr_linker.graph.lanes import masks, rules, slices
@@ -33,57 +33,49 @@ from pytensor_jaxpr_linker.graph.lanes.graph_selections import GraphSelections, 
 from pytensor_jaxpr_linker.graph.lanes.lanes import Lanes, Operand, named, plain
 from pytensor_jaxpr_linker.graph.lanes.masks import INDICES, has_mask, index_of
 from pytensor_jaxpr_linker.graph.lanes.ops import FillLanes, WriteLanes
-from pytensor_jaxpr_linker.graph.rewire import copied_onto
+from pytensor_jaxpr_linker.graph.walk import FindRule, Graph, copied_onto, toposort
 
 #: What an Op makes of operands with lanes, or by which it makes lanes, by class.
-LANE_RULES: dict[type, LaneRule] = {
-    AdvancedIncSubtensor: masks.written_at_arrays,
-    AdvancedSubtensor: masks.at_arrays,
-    Alloc: rules.allocated,
-    ARange: rules.numbered,
-    Argmax: rules.position_of_largest,
-    Blockwise: rules.blockwise_lanes,
-    CAReduce: rules.reduced,
-    CheckAndRaise: rules.checked,
-    CumOp: rules.cumulative_lanes,
-    DeepCopyOp: rules.copied_lanes,
-    DimShuffle: rules.permuted,
-    Dot: rules.matrix_product_of_lanes,
-    Elemwise: rules.elementwise_lanes,
-    FillLanes: rules.at_mask,
-    IncSubtensor: slices.written_at_slices,
-    Join: rules.joined_lanes,
-    LogSoftmax: rules.softmax,
-    Lstsq: masks.least_squares,
-    Nonzero: masks.lanes_of_nonzero,
-    Shape: rules.all_lengths,
-    Shape_i: rules.one_length,
-    Softmax: rules.softmax,
-    Subtensor: slices.at_slices,
-    TypeCastingOp: rules.copied_lanes,
-    WriteLanes: rules.at_mask,
-}
+LANE_RULES: Table[LaneRule] = Table(
+    {
+        AdvancedIncSubtensor: masks.written_at_arrays,
+        AdvancedSubtensor: masks.at_arrays,
+        Alloc: rules.allocated,
+        ARange: rules.numbered,
+        Argmax: rules.position_of_largest,
+        Blockwise: rules.blockwise_lanes,
+        CAReduce: rules.reduced,
+        CheckAndRaise: rules.checked,
+        CumOp: rules.cumulative_lanes,
+        DeepCopyOp: rules.copied_lanes,
+        DimShuffle: rules.permuted,
+        Dot: rules.matrix_product_of_lanes,
+        Elemwise: rules.elementwise_lanes,
+        FillLanes: rules.at_mask,
+        IncSubtensor: slices.written_at_slices,
+        Join: rules.joined_lanes,
+        LogSoftmax: rules.softmax,
+        Lstsq: masks.least_squares,
+        Nonzero: masks.lanes_of_nonzero,
+        Shape: rules.all_lengths,
+        Shape_i: rules.one_length,
+        Softmax: rules.softmax,
+        Subtensor: slices.at_slices,
+        TypeCastingOp: rules.copied_lanes,
+        WriteLanes: rules.at_mask,
+    }
+)
 
 #: The Ops that may make lanes of operands without lanes.
 SOURCES = frozenset((Alloc, ARange, Lstsq, Nonzero, *INDICES))
 
 
-def lane_rule(op_type: type) -> LaneRule | None:
-    """Return the rule of the most specific base of a class, or of itself."""
-    return next((rule for t in op_type.__mro__ if (rule := LANE_RULES.get(t)) is not None), None)
-
-
-def with_known_sizes(
-    inputs: list[Variable], outputs: list[Variable], nodes: list[Apply], find_rule: Callable[[Apply], Rule | None]
-) -> list[Variable]:
-    """Return the outputs of a graph in which sizes depend on values only where they must.
-
-    The graph that is passed is left as it is.
-    """
-    kinds = {type(node.op) for node in nodes}
-    candidates = [] if kinds.isdisjoint(CANDIDATES) else [node for node in nodes if is_candidate(node)]
+def lanes(graph: Graph, find_rule: FindRule) -> Graph:
+    """Keep the results of masks and computed slices at full length, so that few sizes depend on values."""
+    inputs, outputs, nodes = graph
+    candidates = [] if graph.op_types.isdisjoint(CANDIDATES) else [node for node in nodes if is_candidate(node)]
     if not candidates:
-        return outputs
+        return graph
 
     def static(node: Apply) -> Iterable[int] | None:
         rule = None if has_mask(node) or isinstance(node.op, Nonzero) else find_rule(node)
@@ -94,7 +86,8 @@ def with_known_sizes(
     with gc_paused(), config.change_flags(traceback__limit=0):
         for node in nodes:
             rewriter.visit(node)
-        return [rewriter.variable(v) for v in outputs]
+        outputs = [rewriter.variable(v) for v in outputs]
+    return Graph(inputs, outputs, toposort(outputs, inputs))
 
 
 #: The Ops whose nodes `is_candidate` looks at.
@@ -124,19 +117,9 @@ def written_slices(candidates: Sequence[Apply]) -> Iterator[Apply]:
 
 
 class Rewriter:
-    """Replaces the variables of a graph, node by node, by others or by lanes.
+    """Replaces the variables of a graph, node by node, by others or by lanes. For `times` and `writers` see `GraphSelections`."""
 
-    Parameters
-    ----------
-    times
-        When the value of each variable is known if a rule must know it.
-    find_rule
-        Returns the emission rule of a node, or None.
-    writers
-        See `GraphSelections`.
-    """
-
-    def __init__(self, times: Times, find_rule: Callable[[Apply], Rule | None], writers: Iterable[Apply] = ()):
+    def __init__(self, times: Times, find_rule: FindRule, writers: Iterable[Apply] = ()):
         self.selections, self._find_rule = GraphSelections(times, writers), find_rule
         self._operands: dict[Variable, Operand] = {}
 
@@ -160,7 +143,7 @@ class Rewriter:
         operands = [self.operand(v) for v in node.inputs]
         results = None
         if is_source or (any(isinstance(x, Lanes) for x in operands) and self._has_equations(node)):
-            rule = lane_rule(type(node.op))
+            rule = LANE_RULES.of(type(node.op))
             results = None if rule is None else rule(self.selections, node, operands)
         if results is None:
             variables = [plain(x) for x in operands]

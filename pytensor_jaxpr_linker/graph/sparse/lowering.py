@@ -17,15 +17,14 @@ from pytensor.compile.ops import DeepCopyOp, ViewOp
 from pytensor.graph.basic import Apply, Variable
 from pytensor.tensor.shape import Shape, Shape_i
 
-from pytensor_jaxpr_linker.base.rules import class_name
-from pytensor_jaxpr_linker.graph.rewire import copied_onto
+from pytensor_jaxpr_linker.base.rules import Table, class_name
 from pytensor_jaxpr_linker.graph.sparse.matrix import Matrix, Tensor, arranged, assembled, taken_apart
-from pytensor_jaxpr_linker.graph.walk import FindRule, Graph, Operands, Rewrites, rewritten
+from pytensor_jaxpr_linker.graph.walk import FindRule, Graph, Operands, Rewrite, copied_onto, rewritten
 
 #: Gives what the first output of a node becomes, or None if this node is not lowered.
 type Lowering = Callable[[SparseOperands, Apply], Variable | Matrix | None]
 
-LOWERINGS = Rewrites()
+LOWERINGS: Table[Rewrite] = Table()
 
 
 def lowers(*ops: str | type) -> Callable[[Lowering], Lowering]:
@@ -61,7 +60,7 @@ def has_known_formats(node: Apply) -> bool:
 
 def sparse(graph: Graph, find_rule: FindRule) -> Graph:
     """Compute on the arrays of sparse matrices what can be computed on them."""
-    lowered = {op_type for op_type in graph.op_types if LOWERINGS[op_type]}
+    lowered = {op_type for op_type in graph.op_types if LOWERINGS.of(op_type)}
     if lowered <= ON_ANY_TYPE and not any(is_sparse(n.inputs[0]) for n in graph.nodes if type(n.op) in lowered):
         return graph
     return rewritten(graph, find_rule, LOWERINGS, SparseOperands)
