@@ -186,9 +186,7 @@ def diag(known: SparseOperands, node: Apply) -> Tensor:
 def get_item_scalar(known: SparseOperands, node: Apply) -> Tensor | None:
     """Sum the entries at a place."""
     x = known.matrix(node.inputs[0])
-    i, j = (
-        position(known.variable(v), n, "index out of bounds") for v, n in zip(node.inputs[1:], x.shape, strict=True)
-    )
+    i, j = (position(known.variable(v), n) for v, n in zip(node.inputs[1:], x.shape, strict=True))
     return pt.sum(pt.switch(pt.eq(x.rows, i) & pt.eq(x.cols, j), x.data, pt.zeros((), dtype=x.dtype)), dtype=x.dtype)
 
 
@@ -196,9 +194,7 @@ def get_item_scalar(known: SparseOperands, node: Apply) -> Tensor | None:
 def get_item_2lists(known: SparseOperands, node: Apply) -> Tensor:
     """Find the elements among the sorted entries."""
     x = known.matrix(node.inputs[0])
-    rows, cols = (
-        position(known.variable(v), n, "index out of bounds") for v, n in zip(node.inputs[1:], x.shape, strict=True)
-    )
+    rows, cols = (position(known.variable(v), n) for v, n in zip(node.inputs[1:], x.shape, strict=True))
     return pt.cast(elements(x, rows, cols), node.outputs[0].type.dtype)
 
 
@@ -206,7 +202,7 @@ def get_item_2lists(known: SparseOperands, node: Apply) -> Tensor:
 def get_item_2lists_grad(known: SparseOperands, node: Apply) -> Matrix:
     """Return a matrix of the elements of the gradient; of several at one place the last counts."""
     x, (*places, g) = known.matrix(node.inputs[0]), map(known.variable, node.inputs[1:])
-    i, j = (position(v, n, "index out of bounds") for v, n in zip(places, x.shape, strict=True))
+    i, j = (position(v, n) for v, n in zip(places, x.shape, strict=True))
     return scattered(node, x, pt.switch(is_last(place_of(i, j, x.shape[1])), g, 0), i, j)
 
 
@@ -217,7 +213,7 @@ def get_item_list(known: SparseOperands, node: Apply) -> Matrix | None:
     places = constant_rows(x)
     if places is None:
         return None
-    i = fold(position(known.variable(node.inputs[1]), x.shape[0], "index out of bounds"))
+    i = fold(position(known.variable(node.inputs[1]), x.shape[0]))
     starts, stops = (fold(take_at(pt.constant(v), i)) for v in (places.indptr[:-1], places.indptr[1:]))
     ends = fold(pt.cumsum(stops - starts))
     pointers = fold(pt.concatenate([[0], ends]).astype("int32"))
@@ -233,7 +229,7 @@ def get_item_list(known: SparseOperands, node: Apply) -> Matrix | None:
 def get_item_list_grad(known: SparseOperands, node: Apply) -> Matrix:
     """Move the rows of the gradient to their places; of several that go to one the last counts, and the others leave zeros."""
     x, g = known.matrix(node.inputs[0]), known.matrix(node.inputs[2])
-    i = position(known.variable(node.inputs[1]), x.shape[0], "index out of bounds")
+    i = position(known.variable(node.inputs[1]), x.shape[0])
     rows = pt.switch(pt.lt(g.rows, g.shape[0]), take_at(i, g.rows), NOWHERE)
     return scattered(node, x, pt.switch(take_at(is_last(i), g.rows), g.data, 0), rows, g.cols)
 
@@ -252,11 +248,11 @@ def is_last(places: Tensor) -> Tensor:
     return fold(take_at(differs, pt.argsort(order)))
 
 
-def position(i: Tensor, n: Tensor, message: str) -> Tensor:
+def position(i: Tensor, n: Tensor) -> Tensor:
     """Return indices counted from the start, checked."""
     i = pt.cast(i, "int64")
     i = pt.switch(i < 0, i + n, i)
-    return CheckAndRaise(IndexError, message)(i, pt.all(pt.ge(i, 0) & (i < n)))
+    return CheckAndRaise(IndexError, "index out of bounds")(i, pt.all(pt.ge(i, 0) & (i < n)))
 
 
 @lowers("basic.GetItem2d")
@@ -303,12 +299,12 @@ def stacked_matrices(known: SparseOperands, node: Apply) -> Matrix:
     axis, result = int(type(node.op).__name__ == "HStack"), node.outputs[0].type
     blocks = [known.matrix(v).cast(result.dtype) for v in node.inputs]
     across = blocks[0].shape[1 - axis]
-    placed, offset = [], constant_length(0)
+    placed, zero = [], constant_length(0)
+    offset = zero
     for x in blocks:
         data = expect_equal(x.data, x.shape[1 - axis], across, "blocks have incompatible dimensions")
-        placed.append(
-            shifted(replace(x, data=data), *((constant_length(0), offset) if axis else (offset, constant_length(0))))
-        )
+        row, col = (zero, offset) if axis else (offset, zero)
+        placed.append(shifted(replace(x, data=data), row, col))
         offset = fold(offset + x.shape[axis])
     return joined_blocks(placed, result.format, (across, offset) if axis else (offset, across))
 

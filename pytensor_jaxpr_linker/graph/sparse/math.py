@@ -192,33 +192,32 @@ def multiply_sparse_sparse(known: SparseOperands, node: Apply) -> Matrix:
 
 
 COMPARISONS = {
-    "EqualSparseDense": pt.eq,
-    "NotEqualSparseDense": pt.neq,
-    "LessThanSparseDense": pt.lt,
-    "GreaterThanSparseDense": pt.gt,
-    "LessEqualSparseDense": pt.le,
-    "GreaterEqualSparseDense": pt.ge,
-    "EqualSparseSparse": pt.eq,
-    "NotEqualSparseSparse": pt.neq,
-    "LessThanSparseSparse": pt.lt,
-    "GreaterThanSparseSparse": pt.gt,
-    "LessEqualSparseSparse": pt.le,
-    "GreaterEqualSparseSparse": pt.ge,
+    "Equal": pt.eq,
+    "GreaterEqual": pt.ge,
+    "GreaterThan": pt.gt,
+    "LessEqual": pt.le,
+    "LessThan": pt.lt,
+    "NotEqual": pt.neq,
 }
 
 
-@lowers(*(f"math.{op}" for op in COMPARISONS if op.endswith("SparseDense")))
+def compared(node: Apply, x: Tensor, y: Tensor) -> Tensor:
+    """Compare dense arrays as an Op does, which is named after the comparison: "EqualSparseDense"."""
+    return COMPARISONS[type(node.op).__name__.partition("Sparse")[0]](x, y)
+
+
+@lowers(*(f"math.{name}SparseDense" for name in COMPARISONS))
 def compare(known: SparseOperands, node: Apply) -> Tensor:
     """Compare as dense arrays, as the result is one."""
     x, y = known.matrix(node.inputs[0]), known.variable(node.inputs[1])
-    return pt.cast(COMPARISONS[type(node.op).__name__](dense(x), same_shape(y, x, AssertionError)), "uint8")
+    return pt.cast(compared(node, dense(x), same_shape(y, x, AssertionError)), "uint8")
 
 
 @lowers("math.EqualSparseSparse", "math.LessEqualSparseSparse", "math.GreaterEqualSparseSparse")
 def compare_all(known: SparseOperands, node: Apply) -> Matrix:
     """Compare as dense arrays: where neither matrix has an entry, the result is true."""
     x, y = map(known.matrix, node.inputs)
-    result = COMPARISONS[type(node.op).__name__](dense(x), same_shape(dense(y), x, AssertionError))
+    result = compared(node, dense(x), same_shape(dense(y), x, AssertionError))
     return of_dense(pt.cast(result, "uint8"), node.outputs[0].type.format)
 
 
@@ -232,7 +231,7 @@ def compare_entries(known: SparseOperands, node: Apply) -> Matrix:
     order, first, is_first = sorted_places(both)
     pair = pt.concatenate([x.cast(dtype).data, none_of_y]), pt.concatenate([none_of_x, y.cast(dtype).data])
     sums = (sum_at(take_at(data, order), (first,), (axis_length(data, 0),)) for data in pair)
-    data = pt.cast(COMPARISONS[type(node.op).__name__](*sums) & is_first, "uint8")
+    data = pt.cast(compared(node, *sums) & is_first, "uint8")
     data = same_shapes(data, x, y)
     rows, cols = (fold(take_at(v, order)) for v in (both.rows, both.cols))
     return replace(both, data=data, rows=rows, cols=cols, drops_zeros=True, is_list=False)

@@ -38,37 +38,22 @@ type Tensor = Any
 class Matrix:
     """The entries of a sparse matrix: a list of coordinates ("COO"), in which several entries may be at one place.
 
-    Sums, products with dense arrays and conversions are the same in whatever order the entries are, whether entries at one
-    place are summed, and whether zeros are among them. So Ops whose result has places that depend on numbers need no size that
-    depends on numbers, as long as what follows is of that kind: the host puts such a matrix in order when it leaves the graph.
+    Sums, products with dense arrays and conversions depend neither on the order of the entries, nor on whether entries at one
+    place are summed, nor on zeros among them. So while only these follow, an Op needs no size that depends on numbers, even if
+    the places of its result do. The host puts such a matrix in order when it leaves the graph.
 
-    Attributes
-    ----------
-    format
-        "csr" or "csc".
-    data, rows, cols
-        Vectors with an element for each entry. One whose row is past the last is left out.
-    shape
-        The lengths of the axes.
-    pattern
-        The indices and index pointers, if the entries are arranged by them.
-    drops_zeros
-        Whether entries that are zero are no entries.
-    is_list
-        Whether each element of the vectors is an entry, and no two are at one place.
-    whole
-        The same matrix as a dense array, if there is one.
+    `data`, `rows` and `cols` are vectors with an element for each entry. An entry whose row is past the last is left out.
     """
 
     format: Format
     data: Tensor
     rows: Tensor
     cols: Tensor
-    shape: tuple[Tensor, Tensor]
-    pattern: tuple[Tensor, Tensor] | None = None
-    drops_zeros: bool = False
-    is_list: bool = False
-    whole: Tensor | None = None
+    shape: tuple[Tensor, Tensor]  #: the lengths of the axes
+    pattern: tuple[Tensor, Tensor] | None = None  #: the indices and index pointers, if the entries are arranged by them
+    drops_zeros: bool = False  #: whether entries that are zero are no entries
+    is_list: bool = False  #: whether each element of the vectors is an entry, and no two are at one place
+    whole: Tensor | None = None  #: the same matrix as a dense array, if there is one
 
     @property
     def dtype(self) -> str:
@@ -94,9 +79,8 @@ class Matrix:
 
     def with_data(self, data: Tensor, drops_zeros: bool | None = None) -> Matrix:
         """Return a matrix with other numbers at the same places."""
-        return replace(
-            self, data=data, whole=None, drops_zeros=self.drops_zeros if drops_zeros is None else drops_zeros
-        )
+        drops_zeros = self.drops_zeros if drops_zeros is None else drops_zeros
+        return replace(self, data=data, whole=None, drops_zeros=drops_zeros)
 
     def cast(self, dtype: str) -> Matrix:
         """Return the matrix in another dtype; as in SciPy, a complex number becomes a real one by its real part."""
@@ -150,7 +134,7 @@ def of_dense(x: Tensor, format: Format) -> Matrix:
     """Return the matrix of a dense array: every place has an entry, those that are zero to be dropped."""
     n, m = axis_length(x, 0), axis_length(x, 1)
     place = pt.arange(n * m, dtype="int64")
-    rows, cols = ((part).astype("int32") for part in (place // m, place % m))
+    rows, cols = (part.astype("int32") for part in (place // m, place % m))
     return Matrix(format, x.ravel(), rows, cols, (n, m), drops_zeros=True, whole=x)
 
 

@@ -40,7 +40,7 @@ class TakeApart(Op):
 
 
 class EntryAxis(Op):
-    """For each entry of a sparse matrix its place along the compressed axis: for the host a copy, for the device a scatter."""
+    """The place of each entry of a sparse matrix along the compressed axis. The host copies it; the device would scatter."""
 
     __props__ = ()
 
@@ -56,19 +56,10 @@ class EntryAxis(Op):
 
 
 class Assemble(Op):
-    """A sparse matrix of its data, of its indices and index pointers or of the row and the column of each entry, and its shape.
+    """A sparse matrix, put together from its data, its indices and index pointers, and its shape.
 
-    An entry whose row or column is not one of the matrix is left out, and entries at the same place are summed, if there are
-    no index pointers.
-
-    Parameters
-    ----------
-    type
-        That of the matrix.
-    is_compressed
-        Whether indices and index pointers are given.
-    drops_zeros
-        Whether entries that are zero are left out.
+    Without `is_compressed` it is put together from the row and the column of each entry instead. Then an entry outside of the
+    matrix is left out, and entries at the same place are summed. With `drops_zeros`, entries that are zero are left out.
     """
 
     __props__ = ("type", "is_compressed", "drops_zeros")
@@ -115,9 +106,9 @@ class Compress(Op):
 
 
 def is_transfer(node: Apply) -> bool:
-    """Tell whether a node only brings a matrix to the device or back, so that it is no reason for a break.
+    """Tell whether a node only brings a matrix to the device or back, which is no graph break.
 
-    Where the host has to find the entries of a matrix that then goes on in arrays, it is.
+    It is one where the host has to find the entries of a matrix, and the program goes on with their arrays.
     """
     if isinstance(node.op, TakeApart):
         owner = node.inputs[0].owner
@@ -129,7 +120,7 @@ def is_transfer(node: Apply) -> bool:
 
 
 class CompressedIndex(Op):
-    """For each of `n` entries, the row of a CSR matrix (the column of a CSC matrix) that the index pointers put it in."""
+    """The row (column) of each entry of a CSR (CSC) matrix, from the index pointers."""
 
     __props__ = ()
 
@@ -145,7 +136,7 @@ class CompressedIndex(Op):
 
 
 class TakeAt(Op):
-    """``x[i, j, ...]`` for index vectors of the leading axes, which are clipped to them; of an axis without elements, zeros."""
+    """``x[i, j, ...]`` for index vectors of the leading axes, clipped to their lengths. If an axis is empty, zeros."""
 
     __props__ = ()
 
@@ -164,9 +155,9 @@ class TakeAt(Op):
 
 
 class SumAt(Op):
-    """The sums of elements that go to the same place of an array, places being given by `count` index vectors.
+    """An array of sums: `count` index vectors say to which place of it each element is added.
 
-    An element whose place is not inside is left out.
+    An element whose place is outside of the array is left out.
     """
 
     __props__ = ("count",)
@@ -175,7 +166,7 @@ class SumAt(Op):
         self.count = count
 
     def make_node(self, *inputs: Variable) -> Apply:
-        """Take the elements, an index vector and then the length for each axis that these replace the first one by."""
+        """Take the elements, then an index vector for each new axis, then the length of each. They replace the first axis."""
         x = inputs[0]
         shape = (*(None,) * self.count, *x.type.shape[1:])
         return Apply(self, list(inputs), [TensorType(x.type.dtype, shape)()])
@@ -190,7 +181,7 @@ class SumAt(Op):
 
 
 class CheckLength(Op):
-    """`x`, one axis of which must have a length, or there is an error."""
+    """`x`, after a check that one of its axes has a given length."""
 
     __props__ = ("axis", "error", "message")
 

@@ -69,23 +69,13 @@ def sampled_product(x: Tensor, y: Tensor, rows: Tensor, cols: Tensor, dtype: str
 
 
 class ConstantRows(NamedTuple):
-    """The places of entries that are constants, row by row.
+    """The places of a matrix's entries, which are constants, row by row."""
 
-    Attributes
-    ----------
-    order
-        Which of the matrix's entries these are, in order; those that are left out are not among them.
-    rows, cols, indptr
-        Their rows, columns and index pointers.
-    columns
-        How many columns the matrix has.
-    """
-
-    order: np.ndarray
+    order: np.ndarray  #: which entries of the matrix these are: not those that are left out
     rows: np.ndarray
     cols: np.ndarray
     indptr: np.ndarray
-    columns: int
+    columns: int  #: the number of columns of the matrix
 
 
 def constant_rows(x: Matrix) -> ConstantRows | None:
@@ -132,7 +122,7 @@ def padded_product(x: Matrix, places: ConstantRows, y: Tensor) -> Tensor:
 
 
 def padded_width(counts: np.ndarray) -> int:
-    """Return to what length rows, of which `counts` are the numbers of entries, are padded.
+    """Return the length to which rows of `counts` entries are padded.
 
     One more column takes an addition for each row, and saves a scatter for each of the rows that are longer.
     """
