@@ -22,22 +22,14 @@ type ScalarRefusal = Callable[[Any, Sequence[str]], str | None]
 
 
 class InnerGraph(NamedTuple):
-    """A graph inside an Op. It is planned with the node, and the Op's rule emits its equations.
-
-    Attributes
-    ----------
-    where
-        What messages say of it: "in the loop".
-    first
-        The position of the node's operand for the first input; the others follow.
-    varying
-        The number of leading inputs that differ from step to step, so that their values are not known before it runs.
-    """
+    """A graph inside an Op. It is planned with the node, and the Op's rule emits its equations."""
 
     graph: AbstractFunctionGraph
-    where: str
-    first: int = 0
-    varying: int = 0
+    where: str  #: what messages say of it: "in the loop"
+    first: int = 0  #: the position of the node's operand for the first input; the others follow
+    varying: int = (
+        0  #: the number of leading inputs that differ from step to step: their values are known only when it runs
+    )
 
 
 type InnerGraphs = Callable[[Apply], Sequence[InnerGraph]]

@@ -58,29 +58,16 @@ class Times(dict[Variable, BindingTime]):
 
 
 class Facts(NamedTuple):
-    """What `analyze` found.
+    """What `analyze` found."""
 
-    Attributes
-    ----------
-    inputs
-        The inputs of the graph. Other graphs may compute them.
-    value, shape
-        When the value, and the shape, of each variable is known.
-    static
-        When the value of each variable is known if a rule must know it. Then the branches of an `IfElse` must agree. They do
-        for lengths: both branches must return one shape.
-    objects
-        The variables that a region can't hold.
-    has_generators
-        Whether an input or a constant is a random generator.
-    """
-
-    inputs: frozenset[Variable]
-    value: Times
-    shape: Times
+    inputs: frozenset[Variable]  #: those of the graph, which other graphs may compute
+    value: Times  #: when the value of each variable is known
+    shape: Times  #: when the shape of each variable is known
+    #: When the value of each variable is known if a rule must know it. Then the branches of an `IfElse` must agree. They do for
+    #: lengths: both branches must return one shape.
     static: Times
-    objects: set[Variable]
-    has_generators: bool
+    objects: set[Variable]  #: the variables that a region can't hold
+    has_generators: bool  #: whether an input or a constant is a random generator
 
 
 def is_array(variable: Variable) -> bool:

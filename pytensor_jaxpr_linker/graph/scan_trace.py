@@ -37,16 +37,9 @@ def reduce_trace(fgraph: FunctionGraph, node: Apply) -> Any:
 
 
 def is_reducible(client: Any, rows: int, is_until: bool) -> bool:
-    """Tell whether PyTensor's rewrite is right for a client of an output.
+    """Tell whether PyTensor's rewrite is right for a client of an output: a node, or PyTensor's mark of an output of the graph.
 
-    Parameters
-    ----------
-    client
-        The node that reads the output, or PyTensor's mark of an output of the graph.
-    rows
-        The least number of rows that the output has. One row may be counted on: if there is none, reading it fails.
-    is_until
-        Whether a condition ends the loop.
+    The output has at least `rows` rows. One may be counted on: if there is none, reading it fails.
     """
     if not isinstance(client.op, Subtensor):
         return True  # it keeps all rows

@@ -14,19 +14,14 @@ INLINE_CONSTANT_BYTES = 2**16
 
 
 class LargeConstants(NamedTuple):
-    """The large constants of a region.
+    """The large constants of a region."""
 
-    Attributes
-    ----------
-    arrays
-        What is passed, as it lies in memory. PyTensor folds the transpose of a constant into a second constant: both are
-        views of one array here, which is uploaded, and read by the processor, once.
-    views
-        For each constant which of the arrays it is, and the order of that array's axes.
-    """
-
+    #: The arguments, with axes in the order of memory. PyTensor folds the transpose of a constant into a second constant: both are
+    #: views of one array here, which is uploaded, and read by the processor, once.
     arrays: list[np.ndarray]
-    views: dict[Constant, tuple[int, tuple[int, ...]]]
+    views: dict[
+        Constant, tuple[int, tuple[int, ...]]
+    ]  #: which of the arrays each constant is, and the order of its axes
 
 
 def array_key(array: np.ndarray) -> tuple:

@@ -17,54 +17,27 @@ from pytensor_jaxpr_linker.plan.large_constants import LargeConstants
 
 
 class Step(NamedTuple):
-    """One node, with what lowering it needs.
-
-    Attributes
-    ----------
-    rule
-        Its emission rule. In a region each node has one.
-    static
-        The positions of the operands whose values must be known.
-    names
-        The name stack of its equations.
-    inner
-        The plans of its inner graphs; None if the rule takes none.
-    """
+    """One node, with what lowering it needs."""
 
     node: Apply
-    rule: Rule | None
-    static: frozenset[int]
-    names: tuple[str, ...]
-    inner: list[InnerPlan] | None = None
+    rule: Rule | None  #: its emission rule; in a region each node has one
+    static: frozenset[int]  #: the positions of the operands whose values must be known
+    names: tuple[str, ...]  #: the name stack of its equations
+    inner: list[InnerPlan] | None = None  #: the plans of its inner graphs; None if the rule takes none
 
 
 class Region(NamedTuple):
-    """Nodes that become one Jaxpr.
+    """Nodes that become one Jaxpr."""
 
-    Attributes
-    ----------
-    steps
-        The nodes that become equations, in order.
-    inputs, outputs
-        The variables that the program takes and returns; the arrays of `constants` follow the inputs.
-    static_inputs
-        The inputs whose values determine a specialization.
-    demanded
-        The variables whose values key it: static operands that follow from values and shapes of inputs. ``x[i : i + 3]``
-        demands a length, which is 3 for most `i`.
-    draws
-        The nodes that read a generator.
-    constants
-        The large constants, which `Program` passes as arguments.
-    """
-
-    steps: list[Step]
-    inputs: list[Variable]
-    outputs: list[Variable]
-    static_inputs: list[Variable]
+    steps: list[Step]  #: the nodes that become equations, in order
+    inputs: list[Variable]  #: what the program takes; the arrays of `constants` follow
+    outputs: list[Variable]  #: what the program returns
+    static_inputs: list[Variable]  #: the inputs whose values determine a specialization
+    #: The variables whose values key a specialization: static operands that follow from values and shapes of inputs.
+    #: ``x[i : i + 3]`` demands a length, which is 3 for most `i`.
     demanded: list[Variable]
-    draws: list[Apply]
-    constants: LargeConstants = LargeConstants([], {})
+    draws: list[Apply]  #: the nodes that read a generator
+    constants: LargeConstants = LargeConstants([], {})  #: what `Program` passes as arguments
 
 
 class HostStep(NamedTuple):
@@ -76,21 +49,12 @@ class HostStep(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """The regions and host steps of a graph, in the order in which they run.
+    """The regions and host steps of a graph, in the order in which they run."""
 
-    Attributes
-    ----------
-    batches
-        At least one. A region may follow a region: then a value that the first computes determines a shape in the second.
-    breaks
-        Why there is more than one batch.
-    inputs, outputs
-        Those of the graph.
-    """
-
+    #: At least one. A region may follow a region: then a value that the first computes determines a shape in the second.
     batches: list[Region | HostStep]
-    breaks: list[Break]
-    inputs: list[Variable]
+    breaks: list[Break]  #: why there is more than one batch
+    inputs: list[Variable]  #: those of the graph
     outputs: list[Variable]
 
     @property

@@ -7,7 +7,7 @@ and `NotExact` says why.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,27 +50,14 @@ class Place(NamedTuple):
 
 
 class Padding(NamedTuple):
-    """How a region is called for lengths that it is not compiled for.
+    """How a region is called for lengths that it is not compiled for."""
 
-    Attributes
-    ----------
-    region
-        The padded region. Its inputs are those of the region, then the lengths of the groups, before padding.
-    groups
-        The padded axes of inputs. The axes of a group have one length.
-    cuts
-        The output axes that are cut after a call: the group whose length they have, and how many elements less than that.
-    least
-        The smallest length of each group for which the cuts hold.
-    text
-        Which axes are padded, for messages.
-    """
-
-    region: Region
-    groups: list[list[Place]]
+    region: Region  #: the padded region: its further inputs are the lengths of the groups, before padding
+    groups: list[list[Place]]  #: the padded axes of inputs; the axes of a group have one length
+    #: The output axes that are cut after a call: the group whose length they have, and how many elements less than that.
     cuts: dict[Place, tuple[int, int]]
-    least: list[int]
-    text: str
+    least: list[int]  #: the smallest length of each group for which the cuts hold
+    text: str  #: which axes are padded, for messages
 
     def fits(self, args: Sequence[Any]) -> bool:
         """Tell whether the axes of each group have one length, and at least `least`, for arrays or avals."""
@@ -148,8 +135,12 @@ def padded_graph(
 ) -> tuple[Graph, list[PaddedRun], dict[Place, tuple[int, int]]]:
     """Return the padded region as a graph, the lanes of each group, and the `cuts` of `Padding`."""
     inputs = region.inputs
+
+    def static(node: Apply) -> Iterable[int] | None:
+        return None if (rule := find_rule(node)) is None else rule.static(node)
+
     _, results, nodes = without_wrappers(Graph(inputs, region.outputs, toposort(region.outputs, inputs)), find_rule)
-    rewriter = Rewriter(facts.analyze(inputs, nodes, static_finder(find_rule)).static, find_rule)
+    rewriter = Rewriter(facts.analyze(inputs, nodes, static).static, find_rule)
     runs = []
     for group in groups:
         first, axis = inputs[group[0].position], group[0].axis
@@ -180,16 +171,6 @@ def without_wrappers(graph: Graph, find_rule: Callable[[Apply], Rule | None]) ->
         return None if all(map(find_rule, node.op.fgraph.apply_nodes)) else find_rule(node)
 
     return inline(graph, rule)
-
-
-def static_finder(find_rule: Callable[[Apply], Rule | None]) -> Callable[[Apply], Any]:
-    """Return a function from a node to the operands that its rule must know; it returns None without a rule."""
-
-    def static(node: Apply) -> Any:
-        rule = find_rule(node)
-        return None if rule is None else rule.static(node)
-
-    return static
 
 
 def check_groups(region: Region, groups: Sequence[Sequence[Place]]) -> None:

@@ -40,27 +40,13 @@ AT_ONCE: Arrival = (0, 0, 0, 0)
 
 
 class Schedule(NamedTuple):
-    """When each node runs.
+    """When each node runs."""
 
-    Attributes
-    ----------
-    phase
-        The phase of each node.
-    device_parity
-        Whether the device has the even phases (0) or the odd ones (1).
-    folded
-        The variables that follow from shapes and known values by arithmetic.
-    crossing
-        For each node the positions of its static operands that a region before its own computes.
-    on_host
-        Further nodes that run on the host: a static operand is of a kind that can't key a specialization.
-    """
-
-    phase: dict[Apply, int]
-    device_parity: int
-    folded: set[Variable]
-    crossing: dict[Apply, list[int]]
-    on_host: set[Apply]
+    phase: dict[Apply, int]  #: the phase of each node
+    device_parity: int  #: whether the device has the even phases (0) or the odd ones (1)
+    folded: set[Variable]  #: the variables that follow from shapes and known values by arithmetic
+    crossing: dict[Apply, list[int]]  #: the positions of each node's static operands that an earlier region computes
+    on_host: set[Apply]  #: further nodes for the host: a static operand is of a kind that can't key a specialization
 
     @property
     def batch_count(self) -> int:

@@ -27,21 +27,13 @@ type LaneRule = Callable[[GraphSelections, Apply, Sequence[Operand]], list[Opera
 class GraphSelections:
     """The selections of one graph: equal masks share one, and so do slices with equal bounds.
 
-    Parameters
-    ----------
-    times
-        When the value of each variable is known if a rule must know it.
-    writers
-        Nodes that write to a slice whose bounds depend on no rewritten node: a gradient may be as long as the slice.
-
-    Attributes
-    ----------
-    counts
-        The variables that count the active lanes of a selection.
+    `times` says when the value of each variable is known if a rule must know it. `writers` are nodes that write to a slice whose
+    bounds depend on no rewritten node: a gradient may be as long as the slice.
     """
 
     def __init__(self, times: Times, writers: Iterable[Apply] = ()):
         self.times = Times(times.others, times)
+        #: The selection whose active lanes a variable counts.
         self.counts: dict[Variable, Selection] = {}
         self._writers = writers
         self._masks: dict[Any, Mask] = {}

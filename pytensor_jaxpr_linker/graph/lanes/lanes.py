@@ -115,20 +115,9 @@ def has_lanes(y: Operand, selection: Selection, from_end: int) -> bool:
 
 
 def moved[T: Operand](x: T, to: Selection, message: str, may_be_one: bool = False) -> T | Lanes:
-    """Return an array with its run of lanes where another run is, after a check that both have the same count.
+    """Return an array with its run of lanes moved to where the run `to` is. If the counts differ, a ValueError says `message`.
 
-    What has no lanes, or those of a mask, is returned as it is.
-
-    Parameters
-    ----------
-    x
-        The array.
-    to
-        The other run.
-    message
-        What the ValueError says if the counts differ.
-    may_be_one
-        Whether a single lane may stand for all.
+    An array without lanes, or with those of a mask, is returned as it is. With `may_be_one`, a single lane may stand for all.
     """
     if not isinstance(x, Lanes) or not isinstance(run := x.selection, Run) or not isinstance(to, Run) or run is to:
         return x
@@ -152,7 +141,7 @@ def moved_together(operands: Sequence[Operand], message: str) -> list[Operand]:
 
 
 def to_be_written(y: Operand, selection: Selection, from_end: int) -> Operand:
-    """Return what is written to a selection with its own lanes there; the axis is counted from the last."""
+    """Return a value whose run of lanes is moved to a selection that it is written to; the axis is counted from the last."""
     if not isinstance(y, Lanes) or y.ndim - y.axis != from_end:
         return y
     return moved(y, selection, "could not broadcast a value of another length into a slice", may_be_one=True)
@@ -162,7 +151,7 @@ def to_be_written(y: Operand, selection: Selection, from_end: int) -> Operand:
 
 
 def selected_lanes(x: Variable, selection: Selection, mask: Variable, axis: int, old: Variable) -> Lanes:
-    """Return the elements of `x` at the selection's mask, or at its flat one, which indexes `axis` and the following axes."""
+    """Return the elements of `x` at `mask`, which is the selection's, flat or not, and indexes `axis` and the following axes."""
     if selection.is_whole:
         return Lanes(selection, axis, old, lambda: x, lambda: x)
     return Lanes(
@@ -194,7 +183,7 @@ def reverse(x: Operand, axis: int) -> Operand:
 
 
 def reversed_value(y: Operand, from_end: int) -> Operand:
-    """Return what is written to an axis, counted from the last, in reverse. It may have fewer axes."""
+    """Return a value in reverse along the axis that it is written to, counted from the last. It may have fewer axes."""
     ndim = y.ndim if isinstance(y, Lanes) else y.type.ndim
     return y if ndim < from_end else reverse(y, ndim - from_end)
 
@@ -212,5 +201,5 @@ def for_all_lanes(node: Apply, operands: Sequence[Operand], selection: Selection
 
 
 def refilled(node: Apply, new: Variable, selection: Selection, axis: int) -> list[Operand]:
-    """Return the output of a node, which may hold anything in inactive lanes."""
+    """Return the output of a node from `new`, which may hold anything in inactive lanes."""
     return [selected_lanes(new, selection, selection.flat, axis, node.outputs[0])]

@@ -128,7 +128,7 @@ class ShiftLanes(Op):
         return Apply(self, list(inputs), [TensorType(x.type.dtype, shape)()])
 
     def perform(self, node: Apply, inputs: Sequence, outputs: list) -> None:
-        """Take the positions; of an axis without any, every lane is 1."""
+        """Take the positions. If the axis is empty, every lane is 1."""
         x, shift, n = inputs
         if not x.shape[self.axis]:
             outputs[0][0] = np.ones((*x.shape[: self.axis], int(n), *x.shape[self.axis + 1 :]), x.dtype)
@@ -167,14 +167,9 @@ class AtMask(Op):
 
 
 def check_mask(shape: Sequence[int], mask_shape: Sequence[int], axis: int) -> None:
-    """Compare the shape of an array with that of a mask that indexes `axis` and those that follow.
+    """Raise NumPy's IndexError if a mask, which indexes `axis` and the following axes of an array, has another shape.
 
-    Like NumPy, take a length of 0 for any axis: such a mask selects nothing.
-
-    Raises
-    ------
-    IndexError
-        If they differ, as NumPy does.
+    A length of 0 fits any axis, as in NumPy: such a mask selects nothing.
     """
     for i, (n, m) in enumerate(zip(shape[axis:], mask_shape, strict=False)):
         if m not in (0, n):
@@ -184,8 +179,8 @@ def check_mask(shape: Sequence[int], mask_shape: Sequence[int], axis: int) -> No
 class FillLanes(AtMask):
     """All lanes of `x`: inactive ones hold a copy of the first active one, or 1 if no lane is active.
 
-    What elementwise Ops make of the copies is discarded. As copies of an active lane they cause nothing that would not be
-    there without them: no invalid value, no infinite derivative to be multiplied by 0.
+    What elementwise Ops make of the copies is discarded. A copy of an active lane adds nothing that the lane itself does not
+    cause: no invalid value, no infinite derivative to be multiplied by 0.
     """
 
     def make_node(self, *inputs: Variable) -> Apply:
@@ -216,10 +211,7 @@ class Compact(AtMask):
 class WriteLanes(AtMask):
     """`x` with ``x[mask]`` set to, or incremented by, `y`.
 
-    Parameters
-    ----------
-    is_compact
-        Whether `y` has the length of ``x[mask]``. If not, it has one element for all, or for each, of the lanes.
+    With `is_compact`, `y` has the length of ``x[mask]``. Else it has one element for all, or for each, of the lanes.
     """
 
     __props__ = ("axis", "set_instead_of_inc", "is_compact")

@@ -6,6 +6,7 @@ A rule takes the selections of the graph, a node and its operands. It returns th
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,7 @@ def elementwise_lanes(known: GraphSelections, node: Apply, operands: Sequence[Op
 
 
 def blockwise_lanes(known: GraphSelections, node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
-    """Blockwise Ops, if lanes are batches. A batch of copies raises no error that would not be raised without it."""
+    """Blockwise Ops, if lanes are batches. Copies of an active batch raise no error that this batch does not raise."""
     first = common_lanes(operands)
     if first is None or not first.selection.never_empty or first.axis >= node.op.batch_ndim(node):
         return None
@@ -55,11 +56,8 @@ def blockwise_lanes(known: GraphSelections, node: Apply, operands: Sequence[Oper
 def copied_lanes(known: GraphSelections, node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
     """Copies and views."""
     x, (old,) = first_lanes(operands), node.outputs
-    return [
-        Lanes(
-            x.selection, x.axis, old, lambda: only_output(node.op, x.filled), lambda: only_output(node.op, x.compact)
-        ),
-    ]
+    copied = partial(only_output, node.op)
+    return [Lanes(x.selection, x.axis, old, lambda: copied(x.filled), lambda: copied(x.compact))]
 
 
 def checked(known: GraphSelections, node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
@@ -89,15 +87,10 @@ def joined_lanes(known: GraphSelections, node: Apply, operands: Sequence[Operand
 def at_mask(known: GraphSelections, node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
     """`FillLanes` and `WriteLanes`: a mask with the same lanes selects some of them."""
     x, *values, mask = operands
-    if (
-        not isinstance(x, Lanes)
-        or not isinstance(mask, Lanes)
-        or mask.ndim != 1
-        or getattr(node.op, "is_compact", False)
-    ):
+    if not isinstance(x, Lanes) or not isinstance(mask, Lanes) or getattr(node.op, "is_compact", False):
         return None
     selection = x.selection
-    if mask.selection is not selection or x.axis != node.op.axis:
+    if mask.ndim != 1 or mask.selection is not selection or x.axis != node.op.axis:
         return None
     if not all(has_lanes(y, selection, x.ndim - x.axis) for y in values):
         return None

@@ -21,25 +21,14 @@ ZERO, ONE = pt.constant(0, dtype="int64"), pt.constant(1, dtype="int64")
 
 
 class Selection:
-    """The active lanes of an axis: a `Mask` or a `Run`.
+    """The active lanes of an axis: a `Mask` or a `Run`."""
 
-    Attributes
-    ----------
-    mask
-        A boolean array, true for the active lanes.
-    count
-        The number of active lanes.
-    never_empty
-        Whether an axis with lanes has an active one. Then each inactive lane holds a copy of an active one, which is a valid index, or
-        a matrix that can be decomposed.
-    is_whole
-        Whether all lanes are active.
-    """
-
-    mask: Variable
-    count: Variable
+    mask: Variable  #: a boolean array, true for the active lanes
+    count: Variable  #: the number of active lanes
+    #: Whether an axis with lanes has an active one. Then each inactive lane holds a copy of an active one, which is a valid index,
+    #: or a matrix that can be decomposed.
     never_empty = False
-    is_whole = False
+    is_whole = False  #: whether all lanes are active
 
     def __init__(self) -> None:
         self._along: dict[tuple[int, int], Variable] = {}
@@ -80,8 +69,8 @@ class Mask(Selection):
 class Run(Selection):
     """Neighbouring lanes: `count` of `n`, from `start` on.
 
-    A slice of a run is a run, and so are all lanes of a run in reverse. Two runs of equal counts differ by a shift, so
-    ``x[:k] * w[:k][::-1]`` takes no length, only all lanes of both arrays and where the runs start.
+    A slice of a run is a run, and so is a run in reverse. Two runs of equal counts differ by a shift. So a program for
+    ``x[:k] * w[:k][::-1]`` need not know `k`: it takes all lanes of both arrays, and where the runs start.
     """
 
     def __init__(self, start: Variable, count: Variable, n: Variable):
@@ -117,7 +106,7 @@ class Run(Selection):
 
     @cached_property
     def reversed(self) -> Run:
-        """Where this run is once all lanes are in reverse."""
+        """The run of the same elements in the array with all lanes in reverse."""
         found = Run(pt.sub(pt.sub(self.n, self.start), self.count), self.count, self.n)
         found.__dict__["reversed"] = self
         return found
@@ -131,21 +120,15 @@ class Run(Selection):
 
 
 class PaddedRun(Run):
-    """The first `count` of `n` lanes: an axis of length `count`, padded to length `n` with copies of its first element.
-
-    Attributes
-    ----------
-    least
-        The smallest `count` for which each run that `part` returned has an active lane.
-    whole, dropped
-        The run that this one is a part of, or itself, and how many lanes less it has.
-    """
+    """The first `count` of `n` lanes: an axis of length `count`, padded to length `n` with copies of its first element."""
 
     never_empty = True
 
     def __init__(self, count: Variable, n: Variable):
         super().__init__(ZERO, count, n)
+        #: The smallest `count` for which each run that `part` returned has an active lane.
         self.least = 0
+        #: The run that this one is a part of, or itself, and how many lanes less it has.
         self.whole, self.dropped = self, 0
         self._shorter: dict[int, PaddedRun] = {}
 

@@ -83,7 +83,7 @@ def run_axis(computed: Mapping[int, BindingTime], entries: Sequence[Any]) -> int
 
 
 def count_integers(entries: Iterable[Any]) -> int:
-    """Return how many axes an index takes away."""
+    """Return the number of integers in an index, each of which takes an axis away."""
     return sum(not isinstance(entry, slice) for entry in entries)
 
 
@@ -93,12 +93,8 @@ def count_integers(entries: Iterable[Any]) -> int:
 def part_of_lanes(known: GraphSelections, node: Apply, x: Lanes, entries: Sequence[Any]) -> Operand | None:
     """Return a part of an array with lanes: one of them, a run of them, or all of them; or None."""
     entries = [*entries, *[FULL] * (x.axis + 1 - len(entries))]
-    entry, axis, selection, (old,) = (
-        entries[x.axis],
-        x.axis - count_integers(entries[: x.axis]),
-        x.selection,
-        node.outputs,
-    )
+    entry, selection, (old,) = entries[x.axis], x.selection, node.outputs
+    axis = x.axis - count_integers(entries[: x.axis])
     if entry != FULL:
         if not isinstance(selection, Run):
             return None
