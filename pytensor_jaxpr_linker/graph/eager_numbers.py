@@ -21,7 +21,7 @@ ARITHMETIC = (DeepCopyOp, Elemwise, ScalarFromTensor, ScalarOp, TensorFromScalar
 
 
 def eager_numbers(graph: Graph, find_rule: FindRule) -> Graph:
-    """Replace each integer output of a `LazyIfElse` that both branches compute by arithmetic by an `IfElse`."""
+    """Let an `IfElse` choose each integer that both branches of a `LazyIfElse` compute by arithmetic."""
     return rewritten(graph, find_rule, REWRITES)
 
 

@@ -206,8 +206,8 @@ def value_roots(variables: Iterable[Variable], facts: Facts) -> dict[Variable, N
 def not_from_inputs(variables: Collection[Variable], facts: Facts) -> list[Variable]:
     """Return the static values that do not follow from values and shapes of inputs alone.
 
-    They follow from the shape of a computed variable, or from an `IfElse` whose branches may have to agree, which shows while
-    the region is built.
+    They follow from the shape of a computed variable, or from an `IfElse`, whose branches may have to agree: both are known only
+    while the region is built.
     """
     unclear: set[Variable] = set()
     for node in toposort(variables, blockers=facts.inputs):

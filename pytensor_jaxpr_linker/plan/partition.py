@@ -274,7 +274,7 @@ def cut_region(
 
 
 def earlier_arithmetic(nodes: Sequence[Apply], found: Schedule) -> list[Apply]:
-    """Return the nodes of earlier phases that compute numbers that `nodes` read from shapes and known values.
+    """Return the nodes of earlier phases that compute, from shapes and known values, the numbers that `nodes` read.
 
     They are computed again, instead of being sent from an earlier region. They keep the order of the graph: a node that reads a
     shape comes after the node that makes it.
@@ -310,8 +310,8 @@ def needed_steps(
 ) -> list[Step]:
     """Return the nodes that need equations, in order.
 
-    Nodes whose values are known when the region is specialized need none: 0-d values that follow from shapes, and values that are
-    read only as static operands. Nodes whose shapes such values read stay.
+    A node whose values are known when the region is specialized needs none: 0-d values that follow from shapes, and values that
+    are read only as static operands. A node whose shape such a value reads stays.
     """
     needed: set[Variable] = set(outputs)  # as numbers at run time
     shapes: set[Variable] = set()  # as a static value

@@ -111,7 +111,7 @@ class Unknown(NamedTuple):
 class Case:
     """The integers for which all `assumptions` are at least 0.
 
-    `decided` tells for the terms of some forms whether they are at least 0 in a case that includes this one.
+    `decided` tells whether some forms, keyed by their terms, are at least 0 in a case that includes this one.
     """
 
     def __init__(self, assumptions: Sequence[Linear] = (), decided: Mapping[frozenset, bool] = MappingProxyType({})):

@@ -69,7 +69,7 @@ class GraphSelections:
         return found, reversed_axes
 
     def _one_on(self, bound: Variable | None) -> Variable | None:
-        """Return a slice's bound one position on. Behind the last position is the end."""
+        """Return a slice's bound moved on by one. After -1, the last position, comes the end."""
         if bound is None:
             return None
         at_end = pt.constant(END, dtype="int64")

@@ -38,12 +38,12 @@ from pytensor_jaxpr_linker.graph.lanes.ops import CountedNonzero, FillLanes, Lst
 from pytensor_jaxpr_linker.graph.lanes.selection import FULL, ONE, ZERO, Run, Selection, value_key
 from pytensor_jaxpr_linker.graph.lanes.slices import read_block, write_block
 
-#: At which input the indices of an Op begin.
+#: The position of an Op's first index among its inputs.
 INDICES: dict[type, int] = {AdvancedIncSubtensor: 2, AdvancedSubtensor: 1, IncSubtensor: 2, Subtensor: 1}
 
 
 def index_of(node: Apply, variables: Sequence[Any]) -> list[Any]:
-    """Return the index of a node, of slices, integers and arrays, made of its inputs or of what replaces them."""
+    """Return the index of a node, a list of slices, integers and arrays, from its inputs or what replaces them."""
     return list(unflatten_index_variables(variables[INDICES[type(node.op)] :], node.op.idx_list))
 
 
@@ -108,9 +108,10 @@ def is_beside(x: Lanes, entries: Sequence[Any]) -> bool:
 
 
 def index_lanes(x: Operand, entries: Sequence[Any]) -> tuple[Selection, int] | None:
-    """Return the lanes of vectors that index neighbouring axes, side by side between full slices, and the first axis; or None.
+    """Return the selection that all vectors of an index share, and the first axis that they index; or None.
 
-    Where lanes are indexed, it is by their own positions: the length of the axis would not tell whether others are in bounds.
+    The vectors index neighbouring axes, and the rest are full slices. If `x` has lanes, they are indexed by their own positions:
+    the length of the axis would not tell whether other positions are in bounds.
     """
     arrays = [i for i, e in enumerate(entries) if not isinstance(e, slice)]
     first, last = arrays[0], arrays[-1]
@@ -187,7 +188,7 @@ def lanes_within(known: GraphSelections, node: Apply, operands: Sequence[Operand
 def single_mask(
     known: GraphSelections, node: Apply, operands: Sequence[Operand]
 ) -> tuple[Selection, int, list[Any]] | None:
-    """Return what the mask of an index selects, its axis, and the slices of the index, if it has nothing else; or None.
+    """Return what the only mask of an index selects, its axis, and the index with full slices in the mask's place; or None.
 
     What `Nonzero` returned for an array of the same lengths is a mask, too.
     """
@@ -216,7 +217,7 @@ def is_nonzero(entries: Sequence[Any]) -> bool:
 
 
 def without_masks(known: GraphSelections, node: Apply, operands: Sequence[Operand]) -> list[Any]:
-    """Return the index of a node with the positions at which masks are true in the place of the masks."""
+    """Return the index of a node with each mask replaced by the positions at which it is true."""
     x, old = plain(operands[0]), node.outputs[0]
     found: list[Any] = []
     for entry in index_of(node, list(map(plain, operands))):

@@ -1,6 +1,7 @@
-"""Ops for parts of an array whose size depends on values. The size is an operand.
+"""Ops for parts of an array whose size depends on values.
 
-PyTensor's own Ops leave the size to NumPy. To build a program for one of these, one number must be known, or nothing.
+PyTensor's own Ops leave the size to NumPy. These take it as an operand, the one value that must be known to build a program, or
+return all lanes, so that no value must be known.
 """
 
 from __future__ import annotations

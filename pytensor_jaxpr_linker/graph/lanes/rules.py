@@ -1,4 +1,4 @@
-"""What each Op makes of operands with lanes: every Op but the index Ops.
+"""How each Op takes operands with lanes. The index Ops are in `masks` and `slices`.
 
 A rule takes the selections of the graph, a node and its operands. It returns the outputs, or None if the Op must know the length.
 """

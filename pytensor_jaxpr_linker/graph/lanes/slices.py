@@ -1,7 +1,7 @@
 """What `Subtensor` and `IncSubtensor` become where an operand has lanes, or a slice has computed bounds.
 
-A slice whose bounds are known before the program runs is a block, of which only the length must be known to build the program:
-one program serves ``x[i : i + 3]`` for every `i`. A slice whose bounds the program computes is a run of lanes.
+A slice whose bounds are known before the program runs is a block. Only its length must be known to build the program: one
+program serves ``x[i : i + 3]`` for every `i`. A slice whose bounds the program computes is a run of lanes.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ def write_block(
 
 
 def block_bounds(known: GraphSelections, x: Variable, entries: Sequence[Any], axes: Iterable[int]) -> list[Variable]:
-    """Return where the slices along `axes` start, and then how long they are."""
+    """Return the starts of the slices along `axes`, then their lengths."""
     runs = [known.run(known.length(x, axis), entries[axis]) for axis in axes]
     return [*(run.start for run in runs), *(run.count for run in runs)]
 

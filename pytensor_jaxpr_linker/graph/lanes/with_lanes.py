@@ -1,7 +1,7 @@
-"""The graph pass: replaces nodes whose result size depends on values by nodes that need less to be known.
+"""The graph pass that keeps what masks and computed slices select as lanes.
 
-What a mask or a slice with computed bounds selects is kept as lanes while all readers allow that. Where a reader does not, the
-program needs the length, and everything else stays on the device.
+Readers of lanes compute with all of them, if they have a rule for that in `LANE_RULES`. Any other reader needs the length, and
+everything else stays on the device.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from pytensor_jaxpr_linker.graph.lanes.masks import INDICES, has_mask, index_of
 from pytensor_jaxpr_linker.graph.lanes.ops import FillLanes, WriteLanes
 from pytensor_jaxpr_linker.graph.walk import FindRule, Graph, copied_onto, toposort
 
-#: What an Op makes of operands with lanes, or by which it makes lanes, by class.
+#: How an Op takes operands with lanes, or makes lanes, by class.
 LANE_RULES: Table[LaneRule] = Table(
     {
         AdvancedIncSubtensor: masks.written_at_arrays,
@@ -128,7 +128,7 @@ class Rewriter:
         return self._operands.get(variable, variable)
 
     def replace(self, variable: Variable, operand: Operand) -> None:
-        """Say what replaces a variable that no node computes."""
+        """Replace a variable that no node computes."""
         self._operands[variable] = operand
 
     def variable(self, old: Variable) -> Variable:

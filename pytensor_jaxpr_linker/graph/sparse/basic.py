@@ -39,7 +39,7 @@ from pytensor_jaxpr_linker.graph.sparse.products import constant_rows, reordered
 
 @lowers("basic.CSM")
 def csm(known: SparseOperands, node: Apply) -> Matrix:
-    """Take the arrays as they are. That there are entries behind the last pointer, which SciPy leaves out, is an error."""
+    """Take the arrays as they are. Entries behind the last pointer, which SciPy leaves out, are an error."""
     data = known.variable(node.inputs[0])
     if (x := whole_of(node.inputs[1:], 1)) is not None:
         same = known.exact(x)
@@ -66,13 +66,13 @@ def dense_from_sparse(known: SparseOperands, node: Apply) -> Tensor:
 
 @lowers("basic.SparseFromDense")
 def sparse_from_dense(known: SparseOperands, node: Apply) -> Matrix:
-    """Take all elements for entries; what is zero is none."""
+    """Take all elements as entries, except zeros."""
     return of_dense(known.variable(node.inputs[0]), node.op.format)
 
 
 @lowers("basic.ConstructSparseFromList")
 def construct_sparse_from_list(known: SparseOperands, node: Apply) -> Matrix:
-    """Each column has the numbers of one column of the values, at the rows that the list says."""
+    """Put each column of the values into the same column of the matrix, at the rows of the list."""
     shape, values, rows = map(known.variable, node.inputs)
     values = expect_length(values, 0, axis_length(rows, 0), "values must have as many rows as the list", AssertionError)
     n, m = axis_length(values, 0), axis_length(values, 1)
@@ -105,7 +105,7 @@ def csm_grad(known: SparseOperands, node: Apply) -> Tensor:
 
 
 def whole_of(parts: Sequence[Tensor], first: int = 0) -> Tensor | None:
-    """Return the sparse variable whose properties are given, from the `first` one on, if they are those of one."""
+    """Return the sparse variable whose properties, from number `first` on, are `parts`; or None."""
     owner = parts[0].owner
     if is_properties(owner) and list(parts) == owner.outputs[first:]:
         return owner.inputs[0]
@@ -208,7 +208,7 @@ def get_item_2lists_grad(known: SparseOperands, node: Apply) -> Matrix:
 
 @lowers("basic.GetItemList")
 def get_item_list(known: SparseOperands, node: Apply) -> Matrix | None:
-    """Take the entries of rows one row after the other; how many there are must be known."""
+    """Take the entries of the listed rows, row by row. Their number must be known."""
     x = known.matrix(node.inputs[0])
     places = constant_rows(x)
     if places is None:
@@ -227,7 +227,7 @@ def get_item_list(known: SparseOperands, node: Apply) -> Matrix | None:
 
 @lowers("basic.GetItemListGrad")
 def get_item_list_grad(known: SparseOperands, node: Apply) -> Matrix:
-    """Move the rows of the gradient to their places; of several that go to one the last counts, and the others leave zeros."""
+    """Move the rows of the gradient to their places. Of several rows for one place the last counts; the others leave zeros."""
     x, g = known.matrix(node.inputs[0]), known.matrix(node.inputs[2])
     i = position(known.variable(node.inputs[1]), x.shape[0])
     rows = pt.switch(pt.lt(g.rows, g.shape[0]), take_at(i, g.rows), NOWHERE)
@@ -241,7 +241,7 @@ def scattered(node: Apply, x: Matrix, data: Tensor, rows: Tensor, cols: Tensor) 
 
 
 def is_last(places: Tensor) -> Tensor:
-    """Tell for each place whether it does not come again."""
+    """Tell for each place whether it is the last of its value."""
     order = fold(pt.argsort(places, kind="stable"))
     places = take_at(places, order)
     differs = pt.concatenate([pt.neq(places[1:], places[:-1]), pt.ones_like(places[:1], dtype="bool")])
@@ -311,7 +311,7 @@ def stacked_matrices(known: SparseOperands, node: Apply) -> Matrix:
 
 @lowers("linalg.SparseBlockDiagonal")
 def block_diagonal(known: SparseOperands, node: Apply) -> Matrix:
-    """Put blocks after one another along both axes; of dense ones zeros are no entries."""
+    """Put blocks after one another along both axes. Zeros of dense blocks are no entries."""
     type = node.outputs[0].type
     placed, row, col = [], constant_length(0), constant_length(0)
     for v in node.inputs:
@@ -322,13 +322,13 @@ def block_diagonal(known: SparseOperands, node: Apply) -> Matrix:
 
 
 def without_zeros(x: Matrix) -> Matrix:
-    """Return a matrix, each place of which has one entry, without the entries that are zero."""
+    """Return a matrix without the entries that are zero. Each place must have one entry."""
     rows = pt.switch(pt.neq(x.data, 0), x.rows, x.shape[0])
     return replace(x, rows=rows, drops_zeros=False, is_list=False, whole=None)
 
 
 def shifted(x: Matrix, row: Tensor, col: Tensor) -> Matrix:
-    """Return the entries at other places; those that are left out stay out."""
+    """Return a matrix with its entries moved by `row` and `col`. Entries that are left out stay out."""
     inside = pt.lt(x.rows, x.shape[0])
     rows, cols = (
         fold(pt.cast(pt.switch(inside, v + by, NOWHERE), "int32")) for v, by in ((x.rows, row), (x.cols, col))

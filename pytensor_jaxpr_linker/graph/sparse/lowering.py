@@ -59,7 +59,7 @@ def has_known_formats(node: Apply) -> bool:
 
 
 def sparse(graph: Graph, find_rule: FindRule) -> Graph:
-    """Compute on the arrays of sparse matrices what can be computed on them."""
+    """Replace Ops on sparse matrices by Ops on their arrays, where that is possible."""
     lowered = {op_type for op_type in graph.op_types if LOWERINGS.of(op_type)}
     if lowered <= ON_ANY_TYPE and not any(is_sparse(n.inputs[0]) for n in graph.nodes if type(n.op) in lowered):
         return graph
@@ -71,27 +71,27 @@ ON_ANY_TYPE = frozenset((DeepCopyOp, Shape, Shape_i, ViewOp))
 
 
 class SparseOperands(Operands):
-    """What the variables of the graph are in the one that replaces it. A matrix is put together when it is asked for."""
+    """Maps the variables of the graph to new variables and to matrices. A matrix is put together when a reader needs it whole."""
 
     def __init__(self, graph: Graph, find_rule: FindRule):
         super().__init__(graph, find_rule)
         self._matrices: dict[Variable, Matrix] = {}
 
     def define(self, old: Variable, new: Variable | Matrix) -> None:
-        """Say what a variable became."""
+        """Replace a variable by another one, or by a matrix."""
         if isinstance(new, Matrix):
             self._matrices[old] = new
         else:
             super().define(old, new)
 
     def node(self, old: Apply) -> Apply:
-        """Return a node on what its operands became."""
+        """Return a copy of a node on its new operands, or the node if they are the same."""
         operands = [self.variable(v) for v in old.inputs]
         is_same = all(a is b for a, b in zip(operands, old.inputs, strict=True))
         return old if is_same else copied_onto(old, operands)
 
     def variable(self, old: Variable) -> Tensor:
-        """Return what a variable became; a matrix is put together."""
+        """Return the variable that replaces `old`, or `old`. A matrix is put together."""
         if old in self._variables:
             return self._variables[old]
         if old in self._matrices:

@@ -238,14 +238,14 @@ def compare_entries(known: SparseOperands, node: Apply) -> Matrix:
 
 
 def same_shapes(data: Tensor, x: Matrix, y: Matrix) -> Tensor:
-    """Return the numbers of a result, having said that two sparse matrices must have the same shape."""
+    """Return the numbers of a result, after a check that two sparse matrices have the same shape."""
     for n, m in zip(x.shape, y.shape, strict=True):
         data = expect_equal(data, n, m, SHAPES_DIFFER, AssertionError)
     return data
 
 
 def same_shape(y: Tensor, x: Matrix, error: type[Exception]) -> Tensor:
-    """Return a dense matrix, having said that it must have the shape of a sparse one."""
+    """Return a dense matrix, after a check that it has the shape of a sparse one."""
     for axis, n in enumerate(x.shape):
         y = expect_length(y, axis, n, SHAPES_DIFFER, error)
     return y

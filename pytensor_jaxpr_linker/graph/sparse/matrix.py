@@ -124,14 +124,14 @@ def compressed_index(indptr: Tensor, indices: Tensor) -> Tensor:
 
 
 def taken_apart(x: Tensor) -> Matrix:
-    """Return the matrix of a sparse variable, whose arrays the host takes; a constant's are constants."""
+    """Return the matrix of a sparse variable. The host takes it apart; the arrays of a constant are constants."""
     shape = x.data.shape if isinstance(x, Constant) else x.type.shape
     parts = [*TakeApart().make_node(x).outputs, only_output(EntryAxis(), x)]
     return compressed(x.type.format, shape, *map(fold, parts))
 
 
 def of_dense(x: Tensor, format: Format) -> Matrix:
-    """Return the matrix of a dense array: every place has an entry, those that are zero to be dropped."""
+    """Return the matrix of a dense array: every place has an entry, and zeros are to be dropped."""
     n, m = axis_length(x, 0), axis_length(x, 1)
     place = pt.arange(n * m, dtype="int64")
     rows, cols = (part.astype("int32") for part in (place // m, place % m))
@@ -187,7 +187,7 @@ def axis_length(x: Tensor, axis: int) -> Tensor:
 
 
 def fold(x: Tensor) -> Tensor:
-    """Return the constant that a variable is if it follows from constants, else the variable."""
+    """Return a variable, evaluated if it follows from constants."""
     if isinstance(x, Constant) or not all(isinstance(v, Constant) for v in graph_inputs([x])):
         return x
     return pt.constant(StaticValues({}, constant_shape)(x), dtype=x.type.dtype)
@@ -199,7 +199,7 @@ def is_same(x: Tensor, y: Tensor) -> bool:
 
 
 def expect_equal(x: Tensor, n: Tensor, m: Tensor, message: str, error: type[Exception] = ValueError) -> Tensor:
-    """Return `x`, having said that two numbers must be equal."""
+    """Return `x`, after a check that two numbers are equal."""
     return x if is_same(n, m) else CheckAndRaise(error, message)(x, pt.eq(n, m))
 
 
@@ -210,7 +210,7 @@ def constant_shape(x: Tensor) -> tuple[int, ...]:
 
 
 def expect_length(x: Tensor, axis: int, n: Tensor, message: str, error: type[Exception] = ValueError) -> Tensor:
-    """Return `x`, having said that one of its axes must be of length `n`."""
+    """Return `x`, after a check that one of its axes is of length `n`."""
     known = x.type.shape[axis]
     if known is not None and isinstance(n, Constant) and known == n.data:
         return x
@@ -249,7 +249,7 @@ def elements(x: Matrix, rows: Tensor, cols: Tensor) -> Tensor:
 
 
 def sorted_places(x: Matrix) -> tuple[Tensor, Tensor, Tensor]:
-    """Return an order of entries by place, and then for each the first one at its place, and whether it is that."""
+    """Return the order of entries by place; then, in that order, the first entry at each one's place, and whether it is the first."""
     places = place_of(x.rows, x.cols, x.shape[1])
     order = fold(pt.argsort(places, kind="stable"))
     places = fold(take_at(places, order))

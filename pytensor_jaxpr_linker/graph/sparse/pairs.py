@@ -12,7 +12,7 @@ import pytensor.tensor as pt
 from pytensor_jaxpr_linker.graph.sparse.matrix import Format, Matrix, constant_length, sum_at
 from pytensor_jaxpr_linker.graph.sparse.products import ConstantRows, constant_rows, reordered
 
-#: Of more pairs of entries the host takes care: their places would fill the program's memory.
+#: With more pairs of entries the host multiplies: their places would fill the program's memory.
 MANY_PAIRS = 2**24
 
 
@@ -39,7 +39,7 @@ def constant_product(x: Matrix, y: Matrix, dtype: str, format: Format) -> Matrix
 
 
 def pairs(left: ConstantRows, right: ConstantRows, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the positions of the entries that meet: each of the left with all of a row of the right, `counts` of them."""
+    """Return the positions of the entries that meet: each entry of the left meets `counts` entries, a row of the right."""
     first = np.repeat(np.arange(len(counts)), counts)
     starts = right.indptr[left.cols] - np.cumsum(counts) + counts
     return first, np.arange(len(first)) + np.repeat(starts, counts)

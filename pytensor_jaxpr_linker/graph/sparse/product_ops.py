@@ -1,4 +1,4 @@
-"""Ops for products of sparse matrices, one for each thing that may be known about the entries."""
+"""Ops for products of sparse matrices, one for each form in which the entries may be known."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ class CompressedDot(Op):
 
 
 class PaddedDot(Op):
-    """The product of a matrix with a vector, the rows of the matrix being padded to one length (the ELLPACK format).
+    """The product of a matrix, whose rows are padded to one length (the ELLPACK format), with a vector.
 
-    ``sum(data[k] * x[cols[k]] for k in range(width))``, for arrays of shape ``(width, rows)``. What is padded has a column
-    past the last one of the matrix, and counts as zero.
+    ``sum(data[k] * x[cols[k]] for k in range(width))``, for arrays of shape ``(width, rows)``. Padding has a column past
+    the last one of the matrix, and counts as zero.
     """
 
     __props__ = ()
@@ -67,7 +67,7 @@ class PaddedDot(Op):
         return Apply(self, list(inputs), [TensorType(x.type.dtype, (cols.type.shape[1],))()])
 
     def perform(self, node: Apply, inputs: Sequence, outputs: list) -> None:
-        """Multiply and sum; what is padded is left out, even if it meets an infinite number."""
+        """Multiply and sum. Padding is left out, also where it would meet an infinite number."""
         cols, x, data, *slots = inputs
         inside = cols < len(x)
         terms = np.zeros(cols.shape, x.dtype)

@@ -20,13 +20,13 @@ from pytensor_jaxpr_linker.graph.lanes.ops import only_output
 from pytensor_jaxpr_linker.graph.sparse.matrix import Matrix, Tensor, axis_length, expect_length, fold, take_at
 from pytensor_jaxpr_linker.graph.sparse.product_ops import CompressedDot, ListDot, PaddedDot, SampledDot
 
-#: The dtypes that Eigen's product is there for.
+#: The dtypes for which there is a product of Eigen's.
 COMPILED_DTYPES = frozenset(("int32", "int64", "float32", "float64", "complex64", "complex128"))
 
-#: How long it takes to scatter an entry, and to scatter at all, in times of adding one of a padded row. Measured on a CPU.
+#: The time to scatter an entry, and to begin to scatter, in units of adding an entry of a padded row. Measured on a CPU.
 SCATTER_COST, SCATTER_START = 8, 20_000
 
-#: Longer rows are padded to a multiple of this: a loop adds so many columns at once.
+#: Longer rows are padded to a multiple of this: a loop adds this many columns at once.
 COLUMNS_AT_ONCE = 8
 
 
