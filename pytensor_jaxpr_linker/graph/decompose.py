@@ -85,15 +85,8 @@ def dot22(node: Apply) -> list[Variable]:
     return [pt.mul(pt.dot(x, y), *factor)]
 
 
-@decomposes(Gemm)
-def matrix_product_plus_matrix(node: Apply) -> list[Variable]:
+@decomposes(Gemm, Gemv, CGemv)
+def scaled_sum_with_product(node: Apply) -> list[Variable]:
     """``beta * z + alpha * x @ y``; where `beta` is 0, `z` is not read."""
     z, alpha, x, y, beta = node.inputs
     return [pt.switch(pt.eq(beta, 0), 0, pt.mul(beta, z)) + pt.mul(alpha, pt.dot(x, y))]
-
-
-@decomposes(Gemv, CGemv)
-def matrix_vector_product_plus_vector(node: Apply) -> list[Variable]:
-    """``beta * y + alpha * a @ x``; where `beta` is 0, `y` is not read."""
-    y, alpha, a, x, beta = node.inputs
-    return [pt.switch(pt.eq(beta, 0), 0, pt.mul(beta, y)) + pt.mul(alpha, pt.dot(a, x))]

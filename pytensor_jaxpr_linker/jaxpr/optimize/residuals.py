@@ -43,6 +43,7 @@ def keep_residuals(
     for loop in loops_behind(b, list(rows.values()), steps):
         for backwards in (True, False):
             earlier = EarlierLoop(b, loop)
+            count = len(earlier.child.eqns)
             first, stride = (steps - 1, -1) if backwards else (0, 1)
             env = {var: earlier.row(x, first, stride) for var, x in rows.items()}
             env |= {var: earlier.invariant(x) for var, x in consts.items() if var in read}
@@ -50,8 +51,8 @@ def keep_residuals(
                 continue
             for eqn in eqns:
                 earlier.child.copy(eqn, env)
-            if earlier.is_cheap():
-                found = earlier.also_return([env[var] for var in crossing])
+            if all(eqn.primitive in CHEAP for eqn in earlier.child.eqns[count:]):
+                found = earlier.close([*earlier.results, *(env[var] for var in crossing)])
                 return [prims.rev(b, x, (0,)) for x in found] if backwards else found
     return None
 
@@ -77,12 +78,11 @@ class EarlierLoop(ReopenedLoop):
 
     def __init__(self, b: JaxprBuilder, eqn: Any):
         super().__init__(b, eqn)
-        self._results = self.copy_body(self.row_input)
-        self._count = len(self.child.eqns)
+        self.results = self.copy_body(self.row_input)
         place = next(i for i, e in enumerate(b.eqns) if e is eqn)
         self._later = {v for e in b.eqns[place:] for v in e.outvars}
         self._stacked: dict[Atom, Atom] = {**self.rows}
-        self._stacked |= dict(zip(eqn.outvars[len(self.carry) :], self._results[len(self.carry) :], strict=True))
+        self._stacked |= dict(zip(eqn.outvars[len(self.carry) :], self.results[len(self.carry) :], strict=True))
 
     def invariant(self, x: Atom) -> Atom | None:
         """Return a constant of the loop, or None if the atom is computed after the loop."""
@@ -116,15 +116,7 @@ class EarlierLoop(ReopenedLoop):
             return None
         # One row on is what this step writes for the next one.
         written, found = self.row(x, first + 1, stride), row_of(self.b, initial, begin)
-        for var, start, result in zip(self.carry, self.initial, self._results, strict=False):
+        for var, start, result in zip(self.carry, self.initial, self.results, strict=False):
             if result is written and start is found:
                 return var
         return None
-
-    def is_cheap(self) -> bool:
-        """Tell whether all further equations are cheap."""
-        return all(eqn.primitive in CHEAP for eqn in self.child.eqns[self._count :])
-
-    def also_return(self, atoms: Sequence[Atom]) -> list[Atom]:
-        """Make the loop return the values of atoms in all steps."""
-        return self.close([*self._results, *atoms])

@@ -160,12 +160,7 @@ def svd(b: JaxprBuilder, x: Atom, full_matrices: bool, compute_uv: bool) -> list
     if compute_uv:
         left, right = (m, n) if full_matrices else (k, k)
         avals += [b.aval((*batch, m, left), x.aval.dtype), b.aval((*batch, right, n), x.aval.dtype)]
-    params = {
-        "full_matrices": full_matrices,
-        "compute_uv": compute_uv,
-        "subset_by_index": None,
-        "algorithm": None,
-    }
+    params = {"full_matrices": full_matrices, "compute_uv": compute_uv, "subset_by_index": None, "algorithm": None}
     return list(b.bind_many(p.svd_p, (x,), avals, params))
 
 
