@@ -18,10 +18,7 @@ from pytensor_jaxpr_linker.base.rules import Rule
 def checked_results(rule: Rule, node: Apply, operands: Sequence[Any], results: Any) -> Sequence[Any]:
     """Return the atoms that a rule returned for a node, as a sequence.
 
-    Raises
-    ------
-    TypeError
-        If their number is not that of the outputs, or one has another dtype, rank or length than its variable declares.
+    A `WrongResult` says if their number is not that of the outputs, or one has another dtype, rank or length than its variable.
     """
     outputs = node.outputs
     found = results if isinstance(results, list | tuple) else [results]

@@ -70,12 +70,7 @@ class Plan(NamedTuple):
     def single_region(self) -> Region:
         """Return the region that is the graph.
 
-        Raises
-        ------
-        GraphBreakError
-            If it takes several batches. The error lists every break.
-        TypeError
-            If inputs are no arrays.
+        Several batches are a `GraphBreakError`, which lists every break; an input or output that is no array is a TypeError.
         """
         if self.breaks:
             raise GraphBreakError(self.breaks)

@@ -42,16 +42,10 @@ def partition(
     find_rule: Callable[[Apply], Rule | None],
     fallbacks: Mapping[Apply, errors.CannotEmit] = MappingProxyType({}),
 ) -> Plan:
-    """Make the plan of a graph: the fewest batches that alternate between device and host.
+    """Make the plan of a graph that `prepare` returned: the fewest batches that alternate between device and host.
 
-    Parameters
-    ----------
-    graph
-        What `prepare` made of a graph after PyTensor's rewrites.
-    find_rule
-        Gives the emission rule of a node, or None: `Rules`, or a function if no node has inner graphs.
-    fallbacks
-        What emission rules raised for nodes when regions were built before.
+    `find_rule` is a `Rules`, or any function from a node to its emission rule or None if no node has inner graphs. `fallbacks`
+    has what emission rules raised for nodes when regions were built before.
     """
     inputs, outputs, nodes = graph
     steps, known = make_steps(inputs, nodes, find_rule, fallbacks)

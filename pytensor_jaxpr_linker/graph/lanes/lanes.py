@@ -17,18 +17,8 @@ from pytensor_jaxpr_linker.graph.lanes.selection import FULL, REVERSED, Run, Sel
 class Lanes:
     """An array whose length along one axis is unknown: its value in all lanes, and which lanes are active.
 
-    Parameters
-    ----------
-    selection
-        The active lanes.
-    axis
-        The axis of lanes.
-    old
-        The variable of the user's graph.
-    fill
-        Makes the array with all lanes. Inactive lanes must hold valid values, such as copies of an active lane.
-    compact
-        Makes the array with the active lanes. By default they are selected from all lanes.
+    `old` is the variable of the user's graph. `fill` makes the array with all lanes; inactive lanes must hold valid values, such
+    as copies of an active lane. `compact` makes the array with the active lanes; by default they are selected from all lanes.
     """
 
     def __init__(
