@@ -89,7 +89,7 @@ class ScalarRule:
 
 
 class Table[T](dict[type | str, T]):
-    """Rules by class of Op. The key of a class in an optional library is its name, see `class_name`."""
+    """Rules, or rewrites, by class of Op. The key of a class in an optional library is its name, see `class_name`."""
 
     def __init__(self, rules: Mapping[type | str, T] | None = None) -> None:
         super().__init__(rules or {})

@@ -39,8 +39,8 @@ BOUNDED_SLOPE, BOUNDED_REAL_SLOPE = Trait.BOUNDED_SLOPE, Trait.BOUNDED_REAL_SLOP
 KERNEL, LIBRARY_CALL, CONTROL_FLOW = Trait.KERNEL, Trait.LIBRARY_CALL, Trait.CONTROL_FLOW
 NONE = Trait(0)
 
-#: Every primitive that the assembler has, and a few of JAX's own that traced leaves bring, by their traits. The product of a sparse
-#: matrix has none of them, and is not here because importing it takes half a second.
+#: Every primitive that the assembler has, and others that traced leaves may bring, by their traits. The product of a sparse matrix
+#: has none of them, and is not here because importing it takes half a second.
 NAMES = {
     BOUNDED_SLOPE: "dynamic_slice gather pad reduce_sum",
     CONTROL_FLOW: "cond scan while",
