@@ -131,7 +131,7 @@ def moved_together(operands: Sequence[Operand], message: str) -> list[Operand]:
 
 
 def to_be_written(y: Operand, selection: Selection, from_end: int) -> Operand:
-    """Return a value whose run of lanes is moved to a selection that it is written to; the axis is counted from the last."""
+    """Return a value for a write to a selection: its run of lanes is moved there. The axis is counted from the last."""
     if not isinstance(y, Lanes) or y.ndim - y.axis != from_end:
         return y
     return moved(y, selection, "could not broadcast a value of another length into a slice", may_be_one=True)
@@ -141,7 +141,7 @@ def to_be_written(y: Operand, selection: Selection, from_end: int) -> Operand:
 
 
 def selected_lanes(x: Variable, selection: Selection, mask: Variable, axis: int, old: Variable) -> Lanes:
-    """Return the elements of `x` at `mask`, which is the selection's, flat or not, and indexes `axis` and the following axes."""
+    """Return the selected elements of `x`. `mask` is the selection's, or its flat one, and indexes `axis` and the axes behind it."""
     if selection.is_whole:
         return Lanes(selection, axis, old, lambda: x, lambda: x)
     return Lanes(
@@ -173,7 +173,7 @@ def reverse(x: Operand, axis: int) -> Operand:
 
 
 def reversed_value(y: Operand, from_end: int) -> Operand:
-    """Return a value in reverse along the axis that it is written to, counted from the last. It may have fewer axes."""
+    """Return a value for a write to an axis in reverse. The axis is counted from the last; the value may have fewer."""
     ndim = y.ndim if isinstance(y, Lanes) else y.type.ndim
     return y if ndim < from_end else reverse(y, ndim - from_end)
 
