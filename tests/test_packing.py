@@ -10,16 +10,21 @@ import pytest
 from helpers import compare
 
 import pytensor_jaxpr_linker as pjl
-from pytensor_jaxpr_linker.run import packing
+from pytensor_jaxpr_linker.run import call
 from pytensor_jaxpr_linker.run.packing import PACKED_BYTES
 
 TOO_LARGE = PACKED_BYTES // 8 + 1
 
 
-def packed_positions(f) -> list[tuple[int, ...] | None]:
-    """Return which arguments are packed, for each tuple of shapes that the function was called with."""
+def short_calls(f) -> list:
+    """Return the calls for NumPy arguments, one for each tuple of shapes that the function was called with."""
     (program,) = f.vm.runner.programs
-    return [found and found.packing.positions for found in program.specialize(()).packed.values()]
+    return [*program.specialize(()).short_calls.values()]
+
+
+def packed_positions(f) -> list[tuple[int, ...]]:
+    """Return which arguments are packed, for each tuple of shapes."""
+    return [found.arguments.positions for found in short_calls(f)]
 
 
 def sum_of(*types, **options):
@@ -56,14 +61,14 @@ def test_large_arrays_are_passed_as_they_are():
     small, large = np.ones(2), np.ones(TOO_LARGE)
     assert f(small, large, small)[0] == 8 + 2 * TOO_LARGE
     assert f(large, large, small)[0] == 6 + 3 * TOO_LARGE
-    assert packed_positions(f) == [(0, 2), None]
+    assert packed_positions(f) == [(0, 2), ()]
 
 
 @pytest.mark.parametrize("inputs", [(pt.dvector,), (pt.dvector, pt.ivector)])
 def test_one_argument_of_a_dtype_is_not_packed(inputs):
     f, *_ = sum_of(*inputs)
     f(*[np.ones(2, t.dtype) for t in inputs])
-    assert packed_positions(f) == []
+    assert packed_positions(f) == [()]
 
 
 @pytest.mark.parametrize(
@@ -134,7 +139,7 @@ def test_what_was_packed_is_dropped_with_the_programs():
 
 
 def test_shapes_that_run_on_the_host_are_forgotten(monkeypatch):
-    monkeypatch.setattr(packing, "MOST_SHAPES", 4)
+    monkeypatch.setattr(call, "MOST_SHAPES", 4)
     options = pjl.Options(recompile_limit=2, on_recompile_limit="host")
     x, y = pt.dvector("x"), pt.dvector("y")
     f = pytensor.function([x, y], x.sum() + y.sum(), mode=pjl.JaxprMode(pjl.JaxprLinker(options), "fast_run"))

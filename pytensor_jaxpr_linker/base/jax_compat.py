@@ -25,6 +25,7 @@ from jax._src.lax.lax import optimization_barrier_p
 from jax._src.lax.linalg import geqp3_p, geqrf_p
 from jax.extend import linear_util
 from jax.extend.core import primitives
+from jaxlib import xla_client
 
 #: What other modules import from here as JAX defines it.
 __all__ = ["LinearSolveTuple", "dim_as_value_p", "dim_value_aval", "geqp3_p", "geqrf_p", "optimization_barrier_p"]
@@ -174,6 +175,11 @@ def backend_has_started() -> bool:
     """Tell whether JAX has started a backend in this process, or in one that it was forked from."""
     # JAX's function for this takes a lock, which a thread may have held when the process was forked.
     return bool(xla_bridge._backends)
+
+
+def make_synchronous_cpu_device() -> jax.Device:
+    """Return the device of a new CPU client, which JAX does not list. It runs a program in the thread that calls it."""
+    return xla_client.make_cpu_client(asynchronous=False).local_devices()[0]
 
 
 def is_ready(array: Any) -> bool:

@@ -48,6 +48,9 @@ class Options:
         Whether an Op that has no emission rule, but a JAX function of a third party, is traced. If not, it runs on the host.
     donate : bool
         Whether a region may write its results over arrays of earlier regions that nothing else can see.
+    synchronous : bool
+        Whether a function with NumPy results runs on a CPU client of this package's own, in the calling thread, where JAX's default device is
+        a CPU. It does so in calls without JAX arrays among the arguments. If not, it runs on JAX's default device.
     recompile_limit : int
         How many programs a region may compile before the function warns, once, of what keeps changing.
     on_recompile_limit : {"compile", "host", "pad", "raise"}
@@ -75,6 +78,7 @@ class Options:
     fullgraph: bool = False
     allow_traced_leaves: bool = True
     donate: bool = True
+    synchronous: bool = True
     recompile_limit: int = 16
     on_recompile_limit: Literal["compile", "host", "pad", "raise"] = "compile"
     _told: ClassVar[frozenset[str]] = frozenset()
@@ -98,7 +102,7 @@ class Options:
         for name in ("specializations", "recompile_limit"):
             if type(value := getattr(self, name)) is not int or value < 1:
                 raise ValueError(f"{name} must be an int of at least 1, not {value!r}")
-        for name in ("fullgraph", "allow_traced_leaves", "donate"):
+        for name in ("fullgraph", "allow_traced_leaves", "donate", "synchronous"):
             if type(value := getattr(self, name)) is not bool:
                 raise ValueError(f"{name} must be True or False, not {value!r}")
         on_break, fullgraph, told = self.on_break, self.fullgraph, self._told

@@ -13,7 +13,7 @@ from pytensor.compile.maker import FunctionMaker
 from pytensor.compile.mode import Mode
 
 from pytensor_jaxpr_linker.frontend.storage import containers
-from pytensor_jaxpr_linker.run.codegen import as_declared
+from pytensor_jaxpr_linker.run.codegen import Declared, as_declared
 from pytensor_jaxpr_linker.run.transfer import DeviceTensorType
 
 
@@ -92,12 +92,12 @@ class JaxprFunction(Function):
         )
 
 
-def declared(container: Any) -> tuple[Any, Any, Callable[[Any], Any]]:
-    """Return dtype and shape of the arrays that an input takes as they are, and the function that converts any other value."""
+def declared(container: Any) -> Declared:
+    """Return which arrays an input takes as they are, and what converts any other value, or raises."""
     type_ = container.type
     convert = partial(type_.filter, strict=container.strict, allow_downcast=container.allow_downcast)
     is_tensor = isinstance(type_, DeviceTensorType)
-    return type_.numpy_dtype if is_tensor else None, type_.shape if is_tensor else None, convert
+    return Declared(type_.numpy_dtype, type_.type.shape, convert) if is_tensor else Declared(None, (), convert)
 
 
 copyreg.pickle(JaxprFunction, copyreg.dispatch_table[Function])

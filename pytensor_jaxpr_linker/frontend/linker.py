@@ -20,11 +20,12 @@ from pytensor_jaxpr_linker.base.stance import current_stance
 from pytensor_jaxpr_linker.frontend.jax_function import check_count
 from pytensor_jaxpr_linker.frontend.logsumexp_gradient import FIXED_MAXIMA, PLAIN_RATIOS
 from pytensor_jaxpr_linker.frontend.original_graph import KEEP, remember_original
-from pytensor_jaxpr_linker.frontend.storage import Storage, containers, in_turn, result_converter, storage_of
+from pytensor_jaxpr_linker.frontend.storage import Storage, containers, in_turn, result_converters, storage_of
 from pytensor_jaxpr_linker.graph.scan_trace import REDUCED_TRACES
 from pytensor_jaxpr_linker.plan.model import Plan, describe_plan, host_step
 from pytensor_jaxpr_linker.run.call import program_call
 from pytensor_jaxpr_linker.run.checks import DeferredChecks
+from pytensor_jaxpr_linker.run.cpu_client import device_for
 from pytensor_jaxpr_linker.run.executor import Executor
 from pytensor_jaxpr_linker.run.fork import process
 from pytensor_jaxpr_linker.run.plans import make_graph, make_plan, rules_in_force
@@ -162,7 +163,7 @@ class Runner:
             self.graph = make_graph(fgraph, self._rules)
         self.seconds = perf_counter() - started
         self.fallbacks: dict[Apply, CannotEmit] = {}
-        self._convert = result_converter(fgraph, borrowed, options)
+        self._converters = result_converters(fgraph, borrowed, options)
         self._on_host: Callable[[list], list] | None = None
         # NumPy arrays are waited for as it is, so a call knows how the one before it ended.
         wait = options.results == "numpy"
@@ -189,7 +190,7 @@ class Runner:
                 policy.report_breaks(self.plan.breaks)
                 self.program, self.executor = None, Executor(self.plan, policy, self.deferred)
                 self.pure = self.single_program
-                self.call = self.executor.call
+                self.call = self._converted(self.executor)
             else:
                 program = Program(
                     self.plan.regions[0],
@@ -202,7 +203,7 @@ class Runner:
                         program.build_ahead()
                 self.program, self.executor = program, None
                 self.pure = pure_function(program.as_pure())
-                self.call = program_call(program, progress, deferred=self.deferred)
+                self.call = program_call(program, policy, deferred=self.deferred, converters=self._converters)
         except CannotEmit as error:
             self._fall_back(error)
 
@@ -219,8 +220,14 @@ class Runner:
         if self._on_host is None:
             inputs, outputs, nodes = self.graph
             results = [v for v in dict.fromkeys(outputs) if v.owner is not None]
-            self._on_host = Executor(Plan([host_step(nodes, results)], [], inputs, outputs), self._policy).call
+            plan = Plan([host_step(nodes, results)], [], inputs, outputs)
+            self._on_host = self._converted(Executor(plan, self._policy))
         return self._on_host(args)
+
+    def _converted(self, executor: Executor) -> Callable[[list], list]:
+        """Return the call of an executor whose results are the user's values."""
+        call, converters = executor.call, self._converters
+        return lambda args: [convert(x) for convert, x in zip(converters, call(args), strict=True)]
 
     def single_program(self, *_args: Any) -> Program:
         """Return the graph as one program, or raise what `Plan.single_region` raises."""
@@ -245,7 +252,7 @@ class Runner:
         checks are tested later.
         """
         inputs, outputs, updates, is_shared = storage.inputs, storage.outputs, storage.updates, storage.is_shared
-        progress, chosen, convert = self._policy.progress, current_stance.get, self._convert
+        progress, chosen, options = self._policy.progress, current_stance.get, self.options
         deferred = self.deferred
 
         def compute(given: list) -> list:
@@ -256,16 +263,14 @@ class Runner:
                 deferred.raise_known()
             try:
                 call = self.call if chosen() != "force_host" else self.host_call
-                results = call(storage.read(given) if is_shared else given)
+                results = call(storage.read(given, device_for(options)) if is_shared else given)
             except CannotEmit as error:
                 self.plan_again(error, call)
                 return compute(given)
             except BaseException:
                 progress.end()
                 raise
-            if results is None:
-                results = self.host_call(storage.read(given))
-            return convert(results)
+            return self.host_call(storage.read(given, device_for(options))) if results is None else results
 
         def thunk() -> list:
             values = compute([] if is_shared else [cell[0] for cell in inputs])

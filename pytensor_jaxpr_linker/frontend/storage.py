@@ -21,6 +21,7 @@ from pytensor_jaxpr_linker.base.array_types import is_tensor
 from pytensor_jaxpr_linker.base.errors import variable_name
 from pytensor_jaxpr_linker.base.options import Options
 from pytensor_jaxpr_linker.run import transfer
+from pytensor_jaxpr_linker.run.cpu_client import device_for
 from pytensor_jaxpr_linker.run.fork import process
 
 #: Held while the values of shared variables are read or replaced, not while they are computed: so each call sees the values of one
@@ -42,13 +43,13 @@ class Storage(NamedTuple):
     turns: tuple[Turn, ...]
     """A call with updates holds them, in this order, from reading to writing: no update is lost, no generator gives its numbers twice."""
 
-    def read(self, given: Sequence[Any] = ()) -> list:
-        """Return the values of the inputs, those of shared arrays on the device; `given` replaces the values of the first."""
+    def read(self, given: Sequence[Any], device: jax.Device | None) -> list:
+        """Return the values of the inputs, those of shared arrays on a device; the first are `given` where no cell holds them."""
         with consistent:
             values = [cell[0] for cell in self.inputs]
         values[: len(given)] = given
         for i in self.arrays:
-            values[i] = shared_device_array(self.inputs[i], values[i])
+            values[i] = shared_device_array(self.inputs[i], values[i], device)
         return values
 
     def update(self, values: Sequence[Any]) -> None:
@@ -120,23 +121,21 @@ def in_turn(thunk: Callable[[], list], turns: Sequence[Turn]) -> Callable[[], li
     return run if locks else thunk
 
 
-def shared_device_array(cell: list, value: Any) -> Any:
-    """Return the device's copy of the value of a shared variable, uploading it the first time it is seen."""
+def shared_device_array(cell: list, value: Any, device: jax.Device | None) -> Any:
+    """Return the copy of a shared variable's value on a device, or on JAX's default device, uploading it the first time it is seen."""
     array = transfer.device_array(value)
     if array is not None or not isinstance(value, np.ndarray) or not value.size:
-        return value if array is None else array
+        return value if array is None else transfer.on_client_of(array, device)
     with jax.enable_x64(True):
-        uploaded = transfer.upload(value)
+        uploaded = transfer.upload(value, device)
     with consistent:
         if cell[0] is value:  # else another thread has replaced or uploaded it
             cell[0] = uploaded
     return transfer.device_array(uploaded)
 
 
-def result_converter(
-    fgraph: FunctionGraph, borrowed: set[int], options: Options
-) -> Callable[[Sequence[Any]], list[Any]]:
-    """Return the function that converts the arrays that XLA returned to the values of the outputs."""
+def result_converters(fgraph: FunctionGraph, borrowed: set[int], options: Options) -> list[Callable[[Any], Any]]:
+    """Return for each output what makes a value of the user's of the array that XLA returned."""
     updates = getattr(fgraph, "update_mapping", None) or {}
     has_mirrors = any(isinstance(v, SharedVariable) and is_tensor(v.type) for v in fgraph.inputs)
 
@@ -146,15 +145,14 @@ def result_converter(
         if not (is_tensor(variable.type) or isinstance(variable.type, ScalarType)):
             return lambda value: value
         if i in updates:
-            return lambda array: transfer.mirror(transfer.on_device(array))
+            return lambda array: transfer.mirror(transfer.on_device(array, device_for(options)))
         if options.results == "jax":
             return transfer.read_inputs if has_mirrors else transfer.on_device
         if isinstance(variable.type, ScalarType):
-            return lambda array: np.asarray(array)[()]
+            return transfer.numpy_scalar
         return transfer.read_only if i in borrowed else np.array
 
-    converters = [converter(i, v) for i, v in enumerate(fgraph.outputs)]
-    return lambda arrays: [convert(array) for convert, array in zip(converters, arrays, strict=True)]
+    return [converter(i, v) for i, v in enumerate(fgraph.outputs)]
 
 
 def containers(

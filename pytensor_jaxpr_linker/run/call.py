@@ -11,71 +11,151 @@ from pytensor.graph.basic import Constant
 from pytensor.tensor.random.type import RandomType
 
 from pytensor_jaxpr_linker.base import jax_compat
-from pytensor_jaxpr_linker.base.progress import Progress
 from pytensor_jaxpr_linker.base.random_keys import keys_of
 from pytensor_jaxpr_linker.graph.generators import Ancestor, generator_ancestor
 from pytensor_jaxpr_linker.plan.model import Region
-from pytensor_jaxpr_linker.run import transfer
+from pytensor_jaxpr_linker.run import codegen, transfer
 from pytensor_jaxpr_linker.run.checks import DeferredChecks, raise_if_failed
-from pytensor_jaxpr_linker.run.packing import make_packer
+from pytensor_jaxpr_linker.run.cpu_client import device_for, place
+from pytensor_jaxpr_linker.run.packing import NOTHING, Packing, is_argument, pack_arguments, pack_results
 from pytensor_jaxpr_linker.run.program import Program
-from pytensor_jaxpr_linker.run.recompiles import OnHost
+from pytensor_jaxpr_linker.run.recompiles import OnHost, Policy
 from pytensor_jaxpr_linker.run.specialization import NotAdmitted, Specialization
 
 #: Arrays of fewer bytes are not donated: a new one costs less than donating takes, measured on the CPU.
 DONATED_BYTES = 2**20
+#: How many tuples of shapes are remembered: beyond the recompile limit each call may have shapes of its own.
+MOST_SHAPES = 1024
 
 
 def program_call(
-    program: Program, progress: Progress, donated: Sequence[int] = (), deferred: DeferredChecks | None = None
+    program: Program,
+    policy: Policy,
+    donated: Sequence[int] = (),
+    deferred: DeferredChecks | None = None,
+    converters: Sequence[Callable[[Any], Any]] | None = None,
 ) -> Callable[[list], list | None]:
     """Return the function that runs a program on a list of values and returns the list of outputs.
 
-    It returns None, and has done nothing, if the nodes have to run on the host. Any number of threads may call it. The results may take the
-    memory of the inputs at the positions `donated`. `deferred` keeps the results of checks; without it, each call tests its own.
+    It returns None, and has done nothing, if the nodes have to run on the host. Any number of threads may call it.
+
+    Parameters
+    ----------
+    donated
+        The positions of inputs whose memory the results may take.
+    deferred
+        Keeps the results of checks; if None, each call tests its own.
+    converters
+        What makes a value of the user's of each output. If None, outputs are JAX arrays.
     """
     test = raise_if_failed if deferred is None else deferred.add
-    general = general_call(program, progress, donated, test)
-    region = program.region
+    convert = converters or [lambda value: value] * len(program.outputs)
+    general = general_call(program, policy, donated, test, convert)
+    region, progress = program.region, policy.progress
     if program.static_positions or find_generators(region) or find_constant_generators(region):
         return general
-    count, only, has_constants = len(program.outputs), program.specialize(()), bool(program.constants)
+    only = program.specialize(())
+    run = ShortCalls(program, only, policy, convert, packs_code=deferred is None).by_shapes()
     swap_x64, restore_x64 = jax_compat.swap_x64, jax_compat.restore_x64
-    pack = make_packer(region.inputs, only.packed, lambda packing: only.jitted(packing=packing))
 
-    # The hot path of most programs: one Python function, with one test for each thing that the program may not have.
     def direct(args: list) -> list | None:
         if donated or program.padded is not None:
             return general(args)
-        given = args + program.device_constants() if has_constants else args
-        packed = None if pack is None else pack(given)
         outside = swap_x64(True)
         try:
-            results = only.call(*given) if packed is None else packed[0](*packed[1])
+            results, code = run(args)
         except NotAdmitted as other:
             return None if isinstance(other.decision, OnHost) else general(args)
         finally:
             restore_x64(outside)
         if progress.active:
             progress.end()
-        if len(results) > count:
-            test(only, results.pop(), given)
+        if code is not None:
+            test(only, code, [*args, *program.constants])
         return results
 
     return direct
 
 
+class ShortCalls:
+    """The calls of a program that has one specialization and reads no generator: the hot path of most functions.
+
+    Parameters
+    ----------
+    specialization
+        That of `program`.
+    converters
+        See `program_call`.
+    packs_code
+        Whether the check code may be packed: it is read at once.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        specialization: Specialization,
+        policy: Policy,
+        converters: Sequence[Callable[[Any], Any]],
+        packs_code: bool,
+    ):
+        self.program, self.specialization, self.options = program, specialization, policy.options
+        self.converters, self.packs_code = converters, packs_code
+        self.packable = [i for i, convert in enumerate(converters) if convert in transfer.NUMPY_RESULTS]
+
+    def by_shapes(self) -> Callable[[list], tuple[list, Any]]:
+        """Return the function that calls the program on a list of arguments and returns its results and the check code, if any."""
+        inputs = self.program.inputs
+        dtypes = {i: v.type.numpy_dtype for i, v in enumerate(inputs) if is_argument(v)}
+        return codegen.by_shapes(len(inputs), dtypes, self.specialization.short_calls, self.make, self.call)
+
+    def make(self, shapes: tuple, args: list) -> Callable[[list], tuple[list, Any]]:
+        """Make and keep the call for NumPy arrays of some shapes."""
+        program, only, count = self.program, self.specialization, len(self.converters)
+        device = device_for(self.options)
+        arguments = pack_arguments(program.inputs, args)
+        layout = NOTHING
+
+        def pack(avals: Sequence[Any]) -> Packing:
+            nonlocal layout
+            layout = pack_results(avals, self.packable, count if self.packs_code and len(avals) > count else None)
+            return layout
+
+        jitted = only.jitted(device=device, arguments=arguments, results=pack)
+        constants = program.device_constants(device)
+        given = [args[i] for i in arguments.others(len(args))]
+        if arguments.pieces:
+            given.insert(0, jax.ShapeDtypeStruct((arguments.pieces[-1].stop,), arguments.dtype))
+        has_code = len(jitted.eval_shape(*given, *constants)) + max(len(layout.pieces) - 1, 0) > count
+        found = codegen.packed_call(jitted, constants, len(args), arguments, layout, self.converters, has_code)
+        calls = only.short_calls
+        if len(calls) >= MOST_SHAPES:
+            calls.clear()
+        calls[shapes] = found
+        return found
+
+    def call(self, args: list) -> tuple[list, Any]:
+        """Call the program on arguments that are not all NumPy arrays of the declared dtype."""
+        placed, device = place(args, self.options)
+        results = self.specialization.on(device)(*placed, *self.program.device_constants(device))
+        code = results.pop() if len(results) > len(self.converters) else None
+        return [convert(x) for convert, x in zip(self.converters, results, strict=True)], code
+
+
 def general_call(
-    program: Program, progress: Progress, donated: Sequence[int], test: Callable[[Specialization, Any, list], None]
+    program: Program,
+    policy: Policy,
+    donated: Sequence[int],
+    test: Callable[[Specialization, Any, list], None],
+    converters: Sequence[Callable[[Any], Any]],
 ) -> Callable[[list], list | None]:
-    """Return the function of `program_call`, for any program; it calls `test` with the number of the check that failed, or 0."""
-    count = len(program.outputs)
+    """Return what `program_call` returns, for any program; `test` is called with the number of the check that failed, or 0."""
+    count, progress = len(program.outputs), policy.progress
     run, generators = program.run, find_generators(program.region)
     constants = find_constant_generators(program.region)
     swap_x64, restore_x64 = jax_compat.swap_x64, jax_compat.restore_x64
 
     def call(given: list) -> list | None:
-        args = [*given]  # keys and constants go into it
+        args = [*given]  # keys go into it
         if generators:
             successors = take_keys(args, generators, program.key_counts)
         outside = swap_x64(True)
@@ -97,7 +177,7 @@ def general_call(
         if constants:
             for i, (constant, draws) in constants.items():
                 results[i] = transfer.advanced(constant.data, draws)  # type: ignore[attr-defined]
-        return results
+        return [convert(x) for convert, x in zip(converters, results, strict=True)]
 
     return call
 

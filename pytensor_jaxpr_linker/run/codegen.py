@@ -7,7 +7,7 @@ machine of two cores). Loops that cost less than 1 µs are loops: those over the
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from threading import RLock
 from typing import Any, NamedTuple
@@ -17,39 +17,147 @@ from pytensor.graph.basic import Constant, Variable
 
 from pytensor_jaxpr_linker.base.errors import note_node
 from pytensor_jaxpr_linker.plan.model import HostStep
+from pytensor_jaxpr_linker.run import transfer
+from pytensor_jaxpr_linker.run.packing import Packing, flat_copy
 
 
 def make_function(lines: Sequence[str], what: str, names: Mapping[str, Any]) -> Callable[..., Any]:
-    """Return the function ``call`` that lines of Python code define, with the global variables `names`; tracebacks call its file `what`."""
+    """Return the function ``call`` that lines of Python code define, with the global variables `names`.
+
+    Tracebacks show this file and `what`. Warnings skip it, as they do all files of the package.
+    """
     found = dict(names)
-    exec(compile("\n".join(lines), f"<{what}>", "exec"), found)
+    exec(compile("\n".join(lines), f"{__file__} ({what})", "exec"), found)
     return found["call"]
 
 
-def as_declared(
-    declared: Sequence[tuple[Any, Any, Callable[[Any], Any]]],
-) -> Callable[[Sequence[Any]], list]:
+class Declared(NamedTuple):
+    """What an input takes: NumPy arrays of this dtype and shape as they are, and any other value by way of `convert`.
+
+    The dtype is None if every value is converted. A length that is None may be any.
+    """
+
+    dtype: Any
+    shape: tuple[int | None, ...]
+    convert: Callable[[Any], Any]
+
+
+def as_declared(inputs: Sequence[Declared]) -> Callable[[Sequence[Any]], list]:
     """Return the function that makes the arguments of a call what the inputs declare. It saves 1.3 µs, and 0.1 µs for each argument.
 
-    `declared` has one triple for each input: NumPy arrays of this dtype and shape stay as they are, and the function converts any other
-    value. A call with more or fewer arguments raises a ValueError.
+    Raises
+    ------
+    ValueError
+        By that function, if there are more or fewer arguments.
 
     Examples
     --------
     >>> import numpy as np
-    >>> from pytensor_jaxpr_linker.run.codegen import as_declared
-    >>> as_declared([(np.dtype("int64"), (2,), list), (None, None, str)])([np.arange(2), 3])
+    >>> from pytensor_jaxpr_linker.run.codegen import Declared, as_declared
+    >>> as_declared([Declared(np.dtype("int64"), (None,), list), Declared(None, (), str)])([np.arange(2), 3])
     [array([0, 1]), '3']
     """
     names: dict[str, Any] = {"ndarray": np.ndarray}
     results = []
-    for i, row in enumerate(declared):
-        names |= dict(zip((f"dtype{i}", f"shape{i}", f"convert{i}"), row, strict=True))
-        is_declared = f"type(x{i}) is ndarray and x{i}.dtype is dtype{i} and x{i}.shape == shape{i}"
-        results.append(f"x{i} if {is_declared} else convert{i}(x{i})")
-    elements = ", ".join(f"x{i}" for i in range(len(declared)))
-    lines = ["def call(xs):", f" [{elements}] = xs", f" return [{', '.join(results)}]"]
+    for i, (dtype, shape, convert) in enumerate(inputs):
+        names |= {f"dtype{i}": dtype, f"shape{i}": shape, f"convert{i}": convert}
+        fixed = "".join(f" and x{i}.shape[{k}] == {n}" for k, n in enumerate(shape) if n is not None)
+        fits = f"x{i}.shape == shape{i}" if None not in shape else f"x{i}.ndim == {len(shape)}{fixed}"
+        is_declared = f"type(x{i}) is ndarray and x{i}.dtype is dtype{i} and {fits}"
+        results.append(f"convert{i}(x{i})" if dtype is None else f"x{i} if {is_declared} else convert{i}(x{i})")
+    lines = ["def call(xs):", f" [{local_names('x', range(len(inputs)))}] = xs", f" return [{', '.join(results)}]"]
     return make_function(lines, "the arguments of a function", names)
+
+
+def local_names(prefix: str, numbers: Iterable[int]) -> str:
+    """Return the names of local variables with these numbers, as elements of a list."""
+    return ", ".join(f"{prefix}{i}" for i in numbers)
+
+
+def by_shapes(
+    count: int,
+    dtypes: Mapping[int, np.dtype],
+    calls: Mapping[tuple, Callable[[list], Any]],
+    make: Callable[[tuple, list], Callable[[list], Any]],
+    otherwise: Callable[[list], Any],
+) -> Callable[[list], Any]:
+    """Return the function that hands a list of arguments to the call for their shapes. It saves 0.5 µs for three arguments.
+
+    Parameters
+    ----------
+    count
+        How many arguments there are.
+    dtypes
+        The dtypes of those that must be NumPy arrays, by position; if one is not, `otherwise` is called.
+    calls
+        The calls by the shapes of these arrays.
+    make
+        Is called with shapes and arguments for which there is no call yet, and returns it.
+    """
+    names = {f"dtype{i}": dtype for i, dtype in dtypes.items()}
+    names |= {"ndarray": np.ndarray, "calls": calls, "make": make, "otherwise": otherwise}
+    tests = "".join(f" and type(x{i}) is ndarray and x{i}.dtype is dtype{i}" for i in dtypes)
+    lines = [
+        "def call(args):",
+        f" [{local_names('x', range(count))}] = args",
+        f" if True{tests}:",
+        f"  shapes = ({''.join(f'x{i}.shape, ' for i in dtypes)})",
+        "  found = calls.get(shapes) or make(shapes, args)",
+        "  return found(args)",
+        " return otherwise(args)",
+    ]
+    return make_function(lines, "the choice of a program", names)
+
+
+def packed_call(
+    jitted: Callable[..., list],
+    constants: Sequence[Any],
+    inputs: int,
+    arguments: Packing,
+    results: Packing,
+    converters: Sequence[Callable[[Any], Any]],
+    has_code: bool,
+) -> Callable[[list], tuple[list, Any]]:
+    """Return the function that calls a program on packed arguments and takes its results apart. It saves 1.2 µs for five arrays.
+
+    The function takes all arguments, and returns all results and the check code, or None if the program has no checks.
+
+    Parameters
+    ----------
+    jitted
+        The jitted function of the packed arguments, the others, and `constants`.
+    inputs
+        How many arguments there are.
+    arguments, results
+        Which of them are packed.
+    converters
+        What makes a value of the user's of each result that is not packed.
+    """
+    packed, others = local_names("x", arguments.positions), [f"x{i}" for i in arguments.others(inputs)]
+    names: dict[str, Any] = {"jitted": jitted, "array": np.array, "frombuffer": np.frombuffer, "join_bytes": b"".join}
+    names |= {"flat_copy": flat_copy, "dtype": arguments.dtype}
+    names |= {f"constant{i}": x for i, x in enumerate(constants)} | {f"convert{i}": c for i, c in enumerate(converters)}
+    lines = ["def call(args):", f" [{local_names('x', range(inputs))}] = args"]
+    if arguments.pieces:
+        lines += [" try:", f"  packed = frombuffer(join_bytes(({packed})), dtype)"]
+        # An array that is not contiguous, or nothing but empty ones.
+        lines += [" except (TypeError, ValueError):", f"  packed = flat_copy(({packed}), dtype)"]
+        others = ["packed", *others]
+    count = len(converters) + has_code
+    targets = ["p"] * bool(results.pieces) + [f"r{i}" for i in results.others(count)]
+    operands = [*others, *(f"constant{i}" for i in range(len(constants)))]
+    lines.append(f" [{', '.join(targets)}] = jitted({', '.join(operands)})")
+    values = [f"convert{i}(r{i})" for i in range(len(converters))] + ["r" + str(len(converters))] * has_code
+    if results.pieces:
+        lines.append(" p = array(p)")
+    for i, start, stop, shape in results.pieces:
+        is_scalar = i == len(converters) or converters[i] is transfer.numpy_scalar
+        reshape = "" if len(shape) == 1 else f".reshape({shape})"
+        values[i] = f"p[{start}]" if is_scalar else f"p[{start}:{stop}]{reshape}"
+    lines.append(f" return [{', '.join(values[: len(converters)])}], {values[-1] if has_code else None}")
+    call: Any = make_function(lines, "the call of a program", names)
+    call.arguments, call.results = arguments, results
+    return call
 
 
 class StageCall(NamedTuple):

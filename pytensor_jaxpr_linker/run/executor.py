@@ -112,7 +112,7 @@ class RegionStage:
     ):
         self.program, self.inputs, self.outputs = program, inputs, outputs
         self.donated: list[int] = []
-        self.call = program_call(program, policy.progress, self.donated, deferred)
+        self.call = program_call(program, policy, self.donated, deferred)
 
     def example(self, args: list[Any]) -> tuple[Specialization, list[Any]]:
         """Return the specialization for the values of the inputs, and what it is called with."""

@@ -21,6 +21,7 @@ from pytensor_jaxpr_linker.jaxpr.builder import Check
 from pytensor_jaxpr_linker.plan.large_constants import find_large_constants
 from pytensor_jaxpr_linker.plan.model import Region
 from pytensor_jaxpr_linker.plan.padding import Padding, find_padding
+from pytensor_jaxpr_linker.run.cpu_client import place
 from pytensor_jaxpr_linker.run.plans import make_plan, rules_in_force
 from pytensor_jaxpr_linker.run.recompiles import OnHost, Policy, Recompiles
 from pytensor_jaxpr_linker.run.specialization import NotAdmitted, Specialization
@@ -73,7 +74,8 @@ class Program:
         self.inputs, self.outputs = region.inputs, region.outputs
         self.region = region._replace(constants=find_large_constants(constant_operands(region)))
         self.constants = self.region.constants.arrays
-        self._on_device: list[jax.Array] = []  # shared with pure copies: each constant is uploaded once
+        #: Shared with pure copies: each constant is uploaded once to a device.
+        self._on_device: dict[jax.Device | None, list[jax.Array]] = {}
         self.static_positions = tuple(i for i, v in enumerate(region.inputs) if v in region.static_inputs)
         counts = key_counts(region.inputs, region.draws)
         #: How many keys the program takes of the generator at a position: one, where nothing is said.
@@ -84,15 +86,16 @@ class Program:
         self._only = None if self.static_positions else self.specialize(())
 
     def run(self, args: list[Any], donated: Sequence[int] = ()) -> Outcome:
-        """Call the program. The large constants are appended to `args`; the results may take the memory of the arrays at `donated`."""
+        """Call the program on the values of its inputs. The results may take the memory of the arrays at the positions `donated`."""
         given = len(args)
         found = self._only or self.specialize(args)
+        args, device = place(args, self._policy.options) if self._policy is not None else (args, None)
         if self.constants:
-            args += self.device_constants()
+            args = [*args, *self.device_constants(device)]
         padded = self.padded
         if padded is None or found.holds(args) or not padded.padding.fits(args):
             try:
-                return (found.donating(args, donated) if donated else found.call)(*args), found, args
+                return (found.donating(args, donated, device) if donated else found.on(device))(*args), found, args
             except NotAdmitted as other:
                 if isinstance(other.decision, OnHost):
                     return None
@@ -176,12 +179,13 @@ class Program:
         if not self.static_positions and all(a is not None for a in avals):
             self.specialize(()).lower([*avals, *self.constants])
 
-    def device_constants(self) -> list[jax.Array]:
-        """Return the large constants as arrays on the device, uploaded once, also inside an outer trace."""
-        if len(self._on_device) < len(self.constants):
+    def device_constants(self, device: jax.Device | None = None) -> list[jax.Array]:
+        """Return the large constants as arrays on a device, or JAX's default device, uploaded once, also inside an outer trace."""
+        found = self._on_device.get(device)
+        if found is None:
             with jax.ensure_compile_time_eval(), jax.enable_x64(True):
-                self._on_device[:] = [jax.device_put(value) for value in self.constants]
-        return self._on_device
+                found = self._on_device[device] = [jax.device_put(value, device) for value in self.constants]
+        return found
 
     def as_pure(self, checked: bool = False, differentiable: bool = False) -> Program:
         """Return the same program without a policy, for JAX to transform and, if `differentiable`, to differentiate its equations."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any
 
@@ -17,7 +17,7 @@ from pytensor_jaxpr_linker.base import jax_compat, logs
 from pytensor_jaxpr_linker.jaxpr.lower import Lowered, lower_region
 from pytensor_jaxpr_linker.plan.model import Region
 from pytensor_jaxpr_linker.run import timing
-from pytensor_jaxpr_linker.run.packing import Packed, Packing
+from pytensor_jaxpr_linker.run.packing import NOTHING, Packing
 from pytensor_jaxpr_linker.run.recompiles import Admit, OnHost, Pad, Recompiles, Refuse, describe, spell
 
 
@@ -39,18 +39,16 @@ class Specialization:
     Attributes
     ----------
     call : Callable
-        The jitted function of the region's inputs and large constants. Returns the outputs, then the check code if there
-        are checks.
-    static
-        The values of what the region demands.
-    recompiles
-        Decides before each compilation; None admits all.
+        The jitted function of the region's inputs and large constants, on JAX's default device or where its arguments are. Returns the
+        outputs, then the check code if there are checks.
+    region, static, checked, name
+        What was lowered, and how.
     lowered
         The Jaxprs so far, by the shapes and dtypes of what the program takes.
     seconds
         For each of them how long its stages took: "lower", and "trace", "stablehlo" and "xla" once it was called.
-    packed
-        The cache of `make_packer`.
+    short_calls
+        What is called for NumPy arguments, by their shapes, see `ShortCalls`.
     """
 
     def __init__(
@@ -67,7 +65,7 @@ class Specialization:
         self._differentiable = differentiable
         self._capacity, self.recompiles = capacity, recompiles
         self._lock = threading.RLock()
-        self.packed: dict[tuple, Packed | None] = {}
+        self.short_calls: dict[tuple, Any] = {}
         self._clear()
 
     def _clear(self) -> None:
@@ -76,32 +74,60 @@ class Specialization:
         self.seconds: dict[tuple, dict[str, float]] = {}
         self._admitted: set[tuple] = set()
         self._donating: dict[tuple, Any] = {}
-        self.packed.clear()
+        self.short_calls.clear()
+        self._on: dict[jax.Device, Any] = {}
         self.call = self.jitted()
 
-    def donating(self, args: Sequence[Any], positions: Sequence[int]) -> Any:
-        """Return the function to call instead of `call`, so that the results may take the memory of the arrays at `positions`."""
-        key = aval_key(args)
+    def on(self, device: jax.Device | None) -> Any:
+        """Return `call` for a device: for NumPy arrays, and arrays that are there."""
+        if device is None:
+            return self.call
+        found = self._on.get(device)
+        return found or self._on.setdefault(device, self.jitted(device=device))
+
+    def donating(self, args: Sequence[Any], positions: Sequence[int], device: jax.Device | None = None) -> Any:
+        """Return what to call instead of `on(device)` so that the results may take the memory of the arrays at `positions`."""
+        key = aval_key(args), device
         found = self._donating.get(key)
         if found is None:
             usable = usable_for(self._admit(args).jaxpr.out_avals, args, positions)
-            found = self._donating[key] = self.jitted(usable) if usable else self.call
+            found = self._donating[key] = self.jitted(usable, device) if usable else self.on(device)
         return found
 
-    def jitted(self, donated: tuple[int, ...] = (), packing: Packing | None = None) -> Any:
-        """Return a jitted function without programs, of packed arguments if `packing` says how."""
+    def jitted(
+        self,
+        donated: tuple[int, ...] = (),
+        device: jax.Device | None = None,
+        arguments: Packing = NOTHING,
+        results: Callable[[Sequence[Any]], Packing] | None = None,
+    ) -> Any:
+        """Return a jitted function without programs.
+
+        Parameters
+        ----------
+        donated
+            The positions of arguments whose memory the results may take.
+        device
+            Where it runs. If None, where JAX chooses.
+        arguments
+            Which arguments are packed.
+        results
+            Is called with the avals of the results, and returns which of them are packed.
+        """
 
         def call(*given: Any) -> list:
-            args = given if packing is None else packing.unpack(given[0], given[1:])
+            args = arguments.unpack(given)
             key = aval_key(args)
             was_lowered = key in self.lowered
             lowered = self._admit(args)
             seconds = self.seconds.get(key, {})  # another thread may have cleared it
             timing.record_stages_of(self.name, seconds, 0.0 if was_lowered else seconds.get("lower", 0.0))
-            return jax_compat.call_jaxpr(lowered.jaxpr, *args)
+            values = jax_compat.call_jaxpr(lowered.jaxpr, *args)
+            return values if results is None else results(lowered.jaxpr.out_avals).pack(values)
 
         call.__name__ = call.__qualname__ = self.name
-        return jax.jit(call, donate_argnums=donated)
+        sharding = None if device is None else jax.sharding.SingleDeviceSharding(device)
+        return jax.jit(call, donate_argnums=donated, in_shardings=sharding)
 
     def _admit(self, avals: Sequence[Any]) -> Lowered:
         """Return the Jaxpr that XLA is about to compile.

@@ -10,6 +10,8 @@ from pytensor.graph.type import Type
 from pytensor.tensor.random.utils import custom_rng_deepcopy
 from pytensor.tensor.type import TensorType, all_dtypes
 
+from pytensor_jaxpr_linker.run.cpu_client import own_device
+
 
 class DeviceBuffer:
     """The base of a NumPy array that mirrors a JAX array; it leads back to the JAX array.
@@ -49,17 +51,27 @@ def device_array(host: Any) -> Any:
     return base.array if type(base) is DeviceBuffer else None
 
 
-def upload(value: np.ndarray) -> np.ndarray:
-    """Copy an array to the default device and return its mirror."""
-    return mirror(jax.device_put(np.array(value)).copy())
+def upload(value: np.ndarray, device: jax.Device | None = None) -> np.ndarray:
+    """Copy an array to a device, or JAX's default device, and return its mirror."""
+    return mirror(jax.device_put(np.array(value), device).copy())
 
 
-def on_device(value: Any) -> jax.Array:
+def on_device(value: Any, device: jax.Device | None = None) -> jax.Array:
     """Return an array as a JAX array; one of NumPy's, which a host step made, is copied."""
     if isinstance(value, jax.Array):
         return value
     with jax.enable_x64(True):
-        return jax.device_put(np.array(value)).copy()
+        return jax.device_put(np.array(value), device).copy()
+
+
+def on_client_of(array: jax.Array, device: jax.Device | None) -> jax.Array:
+    """Return a JAX array that is on the client of `device`, or on JAX's own if that is None: the same array, or a copy."""
+    own = own_device()
+    is_own = own is not None and own in array.devices()
+    if is_own == (device is not None):
+        return array
+    with jax.enable_x64(True):
+        return jax.device_put(np.array(array), device)
 
 
 def read_inputs(value: Any) -> jax.Array:
@@ -75,6 +87,15 @@ def read_only(array: Any) -> np.ndarray:
         array = array.view()
         array.flags.writeable = False
     return array
+
+
+def numpy_scalar(array: Any) -> Any:
+    """Return a 0-d array as a NumPy scalar."""
+    return np.asarray(array)[()]
+
+
+#: What makes NumPy values of results; a copy of the elements does as well.
+NUMPY_RESULTS = (np.array, read_only, numpy_scalar)
 
 
 def advanced(generator: np.random.Generator, draws: int) -> np.random.Generator:
