@@ -179,7 +179,8 @@ def backend_has_started() -> bool:
 
 def make_synchronous_cpu_device() -> jax.Device:
     """Return the device of a new CPU client, which JAX does not list. It runs a program in the thread that calls it."""
-    return xla_client.make_cpu_client(asynchronous=False).local_devices()[0]
+    client: Any = xla_client.make_cpu_client(asynchronous=False)
+    return client.local_devices()[0]
 
 
 def is_ready(array: Any) -> bool:

@@ -94,7 +94,7 @@ def by_shapes(
     make
         Is called with shapes and arguments for which there is no call yet, and returns it.
     """
-    names = {f"dtype{i}": dtype for i, dtype in dtypes.items()}
+    names: dict[str, Any] = {f"dtype{i}": dtype for i, dtype in dtypes.items()}
     names |= {"ndarray": np.ndarray, "calls": calls, "make": make, "otherwise": otherwise}
     tests = "".join(f" and type(x{i}) is ndarray and x{i}.dtype is dtype{i}" for i in dtypes)
     lines = [

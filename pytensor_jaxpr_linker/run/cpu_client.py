@@ -7,9 +7,7 @@ among `jax.devices`, and no array of it reaches the user: only NumPy arrays do.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cache
-from typing import Any
 
 import jax
 import numpy as np
@@ -30,7 +28,7 @@ def device_for(options: Options) -> jax.Device | None:
     return own_device() if options.synchronous and options.results == "numpy" else None
 
 
-def place(args: Sequence[Any], options: Options) -> tuple[Sequence[Any], jax.Device | None]:
+def place(args: list, options: Options) -> tuple[list, jax.Device | None]:
     """Return the arguments of a call, so that they are together, and the device where it runs, see `device_for`.
 
     With a JAX array of the user's among them it runs where that array is.

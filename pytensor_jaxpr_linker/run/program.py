@@ -89,7 +89,9 @@ class Program:
         """Call the program on the values of its inputs. The results may take the memory of the arrays at the positions `donated`."""
         given = len(args)
         found = self._only or self.specialize(args)
-        args, device = place(args, self._policy.options) if self._policy is not None else (args, None)
+        device = None
+        if self._policy is not None:
+            args, device = place(args, self._policy.options)
         if self.constants:
             args = [*args, *self.device_constants(device)]
         padded = self.padded
