@@ -27,6 +27,7 @@ from pytensor_jaxpr_linker.jaxpr.builder import JaxprBuilder
 from pytensor_jaxpr_linker.report.explain import explain
 from pytensor_jaxpr_linker.report.explanation import Explanation
 from pytensor_jaxpr_linker.report.stages import Stages, stages
+from pytensor_jaxpr_linker.run.program_cache import CacheWarning, cache
 from pytensor_jaxpr_linker.run.recompiles import RecompileError, RecompileWarning
 
 #: The mode behind ``mode="JAXPR"``, for ``pytensor.config.change_flags(mode=pytensor_jaxpr_linker.JAXPR)``.
@@ -36,6 +37,7 @@ register(JAXPR)
 
 __all__ = [
     "JAXPR",
+    "CacheWarning",
     "Explanation",
     "GraphBreakError",
     "GraphBreakWarning",
@@ -49,6 +51,7 @@ __all__ = [
     "RuntimeTracerError",
     "Stages",
     "as_jax_function",
+    "cache",
     "emit",
     "emits",
     "emits_draws",

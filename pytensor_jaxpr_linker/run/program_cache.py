@@ -1,0 +1,61 @@
+"""Compiled programs that are kept in a folder, for later processes."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import jax
+import pytensor
+from jax.experimental.compilation_cache import compilation_cache
+
+from pytensor_jaxpr_linker.base.errors import warn_user
+
+
+class CacheWarning(UserWarning):
+    """Compiled programs can't be kept in the folder that the user named."""
+
+
+def cache(directory: str | Path | None = None) -> Path | None:
+    """Keep the programs that XLA compiles from now on in a folder, and take those that are there from it.
+
+    A function that an earlier process compiled needs no time of XLA then. This is JAX's persistent compilation cache, with
+    programs of every size: it serves all JAX code of the process. An entry that can't be read or written costs a warning of JAX's, and the
+    program is compiled.
+
+    Parameters
+    ----------
+    directory : str or Path, optional
+        The folder, which is made if it is missing. If None, one in PyTensor's ``base_compiledir``, for this platform and Python.
+
+    Returns
+    -------
+    Path or None
+        The folder; None, with a `CacheWarning`, if no file can be written there.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import pytensor_jaxpr_linker as pjl
+    >>> folder = pjl.cache(tempfile.mkdtemp())
+    """
+    if directory is None:
+        compiled = Path(pytensor.config.compiledir)
+        directory = compiled.with_name(compiled.name.replace("compiledir", "xla"))
+    folder = Path(directory).expanduser()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(b"0")
+    except OSError as error:
+        message = (
+            f"Compiled programs can't be kept in {folder}: {error}. Functions work, and are compiled in each process. To do: call"
+            " pytensor_jaxpr_linker.cache(directory) with a folder that can be written to."
+        )
+        warn_user(message, CacheWarning)
+        return None
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    compilation_cache.reset_cache()  # JAX remembers that it had none, if it has compiled before
+    compilation_cache.set_cache_dir(str(folder))
+    return folder
