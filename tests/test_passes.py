@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import pytensor.tensor as pt
+import pytest
+from pytensor.graph.fg import FunctionGraph
+from pytensor.tensor.elemwise import Elemwise
+
+from pytensor_jaxpr_linker.base.errors import WrongResult
 from pytensor_jaxpr_linker.base.passes import Pass, record_passes, run_passes
+from pytensor_jaxpr_linker.base.rules import Table
+from pytensor_jaxpr_linker.graph.walk import Graph, rewritten
 
 DOUBLE = Pass("double", lambda values, _: values * 2)
 NOTHING = Pass("nothing", lambda values, _: values)
@@ -42,3 +50,28 @@ def test_nothing_is_recorded_outside():
     with record_passes() as runs:
         pass
     assert run([DOUBLE], [1]) == [1, 1] and runs == []
+
+
+@pytest.mark.parametrize(
+    ("replace", "message"),
+    [
+        (lambda x: x, "returned a bare variable, but must return a sequence with one for each of 1 outputs"),
+        (lambda x: [x, x], "returned 2 values"),
+        (
+            lambda x: [x.astype("float32")],
+            r"returned a Vector\(float32, shape=\(\?,\)\) for .*, which is a Vector\(float64",
+        ),
+        (lambda x: [x.sum()], r"returned a Scalar\(float64, shape=\(\)\)"),
+    ],
+)
+def test_a_wrong_replacement_names_the_rewrite(replace, message):
+    x = pt.dvector("x")
+    graph = FunctionGraph([x], [pt.exp(x)], clone=False)
+    rewrites = Table()
+
+    def exponential(known, node):
+        return replace(node.inputs[0])
+
+    rewrites[Elemwise] = exponential
+    with pytest.raises(WrongResult, match=rf"exponential {message}.*The node is"):
+        rewritten(Graph(graph.inputs, graph.outputs, graph.toposort()), lambda node: None, rewrites)

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from helpers import run_python
 
 import pytensor_jaxpr_linker as pjl
 
 #: Compiles functions with NumPy and with JAX results, and prints what JAX's cache did and what the functions returned.
 PROGRAM = """
-import json, sys, warnings
+import json, os, warnings
 from collections import Counter
 import jax
 import numpy as np
@@ -28,7 +26,7 @@ import pytensor_jaxpr_linker as pjl
 counts = Counter()
 jax.monitoring.register_event_listener(lambda event, **_: counts.update([event.rpartition("/")[2]]))
 jax.jit(lambda x: x + 1)(1.0)  # JAX is in use before
-folder = pjl.cache(sys.argv[1])
+folder = pjl.cache(os.environ["FOLDER"])
 counts.clear()
 x, i = pt.dmatrix("x"), pt.lscalar("i")
 names = {f"w{k}": pt.dvector(f"w{k}") for k in range(4)}
@@ -47,10 +45,7 @@ print(json.dumps([str(folder), counts["cache_hits"], counts["cache_misses"], res
 
 def run(folder: Path, hash_seed: str = "0") -> tuple[str, int, int, list[float]]:
     """Return what `PROGRAM` prints in a process of its own."""
-    environment = os.environ | {"PYTHONHASHSEED": hash_seed}
-    command = [sys.executable, "-c", PROGRAM, str(folder)]
-    found = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    return json.loads(found.stdout)
+    return json.loads(run_python(PROGRAM, PYTHONHASHSEED=hash_seed, FOLDER=str(folder)))
 
 
 def test_a_second_process_compiles_nothing(tmp_path):

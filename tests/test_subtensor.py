@@ -324,3 +324,45 @@ def test_reads_and_writes_at_known_points_share_one_constant():
     with jax.enable_x64(True):
         closed = pjl.make_jaxpr(f, np.arange(4.0))
     assert [np.ravel(c).tolist() for c in closed.consts if c.dtype.kind == "i"] == [[3, 0, 3, 0]]
+
+
+# -- sums over groups --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "int8", "complex128"])
+@pytest.mark.parametrize("rows", [1023, 1024, 3000])
+def test_sums_over_groups(dtype, rows):
+    groups = np.sort(np.random.default_rng(rows).integers(0, 40, rows))
+    start, values = pt.vector("start", dtype=dtype, shape=(40,)), pt.vector("values", dtype=dtype, shape=(rows,))
+    numbers = np.random.default_rng(1).integers(-9, 9, rows).astype(dtype)  # sums are exact in any order
+    compare([start, values], [pt.inc_subtensor(start[groups], values)], [np.ones(40, dtype), numbers])
+    compare([start, values], [pt.inc_subtensor(start[groups - 40], 2 * values[::-1])], [np.ones(40, dtype), numbers])
+
+
+@pytest.mark.parametrize(("groups", "copies"), [(np.repeat(np.arange(40), 50), 8), (np.arange(2000) % 40, 0)])
+def test_sums_are_taken_apart_where_neighbours_meet(groups, copies):
+    start, values = pt.dvector("start"), pt.dvector("values")
+    f = pytensor.function([start, values], pt.inc_subtensor(start[groups], values), mode="JAXPR")
+    text = str(pjl.make_jaxpr(f, np.ones(40), np.ones(2000)))
+    assert (f"f64[{40 * copies}]" in text) == bool(copies)
+    np.testing.assert_array_equal(f(np.zeros(40), np.ones(2000)), np.full(40, 50.0))
+
+
+def test_sums_over_groups_of_a_matrix_of_indices_and_their_gradients():
+    groups = np.sort(np.random.default_rng(0).integers(0, 40, 2400)).reshape(2, 1200)
+    effects, weights = pt.dvector("effects"), pt.dmatrix("weights")
+    loss = (pt.exp(effects)[groups] * weights).sum()
+    values = [np.linspace(0, 1, 40), np.random.default_rng(1).normal(size=(2, 1200))]
+    compare([effects, weights], [loss, *pytensor.grad(loss, [effects, weights])], values)
+    added = pt.inc_subtensor(effects[groups], weights)
+    grads = pytensor.grad((added**2).sum(), [effects, weights])
+    compare([effects, weights], [added, *grads], values)
+    fn = pjl.as_jax_function([effects, weights], (added**2).sum(), gradient="jax")
+    with jax.enable_x64(True):
+        for got, want in zip(
+            jax.grad(fn, (0, 1))(*values), pytensor.function([effects, weights], grads)(*values), strict=True
+        ):
+            np.testing.assert_allclose(got, want, rtol=1e-12, atol=1e-12)
+        stacked = [np.stack([v, 2 * v]) for v in values]
+        batch = jax.vmap(fn)(*stacked)
+        np.testing.assert_allclose(batch, [fn(*(v[i] for v in stacked)) for i in range(2)], rtol=1e-12)

@@ -10,6 +10,8 @@ from pytensor.configdefaults import config
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.op import Op
 
+from pytensor_jaxpr_linker.base.array_types import is_tensor
+from pytensor_jaxpr_linker.base.errors import WrongResult, describe_node, variable_name
 from pytensor_jaxpr_linker.base.rules import Rule, Table
 
 type FindRule = Callable[[Apply], Rule | None]
@@ -93,12 +95,30 @@ def rewritten[T: Operands](
             if (copied := known.node(node)) is node:
                 continue
             results = copied.outputs
+        else:
+            check_replacement(rewrite, node, results)
         for old, new in zip(node.outputs, results, strict=True):
             known.define(old, new)
     outputs = [known.variable(v) for v in graph.outputs]
     if all(new is old for old, new in zip(graph.outputs, outputs, strict=True)):
         return graph
     return Graph(graph.inputs, outputs, toposort(outputs, graph.inputs))
+
+
+def check_replacement(rewrite: Any, node: Apply, results: Any) -> None:
+    """Raise a `WrongResult` unless a rewrite returned one value for each output, and tensors of their dtypes and ranks for tensors."""
+    message = (
+        f"The rewrite {rewrite.__module__}.{rewrite.__qualname__} returned {{}}. The node is {describe_node(node)}."
+    )
+    if isinstance(results, Variable) or len(results) != len(node.outputs):
+        count = "a bare variable" if isinstance(results, Variable) else f"{len(results)} values"
+        raise WrongResult(
+            message.format(f"{count}, but must return a sequence with one for each of {len(node.outputs)} outputs")
+        )
+    for old, new in zip(node.outputs, results, strict=True):
+        types = [v.type for v in (old, new) if isinstance(v, Variable) and is_tensor(v.type)]
+        if len(types) == 2 and (types[0].dtype, types[0].ndim) != (types[1].dtype, types[1].ndim):
+            raise WrongResult(message.format(f"a {new.type} for {variable_name(old)}, which is a {old.type}"))
 
 
 def made_for[T: Sequence[Variable]](node: Apply, operands: Sequence[Variable], make: Callable[[], T]) -> T:

@@ -27,7 +27,8 @@ from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
 KEY_SHAPE = (2,)
 KEY_DTYPE = np.dtype("uint32")
 
-#: Emits draws: ``sample(b, key, shape, dtype, *params)``. Parameters come in their own dtypes, and 0-d or in `shape`.
+#: Emits draws: ``sample(b, key, shape, dtype, *params)``. Parameters come in their own dtypes. `shape` is the batch shape: a number comes
+#: 0-d or in it, a vector or a matrix with batch axes of its own.
 type Sampler = Callable[..., Atom]
 type Draw = Callable[..., Atom]
 #: Emits the checks of the parameters: ``check(b, node, *params)``.
@@ -113,16 +114,16 @@ def refuse_subclass(node: Apply) -> str | None:
 
 def continuous(function: Sampler) -> Sampler:
     """Take a function ``(b, key, shape, dtype, *params)`` that gets its parameters in `dtype`, that of the draws."""
-    return lambda b, key, shape, dtype, *params: function(
-        b, key, shape, dtype, *(numpy_astype(b, x, dtype) for x in params)
+    return lambda b, key, shape, dtype, *params, **props: function(
+        b, key, shape, dtype, *(numpy_astype(b, x, dtype) for x in params), **props
     )
 
 
 def counts(function: Draw) -> Sampler:
     """Take a function ``(b, key, shape, *params)`` that gets its parameters in float64, and draws whole numbers."""
 
-    def sample(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype, *params: Atom) -> Atom:
-        draws = function(b, key, shape, *(numpy_astype(b, x, "float64") for x in params))
+    def sample(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype, *params: Atom, **props: Any) -> Atom:
+        draws = function(b, key, shape, *(numpy_astype(b, x, "float64") for x in params), **props)
         return prims.convert(b, draws, "int64")  # as perform draws, before the cast to the Op's dtype
 
     return sample

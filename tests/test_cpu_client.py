@@ -1,0 +1,159 @@
+"""Calls from NumPy to NumPy run on a CPU client of their own, in the calling thread."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import jax
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from helpers import Doubled, run_python
+
+import pytensor_jaxpr_linker as pjl
+from pytensor_jaxpr_linker.run.cpu_client import device_for, own_device
+from pytensor_jaxpr_linker.run.transfer import device_array
+
+X = np.arange(6.0)
+x = pt.dvector("x")
+
+
+def test_jax_is_as_it_was():
+    before = jax.devices(), jax.default_backend()
+    f = pytensor.function([x], [x + 1, x.sum()], mode="JAXPR")
+    f(X)
+    assert own_device() is not None and own_device() not in jax.devices()
+    assert (jax.devices(), jax.default_backend()) == before
+    assert jax.numpy.ones(2).devices() == {jax.devices()[0]}
+
+
+@pytest.mark.parametrize("options", [{"synchronous": False}, {"results": "jax"}])
+def test_options_that_leave_it_to_jax(options):
+    with pjl.options(**options):
+        f = pytensor.function([x], x * 2, mode="JAXPR")
+    assert device_for(f.vm.runner.options) is None
+    np.testing.assert_array_equal(f(X), X * 2)
+
+
+def test_results_are_the_callers():
+    f = pytensor.function([x], [x + 1, x * 2, x.sum(), x[:2] > 0], mode="JAXPR")
+    first, second = f(X), f(X)
+    for array in first:
+        assert type(array) is np.ndarray and array.flags.writeable
+        array[...] = 7
+    np.testing.assert_array_equal(first[0], np.full(6, 7.0))
+    for got, want in zip(second, [X + 1, X * 2, 15.0, [False, True]], strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "complex128", "bool"])
+@pytest.mark.parametrize("shapes", [((), (3,)), ((0,), (0, 2)), ((2, 3), (1,)), ((2500,), (2,))])
+def test_results_of_each_dtype_and_shape(dtype, shapes):
+    inputs = [pt.tensor(dtype=dtype, shape=(None,) * len(shape)) for shape in shapes]
+    values = [np.arange(np.prod(shape)).reshape(shape).astype(dtype) for shape in shapes]
+    outputs = [v.copy() for v in inputs] + [
+        pt.stack([(abs(v) if dtype != "bool" else v).astype("float64").sum() for v in inputs])
+    ]
+    f = pytensor.function(inputs, outputs, mode="JAXPR")
+    g = pytensor.function(inputs, outputs, mode="FAST_COMPILE")
+    for got, want in zip(f(*values), g(*values), strict=True):
+        assert (got.dtype, got.shape) == (want.dtype, want.shape)
+        np.testing.assert_array_equal(got, want)
+
+
+def test_checks_among_packed_results():
+    i = pt.lscalar("i")
+    f = pytensor.function([x, i], [x[i], x.sum()], mode="JAXPR")
+    assert f(X, 2) == [2.0, 15.0]
+    with pytest.raises(IndexError, match="out of bounds"):
+        f(X, 6)
+    assert f(X, -1) == [5.0, 15.0]
+
+
+def test_an_argument_on_a_device_runs_there():
+    y = pt.dvector("y")
+    s = pytensor.shared(np.ones(6), name="s")
+    f = pytensor.function([x, y], x + y * s, updates={s: s + x}, mode="JAXPR")
+    with jax.enable_x64(True):
+        on_device = jax.device_put(X)
+    np.testing.assert_array_equal(f(X, X), 2 * X)
+    np.testing.assert_array_equal(f(on_device, X), X + X * (1 + X))
+    np.testing.assert_array_equal(f(X, on_device), X + X * (1 + 2 * X))
+    np.testing.assert_array_equal(f(X, X), X + X * (1 + 3 * X))
+    np.testing.assert_array_equal(s.get_value(), 1 + 4 * X)
+
+
+def test_a_shared_variable_of_both_kinds_of_functions():
+    s = pytensor.shared(np.zeros(6), name="s")
+    numpy = pytensor.function([x], s.sum(), updates={s: s + x}, mode="JAXPR")
+    with pjl.options(results="jax"):
+        device = pytensor.function([x], s.sum(), updates={s: s * 2 + x}, mode="JAXPR")
+    total = np.zeros(6)
+    for f, new in [(numpy, total + X), (device, (total + X) * 2 + X), (numpy, (total + X) * 2 + X + X)]:
+        assert np.asarray(f(X)) == total.sum()
+        total = new
+        np.testing.assert_array_equal(s.get_value(), total)
+    result = device(X)
+    assert isinstance(result, jax.Array) and result.devices() == {jax.devices()[0]}
+    assert np.asarray(result) == total.sum()
+
+
+def test_a_shared_variable_stays_where_it_is_used():
+    s = pytensor.shared(np.zeros(6), name="s")
+    f = pytensor.function([x], s.sum(), updates={s: s + x}, mode="JAXPR")
+    for _ in range(2):
+        f(X)
+        assert device_array(s.get_value(borrow=True, return_internal_type=True)).devices() == {own_device()}
+
+
+def test_an_array_written_in_place_by_another_mode():
+    s = pytensor.shared(np.zeros(6), name="s", borrow=True)
+    f = pytensor.function([], s * 2, mode="JAXPR")
+    f()
+    s.get_value(borrow=True)[...] = X
+    np.testing.assert_array_equal(f(), 2 * X)
+
+
+def test_host_steps_between_regions():
+    with pytest.warns(pjl.GraphBreakWarning):
+        f = pytensor.function([x], [pt.exp(Doubled()(x + 1)), x + 1], mode="JAXPR")
+        got = f(X)
+    np.testing.assert_allclose(got[0], np.exp(2 * (X + 1)), rtol=1e-15)
+    with jax.enable_x64(True):
+        np.testing.assert_allclose(f(jax.device_put(X))[0], got[0], rtol=1e-15)
+
+
+def test_large_constants():
+    large = np.arange(10_000.0)
+    f = pytensor.function([x], pt.as_tensor(large)[:6] + x, mode="JAXPR")
+    np.testing.assert_array_equal(f(X), 2 * X)
+    with jax.enable_x64(True):
+        np.testing.assert_array_equal(f(jax.device_put(X)), 2 * X)
+
+
+def test_threads():
+    f = pytensor.function([x], [pt.cumsum(x), x.sum()], mode="JAXPR")
+    barrier = threading.Barrier(4)
+
+    def call(k: int) -> bool:
+        barrier.wait()
+        return all(np.array_equal(f(X + k)[0], np.cumsum(X + k)) for _ in range(200))
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(call, range(4)))
+
+
+def test_a_default_device_of_the_users():
+    code = """
+        import jax, numpy as np, pytensor, pytensor.tensor as pt, pytensor_jaxpr_linker as pjl
+        from pytensor_jaxpr_linker.run.cpu_client import own_device
+        jax.config.update("jax_default_device", jax.devices()[1])
+        s = pytensor.shared(np.ones(2))
+        x = pt.dvector("x")
+        f = pytensor.function([x], x * s, updates={s: s + 1}, mode="JAXPR")
+        print(f(np.ones(2)), f(np.ones(2)), own_device())
+    """
+    printed = run_python(code, XLA_FLAGS="--xla_force_host_platform_device_count=2")
+    assert printed.strip() == "[1. 1.] [2. 2.] None"
