@@ -20,7 +20,7 @@ class DeviceBuffer:
     reads. On an accelerator the NumPy array is a read-only copy, so that such a write fails instead of being lost.
 
     JAX takes arrays for immutable, so nobody else holds the array of a mirror, nor does a running program read it: `upload` makes such an
-    array, and `Runner.call` returns such (see `Executor` and `result_converter`). A mirror takes 5 µs. A copy to the host after each call,
+    array, and `Runner.call` returns such (see `Executor` and `result_converters`). A mirror takes 5 µs. A copy to the host after each call,
     and back before the next, took 160 µs for 1000 numbers and 6 ms for a million.
     """
 
