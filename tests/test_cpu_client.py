@@ -17,6 +17,7 @@ from pytensor_jaxpr_linker.run.cpu_client import device_for, own_device
 from pytensor_jaxpr_linker.run.transfer import device_array
 
 X = np.arange(6.0)
+sharding = jax.sharding.SingleDeviceSharding
 x = pt.dvector("x")
 
 
@@ -123,6 +124,34 @@ def test_host_steps_between_regions():
     np.testing.assert_allclose(got[0], np.exp(2 * (X + 1)), rtol=1e-15)
     with jax.enable_x64(True):
         np.testing.assert_allclose(f(jax.device_put(X))[0], got[0], rtol=1e-15)
+
+
+def test_programs_have_ended_when_a_call_returns():
+    """The next call writes to the memory that the program reads."""
+    device = own_device()
+    work = jax.jit(
+        lambda v: jax.lax.fori_loop(0, 20_000, lambda _, c: jax.numpy.cos(c), v), in_shardings=sharding(device)
+    )
+    assert work(np.ones(1000, "float32")).is_ready()
+
+
+def test_a_buffer_that_another_thread_uses():
+    f = pytensor.function([x], pt.cumsum(x), mode="JAXPR")
+    f(X)
+    (call,) = f.vm.runner.program.specialize(()).short_calls.values()
+    assert call.buffer is not None
+    with call.buffer.lock:
+        np.testing.assert_array_equal(f(X + 1), np.cumsum(X + 1))
+    np.testing.assert_array_equal(f(X + 2), np.cumsum(X + 2))
+    assert not call.buffer.lock.locked()
+
+
+def test_a_buffer_is_free_after_an_error():
+    f = pytensor.function([x], x[3], mode="JAXPR")
+    for _ in range(2):
+        with pytest.raises(IndexError):
+            f(X[:3])
+        assert f(X) == 3.0
 
 
 def test_large_constants():

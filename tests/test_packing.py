@@ -61,14 +61,17 @@ def test_large_arrays_are_passed_as_they_are():
     small, large = np.ones(2), np.ones(TOO_LARGE)
     assert f(small, large, small)[0] == 8 + 2 * TOO_LARGE
     assert f(large, large, small)[0] == 6 + 3 * TOO_LARGE
-    assert packed_positions(f) == [(0, 2), ()]
+    assert packed_positions(f) == [(0, 2), (2,)]
 
 
 @pytest.mark.parametrize("inputs", [(pt.dvector,), (pt.dvector, pt.ivector)])
-def test_one_argument_of_a_dtype_is_not_packed(inputs):
-    f, *_ = sum_of(*inputs)
-    f(*[np.ones(2, t.dtype) for t in inputs])
-    assert packed_positions(f) == [()]
+@pytest.mark.parametrize(("options", "positions"), [({}, (0,)), ({"synchronous": False}, ())])
+def test_one_argument_is_written_to_the_own_clients_buffer(inputs, options, positions):
+    with pjl.options(**options):
+        f, *_ = sum_of(*inputs)
+    for k in (1, 2):
+        assert f(*[np.full(2, k, t.dtype) for t in inputs])[0] == 2 * k * (1 if len(inputs) == 1 else 3)
+    assert packed_positions(f) == [positions]
 
 
 @pytest.mark.parametrize(

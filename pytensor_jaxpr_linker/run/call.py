@@ -16,7 +16,7 @@ from pytensor_jaxpr_linker.graph.generators import Ancestor, generator_ancestor
 from pytensor_jaxpr_linker.plan.model import Region
 from pytensor_jaxpr_linker.run import codegen, transfer
 from pytensor_jaxpr_linker.run.checks import DeferredChecks, raise_if_failed
-from pytensor_jaxpr_linker.run.cpu_client import device_for, place
+from pytensor_jaxpr_linker.run.cpu_client import ArgumentBuffer, device_for, place
 from pytensor_jaxpr_linker.run.packing import NOTHING, Packing, is_argument, pack_arguments, pack_results
 from pytensor_jaxpr_linker.run.program import Program
 from pytensor_jaxpr_linker.run.recompiles import OnHost, Policy
@@ -112,7 +112,7 @@ class ShortCalls:
         """Make and keep the call for NumPy arrays of some shapes."""
         program, only, count = self.program, self.specialization, len(self.converters)
         device = device_for(self.options)
-        arguments = pack_arguments(program.inputs, args)
+        arguments = pack_arguments(program.inputs, args, least=2 if device is None else 1)
         layout = NOTHING
 
         def pack(avals: Sequence[Any]) -> Packing:
@@ -126,7 +126,10 @@ class ShortCalls:
         if arguments.pieces:
             given.insert(0, jax.ShapeDtypeStruct((arguments.pieces[-1].stop,), arguments.dtype))
         has_code = len(jitted.eval_shape(*given, *constants)) + max(len(layout.pieces) - 1, 0) > count
-        found = codegen.packed_call(jitted, constants, len(args), arguments, layout, self.converters, has_code)
+        buffer = None
+        if device is not None and arguments.pieces:
+            buffer = ArgumentBuffer(arguments.pieces[-1].stop, arguments.dtype, device)
+        found = codegen.packed_call(jitted, constants, len(args), arguments, buffer, layout, self.converters, has_code)
         calls = only.short_calls
         if len(calls) >= MOST_SHAPES:
             calls.clear()

@@ -18,6 +18,7 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor_jaxpr_linker.base.errors import note_node
 from pytensor_jaxpr_linker.plan.model import HostStep
 from pytensor_jaxpr_linker.run import transfer
+from pytensor_jaxpr_linker.run.cpu_client import ArgumentBuffer
 from pytensor_jaxpr_linker.run.packing import Packing, flat_copy
 
 
@@ -114,6 +115,7 @@ def packed_call(
     constants: Sequence[Any],
     inputs: int,
     arguments: Packing,
+    buffer: ArgumentBuffer | None,
     results: Packing,
     converters: Sequence[Callable[[Any], Any]],
     has_code: bool,
@@ -130,6 +132,8 @@ def packed_call(
         How many arguments there are.
     arguments, results
         Which of them are packed.
+    buffer
+        Where packed arguments go, unless another thread uses it.
     converters
         What makes a value of the user's of each result that is not packed.
     """
@@ -139,14 +143,22 @@ def packed_call(
     names |= {f"constant{i}": x for i, x in enumerate(constants)} | {f"convert{i}": c for i, c in enumerate(converters)}
     lines = ["def call(args):", f" [{local_names('x', range(inputs))}] = args"]
     if arguments.pieces:
-        lines += [" try:", f"  packed = frombuffer(join_bytes(({packed})), dtype)"]
-        # An array that is not contiguous, or nothing but empty ones.
-        lines += [" except (TypeError, ValueError):", f"  packed = flat_copy(({packed}), dtype)"]
-        others = ["packed", *others]
+        lines += [" try:", f"  packed = join_bytes(({packed},))"]
+        # An array that is not contiguous.
+        lines += [" except (TypeError, ValueError):", f"  packed = flat_copy(({packed},), dtype)"]
+        others = ["frombuffer(packed, dtype)", *others]
     count = len(converters) + has_code
     targets = ["p"] * bool(results.pieces) + [f"r{i}" for i in results.others(count)]
     operands = [*others, *(f"constant{i}" for i in range(len(constants)))]
-    lines.append(f" [{', '.join(targets)}] = jitted({', '.join(operands)})")
+    run = f"[{', '.join(targets)}] = jitted({', '.join(operands)})"
+    if buffer is not None and buffer.is_shared:
+        names |= {"memory": buffer.memory, "buffer": buffer.array}
+        names |= {"acquire": buffer.lock.acquire, "release": buffer.lock.release}
+        lines += [" if acquire(False):", "  try:", "   memory[:] = packed"]
+        lines += [f"   [{', '.join(targets)}] = jitted({', '.join(['buffer', *operands[1:]])})"]
+        lines += ["  finally:", "   release()", " else:", f"  {run}"]
+    else:
+        lines.append(f" {run}")
     values = [f"convert{i}(r{i})" for i in range(len(converters))] + ["r" + str(len(converters))] * has_code
     if results.pieces:
         lines.append(" p = array(p)")
@@ -156,7 +168,7 @@ def packed_call(
         values[i] = f"p[{start}]" if is_scalar else f"p[{start}:{stop}]{reshape}"
     lines.append(f" return [{', '.join(values[: len(converters)])}], {values[-1] if has_code else None}")
     call: Any = make_function(lines, "the call of a program", names)
-    call.arguments, call.results = arguments, results
+    call.arguments, call.buffer, call.results = arguments, buffer, results
     return call
 
 

@@ -7,6 +7,7 @@ among `jax.devices`, and no array of it reaches the user: only NumPy arrays do.
 
 from __future__ import annotations
 
+import threading
 from functools import cache
 
 import jax
@@ -37,3 +38,26 @@ def place(args: list, options: Options) -> tuple[list, jax.Device | None]:
     if own is None or all(not isinstance(x, jax.Array) or own in x.devices() for x in args):
         return args, own
     return [np.asarray(x) if isinstance(x, jax.Array) and own in x.devices() else x for x in args], None
+
+
+class ArgumentBuffer:
+    """A JAX array on the own device, and its memory, which each call writes its arguments to before the program reads them.
+
+    JAX takes arrays for immutable. This one nobody else holds, no result shares its memory, and a program has ended when its call
+    returns. `lock` is held meanwhile. A call with such an array takes 1.8 µs less than with a new NumPy array.
+    """
+
+    def __init__(self, length: int, dtype: np.dtype, device: jax.Device):
+        spare = np.empty(length * dtype.itemsize + ALIGNMENT, np.uint8)
+        start = -spare.ctypes.data % ALIGNMENT
+        host = spare[start : start + length * dtype.itemsize].view(dtype)
+        with jax.enable_x64(True):
+            self.array = jax.device_put(host, device)
+        self.memory = memoryview(host).cast("B")
+        self.lock = threading.Lock()
+        #: Whether JAX took the memory as it is. Else it made a copy, and the buffer is of no use.
+        self.is_shared = self.array.unsafe_buffer_pointer() == host.ctypes.data
+
+
+#: JAX shares memory that starts at a multiple of so many bytes.
+ALIGNMENT = 64

@@ -36,7 +36,7 @@ class Packing(NamedTuple):
     """Which arguments, or which results, are one array; the others follow it."""
 
     pieces: tuple[Piece, ...]
-    dtype: np.dtype | None = None
+    dtype: Any = None
 
     @property
     def positions(self) -> tuple[int, ...]:
@@ -75,10 +75,10 @@ class Packing(NamedTuple):
 NOTHING = Packing(())
 
 
-def pack_small(shapes: Sequence[tuple[int, Shape]], dtype: np.dtype) -> Packing:
-    """Return how arrays of one dtype are packed, by their positions and shapes: those that are small, if there are two."""
+def pack_small(shapes: Sequence[tuple[int, Shape]], dtype: np.dtype, least: int = 2) -> Packing:
+    """Return how arrays of one dtype are packed, by their positions and shapes: those that are small, if there are `least`."""
     small = [(i, shape) for i, shape in shapes if math.prod(shape) * dtype.itemsize <= PACKED_BYTES]
-    if len(small) < 2:
+    if len(small) < least or not any(math.prod(shape) for _, shape in small):
         return NOTHING
     pieces, start = [], 0
     for i, shape in small:
@@ -96,10 +96,10 @@ def commonest(dtypes: dict[int, Any]) -> tuple[list[int], np.dtype] | None:
     return [i for i, dtype in dtypes.items() if dtype == chosen], np.dtype(chosen)
 
 
-def pack_arguments(inputs: Sequence[Variable], args: Sequence[Any]) -> Packing:
+def pack_arguments(inputs: Sequence[Variable], args: Sequence[Any], least: int) -> Packing:
     """Return how NumPy arguments are packed: those of one dtype, but for shared variables, which are on the device."""
     found = commonest({i: v.type.dtype for i, v in enumerate(inputs) if is_argument(v)})
-    return NOTHING if found is None else pack_small([(i, args[i].shape) for i in found[0]], found[1])
+    return NOTHING if found is None else pack_small([(i, args[i].shape) for i in found[0]], found[1], least)
 
 
 def pack_results(avals: Sequence[Any], wanted: Sequence[int], code: int | None) -> Packing:
@@ -118,6 +118,6 @@ def is_argument(variable: Variable) -> bool:
     return is_tensor(variable.type) and not isinstance(variable, SharedVariable)
 
 
-def flat_copy(arrays: Sequence[np.ndarray], dtype: np.dtype) -> np.ndarray:
-    """Return the elements of arrays as one array, whatever their order in memory."""
-    return np.concatenate([x.ravel() for x in arrays], dtype=dtype)
+def flat_copy(arrays: Sequence[np.ndarray], dtype: np.dtype) -> bytes:
+    """Return the elements of arrays, in their order, whatever that is in memory."""
+    return np.concatenate([x.ravel() for x in arrays], dtype=dtype).tobytes()
