@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Variable
@@ -17,7 +18,7 @@ from pytensor.graph.basic import Variable
 from pytensor_jaxpr_linker.base import jax_compat
 from pytensor_jaxpr_linker.base.array_types import is_tensor
 from pytensor_jaxpr_linker.jaxpr import prims
-from pytensor_jaxpr_linker.jaxpr.builder import JaxprBuilder, Shape
+from pytensor_jaxpr_linker.jaxpr.builder import JaxprBuilder, Shape, is_variable
 
 #: Arrays of more bytes are passed as they are: a copy of them takes longer than passing them, measured on the CPU.
 PACKED_BYTES = 2**14
@@ -47,32 +48,45 @@ class Packing(NamedTuple):
         """Return the positions of those, of `count`, that are not packed."""
         return sorted({*range(count)} - {*self.positions})
 
-    def unpack(self, given: Sequence[Any]) -> list[Any]:
-        """Return all values in their order, as tracers: `given` is the packed array and the others, or all if nothing is packed."""
+    def avals(self, given: Sequence[Any]) -> list[Any]:
+        """Return all values in their order, those that are packed as abstract ones: `given` is the packed array and the others."""
         if not self.pieces:
             return [*given]
-        packed, *args = given
-        b = JaxprBuilder("unpack")
-        whole = b.input(packed.shape, packed.dtype, "packed")
-        slices = [prims.slice_(b, whole, [piece.start], [piece.stop], [1]) for piece in self.pieces]
-        parts = [prims.reshape(b, part, piece.shape) for part, piece in zip(slices, self.pieces, strict=True)]
-        for i, part in zip(self.positions, jax_compat.call_jaxpr(b.build(parts), packed), strict=True):
-            args.insert(i, part)
-        return args
-
-    def pack(self, values: Sequence[Any]) -> list[Any]:
-        """Return the packed array and the other values, as tracers: the inverse of `unpack`."""
-        if not self.pieces:
-            return [*values]
-        b = JaxprBuilder("pack")
-        small = [values[i] for i in self.positions]
-        flat = [prims.reshape(b, b.input(x.shape, x.dtype, "result"), (math.prod(x.shape),)) for x in small]
-        flat = [prims.convert(b, x, self.dtype) for x in flat]
-        packed = jax_compat.call_jaxpr(b.build([prims.concatenate(b, flat, 0)]), *small)
-        return [*packed, *(values[i] for i in self.others(len(values)))]
+        found = [*given[1:]]
+        for piece in self.pieces:
+            found.insert(piece.position, jax.ShapeDtypeStruct(piece.shape, self.dtype))
+        return found
 
 
 NOTHING = Packing(())
+
+
+def packed_jaxpr(closed: Any, arguments: Packing, results: Packing) -> Any:
+    """Return a closed Jaxpr with packed arguments and results: the packed array comes first, then the others."""
+    if not (arguments.pieces or results.pieces):
+        return closed
+    b, jaxpr = JaxprBuilder("packed"), closed.jaxpr
+    invars, replaced = [*jaxpr.invars], {}
+    if arguments.pieces:
+        whole = b.input((arguments.pieces[-1].stop,), arguments.dtype)
+        for i, start, stop, shape in arguments.pieces:
+            replaced[jaxpr.invars[i]] = prims.reshape(b, prims.slice_(b, whole, [start], [stop], [1]), shape)
+        invars = [whole, *(invars[i] for i in arguments.others(len(invars)))]
+    b.eqns += [with_operands(eqn, replaced) for eqn in jaxpr.eqns]
+    outvars = [replaced.get(x, x) if is_variable(x) else x for x in jaxpr.outvars]
+    if results.pieces:
+        flat = [prims.reshape(b, outvars[i], (stop - start,)) for i, start, stop, _ in results.pieces]
+        packed = prims.concatenate(b, [prims.convert(b, x, results.dtype) for x in flat], 0)
+        outvars = [packed, *(outvars[i] for i in results.others(len(outvars)))]
+    names = [""] * len(invars)
+    return jax_compat.make_jaxpr_object(jaxpr.constvars, invars, outvars, b.eqns, closed.consts, "packed", names)
+
+
+def with_operands(eqn: Any, replaced: Mapping[Any, Any]) -> Any:
+    """Return an equation with other operands."""
+    if replaced.keys().isdisjoint(filter(is_variable, eqn.invars)):
+        return eqn
+    return eqn.replace(invars=[replaced.get(x, x) if is_variable(x) else x for x in eqn.invars])
 
 
 def pack_small(shapes: Sequence[tuple[int, Shape]], dtype: np.dtype, least: int = 2) -> Packing:

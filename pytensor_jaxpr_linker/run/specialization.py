@@ -15,9 +15,10 @@ from pytensor.graph.basic import Variable
 
 from pytensor_jaxpr_linker.base import jax_compat, logs
 from pytensor_jaxpr_linker.jaxpr.lower import Lowered, lower_region
+from pytensor_jaxpr_linker.jaxpr.optimize.small_calls import call_in_parts
 from pytensor_jaxpr_linker.plan.model import Region
 from pytensor_jaxpr_linker.run import timing
-from pytensor_jaxpr_linker.run.packing import NOTHING, Packing
+from pytensor_jaxpr_linker.run.packing import NOTHING, Packing, packed_jaxpr
 from pytensor_jaxpr_linker.run.recompiles import Admit, OnHost, Pad, Recompiles, Refuse, describe, spell
 
 
@@ -116,14 +117,14 @@ class Specialization:
         """
 
         def call(*given: Any) -> list:
-            args = arguments.unpack(given)
-            key = aval_key(args)
+            avals = arguments.avals(given)
+            key = aval_key(avals)
             was_lowered = key in self.lowered
-            lowered = self._admit(args)
+            jaxpr = self._admit(avals).jaxpr
             seconds = self.seconds.get(key, {})  # another thread may have cleared it
             timing.record_stages_of(self.name, seconds, 0.0 if was_lowered else seconds.get("lower", 0.0))
-            values = jax_compat.call_jaxpr(lowered.jaxpr, *args)
-            return values if results is None else results(lowered.jaxpr.out_avals).pack(values)
+            whole = packed_jaxpr(jaxpr, arguments, NOTHING if results is None else results(jaxpr.out_avals))
+            return jax_compat.call_jaxpr(whole, *given) if device is None else call_in_parts(whole, given)
 
         call.__name__ = call.__qualname__ = self.name
         sharding = None if device is None else jax.sharding.SingleDeviceSharding(device)
