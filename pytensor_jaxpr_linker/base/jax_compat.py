@@ -129,11 +129,6 @@ def call_jaxpr(jaxpr: Any, *args: Any) -> list:
     return primitives.closed_call_p.bind(*args, call_jaxpr=jaxpr)
 
 
-def inner_jaxprs(eqn: Any) -> list[Any]:
-    """Return the Jaxprs among the params of an equation: branches, bodies and functions that it calls."""
-    return [*core.jaxprs_in_params(eqn.params)]
-
-
 def varying_axes(value: Any) -> frozenset:
     """Return the mesh axes over which a value differs inside `jax.shard_map` with ``check_vma=True``."""
     return jax.typeof(value).mat.varying

@@ -15,7 +15,6 @@ from pytensor.graph.basic import Variable
 
 from pytensor_jaxpr_linker.base import jax_compat, logs
 from pytensor_jaxpr_linker.jaxpr.lower import Lowered, lower_region
-from pytensor_jaxpr_linker.jaxpr.optimize.small_calls import call_in_parts
 from pytensor_jaxpr_linker.plan.model import Region
 from pytensor_jaxpr_linker.run import timing
 from pytensor_jaxpr_linker.run.packing import NOTHING, Packing, packed_jaxpr
@@ -124,7 +123,7 @@ class Specialization:
             seconds = self.seconds.get(key, {})  # another thread may have cleared it
             timing.record_stages_of(self.name, seconds, 0.0 if was_lowered else seconds.get("lower", 0.0))
             whole = packed_jaxpr(jaxpr, arguments, NOTHING if results is None else results(jaxpr.out_avals))
-            return jax_compat.call_jaxpr(whole, *given) if device is None else call_in_parts(whole, given)
+            return jax_compat.call_jaxpr(whole, *given)
 
         call.__name__ = call.__qualname__ = self.name
         sharding = None if device is None else jax.sharding.SingleDeviceSharding(device)
