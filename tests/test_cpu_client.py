@@ -14,7 +14,7 @@ from helpers import Doubled, run_python
 
 import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker.run.cpu_client import device_for, own_device
-from pytensor_jaxpr_linker.run.transfer import device_array
+from pytensor_jaxpr_linker.run.transfer import buffer_of
 
 X = np.arange(6.0)
 sharding = jax.sharding.SingleDeviceSharding
@@ -106,7 +106,7 @@ def test_a_shared_variable_stays_where_it_is_used():
     f = pytensor.function([x], s.sum(), updates={s: s + x}, mode="JAXPR")
     for _ in range(2):
         f(X)
-        assert device_array(s.get_value(borrow=True, return_internal_type=True)).devices() == {own_device()}
+        assert buffer_of(s.get_value(borrow=True, return_internal_type=True)).array.devices() == {own_device()}
 
 
 def test_an_array_written_in_place_by_another_mode():

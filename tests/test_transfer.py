@@ -11,7 +11,7 @@ from pytensor.compile.io import Out
 from pytensor.compile.mode import Mode
 
 import pytensor_jaxpr_linker as pjl
-from pytensor_jaxpr_linker.run.transfer import device_array
+from pytensor_jaxpr_linker.run.transfer import buffer_of
 
 COUNT = 1000
 
@@ -108,7 +108,7 @@ def test_what_is_written_in_place_changes_no_array_of_the_users(graph, several, 
     for array, value in zip((*held, memory(s), memory(t)), before, strict=True):
         np.testing.assert_array_equal(array, value)
     if memory(s).flags.writeable:  # not an accelerator's, which is a copy, nor what no call has read
-        assert address(device_array(memory(s))) == address(memory(s))
+        assert address(buffer_of(memory(s)).array) == address(memory(s))
         memory(s)[...] = -1
     fill = pytensor.function([], updates={s: s * 0 - 2}, mode=Mode("py", "fast_run"))
     fill()

@@ -123,15 +123,19 @@ def in_turn(thunk: Callable[[], list], turns: Sequence[Turn]) -> Callable[[], li
 
 def shared_device_array(cell: list, value: Any, device: jax.Device | None) -> Any:
     """Return the copy of a shared variable's value on a device, or on JAX's default device, uploading it the first time it is seen."""
-    array = transfer.device_array(value)
-    if array is not None or not isinstance(value, np.ndarray) or not value.size:
-        return value if array is None else transfer.on_client_of(array, device)
+    buffer = transfer.buffer_of(value)
+    if buffer is not None:
+        return buffer.on(device)
+    if not isinstance(value, np.ndarray) or not value.size:
+        return value
     with jax.enable_x64(True):
         uploaded = transfer.upload(value, device)
     with consistent:
         if cell[0] is value:  # else another thread has replaced or uploaded it
             cell[0] = uploaded
-    return transfer.device_array(uploaded)
+    buffer = transfer.buffer_of(uploaded)
+    assert buffer is not None
+    return buffer.array
 
 
 def result_converters(fgraph: FunctionGraph, borrowed: set[int], options: Options) -> list[Callable[[Any], Any]]:
