@@ -1,4 +1,4 @@
-"""Twenty-three PyMC models as people write them, on simulated data of moderate size: what tests and `samplers.py` share.
+"""Twenty-three PyMC models as people write them, on simulated data of moderate size: what tests, `calls.py` and `samplers.py` share.
 
 Each function returns a new model. Seeds are fixed, so the data are the same everywhere, and parameters are near those that
 the data were simulated with. Nothing here names a backend.

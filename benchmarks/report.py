@@ -11,8 +11,9 @@ import sparse_products
 from backends import BACKENDS, TITLES
 
 PACKAGES = ("pytensor_jaxpr_linker", "pytensor", "jax", "jaxlib", "numpy", "numba", "pymc")
-#: What `samplers.py` writes begins here and goes to the end of the file.
+#: What `samplers.py` writes begins here and goes to the end of the file; what `calls.py` writes comes before it.
 SAMPLERS = "## Samplers\n"
+PYMC_MODELS = "## PyMC models\n"
 CALLS = {
     "call": "call",
     "part": "compiled part",
@@ -280,6 +281,27 @@ def failures_of(results: dict) -> list[str]:
     ]
 
 
+def written_apart(out: Path) -> str:
+    """Return the end of the report, the sections of `calls.py` and `samplers.py`."""
+    text = out.read_text() if out.exists() else ""
+    starts = [text.find(heading) for heading in (PYMC_MODELS, SAMPLERS)]
+    return text[min((start for start in starts if start >= 0), default=len(text)) :]
+
+
+def replace_section(out: Path, heading: str, section: str) -> None:
+    """Replace a section in the report, or add it, before those of the samplers."""
+    text = out.read_text() if out.exists() else ""
+    before, found, after = text.partition(heading)
+    if found:
+        _, more, rest = after.partition("\n## ")
+        rest = "## " + rest if more else ""
+    else:
+        before, found, after = text.partition(SAMPLERS)
+        rest = found + after
+    parts = [before.rstrip("\n"), section.rstrip("\n"), rest.rstrip("\n")]
+    out.write_text("\n\n".join(part for part in parts if part) + "\n")
+
+
 def write(results: dict, out: Path) -> list[str]:
     """Write the report and the chart.
 
@@ -320,8 +342,7 @@ def write(results: dict, out: Path) -> list[str]:
     failures = failures_of(results)
     if failures:
         parts += ["## No result\n", "\n".join(f"- {line}" for line in failures) + "\n"]
-    samplers = out.read_text().partition(SAMPLERS)[1:] if out.exists() else ()
-    out.write_text("\n".join([*parts, "".join(samplers)]))
+    out.write_text("\n".join([*parts, written_apart(out)]))
     if models:
         chart.draw({model: good(found) for model, found in models.items()}, image)
     return failures

@@ -86,13 +86,14 @@ def run_job(job: Job, folder: Path, seconds: float) -> dict:
     return {} if job.task == "reference" else json.loads(out.read_text())
 
 
-def run_process(command: list, caches: Path, timeout: float = TIMEOUT) -> str | None:
-    """Run a program of this folder with what PyTensor keeps in `caches`; return why it failed, or None."""
+def run_process(command: list, caches: Path, timeout: float = TIMEOUT, blas_threads: int = 1) -> str | None:
+    """Run a program of this folder with what PyTensor and Numba keep in `caches`; return why it failed, or None."""
     env = os.environ | {
         "PYTENSOR_FLAGS": f"base_compiledir={caches}",
+        "NUMBA_CACHE_DIR": str(caches / "numba_alone"),
         "JAX_ENABLE_COMPILATION_CACHE": "false",
         "JAX_TRACEBACK_FILTERING": "off",  # else the last line of a traceback is not the error
-        "OPENBLAS_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": str(blas_threads),
         "PYTHONPATH": os.pathsep.join(filter(None, [str(HERE.parent), os.environ.get("PYTHONPATH")])),
     }
     command = [sys.executable, *map(str, command)]

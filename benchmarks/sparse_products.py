@@ -126,22 +126,10 @@ def section(found: dict[str, dict]) -> str:
     return f"{HEADING}\n{TEXT}\n{table(header, rows, 3)}"
 
 
-def write(found: dict[str, dict], out: Path) -> None:
-    """Replace the section in the report, or add it."""
-    text = out.read_text()
-    start = text.find(HEADING)
-    if start < 0:
-        start = len(text)
-        text += "\n"
-    end = text.find("\n## ", start)
-    rest = text[end + 1 :] if end >= 0 else ""
-    out.write_text(
-        text[:start].rstrip("\n") + "\n\n" + section(found).rstrip("\n") + "\n" + ("\n" + rest if rest else "")
-    )
-
-
 def main() -> int:
     """Measure, and write the section."""
+    from report import replace_section
+
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=HERE / "RESULTS.md")
     parser.add_argument("--seconds", type=float, default=1.0, help="how long the calls of a product take")
@@ -162,7 +150,7 @@ def main() -> int:
             saved["sparse"][subject] = json.loads(done.stdout)
             data.write_text(json.dumps(saved, indent=1) + "\n")
             print(subject, {key: round(us, 1) for key, us in saved["sparse"][subject].items()}, flush=True)
-    write(saved["sparse"], args.out)
+    replace_section(args.out, HEADING + "\n", section(saved["sparse"]))
     return 0
 
 

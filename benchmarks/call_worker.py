@@ -1,0 +1,141 @@
+"""One measurement of `calls.py` in a process of its own; it writes its result as JSON.
+
+    python benchmarks/call_worker.py calls MODEL SIDE+SIDE --out FILE --reference FILE [--one-core] [--seconds S]
+    python benchmarks/call_worker.py first MODEL SIDE --out FILE --reference FILE [--programs FOLDER]
+
+`calls` measures later calls, of all sides in turns; `first` the time to the first result, with JAX's compiled programs kept in `--programs`.
+"""
+
+import argparse
+import json
+import sys
+import warnings
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+from backends import MODES, as_numpy, prepare
+from clock import Clock, median_of_turns_us, pin_to_one_core
+from micro import call_with_numpy
+from worker import largest_error
+
+#: `pm.compile` gives the mode the rewrites of PyMC, and makes a plain `Mode` of it.
+PYMC_REWRITES = ("random_make_inplace", "local_check_parameter_to_ninf_switch")
+LARGE_ROWS, LARGE_COLUMNS = 1_000_000, 50
+
+
+def radon_12k():
+    """The model of examples/radon.py: 12,289 houses, 386 counties."""
+    sys.path.append(str(Path(__file__).parents[1] / "examples"))
+    import radon
+
+    return radon.build_model(radon.load_houses(radon.DATA))
+
+
+def logistic_1m_50():
+    """Logistic regression, 1,000,000 rows by 50 columns, data as `pm.Data`."""
+    import pymc as pm
+
+    rng = np.random.default_rng(1)
+    x = rng.standard_normal((LARGE_ROWS, LARGE_COLUMNS))
+    y = rng.random(LARGE_ROWS) < 1 / (1 + np.exp(-(x @ np.linspace(-0.5, 0.5, LARGE_COLUMNS))))
+    with pm.Model() as m:
+        intercept, beta = pm.Normal("intercept", 0, 2), pm.Normal("beta", 0, 1, shape=LARGE_COLUMNS)
+        pm.Bernoulli("y", logit_p=intercept + pm.Data("x", x) @ beta, observed=y.astype("int64"))
+    return m
+
+
+LARGE = {make.__name__: make for make in (radon_12k, logistic_1m_50)}
+
+
+def density(name: str) -> tuple[list, list, list[np.ndarray]]:
+    """Return inputs and outputs of a model's log density and gradient, and a point beside the starting point."""
+    from pymc_models import MODELS
+
+    model, rng = (MODELS | LARGE)[name](), np.random.default_rng(1)
+    start = model.initial_point()
+    values = [np.asarray(start[v.name] + 0.1 * rng.standard_normal(np.shape(start[v.name]))) for v in model.value_vars]
+    return model.value_vars, [model.logp(), model.dlogp()], values
+
+
+def make(side: str, inputs: list, outputs: list) -> Callable:
+    """Compile as a user does, by `pm.compile`, or by `pytensor.function` with the same rewrites."""
+    import pymc as pm
+    import pytensor
+
+    if side == "function":
+        mode = pytensor.compile.mode.get_mode("JAXPR").including(*PYMC_REWRITES)
+        return pytensor.function(inputs, outputs, mode=mode)
+    return pm.compile(inputs, outputs, mode=MODES[side])
+
+
+def later_calls(name: str, sides: list[str], args: argparse.Namespace) -> dict:
+    """Return by side the median µs of a call; a side that has no translation of one of the Ops has none.
+
+    Raises
+    ------
+    AssertionError
+        If the sides, or those of another process of the same model, do not agree.
+    """
+    inputs, outputs, values = density(name)
+    calls, found = {}, {}
+    for side in sides:
+        prepare("jaxpr" if side == "function" else side, Clock())
+        try:
+            fn = make(side, inputs, outputs)
+            results = as_numpy(fn(*values))
+        except NotImplementedError as error:
+            found[side] = {"failed": f"NotImplementedError: {error}".splitlines()[0]}
+            continue
+        if not args.reference.exists():
+            np.savez(args.reference, *results)
+        largest_error(results, args.reference)
+        calls[side] = partial(call_with_numpy, fn, values)
+    key = "one" if args.one_core else "all"
+    return found | {side: {key: us} for side, us in median_of_turns_us(calls, args.seconds).items()}
+
+
+def first_result(name: str, side: str, args: argparse.Namespace) -> dict:
+    """Return the seconds from the graph to the first result; importing, making the graph and starting JAX are not counted."""
+    inputs, outputs, values = density(name)
+    prepare(side, Clock())
+    if args.programs:
+        import jax
+
+        import pytensor_jaxpr_linker as pjl
+
+        jax.config.update("jax_enable_compilation_cache", True)
+        pjl.cache(args.programs)
+    start = perf_counter()
+    results = as_numpy(make(side, inputs, outputs)(*values))
+    seconds = perf_counter() - start
+    largest_error(results, args.reference)
+    return {"seconds": seconds}
+
+
+def main() -> None:
+    """Run the task that the command line names."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("task", choices=["calls", "first"])
+    parser.add_argument("model")
+    parser.add_argument("sides")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--reference", type=Path, required=True)
+    parser.add_argument("--programs", type=Path)
+    parser.add_argument("--one-core", action="store_true")
+    parser.add_argument("--seconds", type=float, default=0.5)
+    args = parser.parse_args()
+    warnings.simplefilter("ignore")
+    if args.one_core:
+        pin_to_one_core()
+    if args.task == "first":
+        result = first_result(args.model, args.sides, args)
+    else:
+        result = later_calls(args.model, args.sides.split("+"), args)
+    args.out.write_text(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,49 @@
+"""`benchmarks/calls.py`: the summary's numbers, and one measurement."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from helpers import run_python
+
+BENCHMARKS = str(Path(__file__).parents[1] / "benchmarks")
+
+#: Prints the summary of three models and one of large data, of which one side has no figure.
+SUMMARY = """
+import sys; sys.path.insert(0, {folder!r})
+import calls
+
+def sides(jaxpr, jax, numba):
+    return {{"jaxpr": {{"one": jaxpr}}, "jax": {{"one": jax}} if jax else {{"failed": "no Op"}}, "numba": {{"one": numba}}}}
+
+print(calls.summary({{
+    "garch": sides(2.0, 4.0, 16.0), "lkj": sides(2.0, 1.0, 1.5), "ode": sides(4.0, None, 1.0), "radon_12k": sides(4.0, None, 2.0)
+}}))
+"""
+
+MEASUREMENT = """
+import sys; sys.path.insert(0, {folder!r})
+import call_worker
+
+sys.argv[1:] = "calls eight_schools jaxpr+function --seconds 0.01 --one-core".split() + ["--out", {out!r}, "--reference", {reference!r}]
+call_worker.main()
+"""
+
+
+def test_the_summary_counts_and_names_models():
+    """Large data count in the list of those behind only."""
+    lines = run_python(SUMMARY.format(folder=BENCHMARKS)).splitlines()
+    assert "| call, one core | mode JAX | 1 of 2 | 1.00× | 0.50× (lkj) |" in lines
+    assert "| call, one core | mode NUMBA | 1 of 3 | 1.14× | 0.25× (ode) |" in lines
+    assert "- call, one core, mode JAX: lkj 0.50×" in lines
+    assert "- call, one core, mode NUMBA: ode 0.25×, radon_12k 0.50×, lkj 0.75×" in lines
+
+
+def test_a_model_is_measured(tmp_path):
+    out, reference = tmp_path / "result.json", tmp_path / "values.npz"
+    run_python(MEASUREMENT.format(folder=BENCHMARKS, out=str(out), reference=str(reference)))
+    found = json.loads(out.read_text())
+    assert found.keys() == {"jaxpr", "function"}
+    assert all(side["one"] > 0 for side in found.values())
+    assert reference.exists()
