@@ -3,6 +3,7 @@
     python benchmarks/calls.py                                    everything, some hours
     python benchmarks/calls.py --processes 3 --skip-cold          later calls only
     python benchmarks/calls.py --models garch lkj --out some/RESULTS.md
+    python benchmarks/calls.py --add --models garch lkj           beside the models of the last run
     python benchmarks/calls.py --render                           write the section again, from the JSON file
 
 Writes the section "PyMC models" of `--out`, and the medians (JSON) beside it.
@@ -37,7 +38,7 @@ CALLS, FIRSTS = ("one", "all"), ("cold", "warm")
 TEXT = """
 {setting}
 
-Log density and gradient of the models of `pymc_models.py`, compiled by `pm.compile`; on {count} of its {total} models here. Each figure is the median over {processes} processes.
+Log density and gradient of the models of `pymc_models.py`, compiled by `pm.compile`: {count} of {total} models. Each figure is the median over {processes} processes.
 "×" is the ratio to mode JAXPR by `pm.compile`: above 1, mode JAXPR is faster; below 1, it is slower. *By `pytensor.function`* is the same program,
 called by the package's own `Function`: `pm.compile` makes a plain one of PyTensor's. Before anything is timed, the results of all sides are compared, to
 1e-6 of the largest number of each output. A mode without a translation of one of the model's Ops has no figure. `calls.py` writes this section.
@@ -49,7 +50,8 @@ called by the package's own `Function`: `pm.compile` makes a plain one of PyTens
 LATER = """### Later calls of PyMC models
 
 Microseconds a call, NumPy arrays in and out. The calls of all sides take turns in one process, pinned to one core or on all {cores}; the median of all calls
-counts, without the first of each turn. BLAS has one thread, except for the large data on all cores.
+counts, without the first of each turn. BLAS has one thread, except for the large data on all cores. Mode JAX does not run on large data here
+(`radon_12k`: 12,289 houses, `logistic_1m_50`: 1,000,000 rows by 50 columns), and the geometric mean leaves these out.
 """
 
 FIRST = """### First results of PyMC models
@@ -96,8 +98,8 @@ def measure(key: str, model: str, sides: str, repeat: int, folder: Path, args: a
     return json.loads(out.read_text())
 
 
-def run_all(args: argparse.Namespace, data: Path) -> None:
-    """Run the processes one after the other; after each repeat, save the medians of those so far."""
+def run_all(args: argparse.Namespace, data: Path, kept: dict) -> None:
+    """Run the processes one after the other; after each repeat, save the medians of those so far, beside the models in `kept`."""
     raw: dict = defaultdict(lambda: defaultdict(list))
     setting = describe_machine()
     with tempfile.TemporaryDirectory() as folder:
@@ -108,7 +110,9 @@ def run_all(args: argparse.Namespace, data: Path) -> None:
                 for side in sides.split("+"):
                     found = result.get(side, result)
                     raw[model, side][key].append({key: found["seconds"]} if "seconds" in found else found)
-            models: dict = defaultdict(dict)
+            models: dict = {
+                name: kept.get(name, {}) for name in (*MODELS, *LARGE) if name in kept or name in args.models
+            }
             for (model, side), by_key in raw.items():
                 models[model][side] = {k: v for key in FIGURES for k, v in figures_of(by_key[key]).items()}
             collected = {"setting": setting | {"processes": repeat + 1}, "models": models}
@@ -174,7 +178,7 @@ def rows(models: dict, keys: tuple[str, ...], sides: list[str], scale: float) ->
 def failures_of(models: dict) -> list[str]:
     """Name every model that a side has no figures of, with the reason."""
     return [
-        f"- {name}, {SIDES[side]}: {result['failed']}"
+        f"- {name}, {SIDES[side]}: {result['failed'].partition('{')[0]}"
         for name, found in models.items()
         for side, result in found.items()
         if "failed" in result
@@ -216,6 +220,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--skip-cold", action="store_true", help="later calls only, no first results")
     parser.add_argument("--seconds", type=float, default=0.5, help="for how long calls of each side are repeated")
     parser.add_argument("--caches", type=Path, help="a folder that keeps what Numba compiles for later calls")
+    parser.add_argument("--add", action="store_true", help="keep the other models of the last run")
     parser.add_argument("--out", type=Path, default=HERE / "RESULTS.md")
     parser.add_argument("--render", action="store_true", help="only write the section again, from the JSON file")
     return parser.parse_args()
@@ -227,7 +232,10 @@ def main() -> int:
     args.out.parent.mkdir(parents=True, exist_ok=True)
     data = args.out.with_name("CALLS.json")
     if not args.render:
-        run_all(args, data)
+        last = json.loads(data.read_text()) if args.add and data.exists() else {"setting": {}, "models": {}}
+        if last["setting"].get("processes", args.processes) != args.processes:
+            raise SystemExit(f"{data} was measured with another number of processes: run without --add.")
+        run_all(args, data, {name: found for name, found in last["models"].items() if name not in args.models})
     collected = json.loads(data.read_text())
     replace_section(args.out, PYMC_MODELS, section(collected))
     return 1 if failures_of(collected["models"]) else 0
