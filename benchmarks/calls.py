@@ -227,7 +227,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def main() -> int:
-    """Run the benchmark and write its section; the exit status is 1 if a process failed."""
+    """Run the benchmark and write its section; the exit status is 1 if a side failed that can translate the model."""
     args = parse_arguments()
     args.out.parent.mkdir(parents=True, exist_ok=True)
     data = args.out.with_name("CALLS.json")
@@ -238,7 +238,7 @@ def main() -> int:
         run_all(args, data, {name: found for name, found in last["models"].items() if name not in args.models})
     collected = json.loads(data.read_text())
     replace_section(args.out, PYMC_MODELS, section(collected))
-    return 1 if failures_of(collected["models"]) else 0
+    return 1 if any("NotImplementedError" not in line for line in failures_of(collected["models"])) else 0
 
 
 if __name__ == "__main__":
