@@ -8,14 +8,16 @@ import pytensor.tensor as pt
 import pytest
 from helpers import compare, compare_error
 from pytensor.compile.builders import OpFromGraph
+from pytensor.compile.mode import optdb
 from pytensor.gradient import NullTypeGradError, disconnected_grad, grad_clip, grad_scale, undefined_grad, zero_grad
-from pytensor.graph import Apply, Op
+from pytensor.graph import Apply, FunctionGraph, Op
 from pytensor.tensor.basic import tensor_copy
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.special import LogSumExp
 
 import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker import emits, prims
+from pytensor_jaxpr_linker.frontend.logsumexp_gradient import FIXED_MAXIMA
 from pytensor_jaxpr_linker.frontend.pytensor_gradient import FORWARD_MODE
 
 
@@ -396,6 +398,19 @@ def test_sums_of_exponentials_have_no_gradient_through_their_maximum(dtype):
     ops = {type(node.op) for node in f.maker.fgraph.apply_nodes}
     assert LogSumExp in ops  # as a rule knows it
     assert OpFromGraph not in ops  # PyTensor's pullback
+
+
+def test_pullbacks_of_sums_of_exponentials_share_the_graph_before_them():
+    """Each replacement adds its own nodes: a copy of what it is computed from would double the graph at each level."""
+    x, depth = pt.dvector("x"), 6
+    y = x
+    for i in range(depth):
+        y = pt.logsumexp(pt.outer(y, y + i), axis=1)
+    fgraph = FunctionGraph([x], [pytensor.grad(y.sum(), x)], clone=True)
+    before = len(fgraph.apply_nodes)
+    optdb[FIXED_MAXIMA].apply(fgraph)
+    assert not any(type(node.op) is OpFromGraph for node in fgraph.apply_nodes)
+    assert len(fgraph.apply_nodes) < before + 20 * depth
 
 
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0), (0, 0)], ids=str)

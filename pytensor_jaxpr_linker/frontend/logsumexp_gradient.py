@@ -11,8 +11,7 @@ from typing import Any
 from pytensor.compile.builders import OpFromGraph
 from pytensor.gradient import grad
 from pytensor.graph.basic import Apply, Variable
-from pytensor.graph.fg import FunctionGraph
-from pytensor.graph.replace import clone_replace
+from pytensor.graph.fg import FrozenFunctionGraph, FunctionGraph
 from pytensor.graph.rewriting.basic import node_rewriter
 from pytensor.scalar.basic import Maximum, Sub, Switch
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
@@ -41,9 +40,11 @@ def pullback_at_fixed_maxima(node: Apply, cotangent: Variable) -> list[Variable]
     """Return the cotangents of a node's inputs, by its inner graph, in which maxima are taken for constants."""
     inner = node.op.fgraph.unfreeze()
     maxima = [v.out for v in inner.apply_nodes if is_maximum(v.op)]
-    known = dict(zip(inner.outputs, [cotangent], strict=True))
+    of_inner = cotangent.type()
+    known = dict(zip(inner.outputs, [of_inner], strict=True))
     found: Any = grad(None, inner.inputs, known_grads=known, consider_constant=maxima)
-    return clone_replace(found, dict(zip(inner.inputs, node.inputs, strict=True)), rebuild_strict=False)
+    pullback = FrozenFunctionGraph.from_io([*inner.inputs, of_inner], found)
+    return pullback.bind([*node.inputs, cotangent])  # `clone_replace` would copy all that they are computed from
 
 
 def is_maximum(op: object) -> bool:
