@@ -1,6 +1,5 @@
 """Mode JAXPR as a PyTensor mode: storage, shared variables, generators, errors and options."""
 
-import gc
 import pickle
 from concurrent.futures import ThreadPoolExecutor
 
@@ -14,7 +13,6 @@ from pytensor.compile.io import In, Out
 from pytensor.compile.mode import Mode, get_mode
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
-from pytensor.graph.rewriting.basic import dfs_rewriter, node_rewriter
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.raise_op import Assert
 
@@ -45,22 +43,6 @@ class Unknown(Op):
 
 
 # Modes
-
-
-def test_no_garbage_is_collected_while_a_graph_is_rewritten():
-    """By the two ways that do not go through a mode that others make, as `pymc.compile` does."""
-    x, enabled = pt.dvector("x"), []
-
-    @node_rewriter([pt.sin])
-    def note(fgraph, node):
-        enabled.append(gc.isenabled())
-
-    mode = pjl.JAXPR.register((dfs_rewriter(note), 1.3))
-    pytensor.function([x], pt.sin(x), mode=mode)
-    pjl.as_jax_function([x], pt.sin(x), mode)
-    assert len(enabled) == 2
-    assert not any(enabled)
-    assert gc.isenabled()
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import graph_inputs
 
-from pytensor_jaxpr_linker.base.gc_pause import gc_paused
 from pytensor_jaxpr_linker.base.options import resolve
 from pytensor_jaxpr_linker.frontend.jax_function import JaxFunction
 from pytensor_jaxpr_linker.frontend.original_graph import Original, copy_of, original_of
@@ -209,7 +208,6 @@ def with_constants(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> O
     return Original(list(inputs), list(outputs))
 
 
-@gc_paused()
 def graph_program(graph: Original, mode: Any) -> Program:
     """Rewrite a graph and return its program."""
     fgraph = FunctionGraph(*graph, clone=True)

@@ -12,7 +12,6 @@ from pytensor.compile.executor import Function
 from pytensor.compile.maker import FunctionMaker
 from pytensor.compile.mode import Mode
 
-from pytensor_jaxpr_linker.base.gc_pause import gc_paused
 from pytensor_jaxpr_linker.frontend.storage import containers
 from pytensor_jaxpr_linker.run.codegen import Declared, as_declared
 from pytensor_jaxpr_linker.run.transfer import DeviceTensorType
@@ -104,12 +103,6 @@ def declared(container: Any) -> Declared:
 copyreg.pickle(JaxprFunction, copyreg.dispatch_table[Function])
 
 
-@gc_paused()
-def make_maker(*args: Any, **kwargs: Any) -> FunctionMaker:
-    """Rewrite a graph, and return what makes a `JaxprFunction` of it."""
-    return FunctionMaker(*args, function_class=JaxprFunction, **kwargs)
-
-
 class JaxprMode(Mode):
     """A mode whose functions are `JaxprFunction`: for `JaxprLinker`, with the parameters of `pytensor.compile.mode.Mode`.
 
@@ -131,4 +124,4 @@ class JaxprMode(Mode):
     @property
     def function_maker(self) -> Callable[..., FunctionMaker]:
         """What makes a function of this mode."""
-        return make_maker
+        return partial(FunctionMaker, function_class=JaxprFunction)
