@@ -113,11 +113,12 @@ class ShortCalls:
         program, only, count = self.program, self.specialization, len(self.converters)
         device = device_for(self.options)
         arguments = pack_arguments(program.inputs, args, least=2 if device is None else 1)
-        layout = NOTHING
+        layout, has_code = NOTHING, False
 
         def pack(avals: Sequence[Any]) -> Packing:
-            nonlocal layout
-            layout = pack_results(avals, self.packable, count if self.packs_code and len(avals) > count else None)
+            nonlocal layout, has_code
+            has_code = len(avals) > count
+            layout = pack_results(avals, self.packable, count if has_code and self.packs_code else None)
             return layout
 
         jitted = only.jitted(device=device, arguments=arguments, results=pack)
@@ -125,7 +126,7 @@ class ShortCalls:
         given = [args[i] for i in arguments.others(len(args))]
         if arguments.pieces:
             given.insert(0, jax.ShapeDtypeStruct((arguments.pieces[-1].stop,), arguments.dtype))
-        has_code = len(jitted.eval_shape(*given, *constants)) + max(len(layout.pieces) - 1, 0) > count
+        jitted.eval_shape(*given, *constants)  # `pack` is called
         buffer = None
         if device is not None and arguments.pieces:
             buffer = ArgumentBuffer(arguments.pieces[-1].stop, arguments.dtype, device)
