@@ -186,3 +186,17 @@ def test_a_default_device_of_the_users():
     """
     printed = run_python(code, XLA_FLAGS="--xla_force_host_platform_device_count=2")
     assert printed.strip() == "[1. 1.] [2. 2.] None"
+
+
+def test_threads_that_come_first_share_one_client():
+    code = """
+        import time
+        from concurrent.futures import ThreadPoolExecutor
+        from pytensor_jaxpr_linker.base import jax_compat
+        from pytensor_jaxpr_linker.run.cpu_client import own_device
+        make = jax_compat.make_synchronous_cpu_device
+        jax_compat.make_synchronous_cpu_device = lambda: (time.sleep(0.1), make())[1]
+        with ThreadPoolExecutor(4) as pool:
+            print(len({*pool.map(lambda _: own_device(), range(4))}))
+    """
+    assert run_python(code).strip() == "1"

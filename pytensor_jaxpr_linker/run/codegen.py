@@ -1,7 +1,7 @@
 """Python functions made from their text: for programs of a few µs, the overhead of a Python loop matters.
 
 No other module makes code. Beside each maker stands what a call saves against a loop (medians, alternating in one process, on a busy
-machine of two cores). Loops that cost less than 1 µs are loops: those over the results of a call, and over the arguments that are packed.
+machine of two cores). `by_shapes` and `packed_call` save little each, but every call of a function runs both: 1 µs of 7.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def by_shapes(
     make: Callable[[tuple, list], Callable[[list], Any]],
     otherwise: Callable[[list], Any],
 ) -> Callable[[list], Any]:
-    """Return the function that hands a list of arguments to the call for their shapes. It saves 0.5 µs for three arguments.
+    """Return the function that hands a list of arguments to the call for their shapes. It saves 0.2 µs for three arguments.
 
     Parameters
     ----------
@@ -94,6 +94,8 @@ def by_shapes(
         The calls by the shapes of these arrays.
     make
         Is called with shapes and arguments for which there is no call yet, and returns it.
+    otherwise
+        The call for all other arguments.
     """
     names: dict[str, Any] = {f"dtype{i}": dtype for i, dtype in dtypes.items()}
     names |= {"ndarray": np.ndarray, "calls": calls, "make": make, "otherwise": otherwise}
@@ -120,7 +122,7 @@ def packed_call(
     converters: Sequence[Callable[[Any], Any]],
     has_code: bool,
 ) -> Callable[[list], tuple[list, Any]]:
-    """Return the function that calls a program on packed arguments and takes its results apart. It saves 1.2 µs for five arrays.
+    """Return the function that calls a program on packed arguments and takes its results apart. It saves 0.7 µs for three results.
 
     The function takes all arguments, and returns all results and the check code, or None if the program has no checks.
 

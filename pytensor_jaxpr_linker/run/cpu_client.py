@@ -20,6 +20,17 @@ from pytensor_jaxpr_linker.base.options import Options
 @cache
 def own_device() -> jax.Device | None:
     """Return the device of the client, or None if JAX's programs run elsewhere than on the default CPU device."""
+    with _making:
+        return make_own_device()
+
+
+#: Held while the client is made: `cache` alone would let two threads make two, whose arrays can't meet.
+_making = threading.Lock()
+
+
+@cache
+def make_own_device() -> jax.Device | None:
+    """Make the client, once, and return its device, see `own_device`."""
     is_default = jax.default_backend() == "cpu" and jax.config.jax_default_device is None
     return jax_compat.make_synchronous_cpu_device() if is_default else None
 
