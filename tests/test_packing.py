@@ -120,6 +120,16 @@ def test_shared_variables_stay_on_the_device():
     assert packed_positions(f) == [(0, 1)]
 
 
+def test_a_shared_variable_of_another_shape():
+    x, s = pt.dvector("x"), pytensor.shared(np.arange(3.0))
+    outputs = [s * 2 + x.sum(), s + 1, x + 1]
+    f, g = (pytensor.function([x], outputs, mode=mode) for mode in ("JAXPR", "FAST_COMPILE"))
+    for length in (3, 5, 0, 1, 3):
+        s.set_value(np.arange(length, dtype="float64"))
+        for got, want in zip(f(np.ones(2)), g(np.ones(2)), strict=True):
+            np.testing.assert_array_equal(got, want)
+
+
 def test_errors_name_the_packed_arguments():
     x, i, y = pt.dvector("x"), pt.lscalar("i"), pt.dvector("y")
     f = pytensor.function([x, y, i], x[i] + y.sum(), mode="JAXPR")

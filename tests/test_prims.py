@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from jax import lax
 from jax.experimental import sparse
+from jax.experimental.xla_metadata import xla_metadata_call
 from jax.extend.core import Jaxpr, check_jaxpr, jaxpr_as_fun
 from jax.extend.core import primitives as p
 
@@ -451,6 +452,12 @@ row(
     lambda x: p.closed_call_p.bind(x, call_jaxpr=jax.make_jaxpr(lax.sin)(np.zeros((2, 3))))[0],
     F,
     assemble=assemble_closed_call,
+)
+row(
+    "metadata_call",
+    lambda x: xla_metadata_call(lax.sin, key="value", other="1")(x),
+    F,
+    assemble=lambda b, x: prims.metadata_call(b, branches(b, x)[0], [x], {"other": "1", "key": "value"}),
 )
 
 

@@ -23,12 +23,21 @@ from jax._src.interpreters import batching
 from jax._src.lax.control_flow.solves import _LinearSolveTuple as LinearSolveTuple
 from jax._src.lax.lax import optimization_barrier_p
 from jax._src.lax.linalg import geqp3_p, geqrf_p
+from jax._src.xla_metadata import xla_metadata_call_p
 from jax.extend import linear_util
 from jax.extend.core import primitives
 from jaxlib import xla_client
 
 #: What other modules import from here as JAX defines it.
-__all__ = ["LinearSolveTuple", "dim_as_value_p", "dim_value_aval", "geqp3_p", "geqrf_p", "optimization_barrier_p"]
+__all__ = [
+    "LinearSolveTuple",
+    "dim_as_value_p",
+    "dim_value_aval",
+    "geqp3_p",
+    "geqrf_p",
+    "optimization_barrier_p",
+    "xla_metadata_call_p",
+]
 
 #: From JAX 0.12 on, ``erfc`` has the param that ``exp`` and others have had.
 ERFC_PARAMS: dict[str, Any] = {"accuracy": None} if "accuracy" in inspect.signature(lax.erfc).parameters else {}
@@ -74,6 +83,11 @@ def make_jaxpr_object(
 def equation_context() -> Any:
     """Return the context of equations that are made here, by JAX's settings."""
     return jex.new_jaxpr_eqn([], [], primitives.add_p, {}, jex.no_effects).ctx
+
+
+def inner_jaxprs(eqn: Any) -> list[Any]:
+    """Return the Jaxprs inside an equation: bodies of loops, branches and calls."""
+    return list(core.jaxprs_in_params(eqn.params))
 
 
 def scan_trees(consts: int, carry: int, xs: int, ys: int) -> dict[str, Any]:

@@ -315,6 +315,13 @@ def is_variable(atom: Atom) -> bool:
     return type(atom) is Var
 
 
+def with_operands(eqn: Any, replaced: Mapping[Any, Atom]) -> Any:
+    """Return an equation with other operands."""
+    if replaced.keys().isdisjoint(filter(is_variable, eqn.invars)):
+        return eqn
+    return eqn.replace(invars=[replaced.get(x, x) if is_variable(x) else x for x in eqn.invars])
+
+
 def live_equations(eqns: Sequence[JaxprEqn], outputs: Sequence[Atom]) -> tuple[list[JaxprEqn], set[Atom]]:
     """Return the equations that `outputs` need, in order, and the variables that they and the outputs read."""
     read: set[Atom] = {atom for atom in outputs if type(atom) is Var}

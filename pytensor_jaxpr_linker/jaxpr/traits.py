@@ -8,7 +8,13 @@ import jax.extend.core as jex
 from jax import lax
 from jax.extend.core import primitives as p
 
-from pytensor_jaxpr_linker.base.jax_compat import dim_as_value_p, geqp3_p, geqrf_p
+from pytensor_jaxpr_linker.base.jax_compat import (
+    dim_as_value_p,
+    geqp3_p,
+    geqrf_p,
+    optimization_barrier_p,
+    xla_metadata_call_p,
+)
 
 
 class Trait(Flag):
@@ -32,11 +38,13 @@ class Trait(Flag):
     LIBRARY_CALL = auto()
     #: Batched, it takes the time of the slowest element.
     CONTROL_FLOW = auto()
+    #: XLA's CPU compiler can't emit it in one function with other operations: it needs the run time, or the emitter lacks it.
+    ALONE = auto()
 
 
 ELEMENTWISE, LAYOUT, CHEAP, COMMUTATIVE = Trait.ELEMENTWISE, Trait.LAYOUT, Trait.CHEAP, Trait.COMMUTATIVE
 BOUNDED_SLOPE, BOUNDED_REAL_SLOPE = Trait.BOUNDED_SLOPE, Trait.BOUNDED_REAL_SLOPE
-KERNEL, LIBRARY_CALL, CONTROL_FLOW = Trait.KERNEL, Trait.LIBRARY_CALL, Trait.CONTROL_FLOW
+KERNEL, LIBRARY_CALL, CONTROL_FLOW, ALONE = Trait.KERNEL, Trait.LIBRARY_CALL, Trait.CONTROL_FLOW, Trait.ALONE
 NONE = Trait(0)
 
 #: Every primitive that the assembler has, and others that traced leaves may bring, by their traits. The product of a sparse matrix
@@ -49,12 +57,14 @@ NAMES = {
         expm1 igamma igammac lgamma log log1p nextafter polygamma pow regularized_incomplete_beta rem rsqrt
         shift_left shift_right_arithmetic shift_right_logical sinh sqrt tan zeta
     """,
-    KERNEL: "conv_general_dilated dot_general",
-    LIBRARY_CALL: "cholesky eigh householder_product lu svd triangular_solve",
+    ALONE: """
+        eig fft linear_solve qr scatter scatter_add scatter_mul schur sort threefry2x32 tridiagonal_solve
+    """,
+    KERNEL | ALONE: "conv_general_dilated dot_general",
+    LIBRARY_CALL | ALONE: "cholesky eigh householder_product lu svd triangular_solve",
     NONE: """
-        argmax argmin closed_call cummax cumprod cumsum custom_jvp_call dynamic_update_slice eig fft iota
-        linear_solve qr reduce_and reduce_max reduce_min reduce_or reduce_prod reduce_xor scatter scatter_add
-        scatter_mul schur sort threefry2x32 tridiagonal_solve
+        argmax argmin closed_call cummax cumprod cumsum custom_jvp_call dynamic_update_slice iota reduce_and
+        reduce_max reduce_min reduce_or reduce_prod reduce_xor
     """,
     CHEAP | BOUNDED_SLOPE: "concatenate",
     ELEMENTWISE | BOUNDED_REAL_SLOPE: "asinh atan cos erf erfc logistic sin tanh",
@@ -69,7 +79,10 @@ NAMES = {
 
 TRAITS: dict[jex.Primitive, Trait] = {
     **{getattr(p, f"{name}_p"): traits for traits, names in NAMES.items() for name in names.split()},
-    **dict.fromkeys((dim_as_value_p, geqp3_p, geqrf_p, lax.linalg.lu_pivots_to_permutation_p), NONE),
+    **dict.fromkeys(
+        (dim_as_value_p, geqp3_p, geqrf_p, lax.linalg.lu_pivots_to_permutation_p, xla_metadata_call_p), ALONE
+    ),
+    optimization_barrier_p: NONE,
 }
 
 

@@ -11,13 +11,14 @@ from pytensor.graph.basic import Constant
 from pytensor.tensor.random.type import RandomType
 
 from pytensor_jaxpr_linker.base import jax_compat
+from pytensor_jaxpr_linker.base.array_types import is_tensor
 from pytensor_jaxpr_linker.base.random_keys import keys_of
 from pytensor_jaxpr_linker.graph.generators import Ancestor, generator_ancestor
 from pytensor_jaxpr_linker.plan.model import Region
 from pytensor_jaxpr_linker.run import codegen, transfer
 from pytensor_jaxpr_linker.run.checks import DeferredChecks, raise_if_failed
 from pytensor_jaxpr_linker.run.cpu_client import ArgumentBuffer, device_for, place
-from pytensor_jaxpr_linker.run.packing import NOTHING, Packing, is_argument, pack_arguments, pack_results
+from pytensor_jaxpr_linker.run.packing import is_argument, pack_arguments, pack_results
 from pytensor_jaxpr_linker.run.program import Program
 from pytensor_jaxpr_linker.run.recompiles import OnHost, Policy
 from pytensor_jaxpr_linker.run.specialization import NotAdmitted, Specialization
@@ -106,31 +107,27 @@ class ShortCalls:
         """Return the function that calls the program on a list of arguments and returns its results and the check code, if any."""
         inputs = self.program.inputs
         dtypes = {i: v.type.numpy_dtype for i, v in enumerate(inputs) if is_argument(v)}
-        return codegen.by_shapes(len(inputs), dtypes, self.specialization.short_calls, self.make, self.call)
+        shared = [i for i, v in enumerate(inputs) if is_tensor(v.type) and i not in dtypes]
+        return codegen.by_shapes(len(inputs), dtypes, shared, self.specialization.short_calls, self.make, self.call)
 
     def make(self, shapes: tuple, args: list) -> Callable[[list], tuple[list, Any]]:
         """Make and keep the call for NumPy arrays of some shapes."""
         program, only, count = self.program, self.specialization, len(self.converters)
         device = device_for(self.options)
         arguments = pack_arguments(program.inputs, args, least=2 if device is None else 1)
-        layout, has_code = NOTHING, False
-
-        def pack(avals: Sequence[Any]) -> Packing:
-            nonlocal layout, has_code
-            has_code = len(avals) > count
-            layout = pack_results(avals, self.packable, count if has_code and self.packs_code else None)
-            return layout
-
-        jitted = only.jitted(device=device, arguments=arguments, results=pack)
         constants = program.device_constants(device)
-        given = [args[i] for i in arguments.others(len(args))]
-        if arguments.pieces:
-            given.insert(0, jax.ShapeDtypeStruct((arguments.pieces[-1].stop,), arguments.dtype))
-        jitted.eval_shape(*given, *constants)  # `pack` is called
+        avals = [*args, *constants]
+        results = only.admit(avals).jaxpr.out_avals
+        has_code = len(results) > count
+        code = count if has_code and self.packs_code else None
+        layout = pack_results(results, self.packable, code, least=2 if device is None else 1)
+        jitted = only.packed(avals, arguments, layout, device)
         buffer = None
         if device is not None and arguments.pieces:
             buffer = ArgumentBuffer(arguments.pieces[-1].stop, arguments.dtype, device)
-        found = codegen.packed_call(jitted, constants, len(args), arguments, buffer, layout, self.converters, has_code)
+        has_witness = device is not None and not layout.pieces
+        how = (arguments, buffer, layout, self.converters, has_code, has_witness)
+        found = codegen.packed_call(jitted, constants, len(args), *how)
         calls = only.short_calls
         if len(calls) >= MOST_SHAPES:
             calls.clear()

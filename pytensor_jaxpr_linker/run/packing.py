@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Variable
@@ -18,7 +17,7 @@ from pytensor.graph.basic import Variable
 from pytensor_jaxpr_linker.base import jax_compat
 from pytensor_jaxpr_linker.base.array_types import is_tensor
 from pytensor_jaxpr_linker.jaxpr import prims
-from pytensor_jaxpr_linker.jaxpr.builder import JaxprBuilder, Shape, is_variable
+from pytensor_jaxpr_linker.jaxpr.builder import JaxprBuilder, Shape, is_variable, with_operands
 
 #: Arrays of more bytes are passed as they are: a copy of them takes longer than passing them, measured on the CPU.
 PACKED_BYTES = 2**14
@@ -48,15 +47,6 @@ class Packing(NamedTuple):
         """Return the positions of those, of `count`, that are not packed."""
         return sorted({*range(count)} - {*self.positions})
 
-    def avals(self, given: Sequence[Any]) -> list[Any]:
-        """Return all values in their order, those that are packed as abstract ones: `given` is the packed array and the others."""
-        if not self.pieces:
-            return [*given]
-        found = [*given[1:]]
-        for piece in self.pieces:
-            found.insert(piece.position, jax.ShapeDtypeStruct(piece.shape, self.dtype))
-        return found
-
 
 NOTHING = Packing(())
 
@@ -82,14 +72,7 @@ def packed_jaxpr(closed: Any, arguments: Packing, results: Packing) -> Any:
     return jax_compat.make_jaxpr_object(jaxpr.constvars, invars, outvars, b.eqns, closed.consts, "packed", names)
 
 
-def with_operands(eqn: Any, replaced: Mapping[Any, Any]) -> Any:
-    """Return an equation with other operands."""
-    if replaced.keys().isdisjoint(filter(is_variable, eqn.invars)):
-        return eqn
-    return eqn.replace(invars=[replaced.get(x, x) if is_variable(x) else x for x in eqn.invars])
-
-
-def pack_small(shapes: Sequence[tuple[int, Shape]], dtype: np.dtype, least: int = 2) -> Packing:
+def pack_small(shapes: Sequence[tuple[int, Shape]], dtype: np.dtype, least: int) -> Packing:
     """Return how arrays of one dtype are packed, by their positions and shapes: those that are small, if there are `least`."""
     small = [(i, shape) for i, shape in shapes if math.prod(shape) * dtype.itemsize <= PACKED_BYTES]
     if len(small) < least or not any(math.prod(shape) for _, shape in small):
@@ -116,7 +99,7 @@ def pack_arguments(inputs: Sequence[Variable], args: Sequence[Any], least: int) 
     return NOTHING if found is None else pack_small([(i, args[i].shape) for i in found[0]], found[1], least)
 
 
-def pack_results(avals: Sequence[Any], wanted: Sequence[int], code: int | None) -> Packing:
+def pack_results(avals: Sequence[Any], wanted: Sequence[int], code: int | None, least: int) -> Packing:
     """Return how results are packed: those of one dtype among the `wanted`, and the check code if that dtype can hold it."""
     found = commonest({i: avals[i].dtype for i in wanted})
     if found is None:
@@ -124,7 +107,7 @@ def pack_results(avals: Sequence[Any], wanted: Sequence[int], code: int | None) 
     places, dtype = found
     if code is not None and dtype == np.float64:
         places = [*places, code]
-    return pack_small([(i, avals[i].shape) for i in places], dtype)
+    return pack_small([(i, avals[i].shape) for i in places], dtype, least)
 
 
 def is_argument(variable: Variable) -> bool:

@@ -15,9 +15,11 @@ from pytensor.graph.basic import Variable
 
 from pytensor_jaxpr_linker.base import jax_compat, logs
 from pytensor_jaxpr_linker.jaxpr.lower import Lowered, lower_region
+from pytensor_jaxpr_linker.jaxpr.optimize.small_calls import compiler_options, with_small_calls
+from pytensor_jaxpr_linker.jaxpr.optimize.small_parts import Part, split_small
 from pytensor_jaxpr_linker.plan.model import Region
 from pytensor_jaxpr_linker.run import timing
-from pytensor_jaxpr_linker.run.packing import NOTHING, Packing, packed_jaxpr
+from pytensor_jaxpr_linker.run.packing import Packing, packed_jaxpr
 from pytensor_jaxpr_linker.run.recompiles import Admit, OnHost, Pad, Recompiles, Refuse, describe, spell
 
 
@@ -82,25 +84,31 @@ class Specialization:
         """Return `call` for a device: for NumPy arrays, and arrays that are there."""
         if device is None:
             return self.call
-        found = self._on.get(device)
-        return found or self._on.setdefault(device, self.jitted(device=device))
+        return self._on.get(device) or self._on.setdefault(device, self._with_small_calls(device))
+
+    def _with_small_calls(self, device: jax.Device) -> Any:
+        """Return `jitted` for the own device, with small calls unless XLA's compiler has no form of them."""
+        small = self.jitted(device=device, small=True)
+
+        def call(*args: Any) -> list:
+            try:
+                return small(*args)[:-1]
+            except jax.errors.JaxRuntimeError:
+                self._on[device] = self.jitted(device=device)
+                return self._on[device](*args)
+
+        return call
 
     def donating(self, args: Sequence[Any], positions: Sequence[int], device: jax.Device | None = None) -> Any:
         """Return what to call instead of `on(device)` so that the results may take the memory of the arrays at `positions`."""
         key = aval_key(args), device
         found = self._donating.get(key)
         if found is None:
-            usable = usable_for(self._admit(args).jaxpr.out_avals, args, positions)
+            usable = usable_for(self.admit(args).jaxpr.out_avals, args, positions)
             found = self._donating[key] = self.jitted(usable, device) if usable else self.on(device)
         return found
 
-    def jitted(
-        self,
-        donated: tuple[int, ...] = (),
-        device: jax.Device | None = None,
-        arguments: Packing = NOTHING,
-        results: Callable[[Sequence[Any]], Packing] | None = None,
-    ) -> Any:
+    def jitted(self, donated: tuple[int, ...] = (), device: jax.Device | None = None, small: bool = False) -> Any:
         """Return a jitted function without programs.
 
         Parameters
@@ -109,28 +117,61 @@ class Specialization:
             The positions of arguments whose memory the results may take.
         device
             Where it runs. If None, where JAX chooses.
-        arguments
-            Which arguments are packed.
-        results
-            Is called with the avals of the results, and returns which of them are packed.
+        small
+            Whether there are small calls: then the function has a further result, see `with_small_calls`.
         """
 
         def call(*given: Any) -> list:
-            avals = arguments.avals(given)
-            key = aval_key(avals)
+            key = aval_key(given)
             was_lowered = key in self.lowered
-            jaxpr = self._admit(avals).jaxpr
+            jaxpr = self.admit(given).jaxpr
             seconds = self.seconds.get(key, {})  # another thread may have cleared it
             timing.record_stages_of(self.name, seconds, 0.0 if was_lowered else seconds.get("lower", 0.0))
-            whole = packed_jaxpr(jaxpr, arguments, NOTHING if results is None else results(jaxpr.out_avals))
-            return jax_compat.call_jaxpr(whole, *given)
+            if small:
+                jaxpr = with_small_calls(jaxpr, split_small(jaxpr.eqns), into_first=False)
+            return jax_compat.call_jaxpr(jaxpr, *given)
 
+        return self._jit(call, device, donate_argnums=donated)
+
+    def packed(self, avals: Sequence[Any], arguments: Packing, results: Packing, device: jax.Device | None) -> Any:
+        """Return the jitted function for one tuple of avals, with packed arguments and results, for a device (None: where JAX chooses).
+
+        On the own device the last element of the packed results is a witness, see `with_small_calls`; without packed results it is a
+        further result.
+        """
+        jaxpr = packed_jaxpr(self.admit(avals).jaxpr, arguments, results)
+        seconds = self.seconds.get(aval_key(avals), {})  # another thread may have cleared it
+        if device is None:
+            return self._packed(jaxpr, seconds, None)
+
+        def compiled(parts: Sequence[Part]) -> Any:
+            whole = with_small_calls(jaxpr, parts, into_first=bool(results.pieces))
+            jitted = self._packed(whole, seconds, device, compiler_options=compiler_options(whole))
+            jitted.lower(*whole.in_avals).compile()  # JAX keeps the program for the calls
+            return jitted
+
+        try:
+            return compiled(split_small(jaxpr.eqns))
+        except jax.errors.JaxRuntimeError:
+            return compiled([Part(jaxpr.eqns, False)])  # for XLA's compiler has no small call of some equation
+
+    def _packed(self, jaxpr: Any, seconds: dict[str, float], device: jax.Device | None, **options: Any) -> Any:
+        """Return a closed Jaxpr as a jitted function."""
+
+        def call(*given: Any) -> list:
+            timing.record_stages_of(self.name, seconds, 0.0)
+            return jax_compat.call_jaxpr(jaxpr, *given)
+
+        return self._jit(call, device, **options)
+
+    def _jit(self, call: Callable[..., list], device: jax.Device | None, **options: Any) -> Any:
+        """Return `call` as a jitted function with the name of the program."""
         call.__name__ = call.__qualname__ = self.name
         sharding = None if device is None else jax.sharding.SingleDeviceSharding(device)
-        return jax.jit(call, donate_argnums=donated, in_shardings=sharding)
+        return jax.jit(call, in_shardings=sharding, **options)
 
-    def _admit(self, avals: Sequence[Any]) -> Lowered:
-        """Return the Jaxpr that XLA is about to compile.
+    def admit(self, avals: Sequence[Any]) -> Lowered:
+        """Return the Jaxpr for these avals (or values), which XLA is about to compile.
 
         Raises
         ------

@@ -14,7 +14,7 @@ from typing import Any
 import jax.extend.core as jex
 
 from pytensor_jaxpr_linker.base.jax_compat import optimization_barrier_p
-from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape, is_variable
+from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape, with_operands
 
 #: Results of at most this many elements that at least this many operands read get a barrier.
 SMALL_RESULT, MANY_READERS = 16, 8
@@ -31,9 +31,7 @@ def add_barriers(eqns: list[Any], b: JaxprBuilder, outputs: Sequence[Atom]) -> l
     shielded: dict[Atom, Atom] = {}
     result = []
     for eqn in eqns:
-        if shielded and not shielded.keys().isdisjoint(filter(is_variable, eqn.invars)):
-            eqn = eqn.replace(invars=[shielded.get(x, x) if is_variable(x) else x for x in eqn.invars])
-        result.append(eqn)
+        result.append(with_operands(eqn, shielded))
         for var in eqn.outvars:
             if var in crowded:
                 shielded[var] = jex.Var(var.aval)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from jax.extend.core import primitives as p
 
-from pytensor_jaxpr_linker.base.jax_compat import jvp_param, scan_trees
+from pytensor_jaxpr_linker.base.jax_compat import jvp_param, scan_trees, xla_metadata_call_p
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
 
 
@@ -64,6 +64,12 @@ def while_loop(
 def closed_call(b: JaxprBuilder, jaxpr: Any, operands: Sequence[Atom]) -> list[Atom]:
     """Assemble the call of a closed Jaxpr."""
     return list(b.bind_many(p.closed_call_p, operands, jaxpr.out_avals, {"call_jaxpr": jaxpr}))
+
+
+def metadata_call(b: JaxprBuilder, jaxpr: Any, operands: Sequence[Atom], attributes: Mapping[str, str]) -> list[Atom]:
+    """Assemble the call of a closed Jaxpr as a function of its own in the StableHLO, with frontend attributes for XLA."""
+    params = {"jaxpr": jaxpr, "xla_metadata": tuple(sorted(attributes.items())), "ad_metadata": "same"}
+    return list(b.bind_many(xla_metadata_call_p, operands, jaxpr.out_avals, params))
 
 
 def custom_jvp_call(

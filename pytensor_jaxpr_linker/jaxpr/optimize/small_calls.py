@@ -1,0 +1,140 @@
+"""Parts of a program that XLA's CPU compiler emits as one function each.
+
+That compiler makes a kernel of each fusion. A program of small arrays spends its time between kernels: 50 ns for each, twenty to a hundred
+in the log density of a model. A call with the attribute ``xla_cpu_small_call`` is one kernel, and compiles in half the time. XLA sets it for
+small loops (``small_while_loop_hoisting_pass.cc``); its developers plan it for other small regions (S. Talts, "SmallRegionHoistingPass",
+2026). A compiler that does not know the attribute ignores it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax.extend.core as jex
+import numpy as np
+from jax.extend.core import primitives as p
+
+from pytensor_jaxpr_linker.base import jax_compat
+from pytensor_jaxpr_linker.base.jax_compat import optimization_barrier_p, xla_metadata_call_p
+from pytensor_jaxpr_linker.jaxpr import prims
+from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, is_variable, with_operands
+from pytensor_jaxpr_linker.jaxpr.optimize.small_parts import Part
+from pytensor_jaxpr_linker.jaxpr.traits import TRAITS, Trait
+
+#: What makes XLA's CPU compiler emit a call as one function. Its inliner would dissolve the call before.
+ATTRIBUTES = {"inlineable": "false", "xla_cpu_small_call": "true"}
+#: To reduce so many elements in the loop that computes them takes longer than to write them to memory.
+LONG = 64
+
+
+def with_small_calls(closed: Any, parts: Sequence[Part], into_first: bool) -> Any:
+    """Return a closed Jaxpr with the small ones of its parts in calls, one function each, and a witness of these calls as a further result.
+
+    XLA's emitter ends the process at a parameter of such a call that nothing reads, unless it is a constant, and simplifications of the
+    call's body may remove all readers of a parameter. Therefore each call also returns a witness: the sum of the first elements of all
+    its operands, and of the witness of the call before. XLA can't remove a reader from a sum of floats that the program returns.
+
+    With `into_first` the witness is the last element of the first result, a vector, since each result of a program takes 0.7 µs.
+    """
+    jaxpr = closed.jaxpr
+    later, read_later = set(filter(is_variable, jaxpr.outvars)), []
+    for part in reversed(parts):
+        read_later.append(later)
+        later = later.union(*(filter(is_variable, eqn.invars) for eqn in part.eqns))
+    b = JaxprBuilder("program")
+    replaced: dict[Any, Atom] = {}
+    witness = b.constant(np.float64(0))
+    for part, later in zip(parts, reversed(read_later), strict=True):
+        eqns = [with_operands(eqn, replaced) for eqn in part.eqns]
+        if part.is_small:
+            results = [var for eqn in eqns for var in eqn.outvars if var in later]
+            *called, witness = small_call(b, eqns, results, witness)
+            replaced |= zip(results, called, strict=True)
+        else:
+            b.eqns += eqns
+    outvars = [replaced.get(x, x) if is_variable(x) else x for x in jaxpr.outvars]
+    if into_first:
+        last = prims.reshape(b, prims.convert(b, witness, outvars[0].aval.dtype), (1,))
+        outvars[0] = prims.concatenate(b, [outvars[0], last], 0)
+    else:
+        outvars.append(witness)
+    names = [""] * len(jaxpr.invars)
+    return jax_compat.make_jaxpr_object(jaxpr.constvars, jaxpr.invars, outvars, b.eqns, closed.consts, "program", names)
+
+
+def compiler_options(closed: Any) -> dict[str, str]:
+    """Return XLA's options for what `with_small_calls` returned.
+
+    XLA makes two reductions of one, which vectorizes that of a large array. The arrays of a small call are so short that the second
+    reduction takes longer than it saves (the model `hierarchical`: 21.5 instead of 18.5 µs a call).
+    """
+    outside = (eqn for eqn in closed.eqns if eqn.primitive is not xla_metadata_call_p)
+    return {} if any(map(reduces, outside)) else {"xla_disable_hlo_passes": "tree_reduction_rewriter"}
+
+
+def reduces(eqn: Any) -> bool:
+    """Tell whether an equation, or one inside it, is a reduction."""
+    inside = (inner for jaxpr in jax_compat.inner_jaxprs(eqn) for inner in jaxpr.eqns)
+    return is_reduction(eqn) or any(map(reduces, inside))
+
+
+def is_reduction(eqn: Any) -> bool:
+    """Tell whether an equation is a reduction over axes."""
+    return eqn.primitive.name.startswith("reduce_")
+
+
+def small_call(b: JaxprBuilder, eqns: Sequence[Any], results: Sequence[Atom], witness: Atom) -> list[Atom]:
+    """Emit the call of some equations as one function; return those of their variables that are `results`, and the call's witness.
+
+    `witness` is that of the call before, or zero.
+    """
+    made = {var for eqn in eqns for var in eqn.outvars}
+    read = dict.fromkeys(filter(is_variable, [*(x for eqn in eqns for x in eqn.invars), witness]))
+    operands = [x for x in read if x not in made]
+    body = JaxprBuilder("small_call")
+    body.eqns += materialized(eqns)
+    outvars = [*results, first_elements(body, operands)]
+    names = [""] * len(operands)
+    closed = jax_compat.make_jaxpr_object([], operands, outvars, body.eqns, [], "small_call", names)
+    return prims.metadata_call(b, closed, operands, ATTRIBUTES)
+
+
+def materialized(eqns: Sequence[Any]) -> list[Any]:
+    """Return equations with a barrier before each long reduction of elements that take long to compute.
+
+    XLA would compute them inside the loop of the reduction, one by one; in a loop of their own it vectorizes them.
+    """
+    costly: set[Any] = set()
+    result = []
+    for eqn in eqns:
+        for x in costly.intersection(filter(is_variable, eqn.invars)) if is_reduction(eqn) else ():
+            if math.prod(x.aval.shape) >= LONG:
+                shielded = jex.Var(x.aval)
+                how = (optimization_barrier_p, {}, jex.no_effects, eqn.source_info, eqn.ctx)  # type: ignore[var-annotated]
+                result.append(jex.new_jaxpr_eqn([x], [shielded], *how))
+                eqn = with_operands(eqn, {x: shielded})
+        result.append(eqn)
+        if is_costly(eqn, costly):
+            costly.update(eqn.outvars)
+    return result
+
+
+def is_costly(eqn: Any, costly: set[Any]) -> bool:
+    """Tell whether it takes long to compute an element of an equation's results from what is in memory; `costly` are such operands."""
+    traits = TRAITS[eqn.primitive]
+    if Trait.CHEAP in traits:
+        return not costly.isdisjoint(filter(is_variable, eqn.invars))
+    return Trait.ELEMENTWISE in traits or eqn.primitive in (p.custom_jvp_call_p, p.closed_call_p)
+
+
+def first_elements(b: JaxprBuilder, operands: Sequence[Atom]) -> Atom:
+    """Emit the sum of the first elements of arrays, as float64."""
+    total = b.constant(np.float64(0))
+    for x in operands:
+        shape, dtype = x.aval.shape, x.aval.dtype
+        first = prims.reshape(b, prims.slice_(b, x, [0] * len(shape), [1] * len(shape), [1] * len(shape)), ())
+        first = prims.real(b, first) if dtype.kind == "c" else first
+        total = prims.add(b, total, prims.convert(b, first, np.dtype("float64")))
+    return total

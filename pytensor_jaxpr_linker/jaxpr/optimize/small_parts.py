@@ -1,0 +1,103 @@
+"""Which equations of a program run together as one function, see `small_calls`: the parts of its Jaxpr."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from jax import lax
+
+from pytensor_jaxpr_linker.base import jax_compat
+from pytensor_jaxpr_linker.jaxpr.builder import is_variable
+from pytensor_jaxpr_linker.jaxpr.traits import TRAITS, Trait
+
+#: Equations on larger arrays stay outside: XLA vectorizes their kernels better, and runs them in threads. More than 10,000 bytes
+#: would end the process if the array became a constant: the emitter of a call has no larger ones.
+MOST_BYTES = 2**13
+#: A call of fewer equations gains nothing.
+LEAST_EQUATIONS = 4
+#: LLVM's time grows faster than the length of a function: more equations than these are several calls.
+MOST_EQUATIONS = 256
+
+
+class Part(NamedTuple):
+    """Equations of a Jaxpr that can run one after the other, and whether they are one function."""
+
+    eqns: list[Any]
+    is_small: bool
+
+
+def split_small(eqns: Sequence[Any]) -> list[Part]:
+    """Return the parts of a list of equations, in an order in which they can run.
+
+    The small equations between the same other equations are one part: those before which as many others have to run.
+    """
+    if any(
+        eqn.primitive is lax.fft_p for eqn in eqns
+    ):  # XLA's FFT fails at an operand in another layout, which a call may give
+        return [Part([*eqns], False)]
+    depth: dict[Any, int] = {}
+    groups: dict[tuple[int, bool], list[Any]] = {}
+    for eqn in eqns:
+        is_other = not fits_small_call(eqn)
+        level = max((depth.get(x, 0) for x in eqn.invars if is_variable(x)), default=0)
+        groups.setdefault((level, is_other), []).append(eqn)
+        depth.update(dict.fromkeys(eqn.outvars, level + is_other))
+    parts = []
+    for level, is_other in sorted(groups):
+        group = groups[level, is_other]
+        parts += [Part(group, False)] if is_other else [Part(piece, is_worth_it(piece)) for piece in pieces(group)]
+    return parts
+
+
+def pieces(eqns: list[Any]) -> list[list[Any]]:
+    """Return small equations in pieces that are not too long for one function."""
+    if len(eqns) <= MOST_EQUATIONS:
+        return [eqns]
+    ordered = in_order_of_use(eqns)
+    return [ordered[i : i + MOST_EQUATIONS] for i in range(0, len(ordered), MOST_EQUATIONS)]
+
+
+def in_order_of_use(eqns: Sequence[Any]) -> list[Any]:
+    """Return equations in an order in which each comes soon before those that read it: few values pass from one call to the next.
+
+    Of the operands of an equation the one with the longest chain of equations before it comes first (Sethi and Ullman 1970).
+    """
+    makers = {var: eqn for eqn in eqns for var in eqn.outvars}
+    operands = {id(eqn): [makers[x] for x in eqn.invars if is_variable(x) and x in makers] for eqn in eqns}
+    height: dict[int, int] = {}
+    for eqn in eqns:
+        height[id(eqn)] = 1 + max((height[id(maker)] for maker in operands[id(eqn)]), default=0)
+    ordered: dict[int, Any] = {}
+    for last in reversed(eqns):
+        waiting = [last]
+        while waiting:
+            eqn = waiting[-1]
+            missing = [maker for maker in operands[id(eqn)] if id(maker) not in ordered]
+            if missing:
+                waiting += sorted(missing, key=lambda maker: height[id(maker)])
+            else:
+                ordered.setdefault(id(waiting.pop()), eqn)
+    return [*ordered.values()]
+
+
+def fits_small_call(eqn: Any) -> bool:
+    """Tell whether an equation may be part of one function: a loop or a branch if all equations inside it may."""
+    traits = TRAITS.get(eqn.primitive, Trait.ALONE)
+    if Trait.ALONE in traits:
+        return False
+    if Trait.CONTROL_FLOW not in traits and not all(is_small_array(atom.aval) for atom in (*eqn.invars, *eqn.outvars)):
+        return False
+    return all(fits_small_call(inner) for jaxpr in jax_compat.inner_jaxprs(eqn) for inner in jaxpr.eqns)
+
+
+def is_small_array(aval: Any) -> bool:
+    """Tell whether an array is small, and not empty: the emitter gives an empty one no memory."""
+    return isinstance(aval.dtype, np.dtype) and 0 < math.prod(aval.shape) * aval.dtype.itemsize <= MOST_BYTES
+
+
+def is_worth_it(eqns: Sequence[Any]) -> bool:
+    """Tell whether equations are enough for a call of their own."""
+    return len(eqns) >= LEAST_EQUATIONS or any(Trait.CONTROL_FLOW in TRAITS[eqn.primitive] for eqn in eqns)

@@ -1,0 +1,226 @@
+"""Parts of a program that XLA's CPU compiler emits as one function."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from helpers import compare
+from jax import lax
+from test_prims import ROWS, assembled
+
+import pytensor_jaxpr_linker as pjl
+from pytensor_jaxpr_linker.base import jax_compat
+from pytensor_jaxpr_linker.jaxpr.optimize import small_parts
+from pytensor_jaxpr_linker.jaxpr.optimize.small_calls import compiler_options, with_small_calls
+from pytensor_jaxpr_linker.jaxpr.optimize.small_parts import fits_small_call, in_order_of_use, split_small
+from pytensor_jaxpr_linker.run.cpu_client import own_device
+
+ATTRIBUTE = 'xla_cpu_small_call="true"'
+SMALL_ROWS = [r for r in ROWS if all(map(fits_small_call, assembled(r).eqns))]
+
+
+def on_own_client(closed):
+    """Return the function that runs a closed Jaxpr on the package's CPU client."""
+    sharding = jax.sharding.SingleDeviceSharding(own_device())
+    return jax.jit(lambda *xs: jax_compat.call_jaxpr(closed, *xs), in_shardings=sharding)
+
+
+def in_calls(closed):
+    """Return a closed Jaxpr with small calls; its last result is their witness."""
+    return with_small_calls(closed, split_small(closed.eqns), into_first=False)
+
+
+def parts_of(f, *values) -> list[tuple[int, bool]]:
+    """Return how many equations each part of a function's Jaxpr has, and whether it is one function."""
+    return [(len(part.eqns), part.is_small) for part in split_small(pjl.make_jaxpr(f, *values).eqns)]
+
+
+@pytest.fixture
+def every_size(monkeypatch):
+    monkeypatch.setattr(small_parts, "LEAST_EQUATIONS", 1)
+
+
+@pytest.mark.usefixtures("every_size")
+@pytest.mark.parametrize("row", SMALL_ROWS, ids=[r.name for r in SMALL_ROWS])
+def test_each_primitive_in_one_function(row):
+    """The compiler's process would end at a primitive that its emitter lacks, so each one is compiled here."""
+    with jax.enable_x64(True):
+        closed = assembled(row)
+        parts = on_own_client(in_calls(closed))
+        if closed.eqns:
+            assert ATTRIBUTE in parts.lower(*row.operands).compile().as_text()
+        *results, witness = parts(*row.operands)
+        assert (witness.dtype, witness.shape) == (np.float64, ())
+        for got, want in zip(results, on_own_client(closed)(*row.operands), strict=True):
+            assert (got.dtype, got.shape) == (want.dtype, want.shape)
+            eps = np.finfo(want.dtype).eps if want.dtype.kind in "fc" else 0
+            np.testing.assert_allclose(np.asarray(got), np.asarray(want), rtol=4 * eps, atol=0)
+
+
+def test_primitives_that_stay_alone():
+    alone = {r.name for r in ROWS} - {r.name for r in SMALL_ROWS}
+    assert {"sort", "scatter", "scatter_add", "fft", "dot_general", "cholesky", "triangular_solve", "svd"} <= alone
+    assert alone.isdisjoint({"add", "exp", "reduce_sum", "gather", "scan", "while_loop", "cond", "cumsum", "select"})
+
+
+def test_equations_between_others_are_one_part():
+    x, i = pt.dvector("x"), np.arange(20) % 3
+    y = pt.exp(x) * 2 + 1
+    sums = pt.inc_subtensor(pt.log1p(x)[:3][i], pt.sin(y))  # a scatter
+    outputs = [(pt.exp(sums) * x[:3] - 1).sum(), pt.cos(y).sum(), pt.sort(y)[0] * 3]
+    f = pytensor.function([x], outputs, mode="JAXPR")
+    value = np.linspace(0.1, 2, 20)
+    assert [small for _, small in parts_of(f, value)] == [True, False, True]
+    compare([x], outputs, [value])
+
+
+@pytest.mark.usefixtures("every_size")
+def test_parameters_that_only_the_witness_reads():
+    """XLA finds that the results do not depend on them. Each would end the process if nothing read it."""
+    b = pjl.JaxprBuilder()
+    x = b.input((3,), np.dtype("int64"))
+    n = b.input((2, 2), np.dtype("int32"))
+    z = b.input((), np.dtype("complex128"))
+    zeros = pjl.prims.mul(b, x, b.constant(np.int64(0)))
+    same = pjl.prims.sub(b, n, n)
+    nothing = pjl.prims.imag(b, pjl.prims.convert(b, pjl.prims.real(b, z), np.complex128))
+    closed = b.build([zeros, same, nothing])
+    values = np.arange(3), np.ones((2, 2), "int32"), np.array(2 + 1j)
+    with jax.enable_x64(True):
+        *results, witness = on_own_client(in_calls(closed))(*values)
+    assert [np.asarray(r).tolist() for r in results] == [[0, 0, 0], [[0, 0], [0, 0]], 0.0]
+    assert np.asarray(witness) == 0 + 1 + 2
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "int8", "bool", "complex64"])
+def test_the_witness_is_part_of_packed_results(dtype):
+    x = pt.vector("x", dtype=dtype)
+    outputs = [x[0], x[::-1], pt.concatenate([x[:1], x, x[1:]]), pt.where(pt.neq(x, x[0]), x, x[-1])]
+    value = np.arange(4).astype(dtype)
+    f = pytensor.function([x], outputs, mode="JAXPR")
+    compare([x], outputs, [value])
+    f(value)
+    (call,) = f.vm.runner.program.specialize(()).short_calls.values()
+    assert len(call.results.pieces) == 4
+
+
+def test_large_arrays_stay_outside():
+    x = pt.dvector("x")
+    f = pytensor.function([x], [pt.exp(x) * 2 + pt.sin(x) - 3, (pt.cos(x[:4]) * 2 + 1).sum()], mode="JAXPR")
+    assert [small for _, small in parts_of(f, np.ones(100))] == [True]
+    large = np.ones(small_parts.MOST_BYTES // 8 + 1)
+    parts = parts_of(f, large)
+    assert not parts[0][1]
+    assert sum(n for n, _ in parts) == sum(n for n, _ in parts_of(f, np.ones(100)))
+    np.testing.assert_allclose(f(large)[0], np.exp(1) * 2 + np.sin(1) - 3)
+
+
+def test_empty_arrays_stay_outside():
+    x = pt.dvector("x")
+    outputs = [pt.exp(x) * 2 + pt.sin(x) - 3, pt.exp(x).sum() * 2 + 1]
+    compare([x], outputs, [np.zeros(0)])
+
+
+def test_long_programs_are_several_functions(monkeypatch):
+    monkeypatch.setattr(small_parts, "MOST_EQUATIONS", 10)
+    x = y = pt.dvector("x")
+    for i in range(40):
+        y = pt.sin(y) + x * i
+    f = pytensor.function([x], y, mode="JAXPR")
+    value = np.linspace(0, 1, 5)
+    parts = parts_of(f, value)
+    assert len(parts) > 5
+    assert max(n for n, _ in parts) == 10
+    compare([x], [y], [value])
+
+
+def test_long_programs_in_order_of_use():
+    x = y = pt.dvector("x")
+    for i in range(40):
+        y = pt.sin(y) + x * i
+    eqns = pjl.make_jaxpr(pytensor.function([x], y, mode="JAXPR"), np.ones(5)).eqns
+    ordered = in_order_of_use(eqns)
+    position = {var: i for i, eqn in enumerate(ordered) for var in eqn.outvars}
+    distances = [
+        i - position[v] for i, eqn in enumerate(ordered) for v in eqn.invars if not hasattr(v, "val") and v in position
+    ]
+    assert len(ordered) == len(eqns)
+    assert 1 <= min(distances) <= max(distances) <= 2
+
+
+def test_long_reductions_read_memory():
+    """A barrier stands before a sum of elements that take long to compute, and only there."""
+    x = pt.dvector("x")
+    f = pytensor.function([x], [pt.log1p(x).sum(), (x * 2).sum(), (pt.exp(x) * x).max()], mode="JAXPR")
+    for length, barriers in ((100, 2), (10, 0)):
+        closed = in_calls(pjl.make_jaxpr(f, np.ones(length)))
+        (call,) = (eqn for eqn in closed.eqns if eqn.primitive.name == "xla_metadata_call")
+        names = [eqn.primitive.name for eqn in call.params["jaxpr"].eqns]
+        assert names.count("optimization_barrier") == barriers
+        compare([x], [pt.log1p(x).sum(), (x * 2).sum(), (pt.exp(x) * x).max()], [np.linspace(0, 1, length)])
+
+
+def test_reductions_of_large_arrays_keep_their_two_steps():
+    x = pt.dvector("x")
+    f = pytensor.function([x], [pt.exp(x).sum() * 2 + 1, pt.exp(x)[0]], mode="JAXPR")
+    for length, kept in ((10, False), (10_000, True)):
+        closed = in_calls(pjl.make_jaxpr(f, np.ones(length)))
+        assert (compiler_options(closed) == {}) == kept
+
+
+@pytest.mark.parametrize("steps", [3, 5000])
+def test_loops_over_small_arrays_are_small(steps):
+    x = pt.dvector("x")
+    rows = pytensor.scan(
+        lambda u, c: pt.tanh(c * 0.9 + u), sequences=[x], outputs_info=[pt.zeros(())], return_updates=False
+    )
+    f = pytensor.function([x], rows[-1], mode="JAXPR")
+    value = np.linspace(-1, 1, steps)
+    assert any(small for _, small in parts_of(f, value))
+    state = 0.0
+    for u in value:
+        state = np.tanh(state * 0.9 + u)
+    np.testing.assert_allclose(f(value), state, rtol=1e-12)
+
+
+def test_programs_of_jax_have_no_such_calls():
+    x = pt.dvector("x")
+    fn = pjl.as_jax_function([x], pt.exp(x).sum() * pt.sin(x).sum() + 1)
+    with jax.enable_x64(True):
+        assert "small_call" not in jax.jit(fn).lower(np.ones(3)).as_text()
+        assert "small_call" not in jax.jit(jax.grad(fn)).lower(np.ones(3)).as_text()
+
+
+def test_results_that_are_inputs_literals_or_the_same():
+    x = pt.dvector("x")
+    y = pt.exp(x) * pt.sin(x) + pt.cos(x) * 2
+    compare([x], [x, y, y, pt.constant(2.0), y.sum()], [np.arange(3.0)])
+
+
+def test_what_the_compiler_has_no_form_of(monkeypatch):
+    """A sort in a small call is an error of XLA's compiler: then the program has no small calls."""
+    monkeypatch.setitem(small_parts.TRAITS, lax.sort_p, small_parts.Trait(0))
+    x, rng = pt.dvector("x"), pytensor.shared(np.random.default_rng(1))
+    outputs = [pt.sort(x) * 2 + pt.exp(x).sum(), pt.cos(x) + 1]
+    f = pytensor.function([x], outputs, mode="JAXPR")
+    value = np.array([2.0, 3.0, 1.0])
+    assert [small for _, small in parts_of(f, value)] == [True]
+    compare([x], outputs, [value])
+    _, normal = pt.random.normal(0, 1, size=3, rng=rng, return_next_rng=True)
+    draws = [pt.sort(normal) + x]
+    g = pytensor.function([x], draws, mode="JAXPR")
+    for _ in range(2):
+        drawn = g(value)[0] - value
+        assert np.all(np.diff(drawn) >= 0)
+
+
+@pytest.mark.usefixtures("every_size")
+def test_an_equation_of_an_unknown_primitive_stays_alone():
+    with jax.enable_x64(True):
+        closed = jax.make_jaxpr(lambda v: lax.top_k(v * 2, 2)[0] + 1)(np.arange(4.0))
+        assert [part.is_small for part in split_small(closed.eqns)] == [True, False, True]
+        got, _ = on_own_client(in_calls(closed))(np.arange(4.0))
+        np.testing.assert_array_equal(got, [7.0, 5.0])
