@@ -1,0 +1,273 @@
+"""Sums of many numbers: scalars leave them, and neighbours of one group are added before they meet their group.
+
+Both apply to ``reduce_sum``, and to ``scatter_add`` into a vector at known indices, by which the gradient of an effect adds the rows of
+each group.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from jax.extend.core import primitives as p
+from jax.lax import GatherDimensionNumbers, ScatterDimensionNumbers
+
+from pytensor_jaxpr_linker.jaxpr import prims
+from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, is_variable, live_equations
+from pytensor_jaxpr_linker.jaxpr.optimize.barriers import count_readers
+
+#: Sums of fewer numbers stay as they are: the time of a small program is not that of its arithmetic.
+MANY_ADDED = 1024
+
+#: The deepest product in which factors are sought.
+DEEPEST_PRODUCT = 8
+
+#: How many neighbours a block may have, and how many copies of the groups there may be.
+BLOCKS, COPIES = (2, 4, 8, 16, 32), (8, 4, 2)
+
+#: The dimension numbers of reading and writing single numbers of a vector.
+READ, WRITE = GatherDimensionNumbers((), (0,), (0,)), ScatterDimensionNumbers((), (0,), (0,))
+
+#: The assembler functions of the primitives that multiply or divide, and of those that add or subtract.
+PRODUCTS = {p.mul_p: prims.mul, p.square_p: prims.mul, p.div_p: prims.div}
+TERMS = {p.add_p: prims.add, p.sub_p: prims.sub}
+
+#: Primitives of whose results no element is negative.
+NOT_NEGATIVE = {p.square_p, p.abs_p, p.exp_p}
+
+
+def simplify_sums(eqns: list[Any], b: JaxprBuilder, outputs: Sequence[Atom]) -> list[Any]:
+    """Rewrite the sums of many numbers."""
+    if not any(map(is_sum_of_many, eqns)):
+        return eqns
+    factors = Factors(eqns, b, outputs)
+    changed, result = False, []
+    for eqn in eqns:
+        if is_sum_of_many(eqn):
+            b.restart()  # nothing is shared with other sums, so the last equation defines the result
+            b.at_names_of(eqn)
+            if REWRITES[eqn.primitive](factors, eqn) is not None:
+                *new, last = b.eqns
+                result += new
+                eqn = last.replace(outvars=eqn.outvars)
+                changed = True
+        result.append(eqn)
+    b.eqns = live_equations(result, outputs)[0] if changed else eqns
+    return b.eqns
+
+
+def is_sum_of_many(eqn: Any) -> bool:
+    """Tell whether an equation adds many numbers, and how many is known."""
+    if eqn.primitive not in REWRITES:
+        return False
+    shape = eqn.invars[-1].aval.shape
+    return all(type(n) is int for n in shape) and math.prod(shape) >= MANY_ADDED
+
+
+# -- scalars -----------------------------------------------------------------------------------------------------------
+
+
+class Scaled(NamedTuple):
+    """An array without the scalars that multiply or divide it, and the functions that multiply or divide by them, in order."""
+
+    array: Atom
+    factors: tuple[tuple[Callable[..., Atom], Atom], ...] = ()
+
+    def scale(self, b: JaxprBuilder, x: Atom) -> Atom:
+        """Multiply or divide `x` by the scalars."""
+        for operation, factor in self.factors:
+            x = operation(b, x, factor)
+        return x
+
+
+class Factors:
+    """Finds scalars in what is summed.
+
+    ``sum(x / s)`` becomes ``sum(x) / s``, as PyTensor writes it. Here the quotient may have other readers. Then `x` must have several,
+    too, or be an input: else the sum would compute `x` a second time. In float64, ``sum(x / s * y)`` becomes ``sum(x * y) / s``: PyTensor's
+    default mode lets LLVM reorder products in the same way. In float32 a product of two arrays leaves the range of the dtype too easily.
+    """
+
+    def __init__(self, eqns: Sequence[Any], b: JaxprBuilder, outputs: Sequence[Atom]):
+        self.b, self._readers = b, count_readers(eqns)
+        self._readers.update(filter(is_variable, outputs))
+        self._definitions = {var: eqn for eqn in eqns for var in eqn.outvars}
+        #: How rows are added, by their known indices.
+        self.plans: dict[Atom, Rows] = {}
+
+    def split(self, x: Atom, depth: int = DEEPEST_PRODUCT) -> Scaled:
+        """Return a real or complex array and its scalars; emit products of arrays again, without theirs."""
+        eqn = self._definitions.get(x) if depth else None
+        if eqn is None or eqn.primitive not in PRODUCTS or x.aval.dtype.kind not in "fc":
+            return Scaled(x)
+        left, right = eqn.invars * 2 if eqn.primitive is p.square_p else eqn.invars
+        if eqn.primitive is p.mul_p and not left.aval.shape:
+            left, right = right, left
+        if not left.aval.shape:
+            return Scaled(x)
+        is_single = self._readers[x] == 1
+        if not right.aval.shape:
+            if not (is_single or self._is_there(left)):
+                return Scaled(x)
+            array, factors = self.split(left, depth - 1)
+            return Scaled(array, (*factors, (PRODUCTS[eqn.primitive], right)))
+        if eqn.primitive is p.div_p or not is_single or x.aval.dtype != np.float64:
+            return Scaled(x)
+        one, other = self.split(left, depth - 1), self.split(right, depth - 1)
+        factors = one.factors + other.factors
+        return Scaled(prims.mul(self.b, one.array, other.array), factors) if factors else Scaled(x)
+
+    def _is_there(self, x: Atom) -> bool:
+        """Tell whether an array is an input or a constant, or has several readers."""
+        return x not in self._definitions or self._readers[x] > 1
+
+    def split_terms(self, x: Atom) -> tuple[Atom, list[Any]]:
+        """Return a real array and the equations that add scalars to it or subtract them, the last first."""
+        terms: list[Any] = []
+        while True:
+            eqn = self._definitions.get(x)
+            if eqn is None or eqn.primitive not in TERMS or self._readers[x] != 1 or x.aval.dtype.kind != "f":
+                return x, terms
+            arrays = [y for y in eqn.invars if y.aval.shape]
+            if len(arrays) != 1:
+                return x, terms
+            terms.append(eqn)
+            (x,) = arrays
+
+    def is_not_negative(self, x: Atom) -> bool:
+        """Tell whether no element of an array is negative, whatever it is computed from."""
+        eqn = self._definitions.get(x) or self.b.definition(x)
+        if eqn is None:
+            return False
+        return eqn.primitive in NOT_NEGATIVE or (eqn.primitive is p.mul_p and eqn.invars[0] is eqn.invars[1])
+
+
+def sum_of_terms(factors: Factors, eqn: Any) -> Atom | None:
+    """Emit the sum of an array by that of a simpler array, or return None.
+
+    Terms leave the sum if no element of the simpler array is negative: then its sum has the relative precision of its elements.
+    """
+    b, (x,), axes = factors.b, eqn.invars, eqn.params["axes"]
+    array, terms = factors.split_terms(x)
+    numbers = factors.split(array)
+    if (terms and not factors.is_not_negative(numbers.array)) or not (terms or numbers.factors):
+        return None
+    total = numbers.scale(b, prims.reduce_sum(b, numbers.array, axes))
+    count = b.constant(math.prod(x.aval.shape[axis] for axis in axes), x.aval.dtype)
+    for term in reversed(terms):
+        pair = [total if y.aval.shape else prims.mul(b, count, y) for y in term.invars]
+        total = TERMS[term.primitive](b, *pair)
+    return total
+
+
+# -- groups ------------------------------------------------------------------------------------------------------------
+
+
+class Rows(NamedTuple):
+    """How rows are added to their groups.
+
+    Rows of grouped data stand by group, and each addition to a group waits for the one before it. So blocks of neighbours that are
+    of one group are added first. What is then added goes to several copies of the groups in turn: neighbours do not wait for each
+    other. 1,000,000 rows in 400 groups took 2,930 µs, in copies 530, in blocks and copies 190, on one core.
+    """
+
+    block: int  #: how many neighbours are added first, 1 if none are
+    groups: np.ndarray  #: the group of each block; the number of groups if a block has rows of several
+    rest: np.ndarray  #: the rows that are in no block of one group
+    copies: int  #: how many copies of the groups there are
+    is_empty: np.ndarray  #: which groups have no rows
+
+
+def plan_rows(groups: np.ndarray, n: int) -> Rows:
+    """Return how rows are added to `n` groups, of which each row's is known."""
+    plans = [in_blocks(groups, n, block) for block in BLOCKS]
+    best = min(plans, key=lambda plan: len(plan[1]) + 2 * len(plan[2]))  # what is in no block is read, then added
+    if 2 * (len(best[1]) + len(best[2])) > len(groups):
+        best = (1, groups, groups[:0])
+    added = np.concatenate([best[1], groups[best[2]]])
+    is_grouped = 4 * np.count_nonzero(added[1:] == added[:-1]) > len(added)
+    copies = next((c for c in COPIES if is_grouped and c * n <= len(added)), 1)
+    return Rows(*best, copies, np.bincount(groups, minlength=n) == 0)
+
+
+def in_blocks(groups: np.ndarray, n: int, block: int) -> tuple[int, np.ndarray, np.ndarray]:
+    """Return the first three fields of `Rows` for blocks of `block` neighbours."""
+    count = len(groups) // block
+    blocks = groups[: count * block].reshape(count, block)
+    is_one = (blocks == blocks[:, :1]).all(1)
+    rest = np.append(np.repeat(~is_one, block), np.ones(len(groups) - count * block, bool))
+    return block, np.where(is_one, blocks[:, 0], n), np.flatnonzero(rest)
+
+
+def sum_of_groups(factors: Factors, eqn: Any) -> Atom | None:
+    """Emit a vector with many rows added to its elements, or return None."""
+    if factors.b.is_inner or eqn.params["dimension_numbers"] != WRITE:
+        return None
+    return add_to_groups(factors.b, *eqn.invars, factors.split, factors.plans)
+
+
+def add_to_groups(
+    b: JaxprBuilder,
+    x: Atom,
+    indices: Atom,
+    rows: Atom,
+    split: Callable[[Atom], Scaled] = Scaled,
+    plans: dict[Atom, Rows] | None = None,
+) -> Atom | None:
+    """Emit a vector with many rows added to its elements, the groups; None if `scatter_add` does as well.
+
+    The rule of an inner Jaxpr calls this: the constants of a finished inner Jaxpr are inputs, and a pass can't add any.
+    """
+    known, shape, plans = b.known(indices), x.aval.shape, {} if plans is None else plans
+    if known is None or len(shape) != 1 or known.size < max(MANY_ADDED, 4 * shape[0]):
+        return None
+    if indices not in plans:
+        groups = known.ravel().astype("int64")
+        if groups.min() < 0 or groups.max() >= shape[0]:
+            return None
+        plans[indices] = plan_rows(groups, shape[0])
+    (n,), plan, numbers = shape, plans[indices], split(rows)
+    if plan.block == plan.copies == 1 and not numbers.factors:
+        return None
+    sums = numbers.scale(b, add_by_plan(b, numbers.array, indices, n, plan))
+    if numbers.factors and plan.is_empty.any():  # 0 / 0 is no sum of no rows
+        is_empty = b.constant_of(lambda: plan.is_empty, [indices], ("empty groups", n))
+        sums = prims.select(b, is_empty, b.constant(0, sums.aval.dtype), sums)
+    return prims.add(b, x, sums)
+
+
+def add_by_plan(b: JaxprBuilder, rows: Atom, indices: Atom, n: int, plan: Rows) -> Atom:
+    """Emit the sums of the rows of `n` groups, whose known indices are `indices`."""
+    block, groups, rest, copies, _ = plan
+    rows = prims.reshape(b, rows, (b.known(indices).size,))
+    parts = [add_neighbours(b, rows, block)]
+    if len(rest):
+        unpaired = b.constant_of(lambda: rest.astype("int32")[:, None], [indices], ("rest", block))
+        parts.append(prims.gather(b, rows, unpaired, READ, (1,), (len(rest),)))
+
+    def places() -> np.ndarray:
+        added = np.concatenate([groups, b.known(indices).ravel()[rest]]).astype("int64")
+        # What is at the end of the copies is dropped.
+        return np.where(added < n, added + n * (np.arange(len(added)) % copies), n * copies).astype("int32")[:, None]
+
+    to = b.constant_of(places, [indices], ("blocks and copies", n, block, copies))
+    zeros = prims.broadcast_to(b, b.constant(0, rows.aval.dtype), (n * copies,))
+    sums = prims.scatter_add(b, zeros, to, prims.concatenate(b, parts, 0), WRITE)
+    return sums if copies == 1 else prims.reduce_sum(b, prims.reshape(b, sums, (copies, n)), (0,))
+
+
+def add_neighbours(b: JaxprBuilder, x: Atom, block: int) -> Atom:
+    """Emit the sums of blocks of neighbours, pair by pair; the number of neighbours is a power of two."""
+    count = x.aval.shape[0] // block * block
+    while block > 1:
+        first, second = (prims.slice_(b, x, (i,), (count - 1 + i,), (2,)) for i in (0, 1))
+        x, block, count = prims.add(b, first, second), block // 2, count // 2
+    return x
+
+
+REWRITES: dict[Any, Callable[[Factors, Any], Atom | None]] = {
+    p.reduce_sum_p: sum_of_terms,
+    p.scatter_add_p: sum_of_groups,
+}
