@@ -117,7 +117,7 @@ def test_sums_inside_a_loop():
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "int8", "complex128"])
-@pytest.mark.parametrize("rows", [1023, 1024, 3000])
+@pytest.mark.parametrize("rows", [255, 256, 1023, 3000])
 def test_sums_over_groups(dtype, rows):
     groups = np.sort(np.random.default_rng(rows).integers(0, 40, rows))
     start, values = pt.vector("start", dtype=dtype, shape=(40,)), pt.vector("values", dtype=dtype, shape=(rows,))
@@ -176,7 +176,7 @@ def test_groups_without_rows_keep_their_start():
     assert found[[7, 39]].tolist() == [7.0, 39.0]
 
 
-@pytest.mark.parametrize("rows", [1024, 1025, 1055, 4000])
+@pytest.mark.parametrize("rows", [256, 257, 287, 4000])
 @pytest.mark.parametrize("run", [1, 2, 3, 7, 32, 33, 500])
 def test_rows_in_runs(run, rows):
     groups = (np.arange(rows) // run * 5) % 16

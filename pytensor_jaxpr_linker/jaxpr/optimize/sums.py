@@ -18,8 +18,8 @@ from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, is_variable, live_equations
 from pytensor_jaxpr_linker.jaxpr.optimize.barriers import count_readers
 
-#: Sums of fewer numbers stay as they are: the time of a small program is not that of its arithmetic.
-MANY_ADDED = 1024
+#: Sums of fewer numbers stay as they are. 919 rows gain 7 %, 400 rows nothing.
+MANY_ADDED = 256
 
 #: The deepest product in which factors are sought.
 DEEPEST_PRODUCT = 8
@@ -205,7 +205,8 @@ def sum_of_groups(factors: Factors, eqn: Any) -> Atom | None:
     """Emit a vector with many rows added to its elements, or return None."""
     if factors.b.is_inner or eqn.params["dimension_numbers"] != WRITE:
         return None
-    return add_to_groups(factors.b, *eqn.invars, factors.split, factors.plans)
+    x, indices, rows = eqn.invars
+    return add_to_groups(factors.b, x, indices, rows, factors.split, factors.plans)
 
 
 def add_to_groups(
