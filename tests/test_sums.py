@@ -208,3 +208,14 @@ def test_gradients_of_grouped_effects():
         wants = [jax.grad(fn, (0, 1))(*(v[i] for v in stacked)) for i in range(3)]
         for got, *want in zip(jax.vmap(jax.grad(fn, (0, 1)))(*stacked), *wants, strict=True):
             np.testing.assert_allclose(got, want, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("function", [pt.exp, pt.digamma, lambda x: 1 + x / 2])
+def test_rows_that_are_expensive_are_computed_before_they_are_added(function):
+    effects, y = pt.vector("effects", shape=(40,)), pt.vector("y", shape=(N,))
+    added = pt.inc_subtensor(pt.zeros(40)[GROUPS], function(effects[GROUPS] + y))
+    values = [RNG.uniform(1, 2, 40), RNG.uniform(1, 2, N)]
+    compare([effects, y], added, values)
+    compare_grad([effects, y], (added**2).sum(), values)
+    closed = jaxpr_of([effects, y], added, values)
+    assert (function in (pt.exp, pt.digamma)) == bool(sizes(closed, "optimization_barrier"))
