@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -12,9 +12,7 @@ from pytensor.graph.basic import Apply, Variable
 
 from pytensor_jaxpr_linker.base.errors import Break, CannotEmit, describe_node, source_line
 from pytensor_jaxpr_linker.base.gc_pause import gc_paused
-from pytensor_jaxpr_linker.base.identity import identity
 from pytensor_jaxpr_linker.base.passes import PassRecord
-from pytensor_jaxpr_linker.emit.traced_leaf import is_traced_leaf
 from pytensor_jaxpr_linker.frontend.targets import compiled, graph_target, target_of
 from pytensor_jaxpr_linker.graph.walk import Graph
 from pytensor_jaxpr_linker.plan.model import HostStep, Plan, Region
@@ -25,11 +23,11 @@ from pytensor_jaxpr_linker.report.model import (
     BreakReport,
     Change,
     Guard,
-    Node,
     PassedValue,
     PassReport,
     SpecializationReport,
 )
+from pytensor_jaxpr_linker.report.nodes import Texts, batch_nodes, describe_nodes, number_nodes
 from pytensor_jaxpr_linker.report.stages import Stages, stages_of
 from pytensor_jaxpr_linker.report.whatif import try_changes
 from pytensor_jaxpr_linker.run.checks import error_text
@@ -103,28 +101,9 @@ def report(
     view: Stages | None,
 ) -> Explanation:
     """Return the explanation of a plan; `programs` are those of its regions, or none."""
-    places: dict[Apply, int] = {}
-    for i, batch in enumerate(plan.batches):
-        for node in batch_nodes(batch):
-            places.setdefault(node, i)
-    index = {node: i for i, node in enumerate(dict.fromkeys((*graph.nodes, *places)))}
-    codes = {b.node: b.code.code for b in plan.breaks}
-    traced = {step.node for region in plan.regions for step in region.steps if is_traced_leaf(step.rule)}
+    index, places = number_nodes(graph, plan)
     texts = Texts()
-    nodes = tuple(
-        Node(
-            i,
-            texts.op(node),
-            next((v.name for v in node.outputs if v.name), ""),
-            ", ".join([texts.type(v) for v in node.outputs]),
-            tuple([index[u.owner] if u.owner in index else texts.name(u) for u in node.inputs]),
-            source_line(node),
-            places.get(node),
-            node in traced,
-            codes.get(node, ""),
-        )
-        for node, i in index.items()
-    )
+    nodes = tuple(describe_nodes(index, places, plan, texts))
     remaining = iter(programs)
     batches = tuple(
         describe_batch(i, batch, index, texts, next(remaining, None) if isinstance(batch, Region) else None)
@@ -149,36 +128,6 @@ def describe_pass(subject: str, record: PassRecord) -> PassReport:
     """Return the report on a pass."""
     text = record.show() if record.changed else ""
     return PassReport(subject, record.name, record.before, record.after, record.changed, record.seconds, text)
-
-
-class Texts:
-    """The texts of Ops, types and variables; each is made once."""
-
-    def __init__(self) -> None:
-        self._made: dict[int, str] = {}
-
-    def name(self, variable: Variable) -> str:
-        """Return the name of a variable, or its expression."""
-        return self._text(variable, expression)
-
-    def op(self, node: Apply) -> str:
-        """Return the Op of a node as text."""
-        return self._text(node.op, str)
-
-    def type(self, variable: Variable) -> str:
-        """Return the type of a variable as text."""
-        return self._text(variable.type, str)
-
-    def _text(self, thing: Any, show: Callable[[Any], str]) -> str:
-        key = identity(thing)
-        if key not in self._made:
-            self._made[key] = show(thing)
-        return self._made[key]
-
-
-def batch_nodes(batch: Region | HostStep) -> list[Apply]:
-    """Return the nodes of a batch."""
-    return [step.node for step in batch.steps] if isinstance(batch, Region) else batch.nodes
 
 
 def describe_batch(

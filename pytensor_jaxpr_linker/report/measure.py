@@ -1,0 +1,269 @@
+"""Measures how long each part of a function takes at run time: see `Stages.profile`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import partial
+from statistics import median
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from pytensor.graph.basic import Apply, Variable
+from pytensor.scalar.basic import ScalarType
+
+from pytensor_jaxpr_linker.base import jax_compat
+from pytensor_jaxpr_linker.base.array_types import is_tensor
+from pytensor_jaxpr_linker.base.errors import variable_name
+from pytensor_jaxpr_linker.base.options import Options
+from pytensor_jaxpr_linker.base.stance import current_stance
+from pytensor_jaxpr_linker.frontend.linker import Runner
+from pytensor_jaxpr_linker.frontend.storage import storage_of
+from pytensor_jaxpr_linker.frontend.targets import Compiled, example_value
+from pytensor_jaxpr_linker.report.marked import Marks, Operation, operations_of
+from pytensor_jaxpr_linker.report.nodes import Texts, batch_nodes, describe_nodes, number_nodes
+from pytensor_jaxpr_linker.report.profile import ON_HOST, Profile, ProfileRow
+from pytensor_jaxpr_linker.report.recording import record, seconds_of
+from pytensor_jaxpr_linker.report.text import counted
+from pytensor_jaxpr_linker.run.call import find_generators, take_keys
+from pytensor_jaxpr_linker.run.cpu_client import device_for, place
+from pytensor_jaxpr_linker.run.executor import RegionStage
+from pytensor_jaxpr_linker.run.program import Program
+from pytensor_jaxpr_linker.run.specialization import Specialization
+
+#: By default each batch runs for about so many seconds, at most so many times.
+SECONDS, MOST_CALLS = 0.3, 100
+#: About so many events are recorded in one go. With more of them the profiler takes memory that a run has just freed, so that the next run
+#: gets new pages of the operating system: programs of 50 µs took 150 µs.
+MOST_EVENTS = 2000
+#: What is known of an operation that the HLO text does not name.
+UNNAMED = Operation("", frozenset(), frozenset(), frozenset())
+
+
+def profile_of(found: Compiled, args: Sequence[Any], calls: int | None = None) -> Profile:
+    """Return how long each part of a function takes for arguments. See `Stages.profile`."""
+    if calls is not None and (isinstance(calls, bool) or not isinstance(calls, int | np.integer) or calls < 1):
+        raise ValueError(f"`calls` says how often each part runs: a whole number from 1 on, or None; not {calls!r}.")
+    runner = found.runner
+    values = values_of(found, args)
+    storage = storage_of(found.fgraph, [[value] for value in values], [[None] for _ in found.fgraph.outputs])
+    thunk: Any = runner.thunk(storage._replace(updates=(), turns=()))  # which stores nothing
+    given = [] if storage.is_shared else values
+
+    def call() -> None:
+        jax.block_until_ready(thunk.compute(given))
+
+    call()  # compiles, and plans again if a rule can't emit a node
+    call_times = seconds_of(call, how_often(call, calls))
+    measured = Measured(runner, calls)
+    measured.run(storage.read([], device_for(runner.options)) if storage.is_shared else values)
+    if runner.deferred is not None:
+        runner.deferred.raise_failed()
+    return measured.profile(median(call_times) * 1e6)
+
+
+def values_of(found: Compiled, args: Sequence[Any]) -> list[Any]:
+    """Return the value of each input, for arguments of the user's."""
+    inputs = found.fgraph.inputs
+    given = [*args, *found.stored[len(args) :]]
+    if len(given) != len(inputs):
+        raise TypeError(f"The function takes {counted(len(inputs), 'value')}, but {len(given)} are given.")
+    missing = [variable_name(v) for v, x in zip(inputs, given, strict=True) if is_unknown(v, x)]
+    if missing:
+        raise TypeError(
+            f"profile() runs the function, so it needs a value of each input, but has none of {', '.join(missing)}:"
+            " use stages(f, value, ...).profile()."
+        )
+    return [example_value(v, x, 1) if takes_numbers(v) else x for v, x in zip(inputs, given, strict=True)]
+
+
+def takes_numbers(variable: Variable) -> bool:
+    """Tell whether the values of a variable are arrays, or numbers, which programs take as arrays."""
+    return is_tensor(variable.type) or isinstance(variable.type, ScalarType)
+
+
+def is_unknown(variable: Variable, value: Any) -> bool:
+    """Tell whether a value is missing, or only its shape is known."""
+    return isinstance(value, jax.ShapeDtypeStruct) or (value is None and takes_numbers(variable))
+
+
+class Timed(NamedTuple):
+    """What becomes a `ProfileRow`, with the numbers of nodes instead of their descriptions."""
+
+    batch: int
+    nodes: Sequence[int]
+    readers: Sequence[int]
+    inner: Sequence[Apply]
+    operation: str
+    result: str
+    seconds: float
+    runs: float
+
+
+class Measured:
+    """Measures the batches of a plan, one after the other."""
+
+    def __init__(self, runner: Runner, calls: int | None):
+        self._runner, self._calls = runner, calls
+        self._index, self._places = number_nodes(runner.graph, runner.plan)
+        self._rows: list[Timed] = []
+        self._seconds = self._between = 0.0
+        self._done: list[int] = []
+        self._devices: dict[str, None] = {}
+        self._notes: list[str] = []
+
+    def run(self, values: list[Any]) -> None:
+        """Measure each batch on the values that it gets in a call on `values`."""
+        runner = self._runner
+        on_host = current_stance.get() == "force_host" or runner.call(values) is None
+        if on_host:
+            self._host(0, runner.graph.nodes, partial(runner.host_call, values))
+        elif runner.program is not None:
+            self._region(0, runner.program, [*values], runner.options)
+        else:
+            self._batches(values)
+
+    def _batches(self, values: Sequence[Any]) -> None:
+        """Measure each batch of a plan of several."""
+        executor, plan = self._runner.executor, self._runner.plan
+        assert executor is not None
+        env: dict[int, Any] = dict(enumerate(values))
+        for i, (stage, batch) in enumerate(zip(executor.stages, plan.batches, strict=True)):
+            args = [env[slot] for slot in stage.inputs]
+            results = None
+            if isinstance(stage, RegionStage):
+                kept = [x.copy() if j in stage.donated and isinstance(x, jax.Array) else x for j, x in enumerate(args)]
+                results = stage.call(kept)
+                if results is not None:
+                    self._region(i, stage.program, [*args], self._runner.options)
+            if results is None:
+                call: Callable = stage.call_on_host if isinstance(stage, RegionStage) else stage.call
+                results = call(args)
+                self._host(i, batch_nodes(batch), partial(call, args))
+            env.update(zip(stage.outputs, results, strict=True))
+
+    def _host(self, batch: int, nodes: Sequence[Apply], call: Callable[[], Any]) -> None:
+        """Measure nodes that run on the host."""
+        seconds = seconds_of(call, how_often(call, self._calls))
+        taken = median(seconds)
+        self._rows.append(Timed(batch, [self._index[node] for node in nodes], (), (), ON_HOST, "", taken, 1.0))
+        self._done.append(len(seconds))
+        self._seconds += taken
+
+    def _region(self, batch: int, program: Program, args: list[Any], options: Options) -> None:
+        """Measure the operations of a region."""
+        take_keys(args, find_generators(program.region), program.key_counts)
+        with jax.enable_x64(True):
+            specialization, args, device = called_by(program, args, options)
+            for step in specialization.region.steps:  # those of a padded region are none of the graph's
+                self._index.setdefault(step.node, len(self._index))
+            marks = Marks(self._index)
+            compiled = compile_marked(marks, specialization, args, device)
+            args = jax.device_put(args, device)
+
+            def run() -> list:
+                return jax.block_until_ready(compiled(*args))
+
+            (where,) = run()[0].devices()
+            hlo = compiled.as_text() or ""
+            name = hlo.partition("HloModule ")[2].partition(",")[0]
+            (first,) = record(run, 1, name)
+            count = how_often(run, self._calls)
+            at_once = max(1, min(count, MOST_EVENTS // max(1, len(first.events))))
+            recorded = [r for n in split_count(count, at_once) for r in record(run, n, name)]
+        operations = operations_of(hlo)
+        self._devices["on the CPU client that calls use" if where == device else f"on the device {where}"] = None
+        seen = {event.operation for r in recorded for event in r.events}
+        # What runs inside a loop has events of its own.
+        outer = {o for o in seen if o in operations and not operations[o].within.isdisjoint(seen)}
+        times: dict[str, list[float]] = {o: [0.0] * count for o in seen - outer}
+        runs = Counter(event.operation for r in recorded for event in r.events)
+        for i, r in enumerate(recorded):
+            for event in r.events:
+                if event.operation not in outer:
+                    times[event.operation][i] += event.end - event.start
+        for operation, durations in times.items():
+            known = operations.get(operation, UNNAMED)
+            inner = [marks.inner[i] for i in sorted(known.inner)]
+            members, readers = sorted(known.nodes), sorted(known.readers)
+            taken = median(durations)
+            self._rows.append(
+                Timed(batch, members, readers, inner, operation, known.result, taken, runs[operation] / count)
+            )
+        if not times:
+            self._notes.append(f"JAX's profiler told of no operation of region {batch} on {where}.")
+        self._done.append(count)
+        self._seconds += median(r.seconds for r in recorded)
+        self._between += median(r.between(outer) for r in recorded)
+
+    def profile(self, call_microseconds: float) -> Profile:
+        """Return what was measured."""
+        nodes, texts = [*describe_nodes(self._index, self._places, self._runner.plan, Texts())], Texts()
+        total = self._seconds
+        rows = [
+            ProfileRow(
+                row.batch,
+                tuple(nodes[i] for i in row.nodes),
+                tuple(nodes[i] for i in row.readers),
+                tuple(dict.fromkeys(short_name(node, texts) for node in row.inner)),
+                row.operation,
+                row.result,
+                row.seconds * 1e6,
+                row.seconds / total,
+                row.runs,
+            )
+            for row in sorted(self._rows, key=lambda row: -row.seconds)
+        ]
+        device = " and ".join(self._devices) or "on the host"
+        return Profile(
+            tuple(rows),
+            total * 1e6,
+            self._between * 1e6,
+            call_microseconds,
+            tuple(self._done),
+            device,
+            tuple(self._notes),
+        )
+
+
+def short_name(node: Apply, texts: Texts) -> str:
+    """Return the Op of a node of an inner graph, and the user's name of what it computes."""
+    name = next((v.name for v in node.outputs if v.name), "")
+    return texts.op(node) + (f" = '{name}'" if name else "")
+
+
+def called_by(
+    program: Program, args: list[Any], options: Options
+) -> tuple[Specialization, list[Any], jax.Device | None]:
+    """Return the specialization that a call runs, on which arguments, and where; that of the padded region if calls run it."""
+    args, device = place(args, options)
+    found, whole, padded = program.specialize(args), [*args, *program.device_constants(device)], program.padded
+    if padded is not None and not found.holds(whole) and padded.padding.fits(whole):
+        return called_by(padded.program, padded.padding.pad(args), options)
+    return found, whole, device
+
+
+def compile_marked(marks: Marks, s: Specialization, args: Sequence[Any], device: jax.Device | None) -> Any:
+    """Return JAX's `jax.stages.Compiled` of a marked specialization, with arguments and results that are not packed."""
+    jaxpr = marks.lower(s, args)
+
+    def call(*given: Any) -> list:
+        return jax_compat.call_jaxpr(jaxpr, *given)
+
+    call.__name__ = call.__qualname__ = f"profiled_{s.name}"
+    sharding = None if device is None else jax.sharding.SingleDeviceSharding(device)
+    return jax.jit(call, in_shardings=sharding).lower(*args).compile()
+
+
+def how_often(run: Callable[[], Any], calls: int | None) -> int:
+    """Return how often to run something: `calls` times if that is given."""
+    if calls is not None:
+        return int(calls)
+    (seconds,) = seconds_of(run, 1)
+    return max(1, min(MOST_CALLS, int(SECONDS / max(seconds, 1e-9))))
+
+
+def split_count(count: int, most: int) -> list[int]:
+    """Return a count as a sum of numbers up to `most`."""
+    return [min(most, count - start) for start in range(0, count, most)]
