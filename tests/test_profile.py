@@ -300,7 +300,8 @@ ENTRY %main (a: f64[3]) -> f64[3] {
   %a = f64[3]{0} parameter(0), metadata={op_name="a"}
   %copy.1 = f64[3]{0} copy(%a)
   %copy.2 = f64[3]{0} copy(%a), control-predecessors={%copy.1}
-  %while.1 = (s64[], f64[3]{0}) while(%copy.1), condition=%cond, body=%body, metadata={op_name="jit(f)/Scan/node:7/while"}
+  %tuple.1 = (s64[], f64[3]{0}) tuple(%copy.1)
+  %while.1 = (s64[], f64[3]{0}) while(%tuple.1), condition=%cond, body=%body, metadata={op_name="jit(f)/Scan/node:7/while"}
   ROOT %call.1 = f64[3]{0} call(%while.1), to_apply=%cond, branch_computations={%cond, %body}
 }
 """

@@ -185,8 +185,7 @@ class Origins:
                 if not known.nodes:
                     known = known._replace(nodes=self._named_by_readers(name) or self._around(computation))
                 if not known.nodes:
-                    readers = [self._operation(r.name, r.x).nodes for r in self._readers.get(name, ())]
-                    known = known._replace(readers=frozenset().union(*readers))
+                    known = known._replace(readers=self._read_by(name))
                 found[name] = known
         return found
 
@@ -221,6 +220,12 @@ class Origins:
                         if x.opcode == "parameter" and x.rest.startswith(f"{reader.position})"):
                             found |= self._named_by_readers(parameter)
         return found
+
+    def _read_by(self, name: str) -> frozenset[int]:
+        """Return the nodes that read a result, also from the tuple that it is in."""
+        readers = self._readers.get(name, ())
+        found = [self._read_by(r.name) if r.x.opcode in FREE else self._operation(r.name, r.x).nodes for r in readers]
+        return frozenset().union(*found)
 
     def _around(self, computation: str) -> frozenset[int]:
         """Return the nodes of the loop, branch or call that a computation is in."""

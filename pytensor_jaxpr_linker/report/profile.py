@@ -9,8 +9,8 @@ from typing import Any
 from pytensor_jaxpr_linker.report.model import Node
 from pytensor_jaxpr_linker.report.text import node_line, rest
 
-#: How many nodes of a row are printed, and how many characters of each.
-SHOWN_NODES, SHOWN_LENGTH = 6, 110
+#: How many nodes of a row are printed, and how many characters of each, and of the operation.
+SHOWN_NODES, SHOWN_LENGTH, SHOWN_RESULT = 6, 110, 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class ProfileRow:
     """The number of the region or host step, as in `explain`."""
     nodes: tuple[Node, ...]
     """The nodes, as in the `nodes` of an explanation. XLA computes the nodes of a fusion together: their times can't be told apart.
-    None if XLA added the operation, such as a copy."""
+    Empty if XLA added the operation, such as a copy."""
     readers: tuple[Node, ...]
     """If there are no nodes, those that read the result."""
     inner: tuple[str, ...]
@@ -52,8 +52,7 @@ class Profile:
     between
         The microseconds of these in which no operation runs: the start of programs, XLA's loops, and the profiler itself.
     call_microseconds
-        How long one call of the function takes that is not profiled (the median), from NumPy arrays to NumPy arrays, but without PyTensor's
-        checks of the arguments.
+        How long one call of the function takes that is not profiled (the median), without PyTensor's checks of the arguments.
     calls
         How often each region and host step ran.
     device
@@ -115,15 +114,17 @@ class Profile:
         several = len(self.calls) > 1
         for row in self.rows[:most]:
             place = f"{'host step' if row.operation == ON_HOST else 'region'} {row.batch}"
-            operation = place if row.operation == ON_HOST else f"{row.operation}: {row.result}"
+            operation = place if row.operation == ON_HOST else shortened(f"{row.operation}: {row.result}", SHOWN_RESULT)
             if several and row.operation != ON_HOST:
                 operation = f"{place}, {operation}"
             shown = row.nodes or row.readers
-            nodes = [shortened(node_line(node)) for node in shown[:SHOWN_NODES]] + rest(len(shown), SHOWN_NODES)
+            nodes = [shortened(node_line(node), SHOWN_LENGTH) for node in shown[:SHOWN_NODES]] + rest(
+                len(shown), SHOWN_NODES
+            )
             if not row.nodes:
                 nodes.insert(0, "of no node: XLA added it" + (", and it is read by" if shown else ""))
             if row.inner:
-                nodes.append(shortened(f"inside: {', '.join(row.inner)}"))
+                nodes.append(shortened(f"inside: {', '.join(row.inner)}", SHOWN_LENGTH))
             yield micro(row.microseconds), f"{row.share:.1%}", f"{row.runs:g}", operation, nodes
 
 
@@ -136,6 +137,6 @@ def micro(microseconds: float) -> str:
     return f"{microseconds:.1f}" if microseconds < 999.95 else f"{microseconds:,.0f}"
 
 
-def shortened(text: str) -> str:
+def shortened(text: str, most: int) -> str:
     """Return the beginning of a text."""
-    return text if len(text) <= SHOWN_LENGTH else f"{text[:SHOWN_LENGTH]}..."
+    return text if len(text) <= most else f"{text[:most]}..."
