@@ -31,7 +31,7 @@ class ProfileRow:
     result: str
     """The HLO type of its result."""
     microseconds: float
-    """How long it takes in one call, all its runs together: the median of the calls."""
+    """How long it takes in one call, all its runs together."""
     share: float
     """The part of `Profile.microseconds` that this is."""
     runs: float
@@ -41,6 +41,8 @@ class ProfileRow:
 @dataclass(frozen=True)
 class Profile:
     """How long each part of a function takes at run time. Prints as a table, also with the library rich.
+
+    Each time is the mean over the fastest fifth of the runs: what else the computer does makes the others longer.
 
     Attributes
     ----------
@@ -52,7 +54,7 @@ class Profile:
     between
         The microseconds of these in which no operation runs: the start of programs, XLA's loops, and the profiler itself.
     call_microseconds
-        How long one call of the function takes that is not profiled (the median), without PyTensor's checks of the arguments.
+        How long one call of the function takes that is not profiled, without PyTensor's checks of the arguments.
     calls
         How often each region and host step ran.
     device
