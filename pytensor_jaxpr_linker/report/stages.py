@@ -237,10 +237,11 @@ class Stages:
     def profile(self, calls: int | None = None) -> Profile:
         """Run the function on the example arguments, and tell which part of the graph takes how long.
 
-        Each region is compiled once more, to know which nodes each of XLA's operations computes, and runs operation by operation under
-        JAX's profiler; host steps are timed. The programs are those that calls run, on the same device, but for what makes calls of small
-        functions short: packed arguments, and parts of a program that run as one operation. The time of one call is beside it. Shared
-        variables and random generators stay as they are. What host steps do beyond that, such as to print, they do several times.
+        Each region is compiled once more, to know which nodes each of XLA's operations computes, and runs under JAX's profiler; host steps
+        are timed. The programs are those that calls run, on the same device, but they run operation by operation: without what makes calls
+        of small functions short, such as packed arguments and many small operations in one. So the time of one call is told, too.
+
+        Shared variables and random generators stay as they are. What host steps do beyond that, such as to print, they do several times.
 
         Parameters
         ----------
