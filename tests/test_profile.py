@@ -42,7 +42,7 @@ def check(profile, calls):
     assert [row.microseconds for row in rows] == sorted((row.microseconds for row in rows), reverse=True)
     assert all(row.microseconds >= 0 and row.runs > 0 for row in rows)
     assert [row.share for row in rows] == pytest.approx([row.microseconds / profile.microseconds for row in rows])
-    assert 0 <= profile.between < profile.microseconds and profile.call_microseconds > 0
+    assert 0 <= profile.between < profile.microseconds and profile.call_microseconds > 0 and profile.moving >= 0
     assert set(profile.calls) == {calls}
 
 

@@ -53,6 +53,8 @@ class Profile:
         How long one run of all regions and host steps takes while it is profiled: longer than a call, if they have many short operations.
     between
         The microseconds of these in which no operation runs: the start of programs, XLA's loops, and the profiler itself.
+    moving
+        How many microseconds more a run takes with NumPy arguments: they are copied to where the region runs. Calls pack small ones.
     call_microseconds
         How long one call of the function takes that is not profiled, without PyTensor's checks of the arguments.
     calls
@@ -66,6 +68,7 @@ class Profile:
     rows: tuple[ProfileRow, ...]
     microseconds: float
     between: float
+    moving: float
     call_microseconds: float
     calls: tuple[int, ...]
     device: str
@@ -106,7 +109,7 @@ class Profile:
         """Return the lines above the table."""
         return [
             f"One run takes {micro(self.microseconds)} µs {self.device}, operation by operation; between operations"
-            f" {micro(self.between)} µs.",
+            f" {micro(self.between)} µs. To move arguments there takes another {micro(self.moving)} µs.",
             f"One call of the function, not profiled: {micro(self.call_microseconds)} µs.",
             *self.notes,
         ]
