@@ -77,7 +77,7 @@ def test_program_is_that_of_calls():
         specialization, args, device = called_by(runner.program, [np.ones(1000)], runner.options)
         marks = Marks({step.node: i for i, step in enumerate(specialization.region.steps)})
         ours = compile_marked(marks, specialization, args, device).as_text()
-        theirs = specialization.on(device).lower(*args).compile().as_text()
+        theirs = specialization.jitted(device=device).lower(*args).compile().as_text()
 
     def code(hlo):
         return METADATA.sub("", hlo).partition("\n\n%")[2]
