@@ -453,6 +453,7 @@ row(
     F,
     assemble=assemble_closed_call,
 )
+row("barrier", lambda *xs: lax.optimization_barrier(xs), F, S, assemble=lambda b, *xs: prims.barrier(b, xs))
 row(
     "metadata_call",
     lambda x: xla_metadata_call(lax.sin, key="value", other="1")(x),

@@ -107,6 +107,31 @@ def test_the_witness_is_part_of_packed_results(dtype):
     assert len(call.results.pieces) == 4
 
 
+@pytest.mark.parametrize("n", [40, 1300, 8000])
+def test_arrays_that_xla_knows(n):
+    """A parameter that is a constant of more than 10,000 bytes ends the process: XLA moves it into the body of the call."""
+    x, k = pt.dscalar("x"), pt.lscalar("k")
+    data = np.sin(np.arange(n))
+    known = [
+        pt.constant(data),
+        pt.concatenate([pt.zeros(n - 3), data[:3]]),
+        pt.where(pt.eq(k * 0, 0), data, 1.0),
+        pt.sort(pt.constant(data)),
+        data + k * 0,
+        pt.arange(n) + pt.zeros(n),
+    ]
+
+    def fold(u, state, x):
+        return pt.tanh(state * x + u)
+
+    states = [
+        pytensor.scan(fold, sequences=[v], outputs_info=[pt.zeros(())], non_sequences=[x], return_updates=False)[-1]
+        for v in known
+    ]
+    for outputs in (states, [pt.exp(x) * 2 + pt.sin(state * x) for state in states]):
+        compare([x, k], outputs, [np.array(0.5), np.array(3)])
+
+
 def test_large_arrays_stay_outside():
     x = pt.dvector("x")
     f = pytensor.function([x], [pt.exp(x) * 2 + pt.sin(x) - 3, (pt.cos(x[:4]) * 2 + 1).sum()], mode="JAXPR")

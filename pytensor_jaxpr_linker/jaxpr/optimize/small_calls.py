@@ -9,15 +9,14 @@ small loops (``small_while_loop_hoisting_pass.cc``); its developers plan it for 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import jax.extend.core as jex
 import numpy as np
 from jax.extend.core import primitives as p
 
 from pytensor_jaxpr_linker.base import jax_compat
-from pytensor_jaxpr_linker.base.jax_compat import optimization_barrier_p, xla_metadata_call_p
+from pytensor_jaxpr_linker.base.jax_compat import xla_metadata_call_p
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, is_variable, with_operands
 from pytensor_jaxpr_linker.jaxpr.optimize.small_parts import Part
@@ -32,9 +31,12 @@ LONG = 64
 def with_small_calls(closed: Any, parts: Sequence[Part], into_first: bool) -> Any:
     """Return a closed Jaxpr with the small ones of its parts in calls, one function each, and a witness of these calls as a further result.
 
-    XLA's emitter ends the process at a parameter of such a call that nothing reads, unless it is a constant, and simplifications of the
-    call's body may remove all readers of a parameter. Therefore each call also returns a witness: the sum of the first elements of all
-    its operands, and of the witness of the call before. XLA can't remove a reader from a sum of floats that the program returns.
+    XLA's emitter ends the process at a parameter of such a call that nothing reads. Simplifications of the call's body may remove all
+    readers of a parameter, and if an operand is a constant, XLA moves it into the body. Therefore
+
+    - a call also returns a witness: the sum of the first elements of all its operands, and of the witness of the call before. XLA can't
+      remove a reader from a sum of floats that the program returns;
+    - the program's constants are constants of the call, and a barrier stands before all its operands: XLA takes none for a constant.
 
     With `into_first` the witness is the last element of the first result, a vector, since each result of a program takes 0.7 µs.
     """
@@ -43,6 +45,7 @@ def with_small_calls(closed: Any, parts: Sequence[Part], into_first: bool) -> An
     for part in reversed(parts):
         read_later.append(later)
         later = later.union(*(filter(is_variable, eqn.invars) for eqn in part.eqns))
+    constants = dict(zip(jaxpr.constvars, closed.consts, strict=True))
     b = JaxprBuilder("program")
     replaced: dict[Any, Atom] = {}
     witness = b.constant(np.float64(0))
@@ -50,7 +53,7 @@ def with_small_calls(closed: Any, parts: Sequence[Part], into_first: bool) -> An
         eqns = [with_operands(eqn, replaced) for eqn in part.eqns]
         if part.is_small:
             results = [var for eqn in eqns for var in eqn.outvars if var in later]
-            *called, witness = small_call(b, eqns, results, witness)
+            *called, witness = small_call(b, eqns, results, witness, constants)
             replaced |= zip(results, called, strict=True)
         else:
             b.eqns += eqns
@@ -85,20 +88,27 @@ def is_reduction(eqn: Any) -> bool:
     return eqn.primitive.name.startswith("reduce_")
 
 
-def small_call(b: JaxprBuilder, eqns: Sequence[Any], results: Sequence[Atom], witness: Atom) -> list[Atom]:
+def small_call(
+    b: JaxprBuilder, eqns: Sequence[Any], results: Sequence[Atom], witness: Atom, constants: Mapping[Atom, Any]
+) -> list[Atom]:
     """Emit the call of some equations as one function; return those of their variables that are `results`, and the call's witness.
 
-    `witness` is that of the call before, or zero.
+    Parameters
+    ----------
+    witness
+        That of the call before, or zero.
+    constants
+        The values of variables that are constants of the program.
     """
     made = {var for eqn in eqns for var in eqn.outvars}
     read = dict.fromkeys(filter(is_variable, [*(x for eqn in eqns for x in eqn.invars), witness]))
-    operands = [x for x in read if x not in made]
+    known, operands = [x for x in read if x in constants], [x for x in read if x not in made and x not in constants]
     body = JaxprBuilder("small_call")
     body.eqns += materialized(eqns)
-    outvars = [*results, first_elements(body, operands)]
-    names = [""] * len(operands)
-    closed = jax_compat.make_jaxpr_object([], operands, outvars, body.eqns, [], "small_call", names)
-    return prims.metadata_call(b, closed, operands, ATTRIBUTES)
+    outvars, names = [*results, first_elements(body, operands)], [""] * len(operands)
+    values = [constants[x] for x in known]
+    closed = jax_compat.make_jaxpr_object(known, operands, outvars, body.eqns, values, "small_call", names)
+    return prims.metadata_call(b, closed, prims.barrier(b, operands), ATTRIBUTES)
 
 
 def materialized(eqns: Sequence[Any]) -> list[Any]:
@@ -111,10 +121,9 @@ def materialized(eqns: Sequence[Any]) -> list[Any]:
     for eqn in eqns:
         for x in costly.intersection(filter(is_variable, eqn.invars)) if is_reduction(eqn) else ():
             if math.prod(x.aval.shape) >= LONG:
-                shielded = jex.Var(x.aval)
-                how = (optimization_barrier_p, {}, jex.no_effects, eqn.source_info, eqn.ctx)  # type: ignore[var-annotated]
-                result.append(jex.new_jaxpr_eqn([x], [shielded], *how))
-                eqn = with_operands(eqn, {x: shielded})
+                b = JaxprBuilder("barrier")
+                eqn = with_operands(eqn, dict(zip([x], prims.barrier(b, [x]), strict=True)))
+                result += b.eqns
         result.append(eqn)
         if is_costly(eqn, costly):
             costly.update(eqn.outvars)

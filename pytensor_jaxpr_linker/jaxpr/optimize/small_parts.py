@@ -13,8 +13,7 @@ from pytensor_jaxpr_linker.base import jax_compat
 from pytensor_jaxpr_linker.jaxpr.builder import is_variable
 from pytensor_jaxpr_linker.jaxpr.traits import TRAITS, Trait
 
-#: Equations on larger arrays stay outside: XLA vectorizes their kernels better, and runs them in threads. More than 10,000 bytes
-#: would end the process if the array became a constant: the emitter of a call has no larger ones.
+#: Equations on larger arrays stay outside: XLA vectorizes their kernels better, and runs them in threads.
 MOST_BYTES = 2**13
 #: A call of fewer equations gains nothing.
 LEAST_EQUATIONS = 4

@@ -14,7 +14,6 @@ import numpy as np
 from jax.extend.core import primitives as p
 from jax.lax import GatherDimensionNumbers, ScatterDimensionNumbers
 
-from pytensor_jaxpr_linker.base.jax_compat import optimization_barrier_p
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, is_variable, live_equations
 from pytensor_jaxpr_linker.jaxpr.optimize.barriers import count_readers
@@ -241,7 +240,7 @@ def add_to_groups(
         return None
     array = numbers.array
     if plan.block > 1 and not are_cheap_rows(b, array):
-        (array,) = b.bind_many(optimization_barrier_p, [array], [array.aval], {})
+        (array,) = prims.barrier(b, [array])
     sums = numbers.scale(b, add_by_plan(b, array, indices, n, plan))
     if numbers.factors and plan.is_empty.any():  # 0 / 0 is no sum of no rows
         is_empty = b.constant_of(lambda: plan.is_empty, [indices], ("empty groups", n))

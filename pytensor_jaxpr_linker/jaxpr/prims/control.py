@@ -1,4 +1,4 @@
-"""Primitives that call Jaxprs: branches, loops and functions with a derivative of their own."""
+"""Primitives that call Jaxprs: branches, loops and functions with a derivative of their own; and a barrier between equations."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from jax.extend.core import primitives as p
 
-from pytensor_jaxpr_linker.base.jax_compat import jvp_param, scan_trees, xla_metadata_call_p
+from pytensor_jaxpr_linker.base.jax_compat import jvp_param, optimization_barrier_p, scan_trees, xla_metadata_call_p
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
 
 
@@ -64,6 +64,11 @@ def while_loop(
 def closed_call(b: JaxprBuilder, jaxpr: Any, operands: Sequence[Atom]) -> list[Atom]:
     """Assemble the call of a closed Jaxpr."""
     return list(b.bind_many(p.closed_call_p, operands, jaxpr.out_avals, {"call_jaxpr": jaxpr}))
+
+
+def barrier(b: JaxprBuilder, operands: Sequence[Atom]) -> list[Atom]:
+    """Assemble an optimization barrier: XLA computes what is behind it from arrays of which it knows nothing else."""
+    return list(b.bind_many(optimization_barrier_p, operands, [x.aval for x in operands], {})) if operands else []
 
 
 def metadata_call(b: JaxprBuilder, jaxpr: Any, operands: Sequence[Atom], attributes: Mapping[str, str]) -> list[Atom]:
