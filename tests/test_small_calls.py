@@ -149,6 +149,13 @@ def test_empty_arrays_stay_outside():
     compare([x], outputs, [np.zeros(0)])
 
 
+def test_loops_over_empty_arrays_stay_outside():
+    x = pt.dvector("x")
+    states = pytensor.scan(lambda s: pt.tanh(s) * 2 + pt.exp(s) - s, outputs_info=[x], n_steps=3, return_updates=False)
+    for n in (0, 2):
+        compare([x], [states, states[-1].sum()], [np.ones(n)])
+
+
 def test_long_programs_are_several_functions(monkeypatch):
     monkeypatch.setattr(small_parts, "MOST_EQUATIONS", 10)
     x = y = pt.dvector("x")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
+from math import inf, prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -85,16 +85,15 @@ def in_order_of_use(eqns: Sequence[Any]) -> list[Any]:
 def fits_small_call(eqn: Any) -> bool:
     """Tell whether an equation may be part of one function: a loop or a branch if all equations inside it may."""
     traits = TRAITS.get(eqn.primitive, Trait.ALONE)
-    if Trait.ALONE in traits:
-        return False
-    if Trait.CONTROL_FLOW not in traits and not all(is_small_array(atom.aval) for atom in (*eqn.invars, *eqn.outvars)):
+    most = inf if Trait.CONTROL_FLOW in traits else MOST_BYTES
+    if Trait.ALONE in traits or not all(is_array_up_to(most, atom.aval) for atom in (*eqn.invars, *eqn.outvars)):
         return False
     return all(fits_small_call(inner) for jaxpr in jax_compat.inner_jaxprs(eqn) for inner in jaxpr.eqns)
 
 
-def is_small_array(aval: Any) -> bool:
-    """Tell whether an array is small, and not empty: the emitter gives an empty one no memory."""
-    return isinstance(aval.dtype, np.dtype) and 0 < math.prod(aval.shape) * aval.dtype.itemsize <= MOST_BYTES
+def is_array_up_to(most: float, aval: Any) -> bool:
+    """Tell whether an array has at most so many bytes, and is not empty: the emitter gives an empty one no memory."""
+    return isinstance(aval.dtype, np.dtype) and 0 < prod(aval.shape) * aval.dtype.itemsize <= most
 
 
 def is_worth_it(eqns: Sequence[Any]) -> bool:
