@@ -92,7 +92,7 @@ def test_parameters_that_only_the_witness_reads():
     with jax.enable_x64(True):
         *results, witness = on_own_client(in_calls(closed))(*values)
     assert [np.asarray(r).tolist() for r in results] == [[0, 0, 0], [[0, 0], [0, 0]], 0.0]
-    assert np.asarray(witness) == 0 + 1 + 2
+    assert np.asarray(witness) == 2
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "int8", "bool", "complex64"])
@@ -230,6 +230,16 @@ def test_results_that_are_inputs_literals_or_the_same():
     x = pt.dvector("x")
     y = pt.exp(x) * pt.sin(x) + pt.cos(x) * 2
     compare([x], [x, y, y, pt.constant(2.0), y.sum()], [np.arange(3.0)])
+
+
+def test_the_witness_is_finite():
+    """`jax_debug_nans` looks at each result of a program."""
+    x, y = pt.dvector("x"), pt.dvector("y")
+    f = pytensor.function([x, y], [pt.isnan(x) + pt.isinf(y) * 2, pt.isnan(y).sum() * 2 + 1], mode="JAXPR")
+    with jax.debug_nans(True), jax.debug_infs(True):
+        got = f(np.array([np.nan, np.inf]), np.array([np.inf, -np.inf]))
+    np.testing.assert_array_equal(got[0], [3, 2])
+    assert got[1] == 1
 
 
 def test_what_the_compiler_has_no_form_of(monkeypatch):

@@ -34,8 +34,8 @@ def with_small_calls(closed: Any, parts: Sequence[Part], into_first: bool) -> An
     XLA's emitter ends the process at a parameter of such a call that nothing reads. Simplifications of the call's body may remove all
     readers of a parameter, and if an operand is a constant, XLA moves it into the body. Therefore
 
-    - a call also returns a witness: the sum of the first elements of all its operands, and of the witness of the call before. XLA can't
-      remove a reader from a sum of floats that the program returns;
+    - a call also returns a witness: how many of the first elements of all its operands, with the witness of the call before, are not
+      zero. XLA can't remove a term from a sum that the program returns;
     - the program's constants are constants of the call, and a barrier stands before all its operands: XLA takes none for a constant.
 
     With `into_first` the witness is the last element of the first result, a vector, since each result of a program takes 0.7 µs.
@@ -105,7 +105,7 @@ def small_call(
     known, operands = [x for x in read if x in constants], [x for x in read if x not in made and x not in constants]
     body = JaxprBuilder("small_call")
     body.eqns += materialized(eqns)
-    outvars, names = [*results, first_elements(body, operands)], [""] * len(operands)
+    outvars, names = [*results, read_first(body, operands)], [""] * len(operands)
     values = [constants[x] for x in known]
     closed = jax_compat.make_jaxpr_object(known, operands, outvars, body.eqns, values, "small_call", names)
     return prims.metadata_call(b, closed, prims.barrier(b, operands), ATTRIBUTES)
@@ -138,12 +138,12 @@ def is_costly(eqn: Any, costly: set[Any]) -> bool:
     return Trait.ELEMENTWISE in traits or eqn.primitive in (p.custom_jvp_call_p, p.closed_call_p)
 
 
-def first_elements(b: JaxprBuilder, operands: Sequence[Atom]) -> Atom:
-    """Emit the sum of the first elements of arrays, as float64."""
+def read_first(b: JaxprBuilder, operands: Sequence[Atom]) -> Atom:
+    """Emit how many of the first elements of arrays are not zero, as float64: finite whatever they are, for `jax_debug_nans`."""
     total = b.constant(np.float64(0))
     for x in operands:
         shape, dtype = x.aval.shape, x.aval.dtype
         first = prims.reshape(b, prims.slice_(b, x, [0] * len(shape), [1] * len(shape), [1] * len(shape)), ())
-        first = prims.real(b, first) if dtype.kind == "c" else first
-        total = prims.add(b, total, prims.convert(b, first, np.dtype("float64")))
+        is_other = prims.ne(b, first, b.constant(np.zeros((), dtype)))
+        total = prims.add(b, total, prims.convert(b, is_other, np.dtype("float64")))
     return total
