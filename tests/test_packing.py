@@ -93,6 +93,23 @@ def test_arguments_that_cannot_be_packed(value):
     assert f(np.ones(3), np.arange(3.0))[0] == 9
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float32", "int64", "bool", "complex128"])
+def test_numpy_scalars(dtype):
+    x, y = pt.scalar("x", dtype=dtype), pt.vector("y", dtype=dtype)
+    f, g = (pytensor.function([x, y], [x, y * x], mode=mode) for mode in ("JAXPR", "FAST_COMPILE"))
+    value, row = np.ones((), dtype)[()], np.ones(2, dtype)
+    for got, want in zip(f(value, row), g(value, row), strict=True):
+        assert (type(got), got.dtype, got.shape) == (type(want), want.dtype, want.shape)
+        np.testing.assert_array_equal(got, want)
+    for mode in ("JAXPR", "FAST_COMPILE"):
+        strict = pytensor.function([pytensor.In(x, strict=True)], x, mode=mode)
+        with pytest.raises(TypeError):
+            strict(value)
+        vector = pytensor.function([y], y, mode=mode)
+        with pytest.raises(TypeError):
+            vector(value)
+
+
 def test_arrays_of_jax_are_not_packed():
     f, *_ = sum_of(pt.dvector, pt.dvector)
     with jax.enable_x64(True):

@@ -117,11 +117,14 @@ class DeviceTensorType(Type):
         self.type = type
         self.name = name
         self.numpy_dtype = type.numpy_dtype
+        self.scalar_type = type.numpy_dtype.type
         self.shape: Any = type.shape if None not in type.shape else None
         self.fixed = tuple((i, n) for i, n in enumerate(type.shape) if n is not None)
 
     def filter(self, value: Any, strict: bool = False, allow_downcast: bool | None = None) -> Any:
         """Return `value` as PyTensor's type takes it; a JAX array of the declared type stays on its device."""
+        if type(value) is self.scalar_type and self.shape == () and not strict:
+            return np.asarray(value)  # a NumPy scalar, as the points of PyMC have: the rest takes ten times as long
         is_array = type(value) is np.ndarray or (
             isinstance(value, jax.Array) and not isinstance(value, jax.core.Tracer)
         )
