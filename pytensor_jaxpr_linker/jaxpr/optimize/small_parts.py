@@ -33,9 +33,8 @@ def split_small(eqns: Sequence[Any]) -> list[Part]:
 
     The small equations between the same other equations are one part: those before which as many others have to run.
     """
-    if any(
-        eqn.primitive is lax.fft_p for eqn in eqns
-    ):  # XLA's FFT fails at an operand in another layout, which a call may give
+    # XLA's FFT fails at an operand in another layout, which a call may give.
+    if any(eqn.primitive is lax.fft_p for eqn in eqns):
         return [Part([*eqns], False)]
     depth: dict[Any, int] = {}
     groups: dict[tuple[int, bool], list[Any]] = {}
