@@ -1,4 +1,4 @@
-"""What `Options(on_recompile_limit="pad")` pads, what it computes, and what it says where it does not."""
+"""What is padded, beyond the recompile limit or before, what a padded program computes, and what is said where none is."""
 
 from __future__ import annotations
 
@@ -257,3 +257,122 @@ def test_rule_that_finds_out_late():
             assert f(np.zeros(n)) == n * n
     assert len(caught) == 2 and "can't be padded, since the number is not known" in str(caught[1].message)
     assert f.vm.runner.program.recompiles.count == 4 and not f.vm.runner.fallbacks
+
+
+def batch_programs(f):
+    """Return the reports on the programs of a function."""
+    return [s for batch in pjl.explain(f).batches for s in batch.specializations]
+
+
+def marked(name, axis=0, longest=100, ndim=1):
+    return pjl.mark_dynamic(pt.tensor(name, shape=(None,) * ndim, dtype="float64"), axis, longest=longest)
+
+
+def test_longest_length_is_one_program():
+    x, y = marked("x"), marked("y", longest=50)
+    outputs = [x.mean(), pt.exp(y), x[1:] - x[:-1], y.sum() * x.max()]
+    f = pytensor.function([x, y], outputs, mode="JAXPR")
+    reference = pytensor.function([x, y], outputs, mode="FAST_COMPILE")
+    for n, m in ((3, 3), (4, 5), (100, 50), (2, 1), (17, 50)):  # the two lengths may differ
+        values = rng.normal(size=n), rng.normal(size=m)
+        for want, got in zip(reference(*values), f(*values), strict=True):
+            np.testing.assert_allclose(got, want)
+            assert got.shape == want.shape
+    (program,) = batch_programs(f)
+    assert program.padded == "axis 0 of 'x' to 100, axis 0 of 'y' to 50"
+    assert program.shapes[:2] == ("float64[100]", "float64[50]")
+
+
+def test_longest_length_of_axes_that_must_agree():
+    data, y, beta = marked("data", ndim=2), marked("y"), pt.dvector("beta")
+    cost = ((y - data @ beta) ** 2).sum()
+    f = pytensor.function([data, y, beta], [cost, *pt.grad(cost, [beta, y])], mode="JAXPR")
+    reference = pytensor.function([data, y, beta], [cost, *pt.grad(cost, [beta, y])], mode="FAST_COMPILE")
+    for n in (5, 99, 1, 100):
+        values = rng.normal(size=(n, 3)), rng.normal(size=n), rng.normal(size=3)
+        for want, got in zip(reference(*values), f(*values), strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-12)
+    assert [s.shapes[:2] for s in batch_programs(f)] == [("float64[100,3]", "float64[100]")]
+    for n, m in ((4, 5), (1, 5)):
+        with pytest.raises(ValueError):
+            f(np.ones((n, 3)), np.ones(m), np.ones(3))
+
+
+def test_longer_than_the_longest_runs_on_the_host():
+    x = marked("x", longest=4)
+    f = pytensor.function([x], x.sum(), mode="JAXPR")
+    with pytest.warns(pjl.GraphBreakWarning, match="the longest that is marked is 4, not 5"):
+        assert f(np.ones(5)) == 5
+    assert not batch_programs(f)
+    assert f(np.ones(4)) == 4 and f(np.ones(2)) == 2
+    assert f(np.ones(6)) == 6
+    assert [s.shapes for s in batch_programs(f)] == [("float64[4]", "int64[]")]
+
+
+def test_empty_array_of_a_marked_axis():
+    x = marked("x", longest=4)
+    f = pytensor.function([x], [x.sum(), x * 2], mode="JAXPR")
+    for n in (0, 3, 0):
+        total, doubled = f(np.ones(n))
+        assert total == n and doubled.shape == (n,)
+    assert sorted(s.shapes[0] for s in batch_programs(f)) == ["float64[0]", "float64[4]"]
+
+
+def test_longest_length_that_cannot_be_padded():
+    x = marked("x")
+    f = pytensor.function([x], pt.sort(x), mode="JAXPR")
+    np.testing.assert_array_equal(f([3.0, 1.0]), [1, 3])
+    with pytest.warns(pjl.GraphBreakWarning, match="it can't be padded, since SortOp.* must know the length itself"):
+        np.testing.assert_array_equal(f([3.0, 1.0, 2.0]), [1, 2, 3])
+    assert len(batch_programs(f)) == 1
+
+
+def test_longest_length_of_a_shared_variable():
+    s = pjl.mark_dynamic(pytensor.shared(np.ones(3), name="s"), 0, longest=8)
+    f = pytensor.function([], (s**2).mean(), mode="JAXPR")
+    for n in (3, 8, 1):
+        s.set_value(np.full(n, 2.0))
+        assert f() == 4
+    assert len(batch_programs(f)) == 1
+
+
+@pytest.mark.parametrize("given", [{"axis": 0, "longest": 0}, {"axis": 0, "longest": 2.0}, {"longest": 3}])
+def test_longest_is_a_length_of_an_axis(given):
+    with pytest.raises(ValueError, match="longest is the largest length of an axis"):
+        pjl.mark_dynamic(pt.vector(), **given)
+
+
+def test_dynamic_shapes_pads_from_the_second_length():
+    x = pt.dvector("x")
+    with pjl.options(dynamic_shapes="pad"):
+        f = pytensor.function([x], x.var(), mode="JAXPR")
+    reference = pytensor.function([x], x.var(), mode="FAST_COMPILE")
+    for n in range(1, 40):  # no warning
+        value = rng.normal(size=n)
+        np.testing.assert_allclose(f(value), reference(value), atol=1e-15)
+    assert sorted((s.shapes[0], s.padded) for s in batch_programs(f)) == [
+        ("float64[16]", "axis 0 of 'x'"),
+        ("float64[1]", ""),
+        ("float64[32]", "axis 0 of 'x'"),
+        ("float64[64]", "axis 0 of 'x'"),
+    ]
+
+
+def test_dynamic_shapes_that_cannot_be_padded_warn_once():
+    x = pt.dvector("x")
+    with pjl.options(dynamic_shapes="pad"):
+        f = pytensor.function([x], pt.sort(x), mode="JAXPR")
+    f([2.0, 1.0])
+    with pytest.warns(pjl.RecompileWarning, match="can't be padded, since SortOp") as caught:
+        for n in (3, 4, 5):
+            assert f(np.ones(n)).shape == (n,)
+    assert len(caught) == 1 and len(batch_programs(f)) == 4
+
+
+def test_dynamic_shapes_leave_static_values_alone():
+    x, n = pt.dvector("x"), pt.lscalar("n")
+    with pjl.options(dynamic_shapes="pad"):
+        f = pytensor.function([x, n], pt.zeros((n,)) + x.sum(), mode="JAXPR")
+    for count in (2, 3):
+        assert f(np.ones(3), count).tolist() == [3.0] * count
+    assert [s.padded for s in batch_programs(f)] == ["", ""]

@@ -61,7 +61,7 @@ DYNAMIC_VALUE = BreakCode(
 DYNAMIC_AXIS = BreakCode(
     "JX011",
     "it reads an axis whose length is marked dynamic",
-    "pad the axis to a fixed length, or take the mark off (`mark_dynamic`)",
+    "say how long it gets (`mark_dynamic(x, axis, longest=n)`), pad it to a fixed length, or take the mark off",
 )
 
 

@@ -6,6 +6,9 @@ pickling.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from pytensor.graph.basic import Constant, Variable
 
 from pytensor_jaxpr_linker.base.array_types import is_tensor
@@ -47,7 +50,7 @@ def mark_static[V: Variable](variable: V) -> V:
     return variable
 
 
-def mark_dynamic[V: Variable](variable: V, axis: int | None = None) -> V:
+def mark_dynamic[V: Variable](variable: V, axis: int | None = None, longest: int | None = None) -> V:
     """Mark an input whose value, or the length of an axis, never causes a recompilation.
 
     Parameters
@@ -56,6 +59,8 @@ def mark_dynamic[V: Variable](variable: V, axis: int | None = None) -> V:
         An input or a shared variable, of tensor type.
     axis : int, optional
         Which axis has a length that varies. Left out, it is the value that must not be compiled for.
+    longest : int, optional
+        The largest length of the axis. With it, one program serves all lengths up to this one.
 
     Returns
     -------
@@ -67,10 +72,13 @@ def mark_dynamic[V: Variable](variable: V, axis: int | None = None) -> V:
     With a dynamic *value*, a node that must know it while a program is built is a break, which names the variable and runs on
     the host (or raises, see `Options`).
 
-    XLA's programs have fixed shapes, so with a dynamic *axis* a region that takes the variable is compiled for the first length
-    that it meets. For another length it runs on the host, by PyTensor's own implementations, and a `GraphBreakWarning` says
-    so once; with ``on_break="raise"`` it is a `GraphBreakError`. The mark is a promise that no call waits for the compiler
-    because of this length, not a way to be fast: for that, pad the axis to a fixed length.
+    XLA's programs have fixed shapes. With a dynamic *axis* and its `longest` length, arguments are padded to that length, and the
+    program takes their length as a number: the first call compiles it, and no other length compiles anything. (An empty array has
+    a program of its own, since there is no element to repeat.)
+
+    Without `longest`, and where padding would not be exact (docs/options.md), a region that takes the variable is compiled for the
+    first length that it meets. For another length it runs on the host, by PyTensor's own implementations, and a `GraphBreakWarning`
+    says so once; with ``on_break="raise"`` it is a `GraphBreakError`.
 
     Examples
     --------
@@ -81,10 +89,18 @@ def mark_dynamic[V: Variable](variable: V, axis: int | None = None) -> V:
     ...     f = pytensor.function([n], pt.arange(n) * 2, mode="JAXPR")
     >>> f(3)
     array([0, 2, 4])
+    >>> x = pjl.mark_dynamic(pt.vector("x", dtype="float64"), 0, longest=1000)
+    >>> f = pytensor.function([x], x.mean(), mode="JAXPR")
+    >>> f([1.0, 2.0]), f([1.0, 2.0, 6.0])
+    (array(1.5), array(3.))
     """
     check_markable(variable)
     if is_static(variable):
         raise ValueError(f"{variable} is marked static already")
+    if longest is not None and (axis is None or type(longest) is not int or longest < 1):
+        raise ValueError(
+            f"longest is the largest length of an axis, an int of at least 1 beside `axis`, not {longest!r}"
+        )
     if axis is None:
         setattr(variable.tag, DYNAMIC_VALUE, True)
         return variable
@@ -93,7 +109,7 @@ def mark_dynamic[V: Variable](variable: V, axis: int | None = None) -> V:
         raise ValueError(f"{variable} has {ndim} axes, so axis {axis} can't be marked")
     if variable.type.shape[axis] is not None:
         raise ValueError(f"axis {axis} of {variable} has a declared length: {variable.type}")
-    setattr(variable.tag, DYNAMIC_AXES, dynamic_axes(variable) | {axis % ndim})
+    setattr(variable.tag, DYNAMIC_AXES, {**dynamic_axes(variable), axis % ndim: longest})
     return variable
 
 
@@ -125,6 +141,6 @@ def is_varying(variable: Variable) -> bool:
     return getattr(variable.tag, VARYING, False)
 
 
-def dynamic_axes(variable: Variable) -> frozenset[int]:
-    """Return the axes of an input whose lengths must not be compiled for."""
-    return getattr(variable.tag, DYNAMIC_AXES, frozenset())
+def dynamic_axes(variable: Variable) -> Mapping[int, int | None]:
+    """Return the axes of an input whose lengths must not be compiled for, with the largest length of each if it is known."""
+    return getattr(variable.tag, DYNAMIC_AXES, MappingProxyType({}))

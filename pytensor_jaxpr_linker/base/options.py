@@ -15,6 +15,7 @@ CHOICES = {
     "checks": ("raise", "defer", "skip"),
     "on_break": ("warn", "log", "ignore", "raise"),
     "on_recompile_limit": ("compile", "host", "pad", "raise"),
+    "dynamic_shapes": ("compile", "pad"),
 }
 #: Environment variables are called this and the option's name in capitals.
 PREFIX = "PYTENSOR_JAXPR_"
@@ -56,6 +57,9 @@ class Options:
     on_recompile_limit : {"compile", "host", "pad", "raise"}
         What happens at the limit. "compile" goes on compiling. "host" runs the region on the host. "pad" pads arrays to a power of two,
         where that is exact, and else compiles. "raise" raises a `RecompileError`.
+    dynamic_shapes : {"compile", "pad"}
+        What happens at the second length of an axis. "compile" compiles a program for each length, up to the limit. "pad" pads arrays to
+        a power of two, where that is exact, so that one program serves many lengths; else it warns once and compiles.
 
     Examples
     --------
@@ -81,6 +85,7 @@ class Options:
     synchronous: bool = True
     recompile_limit: int = 16
     on_recompile_limit: Literal["compile", "host", "pad", "raise"] = "compile"
+    dynamic_shapes: Literal["compile", "pad"] = "compile"
     _told: ClassVar[frozenset[str]] = frozenset()
 
     def __new__(cls, *args: Any, **given: Any) -> Options:

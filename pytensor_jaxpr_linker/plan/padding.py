@@ -1,4 +1,4 @@
-"""A region whose inputs are padded to the next power of two along the axes that keep changing.
+"""A region whose inputs are padded along the axes that keep changing: to the next power of two, or to the longest length that is marked.
 
 The first `count` lanes of a padded axis are active (see `graph.lanes`), and `count` is one more input. So one program serves all
 lengths up to its own, and computes what the region computes. Where a node must know the length itself, there is no such program,
@@ -8,6 +8,7 @@ and `NotExact` says why.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +18,7 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.shape import Shape_i
 
+from pytensor_jaxpr_linker.base import marks
 from pytensor_jaxpr_linker.base.array_types import is_tensor
 from pytensor_jaxpr_linker.base.errors import describe_node, variable_name
 from pytensor_jaxpr_linker.base.gc_pause import gc_paused
@@ -49,28 +51,53 @@ class Place(NamedTuple):
     axis: int
 
 
+class Group(NamedTuple):
+    """Axes of inputs that have one length."""
+
+    places: list[Place]
+    longest: int | None = None
+    """The length to which they are padded, if it is marked."""
+
+    def length(self, args: Sequence[Any]) -> int:
+        """Return the length that the axes have."""
+        i, axis = self.places[0]
+        return args[i].shape[axis]
+
+    def fits(self, args: Sequence[Any], least: int) -> bool:
+        """Tell whether the axes have one length, from `least` to the longest."""
+        lengths = {args[i].shape[axis] for i, axis in self.places}
+        return len(lengths) == 1 and least <= min(lengths) and not self.is_exceeded(args)
+
+    def is_exceeded(self, args: Sequence[Any]) -> bool:
+        """Tell whether an axis is longer than it is marked."""
+        return self.longest is not None and any(args[i].shape[axis] > self.longest for i, axis in self.places)
+
+    def padded(self, n: int) -> int:
+        """Return the length to which `n` elements are padded: 0 for 0, which leaves no element to repeat."""
+        return bucket(n) if self.longest is None or not n else self.longest
+
+
 class Padding(NamedTuple):
     """How a region is called for lengths that it is not compiled for."""
 
     region: Region  #: the padded region: its further inputs are the lengths of the groups, before padding
-    groups: list[list[Place]]  #: the padded axes of inputs; the axes of a group have one length
+    groups: list[Group]  #: the padded axes of inputs
     #: The output axes that are cut after a call: the group whose length they have, and how many elements less than that.
     cuts: dict[Place, tuple[int, int]]
     least: list[int]  #: the smallest length of each group for which the cuts hold
     text: str  #: which axes are padded, for messages
 
     def fits(self, args: Sequence[Any]) -> bool:
-        """Tell whether the axes of each group have one length, and at least `least`, for arrays or avals."""
-        lengths = [{args[i].shape[axis] for i, axis in group} for group in self.groups]
-        return all(len(found) == 1 and min(found) >= n for found, n in zip(lengths, self.least, strict=True))
+        """Tell whether the axes of each group have one length, at least `least`, for arrays or avals."""
+        return all(group.fits(args, least) for group, least in zip(self.groups, self.least, strict=True))
 
     def pad(self, args: Sequence[Any]) -> list[Any]:
         """Return the arguments of the padded region; arguments that change are copied to the host."""
         padded = list(args)
-        lengths = [args[group[0].position].shape[group[0].axis] for group in self.groups]
+        lengths = [group.length(args) for group in self.groups]
         for group, n in zip(self.groups, lengths, strict=True):
-            for i, axis in group:
-                padded[i] = pad_axis(np.asarray(args[i]), axis, bucket(n))
+            for i, axis in group.places:
+                padded[i] = pad_axis(np.asarray(args[i]), axis, group.padded(n))
         return [*padded, *map(np.int64, lengths)]
 
     def cut(self, results: Sequence[Any], args: Sequence[Any]) -> list[Any]:
@@ -100,15 +127,19 @@ def pad_axis(x: np.ndarray, axis: int, n: int) -> np.ndarray:
     return padded
 
 
-def find_groups(inputs: Sequence[Variable], shapes: Sequence[Mapping[Variable, tuple[int, ...]]]) -> list[list[Place]]:
-    """Return the axes of inputs whose lengths differ between `shapes`. Axes whose lengths were always equal are one group."""
-    groups: dict[tuple[int, ...], list[Place]] = {}
+def find_groups(inputs: Sequence[Variable], shapes: Sequence[Mapping[Variable, tuple[int, ...]]]) -> list[Group]:
+    """Return the axes of inputs whose lengths differ between `shapes`, or whose longest length is marked.
+
+    Axes whose lengths were always equal are one group.
+    """
+    groups: dict[tuple, Group] = {}
     for i, v in enumerate(inputs):
         if is_tensor(v.type):
+            marked = marks.dynamic_axes(v)
             for axis in range(v.type.ndim):
-                lengths = tuple([found[v][axis] for found in shapes])
-                if len(set(lengths)) > 1:
-                    groups.setdefault(lengths, []).append(Place(i, axis))
+                lengths, longest = tuple([found[v][axis] for found in shapes]), marked.get(axis)
+                if len(set(lengths)) > 1 or longest is not None:
+                    groups.setdefault((lengths, longest), Group([], longest)).places.append(Place(i, axis))
     return list(groups.values())
 
 
@@ -119,9 +150,34 @@ def find_padding(
     find_rule: Callable[[Apply], Rule | None],
     make_plan: Callable[[Graph], Plan],
 ) -> Padding:
-    """Return how a region is padded, by the `shapes` of its inputs that were seen; raise `NotExact` if it can't be."""
+    """Return how a region is padded, by the `shapes` of its inputs that were seen; raise `NotExact` if it can't be.
+
+    Marked axes may have lengths of their own where the graph lets them; else those that had the same length are one group.
+    """
     groups = find_groups(region.inputs, shapes)
     check_groups(region, groups)
+    if (split := split_marked(groups)) != groups:
+        with suppress(NotExact):
+            return padding_for(region, split, find_rule, make_plan)
+    return padding_for(region, groups, find_rule, make_plan)
+
+
+def split_marked(groups: Sequence[Group]) -> list[Group]:
+    """Return groups in which each marked axis is alone."""
+    return [
+        part
+        for group in groups
+        for part in ([group] if group.longest is None else [Group([place], group.longest) for place in group.places])
+    ]
+
+
+def padding_for(
+    region: Region,
+    groups: list[Group],
+    find_rule: Callable[[Apply], Rule | None],
+    make_plan: Callable[[Graph], Plan],
+) -> Padding:
+    """Return how a region is padded along the axes of `groups`; raise `NotExact` if it can't be."""
     with config.change_flags(traceback__limit=0):  # new variables get the traces of the replaced ones
         graph, runs, cuts = padded_graph(region, groups, find_rule)
     plan = make_plan(graph)
@@ -131,7 +187,7 @@ def find_padding(
 
 
 def padded_graph(
-    region: Region, groups: Sequence[Sequence[Place]], find_rule: Callable[[Apply], Rule | None]
+    region: Region, groups: Sequence[Group], find_rule: Callable[[Apply], Rule | None]
 ) -> tuple[Graph, list[PaddedRun], dict[Place, tuple[int, int]]]:
     """Return the padded region as a graph, the lanes of each group, and the `cuts` of `Padding`."""
     inputs = region.inputs
@@ -143,11 +199,12 @@ def padded_graph(
     rewriter = Rewriter(facts.analyze(inputs, nodes, static).static, find_rule)
     runs = []
     for group in groups:
-        first, axis = inputs[group[0].position], group[0].axis
+        position, axis = group.places[0]
+        first = inputs[position]
         count = pt.lscalar(f"{first.name or 'input'}.shape[{axis}]")
         run = PaddedRun(count, only_output(Shape_i(axis), first))
         rewriter.selections.counts[count] = run
-        for i, axis in group:
+        for i, axis in group.places:
             rewriter.replace(inputs[i], Lanes(run, axis, inputs[i], lambda x=inputs[i]: x))  # type: ignore[misc]
         runs.append(run)
     for node in nodes:
@@ -173,11 +230,11 @@ def without_wrappers(graph: Graph, find_rule: Callable[[Apply], Rule | None]) ->
     return inline(graph, rule)
 
 
-def check_groups(region: Region, groups: Sequence[Sequence[Place]]) -> None:
+def check_groups(region: Region, groups: Sequence[Group]) -> None:
     """Refuse inputs that can't be padded."""
     if not groups:
         raise NotExact("no length of an input changes")
-    places = [place for group in groups for place in group]
+    places = [place for group in groups for place in group.places]
     for i, _ in places:
         v = region.inputs[i]
         if v in region.static_inputs:
@@ -210,6 +267,10 @@ def demander(region: Region, counts: Sequence[Variable]) -> Apply:
     return node
 
 
-def spell_groups(inputs: Sequence[Variable], groups: Sequence[Sequence[Place]]) -> str:
+def spell_groups(inputs: Sequence[Variable], groups: Sequence[Group]) -> str:
     """Return which axes are padded, for messages."""
-    return ", ".join(f"axis {axis} of {variable_name(inputs[i])}" for group in groups for i, axis in group)
+    return ", ".join(
+        f"axis {axis} of {variable_name(inputs[i])}" + ("" if group.longest is None else f" to {group.longest}")
+        for group in groups
+        for i, axis in group.places
+    )

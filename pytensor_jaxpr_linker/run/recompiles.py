@@ -133,7 +133,8 @@ class Recompiles:
         self._lock = threading.Lock()
         self._seen: list[Specialized] = []
         self.count = 0
-        self._dynamic = {v: unbounded_axes(v) for v in region.inputs} if policy.has_dynamic else {}
+        self._dynamic = {v: unbounded_axes(v) for v in region.inputs} if policy.has_dynamic and pad else {}
+        self._has_longest = any(n is not None for v in self._dynamic for n in marks.dynamic_axes(v).values())
 
     @property
     def closed(self) -> bool:
@@ -147,7 +148,14 @@ class Recompiles:
         new = describe(self._region, static, avals)
         if current_stance.get() == "fail_on_recompile":
             return Refuse(RecompileError(f"The stance is 'fail_on_recompile', but {self._name} {self._news(new)}."))
-        if self._seen and self._dynamic and (found := self._dynamic_length(new)) is not None:
+        if self._pads_early(new):
+            padding = self._find_padding(new)
+            if isinstance(padding, Padding) and padding.fits(avals):
+                return Pad(padding)
+            if isinstance(padding, NotExact) and not self._has_longest:
+                line = "" if padding.node is None else user_line(padding.node)
+                self._policy.warn_once(f"{self._name} can't be padded, since {padding}. {AFTER_LIMIT['compile']}{line}")
+        if self._dynamic and (found := self._dynamic_length(new)) is not None:
             return self._policy.report_dynamic(found, self._name)
         return self._past_limit(new, avals) if self.count >= self._policy.options.recompile_limit else Admit()
 
@@ -178,20 +186,38 @@ class Recompiles:
         ]
         return "is not compiled for this: " + ("; ".join(changes) or "one of its programs was dropped")
 
+    def _pads_early(self, new: Specialized) -> bool:
+        """Tell whether a region is padded before it has passed the limit: a longest length is marked, or the options say so."""
+        if self._has_longest or self._pad is None:
+            return self._has_longest
+        return self._policy.options.dynamic_shapes == "pad" and any(new.shapes != seen.shapes for seen in self._seen)
+
     def _dynamic_length(self, new: Specialized) -> Break | None:
-        """Return the break of an axis that is marked dynamic and has another length than the region is compiled for."""
-        first = self._seen[0]
+        """Return the break of an axis that is marked dynamic and has a length that the region is not compiled for."""
         for variable, axes in self._dynamic.items():
             for axis in axes:
-                length, compiled = new.shapes[variable][axis], first.shapes[variable][axis]
-                node = self._reader(variable) if length != compiled else None
+                limit = self._limit(variable, axis, new.shapes[variable][axis])
+                node = self._reader(variable) if limit else None
                 if node is not None:
                     reason = (
                         f"the length of axis {axis} of {variable_name(variable)} follows from an input that is marked dynamic,"
-                        f" and its region is compiled for {compiled}, not for {length}"
+                        f" and {limit}"
                     )
                     return Break(DYNAMIC_AXIS, node, variable, reason)
         return None
+
+    def _limit(self, variable: Variable, axis: int, length: int) -> str:
+        """Return why nothing is compiled for a length of an axis that is marked dynamic, or nothing."""
+        longest = marks.dynamic_axes(variable).get(axis)
+        if longest is not None and length > longest:
+            return f"the longest that is marked is {longest}, not {length}"
+        if isinstance(self.padding, Padding) or not self._seen:
+            return ""
+        compiled = self._seen[0].shapes[variable][axis]
+        if length == compiled:
+            return ""
+        why = "" if longest is None else f" (it can't be padded, since {self.padding})"
+        return f"its region is compiled for {compiled}, not for {length}{why}"
 
     def refuse_padding(self, reason: str) -> None:
         """Pad no more, and warn the user: a rule can't emit a node of the padded region."""
