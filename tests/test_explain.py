@@ -20,6 +20,7 @@ from pytensor.compile.mode import Mode
 from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import Op
+from pytensor.graph.replace import vectorize_graph
 
 import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker.base import errors
@@ -202,6 +203,16 @@ def test_traced_leaf():
 
     e = pjl.explain(twice(pt.vector("x", shape=(3,), dtype="float32")))
     assert len(e.traced_leaves) == 1 and "Traced leaves" in str(e)
+
+
+def test_batches_that_jax_makes():
+    x, rows = pt.dvector("x"), pt.dmatrix("rows")
+    zero = pt.constant(0.0, dtype="float64")
+    total = pytensor.scan(lambda v, a: 0.9 * a + v, sequences=[x], outputs_info=[zero], return_updates=False)
+    told = pjl.explain([vectorize_graph(total, {x: rows}), pt.linalg.cholesky(pt.dtensor3())], mode=QUIET)
+    (batched,) = told.batched_nodes  # a batch of Cholesky factorizations is one equation
+    assert batched.op.startswith("Blockwise{Scan")
+    assert "Batched by JAX's rules, from the equations of one element: 1" in str(told)
 
 
 def test_shared_variables_are_inputs():

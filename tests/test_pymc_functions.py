@@ -246,3 +246,16 @@ def test_constrained_values_inside_a_transformation(transform):
         fn = pjl.as_jax_function(model.value_vars, model.unobserved_value_vars)  # what the error recommends
         found = dict(zip([v.name for v in model.unobserved_value_vars], jax.vmap(fn)(np.zeros(3)), strict=True))
     np.testing.assert_allclose(found["twice"], np.full(3, 2.0))
+
+
+def test_reports_on_a_log_density(regression):
+    """`make_jaxpr`, `explain` and `stages` need no arguments: the model has an initial point and data."""
+    logp = logdensity(regression)
+    assert [v.aval.shape for v in pjl.make_jaxpr(logp).invars] == [(), (3,), (4, 3), (4,), ()]  # the length of k
+    assert len(pjl.explain(logp).batches) == 1
+    assert "stablehlo" in pjl.stages(logp).stablehlo[0]
+    fn = pjl.as_jax_function(logp, gradient="jax")
+    with jax.enable_x64(True):
+        point = {"sigma_log__": 0.3, "beta": np.ones(3)}
+        args = [point["sigma_log__"], point["beta"], *logp.data.values(), 3]
+        np.testing.assert_allclose(fn(*args)[0], logp(point))

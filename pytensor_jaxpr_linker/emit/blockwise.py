@@ -29,6 +29,11 @@ def core_of(node: Apply) -> tuple[Rule | None, Apply]:
     return rule, node if rule is not None and rule.batched else core_node(node)
 
 
+def is_batched_by_jax(node: Apply) -> bool:
+    """Tell whether a node is a `Blockwise` whose core Op has a rule for one element only, such as a `Scan`."""
+    return isinstance(node.op, Blockwise) and (rule := find_core_rule(node.op.core_op)) is not None and not rule.batched
+
+
 def refuse_blockwise(node: Apply) -> str | None:
     rule, asked = core_of(node)
     if rule is None:

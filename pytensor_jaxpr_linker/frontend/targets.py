@@ -22,12 +22,11 @@ from pytensor_jaxpr_linker.base.array_types import in_order
 from pytensor_jaxpr_linker.base.errors import variable_name
 from pytensor_jaxpr_linker.base.options import resolve
 from pytensor_jaxpr_linker.base.random_keys import keys_of
-from pytensor_jaxpr_linker.frontend.jax_function import JaxFunction
 from pytensor_jaxpr_linker.frontend.linker import JaxprLinker, Runner
 
 ACCEPTED = (
     "a function compiled with mode JAXPR, one that a PyMC model compiled with it (compile_logp, logp_dlogp_function), what"
-    " as_jax_function returned, a PyMC model"
+    " as_jax_function or logdensity returned, a PyMC model"
 )
 
 
@@ -58,8 +57,8 @@ def target_of(given: Any, asker: str, mode: Any = "JAXPR", also: str = "") -> Ta
 
     `mode` is for the graph of a model.
     """
-    if isinstance(given, JaxFunction) and given.source is not None:
-        return given.source
+    if isinstance(source := getattr(given, "source", None), Target):
+        return source
     pymc = sys.modules.get("pymc")  # without it nobody has any of these
     if pymc is not None:
         if isinstance(given, pymc.Model):

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 import pymc as pm
 
+from pytensor_jaxpr_linker.frontend.targets import Target
 from pytensor_jaxpr_linker.pymc.arguments import GRADIENTS, Names, as_names, check_choice
 from pytensor_jaxpr_linker.pymc.differentiable import check_steps
 from pytensor_jaxpr_linker.pymc.graph import Data, ModelFunction
@@ -38,6 +39,11 @@ class LogDensity:
         if sorted(self.names) != sorted(known):
             raise ValueError(f"names must be all of {', '.join(map(repr, known))} in some order, not {self.names}.")
         self.model, self._function = model, ModelFunction(model, [model.logp()], gradient)
+
+    @property
+    def source(self) -> Target:
+        """What `explain`, `stages` and `make_jaxpr` read: the graph, with example arguments."""
+        return self._function.source
 
     @property
     def data(self) -> dict[str, np.ndarray]:

@@ -17,6 +17,7 @@ from pytensor.tensor.random.type import RandomType
 from pytensor_jaxpr_linker.base.array_types import in_order
 from pytensor_jaxpr_linker.base.errors import variable_name
 from pytensor_jaxpr_linker.frontend.as_jax_function import as_jax_function
+from pytensor_jaxpr_linker.frontend.targets import Target
 
 type Data = Mapping[str, Any]
 
@@ -54,6 +55,13 @@ class ModelFunction:
         self.data = {str(v.name): v for v in sorted(shared, key=lambda v: str(v.name)) if v not in lengths}
         inputs = [*self.value_vars, *self.data.values(), *self._lengths]
         self._call = as_jax_function(inputs, list(outputs), model_mode(model), gradient=gradient)
+
+    @property
+    def source(self) -> Target:
+        """The graph, with the point where the model starts and the shared data as example arguments."""
+        point = self.model.initial_point()
+        values = [point[str(v.name)] for v in self.value_vars]
+        return self._call.source._replace(example=[*values, *self.current_data().values(), *self.current_lengths()])
 
     def current_data(self) -> dict[str, np.ndarray]:
         """Return the values that the shared data have now."""

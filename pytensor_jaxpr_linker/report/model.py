@@ -37,6 +37,8 @@ class Node:
     """The index in `Explanation.batches` of the batch that runs it; None if its value is known when a region is built."""
     traced: bool
     """Whether it is a traced leaf: an Op without a rule, whose JAX function is traced."""
+    batched: bool
+    """Whether JAX's batching rules make its equations out of those of one element."""
     break_code: str
     """The code of the break that it is, or nothing."""
 
@@ -199,6 +201,11 @@ class ExplanationData:
     def traced_leaves(self) -> tuple[Node, ...]:
         """The nodes without a rule whose JAX function is traced."""
         return tuple(node for node in self.nodes if node.traced)
+
+    @property
+    def batched_nodes(self) -> tuple[Node, ...]:
+        """The nodes whose equations JAX's batching rules make out of those of one element."""
+        return tuple(node for node in self.nodes if node.batched)
 
     @gc_paused()
     def as_dict(self) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from pytensor.graph.basic import Apply, Variable
 
 from pytensor_jaxpr_linker.base.errors import source_line
 from pytensor_jaxpr_linker.base.identity import identity
+from pytensor_jaxpr_linker.emit.blockwise import is_batched_by_jax
 from pytensor_jaxpr_linker.emit.traced_leaf import is_traced_leaf
 from pytensor_jaxpr_linker.graph.walk import Graph
 from pytensor_jaxpr_linker.plan.model import HostStep, Plan, Region
@@ -33,7 +34,9 @@ def number_nodes(graph: Graph, plan: Plan) -> tuple[dict[Apply, int], dict[Apply
 def describe_nodes(index: Mapping[Apply, int], places: Mapping[Apply, int], plan: Plan, texts: Texts) -> Iterator[Node]:
     """Yield the description of each node in `index`, which holds the operands of each that have an owner."""
     codes = {b.node: b.code.code for b in plan.breaks}
-    traced = {step.node for region in plan.regions for step in region.steps if is_traced_leaf(step.rule)}
+    steps = [step for region in plan.regions for step in region.steps]
+    traced = {step.node for step in steps if is_traced_leaf(step.rule)}
+    batched = {step.node for step in steps if is_batched_by_jax(step.node)}
     for node, i in index.items():
         yield Node(
             i,
@@ -44,6 +47,7 @@ def describe_nodes(index: Mapping[Apply, int], places: Mapping[Apply, int], plan
             source_line(node),
             places.get(node),
             node in traced,
+            node in batched,
             codes.get(node, ""),
         )
 

@@ -71,6 +71,9 @@ def sections(explanation: ExplanationData, most: int) -> list[tuple[str, list[st
     if explanation.traced_leaves:
         title = f"Traced leaves, Ops without a rule whose JAX function is traced: {len(explanation.traced_leaves)}"
         found.append((title, list_nodes(explanation.traced_leaves, most)))
+    if explanation.batched_nodes:
+        title = f"Batched by JAX's rules, from the equations of one element: {len(explanation.batched_nodes)}"
+        found.append((title, list_nodes(explanation.batched_nodes, most)))
     if explanation.breaks:
         entries = [line for b in explanation.breaks[:most] for line in break_lines(explanation, b)]
         found.append(("Breaks", [*entries, *rest(len(explanation.breaks), most)]))
