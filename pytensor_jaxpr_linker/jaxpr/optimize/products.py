@@ -1,0 +1,66 @@
+"""Products of a large matrix's columns with a vector, block by block.
+
+XLA's CPU compiler computes ``X.T @ r`` for a matrix of many rows by passing over each part of `X` more than once: 1,000,000 x 50 numbers take 34
+ms, where a copy of them takes 17. Blocks of rows that stay in a core's cache take 16, and each is a task for a core.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from jax.extend.core import primitives as p
+
+from pytensor_jaxpr_linker.jaxpr import prims
+from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
+
+#: Smaller matrices, and matrices of fewer columns, stay as they are: those of 4 MB, and those of 10 columns, gain nothing.
+LEAST_BYTES, LEAST_COLUMNS = 2**23, 16
+
+#: The bytes of a block. Blocks from 100 kB to 2 MB took the same time.
+LEAST_BLOCK, MOST_BLOCK = 2**17, 2**21
+
+
+def block_products(eqns: list[Any], b: JaxprBuilder, outputs: Sequence[Atom]) -> list[Any]:
+    """Rewrite the products that add over the rows of a large matrix."""
+    result, changed = [], False
+    for eqn in eqns:
+        found = find_matrix(eqn) if eqn.primitive is p.dot_general_p else None
+        if found is not None and (rows := block_rows(found[0].aval)):
+            b.restart()
+            b.at_names_of(eqn)
+            prims.reshape(b, blockwise_product(b, *found, rows), eqn.outvars[0].aval.shape)
+            result += [*b.eqns[:-1], b.eqns[-1].replace(outvars=eqn.outvars)]
+            changed = True
+        else:
+            result.append(eqn)
+    return result if changed else eqns
+
+
+def find_matrix(eqn: Any) -> tuple[Atom, Atom] | None:
+    """Return the operands of a product that adds over the rows of a matrix of several columns times a vector: the matrix, the vector."""
+    (axes, batch), (x, y) = eqn.params["dimension_numbers"], eqn.invars
+    if any(batch):
+        return None
+    for matrix, vector, over in ((x, y, axes[0]), (y, x, axes[1])):
+        shape = matrix.aval.shape
+        if over == (0,) and len(shape) == 2 and type(shape[0]) is int and vector.aval.size == shape[0]:
+            return matrix, vector
+    return None
+
+
+def block_rows(matrix: Any) -> int | None:
+    """Return how many rows a block of a matrix has, or None if the product is computed at once."""
+    n, columns = matrix.shape
+    if type(columns) is not int or columns < LEAST_COLUMNS or matrix.dtype.itemsize * n * columns < LEAST_BYTES:
+        return None
+    row = columns * matrix.dtype.itemsize
+    return next((d for d in range(-(-LEAST_BLOCK // row), MOST_BLOCK // row + 1) if n % d == 0), None)
+
+
+def blockwise_product(b: JaxprBuilder, matrix: Atom, vector: Atom, rows: int) -> Atom:
+    """Emit the sum of the products of blocks of rows."""
+    n, columns = matrix.aval.shape
+    x = prims.reshape(b, matrix, (n // rows, rows, columns))
+    y = prims.reshape(b, vector, (n // rows, rows))
+    return prims.reduce_sum(b, prims.dot_general(b, x, y, ((1,), (1,)), ((0,), (0,))), (0,))
