@@ -9,9 +9,10 @@ import numpy as np
 from jax import lax
 
 from pytensor_jaxpr_linker.base.rules import emits
+from pytensor_jaxpr_linker.emit.blocks import Block, Span, has_elements, read_box, write_box
 from pytensor_jaxpr_linker.emit.indexing import add_or_any, index_dtype, shape_text
 from pytensor_jaxpr_linker.emit.scalar import number, numpy_astype, one
-from pytensor_jaxpr_linker.emit.subtensor import Block, fit_update, has_elements, operands_message, read_box, write_box
+from pytensor_jaxpr_linker.emit.subtensor import fit_update, operands_message
 from pytensor_jaxpr_linker.graph.lanes.ops import (
     NEGATIVE_REPEATS,
     Compact,
@@ -55,7 +56,7 @@ def emit_DynamicSlice(op, node, b, x, *bounds):
     """Read a block; the bounds are clipped already, so that XLA has nothing to clamp."""
     box = dynamic_box(b, op.axes, x.aval.shape, bounds)
     if not has_elements(x.aval.shape, box):
-        return prims.broadcast_to(b, b.constant(0, x.aval.dtype), tuple(map(len, box.ranges)))
+        return prims.broadcast_to(b, b.constant(0, x.aval.dtype), box.shape)
     return read_box(b, x, box)
 
 
@@ -63,7 +64,7 @@ def emit_DynamicSlice(op, node, b, x, *bounds):
 def emit_DynamicUpdate(op, node, b, x, y, *bounds):
     """Set or increment a block."""
     box = dynamic_box(b, op.axes, x.aval.shape, bounds)
-    shape = tuple(map(len, box.ranges))
+    shape = box.shape
     y = fit_update(
         b, numpy_astype(b, y, x.aval.dtype), shape, update_message(op.set_instead_of_inc, y.aval.shape, shape)
     )
@@ -79,10 +80,10 @@ def update_message(is_set: bool, given: Shape, shape: Shape) -> str:
 
 def dynamic_box(b: JaxprBuilder, axes: tuple[int, ...], shape: Shape, bounds: tuple) -> Block:
     """Return the block of given starts and lengths; a fully taken axis starts at 0."""
-    box = Block(list(map(range, shape)), {})
+    box = Block([Span(0, n) for n in shape], {})
     for axis, start, length in zip(axes, bounds, bounds[len(axes) :], strict=False):
-        if int(length) != shape[axis]:
-            box.ranges[axis] = range(int(length))
+        if (count := length.item()) != shape[axis]:
+            box.spans[axis] = Span(0, count)
             box.starts[axis] = prims.convert(b, start, index_dtype(shape))
     return box
 
