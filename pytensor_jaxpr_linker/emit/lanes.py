@@ -91,7 +91,7 @@ def dynamic_box(b: JaxprBuilder, axes: tuple[int, ...], shape: Shape, bounds: tu
 @emits(SliceLanes, static=(2,))
 def emit_SliceLanes(op, node, b, start, length, n):
     """Compare positions with the slice's first and last."""
-    positions = prims.iota(b, "int64", (int(n),), 0)
+    positions = prims.iota(b, "int64", (n.item(),), 0)
     after = prims.ge(b, positions, start)
     return prims.and_(b, after, prims.lt(b, positions, prims.add(b, start, numpy_astype(b, length, "int64"))))
 
@@ -99,7 +99,7 @@ def emit_SliceLanes(op, node, b, start, length, n):
 @emits(ShiftLanes, static=(2,))
 def emit_ShiftLanes(op, node, b, x, shift, n):
     """Gather the positions, unless all stay where they are."""
-    axis, length, count = op.axis, x.aval.shape[op.axis], int(n)
+    axis, length, count = op.axis, x.aval.shape[op.axis], n.item()
     if length == count and b.known(shift) == 0:
         return x
     if not length:
@@ -124,7 +124,8 @@ def as_lanes(b: JaxprBuilder, x: Atom, mask: Atom, axis: int) -> tuple[Atom, Ato
 
 def positions_dtype(mask: Atom) -> np.dtype:
     """Return the dtype in which the lanes of a mask are counted: one that holds their number, too."""
-    return np.dtype("int32" if mask.aval.shape[0] < 2**31 - 1 else "int64")
+    n = mask.aval.shape[0]
+    return np.dtype("int32" if type(n) is int and n < 2**31 - 1 else "int64")
 
 
 @emits(FillLanes)
@@ -182,10 +183,11 @@ def take_lanes(b: JaxprBuilder, x: Atom, positions: Atom, axis: int) -> Atom:
 def emit_Compact(op, node, b, x, mask, count):
     """Gather the active lanes."""
     x, mask = as_lanes(b, x, mask, op.axis)
-    if 0 in x.aval.shape or not count:
-        shape = (*x.aval.shape[: op.axis], int(count), *x.aval.shape[op.axis + 1 :])
+    length = count.item()
+    if 0 in x.aval.shape or not length:
+        shape = (*x.aval.shape[: op.axis], length, *x.aval.shape[op.axis + 1 :])
         return prims.broadcast_to(b, b.constant(0, x.aval.dtype), shape)
-    return take_lanes(b, x, true_positions(b, mask, int(count)), op.axis)
+    return take_lanes(b, x, true_positions(b, mask, length), op.axis)
 
 
 @emits(CountedNonzero, static=(1,))
@@ -194,9 +196,10 @@ def emit_CountedNonzero(op, node, b, x, count):
     shape = x.aval.shape
     mask = x if x.aval.dtype == bool else prims.ne(b, x, number(b, x, 0))
     flat = prims.reshape(b, mask, (math.prod(shape),))
-    if not count:
+    length = count.item()
+    if not length:
         return [b.constant(np.zeros(0, "int64")) for _ in shape]
-    rest = prims.convert(b, true_positions(b, flat, int(count)), "int64")
+    rest = prims.convert(b, true_positions(b, flat, length), "int64")
     found = []
     for n in reversed(shape[1:]):
         found.append(prims.rem(b, rest, number(b, rest, n)))
@@ -207,7 +210,7 @@ def emit_CountedNonzero(op, node, b, x, count):
 @emits(RepeatCounts, static=(1,))
 def emit_RepeatCounts(op, node, b, repeats, n):
     """Check the counts, and give each element its own."""
-    length = int(n)
+    length = n.item()
     check_repeats(repeats.aval.shape[0], length)
     repeats = numpy_astype(b, repeats, "int64")
     ok = prims.reduce_and(b, prims.ge(b, repeats, number(b, repeats, 0)), (0,))
