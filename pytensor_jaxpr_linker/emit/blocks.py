@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from jax.errors import InconclusiveDimensionOperation
-from jax.lax import ScatterDimensionNumbers
+from jax.lax import GatherDimensionNumbers, ScatterDimensionNumbers
 
 from pytensor_jaxpr_linker.emit.indexing import add_or_any, index_dtype
 from pytensor_jaxpr_linker.emit.scalar import number
-from pytensor_jaxpr_linker.graph.symbolic_values import larger, smaller
+from pytensor_jaxpr_linker.graph.symbolic_values import at_least, larger, smaller
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
 
@@ -47,21 +47,31 @@ def static_span(start: int | None, stop: int | None, step: int | None, n: int) -
     return Span(positions.start, count, positions.step)
 
 
-def symbolic_span(start: Any, stop: Any, step: Any, n: Any) -> tuple[Span, int]:
-    """Return the block that holds what a slice takes, where a bound or the length `n` is a symbolic dimension, and the step.
+def symbolic_span(start: Any, stop: Any, step: Any, n: Any) -> Span:
+    """Return the positions that a slice takes where a bound or the length `n` is a symbolic dimension.
 
-    JAX has to decide the signs of the bounds and the step, as in `jax.numpy`; else it raises `InconclusiveDimensionOperation`.
+    JAX has to decide the sign of the step, as in `jax.numpy`; else it raises `InconclusiveDimensionOperation`.
     """
     step = 1 if step is None else int(step)
     if step == 0:
         raise ValueError("slice step cannot be zero")
     if step < 0:
         start, stop = after(stop), after(start)
-    from_end, to_end = (v is not None and not v >= 0 for v in (start, stop))
-    low = 0 if start is None else start + n if from_end else start
-    high = n if stop is None else stop + n if to_end else smaller(stop, n)
-    count = larger(smaller(high - low, high) if from_end else high - low, 0)
-    return Span(larger(low, 0) if from_end else smaller(low, n), count), step
+    low, from_end = (0, False) if start is None else from_start(start, n)
+    high, to_end = (n, True) if stop is None else from_start(stop, n)
+    high = high if to_end else smaller(high, n)
+    size = larger(smaller(high - low, high) if from_end else high - low, 0)
+    first = high - 1 if step < 0 else larger(low, 0) if from_end else smaller(low, n)
+    gap = abs(step)
+    return Span(first, size if gap == 1 else (size + gap - 1) // gap, step)
+
+
+def from_start(bound: Any, n: Any) -> tuple[Any, bool]:
+    """Return a bound of a slice counted from the start of an axis of length `n`, and whether it was counted from the end."""
+    try:
+        return (bound, False) if bound >= 0 else (bound + n, True)
+    except InconclusiveDimensionOperation:
+        return smaller(larger(bound + (1 - at_least(bound, 0)) * n, 0), n), False
 
 
 def after(bound: Any) -> Any:
@@ -144,21 +154,41 @@ def write_strided(b: JaxprBuilder, x: Atom, y: Atom, spans: Sequence[Span], is_s
     return prims.select(b, prims.pad(b, written, b.constant(False), config), spread, x)
 
 
-def every(b: JaxprBuilder, x: Atom, steps: Mapping[int, int]) -> Atom:
-    """Emit the first and every `step`-th element after it along the axes of `steps`."""
-    shape = x.aval.shape
-    return prims.slice_(b, x, [0] * len(shape), shape, [steps.get(i, 1) for i in range(len(shape))]) if steps else x
+# -- slices with a step and a symbolic length --------------------------------------------------------------------------
 
 
-def write_every(b: JaxprBuilder, x: Atom, y: Atom, steps: Mapping[int, int], is_set: bool) -> Atom:
-    """Emit `x` with what `every` reads set to, or incremented by, `y`: by scattering along one axis after the other."""
-    if not steps:
+def read_spans(b: JaxprBuilder, x: Atom, spans: Mapping[int, Span]) -> Atom:
+    """Emit the elements at positions along some axes, one axis after the other: by a gather, as `jax.numpy`."""
+    for axis, span in spans.items():
+        x = take_lanes(b, x, positions_of(b, span), axis)
+    return x
+
+
+def positions_of(b: JaxprBuilder, span: Span) -> Atom:
+    """Emit the positions of a span."""
+    positions = prims.iota(b, "int64", (span.count,), 0)
+    positions = prims.mul(b, positions, number(b, positions, span.step))
+    return prims.add(b, positions, number(b, positions, span.start))
+
+
+def take_lanes(b: JaxprBuilder, x: Atom, positions: Atom, axis: int) -> Atom:
+    """Emit the elements of one axis at positions that are in bounds."""
+    (count,), shape = positions.aval.shape, x.aval.shape
+    window = tuple(i for i in range(len(shape)) if i != axis)
+    dims = GatherDimensionNumbers(window, (axis,), (axis,))
+    sizes = tuple(1 if i == axis else n for i, n in enumerate(shape))
+    result = tuple(count if i == axis else n for i, n in enumerate(shape))
+    return prims.gather(b, x, prims.reshape(b, positions, (count, 1)), dims, sizes, result)
+
+
+def write_spans(b: JaxprBuilder, x: Atom, y: Atom, spans: Mapping[int, Span], is_set: bool) -> Atom:
+    """Emit `x` with what `read_spans` reads set to, or incremented by, `y`: by a scatter along one axis after the other."""
+    if not spans:
         return y if is_set else add_or_any(b, x, y)
-    (axis, step), *rest = steps.items()
+    (axis, span), *rest = spans.items()
+    positions = positions_of(b, span)
     if rest or not is_set:
-        part = every(b, x, {axis: step})
-        y = write_every(b, part, y, dict(rest), is_set)
+        y = write_spans(b, take_lanes(b, x, positions, axis), y, dict(rest), is_set)
     window = tuple(i for i in range(len(x.aval.shape)) if i != axis)
-    positions = prims.iota(b, "int64", (y.aval.shape[axis], 1), 0)
-    positions = prims.mul(b, positions, number(b, positions, step))
-    return prims.scatter(b, x, positions, y, ScatterDimensionNumbers(window, (axis,), (axis,)), unique_indices=True)
+    dims = ScatterDimensionNumbers(window, (axis,), (axis,))
+    return prims.scatter(b, x, prims.reshape(b, positions, (span.count, 1)), y, dims, unique_indices=True)

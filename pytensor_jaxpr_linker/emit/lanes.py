@@ -9,7 +9,7 @@ import numpy as np
 from jax import lax
 
 from pytensor_jaxpr_linker.base.rules import emits
-from pytensor_jaxpr_linker.emit.blocks import Block, Span, has_elements, read_box, write_box
+from pytensor_jaxpr_linker.emit.blocks import Block, Span, has_elements, read_box, take_lanes, write_box
 from pytensor_jaxpr_linker.emit.indexing import add_or_any, index_dtype, shape_text
 from pytensor_jaxpr_linker.emit.scalar import number, numpy_astype, one
 from pytensor_jaxpr_linker.emit.subtensor import fit_update, operands_message
@@ -167,16 +167,6 @@ def ranks(b: JaxprBuilder, mask: Atom) -> Atom:
     """Emit for each position how many before it are true."""
     counts = prims.cumsum(b, prims.convert(b, mask, positions_dtype(mask)), 0)
     return prims.sub(b, counts, one(b, counts))
-
-
-def take_lanes(b: JaxprBuilder, x: Atom, positions: Atom, axis: int) -> Atom:
-    """Emit the elements of one axis at positions that are in bounds."""
-    (count,), shape = positions.aval.shape, x.aval.shape
-    window = tuple(i for i in range(len(shape)) if i != axis)
-    dims = lax.GatherDimensionNumbers(window, (axis,), (axis,))
-    sizes = tuple(1 if i == axis else n for i, n in enumerate(shape))
-    result = tuple(count if i == axis else n for i, n in enumerate(shape))
-    return prims.gather(b, x, prims.reshape(b, positions, (count, 1)), dims, sizes, result)
 
 
 @emits(Compact, static=(2,))

@@ -24,14 +24,14 @@ from pytensor_jaxpr_linker.base.rules import emits
 from pytensor_jaxpr_linker.emit.blocks import (
     Block,
     Span,
-    every,
     has_elements,
     make_block,
     read_box,
+    read_spans,
     static_span,
     symbolic_span,
     write_box,
-    write_every,
+    write_spans,
 )
 from pytensor_jaxpr_linker.emit.indexing import (
     gather_points,
@@ -72,7 +72,7 @@ def emit_Subtensor(op, node, b, x, *flat):
     if not has_elements(shape, box):
         shape = [n for axis, n in enumerate(box.shape) if axis not in parts.arrays]
         return prims.broadcast_to(b, b.constant(0, x.aval.dtype), tuple(shape))
-    x = every(b, prims.rev(b, read_box(b, x, box), parts.flipped), parts.steps)
+    x = read_spans(b, prims.rev(b, read_box(b, x, box), parts.flipped), parts.stepped)
     return prims.squeeze(b, x, tuple(parts.arrays))
 
 
@@ -91,10 +91,7 @@ def emit_IncSubtensor(op, node, b, x, y, *flat):
         return write_points(b, node, x, y, parts, "set" if op.set_instead_of_inc else "add")
     box = resolve_box(b, node, x.aval.shape, parts)
     block, is_set = box.shape, op.set_instead_of_inc
-    part = None
-    if parts.steps:
-        part = prims.rev(b, read_box(b, x, box), parts.flipped)
-        block = every(b, part, parts.steps).aval.shape
+    block = tuple([parts.stepped[axis].count if axis in parts.stepped else n for axis, n in enumerate(block)])
     kept = [axis for axis in range(len(x.aval.shape)) if axis not in parts.arrays]
     shape = tuple([block[axis] for axis in kept])
     message = (
@@ -103,9 +100,10 @@ def emit_IncSubtensor(op, node, b, x, y, *flat):
         else operands_message(shape, y.aval.shape)
     )
     y = prims.broadcast_in_dim(b, fit_update(b, y, shape, message), block, kept)
-    if part is not None:
-        y, is_set = write_every(b, part, y, parts.steps, is_set), True
-    return write_box(b, x, prims.rev(b, y, parts.flipped), box, is_set)
+    y = prims.rev(b, y, parts.flipped)
+    if parts.stepped:
+        y, is_set = write_spans(b, read_box(b, x, box), y, parts.stepped, is_set), True
+    return write_box(b, x, y, box, is_set)
 
 
 @emits(AdvancedIncSubtensor, static=static_slice_bounds(2))
@@ -126,9 +124,8 @@ class Parts(NamedTuple):
     spans: list[Span]  #: the positions that the slice of each axis takes, ascending; all of them beside `arrays`
     flipped: list[int]  #: axes whose slices run backwards
     arrays: dict[int, Atom]  #: integers and index arrays by axis
-    steps: dict[
-        int, int
-    ]  #: of each span, once it is flipped, every so many elements are taken: the steps of symbolic slices
+    #: What slices with a step take of axes of symbolic length; `spans` has these axes whole.
+    stepped: dict[int, Span]
 
 
 def split_indices(b: JaxprBuilder, idx_list: Sequence[Any], flat: Sequence[Any], shape: Shape) -> Parts:
@@ -156,9 +153,12 @@ def add_slice(parts: Parts, entry: slice, n: int) -> None:
         if step < 0:
             span = Span(span.start + (span.count - 1) * step, span.count, -step)
     else:
-        span, step = symbolic_span(*bounds, n)
+        span = symbolic_span(*bounds, n)
+        step = span.step
         if abs(step) != 1:
-            parts.steps[axis] = abs(step)
+            parts.stepped[axis], span, step = span, Span(0, n), 1
+        elif step < 0:
+            span = Span(span.start - span.count + 1, span.count)
     if step < 0:
         parts.flipped.append(axis)
     parts.spans.append(span)
@@ -211,7 +211,7 @@ def resolve_box(b: JaxprBuilder, node: Apply, shape: Shape, parts: Parts) -> Blo
 def read_points(b: JaxprBuilder, node: Apply, x: Atom, parts: Parts) -> Atom:
     """Emit the elements of `x` at slices and index arrays."""
     x = prims.rev(b, read_box(b, x, make_block(b, x.aval.shape, parts.spans)), parts.flipped)
-    x = every(b, x, parts.steps)
+    x = read_spans(b, x, parts.stepped)
     return gather_points(b, x, resolve_points(b, node, x.aval.shape, parts.arrays)) if parts.arrays else x
 
 
@@ -219,9 +219,7 @@ def write_points(b: JaxprBuilder, node: Apply, x: Atom, y: Atom, parts: Parts, h
     """Emit `x` with `y` written, or added, at slices and index arrays."""
     box = make_block(b, x.aval.shape, parts.spans)
     block = read_box(b, x, box)
-    if parts.steps:
-        block = prims.rev(b, block, parts.flipped)
-    part = every(b, block, parts.steps)
+    part = read_spans(b, block, parts.stepped)
     points = resolve_points(b, node, part.aval.shape, parts.arrays)
     shape, given = points.shape, y.aval.shape
     message = {
@@ -231,12 +229,10 @@ def write_points(b: JaxprBuilder, node: Apply, x: Atom, y: Atom, parts: Parts, h
         "add once": operands_message(shape, given),
     }[how]
     y = fit_update(b, y, shape, message)
-    if parts.steps:
-        part = write_every(b, block, scatter_points(b, part, y, points, how), parts.steps, is_set=True)
-        return write_box(b, x, prims.rev(b, part, parts.flipped), box, is_set=True)
     rest = [axis for axis in range(len(parts.spans)) if axis not in parts.arrays]
     y = prims.rev(b, y, [points.window[rest.index(axis)] for axis in parts.flipped])
-    return write_box(b, x, scatter_points(b, part, y, points, how), box, is_set=True)
+    part = write_spans(b, block, scatter_points(b, part, y, points, how), parts.stepped, is_set=True)
+    return write_box(b, x, part, box, is_set=True)
 
 
 # -- the value that is written -----------------------------------------------------------------------------------------
