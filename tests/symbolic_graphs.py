@@ -139,7 +139,7 @@ GRAPHS = {
     "reversed-even": Graph(lambda x: x[::-2]),
     "reversed-rest": Graph(lambda x: x[:0:-1]),
     "two-steps": Graph(lambda x: x[::2, ::-3], MATRIX),
-    "slice-of-slice": Graph(lambda x: x[1:][::-1][:-1]),
+    "slice-of-slice": Graph(lambda x: x[1:][::-1][:-1], gradient=False),
     "difference": Graph(lambda x: x[1:] - x[:-1]),
     "second-difference": Graph(lambda x: x[2:] - 2 * x[1:-1] + x[:-2]),
     "diff": Graph(lambda x: pt.diff(x)),
@@ -222,7 +222,9 @@ GRAPHS = {
     "solve-triangular": Graph(lambda x, y: pt.linalg.solve_triangular(x, y, lower=True), ("s n", "x n")),
     "convolve-same": Graph(lambda x: pt.signal.convolve1d(x, np.ones(3), mode="same")),
     "convolve-full": Graph(lambda x: pt.signal.convolve1d(x, np.array([1.0, 2.0]), mode="full")),
-    "convolve-valid": Graph(lambda x: pt.signal.convolve1d(x, np.array([1.0, 2.0, 3.0]), mode="valid")),
+    "convolve-valid": Graph(
+        lambda x: pt.signal.convolve1d(x, np.array([1.0, 2.0, 3.0]), mode="valid"), lengths=({"n": 3}, {"n": 6})
+    ),
     # loops
     "scan": Graph(ar1),
     "scan-last": Graph(lambda x: ar1(x)[-1]),

@@ -10,7 +10,7 @@ from jax.lax import GatherDimensionNumbers, ScatterDimensionNumbers
 
 from pytensor_jaxpr_linker.emit.indexing import add_or_any, index_dtype
 from pytensor_jaxpr_linker.emit.scalar import number
-from pytensor_jaxpr_linker.graph.symbolic_values import at_least, larger, smaller
+from pytensor_jaxpr_linker.graph.symbolic_values import at_least, choice, larger, smaller, within
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
 
@@ -71,7 +71,9 @@ def from_start(bound: Any, n: Any) -> tuple[Any, bool]:
     try:
         return (bound, False) if bound >= 0 else (bound + n, True)
     except InconclusiveDimensionOperation:
-        return smaller(larger(bound + (1 - at_least(bound, 0)) * n, 0), n), False
+        # As PyTensor's graph of the length has it: equal lengths have one form.
+        is_negative = at_least(-1, bound)
+        return within(choice(is_negative, larger(bound + n, 0), smaller(bound, n)), n), False
 
 
 def after(bound: Any) -> Any:

@@ -26,7 +26,7 @@ from pytensor_jaxpr_linker.base.rules import emits
 from pytensor_jaxpr_linker.emit.blocks import Span, make_block, read_box
 from pytensor_jaxpr_linker.emit.indexing import broadcast_shapes, in_range, runtime_positions, take_along_last
 from pytensor_jaxpr_linker.emit.scalar import number, numpy_astype
-from pytensor_jaxpr_linker.graph.symbolic_values import larger, smaller
+from pytensor_jaxpr_linker.graph.symbolic_values import at_least, is_symbolic, larger, smaller, within
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
 
@@ -122,15 +122,35 @@ def emit_Split(op, node, b, x, sizes):
         raise ValueError("Length of splits is not equal to n_splits")
     if sizes.sum() != x.aval.shape[op.axis]:
         raise ValueError(f"Split sizes sum to {sizes.sum()}; expected {x.aval.shape[op.axis]}")
-    if (sizes < 0).any():
-        raise ValueError("Split sizes cannot be negative")
-    ends = [0, *np.cumsum(sizes).tolist()]
+    n, ends = x.aval.shape[op.axis], [0, *np.cumsum(sizes).tolist()]
+    if is_symbolic(sizes):
+        ends = check_sizes(b, node, sizes.tolist(), ends, n)
+    elif (sizes < 0).any():
+        raise ValueError(NEGATIVE_SIZES)
     parts = [slice_axis(b, x, op.axis, lo, hi) for lo, hi in pairwise(ends)]
     return parts if len(parts) > 1 else parts[0]
 
 
+#: PyTensor's message.
+NEGATIVE_SIZES = "Split sizes cannot be negative"
+
+
+def check_sizes(b: JaxprBuilder, node: Apply, sizes: Sequence, ends: Sequence, n: int) -> list:
+    """Emit the check that no size is negative, where JAX can't decide it; return the ends as positions of an axis of length `n`."""
+    for size in sizes:
+        if at_least(size, 0) == 0:
+            raise ValueError(NEGATIVE_SIZES)
+        if type(size) is not int and at_least(size, 0) != 1:
+            ok = prims.ge(b, b.constant(size, "int64"), b.constant(0, "int64"))
+            b.check(ok, lambda: ValueError(NEGATIVE_SIZES), node)
+    return [within(end, n) for end in ends]
+
+
 def slice_axis(b: JaxprBuilder, x: Atom, axis: int, start: int, stop: int) -> Atom:
     """Emit the elements from `start` to `stop` of one axis."""
+    if not type(start) is type(stop) is type(x.aval.shape[axis]) is int:
+        spans = [Span(start, stop - start) if i == axis else Span(0, n) for i, n in enumerate(x.aval.shape)]
+        return read_box(b, x, make_block(b, x.aval.shape, spans))
     starts, stops = [0] * len(x.aval.shape), list(x.aval.shape)
     starts[axis], stops[axis] = start, stop
     return prims.slice_(b, x, starts, stops, [1] * len(stops))

@@ -14,6 +14,7 @@ import numpy as np
 import pytensor.scalar as ps
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
+from pytensor.raise_op import CheckAndRaise
 from pytensor.scalar.basic import ScalarOp
 from pytensor.tensor.basic import Alloc, Join, MakeVector, ScalarFromTensor, TensorFromScalar
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
@@ -56,16 +57,33 @@ def as_static(value: Any, dtype: str) -> Any:
 
 def larger(x: Any, y: Any) -> Any:
     """Return the larger of two dimensions: symbolic if JAX can't decide."""
-    if isinstance(x, int):
-        return max(x, y) if isinstance(y, int) else y.max(x)
-    return x.max(y)
+    if isinstance(x, int) and isinstance(y, int):
+        return max(x, y)
+    first, second = in_order(x, y)
+    return first.max(second)
 
 
 def smaller(x: Any, y: Any) -> Any:
     """Return the smaller of two dimensions: symbolic if JAX can't decide."""
-    if isinstance(x, int):
-        return min(x, y) if isinstance(y, int) else y.min(x)
-    return x.min(y)
+    if isinstance(x, int) and isinstance(y, int):
+        return min(x, y)
+    first, second = in_order(x, y)
+    return first.min(second)
+
+
+def in_order(x: Any, y: Any) -> tuple[Any, Any]:
+    """Return two dimensions in one order, the symbolic one first: to JAX ``max(n, m)`` and ``max(m, n)`` are not equal."""
+    return (y, x) if isinstance(x, int) or (not isinstance(y, int) and str(y) < str(x)) else (x, y)
+
+
+def within(x: Any, n: Any) -> Any:
+    """Return `x` limited to the positions from 0 to `n`.
+
+    What is left over, ``n - within(x, n)``, is ``within(n - x, n)``: of these two forms, JAX sees only one.
+    """
+    simpler = min(x, n - x, key=lambda e: (len(str(e)), str(e)))
+    limited = smaller(larger(simpler, 0), n)
+    return limited if simpler is x else n - limited
 
 
 def at_least(x: Any, y: Any) -> Any:
@@ -196,6 +214,13 @@ def unchanged(op: Op, node: Apply) -> Numbers:
     return lambda x, *_: x
 
 
+def checked(op: CheckAndRaise, node: Apply) -> Numbers:
+    """Return the function for an Op that returns its first operand if the others are true, which JAX must decide."""
+    return lambda x, *conditions: (
+        x if not any(map(is_symbolic, conditions)) and all(map(np.all, conditions)) else AT_RUN_TIME
+    )
+
+
 def of_scalars(op: Op, node: Apply) -> Numbers:
     """Return the function that makes a vector of numbers."""
     return lambda *xs: np.array([as_objects(x).item() for x in xs], object)
@@ -219,6 +244,7 @@ VALUES: Table[Callable[[Any, Apply], Numbers | None]] = Table(
         AdvancedSubtensor: moved(1),
         Alloc: moved(1),
         CAReduce: reduced,
+        CheckAndRaise: checked,
         CumOp: cumulated,
         DimShuffle: moved(1),
         Elemwise: lambda op, node: of_scalar_op(op.scalar_op, node),
