@@ -16,10 +16,10 @@ from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
 
 
 class Span(NamedTuple):
-    """Positions along an axis: `count` of them, ``start, start + step, ...``."""
+    """Positions along an axis: `length` of them, ``start, start + step, ...``."""
 
     start: int
-    count: int
+    length: int
     step: int = 1
 
 
@@ -32,7 +32,7 @@ class Block(NamedTuple):
     @property
     def shape(self) -> Shape:
         """The shape of the block."""
-        return tuple([span.count for span in self.spans])
+        return tuple([span.length for span in self.spans])
 
 
 # -- slices ------------------------------------------------------------------------------------------------------------
@@ -85,16 +85,16 @@ def make_block(b: JaxprBuilder, shape: Shape, spans: Sequence[Span]) -> Block:
     """Return the block of some spans. Where JAX can't decide that a span lies within its axis, run time tells where it starts."""
     box = Block(list(spans), {})
     for axis, (span, n) in enumerate(zip(spans, shape, strict=True)):
-        if not (type(n) is type(span.start) is type(span.count) is int or lies_within(span, n)):
+        if not (type(n) is type(span.start) is type(span.length) is int or lies_within(span, n)):
             box.starts[axis] = b.constant(span.start, index_dtype(shape))
-            box.spans[axis] = Span(0, span.count)
+            box.spans[axis] = Span(0, span.length)
     return box
 
 
 def lies_within(span: Span, n: Any) -> bool:
     """Tell whether JAX can decide that a span lies within an axis of length `n`."""
     try:
-        return span.start >= 0 and span.count >= 0 and n >= span.start + span.count
+        return span.start >= 0 and span.length >= 0 and n >= span.start + span.length
     except InconclusiveDimensionOperation:
         return False
 
@@ -137,7 +137,7 @@ def write_box(b: JaxprBuilder, x: Atom, y: Atom, box: Block, is_set: bool) -> At
         return prims.dynamic_update_slice(b, x, y, box_starts(b, shape, box))
     if box.starts:
         spans = [
-            Span(0, s.count if i in box.starts else n) for i, (n, s) in enumerate(zip(shape, box.spans, strict=True))
+            Span(0, s.length if i in box.starts else n) for i, (n, s) in enumerate(zip(shape, box.spans, strict=True))
         ]
         row = Block(spans, box.starts)
         y = write_box(b, read_box(b, x, row), y, Block(box.spans, {}), is_set)
@@ -168,7 +168,7 @@ def read_spans(b: JaxprBuilder, x: Atom, spans: Mapping[int, Span]) -> Atom:
 
 def positions_of(b: JaxprBuilder, span: Span) -> Atom:
     """Emit the positions of a span."""
-    positions = prims.iota(b, "int64", (span.count,), 0)
+    positions = prims.iota(b, "int64", (span.length,), 0)
     positions = prims.mul(b, positions, number(b, positions, span.step))
     return prims.add(b, positions, number(b, positions, span.start))
 
@@ -193,4 +193,4 @@ def write_spans(b: JaxprBuilder, x: Atom, y: Atom, spans: Mapping[int, Span], is
         y = write_spans(b, take_lanes(b, x, positions, axis), y, dict(rest), is_set)
     window = tuple(i for i in range(len(x.aval.shape)) if i != axis)
     dims = ScatterDimensionNumbers(window, (axis,), (axis,))
-    return prims.scatter(b, x, prims.reshape(b, positions, (span.count, 1)), y, dims, unique_indices=True)
+    return prims.scatter(b, x, prims.reshape(b, positions, (span.length, 1)), y, dims, unique_indices=True)

@@ -91,7 +91,7 @@ def emit_IncSubtensor(op, node, b, x, y, *flat):
         return write_points(b, node, x, y, parts, "set" if op.set_instead_of_inc else "add")
     box = resolve_box(b, node, x.aval.shape, parts)
     block, is_set = box.shape, op.set_instead_of_inc
-    block = tuple([parts.stepped[axis].count if axis in parts.stepped else n for axis, n in enumerate(block)])
+    block = tuple([parts.stepped[axis].length if axis in parts.stepped else n for axis, n in enumerate(block)])
     kept = [axis for axis in range(len(x.aval.shape)) if axis not in parts.arrays]
     shape = tuple([block[axis] for axis in kept])
     message = (
@@ -146,19 +146,19 @@ def split_indices(b: JaxprBuilder, idx_list: Sequence[Any], flat: Sequence[Any],
 def add_slice(parts: Parts, entry: slice, n: int) -> None:
     """Add the positions that a slice takes of an axis of length `n`."""
     axis = len(parts.spans)
-    bounds = [None if v is None else v.item() for v in (entry.start, entry.stop, entry.step)]
-    if type(n) is int and not any(type(v) is SymbolicDim for v in bounds):
-        span = static_span(*bounds, n)
+    start, stop, step = [None if v is None else v.item() for v in (entry.start, entry.stop, entry.step)]
+    if type(n) is int and not any(type(v) is SymbolicDim for v in (start, stop, step)):
+        span = static_span(start, stop, step, n)
         step = span.step
         if step < 0:
-            span = Span(span.start + (span.count - 1) * step, span.count, -step)
+            span = Span(span.start + (span.length - 1) * step, span.length, -step)
     else:
-        span = symbolic_span(*bounds, n)
+        span = symbolic_span(start, stop, step, n)
         step = span.step
         if abs(step) != 1:
             parts.stepped[axis], span, step = span, Span(0, n), 1
         elif step < 0:
-            span = Span(span.start - span.count + 1, span.count)
+            span = Span(span.start - span.length + 1, span.length)
     if step < 0:
         parts.flipped.append(axis)
     parts.spans.append(span)

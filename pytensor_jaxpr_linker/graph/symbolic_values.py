@@ -160,6 +160,7 @@ def of_scalar_op(op: ScalarOp, node: Apply) -> Numbers | None:
     dtypes = [v.type.dtype for v in node.inputs]
     if any(dtype[0] not in "biu" for dtype in dtypes):
         return None
+    compute: Numbers | None
     if isinstance(op, ps.Cast):
         compute = truth if node.outputs[0].type.dtype == "bool" != dtypes[0] else ARITHMETIC.of(ps.Identity)
     elif isinstance(op, ps.Switch) and dtypes[0] == "bool":
