@@ -25,7 +25,8 @@ HELPERS = {
     "arg_reduction",
     "complex_dtype",
     "cumulative",
-    "dim_as_value",  # has no value outside `jax.export`, see tests/test_api.py
+    "dimensions",  # see tests/test_symbolic.py
+    "not_negative",
     "elementwise",
     "elementwise_shape",
     "fill_value",

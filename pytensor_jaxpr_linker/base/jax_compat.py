@@ -18,6 +18,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax._src import core, flattree, source_info_util, xla_bridge
 from jax._src.core import dim_value_aval
+from jax._src.export.shape_poly import _DimExpr as SymbolicDim
 from jax._src.export.shape_poly import dim_as_value_p
 from jax._src.interpreters import batching
 from jax._src.lax.control_flow.solves import _LinearSolveTuple as LinearSolveTuple
@@ -31,6 +32,7 @@ from jaxlib import xla_client
 #: What other modules import from here as JAX defines it.
 __all__ = [
     "LinearSolveTuple",
+    "SymbolicDim",
     "dim_as_value_p",
     "dim_value_aval",
     "geqp3_p",

@@ -15,6 +15,7 @@ from pytensor.tensor.blockwise import Blockwise
 
 from pytensor_jaxpr_linker.base.rules import InnerGraph, Rule, emits
 from pytensor_jaxpr_linker.emit.batched import core_node, emit_batch, find_core_rule
+from pytensor_jaxpr_linker.emit.indexing import broadcast_shapes
 from pytensor_jaxpr_linker.jaxpr import prims
 
 
@@ -69,7 +70,7 @@ def emit_Blockwise(op, node, b, inner, *xs):
 def batch_shape(node: Apply, n: int, xs: tuple[Any, ...]) -> tuple[int, ...]:
     """Return the broadcast shape of the first `n` axes; ValueError if lengths differ, or a 1 not declared broadcastable meets another."""
     shapes = [(x.shape if isinstance(x, np.ndarray) else x.aval.shape)[:n] for x in xs]
-    result = np.broadcast_shapes(*shapes)
+    result = broadcast_shapes(*shapes)
     for variable, shape in zip(node.inputs, shapes, strict=True):
         if any(k == 1 != out and v != 1 for k, out, v in zip(shape, result, variable.type.shape[:n], strict=True)):
             raise ValueError(

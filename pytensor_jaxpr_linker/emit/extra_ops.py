@@ -22,9 +22,10 @@ from pytensor.tensor.extra_ops import (
 )
 
 from pytensor_jaxpr_linker.base.rules import emits
-from pytensor_jaxpr_linker.emit.indexing import in_range, take_rows
+from pytensor_jaxpr_linker.emit.indexing import broadcast_shapes, in_range, take_rows
 from pytensor_jaxpr_linker.emit.scalar import number, numpy_astype, to_common_dtype
 from pytensor_jaxpr_linker.graph.lanes.ops import NEGATIVE_REPEATS, check_repeats
+from pytensor_jaxpr_linker.graph.symbolic_values import larger
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
 
@@ -62,10 +63,10 @@ def strides(dims: Sequence[int], order: str) -> list[int]:
 def emit_RavelMultiIndex(op, node, b, *operands):
     """The sum of the indices times the strides of their axes, as `numpy.ravel_multi_index`."""
     *indices, dims = operands
-    dims = [int(n) for n in dims]
+    dims = dims.tolist()
     if len(indices) != len(dims):
         raise ValueError(f"parameter multi_index must be a sequence of length {len(dims)}")
-    shape = np.broadcast_shapes(*(x.aval.shape for x in indices))
+    shape = broadcast_shapes(*(x.aval.shape for x in indices))
     flat = b.constant(0, "int64")
     for x, n, stride in zip(indices, dims, strides(dims, op.order), strict=True):
         x = in_range(b, node, x, n, op.mode, "invalid entry in coordinates array")
@@ -77,20 +78,20 @@ def emit_RavelMultiIndex(op, node, b, *operands):
 @emits(UnravelIndex, static=(1,))
 def emit_UnravelIndex(op, node, b, flat, dims):
     """The index along each axis of positions in a flat array, as `numpy.unravel_index`."""
-    dims = [int(n) for n in dims]
+    dims = dims.tolist()
     size = math.prod(dims)
     flat = in_range(b, node, flat, size, "raise", f"index is out of bounds for array with size {size}")
     found = []
     for n, stride in zip(dims, strides(dims, op.order), strict=True):
-        whole = prims.div(b, flat, number(b, flat, max(stride, 1)))
-        found.append(prims.rem(b, whole, number(b, flat, max(n, 1))))
+        whole = prims.div(b, flat, number(b, flat, larger(stride, 1)))
+        found.append(prims.rem(b, whole, number(b, flat, larger(n, 1))))
     return found if len(found) > 1 else found[0]
 
 
 @emits(Bartlett, static=(0,))
 def emit_Bartlett(op, node, b, length):
     """The triangular window, as `numpy.bartlett`."""
-    return b.constant(np.bartlett(length))
+    return b.constant(np.bartlett(int(length)))
 
 
 #: Up to this number of pairs, comparing all at once is faster than a binary search.
@@ -112,7 +113,8 @@ def emit_SearchsortedOp(op, node, b, x, v, *sorter):
     if sorter:
         x = permute(node, b, x, numpy_astype(b, sorter[0], "int64"))
     x, v = to_common_dtype(b, (x, v))
-    if x.aval.shape[0] * math.prod(v.aval.shape) > COMPARED_AT_ONCE:
+    pairs = x.aval.shape[0] * math.prod(v.aval.shape)
+    if type(pairs) is not int or pairs > COMPARED_AT_ONCE:
         return search(b, x, v, op.side)
     shape = (*v.aval.shape, *x.aval.shape)
     x = prims.broadcast_to(b, x, shape)
@@ -120,12 +122,16 @@ def emit_SearchsortedOp(op, node, b, x, v, *sorter):
     return prims.reduce_sum(b, prims.convert(b, goes_before(b, x, v, op.side), "int64"), (len(shape) - 1,))
 
 
+#: A vector of symbolic length has fewer than two to the power of this many elements.
+MOST_BITS = 48
+
+
 def search(b: JaxprBuilder, x: Atom, v: Atom, side: str) -> Atom:
     """Count by binary search: try steps of falling powers of two, and take each that stays before the element."""
     (n,), shape = x.aval.shape, v.aval.shape
     dims = lax.GatherDimensionNumbers(offset_dims=(), collapsed_slice_dims=(0,), start_index_map=(0,))
     count = prims.broadcast_to(b, b.constant(0, "int64"), shape)
-    for k in reversed(range(n.bit_length())):
+    for k in reversed(range(n.bit_length() if type(n) is int else MOST_BITS)):
         further = prims.add(b, count, b.constant(2**k, "int64"))
         last = prims.sub(b, further, b.constant(1, "int64"))
         columns = prims.reshape(b, last, (*shape, 1))
@@ -177,7 +183,7 @@ def emit_Repeat(op, node, b, x, repeats):
     if (repeats < 0).any():
         raise ValueError(NEGATIVE_REPEATS)
     if (repeats == repeats[:1]).all() and len(repeats):
-        return repeat_evenly(b, x, op.axis, int(repeats[0]))
+        return repeat_evenly(b, x, op.axis, repeats[0].item())
     return take(b, x, np.repeat(np.arange(length), repeats), op.axis)
 
 

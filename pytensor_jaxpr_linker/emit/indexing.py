@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytensor.scalar as ps
+from jax import lax
 from jax.lax import GatherDimensionNumbers, GatherScatterMode, ScatterDimensionNumbers
 from pytensor.graph.basic import Apply
 
@@ -43,14 +44,14 @@ def runtime_positions(b: JaxprBuilder, node: Apply | None, index: Atom, axis: in
 
 
 def index_dtype(shape: Shape) -> np.dtype:
-    """Return the narrower index dtype that counts every axis of `shape`."""
-    return np.dtype("int32" if all(n < 2**31 for n in shape) else "int64")
+    """Return the narrower index dtype that counts every axis of `shape`; a symbolic one may have any length."""
+    return np.dtype("int32" if all(type(n) is int and n < 2**31 for n in shape) else "int64")
 
 
 def axis_positions(b: JaxprBuilder, node: Apply | None, index: Atom, axis: int, n: int, dtype: np.dtype) -> Atom:
     """Return the indices of one axis counted from its start, as `dtype`, after checking them: at once if they are known."""
     value = b.known(index)
-    if value is None:
+    if value is None or type(n) is not int:
         return runtime_positions(b, node, index, axis, n, dtype)
     return b.constant(known_positions(value, axis, n), dtype)
 
@@ -84,10 +85,18 @@ def resolve_points(b: JaxprBuilder, node: Apply | None, shape: Shape, arrays: di
     return Points(indices, axes, result, window, 0 not in result and all(shape[axis] for axis in axes))
 
 
+def broadcast_shapes(*shapes: Shape) -> Shape:
+    """Return the shape that arrays broadcast to, as NumPy; a symbolic dimension broadcasts with an equal one and with 1."""
+    try:
+        return np.broadcast_shapes(*shapes)
+    except TypeError:  # a symbolic dimension, which NumPy does not take
+        return lax.broadcast_shapes(*shapes)
+
+
 def broadcast_indices(shapes: Sequence[Shape]) -> Shape:
     """Return the shape that index arrays broadcast to."""
     try:
-        return np.broadcast_shapes(*shapes)
+        return broadcast_shapes(*shapes)
     except ValueError:
         listed = "".join(f"{shape_text(s)} " for s in shapes)
         message = f"shape mismatch: indexing arrays could not be broadcast together with shapes {listed}"
@@ -98,7 +107,7 @@ def index_vectors(b: JaxprBuilder, node: Apply | None, shape: Shape, arrays: dic
     """Return the array of index vectors."""
     lengths = tuple(shape[axis] for axis in arrays)
     dtype, values = index_dtype(lengths), [b.known(array) for array in arrays.values()]
-    if all(v is not None for v in values):
+    if all(v is not None for v in values) and all(type(n) is int for n in lengths):
         make = partial(known_vectors, values, tuple(arrays), lengths, common)
         return b.constant_of(make, arrays.values(), ("index vectors", *arrays, *lengths))
     atoms = [axis_positions(b, node, array, axis, shape[axis], dtype) for axis, array in arrays.items()]

@@ -9,9 +9,10 @@ import numpy as np
 from jax import lax
 
 from pytensor_jaxpr_linker.base.rules import emits
+from pytensor_jaxpr_linker.emit.blocks import Block, Span, has_elements, read_box, take_lanes, write_box
 from pytensor_jaxpr_linker.emit.indexing import add_or_any, index_dtype, shape_text
 from pytensor_jaxpr_linker.emit.scalar import number, numpy_astype, one
-from pytensor_jaxpr_linker.emit.subtensor import Block, fit_update, has_elements, operands_message, read_box, write_box
+from pytensor_jaxpr_linker.emit.subtensor import fit_update, operands_message
 from pytensor_jaxpr_linker.graph.lanes.ops import (
     NEGATIVE_REPEATS,
     Compact,
@@ -55,7 +56,7 @@ def emit_DynamicSlice(op, node, b, x, *bounds):
     """Read a block; the bounds are clipped already, so that XLA has nothing to clamp."""
     box = dynamic_box(b, op.axes, x.aval.shape, bounds)
     if not has_elements(x.aval.shape, box):
-        return prims.broadcast_to(b, b.constant(0, x.aval.dtype), tuple(map(len, box.ranges)))
+        return prims.broadcast_to(b, b.constant(0, x.aval.dtype), box.shape)
     return read_box(b, x, box)
 
 
@@ -63,7 +64,7 @@ def emit_DynamicSlice(op, node, b, x, *bounds):
 def emit_DynamicUpdate(op, node, b, x, y, *bounds):
     """Set or increment a block."""
     box = dynamic_box(b, op.axes, x.aval.shape, bounds)
-    shape = tuple(map(len, box.ranges))
+    shape = box.shape
     y = fit_update(
         b, numpy_astype(b, y, x.aval.dtype), shape, update_message(op.set_instead_of_inc, y.aval.shape, shape)
     )
@@ -79,10 +80,10 @@ def update_message(is_set: bool, given: Shape, shape: Shape) -> str:
 
 def dynamic_box(b: JaxprBuilder, axes: tuple[int, ...], shape: Shape, bounds: tuple) -> Block:
     """Return the block of given starts and lengths; a fully taken axis starts at 0."""
-    box = Block(list(map(range, shape)), {})
+    box = Block([Span(0, n) for n in shape], {})
     for axis, start, length in zip(axes, bounds, bounds[len(axes) :], strict=False):
-        if int(length) != shape[axis]:
-            box.ranges[axis] = range(int(length))
+        if (count := length.item()) != shape[axis]:
+            box.spans[axis] = Span(0, count)
             box.starts[axis] = prims.convert(b, start, index_dtype(shape))
     return box
 
@@ -90,7 +91,7 @@ def dynamic_box(b: JaxprBuilder, axes: tuple[int, ...], shape: Shape, bounds: tu
 @emits(SliceLanes, static=(2,))
 def emit_SliceLanes(op, node, b, start, length, n):
     """Compare positions with the slice's first and last."""
-    positions = prims.iota(b, "int64", (int(n),), 0)
+    positions = prims.iota(b, "int64", (n.item(),), 0)
     after = prims.ge(b, positions, start)
     return prims.and_(b, after, prims.lt(b, positions, prims.add(b, start, numpy_astype(b, length, "int64"))))
 
@@ -98,7 +99,7 @@ def emit_SliceLanes(op, node, b, start, length, n):
 @emits(ShiftLanes, static=(2,))
 def emit_ShiftLanes(op, node, b, x, shift, n):
     """Gather the positions, unless all stay where they are."""
-    axis, length, count = op.axis, x.aval.shape[op.axis], int(n)
+    axis, length, count = op.axis, x.aval.shape[op.axis], n.item()
     if length == count and b.known(shift) == 0:
         return x
     if not length:
@@ -123,7 +124,8 @@ def as_lanes(b: JaxprBuilder, x: Atom, mask: Atom, axis: int) -> tuple[Atom, Ato
 
 def positions_dtype(mask: Atom) -> np.dtype:
     """Return the dtype in which the lanes of a mask are counted: one that holds their number, too."""
-    return np.dtype("int32" if mask.aval.shape[0] < 2**31 - 1 else "int64")
+    n = mask.aval.shape[0]
+    return np.dtype("int32" if type(n) is int and n < 2**31 - 1 else "int64")
 
 
 @emits(FillLanes)
@@ -167,24 +169,15 @@ def ranks(b: JaxprBuilder, mask: Atom) -> Atom:
     return prims.sub(b, counts, one(b, counts))
 
 
-def take_lanes(b: JaxprBuilder, x: Atom, positions: Atom, axis: int) -> Atom:
-    """Emit the elements of one axis at positions that are in bounds."""
-    (count,), shape = positions.aval.shape, x.aval.shape
-    window = tuple(i for i in range(len(shape)) if i != axis)
-    dims = lax.GatherDimensionNumbers(window, (axis,), (axis,))
-    sizes = tuple(1 if i == axis else n for i, n in enumerate(shape))
-    result = tuple(count if i == axis else n for i, n in enumerate(shape))
-    return prims.gather(b, x, prims.reshape(b, positions, (count, 1)), dims, sizes, result)
-
-
 @emits(Compact, static=(2,))
 def emit_Compact(op, node, b, x, mask, count):
     """Gather the active lanes."""
     x, mask = as_lanes(b, x, mask, op.axis)
-    if 0 in x.aval.shape or not count:
-        shape = (*x.aval.shape[: op.axis], int(count), *x.aval.shape[op.axis + 1 :])
+    length = count.item()
+    if 0 in x.aval.shape or not length:
+        shape = (*x.aval.shape[: op.axis], length, *x.aval.shape[op.axis + 1 :])
         return prims.broadcast_to(b, b.constant(0, x.aval.dtype), shape)
-    return take_lanes(b, x, true_positions(b, mask, int(count)), op.axis)
+    return take_lanes(b, x, true_positions(b, mask, length), op.axis)
 
 
 @emits(CountedNonzero, static=(1,))
@@ -193,9 +186,10 @@ def emit_CountedNonzero(op, node, b, x, count):
     shape = x.aval.shape
     mask = x if x.aval.dtype == bool else prims.ne(b, x, number(b, x, 0))
     flat = prims.reshape(b, mask, (math.prod(shape),))
-    if not count:
+    length = count.item()
+    if not length:
         return [b.constant(np.zeros(0, "int64")) for _ in shape]
-    rest = prims.convert(b, true_positions(b, flat, int(count)), "int64")
+    rest = prims.convert(b, true_positions(b, flat, length), "int64")
     found = []
     for n in reversed(shape[1:]):
         found.append(prims.rem(b, rest, number(b, rest, n)))
@@ -206,7 +200,7 @@ def emit_CountedNonzero(op, node, b, x, count):
 @emits(RepeatCounts, static=(1,))
 def emit_RepeatCounts(op, node, b, repeats, n):
     """Check the counts, and give each element its own."""
-    length = int(n)
+    length = n.item()
     check_repeats(repeats.aval.shape[0], length)
     repeats = numpy_astype(b, repeats, "int64")
     ok = prims.reduce_and(b, prims.ge(b, repeats, number(b, repeats, 0)), (0,))

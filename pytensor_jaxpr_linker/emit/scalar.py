@@ -173,7 +173,7 @@ def emit_inner(fgraph: AbstractFunctionGraph, b: JaxprBuilder, xs: Sequence[Atom
 
 def number(b: JaxprBuilder, x: Atom, value: Any) -> Atom:
     """Return the literal `value` in the dtype of `x`."""
-    return b.constant(np.asarray(value, x.aval.dtype))
+    return b.constant(value, x.aval.dtype)
 
 
 def one(b: JaxprBuilder, x: Atom) -> Atom:

@@ -9,6 +9,7 @@ import numpy as np
 from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
 
 from pytensor_jaxpr_linker.base.rules import emits
+from pytensor_jaxpr_linker.graph.symbolic_values import equal
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Shape as Lengths
 
@@ -16,21 +17,28 @@ from pytensor_jaxpr_linker.jaxpr.builder import Shape as Lengths
 @emits(Shape)
 def emit_Shape(op, node, b, x):
     """The shape as a constant vector."""
-    return b.constant(np.asarray(x.aval.shape, "int64"))
+    return prims.dimensions(b, x.aval.shape) if x.aval.shape else b.constant(np.empty(0, "int64"))
 
 
 @emits(Shape_i)
 def emit_Shape_i(op, node, b, x):
     """One length as a constant."""
-    return b.constant(np.asarray(x.aval.shape[op.i], "int64"))
+    return b.constant(x.aval.shape[op.i], "int64")
 
 
 @emits(SpecifyShape, static=lambda node: range(1, len(node.inputs)))
 def emit_SpecifyShape(op, node, b, x, *lengths):
     """Check the shape, with the exception and the message of `SpecifyShape.perform`."""
-    if any(want is not None and int(want) != n for n, want in zip(x.aval.shape, lengths, strict=True)):
-        expected = tuple(None if want is None else int(want) for want in lengths)
-        raise AssertionError(f"SpecifyShape: Got shape {x.aval.shape}, expected {expected}.")
+    expected = tuple(None if want is None else want.item() for want in lengths)
+
+    def make_error() -> AssertionError:
+        return AssertionError(f"SpecifyShape: Got shape {x.aval.shape}, expected {expected}.")
+
+    for n, want in zip(x.aval.shape, expected, strict=True):
+        if want is not None and want != n:
+            if equal(n, want) == 0:
+                raise make_error()
+            b.check(prims.eq(b, b.constant(n, "int64"), b.constant(want, "int64")), make_error, node)
     return x
 
 
@@ -44,13 +52,13 @@ def emit_Reshape(op, node, b, x, shape):
 
 def complete_shape(old: Lengths, new: Sequence) -> Lengths:
     """Return the new shape with its -1 replaced; ValueError if the sizes differ, as `numpy.reshape` raises."""
-    lengths = [int(n) if isinstance(n, np.generic | np.ndarray) else n for n in new]
+    lengths = [n.item() if isinstance(n, np.generic | np.ndarray) else n for n in new]
     size, known = math.prod(old), math.prod(n for n in lengths if n != -1)
     unknown = lengths.count(-1)
     if unknown > 1:
         raise ValueError("can only specify one unknown dimension")
-    if any(n < -1 for n in lengths):
+    if any(type(n) is int and n < -1 for n in lengths):
         raise ValueError("negative dimensions not allowed")
-    if (unknown and (known == 0 or size % known)) or (not unknown and known != size):
+    if (unknown and (known == 0 or size % known != 0)) or (not unknown and known != size):
         raise ValueError(f"cannot reshape array of size {size} into shape {tuple(lengths)}")
     return tuple(size // known if n == -1 else n for n in lengths)

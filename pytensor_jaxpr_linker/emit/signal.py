@@ -13,10 +13,12 @@ from pytensor.tensor.signal.conv import Convolve1d, Convolve2d
 
 from pytensor_jaxpr_linker.base.errors import CannotEmit
 from pytensor_jaxpr_linker.base.rules import emits
+from pytensor_jaxpr_linker.emit.blocks import Span, make_block, read_box
 from pytensor_jaxpr_linker.emit.fft import fit_lengths
 from pytensor_jaxpr_linker.emit.indexing import add_or_any
 from pytensor_jaxpr_linker.emit.scalar import number, numpy_astype
 from pytensor_jaxpr_linker.emit.tensor_basic import slice_axis
+from pytensor_jaxpr_linker.graph.symbolic_values import larger, smaller
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
 
@@ -34,15 +36,28 @@ def emit_convolution(op, node, b, x, kernel, full):
         raise CannotEmit("full and valid convolutions are in one batch, and differ in size")
     n, k = (v.aval.shape[-op.ndim :] for v in (x, kernel))
     check_lengths(n, k, full.all())
-    if prod(k) > prod(n):
+    if is_longer(prod(k), prod(n)):
         x, kernel = kernel, x
     is_large = prod(kernel.aval.shape[-op.ndim :]) > MANY_TAPS and x.aval.dtype.kind == "f"
     by_transform = op.ndim > 1 and (op.method == "fft" or (op.method == "auto" and is_large))
     result = (transformed if by_transform else summed)(b, x, kernel, op.ndim)
     if not full.all():
-        for axis, (shorter, longer) in enumerate(map(sorted, zip(n, k, strict=True)), len(x.aval.shape) - op.ndim):
-            result = slice_axis(b, result, axis, shorter - 1, longer)
+        shape = result.aval.shape
+        spans = [Span(0, length) for length in shape[: -op.ndim]]
+        spans += [Span(smaller(i, j) - 1, larger(i, j) - smaller(i, j) + 1) for i, j in zip(n, k, strict=True)]
+        result = read_box(b, result, make_block(b, shape, spans))
     return result
+
+
+def is_longer(k: int, n: int) -> bool:
+    """Tell whether the number of taps `k` is larger than that of the signal `n`; where one is symbolic, the other is the kernel's."""
+    if type(k) is type(n) is int:
+        return k > n
+    if type(k) is type(n):
+        raise CannotEmit(
+            f"the lengths {k} and {n} of signal and kernel are symbolic: JAX can't decide how many taps there are"
+        )
+    return type(n) is int
 
 
 def check_lengths(n: Shape, k: Shape, is_full: bool) -> None:
@@ -51,7 +66,9 @@ def check_lengths(n: Shape, k: Shape, is_full: bool) -> None:
         if len(n) > 1:
             raise CannotEmit("SciPy gives a vector when it convolves empty matrices")
         raise ValueError("a cannot be empty" if 0 in n else "v cannot be empty")
-    if not is_full and any(a < c for a, c in zip(n, k, strict=True)) and any(a > c for a, c in zip(n, k, strict=True)):
+    if is_full or len(n) == 1:
+        return
+    if any(a < c for a, c in zip(n, k, strict=True)) and any(a > c for a, c in zip(n, k, strict=True)):
         raise ValueError("For 'valid' mode, one must be at least as large as the other in every dimension")
 
 

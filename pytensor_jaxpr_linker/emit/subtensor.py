@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from jax.errors import InconclusiveDimensionOperation
 from pytensor.graph.basic import Apply
 from pytensor.tensor.subtensor import (
     AdvancedIncSubtensor,
@@ -18,9 +19,21 @@ from pytensor.tensor.subtensor import (
     unflatten_index_variables,
 )
 
+from pytensor_jaxpr_linker.base.jax_compat import SymbolicDim
 from pytensor_jaxpr_linker.base.rules import emits
+from pytensor_jaxpr_linker.emit.blocks import (
+    Block,
+    Span,
+    has_elements,
+    make_block,
+    read_box,
+    read_spans,
+    static_span,
+    symbolic_span,
+    write_box,
+    write_spans,
+)
 from pytensor_jaxpr_linker.emit.indexing import (
-    add_or_any,
     gather_points,
     index_dtype,
     known_positions,
@@ -52,13 +65,14 @@ def static_slice_bounds(first: int) -> Callable[[Apply], list[int]]:
 def emit_Subtensor(op, node, b, x, *flat):
     """Read at slices and integers."""
     parts = split_indices(b, op.idx_list, flat, x.aval.shape)
-    box = resolve_box(b, node, x.aval.shape, parts) if b.checked or all_indices_known(b, parts) else None
-    if box is None:
+    shape = x.aval.shape
+    if not (b.checked or all_in_bounds(b, shape, parts)):
         return read_points(b, node, x, parts)
-    if not has_elements(x.aval.shape, box):
-        shape = [len(r) for axis, r in enumerate(box.ranges) if axis not in parts.arrays]
+    box = resolve_box(b, node, shape, parts)
+    if not has_elements(shape, box):
+        shape = [n for axis, n in enumerate(box.shape) if axis not in parts.arrays]
         return prims.broadcast_to(b, b.constant(0, x.aval.dtype), tuple(shape))
-    x = prims.rev(b, read_box(b, x, box), parts.flipped)
+    x = read_spans(b, prims.rev(b, read_box(b, x, box), parts.flipped), parts.stepped)
     return prims.squeeze(b, x, tuple(parts.arrays))
 
 
@@ -73,19 +87,23 @@ def emit_IncSubtensor(op, node, b, x, y, *flat):
     """Set or increment at slices and integers."""
     parts = split_indices(b, op.idx_list, flat, x.aval.shape)
     y = numpy_astype(b, y, x.aval.dtype)
-    if not (b.checked or all_indices_known(b, parts)):
+    if not (b.checked or all_in_bounds(b, x.aval.shape, parts)):
         return write_points(b, node, x, y, parts, "set" if op.set_instead_of_inc else "add")
     box = resolve_box(b, node, x.aval.shape, parts)
+    block, is_set = box.shape, op.set_instead_of_inc
+    block = tuple([parts.stepped[axis].length if axis in parts.stepped else n for axis, n in enumerate(block)])
     kept = [axis for axis in range(len(x.aval.shape)) if axis not in parts.arrays]
-    shape = tuple(len(box.ranges[axis]) for axis in kept)
+    shape = tuple([block[axis] for axis in kept])
     message = (
         f"could not broadcast input array from shape {shape_text(y.aval.shape)} into shape {shape_text(shape)}"
-        if op.set_instead_of_inc
+        if is_set
         else operands_message(shape, y.aval.shape)
     )
-    y = fit_update(b, y, shape, message)
-    y = prims.broadcast_in_dim(b, y, tuple(map(len, box.ranges)), kept)
-    return write_box(b, x, prims.rev(b, y, parts.flipped), box, op.set_instead_of_inc)
+    y = prims.broadcast_in_dim(b, fit_update(b, y, shape, message), block, kept)
+    y = prims.rev(b, y, parts.flipped)
+    if parts.stepped:
+        y, is_set = write_spans(b, read_box(b, x, box), y, parts.stepped, is_set), True
+    return write_box(b, x, y, box, is_set)
 
 
 @emits(AdvancedIncSubtensor, static=static_slice_bounds(2))
@@ -103,44 +121,47 @@ def emit_AdvancedIncSubtensor(op, node, b, x, y, *flat):
 class Parts(NamedTuple):
     """An index, axis by axis."""
 
-    ranges: list[range]  #: the positions that the slice of each axis takes, ascending; all of them beside `arrays`
+    spans: list[Span]  #: the positions that the slice of each axis takes, ascending; all of them beside `arrays`
     flipped: list[int]  #: axes whose slices run backwards
     arrays: dict[int, Atom]  #: integers and index arrays by axis
-
-
-class Block(NamedTuple):
-    """A block of an array: the positions taken of each axis, and where it starts on axes for which run time tells."""
-
-    ranges: list[range]
-    starts: dict[int, Atom]
+    #: What slices with a step take of axes of symbolic length; `spans` has these axes whole.
+    stepped: dict[int, Span]
 
 
 def split_indices(b: JaxprBuilder, idx_list: Sequence[Any], flat: Sequence[Any], shape: Shape) -> Parts:
     """Assign the indices of a node to the axes of an array."""
-    parts = Parts([], [], {})
+    parts = Parts([], [], {}, {})
     for entry in unflatten_index_variables(flat, idx_list):
-        axis = len(parts.ranges)
+        axis = len(parts.spans)
         if isinstance(entry, slice):
-            positions = slice_range(entry, shape[axis])
-            if positions.step < 0:
-                parts.flipped.append(axis)
-                positions = positions[::-1]
-            parts.ranges.append(positions)
+            add_slice(parts, entry, shape[axis])
             continue
         for array in mask_positions(b, entry, shape, axis) if entry.aval.dtype == bool else (entry,):
-            parts.arrays[len(parts.ranges)] = array
-            parts.ranges.append(range(shape[len(parts.ranges)]))
-    parts.ranges.extend(map(range, shape[len(parts.ranges) :]))
+            parts.arrays[len(parts.spans)] = array
+            parts.spans.append(Span(0, shape[len(parts.spans)]))
+    parts.spans.extend([Span(0, n) for n in shape[len(parts.spans) :]])
     return parts
 
 
-def slice_range(entry: slice, n: int) -> range:
-    """Return the positions that a slice takes of an axis of length `n`; the step of fewer than two is 1."""
-    bounds = (None if v is None else int(v) for v in (entry.start, entry.stop, entry.step))
-    positions = range(*slice(*bounds).indices(n))
-    if len(positions) < 2:
-        return range(positions[0], positions[0] + 1) if positions else range(0)
-    return positions
+def add_slice(parts: Parts, entry: slice, n: int) -> None:
+    """Add the positions that a slice takes of an axis of length `n`."""
+    axis = len(parts.spans)
+    start, stop, step = [None if v is None else v.item() for v in (entry.start, entry.stop, entry.step)]
+    if type(n) is int and not any(type(v) is SymbolicDim for v in (start, stop, step)):
+        span = static_span(start, stop, step, n)
+        step = span.step
+        if step < 0:
+            span = Span(span.start + (span.length - 1) * step, span.length, -step)
+    else:
+        span = symbolic_span(start, stop, step, n)
+        step = span.step
+        if abs(step) != 1:
+            parts.stepped[axis], span, step = span, Span(0, n), 1
+        elif step < 0:
+            span = Span(span.start - span.length + 1, span.length)
+    if step < 0:
+        parts.flipped.append(axis)
+    parts.spans.append(span)
 
 
 def mask_positions(b: JaxprBuilder, mask: Atom, shape: Shape, axis: int) -> list[Atom]:
@@ -150,8 +171,23 @@ def mask_positions(b: JaxprBuilder, mask: Atom, shape: Shape, axis: int) -> list
     return [b.constant(positions) for positions in value.nonzero()]
 
 
-def all_indices_known(b: JaxprBuilder, parts: Parts) -> bool:
-    return all(b.known(array) is not None for array in parts.arrays.values())
+def all_in_bounds(b: JaxprBuilder, shape: Shape, parts: Parts) -> bool:
+    """Tell whether integers are known to be in bounds."""
+    return all(known_position(b, array, axis, shape[axis]) is not None for axis, array in parts.arrays.items())
+
+
+def known_position(b: JaxprBuilder, index: Atom, axis: int, n: int) -> int | None:
+    """Return a known integer counted from the start of its axis, or None: also if JAX can't decide whether it is in bounds."""
+    value = b.known(index)
+    if value is None:
+        return None
+    if type(n) is int:
+        return int(known_positions(value, axis, n))
+    i = int(value)
+    try:
+        return i + n if -n <= i < 0 else i if 0 <= i < n else None
+    except InconclusiveDimensionOperation:
+        return None
 
 
 # -- blocks: slices and integers ---------------------------------------------------------------------------------------
@@ -159,66 +195,14 @@ def all_indices_known(b: JaxprBuilder, parts: Parts) -> bool:
 
 def resolve_box(b: JaxprBuilder, node: Apply, shape: Shape, parts: Parts) -> Block:
     """Return the block that slices and integers index, after checking the integers."""
-    box = Block(list(parts.ranges), {})
+    box = make_block(b, shape, parts.spans)
     for axis, index in parts.arrays.items():
-        value = b.known(index)
-        if value is not None:
-            start = int(known_positions(value, axis, shape[axis]))
-            box.ranges[axis] = range(start, start + 1)
-        else:
+        start = known_position(b, index, axis, shape[axis])
+        if start is None:
             box.starts[axis] = runtime_positions(b, node, index, axis, shape[axis], index_dtype(shape))
-            box.ranges[axis] = range(1)
+            start = 0
+        box.spans[axis] = Span(start, 1)
     return box
-
-
-def has_elements(shape: Shape, box: Block) -> bool:
-    """Tell whether a block has elements that the array has, too."""
-    return 0 not in shape and all(map(len, box.ranges))
-
-
-def box_starts(b: JaxprBuilder, shape: Shape, box: Block) -> list[Atom]:
-    """Return the atoms of the positions at which a block starts."""
-    dtype = index_dtype(shape)
-    return [box.starts[i] if i in box.starts else b.constant(r.start, dtype) for i, r in enumerate(box.ranges)]
-
-
-def read_box(b: JaxprBuilder, x: Atom, box: Block) -> Atom:
-    """Emit the elements of a block, in as many dimensions as `x` has."""
-    ranges = [range(n) if i in box.starts else r for i, (n, r) in enumerate(zip(x.aval.shape, box.ranges, strict=True))]
-    stops = [r[-1] + 1 if r else r.start for r in ranges]
-    x = prims.slice_(b, x, [r.start for r in ranges], stops, [r.step for r in ranges])
-    if not box.starts:
-        return x
-    shape = tuple(map(len, box.ranges))
-    inside = Block([range(n) for n in shape], box.starts)
-    return prims.dynamic_slice(b, x, box_starts(b, x.aval.shape, inside), shape)
-
-
-def write_box(b: JaxprBuilder, x: Atom, y: Atom, box: Block, is_set: bool) -> Atom:
-    """Emit `x` with a block set to, or incremented by, `y`, which has the block's shape."""
-    shape = x.aval.shape
-    if not has_elements(shape, box):
-        return x
-    if y.aval.shape == shape:
-        return y if is_set else add_or_any(b, x, y)
-    if all(r.step == 1 for r in box.ranges):
-        y = y if is_set else add_or_any(b, read_box(b, x, box), y)
-        return prims.dynamic_update_slice(b, x, y, box_starts(b, shape, box))
-    if box.starts:
-        row = Block([range(1) if i in box.starts else range(n) for i, n in enumerate(shape)], box.starts)
-        y = write_box(b, read_box(b, x, row), y, Block(box.ranges, {}), is_set)
-        return prims.dynamic_update_slice(b, x, y, box_starts(b, shape, row))
-    return write_strided(b, x, y, box.ranges, is_set)
-
-
-def write_strided(b: JaxprBuilder, x: Atom, y: Atom, ranges: Sequence[range], is_set: bool) -> Atom:
-    """Emit `x` with every `step`-th element set to, or incremented by, those of `y`: by padding, not by scattering."""
-    config = [(r.start, n - 1 - r[-1], r.step - 1) for n, r in zip(x.aval.shape, ranges, strict=True)]
-    spread = prims.pad(b, y, b.constant(0, y.aval.dtype), config)
-    if not is_set:
-        return add_or_any(b, x, spread)
-    written = prims.broadcast_to(b, b.constant(True), y.aval.shape)
-    return prims.select(b, prims.pad(b, written, b.constant(False), config), spread, x)
 
 
 # -- points: index arrays ----------------------------------------------------------------------------------------------
@@ -226,14 +210,16 @@ def write_strided(b: JaxprBuilder, x: Atom, y: Atom, ranges: Sequence[range], is
 
 def read_points(b: JaxprBuilder, node: Apply, x: Atom, parts: Parts) -> Atom:
     """Emit the elements of `x` at slices and index arrays."""
-    x = prims.rev(b, read_box(b, x, Block(parts.ranges, {})), parts.flipped)
+    x = prims.rev(b, read_box(b, x, make_block(b, x.aval.shape, parts.spans)), parts.flipped)
+    x = read_spans(b, x, parts.stepped)
     return gather_points(b, x, resolve_points(b, node, x.aval.shape, parts.arrays)) if parts.arrays else x
 
 
 def write_points(b: JaxprBuilder, node: Apply, x: Atom, y: Atom, parts: Parts, how: str) -> Atom:
     """Emit `x` with `y` written, or added, at slices and index arrays."""
-    box = Block(parts.ranges, {})
-    part = read_box(b, x, box)
+    box = make_block(b, x.aval.shape, parts.spans)
+    block = read_box(b, x, box)
+    part = read_spans(b, block, parts.stepped)
     points = resolve_points(b, node, part.aval.shape, parts.arrays)
     shape, given = points.shape, y.aval.shape
     message = {
@@ -243,9 +229,10 @@ def write_points(b: JaxprBuilder, node: Apply, x: Atom, y: Atom, parts: Parts, h
         "add once": operands_message(shape, given),
     }[how]
     y = fit_update(b, y, shape, message)
-    rest = [axis for axis in range(len(parts.ranges)) if axis not in parts.arrays]
+    rest = [axis for axis in range(len(parts.spans)) if axis not in parts.arrays]
     y = prims.rev(b, y, [points.window[rest.index(axis)] for axis in parts.flipped])
-    return write_box(b, x, scatter_points(b, part, y, points, how), box, is_set=True)
+    part = write_spans(b, block, scatter_points(b, part, y, points, how), parts.stepped, is_set=True)
+    return write_box(b, x, part, box, is_set=True)
 
 
 # -- the value that is written -----------------------------------------------------------------------------------------

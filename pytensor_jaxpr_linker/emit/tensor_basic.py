@@ -23,8 +23,10 @@ from pytensor.tensor.basic import (
 )
 
 from pytensor_jaxpr_linker.base.rules import emits
-from pytensor_jaxpr_linker.emit.indexing import in_range, runtime_positions, take_along_last
-from pytensor_jaxpr_linker.emit.scalar import numpy_astype
+from pytensor_jaxpr_linker.emit.blocks import Span, make_block, read_box
+from pytensor_jaxpr_linker.emit.indexing import broadcast_shapes, in_range, runtime_positions, take_along_last
+from pytensor_jaxpr_linker.emit.scalar import number, numpy_astype
+from pytensor_jaxpr_linker.graph.symbolic_values import at_least, is_symbolic, larger, smaller, within
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
 
@@ -60,7 +62,7 @@ def emit_AllocEmpty(op, node, b, *shape):
 def checked_lengths(shape: Sequence) -> Shape:
     """Return static lengths as integers, or symbolic dimensions under `jax.export`; NumPy's ValueError if one is negative."""
     lengths = tuple(np.asarray(n).item() for n in shape)
-    if any(n < 0 for n in lengths):
+    if any(n < 0 for n in lengths):  # JAX takes no length either of which it can't decide that
         raise ValueError("negative dimensions are not allowed")
     return lengths
 
@@ -68,11 +70,12 @@ def checked_lengths(shape: Sequence) -> Shape:
 @emits(ARange, static=(0, 1, 2))
 def emit_ARange(op, node, b, start, stop, step):
     """``start + step * [0, 1, ...]``, as long as `numpy.arange` makes it."""
-    start, stop, step = (float(v) if v.dtype.kind == "f" else int(v) for v in (start, stop, step))
+    start, stop, step = (v.item() for v in (start, stop, step))
     dtype = np.dtype(op.dtype)
     if step == 0:
         raise ZeroDivisionError("division by zero")
-    length = max(0, -int((start - stop) // step))
+    steps = (start - stop) // step
+    length = larger(-(int(steps) if type(steps) is float else steps), 0)
     result = prims.iota(b, dtype, (length,), 0)
     if step != 1:
         result = prims.mul(b, result, b.constant(step, dtype))
@@ -80,7 +83,7 @@ def emit_ARange(op, node, b, start, stop, step):
         result = prims.add(b, result, b.constant(start, dtype))
     return (
         b.remember(result, np.arange(length).astype(dtype) * dtype.type(step) + dtype.type(start))
-        if length <= KNOWN_RANGE
+        if type(length) is int and length <= KNOWN_RANGE
         else result
     )
 
@@ -90,7 +93,7 @@ def emit_Eye(op, node, b, n, m, k):
     """Ones where column - row is `k`."""
     shape = checked_lengths((n, m))
     row, column = prims.iota(b, "int64", shape, 0), prims.iota(b, "int64", shape, 1)
-    return prims.convert(b, prims.eq(b, prims.add(b, row, b.constant(k, "int64")), column), op.dtype)
+    return prims.convert(b, prims.eq(b, prims.add(b, row, b.constant(k.item(), "int64")), column), op.dtype)
 
 
 @emits(MakeVector)
@@ -119,15 +122,35 @@ def emit_Split(op, node, b, x, sizes):
         raise ValueError("Length of splits is not equal to n_splits")
     if sizes.sum() != x.aval.shape[op.axis]:
         raise ValueError(f"Split sizes sum to {sizes.sum()}; expected {x.aval.shape[op.axis]}")
-    if (sizes < 0).any():
-        raise ValueError("Split sizes cannot be negative")
-    ends = [0, *(int(n) for n in np.cumsum(sizes))]
+    n, ends = x.aval.shape[op.axis], [0, *np.cumsum(sizes).tolist()]
+    if is_symbolic(sizes):
+        ends = check_sizes(b, node, sizes.tolist(), ends, n)
+    elif (sizes < 0).any():
+        raise ValueError(NEGATIVE_SIZES)
     parts = [slice_axis(b, x, op.axis, lo, hi) for lo, hi in pairwise(ends)]
     return parts if len(parts) > 1 else parts[0]
 
 
+#: PyTensor's message.
+NEGATIVE_SIZES = "Split sizes cannot be negative"
+
+
+def check_sizes(b: JaxprBuilder, node: Apply, sizes: Sequence, ends: Sequence, n: int) -> list:
+    """Emit the check that no size is negative, where JAX can't decide it; return the ends as positions of an axis of length `n`."""
+    for size in sizes:
+        if at_least(size, 0) == 0:
+            raise ValueError(NEGATIVE_SIZES)
+        if type(size) is not int and at_least(size, 0) != 1:
+            ok = prims.ge(b, b.constant(size, "int64"), b.constant(0, "int64"))
+            b.check(ok, lambda: ValueError(NEGATIVE_SIZES), node)
+    return [within(end, n) for end in ends]
+
+
 def slice_axis(b: JaxprBuilder, x: Atom, axis: int, start: int, stop: int) -> Atom:
     """Emit the elements from `start` to `stop` of one axis."""
+    if not type(start) is type(stop) is type(x.aval.shape[axis]) is int:
+        spans = [Span(start, stop - start) if i == axis else Span(0, n) for i, n in enumerate(x.aval.shape)]
+        return read_box(b, x, make_block(b, x.aval.shape, spans))
     starts, stops = [0] * len(x.aval.shape), list(x.aval.shape)
     starts[axis], stops[axis] = start, stop
     return prims.slice_(b, x, starts, stops, [1] * len(stops))
@@ -139,8 +162,11 @@ def emit_ExtractDiag(op, node, b, x):
     rows, columns = x.aval.shape[op.axis1], x.aval.shape[op.axis2]
     others = [i for i in range(len(x.aval.shape)) if i not in (op.axis1, op.axis2)]
     x = prims.transpose(b, x, [*others, op.axis1, op.axis2])
-    row, column = min(max(-op.offset, 0), rows), min(max(op.offset, 0), columns)
-    length = max(0, min(rows - row, columns - column))
+    row, column = max(-op.offset, 0), max(op.offset, 0)
+    length = larger(smaller(rows - row, columns - column), 0)
+    if type(length) is not int:
+        return symbolic_diagonal(b, x, row, column, length)
+    row, column = min(row, rows), min(column, columns)
     x = slice_axis(b, x, len(others), row, row + length)
     x = slice_axis(b, x, len(others) + 1, column, column + length)
     return diagonal(b, x)
@@ -153,11 +179,25 @@ def diagonal(b: JaxprBuilder, x: Atom) -> Atom:
     return prims.slice_(b, flat, [0] * (len(batch) + 1), flat.aval.shape, [1] * len(batch) + [length + 1])
 
 
+def symbolic_diagonal(b: JaxprBuilder, x: Atom, row: int, column: int, length: int) -> Atom:
+    """Emit diagonals of a symbolic length, from a row and a column on: the sum of each row without its other elements.
+
+    A gather would need to know that the matrix has an element.
+    """
+    *batch, _, _ = x.aval.shape
+    first, second = (prims.iota(b, "int64", x.aval.shape, len(batch) + i) for i in (0, 1))
+    is_on = prims.eq(b, prims.add(b, first, b.constant(column - row, "int64")), second)
+    on = prims.select(b, is_on, x, number(b, x, 0))
+    total = (prims.reduce_or if x.aval.dtype == bool else prims.reduce_sum)(b, on, (len(batch) + 1,))
+    spans = [*(Span(0, n) for n in batch), Span(row, length)]
+    return read_box(b, total, make_block(b, total.aval.shape, spans))
+
+
 @emits(Choose)
 def emit_Choose(op, node, b, which, choices):
     """For each element, the choice with the number in `which`."""
     n, *tail = choices.aval.shape
-    shape = np.broadcast_shapes(which.aval.shape, tail)
+    shape = broadcast_shapes(which.aval.shape, tail)
     which = prims.broadcast_to(b, in_range(b, node, which, n, op.mode, "invalid entry in choice array"), shape)
     choices = prims.broadcast_to(
         b, prims.reshape(b, choices, (n, *(1,) * (len(shape) - len(tail)), *tail)), (n, *shape)
@@ -185,4 +225,4 @@ def permuted_shape(node: Apply, x: Shape, y: Shape) -> Shape:
             raise ValueError(f"Dimension mismatch: {n}, {m}")
     if x[-1] != y[-1] and 1 not in (x[-1], y[-1]):
         raise ValueError(f"Dimension mismatch: {x[-1]}, {y[-1]}")
-    return np.broadcast_shapes(x, y)
+    return broadcast_shapes(x, y)

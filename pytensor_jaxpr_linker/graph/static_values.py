@@ -14,6 +14,7 @@ from pytensor.tensor.shape import Shape, Shape_i
 
 from pytensor_jaxpr_linker.base.errors import CannotEmit
 from pytensor_jaxpr_linker.base.pytensor_compat import IfElse
+from pytensor_jaxpr_linker.graph.symbolic_values import AT_RUN_TIME, is_symbolic, symbolic_results
 
 
 class StaticValues:
@@ -27,7 +28,10 @@ class StaticValues:
         self._shape_of = shape_of
 
     def __call__(self, variable: Variable) -> Any:
-        """Return the value of `variable`: an array, or None or a slice for PyTensor's types of these."""
+        """Return the value of `variable`: an array, or None or a slice for PyTensor's types of these.
+
+        It is an array of objects if symbolic dimensions of `jax.export` are in it, and `AT_RUN_TIME` if they don't express it.
+        """
         stack = [variable]
         while stack:
             v = stack[-1]
@@ -47,6 +51,16 @@ class StaticValues:
             else:
                 self._values.update(zip(v.owner.outputs, self._compute(v.owner), strict=True))
         return self._values[variable]
+
+    def must_know(self, variable: Variable) -> Any:
+        """Return the value of a static operand; CannotEmit if only the program can compute it from symbolic dimensions."""
+        value = self(variable)
+        if value is AT_RUN_TIME:
+            raise CannotEmit(
+                "it must know, while the program is built, a value that follows from symbolic dimensions by more than integer"
+                " arithmetic; JAX needs a length to be an integer or a symbolic expression"
+            )
+        return value
 
     def shape(self, variable: Variable) -> tuple[int, ...]:
         """Return the shape of `variable`."""
@@ -74,6 +88,8 @@ class StaticValues:
         if isinstance(op, Shape_i):
             return [as_value(self.shape(node.inputs[0])[op.i], "int64")]
         operands = [self._values[v] for v in node.inputs]
+        if any(x is AT_RUN_TIME or is_symbolic(x) for x in operands):
+            return symbolic_results(node, operands)
         if isinstance(op, Elemwise | ScalarOp) and len(node.outputs) == 1 and node.outputs[0].type.ndim == 0:
             # The scalar Op's own `impl` spares building a ufunc for one number.
             scalar_op = op.scalar_op if isinstance(op, Elemwise) else op

@@ -34,6 +34,11 @@ BOOL, INT32 = np.dtype(bool), np.dtype("int32")
 COMMUTATIVE = having(Trait.COMMUTATIVE)
 
 
+def conversion_to(dtype: np.dtype) -> dict[str, Any]:
+    """Return the params of a conversion, which symbolic dimensions need, too."""
+    return {"new_dtype": dtype, "weak_type": False, "sharding": None}
+
+
 class Check(NamedTuple):
     """A run-time check: the error if its condition is false."""
 
@@ -129,8 +134,11 @@ class JaxprBuilder:
     def constant(self, value: Any, dtype: Any = None) -> Atom:
         """Return an atom that holds `value`.
 
-        A scalar becomes a literal, an array a constant of the Jaxpr, and so part of the program.
+        A scalar becomes a literal, an array a constant of the Jaxpr, and so part of the program. A symbolic dimension of
+        `jax.export` becomes its value at run time.
         """
+        if type(value) is jax_compat.SymbolicDim:
+            return self._dimension(value, np.dtype(dtype or "int64"))
         array = np.asarray(value, dtype)
         if array.ndim == 0:
             key = (array.dtype, array.tobytes())
@@ -149,6 +157,10 @@ class JaxprBuilder:
         self._constants[identity(value)] = (value, var)
         self._known[var] = array
         return var
+
+    def _dimension(self, dim: Any, dtype: np.dtype) -> Atom:
+        (value,) = self.bind_many(jax_compat.dim_as_value_p, (), (jax_compat.dim_value_aval(),), {"dim": dim})
+        return self.bind(p.convert_element_type_p, (value,), (), dtype, conversion_to(dtype))
 
     def constant_of(self, make: Callable[[], np.ndarray], atoms: Iterable[Atom], how: tuple) -> Atom:
         """Return the constant that `make` computes from the known values of `atoms`, once for each `how`."""

@@ -8,22 +8,25 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from jax import enable_x64
-from pytensor.graph.basic import Constant, Variable
+from jax.errors import InconclusiveDimensionOperation
+from pytensor.graph.basic import Apply, Constant, Variable
 
 from pytensor_jaxpr_linker.base import marks
 from pytensor_jaxpr_linker.base.errors import CannotEmit, note_node
 from pytensor_jaxpr_linker.base.gc_pause import gc_paused
 from pytensor_jaxpr_linker.base.identity import identity
 from pytensor_jaxpr_linker.base.random_keys import keys_of
+from pytensor_jaxpr_linker.base.rules import find_rule
 from pytensor_jaxpr_linker.graph.generators import generators_read
 from pytensor_jaxpr_linker.graph.static_values import StaticValues
+from pytensor_jaxpr_linker.graph.symbolic_values import AT_RUN_TIME, is_symbolic
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, Check, JaxprBuilder
 from pytensor_jaxpr_linker.jaxpr.nested import fixed_value
 from pytensor_jaxpr_linker.jaxpr.optimize.finish import PASSES
 from pytensor_jaxpr_linker.jaxpr.optimize.simplify import PEEPHOLES
 from pytensor_jaxpr_linker.jaxpr.rule_results import checked_results, fits
-from pytensor_jaxpr_linker.plan.model import InnerPlan, Region, Step
+from pytensor_jaxpr_linker.plan.model import InnerPlan, Region, Step, node_names
 
 
 class Lowered(NamedTuple):
@@ -117,8 +120,11 @@ class Environment(dict):
         b, value = self._builder, variable.data if isinstance(variable, Constant) else self.static(variable)
         if isinstance(value, np.random.Generator):
             atom = b.constant(keys_of(value))
-        elif isinstance(value, np.ndarray) and value.dtype == object and value.ndim == 0:
-            atom = prims.convert(b, prims.dim_as_value(b, value.item()), variable.type.dtype)
+        elif value is AT_RUN_TIME:
+            emit_steps(b, [step_for_dimensions(variable.owner)], self)
+            return self[variable]
+        elif is_symbolic(value):
+            atom = prims.dimensions(b, value, variable.type.dtype)
         else:
             atom = value if value is None or isinstance(value, slice) else b.constant(value, variable.type.dtype)
         self[variable] = atom
@@ -147,13 +153,13 @@ def emit_steps(b: JaxprBuilder, steps: Iterable[Step], env: Environment) -> None
     streamed = env.streamed
     for node, rule, static, names, inner in steps:
         assert rule is not None
-        b.at(*names)
         try:
             operands = (
-                [env.static(v) if i in static else env[v] for i, v in enumerate(node.inputs)]
+                [env.static.must_know(v) if i in static else env[v] for i, v in enumerate(node.inputs)]
                 if static
                 else [env[v] for v in node.inputs]
             )
+            b.at(*names)
             if inner is None:
                 results = rule.emit(node.op, node, b, *operands)
             else:
@@ -161,6 +167,10 @@ def emit_steps(b: JaxprBuilder, steps: Iterable[Step], env: Environment) -> None
         except CannotEmit as error:
             error.node = error.node or node
             raise
+        except InconclusiveDimensionOperation as error:
+            refused = CannotEmit(str(error))
+            refused.node = node
+            raise refused from error
         except Exception as error:
             note_node(error, node)
             raise
@@ -175,6 +185,14 @@ def emit_steps(b: JaxprBuilder, steps: Iterable[Step], env: Environment) -> None
             env.update(zip(outputs, checked_results(rule, node, operands, results), strict=True))
         if streamed:
             env.update({v: streamed[v] for v in outputs if v in streamed})
+
+
+def step_for_dimensions(node: Apply) -> Step:
+    """Return the step of a node that the plan leaves to `StaticValues`, which can't compute it from symbolic dimensions."""
+    rule = find_rule(node.op)
+    if rule is None or rule.inner is not None:
+        raise CannotEmit(f"no program can compute {node.op} from symbolic dimensions")
+    return Step(node, rule, frozenset(rule.static(node)), node_names(node, {}))
 
 
 def emit_plan(inner: InnerPlan, b: JaxprBuilder, operands: Sequence[Any]) -> list[Atom]:

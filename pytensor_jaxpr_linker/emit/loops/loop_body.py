@@ -12,6 +12,7 @@ from pytensor.scan.op import Scan
 
 from pytensor_jaxpr_linker.base.errors import CannotEmit
 from pytensor_jaxpr_linker.base.jax_compat import batch_jaxpr
+from pytensor_jaxpr_linker.emit.indexing import broadcast_shapes
 from pytensor_jaxpr_linker.emit.loops.tracks import Track
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape, live_equations
@@ -241,7 +242,7 @@ def fit(b: JaxprBuilder, x: Atom, aval: Any) -> Atom:
     """Return `x` in the shape and dtype of a state; CannotEmit if the shape differs, since a carry of an XLA loop keeps its shape."""
     shape = x.aval.shape
     if shape != aval.shape:
-        if len(shape) > len(aval.shape) or np.broadcast_shapes(shape, aval.shape) != aval.shape:
+        if len(shape) > len(aval.shape) or broadcast_shapes(shape, aval.shape) != aval.shape:
             raise CannotEmit(f"a state of the loop changes its shape from {aval.shape} to {shape}")
         x = prims.broadcast_to(b, x, aval.shape)
     return prims.convert(b, x, aval.dtype)

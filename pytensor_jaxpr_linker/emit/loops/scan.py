@@ -11,16 +11,19 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from jax.errors import InconclusiveDimensionOperation
 from jax.extend.core import primitives as p
 from pytensor.graph.basic import Apply
 from pytensor.scan.op import Scan
 
 from pytensor_jaxpr_linker.base.errors import MISFITS, CannotEmit, WrongResult
+from pytensor_jaxpr_linker.base.jax_compat import SymbolicDim
 from pytensor_jaxpr_linker.base.rules import InnerGraph, emits
 from pytensor_jaxpr_linker.emit.loops.loop_body import Loop, LoopBody
 from pytensor_jaxpr_linker.emit.loops.tracks import SEPARATE_ROWS, Track, find_tracks
 from pytensor_jaxpr_linker.emit.scalar import numpy_astype
 from pytensor_jaxpr_linker.graph.counted_loops import follows_from_numbers
+from pytensor_jaxpr_linker.graph.symbolic_values import larger
 from pytensor_jaxpr_linker.graph.until_scan import UntilScan
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
@@ -81,10 +84,10 @@ def emit_Scan(op, node, b, inner, *operands):
     """Emit a loop whose number of steps does not depend on its results."""
     loop = Loop(op, node, operands, *inner)
     steps = number_of_steps(b, loop)
-    if isinstance(steps, int):
-        outputs = emit_counted(b, loop, steps) if steps else emit_no_step(b, loop)
-    else:
+    if hasattr(steps, "aval"):
         *outputs, _ = emit_while(b, loop, steps)
+    else:
+        outputs = emit_counted(b, loop, steps) if steps else emit_no_step(b, loop)
     return outputs if len(outputs) > 1 else outputs[0]
 
 
@@ -98,8 +101,12 @@ def emit_UntilScan(op, node, b, inner, *operands):
     return emit_while(b, loop, steps)
 
 
+#: PyTensor's message.
+NEGATIVE_STEPS = "Scan was asked to run for negative number of step"
+
+
 def number_of_steps(b: JaxprBuilder, loop: Loop) -> int | Atom:
-    """Return the number of steps after checking it, as an int if it is known; a sequence without rows means no step.
+    """Return the number of steps after checking it, as a length if it is known; a sequence without rows means no step.
 
     Raises
     ------
@@ -111,16 +118,18 @@ def number_of_steps(b: JaxprBuilder, loop: Loop) -> int | Atom:
     known = fixed_value(loop.operands[0])
     shapes = [x.aval.shape for x in loop.op.outer_seqs(loop.operands)]
     if known is not None:
-        steps = int(known)
+        steps = known.item()
+        if type(steps) is SymbolicDim:
+            b.check(prims.ge(b, b.constant(steps, INT64), b.constant(0, INT64)), lambda: IndexError(NEGATIVE_STEPS))
+            steps = larger(steps, 0)
         if steps < 0:
-            raise IndexError(f"Scan was asked to run for negative number of step {steps}")
+            raise IndexError(f"{NEGATIVE_STEPS} {steps}")
         for i, shape in enumerate(shapes):
             if shape[0] < steps:
                 raise too_short(i, shape, f"is {steps}")
         return steps
     count = numpy_astype(b, loop.operands[0], INT64)
-    negative = IndexError("Scan was asked to run for negative number of step")
-    b.check(prims.ge(b, count, b.constant(0, INT64)), lambda: negative)
+    b.check(prims.ge(b, count, b.constant(0, INT64)), lambda: IndexError(NEGATIVE_STEPS))
     for i, shape in enumerate(shapes):
         b.check(prims.le(b, count, b.constant(shape[0], INT64)), partial(too_short, i, shape, "is larger"))
     return 0 if any(shape[0] == 0 for shape in shapes) else count
@@ -199,6 +208,8 @@ def turns_at_once(jaxpr: Any, steps: int) -> int:
     is_simple = all(map(is_small, shapes)) and all(eqn.primitive in SIMPLE for eqn in eqns)
     if len(eqns) > MEDIUM_BODY or (any(shapes) and not is_simple):
         return 1
+    if type(steps) is not int:  # JAX must know that there are as many steps
+        return 1
     return UNROLL if len(eqns) <= SMALL_BODY else UNROLL_MEDIUM if steps >= MANY_STEPS else 1
 
 
@@ -206,8 +217,13 @@ def is_traced(track: Track, steps: int) -> bool:
     """Tell whether the rows of all steps are collected: a few last ones are carried along instead."""
     if track.is_whole:
         return True
-    if track.length >= steps + track.newest:
-        return True
+    rest = track.length - steps - track.newest
+    try:
+        if rest >= 0:
+            return True
+    except InconclusiveDimensionOperation:
+        if not rest <= 0:
+            raise
     return track.length > max(track.newest, SEPARATE_ROWS)
 
 
@@ -230,7 +246,7 @@ def assemble(
         return last_rows(b, trace, track.length)
     initial = [] if track.buffer is None else [row_range(b, track.buffer, 0, track.newest)]
     rest = track.length - steps - track.newest
-    zeros = prims.broadcast_to(b, b.constant(0, trace.aval.dtype), (max(rest, 0), *trace.aval.shape[1:]))
+    zeros = prims.broadcast_to(b, b.constant(0, trace.aval.dtype), (larger(rest, 0), *trace.aval.shape[1:]))
     return last_rows(b, join(b, [*initial, trace, zeros]), track.length)
 
 
@@ -251,7 +267,11 @@ def emit_while(b: JaxprBuilder, loop: Loop, steps: int | Atom) -> list[Atom]:
     except WrongResult:
         raise
     except MISFITS as error:
-        if isinstance(steps, int) or not b.checked or any(track.buffer is None and track.length for track in tracks):
+        if (
+            not hasattr(steps, "aval")
+            or not b.checked
+            or any(track.buffer is None and track.length for track in tracks)
+        ):
             raise
         del b.checks[count:]
         b.check(prims.le(b, steps, b.constant(0, INT64)), partial(type(error), *error.args), node)
@@ -296,7 +316,7 @@ def emit_while(b: JaxprBuilder, loop: Loop, steps: int | Atom) -> list[Atom]:
 def is_filled(b: JaxprBuilder, track: Track, steps: int | Atom, is_until: bool) -> bool:
     """Tell whether rows are written to a buffer, or only the last ones are carried; CannotEmit if the number of rows fits neither."""
     reason = "how many rows an output has depends on the number of steps"
-    if not isinstance(steps, int):
+    if hasattr(steps, "aval"):
         if track.is_whole or track.length > max(track.newest, track.buffer is None):
             raise CannotEmit(reason, 0)
         if track.buffer is None and track.length:
@@ -327,10 +347,10 @@ def emit_condition(
     b: JaxprBuilder, body: LoopBody, i: Atom, stopped: Atom | None, steps: int | Atom, carry: Sequence[Atom]
 ) -> tuple[Any, list[Atom]]:
     """Return the Jaxpr of whether there is another step, and its constants."""
-    limit = [] if isinstance(steps, int) else [steps]
+    limit = [steps] if hasattr(steps, "aval") else []
     child, atoms = b.sub_jaxpr([x.aval for x in (*limit, *carry)])
     inner = atoms[len(limit) :]
-    last = child.constant(steps, INT64) if isinstance(steps, int) else atoms[0]
+    last = atoms[0] if limit else child.constant(steps, INT64)
     ok = prims.lt(child, inner[body.place(i)], last)
     if stopped is not None:
         ok = prims.and_(child, ok, prims.not_(child, inner[body.place(stopped)]))

@@ -72,5 +72,5 @@ def find_tracks(op: Scan, operands: Sequence[Any]) -> list[Track]:
     for buffer, ins in zip(buffers, info.mit_sot_in_slices + info.sit_sot_in_slices, strict=True):
         base = -min(ins)
         tracks.append(Track(tuple(base + t for t in ins), (base,), buffer, buffer.aval.shape[0], False))
-    tracks += [Track((), (0,), None, int(n), False) for n in op.outer_nitsot(operands)]
+    tracks += [Track((), (0,), None, n.item(), False) for n in op.outer_nitsot(operands)]
     return tracks

@@ -40,7 +40,7 @@ def distribute(
     eqns: Sequence[jex.JaxprEqn], results: Sequence[Atom], carry: Iterable[jex.Var], steps: int
 ) -> Distribution | None:
     """Divide a body into the equations that depend on `carry`, its inputs from earlier steps, and the others, if that pays."""
-    if steps < LEAST_STEPS_WITH_CALLS:
+    if type(steps) is not int or steps < LEAST_STEPS_WITH_CALLS:
         return None
     eqns, _ = live_equations(eqns, results)
     recurrent: set[Atom] = set(carry)

@@ -12,6 +12,7 @@ from typing import Any
 
 import jax.extend.core as jex
 import numpy as np
+from jax.errors import InconclusiveDimensionOperation
 from jax.extend.core import primitives as p
 
 from pytensor_jaxpr_linker.jaxpr import prims
@@ -86,7 +87,10 @@ def simplify_slice(b: JaxprBuilder, operands: Sequence[Atom], aval: Any, params:
     if eqn is None or (simpler := SLICES.get(eqn.primitive)) is None:
         return None
     starts, limits = params["start_indices"], params["limit_indices"]
-    return simpler(b, eqn, starts, limits, params["strides"] or [1] * len(starts))
+    try:
+        return simpler(b, eqn, starts, limits, params["strides"] or [1] * len(starts))
+    except InconclusiveDimensionOperation:  # which part the slice takes is known at run time only
+        return None
 
 
 def slice_of_reversal(b: JaxprBuilder, eqn: Any, starts: Shape, limits: Shape, strides: Sequence[int]) -> Atom | None:

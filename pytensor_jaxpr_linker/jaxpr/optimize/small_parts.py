@@ -92,7 +92,8 @@ def fits_small_call(eqn: Any) -> bool:
 
 def is_array_up_to(most: float, aval: Any) -> bool:
     """Tell whether an array has at most so many bytes, and is not empty: the emitter gives an empty one no memory."""
-    return isinstance(aval.dtype, np.dtype) and 0 < prod(aval.shape) * aval.dtype.itemsize <= most
+    size = prod(aval.shape)
+    return isinstance(aval.dtype, np.dtype) and type(size) is int and 0 < size * aval.dtype.itemsize <= most
 
 
 def is_worth_it(eqns: Sequence[Any]) -> bool:

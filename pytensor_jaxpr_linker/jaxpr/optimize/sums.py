@@ -228,7 +228,7 @@ def add_to_groups(
     The rule of an inner Jaxpr calls this: the constants of a finished inner Jaxpr are inputs, and a pass can't add any.
     """
     known, shape, plans = b.known(indices), x.aval.shape, {} if plans is None else plans
-    if known is None or len(shape) != 1 or known.size < max(MANY_ADDED, 4 * shape[0]):
+    if known is None or len(shape) != 1 or type(shape[0]) is not int or known.size < max(MANY_ADDED, 4 * shape[0]):
         return None
     if indices not in plans:
         groups = known.ravel().astype("int64")

@@ -10,7 +10,7 @@ from jax import lax
 from jax.extend.core import primitives as p
 
 from pytensor_jaxpr_linker.base.jax_compat import ERFC_PARAMS
-from pytensor_jaxpr_linker.jaxpr.builder import BOOL, Atom, JaxprBuilder, Shape
+from pytensor_jaxpr_linker.jaxpr.builder import BOOL, Atom, JaxprBuilder, Shape, conversion_to
 from pytensor_jaxpr_linker.jaxpr.prims.layout import broadcast_to
 
 
@@ -156,8 +156,7 @@ def convert(b: JaxprBuilder, x: Atom, dtype: Any) -> Atom:
     dtype = np.dtype(dtype)
     if x.aval.dtype == dtype and not x.aval.weak_type:
         return x
-    params = {"new_dtype": dtype, "weak_type": False, "sharding": None}
-    return b.bind(p.convert_element_type_p, (x,), x.aval.shape, dtype, params)
+    return b.bind(p.convert_element_type_p, (x,), x.aval.shape, dtype, conversion_to(dtype))
 
 
 def bitcast(b: JaxprBuilder, x: Atom, dtype: Any) -> Atom:

@@ -6,10 +6,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from jax.core import max_dim
 from jax.extend.core import primitives as p
 
-from pytensor_jaxpr_linker.base.jax_compat import dim_as_value_p, dim_value_aval
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
+
+
+def not_negative(n: Any) -> Any:
+    """Return a length, or 0 if it is less: symbolic if JAX can't decide, as in the shapes that JAX gives its primitives."""
+    return max(n, 0) if type(n) is int else max_dim(n, 0)
 
 
 def broadcast_in_dim(b: JaxprBuilder, x: Atom, shape: Shape, dims: Sequence[int]) -> Atom:
@@ -66,7 +71,10 @@ def concatenate(b: JaxprBuilder, xs: Sequence[Atom], axis: int) -> Atom:
 
 def pad(b: JaxprBuilder, x: Atom, value: Atom, config: Sequence[tuple[int, int, int]]) -> Atom:
     """Assemble a padding with `value`: (low, high, interior) an axis; negative numbers cut."""
-    shape = tuple(lo + hi + n + max(n - 1, 0) * k for n, (lo, hi, k) in zip(x.aval.shape, config, strict=True))
+    shape = tuple(
+        lo + hi + (n if k == 0 else not_negative(1 + (k + 1) * (n - 1)))
+        for n, (lo, hi, k) in zip(x.aval.shape, config, strict=True)
+    )
     return b.bind(p.pad_p, (x, value), shape, x.aval.dtype, {"padding_config": tuple(config)})
 
 
@@ -78,7 +86,10 @@ def rev(b: JaxprBuilder, x: Atom, axes: Sequence[int]) -> Atom:
 
 def slice_(b: JaxprBuilder, x: Atom, starts: Sequence[int], limits: Sequence[int], strides: Sequence[int]) -> Atom:
     """Assemble a static slice with positive strides."""
-    shape = tuple(max(0, -(-(hi - lo) // k)) for lo, hi, k in zip(starts, limits, strides, strict=True))
+    shape = tuple(
+        not_negative(hi - lo if k == 1 else (hi - lo - 1) // k + 1)
+        for lo, hi, k in zip(starts, limits, strides, strict=True)
+    )
     if shape == x.aval.shape:
         return x
     steps = None if all(k == 1 for k in strides) else tuple(strides)
@@ -92,6 +103,12 @@ def iota(b: JaxprBuilder, dtype: Any, shape: Shape, axis: int) -> Atom:
     return b.bind(p.iota_p, (), shape, dtype, {"dtype": dtype, "shape": shape, "dimension": axis, "sharding": None})
 
 
-def dim_as_value(b: JaxprBuilder, dim: Any) -> Atom:
-    """Assemble the value that a symbolic dimension of `jax.export` has at run time: an integer of JAX's default dtype."""
-    return b.bind_many(dim_as_value_p, (), (dim_value_aval(),), {"dim": dim})[0]
+def dimensions(b: JaxprBuilder, shape: Any, dtype: Any = "int64") -> Atom:
+    """Assemble an array of lengths, or one length: a constant unless some are symbolic dimensions of `jax.export`."""
+    array = np.asarray(shape)
+    if array.dtype != object:
+        return b.constant(array, dtype)
+    numbers = [b.constant(n, dtype) for n in array.flat]
+    if not array.shape:
+        return numbers[0]
+    return reshape(b, concatenate(b, [broadcast_to(b, x, (1,)) for x in numbers], 0), array.shape)
