@@ -9,11 +9,8 @@ import jax
 import pytensor
 from jax.experimental.compilation_cache import compilation_cache
 
-from pytensor_jaxpr_linker.base.errors import warn_user
-
-
-class CacheWarning(UserWarning):
-    """Compiled programs can't be kept in the folder that the user named."""
+from pytensor_jaxpr_linker.base.errors import CacheWarning, warn_user
+from pytensor_jaxpr_linker.graph.rewritten.store import STORE
 
 
 def cache(directory: str | Path | None = None) -> Path | None:
@@ -47,6 +44,7 @@ def cache(directory: str | Path | None = None) -> Path | None:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder) as file:
             file.write(b"0")
+        STORE.use(folder / "graphs")
     except OSError as error:
         message = (
             f"Compiled programs can't be kept in {folder}: {error}. Functions work, and are compiled in each process. To do: call"

@@ -1,0 +1,201 @@
+"""Texts of Ops, types and constants: equal texts mean equal values.
+
+A text holds all that a value consists of: its class, and each of its attributes. A value that no text can hold, such as a function of the
+user's, has none, and a graph with it is not kept.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from enum import Enum
+from functools import cache
+from hashlib import sha256
+from types import BuiltinFunctionType, FunctionType
+from typing import Any
+
+import numpy as np
+from pytensor.compile.builders import OpFromGraph
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.fg import FrozenFunctionGraph
+from pytensor.graph.op import io_connection_pattern
+from pytensor.graph.utils import Scratchpad
+from pytensor.tensor.type import TensorType
+
+#: The packages whose classes and functions a text may name: `environment` looks at their files.
+PACKAGES = ("pytensor", "pymc", "pymc_extras", "pytensor_jaxpr_linker")
+#: Others, whose versions say what they are.
+RELEASES = ("builtins", "numpy", "scipy")
+#: Where SciPy has its sparse matrices of compressed rows and columns, the only ones that PyTensor's constants are.
+SPARSE = ("scipy.sparse._csr", "scipy.sparse._csc")
+#: Attributes that are computed from the others when they are first needed.
+COMPUTED = frozenset(
+    {
+        "_fn",
+        "_frozen_lop",
+        "_frozen_rop",
+        "_inner_shape_frozen",
+        "_inner_shape_template",
+        "_lop_op_cache",
+        "_rop_op_cache",
+        "__doc__",
+        "__oplist_tags",
+    }
+)
+#: So many bytes of arrays are hashed in the time that a small graph takes; PyTensor's rewrites take longer with more of them, too, but not as much.
+MOST_BYTES = 2**24
+
+
+class NotDescribed(Exception):
+    """A value has no text."""
+
+
+class Descriptions:
+    """Describes values. Ops, types and graphs inside Ops have numbers: their places in `texts`, which each value is in once."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self._numbers: dict[str, int] = {}
+        self._known: dict[int, tuple[Any, int]] = {}
+        self._bytes = 0
+
+    def number(self, value: Any) -> int:
+        """Return the number of an Op, a type, or any object with attributes."""
+        found = self._known.get(id(value))
+        if found is None:
+            text = f"{name_of(type(value))} {self.state(value)!r}"
+            number = self._numbers.setdefault(text, len(self.texts))
+            if number == len(self.texts):
+                self.texts.append(text)
+            found = self._known[id(value)] = value, number
+        return found[1]
+
+    def state(self, value: Any) -> Any:
+        """Return what an object holds."""
+        if (names := names_of(type(value))) is not None:
+            return [self(getattr(value, name)) for name in names]
+        if isinstance(value, FrozenFunctionGraph):
+            return self.graph(value)
+        if isinstance(value, Variable | Apply | Scratchpad) or not is_plain(type(value)):
+            raise NotDescribed(f"{value!r:.100}")
+        state = value.__getstate__()
+        if isinstance(value, OpFromGraph):
+            state = state | {"_connection_pattern": given_pattern(value)}
+        if isinstance(state, dict):
+            return [(k, self(v)) for k, v in state.items() if k not in COMPUTED]
+        return self(state)
+
+    def graph(self, graph: FrozenFunctionGraph) -> Any:
+        """Return what the graph inside an Op consists of."""
+        numbers: dict[Variable, Any] = {v: i for i, v in enumerate(graph.inputs)}
+        nodes = []
+        for node in graph.toposort():
+            operands = [self.atom(v, numbers) for v in node.inputs]
+            for v in node.outputs:
+                numbers[v] = len(numbers)
+            nodes.append((self.number(node.op), operands, [self.number(v.type) for v in node.outputs]))
+        return [self.number(v.type) for v in graph.inputs], nodes, [self.atom(v, numbers) for v in graph.outputs]
+
+    def atom(self, variable: Variable, numbers: dict[Variable, Any]) -> Any:
+        """Return the number of a variable of an inner graph, or what a constant holds."""
+        if variable not in numbers and not isinstance(variable, Constant):
+            raise NotDescribed(f"{variable} is no variable of the graph")
+        return numbers[variable] if variable in numbers else self.constant(variable)
+
+    def constant(self, constant: Any) -> Any:
+        """Return what a constant holds."""
+        return "constant", type(constant).__qualname__, self.number(constant.type), self(constant.data)
+
+    def __call__(self, value: Any) -> Any:
+        """Return what stands for a value in a text: tuples, lists, strings, numbers."""
+        describe = EXACT.get(type(value))
+        if describe is not None:
+            return describe(self, value)
+        for cls, describe in BASES:
+            if isinstance(value, cls):
+                return describe(self, value)
+        if type(value).__module__ in SPARSE:
+            return name_of(type(value)), value.shape, *map(self, (value.data, value.indices, value.indptr))
+        return type(value).__name__, self.number(value)
+
+    def array(self, value: np.ndarray) -> Any:
+        """Return what stands for an array."""
+        self._bytes += value.nbytes
+        if value.dtype.hasobject or self._bytes > MOST_BYTES:
+            raise NotDescribed(f"an array of {value.nbytes} bytes and dtype {value.dtype}")
+        held = sha256(np.ascontiguousarray(value)).hexdigest() if value.nbytes > 64 else value.tobytes().hex()
+        return "array", value.dtype.str, value.shape, held
+
+
+def items(describe: Descriptions, value: Any) -> Any:
+    """Describe a sequence or a mapping, in its order."""
+    if type(value) is tuple and ATOMS.issuperset(map(type, value)):
+        return "tuple", value
+    name = name_of(type(value))
+    if isinstance(value, Mapping):
+        return name, [(describe(k), describe(v)) for k, v in value.items()]
+    return name, [describe(x) for x in value]
+
+
+def unordered(describe: Descriptions, value: Any) -> Any:
+    """Describe a set."""
+    return name_of(type(value)), sorted(repr(describe(x)) for x in value)
+
+
+def given_pattern(op: OpFromGraph) -> Any:
+    """Return the connection pattern that an Op was given, or None: then PyTensor computes it when it is needed."""
+    pattern = op._connection_pattern
+    return None if pattern == io_connection_pattern(op.inner_inputs, op.inner_outputs) else pattern
+
+
+@cache
+def names_of(cls: type) -> tuple[str, ...] | None:
+    """Return the names of the attributes by which PyTensor tells values of a class apart, if it does so by attributes.
+
+    It merges nodes with equal Ops, so these determine what an Op does.
+    """
+    if cls is TensorType:
+        return "dtype", "shape", "name", "filter_checks_isfinite"
+    return cls.__props__ if cls.__eq__.__qualname__ == "MetaType.__new__.<locals>.__eq__" else None  # type: ignore[attr-defined]
+
+
+@cache
+def is_plain(cls: type) -> bool:
+    """Tell whether the values of a class consist of their attributes: all of its bases are written in Python."""
+    return all(c is object or c.__module__.partition(".")[0] in (*PACKAGES, "abc", "typing") for c in cls.__mro__)
+
+
+@cache
+def name_of(value: Any) -> str:
+    """Return the name of a class or function of a known package, under which it can be found."""
+    module, name = value.__module__ or "builtins", value.__qualname__
+    if module.partition(".")[0] not in (*PACKAGES, *RELEASES):
+        raise NotDescribed(f"{name} of {module}")
+    found: Any = sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if found is not value:
+        raise NotDescribed(f"{name} of {module} is not to be found there")
+    return f"{module}.{name}"
+
+
+#: Classes of values that are texts of themselves.
+ATOMS = frozenset({bool, int, float, complex, str, bytes, type(None), type(...)})
+#: What describes a value of exactly this class.
+EXACT: dict[type, Callable[[Descriptions, Any], Any]] = {
+    **dict.fromkeys(ATOMS, lambda _, x: x),
+    **dict.fromkeys((list, tuple, dict), items),
+    **dict.fromkeys((set, frozenset), unordered),
+    np.ndarray: Descriptions.array,
+    slice: lambda describe, x: ("slice", *map(describe, (x.start, x.stop, x.step))),
+    **dict.fromkeys((FunctionType, BuiltinFunctionType), lambda _, x: ("name", name_of(x))),
+    np.ufunc: lambda _, x: ("name", name_of(x)),
+}
+#: What describes a value of a class that is derived from this one, in order.
+BASES: list[tuple[Any, Callable[[Descriptions, Any], Any]]] = [
+    (type, lambda _, x: ("name", name_of(x))),
+    (np.generic, lambda describe, x: ("scalar", describe(np.asarray(x)))),
+    (np.dtype, lambda describe, x: ("dtype", x.str, describe(x.hasobject))),
+    (Enum, lambda _, x: (name_of(type(x)), x.name)),
+    ((tuple, Mapping), items),
+]

@@ -1,0 +1,126 @@
+"""What PyTensor's rewrites depend on beside the graph: versions, settings, and the rewrites that are registered."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import time
+from collections.abc import Iterator
+from functools import cache, lru_cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytensor
+import scipy
+from pytensor.compile.aliasing import Supervisor
+from pytensor.compile.mode import optdb
+from pytensor.graph.features import PreserveVariableAttributes, ReplaceValidate
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.rewriting.db import RewriteDatabase, RewriteDatabaseQuery
+
+from pytensor_jaxpr_linker.graph.rewritten.describe import PACKAGES, NotDescribed
+
+#: When this process imported the package, in seconds: a file that was written later is not the one that runs.
+IMPORTED = time.time()
+#: Settings that show or check what rewrites do, and the values with which they do nothing.
+SILENT = {"optimizer_verbose": False, "profile_optimizer": False, "check_stack_trace": "off", "on_opt_error": "warn"}
+#: Settings that are no plain values, or about C code, which no rewrite of this mode makes: the first look at them takes 0.3 s.
+OTHERS = frozenset({"mode", "compiledir", "base_compiledir", "blas__ldflags", "gcc_version_str"})
+
+
+def text_of_environment(fgraph: FunctionGraph, query: RewriteDatabaseQuery) -> str:
+    """Return a text that is equal only where all that rewrites depend on, beside the graph, is equal."""
+    return repr([versions(), settings(), chosen(query), registered(), state_of(fgraph)])
+
+
+@cache
+def versions() -> str:
+    """Return a digest of the versions of Python and of the packages, and for those with rewrites and Ops each file's size and time."""
+    numbers = [sys.version, platform.machine(), np.__version__, scipy.__version__, pytensor.__version__]
+    return sha256(repr([numbers, [files_of(name) for name in PACKAGES if name in sys.modules]]).encode()).hexdigest()
+
+
+def files_of(package: str) -> list[tuple[str, int, int]]:
+    """Return the sources of a package with their sizes and times."""
+    root = Path(sys.modules[package].__file__ or "").parent
+    found = []
+    folders = [str(root)]
+    while folders:
+        for entry in os.scandir(folders.pop()):
+            if entry.is_dir():
+                folders += [entry.path] if entry.name != "__pycache__" else []
+            elif entry.name.endswith(".py"):
+                stat = entry.stat()
+                if stat.st_mtime > IMPORTED:
+                    raise NotDescribed(f"{entry.path} was written after it was imported")
+                found.append((os.path.relpath(entry.path, root), stat.st_size, stat.st_mtime_ns))
+    return sorted(found)
+
+
+def settings() -> list[tuple[str, str]]:
+    """Return PyTensor's settings."""
+    config = pytensor.config
+    for name, value in SILENT.items():
+        if getattr(config, name) != value:
+            raise NotDescribed(f"{name} is not {value}")
+    return [(name, repr(getattr(config, name))) for name in config._config_var_dict if name not in OTHERS]
+
+
+def chosen(query: RewriteDatabaseQuery) -> list:
+    """Return which rewrites a query chooses."""
+    if query.extra_rewrites or query.subquery or query.position_cutoff != float("inf"):
+        raise NotDescribed("the query has parts without a name")
+    if "cxx_only" not in query.exclude:
+        raise NotDescribed("the query is not that of a function")
+    return [list(query.include), list(query.require), list(query.exclude)]
+
+
+def registered() -> str:
+    """Return a digest of the rewrites that are registered with PyTensor: their tags, positions and functions."""
+    databases = list(databases_below(optdb))
+    return digest_of(tuple((db, *((tag, *found) for tag, found in db.__db__.items() if found)) for db in databases))
+
+
+@lru_cache(maxsize=1)
+def digest_of(tagged: tuple[tuple, ...]) -> str:
+    """Return a digest of databases, each followed by its tags, each followed by the rewrites with it."""
+    texts: dict[Any, Any] = {}
+    for db, *tags in tagged:
+        positions = getattr(db, "__position__", {})
+        for tag, *found in tags:
+            for r in found:
+                texts[r] = texts.get(r) or (r.name, positions.get(r.name), sources(r))
+            texts[db, tag] = [r.name for r in found]
+    return sha256(repr([(tag, texts[db, tag]) for db, *tags in tagged for tag, *_ in tags] + list(texts.values())).encode()).hexdigest()
+
+
+def databases_below(db: Any) -> Iterator[RewriteDatabase]:
+    """Give a database of rewrites and those inside it."""
+    yield db
+    inner = [getattr(db, "db", None), *(r for name in sorted(db._names) for r in db.__db__[name])]
+    for other in inner:
+        if isinstance(other, RewriteDatabase):
+            yield from databases_below(other)
+
+
+def sources(rewrite: Any) -> list[str]:
+    """Return which class and function a rewrite is of, or raise if it may be the user's own."""
+    found = [rewrite, getattr(rewrite, "fn", None), getattr(rewrite, "node_rewriter", None)]
+    found += getattr(rewrite, "rewrites", [])
+    owners = [x if hasattr(x, "__qualname__") else type(x) for x in found if x is not None]
+    for owner in owners:
+        if owner.__module__.partition(".")[0] not in PACKAGES:
+            raise NotDescribed(f"{owner} of {owner.__module__} is registered")
+    return [f"{owner.__module__}.{owner.__qualname__}" for owner in owners]
+
+
+def state_of(fgraph: FunctionGraph) -> list:
+    """Return which inputs are updated, and which may be overwritten."""
+    features = {type(f): f for f in fgraph._features}
+    if set(features) != {ReplaceValidate, Supervisor, PreserveVariableAttributes}:
+        raise NotDescribed("the graph has other features")
+    protected: Any = features[Supervisor]
+    return [sorted((fgraph.update_mapping or {}).items()), [v in protected.protected for v in fgraph.inputs]]
