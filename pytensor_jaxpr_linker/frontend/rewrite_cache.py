@@ -23,7 +23,7 @@ from pytensor_jaxpr_linker.base.gc_pause import gc_paused
 from pytensor_jaxpr_linker.frontend.original_graph import KeptOriginal, LazyOriginal
 from pytensor_jaxpr_linker.graph.rewritten.describe import NotDescribed, name_of
 from pytensor_jaxpr_linker.graph.rewritten.environment import text_of_environment
-from pytensor_jaxpr_linker.graph.rewritten.flat import Tables, flatten, rebuilt, rewritten_graph, text_of
+from pytensor_jaxpr_linker.graph.rewritten.flat import OF_VALUES, Tables, flatten, rebuilt, rewritten_graph, text_of
 from pytensor_jaxpr_linker.graph.rewritten.store import STORE, packed
 
 #: The tag of the two rewrites, by which the linker asks for them and a user may leave them out; and their names.
@@ -83,12 +83,12 @@ class FindRewritten(GraphRewriter):
             put_in_place(fgraph, stand_in(inputs, outputs))
             fgraph.attach_feature(Pending(lambda fgraph: put_in_place(fgraph, rewritten)))
         else:
-            lines = [(c, c.tag.trace) for c in tables.constants if hasattr(c.tag, "trace")]
+            leaves = [(v, v.name, dict(vars(v.tag))) for v in (*inputs, *tables.constants)]
             types = [v.type for v in outputs]
 
             def finish(fgraph: FunctionGraph) -> None:
-                for c, trace in lines:  # constants are the user's own: rewrites make their lists of lines longer with each compilation
-                    c.tag.trace = trace
+                for v, name, tags in leaves:
+                    restore(v, name, tags)
                 if all(t.is_super(v.type) for t, v in zip(types, fgraph.outputs, strict=True)):
                     keep(key, fgraph, tables)
 
@@ -123,6 +123,17 @@ def keep(key: str, fgraph: FunctionGraph, before: Tables) -> None:
         STORE.keep(key, packed(rewritten_graph(fgraph.inputs, fgraph.outputs, before)))
     except (NotDescribed, pickle.PicklingError):
         pass  # it has what an Op of the user's, or a new release of PyTensor, has put there
+
+
+def restore(leaf: Variable, name: str | None, tags: dict[str, Any]) -> None:
+    """Give an input or a constant, which is the user's own, the name and tags that it had.
+
+    PyTensor's rewrites give it names, tags and lines of code of what it replaces: more with each function that is compiled of it.
+    """
+    leaf.name = name
+    of_value = {k: x for k, x in vars(leaf.tag).items() if k in OF_VALUES}
+    leaf.tag.clear()
+    vars(leaf.tag).update(tags | of_value)
 
 
 def stand_in(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> list[Variable]:
