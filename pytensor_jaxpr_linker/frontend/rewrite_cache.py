@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from hashlib import sha256
 from typing import Any
 
@@ -65,7 +66,7 @@ class FindRewritten(GraphRewriter):
     @gc_paused()
     def add_requirements(self, fgraph: FunctionGraph) -> None:
         """Look for the graph, the first time."""
-        mode = config.mode
+        mode: Any = config.mode
         if getattr(mode, "_optimizer", None) is not self.query or any(isinstance(f, Pending) for f in fgraph._features):
             return  # the graph inside an Op, or a query with rewrites of the user's
         inputs, outputs, tables = list(fgraph.inputs), list(fgraph.outputs), Tables()
@@ -119,10 +120,8 @@ class Finders(RewriteDatabase):
 
 def keep(key: str, fgraph: FunctionGraph, before: Tables) -> None:
     """Keep a graph that has been rewritten."""
-    try:
+    with suppress(NotDescribed):  # a rewrite may make what the graph before did not have
         STORE.keep(key, packed(rewritten_graph(fgraph.inputs, fgraph.outputs, before)))
-    except (NotDescribed, pickle.PicklingError):
-        pass  # it has what an Op of the user's, or a new release of PyTensor, has put there
 
 
 def restore(leaf: Variable, name: str | None, tags: dict[str, Any]) -> None:

@@ -7,7 +7,7 @@ user's, has none, and a graph with it is not kept.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable
 from enum import Enum
 from functools import cache
 from hashlib import sha256
@@ -15,11 +15,12 @@ from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
 import numpy as np
-from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FrozenFunctionGraph
 from pytensor.graph.op import io_connection_pattern
 from pytensor.graph.utils import Scratchpad
+from pytensor.misc.frozendict import frozendict
+from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.type import TensorType
 
 #: The packages whose classes and functions a text may name: `environment` looks at their files.
@@ -72,14 +73,15 @@ class Descriptions:
 
     def state(self, value: Any) -> Any:
         """Return what an object holds."""
-        if (names := names_of(type(value))) is not None:
+        cls = type(value)
+        if (names := names_of(cls)) is not None:
             return [self(getattr(value, name)) for name in names]
-        if isinstance(value, FrozenFunctionGraph):
+        if cls is FrozenFunctionGraph:
             return self.graph(value)
-        if isinstance(value, Variable | Apply | Scratchpad) or not is_plain(type(value)):
+        if not is_plain(cls):
             raise NotDescribed(f"{value!r:.100}")
         state = value.__getstate__()
-        if isinstance(value, OpFromGraph):
+        if "_connection_pattern" in (state or ()):
             state = state | {"_connection_pattern": given_pattern(value)}
         if isinstance(state, dict):
             return [(k, self(v)) for k, v in state.items() if k not in COMPUTED]
@@ -98,9 +100,11 @@ class Descriptions:
 
     def atom(self, variable: Variable, numbers: dict[Variable, Any]) -> Any:
         """Return the number of a variable of an inner graph, or what a constant holds."""
-        if variable not in numbers and not isinstance(variable, Constant):
+        if (found := numbers.get(variable)) is not None:
+            return found
+        if not isinstance(variable, Constant):
             raise NotDescribed(f"{variable} is no variable of the graph")
-        return numbers[variable] if variable in numbers else self.constant(variable)
+        return self.constant(variable)
 
     def constant(self, constant: Any) -> Any:
         """Return what a constant holds."""
@@ -108,33 +112,27 @@ class Descriptions:
 
     def __call__(self, value: Any) -> Any:
         """Return what stands for a value in a text: tuples, lists, strings, numbers."""
-        describe = EXACT.get(type(value))
-        if describe is not None:
-            return describe(self, value)
-        for cls, describe in BASES:
-            if isinstance(value, cls):
-                return describe(self, value)
-        if type(value).__module__ in SPARSE:
-            return name_of(type(value)), value.shape, *map(self, (value.data, value.indices, value.indptr))
-        return type(value).__name__, self.number(value)
+        return describer(type(value))(self, value)
 
     def array(self, value: np.ndarray) -> Any:
         """Return what stands for an array."""
         self._bytes += value.nbytes
-        if value.dtype.hasobject or self._bytes > MOST_BYTES:
+        if value.dtype.hasobject or value.dtype.names or self._bytes > MOST_BYTES:
             raise NotDescribed(f"an array of {value.nbytes} bytes and dtype {value.dtype}")
         held = sha256(np.ascontiguousarray(value)).hexdigest() if value.nbytes > 64 else value.tobytes().hex()
         return "array", value.dtype.str, value.shape, held
 
 
 def items(describe: Descriptions, value: Any) -> Any:
-    """Describe a sequence or a mapping, in its order."""
+    """Describe a tuple or a list."""
     if type(value) is tuple and ATOMS.issuperset(map(type, value)):
         return "tuple", value
-    name = name_of(type(value))
-    if isinstance(value, Mapping):
-        return name, [(describe(k), describe(v)) for k, v in value.items()]
-    return name, [describe(x) for x in value]
+    return name_of(type(value)), [describe(x) for x in value]
+
+
+def pairs(describe: Descriptions, value: Any) -> Any:
+    """Describe a mapping, in its order."""
+    return name_of(type(value)), [(describe(k), describe(v)) for k, v in value.items()]
 
 
 def unordered(describe: Descriptions, value: Any) -> Any:
@@ -142,10 +140,30 @@ def unordered(describe: Descriptions, value: Any) -> Any:
     return name_of(type(value)), sorted(repr(describe(x)) for x in value)
 
 
-def given_pattern(op: OpFromGraph) -> Any:
+def sparse(describe: Descriptions, value: Any) -> Any:
+    """Describe a sparse matrix of compressed rows or columns."""
+    return name_of(type(value)), value.shape, *map(describe, (value.data, value.indices, value.indptr))
+
+
+def other(describe: Descriptions, value: Any) -> Any:
+    """Describe any other object by its number."""
+    return "object", describe.number(value)
+
+
+@cache
+def describer(cls: type) -> Callable[[Descriptions, Any], Any]:
+    """Return what describes the values of a class."""
+    if (found := EXACT.get(cls)) is not None:
+        return found
+    if cls.__module__ in SPARSE:
+        return sparse
+    return next((describe for base, describe in BASES if issubclass(cls, base)), other)
+
+
+def given_pattern(op: Any) -> Any:
     """Return the connection pattern that an Op was given, or None: then PyTensor computes it when it is needed."""
     pattern = op._connection_pattern
-    return None if pattern == io_connection_pattern(op.inner_inputs, op.inner_outputs) else pattern
+    return None if pattern is None or pattern == io_connection_pattern(op.inner_inputs, op.inner_outputs) else pattern
 
 
 @cache
@@ -154,21 +172,26 @@ def names_of(cls: type) -> tuple[str, ...] | None:
 
     It merges nodes with equal Ops, so these determine what an Op does.
     """
-    if cls is TensorType:
-        return "dtype", "shape", "name", "filter_checks_isfinite"
-    return cls.__props__ if cls.__eq__.__qualname__ == "MetaType.__new__.<locals>.__eq__" else None  # type: ignore[attr-defined]
+    derives = cls.__eq__.__qualname__ == "MetaType.__new__.<locals>.__eq__"
+    return NAMES.get(cls) or (cls.__props__ if derives else None)  # type: ignore[attr-defined]
 
 
 @cache
 def is_plain(cls: type) -> bool:
-    """Tell whether the values of a class consist of their attributes: all of its bases are written in Python."""
-    return all(c is object or c.__module__.partition(".")[0] in (*PACKAGES, "abc", "typing") for c in cls.__mro__)
+    """Tell whether the values of a class consist of their attributes: all of its bases are written in Python.
+
+    What belongs to a graph consists of more.
+    """
+    return not issubclass(cls, Variable | Apply | Scratchpad) and all(
+        c is object or c.__module__.partition(".")[0] in (*PACKAGES, "abc", "typing") for c in cls.__mro__
+    )
 
 
 @cache
-def name_of(value: Any) -> str:
+def name_of(value: Hashable) -> str:
     """Return the name of a class or function of a known package, under which it can be found."""
-    module, name = value.__module__ or "builtins", value.__qualname__
+    of: Any = value
+    module, name = of.__module__ or "builtins", of.__qualname__
     if module.partition(".")[0] not in (*PACKAGES, *RELEASES):
         raise NotDescribed(f"{name} of {module}")
     found: Any = sys.modules.get(module)
@@ -179,12 +202,18 @@ def name_of(value: Any) -> str:
     return f"{module}.{name}"
 
 
+#: What the values of some classes consist of: all else follows from it.
+NAMES: dict[Any, tuple[str, ...]] = {
+    TensorType: ("dtype", "shape", "name", "filter_checks_isfinite"),
+    Elemwise: ("scalar_op", "inplace_pattern", "name", "nfunc_spec", "openmp"),
+}
 #: Classes of values that are texts of themselves.
-ATOMS = frozenset({bool, int, float, complex, str, bytes, type(None), type(...)})
+ATOMS: frozenset[type] = frozenset({bool, int, float, complex, str, bytes, type(None), type(...)})
 #: What describes a value of exactly this class.
 EXACT: dict[type, Callable[[Descriptions, Any], Any]] = {
     **dict.fromkeys(ATOMS, lambda _, x: x),
-    **dict.fromkeys((list, tuple, dict), items),
+    **dict.fromkeys((list, tuple), items),
+    **dict.fromkeys((dict, frozendict), pairs),
     **dict.fromkeys((set, frozenset), unordered),
     np.ndarray: Descriptions.array,
     slice: lambda describe, x: ("slice", *map(describe, (x.start, x.stop, x.step))),
@@ -195,7 +224,7 @@ EXACT: dict[type, Callable[[Descriptions, Any], Any]] = {
 BASES: list[tuple[Any, Callable[[Descriptions, Any], Any]]] = [
     (type, lambda _, x: ("name", name_of(x))),
     (np.generic, lambda describe, x: ("scalar", describe(np.asarray(x)))),
-    (np.dtype, lambda describe, x: ("dtype", x.str, describe(x.hasobject))),
+    (np.dtype, lambda describe, x: ("dtype", describe(np.empty(0, x)))),
     (Enum, lambda _, x: (name_of(type(x)), x.name)),
-    ((tuple, Mapping), items),
+    (tuple, items),
 ]

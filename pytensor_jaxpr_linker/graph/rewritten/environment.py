@@ -7,9 +7,9 @@ import platform
 import sys
 import time
 from collections.abc import Iterator
-from functools import cache, lru_cache
+from functools import cache
 from hashlib import sha256
-from pathlib import Path
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -23,8 +23,8 @@ from pytensor.graph.rewriting.db import RewriteDatabase, RewriteDatabaseQuery
 
 from pytensor_jaxpr_linker.graph.rewritten.describe import PACKAGES, NotDescribed
 
-#: When this process imported the package, in seconds: a file that was written later is not the one that runs.
-IMPORTED = time.time()
+#: When this process imported the package, in ns: a file that was written later is not the one that runs.
+IMPORTED = time.time_ns()
 #: Settings that show or check what rewrites do, and the values with which they do nothing.
 SILENT = {"optimizer_verbose": False, "profile_optimizer": False, "check_stack_trace": "off", "on_opt_error": "warn"}
 #: Settings that are no plain values, or about C code, which no rewrite of this mode makes: the first look at them takes 0.3 s.
@@ -45,18 +45,17 @@ def versions() -> str:
 
 def files_of(package: str) -> list[tuple[str, int, int]]:
     """Return the sources of a package with their sizes and times."""
-    root = Path(sys.modules[package].__file__ or "").parent
-    found = []
-    folders = [str(root)]
+    root = os.path.dirname(sys.modules[package].__file__ or "")
+    found, folders = [], [root]
     while folders:
         for entry in os.scandir(folders.pop()):
-            if entry.is_dir():
-                folders += [entry.path] if entry.name != "__pycache__" else []
-            elif entry.name.endswith(".py"):
+            if entry.name.endswith(".py"):
                 stat = entry.stat()
-                if stat.st_mtime > IMPORTED:
-                    raise NotDescribed(f"{entry.path} was written after it was imported")
-                found.append((os.path.relpath(entry.path, root), stat.st_size, stat.st_mtime_ns))
+                found.append((entry.path[len(root) :], stat.st_size, stat.st_mtime_ns))
+            elif "." not in entry.name and entry.is_dir() and entry.name != "__pycache__":
+                folders.append(entry.path)
+    if found and max(found, key=itemgetter(2))[2] > IMPORTED:
+        raise NotDescribed(f"a file of {package} was written after it was imported")
     return sorted(found)
 
 
@@ -79,22 +78,21 @@ def chosen(query: RewriteDatabaseQuery) -> list:
 
 
 def registered() -> str:
-    """Return a digest of the rewrites that are registered with PyTensor: their tags, positions and functions."""
+    """Return a digest of the rewrites that are registered with PyTensor: their tags, order, positions and functions."""
+    global _last
     databases = list(databases_below(optdb))
-    return digest_of(tuple((db, *((tag, *found) for tag, found in db.__db__.items() if found)) for db in databases))
+    tagged = [(db, tag, list(found)) for db in databases for tag, found in db.__db__.items() if found]
+    ids = [(id(db), tag, [*map(id, found)]) for db, tag, found in tagged]
+    if ids != _last[0]:
+        rewrites = {id(r): (getattr(db, "__position__", {}).get(r.name), r) for db, _, found in tagged for r in found}
+        texts = {i: f"{r.name} {position} {sources(r)}" for i, (position, r) in rewrites.items()}
+        text = repr([(tag, [texts.pop(id(r), r.name) for r in found]) for _, tag, found in tagged])
+        _last = ids, tagged, sha256(text.encode()).hexdigest()
+    return _last[2]
 
 
-@lru_cache(maxsize=1)
-def digest_of(tagged: tuple[tuple, ...]) -> str:
-    """Return a digest of databases, each followed by its tags, each followed by the rewrites with it."""
-    texts: dict[Any, Any] = {}
-    for db, *tags in tagged:
-        positions = getattr(db, "__position__", {})
-        for tag, *found in tags:
-            for r in found:
-                texts[r] = texts.get(r) or (r.name, positions.get(r.name), sources(r))
-            texts[db, tag] = [r.name for r in found]
-    return sha256(repr([(tag, texts[db, tag]) for db, *tags in tagged for tag, *_ in tags] + list(texts.values())).encode()).hexdigest()
+#: The ids of the rewrites that were registered last time, the rewrites, and their digest.
+_last: tuple[list, list, str] = [], [], ""
 
 
 def databases_below(db: Any) -> Iterator[RewriteDatabase]:

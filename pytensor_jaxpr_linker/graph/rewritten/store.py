@@ -28,6 +28,8 @@ class GraphStore:
         self._lock = threading.Lock()
         self._folder: Path | None = None
         self._has_warned = False
+        #: How many graphs were found, and how many were looked for and not found.
+        self.hits, self.misses = 0, 0
 
     def use(self, folder: Path | None) -> None:
         """Keep graphs in a folder, which is made if it is missing, from now on; None for none."""
@@ -44,12 +46,13 @@ class GraphStore:
         """Return what is kept under a key, or None."""
         with self._lock:
             found = self._kept.get(key)
-            if found is not None:
-                self._kept.move_to_end(key)
-                return found
-        found = self._read(key)
-        if found is not None:
-            self._remember(key, found)
+        if found is None:
+            found = self._read(key)
+        if found is None:
+            self.misses += 1
+            return None
+        self.hits += 1
+        self._remember(key, found)
         return found
 
     def keep(self, key: str, data: bytes) -> None:
@@ -94,7 +97,10 @@ class GraphStore:
         """Warn, once for each folder."""
         if not self._has_warned:
             self._has_warned = True
-            warn_user(f"{what}. PyTensor rewrites the graph again. To do: look at the folder, or use another one.", CacheWarning)
+            warn_user(
+                f"{what}. PyTensor rewrites the graph again. To do: look at the folder, or use another one.",
+                CacheWarning,
+            )
 
 
 def checksum(key: str, data: bytes) -> bytes:
