@@ -6,7 +6,6 @@ place of the node, or keeps it. The rewrites between them see one node, and take
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from hashlib import sha256
@@ -25,7 +24,7 @@ from pytensor_jaxpr_linker.frontend.original_graph import KeptOriginal, LazyOrig
 from pytensor_jaxpr_linker.graph.rewritten.describe import NotDescribed, name_of
 from pytensor_jaxpr_linker.graph.rewritten.environment import text_of_environment
 from pytensor_jaxpr_linker.graph.rewritten.flat import OF_VALUES, Tables, flatten, rebuilt, rewritten_graph, text_of
-from pytensor_jaxpr_linker.graph.rewritten.store import STORE, packed
+from pytensor_jaxpr_linker.graph.rewritten.store import STORE
 
 #: The tag of the two rewrites, by which the linker asks for them and a user may leave them out; and their names.
 REWRITE_CACHE = "jaxpr_rewrite_cache"
@@ -63,9 +62,13 @@ class FindRewritten(GraphRewriter):
     def __init__(self, query: RewriteDatabaseQuery):
         self.query = query
 
-    @gc_paused()
     def add_requirements(self, fgraph: FunctionGraph) -> None:
         """Look for the graph, the first time."""
+        with gc_paused():
+            self.find(fgraph)
+
+    def find(self, fgraph: FunctionGraph) -> None:
+        """Look for the graph."""
         mode: Any = config.mode
         if getattr(mode, "_optimizer", None) is not self.query or any(isinstance(f, Pending) for f in fgraph._features):
             return  # the graph inside an Op, or a query with rewrites of the user's
@@ -80,7 +83,7 @@ class FindRewritten(GraphRewriter):
         fgraph.attach_feature(KeptOriginal(LazyOriginal(inputs, flat, tables)))
         kept = STORE.find(key)
         if kept is not None:
-            rewritten = rebuilt(pickle.loads(kept), inputs, tables)
+            rewritten = rebuilt(kept, inputs, tables)
             put_in_place(fgraph, stand_in(inputs, outputs))
             fgraph.attach_feature(Pending(lambda fgraph: put_in_place(fgraph, rewritten)))
         else:
@@ -102,12 +105,12 @@ class FindRewritten(GraphRewriter):
 class KeepOrExpand(GraphRewriter):
     """The last rewrite."""
 
-    @gc_paused()
     def apply(self, fgraph: FunctionGraph) -> None:
         """Keep the graph, or put the one that was kept in place."""
         for feature in [f for f in fgraph._features if isinstance(f, Pending)]:
             fgraph.remove_feature(feature)
-            feature.finish(fgraph)
+            with gc_paused():
+                feature.finish(fgraph)
 
 
 class Finders(RewriteDatabase):
@@ -121,7 +124,7 @@ class Finders(RewriteDatabase):
 def keep(key: str, fgraph: FunctionGraph, before: Tables) -> None:
     """Keep a graph that has been rewritten."""
     with suppress(NotDescribed):  # a rewrite may make what the graph before did not have
-        STORE.keep(key, packed(rewritten_graph(fgraph.inputs, fgraph.outputs, before)))
+        STORE.keep(key, rewritten_graph(fgraph.inputs, fgraph.outputs, before))
 
 
 def restore(leaf: Variable, name: str | None, tags: dict[str, Any]) -> None:

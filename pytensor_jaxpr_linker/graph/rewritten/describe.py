@@ -7,7 +7,7 @@ user's, has none, and a graph with it is not kept.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from enum import Enum
 from functools import cache
 from hashlib import sha256
@@ -49,6 +49,11 @@ MOST_BYTES = 2**24
 
 class NotDescribed(Exception):
     """A value has no text."""
+
+
+def once[A, R](function: Callable[[A], R]) -> Callable[[A], R]:
+    """Return a function that remembers its results."""
+    return cache(function)
 
 
 class Descriptions:
@@ -150,7 +155,7 @@ def other(describe: Descriptions, value: Any) -> Any:
     return "object", describe.number(value)
 
 
-@cache
+@once
 def describer(cls: type) -> Callable[[Descriptions, Any], Any]:
     """Return what describes the values of a class."""
     if (found := EXACT.get(cls)) is not None:
@@ -166,7 +171,7 @@ def given_pattern(op: Any) -> Any:
     return None if pattern is None or pattern == io_connection_pattern(op.inner_inputs, op.inner_outputs) else pattern
 
 
-@cache
+@once
 def names_of(cls: type) -> tuple[str, ...] | None:
     """Return the names of the attributes by which PyTensor tells values of a class apart, if it does so by attributes.
 
@@ -176,7 +181,7 @@ def names_of(cls: type) -> tuple[str, ...] | None:
     return NAMES.get(cls) or (cls.__props__ if derives else None)  # type: ignore[attr-defined]
 
 
-@cache
+@once
 def is_plain(cls: type) -> bool:
     """Tell whether the values of a class consist of their attributes: all of its bases are written in Python.
 
@@ -187,11 +192,10 @@ def is_plain(cls: type) -> bool:
     )
 
 
-@cache
-def name_of(value: Hashable) -> str:
+@once
+def name_of(value: Any) -> str:
     """Return the name of a class or function of a known package, under which it can be found."""
-    of: Any = value
-    module, name = of.__module__ or "builtins", of.__qualname__
+    module, name = value.__module__ or "builtins", value.__qualname__
     if module.partition(".")[0] not in (*PACKAGES, *RELEASES):
         raise NotDescribed(f"{name} of {module}")
     found: Any = sys.modules.get(module)

@@ -21,7 +21,7 @@ MOST_GRAPHS = 64
 
 
 class GraphStore:
-    """Keeps bytes by key: the newest in memory, all in a folder."""
+    """Keeps values by key: the newest in memory, all in a folder."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[str, bytes] = OrderedDict()
@@ -42,21 +42,23 @@ class GraphStore:
         with self._lock:
             self._kept.clear()
 
-    def find(self, key: str) -> bytes | None:
+    def find(self, key: str) -> Any:
         """Return what is kept under a key, or None."""
         with self._lock:
-            found = self._kept.get(key)
-        if found is None:
-            found = self._read(key)
-        if found is None:
+            data = self._kept.get(key)
+        if data is None:
+            data = self._read(key)
+        found = None if data is None else self._unpacked(key, data)
+        if found is None or data is None:
             self.misses += 1
             return None
         self.hits += 1
-        self._remember(key, found)
+        self._remember(key, data)
         return found
 
-    def keep(self, key: str, data: bytes) -> None:
-        """Keep bytes under a key."""
+    def keep(self, key: str, value: Any) -> None:
+        """Keep a value under a key."""
+        data = packed(value)
         self._remember(key, data)
         if self._folder is None:
             return
@@ -92,6 +94,14 @@ class GraphStore:
             return data
         self._warn(f"The rewritten graph {self._folder / key} is damaged")
         return None
+
+    def _unpacked(self, key: str, data: bytes) -> Any:
+        """Return the value that was packed, or None."""
+        try:
+            return pickle.loads(data)
+        except Exception as error:  # what a pickle raises is anything
+            self._warn(f"The rewritten graph {key} can't be read: {error!r}")
+            return None
 
     def _warn(self, what: str) -> None:
         """Warn, once for each folder."""
