@@ -125,7 +125,9 @@ def names(f):
 
 
 def test_gradients_follow_the_graph_before_rewrites():
-    make = lambda: ([x := pt.dvector("x")], [(pytensor.gradient.zero_grad(pt.exp(x)) * x).sum()])
+    def make():
+        return ([x := pt.dvector("x")], [(pytensor.gradient.zero_grad(pt.exp(x)) * x).sum()])
+
     (first, _), (second, is_found) = compiled(make), compiled(make)
     assert is_found
     with jax.enable_x64(True):
@@ -299,7 +301,9 @@ class Plus(Op):
 
 @pytest.mark.filterwarnings("ignore::pytensor_jaxpr_linker.GraphBreakWarning")
 def test_ops_of_the_users_are_not_kept():
-    make = lambda number: lambda: ([x := pt.dvector("x")], [Plus(number)(x) * 2])
+    def make(number):
+        return lambda: ([x := pt.dvector("x")], [Plus(number)(x) * 2])
+
     for number in (1.0, 2.0):
         f, was_found = compiled(make(number))
         assert not was_found

@@ -72,6 +72,8 @@ class FindRewritten(GraphRewriter):
         mode: Any = config.mode
         if getattr(mode, "_optimizer", None) is not self.query or any(isinstance(f, Pending) for f in fgraph._features):
             return  # the graph inside an Op, or a query with rewrites of the user's
+        if self.query.exclude & {KEEP_OR_EXPAND, KeepOrExpand.__name__}:
+            return  # nothing would put the graph in place
         inputs, outputs, tables = list(fgraph.inputs), list(fgraph.outputs), Tables()
         try:
             environment = name_of(type(mode.linker)) + text_of_environment(fgraph, self.query)

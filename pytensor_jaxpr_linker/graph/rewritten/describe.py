@@ -24,7 +24,7 @@ from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.type import TensorType
 
 #: The packages whose classes and functions a text may name: `environment` looks at their files.
-PACKAGES = ("pytensor", "pymc", "pymc_extras", "pytensor_jaxpr_linker")
+OF_PYTENSOR = ("pytensor", "pymc", "pymc_extras", "pytensor_jaxpr_linker")
 #: Others, whose versions say what they are.
 RELEASES = ("builtins", "numpy", "scipy")
 #: Where SciPy has its sparse matrices of compressed rows and columns, the only ones that PyTensor's constants are.
@@ -44,7 +44,7 @@ COMPUTED = frozenset(
     }
 )
 #: So many bytes of arrays are hashed in the time that a small graph takes; PyTensor's rewrites take longer with more of them, too, but not as much.
-MOST_BYTES = 2**24
+MOST_HASHED_BYTES = 2**24
 
 
 class NotDescribed(Exception):
@@ -122,35 +122,35 @@ class Descriptions:
     def array(self, value: np.ndarray) -> Any:
         """Return what stands for an array."""
         self._bytes += value.nbytes
-        if value.dtype.hasobject or value.dtype.names or self._bytes > MOST_BYTES:
+        if value.dtype.hasobject or value.dtype.names or self._bytes > MOST_HASHED_BYTES:
             raise NotDescribed(f"an array of {value.nbytes} bytes and dtype {value.dtype}")
         held = sha256(np.ascontiguousarray(value)).hexdigest() if value.nbytes > 64 else value.tobytes().hex()
         return "array", value.dtype.str, value.shape, held
 
 
-def items(describe: Descriptions, value: Any) -> Any:
+def described_items(describe: Descriptions, value: Any) -> Any:
     """Describe a tuple or a list."""
-    if type(value) is tuple and ATOMS.issuperset(map(type, value)):
+    if type(value) is tuple and OWN_TEXTS.issuperset(map(type, value)):
         return "tuple", value
     return name_of(type(value)), [describe(x) for x in value]
 
 
-def pairs(describe: Descriptions, value: Any) -> Any:
+def described_pairs(describe: Descriptions, value: Any) -> Any:
     """Describe a mapping, in its order."""
     return name_of(type(value)), [(describe(k), describe(v)) for k, v in value.items()]
 
 
-def unordered(describe: Descriptions, value: Any) -> Any:
+def described_set(describe: Descriptions, value: Any) -> Any:
     """Describe a set."""
     return name_of(type(value)), sorted(repr(describe(x)) for x in value)
 
 
-def sparse(describe: Descriptions, value: Any) -> Any:
+def described_sparse(describe: Descriptions, value: Any) -> Any:
     """Describe a sparse matrix of compressed rows or columns."""
     return name_of(type(value)), value.shape, *map(describe, (value.data, value.indices, value.indptr))
 
 
-def other(describe: Descriptions, value: Any) -> Any:
+def described_object(describe: Descriptions, value: Any) -> Any:
     """Describe any other object by its number."""
     return "object", describe.number(value)
 
@@ -158,11 +158,11 @@ def other(describe: Descriptions, value: Any) -> Any:
 @once
 def describer(cls: type) -> Callable[[Descriptions, Any], Any]:
     """Return what describes the values of a class."""
-    if (found := EXACT.get(cls)) is not None:
+    if (found := BY_CLASS.get(cls)) is not None:
         return found
     if cls.__module__ in SPARSE:
-        return sparse
-    return next((describe for base, describe in BASES if issubclass(cls, base)), other)
+        return described_sparse
+    return next((describe for base, describe in BY_BASE if issubclass(cls, base)), described_object)
 
 
 def given_pattern(op: Any) -> Any:
@@ -178,7 +178,7 @@ def names_of(cls: type) -> tuple[str, ...] | None:
     It merges nodes with equal Ops, so these determine what an Op does.
     """
     derives = cls.__eq__.__qualname__ == "MetaType.__new__.<locals>.__eq__"
-    return NAMES.get(cls) or (cls.__props__ if derives else None)  # type: ignore[attr-defined]
+    return OWN_NAMES.get(cls) or (cls.__props__ if derives else None)  # type: ignore[attr-defined]
 
 
 @once
@@ -188,7 +188,7 @@ def is_plain(cls: type) -> bool:
     What belongs to a graph consists of more.
     """
     return not issubclass(cls, Variable | Apply | Scratchpad) and all(
-        c is object or c.__module__.partition(".")[0] in (*PACKAGES, "abc", "typing") for c in cls.__mro__
+        c is object or c.__module__.partition(".")[0] in (*OF_PYTENSOR, "abc", "typing") for c in cls.__mro__
     )
 
 
@@ -196,7 +196,7 @@ def is_plain(cls: type) -> bool:
 def name_of(value: Any) -> str:
     """Return the name of a class or function of a known package, under which it can be found."""
     module, name = value.__module__ or "builtins", value.__qualname__
-    if module.partition(".")[0] not in (*PACKAGES, *RELEASES):
+    if module.partition(".")[0] not in (*OF_PYTENSOR, *RELEASES):
         raise NotDescribed(f"{name} of {module}")
     found: Any = sys.modules.get(module)
     for part in name.split("."):
@@ -207,28 +207,28 @@ def name_of(value: Any) -> str:
 
 
 #: What the values of some classes consist of: all else follows from it.
-NAMES: dict[Any, tuple[str, ...]] = {
+OWN_NAMES: dict[Any, tuple[str, ...]] = {
     TensorType: ("dtype", "shape", "name", "filter_checks_isfinite"),
     Elemwise: ("scalar_op", "inplace_pattern", "name", "nfunc_spec", "openmp"),
 }
 #: Classes of values that are texts of themselves.
-ATOMS: frozenset[type] = frozenset({bool, int, float, complex, str, bytes, type(None), type(...)})
+OWN_TEXTS: frozenset[type] = frozenset({bool, int, float, complex, str, bytes, type(None), type(...)})
 #: What describes a value of exactly this class.
-EXACT: dict[type, Callable[[Descriptions, Any], Any]] = {
-    **dict.fromkeys(ATOMS, lambda _, x: x),
-    **dict.fromkeys((list, tuple), items),
-    **dict.fromkeys((dict, frozendict), pairs),
-    **dict.fromkeys((set, frozenset), unordered),
+BY_CLASS: dict[type, Callable[[Descriptions, Any], Any]] = {
+    **dict.fromkeys(OWN_TEXTS, lambda _, x: x),
+    **dict.fromkeys((list, tuple), described_items),
+    **dict.fromkeys((dict, frozendict), described_pairs),
+    **dict.fromkeys((set, frozenset), described_set),
     np.ndarray: Descriptions.array,
     slice: lambda describe, x: ("slice", *map(describe, (x.start, x.stop, x.step))),
     **dict.fromkeys((FunctionType, BuiltinFunctionType), lambda _, x: ("name", name_of(x))),
     np.ufunc: lambda _, x: ("name", name_of(x)),
 }
 #: What describes a value of a class that is derived from this one, in order.
-BASES: list[tuple[Any, Callable[[Descriptions, Any], Any]]] = [
+BY_BASE: list[tuple[Any, Callable[[Descriptions, Any], Any]]] = [
     (type, lambda _, x: ("name", name_of(x))),
     (np.generic, lambda describe, x: ("scalar", describe(np.asarray(x)))),
     (np.dtype, lambda describe, x: ("dtype", describe(np.empty(0, x)))),
     (Enum, lambda _, x: (name_of(type(x)), x.name)),
-    (tuple, items),
+    (tuple, described_items),
 ]

@@ -21,7 +21,7 @@ from pytensor.graph.features import PreserveVariableAttributes, ReplaceValidate
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.db import RewriteDatabase, RewriteDatabaseQuery
 
-from pytensor_jaxpr_linker.graph.rewritten.describe import PACKAGES, NotDescribed
+from pytensor_jaxpr_linker.graph.rewritten.describe import OF_PYTENSOR, NotDescribed
 
 #: When this process imported the package, in ns: a file that was written later is not the one that runs.
 IMPORTED = time.time_ns()
@@ -40,7 +40,7 @@ def text_of_environment(fgraph: FunctionGraph, query: RewriteDatabaseQuery) -> s
 def versions() -> str:
     """Return a digest of the versions of Python and of the packages, and for those with rewrites and Ops each file's size and time."""
     numbers = [sys.version, platform.machine(), np.__version__, scipy.__version__, pytensor.__version__]
-    return sha256(repr([numbers, [files_of(name) for name in PACKAGES if name in sys.modules]]).encode()).hexdigest()
+    return sha256(repr([numbers, [files_of(name) for name in OF_PYTENSOR if name in sys.modules]]).encode()).hexdigest()
 
 
 def files_of(package: str) -> list[tuple[str, int, int]]:
@@ -110,7 +110,7 @@ def sources(rewrite: Any) -> list[str]:
     found += getattr(rewrite, "rewrites", [])
     owners = [x if hasattr(x, "__qualname__") else type(x) for x in found if x is not None]
     for owner in owners:
-        if owner.__module__.partition(".")[0] not in PACKAGES:
+        if owner.__module__.partition(".")[0] not in OF_PYTENSOR:
             raise NotDescribed(f"{owner} of {owner.__module__} is registered")
     return [f"{owner.__module__}.{owner.__qualname__}" for owner in owners]
 

@@ -29,7 +29,7 @@ NOT_READ = frozenset({"transform"})
 #: Tags of nodes that PyTensor writes as it goes.
 OF_NODES = frozenset({"connection_pattern", "fake_node", "imported_by", "removed_by", "ufunc"})
 #: Larger constants that share their memory have to share it in the graph that is built, too.
-LARGE = 2**16
+LEAST_SHARED_BYTES = 2**16
 
 
 class Tables:
@@ -61,7 +61,7 @@ class Tables:
         return [i for i in numbers if i is not None]
 
 
-class Node(NamedTuple):
+class FlatNode(NamedTuple):
     """A node: the number of its Op, those of its operands, and its outputs and tags.
 
     An output is the number of its type, its name, the numbers of its tracebacks, and its other tags.
@@ -76,7 +76,7 @@ class Node(NamedTuple):
 class Flat(NamedTuple):
     """A graph: variables are numbered, inputs first, then what nodes compute; constants are negative."""
 
-    nodes: list[Node]
+    nodes: list[FlatNode]
     outputs: list[int]
 
 
@@ -100,7 +100,7 @@ def flatten(inputs: Sequence[Variable], outputs: Sequence[Variable], tables: Tab
                 raise NotDescribed(f"{v} is a {type(v)}")
         made = [(tables.number(tables.types, v.type), v.name, tables.traces_of(v), tags_of(v)) for v in node.outputs]
         tags = {k: v for k, v in vars(node.tag).items() if k not in OF_NODES}
-        nodes.append(Node(tables.number(tables.ops, node.op), operands, made, tags))
+        nodes.append(FlatNode(tables.number(tables.ops, node.op), operands, made, tags))
     return Flat(nodes, [operand(v) for v in outputs])
 
 
@@ -165,7 +165,7 @@ def rewritten_graph(inputs: Sequence[Variable], outputs: Sequence[Variable], bef
 
 def owned(data: Any) -> Any:
     """Return the value of a constant, unless it shares much memory with another one."""
-    if isinstance(data, np.ndarray) and data.nbytes > LARGE and data.base is not None:
+    if isinstance(data, np.ndarray) and data.nbytes > LEAST_SHARED_BYTES and data.base is not None:
         raise NotDescribed("a constant is a view")
     return data
 
