@@ -16,6 +16,7 @@ import pytensor.tensor as pt
 import pytest
 import scipy.sparse as sp
 from helpers import run_python
+from pytensor.assumptions import core
 from pytensor.compile.builders import OpFromGraph
 from pytensor.conditional.op import ifelse
 from pytensor.graph import Apply, Op
@@ -24,7 +25,7 @@ from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.rewriting.basic import register_canonicalize
 
 import pytensor_jaxpr_linker as pjl
-from pytensor_jaxpr_linker.frontend.rewrite_cache import REWRITE_CACHE
+from pytensor_jaxpr_linker.frontend.rewrite_cache import KEEP_OR_EXPAND, REWRITE_CACHE
 from pytensor_jaxpr_linker.graph.rewritten import environment
 from pytensor_jaxpr_linker.graph.rewritten.store import STORE
 
@@ -269,6 +270,19 @@ def test_a_rewrite_of_the_users_ends_it():
         for found in db.__db__.values():
             found.discard(rewrite)
     assert is_found(graph_of)
+
+
+def test_an_inference_of_the_users_ends_it(monkeypatch):
+    assert is_found(graph_of)
+    monkeypatch.setitem(core.CONSTANT_INFER_REGISTRY, core.AssumptionKey, never)
+    assert not is_found(graph_of)
+
+
+def test_a_mode_without_the_last_rewrite():
+    f, was_found = compiled(graph_of, mode=pjl.JAXPR.excluding(KEEP_OR_EXPAND))
+    f, was_found = compiled(graph_of, mode=pjl.JAXPR.excluding(KEEP_OR_EXPAND))
+    assert not was_found
+    np.testing.assert_allclose(f(VECTOR), np.exp(VECTOR).sum() * 2)
 
 
 def test_a_rewrite_of_a_mode_is_applied():

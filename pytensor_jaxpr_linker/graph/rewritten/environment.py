@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytensor
 import scipy
+from pytensor.assumptions import core
 from pytensor.compile.aliasing import Supervisor
 from pytensor.compile.mode import optdb
 from pytensor.graph.features import PreserveVariableAttributes, ReplaceValidate
@@ -33,7 +34,7 @@ OTHERS = frozenset({"mode", "compiledir", "base_compiledir", "blas__ldflags", "g
 
 def text_of_environment(fgraph: FunctionGraph, query: RewriteDatabaseQuery) -> str:
     """Return a text that is equal only where all that rewrites depend on, beside the graph, is equal."""
-    return repr([versions(), settings(), chosen(query), registered(), state_of(fgraph)])
+    return repr([state_of(fgraph), chosen(query), settings(), registered(), inferences(), versions()])
 
 
 @cache
@@ -95,6 +96,13 @@ def registered() -> str:
 _last: tuple[list, list, str] = [], [], ""
 
 
+def inferences() -> list[str]:
+    """Return the functions by which rewrites infer what a matrix is: diagonal, positive definite."""
+    tables = (core.ASSUMPTION_INFER_REGISTRY, core.CLIENT_INFER_REGISTRY, core.CONSTANT_INFER_REGISTRY)
+    found = [f for table in tables for fs in table.values() for f in (fs if isinstance(fs, list) else [fs])]
+    return [source(f) for f in found]
+
+
 def databases_below(db: Any) -> Iterator[RewriteDatabase]:
     """Give a database of rewrites and those inside it."""
     yield db
@@ -108,11 +116,14 @@ def sources(rewrite: Any) -> list[str]:
     """Return which class and function a rewrite is of, or raise if it may be the user's own."""
     found = [rewrite, getattr(rewrite, "fn", None), getattr(rewrite, "node_rewriter", None)]
     found += getattr(rewrite, "rewrites", [])
-    owners = [x if hasattr(x, "__qualname__") else type(x) for x in found if x is not None]
-    for owner in owners:
-        if owner.__module__.partition(".")[0] not in OF_PYTENSOR:
-            raise NotDescribed(f"{owner} of {owner.__module__} is registered")
-    return [f"{owner.__module__}.{owner.__qualname__}" for owner in owners]
+    return [source(x if hasattr(x, "__qualname__") else type(x)) for x in found if x is not None]
+
+
+def source(owner: Any) -> str:
+    """Return the module and name of a class or function, or raise if it may be the user's own."""
+    if owner.__module__.partition(".")[0] not in OF_PYTENSOR:
+        raise NotDescribed(f"{owner} of {owner.__module__} is registered")
+    return f"{owner.__module__}.{owner.__qualname__}"
 
 
 def state_of(fgraph: FunctionGraph) -> list:
