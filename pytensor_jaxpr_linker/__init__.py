@@ -9,7 +9,7 @@ from types import ModuleType
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 
 from pytensor_jaxpr_linker import emit
-from pytensor_jaxpr_linker.base.errors import GraphBreakError, GraphBreakWarning, RuntimeTracerError
+from pytensor_jaxpr_linker.base.errors import CacheWarning, GraphBreakError, GraphBreakWarning, RuntimeTracerError
 from pytensor_jaxpr_linker.base.marks import mark_dynamic, mark_static
 from pytensor_jaxpr_linker.base.options import Options, options
 from pytensor_jaxpr_linker.base.rules import emits
@@ -27,7 +27,7 @@ from pytensor_jaxpr_linker.jaxpr.builder import JaxprBuilder
 from pytensor_jaxpr_linker.report.explain import explain
 from pytensor_jaxpr_linker.report.explanation import Explanation
 from pytensor_jaxpr_linker.report.stages import Stages, stages
-from pytensor_jaxpr_linker.run.program_cache import CacheWarning, cache
+from pytensor_jaxpr_linker.run.program_cache import cache
 from pytensor_jaxpr_linker.run.recompiles import RecompileError, RecompileWarning
 
 #: The mode behind ``mode="JAXPR"``, for ``pytensor.config.change_flags(mode=pytensor_jaxpr_linker.JAXPR)``.

@@ -188,6 +188,10 @@ def report_breaks(
         warn_user(f"{summary}\n{error}", GraphBreakWarning)
 
 
+class CacheWarning(UserWarning):
+    """Compiled programs or rewritten graphs can't be kept in the folder that the user named."""
+
+
 def warn_user(message: str, category: type[Warning]) -> None:
     """Warn with the line of the user's program that called PyTensor."""
     packages = [sys.modules[name].__file__ for name in NOT_THE_USER if name in sys.modules]

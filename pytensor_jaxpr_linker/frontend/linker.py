@@ -20,6 +20,7 @@ from pytensor_jaxpr_linker.base.stance import current_stance
 from pytensor_jaxpr_linker.frontend.jax_function import check_count
 from pytensor_jaxpr_linker.frontend.logsumexp_gradient import FIXED_MAXIMA, PLAIN_RATIOS
 from pytensor_jaxpr_linker.frontend.original_graph import KEEP, remember_original
+from pytensor_jaxpr_linker.frontend.rewrite_cache import REWRITE_CACHE
 from pytensor_jaxpr_linker.frontend.storage import Storage, containers, in_turn, result_converters, storage_of
 from pytensor_jaxpr_linker.graph.scan_trace import REDUCED_TRACES
 from pytensor_jaxpr_linker.plan.model import Plan, describe_plan, host_step
@@ -60,6 +61,7 @@ class JaxprLinker(PerformLinker):
         KEEP,
         FIXED_MAXIMA,
         PLAIN_RATIOS,
+        REWRITE_CACHE,
     )
     # XLA owns memory and fusion; BLAS Ops and reused factorizations are shapes that suit other backends.
     incompatible_rewrites: tuple[str, ...] = (

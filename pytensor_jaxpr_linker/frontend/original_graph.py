@@ -7,6 +7,7 @@ the graph in place, so it is copied before the first of them.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from pytensor.graph.basic import Variable, clone
@@ -15,6 +16,7 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.basic import GraphRewriter
 
 from pytensor_jaxpr_linker.base.gc_pause import gc_paused
+from pytensor_jaxpr_linker.graph.rewritten.flat import Flat, Rewritten, Tables, rebuilt
 
 #: The name of the rewrite that keeps a copy, and of the attribute of a variable's tag that holds the copy.
 KEEP = "jaxpr_keep_original"
@@ -27,6 +29,36 @@ class Original(NamedTuple):
     outputs: list[Variable]
 
 
+class LazyOriginal:
+    """The same as `Original`, built from the tables of the graph when it is first asked for.
+
+    Most functions are never asked, and a copy takes 10 ms.
+    """
+
+    def __init__(self, inputs: Sequence[Variable], flat: Flat, tables: Tables):
+        self._from = inputs, flat, tables
+
+    @cached_property
+    def built(self) -> Original:
+        """The graph."""
+        inputs, flat, tables = self._from
+        copies: list[Any] = [v.clone() for v in inputs]
+        return Original(copies, rebuilt(Rewritten(flat, [], [], []), copies, tables))
+
+    @property
+    def inputs(self) -> list[Variable]:
+        """Copies of the inputs."""
+        return self.built.inputs
+
+    @property
+    def outputs(self) -> list[Variable]:
+        """Copies of the outputs."""
+        return self.built.outputs
+
+    def __reduce__(self) -> tuple:
+        return Original, tuple(self.built)
+
+
 @gc_paused()
 def copy_of(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> Original:
     """Return a copy of the graph between inputs and outputs."""
@@ -36,7 +68,7 @@ def copy_of(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> Original
 class KeptOriginal(Feature):
     """Holds the original of a graph."""
 
-    def __init__(self, original: Original):
+    def __init__(self, original: Original | LazyOriginal):
         self.original = original
 
 
@@ -52,7 +84,7 @@ class KeepOriginal(GraphRewriter):
         """Do nothing."""
 
 
-def kept_by_feature(fgraph: FunctionGraph) -> Original | None:
+def kept_by_feature(fgraph: FunctionGraph) -> Original | LazyOriginal | None:
     """Return the original that the rewrite kept."""
     return next((f.original for f in fgraph._features if isinstance(f, KeptOriginal)), None)
 

@@ -12,14 +12,17 @@ from pytensor.tensor.rewriting.optimize import rewrite_optimize_inner_graph
 from pytensor_jaxpr_linker.frontend.linker import JaxprLinker
 from pytensor_jaxpr_linker.frontend.logsumexp_gradient import FIXED_MAXIMA, PLAIN_RATIOS, fix_maxima, undo_softmax
 from pytensor_jaxpr_linker.frontend.original_graph import KEEP, KeepOriginal
+from pytensor_jaxpr_linker.frontend.rewrite_cache import FIND, KEEP_OR_EXPAND, REWRITE_CACHE, Finders, KeepOrExpand
 from pytensor_jaxpr_linker.graph.scan_trace import REDUCED_TRACES, reduce_trace
 
 #: The rewrites of graphs, by their position among PyTensor's; the linker asks for them by name.
 OPTDB_REWRITES = (
+    (-3, FIND, Finders()),
     (-2, KEEP, KeepOriginal()),
     (-0.02, FIXED_MAXIMA, dfs_rewriter(fix_maxima)),  # before `inline_ofg_expansion`
     (1.501, PLAIN_RATIOS, dfs_rewriter(undo_softmax)),  # after `stabilize`
     (1.612, REDUCED_TRACES, dfs_rewriter(reduce_trace, ignore_newtrees=True)),  # where PyTensor has its own
+    (1000, KEEP_OR_EXPAND, KeepOrExpand()),
 )
 
 
@@ -31,7 +34,7 @@ def register(mode: Mode) -> None:
         register_mode("JAXPR", mode)
     for position, name, rewrite in OPTDB_REWRITES:
         if name not in optdb:
-            optdb.register(name, rewrite, position=position)
+            optdb.register(name, rewrite, *(REWRITE_CACHE,) * (name in (FIND, KEEP_OR_EXPAND)), position=position)
     # PyTensor chooses the rewrites of inner graphs by the linker's class: ours wants what its functional backends get.
     for of_inner_graph in (rewrite_ofg_inner_graph, rewrite_scan_inner_graph, rewrite_optimize_inner_graph):
         of_inner_graph.register(JaxprLinker)(of_inner_graph.dispatch(JAXLinker))

@@ -1,4 +1,4 @@
-"""Compiled programs that are kept in a folder, for later processes."""
+"""Compiled programs and rewritten graphs that are kept in a folder, for later processes."""
 
 from __future__ import annotations
 
@@ -9,24 +9,25 @@ import jax
 import pytensor
 from jax.experimental.compilation_cache import compilation_cache
 
-from pytensor_jaxpr_linker.base.errors import warn_user
-
-
-class CacheWarning(UserWarning):
-    """Compiled programs can't be kept in the folder that the user named."""
+from pytensor_jaxpr_linker.base.errors import CacheWarning, warn_user
+from pytensor_jaxpr_linker.graph.rewritten.store import STORE
 
 
 def cache(directory: str | Path | None = None) -> Path | None:
-    """Keep the programs that XLA compiles from now on in a folder, and take those that are there from it.
+    """Keep XLA's programs and PyTensor's rewritten graphs in a folder from now on, and take those that are there from it.
 
-    A function that an earlier process compiled needs no time of XLA then. This is JAX's persistent compilation cache, with
-    programs of every size: it serves all JAX code of the process. An entry that can't be read or written costs a warning of JAX's, and the
-    program is compiled.
+    A function that an earlier process compiled needs no time of XLA and of PyTensor's rewrites then. Programs are in JAX's persistent
+    compilation cache, with programs of every size: it serves all JAX code of the process. An entry that can't be read or written costs a warning, and
+    the program is compiled, or the graph rewritten, again.
 
     Parameters
     ----------
     directory : str or Path, optional
         The folder, which is made if it is missing. If None, one in PyTensor's ``base_compiledir``, for this platform and Python.
+
+    Notes
+    -----
+    The folder must be one that only you can write to: rewritten graphs are pickles, and programs are machine code.
 
     Returns
     -------
@@ -47,6 +48,7 @@ def cache(directory: str | Path | None = None) -> Path | None:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder) as file:
             file.write(b"0")
+        STORE.use(folder / "graphs")
     except OSError as error:
         message = (
             f"Compiled programs can't be kept in {folder}: {error}. Functions work, and are compiled in each process. To do: call"

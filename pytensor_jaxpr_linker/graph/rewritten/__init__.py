@@ -1,0 +1,1 @@
+"""Rewritten graphs that are kept, so that PyTensor rewrites an equal graph once. No JAX."""

@@ -1,0 +1,234 @@
+"""Texts of Ops, types and constants: equal texts mean equal values.
+
+A text holds all that a value consists of: its class, and each of its attributes. A value that no text can hold, such as a function of the
+user's, has none, and a graph with it is not kept.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from enum import Enum
+from functools import cache
+from hashlib import sha256
+from types import BuiltinFunctionType, FunctionType
+from typing import Any
+
+import numpy as np
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.fg import FrozenFunctionGraph
+from pytensor.graph.op import io_connection_pattern
+from pytensor.graph.utils import Scratchpad
+from pytensor.misc.frozendict import frozendict
+from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.type import TensorType
+
+#: The packages whose classes and functions a text may name: `environment` looks at their files.
+OF_PYTENSOR = ("pytensor", "pymc", "pymc_extras", "pytensor_jaxpr_linker")
+#: Others, whose versions say what they are.
+RELEASES = ("builtins", "numpy", "scipy")
+#: Where SciPy has its sparse matrices of compressed rows and columns, the only ones that PyTensor's constants are.
+SPARSE = ("scipy.sparse._csr", "scipy.sparse._csc")
+#: Attributes that are computed from the others when they are first needed.
+COMPUTED = frozenset(
+    {
+        "_fn",
+        "_frozen_lop",
+        "_frozen_rop",
+        "_inner_shape_frozen",
+        "_inner_shape_template",
+        "_lop_op_cache",
+        "_rop_op_cache",
+        "__doc__",
+        "__oplist_tags",
+    }
+)
+#: So many bytes of arrays are hashed in the time that a small graph takes; PyTensor's rewrites take longer with more of them, too, but not as much.
+MOST_HASHED_BYTES = 2**24
+
+
+class NotDescribed(Exception):
+    """A value has no text."""
+
+
+def once[A, R](function: Callable[[A], R]) -> Callable[[A], R]:
+    """Return a function that remembers its results."""
+    return cache(function)
+
+
+class Descriptions:
+    """Describes values. Ops, types and graphs inside Ops have numbers: their places in `texts`, which each value is in once."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self._numbers: dict[str, int] = {}
+        self._known: dict[int, tuple[Any, int]] = {}
+        self._bytes = 0
+
+    def number(self, value: Any) -> int:
+        """Return the number of an Op, a type, or any object with attributes."""
+        found = self._known.get(id(value))
+        if found is None:
+            text = f"{name_of(type(value))} {self.state(value)!r}"
+            number = self._numbers.setdefault(text, len(self.texts))
+            if number == len(self.texts):
+                self.texts.append(text)
+            found = self._known[id(value)] = value, number
+        return found[1]
+
+    def state(self, value: Any) -> Any:
+        """Return what an object holds."""
+        cls = type(value)
+        if (names := names_of(cls)) is not None:
+            return [self(getattr(value, name)) for name in names]
+        if cls is FrozenFunctionGraph:
+            return self.graph(value)
+        if not is_plain(cls):
+            raise NotDescribed(f"{value!r:.100}")
+        state = value.__getstate__()
+        if "_connection_pattern" in (state or ()):
+            state = state | {"_connection_pattern": given_pattern(value)}
+        if isinstance(state, dict):
+            return [(k, self(v)) for k, v in state.items() if k not in COMPUTED]
+        return self(state)
+
+    def graph(self, graph: FrozenFunctionGraph) -> Any:
+        """Return what the graph inside an Op consists of."""
+        numbers: dict[Variable, Any] = {v: i for i, v in enumerate(graph.inputs)}
+        nodes = []
+        for node in graph.toposort():
+            operands = [self.atom(v, numbers) for v in node.inputs]
+            for v in node.outputs:
+                numbers[v] = len(numbers)
+            nodes.append((self.number(node.op), operands, [self.number(v.type) for v in node.outputs]))
+        return [self.number(v.type) for v in graph.inputs], nodes, [self.atom(v, numbers) for v in graph.outputs]
+
+    def atom(self, variable: Variable, numbers: dict[Variable, Any]) -> Any:
+        """Return the number of a variable of an inner graph, or what a constant holds."""
+        if (found := numbers.get(variable)) is not None:
+            return found
+        if not isinstance(variable, Constant):
+            raise NotDescribed(f"{variable} is no variable of the graph")
+        return self.constant(variable)
+
+    def constant(self, constant: Any) -> Any:
+        """Return what a constant holds."""
+        return "constant", type(constant).__qualname__, self.number(constant.type), self(constant.data)
+
+    def __call__(self, value: Any) -> Any:
+        """Return what stands for a value in a text: tuples, lists, strings, numbers."""
+        return describer(type(value))(self, value)
+
+    def array(self, value: np.ndarray) -> Any:
+        """Return what stands for an array."""
+        self._bytes += value.nbytes
+        if value.dtype.hasobject or value.dtype.names or self._bytes > MOST_HASHED_BYTES:
+            raise NotDescribed(f"an array of {value.nbytes} bytes and dtype {value.dtype}")
+        held = sha256(np.ascontiguousarray(value)).hexdigest() if value.nbytes > 64 else value.tobytes().hex()
+        return "array", value.dtype.str, value.shape, held
+
+
+def described_items(describe: Descriptions, value: Any) -> Any:
+    """Describe a tuple or a list."""
+    if type(value) is tuple and OWN_TEXTS.issuperset(map(type, value)):
+        return "tuple", value
+    return name_of(type(value)), [describe(x) for x in value]
+
+
+def described_pairs(describe: Descriptions, value: Any) -> Any:
+    """Describe a mapping, in its order."""
+    return name_of(type(value)), [(describe(k), describe(v)) for k, v in value.items()]
+
+
+def described_set(describe: Descriptions, value: Any) -> Any:
+    """Describe a set."""
+    return name_of(type(value)), sorted(repr(describe(x)) for x in value)
+
+
+def described_sparse(describe: Descriptions, value: Any) -> Any:
+    """Describe a sparse matrix of compressed rows or columns."""
+    return name_of(type(value)), value.shape, *map(describe, (value.data, value.indices, value.indptr))
+
+
+def described_object(describe: Descriptions, value: Any) -> Any:
+    """Describe any other object by its number."""
+    return "object", describe.number(value)
+
+
+@once
+def describer(cls: type) -> Callable[[Descriptions, Any], Any]:
+    """Return what describes the values of a class."""
+    if (found := BY_CLASS.get(cls)) is not None:
+        return found
+    if cls.__module__ in SPARSE:
+        return described_sparse
+    return next((describe for base, describe in BY_BASE if issubclass(cls, base)), described_object)
+
+
+def given_pattern(op: Any) -> Any:
+    """Return the connection pattern that an Op was given, or None: then PyTensor computes it when it is needed."""
+    pattern = op._connection_pattern
+    return None if pattern is None or pattern == io_connection_pattern(op.inner_inputs, op.inner_outputs) else pattern
+
+
+@once
+def names_of(cls: type) -> tuple[str, ...] | None:
+    """Return the names of the attributes by which PyTensor tells values of a class apart, if it does so by attributes.
+
+    It merges nodes with equal Ops, so these determine what an Op does.
+    """
+    derives = cls.__eq__.__qualname__ == "MetaType.__new__.<locals>.__eq__"
+    return OWN_NAMES.get(cls) or (cls.__props__ if derives else None)  # type: ignore[attr-defined]
+
+
+@once
+def is_plain(cls: type) -> bool:
+    """Tell whether the values of a class consist of their attributes: all of its bases are written in Python.
+
+    What belongs to a graph consists of more.
+    """
+    return not issubclass(cls, Variable | Apply | Scratchpad) and all(
+        c is object or c.__module__.partition(".")[0] in (*OF_PYTENSOR, "abc", "typing") for c in cls.__mro__
+    )
+
+
+@once
+def name_of(value: Any) -> str:
+    """Return the name of a class or function of a known package, under which it can be found."""
+    module, name = value.__module__ or "builtins", value.__qualname__
+    if module.partition(".")[0] not in (*OF_PYTENSOR, *RELEASES):
+        raise NotDescribed(f"{name} of {module}")
+    found: Any = sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if found is not value:
+        raise NotDescribed(f"{name} of {module} is not to be found there")
+    return f"{module}.{name}"
+
+
+#: What the values of some classes consist of: all else follows from it.
+OWN_NAMES: dict[Any, tuple[str, ...]] = {
+    TensorType: ("dtype", "shape", "name", "filter_checks_isfinite"),
+    Elemwise: ("scalar_op", "inplace_pattern", "name", "nfunc_spec", "openmp"),
+}
+#: Classes of values that are texts of themselves.
+OWN_TEXTS: frozenset[type] = frozenset({bool, int, float, complex, str, bytes, type(None), type(...)})
+#: What describes a value of exactly this class.
+BY_CLASS: dict[type, Callable[[Descriptions, Any], Any]] = {
+    **dict.fromkeys(OWN_TEXTS, lambda _, x: x),
+    **dict.fromkeys((list, tuple), described_items),
+    **dict.fromkeys((dict, frozendict), described_pairs),
+    **dict.fromkeys((set, frozenset), described_set),
+    np.ndarray: Descriptions.array,
+    slice: lambda describe, x: ("slice", *map(describe, (x.start, x.stop, x.step))),
+    **dict.fromkeys((FunctionType, BuiltinFunctionType), lambda _, x: ("name", name_of(x))),
+    np.ufunc: lambda _, x: ("name", name_of(x)),
+}
+#: What describes a value of a class that is derived from this one, in order.
+BY_BASE: list[tuple[Any, Callable[[Descriptions, Any], Any]]] = [
+    (type, lambda _, x: ("name", name_of(x))),
+    (np.generic, lambda describe, x: ("scalar", describe(np.asarray(x)))),
+    (np.dtype, lambda describe, x: ("dtype", describe(np.empty(0, x)))),
+    (Enum, lambda _, x: (name_of(type(x)), x.name)),
+    (tuple, described_items),
+]

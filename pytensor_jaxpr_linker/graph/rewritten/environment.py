@@ -1,0 +1,135 @@
+"""What PyTensor's rewrites depend on beside the graph: versions, settings, and the rewrites that are registered."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import time
+from collections.abc import Iterator
+from functools import cache
+from hashlib import sha256
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+import pytensor
+import scipy
+from pytensor.assumptions import core
+from pytensor.compile.aliasing import Supervisor
+from pytensor.compile.mode import optdb
+from pytensor.graph.features import PreserveVariableAttributes, ReplaceValidate
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.rewriting.db import RewriteDatabase, RewriteDatabaseQuery
+
+from pytensor_jaxpr_linker.graph.rewritten.describe import OF_PYTENSOR, NotDescribed
+
+#: When this process imported the package, in ns: a file that was written later is not the one that runs.
+IMPORTED = time.time_ns()
+#: Settings that show or check what rewrites do, and the values with which they do nothing.
+SILENT = {"optimizer_verbose": False, "profile_optimizer": False, "check_stack_trace": "off", "on_opt_error": "warn"}
+#: Settings that are no plain values, or about C code, which no rewrite of this mode makes: the first look at them takes 0.3 s.
+OTHERS = frozenset({"mode", "compiledir", "base_compiledir", "blas__ldflags", "gcc_version_str"})
+
+
+def text_of_environment(fgraph: FunctionGraph, query: RewriteDatabaseQuery) -> str:
+    """Return a text that is equal only where all that rewrites depend on, beside the graph, is equal."""
+    return repr([state_of(fgraph), chosen(query), settings(), registered(), inferences(), versions()])
+
+
+@cache
+def versions() -> str:
+    """Return a digest of the versions of Python and of the packages, and for those with rewrites and Ops each file's size and time."""
+    numbers = [sys.version, platform.machine(), np.__version__, scipy.__version__, pytensor.__version__]
+    return sha256(repr([numbers, [files_of(name) for name in OF_PYTENSOR if name in sys.modules]]).encode()).hexdigest()
+
+
+def files_of(package: str) -> list[tuple[str, int, int]]:
+    """Return the sources of a package with their sizes and times."""
+    root = os.path.dirname(sys.modules[package].__file__ or "")
+    found, folders = [], [root]
+    while folders:
+        for entry in os.scandir(folders.pop()):
+            if entry.name.endswith(".py"):
+                stat = entry.stat()
+                found.append((entry.path[len(root) :], stat.st_size, stat.st_mtime_ns))
+            elif "." not in entry.name and entry.is_dir() and entry.name != "__pycache__":
+                folders.append(entry.path)
+    if found and max(found, key=itemgetter(2))[2] > IMPORTED:
+        raise NotDescribed(f"a file of {package} was written after it was imported")
+    return sorted(found)
+
+
+def settings() -> list[tuple[str, str]]:
+    """Return PyTensor's settings."""
+    config = pytensor.config
+    for name, value in SILENT.items():
+        if getattr(config, name) != value:
+            raise NotDescribed(f"{name} is not {value}")
+    return [(name, repr(getattr(config, name))) for name in config._config_var_dict if name not in OTHERS]
+
+
+def chosen(query: RewriteDatabaseQuery) -> list:
+    """Return which rewrites a query chooses."""
+    if query.extra_rewrites or query.subquery or query.position_cutoff != float("inf"):
+        raise NotDescribed("the query has parts without a name")
+    if "cxx_only" not in query.exclude:
+        raise NotDescribed("the query is not that of a function")
+    return [list(query.include), list(query.require), list(query.exclude)]
+
+
+def registered() -> str:
+    """Return a digest of the rewrites that are registered with PyTensor: their tags, order, positions and functions."""
+    global _last
+    databases = list(databases_below(optdb))
+    tagged = [(db, tag, list(found)) for db in databases for tag, found in db.__db__.items() if found]
+    ids = [(id(db), tag, [*map(id, found)]) for db, tag, found in tagged]
+    if ids != _last[0]:
+        rewrites = {id(r): (getattr(db, "__position__", {}).get(r.name), r) for db, _, found in tagged for r in found}
+        texts = {i: f"{r.name} {position} {sources(r)}" for i, (position, r) in rewrites.items()}
+        text = repr([(tag, [texts.pop(id(r), r.name) for r in found]) for _, tag, found in tagged])
+        _last = ids, tagged, sha256(text.encode()).hexdigest()
+    return _last[2]
+
+
+#: The ids of the rewrites that were registered last time, the rewrites, and their digest.
+_last: tuple[list, list, str] = [], [], ""
+
+
+def inferences() -> list[str]:
+    """Return the functions by which rewrites infer what a matrix is: diagonal, positive definite."""
+    tables = (core.ASSUMPTION_INFER_REGISTRY, core.CLIENT_INFER_REGISTRY, core.CONSTANT_INFER_REGISTRY)
+    found = [f for table in tables for fs in table.values() for f in (fs if isinstance(fs, list) else [fs])]
+    return [source(f) for f in found]
+
+
+def databases_below(db: Any) -> Iterator[RewriteDatabase]:
+    """Give a database of rewrites and those inside it."""
+    yield db
+    inner = [getattr(db, "db", None), *(r for name in sorted(db._names) for r in db.__db__[name])]
+    for other in inner:
+        if isinstance(other, RewriteDatabase):
+            yield from databases_below(other)
+
+
+def sources(rewrite: Any) -> list[str]:
+    """Return which class and function a rewrite is of, or raise if it may be the user's own."""
+    found = [rewrite, getattr(rewrite, "fn", None), getattr(rewrite, "node_rewriter", None)]
+    found += getattr(rewrite, "rewrites", [])
+    return [source(x if hasattr(x, "__qualname__") else type(x)) for x in found if x is not None]
+
+
+def source(owner: Any) -> str:
+    """Return the module and name of a class or function, or raise if it may be the user's own."""
+    if owner.__module__.partition(".")[0] not in OF_PYTENSOR:
+        raise NotDescribed(f"{owner} of {owner.__module__} is registered")
+    return f"{owner.__module__}.{owner.__qualname__}"
+
+
+def state_of(fgraph: FunctionGraph) -> list:
+    """Return which inputs are updated, and which may be overwritten."""
+    features = {type(f): f for f in fgraph._features}
+    if set(features) != {ReplaceValidate, Supervisor, PreserveVariableAttributes}:
+        raise NotDescribed("the graph has other features")
+    protected: Any = features[Supervisor]
+    return [sorted((fgraph.update_mapping or {}).items()), [v in protected.protected for v in fgraph.inputs]]

@@ -1,0 +1,141 @@
+"""Where rewritten graphs are kept: in memory, and in a folder if the user names one."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import tempfile
+import threading
+from collections import OrderedDict
+from hashlib import sha256
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from pytensor.graph.utils import Scratchpad
+
+from pytensor_jaxpr_linker.base.errors import CacheWarning, warn_user
+
+#: How many graphs are kept in memory. One takes 10 to 50 KB.
+MOST_GRAPHS = 64
+
+
+class GraphStore:
+    """Keeps values by key: the newest in memory, all in a folder."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[str, bytes] = OrderedDict()
+        self._lock = threading.Lock()
+        self._folder: Path | None = None
+        self._has_warned = False
+        #: How many graphs were found, and how many were looked for and not found.
+        self.hits, self.misses = 0, 0
+
+    def use(self, folder: Path | None) -> None:
+        """Keep graphs in a folder, which is made if it is missing, from now on; None for none."""
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+        self._folder, self._has_warned = folder, False
+
+    def clear(self) -> None:
+        """Forget what is in memory."""
+        with self._lock:
+            self._kept.clear()
+
+    def find(self, key: str) -> Any:
+        """Return what is kept under a key, or None."""
+        with self._lock:
+            data = self._kept.get(key)
+        if data is None:
+            data = self._read(key)
+        found = None if data is None else self._unpacked(key, data)
+        if found is None or data is None:
+            self.misses += 1
+            return None
+        self.hits += 1
+        self._remember(key, data)
+        return found
+
+    def keep(self, key: str, value: Any) -> None:
+        """Keep a value under a key."""
+        data = packed(value)
+        self._remember(key, data)
+        if self._folder is None:
+            return
+        try:
+            with tempfile.NamedTemporaryFile(dir=self._folder, delete=False) as file:
+                file.write(checksum(key, data) + data)
+            os.replace(file.name, self._folder / key)  # at once: a reader sees all of it or nothing
+        except OSError as error:
+            self._warn(f"Rewritten graphs can't be kept in {self._folder}: {error}")
+            self._folder = None
+
+    def _remember(self, key: str, data: bytes) -> None:
+        """Keep bytes in memory."""
+        with self._lock:
+            self._kept[key] = data
+            self._kept.move_to_end(key)
+            if len(self._kept) > MOST_GRAPHS:
+                self._kept.popitem(last=False)
+
+    def _read(self, key: str) -> bytes | None:
+        """Return what the folder has under a key, or None."""
+        if self._folder is None:
+            return None
+        try:
+            held = (self._folder / key).read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            self._warn(f"A rewritten graph can't be read: {error}")
+            return None
+        data = held[CHECKSUM:]
+        if held[:CHECKSUM] == checksum(key, data):
+            return data
+        self._warn(f"The rewritten graph {self._folder / key} is damaged")
+        return None
+
+    def _unpacked(self, key: str, data: bytes) -> Any:
+        """Return the value that was packed, or None."""
+        try:
+            return pickle.loads(data)
+        except Exception as error:  # what a pickle raises is anything
+            self._warn(f"The rewritten graph {key} can't be read: {error!r}")
+            return None
+
+    def _warn(self, what: str) -> None:
+        """Warn, once for each folder."""
+        if not self._has_warned:
+            self._has_warned = True
+            warn_user(
+                f"{what}. PyTensor rewrites the graph again. To do: look at the folder, or use another one.",
+                CacheWarning,
+            )
+
+
+def checksum(key: str, data: bytes) -> bytes:
+    """Return the checksum of what is kept under a key."""
+    return sha256(key.encode() + data).digest()
+
+
+#: The length of a checksum.
+CHECKSUM = 32
+
+
+class Pickler(pickle.Pickler):
+    """Pickles without the tags of variables inside Ops, which are those of whoever made an equal variable first."""
+
+    def reducer_override(self, value: Any) -> Any:
+        """Return an empty tag for a tag."""
+        return (Scratchpad, ()) if type(value) is Scratchpad else NotImplemented
+
+
+def packed(value: Any) -> bytes:
+    """Return a value as bytes, for `pickle.loads`."""
+    file = BytesIO()
+    Pickler(file, pickle.HIGHEST_PROTOCOL).dump(value)
+    return file.getvalue()
+
+
+#: The store of this process.
+STORE = GraphStore()
