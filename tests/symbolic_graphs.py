@@ -139,7 +139,7 @@ GRAPHS = {
     "reversed-even": Graph(lambda x: x[::-2]),
     "reversed-rest": Graph(lambda x: x[:0:-1]),
     "two-steps": Graph(lambda x: x[::2, ::-3], MATRIX),
-    "slice-of-slice": Graph(lambda x: x[1:][::-1][:-1], gradient=False),
+    "slice-of-slice": Graph(lambda x: x[1:][::-1][:-1]),
     "difference": Graph(lambda x: x[1:] - x[:-1]),
     "second-difference": Graph(lambda x: x[2:] - 2 * x[1:-1] + x[:-2]),
     "diff": Graph(lambda x: pt.diff(x)),

@@ -10,7 +10,7 @@ from jax.lax import GatherDimensionNumbers, ScatterDimensionNumbers
 
 from pytensor_jaxpr_linker.emit.indexing import add_or_any, index_dtype
 from pytensor_jaxpr_linker.emit.scalar import number
-from pytensor_jaxpr_linker.graph.symbolic_values import at_least, choice, larger, smaller, within
+from pytensor_jaxpr_linker.graph.symbolic_values import choice, is_at_least, larger, smaller, within
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
 
@@ -72,7 +72,7 @@ def from_start(bound: Any, n: Any) -> tuple[Any, bool]:
         return (bound, False) if bound >= 0 else (bound + n, True)
     except InconclusiveDimensionOperation:
         # As PyTensor's graph of the length has it: equal lengths have one form.
-        is_negative = at_least(-1, bound)
+        is_negative = is_at_least(-1, bound)
         return within(choice(is_negative, larger(bound + n, 0), smaller(bound, n)), n), False
 
 

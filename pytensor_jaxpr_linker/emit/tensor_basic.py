@@ -26,7 +26,7 @@ from pytensor_jaxpr_linker.base.rules import emits
 from pytensor_jaxpr_linker.emit.blocks import Span, make_block, read_box
 from pytensor_jaxpr_linker.emit.indexing import broadcast_shapes, in_range, runtime_positions, take_along_last
 from pytensor_jaxpr_linker.emit.scalar import number, numpy_astype
-from pytensor_jaxpr_linker.graph.symbolic_values import at_least, is_symbolic, larger, smaller, within
+from pytensor_jaxpr_linker.graph.symbolic_values import is_at_least, is_symbolic, larger, smaller, within
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
 
@@ -138,9 +138,9 @@ NEGATIVE_SIZES = "Split sizes cannot be negative"
 def check_sizes(b: JaxprBuilder, node: Apply, sizes: Sequence, ends: Sequence, n: int) -> list:
     """Emit the check that no size is negative, where JAX can't decide it; return the ends as positions of an axis of length `n`."""
     for size in sizes:
-        if at_least(size, 0) == 0:
+        if is_at_least(size, 0) == 0:
             raise ValueError(NEGATIVE_SIZES)
-        if type(size) is not int and at_least(size, 0) != 1:
+        if type(size) is not int and is_at_least(size, 0) != 1:
             ok = prims.ge(b, b.constant(size, "int64"), b.constant(0, "int64"))
             b.check(ok, lambda: ValueError(NEGATIVE_SIZES), node)
     return [within(end, n) for end in ends]

@@ -89,7 +89,7 @@ class StaticValues:
             return [as_value(self.shape(node.inputs[0])[op.i], "int64")]
         operands = [self._values[v] for v in node.inputs]
         if any(x is AT_RUN_TIME or is_symbolic(x) for x in operands):
-            return symbolic_results(node, operands)
+            return symbolic_results(node, operands, self._values)
         if isinstance(op, Elemwise | ScalarOp) and len(node.outputs) == 1 and node.outputs[0].type.ndim == 0:
             # The scalar Op's own `impl` spares building a ufunc for one number.
             scalar_op = op.scalar_op if isinstance(op, Elemwise) else op
