@@ -150,7 +150,7 @@ def slice_axis(b: JaxprBuilder, x: Atom, axis: int, start: int, stop: int) -> At
     """Emit the elements from `start` to `stop` of one axis."""
     if not type(start) is type(stop) is type(x.aval.shape[axis]) is int:
         spans = [Span(start, stop - start) if i == axis else Span(0, n) for i, n in enumerate(x.aval.shape)]
-        return read_box(b, x, make_block(b, x.aval.shape, spans))
+        return read_box(b, x, make_block(b, x.aval.shape, spans, [axis]))
     starts, stops = [0] * len(x.aval.shape), list(x.aval.shape)
     starts[axis], stops[axis] = start, stop
     return prims.slice_(b, x, starts, stops, [1] * len(stops))
@@ -190,7 +190,7 @@ def symbolic_diagonal(b: JaxprBuilder, x: Atom, row: int, column: int, length: i
     on = prims.select(b, is_on, x, number(b, x, 0))
     total = (prims.reduce_or if x.aval.dtype == bool else prims.reduce_sum)(b, on, (len(batch) + 1,))
     spans = [*(Span(0, n) for n in batch), Span(row, length)]
-    return read_box(b, total, make_block(b, total.aval.shape, spans))
+    return read_box(b, total, make_block(b, total.aval.shape, spans, [len(batch)]))
 
 
 @emits(Choose)

@@ -87,9 +87,10 @@ def rev(b: JaxprBuilder, x: Atom, axes: Sequence[int]) -> Atom:
 def slice_(b: JaxprBuilder, x: Atom, starts: Sequence[int], limits: Sequence[int], strides: Sequence[int]) -> Atom:
     """Assemble a static slice with positive strides."""
     shape = tuple(
-        length_or_zero(hi - lo if k == 1 else (hi - lo - 1) // k + 1)
-        for lo, hi, k in zip(starts, limits, strides, strict=True)
+        [hi - lo if k == 1 else (hi - lo - 1) // k + 1 for lo, hi, k in zip(starts, limits, strides, strict=True)]
     )
+    if [n for n in shape if type(n) is not int or n < 0]:
+        shape = tuple(map(length_or_zero, shape))
     if shape == x.aval.shape:
         return x
     steps = None if all(k == 1 for k in strides) else tuple(strides)
