@@ -54,6 +54,22 @@ def ar1(x):
     return scan(lambda v, a: 0.5 * a + pt.tanh(v), sequences=[x], outputs_info=[zero()])
 
 
+def garch(x, b):
+    """The log density of a GARCH model, whose variance a loop computes."""
+    variance = scan(lambda r, v: 0.1 + 0.2 * r**2 + pt.sigmoid(b[0]) * v, sequences=[x], outputs_info=[zero() + 1])
+    return (-0.5 * pt.log(variance) - 0.5 * x**2 / variance).sum()
+
+
+def hidden_markov(x):
+    """The log density of a hidden Markov model of two states: a loop over the observations."""
+    transition = pt.log(pt.constant(np.array([[0.9, 0.1], [0.2, 0.8]])))
+    emission = pt.stack([-0.5 * x**2, -0.5 * (x - 1) ** 2], axis=1)
+    forward = scan(
+        lambda e, a: pt.logsumexp(a[:, None] + transition, axis=0) + e, sequences=[emission], outputs_info=[pt.zeros(2)]
+    )
+    return pt.logsumexp(forward[-1])
+
+
 def mixed(x, i):
     return x[i, 1:]
 
@@ -139,7 +155,7 @@ GRAPHS = {
     "reversed-even": Graph(lambda x: x[::-2]),
     "reversed-rest": Graph(lambda x: x[:0:-1]),
     "two-steps": Graph(lambda x: x[::2, ::-3], MATRIX),
-    "slice-of-slice": Graph(lambda x: x[1:][::-1][:-1], gradient=False),
+    "slice-of-slice": Graph(lambda x: x[1:][::-1][:-1]),
     "difference": Graph(lambda x: x[1:] - x[:-1]),
     "second-difference": Graph(lambda x: x[2:] - 2 * x[1:-1] + x[:-2]),
     "diff": Graph(lambda x: pt.diff(x)),
@@ -167,6 +183,7 @@ GRAPHS = {
     "mask-mean": Graph(lambda x: x[x > -9].mean()),
     "mask-rows": Graph(lambda x: x[x[:, 0] > 0].sum(axis=0), MATRIX),
     "mask-matrix": Graph(lambda x: pt.exp(x[x > 0]).sum(), MATRIX),
+    "mask-of-rest": Graph(lambda x: x[1:][x[1:] > 0].sum()),
     "mask-set": Graph(lambda x: pt.set_subtensor(x[x > 0], 0.5)),
     "mask-add": Graph(lambda x: pt.inc_subtensor(x[x > 0], 0.5)),
     "mask-other": Graph(lambda x, y: (x[y > 0] ** 2).sum(), ("x n", "x n")),
@@ -243,6 +260,16 @@ GRAPHS = {
         lambda x: scan(lambda v, a, b: [0.5 * a + v, a * b], sequences=[x], outputs_info=[zero(), zero() + 1])
     ),
     "scan-two-sequences": Graph(lambda x, y: scan(lambda u, v: u * v, sequences=[x, y]), ("x n", "x n")),
+    "scan-taps": Graph(
+        lambda x: scan(lambda a, b: a - b, sequences=[{"input": x, "taps": [0, -1]}]), lengths=FROM_TWO, gradient=False
+    ),
+    "scan-two-taps": Graph(
+        lambda x: scan(
+            lambda v, a, b: 0.5 * a - 0.2 * b + v,
+            sequences=[x],
+            outputs_info=[{"initial": pt.zeros(2), "taps": [-1, -2]}],
+        )
+    ),
     "cumsum-by-scan": Graph(lambda x: scan(lambda v, a: a + v, sequences=[x], outputs_info=[zero()])),
     # densities
     "mse": Graph(lambda b, x, y: ((y - x * b[0] - b[1]) ** 2).mean(), ("x 2", "x n", "x n")),
@@ -255,6 +282,13 @@ GRAPHS = {
     "zero-sum": Graph(lambda x: pt.concatenate([x, -x.sum(keepdims=True)]) ** 2),
     "simplex": Graph(lambda x: pt.special.softmax(pt.concatenate([x, pt.zeros(1)]))),
     "noncentered": Graph(lambda b, z, g: (b[0] + pt.exp(b[1]) * z)[g].sum(), ("x 2", "x m", "i n"), FROM_TWO),
+    "garch": Graph(garch, ("x n", "x 1")),
+    "hidden-markov": Graph(hidden_markov),
+    "autocorrelation": Graph(lambda x: ((x[1:] - x.mean()) * (x[:-1] - x.mean())).sum() / x.var(), lengths=FROM_TWO),
+    "stick-breaking": Graph(lambda x: pt.concatenate([pt.ones(1), pt.cumprod(1 - pt.sigmoid(x))[:-1]]), gradient=False),
+    "mixture": Graph(
+        lambda x, b: pt.logsumexp(pt.stack([-((x - b[0]) ** 2), -((x - b[1]) ** 2)], 1), axis=1).sum(), ("x n", "x 2")
+    ),
     "gammaln": Graph(lambda x: pt.gammaln(x**2 + 1).sum()),
     "crossed": Graph(lambda u, v, g, h: (u[g] * v[h]).sum(), ("x m", "x 3", "i n", "i n"), lengths=FROM_TWO),
     "poisson": Graph(lambda b, i: (i * b[0] - pt.exp(b[0]) - pt.gammaln(i + 1)).sum(), ("x 1", "i n")),

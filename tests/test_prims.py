@@ -26,7 +26,7 @@ HELPERS = {
     "complex_dtype",
     "cumulative",
     "dimensions",  # see tests/test_symbolic.py
-    "not_negative",
+    "length_or_zero",
     "elementwise",
     "elementwise_shape",
     "fill_value",

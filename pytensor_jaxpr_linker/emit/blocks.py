@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from jax.errors import InconclusiveDimensionOperation
@@ -10,7 +10,7 @@ from jax.lax import GatherDimensionNumbers, ScatterDimensionNumbers
 
 from pytensor_jaxpr_linker.emit.indexing import add_or_any, index_dtype
 from pytensor_jaxpr_linker.emit.scalar import number
-from pytensor_jaxpr_linker.graph.symbolic_values import at_least, choice, larger, smaller, within
+from pytensor_jaxpr_linker.graph.symbolic_values import choice, is_at_least, larger, smaller, within
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
 
@@ -55,37 +55,33 @@ def symbolic_span(start: Any, stop: Any, step: Any, n: Any) -> Span:
     step = 1 if step is None else int(step)
     if step == 0:
         raise ValueError("slice step cannot be zero")
-    if step < 0:
-        start, stop = after(stop), after(start)
-    low, from_end = (0, False) if start is None else from_start(start, n)
-    high, to_end = (n, True) if stop is None else from_start(stop, n)
+    # Backwards, the slice takes the positions after `stop`, up to `start`.
+    first, last, offset = (start, stop, 0) if step > 0 else (stop, start, 1)
+    low, from_end = (0, False) if first is None else from_start(first, n, offset)
+    high, to_end = (n, True) if last is None else from_start(last, n, offset)
     high = high if to_end else smaller(high, n)
     size = larger(smaller(high - low, high) if from_end else high - low, 0)
-    first = high - 1 if step < 0 else larger(low, 0) if from_end else smaller(low, n)
+    begin = high - 1 if step < 0 else larger(low, 0) if from_end else smaller(low, n)
     gap = abs(step)
-    return Span(first, size if gap == 1 else (size + gap - 1) // gap, step)
+    return Span(begin, size if gap == 1 else (size + gap - 1) // gap, step)
 
 
-def from_start(bound: Any, n: Any) -> tuple[Any, bool]:
-    """Return a bound of a slice counted from the start of an axis of length `n`, and whether it was counted from the end."""
+def from_start(bound: Any, n: Any, offset: int) -> tuple[Any, bool]:
+    """Return `offset` after a bound, counted from the start of an axis of length `n`, and whether it was counted from the end."""
     try:
-        return (bound, False) if bound >= 0 else (bound + n, True)
+        return (bound + offset, False) if bound >= 0 else (bound + n + offset, True)
     except InconclusiveDimensionOperation:
         # As PyTensor's graph of the length has it: equal lengths have one form.
-        is_negative = at_least(-1, bound)
-        return within(choice(is_negative, larger(bound + n, 0), smaller(bound, n)), n), False
+        is_negative = is_at_least(-1, bound)
+        return within(choice(is_negative, larger(bound + n + offset, 0), smaller(bound + offset, n)), n), False
 
 
-def after(bound: Any) -> Any:
-    """Return the bound of the positions after the one that a slice with a negative step has as its bound."""
-    return None if bound is None or (isinstance(bound, int) and bound == -1) else bound + 1
-
-
-def make_block(b: JaxprBuilder, shape: Shape, spans: Sequence[Span]) -> Block:
-    """Return the block of some spans. Where JAX can't decide that a span lies within its axis, run time tells where it starts."""
+def make_block(b: JaxprBuilder, shape: Shape, spans: Sequence[Span], symbolic: Iterable[int]) -> Block:
+    """Return the block of some spans. Where JAX can't decide that one of the `symbolic` ones fits, run time tells where it starts."""
     box = Block(list(spans), {})
-    for axis, (span, n) in enumerate(zip(spans, shape, strict=True)):
-        if not (type(n) is type(span.start) is type(span.length) is int or lies_within(span, n)):
+    for axis in symbolic:
+        span = spans[axis]
+        if not lies_within(span, shape[axis]):
             box.starts[axis] = b.constant(span.start, index_dtype(shape))
             box.spans[axis] = Span(0, span.length)
     return box

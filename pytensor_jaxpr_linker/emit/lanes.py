@@ -29,6 +29,7 @@ from pytensor_jaxpr_linker.graph.lanes.ops import (
     check_mask,
     check_repeats,
 )
+from pytensor_jaxpr_linker.graph.symbolic_values import is_at_least
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
 
@@ -137,10 +138,15 @@ def emit_FillLanes(op, node, b, x, mask):
         return x
     positions = prims.iota(b, positions_dtype(mask), (n,), 0)
     last = number(b, positions, n - 1)
+    if is_at_least(n, 1) != 1:  # JAX does not know that there is a lane: one more holds what an empty axis would
+        blank = prims.broadcast_to(b, one(b, x), (*shape[: op.axis], 1, *shape[op.axis + 1 :]))
+        whole, last = prims.concatenate(b, [x, blank], op.axis), number(b, positions, n)
+    else:
+        whole = x
     first = prims.reduce_min(b, prims.select(b, mask, positions, last), (0,))
     sizes = tuple(1 if axis == op.axis else m for axis, m in enumerate(shape))
     starts = [first if axis == op.axis else number(b, first, 0) for axis in range(len(shape))]
-    lane = prims.dynamic_slice(b, x, starts, sizes)
+    lane = prims.dynamic_slice(b, whole, starts, sizes)
     lane = prims.select(b, prims.reduce_or(b, mask, (0,)), lane, one(b, x))
     return prims.select(b, along(b, mask, shape, op.axis), x, prims.broadcast_to(b, lane, shape))
 

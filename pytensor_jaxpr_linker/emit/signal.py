@@ -45,7 +45,7 @@ def emit_convolution(op, node, b, x, kernel, full):
         shape = result.aval.shape
         spans = [Span(0, length) for length in shape[: -op.ndim]]
         spans += [Span(smaller(i, j) - 1, larger(i, j) - smaller(i, j) + 1) for i, j in zip(n, k, strict=True)]
-        result = read_box(b, result, make_block(b, shape, spans))
+        result = read_box(b, result, make_block(b, shape, spans, range(len(shape))))
     return result
 
 

@@ -126,11 +126,12 @@ class Parts(NamedTuple):
     arrays: dict[int, Atom]  #: integers and index arrays by axis
     #: What slices with a step take of axes of symbolic length; `spans` has these axes whole.
     stepped: dict[int, Span]
+    symbolic: list[int]  #: axes of which a slice takes a symbolic part
 
 
 def split_indices(b: JaxprBuilder, idx_list: Sequence[Any], flat: Sequence[Any], shape: Shape) -> Parts:
     """Assign the indices of a node to the axes of an array."""
-    parts = Parts([], [], {}, {})
+    parts = Parts([], [], {}, {}, [])
     for entry in unflatten_index_variables(flat, idx_list):
         axis = len(parts.spans)
         if isinstance(entry, slice):
@@ -147,12 +148,13 @@ def add_slice(parts: Parts, entry: slice, n: int) -> None:
     """Add the positions that a slice takes of an axis of length `n`."""
     axis = len(parts.spans)
     start, stop, step = [None if v is None else v.item() for v in (entry.start, entry.stop, entry.step)]
-    if type(n) is int and not any(type(v) is SymbolicDim for v in (start, stop, step)):
+    if type(n) is int and SymbolicDim not in (type(start), type(stop), type(step)):
         span = static_span(start, stop, step, n)
         step = span.step
         if step < 0:
             span = Span(span.start + (span.length - 1) * step, span.length, -step)
     else:
+        parts.symbolic.append(axis)
         span = symbolic_span(start, stop, step, n)
         step = span.step
         if abs(step) != 1:
@@ -173,7 +175,12 @@ def mask_positions(b: JaxprBuilder, mask: Atom, shape: Shape, axis: int) -> list
 
 def all_in_bounds(b: JaxprBuilder, shape: Shape, parts: Parts) -> bool:
     """Tell whether integers are known to be in bounds."""
-    return all(known_position(b, array, axis, shape[axis]) is not None for axis, array in parts.arrays.items())
+    for axis, array in parts.arrays.items():
+        if b.known(array) is None or (
+            type(shape[axis]) is not int and known_position(b, array, axis, shape[axis]) is None
+        ):
+            return False
+    return True
 
 
 def known_position(b: JaxprBuilder, index: Atom, axis: int, n: int) -> int | None:
@@ -195,7 +202,7 @@ def known_position(b: JaxprBuilder, index: Atom, axis: int, n: int) -> int | Non
 
 def resolve_box(b: JaxprBuilder, node: Apply, shape: Shape, parts: Parts) -> Block:
     """Return the block that slices and integers index, after checking the integers."""
-    box = make_block(b, shape, parts.spans)
+    box = make_block(b, shape, parts.spans, parts.symbolic)
     for axis, index in parts.arrays.items():
         start = known_position(b, index, axis, shape[axis])
         if start is None:
@@ -210,14 +217,14 @@ def resolve_box(b: JaxprBuilder, node: Apply, shape: Shape, parts: Parts) -> Blo
 
 def read_points(b: JaxprBuilder, node: Apply, x: Atom, parts: Parts) -> Atom:
     """Emit the elements of `x` at slices and index arrays."""
-    x = prims.rev(b, read_box(b, x, make_block(b, x.aval.shape, parts.spans)), parts.flipped)
+    x = prims.rev(b, read_box(b, x, make_block(b, x.aval.shape, parts.spans, parts.symbolic)), parts.flipped)
     x = read_spans(b, x, parts.stepped)
     return gather_points(b, x, resolve_points(b, node, x.aval.shape, parts.arrays)) if parts.arrays else x
 
 
 def write_points(b: JaxprBuilder, node: Apply, x: Atom, y: Atom, parts: Parts, how: str) -> Atom:
     """Emit `x` with `y` written, or added, at slices and index arrays."""
-    box = make_block(b, x.aval.shape, parts.spans)
+    box = make_block(b, x.aval.shape, parts.spans, parts.symbolic)
     block = read_box(b, x, box)
     part = read_spans(b, block, parts.stepped)
     points = resolve_points(b, node, part.aval.shape, parts.arrays)

@@ -26,7 +26,7 @@ from pytensor_jaxpr_linker.base.rules import emits
 from pytensor_jaxpr_linker.emit.blocks import Span, make_block, read_box
 from pytensor_jaxpr_linker.emit.indexing import broadcast_shapes, in_range, runtime_positions, take_along_last
 from pytensor_jaxpr_linker.emit.scalar import number, numpy_astype
-from pytensor_jaxpr_linker.graph.symbolic_values import at_least, is_symbolic, larger, smaller, within
+from pytensor_jaxpr_linker.graph.symbolic_values import is_at_least, is_symbolic, larger, smaller, within
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
 
@@ -138,9 +138,9 @@ NEGATIVE_SIZES = "Split sizes cannot be negative"
 def check_sizes(b: JaxprBuilder, node: Apply, sizes: Sequence, ends: Sequence, n: int) -> list:
     """Emit the check that no size is negative, where JAX can't decide it; return the ends as positions of an axis of length `n`."""
     for size in sizes:
-        if at_least(size, 0) == 0:
+        if is_at_least(size, 0) == 0:
             raise ValueError(NEGATIVE_SIZES)
-        if type(size) is not int and at_least(size, 0) != 1:
+        if type(size) is not int and is_at_least(size, 0) != 1:
             ok = prims.ge(b, b.constant(size, "int64"), b.constant(0, "int64"))
             b.check(ok, lambda: ValueError(NEGATIVE_SIZES), node)
     return [within(end, n) for end in ends]
@@ -150,7 +150,7 @@ def slice_axis(b: JaxprBuilder, x: Atom, axis: int, start: int, stop: int) -> At
     """Emit the elements from `start` to `stop` of one axis."""
     if not type(start) is type(stop) is type(x.aval.shape[axis]) is int:
         spans = [Span(start, stop - start) if i == axis else Span(0, n) for i, n in enumerate(x.aval.shape)]
-        return read_box(b, x, make_block(b, x.aval.shape, spans))
+        return read_box(b, x, make_block(b, x.aval.shape, spans, [axis]))
     starts, stops = [0] * len(x.aval.shape), list(x.aval.shape)
     starts[axis], stops[axis] = start, stop
     return prims.slice_(b, x, starts, stops, [1] * len(stops))
@@ -190,7 +190,7 @@ def symbolic_diagonal(b: JaxprBuilder, x: Atom, row: int, column: int, length: i
     on = prims.select(b, is_on, x, number(b, x, 0))
     total = (prims.reduce_or if x.aval.dtype == bool else prims.reduce_sum)(b, on, (len(batch) + 1,))
     spans = [*(Span(0, n) for n in batch), Span(row, length)]
-    return read_box(b, total, make_block(b, total.aval.shape, spans))
+    return read_box(b, total, make_block(b, total.aval.shape, spans, [len(batch)]))
 
 
 @emits(Choose)

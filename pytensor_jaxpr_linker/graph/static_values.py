@@ -14,7 +14,17 @@ from pytensor.tensor.shape import Shape, Shape_i
 
 from pytensor_jaxpr_linker.base.errors import CannotEmit
 from pytensor_jaxpr_linker.base.pytensor_compat import IfElse
-from pytensor_jaxpr_linker.graph.symbolic_values import AT_RUN_TIME, is_symbolic, symbolic_results
+from pytensor_jaxpr_linker.graph.symbolic_values import AT_RUN_TIME, symbolic_results
+
+
+class NotStatic(CannotEmit):
+    """Only the program can compute a value that follows from symbolic dimensions."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "it must know, while the program is built, a value that follows from symbolic dimensions by more than integer"
+            " arithmetic; JAX needs a length to be an integer or a symbolic expression"
+        )
 
 
 class StaticValues:
@@ -30,7 +40,7 @@ class StaticValues:
     def __call__(self, variable: Variable) -> Any:
         """Return the value of `variable`: an array, or None or a slice for PyTensor's types of these.
 
-        It is an array of objects if symbolic dimensions of `jax.export` are in it, and `AT_RUN_TIME` if they don't express it.
+        It is an array of objects if symbolic dimensions of `jax.export` are in it; `NotStatic` if they don't express it.
         """
         stack = [variable]
         while stack:
@@ -50,16 +60,9 @@ class StaticValues:
                 self._values[v] = self._choose(v)
             else:
                 self._values.update(zip(v.owner.outputs, self._compute(v.owner), strict=True))
-        return self._values[variable]
-
-    def must_know(self, variable: Variable) -> Any:
-        """Return the value of a static operand; CannotEmit if only the program can compute it from symbolic dimensions."""
-        value = self(variable)
+        value = self._values[variable]
         if value is AT_RUN_TIME:
-            raise CannotEmit(
-                "it must know, while the program is built, a value that follows from symbolic dimensions by more than integer"
-                " arithmetic; JAX needs a length to be an integer or a symbolic expression"
-            )
+            raise NotStatic
         return value
 
     def shape(self, variable: Variable) -> tuple[int, ...]:
@@ -88,8 +91,8 @@ class StaticValues:
         if isinstance(op, Shape_i):
             return [as_value(self.shape(node.inputs[0])[op.i], "int64")]
         operands = [self._values[v] for v in node.inputs]
-        if any(x is AT_RUN_TIME or is_symbolic(x) for x in operands):
-            return symbolic_results(node, operands)
+        if [x for x in operands if x is AT_RUN_TIME or (type(x) is np.ndarray and x.dtype.hasobject)]:
+            return symbolic_results(node, operands, self._values)
         if isinstance(op, Elemwise | ScalarOp) and len(node.outputs) == 1 and node.outputs[0].type.ndim == 0:
             # The scalar Op's own `impl` spares building a ufunc for one number.
             scalar_op = op.scalar_op if isinstance(op, Elemwise) else op

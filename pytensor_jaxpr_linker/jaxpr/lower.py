@@ -18,8 +18,8 @@ from pytensor_jaxpr_linker.base.identity import identity
 from pytensor_jaxpr_linker.base.random_keys import keys_of
 from pytensor_jaxpr_linker.base.rules import find_rule
 from pytensor_jaxpr_linker.graph.generators import generators_read
-from pytensor_jaxpr_linker.graph.static_values import StaticValues
-from pytensor_jaxpr_linker.graph.symbolic_values import AT_RUN_TIME, is_symbolic
+from pytensor_jaxpr_linker.graph.static_values import NotStatic, StaticValues
+from pytensor_jaxpr_linker.graph.symbolic_values import is_symbolic
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, Check, JaxprBuilder
 from pytensor_jaxpr_linker.jaxpr.nested import fixed_value
@@ -117,12 +117,14 @@ class Environment(dict):
         self.streamed: dict[Variable, Atom] = {}
 
     def __missing__(self, variable: Variable) -> Any:
-        b, value = self._builder, variable.data if isinstance(variable, Constant) else self.static(variable)
-        if isinstance(value, np.random.Generator):
-            atom = b.constant(keys_of(value))
-        elif value is AT_RUN_TIME:
+        b = self._builder
+        try:
+            value = variable.data if isinstance(variable, Constant) else self.static(variable)
+        except NotStatic:
             emit_steps(b, [step_for_dimensions(variable.owner)], self)
             return self[variable]
+        if isinstance(value, np.random.Generator):
+            atom = b.constant(keys_of(value))
         elif is_symbolic(value):
             atom = prims.dimensions(b, value, variable.type.dtype)
         else:
@@ -155,7 +157,7 @@ def emit_steps(b: JaxprBuilder, steps: Iterable[Step], env: Environment) -> None
         assert rule is not None
         try:
             operands = (
-                [env.static.must_know(v) if i in static else env[v] for i, v in enumerate(node.inputs)]
+                [env.static(v) if i in static else env[v] for i, v in enumerate(node.inputs)]
                 if static
                 else [env[v] for v in node.inputs]
             )

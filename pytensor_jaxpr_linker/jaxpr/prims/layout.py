@@ -12,7 +12,7 @@ from jax.extend.core import primitives as p
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
 
 
-def not_negative(n: Any) -> Any:
+def length_or_zero(n: Any) -> Any:
     """Return a length, or 0 if it is less: symbolic if JAX can't decide, as in the shapes that JAX gives its primitives."""
     return max(n, 0) if type(n) is int else max_dim(n, 0)
 
@@ -72,7 +72,7 @@ def concatenate(b: JaxprBuilder, xs: Sequence[Atom], axis: int) -> Atom:
 def pad(b: JaxprBuilder, x: Atom, value: Atom, config: Sequence[tuple[int, int, int]]) -> Atom:
     """Assemble a padding with `value`: (low, high, interior) an axis; negative numbers cut."""
     shape = tuple(
-        lo + hi + (n if k == 0 else not_negative(1 + (k + 1) * (n - 1)))
+        lo + hi + (n if k == 0 else length_or_zero(1 + (k + 1) * (n - 1)))
         for n, (lo, hi, k) in zip(x.aval.shape, config, strict=True)
     )
     return b.bind(p.pad_p, (x, value), shape, x.aval.dtype, {"padding_config": tuple(config)})
@@ -87,9 +87,10 @@ def rev(b: JaxprBuilder, x: Atom, axes: Sequence[int]) -> Atom:
 def slice_(b: JaxprBuilder, x: Atom, starts: Sequence[int], limits: Sequence[int], strides: Sequence[int]) -> Atom:
     """Assemble a static slice with positive strides."""
     shape = tuple(
-        not_negative(hi - lo if k == 1 else (hi - lo - 1) // k + 1)
-        for lo, hi, k in zip(starts, limits, strides, strict=True)
+        [hi - lo if k == 1 else (hi - lo - 1) // k + 1 for lo, hi, k in zip(starts, limits, strides, strict=True)]
     )
+    if [n for n in shape if type(n) is not int or n < 0]:
+        shape = tuple(map(length_or_zero, shape))
     if shape == x.aval.shape:
         return x
     steps = None if all(k == 1 for k in strides) else tuple(strides)
