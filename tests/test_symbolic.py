@@ -295,3 +295,12 @@ def test_lengths_that_differ_are_an_error():
     avals = [jax.ShapeDtypeStruct((n,), "float64") for n in jax.export.symbolic_shape("n, m")]
     with pytest.raises(ValueError, match="Incompatible Elemwise input shapes \\['n', 'm'\\]"):
         jax.export.export(jax.jit(pjl.as_jax_function([x, y], [x + y])))(*avals)
+
+
+def test_a_static_value_beside_a_symbolic_length():
+    """A specialization's key holds what follows from both."""
+    x, k = pt.dvector("x"), pt.lscalar("k")
+    fn = pjl.as_jax_function([x, k], [x[:k], pt.zeros(k + x.shape[0])])
+    (n,) = jax.export.symbolic_shape("n")
+    exported = jax.export.export(jax.jit(lambda x: fn(x, np.asarray(2))))(jax.ShapeDtypeStruct((n,), "float64"))
+    assert [[v.shape for v in exported.call(np.ones(size))] for size in (1, 5)] == [[(1,), (3,)], [(2,), (7,)]]

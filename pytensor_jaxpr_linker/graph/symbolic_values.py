@@ -23,6 +23,7 @@ from pytensor.tensor.shape import Reshape, SpecifyShape
 from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor, IncSubtensor, Subtensor
 
 from pytensor_jaxpr_linker.base.rules import Table
+from pytensor_jaxpr_linker.graph.lanes.ops import SliceBounds
 
 #: The value of a variable that no symbolic dimension expresses: the program computes it.
 AT_RUN_TIME = object()
@@ -40,6 +41,8 @@ def symbolic_results(node: Apply, operands: Sequence[Any], values: Mapping[Varia
     """
     if any(x is AT_RUN_TIME for x in operands) or any(v.type.dtype[0] not in "biu" for v in node.outputs):
         return [AT_RUN_TIME] * len(node.outputs)
+    if isinstance(node.op, SliceBounds):
+        return [as_static(n, "int64") for n in start_and_length(*(as_objects(x).item() for x in operands))]
     make = VALUES.of(type(node.op)) if len(node.outputs) == 1 else None
     rule = None if make is None else make(node.op, node)
     if rule is None:
@@ -103,6 +106,12 @@ def equal(x: Any, y: Any) -> Any:
 def choice(condition: Any, on_true: Any, on_false: Any) -> Any:
     """Return what a condition, 1 or 0, chooses."""
     return on_false + condition * (on_true - on_false)
+
+
+def start_and_length(start: Any, stop: Any, n: Any) -> tuple[Any, Any]:
+    """Return where ``x[start:stop]`` starts, and its length."""
+    low, high = (choice(is_at_least(-1, b), larger(b + n, 0), smaller(b, n)) for b in (start, stop))
+    return low, larger(high - low, 0)
 
 
 #: The difference that is not negative if a comparison holds.

@@ -145,14 +145,18 @@ class Program:
         shapes = {v: np.shape(x) for v, x in zip(self.inputs, args, strict=False)}
         evaluate = StaticValues(values, shapes.__getitem__)
         demanded = [np.asarray(evaluate(v)) for v in self.region.demanded]
-        return tuple((v.shape, v.dtype.str, v.tobytes()) for v in demanded)
+        # Symbolic dimensions are objects: their bytes are addresses.
+        return tuple((v.shape, v.dtype.str, tuple(v.flat) if v.dtype.hasobject else v.tobytes()) for v in demanded)
 
     def _specialization(self, key: tuple) -> Specialization:
         """Return the specialization with this key, which holds the values that the region demands."""
         with self._lock:
             found = self._specializations.get(key)
             if found is None:
-                values = [np.frombuffer(data, dtype).reshape(shape) for shape, dtype, data in key]
+                values = [
+                    (np.frombuffer(x, dtype) if isinstance(x, bytes) else np.array(x, dtype)).reshape(shape)
+                    for shape, dtype, x in key
+                ]
                 static = dict(zip(self.region.demanded, values, strict=True)) if key else {}
                 how = (self.checked, self.name, self._capacity, self.recompiles, self._differentiable)
                 found = Specialization(self.region, static, *how)
