@@ -1,0 +1,154 @@
+"""Writes a JAX function, with the arrays that it keeps, into a file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax import export as jax_export
+
+from jaxpr_artifact.container import write_container
+from jaxpr_artifact.header import Argument, Check, Fixed, Header, Program, Stored
+from jaxpr_artifact.programs import aval_of, shape_of
+from pytensor_jaxpr_linker.artifacts.lowering import lowered
+from pytensor_jaxpr_linker.artifacts.shapes import Input, is_symbolic
+from pytensor_jaxpr_linker.base.version import __version__
+
+
+class Kept(NamedTuple):
+    """An array that a function keeps: the value of a shared variable, or a constant."""
+
+    input: Input
+    value: np.ndarray
+    output: int | None = None
+    """The position of the result that is its next value."""
+
+
+class Exportable(NamedTuple):
+    """A function, ready to be written."""
+
+    fn: Callable[..., Sequence[Any]]
+    """Takes the arguments, the state and the constants; returns the outputs, the updates and, if there are checks, their code."""
+    name: str
+    arguments: Sequence[Input]
+    outputs: Sequence[tuple[str, bool]]
+    """Name of each output, and whether it is a key."""
+    is_bare: bool = False
+    state: Sequence[Kept] = ()
+    constants: Sequence[Kept] = ()
+    fixed: Sequence[Fixed] = ()
+    checks: Sequence[Check] = ()
+    note: str = ""
+
+
+def write_exportable(
+    path: str | os.PathLike,
+    given: Exportable,
+    platforms: Sequence[str],
+    vjp_order: int = 0,
+    batched: bool = False,
+    constraints: Sequence[str] = (),
+) -> None:
+    """Lower a function and write it. Nothing is written if it can't be lowered."""
+    members: dict[str, Any] = {}
+    kept = [*given.state, *given.constants]
+    avals = [x.aval for x in (*given.arguments, *[k.input for k in kept])]
+    programs: dict[str, Program] = {}
+    try:
+        exported, programs["call"] = lowered(
+            given.fn, given.name, avals, platforms, vjp_order, "programs/call.mlirbc", members
+        )
+        if batched:
+            fn, more = over_batch(given, avals)
+            _, programs["batched"] = lowered(
+                fn, given.name, more, platforms, vjp_order, "programs/batched.mlirbc", members
+            )
+    except Exception as error:
+        if is_symbolic([*given.arguments, *[k.input for k in kept]]):
+            error.add_note(advice(given))
+        raise
+    count = len(given.outputs)
+    outputs = [
+        Argument(name, aval_of(aval).dtype, shape_of(aval.shape), is_key)
+        for (name, is_key), aval in zip(given.outputs, exported.out_avals[:count], strict=True)
+    ]
+    header = Header(
+        name=given.name,
+        arguments=tuple(argument(x) for x in given.arguments),
+        state=tuple(stored(k, "state", i, members) for i, k in enumerate(given.state)),
+        constants=tuple(stored(k, "constants", i, members) for i, k in enumerate(given.constants)),
+        outputs=tuple(outputs),
+        is_bare=given.is_bare,
+        fixed=tuple(given.fixed),
+        checks=tuple(given.checks),
+        constraints=tuple(constraints),
+        platforms=tuple(platforms),
+        programs=programs,
+        versions=versions(),
+        note=given.note,
+    )
+    write_container(path, header.as_json(), members)
+
+
+def argument(x: Input) -> Argument:
+    """Return what the header says of an argument."""
+    return Argument(x.name, np.dtype(x.aval.dtype).name, shape_of(x.aval.shape), x.is_key)
+
+
+def stored(kept: Kept, folder: str, place: int, members: dict[str, Any]) -> Stored:
+    """Return what the header says of an array, and add its bytes to the members."""
+    name, aval, is_key = kept.input
+    value = np.ascontiguousarray(kept.value, aval.dtype).reshape(np.shape(kept.value))
+    member = f"arrays/{folder}/{place}"
+    members[member] = value.reshape(-1).view(np.uint8) if value.size else b""
+    symbolic = shape_of(aval.shape) if is_symbolic([kept.input]) else None
+    return Stored(name, np.dtype(aval.dtype).name, value.shape, member, is_key, symbolic, kept.output)
+
+
+def over_batch(given: Exportable, avals: Sequence[Any]) -> tuple[Callable[..., Any], list[Any]]:
+    """Return the function over one more axis of all arguments, and what it takes."""
+    count = len(given.arguments)
+    if not count:
+        raise ValueError("batched=True is for functions with arguments: this one has none.")
+    if updated := [k.input.name for k in given.state if k.output is not None]:
+        raise ValueError(
+            f"batched=True is for functions without updates, and this one updates {', '.join(updated)}: each row of the batch would"
+            " have a next value of its own. Make the state an argument, or leave out batched=True."
+        )
+    symbols = {str(n) for aval in avals for n in aval.shape if jax_export.is_symbolic_dim(n)}
+    name = "batch"
+    while any(name in text for text in symbols):
+        name += "_"
+    scope = next((n.scope for aval in avals for n in aval.shape if jax_export.is_symbolic_dim(n)), None)
+    (size,) = jax_export.symbolic_shape(name, scope=scope or jax_export.SymbolicScope(()))
+    axes = [0] * count + [None] * (len(avals) - count)
+    more = [
+        jax.ShapeDtypeStruct((size, *aval.shape), aval.dtype) if axis == 0 else aval
+        for aval, axis in zip(avals, axes, strict=True)
+    ]
+    return jax.vmap(lambda *args: tuple(given.fn(*args)), in_axes=axes), more
+
+
+def advice(given: Exportable) -> str:
+    """Return what a user can do about a program that needs to know more of its lengths."""
+    shapes = "; ".join(f"{x.name}: ({', '.join(map(str, shape_of(x.aval.shape)))})" for x in given.arguments)
+    return (
+        f"It was exported for the shapes {shapes}. Symbols are different lengths unless they have one name: say which are"
+        " equal by dims={'x': 'n', 'y': 'n'}, what is known of them by constraints=['n >= 2'], and fix the others by numbers"
+        " in dims or by examples."
+    )
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of what an artifact is made with."""
+    found = {"pytensor_jaxpr_linker": __version__, "JAX": jax.__version__}
+    for name, package in (("PyTensor", "pytensor"), ("jaxlib", "jaxlib")):
+        try:
+            found[name] = version(package)
+        except PackageNotFoundError:  # a source tree on the path
+            continue
+    return found
