@@ -22,7 +22,8 @@ from jaxpr_artifact.programs import from_program
 class State(MutableMapping[str, Any]):
     """The values of what a function keeps between calls, by name. A new value must have the dtype and the shape of the old one.
 
-    A random generator is a key, as ``uint32[2]`` or as `jax.random.key` makes it.
+    A random generator is a key: ``uint32[2]``, or what `jax.random.key` makes. Values are read as NumPy arrays, whose 64 bits JAX's
+    settings do not touch; the function keeps them on the device.
     """
 
     def __init__(self, stored: Sequence[Stored], values: Sequence[Any]):
@@ -31,8 +32,8 @@ class State(MutableMapping[str, Any]):
         }
         self._values = dict(zip(self._arguments, values, strict=True))
 
-    def __getitem__(self, name: str) -> Any:
-        return self._values[name]
+    def __getitem__(self, name: str) -> np.ndarray:
+        return np.asarray(self._values[name])
 
     def __setitem__(self, name: str, value: Any) -> None:
         if name not in self._arguments:
@@ -59,7 +60,7 @@ class State(MutableMapping[str, Any]):
         self._values = {**self._values, **values}
 
     def snapshot(self) -> dict[str, Any]:
-        """Return the values by name, as they are now."""
+        """Return the values on the device by name, as they are now."""
         return self._values
 
 
@@ -222,5 +223,21 @@ def load(path: str | os.PathLike, *, verify: bool = True) -> LoadedFunction:
         If the file is damaged, truncated, no artifact, or one of a version that this package does not read.
     OSError
         If the file can't be read.
+
+    Examples
+    --------
+    The first lines run where PyTensor is, the last ones anywhere:
+
+    >>> import tempfile, pytensor.tensor as pt, pytensor_jaxpr_linker as pjl
+    >>> x, scale = pt.vector("x", dtype="float64"), pt.scalar("scale", dtype="float64")
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     exported = pjl.export([x, scale], pt.exp(-x / scale), path=f"{folder}/decay.jaxpr", name="decay")
+    ...     decay = load(f"{folder}/decay.jaxpr")
+    >>> decay([0.0, 1.0], scale=0.5).round(3)
+    array([1.   , 0.135])
+    >>> decay([0.0, 1.0], scale=[0.5])
+    Traceback (most recent call last):
+    ...
+    TypeError: scale has 0 axes, (), and its value has shape (1,).
     """
     return LoadedFunction(path, verify)

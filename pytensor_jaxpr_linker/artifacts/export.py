@@ -86,13 +86,13 @@ def export(
 
     Examples
     --------
-    >>> import tempfile, numpy as np, pytensor, pytensor.tensor as pt
+    >>> import tempfile, pytensor, pytensor.tensor as pt
     >>> import pytensor_jaxpr_linker as pjl
     >>> x = pt.vector("x", dtype="float64")
     >>> f = pytensor.function([x], pt.exp(x), mode="JAXPR", name="growth")
-    >>> folder = tempfile.TemporaryDirectory()
-    >>> exported = pjl.export(f, path=f"{folder.name}/growth.jaxpr", dims={"x": "n"})
-    >>> growth = pjl.load(f"{folder.name}/growth.jaxpr")  # jaxpr_artifact.load, without PyTensor
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     exported = pjl.export(f, path=f"{folder}/growth.jaxpr", dims={"x": "n"})
+    ...     growth = pjl.load(f"{folder}/growth.jaxpr")  # without PyTensor: jaxpr_artifact.load
     >>> growth(x=[0.0, 1.0, 2.0]).round(3)
     array([1.   , 2.718, 7.389])
     """

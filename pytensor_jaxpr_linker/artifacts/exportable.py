@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import graph_inputs
 from pytensor.tensor.random.type import RandomType
 
 from jaxpr_artifact.header import Check, Fixed
-from pytensor_jaxpr_linker.artifacts.shapes import Input, Spec, inputs_of, unique_names
+from pytensor_jaxpr_linker.artifacts.shapes import Input, Spec, advising, inputs_of, unique_names
 from pytensor_jaxpr_linker.artifacts.writing import Exportable, Kept
 from pytensor_jaxpr_linker.base.array_types import in_order
 from pytensor_jaxpr_linker.base.errors import CannotEmit, describe_node, refused_by_rule
@@ -41,10 +41,8 @@ class Signature(NamedTuple):
 def signature_of_target(target: Target) -> tuple[Target, Signature]:
     """Return a target whose shared variables are inputs, and its signature."""
     if (f := target.function) is None:
-        roots = graph_inputs(target.outputs)
-        shared = [v for v in dict.fromkeys(roots) if isinstance(v, SharedVariable) and v not in target.inputs]
-        if missing := [v for v in roots if not isinstance(v, Constant | SharedVariable) and v not in target.inputs]:
-            raise TypeError(f"The outputs depend on {missing[0]}, which is none of the inputs.")
+        roots = dict.fromkeys(graph_inputs(target.outputs))
+        shared = [v for v in roots if isinstance(v, SharedVariable) and v not in target.inputs]
         count = len(target.inputs)
         places = list(range(count, count + len(shared)))
         values = {i: v.get_value(borrow=True) for i, v in zip(places, shared, strict=True)}
@@ -86,7 +84,8 @@ def exportable(
     inputs = dict(zip(free, inputs_of(variables, [names[i] for i in free], dims, given, constraints), strict=True))
     avals = [fixed.get(i, inputs[i].aval if i in inputs else None) for i in range(len(names))]
 
-    found = checks_of(program, avals) if checks else []
+    with advising(list(inputs.values())):
+        found = checks_of(program, avals) if checks else []
     program, fn, shared = differentiable_function(program, original, mode, gradient, bool(found))
     if with_derivatives:
         with jax.enable_x64(True):
@@ -121,6 +120,8 @@ def names_of(program: Program, signature: Signature) -> list[str]:
 def examples_by_name(examples: Sequence[Any] | Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
     """Return the examples, which a user may give in order, by name."""
     if isinstance(examples, Mapping):
+        if unknown := sorted(set(examples) - set(names)):
+            raise TypeError(f"examples names {unknown[0]!r}, and the function takes {', '.join(names) or 'nothing'}.")
         return {name: value for name, value in examples.items() if value is not None}
     if len(examples) > len(names):
         raise TypeError(f"There are {len(examples)} examples, and the function takes {', '.join(names) or 'nothing'}.")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import jax
@@ -57,9 +58,8 @@ def inputs_of(
     TypeError, ValueError
         If `dims` or `examples` do not fit the inputs.
     """
-    for what, given in (("dims", dims), ("examples", examples)):
-        if unknown := sorted(set(given) - set(names)):
-            raise TypeError(f"{what} names {unknown[0]!r}, and the function takes {', '.join(names) or 'nothing'}.")
+    if unknown := sorted(set(dims) - set(names)):
+        raise TypeError(f"dims names {unknown[0]!r}, and the function takes {', '.join(names) or 'nothing'}.")
     scope = export.SymbolicScope(list(constraints))
     return [
         input_of(v, name, dims.get(name), examples.get(name), scope) for v, name in zip(variables, names, strict=True)
@@ -105,3 +105,19 @@ def spec_parts(name: str, spec: Spec, rank: int) -> Sequence[Any]:
 def is_symbolic(inputs: Iterable[Input]) -> bool:
     """Tell whether some length is a symbol."""
     return any(export.is_symbolic_dim(n) for x in inputs for n in x.aval.shape)
+
+
+@contextmanager
+def advising(inputs: Sequence[Input]) -> Iterator[None]:
+    """Add to an error what a user can do about a program that needs to know more of its lengths."""
+    try:
+        yield
+    except Exception as error:
+        if is_symbolic(inputs):
+            shapes = "; ".join(f"{x.name}: ({', '.join(map(str, x.aval.shape))})" for x in inputs)
+            error.add_note(
+                f"It was exported for the shapes {shapes}. Symbols are different lengths unless they have one name: say which"
+                " are equal by dims={'x': 'n', 'y': 'n'}, what is known of them by constraints=['n >= 2'], and fix the others by"
+                " numbers in dims or by examples."
+            )
+        raise

@@ -15,7 +15,7 @@ from jaxpr_artifact.container import write_container
 from jaxpr_artifact.header import Argument, Check, Fixed, Header, Program, Stored
 from jaxpr_artifact.programs import aval_of, shape_of
 from pytensor_jaxpr_linker.artifacts.lowering import lowered
-from pytensor_jaxpr_linker.artifacts.shapes import Input, is_symbolic
+from pytensor_jaxpr_linker.artifacts.shapes import Input, advising, is_symbolic
 from pytensor_jaxpr_linker.base.version import __version__
 
 
@@ -58,7 +58,7 @@ def write_exportable(
     kept = [*given.state, *given.constants]
     avals = [x.aval for x in (*given.arguments, *[k.input for k in kept])]
     programs: dict[str, Program] = {}
-    try:
+    with advising([*given.arguments, *[k.input for k in kept]]):
         exported, programs["call"] = lowered(
             given.fn, given.name, avals, platforms, vjp_order, "programs/call.mlirbc", members
         )
@@ -67,10 +67,6 @@ def write_exportable(
             _, programs["batched"] = lowered(
                 fn, given.name, more, platforms, vjp_order, "programs/batched.mlirbc", members
             )
-    except Exception as error:
-        if is_symbolic([*given.arguments, *[k.input for k in kept]]):
-            error.add_note(advice(given))
-        raise
     count = len(given.outputs)
     outputs = [
         Argument(name, aval_of(aval).dtype, shape_of(aval.shape), is_key)
@@ -131,16 +127,6 @@ def over_batch(given: Exportable, avals: Sequence[Any]) -> tuple[Callable[..., A
         for aval, axis in zip(avals, axes, strict=True)
     ]
     return jax.vmap(lambda *args: tuple(given.fn(*args)), in_axes=axes), more
-
-
-def advice(given: Exportable) -> str:
-    """Return what a user can do about a program that needs to know more of its lengths."""
-    shapes = "; ".join(f"{x.name}: ({', '.join(map(str, shape_of(x.aval.shape)))})" for x in given.arguments)
-    return (
-        f"It was exported for the shapes {shapes}. Symbols are different lengths unless they have one name: say which are"
-        " equal by dims={'x': 'n', 'y': 'n'}, what is known of them by constraints=['n >= 2'], and fix the others by numbers"
-        " in dims or by examples."
-    )
 
 
 def versions() -> dict[str, str]:
