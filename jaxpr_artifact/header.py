@@ -18,8 +18,6 @@ DTYPES = frozenset(
     ["bool", "float16", "float32", "float64", "complex64", "complex128"]
     + [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
 )
-#: The dtype of a derivative by an integer.
-FLOAT0 = "float0"
 #: Digits are few: a long power would keep the reader busy.
 _DIMENSION = re.compile(r"(?!.*[\^]\s*\d\d)[A-Za-z_][\w +*^,()-]{0,2000}|[\d(-][\w +*^,()-]{0,2000}", re.ASCII)
 _NAME = re.compile(r"[A-Za-z_]\w{0,200}", re.ASCII)
@@ -80,6 +78,7 @@ class Program:
     uses_global_constants: bool
     calling_convention: int
     vjp: Program | None = None
+    """The derivative: takes the inputs and cotangents of the inexact outputs, returns those of the inexact inputs but constants."""
 
 
 @dataclass(frozen=True)
@@ -212,26 +211,38 @@ def check_programs(header: Header) -> None:
     given = [o.dtype for o in header.outputs]
     given += [s.dtype for s in sorted(header.state, key=lambda s: s.output or 0) if s.output is not None]
     given += ["int32"] if header.checks else []
+    orders = []
     for name, program in header.programs.items():
-        if [a.dtype for a in program.inputs] != taken or [a.dtype for a in program.outputs] != given:
-            raise Misfit(f"the program {name!r} takes or returns something else")
-        derivative: Program | None = program
-        depth = 0
-        while derivative is not None:
-            for aval in (*derivative.inputs, *derivative.outputs):
-                check_aval(f"an array of {name!r}", aval.dtype, aval.shape, also=FLOAT0)
-            if any(not 0 <= i < len(derivative.inputs) for i in derivative.kept) or depth > 8:
-                raise Misfit(f"the program {name!r} keeps inputs that it has not")
-            before, derivative, depth = derivative, derivative.vjp, depth + 1
-            if derivative is not None:
-                counts = len(before.inputs) + len(before.outputs), len(before.inputs)
-                if (len(derivative.inputs), len(derivative.outputs)) != counts:
-                    raise Misfit(f"the derivative of the program {name!r} takes or returns something else")
+        orders.append(check_program(name, program, taken, given, range(len(taken) - len(header.constants), len(taken))))
+    if len(set(orders)) != 1:
+        raise Misfit("the programs have derivatives of different orders")
 
 
-def check_aval(name: str, dtype: str, shape: tuple[Dimension, ...], also: str = "") -> None:
+def check_program(name: str, program: Program, taken: list[str], given: list[str], constants: range) -> int:
+    """Raise a `Misfit` unless a program takes and returns these dtypes, and its derivatives fit; return how many it has."""
+    if [a.dtype for a in program.inputs] != taken or [a.dtype for a in program.outputs] != given:
+        raise Misfit(f"the program {name!r} takes or returns something else")
+    for aval in (*program.inputs, *program.outputs):
+        check_aval(f"an array of {name!r}", aval.dtype, aval.shape)
+    if any(not 0 <= i < len(taken) for i in program.kept):
+        raise Misfit(f"the program {name!r} keeps inputs that it has not")
+    if name == "batched" and not all(a.shape for a in program.inputs[:1]):
+        raise Misfit("the batched program has no batch")
+    if program.vjp is None:
+        return 0
+    cotangents = [dtype for dtype in given if is_inexact_dtype(dtype)]
+    returned = [dtype for i, dtype in enumerate(taken) if is_inexact_dtype(dtype) and i not in constants]
+    return 1 + check_program(name, program.vjp, taken + cotangents, returned, constants)
+
+
+def is_inexact_dtype(dtype: str) -> bool:
+    """Tell whether numbers are real or complex."""
+    return dtype.startswith(("float", "complex"))
+
+
+def check_aval(name: str, dtype: str, shape: tuple[Dimension, ...]) -> None:
     """Raise a `Misfit` unless a dtype and a shape are ones."""
-    if dtype not in DTYPES and dtype != also:
+    if dtype not in DTYPES:
         raise Misfit(f"{name} has the dtype {dtype!r:.80}")
     for n in shape:
         if not (_DIMENSION.fullmatch(n) if isinstance(n, str) else 0 <= n < 2**62):

@@ -15,8 +15,9 @@ from jaxpr_artifact.arguments import check_sizes, signature_of, taken
 from jaxpr_artifact.container import read_container
 from jaxpr_artifact.describe import described
 from jaxpr_artifact.errors import ArtifactError
+from jaxpr_artifact.functions import function_of
 from jaxpr_artifact.header import Argument, Check, Stored, header_of
-from jaxpr_artifact.programs import from_program
+from jaxpr_artifact.programs import from_programs
 
 
 class State(MutableMapping[str, Any]):
@@ -81,13 +82,16 @@ class LoadedFunction:
         header, members = self.header, contents.members
         self.__name__ = self.__qualname__ = header.name
         self.__signature__ = signature_of(header.arguments)
-        self._programs = {
-            name: from_program(path, program, members, header.platforms, header.constraints)
+        exported = {
+            name: from_programs(path, program, members, header.platforms, header.constraints)
             for name, program in header.programs.items()
         }
-        self._jitted: dict[str, Callable[..., tuple]] = {
-            name: jax.jit(exported.call) for name, exported in self._programs.items()
-        }
+        has_batch = [True] * len(header.arguments) + [False] * (len(header.state) + len(header.constants))
+        constants = range(len(has_batch) - len(header.constants), len(has_batch))
+        call = function_of(exported["call"], exported.get("batched", []), has_batch, constants)
+        self._jitted: dict[str, Callable[..., tuple]] = {"call": jax.jit(call)}
+        if "batched" in exported:
+            self._jitted["batched"] = jax.jit(exported["batched"][0].call)
         self.sizes = {name: len(data) for name, data in members.items()}
         with jax.enable_x64(True):
             arrays = [jax.device_put(array_of(path, s, members)) for s in (*header.state, *header.constants)]
@@ -126,7 +130,10 @@ class LoadedFunction:
         return self._returned(outputs), {**state, **updates}
 
     def jax(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the outputs, as JAX arrays, for the values that `state` has now; updates are dropped. For JAX's transformations."""
+        """Return the outputs, as JAX arrays, for the values that `state` has now; updates are dropped. For JAX's transformations.
+
+        `jax.grad` works up to the ``vjp_order`` that the function was exported with, `jax.vmap` if it was exported with ``batched=True``.
+        """
         return self.pure(self.state.snapshot(), *args, **kwargs)[0]
 
     def batched(self, *args: Any, **kwargs: Any) -> Any:
@@ -137,7 +144,7 @@ class LoadedFunction:
         TypeError
             If the file has no such program: export it with ``batched=True``.
         """
-        if "batched" not in self._programs:
+        if "batched" not in self._jitted:
             raise TypeError(f"{self.path} has no batched program: export the function with batched=True.")
         symbol = self.header.programs["batched"].inputs[0].shape[0]
         arguments = [Argument(a.name, a.dtype, (symbol, *a.shape), a.is_key) for a in self.header.arguments]

@@ -16,12 +16,12 @@ import numpy as np
 from jax import export
 
 from jaxpr_artifact.errors import ArtifactError
-from jaxpr_artifact.header import FLOAT0, Aval, Program
+from jaxpr_artifact.header import Aval, Program
 
 
 def aval_of(aval: Any) -> Aval:
     """Return what the header says of an array."""
-    return Aval(np.dtype(aval.dtype).name if aval.dtype != jax.dtypes.float0 else FLOAT0, shape_of(aval.shape))
+    return Aval(np.dtype(aval.dtype).name, shape_of(aval.shape))
 
 
 def shape_of(shape: Sequence[Any]) -> tuple[int | str, ...]:
@@ -29,17 +29,14 @@ def shape_of(shape: Sequence[Any]) -> tuple[int | str, ...]:
     return tuple(str(n) if export.is_symbolic_dim(n) else int(n) for n in shape)
 
 
-def to_program(exported: export.Exported, member: str, vjp_order: int, members: dict[str, bytes]) -> Program:
-    """Return what the header says of a program and its derivatives, and add their bytes to the members."""
+def to_program(exported: export.Exported, member: str, vjp: Program | None, members: dict[str, Any]) -> Program:
+    """Return what the header says of a program, and add its bytes to the members. `vjp` is its derivative."""
     odd = (*exported.ordered_effects, *exported.unordered_effects, *exported.disabled_safety_checks)
     if odd or exported.nr_devices != 1:
         raise ValueError(
             f"A program with effects, or for several devices, can't be exported: {odd or exported.nr_devices}."
         )
     members[member] = exported.mlir_module_serialized
-    vjp = None
-    if vjp_order:
-        vjp = to_program(exported.vjp(), member.replace(".mlirbc", "_vjp.mlirbc"), vjp_order - 1, members)
     return Program(
         member,
         exported.fun_name,
@@ -52,6 +49,21 @@ def to_program(exported: export.Exported, member: str, vjp_order: int, members: 
     )
 
 
+def from_programs(
+    path: str | os.PathLike,
+    program: Program | None,
+    members: Mapping[str, memoryview],
+    platforms: Sequence[str],
+    constraints: Sequence[str],
+) -> list[export.Exported]:
+    """Return a program and its derivatives, as JAX calls them."""
+    found = []
+    while program is not None:
+        found.append(from_program(path, program, members, platforms, constraints))
+        program = program.vjp
+    return found
+
+
 def from_program(
     path: str | os.PathLike,
     program: Program,
@@ -59,7 +71,7 @@ def from_program(
     platforms: Sequence[str],
     constraints: Sequence[str],
 ) -> export.Exported:
-    """Return a program that JAX calls, with its derivatives.
+    """Return a program that JAX calls.
 
     Raises
     ------
@@ -80,7 +92,6 @@ def from_program(
     if program.member not in members:
         raise ArtifactError(path, f"The program {program.member!r:.80} is not in the file.", "Export it again.")
     inputs, outputs = avals_of(path, program, constraints)
-    vjp = from_program(path, program.vjp, members, platforms, constraints) if program.vjp else None
     return export.Exported(
         fun_name=program.name,
         in_tree=jax.tree.structure(((0,) * len(inputs), {})),
@@ -100,7 +111,7 @@ def from_program(
         calling_convention_version=program.calling_convention,
         module_kept_var_idx=program.kept,
         uses_global_constants=program.uses_global_constants,
-        _get_vjp=(lambda _: vjp) if vjp else None,
+        _get_vjp=None,
     )
 
 
@@ -111,8 +122,7 @@ def avals_of(path: str | os.PathLike, program: Program, constraints: Sequence[st
         inputs, outputs = (
             tuple(
                 jax.core.ShapedArray(
-                    export.symbolic_shape(", ".join(map(str, a.shape)), scope=scope),
-                    jax.dtypes.float0 if a.dtype == FLOAT0 else np.dtype(a.dtype),
+                    export.symbolic_shape(", ".join(map(str, a.shape)), scope=scope), np.dtype(a.dtype)
                 )
                 for a in avals
             )

@@ -123,11 +123,16 @@ def test_derivatives(gradient, path):
         np.testing.assert_allclose(jax.jit(jax.grad(loaded.jax))(point), jax.grad(by_hand)(point), rtol=1e-12)
 
 
-def test_no_derivative_that_was_not_asked_for(path):
+@pytest.mark.parametrize("batched", [False, True])
+@pytest.mark.parametrize("order", [0, 1])
+def test_no_derivative_that_was_not_asked_for(order, batched, path):
     x = pt.dvector("x")
-    loaded = pjl.export([x], (x**2).sum(), path=path, examples=[np.ones(2)])
-    with pytest.raises(ValueError, match="No VJP"), jax.enable_x64(True):
-        jax.grad(loaded.jax)(np.ones(2))
+    loaded = pjl.export([x], (x**2).sum(), path=path, examples=[np.ones(2)], vjp_order=order, batched=batched)
+    asked = jax.grad(loaded.jax)
+    if order:
+        asked = jax.grad(lambda x: jax.grad(loaded.jax)(x).sum())
+    with pytest.raises(TypeError, match=f"order {order}: export it with vjp_order={order + 1}"), jax.enable_x64(True):
+        asked(np.ones(2))
 
 
 def test_batched(path):
@@ -142,6 +147,41 @@ def test_batched(path):
     assert "in row 2 of the batch" in raised.value.__notes__[0]
     with pytest.raises(TypeError, match="batch is 4 for x and 3 for axis 0 of i"):
         loaded.batched(np.ones((4, 3)), np.zeros(3, int))
+
+
+@pytest.mark.parametrize("gradient", ["pytensor", "jax"])
+def test_vmap_of_derivatives(gradient, path):
+    """`data @ weights` is shared by the rows of a batch, also where its derivative is asked for."""
+    x, y = pt.dvector("x"), pt.dscalar("y")
+    weights = pytensor.shared(np.arange(1.0, 4.0), name="weights")
+    data = np.random.default_rng(0).normal(size=(3_000, 3))
+    graph = [(pt.exp(x) * weights).sum() * y, pt.constant(data) @ weights]
+    how = {"examples": [np.ones(3), 1.0], "vjp_order": 2, "batched": True, "gradient": gradient}
+    loaded = pjl.export([x, y], graph, path=path, **how)
+    by_hand = lambda x, y, w: ((jax.numpy.exp(x) * w).sum() * y, data @ w)  # noqa: E731
+    xs, ys, w = np.random.default_rng(1).normal(size=(4, 3)), np.arange(4.0), np.arange(1.0, 4.0)
+    with jax.enable_x64(True):
+        total = lambda f: lambda x, y: sum(z.sum() for z in f(x, y))  # noqa: E731
+        ours, theirs = total(loaded.jax), total(lambda x, y: by_hand(x, y, w))
+        for transform, args in (
+            (jax.vmap, (xs, ys)),
+            (lambda f: jax.vmap(f, (0, None)), (xs, 2.0)),
+            (lambda f: jax.vmap(jax.grad(f, (0, 1))), (xs, ys)),
+            (lambda f: jax.jit(jax.vmap(jax.grad(f))), (xs, ys)),
+            (lambda f: jax.grad(lambda x, y: jax.vmap(f)(x, y).sum()), (xs, ys)),
+            (lambda f: jax.vmap(jax.jacrev(jax.grad(f))), (xs, ys)),
+        ):
+            pairs = zip(*(jax.tree.leaves(transform(f)(*args)) for f in (ours, theirs)), strict=True)
+            for got, want in pairs:
+                np.testing.assert_allclose(got, want, rtol=1e-12)
+        twice = lambda f: jax.vmap(jax.vmap(f, (0, None)), (None, 0))(xs, ys)  # noqa: E731
+        np.testing.assert_allclose(twice(ours), twice(theirs), rtol=1e-12)
+        by_state = lambda f: jax.grad(lambda w: jax.vmap(lambda x, y: f(w, x, y))(xs, ys).sum())(w)  # noqa: E731
+        ours = lambda w, x, y: sum(z.sum() for z in loaded.pure({"weights": w}, x, y)[0])  # noqa: E731
+        theirs = lambda w, x, y: sum(z.sum() for z in by_hand(x, y, w))  # noqa: E731
+        np.testing.assert_allclose(by_state(ours), by_state(theirs), rtol=1e-12)
+        with pytest.raises(NotImplementedError, match="not over its state"):
+            jax.vmap(lambda w: ours(w, xs[0], 1.0))(np.ones((2, 3)))
 
 
 def test_batched_when_it_can_not_be(path):

@@ -63,7 +63,7 @@ def export(
     vjp_order : {0, 1, 2}
         How often JAX can differentiate the loaded function.
     batched : bool
-        Whether the file has a second program for arguments with one more axis: JAX can't `vmap` a loaded function.
+        Whether the file has a second program, for arguments with one more axis: `jax.vmap` of the loaded function calls it.
     checks : bool
         Whether run-time checks raise their exceptions when the function is called. If not, they are taken for true, as
         `as_jax_function` does.

@@ -186,12 +186,11 @@ def checks_of(program: Program, avals: Sequence[Any]) -> list[BuilderCheck]:
 def in_order_of(
     fn: Callable[..., list], ordered: Sequence[int], fixed: Mapping[int, np.ndarray], count: int
 ) -> Callable[..., list]:
-    """Return `fn` as a function of the inputs at the positions `ordered`, and then of constants, which have no derivative."""
+    """Return `fn` as a function of the inputs at the positions `ordered`, and then of constants."""
 
     def call(*args: Any) -> list:
         values = dict(fixed) | dict(zip(ordered, args, strict=False))
-        constants = [jax.lax.stop_gradient(x) for x in args[len(ordered) :]]
-        return fn(*[values[i] for i in range(count)], *constants)
+        return fn(*[values[i] for i in range(count)], *args[len(ordered) :])
 
     return call
 

@@ -12,9 +12,9 @@ import numpy as np
 from jax import export as jax_export
 
 from jaxpr_artifact.container import write_container
-from jaxpr_artifact.header import Argument, Check, Fixed, Header, Program, Stored
+from jaxpr_artifact.header import Argument, Check, Fixed, Header, Stored
 from jaxpr_artifact.programs import aval_of, shape_of
-from pytensor_jaxpr_linker.artifacts.lowering import lowered
+from pytensor_jaxpr_linker.artifacts.lowering import Lowerable, with_derivatives
 from pytensor_jaxpr_linker.artifacts.shapes import Input, advising, is_symbolic
 from pytensor_jaxpr_linker.base.version import __version__
 
@@ -55,17 +55,20 @@ def write_exportable(
 ) -> None:
     """Lower a function and write it. Nothing is written if it can't be lowered."""
     members: dict[str, Any] = {}
-    kept = [*given.state, *given.constants]
-    avals = [x.aval for x in (*given.arguments, *[k.input for k in kept])]
-    programs: dict[str, Program] = {}
+    arguments, kept = [x.aval for x in given.arguments], [*given.state, *given.constants]
+    program = Lowerable(
+        given.fn,
+        [*arguments, *[k.input.aval for k in kept]],
+        [True] * len(arguments) + [False] * len(kept),
+        [False] * (len(arguments) + len(given.state)) + [True] * len(given.constants),
+    )
     with advising([*given.arguments, *[k.input for k in kept]]):
-        exported, programs["call"] = lowered(
-            given.fn, given.name, avals, platforms, vjp_order, "programs/call.mlirbc", members
-        )
+        how = given.name, platforms, vjp_order
+        exported, call = with_derivatives(program, *how, "programs/call", members, None)
+        programs = {"call": call}
         if batched:
-            fn, more = over_batch(given, avals)
-            _, programs["batched"] = lowered(
-                fn, given.name, more, platforms, vjp_order, "programs/batched.mlirbc", members
+            _, programs["batched"] = with_derivatives(
+                program, *how, "programs/batched", members, batch_size(given, program.avals)
             )
     count = len(given.outputs)
     outputs = [
@@ -105,28 +108,21 @@ def stored(kept: Kept, folder: str, place: int, members: dict[str, Any]) -> Stor
     return Stored(name, np.dtype(aval.dtype).name, value.shape, member, is_key, symbolic, kept.output)
 
 
-def over_batch(given: Exportable, avals: Sequence[Any]) -> tuple[Callable[..., Any], list[Any]]:
-    """Return the function over one more axis of all arguments, and what it takes."""
-    count = len(given.arguments)
-    if not count:
+def batch_size(given: Exportable, avals: Sequence[Any]) -> Any:
+    """Return the symbol of a batch's length."""
+    if not given.arguments:
         raise ValueError("batched=True is for functions with arguments: this one has none.")
     if updated := [k.input.name for k in given.state if k.output is not None]:
         raise ValueError(
             f"batched=True is for functions without updates, and this one updates {', '.join(updated)}: each row of the batch would"
             " have a next value of its own. Make the state an argument, or leave out batched=True."
         )
-    symbols = {str(n) for aval in avals for n in aval.shape if jax_export.is_symbolic_dim(n)}
+    symbols = [n for aval in avals for n in aval.shape if jax_export.is_symbolic_dim(n)]
     name = "batch"
-    while any(name in text for text in symbols):
+    while any(name in str(n) for n in symbols):
         name += "_"
-    scope = next((n.scope for aval in avals for n in aval.shape if jax_export.is_symbolic_dim(n)), None)
-    (size,) = jax_export.symbolic_shape(name, scope=scope or jax_export.SymbolicScope(()))
-    axes = [0] * count + [None] * (len(avals) - count)
-    more = [
-        jax.ShapeDtypeStruct((size, *aval.shape), aval.dtype) if axis == 0 else aval
-        for aval, axis in zip(avals, axes, strict=True)
-    ]
-    return jax.vmap(lambda *args: tuple(given.fn(*args)), in_axes=axes), more
+    (size,) = jax_export.symbolic_shape(name, scope=symbols[0].scope if symbols else jax_export.SymbolicScope(()))
+    return size
 
 
 def versions() -> dict[str, str]:
