@@ -33,7 +33,7 @@ def sections(header: Header, sizes: Mapping[str, int]) -> Iterator[tuple[str, li
         "constants": columns([(s.name, array(s), nbytes(sizes[s.member])) for s in header.constants]),
         "fixed": columns([(f.name, f.value) for f in header.fixed]),
         "outputs": columns([(o.name, array(o)) for o in header.outputs]),
-        "checks": [f"{check.type}: {check.message}" for check in header.checks],
+        "checks": list(dict.fromkeys(f"{check.type}: {check.message}" for check in header.checks)),
         "symbols": list(header.constraints),
         "programs": columns([program(name, p, sizes) for name, p in sorted(header.programs.items(), reverse=True)]),
     }
