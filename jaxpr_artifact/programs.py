@@ -92,7 +92,7 @@ def from_program(
     if program.member not in members:
         raise ArtifactError(path, f"The program {program.member!r:.80} is not in the file.", "Export it again.")
     inputs, outputs = avals_of(path, program, constraints)
-    return export.Exported(
+    found = export.Exported(
         fun_name=program.name,
         in_tree=jax.tree.structure(((0,) * len(inputs), {})),
         in_avals=inputs,
@@ -113,6 +113,20 @@ def from_program(
         uses_global_constants=program.uses_global_constants,
         _get_vjp=None,
     )
+    check_calls(path, program, found)
+    return found
+
+
+def check_calls(path: str | os.PathLike, program: Program, found: export.Exported) -> None:
+    """Raise an ArtifactError if a program is no StableHLO, or would call a Python function of this process."""
+    try:
+        lines = found.mlir_module().splitlines()
+    except Exception as error:
+        what = f"The program {program.member!r:.80} is none that JAX {jax.__version__} reads: {str(error).splitlines()[0]:.200}."
+        raise ArtifactError(path, what, "Install the JAX that made it, or a newer one.") from None
+    if calls := [line for line in lines if "custom_call" in line and "callback" in line.lower()]:
+        what = f"The program {program.member!r:.80} calls Python: {calls[0].strip():.80}."
+        raise ArtifactError(path, what, "No file of pytensor_jaxpr_linker does that: do not use it.")
 
 
 def avals_of(path: str | os.PathLike, program: Program, constraints: Sequence[str]) -> tuple[tuple, tuple]:

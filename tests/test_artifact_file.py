@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import fuzz_artifacts
+import jax
 import numpy as np
 import pytest
 
@@ -137,6 +138,30 @@ def test_checks_of_a_type_that_python_does_not_have(content, write):
     loaded = load(write(changed_header(other)(content)))
     with pytest.raises(ValueError, match="out of bounds"):
         loaded(np.ones(3), 7)
+
+
+def with_program(content, program):
+    """Return a file with another program in place of the first, and checksums that fit."""
+    header, _ = fuzz_artifacts.split(content)
+    members = {name: content[offset : offset + size] for name, offset, size, _ in header.pop("members")}
+    return header, {**members, header["programs"]["call"]["member"]: program}
+
+
+def test_a_program_that_calls_python_is_refused(content, tmp_path):
+    def call(x, *_):
+        return jax.ffi.ffi_call("xla_ffi_python_cpu_callback", jax.ShapeDtypeStruct((), "float32"))(x)
+
+    allowed = [jax.export.DisabledSafetyCheck.custom_call("xla_ffi_python_cpu_callback")]
+    exported = jax.export.export(jax.jit(call), disabled_checks=allowed)(np.float32(1))
+    write_container(tmp_path / "f", *with_program(content, exported.mlir_module_serialized))
+    with pytest.raises(ArtifactError, match=r"calls Python: .*callback.*do not use it"):
+        load(tmp_path / "f")
+
+
+def test_a_program_that_is_none(content, tmp_path):
+    write_container(tmp_path / "f", *with_program(content, b"no program"))
+    with pytest.raises(ArtifactError, match=r"'programs/call\.mlirbc' is none that JAX"):
+        load(tmp_path / "f")
 
 
 def test_arrays_are_verified_unless_told_otherwise(content, write):

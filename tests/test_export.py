@@ -1,7 +1,9 @@
 """`export` and `load`: what goes into a file comes out of it, in a process that has JAX and not PyTensor."""
 
 import inspect
+import re
 import textwrap
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -485,3 +487,15 @@ def test_large_state_is_mapped(path):
     np.testing.assert_allclose(value, want, rtol=1e-12)
     assert loading < 20
     assert running < 100
+
+
+def test_the_chapter_of_the_documentation_runs(tmp_path, monkeypatch, capsys):
+    chapter = (Path(__file__).parents[1] / "docs" / "export.md").read_text()
+    maker, user = re.findall(r"```python\n(.*?)```", chapter, flags=re.DOTALL)
+    printed = re.search(r"```\n(predict, .*?)```", chapter, flags=re.DOTALL)[1]
+    monkeypatch.chdir(tmp_path)
+    exec(maker, {})
+    found = capsys.readouterr().out
+    without_numbers = lambda text: re.sub(r"[\d.]+", "", text)  # noqa: E731
+    assert without_numbers(found) == without_numbers(printed)
+    run_elsewhere(f"import os\nos.chdir({str(tmp_path)!r})\n" + user)

@@ -60,7 +60,7 @@ class Shapes:
                     " Declare the data as pm.Data(..., dims=...), not as arrays."
                 )
         found = {
-            str(v.name): [symbols.get(d, "_") for d in dims]
+            str(v.name): [symbols.get(d or "", "_") for d in dims]
             for v, dims in zip(self.inputs, self._dims, strict=True)
             if any(d in symbols for d in dims)
         }
