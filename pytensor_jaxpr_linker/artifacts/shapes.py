@@ -102,7 +102,7 @@ def spec_parts(name: str, spec: Spec, rank: int) -> Sequence[Any]:
     return [None if part in ("_", None) else part for part in parts]
 
 
-def is_symbolic(inputs: Iterable[Input]) -> bool:
+def has_symbols(inputs: Iterable[Input]) -> bool:
     """Tell whether some length is a symbol."""
     return any(export.is_symbolic_dim(n) for x in inputs for n in x.aval.shape)
 
@@ -113,7 +113,7 @@ def advising(inputs: Sequence[Input]) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if is_symbolic(inputs):
+        if has_symbols(inputs):
             shapes = "; ".join(f"{x.name}: ({', '.join(map(str, x.aval.shape))})" for x in inputs)
             error.add_note(
                 f"It was exported for the shapes {shapes}. Symbols are different lengths unless they have one name: say which"

@@ -15,7 +15,7 @@ from jaxpr_artifact.container import write_container
 from jaxpr_artifact.header import Argument, Check, Fixed, Header, Stored
 from jaxpr_artifact.programs import aval_of, shape_of
 from pytensor_jaxpr_linker.artifacts.lowering import Lowerable, with_derivatives
-from pytensor_jaxpr_linker.artifacts.shapes import Input, advising, is_symbolic
+from pytensor_jaxpr_linker.artifacts.shapes import Input, advising, has_symbols
 from pytensor_jaxpr_linker.base.version import __version__
 
 
@@ -104,7 +104,7 @@ def stored(kept: Kept, folder: str, place: int, members: dict[str, Any]) -> Stor
     value = np.ascontiguousarray(kept.value, aval.dtype).reshape(np.shape(kept.value))
     member = f"arrays/{folder}/{place}"
     members[member] = value.reshape(-1).view(np.uint8) if value.size else b""
-    symbolic = shape_of(aval.shape) if is_symbolic([kept.input]) else None
+    symbolic = shape_of(aval.shape) if has_symbols([kept.input]) else None
     return Stored(name, np.dtype(aval.dtype).name, value.shape, member, is_key, symbolic, kept.output)
 
 

@@ -138,7 +138,7 @@ def export_predictive(
     free = list(model.free_RVs)
     parameters = [v.type(v.name) for v in free]
     outputs = graph_replace([model[n] for n in names], dict(zip(free, parameters, strict=True)), strict=False)
-    outputs = [named(v, name) for v, name in zip(outputs, names, strict=True)]
+    outputs = [under_name(v, name) for v, name in zip(outputs, names, strict=True)]
     used = set(graph_inputs(outputs))
     values = model.compile_fn(free, inputs=[], mode="FAST_COMPILE", point_fn=False)()
     taken = [(p, value) for p, value in zip(parameters, values, strict=True) if p in used]
@@ -249,7 +249,7 @@ STATISTICS = (
 )
 
 
-def named(variable: Variable, name: str) -> Any:
+def under_name(variable: Variable, name: str) -> Any:
     """Return a variable under a name; one that is an input is copied."""
     variable = variable if variable.owner is not None else variable.copy()  # type: ignore[attr-defined]
     variable.name = name
