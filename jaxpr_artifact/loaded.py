@@ -19,6 +19,9 @@ from jaxpr_artifact.functions import function_of
 from jaxpr_artifact.header import Argument, Check, Stored, header_of
 from jaxpr_artifact.programs import from_programs
 
+#: dtypes that JAX narrows unless `jax_enable_x64` is set.
+WIDE = frozenset(["float64", "int64", "uint64", "complex128"])
+
 
 class State(MutableMapping[str, Any]):
     """The values of what a function keeps between calls, by name. A new value must have the dtype and the shape of the old one.
@@ -98,6 +101,8 @@ class LoadedFunction:
         self.state = State(header.state, arrays[: len(header.state)])
         self._constants = arrays[len(header.state) :]
         self._turn = threading.Lock()
+        dtypes = [x.dtype for x in (*header.arguments, *header.outputs)] + [s.dtype for s in header.state]
+        self._is_wide = not WIDE.isdisjoint(dtypes)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Return the outputs as NumPy arrays, after updates went into `state`.
@@ -158,6 +163,11 @@ class LoadedFunction:
         """Return the values of the arguments, checked."""
         arguments = arguments or self.header.arguments
         given = args if not kwargs and len(args) == len(arguments) else self.__signature__.bind(*args, **kwargs).args
+        if self._is_wide and not jax.config.jax_enable_x64 and any(isinstance(x, jax.core.Tracer) for x in given):
+            raise TypeError(
+                f"{self.header.name} computes with 64 bits, and inside this JAX transformation its arguments have 32: call the"
+                " transformation inside `with jax.enable_x64(True):`, or set `jax.config.update('jax_enable_x64', True)`."
+            )
         with jax.enable_x64(True):
             values = [taken(a, value) for a, value in zip(arguments, given, strict=True)]
         check_sizes(arguments, values)

@@ -278,6 +278,16 @@ def test_draws_are_those_of_as_jax_function(path):
     np.testing.assert_array_equal(loaded(), first)
 
 
+def test_transformations_with_32_bits(path):
+    x = pt.dvector("x")
+    loaded = pjl.export([x], x * 2, path=path)
+    with pytest.raises(TypeError, match="computes with 64 bits"):
+        jax.jit(loaded.jax)(np.ones(2))
+    assert loaded.jax(np.ones(2)).dtype == loaded(np.ones(2)).dtype == "float64"
+    x = pt.fvector("x")
+    assert jax.jit(pjl.export([x], x * 2, path=path).jax)(np.ones(2, "float32")).dtype == "float32"
+
+
 # Checks and arguments
 
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pytensor.graph.basic import Variable
 
-from jaxpr_artifact import LoadedFunction, load
+from jaxpr_artifact import LoadedFunction
 from pytensor_jaxpr_linker.artifacts.exportable import exportable
 from pytensor_jaxpr_linker.artifacts.lowering import PLATFORMS
 from pytensor_jaxpr_linker.artifacts.shapes import Spec
@@ -115,5 +115,4 @@ def export(
         checks=checks,
         name=name,
     )
-    write_exportable(path, found, platforms, vjp_order, batched, constraints)
-    return load(path)
+    return write_exportable(path, found, platforms, vjp_order, batched, constraints)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
@@ -63,15 +64,15 @@ def exportable(
     *,
     dims: Mapping[str, Spec],
     examples: Sequence[Any] | Mapping[str, Any],
-    static: Mapping[str, Any],
     constraints: Sequence[str],
-    gradient: str,
-    with_derivatives: bool,
-    checks: bool,
-    name: str,
+    static: Mapping[str, Any] = MappingProxyType({}),
+    gradient: str = "pytensor",
+    with_derivatives: bool = False,
+    checks: bool = True,
+    name: str = "",
     note: str = "",
 ) -> Exportable:
-    """Return a target, ready to be written."""
+    """Return a target, ready to be written. See `export` for the options; `with_derivatives` says whether it will be differentiated."""
     target, signature = signature_of_target(target)
     program, original, mode = single_program(target)
     names = names_of(program, signature)

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 from jax import export as jax_export
 
+from jaxpr_artifact import LoadedFunction, load
 from jaxpr_artifact.container import write_container
 from jaxpr_artifact.header import Argument, Check, Fixed, Header, Stored
 from jaxpr_artifact.programs import aval_of, shape_of
@@ -52,8 +53,8 @@ def write_exportable(
     vjp_order: int = 0,
     batched: bool = False,
     constraints: Sequence[str] = (),
-) -> None:
-    """Lower a function and write it. Nothing is written if it can't be lowered."""
+) -> LoadedFunction:
+    """Lower a function, write it, and return what is in the file. Nothing is written if it can't be lowered."""
     members: dict[str, Any] = {}
     arguments, kept = [x.aval for x in given.arguments], [*given.state, *given.constants]
     program = Lowerable(
@@ -91,6 +92,7 @@ def write_exportable(
         note=given.note,
     )
     write_container(path, header.as_json(), members)
+    return load(path)
 
 
 def argument(x: Input) -> Argument:

@@ -14,7 +14,7 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import graph_inputs
 
-from jaxpr_artifact import LoadedFunction, load
+from jaxpr_artifact import LoadedFunction
 from pytensor_jaxpr_linker.artifacts.exportable import exportable
 from pytensor_jaxpr_linker.artifacts.lowering import PLATFORMS
 from pytensor_jaxpr_linker.artifacts.shapes import Input, Spec, inputs_of
@@ -70,8 +70,9 @@ def export_logdensity(
     ...     _ = pm.Normal("y", mu, observed=y, dims="row")
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     logp = export_logdensity(model, path=f"{folder}/logp.jaxpr", symbolic=["row"])
-    >>> logp(mu=0.5, y_data=[1.0, 2.0])[1].round(6)  # the gradient, for two observations
-    array(1.5)
+    >>> value, gradient = logp(mu=0.5, y_data=[1.0, 2.0])  # two observations
+    >>> float(gradient)
+    1.5
     """
     model = pm.modelcontext(model)
     logp, continuous = model.logp(), list(model.continuous_value_vars)
@@ -85,16 +86,12 @@ def export_logdensity(
         Target(None, shapes.inputs, shapes.without_lengths([logp, *gradient]), model_mode(model)),
         dims=shapes.dims(symbolic, dims),
         examples=shapes.examples,
-        static={},
         constraints=constraints,
-        gradient="pytensor",
         with_derivatives=vjp_order > 0,
-        checks=True,
         name="logp",
         note="log density of a PyMC model, and its gradient",
     )
-    write_exportable(path, found, platforms, vjp_order, batched, constraints)
-    return load(path)
+    return write_exportable(path, found, platforms, vjp_order, batched, constraints)
 
 
 def export_predictive(
@@ -147,16 +144,11 @@ def export_predictive(
         Target(None, shapes.inputs, shapes.without_lengths(outputs), "JAXPR"),
         dims=shapes.dims(symbolic, dims),
         examples=shapes.examples,
-        static={},
         constraints=constraints,
-        gradient="pytensor",
-        with_derivatives=False,
-        checks=True,
         name="predict",
         note=f"predictions of a PyMC model: {', '.join(names)}",
     )
-    write_exportable(path, with_key(found), platforms, 0, batched, constraints)
-    return load(path)
+    return write_exportable(path, with_key(found), platforms, 0, batched, constraints)
 
 
 def export_sampler(
@@ -232,8 +224,7 @@ def export_sampler(
         [(name, False) for name in (*shown.names, *STATISTICS)],
         note=f"NUTS of BlackJAX on a PyMC model: {draws} draws after {tune} of warm-up",
     )
-    write_exportable(path, given, platforms, 0, batched, constraints)
-    return load(path)
+    return write_exportable(path, given, platforms, 0, batched, constraints)
 
 
 #: The statistics of the kernel, in the order of their names.
