@@ -426,7 +426,18 @@ def test_graph_with_host_steps(path):
     y.name = "doubled"
     with pytest.raises(pjl.GraphBreakError, match=r"Doubled.*'doubled'.*no emission rule"):
         pjl.export([x], y * 2, path=path)
+    with pytest.warns(pjl.GraphBreakWarning):
+        f = pytensor.function([x], y * 2, mode="JAXPR")
+    with pytest.raises(pjl.GraphBreakError, match="no emission rule"):
+        pjl.export(f, path=path)
     assert not path.exists()
+
+
+@pytest.mark.parametrize("checks", [True, False])
+def test_what_a_rule_refuses(checks, path):
+    x = pt.dvector("x")
+    with pytest.raises(pjl.GraphBreakError, match="JX002"):
+        pjl.export([x], pt.arange(x.sum().astype("int64")), path=path, checks=checks, examples=[np.ones(2)])
 
 
 def test_missing_inputs_and_others(path):

@@ -86,7 +86,8 @@ def exportable(
     avals = [fixed.get(i, inputs[i].aval if i in inputs else None) for i in range(len(names))]
 
     with advising(list(inputs.values())):
-        found = checks_of(program, avals) if checks else []
+        found = checks_of(program, avals)  # also raises what rules refuse
+    found = found if checks else []
     program, fn, shared = differentiable_function(program, original, mode, gradient, bool(found))
     if with_derivatives:
         with jax.enable_x64(True):
