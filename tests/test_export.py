@@ -13,6 +13,7 @@ import pytest
 from helpers import Doubled, run_python
 from pytensor.graph.utils import MissingInputError
 from pytensor.raise_op import Assert
+from pytensor.scan.utils import until
 
 import pytensor_jaxpr_linker as pjl
 
@@ -83,6 +84,36 @@ def test_first_result_in_a_fresh_process(path):
         """
     )
     assert float(seconds) < 1
+
+
+x, M = pt.dvector("x"), pt.dmatrix("M")
+KINDS = {
+    "scan": (x, pytensor.scan(lambda b, a: a / 2 + b, x, [pt.zeros((), "float64")], return_updates=False), "n"),
+    "while": (
+        x,
+        pytensor.scan(lambda b: (b * 2, until(b > 9)), outputs_info=[abs(x[0]) + 1], n_steps=20, return_updates=False)[
+            -1
+        ],
+        "n",
+    ),
+    "slices": (x, [x[1:] - x[:-1], x[::-1], x.mean(), pt.sort(x), x[x > 0].sum()], "n"),
+    "gradient": (x, pytensor.grad(pt.gammaln(x**2 + 1).sum(), x), "n"),
+    "cholesky": (M, pt.linalg.cholesky(M @ M.T + pt.eye(M.shape[0])), "n, n"),
+    "slogdet": (M, pytensor.grad(pt.linalg.slogdet(M @ M.T + pt.eye(M.shape[0]))[1], M), "n, n"),
+    "eigh": (M, pt.linalg.eigh(M + M.T)[0], "3, 3"),
+}
+
+
+@pytest.mark.parametrize(("variable", "outputs", "shape"), KINDS.values(), ids=KINDS)
+def test_kinds_of_graphs_at_several_lengths(variable, outputs, shape, path):
+    """For all four platforms, compared with FAST_COMPILE on this one."""
+    loaded = pjl.export([variable], outputs, path=path, dims={variable.name: shape})
+    reference = pytensor.function([variable], outputs, mode="FAST_COMPILE")
+    for n in (3,) if "n" not in shape else (2, 3, 5):
+        value = np.random.default_rng(n).normal(size=(n,) * variable.ndim)
+        for got, want in zip(jax.tree.leaves(loaded(value)), jax.tree.leaves(reference(value)), strict=True):
+            assert got.dtype == want.dtype
+            np.testing.assert_allclose(got, want, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("make", ["graph", "compiled", "as_jax_function"])
