@@ -15,7 +15,7 @@ from pytensor.tensor.random.type import RandomType
 
 from jaxpr_artifact.header import Check, Fixed
 from pytensor_jaxpr_linker.artifacts.shapes import Input, Spec, advising, inputs_of, unique_names
-from pytensor_jaxpr_linker.artifacts.writing import Exportable, Kept
+from pytensor_jaxpr_linker.artifacts.writing import Exportable, KeptArray
 from pytensor_jaxpr_linker.base.array_types import in_order
 from pytensor_jaxpr_linker.base.errors import CannotEmit, describe_node, refused_by_rule
 from pytensor_jaxpr_linker.base.random_keys import keys_of
@@ -75,7 +75,7 @@ def exportable(
     """Return a target, ready to be written. See `export` for the options; `with_derivatives` says whether it will be differentiated."""
     target, signature = signature_of_target(target)
     program, original, mode = single_program(target)
-    names = names_of(program, signature)
+    names = argument_names(program, signature)
     examples = examples_by_name(examples or target.example, [names[i] for i in signature.arguments])
     fixed = fixed_values(program, signature, names, static, examples)
     free = [i for i in range(len(names)) if i not in fixed]
@@ -96,8 +96,8 @@ def exportable(
     is_key = [isinstance(v.type, RandomType) for v in signature.outputs]
     names_out = unique_names([v.name for v in signature.outputs], "output")
     constants = unique_names([None] * len(shared.arrays), "constant")
-    arrays = [Kept(array_input(n, x), x) for n, x in zip(constants, shared.arrays, strict=True)]
-    state = [Kept(inputs[i], values[names[i]], signature.updates.get(i)) for i in signature.state if i in inputs]
+    arrays = [KeptArray(array_input(n, x), x) for n, x in zip(constants, shared.arrays, strict=True)]
+    state = [KeptArray(inputs[i], values[names[i]], signature.updates.get(i)) for i in signature.state if i in inputs]
     return Exportable(
         in_order_of(fn, ordered, fixed, len(names)),
         name or signature.name or "pytensor_function",
@@ -112,7 +112,7 @@ def exportable(
     )
 
 
-def names_of(program: Program, signature: Signature) -> list[str]:
+def argument_names(program: Program, signature: Signature) -> list[str]:
     """Return the name of each input of a program."""
     defaults = ["arg" if i in signature.arguments else "state" for i in range(len(program.inputs))]
     wanted = [v.name or f"{default}{i}" for i, (v, default) in enumerate(zip(program.inputs, defaults, strict=True))]

@@ -20,7 +20,7 @@ from pytensor_jaxpr_linker.artifacts.shapes import Input, advising, has_symbols
 from pytensor_jaxpr_linker.base.version import __version__
 
 
-class Kept(NamedTuple):
+class KeptArray(NamedTuple):
     """An array that a function keeps: the value of a shared variable, or a constant."""
 
     input: Input
@@ -39,8 +39,8 @@ class Exportable(NamedTuple):
     outputs: Sequence[tuple[str, bool]]
     """Name of each output, and whether it is a key."""
     is_bare: bool = False
-    state: Sequence[Kept] = ()
-    constants: Sequence[Kept] = ()
+    state: Sequence[KeptArray] = ()
+    constants: Sequence[KeptArray] = ()
     fixed: Sequence[Fixed] = ()
     checks: Sequence[Check] = ()
     note: str = ""
@@ -88,7 +88,7 @@ def write_exportable(
         constraints=tuple(constraints),
         platforms=tuple(platforms),
         programs=programs,
-        versions=versions(),
+        versions=versions_now(),
         note=given.note,
     )
     write_container(path, header.as_json(), members)
@@ -100,7 +100,7 @@ def argument(x: Input) -> Argument:
     return Argument(x.name, np.dtype(x.aval.dtype).name, shape_of(x.aval.shape), x.is_key)
 
 
-def stored(kept: Kept, folder: str, place: int, members: dict[str, Any]) -> Stored:
+def stored(kept: KeptArray, folder: str, place: int, members: dict[str, Any]) -> Stored:
     """Return what the header says of an array, and add its bytes to the members."""
     name, aval, is_key = kept.input
     value = np.ascontiguousarray(kept.value, aval.dtype).reshape(np.shape(kept.value))
@@ -127,7 +127,7 @@ def batch_size(given: Exportable, avals: Sequence[Any]) -> Any:
     return size
 
 
-def versions() -> dict[str, str]:
+def versions_now() -> dict[str, str]:
     """Return the versions of what an artifact is made with."""
     found = {"pytensor_jaxpr_linker": __version__, "JAX": jax.__version__}
     for name, package in (("PyTensor", "pytensor"), ("jaxlib", "jaxlib")):
