@@ -72,25 +72,27 @@ def load_houses(path: Path) -> pd.DataFrame:
     return known.assign(floor=known["floor"].clip(upper=1))
 
 
-def build_model(houses: pd.DataFrame) -> pm.Model:
+def build_model(houses: pd.DataFrame, frozen: bool = True) -> pm.Model:
     """Build the model in which intercept and floor effect vary by county.
 
     Parameters
     ----------
     houses : DataFrame
         As `load_houses` returns it.
+    frozen : bool
+        Whether the table of houses is part of the model. If not, it is shared data, which may be exchanged.
 
     Returns
     -------
     Model
         The population parameters of `MEANING` and, by county, ``intercept`` and ``floor``.
     """
-    county = houses["county"].cat.codes.to_numpy(dtype="int64")
     # Uranium differs between the houses of some counties: the mean makes it a predictor of the county.
     soil = houses.groupby("county", observed=False)["log_uranium"].mean()
     # Centered, so that mu_intercept is the mean county's; one without houses counts as average.
     soil = (soil - soil.mean()).fillna(0.0).to_numpy()
-    with pm.Model(coords={"county": houses["county"].cat.categories.to_numpy()}) as model:
+    with pm.Model(coords={"county": houses["county"].cat.categories, "house": np.arange(len(houses))}) as model:
+        table = {name: pm.Data(name, values, dims="house") for name, values in table_of(houses).items()}
         mu_intercept = pm.Normal("mu_intercept", 0.0, 2.0)
         mu_floor = pm.Normal("mu_floor", 0.0, 1.0)
         uranium = pm.Normal("uranium", 0.0, 1.0)
@@ -102,10 +104,19 @@ def build_model(houses: pd.DataFrame) -> pm.Model:
         intercept = pm.Normal("intercept", mu_intercept + uranium * soil, sigma_intercept, dims="county")
         offset = pm.Normal("floor_offset", 0.0, 1.0, dims="county")
         floor = pm.Deterministic("floor", mu_floor + sigma_floor * offset, dims="county")
-        mean = intercept[county] + floor[county] * houses["floor"].to_numpy()
-        pm.Normal("log_radon", mean, sigma, observed=houses["log_radon"].to_numpy())
+        mean = intercept[table["county_of"]] + floor[table["county_of"]] * table["floor_of"]
+        pm.Normal("log_radon", mean, sigma, observed=table["measured"], dims="house")
     # The lengths of dimensions are shared variables: as constants, they are no inputs of the log density.
-    return freeze_dims_and_data(model)
+    return freeze_dims_and_data(model) if frozen else model
+
+
+def table_of(houses: pd.DataFrame) -> dict[str, np.ndarray]:
+    """Return the columns that the model takes."""
+    return {
+        "county_of": houses["county"].cat.codes.to_numpy(dtype="int32"),  # as pm.Data keeps integers
+        "floor_of": houses["floor"].to_numpy(dtype="float64"),
+        "measured": houses["log_radon"].to_numpy(),
+    }
 
 
 def check_modes(model: pm.Model) -> float:

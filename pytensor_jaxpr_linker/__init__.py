@@ -8,7 +8,9 @@ from types import ModuleType
 
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 
+from jaxpr_artifact import ArtifactError, LoadedFunction, load
 from pytensor_jaxpr_linker import emit
+from pytensor_jaxpr_linker.artifacts.export import export
 from pytensor_jaxpr_linker.base.errors import CacheWarning, GraphBreakError, GraphBreakWarning, RuntimeTracerError
 from pytensor_jaxpr_linker.base.marks import mark_dynamic, mark_static
 from pytensor_jaxpr_linker.base.options import Options, options
@@ -37,6 +39,7 @@ register(JAXPR)
 
 __all__ = [
     "JAXPR",
+    "ArtifactError",
     "CacheWarning",
     "Explanation",
     "GraphBreakError",
@@ -45,6 +48,7 @@ __all__ = [
     "JaxprFunction",
     "JaxprLinker",
     "JaxprMode",
+    "LoadedFunction",
     "Options",
     "RecompileError",
     "RecompileWarning",
@@ -57,7 +61,9 @@ __all__ = [
     "emits_draws",
     "emits_scalar",
     "explain",
+    "export",
     "in_place_of_jax",
+    "load",
     "make_jaxpr",
     "mark_dynamic",
     "mark_static",

@@ -40,3 +40,11 @@ def test_readme_commands_are_one_line_each():
     for command in commands.values():
         assert command.startswith("python3 -m venv .venv && ")
         assert "\n" not in command
+
+
+def test_both_packages_are_in_the_distribution():
+    config = configparser.ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    included = config["options.packages.find"]["include"].split()
+    packages = [path.parent.name for path in ROOT.glob("*/__init__.py") if path.parent.name != "tests"]
+    assert sorted(included) == sorted(f"{name}*" for name in packages) == ["jaxpr_artifact*", "pytensor_jaxpr_linker*"]

@@ -115,6 +115,17 @@ def make_jax_function(
     target: Target | None = None,
 ) -> JaxFunction:
     """Return a program as a JAX function; for a derivative, `shared` are the constants of the function that it is of."""
+    program, fn, constants = differentiable_function(program, original, mode, gradient, checked, shared)
+    return JaxFunction(program, with_checkify(program, fn) if checked else fn, constants, target)
+
+
+def differentiable_function(
+    program: Program, original: Original, mode: Any, gradient: str, checked: bool, shared: SharedConstants | None = None
+) -> tuple[Program, Callable[..., list], SharedConstants]:
+    """Return a program with its derivative as a function of its inputs and then of constants: the program, the function, the constants.
+
+    If `checked`, the function returns the check code after the outputs, if there are checks.
+    """
     program = program.as_pure(checked=checked, differentiable=gradient == "jax")
     constants = shared or SharedConstants(program)
     fn = constants.function_of(program)
@@ -129,7 +140,7 @@ def make_jax_function(
         fn, build_all = with_pytensor_gradient(fn, original, static, build, checked)
         if shared is None:
             constants.build_derivative = build_all
-    return JaxFunction(program, with_checkify(program, fn) if checked else fn, constants, target)
+    return program, fn, constants
 
 
 def make_jaxpr(f: Any, *args: Any) -> Any:

@@ -7,6 +7,7 @@ except ImportError as error:
 
 from pytensor_jaxpr_linker.pymc.constrained import Constrain, constrain
 from pytensor_jaxpr_linker.pymc.density import LogDensity, logdensity
+from pytensor_jaxpr_linker.pymc.export import export_logdensity, export_predictive, export_sampler
 from pytensor_jaxpr_linker.pymc.initial import initial_points
 from pytensor_jaxpr_linker.pymc.pathfinder import fit_pathfinder
 from pytensor_jaxpr_linker.pymc.processes import process_context
@@ -17,6 +18,9 @@ __all__ = [
     "Constrain",
     "LogDensity",
     "constrain",
+    "export_logdensity",
+    "export_predictive",
+    "export_sampler",
     "fit_pathfinder",
     "initial_points",
     "logdensity",

@@ -1,0 +1,249 @@
+"""What a header says: classes for its parts, and the strict reader that makes them of JSON."""
+
+from __future__ import annotations
+
+import os
+import re
+import types
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from functools import cache
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from jaxpr_artifact.errors import ArtifactError
+
+#: A length, or the text of a symbolic one: ``"n"``, ``"2*n + 1"``.
+type Dimension = int | str
+
+DTYPES = frozenset(
+    ["bool", "float16", "float32", "float64", "complex64", "complex128"]
+    + [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
+)
+#: Digits are few: a long power would keep the reader busy.
+_DIMENSION = re.compile(r"(?!.*[\^]\s*\d\d)[A-Za-z_][\w +*^,()-]{0,2000}|[\d(-][\w +*^,()-]{0,2000}", re.ASCII)
+_NAME = re.compile(r"[A-Za-z_]\w{0,200}", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Aval:
+    """Shape and dtype of one array of a program."""
+
+    dtype: str
+    shape: tuple[Dimension, ...]
+
+
+@dataclass(frozen=True)
+class Argument:
+    """What a caller gives: a name, a dtype, a shape."""
+
+    name: str
+    dtype: str
+    shape: tuple[Dimension, ...]
+    is_key: bool = False
+    """Whether it is a key of `jax.random`, as ``uint32[2]``."""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """An array that the file holds: the value of a shared variable, or a constant."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    member: str
+    is_key: bool = False
+    symbolic: tuple[Dimension, ...] | None = None
+    """The shape that another value may have."""
+    output: int | None = None
+    """The position of the result that is its next value."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """A run-time check: what is raised if it fails."""
+
+    type: str
+    message: str
+    node: str
+
+
+@dataclass(frozen=True)
+class Program:
+    """A serialized program: a StableHLO artifact of that name, and what `jax.export.Exported` knows of it."""
+
+    member: str
+    name: str
+    inputs: tuple[Aval, ...]
+    outputs: tuple[Aval, ...]
+    kept: tuple[int, ...]
+    uses_global_constants: bool
+    calling_convention: int
+    vjp: Program | None = None
+    """The derivative: takes the inputs and cotangents of the inexact outputs, returns those of the inexact inputs but constants."""
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """An input whose value is part of the program."""
+
+    name: str
+    value: str
+
+
+@dataclass(frozen=True)
+class Header:
+    """What an artifact says of itself.
+
+    Programs take the arguments, the state and the constants, and return the outputs, the updates and, if there are checks, the number of
+    the first one that failed.
+    """
+
+    name: str
+    arguments: tuple[Argument, ...]
+    state: tuple[Stored, ...]
+    constants: tuple[Stored, ...]
+    outputs: tuple[Argument, ...]
+    is_bare: bool
+    """Whether one output comes by itself, not in a list."""
+    fixed: tuple[Fixed, ...]
+    checks: tuple[Check, ...]
+    constraints: tuple[str, ...]
+    platforms: tuple[str, ...]
+    programs: dict[str, Program]
+    versions: dict[str, str]
+    note: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what `json` writes."""
+        return asdict(self)
+
+
+class Misfit(Exception):
+    """A part of a header is not what it should be."""
+
+
+def header_of(path: str | os.PathLike, value: Any) -> Header:
+    """Return the header that JSON spells.
+
+    Raises
+    ------
+    ArtifactError
+        If a part is missing, unknown, of another type, or does not fit the others.
+    """
+    try:
+        header = decoded(Header, value, "header")
+        check_header(header)
+    except Misfit as error:
+        raise ArtifactError(path, f"The header is wrong: {error}.", "Export it again.") from None
+    return header
+
+
+@cache
+def hints_of(cls: type) -> dict[str, Any]:
+    """Return the types of the fields of a class."""
+    return get_type_hints(cls)
+
+
+def decoded(type_: Any, value: Any, where: str) -> Any:
+    """Return JSON as a value of a type: a class of this module, or what their fields are made of."""
+    if type_ is Dimension:
+        type_ = int | str
+    if is_dataclass(type_):
+        return decoded_object(type_, value, where)
+    if isinstance(type_, types.UnionType) or get_origin(type_) is Union:
+        for option in get_args(type_):
+            if value is None if option is type(None) else value is not None and matches(option, value):
+                return None if value is None else decoded(option, value, where)
+        raise Misfit(f"{where} is {value!r:.80}")
+    if get_origin(type_) is tuple and isinstance(value, list):
+        return tuple(decoded(get_args(type_)[0], x, f"{where}[{i}]") for i, x in enumerate(value))
+    if get_origin(type_) is dict and isinstance(value, dict):
+        return {k: decoded(get_args(type_)[1], x, f"{where}.{k:.80}") for k, x in value.items()}
+    if not matches(type_, value):
+        raise Misfit(f"{where} is {value!r:.80}")
+    return value
+
+
+def matches(type_: Any, value: Any) -> bool:
+    """Tell whether JSON looks like a type."""
+    if is_dataclass(type_):
+        return isinstance(value, dict)
+    return isinstance(value, list) if get_origin(type_) is tuple else type(value) is type_
+
+
+def decoded_object(cls: Any, value: Any, where: str) -> Any:
+    """Return a JSON object as an object of a class, with all of its fields."""
+    names = {f.name for f in fields(cls)}
+    if not isinstance(value, dict) or value.keys() != names:
+        found = sorted(map(str, value)) if isinstance(value, dict) else value
+        raise Misfit(f"{where} has not the parts {', '.join(sorted(names))}, but {found!r:.200}")
+    return cls(**{name: decoded(hints_of(cls)[name], x, f"{where}.{name}") for name, x in value.items()})
+
+
+def check_header(header: Header) -> None:
+    """Raise a `Misfit` if the parts do not fit together."""
+    for given in (*header.arguments, *header.outputs):
+        check_aval(given.name, given.dtype, given.shape)
+    for part in (*header.state, *header.constants):
+        check_aval(part.name, part.dtype, part.shape)
+        check_aval(part.name, part.dtype, part.shape if part.symbolic is None else part.symbolic)
+        if part.symbolic is not None and len(part.symbolic) != len(part.shape):
+            raise Misfit(f"the state {part.name!r} has two ranks")
+    for names in ([a.name for a in header.arguments], [s.name for s in header.state]):
+        if len(set(names)) != len(names):
+            raise Misfit("two arguments, or two parts of the state, have one name")
+    if wrong := [a.name for a in header.arguments if not _NAME.fullmatch(a.name)]:
+        raise Misfit(f"{wrong[0]!r:.80} is no name of an argument")
+    updates = [s.output for s in header.state if s.output is not None]
+    if sorted(updates) != list(range(len(header.outputs), len(header.outputs) + len(updates))):
+        raise Misfit("the updates of the state are not the results after the outputs")
+    if header.is_bare and len(header.outputs) != 1:
+        raise Misfit("there is not one output")
+    if "call" not in header.programs or not header.programs.keys() <= {"call", "batched"}:
+        raise Misfit(f"the programs are {sorted(header.programs)!r:.80}")
+    if header.constraints and any(len(c) > 200 for c in header.constraints):
+        raise Misfit("a constraint is too long")
+    check_programs(header)
+
+
+def check_programs(header: Header) -> None:
+    """Raise a `Misfit` unless each program takes and returns what the header says."""
+    taken = [a.dtype for a in header.arguments] + [s.dtype for s in (*header.state, *header.constants)]
+    given = [o.dtype for o in header.outputs]
+    given += [s.dtype for s in sorted(header.state, key=lambda s: s.output or 0) if s.output is not None]
+    given += ["int32"] if header.checks else []
+    orders = []
+    for name, program in header.programs.items():
+        orders.append(check_program(name, program, taken, given, range(len(taken) - len(header.constants), len(taken))))
+    if len(set(orders)) != 1:
+        raise Misfit("the programs have derivatives of different orders")
+
+
+def check_program(name: str, program: Program, taken: list[str], given: list[str], constants: range) -> int:
+    """Raise a `Misfit` unless a program takes and returns these dtypes, and its derivatives fit; return how many it has."""
+    if [a.dtype for a in program.inputs] != taken or [a.dtype for a in program.outputs] != given:
+        raise Misfit(f"the program {name!r} takes or returns something else")
+    for aval in (*program.inputs, *program.outputs):
+        check_aval(f"an array of {name!r}", aval.dtype, aval.shape)
+    if any(not 0 <= i < len(taken) for i in program.kept):
+        raise Misfit(f"the program {name!r} keeps inputs that it has not")
+    if name == "batched" and not all(a.shape for a in program.inputs[:1]):
+        raise Misfit("the batched program has no batch")
+    if program.vjp is None:
+        return 0
+    cotangents = [dtype for dtype in given if is_inexact_dtype(dtype)]
+    returned = [dtype for i, dtype in enumerate(taken) if is_inexact_dtype(dtype) and i not in constants]
+    return 1 + check_program(name, program.vjp, taken + cotangents, returned, constants)
+
+
+def is_inexact_dtype(dtype: str) -> bool:
+    """Tell whether numbers are real or complex."""
+    return dtype.startswith(("float", "complex"))
+
+
+def check_aval(name: str, dtype: str, shape: tuple[Dimension, ...]) -> None:
+    """Raise a `Misfit` unless a dtype and a shape are ones."""
+    if dtype not in DTYPES:
+        raise Misfit(f"{name} has the dtype {dtype!r:.80}")
+    for n in shape:
+        if not (_DIMENSION.fullmatch(n) if isinstance(n, str) else 0 <= n < 2**62):
+            raise Misfit(f"{name} has a dimension {n!r:.80}")

@@ -1,0 +1,1 @@
+"""Writes functions into files that `jaxpr_artifact` reads."""

@@ -1,0 +1,118 @@
+"""`export`: a function into a file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from pytensor.graph.basic import Variable
+
+from jaxpr_artifact import LoadedFunction
+from pytensor_jaxpr_linker.artifacts.exportable import exportable
+from pytensor_jaxpr_linker.artifacts.lowering import PLATFORMS
+from pytensor_jaxpr_linker.artifacts.shapes import Spec
+from pytensor_jaxpr_linker.artifacts.writing import write_exportable
+from pytensor_jaxpr_linker.frontend.targets import graph_target, target_of
+
+
+def export(
+    inputs: Any,
+    outputs: Variable | Sequence[Variable] | None = None,
+    mode: Any = "JAXPR",
+    *,
+    path: str | os.PathLike,
+    dims: Mapping[str, Spec] | None = None,
+    examples: Sequence[Any] | Mapping[str, Any] = (),
+    static: Mapping[str, Any] | None = None,
+    constraints: Sequence[str] = (),
+    platforms: Sequence[str] = PLATFORMS,
+    gradient: Literal["pytensor", "jax"] = "pytensor",
+    vjp_order: Literal[0, 1, 2] = 0,
+    batched: bool = False,
+    checks: bool = True,
+    name: str = "",
+) -> LoadedFunction:
+    """Write a function into a file that runs with JAX alone, on other machines and accelerators.
+
+    Parameters
+    ----------
+    inputs : sequence of Variable, pytensor.compile.executor.Function, or others
+        What `as_jax_function` takes: the inputs of a graph; or, without `outputs`, a function compiled with mode JAXPR, one that a
+        PyMC model compiled with it, a model (its log density and gradient), or what `as_jax_function` returned.
+    outputs : Variable or sequence of Variable
+        The outputs of the graph.
+    mode : Mode or str
+        Whose rewrites the graph gets.
+    path : str or os.PathLike
+        The file. One that is there is replaced, when everything else has succeeded.
+    dims : dict from str to str or sequence
+        Shapes of inputs, by name: ``{"x": "n, 3"}`` or ``{"x": ("n", 3)}``. Each symbol stands for a length of 1 or more. Lengths that are
+        equal have one symbol; expressions such as ``"2*n"`` work, and ``"_"`` says nothing.
+    examples : sequence, or dict from str
+        Arguments whose shapes the function is for, where `dims` says nothing. A length that neither they nor the type of the input
+        says is a symbol of its own: ``x_0`` for axis 0 of ``x``, or the name of the dimension where the type has names.
+    static : dict from str
+        Values of inputs that determine shapes: they become part of the program, and are no arguments of it.
+    constraints : sequence of str
+        What is known of the symbols, as in `jax.export.symbolic_shape`: ``"n >= 2"``, ``"n == 2*m"``.
+    platforms : sequence of {"cpu", "cuda", "rocm", "tpu"}
+        Where it is to run.
+    gradient : {"pytensor", "jax"}
+        Whose derivatives it has, see `as_jax_function`.
+    vjp_order : {0, 1, 2}
+        How often JAX can differentiate the loaded function.
+    batched : bool
+        Whether the file has a second program, for arguments with one more axis: `jax.vmap` of the loaded function calls it.
+    checks : bool
+        Whether run-time checks raise their exceptions when the function is called. If not, they are taken for true, as
+        `as_jax_function` does.
+    name : str
+        What the function is called, by default the name of the compiled function or of the output.
+
+    Returns
+    -------
+    jaxpr_artifact.LoadedFunction
+        The function in the file, as `load` returns it. Shared variables are its `state`.
+
+    Raises
+    ------
+    GraphBreakError
+        If the graph can't be one XLA program. It lists the nodes that run on the host.
+    TypeError
+        If `inputs` is none of these, or the value of an input that determines a shape is not known.
+    NotImplementedError
+        If JAX can't lower it for one of the platforms.
+
+    Examples
+    --------
+    >>> import tempfile, pytensor, pytensor.tensor as pt
+    >>> import pytensor_jaxpr_linker as pjl
+    >>> x = pt.vector("x", dtype="float64")
+    >>> f = pytensor.function([x], pt.exp(x), mode="JAXPR", name="growth")
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     exported = pjl.export(f, path=f"{folder}/growth.jaxpr", dims={"x": "n"})
+    ...     growth = pjl.load(f"{folder}/growth.jaxpr")  # without PyTensor: jaxpr_artifact.load
+    >>> growth(x=[0.0, 1.0, 2.0]).round(3)
+    array([1.   , 2.718, 7.389])
+    """
+    if gradient not in ("pytensor", "jax"):
+        raise ValueError(f'gradient is "pytensor" or "jax", not {gradient!r}.')
+    if vjp_order not in (0, 1, 2):
+        raise ValueError(f"vjp_order is 0, 1 or 2, not {vjp_order!r}.")
+    if not platforms or isinstance(platforms, str):
+        raise ValueError(f'platforms is a sequence of names such as ("cpu", "cuda"), not {platforms!r}.')
+    asker, also = "export", ", or the inputs and the outputs of a graph"
+    target = target_of(inputs, asker, mode, also) if outputs is None else graph_target(inputs, outputs, mode, asker)
+    found = exportable(
+        target,
+        dims=dims or {},
+        examples=examples,
+        static=static or {},
+        constraints=constraints,
+        gradient=gradient,
+        with_derivatives=vjp_order > 0,
+        checks=checks,
+        name=name,
+    )
+    return write_exportable(path, found, platforms, vjp_order, batched, constraints)

@@ -1,0 +1,204 @@
+"""Makes a graph, or a compiled function, an `Exportable`: arguments, state and constants are told apart, checks become text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import graph_inputs
+from pytensor.tensor.random.type import RandomType
+
+from jaxpr_artifact.header import Check, Fixed
+from pytensor_jaxpr_linker.artifacts.shapes import Input, Spec, advising, inputs_of, unique_names
+from pytensor_jaxpr_linker.artifacts.writing import Exportable, KeptArray
+from pytensor_jaxpr_linker.base.array_types import in_order
+from pytensor_jaxpr_linker.base.errors import CannotEmit, describe_node, refused_by_rule
+from pytensor_jaxpr_linker.base.random_keys import keys_of
+from pytensor_jaxpr_linker.frontend.as_jax_function import differentiable_function, single_program
+from pytensor_jaxpr_linker.frontend.targets import Target
+from pytensor_jaxpr_linker.jaxpr.builder import Check as BuilderCheck
+from pytensor_jaxpr_linker.run.program import Program
+
+
+class Signature(NamedTuple):
+    """Which inputs of a program are arguments, and which are state."""
+
+    arguments: list[int]
+    state: list[int]
+    values: dict[int, Any]
+    """The value of each state."""
+    updates: dict[int, int]
+    """The result that is the next value of a state."""
+    outputs: list[Variable]
+    is_bare: bool
+    name: str
+
+
+def signature_of_target(target: Target) -> tuple[Target, Signature]:
+    """Return a target whose shared variables are inputs, and its signature."""
+    if (f := target.function) is None:
+        roots = dict.fromkeys(graph_inputs(target.outputs))
+        shared = [v for v in roots if isinstance(v, SharedVariable) and v not in target.inputs]
+        count = len(target.inputs)
+        places = list(range(count, count + len(shared)))
+        values = {i: v.get_value(borrow=True) for i, v in zip(places, shared, strict=True)}
+        name = next((v.name for v in target.outputs if v.name), "") if len(target.outputs) == 1 else ""
+        signature = Signature(list(range(count)), places, values, {}, list(target.outputs), target.is_bare, name or "")
+        return target._replace(inputs=[*target.inputs, *shared]), signature
+    inputs = f.maker.inputs
+    updates = {i: output for output, i in (f.maker.fgraph.update_mapping or {}).items()}
+    state = [i for i, given in enumerate(inputs) if given.shared or i in updates]
+    values = {i: f.input_storage[i].value for i in state}
+    outputs = [given.variable for given in f.maker.outputs]
+    arguments = [i for i in range(len(inputs)) if i not in state]
+    return target, Signature(arguments, state, values, updates, outputs, f.unpack_single, f.name or "")
+
+
+def exportable(
+    target: Target,
+    *,
+    dims: Mapping[str, Spec],
+    examples: Sequence[Any] | Mapping[str, Any],
+    constraints: Sequence[str],
+    static: Mapping[str, Any] = MappingProxyType({}),
+    gradient: str = "pytensor",
+    with_derivatives: bool = False,
+    checks: bool = True,
+    name: str = "",
+    note: str = "",
+) -> Exportable:
+    """Return a target, ready to be written. See `export` for the options; `with_derivatives` says whether it will be differentiated."""
+    target, signature = signature_of_target(target)
+    program, original, mode = single_program(target)
+    names = argument_names(program, signature)
+    examples = examples_by_name(examples or target.example, [names[i] for i in signature.arguments])
+    fixed = fixed_values(program, signature, names, static, examples)
+    free = [i for i in range(len(names)) if i not in fixed]
+    values = examples | {names[i]: state_value(program, i, value) for i, value in signature.values.items()}
+    variables = [program.inputs[i] for i in free]
+    given = {names[i]: values[names[i]] for i in free if names[i] in values}
+    inputs = dict(zip(free, inputs_of(variables, [names[i] for i in free], dims, given, constraints), strict=True))
+    avals = [fixed.get(i, inputs[i].aval if i in inputs else None) for i in range(len(names))]
+
+    with advising(list(inputs.values())):
+        found = checks_of(program, avals)  # also raises what rules refuse
+    found = found if checks else []
+    program, fn, shared = differentiable_function(program, original, mode, gradient, bool(found))
+    if with_derivatives:
+        with jax.enable_x64(True):
+            shared.collected()  # with the constants of the derivative
+    ordered = [i for i in (*signature.arguments, *signature.state) if i in inputs]
+    is_key = [isinstance(v.type, RandomType) for v in signature.outputs]
+    names_out = unique_names([v.name for v in signature.outputs], "output")
+    constants = unique_names([None] * len(shared.arrays), "constant")
+    arrays = [KeptArray(array_input(n, x), x) for n, x in zip(constants, shared.arrays, strict=True)]
+    state = [KeptArray(inputs[i], values[names[i]], signature.updates.get(i)) for i in signature.state if i in inputs]
+    return Exportable(
+        in_order_of(fn, ordered, fixed, len(names)),
+        name or signature.name or "pytensor_function",
+        [inputs[i] for i in signature.arguments if i in inputs],
+        list(zip(names_out, is_key, strict=True)),
+        signature.is_bare,
+        state,
+        arrays,
+        [Fixed(names[i], np.array2string(value, threshold=8)) for i, value in fixed.items()],
+        [check_text(check) for check in found],
+        note,
+    )
+
+
+def argument_names(program: Program, signature: Signature) -> list[str]:
+    """Return the name of each input of a program."""
+    defaults = ["arg" if i in signature.arguments else "state" for i in range(len(program.inputs))]
+    wanted = [v.name or f"{default}{i}" for i, (v, default) in enumerate(zip(program.inputs, defaults, strict=True))]
+    return unique_names(wanted, "arg")
+
+
+def examples_by_name(examples: Sequence[Any] | Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """Return the examples, which a user may give in order, by name."""
+    if isinstance(examples, Mapping):
+        if unknown := sorted(set(examples) - set(names)):
+            raise TypeError(f"examples names {unknown[0]!r}, and the function takes {', '.join(names) or 'nothing'}.")
+        return {name: value for name, value in examples.items() if value is not None}
+    if len(examples) > len(names):
+        raise TypeError(f"There are {len(examples)} examples, and the function takes {', '.join(names) or 'nothing'}.")
+    return {name: value for name, value in zip(names, examples, strict=False) if value is not None}
+
+
+def fixed_values(
+    program: Program, signature: Signature, names: Sequence[str], static: Mapping[str, Any], examples: dict[str, Any]
+) -> dict[int, np.ndarray]:
+    """Return the values that become part of the program: those that determine shapes.
+
+    Raises
+    ------
+    TypeError
+        If the value of one of them is not known, or it is updated.
+    """
+    if unknown := sorted(set(static) - {names[i] for i in program.static_positions}):
+        raise TypeError(
+            f"static names {unknown[0]!r}, which does not determine a shape: leave it out, it is an argument."
+        )
+    fixed = {}
+    for i in program.static_positions:
+        name, variable = names[i], program.inputs[i]
+        if i in signature.updates:
+            raise TypeError(
+                f"The state {name} determines a shape and is updated, so no single program can have its values."
+            )
+        value = signature.values.get(i, static.get(name, examples.get(name)))
+        if value is None:
+            raise TypeError(
+                f"The input {name} determines a shape, so its value becomes part of the program: give it by static={{{name!r}: 5}}"
+                " (it is no argument of the artifact then), or compute the size from the shape of an argument."
+            )
+        fixed[i] = np.asarray(in_order(variable.type, value), variable.type.dtype)
+        examples.pop(name, None)
+    return fixed
+
+
+def state_value(program: Program, position: int, value: Any) -> np.ndarray:
+    """Return the value of a state as an array; that of a generator is the key that its next bits give."""
+    variable = program.inputs[position]
+    if isinstance(variable.type, RandomType):
+        return np.asarray(keys_of(value))
+    return np.asarray(in_order(variable.type, value))
+
+
+def array_input(name: str, value: np.ndarray) -> Input:
+    """Return a constant as an input."""
+    return Input(name, jax.ShapeDtypeStruct(value.shape, value.dtype), False)
+
+
+def checks_of(program: Program, avals: Sequence[Any]) -> list[BuilderCheck]:
+    """Return the run-time checks of a program, in the order in which the check code counts them."""
+    checked = program.as_pure(checked=True)
+    try:
+        with jax.enable_x64(True):
+            return checked.specialize(avals).lower([*avals, *checked.constants]).checks
+    except CannotEmit as error:
+        raise refused_by_rule(error) from None
+
+
+def in_order_of(
+    fn: Callable[..., list], ordered: Sequence[int], fixed: Mapping[int, np.ndarray], count: int
+) -> Callable[..., list]:
+    """Return `fn` as a function of the inputs at the positions `ordered`, and then of constants."""
+
+    def call(*args: Any) -> list:
+        values = dict(fixed) | dict(zip(ordered, args, strict=False))
+        return fn(*[values[i] for i in range(count)], *args[len(ordered) :])
+
+    return call
+
+
+def check_text(check: BuilderCheck) -> Check:
+    """Return what is raised if a check fails, of a type that a reader without PyTensor knows."""
+    error = check.make_error()
+    known = next(c for c in type(error).__mro__ if c.__module__ == "builtins" or c is np.linalg.LinAlgError)
+    return Check(known.__name__, str(error), "" if check.node is None else describe_node(check.node))

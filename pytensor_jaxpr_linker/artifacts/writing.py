@@ -1,0 +1,138 @@
+"""Writes a JAX function, with the arrays that it keeps, into a file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax import export as jax_export
+
+from jaxpr_artifact import LoadedFunction, load
+from jaxpr_artifact.container import write_container
+from jaxpr_artifact.header import Argument, Check, Fixed, Header, Stored
+from jaxpr_artifact.programs import aval_of, shape_of
+from pytensor_jaxpr_linker.artifacts.lowering import Lowerable, with_derivatives
+from pytensor_jaxpr_linker.artifacts.shapes import Input, advising, has_symbols
+from pytensor_jaxpr_linker.base.version import __version__
+
+
+class KeptArray(NamedTuple):
+    """An array that a function keeps: the value of a shared variable, or a constant."""
+
+    input: Input
+    value: np.ndarray
+    output: int | None = None
+    """The position of the result that is its next value."""
+
+
+class Exportable(NamedTuple):
+    """A function, ready to be written."""
+
+    fn: Callable[..., Sequence[Any]]
+    """Takes the arguments, the state and the constants; returns the outputs, the updates and, if there are checks, their code."""
+    name: str
+    arguments: Sequence[Input]
+    outputs: Sequence[tuple[str, bool]]
+    """Name of each output, and whether it is a key."""
+    is_bare: bool = False
+    state: Sequence[KeptArray] = ()
+    constants: Sequence[KeptArray] = ()
+    fixed: Sequence[Fixed] = ()
+    checks: Sequence[Check] = ()
+    note: str = ""
+
+
+def write_exportable(
+    path: str | os.PathLike,
+    given: Exportable,
+    platforms: Sequence[str],
+    vjp_order: int = 0,
+    batched: bool = False,
+    constraints: Sequence[str] = (),
+) -> LoadedFunction:
+    """Lower a function, write it, and return what is in the file. Nothing is written if it can't be lowered."""
+    members: dict[str, Any] = {}
+    arguments, kept = [x.aval for x in given.arguments], [*given.state, *given.constants]
+    program = Lowerable(
+        given.fn,
+        [*arguments, *[k.input.aval for k in kept]],
+        [True] * len(arguments) + [False] * len(kept),
+        [False] * (len(arguments) + len(given.state)) + [True] * len(given.constants),
+    )
+    with advising([*given.arguments, *[k.input for k in kept]]):
+        how = given.name, platforms, vjp_order
+        exported, call = with_derivatives(program, *how, "programs/call", members, None)
+        programs = {"call": call}
+        if batched:
+            _, programs["batched"] = with_derivatives(
+                program, *how, "programs/batched", members, batch_size(given, program.avals)
+            )
+    count = len(given.outputs)
+    outputs = [
+        Argument(name, aval_of(aval).dtype, shape_of(aval.shape), is_key)
+        for (name, is_key), aval in zip(given.outputs, exported.out_avals[:count], strict=True)
+    ]
+    header = Header(
+        name=given.name,
+        arguments=tuple(argument(x) for x in given.arguments),
+        state=tuple(stored(k, "state", i, members) for i, k in enumerate(given.state)),
+        constants=tuple(stored(k, "constants", i, members) for i, k in enumerate(given.constants)),
+        outputs=tuple(outputs),
+        is_bare=given.is_bare,
+        fixed=tuple(given.fixed),
+        checks=tuple(given.checks),
+        constraints=tuple(constraints),
+        platforms=tuple(platforms),
+        programs=programs,
+        versions=versions_now(),
+        note=given.note,
+    )
+    write_container(path, header.as_json(), members)
+    return load(path)
+
+
+def argument(x: Input) -> Argument:
+    """Return what the header says of an argument."""
+    return Argument(x.name, np.dtype(x.aval.dtype).name, shape_of(x.aval.shape), x.is_key)
+
+
+def stored(kept: KeptArray, folder: str, place: int, members: dict[str, Any]) -> Stored:
+    """Return what the header says of an array, and add its bytes to the members."""
+    name, aval, is_key = kept.input
+    value = np.ascontiguousarray(kept.value, aval.dtype).reshape(np.shape(kept.value))
+    member = f"arrays/{folder}/{place}"
+    members[member] = value.reshape(-1).view(np.uint8) if value.size else b""
+    symbolic = shape_of(aval.shape) if has_symbols([kept.input]) else None
+    return Stored(name, np.dtype(aval.dtype).name, value.shape, member, is_key, symbolic, kept.output)
+
+
+def batch_size(given: Exportable, avals: Sequence[Any]) -> Any:
+    """Return the symbol of a batch's length."""
+    if not given.arguments:
+        raise ValueError("batched=True is for functions with arguments: this one has none.")
+    if updated := [k.input.name for k in given.state if k.output is not None]:
+        raise ValueError(
+            f"batched=True is for functions without updates, and this one updates {', '.join(updated)}: each row of the batch would"
+            " have a next value of its own. Make the state an argument, or leave out batched=True."
+        )
+    symbols = [n for aval in avals for n in aval.shape if jax_export.is_symbolic_dim(n)]
+    name = "batch"
+    while any(name in str(n) for n in symbols):
+        name += "_"
+    (size,) = jax_export.symbolic_shape(name, scope=symbols[0].scope if symbols else jax_export.SymbolicScope(()))
+    return size
+
+
+def versions_now() -> dict[str, str]:
+    """Return the versions of what an artifact is made with."""
+    found = {"pytensor_jaxpr_linker": __version__, "JAX": jax.__version__}
+    for name, package in (("PyTensor", "pytensor"), ("jaxlib", "jaxlib")):
+        try:
+            found[name] = version(package)
+        except PackageNotFoundError:  # a source tree on the path
+            continue
+    return found

@@ -1,0 +1,185 @@
+"""PyMC models in files: log density and gradient, predictions, a run of NUTS, at lengths that were not known when they were written."""
+
+import logging
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from helpers import run_python
+from test_export import WITHOUT_PYTENSOR, run_elsewhere
+
+import pytensor_jaxpr_linker as pjl
+
+pm = pytest.importorskip("pymc")
+
+from pytensor_jaxpr_linker.pymc import export_logdensity, export_predictive, export_sampler  # noqa: E402
+
+logging.getLogger("pymc").setLevel(logging.ERROR)
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "model.jaxpr"
+
+
+def regression(rows=4):
+    """Return a model whose observations are shared data, and their values."""
+    rng = np.random.default_rng(rows)
+    table = {"x": rng.normal(size=rows), "y_data": rng.normal(size=rows)}
+    with pm.Model(coords={"row": range(rows), "group": range(3)}) as model:
+        x, y = (pm.Data(name, values, dims="row") for name, values in table.items())
+        slope = pm.Normal("slope", 0.0, 1.0, dims="group")
+        sigma = pm.HalfNormal("sigma")
+        pm.Deterministic("mean", slope.sum() * x, dims="row")
+        pm.Normal("y", slope.sum() * x, sigma, observed=y, dims="row")
+    return model, table
+
+
+POINT = {"slope": np.array([0.1, -0.3, 0.5]), "sigma_log__": np.array(0.2)}
+
+
+def test_log_density_and_gradient_of_other_lengths(path):
+    loaded = export_logdensity(regression()[0], path=path, symbolic=["row"], vjp_order=1, batched=True)
+    assert [a.name for a in loaded.header.arguments] == ["slope", "sigma_log__", "x", "y_data"]
+    assert loaded.header.arguments[2].shape == ("row",)
+    for rows in (1, 4, 7):
+        model, table = regression(rows)
+        value, *gradient = loaded(**POINT, **table)
+        np.testing.assert_allclose(value, model.compile_logp()(POINT), rtol=1e-12)
+        np.testing.assert_allclose(np.hstack(gradient), model.compile_dlogp()(POINT), rtol=1e-12)
+        with jax.enable_x64(True):
+            several = jax.vmap(lambda s, table=table: loaded.jax(s, POINT["sigma_log__"], **table)[0])(np.eye(3))
+        np.testing.assert_allclose(several[1], loaded(np.eye(3)[1], POINT["sigma_log__"], **table)[0], rtol=1e-12)
+
+
+def test_model_by_the_general_door(path):
+    model, _ = regression()
+    loaded = pjl.export(model, path=path)
+    value, *gradient = loaded(**POINT)
+    np.testing.assert_allclose(
+        np.hstack([value, *gradient]), np.hstack([model.compile_logp()(POINT), model.compile_dlogp()(POINT)])
+    )
+    assert set(loaded.state) >= {"x", "y_data"}
+    point_function = pjl.export(model.compile_logp(mode="JAXPR"), path=path)
+    np.testing.assert_allclose(point_function(**POINT), value)
+
+
+def test_predictions_given_draws(path):
+    loaded = export_predictive(regression()[0], path=path, symbolic=["row"])
+    assert [a.name for a in loaded.header.arguments] == ["key", "slope", "sigma", "x"]
+    count, x = 4000, np.array([0.0, 1.0])
+    keys = jax.random.split(jax.random.key(1), count)
+    (draws,) = loaded.batched(keys, np.tile(POINT["slope"], (count, 1)), np.full(count, 0.5), np.tile(x, (count, 1)))
+    assert draws.shape == (count, 2)
+    np.testing.assert_allclose(draws.mean(0), [0, 0.3], atol=0.04)
+    np.testing.assert_allclose(draws.std(0), 0.5, rtol=0.05)
+    again = loaded(jax.random.key(3), POINT["slope"], 0.5, x)[0]
+    np.testing.assert_array_equal(again, loaded(jax.random.key_data(jax.random.key(3)), POINT["slope"], 0.5, x)[0])
+    with pytest.raises(ValueError, match="scale < 0"):
+        loaded(jax.random.key(3), POINT["slope"], -0.5, x)
+
+
+def test_predicted_deterministics(path):
+    loaded = export_predictive(regression()[0], ["mean", "y"], path=path, symbolic=["row"], batched=False)
+    mean, y = loaded(jax.random.key(1), POINT["slope"], 0.5, np.arange(3.0))
+    np.testing.assert_allclose(mean, 0.3 * np.arange(3))
+    assert y.shape == (3,) and not np.allclose(mean, y)
+
+
+def test_what_can_not_be_predicted(path):
+    model, _ = regression()
+    with pytest.raises(ValueError, match=r"predicts no 'meam'; it has y, mean. Did you mean 'mean'"):
+        export_predictive(model, "meam", path=path)
+    with pytest.raises(ValueError, match="has the dim 'rows'; their dims are group, row"):
+        export_logdensity(model, path=path, symbolic=["rows"])
+    with pm.Model() as prior:
+        pm.Normal("x")
+    with pytest.raises(ValueError, match="no observed variables"):
+        export_predictive(prior, path=path)
+
+
+def test_run_of_a_sampler_elsewhere(path):
+    pytest.importorskip("blackjax")
+    model, _ = regression(50)
+    loaded = export_sampler(model, path=path, draws=300, tune=200, symbolic=["row"])
+    assert loaded.header.outputs[0].name == "slope"
+    _, table = regression(80)
+    np.savez(path.parent / "table.npz", **table)
+    out = run_elsewhere(
+        f"""
+        sample = load({str(path)!r})
+        with np.load({str(path.parent / "table.npz")!r}) as file:
+            table = {{name: np.stack([file[name]] * 2) for name in file.files}}
+        keys = jax.random.split(jax.random.key(1), 2)
+        draws = sample.batched(keys, np.zeros((2, 3)), np.zeros(2), **table)
+        found = dict(zip([o.name for o in sample.header.outputs], draws))
+        total, sigma = found["slope"].sum(-1), found["sigma"]
+        print(total.shape, total.mean(), sigma.mean(), found["diverging"].sum())
+        """
+    )
+    *shape, mean, sigma, diverging = out.replace("(", "").replace(")", "").replace(",", "").split()
+    least_squares = table["x"] @ table["y_data"] / (table["x"] @ table["x"])
+    spread = np.std(table["y_data"] - least_squares * table["x"])
+    assert shape == ["2", "300"]
+    np.testing.assert_allclose([float(mean), float(sigma)], [least_squares, spread], atol=0.15)
+    assert int(diverging) < 30
+
+
+def test_radon_of_three_sizes_elsewhere(path, monkeypatch):
+    """One export of the log density and its gradient, for every number of houses, in a process that has JAX alone."""
+    pytest.importorskip("blackjax")
+    monkeypatch.syspath_prepend(EXAMPLES)
+    radon = sys.modules.get("radon") or __import__("radon")
+    houses = radon.load_houses(radon.DATA)
+    loaded = export_logdensity(radon.build_model(houses, frozen=False), path=path, symbolic=["house"])
+    assert {"cpu", "cuda", "tpu"} <= set(loaded.header.platforms)
+    model = radon.build_model(houses, frozen=False)
+    logp, dlogp = model.compile_logp(), model.compile_dlogp()
+    rng = np.random.default_rng(0)
+    point = {v.name: rng.normal(size=model.initial_point()[v.name].shape) * 0.1 for v in model.value_vars}
+    wanted = []
+    for i, step in enumerate((1, 10, 500)):
+        table = {name: x[::step] for name, x in radon.table_of(houses).items()}
+        np.savez(path.parent / f"{i}.npz", **point, **table)
+        pm.set_data(table, model=model, coords={"house": np.arange(len(table["measured"]))})
+        wanted.append([len(table["measured"]), logp(point), *dlogp(point)])
+    run_elsewhere(
+        f"""
+        from time import process_time
+        jax.device_put(1.0).block_until_ready()  # JAX's own start is nothing of ours
+        started = process_time()
+        logp = load({str(path)!r})
+        for i in range(3):
+            with np.load("{path.parent}/" + f"{{i}}.npz") as file:
+                value, *gradient = logp(**file)
+                if i == 0:
+                    assert process_time() - started < 1, process_time() - started
+                np.save("{path.parent}/" + f"{{i}}.npy", np.hstack([len(file["measured"]), value, *gradient]))
+        """
+    )
+    for i, want in enumerate(wanted):
+        np.testing.assert_allclose(np.load(path.parent / f"{i}.npy"), want, rtol=1e-9)
+
+
+def test_example(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("blackjax")
+    monkeypatch.syspath_prepend(EXAMPLES / "deploy")
+    monkeypatch.syspath_prepend(EXAMPLES)
+    import export_radon
+
+    houses = (EXAMPLES / "data" / "radon_all.csv").read_text().splitlines()
+    few = [houses[0], *[h for h in houses[1:] if h.split(",")[0] in ("4", "5", "8", "20", "57", "214")]]
+    (tmp_path / "few.csv").write_text("\n".join(few))
+    options = ["--data", str(tmp_path / "few.csv"), "--draws", "20", "--tune", "50", "--out", str(tmp_path)]
+    files = export_radon.main(options)
+    assert {"logp.jaxpr", "predict.jaxpr", "sample.jaxpr", "all.npz"} <= {file.name for file in files}
+    capsys.readouterr()
+    code = (EXAMPLES / "deploy" / "use_radon.py").read_text()
+    code = code.replace("from __future__ import annotations", "", 1)
+    code = code.replace('if __name__ == "__main__":\n    main()', "")
+    run = f"\nnumbers = main(['--deployed', {str(tmp_path)!r}])\nassert np.isfinite(list(numbers.values())).all()"
+    out = run_python(WITHOUT_PYTENSOR + code + run)
+    assert "log density" in out and "predicted radon" in out
