@@ -89,6 +89,7 @@ class LoadedFunction:
             name: from_programs(path, program, members, header.platforms, header.constraints)
             for name, program in header.programs.items()
         }
+        self._exported = exported["call"][0]
         has_batch = [True] * len(header.arguments) + [False] * (len(header.state) + len(header.constants))
         constants = range(len(has_batch) - len(header.constants), len(has_batch))
         call = function_of(exported["call"], exported.get("batched", []), has_batch, constants)
@@ -156,6 +157,29 @@ class LoadedFunction:
         values = self._arguments(args, kwargs, arguments)
         outputs, _ = self._results("batched", values, self.state.snapshot())
         return self._returned([np.asarray(x) for x in outputs])
+
+    @property
+    def stablehlo(self) -> str:
+        """The program as StableHLO text, for the lengths that the file leaves open. Its locations name PyTensor's nodes."""
+        return self._exported.mlir_module()
+
+    def trace(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the program for the shapes of arguments as JAX's `jax.stages.Traced`, of which `lower` and `compile` make the next ones.
+
+        Arguments may be left out where the file fixes all shapes. The program takes the state after the arguments, then large constants.
+        """
+        if args or kwargs:
+            values = self._arguments(args, kwargs)
+        elif any(isinstance(n, str) for a in self.header.arguments for n in a.shape):
+            raise TypeError(
+                f"The lengths of the arguments are open: give examples of {', '.join(self.__signature__.parameters)}."
+            )
+        else:
+            values = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in self.header.arguments]
+        stored = [self.state.snapshot()[s.name] for s in self.header.state]
+        with jax.enable_x64(True):
+            jitted: Any = self._jitted["call"]
+            return jitted.trace(*values, *stored, *self._constants)
 
     def _arguments(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], arguments: Sequence[Argument] = ()

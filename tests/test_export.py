@@ -551,3 +551,31 @@ def test_the_chapter_of_the_documentation_runs(tmp_path, monkeypatch, capsys):
     without_numbers = lambda text: re.sub(r"[\d.]+", "", text)  # noqa: E731
     assert without_numbers(found) == without_numbers(printed)
     run_elsewhere(f"import os\nos.chdir({str(tmp_path)!r})\n" + user)
+
+
+def test_reports_on_a_loaded_function(tmp_path):
+    """`explain`, `stages` and `make_jaxpr` take what `load` returns."""
+    x, scale = pt.vector("x", dtype="float64"), pt.scalar("scale", dtype="float64")
+    weights = pytensor.shared(np.ones(3), name="weights")
+    decay = pt.exp(-x / scale)
+    decay.name = "decay"
+    f = pytensor.function([x, scale], [decay, x[2] * weights.sum()], updates={weights: weights + 1}, mode="JAXPR")
+    loaded = pjl.export(f, path=tmp_path / "decay.jaxpr")
+    told = pjl.explain(loaded)
+    assert [v.name for v in told.batches[0].inputs] == ["x", "scale", "weights"]
+    assert [v.type for v in told.batches[0].outputs] == ["float64[x_0]", "float64[]", "float64[3]"]
+    assert {("Exp", "decay"), ("True_div", ""), ("Neg", "")} <= {(node.op, node.name) for node in told.nodes}
+    assert "IndexError" in told.batches[0].checks[0]
+    told.save(tmp_path / "page.html")
+    view = pjl.stages(loaded, np.ones(3), 2.0)
+    assert "stablehlo.exponential" in view.stablehlo[0] and "HloModule" in view.hlo[0] and view.cost[0]["flops"] > 0
+    assert [v.aval.shape for v in pjl.make_jaxpr(loaded, np.ones(4), 2.0).invars] == [(4,), (), (3,)]
+    with pytest.raises(TypeError, match="give examples of x, scale"):
+        pjl.stages(loaded)
+
+
+def test_reports_on_a_loaded_function_of_fixed_shapes(tmp_path):
+    x = pt.vector("x", shape=(3,), dtype="float64")
+    loaded = pjl.export([x], x.sum(), path=tmp_path / "sum.jaxpr")
+    assert pjl.stages(loaded).jaxpr[0].out_avals[0].shape == ()
+    assert pjl.explain(loaded).batches[0].guards == ()

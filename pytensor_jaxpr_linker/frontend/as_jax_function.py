@@ -14,6 +14,7 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import graph_inputs
 
+from jaxpr_artifact import LoadedFunction
 from pytensor_jaxpr_linker.base.options import resolve
 from pytensor_jaxpr_linker.frontend.jax_function import JaxFunction
 from pytensor_jaxpr_linker.frontend.original_graph import Original, copy_of, original_of
@@ -170,6 +171,8 @@ def make_jaxpr(f: Any, *args: Any) -> Any:
     >>> pjl.make_jaxpr(pytensor.function([x], y, mode="JAXPR"), [1.0, 2.0])
     { lambda ; a:f64[2]. let b:f64[2] = exp a in (b,) } # [Exp[y]]
     """
+    if isinstance(f, LoadedFunction):
+        return f.trace(*args).jaxpr
     target = target_of(f, "make_jaxpr")
     found = compiled(target)
     program = found.runner.single_program()

@@ -26,7 +26,7 @@ from pytensor_jaxpr_linker.frontend.linker import JaxprLinker, Runner
 
 ACCEPTED = (
     "a function compiled with mode JAXPR, one that a PyMC model compiled with it (compile_logp, logp_dlogp_function), what"
-    " as_jax_function or logdensity returned, a PyMC model"
+    " as_jax_function, logdensity or load returned, a PyMC model"
 )
 
 

@@ -10,12 +10,14 @@ from typing import Any
 
 from pytensor.graph.basic import Apply, Variable
 
+from jaxpr_artifact import LoadedFunction
 from pytensor_jaxpr_linker.base.errors import Break, CannotEmit, describe_node, source_line
 from pytensor_jaxpr_linker.base.gc_pause import gc_paused
 from pytensor_jaxpr_linker.base.passes import PassRecord
 from pytensor_jaxpr_linker.frontend.targets import compiled, graph_target, target_of
 from pytensor_jaxpr_linker.graph.walk import Graph
 from pytensor_jaxpr_linker.plan.model import HostStep, Plan, Region
+from pytensor_jaxpr_linker.report.explain_loaded import explain_loaded
 from pytensor_jaxpr_linker.report.explanation import Explanation
 from pytensor_jaxpr_linker.report.hints import constant_text, expression, find_rewrite
 from pytensor_jaxpr_linker.report.model import (
@@ -51,7 +53,8 @@ def explain(
     ----------
     f : pytensor.compile.executor.Function, Variable, sequence of Variable, or others
         A function compiled with mode JAXPR, or the outputs of a graph. A function that a PyMC model compiled with it (`compile_logp`,
-        `logp_dlogp_function`), what `as_jax_function` returned, and a PyMC model, for its log density and gradient.
+        `logp_dlogp_function`), what `as_jax_function` or `logdensity` returned, a PyMC model, for its log density and gradient, and what
+        `load` read from a file: its nodes are those that its operations name.
     inputs : sequence of Variable, optional
         The inputs of the graph, by default all its variables without a value.
     mode : Mode or str
@@ -79,6 +82,8 @@ def explain(
     >>> [p.name for p in pjl.explain(x[x > 0].sum(), passes=True).passes if p.changed]
     ['lanes']
     """
+    if isinstance(f, LoadedFunction):
+        return explain_loaded(f)
     if isinstance(f, Variable | list | tuple):
         target = graph_target(inputs, f, mode, "explain")
     else:

@@ -11,10 +11,12 @@ import numpy as np
 from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FunctionGraph
 
+from jaxpr_artifact import LoadedFunction
 from pytensor_jaxpr_linker.base import jax_compat
 from pytensor_jaxpr_linker.base.passes import PassRecord, record_passes
 from pytensor_jaxpr_linker.frontend.targets import Compiled, compiled, target_of
 from pytensor_jaxpr_linker.jaxpr.lower import lower_region
+from pytensor_jaxpr_linker.report.loaded_stages import LoadedStages
 from pytensor_jaxpr_linker.report.marked import Marks, equation_texts, located_lines
 from pytensor_jaxpr_linker.report.measure import profile_of
 from pytensor_jaxpr_linker.report.profile import Profile
@@ -277,7 +279,7 @@ class Stages:
         return profile_of(self._found, self._args, calls)
 
 
-def stages(f: Any, *args: Any) -> Stages:
+def stages(f: Any, *args: Any) -> Stages | LoadedStages:
     """Return the stages of a compiled function: graph, passes, Jaxprs, StableHLO, HLO, XLA's analyses, and the time of each.
 
     Each is made when it is asked for.
@@ -306,6 +308,8 @@ def stages(f: Any, *args: Any) -> Stages:
     >>> [p.name for p in s.passes.graph]
     ['inline', 'sparse', 'decompose', 'eager numbers', 'until counts', 'lanes']
     """
+    if isinstance(f, LoadedFunction):
+        return LoadedStages(f, args)
     target = target_of(f, "stages")
     return stages_of(compiled(target), target.arguments(args))
 
