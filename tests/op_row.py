@@ -31,6 +31,12 @@ class Row(NamedTuple):
         Whether there is no break.
     flip
         Whether the values may come in the opposite order, which is the second element of a batch.
+    lengths
+        The symbolic shape of each input, ``"m,n; n"``. Without it, lengths have different names, but inputs of one shape share theirs.
+    where
+        What is known about these lengths, as `jax.export.SymbolicScope` takes it.
+    refused
+        More general lengths that JAX can't do.
     """
 
     name: str
@@ -42,6 +48,9 @@ class Row(NamedTuple):
     single: bool = True
     one_program: bool = True
     flip: bool = True
+    lengths: str = ""
+    where: tuple[str, ...] = ()
+    refused: str = ""
 
     @property
     def samples(self) -> tuple[tuple[np.ndarray, ...], ...]:

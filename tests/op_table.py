@@ -233,10 +233,10 @@ ROWS = np.array([2, 0, 2])
 SHAPES = [
     Row("Shape", lambda x: x.shape, (MATRIX,), ((MATRIX[:0],),)),
     Row("Shape_i", lambda x: extra_ops.Shape_i(1)(x) if hasattr(extra_ops, "Shape_i") else pt.shape_i(x, 1), (MATRIX,)),
-    Row("SpecifyShape", lambda x: pt.specify_shape(x, (3, None)), (MATRIX,)),
-    Row("Reshape", lambda x: pt.reshape(x, (2, -1)), (MATRIX,), ((MATRIX[:, :0],),)),
+    Row("SpecifyShape", lambda x: pt.specify_shape(x, (3, None)), (MATRIX,), lengths="3,n"),
+    Row("Reshape", lambda x: pt.reshape(x, (2, -1)), (MATRIX,), ((MATRIX[:, :0],), (MATRIX[:, :2],)), lengths="m,2*n"),
     Row("JoinDims", join_dims, (CUBE,), ((CUBE[:0],),)),
-    Row("SplitDims", lambda x: split_dims(x, (2, 2), axis=1), (MATRIX,), ((MATRIX[:0],),)),
+    Row("SplitDims", lambda x: split_dims(x, (2, 2), axis=1), (MATRIX,), ((MATRIX[:0],),), lengths="m,4"),
     Row("DimShuffle", lambda x: [x.T, x.dimshuffle("x", 1, 0)], (MATRIX,), ((MATRIX[:0],),)),
     Row("ARange", lambda x: pt.arange(1, x.shape[0], 2) + x[0], (POSITIVE,)),
     Row("Alloc", lambda x: pt.alloc(x, 2, x.shape[0]), (SIGNED,), ((SIGNED[:0],),)),
@@ -246,10 +246,10 @@ SHAPES = [
     Row("MakeVector", lambda x: basic.MakeVector(x.dtype)(x[0], x[1] * 2), (SIGNED,)),
     Row("ScalarFromTensor", lambda x: basic.tensor_from_scalar(basic.scalar_from_tensor(x)), (SIGNED[0],)),
     Row("Join", lambda x, y: pt.join(0, x, y), (SIGNED, POSITIVE), ((SIGNED[:0], POSITIVE),)),
-    Row("Split", lambda x: pt.split(x, [1, 3], n_splits=2), (SIGNED,)),
+    Row("Split", lambda x: pt.split(x, [1, 3], n_splits=2), (SIGNED,), lengths="4"),
     Row("ExtractDiag", lambda x: pt.diagonal(x, 1), (MATRIX,), ((MATRIX[:0],),)),
     Row("AllocDiag", pt.diag, (SIGNED,), ((SIGNED[:0],),)),
-    Row("Repeat", lambda x: extra_ops.Repeat(0)(x, np.array([2, 0, 1])), (MATRIX,)),
+    Row("Repeat", lambda x: extra_ops.Repeat(0)(x, np.array([2, 0, 1])), (MATRIX,), lengths="3,n"),
     Row("FillDiagonal", extra_ops.fill_diagonal, (MATRIX, SIGNED[0]), ((MATRIX[:0], SIGNED[0]),)),
     Row("FillDiagonalOffset", lambda x, v: extra_ops.fill_diagonal_offset(x, v, 1), (MATRIX, SIGNED[0])),
     Row(
@@ -259,49 +259,118 @@ SHAPES = [
         ((ROWS[:0], ROWS[:0]),),
     ),
     Row("UnravelIndex", lambda i: extra_ops.unravel_index(i, (3, 4)), (ROWS,), ((ROWS[:0],),)),
-    Row("Choose", lambda i, x: basic.choose(i, x), (np.array([2, 0, 1, 1]), MATRIX), gradient=False),
-    Row("PermuteRowElements", lambda x, p: basic.permute_row_elements(x, p), (MATRIX, np.array([2, 0, 3, 1]))),
+    Row(
+        "Choose",
+        lambda i, x: basic.choose(i, x),
+        (np.array([2, 0, 1, 1]), MATRIX),
+        ((np.array([1, 0]), MATRIX[:2, :2]),),
+        gradient=False,
+        lengths="n;k,n",
+    ),
+    Row(
+        "PermuteRowElements",
+        lambda x, p: basic.permute_row_elements(x, p),
+        (MATRIX, np.array([2, 0, 3, 1])),
+        ((MATRIX[:2, :2], np.array([1, 0])),),
+        lengths="m,n;n",
+    ),
     Row("Pad", lambda x: pt.pad(x, (1, 2)), (SIGNED,), ((SIGNED[:0],),)),
 ]
 
+VECTOR = SIGNED[:3]
 MASK = np.array([True, False, True])
 INDEXING = [
     Row("Subtensor", lambda x: [x[1], x[::-1, 1:3], x[-1, ::2]], (MATRIX,)),
     Row("Subtensor of no rows", lambda x: x[1:], (MATRIX,), ((MATRIX[:0],),)),
-    Row("IncSubtensor", lambda x, y: [pt.set_subtensor(x[1], y), pt.inc_subtensor(x[:, 0], y[0])], (MATRIX, SIGNED)),
-    Row("AdvancedSubtensor", lambda x, i: [x[i], x[i, i], x[:, i]], (MATRIX, ROWS), ((MATRIX, ROWS[:0]),)),
+    Row(
+        "IncSubtensor",
+        lambda x, y: [pt.set_subtensor(x[1], y), pt.inc_subtensor(x[:, 0], y[0])],
+        (MATRIX, SIGNED),
+        lengths="m,n;n",
+    ),
+    Row(
+        "AdvancedSubtensor",
+        lambda x, i: [x[i], x[i, i], x[:, i]],
+        (MATRIX, ROWS),
+        ((MATRIX, ROWS[:0]), (MATRIX.T.copy(), ROWS[:2])),
+    ),
     Row(
         "AdvancedIncSubtensor",
         lambda x, i, y: [pt.set_subtensor(x[i[:2]], y), pt.inc_subtensor(x[i], y)],
         (MATRIX, ROWS, SIGNED),
-        ((MATRIX, ROWS[:0], SIGNED),),
+        ((MATRIX, ROWS[:0], SIGNED), (MATRIX.T.copy(), ROWS[:2], VECTOR)),
+        lengths="m,n;k;n",
     ),
+    Row("Nonzero in one program", lambda x: pt.nonzero(x)[0].sum(), (MASK,)),
+    Row("Unique in one program", lambda x: pt.unique(x).sum(), (np.array([3.0, 1.0, 3.0, 2.0]),), gradient=False),
     Row("Nonzero", lambda x: pt.nonzero(x)[0], (MASK,), one_program=False),
     Row("Unique", lambda x: pt.unique(x), (np.array([3.0, 1.0, 3.0, 2.0]),), ((SIGNED[:0],),), one_program=False),
 ]
 
-VECTOR, BLOCK = SIGNED[:3], np.cos(np.arange(12.0, 21.0)).reshape(3, 3)
+BLOCK = np.cos(np.arange(12.0, 21.0)).reshape(3, 3)
 PRODUCTS = [
-    Row("Dot", pt.dot, (BLOCK, MATRIX), ((BLOCK[:0], MATRIX), (BLOCK[:, :0], MATRIX[:0]), (VECTOR, VECTOR))),
-    Row("BatchedDot", _batched_dot, (CUBE, CUBE.mT.copy()), ((CUBE[:0], CUBE.mT[:0]),)),
-    Row("Dot22", Dot22(), (BLOCK, MATRIX), gradient=False),
-    Row("Dot22Scalar", Dot22Scalar(), (BLOCK, MATRIX, SIGNED[1]), gradient=False),
-    Row("Gemm", Gemm(inplace=False), (MATRIX, SIGNED[1], BLOCK, MATRIX, SIGNED[2]), gradient=False),
+    Row(
+        "Dot",
+        pt.dot,
+        (BLOCK, MATRIX),
+        ((BLOCK[:0], MATRIX), (BLOCK[:, :0], MATRIX[:0]), (VECTOR, VECTOR)),
+        lengths="m,n;n,k",
+    ),
+    Row("BatchedDot", _batched_dot, (CUBE, CUBE.mT.copy()), ((CUBE[:0], CUBE.mT[:0]),), lengths="b,m,n;b,n,k"),
+    Row("Dot22", Dot22(), (BLOCK, MATRIX), gradient=False, lengths="m,n;n,k"),
+    Row("Dot22Scalar", Dot22Scalar(), (BLOCK, MATRIX, SIGNED[1]), gradient=False, lengths="m,n;n,k;"),
+    Row(
+        "Gemm",
+        Gemm(inplace=False),
+        (MATRIX, SIGNED[1], BLOCK, MATRIX, SIGNED[2]),
+        gradient=False,
+        lengths="m,n;;m,k;k,n;",
+    ),
     Row(
         "Gemm without z",
         lambda z, x, y: Gemm(inplace=False)(z * np.nan, np.array(1.0), x, y, np.array(0.0)),
         (BLOCK, BLOCK, BLOCK),
         gradient=False,
         single=False,
+        lengths="m,n;m,k;k,n",
     ),
-    Row("Gemv", Gemv(inplace=False), (VECTOR, SIGNED[1], BLOCK, VECTOR, SIGNED[2]), gradient=False),
-    Row("CGemv", CGemv(inplace=False), (VECTOR, SIGNED[1], BLOCK, VECTOR, SIGNED[2]), gradient=False),
-    Row("Einsum", lambda x, y: pt.einsum("ij,jk->ki", x, y), (BLOCK, MATRIX)),
-    Row("Convolve1d", lambda x, y: [convolve1d(x, y), convolve1d(x, y, mode="valid")], (SIGNED, VECTOR)),
-    Row("Convolve2d", lambda x, y: [convolve2d(x, y), convolve2d(x, y, mode="same")], (MATRIX, BLOCK)),
-    Row("RFFTOp", lambda x: fft.rfft(x), (MATRIX,)),
-    Row("IRFFTOp", lambda x: fft.irfft(x), (CUBE[..., :2].copy(),)),
+    Row(
+        "Gemv", Gemv(inplace=False), (VECTOR, SIGNED[1], BLOCK, VECTOR, SIGNED[2]), gradient=False, lengths="m;;m,n;n;"
+    ),
+    Row(
+        "CGemv",
+        CGemv(inplace=False),
+        (VECTOR, SIGNED[1], BLOCK, VECTOR, SIGNED[2]),
+        gradient=False,
+        lengths="m;;m,n;n;",
+    ),
+    Row("Einsum", lambda x, y: pt.einsum("ij,jk->ki", x, y), (BLOCK, MATRIX), lengths="m,n;n,k"),
+    Row(
+        "Convolve1d",
+        lambda x, y: [convolve1d(x, y), convolve1d(x, y, mode="valid")],
+        (SIGNED, VECTOR),
+        lengths="m;3",
+        refused="m;n",
+    ),
+    Row(
+        "Convolve2d",
+        lambda x, y: [convolve2d(x, y), convolve2d(x, y, mode="same")],
+        (MATRIX, BLOCK),
+        lengths="m,n;3,3",
+        refused="m,n;j,k",
+    ),
+    Row("RFFTOp", lambda x: fft.rfft(x), (MATRIX,), lengths="m,4", refused="m,n"),
+    Row("IRFFTOp", lambda x: fft.irfft(x), (CUBE[..., :2].copy(),), lengths="m,3,2", refused="m,n,2"),
     Row("Fourier", lambda x: fourier.fft(x, 4, 1), (MATRIX,), gradient=False, single=False),
+    Row(
+        "Fourier of all",
+        lambda x: fourier.fft(x, x.shape[1], 1),
+        (MATRIX,),
+        gradient=False,
+        single=False,
+        lengths="m,4",
+        refused="m,n",
+    ),
 ]
 
 #: The rows, by family: those of one family are compiled as one function.

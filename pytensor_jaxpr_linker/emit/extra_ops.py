@@ -25,9 +25,10 @@ from pytensor_jaxpr_linker.base.rules import emits
 from pytensor_jaxpr_linker.emit.indexing import broadcast_shapes, in_range, take_rows
 from pytensor_jaxpr_linker.emit.scalar import number, numpy_astype, to_common_dtype
 from pytensor_jaxpr_linker.graph.lanes.ops import NEGATIVE_REPEATS, check_repeats
-from pytensor_jaxpr_linker.graph.symbolic_values import larger
+from pytensor_jaxpr_linker.graph.symbolic_values import is_symbolic, larger
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
+from pytensor_jaxpr_linker.jaxpr.formula import Value
 
 
 def axis_indices(b: JaxprBuilder, shape: Shape) -> list[Atom]:
@@ -91,7 +92,12 @@ def emit_UnravelIndex(op, node, b, flat, dims):
 @emits(Bartlett, static=(0,))
 def emit_Bartlett(op, node, b, length):
     """The triangular window, as `numpy.bartlett`."""
-    return b.constant(np.bartlett(int(length)))
+    if not is_symbolic(length):
+        return b.constant(np.bartlett(int(length)))
+    n = length.item()
+    places = Value(b, prims.iota(b, "float64", (n,), 0))
+    from_middle = 2.0 * places - Value(b, b.constant(n - 1, "float64"))
+    return (1.0 - abs(from_middle) / Value(b, b.constant(larger(n - 1, 1), "float64"))).atom
 
 
 #: Up to this number of pairs, comparing all at once is faster than a binary search.

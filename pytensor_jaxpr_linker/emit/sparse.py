@@ -8,6 +8,7 @@ import numpy as np
 from jax import lax
 
 from pytensor_jaxpr_linker.base.rules import emits
+from pytensor_jaxpr_linker.emit.lengths import as_lengths
 from pytensor_jaxpr_linker.graph.sparse.ops import CheckLength, CompressedIndex, SumAt, TakeAt
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
@@ -58,7 +59,7 @@ def gather_at(b: JaxprBuilder, x: Atom, *indices: Atom) -> Atom:
 @emits(SumAt, static=lambda node: range(1 + node.op.count, len(node.inputs)))
 def emit_SumAt(op, node, b, x, *operands):
     """Scatter into zeros."""
-    indices, lengths = operands[: op.count], tuple(map(int, operands[op.count :]))
+    indices, lengths = operands[: op.count], as_lengths(operands[op.count :])
     zeros = prims.broadcast_to(b, b.constant(0, x.aval.dtype), (*lengths, *x.aval.shape[1:]))
     return scatter_entries(b, zeros, x, *indices)
 
@@ -75,5 +76,5 @@ def scatter_entries(b: JaxprBuilder, total: Atom, x: Atom, *indices: Atom) -> At
 @emits(CheckLength, static=(1,))
 def emit_CheckLength(op, node, b, x, length):
     """Compare while building."""
-    op.check(x.aval.shape, length)
+    op.check(x.aval.shape, length.item())
     return x

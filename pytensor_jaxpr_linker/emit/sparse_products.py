@@ -22,7 +22,7 @@ COLUMNS = 4
 @emits(ListDot, static=(4,))
 def emit_ListDot(op, node, b, data, rows, cols, y, n):
     """Multiply for each entry a row, and sum the products by the rows of the entries."""
-    return list_dot(b, data, rows, cols, y, int(n))
+    return list_dot(b, data, rows, cols, y, n.item())
 
 
 def list_dot(b: JaxprBuilder, data: Atom, rows: Atom, cols: Atom, y: Atom, n: int) -> Atom:

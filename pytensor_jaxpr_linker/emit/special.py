@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
 from pytensor.graph.basic import Apply
 from pytensor.tensor.special import LogSoftmax, Softmax, XLog1PY, XLogY
 
 from pytensor_jaxpr_linker.base.rules import emits
 from pytensor_jaxpr_linker.emit.elemwise import check_not_empty
+from pytensor_jaxpr_linker.emit.indexing import broadcast_shapes
 from pytensor_jaxpr_linker.emit.scalar import number, numpy_astype, one
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
@@ -45,7 +45,7 @@ def emit_LogSoftmax(op, node, b, x):
 @emits(XLogY, XLog1PY)
 def emit_XLogY(op, node, b, x, y):
     """``x * log(y)``, 0 where `x` is; as for PyTensor its derivative by `x` is ``log(y)`` there too."""
-    shape = np.broadcast_shapes(x.aval.shape, y.aval.shape)
+    shape = broadcast_shapes(x.aval.shape, y.aval.shape)
     x, y = (prims.broadcast_to(b, numpy_astype(b, v, node.outputs[0].type.dtype), shape) for v in (x, y))
     log = prims.log(b, y) if isinstance(op, XLogY) else prims.log1p(b, y)
     singular = prims.and_(b, prims.eq(b, x, number(b, x, 0)), prims.not_(b, prims.is_finite(b, log)))

@@ -67,8 +67,8 @@ class StaticValues:
 
     def shape(self, variable: Variable) -> tuple[int, ...]:
         """Return the shape of `variable`."""
-        if variable in self._values:
-            return np.shape(self._values[variable])
+        if (value := self._values.get(variable)) is not None and value is not AT_RUN_TIME:
+            return np.shape(value)
         return self._shape_of(variable)
 
     def _choose(self, variable: Variable) -> Any:

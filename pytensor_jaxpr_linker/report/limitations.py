@@ -1,5 +1,7 @@
 """The limits of emission rules, and where they differ from PyTensor: for the support table and the tests."""
 
+from typing import NamedTuple
+
 OF_TWO = "Of two sparse matrices if all entries are at constant places; else the host finds the places faster."
 
 #: Sentences by the names of classes, as `base.rules.class_name` gives them.
@@ -29,4 +31,33 @@ LIMITATIONS: dict[str, str] = {
     "pytensor.tensor.random.basic.PermutationRV": "Not for several numbers at once.",
     "pytensor.tensor.random.basic.ChoiceWithoutReplacement": "Not for several numbers at once.",
     "pytensor.tensor.blockwise.Blockwise": "If its core Op has a rule for batches.",
+}
+
+
+class SymbolicLimit(NamedTuple):
+    """Which lengths of an Op can't be symbolic dimensions of `jax.export`, and the error, as a regular expression."""
+
+    sentence: str
+    error: str
+
+
+NO_FFT = SymbolicLimit("The length that is transformed can't be symbolic.", "FFT with non-constant fft_length")
+
+ONE_LENGTH = SymbolicLimit("The length of the signal or of the kernel can't be symbolic.", "can't decide how many taps")
+
+#: By the names of classes. All other Ops that become equations take any lengths.
+SYMBOLIC: dict[str, SymbolicLimit] = {
+    "pytensor.tensor.fft.RFFTOp": NO_FFT,
+    "pytensor.tensor.fft.IRFFTOp": NO_FFT,
+    "pytensor.tensor.fourier.Fourier": NO_FFT,
+    "pytensor.tensor.signal.conv.Convolve1d": ONE_LENGTH,
+    "pytensor.tensor.signal.conv.Convolve2d": ONE_LENGTH,
+    "pytensor.tensor.linalg.decomposition.qr.QR": SymbolicLimit(
+        'Of symbolic lengths JAX has to know which is larger, as by `constraints=["m >= n"]`.',
+        "comparison .* is inconclusive",
+    ),
+    "pytensor.tensor.linalg.solvers.tridiagonal.LUFactorTridiagonal": SymbolicLimit(
+        'Of a symbolic length JAX has to know that it is at least 3, as by `constraints=["n >= 3"]`.',
+        "comparison .* is inconclusive",
+    ),
 }

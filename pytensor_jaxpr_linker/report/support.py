@@ -28,7 +28,7 @@ from pytensor_jaxpr_linker.graph.decompose import DECOMPOSITIONS
 from pytensor_jaxpr_linker.graph.sparse.lowering import LOWERINGS
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.plan.host_ops import HOST
-from pytensor_jaxpr_linker.report.limitations import LIMITATIONS
+from pytensor_jaxpr_linker.report.limitations import LIMITATIONS, SYMBOLIC
 
 #: The document that the table is written to.
 DOCUMENT = Path(__file__).parents[2] / "docs" / "ops.md"
@@ -87,6 +87,10 @@ WAYS = {
     HOSTED: "its own Python implementation runs between programs",
 }
 
+YES, IN_PART, NO, AS_THESE = "yes", "in part", "no", "–"
+#: What lengths of an Op that runs in one of these ways may be symbolic dimensions of `jax.export`, if nothing restricts them.
+SYMBOLIC_BY_WAY = {DIRECT: YES, SIMPLER: YES, INNER: AS_THESE, LOWERED: AS_THESE, LEAF: AS_THESE, HOSTED: NO}
+
 #: Ops that become Ops of this package while sizes are found, see `graph.lanes`.
 SIZED = {
     Nonzero: "Places of the elements that are not zero, as many as a program before has counted.",
@@ -101,6 +105,7 @@ class Row(NamedTuple):
     name: str
     how: str
     gradient: bool
+    symbolic: str
     note: str
 
 
@@ -147,9 +152,10 @@ def table() -> list[Row]:
 def support_row(op_class: type[Op]) -> Row:
     """Return the row of an Op."""
     how, summary = how_it_runs(op_class)
-    limitation = LIMITATIONS.get(class_name(op_class), "")
-    note = " ".join(filter(None, (summary, limitation)))
-    return Row(op_class.__module__, op_class.__name__, how, op_has_gradient(op_class), note)
+    name = class_name(op_class)
+    symbolic, limit = (IN_PART, SYMBOLIC[name].sentence) if name in SYMBOLIC else (SYMBOLIC_BY_WAY[how], "")
+    note = " ".join(filter(None, (summary, LIMITATIONS.get(name, ""), limit)))
+    return Row(op_class.__module__, op_class.__name__, how, op_has_gradient(op_class), symbolic, note)
 
 
 def how_it_runs(op_class: type[Op]) -> tuple[str, str]:
@@ -223,8 +229,12 @@ def markdown(rows: Iterable[Row]) -> str:
 
 def section(module: str, rows: list[Row]) -> str:
     """Return the part of the document about one module of PyTensor."""
-    lines = [f"| `{r.name}` | {r.how} | {'yes' if r.gradient else 'no'} | {r.note.replace('|', BAR)} |" for r in rows]
-    return "\n".join([f"## `{module}`", "", "| Op | how | gradient | notes |", "|---|---|---|---|", *lines, ""])
+    lines = [
+        f"| `{r.name}` | {r.how} | {YES if r.gradient else NO} | {r.symbolic} | {r.note.replace('|', BAR)} |"
+        for r in rows
+    ]
+    heads = ["| Op | how | gradient | symbolic | notes |", "|---|---|---|---|---|"]
+    return "\n".join([f"## `{module}`", "", *heads, *lines, ""])
 
 
 #: A bar that does not end a cell, also within code.
@@ -241,7 +251,10 @@ page from the emission rules; `tests/test_op_table.py` runs the Ops on samples.
 {ways}
 
 No Op of PyTensor's own is traced. *Gradient* says whether PyTensor defines one. `jax.grad` of what
-`as_jax_function` returns is PyTensor's gradient ([gradients.md](gradients.md)). A scalar Op is what an `Elemwise`,
+`as_jax_function` returns is PyTensor's gradient ([gradients.md](gradients.md)). *Symbolic* says whether `jax.export` takes
+lengths by name (`jax.export.symbolic_shape`): all of them, in part, or, as for Ops that take the place of an Op (–), as these do.
+What an integer input determines, such as the number of rows of `Eye`, is known while the program is built, or follows from such
+lengths. `tests/test_symbolic_ops.py` exports the Ops, and calls them with several lengths. A scalar Op is what an `Elemwise`,
 a `CAReduce` or a loop over numbers applies. What a note excludes ("Not ...") is a break ([breaks.md](breaks.md)): the node runs
 on the host. [special-functions.md](special-functions.md) states how far off special functions are.
 """

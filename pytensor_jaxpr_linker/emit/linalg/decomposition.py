@@ -35,6 +35,7 @@ from pytensor_jaxpr_linker.emit.linalg.matrices import (
 )
 from pytensor_jaxpr_linker.emit.scalar import number, numpy_astype
 from pytensor_jaxpr_linker.emit.tensor_basic import diagonal, slice_axis
+from pytensor_jaxpr_linker.graph.symbolic_values import smaller
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
 
@@ -85,7 +86,7 @@ def emit_LU(op, node, b, x):
     x = numpy_astype(b, x, node.outputs[-1].type.dtype)
     check_finite(b, x, NOT_FINITE, node)
     *batch, m, n = x.aval.shape
-    lead, k = len(batch), min(m, n)
+    lead, k = len(batch), smaller(m, n)
     factors, _, permutation = lu_factors(b, x)
     lower = slice_axis(b, factors, lead + 1, 0, k)
     lower = prims.add(b, tril(b, lower, -1), identity_matrices(b, lower.aval.shape, x.aval.dtype))
@@ -134,7 +135,7 @@ def emit_QR(op, node, b, x):
     if op.mode != "r":
         return q, r, *columns
     *batch, m, n = x.aval.shape
-    r = prims.pad(b, r, number(b, x, 0), [(0, 0, 0)] * len(batch) + [(0, m - min(m, n), 0), (0, 0, 0)])
+    r = prims.pad(b, r, number(b, x, 0), [(0, 0, 0)] * len(batch) + [(0, m - smaller(m, n), 0), (0, 0, 0)])
     return (r, *columns) if columns else r
 
 
@@ -148,7 +149,7 @@ def raw_qr(op: QR, b: JaxprBuilder, x: Atom) -> list[Atom]:
         columns = [prims.sub(b, position, b.constant(1, "int32"))]
     else:
         packed, factors = prims.geqrf(b, x)
-    return [packed, factors, triu(b, slice_axis(b, packed, len(batch), 0, min(m, n))), *columns]
+    return [packed, factors, triu(b, slice_axis(b, packed, len(batch), 0, smaller(m, n))), *columns]
 
 
 @emits(SVD, batched=True)

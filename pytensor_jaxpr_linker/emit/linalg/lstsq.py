@@ -9,6 +9,7 @@ from pytensor.tensor.linalg.dtype_utils import linalg_output_dtype
 from pytensor.tensor.linalg.solvers.lstsq import TensorSolve
 
 from pytensor_jaxpr_linker.base.rules import emits
+from pytensor_jaxpr_linker.emit.lengths import is_less
 from pytensor_jaxpr_linker.emit.linalg.decomposition import check_converged
 from pytensor_jaxpr_linker.emit.linalg.inverse import checked_solution, is_large, reciprocal_where, scaled_columns
 from pytensor_jaxpr_linker.emit.linalg.matrices import adjoint, check_square, matmul
@@ -27,7 +28,7 @@ def emit_LstsqParts(op, node, b, x, y, rcond):
     s, left, right = prims.svd(b, x, False, True)
     check_converged(b, s, node, " in Linear Least Squares")
     rcond, rank, kept = numpy_astype(b, rcond, s.aval.dtype), b.constant(0, "int32"), prims.eq(b, s, s)
-    if min(m, n):
+    if 0 not in (m, n):
         inside = prims.and_(b, prims.gt(b, rcond, number(b, s, 0)), prims.lt(b, rcond, number(b, s, 1)))
         rcond = prims.select(b, inside, rcond, number(b, s, np.finfo(s.aval.dtype).eps / 2))  # as LAPACK's gelsd
         kept = is_large(b, s, rcond)
@@ -36,7 +37,7 @@ def emit_LstsqParts(op, node, b, x, y, rcond):
         b, scaled_columns(b, adjoint(b, right), reciprocal_where(b, s, kept)), matmul(b, adjoint(b, left), y)
     )
     residuals = prims.reduce_sum(b, prims.square(b, prims.sub(b, y, matmul(b, x, solution))), (0,))
-    returned = prims.and_(b, prims.eq(b, rank, number(b, rank, n)), b.constant(m > n))
+    returned = prims.and_(b, prims.eq(b, rank, number(b, rank, n)), is_less(b, n, m))
     solution, residuals, s = (numpy_astype(b, v, "float64") for v in (solution, residuals, s))
     return solution, residuals, rank, s, prims.broadcast_to(b, returned, (k,))
 

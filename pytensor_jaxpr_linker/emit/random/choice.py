@@ -9,14 +9,16 @@ from jax.lax import GatherDimensionNumbers
 from pytensor.graph.basic import Apply
 from pytensor.tensor.random import basic as rv
 
+from pytensor_jaxpr_linker.emit.lengths import check_length
 from pytensor_jaxpr_linker.emit.random.discrete import demand
 from pytensor_jaxpr_linker.emit.random.parameter_checks import check_all
-from pytensor_jaxpr_linker.emit.random.sampler import emits_draws, general
+from pytensor_jaxpr_linker.emit.random.sampler import emits_draws, general, is_static_operand, lengths_of
 from pytensor_jaxpr_linker.emit.random.samplers_counts import FLOAT
 from pytensor_jaxpr_linker.emit.random.samplers_integers import last_axis_positions, random_order
 from pytensor_jaxpr_linker.emit.random.samplers_inversion import standard_exponential
 from pytensor_jaxpr_linker.emit.random.samplers_multivariate import batched
 from pytensor_jaxpr_linker.emit.scalar import numpy_astype
+from pytensor_jaxpr_linker.graph.symbolic_values import larger, smaller
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
 
@@ -35,8 +37,7 @@ def first_rows(b: JaxprBuilder, shape: Shape, a: Atom, order: Atom, count: int) 
     """Emit the first `count` rows of an array, or positions if it is a number, in an order, for each element of a batch."""
     starts, ends = [0] * (len(shape) + 1), [*shape, count]
     order = prims.slice_(b, order, starts, ends, [1] * len(starts))
-    core = a.aval.shape[len(shape) :]
-    if not core:
+    if is_static_operand(a) or not (core := a.aval.shape[len(shape) :]):
         return order
     batch, width = math.prod(shape), math.prod(core[1:])
     a = prims.reshape(b, batched(b, a, shape, len(core)), (batch, core[0], width))
@@ -59,8 +60,9 @@ def refuse_batch_of_numbers(node: Apply) -> str | None:
 
 def population(a: Atom, shape: Shape, b: JaxprBuilder) -> int:
     """Return how many elements there are to draw from."""
-    core = a.aval.shape[len(shape) :]
-    return core[0] if core else max(int(b.known(a)), 0)
+    if is_static_operand(a) or not (core := a.aval.shape[len(shape) :]):
+        return larger(lengths_of(b, a).item(), 0)
+    return core[0]
 
 
 @emits_draws(
@@ -77,22 +79,22 @@ def sample_permutation(b, key, shape, dtype, x):
 
 def choice_count(b: JaxprBuilder, core_shape: Atom) -> Shape:
     """Return the shape of one choice; batch axes of it repeat one shape."""
-    lengths = b.known(core_shape)
-    return tuple(int(n) for n in lengths[(0,) * (lengths.ndim - 1)])
+    lengths = lengths_of(b, core_shape)
+    return tuple(lengths[(0,) * (lengths.ndim - 1)].tolist())
 
 
 def check_choice_parameters(b: JaxprBuilder, node: Apply, a: Atom, *params: Atom) -> None:
     """Check the parameters as `numpy.random.Generator.choice` does."""
     *weights, core_shape = params
-    batch = a.aval.shape[: len(a.aval.shape) - node.op.ndims_params[0]]
+    batch = () if is_static_operand(a) else a.aval.shape[: len(a.aval.shape) - node.op.ndims_params[0]]
     n, count = population(a, batch, b), math.prod(choice_count(b, core_shape))
     if n == 0 and count:
         kind = "be a positive integer" if chooses_below_a_number(node) else "cannot be empty"
         raise ValueError(f"a {'must ' if chooses_below_a_number(node) else ''}{kind} unless no samples are taken")
     for p in weights:
         check_weights(b, node, p, n, count)
-    if count > n:
-        raise ValueError("Cannot take a larger sample than population when replace is False")
+    error = ValueError("Cannot take a larger sample than population when replace is False")
+    check_length(b, node, n, count, error)
 
 
 def check_weights(b: JaxprBuilder, node: Apply, p: Atom, n: int, count: int) -> None:
@@ -108,7 +110,7 @@ def check_weights(b: JaxprBuilder, node: Apply, p: Atom, n: int, count: int) -> 
     total = prims.reduce_sum(b, p, (axis,))
     demand(b, node, message, lambda s: (s >= 1.0 - tolerance) & (s <= 1.0 + tolerance), total)
     some = prims.convert(b, prims.gt(b, p, b.constant(0, FLOAT)), "int32")
-    enough = prims.ge(b, prims.reduce_sum(b, some, (axis,)), b.constant(min(count, n), "int32"))
+    enough = prims.ge(b, prims.reduce_sum(b, some, (axis,)), b.constant(smaller(count, n), "int32"))
     check_all(b, enough, ValueError("Fewer non-zero entries in p than size"), node)
 
 

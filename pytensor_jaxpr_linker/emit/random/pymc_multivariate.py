@@ -8,12 +8,13 @@ import numpy as np
 from jax.extend.core import primitives
 from pytensor.graph.basic import Apply
 
+from pytensor_jaxpr_linker.emit.lengths import check_length
 from pytensor_jaxpr_linker.emit.linalg.factors import triangular_solution
 from pytensor_jaxpr_linker.emit.random import samplers_multivariate as vectors
 from pytensor_jaxpr_linker.emit.random.discrete import demand
 from pytensor_jaxpr_linker.emit.random.multivariate import cholesky_factor
 from pytensor_jaxpr_linker.emit.random.parameter_checks import check_all, check_positive
-from pytensor_jaxpr_linker.emit.random.sampler import emits_draws, general, standard_normal
+from pytensor_jaxpr_linker.emit.random.sampler import emits_draws, general, lengths_of, standard_normal
 from pytensor_jaxpr_linker.emit.scalar import numpy_astype
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
@@ -31,15 +32,14 @@ def sample_matrix_normal(b, key, shape, dtype, mean, row_factor, column_factor):
 
 def check_stick_breaking(b: JaxprBuilder, node: Apply, alpha: Atom, k: Atom) -> None:
     """Check the parameters as PyMC and `numpy.random.Generator.beta` do."""
-    if b.known(k).item() < 0:
-        raise ValueError("K needs to be positive.")
+    check_length(b, node, lengths_of(b, k).item(), 0, ValueError("K needs to be positive."))
     check_positive(b, alpha, "b", node)
 
 
 @emits_draws(f"{MODULE}.StickBreakingWeightsRV", check_stick_breaking, static=(1, 3), form=general)
 def sample_stick_breaking(b, key, shape, dtype, alpha, k):
     """Weights of ``k + 1`` pieces."""
-    return vectors.stick_breaking(b, key, shape, dtype, numpy_astype(b, alpha, dtype), b.known(k).item())
+    return vectors.stick_breaking(b, key, shape, dtype, numpy_astype(b, alpha, dtype), lengths_of(b, k).item())
 
 
 def single(b: JaxprBuilder, x: Atom) -> Atom:

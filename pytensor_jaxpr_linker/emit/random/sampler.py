@@ -18,8 +18,10 @@ from pytensor.tensor.random.op import RandomVariable
 
 from pytensor_jaxpr_linker.base.rules import RULES, Refusal, StaticOperands, emits
 from pytensor_jaxpr_linker.emit.elemwise import broadcast_operand
+from pytensor_jaxpr_linker.emit.lengths import position_dtype
 from pytensor_jaxpr_linker.emit.scalar import number, numpy_astype
 from pytensor_jaxpr_linker.emit.tensor_basic import checked_lengths
+from pytensor_jaxpr_linker.graph.symbolic_values import is_symbolic
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
 
@@ -54,7 +56,8 @@ def emits_draws(
     form
         How the function is written: `continuous` if not given, else `counts` or `general`.
     static
-        Positions of the node's inputs that shapes follow from: `size` is one. The function gets such a parameter as a constant.
+        Positions of the node's inputs that shapes follow from: `size` is one. The function gets such a parameter as a constant, or
+        under `jax.export` as an array of symbolic dimensions: `lengths_of` returns the value of both.
     refuse
         A function from a node to the reason why it can't be drawn, or None.
     props
@@ -85,14 +88,14 @@ def emits_draws(
         @wraps(function)
         def rule(op, node, b, rng, size, *params):
             """Split the key: one half is the next generator, the draws come from the other."""
-            params = tuple(b.constant(x) if isinstance(x, np.ndarray | np.generic) else x for x in params)
+            params = tuple(constant_or_lengths(b, x) for x in params)
             shape = draws_shape(op, size, params)
             check(b, node, *params)
             dtype = np.dtype(node.outputs[1].type.dtype)
             working = np.dtype("float32") if dtype == np.float16 else dtype
             next_rng, key = split_key(b, rng)
             pairs = zip(params, op.ndims_params, strict=True)
-            operands = [broadcast_operand(b, x, shape) if n == 0 else x for x, n in pairs]
+            operands = [broadcast_operand(b, x, shape) if n == 0 and not is_static_operand(x) else x for x, n in pairs]
             options = {name: getattr(op, name) for name in props}
             return next_rng, prims.convert(b, sample(b, key, shape, working, *operands, **options), dtype)
 
@@ -100,6 +103,21 @@ def emits_draws(
         return function
 
     return register
+
+
+def is_static_operand(x: Any) -> bool:
+    """Tell whether an operand is static, and not an atom."""
+    return isinstance(x, np.ndarray | np.generic)
+
+
+def constant_or_lengths(b: JaxprBuilder, x: Any) -> Any:
+    """Return a static parameter as a constant, or as it is if it has symbolic dimensions."""
+    return b.constant(x) if is_static_operand(x) and not is_symbolic(x) else x
+
+
+def lengths_of(b: JaxprBuilder, x: Any) -> Any:
+    """Return the value of a static parameter."""
+    return x if is_static_operand(x) else b.known(x)
 
 
 def refuse_subclass(node: Apply) -> str | None:
@@ -139,7 +157,8 @@ def general(function: Sampler) -> Sampler:
 
 def draws_shape(op: RandomVariable, size: Sequence[int] | None, params: Sequence[Atom]) -> Shape:
     """Return the shape of independent draws, `size` or the parameters' broadcast shape; ValueError if the parameters don't fit it."""
-    shapes = [x.aval.shape[: len(x.aval.shape) - n] for x, n in zip(params, op.ndims_params, strict=True)]
+    pairs = zip((np.shape(x) if is_static_operand(x) else x.aval.shape for x in params), op.ndims_params, strict=True)
+    shapes = [shape[: len(shape) - n] for shape, n in pairs]
     shape = lax.broadcast_shapes((), *shapes)
     if size is None:
         return shape
@@ -167,8 +186,7 @@ def random_bits(b: JaxprBuilder, key: Atom, shape: Shape) -> tuple[Atom, Atom]:
 def flat_positions(b: JaxprBuilder, shape: Shape) -> Atom:
     """Emit the position of each element in the order of memory, in the shortest signed integer type for their number."""
     size = math.prod(shape)
-    is_long = isinstance(size, int) and size >= 2**31  # a symbolic dimension is not
-    return prims.reshape(b, prims.iota(b, "int64" if is_long else "int32", (size,), 0), shape)
+    return prims.reshape(b, prims.iota(b, position_dtype(size), (size,), 0), shape)
 
 
 def position_words(b: JaxprBuilder, at: Atom) -> tuple[Atom, Atom]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pytensor_jaxpr_linker.emit.lengths import position_dtype
 from pytensor_jaxpr_linker.emit.random.rejection import Proposed, reject
 from pytensor_jaxpr_linker.emit.random.sampler import Attempt, bits64_of, random_bits
 from pytensor_jaxpr_linker.emit.scalar import UINT64
@@ -42,5 +43,4 @@ def random_order(b: JaxprBuilder, key: Atom, shape: Shape, n: int) -> Atom:
 
 def last_axis_positions(b: JaxprBuilder, shape: Shape) -> Atom:
     """Emit the positions along the last axis."""
-    is_long = isinstance(shape[-1], int) and shape[-1] >= 2**31  # a symbolic dimension is not
-    return prims.iota(b, "int64" if is_long else "int32", shape, len(shape) - 1)
+    return prims.iota(b, position_dtype(shape[-1]), shape, len(shape) - 1)

@@ -202,4 +202,4 @@ class CheckLength(Op):
     def check(self, shape: Sequence[int], length: int) -> None:
         """Raise the error if the axis of an array has another length."""
         if shape[self.axis] != length:
-            raise self.error(f"{self.message}: an axis of length {shape[self.axis]} should have length {int(length)}")
+            raise self.error(f"{self.message}: an axis of length {shape[self.axis]} should have length {length}")

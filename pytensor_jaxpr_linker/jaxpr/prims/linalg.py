@@ -9,6 +9,7 @@ from jax import lax
 from jax.extend.core import primitives as p
 
 from pytensor_jaxpr_linker.base.jax_compat import LinearSolveTuple, bcsr_product, geqp3_p, geqrf_p
+from pytensor_jaxpr_linker.graph.symbolic_values import smaller
 from pytensor_jaxpr_linker.jaxpr.builder import INT32, Atom, JaxprBuilder
 from pytensor_jaxpr_linker.jaxpr.prims.arithmetic import complex_dtype, part_dtype, real_dtype
 
@@ -119,7 +120,7 @@ def linear_solve(
 def lu(b: JaxprBuilder, x: Atom) -> list[Atom]:
     """Assemble the LU factors in one matrix, the row exchanges, and the permutation that they are (int32, from 0)."""
     *batch, m, n = x.aval.shape
-    avals = (x.aval, b.aval((*batch, min(m, n)), INT32), b.aval((*batch, m), INT32))
+    avals = (x.aval, b.aval((*batch, smaller(m, n)), INT32), b.aval((*batch, m), INT32))
     return list(b.bind_many(p.lu_p, (x,), avals, {}))
 
 
@@ -132,7 +133,7 @@ def lu_pivots_to_permutation(b: JaxprBuilder, pivots: Atom) -> Atom:
 def qr(b: JaxprBuilder, x: Atom, full_matrices: bool, pivoting: bool = False) -> list[Atom]:
     """Assemble Q and R, and with `pivoting` the positions of the columns (int32)."""
     *batch, m, n = x.aval.shape
-    k = m if full_matrices else min(m, n)
+    k = m if full_matrices else smaller(m, n)
     avals = [b.aval((*batch, m, k), x.aval.dtype), b.aval((*batch, k, n), x.aval.dtype)]
     avals += [b.aval((*batch, n), INT32)] * pivoting
     params = {"pivoting": pivoting, "full_matrices": full_matrices, "use_magma": None}
@@ -142,20 +143,20 @@ def qr(b: JaxprBuilder, x: Atom, full_matrices: bool, pivoting: bool = False) ->
 def geqrf(b: JaxprBuilder, x: Atom) -> list[Atom]:
     """Assemble LAPACK's form of a QR decomposition: R above reflectors, and their factors."""
     *batch, m, n = x.aval.shape
-    return list(b.bind_many(geqrf_p, (x,), (x.aval, b.aval((*batch, min(m, n)), x.aval.dtype)), {}))
+    return list(b.bind_many(geqrf_p, (x,), (x.aval, b.aval((*batch, smaller(m, n)), x.aval.dtype)), {}))
 
 
 def geqp3(b: JaxprBuilder, x: Atom, columns: Atom) -> list[Atom]:
     """Assemble `geqrf` with pivoting; columns whose int32 is 0 may move. The positions come second, from 1."""
     *batch, m, n = x.aval.shape
-    avals = (x.aval, columns.aval, b.aval((*batch, min(m, n)), x.aval.dtype))
+    avals = (x.aval, columns.aval, b.aval((*batch, smaller(m, n)), x.aval.dtype))
     return list(b.bind_many(geqp3_p, (x, columns), avals, {"use_magma": None}))
 
 
 def svd(b: JaxprBuilder, x: Atom, full_matrices: bool, compute_uv: bool) -> list[Atom]:
     """Assemble the singular values, and with `compute_uv` the matrices on their left and right."""
     *batch, m, n = x.aval.shape
-    k = min(m, n)
+    k = smaller(m, n)
     avals = [b.aval((*batch, k), real_dtype(x.aval.dtype))]
     if compute_uv:
         left, right = (m, n) if full_matrices else (k, k)
