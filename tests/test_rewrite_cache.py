@@ -172,7 +172,6 @@ def graph_of(dtype="float64", shape=(None,), constant=2.0, name="x", op=pt.exp):
         {"op": lambda x: pt.sum(x, axis=0, keepdims=True)},
         {"op": Elemwise(pytensor.scalar.Exp(pytensor.scalar.upgrade_to_float, name="other"))},
     ],
-    ids=str,
 )
 def test_another_graph_is_not_found(changed):
     assert is_found(graph_of)
