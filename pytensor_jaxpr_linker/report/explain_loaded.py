@@ -21,11 +21,11 @@ def explain_loaded(loaded: LoadedFunction) -> Explanation:
     names = [NAMED.fullmatch(text) or text for text in dict.fromkeys(LOCATED.findall(loaded.stablehlo))]
     parts = [(name, "") if isinstance(name, str) else (name[1], name[2]) for name in names]
     nodes = tuple([Node(i, op, name, "", (), "", 0, False, False, "") for i, (op, name) in enumerate(parts)])
-    inputs = [PassedValue(a.name, spell(a.dtype, a.shape)) for a in header.arguments]
-    inputs += [PassedValue(s.name, spell(s.dtype, s.symbolic or s.shape)) for s in header.state]
-    outputs = [PassedValue(a.name, spell(a.dtype, a.shape)) for a in header.outputs]
+    inputs = [PassedValue(a.name, array_text(a.dtype, a.shape)) for a in header.arguments]
+    inputs += [PassedValue(s.name, array_text(s.dtype, s.symbolic or s.shape)) for s in header.state]
+    outputs = [PassedValue(a.name, array_text(a.dtype, a.shape)) for a in header.outputs]
     outputs += [
-        PassedValue(s.name, spell(s.dtype, s.symbolic or s.shape)) for s in header.state if s.output is not None
+        PassedValue(s.name, array_text(s.dtype, s.symbolic or s.shape)) for s in header.state if s.output is not None
     ]
     open_shapes = [a.name for a in header.arguments if any(isinstance(n, str) for n in a.shape)]
     region = Batch(
@@ -40,6 +40,6 @@ def explain_loaded(loaded: LoadedFunction) -> Explanation:
     return Explanation(nodes, (region,), (), (), {})
 
 
-def spell(dtype: str, shape: Sequence[Any]) -> str:
+def array_text(dtype: str, shape: Sequence[Any]) -> str:
     """Return dtype and shape as text."""
     return f"{dtype}[{', '.join(map(str, shape))}]"
