@@ -2,6 +2,8 @@
 
 import inspect
 import re
+import subprocess
+import sys
 import textwrap
 from pathlib import Path
 
@@ -69,6 +71,30 @@ def test_compiled_function_in_another_process(path):
         values, total = f(np.arange(3.0 * n).reshape(n, 3) / 9, [0.1, 0.2, 0.3])
         assert dtype == "float64"
         np.testing.assert_allclose([float(v) for v in numbers], [*values, total], rtol=1e-14)
+
+
+def test_environment_that_has_jax_and_numpy_alone(path, tmp_path):
+    """The interpreter has no site-packages: a folder has what `pip install jax` brings, and the second package."""
+    y = pt.dvector("y")
+    pjl.export([y], y[y > 0].sum(), path=path, vjp_order=1)
+    site = Path(jax.__file__).parents[1]
+    for name in ("jax", "jaxlib", "numpy", "numpy.libs", "ml_dtypes", "opt_einsum", "scipy", "scipy.libs"):
+        if (site / name).exists():
+            (tmp_path / name).symlink_to(site / name)
+    (tmp_path / "jaxpr_artifact").symlink_to(Path(pjl.__file__).parents[1] / "jaxpr_artifact")
+    code = f"""
+        import importlib.util, sys
+        sys.path.append({str(tmp_path)!r})
+        assert all(importlib.util.find_spec(name) is None for name in ("pytensor", "pytensor_jaxpr_linker", "pymc"))
+        import jax
+        from jaxpr_artifact import load
+        f = load({str(path)!r})
+        jax.config.update("jax_enable_x64", True)
+        print(f([1.0, -2.0, 3.0]), jax.grad(f.jax)(jax.numpy.array([1.0, -2.0, 3.0])).tolist())
+        """
+    command = [sys.executable, "-I", "-S", "-c", textwrap.dedent(code)]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert run.stdout == "4.0 [1.0, 0.0, 1.0]\n", run.stderr
 
 
 def test_first_result_in_a_fresh_process(path):
