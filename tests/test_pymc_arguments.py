@@ -303,6 +303,8 @@ def test_an_unknown_argument(model, name, argument, message, no_compilation):
             "NUTS takes no argument 'step_scal'. Did you mean 'step_scale'?",
         ),
         ({"sampler": "pymc", "compile_kwargs": {}}, "takes no argument 'compile_kwargs' here: the mode is JAXPR."),
+        ({"mass_matrix": "diag"}, "Unknown mass_matrix 'diag': choose one of 'diagonal', 'dense', 'low_rank'."),
+        ({"cores": 0}, "cores must be an integer and at least 1, not 0."),
         ({"sampler": "nutpie", "save_warmup": True}, "'save_warmup' here: draws of the warm-up are not kept."),
         ({"sampler": "nutpie", "blocking": False}, "'blocking' here: sample returns when all chains are done."),
         ({"sampler": "nutpie", "return_raw_trace": True}, "'return_raw_trace' here: sample returns a DataTree."),
@@ -315,7 +317,7 @@ def test_an_unknown_argument(model, name, argument, message, no_compilation):
 )
 def test_refused_options(model, arguments, message, no_compilation):
     pytest.importorskip("nutpie")
-    with pytest.raises(TypeError) as error:
+    with pytest.raises((TypeError, ValueError)) as error:
         sample(model=model, **SHORT, **arguments)
     assert message in str(error.value)
 

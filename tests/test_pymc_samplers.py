@@ -189,6 +189,60 @@ def test_a_host_step_in_the_density():
     assert abs(float(found.posterior["x"].mean()) - 0.5) < 0.7
 
 
+def test_the_default_says_what_it_took(model, caplog):
+    with caplog.at_level("INFO", "pymc.pytensor_jaxpr_linker"):
+        found = sample(model=model, **SHORT)
+    assert found.posterior.attrs["sampler"] == "blackjax"
+    assert [r.message for r in caplog.records if r.name == "pymc.pytensor_jaxpr_linker"] == [
+        "NUTS of BlackJAX, which runs a chain as one XLA program with the model (sampler='blackjax')"
+    ]
+    caplog.clear()
+    sample(model=model, sampler="blackjax", **SHORT)
+    assert not [r for r in caplog.records if r.name == "pymc.pytensor_jaxpr_linker"]
+
+
+def test_the_default_for_host_steps(caplog):
+    pytest.importorskip("nutpie")
+
+    @wrap_py([pt.dscalar], [pt.dscalar])
+    def half(x):
+        return np.asarray(x / 2)
+
+    with pm.Model() as model:
+        x = pm.Normal("x")
+        pm.Potential("p", half(pm.Data("d", 1.0)) * x)
+    with caplog.at_level("INFO", "pymc.pytensor_jaxpr_linker"), pytest.warns(pjl.GraphBreakWarning):
+        found = sample(model=model, **SHORT)
+    assert found.posterior.attrs["sampler"] == found.posterior.attrs["inference_library"] == "nutpie"
+    assert "NUTS of nutpie: the log density has steps on the host" in caplog.text
+    with pytest.raises(pjl.GraphBreakError):  # nutpie has no such argument
+        sample(model=model, mass_matrix="low_rank", **SHORT)
+
+
+@pytest.mark.parametrize("method", ["parallel", "vectorized"])
+@pytest.mark.parametrize("mass_matrix", ["diagonal", "dense", "low_rank"])
+def test_mass_matrices(mass_matrix, method):
+    """The variances of two correlated variables, and how many gradients a draw takes."""
+    covariance = np.array([[1.0, 0.999], [0.999, 1.0]]) * np.outer([1.0, 100.0], [1.0, 100.0])
+    with pm.Model() as model:
+        pm.MvNormal("x", np.zeros(2), covariance)
+    options = SHORT | {"tune": 300, "draws": 500, "chain_method": method}
+    found = sample(model=model, sampler="blackjax", mass_matrix=mass_matrix, **options)
+    np.testing.assert_allclose(found.posterior["x"].std(("chain", "draw")), [1, 100], rtol=0.3)
+    steps = float(found.sample_stats["n_steps"].mean())
+    assert steps > 20 if mass_matrix == "diagonal" else steps < 10
+
+
+def test_cores_are_chains_at_a_time(model, monkeypatch):
+    asked = []
+    pool = chains.ThreadPoolExecutor
+    monkeypatch.setattr(chains, "ThreadPoolExecutor", lambda workers: asked.append(workers) or pool(workers))
+    sample(model=model, sampler="blackjax", cores=1, **SHORT)
+    assert asked[-1] == 1
+    with pytest.raises(ValueError, match="leave one of them out"):
+        sample(model=model, sampler="blackjax", cores=1, chain_method="vectorized", **SHORT)
+
+
 def test_interrupted_sampling_keeps_the_finished_draws(model, monkeypatch):
     chunks = chains.Chains.chunks
 

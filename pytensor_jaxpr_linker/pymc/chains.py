@@ -61,6 +61,8 @@ class Chains:
         How many transitions a chain makes.
     method : {"parallel", "vectorized", "sequential"}
         At the same time, in threads or divided among JAX's devices; as one program over all chains; one after the other.
+    cores : int, optional
+        How many chains run at a time in threads, by default as many as there are cores.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class Chains:
         seeds: list[int],
         total: int,
         method: str,
+        cores: int | None = None,
     ):
         self.tune, self.total = kernel.tune, total
         self._count = -(-total // TRANSITIONS_PER_CALL)
@@ -82,14 +85,14 @@ class Chains:
         def advance(data: Any, state: Any) -> tuple[Any, tuple[dict, dict]]:
             return jax.lax.scan(lambda s, _: kernel.transition(data, s), state, length=length)
 
-        devices = jax.devices() if method == "parallel" else jax.devices()[:1]
+        devices = jax.devices() if method == "parallel" and cores is None else jax.devices()[:1]
         # JAX would compile a program to make a key. The starting point is drawn from the same seed, but not from this child of it.
         keys = np.stack([np.random.SeedSequence(seed, spawn_key=(0,)).generate_state(2) for seed in seeds])
         with jax.enable_x64(True):
             if method == "vectorized" or len(devices) > 1:
                 self._run = in_one_program(start, advance, data, like, keys, devices)
             else:
-                workers = 1 if method == "sequential" else usable_cores()
+                workers = 1 if method == "sequential" else cores or usable_cores()
                 self._run = in_threads(start, advance, data, like, keys, workers)
 
     def chunks(self, positions: dict[str, np.ndarray]) -> Iterator[tuple[dict, dict]]:

@@ -12,7 +12,7 @@ from typing import Any
 import pymc as pm
 from pymc.step_methods import NUTS, STEP_METHODS
 
-from pytensor_jaxpr_linker.pymc.arguments import did_you_mean
+from pytensor_jaxpr_linker.pymc.arguments import check_choice, did_you_mean
 from pytensor_jaxpr_linker.pymc.sampler_nutpie import refusal
 
 #: The samplers, and the package of each.
@@ -59,6 +59,8 @@ def check_options(sampler: str, common: Collection[str], given: Mapping[str, Any
     if unknown:
         names = ", ".join(map(repr, unknown))
         raise TypeError(f"sampler={sampler!r} takes no argument {names}.{hint(unknown[0], sampler, {*common, *known})}")
+    if "mass_matrix" in given:
+        check_choice("mass_matrix", given["mass_matrix"], kernel_module(sampler).MASS_MATRICES)
     if sampler == "pymc" and (unknown := [name for name in given.get("nuts") or () if name not in nuts_options()]):
         raise TypeError(
             f"PyMC's NUTS takes no argument {', '.join(map(repr, unknown))}.{did_you_mean(unknown[0], nuts_options())}"
@@ -86,8 +88,12 @@ def options_of(sampler: str) -> set[str]:
 
         documented = re.findall(r"^(\w+):", inspect.getdoc(nutpie.sample) or "", re.MULTILINE)
         return {*parameters(nutpie.sample), *documented} - WITHHELD["nutpie"].keys()
-    make_kernel = importlib.import_module(f"{__package__}.kernel_{sampler}").make_kernel
-    return parameters(make_kernel) - {"logp", "tune", "target_accept", "max_treedepth"}
+    return parameters(kernel_module(sampler).make_kernel) - {"logp", "tune", "target_accept", "max_treedepth"}
+
+
+def kernel_module(sampler: str) -> Any:
+    """Return the module of a sampler that is a JAX program."""
+    return importlib.import_module(f"{__package__}.kernel_{sampler}")
 
 
 def nuts_options() -> set[str]:

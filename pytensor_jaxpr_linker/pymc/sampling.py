@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
+import logging
 import threading
 import time
+from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Any, Literal
 
@@ -34,7 +35,7 @@ from pytensor_jaxpr_linker.pymc.constrained import Constrain, constrain
 from pytensor_jaxpr_linker.pymc.density import logdensity
 from pytensor_jaxpr_linker.pymc.differentiable import WITHOUT_GRADIENTS, check_variables, named_gradients
 from pytensor_jaxpr_linker.pymc.initial import Start, check_initvals, draw_starts, point_functions, stacked_points
-from pytensor_jaxpr_linker.pymc.options import PACKAGES, check_options
+from pytensor_jaxpr_linker.pymc.options import PACKAGES, check_options, kernel_module
 from pytensor_jaxpr_linker.pymc.processes import check_script, in_one_sentence, process_context
 from pytensor_jaxpr_linker.pymc.results import add_log_likelihood, to_datatree
 from pytensor_jaxpr_linker.pymc.sampler_nutpie import compiled_density, density_with_host_steps, run_nutpie
@@ -42,6 +43,10 @@ from pytensor_jaxpr_linker.pymc.sampler_nutpie import compiled_density, density_
 #: Aim of the adaptation of NUTS, and its largest number of doublings: PyMC's.
 TARGET_ACCEPT, MAX_TREEDEPTH = 0.8, 10
 METHODS = ("parallel", "vectorized", "sequential")
+#: The sampler where none is asked for: it has its last draw sooner than nutpie on 19 of the 23 models of `benchmarks/`.
+DEFAULT = "blackjax"
+#: A child of PyMC's logger, so that notebooks and terminals show what it says.
+logger = logging.getLogger("pymc.pytensor_jaxpr_linker")
 
 
 def sample(
@@ -54,6 +59,7 @@ def sample(
     target_accept: float | None = None,
     max_treedepth: int = MAX_TREEDEPTH,
     chain_method: Literal["parallel", "vectorized", "sequential"] = "parallel",
+    cores: int | None = None,
     random_seed: Any = None,
     initvals: Any = None,
     jitter: bool = True,
@@ -75,8 +81,7 @@ def sample(
     model : pymc.Model, optional
         By default that of the context.
     sampler : {"nutpie", "numpyro", "blackjax", "mclmc", "pymc"}, optional
-        Whose NUTS. By default nutpie's if it is installed, else BlackJAX's. "pymc" is `pymc.sample`: it also has steps for
-        discrete variables. "mclmc" is not NUTS but BlackJAX's microcanonical Langevin Monte Carlo: in many dimensions it
+        Whose NUTS. By default BlackJAX's, or nutpie's if the log density has host steps; one line of PyMC's log says which. "pymc" is `pymc.sample`: it also has steps for discrete variables. "mclmc" is not NUTS but BlackJAX's microcanonical Langevin Monte Carlo: in many dimensions it
         takes fewer gradients, but it never rejects, so its draws have a small bias.
     target_accept, max_treedepth
         Aim of the adaptation of the step size, by default 0.8; largest number of doublings of a trajectory.
@@ -84,6 +89,9 @@ def sample(
         "parallel" runs chains at the same time: in threads (PyMC: processes) or, if JAX has several devices, divided among
         them; "vectorized" as one program over all chains on one device; "sequential" one after the other. nutpie and PyMC
         have no "vectorized" and know of one device; nutpie runs chains of calls below 40 µs one after the other, which is faster.
+    cores : int, optional
+        How many chains run at a time if `chain_method` is "parallel": in threads of one device (PyMC: in processes). By default as many
+        as there are cores.
     random_seed : int, sequence of int or Generator, optional
         Determines starting points and draws. A sequence has one seed for each chain.
     initvals, jitter
@@ -99,8 +107,9 @@ def sample(
     compute_convergence_checks : bool
         Whether to log PyMC's warnings about R-hat, effective sample sizes and divergences.
     **kwargs
-        For `nutpie.sample` or `pymc.sample`, as ``cores``, the number of chains at a time; of "mclmc" ``desired_energy_var``, the
-        variance of the energy error by dimension that its step size aims at, by default 5e-4.
+        For `nutpie.sample` or `pymc.sample`. Of "blackjax" ``mass_matrix``, which is "diagonal" (the default), "low_rank" (for strongly
+        correlated posteriors) or "dense" (up to about 100 dimensions); of "mclmc" ``desired_energy_var``, the variance of the energy error
+        by dimension that its step size aims at, by default 5e-4.
 
     Returns
     -------
@@ -118,16 +127,15 @@ def sample(
     """
     check_script()
     model = pm.modelcontext(model)
-    sampler = sampler or ("nutpie" if find_spec("nutpie") else "blackjax")
-    check_choice("sampler", sampler, PACKAGES)
-    package = require(PACKAGES[sampler])
-    check_arguments(model, sampler, draws, tune, chains, chain_method, target_accept, max_treedepth, gradient)
-    check_options(sampler, inspect.signature(sample).parameters, kwargs)
-    cores = min(4, usable_cores())
-    chains = chains or max(2, cores)
+    chosen: str = sampler or DEFAULT
+    check_choice("sampler", chosen, PACKAGES)
+    package = require(PACKAGES[chosen])
+    check_arguments(model, chosen, draws, tune, chains, chain_method, cores, target_accept, max_treedepth, gradient)
+    check_options(chosen, inspect.signature(sample).parameters, kwargs)
+    chains = chains or max(2, min(4, usable_cores()))
     seeds = chain_seeds(random_seed, chains)
     names = constrain(model, var_names=var_names)  # bad names are found before sampling
-    if sampler == "pymc":
+    if chosen == "pymc":
         return run_pymc(
             model,
             draws=draws,
@@ -143,29 +151,43 @@ def sample(
             max_treedepth=max_treedepth,
             options={
                 "init": "jitter+adapt_diag" if jitter else "adapt_diag",
-                "cores": 1 if chain_method == "sequential" else min(chains, cores),
+                "cores": 1 if chain_method == "sequential" else cores or min(chains, 4, usable_cores()),
                 **kwargs,
             },
         )
     run: dict[str, Any] = {"draws": draws, "progressbar": progressbar}
     adaptation: dict[str, Any] = {"tune": tune, "max_treedepth": max_treedepth, **kwargs}
-    if sampler != "mclmc":
+    if chosen != "mclmc":
         adaptation["target_accept"] = target_accept or TARGET_ACCEPT
+    if sampler is None:
+        logger.info("NUTS of BlackJAX, which runs a chain as one XLA program with the model (sampler='blackjax')")
     started = time.perf_counter()
     with blas_threads(chains if chain_method == "parallel" else 1), named_gradients(model, WITHOUT_GRADIENTS):
-        if sampler == "nutpie":
-            in_turn = {"cores": 1 if chain_method == "sequential" else None}
+        found = None
+        if chosen != "nutpie":
+            starts = draw_starts(model, chains, seeds, initvals, jitter)
+            try:
+                found = sample_jax(model, gradient, chosen, chain_method, cores, seeds, starts, names, run, adaptation)
+            except GraphBreakError:
+                if sampler is not None or not may_have_host_steps(chain_method, kwargs):
+                    raise
+                chosen, package = "nutpie", require("nutpie")
+                logger.info("NUTS of nutpie: the log density has steps on the host, see explain(model)")
+        if found is None:
+            in_turn = {"cores": 1 if chain_method == "sequential" else cores}
             options = in_turn | {"chains": chains, "seed": seed_of(seeds)[0]} | run | adaptation
             found = sample_nutpie(model, gradient, initvals, jitter, **options)
-        else:
-            starts = draw_starts(model, chains, seeds, initvals, jitter)
-            found = sample_jax(model, gradient, sampler, chain_method, seeds, starts, names, run, adaptation)
     seconds = time.perf_counter() - started
-    attrs = {"sampling_time": seconds, "tuning_steps": tune, "sampler": sampler, "chain_method": chain_method}
+    attrs = {"sampling_time": seconds, "tuning_steps": tune, "sampler": chosen, "chain_method": chain_method}
     result = to_datatree(model, names(found.positions), found.stats, attrs, package, log_likelihood)
     if compute_convergence_checks:
         log_warnings(run_convergence_checks(result, model))
     return result
+
+
+def may_have_host_steps(chain_method: str, options: Mapping[str, Any]) -> bool:
+    """Tell whether nutpie, which runs host steps, can take the place of the default sampler."""
+    return find_spec("nutpie") is not None and chain_method != "vectorized" and not options
 
 
 def blas_threads(chains: int) -> threadpool_limits:
@@ -183,6 +205,7 @@ def sample_jax(
     gradient: Literal["pytensor", "jax"],
     sampler: str,
     chain_method: str,
+    cores: int | None,
     seeds: list[int],
     starts: list[Start],
     constrained: Constrain,
@@ -190,7 +213,7 @@ def sample_jax(
     adaptation: dict[str, Any],
 ) -> Draws:
     """Draw by a sampler that is a JAX program; it compiles while the starting points are drawn and checked."""
-    kernels = importlib.import_module(f"{__package__}.kernel_{sampler}")
+    kernels = kernel_module(sampler)
 
     def wide(points: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
         return {name: x.astype("float64") for name, x in stacked_points(points).items()}
@@ -199,7 +222,7 @@ def sample_jax(
         logp = logdensity(model, gradient=gradient)
         kernel = kernels.make_kernel(logp, **adaptation)
         like, total = wide([start.point for start in starts]), kernel.tune + run["draws"]
-        chains = Chains(kernel, logp.data, like, seeds, total, chain_method)
+        chains = Chains(kernel, logp.data, like, seeds, total, chain_method, cores)
         constrained.prepare(like, len(starts) * run["draws"])
         return chains.draw(wide([start.checked(logp) for start in starts]), run["progressbar"])
 
@@ -214,6 +237,7 @@ def check_arguments(
     tune: int,
     chains: int | None,
     chain_method: str,
+    cores: int | None,
     target_accept: float | None,
     max_treedepth: int,
     gradient: str,
@@ -225,8 +249,11 @@ def check_arguments(
     check_integer("tune", tune, 0)
     check_integer("chains", 1 if chains is None else chains, 1)
     check_integer("max_treedepth", max_treedepth, 1)
+    check_integer("cores", 1 if cores is None else cores, 1)
     if target_accept is not None:
         check_fraction("target_accept", target_accept)
+    if cores is not None and chain_method != "parallel":
+        raise ValueError("cores is how many chains run at a time with chain_method='parallel': leave one of them out.")
     if chain_method == "vectorized" and sampler in ("nutpie", "pymc"):
         raise ValueError(
             f"{sampler} can't run chains as one program: use chain_method='parallel', or sampler='blackjax' or 'numpyro'."
