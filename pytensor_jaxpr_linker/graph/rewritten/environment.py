@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 import pytensor
 import scipy
-from pytensor.assumptions import core
 from pytensor.compile.aliasing import Supervisor
 from pytensor.compile.mode import optdb
 from pytensor.graph.features import PreserveVariableAttributes, ReplaceValidate
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.db import RewriteDatabase, RewriteDatabaseQuery
 
+from pytensor_jaxpr_linker.base.pytensor_compat import INFER_REGISTRIES
 from pytensor_jaxpr_linker.graph.rewritten.describe import OF_PYTENSOR, NotDescribed
 
 #: When this process imported the package, in ns: a file that was written later is not the one that runs.
@@ -98,8 +98,7 @@ _last: tuple[list, list, str] = [], [], ""
 
 def inferences() -> list[str]:
     """Return the functions by which rewrites infer what a matrix is: diagonal, positive definite."""
-    tables = (core.ASSUMPTION_INFER_REGISTRY, core.CLIENT_INFER_REGISTRY, core.CONSTANT_INFER_REGISTRY)
-    found = [f for table in tables for fs in table.values() for f in (fs if isinstance(fs, list) else [fs])]
+    found = [f for table in INFER_REGISTRIES for fs in table.values() for f in (fs if isinstance(fs, list) else [fs])]
     return [source(f) for f in found]
 
 
