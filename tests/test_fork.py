@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 
 import pytest
@@ -77,5 +78,6 @@ def test_pymc_sample_says_it_and_ours_does_not_fork(tmp_path):
     script = tmp_path / "script.py"  # a fork server imports it
     script.write_text(textwrap.dedent(PYMC), encoding="utf-8")
     said = run_python(f"import runpy; runpy.run_path({str(script)!r}, run_name='__main__')").strip().splitlines()
-    assert said[0].startswith("Chain 0 failed with: This process was forked") and "mp_ctx='forkserver'" in said[0]
+    # Either chain may be the first to fail.
+    assert re.match(r"Chain \d failed with: This process was forked", said[0]) and "mp_ctx='forkserver'" in said[0]
     assert said[-1] == "(2, 5)"

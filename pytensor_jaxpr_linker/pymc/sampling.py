@@ -46,7 +46,7 @@ METHODS = ("parallel", "vectorized", "sequential")
 #: The sampler where none is asked for: it has its last draw sooner than nutpie on 19 of the 23 models of `benchmarks/`.
 DEFAULT = "blackjax"
 #: A child of PyMC's logger, so that notebooks and terminals show what it says.
-logger = logging.getLogger("pymc.pytensor_jaxpr_linker")
+pymc_logger = logging.getLogger("pymc.pytensor_jaxpr_linker")
 
 
 def sample(
@@ -160,7 +160,7 @@ def sample(
     if chosen != "mclmc":
         adaptation["target_accept"] = target_accept or TARGET_ACCEPT
     if sampler is None:
-        logger.info("NUTS of BlackJAX, which runs a chain as one XLA program with the model (sampler='blackjax')")
+        pymc_logger.info("NUTS of BlackJAX, which runs a chain as one XLA program with the model (sampler='blackjax')")
     started = time.perf_counter()
     with blas_threads(chains if chain_method == "parallel" else 1), named_gradients(model, WITHOUT_GRADIENTS):
         found = None
@@ -172,7 +172,7 @@ def sample(
                 if sampler is not None or not may_have_host_steps(chain_method, kwargs):
                     raise
                 chosen, package = "nutpie", require("nutpie")
-                logger.info("NUTS of nutpie: the log density has steps on the host, see explain(model)")
+                pymc_logger.info("NUTS of nutpie: the log density has steps on the host, see explain(model)")
         if found is None:
             in_turn = {"cores": 1 if chain_method == "sequential" else cores}
             options = in_turn | {"chains": chains, "seed": seed_of(seeds)[0]} | run | adaptation
