@@ -16,6 +16,7 @@ import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from statistics import geometric_mean
 
@@ -40,7 +41,7 @@ TEXT = """
 
 Log density and gradient of the models of `pymc_models.py`, compiled by `pm.compile`: {count} of {total} models. Each figure is the median over {processes} processes.
 "×" is the ratio to mode JAXPR by `pm.compile`: above 1, mode JAXPR is faster; below 1, it is slower. *By `pytensor.function`* is the same program,
-called by the package's own `Function`: `pm.compile` makes a plain one of PyTensor's. Before anything is timed, the results of all sides are compared, to
+called by the package's own `Function`: `pm.compile` makes a plain one of PyTensor's (for mode NUMBA both are that one). Before anything is timed, the results of all sides are compared, to
 1e-6 of the largest number of each output. A mode without a translation of one of the model's Ops has no figure. `calls.py` writes this section.
 {remark}
 ### Summary
@@ -124,9 +125,9 @@ def figures_of(found: list[dict]) -> dict:
     return medians(found) if found else {}
 
 
-def ratios(models: dict, key: str, rival: str) -> dict[str, float]:
-    """Return by model the ratio of a rival's figure to that of mode JAXPR, where both have one."""
-    pairs = {name: (found.get(rival, {}).get(key), found["jaxpr"].get(key)) for name, found in models.items()}
+def ratios(models: dict, key: str, rival: str, side: str = "jaxpr") -> dict[str, float]:
+    """Return by model the ratio of a rival's figure to that of a side of mode JAXPR, where both have one."""
+    pairs = {name: (found.get(rival, {}).get(key), found.get(side, {}).get(key)) for name, found in models.items()}
     return {name: theirs / ours for name, (theirs, ours) in pairs.items() if theirs and ours}
 
 
@@ -134,16 +135,19 @@ def summary(models: dict) -> str:
     """Return how often mode JAXPR is ahead, and the models where it is behind, worst first."""
     rows, behind = [], []
     for key, title in FIGURES.items():
-        for rival in RIVALS:
-            found = ratios(moderate(models), key, rival)
+        for side, rival in product(("jaxpr", "function"), RIVALS):
+            name_of_row = title if side == "jaxpr" else f"{title}, {SIDES[side]}"
+            found = ratios(moderate(models), key, rival, side)
             if found:
                 worst = min(found, key=found.__getitem__)
                 ahead = f"{sum(ratio > 1 for ratio in found.values())} of {len(found)}"
                 mean, least = f"{geometric_mean(found.values()):.2f}×", f"{found[worst]:.2f}× ({worst})"
-                rows.append([title, TITLES[rival], ahead, mean, least])
-            slower = sorted((r, name) for name, r in ratios(models, key, rival).items() if r < 1)
+                rows.append([name_of_row, TITLES[rival], ahead, mean, least])
+            slower = sorted((r, name) for name, r in ratios(models, key, rival, side).items() if r < 1)
             if slower:
-                behind.append(f"- {title}, {TITLES[rival]}: " + ", ".join(f"{name} {r:.2f}×" for r, name in slower))
+                behind.append(
+                    f"- {name_of_row}, {TITLES[rival]}: " + ", ".join(f"{name} {r:.2f}×" for r, name in slower)
+                )
     header = ["figure", "beside", "models where mode JAXPR is ahead", "geometric mean", "least ratio"]
     lines = "\n".join(behind) or "- none"
     return f"{table(header, rows, 2)}\nModels where mode JAXPR is behind, worst first:\n\n{lines}\n"

@@ -1,6 +1,7 @@
 """Measuring: where the time before the first result goes, how long a later call takes, how many equations there are."""
 
 import os
+import random
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -141,14 +142,18 @@ def median_of_turns_us(calls: dict[Any, Callable[[], Any]], seconds: float = 1.0
 
 
 def take_turns(calls: dict[Any, Callable[[], Any]], seconds: float, least: int) -> Iterator[tuple[Any, int, int]]:
-    """Give key, place in its turn and ns of each call, in turns of three calls, of which the first brings its data back into the caches."""
-    until, turns = perf_counter() + seconds * len(calls), 0
+    """Give key, place in its turn and ns of each call, in turns of three calls, of which the first brings its data back into the caches.
+
+    The order of the turns changes: after a call that leaves threads running, as those of mode JAX, the next one takes longer.
+    """
+    until, turns, order, chance = perf_counter() + seconds * len(calls), 0, list(calls), random.Random(0)
     while turns < least or perf_counter() < until:
         turns += 1
-        for key, call in calls.items():
+        chance.shuffle(order)
+        for key in order:
             for place in range(3):
                 start = perf_counter_ns()
-                call()
+                calls[key]()
                 yield key, place, perf_counter_ns() - start
 
 

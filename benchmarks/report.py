@@ -13,6 +13,7 @@ from backends import BACKENDS, TITLES
 PACKAGES = ("pytensor_jaxpr_linker", "pytensor", "jax", "jaxlib", "numpy", "numba", "pymc")
 #: What `samplers.py` writes begins here and goes to the end of the file; what `calls.py` writes comes before it.
 SAMPLERS = "## Samplers\n"
+EFFECTIVE = "## Effective draws\n"
 PYMC_MODELS = "## PyMC models\n"
 CALLS = {
     "call": "call",

@@ -86,12 +86,17 @@ def run_job(job: Job, folder: Path, seconds: float) -> dict:
     return {} if job.task == "reference" else json.loads(out.read_text())
 
 
-def run_process(command: list, caches: Path, timeout: float = TIMEOUT, blas_threads: int = 1) -> str | None:
-    """Run a program of this folder with what PyTensor and Numba keep in `caches`; return why it failed, or None."""
+def run_process(
+    command: list, caches: Path, timeout: float = TIMEOUT, blas_threads: int = 1, jax_cache: bool = False
+) -> str | None:
+    """Run a program of this folder with what PyTensor and Numba keep in `caches`; return why it failed, or None.
+
+    With `jax_cache` JAX's compilation cache, which a program may turn on, is not forbidden.
+    """
     env = os.environ | {
         "PYTENSOR_FLAGS": f"base_compiledir={caches}",
         "NUMBA_CACHE_DIR": str(caches / "numba_alone"),
-        "JAX_ENABLE_COMPILATION_CACHE": "false",
+        "JAX_ENABLE_COMPILATION_CACHE": str(jax_cache).lower(),
         "JAX_TRACEBACK_FILTERING": "off",  # else the last line of a traceback is not the error
         "OPENBLAS_NUM_THREADS": str(blas_threads),
         "PYTHONPATH": os.pathsep.join(filter(None, [str(HERE.parent), os.environ.get("PYTHONPATH")])),

@@ -2,6 +2,7 @@
 
     python benchmarks/sampler_worker.py calls MODEL MODE+MODE --out FILE [--seconds S]
     python benchmarks/sampler_worker.py sample MODEL SIDE/SAMPLER --out FILE [--draws N] [--tune N] [--chains N] [--seed N]
+                                        [--cache FOLDER] [--effective]
 
 `calls` measures log density plus gradient in modes of PyTensor's, `sample` the wall time of a call that samples.
 """
@@ -14,6 +15,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 from clock import least_us, pin_to_one_core
@@ -59,6 +61,10 @@ def sample(name: str, subject: str, args: argparse.Namespace) -> dict:
         importlib.import_module("pymc.sampling.jax" if sampler != "nutpie" else "pytensor.link.numba.dispatch")
     else:
         run, chosen = importlib.import_module("pytensor_jaxpr_linker.pymc").sample, {"sampler": sampler}
+        if sampler == "default":
+            chosen, sampler = {}, "blackjax"
+        if args.cache:
+            importlib.import_module("pytensor_jaxpr_linker").cache(args.cache)
     importlib.import_module(sampler)
     if (side, sampler) == ("pymc", "blackjax"):
         mend_blackjax()
@@ -68,7 +74,7 @@ def sample(name: str, subject: str, args: argparse.Namespace) -> dict:
         import jax
 
         jax.jit(jax.lax.neg)(np.ones(1, "float32"))
-    with MODELS[name]():
+    with MODELS[name]() as model:
         start = perf_counter()
         found = run(args.draws, **chosen, **options)
         # `pymc.sample` may return JAX's arrays while they are still being computed.
@@ -76,7 +82,18 @@ def sample(name: str, subject: str, args: argparse.Namespace) -> dict:
         seconds = perf_counter() - start
     assert all(x.shape[:2] == (args.chains, args.draws) for x in posterior.values()), "draws of another shape"
     assert all(np.isfinite(x).all() for x in posterior.values()), "draws that are not finite"
-    return {"seconds": seconds}
+    return {"seconds": seconds} | (effective(found, [v.name for v in model.free_RVs]) if args.effective else {})
+
+
+def effective(found: Any, names: list[str]) -> dict[str, float]:
+    """Return the smallest effective sample sizes and the largest R-hat of all elements of variables, and how many draws diverged."""
+    import arviz as az
+
+    posterior = found["posterior"].to_dataset()[names]
+    result = {kind: min(float(x.min()) for x in az.ess(posterior, method=kind).values()) for kind in ("bulk", "tail")}
+    result["rhat"] = max(float(x.max()) for x in az.rhat(posterior).values())
+    stats = found["sample_stats"]
+    return result | {"divergences": int(stats["diverging"].sum()), "steps": float(stats["n_steps"].sum())}
 
 
 def mend_blackjax() -> None:
@@ -101,6 +118,8 @@ def main() -> None:
     parser.add_argument("subject")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seconds", type=float, default=0.5)
+    parser.add_argument("--cache", type=Path, help="the folder of `pytensor_jaxpr_linker.cache`")
+    parser.add_argument("--effective", action="store_true", help="whether to measure how good the draws are")
     for option in ("draws", "tune", "chains", "seed"):
         parser.add_argument(f"--{option}", type=int, default=1)
     args = parser.parse_args()

@@ -4,6 +4,8 @@ Nothing in this package imports PyTensor. ``python -m jaxpr_artifact --help`` li
 """
 
 from jaxpr_artifact.errors import ArtifactError
+from jaxpr_artifact.iree_function import IreeFunction, load_iree
+from jaxpr_artifact.iree_module import IreeModule, load_iree_module
 from jaxpr_artifact.loaded import LoadedFunction, load
 
-__all__ = ["ArtifactError", "LoadedFunction", "load"]
+__all__ = ["ArtifactError", "IreeFunction", "IreeModule", "LoadedFunction", "load", "load_iree", "load_iree_module"]

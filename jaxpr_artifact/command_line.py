@@ -36,17 +36,22 @@ def parser_of(program: str) -> argparse.ArgumentParser:
     """Return the parser of the commands."""
     parser = argparse.ArgumentParser(program, description="Looks into, runs and times an exported function.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    add_inspect_and_run(commands)
+    bench_options = add(commands, bench, "time the first result and the calls after it")
+    bench_options.add_argument("--calls", type=int, default=200, metavar="N", help="how many calls are timed (200)")
+    bench_options.add_argument("inputs", nargs="*", metavar="INPUT", help=INPUTS_HELP)
+    return parser
+
+
+def add_inspect_and_run(commands: Any) -> None:
+    """Add the parsers of the two commands that other command lines have, too."""
     add(commands, inspect, "say what the artifact was made of")
     run_options = add(commands, run, "call the function and print or save its outputs")
     run_options.add_argument("--out", metavar="FILE.npz", help="where to save the outputs, by name")
     run_options.add_argument(
         "--batched", action="store_true", help="whether all arguments have one more axis, the first"
     )
-    bench_options = add(commands, bench, "time the first result and the calls after it")
-    bench_options.add_argument("--calls", type=int, default=200, metavar="N", help="how many calls are timed (200)")
-    for command in (run_options, bench_options):
-        command.add_argument("inputs", nargs="*", metavar="INPUT", help=INPUTS_HELP)
-    return parser
+    run_options.add_argument("inputs", nargs="*", metavar="INPUT", help=INPUTS_HELP)
 
 
 def add(commands: Any, command: Any, text: str) -> argparse.ArgumentParser:

@@ -6,11 +6,18 @@ Importing it registers the linker ``"jaxpr"`` and the mode ``"JAXPR"``. It does 
 from importlib import import_module
 from types import ModuleType
 
+from pytensor_jaxpr_linker.base import requirements
+
+requirements.check()  # before what needs them is imported
+
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 
-from jaxpr_artifact import ArtifactError, LoadedFunction, load
+from jaxpr_artifact import ArtifactError, IreeFunction, IreeModule, LoadedFunction, load, load_iree, load_iree_module
 from pytensor_jaxpr_linker import emit
 from pytensor_jaxpr_linker.artifacts.export import export
+from pytensor_jaxpr_linker.artifacts.iree.compiler import IreeError
+from pytensor_jaxpr_linker.artifacts.module.declarations import private, public
+from pytensor_jaxpr_linker.artifacts.module.module import Module
 from pytensor_jaxpr_linker.base.errors import CacheWarning, GraphBreakError, GraphBreakWarning, RuntimeTracerError
 from pytensor_jaxpr_linker.base.marks import mark_dynamic, mark_static
 from pytensor_jaxpr_linker.base.options import Options, options
@@ -24,13 +31,16 @@ from pytensor_jaxpr_linker.frontend.function import JaxprFunction, JaxprMode
 from pytensor_jaxpr_linker.frontend.in_place_of_jax import in_place_of_jax
 from pytensor_jaxpr_linker.frontend.linker import JaxprLinker
 from pytensor_jaxpr_linker.frontend.register import register
+from pytensor_jaxpr_linker.frontend.shared_placement import device_array, shard
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import JaxprBuilder
+from pytensor_jaxpr_linker.jaxpr.portable.rewrite import NotPortableError
 from pytensor_jaxpr_linker.report.explain import explain
 from pytensor_jaxpr_linker.report.explanation import Explanation
 from pytensor_jaxpr_linker.report.stages import Stages, stages
 from pytensor_jaxpr_linker.run.program_cache import cache
 from pytensor_jaxpr_linker.run.recompiles import RecompileError, RecompileWarning
+from pytensor_jaxpr_linker.run.transfer_count import count_transfers
 
 #: The mode behind ``mode="JAXPR"``, for ``pytensor.config.change_flags(mode=pytensor_jaxpr_linker.JAXPR)``.
 JAXPR = JaxprMode(JaxprLinker(), RewriteDatabaseQuery(include=["fast_run"]))
@@ -44,11 +54,16 @@ __all__ = [
     "Explanation",
     "GraphBreakError",
     "GraphBreakWarning",
+    "IreeError",
+    "IreeFunction",
+    "IreeModule",
     "JaxprBuilder",
     "JaxprFunction",
     "JaxprLinker",
     "JaxprMode",
     "LoadedFunction",
+    "Module",
+    "NotPortableError",
     "Options",
     "RecompileError",
     "RecompileWarning",
@@ -56,6 +71,8 @@ __all__ = [
     "Stages",
     "as_jax_function",
     "cache",
+    "count_transfers",
+    "device_array",
     "emit",
     "emits",
     "emits_draws",
@@ -64,12 +81,17 @@ __all__ = [
     "export",
     "in_place_of_jax",
     "load",
+    "load_iree",
+    "load_iree_module",
     "make_jaxpr",
     "mark_dynamic",
     "mark_static",
     "options",
     "prims",
+    "private",
+    "public",
     "raise_deferred",
+    "shard",
     "stages",
     "stance",
 ]

@@ -1,8 +1,8 @@
-"""The command line for exported functions; ``python -m jaxpr_artifact`` is the same without importing PyTensor."""
+"""The command line; ``python -m jaxpr_artifact`` has the commands for exported functions without importing PyTensor."""
 
 import sys
 
-from jaxpr_artifact.command_line import main
+from pytensor_jaxpr_linker.command_line.main import run_command
 
 if __name__ == "__main__":
-    sys.exit(main(program="python -m pytensor_jaxpr_linker"))
+    sys.exit(run_command())

@@ -7,6 +7,9 @@ import os
 import jax
 import pytest
 
+#: A program that `test_processes.py` starts: importing it runs it.
+collect_ignore = ["processes/member.py"]
+
 
 @pytest.fixture(scope="module")
 def jax_settings():

@@ -13,6 +13,11 @@ DOCS = Path(__file__).parents[1] / "docs"
 LINK = re.compile(r"\[`(?P<name>\w+)`\]\((?P<path>[\w./]+\.py)#L\d+\)")
 
 
+def pages() -> list[Path]:
+    """Return the pages of the documentation, without the copies that a build of the site makes."""
+    return [page for page in DOCS.rglob("*.md") if "repository" not in page.relative_to(DOCS).parts]
+
+
 def line_of(path: Path, name: str) -> int:
     """Return the line in which a module defines a function or a class."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -30,5 +35,5 @@ def with_lines(page: Path) -> str:
 
 
 if __name__ == "__main__":
-    for page in DOCS.rglob("*.md"):
+    for page in pages():
         page.write_text(with_lines(page), encoding="utf-8")

@@ -30,6 +30,14 @@ sys.argv[1:] = "calls eight_schools jaxpr+function --seconds 0.01 --one-core".sp
 call_worker.main()
 """
 
+#: In a process of its own: `benchmarks` and `tests/clients` both have a module `models`.
+IN_SHORT = """
+import sys; sys.path.insert(0, {folder!r})
+import summary
+
+print(f"{{summary.summary()}}\\n{{summary.FIRST}}")
+"""
+
 
 def test_the_summary_counts_and_names_models():
     """Large data count in the list of those behind only."""
@@ -47,3 +55,11 @@ def test_a_model_is_measured(tmp_path):
     assert found.keys() == {"jaxpr", "function"}
     assert all(side["one"] > 0 for side in found.values())
     assert reference.exists()
+
+
+def test_the_report_begins_with_the_summary_of_its_data():
+    """``python benchmarks/summary.py`` writes it again."""
+    report = Path(BENCHMARKS, "RESULTS.md").read_text(encoding="utf-8")
+    expected = run_python(IN_SHORT.format(folder=BENCHMARKS))
+    assert expected.strip().startswith("## In short")
+    assert expected.strip() in report

@@ -135,15 +135,86 @@ def test_programs_have_ended_when_a_call_returns():
     assert work(np.ones(1000, "float32")).is_ready()
 
 
-def test_a_buffer_that_another_thread_uses():
+def only_call(f):
+    """Return the call for the only shapes that `f` was called with."""
+    (call,) = f.vm.runner.program.specialize(()).short_calls.values()
+    return call
+
+
+def test_each_call_at_the_same_time_has_memory_of_its_own():
     f = pytensor.function([x], pt.cumsum(x), mode="JAXPR")
     f(X)
-    (call,) = f.vm.runner.program.specialize(()).short_calls.values()
-    assert call.buffer is not None
-    with call.buffer.lock:
-        np.testing.assert_array_equal(f(X + 1), np.cumsum(X + 1))
+    (used,) = buffers = only_call(f).buffers
+    buffers.clear()  # another thread is in a call
+    np.testing.assert_array_equal(f(X + 1), np.cumsum(X + 1))
+    buffers.append(used)
     np.testing.assert_array_equal(f(X + 2), np.cumsum(X + 2))
-    assert not call.buffer.lock.locked()
+    assert len(buffers) == 2
+
+
+@pytest.mark.parametrize("outputs", [[x + 1, x.sum()], [x], [x[::-1], x * 2], [x.sum()], [pt.ones(3) * 2, x[0]]])
+def test_results_take_the_memory_of_the_arguments(outputs):
+    f = pytensor.function([x], outputs, mode="JAXPR")
+    g = pytensor.function([x], outputs, mode="FAST_COMPILE")
+    for k in range(3):
+        for got, want in zip(f(X + k), g(X + k), strict=True):
+            np.testing.assert_array_equal(got, want)
+    (buffer,) = only_call(f).buffers
+    memory = np.frombuffer(buffer.memory, np.uint8).ctypes.data
+    assert buffer.results.size and buffer.array.unsafe_buffer_pointer() == buffer.results.ctypes.data == memory
+
+
+def test_results_of_other_dtypes_or_much_shorter_have_memory_of_their_own():
+    for outputs, value in [([x > 1, x[:2] < 3], X), ([x.sum()], np.ones(600))]:
+        f = pytensor.function([x], outputs, mode="JAXPR")
+        g = pytensor.function([x], outputs, mode="FAST_COMPILE")
+        for k in range(3):
+            for got, want in zip(f(value + k), g(value + k), strict=True):
+                np.testing.assert_array_equal(got, want)
+        (buffer,) = only_call(f).buffers
+        assert not buffer.results.size
+
+
+def test_a_program_that_xla_gives_memory_of_its_own(monkeypatch):
+    class Stats:
+        alias_size_in_bytes = 0
+
+    monkeypatch.setattr(jax.stages.Compiled, "memory_analysis", lambda self: Stats())
+    f = pytensor.function([x], x + 1, mode="JAXPR")
+    for k in range(2):
+        np.testing.assert_array_equal(f(X + k), X + k + 1)
+    (buffer,) = only_call(f).buffers
+    assert not buffer.results.size
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_memory_is_given_up_after_an_error_of_the_program(monkeypatch, error):
+    f = pytensor.function([x], pt.cumsum(x), mode="JAXPR")
+    f(X)
+    call, names = only_call(f), only_call(f).__globals__
+    execute = names["execute"]
+
+    def fail(arrays):
+        execute(arrays)
+        raise error("as if out of memory")
+
+    monkeypatch.setitem(names, "execute", fail)
+    with pytest.raises(error, match="as if"):
+        f(X)
+    monkeypatch.undo()
+    assert not call.buffers
+    np.testing.assert_array_equal(f(X), np.cumsum(X))
+
+
+def test_nan_stops_the_program_in_a_debugging_session():
+    f = pytensor.function([x], [pt.log(x), x + 1], mode="JAXPR")
+    f(X)
+    for setting in (jax.debug_nans, jax.debug_infs):
+        with setting(True):
+            np.testing.assert_array_equal(f(X + 1)[1], X + 2)
+            with pytest.raises(FloatingPointError):
+                f(X - 1 if setting is jax.debug_nans else X)
+    assert np.isnan(f(X - 1)[0][0])
 
 
 def test_a_buffer_is_free_after_an_error():
@@ -200,3 +271,21 @@ def test_threads_that_come_first_share_one_client():
             print(len({*pool.map(lambda _: own_device(), range(4))}))
     """
     assert run_python(code).strip() == "1"
+
+
+def test_shared_variables_that_nothing_reads():
+    """They stay inputs after rewriting, as the lengths of a PyMC model's dims do."""
+    n, s = pytensor.shared(np.asarray(3), name="n"), pytensor.shared(np.ones(3), name="s")
+    alone = pytensor.function([x], x * (0 * n + 1), mode="JAXPR")
+    beside = pytensor.function([x], x[:3] * (0 * n + 1) + s, updates={s: s + 1}, mode="JAXPR")
+    for f in (alone, beside):
+        assert not f.maker.fgraph.clients[f.maker.fgraph.inputs[1]]
+    assert not alone.vm.storage.is_shared and beside.vm.storage.is_shared
+    for k in range(3):
+        n.set_value(np.asarray(k))
+        np.testing.assert_array_equal(alone(X + k), X + k)
+        np.testing.assert_array_equal(beside(X), X[:3] + 1 + k)
+    with jax.enable_x64(True):
+        np.testing.assert_array_equal(alone(jax.device_put(X)), X)
+    with pjl.stance("force_host"):
+        np.testing.assert_array_equal(alone(X), X)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import ast
+import builtins
 import re
 from pathlib import Path
 
 import pytest
-from line_links import DOCS, LINK, with_lines
+from line_links import DOCS, LINK, pages, with_lines
 
 ROOT = DOCS.parent
-PAGES = sorted([*DOCS.rglob("*.md"), *ROOT.glob("*.md")])
+PAGES = sorted([*pages(), *ROOT.glob("*.md")])
 
 
 def headings(page: Path) -> set[str]:
@@ -54,3 +56,63 @@ def test_files_that_a_page_names_exist(page):
     named = NAMED.findall(page.read_text(encoding="utf-8"))
     known = {*FILES, *(path.name for path in ROOT.iterdir())}
     assert not [name for name in named if not any(f"/{path}".endswith(f"/{name}") for path in known)]
+
+
+LISTED = re.compile(r"^```\{toctree\}\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def listed_pages() -> set[Path]:
+    """Return the pages that the lists of pages of the site name, some by patterns."""
+    found = set()
+    for page in pages():
+        for block in LISTED.findall(page.read_text(encoding="utf-8")):
+            for line in block.splitlines():
+                if line and not line.startswith(":"):
+                    folder = DOCS if line.startswith("/") else page.parent
+                    found |= set(folder.glob(f"{line.removeprefix('/')}.md"))
+    return found
+
+
+def test_each_page_is_in_the_contents_of_the_site():
+    """Else the site does not build: add the page to ``docs/guides/index.md``, ``docs/reference/index.md`` or another list."""
+    assert set(pages()) - listed_pages() == {DOCS / "index.md"}
+
+
+@pytest.mark.parametrize(
+    ("page", "module"),
+    [("api", "pytensor_jaxpr_linker"), ("pymc", "pytensor_jaxpr_linker.pymc")],
+    ids=["package", "pymc"],
+)
+def test_the_reference_has_all_that_is_public(page, module):
+    public = set(pytest.importorskip(module).__all__)
+    text = (DOCS / "reference" / f"{page}.md").read_text(encoding="utf-8")
+    described = set(re.findall(r"^\.\. auto(?:function|class|data|exception):: (\w+)$", text, re.MULTILINE))
+    described |= {name.rpartition(".")[2] for name in re.findall(r"^\.\. automodule:: (\S+)$", text, re.MULTILINE)}
+    assert public == described
+
+
+#: Pages whose Python blocks are parts of a program that the text tells of.
+OF_A_STORY = {"architecture.md", "from_pymc.md", "CONTRIBUTING.md", "CHANGELOG.md", "mode-jax.md"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_each_program_imports_and_makes_what_it_uses(page):
+    """A reader pastes one block, not the page."""
+    if page.name in OF_A_STORY or page.parent.name == "notes":
+        pytest.skip("parts of programs")
+    for program in re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
+        assert not undefined_names(ast.parse(program)), program
+
+
+def undefined_names(tree: ast.AST) -> set[str]:
+    """Return the names that a program reads and never binds."""
+    bound, read = set(dir(builtins)), set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=name, ctx=ast.Load()):
+                read.add(name)
+            case ast.Name(id=name) | ast.arg(arg=name) | ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+                bound.add(name)
+            case ast.Import() | ast.ImportFrom():
+                bound |= {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
+    return read - bound

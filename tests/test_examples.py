@@ -1,12 +1,15 @@
 """The examples run: they are what a newcomer tries first."""
 
+import ast
 import importlib
+import os
 from pathlib import Path
 
 import jax
 import numpy as np
 import pandas as pd
 import pytest
+from helpers import run_python
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -70,7 +73,7 @@ def test_any_graph(monkeypatch, tmp_path, capsys):
     assert result.page.read_text().startswith("<!doctype html>")
     printed = capsys.readouterr().out
     assert "running_median" in printed
-    assert "any_graph.py" in printed and "docs/breaks.md" in printed
+    assert "any_graph.py" in printed and "breaks.html" in printed
 
 
 def test_any_graph_says_what_is_wrong(monkeypatch, tmp_path, capsys):
@@ -103,3 +106,13 @@ def test_eight_schools_says_what_is_wrong(monkeypatch, tmp_path):
     eight_schools = importlib.import_module("eight_schools")
     with pytest.raises(SystemExit, match=r"eight_schools\.py: draws must be an integer and at least 1"):
         eight_schools.main(["--sampler", "smc", "--draws", "0", "--out", str(tmp_path)])
+
+
+def test_sharded(tmp_path):
+    """In a process that has as many devices as it asks for."""
+    pytest.importorskip("zarr")
+    code = f"import sharded; print(sharded.main(['--observations', '2003', '--devices', '4', '--draws', '60', '--store', {str(tmp_path)!r}]))"
+    printed = run_python(code, PYTHONPATH=f"{EXAMPLES}{os.pathsep}{os.environ.get('PYTHONPATH', '')}", XLA_FLAGS="")
+    assert "all-reduce in region 0" in printed
+    means = ast.literal_eval(printed.splitlines()[-1])
+    assert abs(means["a"] - 1) < 0.4 and abs(means["b"] + 0.5) < 0.4

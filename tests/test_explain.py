@@ -9,28 +9,33 @@ import re
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
+from xml.etree import ElementTree
 
 import jax
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
-from pytensor import wrap_py
+from pytensor import gradient, wrap_py
 from pytensor.compile.mode import Mode
 from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import Op
 from pytensor.graph.replace import vectorize_graph
+from pytensor.printing import Print
 
 import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker.base import errors
+from pytensor_jaxpr_linker.base.documentation import page_url
 from pytensor_jaxpr_linker.base.errors import CannotEmit
 from pytensor_jaxpr_linker.base.passes import PassRecord
 from pytensor_jaxpr_linker.graph.prepare import PASSES
 from pytensor_jaxpr_linker.report import stages, whatif
 from pytensor_jaxpr_linker.report.explain import report
 from pytensor_jaxpr_linker.report.layout import NODE_HEIGHT, NODE_WIDTH, lay_out
-from pytensor_jaxpr_linker.report.text import list_seconds
+from pytensor_jaxpr_linker.report.provenance import Provenance
+from pytensor_jaxpr_linker.report.svg import as_svg
+from pytensor_jaxpr_linker.report.text import line_place, list_seconds
 from pytensor_jaxpr_linker.run.plans import make_graph, make_plan
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "breaks.md"
@@ -144,7 +149,7 @@ def test_breaks_name_variable_and_line():
     (b,) = [b for b in pjl.explain(broken(vector())).breaks if b.code == "JX002"]
     assert b.variable == "n"
     assert re.search(r"test_explain\.py:\d+: return \[\(middle", b.line)
-    assert b.documentation == "docs/breaks.md#jx002"
+    assert b.documentation == page_url("breaks", "jx002")
 
 
 def test_no_line_is_one_of_our_passes():
@@ -332,8 +337,8 @@ def test_passes_are_told_on_request(monkeypatch):
     assert all(("FillLanes" in p.text) == (p.name == "lanes") for p in e.passes)
     assert all(bool(p.text) == p.changed and p.seconds > 0 for p in e.passes)
     text = str(e)
-    assert re.search(r"Graph passes\n  inline        unchanged, .* ms\n", text)
-    assert re.search(r"  decompose     4 -> 10 nodes, .* ms\n      AdvancedSubtensor", text)
+    assert re.search(r"Graph passes\n  inline        unchanged, .* [mµ]s\n", text)
+    assert re.search(r"  decompose     4 -> 10 nodes, .* [mµ]s\n      AdvancedSubtensor", text)
     data = e.as_dict()
     assert json.loads(json.dumps(data))["passes"][2]["name"] == "decompose"
 
@@ -458,14 +463,17 @@ def test_page_is_self_contained_and_has_the_code_of_each_node(tmp_path):
 
 def test_pages_are_html(tmp_path):
     e = pjl.explain(pt.exp(vector()))
-    for name in ("graph.svg", "graph", "graph.html.png"):
-        with pytest.raises(ValueError, match=r"its name must end in \.html"):
+    for name in ("graph", "graph.html.png"):
+        with pytest.raises(ValueError, match=r"its name must end in \.html or \.svg"):
             e.save(tmp_path / name)
     assert not list(tmp_path.iterdir())
     assert e.save(tmp_path / "graph.HTM", compile=False).exists()
 
 
-@pytest.mark.parametrize(("seconds", "text"), [(0.0, "0 ms"), (0.0123, "12.3 ms"), (0.9994, "999 ms"), (15.04, "15 s")])
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.0, "0 ms"), (12.3e-6, "12.3 µs"), (90.0, "1.5 min"), (0.0123, "12.3 ms"), (0.9994, "999 ms"), (15.04, "15 s")],
+)
 def test_durations(seconds, text):
     assert list_seconds({"xla": seconds}) == f"xla {text}"
 
@@ -537,9 +545,9 @@ def test_the_work_is_linear(every, monkeypatch):
                 v = half(v) if every and i % every == every - 1 else pt.exp(v) if i % 2 else pt.sin(v)
         graph = make_graph(FunctionGraph([x], [v], clone=True))
         plan = make_plan(graph)
-        e = report(graph, plan, {}, [], {}, None)
+        e = report(graph, plan, {}, [], {}, None, Provenance(graph, None))
         assert len(e.nodes) == count and len(str(e)) < 20_000
-        return calls_of(lambda: (report(graph, plan, {}, [], {}, None).as_dict(), str(e)))
+        return calls_of(lambda: (report(graph, plan, {}, [], {}, None, Provenance(graph, None)).as_dict(), str(e)))
 
     assert work(2000) < 4.2 * work(500)
 
@@ -555,7 +563,7 @@ def sections():
 def test_each_code_is_documented():
     assert sections().keys() == CODES.keys()
     for code in CODES.values():
-        assert code.documentation == f"docs/breaks.md#{code.code.lower()}"
+        assert code.documentation == page_url("breaks", code.code.lower())
 
 
 @pytest.mark.parametrize("code", CODES)
@@ -580,5 +588,166 @@ def test_each_example_has_its_break(code):
 def test_error_names_the_documentation():
     x = vector()
     mode = Mode(pjl.JaxprLinker(pjl.Options(on_break="raise")), "fast_run")
-    with pytest.raises(pjl.GraphBreakError, match=r"docs/breaks\.md#jx001"):
+    with pytest.raises(
+        pjl.GraphBreakError, match=r"breaks\.html#jx001, or `python -m pytensor_jaxpr_linker docs JX001`"
+    ):
         pytensor.function([x], hidden([pt.dvector], [pt.dvector])(x), mode=mode)
+
+
+# Where nodes come from, and the drawing
+
+
+def test_a_line_is_the_users_not_that_of_a_library():
+    x = vector("x")
+    v = pt.exp(x)
+    user, library = (__file__, 7, "f", "y = g(x)"), (pt.__file__, 9, "g", "return x")
+    for frames, line in (
+        ([user, library], f"{__file__}:7: y = g(x)"),
+        ([user, (re.__file__, 1, "sub", "")], f"{__file__}:7: y = g(x)"),
+        ([library], ""),
+        (
+            [(str(Path(jax.__file__).parent / "numpy.py"), 3, "h", "z"), library],
+            f"{Path(jax.__file__).parent}/numpy.py:3: z",
+        ),
+    ):
+        v.tag.trace = [frames]
+        assert errors.source_line(v.owner) == line
+
+
+def test_nodes_of_a_gradient_say_so():
+    x = vector("x")
+    e = pjl.explain(pt.grad(pt.log1p(pt.exp(x)).sum(), x), [x])
+    assert any("(gradient by x)" in line for line in str(e).splitlines())
+    assert all("gradient.py" not in node.line for node in e.nodes)
+
+
+def gradient_function(**kwargs):
+    """Return a function of a loss and its gradients, whose graph PyTensor rewrites."""
+    x, w = vector("x"), vector("w")
+    rate = pt.exp(x * w)
+    y = pt.log1p(pt.exp(w) * x)
+    loss = (rate + x).sum() + (y**2).sum()
+    return pytensor.function([x, w], [loss, *pt.grad(loss, [x, w])], mode=QUIET, **kwargs)
+
+
+@pytest.mark.parametrize("pickled", [False, True], ids=["compiled", "pickled"])
+def test_nodes_of_a_gradient_name_what_it_differentiates_by(pickled):
+    f = gradient_function()
+    f([1.0, 2.0], [0.5, 1.0])
+    e = pjl.explain(pickle.loads(pickle.dumps(f)) if pickled else f)
+    roles = {node.role for node in e.nodes}
+    assert {"gradient by x", "gradient by w"} <= roles and "gradient" not in roles
+    # What the loss needs is the user's, though the gradient computes it, too.
+    needed = [e.outputs[0].node]
+    for i in needed:
+        needed += [u for u in e.nodes[i].operands if isinstance(u, int) and u not in needed]
+    assert len(needed) > 5 and all(not e.nodes[i].role for i in needed)
+    assert [e.nodes[v.node].role for v in e.outputs[1:]] == ["gradient by x", "gradient by w"]
+    assert all(f"{Path(__file__).name}:" in e.nodes[i].line for i in needed if e.nodes[i].op != "Exp")
+
+
+def test_gradients_past_ops_without_one_are_only_called_gradients():
+    class NoGradient(Op):
+        def make_node(self, x):
+            return Apply(self, [x], [x.type()])
+
+        def perform(self, node, inputs, outputs):
+            outputs[0][0] = inputs[0]
+
+    x = vector("x")
+    loss = (pt.exp(x) * NoGradient()(vector("z") * 2)).sum()
+    e = pjl.explain(pt.grad(loss, x, consider_constant=[loss.owner.inputs[0].owner.inputs[1]]))
+    assert {node.role for node in e.nodes} <= {"", "gradient"}
+
+
+def test_zero_grad_is_no_gradient():
+    x = vector("x")
+    e = pjl.explain(gradient.zero_grad(pt.exp(x)) * 2, [x])
+    assert {node.role for node in e.nodes} == {""}
+
+
+def test_nodes_have_the_names_that_rewrites_drop():
+    x = vector("x")
+    rate = pt.exp(x)
+    rate.name = "rate"
+    e = pjl.explain(pt.log1p(rate).sum(), [x])
+    assert [(node.op, node.line.rpartition(":")[2].strip()) for node in e.nodes][-1] == (
+        "Sum{axes=None}",
+        "e = pjl.explain(pt.log1p(rate).sum(), [x])",
+    )
+    e = pjl.explain(rate * 2, [x])
+    assert [node.name for node in e.nodes if node.op == "Exp"] == ["rate"]
+
+
+def test_nodes_of_a_model_name_the_random_variable():
+    pm = pytest.importorskip("pymc")
+    with pm.Model() as model:
+        scale = pm.HalfNormal("scale")
+        a = pm.Normal("a", 0, scale, shape=4)
+        pm.Poisson("counts", pm.math.exp(a), observed=[1, 2, 3, 4])
+    before = model.logp().eval({v: model.initial_point()[v.name] for v in model.value_vars})
+    e = pjl.explain(model)
+    roles = {node.role for node in e.nodes}
+    assert {"log density of scale", "log density of a", "log density of counts", "gradient by a"} <= roles
+    assert [v.name for v in e.outputs] == ["log density", "gradient by scale_log__", "gradient by a"]
+    assert [v.name for v in e.inputs] == ["scale_log__", "a"]
+    assert all(e.nodes[v.node].batch is not None for v in e.outputs)
+    # Reports change nothing: the traces that say so are those of copies.
+    assert before == model.logp().eval({v: model.initial_point()[v.name] for v in model.value_vars})
+    assert not any(errors.role_of(v.owner).startswith("log") for v in [model.logp()])
+
+
+def test_drawing_says_how_long_regions_take(tmp_path):
+    x = vector("x")
+    f = pytensor.function([x], pt.exp(Print()(pt.exp(x))), mode=QUIET)
+    f([1.0])
+    e, profile = pjl.explain(f), pjl.stages(f, [1.0]).profile(calls=3)
+    assert [*profile.batch_microseconds] == [b.index for b in e.batches] and len(e.batches) == 3
+    assert sum(profile.batch_microseconds.values()) == pytest.approx(profile.microseconds)
+    text = e.save(tmp_path / "g.svg", profile=profile).read_text()
+    assert len(re.findall(r"1 node.*s a call", text)) == 3
+    data = page_data(e.save(tmp_path / "g.html", profile=profile).read_text())
+    assert data["calls"] == {str(i): pytest.approx(t / 1e6) for i, t in profile.batch_microseconds.items()}
+
+
+def test_drawing(tmp_path):
+    x, n = vector("x & y"), (vector("z") > 0).sum()
+    f = pytensor.function([x, n.owner.inputs[0].owner.inputs[0]], [pt.arange(n) * 2, pt.exp(x)], mode=QUIET)
+    f([1.0], [1.0, -1.0])
+    e = pjl.explain(f)
+    text = e.save(tmp_path / "g.svg").read_text()
+    root = ElementTree.fromstring(text)
+    assert root.tag == "{http://www.w3.org/2000/svg}svg" and root.get("aria-label") == e.summary
+    found = [t.text for t in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert {"x & y", "z", "JX002", "Exp", "pt.exp(x & y)"} <= set(found)
+    assert "Region 0" in found and any(re.fullmatch(r"\d nodes, built in .*s", t) for t in found)
+    edges = [p for p in root.iter("{http://www.w3.org/2000/svg}path") if p.get("marker-end")]
+    read = {(u, node.index) for node in e.nodes for u in node.operands if isinstance(u, int)}
+    assert len(edges) == len(read) + 2 + sum(v.node is not None for v in e.outputs)
+    assert (
+        text in e._repr_html_()
+        and f"<a href='{page_url('breaks', 'jx002')}' style='color:inherit'>JX002</a>" in e._repr_html_()
+    )
+    data = page_data(e.save(tmp_path / "g.html").read_text())
+    assert [(p["kind"], p["name"]) for p in data["ports"]][:2] == [("input", "x & y"), ("input", "z")]
+
+
+@pytest.mark.parametrize(
+    ("line", "place"),
+    [("/tmp/ipykernel_7/123.py:4: y = x", "cell:4"), ("/a/b.py:7: y: int = x", "b.py:7"), ("", "")],
+    ids=["cell", "file", "none"],
+)
+def test_places_of_lines(line, place):
+    assert line_place(line) == place
+
+
+def test_a_function_without_nodes_is_drawn():
+    x = vector("x")
+    assert "0 nodes" in pjl.explain([x], [x]).summary
+    assert ElementTree.fromstring(as_svg(pjl.explain([x], [x]))).get("role") == "img"
+
+
+def test_what_a_print_would_show_may_be_an_output():
+    x = vector("x")
+    (b,) = pjl.explain(Print("now")(pt.exp(x)) + 1, [x]).breaks
+    assert (b.before, b.after) == ("Print(...)(pt.exp(x))", "pt.exp(x) as one more output of the function")

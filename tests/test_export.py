@@ -507,11 +507,20 @@ def test_missing_inputs_and_others(path):
 
 def test_platform_that_jax_does_not_lower_for(path):
     x = pt.dmatrix("x")
-    y = pt.linalg.schur(x)[0]
+    y = pt.linalg.eig(x)[0]
     with pytest.raises(NotImplementedError, match=r"JAX can't lower .* for .*tpu.*platforms=\("):
-        pjl.export([x], y, path=path, examples=[np.eye(2)])
+        pjl.export([x], y, path=path, examples=[np.eye(2)], platforms=("cpu", "tpu"))
     loaded = pjl.export([x], y, path=path, examples=[np.eye(2)], platforms=("cpu",))
-    np.testing.assert_allclose(loaded(np.eye(2)), np.eye(2))
+    np.testing.assert_allclose(loaded(np.eye(2)), [1, 1])
+
+
+def test_a_decomposition_that_jax_has_on_the_cpu_alone(path):
+    """For all platforms it is a loop of basic operations."""
+    x = pt.dmatrix("x")
+    value = np.array([[4.0, 1.0, 0.5], [1.0, 3.0, 0.0], [0.5, 0.0, 1.0]])
+    t, z = pjl.export([x], list(pt.linalg.schur(x)), path=path, examples=[value])(value)
+    np.testing.assert_allclose(z @ t @ z.T, value, atol=1e-12)
+    np.testing.assert_allclose(np.tril(t, -1), 0, atol=1e-12)
 
 
 # What is in the file

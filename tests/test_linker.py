@@ -18,6 +18,7 @@ from pytensor.raise_op import Assert
 
 import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker import JaxprLinker, Options
+from pytensor_jaxpr_linker.frontend.register import register
 
 
 def compiled(inputs, outputs, mode="JAXPR", **kwargs):
@@ -82,12 +83,31 @@ def test_a_mode_made_for_mode_jax():
     assert z.shape == (2, 2)
 
 
-def test_config_mode_is_default():
+@pytest.mark.parametrize("mode", [pjl.JAXPR, "JAXPR"], ids=["mode", "name"])
+def test_config_mode_is_default(mode):
     x = pt.vector("x", dtype="float64")
-    with pytensor.config.change_flags(mode=pjl.JAXPR):
+    with pytensor.config.change_flags(mode=mode):
         f = pytensor.function([x], x + 1)
     assert isinstance(f.maker.linker, JaxprLinker)
     np.testing.assert_array_equal(f([1.0]), [2.0])
+
+
+def test_config_mode_refuses_other_names_as_before():
+    register(pjl.JAXPR)
+    with (
+        pytest.raises(ValueError, match=r"Expected one of .*Instead got: JAXP\."),
+        pytensor.config.change_flags(mode="JAXP"),
+    ):
+        pass
+    with pytensor.config.change_flags(mode="FAST_COMPILE"):
+        assert pytensor.config.mode == "FAST_COMPILE"
+
+
+def test_functions_say_what_they_are():
+    x, n = pt.vector("x"), pytensor.shared(1.0, "n")
+    f = pytensor.function([x], [x * n, x + 1], updates={n: n + 1}, mode="JAXPR")
+    assert repr(f) == "<function of mode JAXPR of ('x') with 2 outputs>"
+    assert repr(pytensor.function([x], x * n, mode="JAXPR")) == "<function of mode JAXPR of ('x') with 1 output>"
 
 
 def test_options_survive_clones_of_the_mode():

@@ -24,6 +24,7 @@ from pytensor.graph.op import Op
 import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker import JaxprLinker, Options
 from pytensor_jaxpr_linker import options as options_context
+from pytensor_jaxpr_linker.base import logs
 
 
 class Unknown(Op):
@@ -342,3 +343,20 @@ def test_every_option_is_documented():
         assert f"`{field.name}`" in text and f"`PYTENSOR_JAXPR_{field.name.upper()}`" in text
     for name in ("breaks", "recompiles", "guards", "jaxpr", "hlo", "plan", "timing"):
         assert f"`pytensor_jaxpr_linker.{name}`" in text
+
+
+def test_logs_by_the_environment(monkeypatch, capfd):
+    package = logging.getLogger("pytensor_jaxpr_linker")
+    monkeypatch.setattr(package, "handlers", [])
+    monkeypatch.setattr(logs.plan, "level", logging.NOTSET)
+    monkeypatch.setenv(logs.LOGS_VARIABLE, "plan")
+    logs.show_logs("Plan, ")
+    assert [logs.plan.level, len(package.handlers)] == [logging.DEBUG, 1]
+    x = pt.vector("x", dtype="float64")
+    pytensor.function([x], pt.exp(x), mode="JAXPR")
+    assert "[pytensor_jaxpr_linker.plan] " in capfd.readouterr().err
+    logs.plan.setLevel(logging.NOTSET)
+    with pytest.raises(ValueError, match=r"PYTENSOR_JAXPR_LOGS names no log 'plans': did you mean 'plan'\?"):
+        logs.show_logs("plans")
+    logs.show_logs("")
+    assert len(package.handlers) == 1

@@ -454,6 +454,12 @@ row(
     F,
     assemble=assemble_closed_call,
 )
+row(
+    "platform_cond",
+    lambda x: lax.platform_dependent(x, cpu=lax.sin, default=lax.cos),
+    F,
+    assemble=lambda b, x: prims.platform_cond(b, ["cpu"], *branches(b, x), [x]),
+)
 row("barrier", lambda *xs: lax.optimization_barrier(xs), F, S, assemble=lambda b, *xs: prims.barrier(b, xs))
 row(
     "metadata_call",

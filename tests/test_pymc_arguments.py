@@ -18,7 +18,7 @@ from pytensor.graph.op import Op
 
 import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker.pymc import constrain, fit_pathfinder, initial_points, logdensity, sample, sample_smc
-from pytensor_jaxpr_linker.pymc.differentiable import without_gradient
+from pytensor_jaxpr_linker.pymc.functions.differentiable import without_gradient
 
 SAMPLERS = ("nutpie", "numpyro", "blackjax", "mclmc", "pymc")
 METHODS = (*SAMPLERS, "sample_smc", "fit_pathfinder")
@@ -60,7 +60,7 @@ def no_compilation(monkeypatch):
     def begin(*args, **kwargs):
         raise AssertionError("something is compiled")
 
-    for place in ("sampling.logdensity", "sampling.draw_starts", "sampling.run_pymc", "pathfinder.logdensity"):
+    for place in ("sampling.drawn", "samplers.pymc_steps.pm.sample", "samplers.pathfinder.logdensity"):
         monkeypatch.setattr(f"pytensor_jaxpr_linker.pymc.{place}", begin)
 
 
@@ -281,8 +281,8 @@ def test_jaxs_gradient_is_not_dropped(model):
     [
         ({"target_acept": 0.9}, "takes no argument 'target_acept'. Did you mean 'target_accept'?"),
         ({"frobnicate": 1}, "takes no argument 'frobnicate'."),
-        ({"nuts_sampler": "nutpie"}, "takes no argument 'nuts_sampler'"),
-        ({"backend": "jax"}, "takes no argument 'backend'"),
+        ({"thin": 2}, "takes no argument 'thin'. It is thinning here."),
+        ({"backend": "jax"}, "takes no argument 'backend' here: the mode is JAXPR."),
     ],
     ids=lambda x: "".join(x) if isinstance(x, dict) else "",
 )
@@ -305,7 +305,7 @@ def test_an_unknown_argument(model, name, argument, message, no_compilation):
         ({"sampler": "pymc", "compile_kwargs": {}}, "takes no argument 'compile_kwargs' here: the mode is JAXPR."),
         ({"mass_matrix": "diag"}, "Unknown mass_matrix 'diag': choose one of 'diagonal', 'dense', 'low_rank'."),
         ({"cores": 0}, "cores must be an integer and at least 1, not 0."),
-        ({"sampler": "nutpie", "save_warmup": True}, "'save_warmup' here: draws of the warm-up are not kept."),
+        ({"sampler": "nutpie", "save_warmup": True}, "'save_warmup' here: use discard_tuned_samples."),
         ({"sampler": "nutpie", "blocking": False}, "'blocking' here: sample returns when all chains are done."),
         ({"sampler": "nutpie", "return_raw_trace": True}, "'return_raw_trace' here: sample returns a DataTree."),
         ({"sampler": "nutpie", "seed": 1}, "'seed' here: use random_seed."),

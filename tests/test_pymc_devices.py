@@ -13,7 +13,9 @@ pytest.importorskip("blackjax")
 PROGRAM = """
 import jax, numpy as np, pymc as pm
 from pytensor_jaxpr_linker.pymc import sample
-from pytensor_jaxpr_linker.pymc.chains import Chains, Kernel
+from pytensor_jaxpr_linker.pymc.chains.programs import Kernel
+from pytensor_jaxpr_linker.pymc.chains.chains import Chains, ChainRun
+from pytensor_jaxpr_linker.pymc.kept_programs import KeptPrograms
 
 assert len(jax.devices()) == 2
 
@@ -28,7 +30,9 @@ def walk(where):
 found = {}
 for method, where in (("parallel", lambda: jax.lax.axis_index("chain")), ("vectorized", lambda: 0), ("sequential", lambda: 0)):
     start = {"x": np.zeros((3, 2))}
-    found[method] = Chains(walk(where), {"scale": np.array(0.5)}, start, seeds=[1, 2, 3], total=40, method=method).draw(start, False)
+    data, kept = {"scale": np.array(0.5)}, KeptPrograms()
+    chains = Chains(lambda: walk(where), "walk", kept, 30, data, start, [1, 2, 3], ChainRun(10, method))
+    found[method] = chains.draw(start, lambda *_: None, None).draws
 assert found["parallel"].stats["device"].tolist() == [[0] * 10, [0] * 10, [1] * 10]
 for other in ("vectorized", "sequential"):
     np.testing.assert_allclose(found["parallel"].positions["x"], found[other].positions["x"], rtol=1e-12)

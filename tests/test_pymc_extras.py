@@ -12,6 +12,7 @@ import pytensor.tensor as pt
 import pytest
 
 import pytensor_jaxpr_linker as pjl
+import pytensor_jaxpr_linker.pymc
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -134,3 +135,35 @@ def test_state_space_model(compiled):
     forecast = trend.forecast(draws, start=29, periods=5, random_seed=1, verbose=False, progressbar=False)
     assert pjl.JaxprLinker in compiled
     assert np.isfinite(forecast["forecast_observed"]).all()
+
+
+def mixture():
+    """Return a model of a discrete variable, and the probability that it is 1."""
+    with pm.Model() as model:
+        z = pm.Bernoulli("z", 0.3)
+        pm.Normal("y", pm.Normal("mu", 0, 0.1) + 2 * z, 1.0, observed=pm.Data("data", 1.5))
+    return model
+
+
+@pytest.mark.parametrize("asked", [True, "z", ["z"]], ids=str)
+def test_discrete_variables_are_summed_over_on_request(asked, monkeypatch):
+    model, short = mixture(), {"draws": 300, "tune": 300, "chains": 2, "random_seed": 1, "quiet": True}
+    found = pjl.pymc.sample(model=model, marginalize=asked, **short)
+    assert set(found.posterior.data_vars) == {"mu"}
+    seen = []
+    monkeypatch.setattr(pmx, "marginalize", lambda *args: seen.append(args))
+    again = pjl.pymc.sample(model=model, marginalize=asked, **short)
+    np.testing.assert_array_equal(found.posterior["mu"], again.posterior["mu"])
+    with model:
+        pm.set_data({"data": 9.0})
+    assert pjl.pymc.sample(model=model, marginalize=asked, **short).posterior["mu"].mean() > 0.02
+    assert not seen
+
+
+def test_what_can_not_be_summed_over():
+    with pytest.raises(ValueError, match="sums over discrete variables, which 'mu' is not; those of the model are 'z'"):
+        pjl.pymc.sample(model=mixture(), marginalize=["mu"])
+    with pm.Model() as counts:
+        pm.Normal("y", pm.Poisson("n", 3.0), 1.0, observed=2.0)
+    with pytest.raises(NotImplementedError, match=r"pymc-extras can't sum over 'n': .* Use sampler='pymc'"):
+        pjl.pymc.sample(model=counts, marginalize=True)

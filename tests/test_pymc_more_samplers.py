@@ -67,6 +67,21 @@ def test_mclmc(floatX):
     assert abs(float(stats["energy_error"].mean())) < 0.1
 
 
+def test_adjusted_mclmc_has_no_bias():
+    """Where MCLMC takes too large steps, its variances are too small; with rejections they are right."""
+    scales = np.exp(np.random.default_rng(0).normal(size=50))
+    with pm.Model() as normal:
+        pm.Normal("x", 0, scales, shape=50)
+    options = {"model": normal, "sampler": "mclmc", "tune": 500, "chains": 2, **QUIET}
+    coarse = sample(1000, desired_energy_var=0.05, **options)
+    adjusted = sample(1000, adjusted=True, **options)
+    ratios = [float(np.mean(found.posterior["x"].var(("chain", "draw")) / scales**2)) for found in (coarse, adjusted)]
+    assert ratios[0] < 0.95 and 0.97 < ratios[1] < 1.03
+    assert set(adjusted.sample_stats.data_vars) == {"acceptance_rate", "diverging", "lp", "n_steps", "step_size"}
+    assert 0.5 < adjusted.sample_stats["acceptance_rate"].mean() < 0.85
+    assert 10 < adjusted.sample_stats["n_steps"].mean() < 30
+
+
 def test_mclmc_needs_two_dimensions():
     with pm.Model() as one:
         pm.Normal("x")

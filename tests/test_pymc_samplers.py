@@ -19,10 +19,13 @@ from rich.console import Console
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import pytensor_jaxpr_linker as pjl
-from pytensor_jaxpr_linker.pymc import chains, sample, sampler_nutpie
-from pytensor_jaxpr_linker.pymc.chains import usable_cores
-from pytensor_jaxpr_linker.pymc.layout import Layout
+from pytensor_jaxpr_linker.pymc import sample
+from pytensor_jaxpr_linker.pymc.chains import chains, programs
+from pytensor_jaxpr_linker.pymc.chains.chains import usable_cores
+from pytensor_jaxpr_linker.pymc.chains.programs import xla_options
+from pytensor_jaxpr_linker.pymc.functions.layout import Layout
 from pytensor_jaxpr_linker.pymc.progress import progress
+from pytensor_jaxpr_linker.pymc.samplers import nutpie as nutpie_sampler
 
 SHORT = {
     "draws": 60,
@@ -33,6 +36,11 @@ SHORT = {
     "compute_convergence_checks": False,
 }
 STATS = {"acceptance_rate", "diverging", "energy", "lp", "n_steps", "reached_max_treedepth", "step_size", "tree_depth"}
+MORE_STATS = {
+    "blackjax": {"energy_error", "step_size_bar"},
+    "nutpie": {"energy_error", "step_size_bar", "index_in_trajectory"},
+    "numpyro": set(),
+}
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +79,7 @@ def test_draws_statistics_and_data(model, sampler, method):
     )  # the data are a line with slope 1, and waves
     assert (posterior["sigma"] > 0).all()
     assert not np.array_equal(posterior["slope"][0], posterior["slope"][1])
-    assert set(found.sample_stats.data_vars) == STATS
+    assert set(found.sample_stats.data_vars) == STATS | MORE_STATS[sampler]
     assert found.sample_stats["lp"].shape == (2, 60)
     assert 0.5 < found.sample_stats["acceptance_rate"].mean() < 1
     assert found.observed_data["y"].shape == (20,)
@@ -235,8 +243,8 @@ def test_mass_matrices(mass_matrix, method):
 
 def test_cores_are_chains_at_a_time(model, monkeypatch):
     asked = []
-    pool = chains.ThreadPoolExecutor
-    monkeypatch.setattr(chains, "ThreadPoolExecutor", lambda workers: asked.append(workers) or pool(workers))
+    pool = programs.ThreadPoolExecutor
+    monkeypatch.setattr(programs, "ThreadPoolExecutor", lambda workers: asked.append(workers) or pool(workers))
     sample(model=model, sampler="blackjax", cores=1, **SHORT)
     assert asked[-1] == 1
     with pytest.raises(ValueError, match="leave one of them out"):
@@ -255,7 +263,7 @@ def test_interrupted_sampling_keeps_the_finished_draws(model, monkeypatch):
     monkeypatch.setattr(chains.Chains, "chunks", interrupted)
     short = {**SHORT, "tune": 50}
     found = sample(model=model, sampler="blackjax", chain_method="vectorized", **short)
-    assert found.posterior.sizes["draw"] == 4 * 22 - 50  # 110 transitions are five chunks of 22
+    assert found.posterior.sizes["draw"] == 4 * 25 - 50  # four chunks of 25 transitions
     with pytest.raises(KeyboardInterrupt):  # nothing is kept of the warm-up
         sample(model=model, sampler="blackjax", chain_method="vectorized", **{**short, "tune": 120})
 
@@ -270,10 +278,10 @@ def test_threads_of_nutpie_stay_known_to_python(model):
 
     options = {"seed": 1, "tune": 20, "draws": 20, "chains": 2, "cores": 2, "target_accept": 0.8, "max_treedepth": 5}
     layout = Layout({"x": (2,)})
-    found = sampler_nutpie.run_nutpie(
+    found = nutpie_sampler.run_nutpie(
         density, layout, lambda seed: np.full(2, 0.1 * seed + 0.1), progressbar=False, **options
     )
-    assert found.positions["x"].shape == (2, 20, 2)
+    assert found.draws.positions["x"].shape == (2, 20, 2)
     numbers = {number for number, _ in seen}  # one thread may run both chains
     assert len(set(seen)) == len(numbers) and threading.get_native_id() not in numbers
     assert len(seen) > 80
@@ -283,7 +291,7 @@ def test_threads_of_nutpie_stay_known_to_python(model):
 def test_nutpie_runs_chains_of_short_calls_one_after_the_other(model, monkeypatch, limit, cores):
     nutpie = pytest.importorskip("nutpie")
     asked, run = [], nutpie.sample
-    monkeypatch.setattr(sampler_nutpie, "SHORT_CALL", limit)
+    monkeypatch.setattr(nutpie_sampler, "SHORT_CALL", limit)
     monkeypatch.setattr(nutpie, "sample", lambda *a, **k: asked.append(k["cores"]) or run(*a, **k))
     sample(model=model, sampler="nutpie", **SHORT)
     sample(model=model, sampler="nutpie", cores=2, **SHORT)
@@ -306,14 +314,6 @@ def test_nutpie_keeps_most_draws_of_an_interrupted_run(model, monkeypatch):
     assert found.sample_stats["lp"].shape == (1, 40)
 
 
-def test_progress_bar_shows_divergences_and_step_size(model, capsys):
-    sample(model=model, sampler="blackjax", chain_method="sequential", **{**SHORT, "progressbar": True})
-    shown = capsys.readouterr().out
-    assert "120/120" in shown
-    assert "diverged" in shown
-    assert "step size" in shown
-
-
 def test_float32_model():
     with config.change_flags(floatX="float32"):
         with pm.Model() as model:
@@ -326,20 +326,20 @@ def test_float32_model():
 
 def test_no_chain_waits_for_a_slower_one_nor_runs_far_ahead():
     """The first chain is held back: the second goes on, but not beyond the chunks that are kept for it."""
-    held, count, done = threading.Event(), 2 * chains.AHEAD, [0, 0]
+    held, count, done = threading.Event(), 2 * programs.AHEAD, [0, 0]
 
     def run(state):
         chain, chunk = state
         if chain == 0:
             assert held.wait(30)
         done[chain] += 1
-        assert done[1] <= done[0] + chains.AHEAD
-        if done == [0, chains.AHEAD]:
+        assert done[1] <= done[0] + programs.AHEAD
+        if done == [0, programs.AHEAD]:
             held.set()
         return (chain, chunk + 1), np.array([chain, chunk])
 
     with ThreadPoolExecutor(2) as pool:
-        outputs = list(chains.side_by_side(pool, run, [(0, 0), (1, 0)], count))
+        outputs = list(programs.side_by_side(pool, run, [(0, 0), (1, 0)], count))
     assert [o.tolist() for o in outputs] == [[[0, i], [1, i]] for i in range(count)]
     assert done == [count, count]
 
@@ -351,7 +351,7 @@ def test_an_error_in_one_chain_ends_all():
         return (state[0], state[1] + 1), np.array(state)
 
     with ThreadPoolExecutor(2) as pool, pytest.raises(ArithmeticError, match="chain 1"):
-        list(chains.side_by_side(pool, run, [(0, 0), (1, 0)], 5))
+        list(programs.side_by_side(pool, run, [(0, 0), (1, 0)], 5))
 
 
 def test_chunks_that_wait_for_a_thread_are_dropped_after_an_error():
@@ -367,7 +367,7 @@ def test_chunks_that_wait_for_a_thread_are_dropped_after_an_error():
 
     with ThreadPoolExecutor(1) as pool:
         with pytest.raises(KeyboardInterrupt):
-            next(chains.side_by_side(pool, run, [0, 1, 2], 1))
+            next(programs.side_by_side(pool, run, [0, 1, 2], 1))
         ended.set()
     assert 2 not in seen
 
@@ -393,3 +393,16 @@ def test_bar_in_a_notebook_ends_where_sampling_ends(monkeypatch):
     with progress(True, 20) as update:
         update(20, "sampling", "of 2 chains")
     assert any("20/20 of 2 chains" in getattr(x, "text", "") for x in shown)
+
+
+@pytest.mark.parametrize(("length", "are_short"), [(4096, True), (4097, False)])
+def test_xla_reduces_short_arrays_in_one_pass(length, are_short):
+    """Also inside a loop; a program without reductions has nothing to lose."""
+
+    def looped(x):
+        return jax.lax.fori_loop(0, 3, lambda i, total: total + (x * i).sum(), 0.0)
+
+    options = xla_options(jax.jit(looped).trace(np.ones(length)))
+    assert bool(options) == are_short
+    assert xla_options(jax.jit(lambda x: x + 1).trace(np.ones(length)))
+    assert float(jax.jit(looped, compiler_options=options)(np.ones(length))) == 3 * length

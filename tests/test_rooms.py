@@ -15,10 +15,10 @@ PACKAGE = pytensor_jaxpr_linker.__name__
 ROOT = Path(pytensor_jaxpr_linker.__file__).parent
 #: What pickles of older versions name: importing one of these raises an error that says so.
 FOR_OLD_PICKLES = ("function", "linker")
-#: The command line, of the package that reads exported functions.
+#: What ``python -m`` runs.
 COMMAND_LINE = "__main__"
 #: In the order in which they may import each other. `docs/architecture.md` says what each is for.
-ROOMS = ("base", "graph", "plan", "jaxpr", "emit", "run", "frontend", "artifacts", "report", "pymc")
+ROOMS = ("base", "graph", "plan", "jaxpr", "emit", "run", "frontend", "artifacts", "report", "pymc", "command_line")
 #: The rooms that know nothing of JAX, and the one module of theirs that does.
 WITHOUT_JAX, JAX_COMPAT = ("base", "graph", "plan"), "base.jax_compat"
 #: Why a package is imported inside a function.
@@ -28,14 +28,18 @@ OPTIONAL = {
     "blackjax": "extra",
     "graphviz": "extra",
     "ipywidgets": "extra",
+    "iree": "extra",
     "nutpie": "extra",
     "numba": "extra",
     "numpyro": "extra",
     "pymc": "extra",
     "pymc_extras": "extra",
     "rich": "extra",
+    "safetensors": "extra",
+    "zarr": "extra",
     # What few graphs need, and the milliseconds that its import adds to that of this package.
     "jax.experimental.sparse": "120 ms",
+    "arviz_stats": "900 ms",
     "scipy.interpolate": "490 ms",
     "scipy.sparse": "150 ms",
     "pytensor.link.jax.dispatch": "its import sets jax_enable_x64 for the whole process",

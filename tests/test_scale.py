@@ -14,6 +14,7 @@ import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker.plan import schedule
 from pytensor_jaxpr_linker.report import whatif
 from pytensor_jaxpr_linker.report.explain import report
+from pytensor_jaxpr_linker.report.provenance import Provenance
 from pytensor_jaxpr_linker.run.plans import make_graph, make_plan
 
 
@@ -116,7 +117,7 @@ def test_twice_the_nodes_take_twice_the_time(shape, monkeypatch):
 
         def plan_and_explain(fgraph=fgraph):
             graph = make_graph(fgraph)
-            report(graph, make_plan(graph), {}, [], {}, None)
+            report(graph, make_plan(graph), {}, [], {}, None, Provenance(graph, None))
 
         found.append(instructions(plan_and_explain))
     assert found[1] < 2.2 * found[0]

@@ -14,7 +14,6 @@ import numpy as np
 import op_table_sparse as sparse
 import pytensor.tensor as pt
 import pytest
-from jax import lax
 from jax.errors import InconclusiveDimensionOperation
 from op_row import Row
 from op_table import FAMILIES as OF_ARRAYS
@@ -132,10 +131,6 @@ CONTROLS: dict[str, tuple[Any, list[str]]] = {
     "pytensor.tensor.fft.IRFFTOp": (lambda x: jnp.fft.irfft(x, x.shape[0]), ["n"]),
     "pytensor.tensor.fourier.Fourier": (jnp.fft.fft, ["n"]),
     "pytensor.tensor.linalg.decomposition.qr.QR": (lambda x: jnp.linalg.qr(x, mode="complete"), ["m,n"]),
-    "pytensor.tensor.linalg.solvers.tridiagonal.LUFactorTridiagonal": (
-        lambda x: lax.slice(x, (1,), (x.shape[0] - 1,)),
-        ["n"],
-    ),
     "pytensor.tensor.signal.conv.Convolve1d": (jnp.convolve, ["n", "k"]),
     "pytensor.tensor.signal.conv.Convolve2d": (jax.scipy.signal.convolve2d, ["m,n", "j,k"]),
 }

@@ -8,11 +8,11 @@ from typing import Any, Literal
 
 from pytensor.graph.basic import Variable
 
-from jaxpr_artifact import LoadedFunction
 from pytensor_jaxpr_linker.artifacts.exportable import exportable
+from pytensor_jaxpr_linker.artifacts.files import platforms_of, write_file
+from pytensor_jaxpr_linker.artifacts.iree.targets import CompileTarget
 from pytensor_jaxpr_linker.artifacts.lowering import PLATFORMS
 from pytensor_jaxpr_linker.artifacts.shapes import Spec
-from pytensor_jaxpr_linker.artifacts.writing import write_exportable
 from pytensor_jaxpr_linker.frontend.targets import graph_target, target_of
 
 
@@ -27,13 +27,14 @@ def export(
     static: Mapping[str, Any] | None = None,
     constraints: Sequence[str] = (),
     platforms: Sequence[str] = PLATFORMS,
+    target: CompileTarget = "host",
     gradient: Literal["pytensor", "jax"] = "pytensor",
     vjp_order: Literal[0, 1, 2] = 0,
     batched: bool = False,
     checks: bool = True,
     name: str = "",
-) -> LoadedFunction:
-    """Write a function into a file that runs with JAX alone, on other machines and accelerators.
+) -> Any:
+    """Write a function into a file that runs with JAX alone, on other machines and accelerators, or without Python (``.vmfb``).
 
     Parameters
     ----------
@@ -45,7 +46,8 @@ def export(
     mode : Mode or str
         Whose rewrites the graph gets.
     path : str or os.PathLike
-        The file. One that is there is replaced, when everything else has succeeded.
+        The file. One that is there is replaced, when everything else has succeeded. If its name ends in ``.vmfb``, IREE compiles the
+        function, for fixed lengths, into a program that needs neither Python nor JAX, see docs/iree.md.
     dims : dict from str to str or sequence
         Shapes of inputs, by name: ``{"x": "n, 3"}`` or ``{"x": ("n", 3)}``. Each symbol stands for a length of 1 or more. Lengths that are
         equal have one symbol; expressions such as ``"2*n"`` work, and ``"_"`` says nothing.
@@ -58,6 +60,8 @@ def export(
         What is known of the symbols, as in `jax.export.symbolic_shape`: ``"n >= 2"``, ``"n == 2*m"``.
     platforms : sequence of {"cpu", "cuda", "rocm", "tpu"}
         Where it is to run.
+    target : {"host", "x86-64", "aarch64", "cuda"}, or sequence of str
+        What IREE compiles a ``.vmfb`` file for; a sequence is flags of ``iree-compile``.
     gradient : {"pytensor", "jax"}
         Whose derivatives it has, see `as_jax_function`.
     vjp_order : {0, 1, 2}
@@ -72,8 +76,9 @@ def export(
 
     Returns
     -------
-    jaxpr_artifact.LoadedFunction
-        The function in the file, as `load` returns it. Shared variables are its `state`.
+    jaxpr_artifact.LoadedFunction or jaxpr_artifact.IreeFunction
+        The function in the file, as `load` or `load_iree` returns it. Shared variables are its `state`. None if IREE compiled it for another
+        target than "host".
 
     Raises
     ------
@@ -82,7 +87,9 @@ def export(
     TypeError
         If `inputs` is none of these, or the value of an input that determines a shape is not known.
     NotImplementedError
-        If JAX can't lower it for one of the platforms.
+        If JAX can't lower it for one of the platforms, or IREE lacks an operation that nothing stands for.
+    IreeError
+        If IREE's compiler refuses the program, or crashes.
 
     Examples
     --------
@@ -103,9 +110,10 @@ def export(
     if not platforms or isinstance(platforms, str):
         raise ValueError(f'platforms is a sequence of names such as ("cpu", "cuda"), not {platforms!r}.')
     asker, also = "export", ", or the inputs and the outputs of a graph"
-    target = target_of(inputs, asker, mode, also) if outputs is None else graph_target(inputs, outputs, mode, asker)
+    given = target_of(inputs, asker, mode, also) if outputs is None else graph_target(inputs, outputs, mode, asker)
     found = exportable(
-        target,
+        given,
+        platforms=platforms_of(path, platforms),
         dims=dims or {},
         examples=examples,
         static=static or {},
@@ -115,4 +123,4 @@ def export(
         checks=checks,
         name=name,
     )
-    return write_exportable(path, found, platforms, vjp_order, batched, constraints)
+    return write_file(path, found, platforms, target, vjp_order, batched, constraints)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -17,11 +18,15 @@ from jaxpr_artifact.header import Check, Fixed
 from pytensor_jaxpr_linker.artifacts.shapes import Input, Spec, advising, inputs_of, unique_names
 from pytensor_jaxpr_linker.artifacts.writing import Exportable, KeptArray
 from pytensor_jaxpr_linker.base.array_types import in_order
-from pytensor_jaxpr_linker.base.errors import CannotEmit, describe_node, refused_by_rule
+from pytensor_jaxpr_linker.base.errors import CannotEmit, describe_node, refused_by_rule, source_line
+from pytensor_jaxpr_linker.base.platforms import for_platforms
 from pytensor_jaxpr_linker.base.random_keys import keys_of
 from pytensor_jaxpr_linker.frontend.as_jax_function import differentiable_function, single_program
 from pytensor_jaxpr_linker.frontend.targets import Target
+from pytensor_jaxpr_linker.jaxpr import prims
+from pytensor_jaxpr_linker.jaxpr.builder import DEAD_CODE, JaxprBuilder
 from pytensor_jaxpr_linker.jaxpr.builder import Check as BuilderCheck
+from pytensor_jaxpr_linker.plan.model import Step
 from pytensor_jaxpr_linker.run.program import Program
 
 
@@ -62,6 +67,7 @@ def signature_of_target(target: Target) -> tuple[Target, Signature]:
 def exportable(
     target: Target,
     *,
+    platforms: Sequence[str],
     dims: Mapping[str, Spec],
     examples: Sequence[Any] | Mapping[str, Any],
     constraints: Sequence[str],
@@ -73,6 +79,23 @@ def exportable(
     note: str = "",
 ) -> Exportable:
     """Return a target, ready to be written. See `export` for the options; `with_derivatives` says whether it will be differentiated."""
+    with for_platforms(platforms):
+        return planned(target, dims, examples, constraints, static, gradient, with_derivatives, checks, name, note)
+
+
+def planned(
+    target: Target,
+    dims: Mapping[str, Spec],
+    examples: Sequence[Any] | Mapping[str, Any],
+    constraints: Sequence[str],
+    static: Mapping[str, Any],
+    gradient: str,
+    with_derivatives: bool,
+    checks: bool,
+    name: str,
+    note: str,
+) -> Exportable:
+    """Return what `exportable` returns, planned for the platforms of `for_platforms`."""
     target, signature = signature_of_target(target)
     program, original, mode = single_program(target)
     names = argument_names(program, signature)
@@ -109,7 +132,32 @@ def exportable(
         [Fixed(names[i], np.array2string(value, threshold=8)) for i, value in fixed.items()],
         [check_text(check) for check in found],
         note,
+        dict(places_of(program.region.steps)),
+        partial(assembled_jaxpr, program, ordered, avals, fixed),
     )
+
+
+def assembled_jaxpr(
+    program: Program, ordered: Sequence[int], avals: Sequence[Any], fixed: Mapping[int, np.ndarray]
+) -> Any:
+    """Return the closed Jaxpr of the inputs at the positions `ordered` and then of the constants of a program."""
+    with jax.enable_x64(True):
+        inner = program.specialize(avals).lower([*avals, *program.constants]).jaxpr
+        b = JaxprBuilder(inner.jaxpr.debug_info.func_name, passes=(DEAD_CODE,))
+        given = {i: b.input(avals[i].shape, avals[i].dtype) for i in ordered}
+        given |= {i: b.constant(value) for i, value in fixed.items()}
+        operands = [given[i] for i in range(len(avals))]
+        operands += [b.input(x.shape, x.dtype) for x in program.constants]
+        return b.build(prims.closed_call(b, inner, operands))
+
+
+def places_of(steps: Iterable[Step]) -> Iterator[tuple[str, str]]:
+    """Yield the name of each node, also of inner graphs, with the line of the user's program that made it."""
+    for step in steps:
+        if line := source_line(step.node):
+            yield step.names[-1], line
+        for inner in step.inner or ():
+            yield from places_of(inner.plan.single_region().steps)
 
 
 def argument_names(program: Program, signature: Signature) -> list[str]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
@@ -17,6 +18,7 @@ from jaxpr_artifact.header import Argument, Check, Fixed, Header, Stored
 from jaxpr_artifact.programs import aval_of, shape_of
 from pytensor_jaxpr_linker.artifacts.lowering import Lowerable, with_derivatives
 from pytensor_jaxpr_linker.artifacts.shapes import Input, advising, has_symbols
+from pytensor_jaxpr_linker.base.platforms import for_platforms
 from pytensor_jaxpr_linker.base.version import __version__
 
 
@@ -44,6 +46,10 @@ class Exportable(NamedTuple):
     fixed: Sequence[Fixed] = ()
     checks: Sequence[Check] = ()
     note: str = ""
+    places: Mapping[str, str] = MappingProxyType({})
+    """The line of the user's program that made a node, by the name that its operations have."""
+    jaxpr: Callable[[], Any] | None = None
+    """Returns the closed Jaxpr of the arguments, the state and the constants, of which nothing is traced; None if `fn` has to be traced."""
 
 
 def write_exportable(
@@ -63,7 +69,7 @@ def write_exportable(
         [True] * len(arguments) + [False] * len(kept),
         [False] * (len(arguments) + len(given.state)) + [True] * len(given.constants),
     )
-    with advising([*given.arguments, *[k.input for k in kept]]):
+    with for_platforms(platforms), advising([*given.arguments, *[k.input for k in kept]]):
         how = given.name, platforms, vjp_order
         exported, call = with_derivatives(program, *how, "programs/call", members, None)
         programs = {"call": call}
@@ -127,10 +133,10 @@ def batch_size(given: Exportable, avals: Sequence[Any]) -> Any:
     return size
 
 
-def versions_now() -> dict[str, str]:
-    """Return the versions of what an artifact is made with."""
+def versions_now(**others: str) -> dict[str, str]:
+    """Return the versions of what an artifact is made with; `others` are further names of packages."""
     found = {"pytensor_jaxpr_linker": __version__, "JAX": jax.__version__}
-    for name, package in (("PyTensor", "pytensor"), ("jaxlib", "jaxlib")):
+    for name, package in (("PyTensor", "pytensor"), ("jaxlib", "jaxlib"), *others.items()):
         try:
             found[name] = version(package)
         except PackageNotFoundError:  # a source tree on the path

@@ -11,9 +11,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from pytensor import gradient
 from pytensor.graph.basic import Apply, Variable
 
 from pytensor_jaxpr_linker.base import logs
+from pytensor_jaxpr_linker.base.documentation import OFFLINE, page_url
 
 #: Files whose lines no user wrote: those of this package, and of the context managers that it uses as decorators.
 NOT_THE_USERS = (str(Path(__file__).parents[1]), contextlib.__file__)
@@ -28,14 +30,19 @@ class BreakCode(NamedTuple):
 
     @property
     def documentation(self) -> str:
-        """Where the code is explained."""
-        return f"docs/breaks.md#{self.code.lower()}"
+        """The address of the page that explains the code."""
+        return page_url("breaks", self.code.lower())
+
+    @property
+    def offline(self) -> str:
+        """The command that prints the explanation without a network."""
+        return f"{OFFLINE} {self.code}"
 
 
 NO_RULE = BreakCode(
     "JX001",
     "no emission rule is registered for this Op",
-    "register one with `pytensor_jaxpr_linker.emits`",
+    "register a rule with `pytensor_jaxpr_linker.emits`",
 )
 RUNTIME_STATIC = BreakCode(
     "JX002",
@@ -109,7 +116,7 @@ def describe_break(b: Break) -> str:
     operand = "" if b.variable is None else f" Its operand {variable_name(b.variable)} is the one that must be known."
     return (
         f"[{b.code.code}] mode JAXPR cannot put {describe_node(b.node)} into one XLA program: {b.reason}.{operand}"
-        f" To do: {b.code.hint} ({b.code.documentation}).{user_line(b.node)}"
+        f" To do: {b.code.hint} ({b.code.documentation}, or `{b.code.offline}`).{user_line(b.node)}"
     )
 
 
@@ -136,13 +143,59 @@ def user_line(node: Apply) -> str:
 
 
 def source_line(node: Apply) -> str:
-    """Return file, number and text of the line of the user's program that made the node, or nothing."""
+    """Return file, number and text of the line of the user's program that made the node.
+
+    Where PyTensor recorded none of the user's, it is that of the library that made it, such as PyMC; nothing for PyTensor itself,
+    which makes the nodes of gradients.
+    """
+    pytensors, *others = library_folders()
+    of_library = ""
     for variable in node.outputs:
         for frames in getattr(variable.tag, "trace", None) or ():
             for filename, line, _, text in reversed(frames):
-                if not filename.startswith(NOT_THE_USERS):  # passes of ours make nodes, too
+                if filename.startswith((*NOT_THE_USERS, pytensors, ROLE)) or is_of_python(filename):
+                    continue  # passes of ours make nodes, too
+                if not filename.startswith(tuple(others)):
                     return f"{filename}:{line}: {text}"
-    return ""
+                of_library = of_library or f"{filename}:{line}: {text}"
+    return of_library
+
+
+#: In place of a file in a variable's trace, which rewrites hand on: the frame's text says what the variable is for, "log density of y".
+ROLE = "<role>"
+#: What a node is for that PyTensor's gradient made.
+GRADIENT = "gradient"
+
+
+def role_of(node: Apply) -> str:
+    """Return what a node is for, if that was noted before the graph was rewritten; "gradient" for a node that PyTensor's gradient made."""
+    for variable in node.outputs:
+        for frames in getattr(variable.tag, "trace", None) or ():
+            for filename, _, _, text in frames:
+                if filename == ROLE:
+                    return text
+    return GRADIENT if is_of_gradient(node) else ""
+
+
+def is_of_gradient(node: Apply) -> bool:
+    """Return whether PyTensor's gradient made a node; `zero_grad` and others of its module that a user calls are none of its own."""
+    return type(node.op).__module__ != gradient.__name__ and any(
+        filename == gradient.__file__
+        for variable in node.outputs
+        for frames in getattr(variable.tag, "trace", None) or ()
+        for filename, *_ in frames
+    )
+
+
+def library_folders() -> tuple[str, ...]:
+    """Return the folders whose lines a user can't change: PyTensor's first."""
+    packages = [sys.modules[name].__file__ for name in NOT_THE_USER if name in sys.modules]
+    return tuple(os.path.dirname(file) + os.sep for file in packages if file)
+
+
+def is_of_python(filename: str) -> bool:
+    """Return whether a file is one of Python's own modules, not one of what is installed beside them."""
+    return filename.startswith(STDLIB) and not filename[len(STDLIB) :].startswith(("site-packages", "dist-packages"))
 
 
 def mask_mismatch(axis: int, n: int, m: int) -> IndexError:
@@ -194,13 +247,13 @@ class CacheWarning(UserWarning):
 
 def warn_user(message: str, category: type[Warning]) -> None:
     """Warn with the line of the user's program that called PyTensor."""
-    packages = [sys.modules[name].__file__ for name in NOT_THE_USER if name in sys.modules]
-    prefixes = tuple(os.path.dirname(file) + os.sep for file in packages if file)
-    warnings.warn(message, category, skip_file_prefixes=prefixes)
+    warnings.warn(message, category, skip_file_prefixes=library_folders())
 
 
 #: The packages whose lines a user can't change.
-NOT_THE_USER = ("pytensor_jaxpr_linker", "pytensor", "pymc", "jax")
+NOT_THE_USER = ("pytensor", "pytensor_jaxpr_linker", "pymc", "jax")
+#: The folder of Python's own modules.
+STDLIB = os.path.dirname(contextlib.__file__) + os.sep
 
 
 #: What a rule raises if shapes or known values don't fit an Op, as PyTensor does when it runs the node.

@@ -10,24 +10,30 @@ import itertools
 import re
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.extend.core as jex
 import jax.numpy as jnp
 from jax import lax
-from jax._src import core, flattree, source_info_util, xla_bridge
+from jax._src import core, dispatch, flattree, source_info_util, xla_bridge
 from jax._src.core import dim_value_aval
 from jax._src.export.shape_poly import _DimExpr as SymbolicDim
 from jax._src.export.shape_poly import dim_as_value_p
 from jax._src.interpreters import batching
+from jax._src.interpreters import mlir as mlir_internals
+from jax._src.interpreters.pxla import ExecuteReplicated
+from jax._src.lax.control_flow import platform_index_p
 from jax._src.lax.control_flow.solves import _LinearSolveTuple as LinearSolveTuple
 from jax._src.lax.lax import optimization_barrier_p
 from jax._src.lax.linalg import geqp3_p, geqrf_p
 from jax._src.xla_metadata import xla_metadata_call_p
 from jax.extend import linear_util
 from jax.extend.core import primitives
+from jax.interpreters import mlir
 from jaxlib import xla_client
+
+from pytensor_jaxpr_linker.base.platforms import given_platforms
 
 #: What other modules import from here as JAX defines it.
 __all__ = [
@@ -38,6 +44,7 @@ __all__ = [
     "geqp3_p",
     "geqrf_p",
     "optimization_barrier_p",
+    "platform_index_p",
     "xla_metadata_call_p",
 ]
 
@@ -87,9 +94,18 @@ def equation_context() -> Any:
     return jex.new_jaxpr_eqn([], [], primitives.add_p, {}, jex.no_effects).ctx
 
 
-def inner_jaxprs(eqn: Any) -> list[Any]:
-    """Return the Jaxprs inside an equation: bodies of loops, branches and calls."""
+def inner_jaxprs(eqn: Any, platform: str | None = None) -> list[Any]:
+    """Return the Jaxprs inside an equation: bodies of loops, branches and calls. With `platform`, leave out branches for other platforms."""
+    if platform is not None and (platforms := branches_platforms(eqn)) is not None:
+        return [
+            next(j for of, j in zip(platforms, eqn.params["branches"], strict=True) if of is None or platform in of)
+        ]
     return list(core.jaxprs_in_params(eqn.params))
+
+
+def branches_platforms(eqn: Any) -> tuple[tuple[str, ...] | None, ...] | None:
+    """Return which platforms each branch of a ``cond`` is for, None for all others; or None for a usual ``cond``."""
+    return eqn.params.get("branches_platforms")
 
 
 def scan_trees(consts: int, carry: int, xs: int, ys: int) -> dict[str, Any]:
@@ -187,6 +203,22 @@ def cotangent_of(primal: Any, cotangent: Any) -> Any:
     return vary(lax.psum(cotangent, shared) if shared else cotangent, axes)
 
 
+def default_platform() -> str:
+    """Return the platform on which JAX runs programs by default: that of `jax_default_device` if it is set."""
+    device = jax.config.jax_default_device
+    return jax.default_backend() if device is None else str(getattr(device, "platform", device))
+
+
+def target_platforms() -> tuple[str, ...]:
+    """Return the platforms that programs are planned and lowered for: those of `for_platforms`, or the one that JAX runs on."""
+    return given_platforms() or (default_platform(),)
+
+
+def is_for_cpus() -> bool:
+    """Tell whether programs are lowered for CPUs alone, so that what was measured on them applies."""
+    return set(target_platforms()) == {"cpu"}
+
+
 def backend_has_started() -> bool:
     """Tell whether JAX has started a backend in this process, or in one that it was forked from."""
     # JAX's function for this takes a lock, which a thread may have held when the process was forked.
@@ -197,6 +229,30 @@ def make_synchronous_cpu_device() -> jax.Device:
     """Return the device of a new CPU client, which JAX does not list. It runs a program in the thread that calls it."""
     client: Any = xla_client.make_cpu_client(asynchronous=False)
     return client.local_devices()[0]
+
+
+class Executable(NamedTuple):
+    """A compiled program, without what `jax.jit` does to find it: `execute(arrays).consume_with_handlers(handlers)` is its list of results.
+
+    `arrays` are JAX arrays of the shapes and dtypes that it takes, on its device.
+    """
+
+    execute: Callable[[list], Any]
+    handlers: list[Any]
+
+
+def executable_of(compiled: jax.stages.Compiled) -> Executable | None:
+    """Return the executable of a compiled program, or None if a call of it does more than run it on all of its arguments."""
+    run = compiled._executable.unsafe_call  # type: ignore[attr-defined]
+    arguments, *_ = compiled.in_avals
+    is_plain = type(run) is ExecuteReplicated and run.mut is None and len(run.kept_var_idx) == len(arguments)
+    if not is_plain or run.has_host_callbacks or run.has_unordered_effects or run.ordered_effects:
+        return None
+    return Executable(run.xla_executable.execute_sharded, run.out_handler.handlers)
+
+
+#: Tells whether JAX looks for NaN or infinities in the results of each program, by the settings `jax_debug_nans` and `jax_debug_infs`.
+looks_for_nan = dispatch.needs_check_special
 
 
 def is_ready(array: Any) -> bool:
@@ -226,3 +282,36 @@ def bcsr_product() -> tuple[jex.Primitive, type]:
     from jax.experimental.sparse.util import SparseInfo
 
     return bcsr_dot_general_p, SparseInfo
+
+
+def new_mlir_context() -> Any:
+    """Return an MLIR context of its own with the dialects of JAX; JAX hands out one for several programs."""
+    return mlir_internals._create_ir_context()
+
+
+def lower_to_mlir(jaxpr: jex.Jaxpr, name: str, platform: str) -> bytes:
+    """Return the MLIR bytecode of a module whose function ``main`` computes a closed Jaxpr. Nothing is traced.
+
+    Raises
+    ------
+    NotImplementedError
+        If JAX can't lower a primitive for the platform, or the Jaxpr calls Python.
+    """
+    if jaxpr.effects:
+        raise NotImplementedError(f"{name} has effects, {', '.join(map(str, jaxpr.effects))}, and would call Python.")
+    result = mlir.lower_jaxpr_to_module(
+        name,
+        jaxpr,
+        num_const_args=0,
+        in_avals=jaxpr.in_avals,
+        out_avals=jaxpr.out_avals,
+        ordered_effects=[],
+        platforms=[platform],
+        backend=None,
+        axis_context=mlir.ShardingContext(1),
+        donated_args=[False] * len(jaxpr.in_avals),
+        lowering_parameters=mlir.LoweringParameters(),
+    )
+    if result.keepalive or result.host_callbacks:
+        raise NotImplementedError(f"{name} calls a Python function, which only this process has.")
+    return mlir.module_to_bytecode(result.module)

@@ -76,7 +76,7 @@ def mark_dynamic[V: Variable](variable: V, axis: int | None = None, longest: int
     program takes their length as a number: the first call compiles it, and no other length compiles anything. (An empty array has
     a program of its own, since there is no element to repeat.)
 
-    Without `longest`, and where padding would not be exact (docs/options.md), a region that takes the variable is compiled for the
+    Without `longest`, and where padding would not be exact (page "Options"), a region that takes the variable is compiled for the
     first length that it meets. For another length it runs on the host, by PyTensor's own implementations, and a `GraphBreakWarning`
     says so once; with ``on_break="raise"`` it is a `GraphBreakError`.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from pytensor import config
 from pytensor.assumptions import core
 from pytensor.graph.op import Op
 
@@ -16,7 +17,7 @@ except ModuleNotFoundError:  # older releases have one conditional Op
         """Stands in where PyTensor has none; no graph contains it."""
 
 
-__all__ = ["INFER_REGISTRIES", "IfElse", "LazyIfElse"]
+__all__ = ["INFER_REGISTRIES", "IfElse", "LazyIfElse", "accept_as_config_mode"]
 
 #: The tables of the functions by which rewrites infer what a matrix is: diagonal, positive definite. Older releases have fewer.
 INFER_REGISTRIES: list[dict[Any, Any]] = [
@@ -24,3 +25,16 @@ INFER_REGISTRIES: list[dict[Any, Any]] = [
     for name in ("ASSUMPTION_INFER_REGISTRY", "CLIENT_INFER_REGISTRY", "CONSTANT_INFER_REGISTRY")
     if hasattr(core, name)
 ]
+
+
+def accept_as_config_mode(name: str) -> None:
+    """Let ``pytensor.config.mode`` be the name of a registered mode: PyTensor has a list of names there, to which nobody can add."""
+    option: Any = type(config).__dict__.get("mode")
+    apply = getattr(option, "_apply", None)
+    if apply is not None and not hasattr(apply, "accepted"):  # a package that is reloaded finds it done
+
+        def checked(value: Any) -> Any:
+            return value if value == checked.accepted else apply(value)  # type: ignore[attr-defined]
+
+        checked.accepted = name  # type: ignore[attr-defined]
+        option._apply = checked

@@ -12,6 +12,7 @@ from pytensor.compile.executor import Function
 from pytensor.compile.maker import FunctionMaker
 from pytensor.compile.mode import Mode
 
+from pytensor_jaxpr_linker.base.errors import variable_name
 from pytensor_jaxpr_linker.frontend.storage import containers
 from pytensor_jaxpr_linker.run.codegen import Declared, as_declared
 from pytensor_jaxpr_linker.run.transfer import DeviceTensorType
@@ -41,6 +42,12 @@ class JaxprFunction(Function):
         is_simple = given == inputs[: len(given)] and all(c.required for c in given)
         can_compute = getattr(self.vm, "compute", None) is not None
         self._is_direct = is_simple and can_compute and not self._potential_aliased_input_groups
+
+    def __repr__(self) -> str:
+        names = ", ".join(variable_name(c.variable) for c in self.maker.inputs if not c.implicit)
+        outputs = self.maker.outputs
+        count = 1 if not isinstance(outputs, list | tuple) else len(outputs)
+        return f"<function of mode JAXPR of ({names}) with {count} output{'s' if count != 1 else ''}>"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Return the results for the arguments, as `Function` does."""

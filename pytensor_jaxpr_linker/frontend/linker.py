@@ -14,8 +14,9 @@ from pytensor.link.basic import PerformLinker
 from pytensor.link.utils import map_storage
 
 from pytensor_jaxpr_linker.base import logs
-from pytensor_jaxpr_linker.base.errors import CannotEmit, refused_by_rule
+from pytensor_jaxpr_linker.base.errors import CannotEmit, refused_by_rule, variable_name
 from pytensor_jaxpr_linker.base.options import Options, resolve
+from pytensor_jaxpr_linker.base.platforms import given_platforms
 from pytensor_jaxpr_linker.base.stance import current_stance
 from pytensor_jaxpr_linker.frontend.jax_function import check_count
 from pytensor_jaxpr_linker.frontend.logsumexp_gradient import FIXED_MAXIMA, PLAIN_RATIOS
@@ -29,9 +30,11 @@ from pytensor_jaxpr_linker.run.checks import DeferredChecks
 from pytensor_jaxpr_linker.run.cpu_client import device_for
 from pytensor_jaxpr_linker.run.executor import Executor
 from pytensor_jaxpr_linker.run.fork import process
+from pytensor_jaxpr_linker.run.placement import check_one_mesh
 from pytensor_jaxpr_linker.run.plans import make_graph, make_plan, rules_in_force
 from pytensor_jaxpr_linker.run.program import Program, pure_function
 from pytensor_jaxpr_linker.run.recompiles import Policy
+from pytensor_jaxpr_linker.run.transfer_count import CallSizes, current_count, open_counts, transfers_of
 
 
 class JaxprLinker(PerformLinker):
@@ -142,6 +145,8 @@ class Runner:
         The plan of the graph.
     graph, fallbacks
         The arguments of `make_plan`.
+    updates
+        The input that each output becomes the value of, by their positions.
     seconds
         How long planning took.
     program, executor
@@ -165,6 +170,7 @@ class Runner:
             self.graph = make_graph(fgraph, self._rules)
         self.seconds = perf_counter() - started
         self.fallbacks: dict[Apply, CannotEmit] = {}
+        self.updates: dict[int, int] = getattr(fgraph, "update_mapping", None) or {}
         self._converters = result_converters(fgraph, borrowed, options)
         self._on_host: Callable[[list], list] | None = None
         # NumPy arrays are waited for as it is, so a call knows how the one before it ended.
@@ -192,7 +198,7 @@ class Runner:
                 policy.report_breaks(self.plan.breaks)
                 self.program, self.executor = None, Executor(self.plan, policy, self.deferred)
                 self.pure = self.single_program
-                self.call = self._converted(self.executor)
+                self.call = self._converted(self.executor.call)
             else:
                 program = Program(
                     self.plan.regions[0],
@@ -223,17 +229,34 @@ class Runner:
             inputs, outputs, nodes = self.graph
             results = [v for v in dict.fromkeys(outputs) if v.owner is not None]
             plan = Plan([host_step(nodes, results)], [], inputs, outputs)
-            self._on_host = self._converted(Executor(plan, self._policy))
+            self._on_host = self._converted(Executor(plan, self._policy).call)
         return self._on_host(args)
 
-    def _converted(self, executor: Executor) -> Callable[[list], list]:
+    def _converted(self, call: Callable[[list], list]) -> Callable[[list], list]:
         """Return the call of an executor whose results are the user's values."""
-        call, converters = executor.call, self._converters
+        converters = self._converters
         return lambda args: [convert(x) for convert, x in zip(converters, call(args), strict=True)]
+
+    def _counted(self, call: Callable[[list], list | None], args: list) -> list | None:
+        """Return the results of a call, and count what it moves if this thread counts."""
+        count, plan, executor = current_count(), self.plan, self.executor
+        if count is None or call is not self.call:
+            return call(args)
+        sizes = CallSizes(plan, args)
+        if executor is not None:
+            call = self._converted(executor.counted(sizes))
+        else:
+            call = sizes.of_region(self.programs[0], call)
+        if (results := call([*args])) is not None:
+            count.add(transfers_of(plan, self.programs, self.updates, self.options.results, sizes))
+        return results
 
     def single_program(self, *_args: Any) -> Program:
         """Return the graph as one program, or raise what `Plan.single_region` raises."""
-        return self.program or Program(self.plan.single_region())
+        plan = self.plan
+        if self.program is None and given_platforms():  # on which nodes that run on the host here may have a rule
+            plan = make_plan(self.graph, self._rules, self.fallbacks)
+        return self.program or Program(plan.single_region())
 
     def plan_again(self, error: CannotEmit, failed: Callable[[list], list | None]) -> None:
         """Plan again after a rule could not emit a node in the call `failed`, unless another thread has done so."""
@@ -253,7 +276,8 @@ class Runner:
         It stores results when everything has succeeded: after an error shared variables and generators have their old values. Only deferred
         checks are tested later.
         """
-        inputs, outputs, updates, is_shared = storage.inputs, storage.outputs, storage.updates, storage.is_shared
+        outputs, updates, is_shared, unread = storage.outputs, storage.updates, storage.is_shared, storage.unread
+        given_cells = [] if is_shared else storage.inputs[: len(storage.inputs) - len(unread)]
         progress, chosen, options = self._policy.progress, current_stance.get, self.options
         deferred = self.deferred
 
@@ -265,17 +289,26 @@ class Runner:
                 deferred.raise_known()
             try:
                 call = self.call if chosen() != "force_host" else self.host_call
-                results = call(storage.read(given, device_for(options)) if is_shared else given)
+                if is_shared:
+                    values = storage.read(given, device_for(options))
+                else:
+                    values = [*given, *[cell[0] for cell in unread]] if unread else given
+                results = self._counted(call, values) if open_counts else call(values)
             except CannotEmit as error:
                 self.plan_again(error, call)
                 return compute(given)
+            except ValueError:  # JAX's, if devices differ, names no variable
+                progress.end()
+                values = storage.read(given, device_for(options)) if is_shared else given
+                check_one_mesh(list(map(variable_name, self.graph.inputs)), values)
+                raise
             except BaseException:
                 progress.end()
                 raise
             return self.host_call(storage.read(given, device_for(options))) if results is None else results
 
         def thunk() -> list:
-            values = compute([] if is_shared else [cell[0] for cell in inputs])
+            values = compute([cell[0] for cell in given_cells])
             for cell, value in zip(outputs, values):  # noqa: B905
                 cell[0] = value
             if updates:

@@ -32,7 +32,7 @@ from pytensor_jaxpr_linker.frontend.original_graph import Original
 
 FORWARD_MODE = (
     "JAX runs PyTensor's gradient in reverse mode only: forward mode (jvp, jacfwd, hessian, linearize) is supported by"
-    ' `as_jax_function(..., gradient="jax")`, which differentiates by the rules of JAX.'
+    ' `as_jax_function(..., gradient="jax")`, of a model by `logdensity(model, gradient="jax")`: they differentiate by the rules of JAX.'
 )
 
 BREAK_IN_GRADIENT = 'The node is part of the gradient. With `gradient="jax"` JAX differentiates the function.'

@@ -20,9 +20,11 @@ from pytensor.tensor.random.type import RandomType
 from pytensor_jaxpr_linker.base.array_types import is_tensor
 from pytensor_jaxpr_linker.base.errors import variable_name
 from pytensor_jaxpr_linker.base.options import Options
-from pytensor_jaxpr_linker.run import transfer
+from pytensor_jaxpr_linker.frontend.shared_placement import adopt
+from pytensor_jaxpr_linker.run import placement, transfer
 from pytensor_jaxpr_linker.run.cpu_client import device_for
 from pytensor_jaxpr_linker.run.fork import process
+from pytensor_jaxpr_linker.run.transfer_count import count_upload
 
 #: Held while the values of shared variables are read or replaced, not while they are computed: so each call sees the values of one
 #: update.
@@ -35,9 +37,11 @@ class Storage(NamedTuple):
     inputs: Sequence[list]
     outputs: Sequence[list]
     arrays: tuple[int, ...]
-    """The positions of the inputs that are shared arrays."""
+    """The positions of the inputs that are shared arrays and that something reads."""
     is_shared: bool
-    """Whether other functions may replace values of inputs."""
+    """Whether other functions may replace values of inputs that something reads."""
+    unread: Sequence[list]
+    """If not: the cells of the last inputs, shared variables that nothing reads. The lengths of a PyMC model's dims are such."""
     updates: tuple[tuple[int, list], ...]
     """The position of each output that becomes the value of an input, and the input's cell."""
     turns: tuple[Turn, ...]
@@ -53,27 +57,33 @@ class Storage(NamedTuple):
         return values
 
     def update(self, values: Sequence[Any]) -> None:
-        """Store the values of outputs that become the value of an input."""
+        """Store the values of outputs that become the value of an input, each where the value before it lies."""
+        kept = [placed_like(cell[0], values[i]) for i, cell in self.updates]
         with consistent:
-            for i, cell in self.updates:
-                cell[0] = values[i]
+            for (_, cell), value in zip(self.updates, kept, strict=True):
+                cell[0] = value
 
     def with_inputs(self, inputs: Sequence[list]) -> Storage:
         """Return the storage of a call that runs at the same time, with outputs of its own."""
-        return self._replace(inputs=inputs, outputs=[[None] for _ in self.outputs])
+        unread = inputs[len(inputs) - len(self.unread) :]
+        return self._replace(inputs=inputs, unread=unread, outputs=[[None] for _ in self.outputs])
 
 
 def storage_of(fgraph: FunctionGraph, inputs: Sequence[list], outputs: Sequence[list]) -> Storage:
     """Return the storage of a graph whose inputs and outputs have these cells."""
-    shared = {i: v for i, v in enumerate(fgraph.inputs) if isinstance(v, SharedVariable)}
-    arrays = tuple(i for i, v in shared.items() if is_tensor(v.type))
     mapping = getattr(fgraph, "update_mapping", None) or {}
+    shared = {i: v for i, v in enumerate(fgraph.inputs) if isinstance(v, SharedVariable)}
+    used = {i: v for i, v in shared.items() if fgraph.clients[v] or i in mapping.values()}
+    arrays = tuple(i for i, v in used.items() if is_tensor(v.type))
+    first = min(shared, default=len(inputs))
+    is_shared = bool(used or mapping) or len(shared) < len(inputs) - first
     turns = [turn_of(fgraph.inputs[i], inputs[i]) for i in mapping.values()]
     return Storage(
         inputs,
         outputs,
         arrays,
-        bool(shared or mapping),
+        is_shared,
+        () if is_shared else inputs[first:],
         tuple((output, inputs[i]) for output, i in mapping.items()),
         tuple(sorted(turns, key=lambda turn: turn.number)),  # two calls that wait for each other would never end
     )
@@ -127,15 +137,23 @@ def shared_device_array(cell: list, value: Any, device: jax.Device | None) -> An
     if buffer is not None:
         return buffer.on(device)
     if not isinstance(value, np.ndarray) or not value.size:
-        return value
+        return value  # an array on a mesh or an accelerator is where it belongs
     with jax.enable_x64(True):
         uploaded = transfer.upload(value, device)
+    count_upload(value.nbytes)
     with consistent:
         if cell[0] is value:  # else another thread has replaced or uploaded it
             cell[0] = uploaded
     buffer = transfer.buffer_of(uploaded)
     assert buffer is not None
     return buffer.array
+
+
+def placed_like(old: Any, new: Any) -> Any:
+    """Return the new value of a shared variable on the devices of the old one: sharded alike, or as one mirrored array."""
+    if placement.is_sharded(old):
+        return placement.put(new, old.sharding, "the update of a shared variable")
+    return transfer.upload(placement.to_host(new)) if placement.is_sharded(new) else new
 
 
 def result_converters(fgraph: FunctionGraph, borrowed: set[int], options: Options) -> list[Callable[[Any], Any]]:
@@ -149,7 +167,7 @@ def result_converters(fgraph: FunctionGraph, borrowed: set[int], options: Option
         if not (is_tensor(variable.type) or isinstance(variable.type, ScalarType)):
             return lambda value: value
         if i in updates:
-            return lambda array: transfer.mirror(transfer.on_device(array, device_for(options)))
+            return lambda array: in_cell(transfer.on_device(array, device_for(options)))
         if options.results == "jax":
             return transfer.read_inputs if has_mirrors else transfer.on_device
         if isinstance(variable.type, ScalarType):
@@ -157,6 +175,12 @@ def result_converters(fgraph: FunctionGraph, borrowed: set[int], options: Option
         return transfer.read_only if i in borrowed else np.array
 
     return [converter(i, v) for i, v in enumerate(fgraph.outputs)]
+
+
+def in_cell(array: jax.Array) -> Any:
+    """Return what a cell holds of the new value of a shared variable: a mirror, or, if it is sharded or on an accelerator, the array."""
+    stays = placement.is_sharded(array) or not transfer.shares_memory(array)
+    return array if stays else transfer.mirror(array)
 
 
 def containers(
@@ -170,8 +194,15 @@ def containers(
 
 
 def input_container(variable: Variable, cell: list) -> Container:
-    """Return the container by which `Function` checks and stores an input; that of a tensor takes JAX arrays too."""
+    """Return the container by which `Function` checks and stores an input; that of a tensor takes JAX arrays, too.
+
+    From now on the container of a shared variable itself does so as well: `set_value` keeps a sharded array.
+    """
     container = Container(variable, cell)
-    if is_tensor(variable.type) and not isinstance(variable, SharedVariable):
-        container.type = transfer.DeviceTensorType(variable.type, variable_name(variable))
+    if not is_tensor(variable.type):
+        return container
+    if isinstance(variable, SharedVariable):
+        adopt(variable.container, variable_name(variable))
+        return adopt(container, variable_name(variable))
+    container.type = transfer.DeviceTensorType(variable.type, variable_name(variable))
     return container

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from time import perf_counter
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
@@ -14,19 +15,21 @@ from pytensor.compile.executor import Function
 from pytensor.compile.mode import get_mode
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.gradient import grad
-from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.basic import Apply, Constant, Variable, clone_get_equiv
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import graph_inputs
+from pytensor.tensor.elemwise import Elemwise
 
 from pytensor_jaxpr_linker.base.array_types import in_order
-from pytensor_jaxpr_linker.base.errors import variable_name
+from pytensor_jaxpr_linker.base.errors import ROLE, variable_name
 from pytensor_jaxpr_linker.base.options import resolve
 from pytensor_jaxpr_linker.base.random_keys import keys_of
 from pytensor_jaxpr_linker.frontend.linker import JaxprLinker, Runner
+from pytensor_jaxpr_linker.frontend.original_graph import Original, original_of
 
 ACCEPTED = (
     "a function compiled with mode JAXPR, one that a PyMC model compiled with it (compile_logp, logp_dlogp_function), what"
-    " as_jax_function, logdensity or load returned, a PyMC model"
+    " as_jax_function, logdensity or load returned, a function of a Module, a PyMC model"
 )
 
 
@@ -41,6 +44,8 @@ class Target(NamedTuple):
     """Whether the one output of a graph was asked for by itself, not in a list."""
     example: Sequence[Any] = ()
     """Arguments in place of those that the user does not give."""
+    roles: Mapping[Variable, str] = MappingProxyType({})
+    """What variables of a graph are for, which reports say of the nodes that compute them."""
 
     def arguments(self, given: Sequence[Any]) -> Sequence[Any]:
         """Return arguments in their order, which a user may give as one dict, as PyMC's functions take them."""
@@ -86,11 +91,41 @@ def graph_target(inputs: Any, outputs: Any, mode: Any, asker: str) -> Target:
 def model_target(model: Any, mode: Any) -> Target:
     """Return the log density of a PyMC model and its gradient as a graph, with the rewrite that `pymc.compile` adds."""
     logp, wrt = model.logp(), list(model.continuous_value_vars)
+    roles = term_roles(logp, {value.name: rv.name for value, rv in model.values_to_rvs.items()})
     gradient: Any = grad(logp, wrt) if wrt else []
+    logp.name = "log density"
+    for v, slope in zip(wrt, gradient, strict=True):
+        slope.name = f"gradient by {v.name}"
     checks = "local_check_parameter_to_ninf_switch" if model.check_bounds else "local_remove_check_parameter"
     point = model.initial_point()
     example = [point[v.name] for v in model.value_vars]
-    return Target(None, model.value_vars, [logp, *gradient], get_mode(mode).including(checks), example=example)
+    mode = get_mode(mode).including(checks)
+    return Target(None, model.value_vars, [logp, *gradient], mode, example=example, roles=roles)
+
+
+def term_roles(logp: Any, random_variables: Mapping[str, str]) -> dict[Variable, str]:
+    """Return, for each variable of one term of a model's log density alone, that it is of the term of this random variable.
+
+    `random_variables` are their names, by those of their values.
+    """
+    sums = [logp] if logp.owner is None or not isinstance(logp.owner.op, Elemwise) else logp.owner.inputs
+    found: dict[Apply, str] = {}
+    for i, term in enumerate(sums):
+        named = term if term.name or term.owner is None else term.owner.inputs[0]
+        value = (named.name or f"term {i}").removesuffix("_logprob")
+        role = f"log density of {random_variables.get(value, value)}"
+        stack = [term]
+        while stack:
+            node = stack.pop().owner
+            if node is None or found.get(node) in (role, SEVERAL):
+                continue
+            found[node] = role = SEVERAL if node in found else role
+            stack += node.inputs
+    return {v: role for node, role in found.items() if role != SEVERAL for v in node.outputs}
+
+
+#: In place of the role of a node that several terms need.
+SEVERAL = "several"
 
 
 def compiled_runner(f: Function) -> Runner:
@@ -111,6 +146,8 @@ class Compiled(NamedTuple):
     """The stored values of its inputs, None for an input without one."""
     seconds: dict[str, float]
     """How long the stages before a call took."""
+    original: Original | None
+    """The graph before PyTensor's rewrites, if it was kept."""
 
     def examples(self, args: Sequence[Any]) -> list[Any]:
         """Return a value, or shape and dtype, of each input, for example arguments."""
@@ -129,18 +166,26 @@ def compiled(target: Target) -> Compiled:
         profile: Any = f.profile
         seconds = {"rewrite": profile.rewriting_time} if profile else {}
         stored = [c.storage[0] for c in f.input_storage]
-        return Compiled(f.maker.fgraph, runner, stored, seconds | {"plan": runner.seconds})
+        return Compiled(f.maker.fgraph, runner, stored, seconds | {"plan": runner.seconds}, original_of(f.maker.fgraph))
     started = perf_counter()
     roots = [v for v in graph_inputs(target.outputs) if not isinstance(v, Constant)]
     given = list(target.inputs)
-    fgraph = FunctionGraph([*given, *(v for v in roots if v not in given)], list(target.outputs), clone=True)
+    inputs = [*given, *(v for v in roots if v not in given)]
+    copies: Any = clone_get_equiv(inputs, target.outputs)
+    for v, role in target.roles.items():  # the copies' traces, which rewrites hand on
+        copies[v].tag.trace = [[(ROLE, 0, "", role)], *(getattr(v.tag, "trace", None) or ())]
+    fgraph = FunctionGraph([copies[v] for v in inputs], [copies[v] for v in target.outputs], clone=False)
     mode = get_mode(target.mode)
     mode.optimizer.rewrite(fgraph)
     rewriting = perf_counter() - started
+    for v, asked in zip(fgraph.outputs, target.outputs, strict=True):
+        if v.owner is not None:
+            v.name = v.name or asked.name  # rewrites replaced the variable that had it
     options = resolve(mode.linker.options if isinstance(mode.linker, JaxprLinker) else None)
     runner = Runner(fgraph, set(), replace(options, on_break="ignore"))  # whoever asks is told of the breaks as it is
     stored = [v.get_value(borrow=True) if isinstance(v, SharedVariable) else None for v in fgraph.inputs]
-    return Compiled(fgraph, runner, stored, {"rewrite": rewriting, "plan": runner.seconds})
+    seconds = {"rewrite": rewriting, "plan": runner.seconds}
+    return Compiled(fgraph, runner, stored, seconds, Original(inputs, list(target.outputs)))
 
 
 def example_value(variable: Variable, value: Any, key_count: int) -> Any:

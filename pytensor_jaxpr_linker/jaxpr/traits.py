@@ -13,6 +13,7 @@ from pytensor_jaxpr_linker.base.jax_compat import (
     geqp3_p,
     geqrf_p,
     optimization_barrier_p,
+    platform_index_p,
     xla_metadata_call_p,
 )
 
@@ -83,6 +84,7 @@ TRAITS: dict[jex.Primitive, Trait] = {
         (dim_as_value_p, geqp3_p, geqrf_p, lax.linalg.lu_pivots_to_permutation_p, xla_metadata_call_p), ALONE
     ),
     optimization_barrier_p: NONE,
+    platform_index_p: NONE,
 }
 
 

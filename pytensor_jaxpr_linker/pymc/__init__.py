@@ -5,19 +5,28 @@ try:
 except ImportError as error:
     raise ImportError("pytensor_jaxpr_linker.pymc needs PyMC: pip install 'pytensor_jaxpr_linker[pymc]'.") from error
 
-from pytensor_jaxpr_linker.pymc.constrained import Constrain, constrain
-from pytensor_jaxpr_linker.pymc.density import LogDensity, logdensity
+from pytensor_jaxpr_linker.pymc.compiled import CompiledModel
+from pytensor_jaxpr_linker.pymc.compiled import compile_model as compile
+from pytensor_jaxpr_linker.pymc.diagnosis import diagnose
 from pytensor_jaxpr_linker.pymc.export import export_logdensity, export_predictive, export_sampler
-from pytensor_jaxpr_linker.pymc.initial import initial_points
-from pytensor_jaxpr_linker.pymc.pathfinder import fit_pathfinder
-from pytensor_jaxpr_linker.pymc.processes import process_context
+from pytensor_jaxpr_linker.pymc.functions.constrained import Constrain, constrain
+from pytensor_jaxpr_linker.pymc.functions.density import LogDensity, logdensity
+from pytensor_jaxpr_linker.pymc.functions.initial import initial_points
+from pytensor_jaxpr_linker.pymc.mesh.sampling import sample_on_mesh
+from pytensor_jaxpr_linker.pymc.mesh.sharded_density import ShardedLogDensity, shard
+from pytensor_jaxpr_linker.pymc.samplers.pathfinder import fit_pathfinder
+from pytensor_jaxpr_linker.pymc.samplers.processes import process_context
+from pytensor_jaxpr_linker.pymc.samplers.smc import sample_smc
 from pytensor_jaxpr_linker.pymc.sampling import sample
-from pytensor_jaxpr_linker.pymc.smc import sample_smc
 
 __all__ = [
+    "CompiledModel",
     "Constrain",
     "LogDensity",
+    "ShardedLogDensity",
+    "compile",
     "constrain",
+    "diagnose",
     "export_logdensity",
     "export_predictive",
     "export_sampler",
@@ -26,5 +35,7 @@ __all__ = [
     "logdensity",
     "process_context",
     "sample",
+    "sample_on_mesh",
     "sample_smc",
+    "shard",
 ]

@@ -15,7 +15,7 @@ from pymc.util import _get_seeds_per_chain
 from pytensor.graph.basic import Variable
 
 from pytensor_jaxpr_linker.base.errors import GraphBreakError
-from pytensor_jaxpr_linker.pymc.graph import model_mode
+from pytensor_jaxpr_linker.pymc.functions.graph import model_mode
 from pytensor_jaxpr_linker.report.explain import explain
 
 #: Variables of a model, as a user may name them.
@@ -43,6 +43,12 @@ def check_fraction(name: str, value: Any) -> None:
     """Raise an error unless the argument is between 0 and 1."""
     if not isinstance(value, int | float | np.number) or not 0 < value < 1:
         raise ValueError(f"{name} must be a number between 0 and 1, not {value!r}.")
+
+
+def check_above_zero(name: str, value: Any) -> None:
+    """Raise an error unless the argument is a finite number above 0."""
+    if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not 0 < value < np.inf:
+        raise ValueError(f"{name} must be a number above 0, not {value!r}.")
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

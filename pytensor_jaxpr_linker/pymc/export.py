@@ -14,18 +14,19 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import graph_inputs
 
-from jaxpr_artifact import LoadedFunction
 from pytensor_jaxpr_linker.artifacts.exportable import exportable
+from pytensor_jaxpr_linker.artifacts.files import is_for_iree, platforms_of, write_file
+from pytensor_jaxpr_linker.artifacts.iree.targets import CompileTarget
 from pytensor_jaxpr_linker.artifacts.lowering import PLATFORMS
 from pytensor_jaxpr_linker.artifacts.shapes import Input, Spec, inputs_of
-from pytensor_jaxpr_linker.artifacts.writing import Exportable, write_exportable
+from pytensor_jaxpr_linker.artifacts.writing import Exportable
 from pytensor_jaxpr_linker.emit.random.sampler import KEY_DTYPE, KEY_SHAPE
 from pytensor_jaxpr_linker.frontend.targets import Target
 from pytensor_jaxpr_linker.pymc.arguments import Names, as_names, check_integer, did_you_mean, require
-from pytensor_jaxpr_linker.pymc.constrained import Constrain
-from pytensor_jaxpr_linker.pymc.density import LogDensity
 from pytensor_jaxpr_linker.pymc.export_shapes import Shapes
-from pytensor_jaxpr_linker.pymc.graph import ModelFunction, model_mode
+from pytensor_jaxpr_linker.pymc.functions.constrained import Constrain
+from pytensor_jaxpr_linker.pymc.functions.density import LogDensity
+from pytensor_jaxpr_linker.pymc.functions.graph import ModelFunction, model_mode
 
 #: What the argument for a random key is called.
 KEY = Input("key", jax.ShapeDtypeStruct(KEY_SHAPE, KEY_DTYPE), True)
@@ -39,9 +40,10 @@ def export_logdensity(
     dims: Mapping[str, Spec] | None = None,
     constraints: Sequence[str] = (),
     platforms: Sequence[str] = PLATFORMS,
+    target: CompileTarget = "host",
     vjp_order: Literal[0, 1, 2] = 0,
     batched: bool = False,
-) -> LoadedFunction:
+) -> Any:
     """Write a model's log density and its gradient into a file that runs with JAX alone.
 
     Parameters
@@ -50,12 +52,12 @@ def export_logdensity(
         By default that of the context.
     symbolic : sequence of str
         Dims of the model that may have any length: of the shared data, and of parameters, that are declared with them.
-    path, dims, constraints, platforms, vjp_order, batched
+    path, dims, constraints, platforms, target, vjp_order, batched
         As for `pytensor_jaxpr_linker.export`. Lengths that neither `symbolic` nor `dims` says are those that the model has now.
 
     Returns
     -------
-    jaxpr_artifact.LoadedFunction
+    jaxpr_artifact.LoadedFunction or jaxpr_artifact.IreeFunction
         Its arguments are the unconstrained variables and then the shared data (`pymc.Data`) by name. It returns the log density, and its
         gradient by each continuous variable.
 
@@ -84,6 +86,7 @@ def export_logdensity(
     shapes = Shapes(model, [logp], model.value_vars, [point[v.name] for v in model.value_vars])
     found = exportable(
         Target(None, shapes.inputs, shapes.without_lengths([logp, *gradient]), model_mode(model)),
+        platforms=platforms_of(path, platforms),
         dims=shapes.dims(symbolic, dims),
         examples=shapes.examples,
         constraints=constraints,
@@ -91,7 +94,7 @@ def export_logdensity(
         name="logp",
         note="log density of a PyMC model, and its gradient",
     )
-    return write_exportable(path, found, platforms, vjp_order, batched, constraints)
+    return write_file(path, found, platforms, target, vjp_order, batched, constraints)
 
 
 def export_predictive(
@@ -103,8 +106,9 @@ def export_predictive(
     dims: Mapping[str, Spec] | None = None,
     constraints: Sequence[str] = (),
     platforms: Sequence[str] = PLATFORMS,
-    batched: bool = True,
-) -> LoadedFunction:
+    target: CompileTarget = "host",
+    batched: bool | None = None,
+) -> Any:
     """Write predictions of a model, given a draw of its parameters, into a file that runs with JAX alone.
 
     Parameters
@@ -113,12 +117,12 @@ def export_predictive(
         By default that of the context.
     var_names : str, variable or sequence of them, optional
         What to predict: observed variables, whose values are drawn, and Deterministics. By default the observed variables.
-    path, symbolic, dims, constraints, platforms, batched
-        As for `export_logdensity`.
+    path, symbolic, dims, constraints, platforms, target, batched
+        As for `export_logdensity`. By default the file has a batched program, unless IREE compiles it.
 
     Returns
     -------
-    jaxpr_artifact.LoadedFunction
+    jaxpr_artifact.LoadedFunction or jaxpr_artifact.IreeFunction
         Its arguments are a random key, the parameters (as in a posterior, not unconstrained) and the shared data that the predictions
         depend on. ``batched`` of it takes a key, and a row of each, for every draw.
     """
@@ -142,13 +146,14 @@ def export_predictive(
     shapes = Shapes(model, outputs, [p for p, _ in taken], [value for _, value in taken])
     found = exportable(
         Target(None, shapes.inputs, shapes.without_lengths(outputs), "JAXPR"),
+        platforms=platforms_of(path, platforms),
         dims=shapes.dims(symbolic, dims),
         examples=shapes.examples,
         constraints=constraints,
         name="predict",
         note=f"predictions of a PyMC model: {', '.join(names)}",
     )
-    return write_exportable(path, with_key(found), platforms, 0, batched, constraints)
+    return write_file(path, with_key(found), platforms, target, 0, is_batched(path, batched), constraints)
 
 
 def export_sampler(
@@ -165,7 +170,7 @@ def export_sampler(
     constraints: Sequence[str] = (),
     platforms: Sequence[str] = PLATFORMS,
     batched: bool = True,
-) -> LoadedFunction:
+) -> Any:
     """Write a whole run of BlackJAX's NUTS, with its warm-up, into a file that runs with JAX alone.
 
     Parameters
@@ -183,16 +188,20 @@ def export_sampler(
 
     Returns
     -------
-    jaxpr_artifact.LoadedFunction
+    jaxpr_artifact.LoadedFunction or jaxpr_artifact.IreeFunction
         Its arguments are a random key, the unconstrained point where a chain starts and the shared data. It returns the draws of each variable
         and then the statistics, with an axis of draws in front. ``batched`` of it runs several chains as one program.
     """
     check_integer("draws", draws, 1)
     check_integer("tune", tune, 1)
+    if is_for_iree(path):
+        raise NotImplementedError(
+            "IREE 3.13 does not run BlackJAX's NUTS (docs/notes/iree.md). Export it for JAX, by a path that does not end in .vmfb."
+        )
     require("blackjax")
     model = pm.modelcontext(model)
     logp = LogDensity(model, "pytensor", None)
-    kernel = importlib.import_module(f"{__package__}.kernel_blackjax").make_kernel(
+    kernel = importlib.import_module(f"{__package__}.kernels.blackjax").make_kernel(
         logp, tune, target_accept, max_treedepth
     )
     shown = Constrain(model, var_names)
@@ -209,7 +218,7 @@ def export_sampler(
             dict(zip(names[:count], args, strict=False)),
             dict(zip(names[count:], args[count:], strict=True)),
         )
-        of_logp = {name: data[name] for name in logp._function.data}
+        of_logp = {name: data[name] for name in logp.current_data()}
         chain = kernel.start(of_logp, jax.random.wrap_key_data(key, impl="threefry2x32"), position)
         chain, _ = jax.lax.scan(lambda c, _: (kernel.transition(of_logp, c)[0], None), chain, length=tune)
         _, (positions, stats) = jax.lax.scan(lambda c, _: kernel.transition(of_logp, c), chain, length=draws)
@@ -224,7 +233,12 @@ def export_sampler(
         [(name, False) for name in (*shown.names, *STATISTICS)],
         note=f"NUTS of BlackJAX on a PyMC model: {draws} draws after {tune} of warm-up",
     )
-    return write_exportable(path, given, platforms, 0, batched, constraints)
+    return write_file(path, given, platforms, "host", 0, batched, constraints)
+
+
+def is_batched(path: str | os.PathLike, asked: bool | None) -> bool:
+    """Return whether a file gets a batched program: what is asked for, else whether files of its kind have one."""
+    return not is_for_iree(path) if asked is None else asked
 
 
 #: The statistics of the kernel, in the order of their names.
@@ -232,10 +246,12 @@ STATISTICS = (
     "acceptance_rate",
     "diverging",
     "energy",
+    "energy_error",
     "lp",
     "n_steps",
     "reached_max_treedepth",
     "step_size",
+    "step_size_bar",
     "tree_depth",
 )
 
@@ -260,4 +276,4 @@ def with_key(given: Exportable) -> Exportable:
         state = [data[generators.index(i)] if i in generators else next(others) for i in range(len(given.state))]
         return given.fn(*args[:count], *state, *args[count + len(rest) :])
 
-    return given._replace(fn=call, arguments=[KEY, *given.arguments], state=rest)
+    return given._replace(fn=call, arguments=[KEY, *given.arguments], state=rest, jaxpr=None)

@@ -12,11 +12,21 @@ from typing import Any
 import pymc as pm
 from pymc.step_methods import NUTS, STEP_METHODS
 
-from pytensor_jaxpr_linker.pymc.arguments import check_choice, did_you_mean
-from pytensor_jaxpr_linker.pymc.sampler_nutpie import refusal
+from pytensor_jaxpr_linker.pymc.arguments import check_above_zero, check_choice, did_you_mean
+from pytensor_jaxpr_linker.pymc.samplers.nutpie_options import refusal
+
+#: The largest number of doublings of a trajectory of NUTS: PyMC's.
+MAX_TREEDEPTH = 10
 
 #: The samplers, and the package of each.
-PACKAGES = {"nutpie": "nutpie", "numpyro": "numpyro", "blackjax": "blackjax", "mclmc": "blackjax", "pymc": "pymc"}
+PACKAGES = {
+    "nutpie": "nutpie",
+    "numpyro": "numpyro",
+    "blackjax": "blackjax",
+    "mclmc": "blackjax",
+    "chees": "blackjax",
+    "pymc": "pymc",
+}
 
 #: Arguments of nutpie and of PyMC that `sample` does not hand on, and why.
 WITHHELD = {
@@ -29,25 +39,62 @@ WITHHELD = {
         "num_draws": "use draws",
         "num_chains": "use chains",
         "init_mean": "use initvals",
-        "save_warmup": "draws of the warm-up are not kept",
+        "save_warmup": "use discard_tuned_samples",
         "return_raw_trace": "sample returns a DataTree",
         "blocking": "sample returns when all chains are done",
         "zarr_store": "draws are kept in memory",
     },
     "pymc": {
-        "nuts_sampler": "use sampler",
         "nuts_sampler_kwargs": "use nuts",
-        "backend": "the mode is JAXPR",
-        "compile_kwargs": "the mode is JAXPR",
-        "return_inferencedata": "sample returns a DataTree",
     },
 }
+#: Arguments of PyMC that no sampler takes, and why.
+WITHHELD_BY_ALL = {
+    "backend": "the mode is JAXPR",
+    "compile_kwargs": "the mode is JAXPR",
+    "nuts_sampler_kwargs": "give them as arguments of their own",
+    "return_inferencedata": "sample returns a DataTree",
+}
+#: What other packages call the arguments of `sample`.
+SYNONYMS = {
+    "dense_mass": "mass_matrix='dense'",
+    "init_step_size": "step_size",
+    "initial_step": "step_size",
+    "is_mass_matrix_diagonal": "mass_matrix",
+    "max_tree_depth": "max_treedepth",
+    "maxdepth": "max_treedepth",
+    "n_chains": "chains",
+    "num_chains": "chains",
+    "num_draws": "draws",
+    "num_samples": "draws",
+    "num_tune": "tune",
+    "num_warmup": "tune",
+    "progress_bar": "progressbar",
+    "rng_key": "random_seed",
+    "save_warmup": "discard_tuned_samples=False",
+    "seed": "random_seed",
+    "start": "initvals",
+    "step_scale": "step_size",
+    "target_accept_prob": "target_accept",
+    "target_acceptance_rate": "target_accept",
+    "thin": "thinning",
+}
+#: PyMC's ways to begin, as `jitter` and `mass_matrix`.
+INITS: dict[str, tuple[bool, str | None]] = {
+    "auto": (True, None),
+    "jitter+adapt_diag": (True, None),
+    "adapt_diag": (False, None),
+    "jitter+adapt_full": (True, "dense"),
+    "adapt_full": (False, "dense"),
+}
+#: What `pymc.sample` takes as ``idata_kwargs`` and all samplers here do, too.
+IDATA = ("log_likelihood", "coords", "dims")
 
 
 def check_options(sampler: str, common: Collection[str], given: Mapping[str, Any]) -> None:
     """Raise an error, before anything is compiled, if a sampler does not take one of the `given` arguments. All take the `common` ones."""
     for name in given:
-        if reason := WITHHELD.get(sampler, {}).get(name):
+        if reason := WITHHELD.get(sampler, {}).get(name) or WITHHELD_BY_ALL.get(name):
             raise TypeError(f"sampler={sampler!r} takes no argument {name!r} here: {reason}.")
     known = options_of(sampler)
     unknown = [name for name in given if name not in known]
@@ -59,6 +106,8 @@ def check_options(sampler: str, common: Collection[str], given: Mapping[str, Any
     if unknown:
         names = ", ".join(map(repr, unknown))
         raise TypeError(f"sampler={sampler!r} takes no argument {names}.{hint(unknown[0], sampler, {*common, *known})}")
+    if "step_size" in given and sampler != "pymc":
+        check_above_zero("step_size", given["step_size"])
     if "mass_matrix" in given:
         check_choice("mass_matrix", given["mass_matrix"], kernel_module(sampler).MASS_MATRICES)
     if sampler == "pymc" and (unknown := [name for name in given.get("nuts") or () if name not in nuts_options()]):
@@ -67,8 +116,56 @@ def check_options(sampler: str, common: Collection[str], given: Mapping[str, Any
         )
 
 
+def with_nuts(
+    sampler: str, nuts: Mapping[str, Any] | None, target_accept: float | None, max_treedepth: int, options: dict
+) -> tuple[float | None, int, dict[str, Any]]:
+    """Return the aim of NUTS, its depth and other options, of which each may be in `nuts` instead."""
+    given, nuts = {"target_accept": target_accept, **options}, dict(nuts or {})
+    if max_treedepth != MAX_TREEDEPTH:
+        given["max_treedepth"] = max_treedepth
+    if twice := sorted(name for name in nuts if given.get(name) is not None):
+        raise ValueError(f"{' and '.join(twice)} is given twice, once in nuts: leave out one.")
+    target_accept = nuts.pop("target_accept", target_accept)
+    max_treedepth = nuts.pop("max_treedepth", max_treedepth)
+    if sampler == "pymc":
+        return target_accept, max_treedepth, {**options, "nuts": nuts} if nuts else options
+    return target_accept, max_treedepth, {**options, **nuts}
+
+
+def with_init(sampler: str, jitter: bool, options: dict[str, Any]) -> tuple[bool, dict[str, Any]]:
+    """Return `jitter` and options in place of PyMC's ``init``, which only ``sampler="pymc"`` takes as it is."""
+    if sampler in ("pymc", "nutpie") or "init" not in options:
+        return jitter, options
+    init = options["init"]
+    check_choice("init", init, INITS)
+    jitters, mass_matrix = INITS[init]
+    rest = {name: value for name, value in options.items() if name != "init"}
+    return jitter and jitters, rest if mass_matrix is None else {"mass_matrix": mass_matrix, **rest}
+
+
+def check_callback(sampler: str, callback: Callable | None) -> None:
+    """Raise an error for a function to call after each draw that can't be called."""
+    if callback is not None and sampler == "nutpie":
+        raise TypeError("nutpie calls nothing after each draw: use progress_callback, or sampler='blackjax'.")
+    if callback is not None and not callable(callback):
+        raise TypeError(f"callback must be a function of trace and draw, not {callback!r}.")
+
+
+def checked_idata_kwargs(sampler: str, given: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return ``idata_kwargs``, or raise an error for those that a sampler does not take."""
+    found = dict(given or {})
+    if sampler != "pymc" and (unknown := [name for name in found if name not in IDATA]):
+        raise TypeError(
+            f"idata_kwargs takes {', '.join(map(repr, IDATA))}, not {', '.join(map(repr, unknown))}."
+            f"{did_you_mean(unknown[0], IDATA)}"
+        )
+    return found
+
+
 def hint(name: str, sampler: str, known: Collection[str]) -> str:
-    """Return, for a message, the samplers that have an argument, else a similar name of this one."""
+    """Return, for a message, what an argument is called here or the samplers that have it, else a similar name of this one."""
+    if name in SYNONYMS and SYNONYMS[name].partition("=")[0] in known:
+        return f" It is {SYNONYMS[name]} here."
     others = [other for other in PACKAGES if other != sampler and is_installed(other) and name in options_of(other)]
     return f" Samplers that do: {', '.join(map(repr, others))}." if others else did_you_mean(name, known)
 
@@ -93,7 +190,7 @@ def options_of(sampler: str) -> set[str]:
 
 def kernel_module(sampler: str) -> Any:
     """Return the module of a sampler that is a JAX program."""
-    return importlib.import_module(f"{__package__}.kernel_{sampler}")
+    return importlib.import_module(f"{__package__}.kernels.{sampler}")
 
 
 def nuts_options() -> set[str]:

@@ -13,7 +13,36 @@ from arviz_base import dict_to_dataset, from_dict, make_attrs
 from pymc.backends.arviz import coords_and_dims_for_inferencedata, find_constants, find_observations
 
 from pytensor_jaxpr_linker.base.version import __version__
-from pytensor_jaxpr_linker.pymc.graph import model_mode
+from pytensor_jaxpr_linker.pymc.chains.chains import ChainDraws
+from pytensor_jaxpr_linker.pymc.chains.kept_draws import Draws
+from pytensor_jaxpr_linker.pymc.functions.constrained import Constrain
+from pytensor_jaxpr_linker.pymc.functions.graph import model_mode
+from pytensor_jaxpr_linker.pymc.request import Request
+
+
+def result_of(request: Request, constrained: Constrain, found: ChainDraws) -> xr.DataTree:
+    """Return what chains gave as `sample` returns it."""
+    attrs = {
+        "sampling_time": found.seconds,
+        "compile_time": found.seconds_before,
+        "tuning_steps": request.tune,
+        "draws": request.draws,
+        "thinning": request.thinning,
+        "interrupted": int(found.interrupted),  # netCDF has no booleans
+        "sampler": request.sampler,
+        "chain_method": request.chain_method,
+        "superchains": request.superchains,
+    }
+    return to_datatree(
+        request.model,
+        constrained(found.draws.positions),
+        found.draws.stats,
+        attrs,
+        request.package,
+        request.log_likelihood,
+        warmup=found.warmup and Draws(constrained(found.warmup.positions), found.warmup.stats),
+        **request.idata,
+    )
 
 
 def to_datatree(
@@ -24,18 +53,27 @@ def to_datatree(
     library: ModuleType,
     log_likelihood: bool = False,
     stats_dims: tuple[str, ...] = ("chain", "draw"),
+    warmup: Draws | None = None,
+    coords: Mapping[str, Any] | None = None,
+    dims: Mapping[str, Any] | None = None,
 ) -> xr.DataTree:
     """Return draws with the model's data, coordinates and dimensions; `attrs` are attributes of the groups posterior and sample_stats.
 
-    The arrays of `posterior` have axes of chains and draws in front, those of `stats` the axes `stats_dims`.
+    The arrays of `posterior` have axes of chains and draws in front, those of `stats` the axes `stats_dims`. `coords` and `dims` come beside
+    the model's.
     """
-    coords, dims = coords_and_dims_for_inferencedata(model)
+    models_coords, models_dims = coords_and_dims_for_inferencedata(model)
+    coords, dims = {**models_coords, **(coords or {})}, {**models_dims, **(dims or {})}
     groups = {"posterior": dict(posterior)}
+    if warmup is not None:
+        groups["warmup_posterior"] = warmup.positions
     for group, found in (("observed_data", find_observations(model)), ("constant_data", find_constants(model))):
         if found:
             groups[group] = found
     made = make_attrs({**attrs, "pytensor_jaxpr_linker_version": __version__}, inference_library=library)
     data = from_dict(groups, coords=coords, dims=dims, attrs={"posterior": made}, save_warmup=True)
+    if warmup is not None:
+        data["warmup_sample_stats"] = xr.DataTree(dict_to_dataset(warmup.stats, attrs=made))
     data["sample_stats"] = xr.DataTree(dict_to_dataset(dict(stats), attrs=made, sample_dims=stats_dims))
     if log_likelihood:
         add_log_likelihood(model, data)

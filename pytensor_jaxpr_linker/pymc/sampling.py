@@ -1,52 +1,32 @@
-"""`sample`: the posterior of a PyMC model by one of five samplers."""
+"""`sample`: the posterior of a PyMC model by one of several samplers."""
 
 from __future__ import annotations
 
 import inspect
-import logging
-import threading
-import time
-from collections.abc import Mapping
-from importlib.util import find_spec
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import pymc as pm
 import xarray as xr
-from pymc.sampling.mcmc import assign_step_methods
-from pymc.stats.convergence import log_warnings, run_convergence_checks
+from jax.sharding import Mesh
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from pytensor_jaxpr_linker.base.errors import GraphBreakError
-from pytensor_jaxpr_linker.pymc.arguments import (
-    GRADIENTS,
-    Names,
-    chain_seeds,
-    check_choice,
-    check_fraction,
-    check_free,
-    check_integer,
-    one_program,
-    require,
-    seed_of,
-)
-from pytensor_jaxpr_linker.pymc.chains import Chains, Draws, usable_cores
-from pytensor_jaxpr_linker.pymc.constrained import Constrain, constrain
-from pytensor_jaxpr_linker.pymc.density import logdensity
-from pytensor_jaxpr_linker.pymc.differentiable import WITHOUT_GRADIENTS, check_variables, named_gradients
-from pytensor_jaxpr_linker.pymc.initial import Start, check_initvals, draw_starts, point_functions, stacked_points
-from pytensor_jaxpr_linker.pymc.options import PACKAGES, check_options, kernel_module
-from pytensor_jaxpr_linker.pymc.processes import check_script, in_one_sentence, process_context
-from pytensor_jaxpr_linker.pymc.results import add_log_likelihood, to_datatree
-from pytensor_jaxpr_linker.pymc.sampler_nutpie import compiled_density, density_with_host_steps, run_nutpie
-
-#: Aim of the adaptation of NUTS, and its largest number of doublings: PyMC's.
-TARGET_ACCEPT, MAX_TREEDEPTH = 0.8, 10
-METHODS = ("parallel", "vectorized", "sequential")
-#: The sampler where none is asked for: it has its last draw sooner than nutpie on 19 of the 23 models of `benchmarks/`.
-DEFAULT = "blackjax"
-#: A child of PyMC's logger, so that notebooks and terminals show what it says.
-pymc_logger = logging.getLogger("pymc.pytensor_jaxpr_linker")
+from pytensor_jaxpr_linker.pymc.arguments import Names, require
+from pytensor_jaxpr_linker.pymc.chains.chains import ChainDraws, usable_cores
+from pytensor_jaxpr_linker.pymc.chains.programs import pymc_logger
+from pytensor_jaxpr_linker.pymc.convergence import import_in_background, log_convergence, quiet_logger
+from pytensor_jaxpr_linker.pymc.functions.differentiable import WITHOUT_GRADIENTS, named_gradients
+from pytensor_jaxpr_linker.pymc.kept_models import KEPT_MODELS, KeptModel
+from pytensor_jaxpr_linker.pymc.mesh.sampling import sample_or_refuse
+from pytensor_jaxpr_linker.pymc.options import MAX_TREEDEPTH
+from pytensor_jaxpr_linker.pymc.request import Request, make_request
+from pytensor_jaxpr_linker.pymc.results import result_of
+from pytensor_jaxpr_linker.pymc.samplers.jax_kernels import sample_jax
+from pytensor_jaxpr_linker.pymc.samplers.nutpie import sample_nutpie
+from pytensor_jaxpr_linker.pymc.samplers.processes import check_script
+from pytensor_jaxpr_linker.pymc.samplers.pymc_steps import sample_pymc
 
 
 def sample(
@@ -55,9 +35,10 @@ def sample(
     tune: int = 1000,
     chains: int | None = None,
     model: pm.Model | None = None,
-    sampler: Literal["nutpie", "numpyro", "blackjax", "mclmc", "pymc"] | None = None,
+    sampler: Literal["nutpie", "numpyro", "blackjax", "mclmc", "chees", "pymc"] | None = None,
     target_accept: float | None = None,
     max_treedepth: int = MAX_TREEDEPTH,
+    nuts: Mapping[str, Any] | None = None,
     chain_method: Literal["parallel", "vectorized", "sequential"] = "parallel",
     cores: int | None = None,
     random_seed: Any = None,
@@ -65,26 +46,44 @@ def sample(
     jitter: bool = True,
     gradient: Literal["pytensor", "jax"] = "pytensor",
     var_names: Names | None = None,
+    marginalize: Names | Literal[True] | None = None,
+    thinning: int = 1,
+    discard_tuned_samples: bool = True,
     log_likelihood: bool = False,
-    progressbar: bool = True,
+    idata_kwargs: Mapping[str, Any] | None = None,
+    callback: Callable | None = None,
+    progressbar: bool | str = True,
+    progressbar_theme: Any = None,
+    quiet: bool = False,
     compute_convergence_checks: bool = True,
+    nuts_sampler: str | None = None,
+    mesh: Mesh | None = None,
+    shard: Mapping[str, str] | None = None,
+    store: str | Path | None = None,
     **kwargs: Any,
 ) -> xr.DataTree:
     """Draw from the posterior of a PyMC model, whose log density mode JAXPR compiles.
+
+    A second call for the same model, or for an equal one, compiles nothing: the last models are kept with their programs. Data that
+    `pymc.set_data` has set since then is seen, and so is any change of the model. `compile` gives a model to keep.
 
     Parameters
     ----------
     draws, tune : int
         Draws of each chain that are kept, and those before, which adapt the sampler.
     chains : int, optional
-        By default as many as there are cores, but from 2 to 4.
+        By default as many as there are cores, but from 2 to 4; 64 of "chees".
     model : pymc.Model, optional
         By default that of the context.
-    sampler : {"nutpie", "numpyro", "blackjax", "mclmc", "pymc"}, optional
-        Whose NUTS. By default BlackJAX's, or nutpie's if the log density has host steps; one line of PyMC's log says which. "pymc" is `pymc.sample`: it also has steps for discrete variables. "mclmc" is not NUTS but BlackJAX's microcanonical Langevin Monte Carlo: in many dimensions it
-        takes fewer gradients, but it never rejects, so its draws have a small bias.
+    sampler : {"nutpie", "numpyro", "blackjax", "mclmc", "chees", "pymc"}, optional
+        Whose NUTS. By default BlackJAX's, or nutpie's if the log density has host steps; one line of PyMC's log says which. "pymc" is
+        `pymc.sample`: it also has steps for discrete variables. Two are no NUTS: "mclmc", BlackJAX's microcanonical Langevin Monte Carlo, takes
+        fewer gradients in many dimensions, but it never rejects, so its draws have a small bias. "chees", BlackJAX's Hamiltonian Monte Carlo
+        of many chains, by default 64, which adapt together and run as one program.
     target_accept, max_treedepth
         Aim of the adaptation of the step size, by default 0.8; largest number of doublings of a trajectory.
+    nuts : dict, optional
+        These two and other arguments of NUTS, as `pymc.sample` takes them.
     chain_method : {"parallel", "vectorized", "sequential"}
         "parallel" runs chains at the same time: in threads (PyMC: processes) or, if JAX has several devices, divided among
         them; "vectorized" as one program over all chains on one device; "sequential" one after the other. nutpie and PyMC
@@ -100,21 +99,44 @@ def sample(
         Whose derivative, see `as_jax_function`. "pymc", and nutpie where there are host steps, have PyTensor's only.
     var_names : str, variable or sequence of them, optional
         Which variables to return, by default all.
+    marginalize : True, str, variable or sequence of them, optional
+        Discrete variables to sum over by pymc-extras, True for all: samplers that follow the gradient can't move them. They are not in the
+        posterior; ``pymc_extras.recover_marginals`` draws them.
+    thinning : int
+        Of so many draws the last one is kept, so that ``draws // thinning`` remain.
+    discard_tuned_samples : bool
+        False adds the groups warmup_posterior and warmup_sample_stats.
     log_likelihood : bool
         Whether to add the group log_likelihood.
+    idata_kwargs : dict, optional
+        ``log_likelihood``, ``coords`` and ``dims``, as for `pymc.sample`, beside those of the model.
+    callback : callable, optional
+        Called after each draw of a chain as ``callback(trace=None, draw=draw)``; `draw` has the attributes of `pymc.sample`'s: chain, draw_idx,
+        tuning, is_last, point (unconstrained), stats. It may raise `KeyboardInterrupt` to end sampling. nutpie has none.
     progressbar : bool
-        Whether to draw one.
+        Whether to draw one, with a line for each chain. Where there is no terminal and no notebook, PyMC's log gets a line every ten seconds.
+    progressbar_theme : rich.theme.Theme, optional
+        Colors of the bar.
+    quiet : bool
+        Whether to show nothing: no bar, and nothing in PyMC's log.
     compute_convergence_checks : bool
         Whether to log PyMC's warnings about R-hat, effective sample sizes and divergences.
+    nuts_sampler : str, optional
+        PyMC's name of `sampler`.
+    mesh, shard, store
+        Devices on which chains and data are divided, and a folder from which a run goes on after a crash: if one is given, `sample_on_mesh` draws,
+        which says what they are.
     **kwargs
         For `nutpie.sample` or `pymc.sample`. Of "blackjax" ``mass_matrix``, which is "diagonal" (the default), "low_rank" (for strongly
-        correlated posteriors) or "dense" (up to about 100 dimensions); of "mclmc" ``desired_energy_var``, the variance of the energy error
-        by dimension that its step size aims at, by default 5e-4.
+        correlated posteriors) or "dense" (up to about 100 dimensions); "numpyro" has the first and the last. Both take ``step_size``, with which
+        the adaptation begins, by default 1. Of "mclmc" ``desired_energy_var``, the variance of the energy error by dimension that its step
+        size aims at, by default 5e-4, and ``adjusted=True``, which rejects some of its steps, so that draws have no bias.
 
     Returns
     -------
     xarray.DataTree
-        Groups posterior, sample_stats, observed_data and constant_data. After Ctrl-C, the draws that were finished.
+        Groups posterior, sample_stats, observed_data and constant_data. After Ctrl-C, the draws that were finished. Attributes of posterior say
+        how many draws were asked for, whether they were interrupted, and the seconds that compiling and sampling took.
 
     Raises
     ------
@@ -125,69 +147,49 @@ def sample(
     ValueError, ImportError, TypeError
         For arguments that can't be: the message has the remedy.
     """
+    arguments = dict(locals())
+    if mesh is not None or shard is not None or store is not None:
+        return sample_or_refuse(arguments, inspect.signature(sample))
     check_script()
-    model = pm.modelcontext(model)
-    chosen: str = sampler or DEFAULT
-    check_choice("sampler", chosen, PACKAGES)
-    package = require(PACKAGES[chosen])
-    check_arguments(model, chosen, draws, tune, chains, chain_method, cores, target_accept, max_treedepth, gradient)
-    check_options(chosen, inspect.signature(sample).parameters, kwargs)
-    chains = chains or max(2, min(4, usable_cores()))
-    seeds = chain_seeds(random_seed, chains)
-    names = constrain(model, var_names=var_names)  # bad names are found before sampling
-    if chosen == "pymc":
-        return run_pymc(
-            model,
-            draws=draws,
-            tune=tune,
-            chains=chains,
-            random_seed=random_seed,
-            initvals=initvals,
-            progressbar=progressbar,
-            compute_convergence_checks=compute_convergence_checks,
-            var_names=None if var_names is None else names.names,
-            log_likelihood=log_likelihood,
-            target_accept=target_accept,
-            max_treedepth=max_treedepth,
-            options={
-                "init": "jitter+adapt_diag" if jitter else "adapt_diag",
-                "cores": 1 if chain_method == "sequential" else cores or min(chains, 4, usable_cores()),
-                **kwargs,
-            },
-        )
-    run: dict[str, Any] = {"draws": draws, "progressbar": progressbar}
-    adaptation: dict[str, Any] = {"tune": tune, "max_treedepth": max_treedepth, **kwargs}
-    if chosen != "mclmc":
-        adaptation["target_accept"] = target_accept or TARGET_ACCEPT
-    if sampler is None:
-        pymc_logger.info("NUTS of BlackJAX, which runs a chain as one XLA program with the model (sampler='blackjax')")
-    started = time.perf_counter()
-    with blas_threads(chains if chain_method == "parallel" else 1), named_gradients(model, WITHOUT_GRADIENTS):
-        found = None
-        if chosen != "nutpie":
-            starts = draw_starts(model, chains, seeds, initvals, jitter)
-            try:
-                found = sample_jax(model, gradient, chosen, chain_method, cores, seeds, starts, names, run, adaptation)
-            except GraphBreakError:
-                if sampler is not None or not may_have_host_steps(chain_method, kwargs):
-                    raise
-                chosen, package = "nutpie", require("nutpie")
-                pymc_logger.info("NUTS of nutpie: the log density has steps on the host, see explain(model)")
-        if found is None:
-            in_turn = {"cores": 1 if chain_method == "sequential" else cores}
-            options = in_turn | {"chains": chains, "seed": seed_of(seeds)[0]} | run | adaptation
-            found = sample_nutpie(model, gradient, initvals, jitter, **options)
-    seconds = time.perf_counter() - started
-    attrs = {"sampling_time": seconds, "tuning_steps": tune, "sampler": chosen, "chain_method": chain_method}
-    result = to_datatree(model, names(found.positions), found.stats, attrs, package, log_likelihood)
-    if compute_convergence_checks:
-        log_warnings(run_convergence_checks(result, model))
+    request = make_request(arguments)
+    with quiet_logger(quiet):
+        return sample_pymc(request) if request.sampler == "pymc" else sample_compiled(request)
+
+
+def sample_compiled(request: Request) -> xr.DataTree:
+    """Draw by a sampler that calls the compiled log density."""
+    if request.compute_convergence_checks:
+        import_in_background()
+    kept = KEPT_MODELS.find(request.model, request.gradient)
+    constrained = kept.constrain(request.var_names)  # bad names are found before sampling
+    try:
+        with blas_threads(request.chains_at_a_time), named_gradients(request.model, WITHOUT_GRADIENTS):
+            request, found = drawn(request, kept, constrained)
+    except NotImplementedError:  # also a GraphBreakError: a rule or a gradient may be there before the next call
+        KEPT_MODELS.drop(kept)
+        raise
+    result = result_of(request, constrained, found)
+    if found.interrupted:
+        sizes, asked = result.posterior.sizes, request.draws // request.thinning
+        pymc_logger.warning(f"Interrupted: {sizes['draw']} of {asked} draws of {sizes['chain']} chains are kept.")
+    if request.compute_convergence_checks:
+        log_convergence(result, request.model)
     return result
 
 
-def may_have_host_steps(chain_method: str, options: Mapping[str, Any]) -> bool:
-    """Tell whether nutpie, which runs host steps, can take the place of the default sampler."""
-    return find_spec("nutpie") is not None and chain_method != "vectorized" and not options
+def drawn(request: Request, kept: KeptModel, constrained: Any) -> tuple[Request, ChainDraws]:
+    """Return the draws of the sampler that was asked for, or of the default, which is nutpie if there are host steps."""
+    if request.is_default:
+        pymc_logger.info("NUTS of BlackJAX, which runs a chain as one XLA program with the model (sampler='blackjax')")
+    if request.sampler != "nutpie":
+        try:
+            return request, sample_jax(request, kept, constrained)
+        except GraphBreakError:
+            if not (request.is_default and request.fits_nutpie()):
+                raise
+        request = request._replace(sampler="nutpie", package=require("nutpie"), options={})
+        pymc_logger.info("NUTS of nutpie: the log density has steps on the host, see explain(model)")
+    return request, sample_nutpie(request, kept)
 
 
 def blas_threads(chains: int) -> threadpool_limits:
@@ -198,137 +200,3 @@ def blas_threads(chains: int) -> threadpool_limits:
     """
     outside = [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
     return threadpool_limits(limits=max(1, min([usable_cores() // chains, *outside])), user_api="blas")
-
-
-def sample_jax(
-    model: pm.Model,
-    gradient: Literal["pytensor", "jax"],
-    sampler: str,
-    chain_method: str,
-    cores: int | None,
-    seeds: list[int],
-    starts: list[Start],
-    constrained: Constrain,
-    run: dict[str, Any],
-    adaptation: dict[str, Any],
-) -> Draws:
-    """Draw by a sampler that is a JAX program; it compiles while the starting points are drawn and checked."""
-    kernels = kernel_module(sampler)
-
-    def wide(points: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-        return {name: x.astype("float64") for name, x in stacked_points(points).items()}
-
-    def draw() -> Draws:
-        logp = logdensity(model, gradient=gradient)
-        kernel = kernels.make_kernel(logp, **adaptation)
-        like, total = wide([start.point for start in starts]), kernel.tune + run["draws"]
-        chains = Chains(kernel, logp.data, like, seeds, total, chain_method, cores)
-        constrained.prepare(like, len(starts) * run["draws"])
-        return chains.draw(wide([start.checked(logp) for start in starts]), run["progressbar"])
-
-    # The gradient is built when it is traced, so sampling itself may find a break.
-    return one_program(model, f"sampler={sampler!r}", draw)
-
-
-def check_arguments(
-    model: pm.Model,
-    sampler: str,
-    draws: int,
-    tune: int,
-    chains: int | None,
-    chain_method: str,
-    cores: int | None,
-    target_accept: float | None,
-    max_treedepth: int,
-    gradient: str,
-) -> None:
-    """Raise an error, with the remedy, for invalid arguments."""
-    check_choice("chain_method", chain_method, METHODS)
-    check_choice("gradient", gradient, GRADIENTS)
-    check_integer("draws", draws, 1)
-    check_integer("tune", tune, 0)
-    check_integer("chains", 1 if chains is None else chains, 1)
-    check_integer("max_treedepth", max_treedepth, 1)
-    check_integer("cores", 1 if cores is None else cores, 1)
-    if target_accept is not None:
-        check_fraction("target_accept", target_accept)
-    if cores is not None and chain_method != "parallel":
-        raise ValueError("cores is how many chains run at a time with chain_method='parallel': leave one of them out.")
-    if chain_method == "vectorized" and sampler in ("nutpie", "pymc"):
-        raise ValueError(
-            f"{sampler} can't run chains as one program: use chain_method='parallel', or sampler='blackjax' or 'numpyro'."
-        )
-    if sampler == "mclmc" and target_accept is not None:
-        raise TypeError("sampler='mclmc' accepts every step, so it has no target_accept: use desired_energy_var.")
-    if sampler == "nutpie" and tune == 0:
-        raise ValueError("nutpie can't sample without warm-up: use tune=1 or more, or sampler='blackjax'.")
-    if sampler == "pymc" and gradient == "jax":
-        raise ValueError(
-            "PyMC's steps have PyTensor's gradient only: leave out gradient='jax', or use another sampler."
-        )
-    check_free(model)
-    if sampler != "pymc":
-        check_variables(model, "MCLMC" if sampler == "mclmc" else "NUTS", "use sampler='pymc', which has other steps")
-
-
-def sample_nutpie(
-    model: pm.Model, gradient: Literal["pytensor", "jax"], initvals: Any, jitter: bool, **options: Any
-) -> Draws:
-    """Sample with nutpie, with host steps if the log density is not one program."""
-    if initvals is not None and not isinstance(initvals, dict):
-        raise ValueError("nutpie starts all chains by the same initvals: give one dict.")
-    check_initvals(model, initvals)
-    try:
-        logp = logdensity(model, gradient=gradient)
-        density, layout = compiled_density(logp), logp.layout
-    except GraphBreakError as error:  # whose reasons the warning of the function with host steps repeats
-        if gradient == "jax":
-            error.add_note(
-                "With host steps the gradient is PyTensor's: leave out gradient='jax', and nutpie runs them."
-            )
-            raise
-        density, layout = density_with_host_steps(model)
-    (draw,) = point_functions(model, 1, initvals, jitter)
-    in_turn = threading.Lock()
-
-    def ravel(point: dict) -> np.ndarray:
-        return layout.ravel(point).astype("float64")
-
-    def start(seed: int) -> np.ndarray:
-        with in_turn:  # the function that draws is shared by the threads
-            return ravel(Start(model, draw, seed, jitter).checked(lambda point: density(ravel(point))[0]))
-
-    return run_nutpie(density, layout, start, **options)
-
-
-def run_pymc(
-    model: pm.Model,
-    *,
-    target_accept: float | None,
-    max_treedepth: int,
-    log_likelihood: bool,
-    options: dict[str, Any],
-    **common: Any,
-) -> xr.DataTree:
-    """Sample with PyMC's own steps, compiled by mode JAXPR."""
-    # PyMC refuses arguments of NUTS for a model without such a step, so defaults are not handed on.
-    asked = {"target_accept": target_accept} if target_accept is not None else {}
-    if max_treedepth != MAX_TREEDEPTH:
-        asked["max_treedepth"] = max_treedepth
-    if asked:
-        _, assigned = assign_step_methods(model, options.get("step"))
-        if not any(issubclass(step, pm.NUTS) for step in assigned):
-            raise ValueError(
-                f"{' and '.join(asked)} is for NUTS, and PyMC gives no variable to it here: leave it out, or give it to the"
-                " step that you make."
-            )
-        nuts = options.get("nuts") or {}
-        if twice := asked.keys() & nuts.keys():
-            raise ValueError(f"{' and '.join(sorted(twice))} is given twice, once in nuts: leave out one.")
-        options = {**options, "nuts": asked | nuts}
-    given = {"mp_ctx": process_context()} | common | options
-    with in_one_sentence():
-        result = pm.sample(model=model, nuts_sampler="pymc", compile_kwargs={"mode": "JAXPR"}, **given)
-    if log_likelihood:
-        add_log_likelihood(model, result)
-    return result

@@ -6,17 +6,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from pytensor.graph.basic import Apply, Variable
 
 from jaxpr_artifact import LoadedFunction
+from pytensor_jaxpr_linker.artifacts.lowering import PLATFORMS
 from pytensor_jaxpr_linker.base.errors import Break, CannotEmit, describe_node, source_line
 from pytensor_jaxpr_linker.base.gc_pause import gc_paused
 from pytensor_jaxpr_linker.base.passes import PassRecord
-from pytensor_jaxpr_linker.frontend.targets import compiled, graph_target, target_of
+from pytensor_jaxpr_linker.frontend.targets import Compiled, compiled, graph_target, target_of
 from pytensor_jaxpr_linker.graph.walk import Graph
 from pytensor_jaxpr_linker.plan.model import HostStep, Plan, Region
+from pytensor_jaxpr_linker.report.devices import collectives_of, on_platform, placed_arrays
 from pytensor_jaxpr_linker.report.explain_loaded import explain_loaded
 from pytensor_jaxpr_linker.report.explanation import Explanation
 from pytensor_jaxpr_linker.report.hints import constant_text, expression, find_rewrite
@@ -25,12 +27,16 @@ from pytensor_jaxpr_linker.report.model import (
     BreakReport,
     Change,
     Guard,
+    Node,
     PassedValue,
     PassReport,
+    Result,
     SpecializationReport,
 )
-from pytensor_jaxpr_linker.report.nodes import Texts, batch_nodes, describe_nodes, number_nodes
-from pytensor_jaxpr_linker.report.stages import Stages, stages_of
+from pytensor_jaxpr_linker.report.nodes import Texts, batch_nodes, describe_nodes, gradient_roles, number_nodes
+from pytensor_jaxpr_linker.report.provenance import GRADIENT_BY, Provenance
+from pytensor_jaxpr_linker.report.stages import Stages, examples_of, stages_of
+from pytensor_jaxpr_linker.report.transfers import describe_transfers
 from pytensor_jaxpr_linker.report.whatif import try_changes
 from pytensor_jaxpr_linker.run.checks import error_text
 from pytensor_jaxpr_linker.run.plans import rules_in_force
@@ -44,10 +50,12 @@ def explain(
     mode: Any = "JAXPR",
     args: Sequence[Any] | Mapping[str, Any] | None = None,
     passes: bool = False,
+    platform: Literal["cpu", "cuda", "rocm", "tpu"] | None = None,
 ) -> Explanation:
     """Tell what mode JAXPR makes of a graph: its regions and host steps, why there are several, and what to change.
 
-    Nothing is run or compiled, except with `args`.
+    Nothing is run or compiled, except with `args`, and where an input lies on a mesh: then the explanation says where each array lies, and which
+    collectives XLA put into the programs, which are compiled to know them.
 
     Parameters
     ----------
@@ -66,6 +74,8 @@ def explain(
     passes : bool
         Whether to run the passes over the graph, and over the Jaxpr of each region whose shapes are known, once more, and tell
         what each did: how many nodes or equations there were before and after it, its time, and the graph or Jaxpr after it.
+    platform : {"cpu", "cuda", "rocm", "tpu"}, optional
+        Tells what has no lowering on this platform, of which no device is needed: it runs on the host there, or JAX refuses it.
 
     Returns
     -------
@@ -92,8 +102,34 @@ def explain(
     given = target.arguments([args] if isinstance(args, Mapping) else args or ())
     runner = found.runner
     view = stages_of(found, given)
-    told = report(runner.graph, runner.plan, runner.fallbacks, runner.programs, found.seconds, view)
+    provenance = Provenance(runner.graph, found.original)
+    told = report(runner.graph, runner.plan, runner.fallbacks, runner.programs, found.seconds, view, provenance)
+    told = with_devices(told, found, given, view)
+    told = replace(told, transfers=describe_transfers(found, given, view.known_regions()))
+    if platform is not None:
+        told = replace(told, platform=on_platform(found, view.known_regions(), check_platform(platform)))
     return replace(told, passes=tuple(describe_passes(told, view))) if passes else told
+
+
+def with_devices(told: Explanation, found: Compiled, given: Sequence[Any], view: Stages) -> Explanation:
+    """Return an explanation with where arrays lie, and the collectives, if an input is on a mesh."""
+    values = [*given, *found.stored[len(given) :]]
+    if not (placed := placed_arrays(found, values)):
+        return told
+    known = view.known_regions()
+    if found.runner.program is not None and None in known:
+        with suppress(TypeError):  # an argument is missing, and the function was not called
+            known = examples_of(found, given)
+    named = [(region, batch.title) for batch, region in zip(told.regions, known, strict=True) if region is not None]
+    collectives = [c for region, title in named for c in collectives_of(region, title)]
+    return replace(told, placed=placed, collectives=tuple(collectives))
+
+
+def check_platform(platform: str) -> str:
+    """Return a platform, or raise a ValueError if there is none of this name."""
+    if platform not in PLATFORMS:
+        raise ValueError(f"platform is one of {', '.join(map(repr, PLATFORMS))}, not {platform!r}.")
+    return platform
 
 
 @gc_paused()
@@ -104,11 +140,12 @@ def report(
     programs: Sequence[Program],
     seconds: dict[str, float],
     view: Stages | None,
+    provenance: Provenance,
 ) -> Explanation:
     """Return the explanation of a plan; `programs` are those of its regions, or none."""
     index, places = number_nodes(graph, plan)
     texts = Texts()
-    nodes = tuple(describe_nodes(index, places, plan, texts))
+    nodes = tuple(describe_nodes(index, places, plan, texts, provenance, gradient_roles(graph)))
     remaining = iter(programs)
     batches = tuple(
         describe_batch(i, batch, index, texts, next(remaining, None) if isinstance(batch, Region) else None)
@@ -117,7 +154,15 @@ def report(
     breaks, changes = describe_breaks(graph, plan, fallbacks, index, places)
     if view is not None:
         view.index = index
-    return Explanation(nodes, batches, breaks, changes, seconds, stages=view)
+    inputs = tuple([PassedValue(texts.name(v), texts.type(v)) for v in graph.inputs])
+    outputs = tuple([describe_result(v, index.get(v.owner), nodes, texts) for v in graph.outputs])
+    return Explanation(nodes, batches, breaks, changes, seconds, inputs=inputs, outputs=outputs, stages=view)
+
+
+def describe_result(v: Variable, i: int | None, nodes: Sequence[Node], texts: Texts) -> Result:
+    """Return the description of an output, which node `i` computes: a gradient without a name is called by what it differentiates by."""
+    gradient = nodes[i].role if i is not None and nodes[i].role.startswith(GRADIENT_BY) else ""
+    return Result(v.name or gradient or texts.name(v), texts.type(v), i)
 
 
 def describe_passes(told: Explanation, view: Stages) -> Iterator[PassReport]:

@@ -8,7 +8,9 @@ from typing import Any
 from pytensor_jaxpr_linker.report.model import ExplanationData
 from pytensor_jaxpr_linker.report.notebook import as_notebook
 from pytensor_jaxpr_linker.report.page import as_page
-from pytensor_jaxpr_linker.report.text import as_text, as_tree
+from pytensor_jaxpr_linker.report.profile import Profile
+from pytensor_jaxpr_linker.report.svg import as_svg
+from pytensor_jaxpr_linker.report.text import as_text, as_tree, summary
 
 
 class Explanation(ExplanationData):
@@ -16,6 +18,11 @@ class Explanation(ExplanationData):
 
     Prints as text; a notebook shows it as HTML.
     """
+
+    @property
+    def summary(self) -> str:
+        """The first line: how many programs, nodes and breaks."""
+        return summary(self)
 
     def text(self, most: int = 12) -> str:
         """Return the report as text.
@@ -27,8 +34,10 @@ class Explanation(ExplanationData):
         """
         return as_text(self, most)
 
-    def save(self, path: str | Path, compile: bool = True) -> Path:
+    def save(self, path: str | Path, compile: bool = True, profile: Profile | None = None) -> Path:
         """Write one HTML page, without anything from the network, in which the graph is drawn; return its path.
+
+        With a name that ends in ``.svg`` it is the drawing alone.
 
         Each node opens its Jaxpr equations and StableHLO. They are there for functions that have been called, were given
         example arguments, or declare every shape.
@@ -36,16 +45,23 @@ class Explanation(ExplanationData):
         Parameters
         ----------
         path
-            Where to write it, with the suffix ``.html``.
+            Where to write it, with the suffix ``.html`` or ``.svg``.
         compile
             Whether the optimized HLO and XLA's analyses are on the page: each region is compiled for them.
+        profile
+            What ``stages(f, *args).profile()`` measured: the drawing says how long each region and host step takes in a call.
         """
+        calls = {} if profile is None else profile.batch_microseconds
         path = Path(path)
+        if path.suffix.lower() == ".svg":
+            path.write_text(as_svg(self, calls), encoding="utf-8")
+            return path
         if path.suffix.lower() not in (".html", ".htm"):
             raise ValueError(
-                f"An explanation is saved as an HTML page, so its name must end in .html, not {path.suffix or path.name!r}."
+                "An explanation is saved as an HTML page or as a drawing, so its name must end in .html or .svg, not"
+                f" {path.suffix or path.name!r}."
             )
-        path.write_text(as_page(self, compile), encoding="utf-8")
+        path.write_text(as_page(self, compile, calls), encoding="utf-8")
         return path
 
     def __str__(self) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 import pytensor.scalar as ps
 from pytensor.compile.ops import DeepCopyOp, FromFunctionOp
 from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.printing import Print
 from pytensor.raise_op import CheckAndRaise
 from pytensor.scalar.basic import ScalarOp
 from pytensor.tensor.basic import Alloc, AllocEmpty, ARange, Nonzero, ScalarFromTensor, TensorFromScalar
@@ -69,6 +70,9 @@ INFIX = {
 def find_rewrite(b: Break, clients: Mapping[Variable, Sequence[Apply]]) -> Hint | None:
     """Return how to write a broken node without the break, or None; `clients` has the readers of its outputs."""
     node, op = b.node, b.node.op
+    if isinstance(op, Print):
+        x = short_expression(node.inputs[0], "x")
+        return Hint(f"Print(...)({x})", f"{x} as one more output of the function")
     if b.code is NO_RULE and not isinstance(op, Nonzero):
         return rule_template(node) if host_reason(op) is None or isinstance(op, FromFunctionOp) else None
     if isinstance(op, AdvancedSubtensor | Compact):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, NamedTuple
 
 from pytensor_jaxpr_linker.report.model import ExplanationData, Node
 
 #: Sizes in pixels: of a node, the gaps between nodes, and the space of a box around its nodes and for its title.
-NODE_WIDTH, NODE_HEIGHT, GAP_X, GAP_Y, MARGIN, TITLE = 170, 40, 18, 26, 16, 34
+NODE_WIDTH, NODE_HEIGHT, GAP_X, GAP_Y, MARGIN, TITLE = 190, 54, 18, 30, 16, 48
+#: The height of an input or output of the function, and at most how many of each are drawn.
+PORT_HEIGHT, MOST_PORTS = 38, 60
 #: How many nodes stand beside each other before a rank goes on in the next row.
 MOST_BESIDE = 5
 #: How wide a drawing is for its height.
@@ -25,11 +27,31 @@ class Box(NamedTuple):
     height: float
 
 
+class Port(NamedTuple):
+    """An input or output of the function."""
+
+    kind: Literal["input", "output"]
+    name: str
+    type: str
+    nodes: tuple[int, ...]
+    """The nodes that read an input, or the one that computes an output."""
+    x: float
+    y: float
+
+
 class Drawing(NamedTuple):
-    """The box of each batch, None for nodes that are not emitted, and the upper left corner of each drawn node."""
+    """The box of each batch, None for nodes that are not emitted, the upper left corner of each drawn node, and inputs and outputs."""
 
     boxes: dict[int | None, Box]
     nodes: dict[int, tuple[float, float]]
+    ports: list[Port]
+
+    @property
+    def size(self) -> tuple[float, float]:
+        """Width and height."""
+        right = [box.x + box.width for box in self.boxes.values()] + [port.x + NODE_WIDTH for port in self.ports]
+        below = [box.y + box.height for box in self.boxes.values()] + [port.y + PORT_HEIGHT for port in self.ports]
+        return max(right, default=0.0), max(below, default=0.0)
 
 
 def lay_out(explanation: ExplanationData, shown: Sequence[Node]) -> Drawing:
@@ -41,8 +63,13 @@ def lay_out(explanation: ExplanationData, shown: Sequence[Node]) -> Drawing:
     sizes = {batch: box_size(places) for batch, places in inside.items()}
     area = sum((w + MARGIN) * (h + MARGIN) for w, h in sizes.values())
     limit = max([math.sqrt(area * ASPECT), *(w for w, _ in sizes.values())], default=0)
-    layout = Drawing({}, {})
-    x = y = line_height = 0.0
+    readers = read_by(shown)
+    inputs = [("input", v.name, v.type, tuple(readers.get(v.name, ()))) for v in explanation.inputs[:MOST_PORTS]]
+    outputs = [
+        ("output", v.name, v.type, () if v.node is None else (v.node,)) for v in explanation.outputs[:MOST_PORTS]
+    ]
+    layout = Drawing({}, {}, list(place_ports(inputs, limit, 0.0)))
+    x, y, line_height = 0.0, bottom(layout.ports), 0.0
     for batch, (width, height) in sizes.items():
         if x and x + width > limit:
             x, y, line_height = 0.0, y + line_height + 2 * MARGIN, 0.0
@@ -50,7 +77,30 @@ def lay_out(explanation: ExplanationData, shown: Sequence[Node]) -> Drawing:
         for index, (dx, dy) in inside[batch].items():
             layout.nodes[index] = (x + MARGIN + dx, y + TITLE + dy)
         x, line_height = x + width + 2 * MARGIN, max(line_height, height)
+    layout.ports.extend(place_ports(outputs, limit, y + line_height + 2 * MARGIN))
     return layout
+
+
+def read_by(nodes: Sequence[Node]) -> dict[str, list[int]]:
+    """Return the nodes that read each input, by the input's name."""
+    found: dict[str, list[int]] = {}
+    for node in nodes:
+        for u in dict.fromkeys(node.operands):
+            if isinstance(u, str):
+                found.setdefault(u, []).append(node.index)
+    return found
+
+
+def place_ports(ports: Sequence[tuple[Any, str, str, tuple[int, ...]]], limit: float, top: float) -> Iterator[Port]:
+    """Place inputs or outputs in rows, as wide as the boxes."""
+    beside = max(1, int((limit + GAP_X) // (NODE_WIDTH + GAP_X)))
+    for i, port in enumerate(ports):
+        yield Port(*port, (i % beside) * (NODE_WIDTH + GAP_X), top + (i // beside) * (PORT_HEIGHT + GAP_X))
+
+
+def bottom(ports: Sequence[Port]) -> float:
+    """Return where the boxes below inputs begin."""
+    return ports[-1].y + PORT_HEIGHT + 2 * MARGIN if ports else 0.0
 
 
 def rows(nodes: Sequence[Node]) -> list[list[int]]:

@@ -12,14 +12,14 @@ LIMITATIONS: dict[str, str] = {
     "pytensor.sparse.math.StructuredDotGradCSC": OF_TWO,
     "pytensor.sparse.math.StructuredDotGradCSR": OF_TWO,
     "pytensor.sparse.math.TrueDot": OF_TWO,
-    "pytensor.tensor.linalg.decomposition.schur.Schur": "On CPUs only, and not with `sort`.",
+    "pytensor.tensor.linalg.decomposition.schur.Schur": "Not with `sort`. JAX has it on CPUs; elsewhere it is a loop.",
     "pytensor.tensor.linalg.decomposition.eigen.Eig": "Not on TPUs.",
     "pytensor.tensor.linalg.decomposition.eigen.Eigh": "Not of complex matrices, whose eigenvectors PyTensor declares real. With the default driver eigenvectors may"
     " have the other sign.",
-    "pytensor.tensor.linalg.decomposition.qr.QR": "With pivoting or in raw mode not on TPUs.",
+    "pytensor.tensor.linalg.decomposition.qr.QR": "With pivoting or in raw mode a loop on TPUs.",
     "pytensor.tensor.linalg.solvers.lstsq.Lstsq": "Not of a vector, whose solution PyTensor declares a matrix, nor of"
     " complex numbers, whose solution it declares real.",
-    "pytensor.tensor.linalg.solvers.linear_control.SolveSylvester": "On CPUs only.",
+    "pytensor.tensor.linalg.solvers.linear_control.SolveSylvester": "On a GPU or TPU, the Schur forms are loops.",
     "pytensor.tensor.linalg.solvers.linear_control.SolveDiscreteARE": "Its `QZ` runs on the host.",
     "pytensor.tensor.extra_ops.Unique": "Not along an axis of a matrix, and not of complex numbers.",
     "pytensor.tensor.math.Max": "Not of complex numbers.",
@@ -56,8 +56,19 @@ SYMBOLIC: dict[str, SymbolicLimit] = {
         'Of symbolic lengths JAX has to know which is larger, as by `constraints=["m >= n"]`.',
         "comparison .* is inconclusive",
     ),
-    "pytensor.tensor.linalg.solvers.tridiagonal.LUFactorTridiagonal": SymbolicLimit(
-        'Of a symbolic length JAX has to know that it is at least 3, as by `constraints=["n >= 3"]`.',
-        "comparison .* is inconclusive",
-    ),
+}
+
+
+class IreeLimit(NamedTuple):
+    """What of an Op IREE does not run, and whether it runs the rest."""
+
+    sentence: str
+    in_part: bool = False
+
+
+#: By the names of classes. All other Ops that become equations run on IREE.
+IREE: dict[str, IreeLimit] = {
+    "pytensor.tensor.linalg.decomposition.eigen.Eig": IreeLimit("Not by IREE: nothing stands for LAPACK's `geev`."),
+    "pytensor.tensor.math.Sum": IreeLimit("By IREE not of empty complex arrays.", in_part=True),
+    "pytensor.tensor.math.Prod": IreeLimit("By IREE not of empty complex arrays.", in_part=True),
 }

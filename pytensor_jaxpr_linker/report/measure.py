@@ -24,6 +24,7 @@ from pytensor_jaxpr_linker.frontend.targets import Compiled, example_value
 from pytensor_jaxpr_linker.report.marked import Marks, Operation, operations_of
 from pytensor_jaxpr_linker.report.nodes import Texts, batch_nodes, describe_nodes, number_nodes
 from pytensor_jaxpr_linker.report.profile import ON_HOST, Profile, ProfileRow
+from pytensor_jaxpr_linker.report.provenance import Provenance
 from pytensor_jaxpr_linker.report.recording import record, seconds_of
 from pytensor_jaxpr_linker.report.text import counted
 from pytensor_jaxpr_linker.run.call import find_generators, take_keys
@@ -110,6 +111,7 @@ class Measured:
         self._rows: list[Timed] = []
         self._seconds = self._between = self._moving = 0.0
         self._done: list[int] = []
+        self._batch_seconds: dict[int, float] = {}
         self._devices: dict[str, None] = {}
         self._notes: list[str] = []
 
@@ -150,6 +152,7 @@ class Measured:
         self._rows.append(Timed(batch, [self._index[node] for node in nodes], (), (), ON_HOST, "", taken, 1.0))
         self._done.append(len(seconds))
         self._seconds += taken
+        self._batch_seconds[batch] = taken
 
     def _region(self, batch: int, program: Program, args: list[Any], options: Options) -> None:
         """Measure the operations of a region."""
@@ -193,12 +196,21 @@ class Measured:
         if not times:
             self._notes.append(f"JAX's profiler told of no operation of region {batch} on {where}.")
         self._done.append(count)
-        self._seconds += fmean(r.seconds for r in kept)
+        taken = fmean(r.seconds for r in kept)
+        self._seconds += taken
+        self._batch_seconds[batch] = taken
         self._between += fmean(r.between(outer) for r in kept)
 
     def profile(self, call_microseconds: float) -> Profile:
         """Return what was measured."""
-        nodes, texts = [*describe_nodes(self._index, self._places, self._runner.plan, Texts())], Texts()
+        nodes, texts = (
+            [
+                *describe_nodes(
+                    self._index, self._places, self._runner.plan, Texts(), Provenance(self._runner.graph, None), {}
+                )
+            ],
+            Texts(),
+        )
         total = self._seconds
         rows = [
             ProfileRow(
@@ -222,6 +234,7 @@ class Measured:
             max(0.0, self._moving) * 1e6,
             call_microseconds,
             tuple(self._done),
+            {i: seconds * 1e6 for i, seconds in self._batch_seconds.items()},
             device,
             tuple(self._notes),
         )

@@ -41,6 +41,22 @@ class Node:
     """Whether JAX's batching rules make its equations out of those of one element."""
     break_code: str
     """The code of the break that it is, or nothing."""
+    role: str = ""
+    """What it is for, where that is known: "log density of y" in a PyMC model, "gradient by x" for what only PyTensor's gradient by x needs."""
+    expression: str = ""
+    """What it computes, two Ops deep."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """An output of the function."""
+
+    name: str
+    """The user's name of it, or "gradient by x", or the expression."""
+    type: str
+    """Its type as PyTensor prints it."""
+    node: int | None
+    """The index of the node that computes it; None for an input or a constant that is returned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +172,54 @@ class PassReport:
     """The graph, or the Jaxpr, after the pass, or nothing if the pass did not change it."""
 
 
+@dataclass(frozen=True, slots=True)
+class PlacedArray:
+    """Where an input of the function lies, if there is a mesh."""
+
+    name: str
+    layout: str
+    """Along which axes of the mesh it is divided, or that each device has all of it."""
+    bytes: int
+    bytes_per_device: int
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """An operation by which the devices of a region exchange numbers."""
+
+    region: str
+    operation: str
+    """XLA's name: all-reduce, all-gather and others."""
+    arrays: int
+    bytes: int
+    """The bytes of its result on one device."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransferReport:
+    """A value that each call moves between the host and the device, or leaves on the device."""
+
+    direction: Literal["to the device", "to the host", "stays on the device"]
+    why: str
+    """What it is: an argument, a result, an update, a random key, a check code, or what a host step reads or makes."""
+    name: str
+    """Its name or expression; nothing for a check code."""
+    bytes: int | None
+    """None if the shape is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlatformReport:
+    """What becomes of the function on another platform."""
+
+    platform: str
+    batches: int
+    """How many batches there would be."""
+    missing: tuple[str, ...]
+    """What has no lowering there, and why."""
+    notes: tuple[str, ...]
+
+
 @dataclass(frozen=True)
 class ExplanationData:
     """What mode JAXPR makes of a graph, and why.
@@ -170,6 +234,14 @@ class ExplanationData:
         How long the stages before a call took: "rewrite" if it is known, "plan".
     passes
         What each pass did, if `explain` was asked for it.
+    inputs, outputs
+        The inputs of the function, then its shared variables, and its outputs, then its updates.
+    placed, collectives
+        Where each input lies, and how the devices exchange numbers, if an input lies on a mesh.
+    transfers
+        What each call moves between the host and the device, and what stays there; see `count_transfers` for what calls did move.
+    platform
+        What becomes of the function on the platform that `explain` was asked for.
     stages
         The `Stages` of a compiled function, or of a graph that declares every shape; not part of the data.
     """
@@ -180,6 +252,12 @@ class ExplanationData:
     changes: tuple[Change, ...]
     seconds: dict[str, float]
     passes: tuple[PassReport, ...] = ()
+    inputs: tuple[PassedValue, ...] = ()
+    outputs: tuple[Result, ...] = ()
+    placed: tuple[PlacedArray, ...] = ()
+    collectives: tuple[Collective, ...] = ()
+    transfers: tuple[TransferReport, ...] = ()
+    platform: PlatformReport | None = None
     stages: Any = field(compare=False, default=None)
 
     @property
@@ -227,4 +305,6 @@ def as_dicts(value: Any) -> Any:
         return [item if type(item) in ATOMS else as_dicts(item) for item in value]
     if isinstance(value, dict):
         return dict(value)
+    if value is None:
+        return None
     return {name: as_dicts(getattr(value, name)) for name in value.__slots__}

@@ -7,7 +7,6 @@ from typing import Any
 
 from pytensor.graph.basic import Apply, Variable
 
-from pytensor_jaxpr_linker.base.errors import source_line
 from pytensor_jaxpr_linker.base.identity import identity
 from pytensor_jaxpr_linker.emit.blockwise import is_batched_by_jax
 from pytensor_jaxpr_linker.emit.traced_leaf import is_traced_leaf
@@ -15,6 +14,7 @@ from pytensor_jaxpr_linker.graph.walk import Graph
 from pytensor_jaxpr_linker.plan.model import HostStep, Plan, Region
 from pytensor_jaxpr_linker.report.hints import expression
 from pytensor_jaxpr_linker.report.model import Node
+from pytensor_jaxpr_linker.report.provenance import GRADIENT_BY, MOST_NAMES, Provenance, listed
 
 
 def batch_nodes(batch: Region | HostStep) -> list[Apply]:
@@ -31,8 +31,40 @@ def number_nodes(graph: Graph, plan: Plan) -> tuple[dict[Apply, int], dict[Apply
     return {node: i for i, node in enumerate(dict.fromkeys((*graph.nodes, *places)))}, places
 
 
-def describe_nodes(index: Mapping[Apply, int], places: Mapping[Apply, int], plan: Plan, texts: Texts) -> Iterator[Node]:
-    """Yield the description of each node in `index`, which holds the operands of each that have an owner."""
+def gradient_roles(graph: Graph) -> dict[Apply, str]:
+    """Return, for each node that only gradients need, by what they differentiate: "gradient by a, b and others"."""
+    needed: dict[Apply, tuple[str, ...] | None] = {}  # None: something else needs the node, too
+    for v in graph.outputs:
+        if v.owner is not None:
+            name = v.name or ""
+            found = (name.removeprefix(GRADIENT_BY),) if name.startswith(GRADIENT_BY) else None
+            needed[v.owner] = names_of_both(needed.get(v.owner, ()), found)
+    for node in reversed(graph.nodes):
+        for v in node.inputs:
+            if v.owner is not None and node in needed:
+                needed[v.owner] = names_of_both(needed.get(v.owner, ()), needed[node])
+    return {node: f"{GRADIENT_BY}{listed(names)}" for node, names in needed.items() if names}
+
+
+def names_of_both(first: tuple[str, ...] | None, second: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    """Return the names of both, at most one more than are listed."""
+    if first is None or second is None:
+        return None
+    return tuple(dict.fromkeys((*first, *second)))[: MOST_NAMES + 1]
+
+
+def describe_nodes(
+    index: Mapping[Apply, int],
+    places: Mapping[Apply, int],
+    plan: Plan,
+    texts: Texts,
+    provenance: Provenance,
+    roles: Mapping[Apply, str],
+) -> Iterator[Node]:
+    """Yield the description of each node in `index`, which holds the operands of each that have an owner.
+
+    `roles` are those that are known of some nodes without their origin.
+    """
     codes = {b.node: b.code.code for b in plan.breaks}
     steps = [step for region in plan.regions for step in region.steps]
     traced = {step.node for step in steps if is_traced_leaf(step.rule)}
@@ -41,14 +73,16 @@ def describe_nodes(index: Mapping[Apply, int], places: Mapping[Apply, int], plan
         yield Node(
             i,
             texts.op(node),
-            next((v.name for v in node.outputs if v.name), ""),
+            provenance.name(node),
             ", ".join([texts.type(v) for v in node.outputs]),
             tuple([index[u.owner] if u.owner in index else texts.name(u) for u in node.inputs]),
-            source_line(node),
+            provenance.line(node),
             places.get(node),
             node in traced,
             node in batched,
             codes.get(node, ""),
+            roles.get(node) or provenance.role(node),
+            expression(node.outputs[0], 2, named=False),
         )
 
 

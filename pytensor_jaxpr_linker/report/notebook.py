@@ -5,8 +5,11 @@ from __future__ import annotations
 from html import escape
 
 from pytensor_jaxpr_linker.report.model import BreakReport, ExplanationData
+from pytensor_jaxpr_linker.report.svg import as_svg
 from pytensor_jaxpr_linker.report.text import break_lines, sections, summary
 
+#: Graphs of more nodes are not drawn in a notebook: ``save("page.html")`` has a drawing to zoom and search.
+MOST_IN_NOTEBOOK = 150
 #: How many entries of each list are shown.
 MOST = 40
 
@@ -14,6 +17,9 @@ MOST = 40
 def as_notebook(explanation: ExplanationData) -> str:
     """Return the HTML of an explanation."""
     parts = [f"<p><strong>{escape(summary(explanation))}</strong></p>"]
+    if 0 < len(explanation.nodes) <= MOST_IN_NOTEBOOK:
+        frame = "<div style='overflow:auto;max-height:32em' tabindex='0' role='region' aria-label='The graph'>"
+        parts.append(f"{frame}{as_svg(explanation)}</div>")
     if explanation.breaks:
         rows = "".join(break_row(explanation, b) for b in explanation.breaks[:MOST])
         more = len(explanation.breaks) - MOST
@@ -33,4 +39,7 @@ def break_row(explanation: ExplanationData, b: BreakReport) -> str:
     head, *lines = break_lines(explanation, b)
     node = head.partition("] ")[2]
     told = "<br>".join(escape(line.strip()) for line in lines)
-    return f"<tr><td>{escape(b.code)}</td><td>{escape(node)}</td><td style='text-align:left'>{told}</td></tr>"
+    code = f"<a href='{escape(b.documentation)}' style='color:inherit'>{escape(b.code)}</a>"
+    return (
+        f"<tr><td>{code}</td><td>{escape(node)}</td><td style='text-align:left;overflow-wrap:anywhere'>{told}</td></tr>"
+    )

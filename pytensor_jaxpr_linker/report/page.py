@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any
 
 from pytensor_jaxpr_linker.base.errors import CannotEmit
-from pytensor_jaxpr_linker.report.layout import NODE_HEIGHT, NODE_WIDTH, lay_out
+from pytensor_jaxpr_linker.report.layout import NODE_HEIGHT, NODE_WIDTH, PORT_HEIGHT, lay_out
 from pytensor_jaxpr_linker.report.model import ExplanationData
 from pytensor_jaxpr_linker.report.stages import RegionStages
 from pytensor_jaxpr_linker.report.text import summary
@@ -20,8 +21,8 @@ MOST_DRAWN = 5000
 METADATA = re.compile(r', metadata=\{(?:[^{}"]|"[^"]*")*\}')
 
 
-def as_page(explanation: ExplanationData, compile: bool) -> str:
-    """Return the page; `compile` says whether regions are compiled for their optimized HLO."""
+def as_page(explanation: ExplanationData, compile: bool, calls: Mapping[int, float]) -> str:
+    """Return the page; `compile` says whether regions are compiled for their optimized HLO, `calls` how many µs batches take in a call."""
     whole = len(explanation.nodes) <= MOST_DRAWN
     shown = [n for n in explanation.nodes if whole or n.break_code][:MOST_DRAWN]
     layout = lay_out(explanation, shown)
@@ -36,6 +37,9 @@ def as_page(explanation: ExplanationData, compile: bool) -> str:
         "note": "" if whole else f"Of {len(explanation.nodes)} nodes those with breaks are drawn.",
         "size": [NODE_WIDTH, NODE_HEIGHT],
         "boxes": [[batch, *box] for batch, box in layout.boxes.items()],
+        "ports": [port._asdict() for port in layout.ports],
+        "portHeight": PORT_HEIGHT,
+        "calls": {str(i): microseconds / 1e6 for i, microseconds in calls.items()},
         "places": {str(i): place for i, place in layout.nodes.items()},
         "stages": region_texts(explanation, whole, compile),
     }

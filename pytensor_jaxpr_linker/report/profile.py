@@ -59,6 +59,8 @@ class Profile:
         How long one call of the function takes that is not profiled, without PyTensor's checks of the arguments.
     calls
         How often each region and host step ran.
+    batch_microseconds
+        How long each region and host step takes, by its number. `Explanation.save` draws it.
     device
         Where the regions ran.
     notes
@@ -71,6 +73,7 @@ class Profile:
     moving: float
     call_microseconds: float
     calls: tuple[int, ...]
+    batch_microseconds: dict[int, float]
     device: str
     notes: tuple[str, ...] = ()
 

@@ -21,6 +21,7 @@ from pytensor_jaxpr_linker.report.marked import Marks, equation_texts, located_l
 from pytensor_jaxpr_linker.report.measure import profile_of
 from pytensor_jaxpr_linker.report.profile import Profile
 from pytensor_jaxpr_linker.report.text import counted, list_seconds
+from pytensor_jaxpr_linker.run.placement import copied_to_mesh, is_sharded
 from pytensor_jaxpr_linker.run.plans import make_graph, rules_in_force
 from pytensor_jaxpr_linker.run.program import Program, declared_aval
 from pytensor_jaxpr_linker.run.specialization import Specialization, aval_key
@@ -53,7 +54,7 @@ class RegionStages:
 
     def __init__(self, specialization: Specialization, avals: Sequence[Any]):
         self.specialization = specialization
-        self.avals = [jax.ShapeDtypeStruct(a.shape, np.dtype(a.dtype)) for a in avals]
+        self.avals = [jax.ShapeDtypeStruct(a.shape, np.dtype(a.dtype), sharding=sharding_on_mesh(a)) for a in avals]
 
     @property
     def jaxpr(self) -> Any:
@@ -130,6 +131,11 @@ class RegionStages:
         for number, line in located_lines(lowered.as_text(debug_info=True)):
             found.setdefault(number, NodeCode([], [])).stablehlo.append(line)
         return found
+
+
+def sharding_on_mesh(value: Any) -> Any:
+    """Return the sharding of an array, or aval, on a mesh, else None."""
+    return value.sharding if is_sharded(value) or isinstance(value, jax.ShapeDtypeStruct) else None
 
 
 class Stages:
@@ -327,11 +333,37 @@ def region_line(region: RegionStages | None) -> str:
 
 def stages_of(found: Compiled, args: Sequence[Any]) -> Stages:
     """Return the stages of what is compiled, for example arguments, if there are any."""
-    regions = examples(found, args) if args else [latest(program) for program in found.runner.programs]
-    return Stages(found, regions, args)
+    if args:
+        return Stages(found, examples_of(found, args), args)
+    return Stages(found, with_shardings(found, [latest(program) for program in found.runner.programs]))
 
 
-def examples(found: Compiled, args: Sequence[Any]) -> list[RegionStages | None]:
+def with_shardings(found: Compiled, regions: Sequence[RegionStages | None]) -> list[RegionStages | None]:
+    """Return the stages of regions where stored values lie on a mesh: what XLA makes of that in one region, the next one takes.
+
+    So each region but the last is compiled, if there are several.
+    """
+    places = {v: x.sharding for v, x in zip(found.runner.plan.inputs, found.stored, strict=True) if is_sharded(x)}
+    whole = copied_to_mesh(found.stored)
+    if not places:
+        return list(regions)
+    placed: list[RegionStages | None] = []
+    for region, program in zip(regions, found.runner.programs, strict=True):
+        if region is None:
+            placed.append(None)
+            continue
+        on_mesh = [places.get(v) for v in program.inputs] + [whole] * len(program.constants)
+        avals = zip(region.avals, on_mesh, strict=True)
+        stages = RegionStages(
+            region.specialization, [jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=s) for a, s in avals]
+        )
+        placed.append(stages)
+        if len(placed) < len(regions):
+            places |= dict(zip(program.outputs, stages.compiled.output_shardings, strict=False))
+    return placed
+
+
+def examples_of(found: Compiled, args: Sequence[Any]) -> list[RegionStages | None]:
     """Return the stages of each region for example arguments."""
     runner, values = found.runner, found.examples(args)
     if runner.program is not None:

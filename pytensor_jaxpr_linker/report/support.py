@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
+import sys
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -28,7 +29,7 @@ from pytensor_jaxpr_linker.graph.decompose import DECOMPOSITIONS
 from pytensor_jaxpr_linker.graph.sparse.lowering import LOWERINGS
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.plan.host_ops import HOST
-from pytensor_jaxpr_linker.report.limitations import LIMITATIONS, SYMBOLIC
+from pytensor_jaxpr_linker.report.limitations import IREE, LIMITATIONS, SYMBOLIC
 
 #: The document that the table is written to.
 DOCUMENT = Path(__file__).parents[2] / "docs" / "ops.md"
@@ -91,6 +92,9 @@ YES, IN_PART, NO, AS_THESE = "yes", "in part", "no", "–"
 #: What lengths of an Op that runs in one of these ways may be symbolic dimensions of `jax.export`, if nothing restricts them.
 SYMBOLIC_BY_WAY = {DIRECT: YES, SIMPLER: YES, INNER: AS_THESE, LOWERED: AS_THESE, LEAF: AS_THESE, HOSTED: NO}
 
+#: Whether IREE runs an Op that runs in one of these ways, if nothing restricts it.
+IREE_BY_WAY = SYMBOLIC_BY_WAY
+
 #: Ops that become Ops of this package while sizes are found, see `graph.lanes`.
 SIZED = {
     Nonzero: "Places of the elements that are not zero, as many as a program before has counted.",
@@ -106,6 +110,7 @@ class Row(NamedTuple):
     how: str
     gradient: bool
     symbolic: str
+    iree: str
     note: str
 
 
@@ -118,15 +123,20 @@ def op_classes(prefix: str = "pytensor.") -> list[type[Op]]:
 
 def import_modules(path: Iterable[str], prefix: str) -> None:
     """Import all modules of a package whose requirements are installed."""
+    holder = sys.modules[prefix.removesuffix(".")]
     for module in pkgutil.iter_modules(path, prefix):
         if module.name.startswith(NOT_WALKED):
             continue
+        short = module.name.removeprefix(prefix)
+        before = getattr(holder, short, None)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 package = importlib.import_module(module.name)
         except ImportError:  # PyTensor has modules for libraries that need not be installed
             continue
+        if before is not None:  # the import would hide a function of that name, as `pytensor.tensor.var` does
+            setattr(holder, short, before)
         if module.ispkg:
             import_modules(package.__path__, module.name + ".")
 
@@ -154,8 +164,11 @@ def support_row(op_class: type[Op]) -> Row:
     how, summary = how_it_runs(op_class)
     name = class_name(op_class)
     symbolic, limit = (IN_PART, SYMBOLIC[name].sentence) if name in SYMBOLIC else (SYMBOLIC_BY_WAY[how], "")
-    note = " ".join(filter(None, (summary, LIMITATIONS.get(name, ""), limit)))
-    return Row(op_class.__module__, op_class.__name__, how, op_has_gradient(op_class), symbolic, note)
+    by_iree = IREE.get(name)
+    iree = IREE_BY_WAY[how] if by_iree is None else IN_PART if by_iree.in_part else NO
+    limits = (summary, LIMITATIONS.get(name, ""), limit, by_iree and by_iree.sentence)
+    note = " ".join(filter(None, limits))
+    return Row(op_class.__module__, op_class.__name__, how, op_has_gradient(op_class), symbolic, iree, note)
 
 
 def how_it_runs(op_class: type[Op]) -> tuple[str, str]:
@@ -230,10 +243,10 @@ def markdown(rows: Iterable[Row]) -> str:
 def section(module: str, rows: list[Row]) -> str:
     """Return the part of the document about one module of PyTensor."""
     lines = [
-        f"| `{r.name}` | {r.how} | {YES if r.gradient else NO} | {r.symbolic} | {r.note.replace('|', BAR)} |"
+        f"| `{r.name}` | {r.how} | {YES if r.gradient else NO} | {r.symbolic} | {r.iree} | {r.note.replace('|', BAR)} |"
         for r in rows
     ]
-    heads = ["| Op | how | gradient | symbolic | notes |", "|---|---|---|---|---|"]
+    heads = ["| Op | how | gradient | symbolic | iree | notes |", "|---|---|---|---|---|---|"]
     return "\n".join([f"## `{module}`", "", *heads, *lines, ""])
 
 
@@ -254,7 +267,8 @@ No Op of PyTensor's own is traced. *Gradient* says whether PyTensor defines one.
 `as_jax_function` returns is PyTensor's gradient ([gradients.md](gradients.md)). *Symbolic* says whether `jax.export` takes
 lengths by name (`jax.export.symbolic_shape`): all of them, in part, or, as for Ops that take the place of an Op (–), as these do.
 What an integer input determines, such as the number of rows of `Eye`, is known while the program is built, or follows from such
-lengths. `tests/test_symbolic_ops.py` exports the Ops, and calls them with several lengths. A scalar Op is what an `Elemwise`,
+lengths. `tests/test_symbolic_ops.py` exports the Ops, and calls them with several lengths. *Iree* says whether IREE runs the Op without
+Python ([iree.md](iree.md)); `tests/test_iree_ops.py` compiles and runs samples, `tests/iree_sweep.py` all of them. A scalar Op is what an `Elemwise`,
 a `CAReduce` or a loop over numbers applies. What a note excludes ("Not ...") is a break ([breaks.md](breaks.md)): the node runs
 on the host. [special-functions.md](special-functions.md) states how far off special functions are.
 """

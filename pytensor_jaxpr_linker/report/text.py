@@ -8,6 +8,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
+from pytensor_jaxpr_linker.base.documentation import OFFLINE
 from pytensor_jaxpr_linker.report.model import (
     Batch,
     BreakReport,
@@ -15,6 +16,7 @@ from pytensor_jaxpr_linker.report.model import (
     Node,
     PassReport,
     SpecializationReport,
+    TransferReport,
 )
 
 
@@ -84,12 +86,59 @@ def sections(explanation: ExplanationData, most: int) -> list[tuple[str, list[st
         tried = any(b.batches_without is not None for b in explanation.breaks)
         note = "none alone would leave fewer batches" if tried else "not looked for: the graph is large"
         found.append(("The change that would merge most", [note]))
+    if explanation.placed:
+        found.append(("On the devices of a mesh", placed_lines(explanation, most)))
+    if explanation.transfers:
+        title = f"Between host and device in each call: {bytes_moved(explanation, 'device')} there, {bytes_moved(explanation, 'host')} back"
+        found.append((title, transfer_lines(explanation.transfers, most)))
+    if (p := explanation.platform) is not None:
+        batches = "one program" if p.batches == 1 else counted(p.batches, "batch")
+        lowered = [] if p.missing else ["each operation that is known has a lowering"]
+        found.append((f"On the platform {p.platform}: {batches}", [*p.missing, *lowered, *p.notes]))
     for subject, told in groupby(explanation.passes, attrgetter("subject")):
         title = "Graph passes" if subject == "graph" else f"Jaxpr passes of {subject}"
         found.append((title, [line for p in told for line in pass_lines(p, most)]))
     if explanation.seconds:
         found.append(("Time before the first call", [list_seconds(explanation.seconds)]))
     return found
+
+
+def placed_lines(explanation: ExplanationData, most: int) -> list[str]:
+    """Return the lines about where arrays lie, and what the devices exchange."""
+    lines = [
+        f"{x.name}: {x.layout}, {x.bytes} bytes, {x.bytes_per_device} on a device" for x in explanation.placed[:most]
+    ]
+    lines += rest(len(explanation.placed), most)
+    lines += [
+        f"{c.operation} in {c.region.lower()}: {counted(c.arrays, 'array')}, {c.bytes} bytes"
+        for c in explanation.collectives[:most]
+    ]
+    return lines + (rest(len(explanation.collectives), most) if explanation.collectives else ["no collective is known"])
+
+
+def bytes_moved(explanation: ExplanationData, to: str) -> str:
+    """Return how many bytes each call moves to the device, or to the host."""
+    sizes = [t.bytes for t in explanation.transfers if t.direction == f"to the {to}"]
+    unknown = sizes.count(None)
+    text = f"{sum(size or 0 for size in sizes)} bytes"
+    return f"{text} and {counted(unknown, 'array')} of unknown shape" if unknown else text
+
+
+def transfer_lines(transfers: Sequence[TransferReport], most: int) -> list[str]:
+    """Return a line for each direction and reason, in which the first values are named."""
+    groups: dict[tuple[str, str], list[TransferReport]] = {}
+    for t in transfers:
+        groups.setdefault((t.direction, t.why), []).append(t)
+    lines = []
+    for (direction, why), found in sorted(
+        groups.items(), key=lambda group: (group[0][0].startswith("stays"), group[0])
+    ):
+        named = [
+            " ".join(filter(None, [t.name, "of unknown shape" if t.bytes is None else f"{t.bytes} bytes"]))
+            for t in found[:most]
+        ]
+        lines.append(f"{direction:<21}{why}: {', '.join([*named, *rest(len(found), most)])}")
+    return lines
 
 
 def batch_entries(explanation: ExplanationData, batch: Batch, most: int) -> list[str]:
@@ -127,8 +176,17 @@ def list_nodes(nodes: Sequence[Node], most: int, count: int | None = None) -> li
 def node_line(node: Node) -> str:
     """Return the line of a node, with the last part of its file's path."""
     code = f" [{node.break_code}]" if node.break_code else ""
-    place = re.match(r"(?:.*[/\\])?(.*?:\d+): ", node.line)
-    return node_head(node) + code + (f"  {place[1]}" if place else "")
+    place = line_place(node.line)
+    role = f"  ({node.role})" if node.role and not node.name else ""
+    return node_head(node) + code + role + (f"  {place}" if place else "")
+
+
+def line_place(line: str) -> str:
+    """Return file and number of a line, without the folder; the file of a notebook's cell is "cell"."""
+    place = re.match(r"(?:.*[/\\])?(.*?:\d+): ", line)
+    if place is None:
+        return ""
+    return re.sub(r"^.*:", "cell:", place[1]) if "ipykernel_" in line.partition(": ")[0] else place[1]
 
 
 def node_head(node: Node) -> str:
@@ -152,7 +210,7 @@ def break_lines(explanation: ExplanationData, b: BreakReport) -> list[str]:
         lines.append(f"  line  {b.line}")
     if b.variable:
         lines.append(f"  needs the value of {b.variable}")
-    lines.append(f"  to do {b.hint} ({b.documentation})")
+    lines += [f"  to do {b.hint}", f"  more  {b.documentation}, or {OFFLINE} {b.code}"]
     if b.after:
         lines.append(f"        {b.before}  ->  {b.after}")
     if b.batches_without is not None:
@@ -172,7 +230,11 @@ def list_seconds(seconds: dict[str, float]) -> str:
 
 def duration(seconds: float) -> str:
     """Return a duration in the unit that suits it."""
-    return f"{1000 * seconds:.3g} ms" if seconds < 0.9995 else f"{seconds:.3g} s"
+    if seconds >= 59.95:
+        return f"{seconds / 60:.1f} min"
+    if seconds >= 0.9995:
+        return f"{seconds:.3g} s"
+    return f"{1000 * seconds:.3g} ms" if seconds >= 0.9995e-3 or not seconds else f"{1e6 * seconds:.3g} µs"
 
 
 def counted(n: int, what: str) -> str:

@@ -7,7 +7,8 @@ from typing import Any
 
 import jax
 import numpy as np
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.type import RandomType
 
 from pytensor_jaxpr_linker.base import jax_compat
@@ -17,7 +18,7 @@ from pytensor_jaxpr_linker.graph.generators import Ancestor, generator_ancestor
 from pytensor_jaxpr_linker.plan.model import Region
 from pytensor_jaxpr_linker.run import codegen, transfer
 from pytensor_jaxpr_linker.run.checks import DeferredChecks, raise_if_failed
-from pytensor_jaxpr_linker.run.cpu_client import ArgumentBuffer, device_for, place
+from pytensor_jaxpr_linker.run.cpu_client import device_for, place
 from pytensor_jaxpr_linker.run.packing import is_argument, pack_arguments, pack_results
 from pytensor_jaxpr_linker.run.program import Program
 from pytensor_jaxpr_linker.run.recompiles import OnHost, Policy
@@ -52,30 +53,10 @@ def program_call(
     test = raise_if_failed if deferred is None else deferred.add
     convert = converters or [lambda value: value] * len(program.outputs)
     general = general_call(program, policy, donated, test, convert)
-    region, progress = program.region, policy.progress
+    region = program.region
     if program.static_positions or find_generators(region) or find_constant_generators(region):
         return general
-    only = program.specialize(())
-    run = ShortCalls(program, only, policy, convert, packs_code=deferred is None).by_shapes()
-    swap_x64, restore_x64 = jax_compat.swap_x64, jax_compat.restore_x64
-
-    def direct(args: list) -> list | None:
-        if donated or program.padded is not None:
-            return general(args)
-        outside = swap_x64(True)
-        try:
-            results, code = run(args)
-        except NotAdmitted as other:
-            return None if isinstance(other.decision, OnHost) else general(args)
-        finally:
-            restore_x64(outside)
-        if progress.active:
-            progress.end()
-        if code is not None:
-            test(only, code, [*args, *program.constants])
-        return results
-
-    return direct
+    return ShortCalls(program, policy, test, convert, deferred is None, donated, general).by_shapes()
 
 
 class ShortCalls:
@@ -83,63 +64,92 @@ class ShortCalls:
 
     Parameters
     ----------
-    specialization
-        That of `program`.
-    converters
-        See `program_call`.
+    test, converters, donated
+        See `general_call`.
     packs_code
         Whether the check code may be packed: it is read at once.
+    general
+        What else calls the program.
     """
 
     def __init__(
         self,
         program: Program,
-        specialization: Specialization,
         policy: Policy,
+        test: Callable[[Specialization, Any, list], None],
         converters: Sequence[Callable[[Any], Any]],
         packs_code: bool,
+        donated: Sequence[int],
+        general: Callable[[list], list | None],
     ):
-        self.program, self.specialization, self.options = program, specialization, policy.options
-        self.converters, self.packs_code = converters, packs_code
+        self.program, self.specialization, self.policy = program, program.specialize(()), policy
+        self.test, self.converters, self.packs_code = test, converters, packs_code
+        self.donated, self.general = donated, general
         self.packable = [i for i, convert in enumerate(converters) if convert in transfer.NUMPY_RESULTS]
+        inputs, read = program.inputs, variables_read(program.region)
+        self.dtypes = {i: v.type.numpy_dtype for i, v in enumerate(inputs) if is_argument(v)}
+        self.shared = [i for i, v in enumerate(inputs) if is_tensor(v.type) and v in read and i not in self.dtypes]
 
-    def by_shapes(self) -> Callable[[list], tuple[list, Any]]:
-        """Return the function that calls the program on a list of arguments and returns its results and the check code, if any."""
-        inputs = self.program.inputs
-        dtypes = {i: v.type.numpy_dtype for i, v in enumerate(inputs) if is_argument(v)}
-        shared = [i for i, v in enumerate(inputs) if is_tensor(v.type) and i not in dtypes]
-        return codegen.by_shapes(len(inputs), dtypes, shared, self.specialization.short_calls, self.make, self.call)
+    def by_shapes(self) -> Callable[[list], list | None]:
+        """Return the function that calls the program on a list of arguments, see `program_call`."""
+        calls = self.specialization.short_calls
+        return codegen.by_shapes(len(self.program.inputs), self.dtypes, self.shared, calls, self.call_first, self.call)
 
-    def make(self, shapes: tuple, args: list) -> Callable[[list], tuple[list, Any]]:
+    def call_first(self, shapes: tuple, args: list) -> list | None:
+        """Call the program on NumPy arrays of shapes that it was not called with before."""
+        return self.guarded(lambda args: self.make(shapes, args)(args), args)
+
+    def call(self, args: list) -> list | None:
+        """Call the program on arguments that are not all NumPy arrays of the declared dtype."""
+        return self.guarded(self.call_as_they_are, args)
+
+    def guarded(self, run: Callable[[list], list], args: list) -> list | None:
+        """Return the results of `run`, or those of `general` where it has to do more, or None if the nodes have to run on the host."""
+        if self.donated or self.program.padded is not None or jax_compat.looks_for_nan():
+            return self.general(args)
+        outside = jax_compat.swap_x64(True)
+        try:
+            results = run(args)
+        except NotAdmitted as other:
+            return None if isinstance(other.decision, OnHost) else self.general(args)
+        finally:
+            jax_compat.restore_x64(outside)
+        if self.policy.progress.active:
+            self.policy.progress.end()
+        return results
+
+    def make(self, shapes: tuple, args: list) -> Callable[[list], list]:
         """Make and keep the call for NumPy arrays of some shapes."""
         program, only, count = self.program, self.specialization, len(self.converters)
-        device = device_for(self.options)
-        arguments = pack_arguments(program.inputs, args, least=2 if device is None else 1)
+        device = device_for(self.policy.options)
+        least = 2 if device is None else 1
+        arguments = pack_arguments(program.inputs, args, least)
         constants = program.device_constants(device)
         avals = [*args, *constants]
         results = only.admit(avals).jaxpr.out_avals
         has_code = len(results) > count
         code = count if has_code and self.packs_code else None
-        layout = pack_results(results, self.packable, code, least=2 if device is None else 1)
-        jitted = only.packed(avals, arguments, layout, device)
-        buffer = None
-        if device is not None and arguments.pieces:
-            buffer = ArgumentBuffer(arguments.pieces[-1].stop, arguments.dtype, device)
-        has_witness = device is not None and not layout.pieces
-        how = (arguments, buffer, layout, self.converters, has_code, has_witness)
-        found = codegen.packed_call(jitted, constants, len(args), *how)
+        packed = only.packed(avals, arguments, pack_results(results, self.packable, code, least), device)
+        on_device = all(i in self.shared and isinstance(args[i], jax.Array) for i in packed.others if i < len(args))
+        check = self.check if has_code else None
+        found = codegen.packed_call(packed, constants, len(args), self.converters, check, on_device)
         calls = only.short_calls
         if len(calls) >= MOST_SHAPES:
             calls.clear()
         calls[shapes] = found
         return found
 
-    def call(self, args: list) -> tuple[list, Any]:
-        """Call the program on arguments that are not all NumPy arrays of the declared dtype."""
-        placed, device = place(args, self.options)
-        results = self.specialization.on(device)(*placed, *self.program.device_constants(device))
-        code = results.pop() if len(results) > len(self.converters) else None
-        return [convert(x) for convert, x in zip(self.converters, results, strict=True)], code
+    def check(self, code: Any, args: list) -> None:
+        """Test the check code of a call."""
+        self.test(self.specialization, code, [*args, *self.program.constants])
+
+    def call_as_they_are(self, args: list) -> list:
+        """Call the program without packing."""
+        placed, device = place(args, self.policy.options)
+        results = self.specialization.on(device)(*placed, *self.program.constants_beside(placed, device))
+        if len(results) > len(self.converters):
+            self.check(results.pop(), args)
+        return [convert(x) for convert, x in zip(self.converters, results, strict=True)]
 
 
 def general_call(
@@ -181,6 +191,11 @@ def general_call(
         return [convert(x) for convert, x in zip(converters, results, strict=True)]
 
     return call
+
+
+def variables_read(region: Region) -> set[Variable]:
+    """Return the variables that the outputs of a region follow from, by their shapes alone, too: no step of the program computes those."""
+    return set(ancestors(region.outputs, blockers=region.inputs))
 
 
 def is_worth_donating(values: Sequence[Any]) -> bool:

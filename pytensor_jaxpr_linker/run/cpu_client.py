@@ -7,6 +7,7 @@ among `jax.devices`, and no array of it reaches the user: only NumPy arrays do.
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from functools import cache
 
@@ -51,24 +52,28 @@ def place(args: list, options: Options) -> tuple[list, jax.Device | None]:
     return [np.asarray(x) if isinstance(x, jax.Array) and own in x.devices() else x for x in args], None
 
 
-class ArgumentBuffer:
-    """A JAX array on the own device, and its memory, which each call writes its arguments to before the program reads them.
+class CallBuffer:
+    """A JAX array on the own device, and its memory, where a call writes its arguments and, if the program donates it, finds its results.
 
-    JAX takes arrays for immutable. This one nobody else holds, no result shares its memory, and a program has ended when its call
-    returns. `lock` is held meanwhile. A call with such an array takes 1.8 µs less than with a new NumPy array.
+    JAX takes arrays for immutable. This one nobody else holds, results are copied, and a program has ended when its call returns. A call
+    with new NumPy arrays instead takes 1.8 µs more, and 1.4 µs more for each new result.
+
+    Parameters
+    ----------
+    dtype, length
+        Those of the array.
+    arguments, results
+        How many elements a call writes and reads.
     """
 
-    def __init__(self, length: int, dtype: np.dtype, device: jax.Device):
-        spare = np.empty(length * dtype.itemsize + ALIGNMENT, np.uint8)
-        start = -spare.ctypes.data % ALIGNMENT
-        host = spare[start : start + length * dtype.itemsize].view(dtype)
+    __slots__ = ("array", "memory", "results")
+
+    def __init__(self, dtype: np.dtype, length: int, arguments: int, results: int, device: jax.Device):
         with jax.enable_x64(True):
-            self.array = jax.device_put(host, device)
-        self.memory = memoryview(host).cast("B")
-        self.lock = threading.Lock()
-        #: Whether JAX took the memory as it is. Else it made a copy, and the buffer is of no use.
-        self.is_shared = self.array.unsafe_buffer_pointer() == host.ctypes.data
-
-
-#: JAX shares memory that starts at a multiple of so many bytes.
-ALIGNMENT = 64
+            #: A donating call replaces it by the result of the program, which has the same memory.
+            self.array = jax.device_put(np.zeros(length, dtype), device).copy()
+        size = length * dtype.itemsize
+        memory = (ctypes.c_char * size).from_address(self.array.unsafe_buffer_pointer())
+        elements = np.frombuffer(memory, dtype)
+        self.memory = memoryview(elements[:arguments].view(np.uint8))
+        self.results = elements[:results]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -18,6 +18,7 @@ from pytensor_jaxpr_linker.run.host_steps import HostStage
 from pytensor_jaxpr_linker.run.program import Program
 from pytensor_jaxpr_linker.run.recompiles import Policy
 from pytensor_jaxpr_linker.run.specialization import Specialization
+from pytensor_jaxpr_linker.run.transfer_count import CallSizes
 
 
 class Executor:
@@ -43,13 +44,29 @@ class Executor:
             else:
                 self.stages.append(HostStage(batch, inputs, outputs))
         dead_after = last_uses(self.stages, set(self._outputs))
-        calls = [
-            StageCall(s.inputs, s.outputs, s.call, s.call_on_host if isinstance(s, RegionStage) else None)
-            for s in self.stages
-        ]
-        self.call = call_stages(calls, len(plan.inputs), self._outputs, dead_after, constants, own)
+        self._plan = plan
+        self._made = (len(plan.inputs), self._outputs, dead_after, constants, own)
+        self.call = self._call_of([s.call for s in self.stages])
         if policy.options.donate:
             self._donate(dead_after)
+
+    def _call_of(self, calls: Sequence[Callable[[list], Any]]) -> Callable[[list], list]:
+        """Return the call of the plan with these calls of its stages."""
+        made = [
+            StageCall(s.inputs, s.outputs, call, s.call_on_host if isinstance(s, RegionStage) else None)
+            for s, call in zip(self.stages, calls, strict=True)
+        ]
+        return call_stages(made, *self._made)
+
+    def counted(self, sizes: CallSizes) -> Callable[[list], list]:
+        """Return `call`, for one call, which adds to `sizes` what the batches make."""
+        pairs = zip(self.stages, self._plan.batches, strict=True)
+        return self._call_of(
+            [
+                sizes.of_region(s.program, s.call) if isinstance(s, RegionStage) else sizes.of_host(b.outputs, s.call)
+                for s, b in pairs
+            ]
+        )
 
     def _donate(self, dead_after: Sequence[list[int]]) -> None:
         """Let each region have the memory of its inputs that an earlier region made and that nothing reads after it."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 
 from pytensor_jaxpr_linker.base import jax_compat
+from pytensor_jaxpr_linker.base.documentation import page_url
 
 FORKED = (
     "This process was forked from one in which JAX was running. JAX has threads, which a fork does not copy, so a function of mode JAXPR"
     " would wait here forever. To do: start processes by 'forkserver' or 'spawn', as in"
     " `multiprocessing.get_context('forkserver')`; in `pymc.sample` and `pymc.sample_smc` pass `mp_ctx='forkserver'` or `cores=1`, or call"
-    " `pytensor_jaxpr_linker.pymc.sample` (docs/threads.md#processes)."
+    f" `pytensor_jaxpr_linker.pymc.sample` ({page_url('threads', 'processes')})."
 )
 
 

@@ -16,9 +16,10 @@ from pytensor.scalar.basic import ScalarType
 from pytensor.scan.op import Scan
 
 from pytensor_jaxpr_linker.base.array_types import is_tensor
-from pytensor_jaxpr_linker.base.errors import note_node
+from pytensor_jaxpr_linker.base.errors import describe_node, note_node, variable_name
 from pytensor_jaxpr_linker.plan.model import HostStep
 from pytensor_jaxpr_linker.run.codegen import destroyed_inputs, perform_nodes
+from pytensor_jaxpr_linker.run.placement import PartsElsewhere, is_here, to_host
 
 #: Up to this many nodes are run by a function that is made for them: making it takes longer than making thunks.
 FEW_HOST_NODES = 32
@@ -35,7 +36,24 @@ class HostStage:
     def __init__(self, step: HostStep, inputs: list[int], outputs: list[int]):
         self.inputs, self.outputs = inputs, outputs
         is_plain = len(step.nodes) <= FEW_HOST_NODES and all(only_performs(node.op) for node in step.nodes)
-        self.call = perform_nodes(step, host_form, declared_form) if is_plain else Thunks(step).call
+        run = perform_nodes(step, host_form, declared_form) if is_plain else Thunks(step).call
+
+        def call(args: list) -> list:
+            try:
+                return run(args)
+            except PartsElsewhere:
+                raise parts_elsewhere(step, args) from None
+
+        self.call = call
+
+
+def parts_elsewhere(step: HostStep, args: Sequence[Any]) -> PartsElsewhere:
+    """Return the error about inputs of a host step that are divided among processes."""
+    names = ", ".join(variable_name(v) for v, x in zip(step.inputs, args, strict=True) if not is_here(x))
+    return PartsElsewhere(
+        f"A host step, which begins with {describe_node(step.nodes[0])}, reads {names}, and other processes have parts of that: give the Op an"
+        " emission rule, so that it is part of the XLA program, or shard its operand over the devices of one process."
+    )
 
 
 class Thunks:
@@ -147,13 +165,13 @@ def without_mode(op: Op) -> Op:
 def host_form(variable: Variable) -> Callable[[Any], Any]:
     """Return the function that converts a value, perhaps a JAX array, to one that PyTensor's Ops take for `variable`."""
     if is_tensor(variable.type):
-        return np.asarray
+        return to_host
     return scalar if isinstance(variable.type, ScalarType) else off_device
 
 
 def off_device(value: Any) -> Any:
     """Return a value of any type, as a NumPy array if it is one of JAX's."""
-    return np.asarray(value) if isinstance(value, jax.Array) else value
+    return to_host(value) if isinstance(value, jax.Array) else value
 
 
 def scalar(value: Any) -> Any:

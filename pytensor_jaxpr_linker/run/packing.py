@@ -43,6 +43,11 @@ class Packing(NamedTuple):
         """The positions of the arguments or results that are packed."""
         return tuple(piece.position for piece in self.pieces)
 
+    @property
+    def length(self) -> int:
+        """How many elements the packed array has."""
+        return self.pieces[-1].stop if self.pieces else 0
+
     def others(self, count: int) -> list[int]:
         """Return the positions of those, of `count`, that are not packed."""
         return sorted({*range(count)} - {*self.positions})
@@ -51,25 +56,43 @@ class Packing(NamedTuple):
 NOTHING = Packing(())
 
 
-def packed_jaxpr(closed: Any, arguments: Packing, results: Packing) -> Any:
-    """Return a closed Jaxpr with packed arguments and results: the packed array comes first, then the others."""
-    if not (arguments.pieces or results.pieces):
-        return closed
+def packed_jaxpr(
+    closed: Any, arguments: Packing, others: Sequence[int], results: Packing, taken: int, returned: int
+) -> Any:
+    """Return a closed Jaxpr with packed arguments and results: the packed array comes first, then the others.
+
+    Parameters
+    ----------
+    others
+        The positions of the other arguments that it takes.
+    taken, returned
+        How many elements the packed arguments and the packed results have. Behind the last piece nothing is read, and zeros are returned.
+    """
     b, jaxpr = JaxprBuilder("packed"), closed.jaxpr
-    invars, replaced = [*jaxpr.invars], {}
+    replaced = {}
+    invars = [jaxpr.invars[i] for i in others]
     if arguments.pieces:
-        whole = b.input((arguments.pieces[-1].stop,), arguments.dtype)
+        whole = b.input((taken,), arguments.dtype)
         for i, start, stop, shape in arguments.pieces:
             replaced[jaxpr.invars[i]] = prims.reshape(b, prims.slice_(b, whole, [start], [stop], [1]), shape)
-        invars = [whole, *(invars[i] for i in arguments.others(len(invars)))]
+        invars.insert(0, whole)
     b.eqns += [with_operands(eqn, replaced) for eqn in jaxpr.eqns]
     outvars = [replaced.get(x, x) if is_variable(x) else x for x in jaxpr.outvars]
     if results.pieces:
         flat = [prims.reshape(b, outvars[i], (stop - start,)) for i, start, stop, _ in results.pieces]
-        packed = prims.concatenate(b, [prims.convert(b, x, results.dtype) for x in flat], 0)
-        outvars = [packed, *(outvars[i] for i in results.others(len(outvars)))]
+        parts = [prims.convert(b, x, results.dtype) for x in flat]
+        if (rest := returned - results.length) > 0:
+            parts.append(prims.broadcast_to(b, b.constant(np.zeros((), results.dtype)), (rest,)))
+        outvars = [prims.concatenate(b, parts, 0), *(outvars[i] for i in results.others(len(outvars)))]
     names = [""] * len(invars)
     return jax_compat.make_jaxpr_object(jaxpr.constvars, invars, outvars, b.eqns, closed.consts, "packed", names)
+
+
+def read_inputs_of(closed: Any) -> list[int]:
+    """Return the positions of the inputs of a closed Jaxpr that its equations or results read."""
+    jaxpr = closed.jaxpr
+    read = {x for eqn in jaxpr.eqns for x in eqn.invars if is_variable(x)}.union(filter(is_variable, jaxpr.outvars))
+    return [i for i, x in enumerate(jaxpr.invars) if x in read]
 
 
 def pack_small(shapes: Sequence[tuple[int, Shape]], dtype: np.dtype, least: int) -> Packing:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jax.sharding import NamedSharding
 from pytensor.graph.basic import Constant, Variable
 
 from pytensor_jaxpr_linker.base.errors import CannotEmit, RuntimeTracerError, variable_name
@@ -22,6 +23,7 @@ from pytensor_jaxpr_linker.plan.large_constants import find_large_constants
 from pytensor_jaxpr_linker.plan.model import Region
 from pytensor_jaxpr_linker.plan.padding import Padding, find_padding
 from pytensor_jaxpr_linker.run.cpu_client import place
+from pytensor_jaxpr_linker.run.placement import copied_to_mesh
 from pytensor_jaxpr_linker.run.plans import make_plan, rules_in_force
 from pytensor_jaxpr_linker.run.recompiles import OnHost, Policy, Recompiles
 from pytensor_jaxpr_linker.run.specialization import NotAdmitted, Specialization
@@ -75,7 +77,7 @@ class Program:
         self.region = region._replace(constants=find_large_constants(constant_operands(region)))
         self.constants = self.region.constants.arrays
         #: Shared with pure copies: each constant is uploaded once to a device.
-        self._on_device: dict[jax.Device | None, list[jax.Array]] = {}
+        self._on_device: dict[jax.Device | NamedSharding | None, list[jax.Array]] = {}
         self.static_positions = tuple(i for i, v in enumerate(region.inputs) if v in region.static_inputs)
         counts = key_counts(region.inputs, region.draws)
         #: How many keys the program takes of the generator at a position: one, where nothing is said.
@@ -93,7 +95,7 @@ class Program:
         if self._policy is not None:
             args, device = place(args, self._policy.options)
         if self.constants:
-            args = [*args, *self.device_constants(device)]
+            args = [*args, *self.constants_beside(args, device)]
         padded = self.padded
         if padded is None or found.holds(args) or not padded.padding.fits(args):
             try:
@@ -185,13 +187,19 @@ class Program:
         if not self.static_positions and all(a is not None for a in avals):
             self.specialize(()).lower([*avals, *self.constants])
 
-    def device_constants(self, device: jax.Device | None = None) -> list[jax.Array]:
+    def device_constants(self, device: jax.Device | NamedSharding | None = None) -> list[jax.Array]:
         """Return the large constants as arrays on a device, or JAX's default device, uploaded once, also inside an outer trace."""
         found = self._on_device.get(device)
         if found is None:
             with jax.ensure_compile_time_eval(), jax.enable_x64(True):
                 found = self._on_device[device] = [jax.device_put(value, device) for value in self.constants]
         return found
+
+    def constants_beside(self, args: Sequence[Any], device: jax.Device | None) -> list[jax.Array]:
+        """Return the large constants on a device, or, if arguments are sharded, on all of theirs."""
+        if not self.constants:
+            return []
+        return self.device_constants(copied_to_mesh(args) or device)
 
     def as_pure(self, checked: bool = False, differentiable: bool = False) -> Program:
         """Return the same program without a policy, for JAX to transform and, if `differentiable`, to differentiate its equations."""

@@ -14,9 +14,9 @@ from pytensor_jaxpr_linker.graph.rewritten.store import STORE
 
 
 def cache(directory: str | Path | None = None) -> Path | None:
-    """Keep XLA's programs and PyTensor's rewritten graphs in a folder from now on, and take those that are there from it.
+    """Keep XLA's programs, PyTensor's rewritten graphs and samplers of PyMC models in a folder from now on, and take those that are there from it.
 
-    A function that an earlier process compiled needs no time of XLA and of PyTensor's rewrites then. Programs are in JAX's persistent
+    A function that an earlier process compiled needs no time of XLA and of PyTensor's rewrites then, and a sampler is not traced again. Programs are in JAX's persistent
     compilation cache, with programs of every size: it serves all JAX code of the process. An entry that can't be read or written costs a warning, and
     the program is compiled, or the graph rewritten, again.
 
@@ -27,7 +27,7 @@ def cache(directory: str | Path | None = None) -> Path | None:
 
     Notes
     -----
-    The folder must be one that only you can write to: rewritten graphs are pickles, and programs are machine code.
+    The folder must be one that only you can write to: what is in its folder ``graphs`` are pickles, and programs are machine code.
 
     Returns
     -------

@@ -15,11 +15,12 @@ from pytensor.graph.basic import Variable
 
 from pytensor_jaxpr_linker.base import jax_compat, logs
 from pytensor_jaxpr_linker.jaxpr.lower import Lowered, lower_region
-from pytensor_jaxpr_linker.jaxpr.optimize.small_calls import compiler_options, with_small_calls
-from pytensor_jaxpr_linker.jaxpr.optimize.small_parts import Part, split_small
+from pytensor_jaxpr_linker.jaxpr.optimize.small_calls import with_small_calls
+from pytensor_jaxpr_linker.jaxpr.optimize.small_parts import split_small
 from pytensor_jaxpr_linker.plan.model import Region
 from pytensor_jaxpr_linker.run import timing
-from pytensor_jaxpr_linker.run.packing import Packing, packed_jaxpr
+from pytensor_jaxpr_linker.run.packed_program import PackedProgram, packed_program
+from pytensor_jaxpr_linker.run.packing import Packing
 from pytensor_jaxpr_linker.run.recompiles import Admit, OnHost, Pad, Recompiles, Refuse, describe, spell
 
 
@@ -133,36 +134,21 @@ class Specialization:
 
         return self._jit(call, device, donate_argnums=donated)
 
-    def packed(self, avals: Sequence[Any], arguments: Packing, results: Packing, device: jax.Device | None) -> Any:
-        """Return the jitted function for one tuple of avals, with packed arguments and results, for a device (None: where JAX chooses).
-
-        On the own device the last element of the packed results is a witness, see `with_small_calls`; without packed results it is a
-        further result.
-        """
-        jaxpr = packed_jaxpr(self.admit(avals).jaxpr, arguments, results)
+    def packed(
+        self, avals: Sequence[Any], arguments: Packing, results: Packing, device: jax.Device | None
+    ) -> PackedProgram:
+        """Return the program for one tuple of avals with packed arguments and results, see `packed_program`."""
+        closed = self.admit(avals).jaxpr
         seconds = self.seconds.get(aval_key(avals), {})  # another thread may have cleared it
-        if device is None:
-            return self._packed(jaxpr, seconds, None)
 
-        def compiled(parts: Sequence[Part]) -> Any:
-            whole = with_small_calls(jaxpr, parts, into_first=bool(results.pieces))
-            jitted = self._packed(whole, seconds, device, compiler_options=compiler_options(whole))
-            jitted.lower(*whole.in_avals).compile()  # JAX keeps the program for the calls
-            return jitted
+        def jit(jaxpr: Any, **options: Any) -> Any:
+            def call(*given: Any) -> list:
+                timing.record_stages_of(self.name, seconds, 0.0)
+                return jax_compat.call_jaxpr(jaxpr, *given)
 
-        try:
-            return compiled(split_small(jaxpr.eqns))
-        except jax.errors.JaxRuntimeError:
-            return compiled([Part(jaxpr.eqns, False)])  # for XLA's compiler has no small call of some equation
+            return self._jit(call, device, **options)
 
-    def _packed(self, jaxpr: Any, seconds: dict[str, float], device: jax.Device | None, **options: Any) -> Any:
-        """Return a closed Jaxpr as a jitted function."""
-
-        def call(*given: Any) -> list:
-            timing.record_stages_of(self.name, seconds, 0.0)
-            return jax_compat.call_jaxpr(jaxpr, *given)
-
-        return self._jit(call, device, **options)
+        return packed_program(closed, arguments, results, device, jit)
 
     def _jit(self, call: Callable[..., list], device: jax.Device | None, **options: Any) -> Any:
         """Return `call` as a jitted function with the name of the program."""

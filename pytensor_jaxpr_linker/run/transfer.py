@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from numpy import ndarray
 from pytensor.graph.type import Type
 from pytensor.tensor.random.utils import custom_rng_deepcopy
 from pytensor.tensor.type import TensorType, all_dtypes
@@ -17,7 +18,7 @@ class DeviceBuffer:
     """The base of a NumPy array that mirrors a JAX array; it leads back to the JAX array.
 
     On the CPU both share memory: what another PyTensor mode writes in place to a shared variable's array, the next call
-    reads. On an accelerator the NumPy array is a read-only copy, so that such a write fails instead of being lost.
+    reads. On an accelerator the NumPy array is the read-only copy `host`, so that such a write fails instead of being lost.
 
     JAX takes arrays for immutable, so nobody else holds the array of a mirror, nor does a running program read it: `upload` makes such an
     array, and `Runner.call` returns such (see `Executor` and `result_converters`). A mirror takes 5 µs. A copy to the host after each call,
@@ -26,13 +27,11 @@ class DeviceBuffer:
 
     __slots__ = ("__array_interface__", "array", "host", "is_own")
 
-    def __init__(self, array: jax.Array):
-        array.block_until_ready()
-        self.array = array
-        devices = array.devices()
-        on_cpu = next(iter(devices)).platform == "cpu" and len(devices) == 1
-        self.is_own = own_device() in devices
-        self.host = None if on_cpu else np.asarray(array)
+    def __init__(self, array: jax.Array, host: np.ndarray | None = None):
+        self.array, self.host = array, host
+        self.is_own = own_device() in array.devices()
+        if host is None:
+            array.block_until_ready()
         pointer = array.unsafe_buffer_pointer() if self.host is None else self.host.ctypes.data
         self.__array_interface__ = {
             "version": 3,
@@ -49,8 +48,14 @@ class DeviceBuffer:
             return jax.device_put(np.array(self.array), device)
 
 
+def shares_memory(array: jax.Array) -> bool:
+    """Tell whether NumPy can read an array where it is: on a CPU device, whole."""
+    devices = array.devices()
+    return len(devices) == 1 and next(iter(devices)).platform == "cpu"
+
+
 def mirror(array: jax.Array) -> np.ndarray:
-    """Return a NumPy array that mirrors `array`, which nobody else holds; writable on the CPU."""
+    """Return a NumPy array that mirrors `array`, which is on the CPU and nobody else holds; what is written to it, programs read."""
     return np.asarray(DeviceBuffer(array)) if array.size else np.array(array)
 
 
@@ -62,7 +67,9 @@ def buffer_of(host: Any) -> DeviceBuffer | None:
 
 def upload(value: np.ndarray, device: jax.Device | None = None) -> np.ndarray:
     """Copy an array to a device, or JAX's default device, and return its mirror."""
-    return mirror(jax.device_put(np.array(value), device).copy())
+    host = np.array(value)
+    array = jax.device_put(host, device)
+    return mirror(array.copy()) if shares_memory(array) or not array.size else np.asarray(DeviceBuffer(array, host))
 
 
 def on_device(value: Any, device: jax.Device | None = None) -> jax.Array:
@@ -120,16 +127,17 @@ class DeviceTensorType(Type):
         self.scalar_type = type.numpy_dtype.type
         self.shape: Any = type.shape if None not in type.shape else None
         self.fixed = tuple((i, n) for i, n in enumerate(type.shape) if n is not None)
+        self.free_ndim = None if self.fixed or not type.shape else len(type.shape)
 
     def filter(self, value: Any, strict: bool = False, allow_downcast: bool | None = None) -> Any:
         """Return `value` as PyTensor's type takes it; a JAX array of the declared type stays on its device."""
+        if type(value) is ndarray and value.dtype is self.numpy_dtype:
+            shape = value.shape
+            if shape == self.shape or len(shape) == self.free_ndim:
+                return value  # what follows says so too, in three times the time
         if type(value) is self.scalar_type and self.shape == () and not strict:
             return np.asarray(value)  # a NumPy scalar, as the points of PyMC have: the rest takes ten times as long
-        is_array = type(value) is np.ndarray or (
-            isinstance(value, jax.Array) and not isinstance(value, jax.core.Tracer)
-        )
-        if is_array and value.dtype is self.numpy_dtype and value.shape == self.shape:
-            return value  # what follows says so too, in three times the time
+        is_array = type(value) is ndarray or (isinstance(value, jax.Array) and not isinstance(value, jax.core.Tracer))
         fits = is_array and value.dtype == self.numpy_dtype and value.ndim == self.type.ndim
         if fits and all(value.shape[i] == n for i, n in self.fixed):
             return value

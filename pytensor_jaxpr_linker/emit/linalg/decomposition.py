@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import numpy as np
 from pytensor.graph.basic import Apply
 from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
@@ -18,8 +17,11 @@ from pytensor.tensor.linalg.decomposition.qr import QR
 from pytensor.tensor.linalg.decomposition.schur import Schur
 from pytensor.tensor.linalg.decomposition.svd import SVD
 
+from pytensor_jaxpr_linker.base import jax_compat
+from pytensor_jaxpr_linker.base.platforms import kind_of
 from pytensor_jaxpr_linker.base.rules import emits
 from pytensor_jaxpr_linker.emit.blockwise import core_op
+from pytensor_jaxpr_linker.emit.linalg.by_platform import ON_CPU, ON_CPU_AND_GPU, emit_by_platform
 from pytensor_jaxpr_linker.emit.linalg.factors import cholesky_factors, lu_factors, triangular_solution
 from pytensor_jaxpr_linker.emit.linalg.matrices import (
     adjoint,
@@ -41,11 +43,16 @@ from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
 
 
 def only_on(*platforms: str) -> Callable[[Apply], str | None]:
-    """Return the `refuse` of a rule whose primitive JAX has for some platforms only."""
+    """Return the `refuse` of a rule whose primitive JAX has for some platforms only.
+
+    It asks the platforms that the program is lowered for. If JAX has the primitive for one of several, the lowering names the others.
+    """
 
     def refuse(node: Apply) -> str | None:
-        platform = jax.default_backend()
-        return None if platform in platforms else f"JAX has no such decomposition for the platform {platform}"
+        targets = jax_compat.target_platforms()
+        if any(kind_of(target) in platforms for target in targets):
+            return None
+        return f"JAX has no such decomposition for the platform {' and '.join(targets)}"
 
     return refuse
 
@@ -120,23 +127,25 @@ def emit_PivotToPermutations(op, node, b, pivots):
     return numpy_astype(b, permutation if op.inverse else inverse_permutation(b, permutation), "int64")
 
 
-def refuse_qr(node: Apply) -> str | None:
-    op: Any = core_op(node)
-    return only_on("cpu", "gpu")(node) if op.pivoting or op.mode == "raw" else None
-
-
-@emits(QR, refuse=refuse_qr, batched=True)
+@emits(QR, batched=True)
 def emit_QR(op, node, b, x):
     """Q and R; R alone, padded to the shape of `x`; or LAPACK's reflectors and factors."""
     x = numpy_astype(b, x, node.outputs[0].type.dtype)
     if op.mode == "raw":
         return raw_qr(op, b, x)
-    q, r, *columns = prims.qr(b, x, op.mode == "full", op.pivoting)
+    q, r, *columns = qr_results(b, x, op.mode == "full", op.pivoting)
     if op.mode != "r":
         return q, r, *columns
     *batch, m, n = x.aval.shape
     r = prims.pad(b, r, number(b, x, 0), [(0, 0, 0)] * len(batch) + [(0, m - smaller(m, n), 0), (0, 0, 0)])
     return (r, *columns) if columns else r
+
+
+def qr_results(b: JaxprBuilder, x: Atom, full_matrices: bool, pivoting: bool) -> list[Atom]:
+    """Emit Q and R, and with `pivoting`, which JAX lacks on TPUs, the positions of the columns."""
+    if not pivoting:
+        return prims.qr(b, x, full_matrices)
+    return emit_by_platform(b, lambda b, x: prims.qr(b, x, full_matrices, True), [x], ON_CPU_AND_GPU)
 
 
 def raw_qr(op: QR, b: JaxprBuilder, x: Atom) -> list[Atom]:
@@ -145,10 +154,10 @@ def raw_qr(op: QR, b: JaxprBuilder, x: Atom) -> list[Atom]:
     columns = []
     if op.pivoting:
         free = prims.broadcast_to(b, b.constant(0, "int32"), (*batch, n))
-        packed, position, factors = prims.geqp3(b, x, free)
+        packed, position, factors = emit_by_platform(b, prims.geqp3, [x, free], ON_CPU_AND_GPU)
         columns = [prims.sub(b, position, b.constant(1, "int32"))]
     else:
-        packed, factors = prims.geqrf(b, x)
+        packed, factors = emit_by_platform(b, prims.geqrf, [x], ON_CPU_AND_GPU)
     return [packed, factors, triu(b, slice_axis(b, packed, len(batch), 0, smaller(m, n))), *columns]
 
 
@@ -234,7 +243,7 @@ def refuse_schur(node: Apply) -> str | None:
     op: Any = core_op(node)
     if op.sort is not None:
         return "JAX has no Schur decomposition with sorted eigenvalues"
-    return only_on("cpu")(node)
+    return None
 
 
 @emits(Schur, refuse=refuse_schur, batched=True)
@@ -244,10 +253,13 @@ def emit_Schur(op, node, b, x):
 
 
 def finite_schur(b: JaxprBuilder, x: Atom) -> list[Atom]:
-    """Emit the Schur form and vectors, NaN where `x` is not finite: LAPACK might iterate forever on such a matrix."""
+    """Emit the Schur form and vectors, NaN where `x` is not finite: LAPACK might iterate forever on such a matrix.
+
+    JAX has them on CPUs only. Elsewhere loops find them, to some n eps times the norm of `x`.
+    """
     batch = len(x.aval.shape) - 2
     finite = prims.is_finite(b, prims.abs_(b, x))
     bad = prims.not_(b, prims.reduce_and(b, finite, (batch, batch + 1)))
     bad = prims.broadcast_in_dim(b, bad, x.aval.shape, range(batch))
-    results = prims.schur(b, prims.select(b, bad, number(b, x, 0), x))
+    results = emit_by_platform(b, prims.schur, [prims.select(b, bad, number(b, x, 0), x)], ON_CPU)
     return [prims.select(b, bad, number(b, x, np.nan), y) for y in results]

@@ -6,7 +6,7 @@ import numpy as np
 from pytensor.tensor.linalg.solvers.linear_control import SolveSylvester
 
 from pytensor_jaxpr_linker.base.rules import emits
-from pytensor_jaxpr_linker.emit.linalg.decomposition import finite_schur, only_on
+from pytensor_jaxpr_linker.emit.linalg.decomposition import finite_schur
 from pytensor_jaxpr_linker.emit.linalg.factors import triangular_solution
 from pytensor_jaxpr_linker.emit.linalg.matrices import adjoint, identity_matrices, matmul, swap
 from pytensor_jaxpr_linker.emit.scalar import number, numpy_astype
@@ -14,7 +14,7 @@ from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
 
 
-@emits(SolveSylvester, refuse=only_on("cpu"), batched=True)
+@emits(SolveSylvester, batched=True)
 def emit_SolveSylvester(op, node, b, x, y, q):
     """Solve ``x @ z + z @ y = q`` by complex Schur forms, which are triangular for real matrices, too.
 

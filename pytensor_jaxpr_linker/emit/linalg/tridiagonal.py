@@ -11,8 +11,10 @@ import numpy as np
 from pytensor.tensor.linalg.solvers.tridiagonal import LUFactorTridiagonal, SolveLUFactorTridiagonal
 
 from pytensor_jaxpr_linker.base.rules import emits
+from pytensor_jaxpr_linker.emit.lengths import check_length
 from pytensor_jaxpr_linker.emit.scalar import number, numpy_astype
 from pytensor_jaxpr_linker.emit.tensor_basic import slice_axis
+from pytensor_jaxpr_linker.graph.symbolic_values import larger
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
 
@@ -67,15 +69,16 @@ def eliminate(b: JaxprBuilder, carry: Sequence[Atom], row: Sequence[Atom]) -> li
 def emit_LUFactorTridiagonal(op, node, b, low, main, high):
     """The factors of L, the three diagonals of U, and the row that each row was exchanged with, counted from 1."""
     axis, n = len(main.aval.shape) - 1, main.aval.shape[-1]
-    if n < 3:
-        raise ValueError(f"a tridiagonal matrix of {n} rows can't be factored; it takes at least 3")
+    error = ValueError(f"a tridiagonal matrix of {n} rows can't be factored; it takes at least 3")
+    check_length(b, node, n, 3, error)
     low, main, high = (rows_first(b, numpy_astype(b, x, node.outputs[0].type.dtype), axis) for x in (low, main, high))
     first = [prims.squeeze(b, slice_axis(b, x, 0, 0, 1), [0]) for x in (main, high)]
-    rows = [low, slice_axis(b, main, 0, 1, n), padded(b, slice_axis(b, high, 0, 1, n - 1), 0, 1)]
-    last, _, factors, *upper, swapped = recurrence(b, eliminate, first, rows)
-    last = prims.broadcast_in_dim(b, last, (1, *last.aval.shape), range(1, axis + 1))
-    upper = [prims.concatenate(b, [upper[0], last], 0), upper[1], slice_axis(b, upper[2], 0, 0, n - 2)]
-    swapped = padded(b, prims.convert(b, swapped, "int32"), 0, 1)
+    # A row of zeros at the end gives the last element carried: a loop of n steps, while of n - 1 JAX could not tell whether there are any.
+    rows = [padded(b, low, 0, 1), *(slice_axis(b, padded(b, x, 0, k), 0, 1, n + 1) for x, k in ((main, 1), (high, 2)))]
+    _, _, factors, diagonal, *upper, swapped = recurrence(b, eliminate, first, rows)
+    factors, high = (slice_axis(b, x, 0, 0, n - 1) for x in (factors, upper[0]))
+    upper = [diagonal, high, slice_axis(b, upper[1], 0, 0, larger(n - 2, 0))]
+    swapped = prims.convert(b, swapped, "int32")
     position = prims.add(b, prims.iota(b, "int32", swapped.aval.shape, 0), b.constant(1, "int32"))
     return [rows_at(b, x, axis) for x in (factors, *upper, prims.add(b, position, swapped))]
 
@@ -122,11 +125,11 @@ def solve_lower(b: JaxprBuilder, lower: Sequence[Atom], y: Atom, transposed: boo
         return [prims.sub(b, second, prims.mul(b, factor, first)), first]
 
     n = y.aval.shape[0]
-    start, others = ((n - 1, n), (0, n - 1)) if transposed else ((0, 1), (1, n))
+    start, zeros = ((n - 1, n), (1, 0)) if transposed else ((0, 1), (0, 1))
     carry = [prims.squeeze(b, slice_axis(b, y, 0, *start), [0])]
-    last, rows = recurrence(b, step, carry, [*lower, slice_axis(b, y, 0, *others)], transposed)
-    last = prims.broadcast_in_dim(b, last, (1, *last.aval.shape), range(1, len(y.aval.shape)))
-    return prims.concatenate(b, [last, rows] if transposed else [rows, last], 0)
+    others = slice_axis(b, padded(b, y, *zeros), 0, *((0, n) if transposed else (1, n + 1)))
+    # A row of zeros gives the last one carried, see `emit_LUFactorTridiagonal`.
+    return recurrence(b, step, carry, [*(padded(b, x, *zeros) for x in lower), others], transposed)[-1]
 
 
 def solve_upper(b: JaxprBuilder, upper: Sequence[Atom], y: Atom, transposed: bool) -> Atom:

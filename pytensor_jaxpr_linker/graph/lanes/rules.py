@@ -17,6 +17,7 @@ from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.basic import ARange, MakeVector
 from pytensor.tensor.math import MulWithoutZeros
 from pytensor.tensor.shape import Shape_i
+from pytensor.tensor.type_other import NoneTypeT
 
 from pytensor_jaxpr_linker.base.errors import empty_reduction
 from pytensor_jaxpr_linker.graph.lanes.graph_selections import GraphSelections
@@ -66,6 +67,14 @@ def checked(known: GraphSelections, node: Apply, operands: Sequence[Operand]) ->
     if not isinstance(x, Lanes) or any(isinstance(v, Lanes) for v in conditions):
         return None
     return for_all_lanes(node, operands, x.selection, x.axis)
+
+
+def specified(known: GraphSelections, node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
+    """`SpecifyShape`, if it says nothing of the length of the lanes."""
+    x, *lengths = operands
+    if not isinstance(x, Lanes) or not isinstance(node.inputs[1 + x.axis].type, NoneTypeT):
+        return None
+    return None if any(isinstance(v, Lanes) for v in lengths) else for_all_lanes(node, operands, x.selection, x.axis)
 
 
 def permuted(known: GraphSelections, node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:

@@ -20,7 +20,7 @@ from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.linalg.solvers.lstsq import Lstsq
 from pytensor.tensor.math import Argmax, Dot
-from pytensor.tensor.shape import Shape, Shape_i
+from pytensor.tensor.shape import Shape, Shape_i, SpecifyShape
 from pytensor.tensor.special import LogSoftmax, Softmax
 from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor, IncSubtensor, Subtensor
 
@@ -60,6 +60,7 @@ LANE_RULES: Table[LaneRule] = Table(
         Shape: rules.all_lengths,
         Shape_i: rules.one_length,
         Softmax: rules.softmax,
+        SpecifyShape: rules.specified,
         Subtensor: slices.at_slices,
         TypeCastingOp: rules.copied_lanes,
         WriteLanes: rules.at_mask,

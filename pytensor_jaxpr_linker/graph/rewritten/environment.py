@@ -34,7 +34,12 @@ OTHERS = frozenset({"mode", "compiledir", "base_compiledir", "blas__ldflags", "g
 
 def text_of_environment(fgraph: FunctionGraph, query: RewriteDatabaseQuery) -> str:
     """Return a text that is equal only where all that rewrites depend on, beside the graph, is equal."""
-    return repr([state_of(fgraph), chosen(query), settings(), registered(), inferences(), versions()])
+    return repr(state_of(fgraph)) + text_of_process(query)
+
+
+def text_of_process(query: RewriteDatabaseQuery) -> str:
+    """Return a text of what the rewrites of every graph depend on: which are chosen and registered, settings and versions."""
+    return repr([chosen(query), settings(), registered(), inferences(), versions()])
 
 
 @cache

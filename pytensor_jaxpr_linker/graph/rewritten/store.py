@@ -1,4 +1,4 @@
-"""Where rewritten graphs are kept: in memory, and in a folder if the user names one."""
+"""Where rewritten graphs and programs of samplers are kept: in memory, and in a folder if the user names one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pytensor.graph.utils import Scratchpad
 
 from pytensor_jaxpr_linker.base.errors import CacheWarning, warn_user
 
-#: How many graphs are kept in memory. One takes 10 to 50 KB.
+#: How many are kept in memory. A graph takes 10 to 50 KB, a sampler a few hundred.
 MOST_GRAPHS = 64
 
 
@@ -28,11 +28,16 @@ class GraphStore:
         self._lock = threading.Lock()
         self._folder: Path | None = None
         self._has_warned = False
-        #: How many graphs were found, and how many were looked for and not found.
+        #: How many entries were found, and how many were looked for and not found.
         self.hits, self.misses = 0, 0
 
+    @property
+    def has_folder(self) -> bool:
+        """Whether entries are kept for later processes."""
+        return self._folder is not None
+
     def use(self, folder: Path | None) -> None:
-        """Keep graphs in a folder, which is made if it is missing, from now on; None for none."""
+        """Keep entries in a folder, which is made if it is missing, from now on; None for none."""
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
         self._folder, self._has_warned = folder, False
@@ -67,7 +72,7 @@ class GraphStore:
                 file.write(checksum(key, data) + data)
             os.replace(file.name, self._folder / key)  # at once: a reader sees all of it or nothing
         except OSError as error:
-            self._warn(f"Rewritten graphs can't be kept in {self._folder}: {error}")
+            self._warn(f"Rewritten graphs and samplers can't be kept in {self._folder}: {error}")
             self._folder = None
 
     def _remember(self, key: str, data: bytes) -> None:
@@ -87,12 +92,12 @@ class GraphStore:
         except FileNotFoundError:
             return None
         except OSError as error:
-            self._warn(f"A rewritten graph can't be read: {error}")
+            self._warn(f"An entry of the cache can't be read: {error}")
             return None
         data = held[CHECKSUM:]
         if held[:CHECKSUM] == checksum(key, data):
             return data
-        self._warn(f"The rewritten graph {self._folder / key} is damaged")
+        self._warn(f"The entry {self._folder / key} of the cache is damaged")
         return None
 
     def _unpacked(self, key: str, data: bytes) -> Any:
@@ -100,7 +105,7 @@ class GraphStore:
         try:
             return pickle.loads(data)
         except Exception as error:  # what a pickle raises is anything
-            self._warn(f"The rewritten graph {key} can't be read: {error!r}")
+            self._warn(f"The entry {key} of the cache can't be read: {error!r}")
             return None
 
     def _warn(self, what: str) -> None:
@@ -108,7 +113,7 @@ class GraphStore:
         if not self._has_warned:
             self._has_warned = True
             warn_user(
-                f"{what}. PyTensor rewrites the graph again. To do: look at the folder, or use another one.",
+                f"{what}. It is made again. To do: look at the folder, or use another one.",
                 CacheWarning,
             )
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from jax.extend.core import primitives as p
 
+from pytensor_jaxpr_linker.base import jax_compat
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
 
@@ -50,9 +51,11 @@ def find_matrix(eqn: Any) -> tuple[Atom, Atom] | None:
 
 
 def block_rows(matrix: Any) -> int | None:
-    """Return how many rows a block of a matrix has, or None if the product is computed at once."""
+    """Return how many rows a block of a matrix has, or None if the product is computed at once, as on a GPU."""
     n, columns = matrix.shape
     if type(columns) is not int or columns < LEAST_COLUMNS or matrix.dtype.itemsize * n * columns < LEAST_BYTES:
+        return None
+    if not jax_compat.is_for_cpus():
         return None
     row = columns * matrix.dtype.itemsize
     return next((d for d in range(-(-LEAST_BLOCK // row), MOST_BLOCK // row + 1) if n % d == 0), None)

@@ -24,6 +24,8 @@ from pytensor_jaxpr_linker.jaxpr.traits import TRAITS, Trait
 
 #: What makes XLA's CPU compiler emit a call as one function. Its inliner would dissolve the call before.
 ATTRIBUTES = {"inlineable": "false", "xla_cpu_small_call": "true"}
+#: XLA's options where all reductions are short.
+SHORT_REDUCTIONS = {"xla_disable_hlo_passes": "tree_reduction_rewriter"}
 #: To reduce so many elements in the loop that computes them takes longer than to write them to memory.
 LONG = 64
 
@@ -74,13 +76,14 @@ def compiler_options(closed: Any) -> dict[str, str]:
     reduction takes longer than it saves (the model `hierarchical`: 21.5 instead of 18.5 µs a call).
     """
     outside = (eqn for eqn in closed.eqns if eqn.primitive is not xla_metadata_call_p)
-    return {} if any(map(reduces, outside)) else {"xla_disable_hlo_passes": "tree_reduction_rewriter"}
+    return {} if any(map(longest_reduction, outside)) else SHORT_REDUCTIONS
 
 
-def reduces(eqn: Any) -> bool:
-    """Tell whether an equation, or one inside it, is a reduction."""
-    inside = (inner for jaxpr in jax_compat.inner_jaxprs(eqn) for inner in jaxpr.eqns)
-    return is_reduction(eqn) or any(map(reduces, inside))
+def longest_reduction(eqn: Any) -> int:
+    """Return how many elements the largest operand has of an equation that is a reduction, and of those inside it; 0 if there is none."""
+    inside = [longest_reduction(inner) for jaxpr in jax_compat.inner_jaxprs(eqn) for inner in jaxpr.eqns]
+    own = math.prod(eqn.invars[0].aval.shape) if is_reduction(eqn) else 0
+    return max(own, *inside, 0)
 
 
 def is_reduction(eqn: Any) -> bool:

@@ -14,6 +14,7 @@ import numpy as np
 from jax.extend.core import primitives as p
 from jax.lax import GatherDimensionNumbers, ScatterDimensionNumbers
 
+from pytensor_jaxpr_linker.base import jax_compat
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, is_variable, live_equations
 from pytensor_jaxpr_linker.jaxpr.optimize.barriers import count_readers
@@ -223,12 +224,14 @@ def add_to_groups(
     split: Callable[[Atom], Scaled] = Scaled,
     plans: dict[Atom, Rows] | None = None,
 ) -> Atom | None:
-    """Emit a vector with many rows added to its elements, the groups; None if `scatter_add` does as well.
+    """Emit a vector with many rows added to its elements, the groups; None if `scatter_add` does as well, as on a GPU, whose threads don't wait.
 
     The rule of an inner Jaxpr calls this: the constants of a finished inner Jaxpr are inputs, and a pass can't add any.
     """
     known, shape, plans = b.known(indices), x.aval.shape, {} if plans is None else plans
     if known is None or len(shape) != 1 or type(shape[0]) is not int or known.size < max(MANY_ADDED, 4 * shape[0]):
+        return None
+    if not jax_compat.is_for_cpus():
         return None
     if indices not in plans:
         groups = known.ravel().astype("int64")

@@ -7,8 +7,14 @@ from typing import Any
 
 from jax.extend.core import primitives as p
 
-from pytensor_jaxpr_linker.base.jax_compat import jvp_param, optimization_barrier_p, scan_trees, xla_metadata_call_p
-from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
+from pytensor_jaxpr_linker.base.jax_compat import (
+    jvp_param,
+    optimization_barrier_p,
+    platform_index_p,
+    scan_trees,
+    xla_metadata_call_p,
+)
+from pytensor_jaxpr_linker.jaxpr.builder import INT32, Atom, JaxprBuilder
 
 
 def cond(
@@ -16,6 +22,16 @@ def cond(
 ) -> list[Atom]:
     """Assemble the branch number `index` (int32; clamped) of closed Jaxprs that take `operands` and return `avals`."""
     return list(b.bind_many(p.cond_p, (index, *operands), avals, {"branches": tuple(branches)}))
+
+
+def platform_cond(
+    b: JaxprBuilder, platforms: Sequence[str], there: Any, elsewhere: Any, operands: Sequence[Atom]
+) -> list[Atom]:
+    """Assemble one closed Jaxpr where the program is lowered for one of `platforms`, and another one elsewhere."""
+    which = (tuple(platforms), None)
+    index = b.bind(platform_index_p, (), (), INT32, {"platforms": which})
+    params = {"branches": (there, elsewhere), "branches_platforms": which}
+    return list(b.bind_many(p.cond_p, (index, *operands), there.out_avals, params))
 
 
 def scan(

@@ -1,0 +1,183 @@
+"""`IreeFunction`: a function out of a ``.vmfb`` file, run by IREE."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxpr_artifact.arguments import check_sizes, signature_of, spelled, taken
+from jaxpr_artifact.errors import ArtifactError
+from jaxpr_artifact.iree_header import ATTRIBUTE, FIRST_STATE, MAIN, iree_header_of
+from jaxpr_artifact.loaded import State, error_of
+from jaxpr_artifact.seal import check_seal
+
+
+def iree_runtime() -> Any:
+    """Return the module ``iree.runtime``.
+
+    Raises
+    ------
+    ImportError
+        If it is not installed.
+    """
+    try:
+        import iree.runtime
+    except ModuleNotFoundError as error:
+        raise ImportError(
+            "iree.runtime is not installed: `pip install iree-base-runtime`, or `pip install 'pytensor_jaxpr_linker[iree]'`.",
+            name="iree.runtime",
+        ) from error
+    return iree.runtime
+
+
+class IreeFunction:
+    """A function that `load` made of a ``.vmfb`` file: call it with arguments by position or by name.
+
+    Attributes
+    ----------
+    header : IreeHeader
+        What the file says of it: names, dtypes, shapes, checks, the target, versions.
+    state : State
+        What it keeps between calls, by the names of the shared variables.
+    """
+
+    def __init__(self, path: str | os.PathLike, device: str = "local-task"):
+        runtime = iree_runtime()
+        self.path = os.fspath(path)
+        check_seal(path)
+        try:
+            self._context = runtime.SystemContext(config=runtime.Config(device))
+            module = runtime.VmModule.mmap(self._context.instance, self.path)
+            functions = {name: module.lookup_function(name) for name in module.function_names}
+            described = functions[MAIN].reflection.get(ATTRIBUTE) if MAIN in functions else None
+            self.header = iree_header_of(path, described)
+            self._context.add_vm_module(module)
+        except ArtifactError:
+            raise
+        except Exception as error:  # the runtime raises several types
+            raise ArtifactError(
+                path,
+                f"IREE can't load it on {device}: {first_line(error)}",
+                f"It was compiled for {self.header.target!r}: name a device of that kind, or export it for this one."
+                if hasattr(self, "header")
+                else "Export it again, or copy it again.",
+            ) from error
+        self._functions = self._context.modules[module.name]
+        self.__name__ = self.__qualname__ = self.header.name
+        self.__signature__ = signature_of(self.header.arguments)
+        updates = [s for s in self.header.state if s.output is not None]
+        self._dtypes = [a.dtype for a in self.header.outputs]
+        self._dtypes += [s.dtype for s in sorted(updates, key=lambda s: s.output or 0)]
+        self._dtypes += ["int32"] if self.header.checks else []
+        self._turn = threading.Lock()
+        first = self._invoke(FIRST_STATE, [], [s.dtype for s in self.header.state]) if self.header.state else []
+        self.state = State(self.header.state, first)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the outputs as NumPy arrays of their own, after updates went into `state`.
+
+        Raises
+        ------
+        TypeError
+            If arguments do not fit, before anything runs.
+        Exception
+            What a run-time check of the graph raises. The state keeps its values.
+        """
+        header = self.header
+        given = self.__signature__.bind(*args, **kwargs).args
+        values = [np.asarray(taken(a, value)) for a, value in zip(header.arguments, given, strict=True)]
+        check_sizes(header.arguments, values)
+        with self._turn:
+            state = self.state.snapshot()
+            results = self._invoke(MAIN, [*values, *[np.asarray(state[s.name]) for s in header.state]], self._dtypes)
+            if header.checks and (code := int(results[-1])):
+                raise error_of(header.checks[code - 1])
+            self.state.update_all({s.name: results[s.output] for s in header.state if s.output is not None})
+        outputs = results[: len(header.outputs)]
+        return outputs[0] if header.is_bare else outputs
+
+    def _invoke(self, name: str, values: Sequence[np.ndarray], dtypes: Sequence[str]) -> list[np.ndarray]:
+        """Call a function of the file, and return copies of its results: IREE's own views outlive their memory."""
+        try:
+            found = self._functions[name](*[np.ascontiguousarray(v).reshape(v.shape) for v in values])
+        except Exception as error:  # the runtime raises several types
+            raise RuntimeError(
+                f"IREE failed to run {self.header.name}, and the state keeps its values: {first_line(error)}. The arguments were checked, so"
+                " this is a fault of IREE, or the device has too little memory. XLA runs the function if it is exported for JAX."
+            ) from error
+        found = found if isinstance(found, tuple | list) else (found,)
+        return [owned(x, np.dtype(dtype)) for x, dtype in zip(found, dtypes, strict=True)]
+
+    def __str__(self) -> str:
+        header = self.header
+        parts: dict[str, Sequence[Any]] = {"arguments": header.arguments, "state": header.state}
+        parts["outputs"] = header.outputs
+        lines = []
+        for kind, group in parts.items():
+            for i, a in enumerate(group):
+                lines.append(f"  {kind if i == 0 else '':9}  {a.name}  {a.dtype} {spelled(a.shape)}")
+        versions = ", ".join(f"{name} {v}" for name, v in sorted(header.versions.items()))
+        return "\n".join([f"{header.name}, compiled by IREE for {header.target}", f"  made with  {versions}", *lines])
+
+    def __repr__(self) -> str:
+        return f"<{self.header.name}{self.__signature__} loaded from {self.path} by IREE>"
+
+
+def owned(result: Any, dtype: np.dtype) -> np.ndarray:
+    """Return a result of IREE as an array with memory of its own. IREE has no unsigned results, and booleans are bytes."""
+    array = np.array(result.to_host() if hasattr(result, "to_host") else result, copy=True)
+    if array.dtype == dtype:
+        return array
+    return array.astype(bool) if dtype.kind == "b" else array.view(dtype)
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of a message."""
+    return next(iter(str(error).splitlines()), type(error).__name__)
+
+
+def load_iree(path: str | os.PathLike, *, device: str = "local-task") -> IreeFunction:
+    """Return the function in a ``.vmfb`` file that `pytensor_jaxpr_linker.export` wrote. It needs IREE's runtime and no compiler.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+        The file. It is mapped into memory; an export to the same path makes a new file.
+    device : str
+        Where it runs, as ``iree-run-module --device`` takes it: "local-task" uses all cores, "local-sync" the thread of the caller.
+
+    Returns
+    -------
+    IreeFunction
+        Call it by position or by name. ``print`` says what it was made of.
+
+    Raises
+    ------
+    ArtifactError
+        If the file is damaged, of another machine, or no file of this package.
+    ImportError
+        If the runtime is not installed.
+
+    Examples
+    --------
+    The first lines need the compiler, the last one needs neither it nor PyTensor:
+
+    >>> import pytest
+    >>> _ = pytest.importorskip("iree.compiler"), pytest.importorskip("iree.runtime")
+    >>> import tempfile, pytensor.tensor as pt, pytensor_jaxpr_linker as pjl
+    >>> x = pt.vector("x", dtype="float64")
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = pjl.export([x], pt.exp(-x), path=f"{folder}/decay.vmfb", dims={"x": "2"}, name="decay")
+    ...     decay = load_iree(f"{folder}/decay.vmfb")
+    >>> decay([0.0, 1.0]).round(3)
+    array([1.   , 0.368])
+    >>> decay([0.0, 1.0, 2.0])
+    Traceback (most recent call last):
+    ...
+    TypeError: x has shape (2,), and its value has (3,).
+    """
+    return IreeFunction(path, device)

@@ -1,0 +1,178 @@
+"""`IreeModule`: functions that share state, out of a ``.vmfb`` file, run by IREE."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxpr_artifact.arguments import check_sizes, spelled, taken
+from jaxpr_artifact.errors import ArtifactError
+from jaxpr_artifact.iree_function import first_line, iree_runtime, owned
+from jaxpr_artifact.loaded import error_of
+from jaxpr_artifact.module_header import (
+    MODULE_ATTRIBUTE,
+    FunctionDescription,
+    ModuleDescription,
+    module_description_of,
+)
+from jaxpr_artifact.seal import check_seal
+
+#: Kinds of files of parameters beside a module, the first one that is there.
+PARAMETER_FILES = (".irpa", ".safetensors")
+
+
+class IreeModule:
+    """A module that `load_iree_module` made of a ``.vmfb`` file. Its functions are its attributes; its state is in it.
+
+    A function takes its arrays in their order, or by their names: the leaves of trees one by one. It returns a list of new NumPy arrays, or
+    one array where the original did. Getters and setters, such as ``m.get_w()``, reach the state.
+
+    Attributes
+    ----------
+    description : ModuleDescription
+        What the file says of itself: names, dtypes, shapes, checks, globals, the target, versions.
+    """
+
+    def __init__(self, path: str | os.PathLike, parameters: str | os.PathLike | None, device: str):
+        runtime = iree_runtime()
+        self.path = os.fspath(path)
+        check_seal(path)
+        try:
+            config = runtime.Config(device)
+            module = runtime.VmModule.mmap(config.vm_instance, self.path)
+            found = [module.lookup_function(name).reflection.get(MODULE_ATTRIBUTE) for name in module.function_names]
+            self.description = module_description_of(path, next(filter(None, found), None))
+            modules = [runtime.create_hal_module(config.vm_instance, config.device), module]
+            if any(g.parameter for g in self.description.globals):
+                modules.insert(0, parameters_module(runtime, config.vm_instance, path, parameters, self.description))
+            self._context = runtime.SystemContext(vm_modules=modules, config=config)
+        except (ArtifactError, OSError):
+            raise
+        except Exception as error:  # the runtime raises several types
+            raise ArtifactError(
+                path, f"IREE can't load it on {device}: {first_line(error)}", remedy_of(self)
+            ) from error
+        self._functions = self._context.modules[module.name]
+        self._turn = threading.Lock()
+        for function in self.description.functions:
+            vars(self)[function.name] = self._bound(function)
+
+    def _bound(self, function: FunctionDescription) -> Callable[..., Any]:
+        """Return a function of the module as users call it."""
+        places = {a.name: i for i, a in enumerate(function.arguments)}
+        names = ", ".join(places) or "nothing"
+
+        def call(*args: Any, **named: Any) -> Any:
+            given = dict(enumerate(args)) | {places.get(name, -1): x for name, x in named.items()}
+            if sorted(given) != list(range(len(places))) or len(given) != len(args) + len(named):
+                raise TypeError(f"{function.name} takes {names}, each once.")
+            arrays = [np.asarray(taken(a, given[i])) for i, a in enumerate(function.arguments)]
+            check_sizes(function.arguments, arrays)
+            with self._turn:
+                raw = self._functions[function.name](*[np.ascontiguousarray(x).reshape(x.shape) for x in arrays])
+            raw = list(raw) if isinstance(raw, tuple | list) else [] if raw is None else [raw]
+            results = [owned(x, np.dtype(r.dtype)) for x, r in zip(raw, function.results, strict=True)]
+            if function.checks and (code := int(results.pop())):
+                raise error_of(function.checks[code - 1])
+            return results[0] if function.is_bare else results
+
+        call.__name__ = call.__qualname__ = function.name
+        call.__doc__ = f"{function.kind} of {names}."
+        return call
+
+    def __repr__(self) -> str:
+        functions = [f"{f.name}({', '.join(a.name for a in f.arguments)})" for f in self.description.functions]
+        state = [f"{g.name} {g.dtype}{spelled(g.shape)}" for g in self.description.globals if g.is_mutable]
+        return f"<module {self.description.name} loaded from {self.path} by IREE: {', '.join([*functions, *state])}>"
+
+
+def remedy_of(module: IreeModule) -> str:
+    """Return what to do about a file that does not load."""
+    if hasattr(module, "description"):
+        return (
+            f"It was compiled for {module.description.target!r}: name a device of that kind, or save it for this one."
+        )
+    return "Save it again, or copy it again."
+
+
+def parameters_module(
+    runtime: Any,
+    instance: Any,
+    path: str | os.PathLike,
+    given: str | os.PathLike | None,
+    description: ModuleDescription,
+) -> Any:
+    """Return the module by which IREE reads the file of parameters, which it maps into memory.
+
+    Raises
+    ------
+    ArtifactError
+        If there is none, or it lacks an array.
+    """
+    near = [Path(path).with_suffix(kind) for kind in PARAMETER_FILES]
+    file = Path(given) if given is not None else next((p for p in near if p.exists()), near[0])
+    if not file.exists():
+        remedy = "Copy it to the module, or say where it is: load_iree_module(path, parameters=...)."
+        raise ArtifactError(path, f"Its parameters are in another file, and {file} is not there.", remedy)
+    index = runtime.ParameterIndex()
+    try:
+        index.load(os.fspath(file))
+    except Exception as error:  # the runtime raises several types
+        raise ArtifactError(
+            file, f"IREE can't read the parameters: {first_line(error)}", "Save the module again."
+        ) from error
+    sizes = {name: entry.length for name, entry in index.items()}
+    for g in description.globals:
+        if g.parameter and sizes.get(g.parameter) != np.dtype(g.dtype).itemsize * int(np.prod(g.shape, dtype=object)):
+            raise ArtifactError(
+                file, f"It has not the parameter {g.parameter} of {os.fspath(path)}.", "Use the files of one module."
+            )
+    return runtime.create_io_parameters_module(instance, index.create_provider(scope=description.scope))
+
+
+def load_iree_module(
+    path: str | os.PathLike, *, parameters: str | os.PathLike | None = None, device: str = "local-task"
+) -> IreeModule:
+    """Return the module in a ``.vmfb`` file that `pytensor_jaxpr_linker.Module.save` wrote. It needs IREE's runtime and no compiler.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+        The file. It is mapped into memory, like its parameters.
+    parameters : str or os.PathLike
+        The file of its parameters, by default the one of the same name that ends with ``.irpa`` or ``.safetensors``.
+    device : str
+        Where it runs, as ``iree-run-module --device`` takes it.
+
+    Returns
+    -------
+    IreeModule
+        Its functions are its attributes. It begins with the state that the module had when it was saved.
+
+    Raises
+    ------
+    ArtifactError
+        If a file is damaged, missing, of another machine, or no module of this package.
+    ImportError
+        If the runtime is not installed.
+
+    Examples
+    --------
+    >>> import pytest
+    >>> _ = pytest.importorskip("iree.compiler"), pytest.importorskip("iree.runtime")
+    >>> import tempfile, pytensor, pytensor.tensor as pt, pytensor_jaxpr_linker as pjl
+    >>> count, by = pytensor.shared(0, name="count"), pt.lscalar("by")
+    >>> class Counter(pjl.Module):
+    ...     advance = pjl.public([by], count + by, updates={count: count + by})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     Counter().save(f"{folder}/counter.vmfb")
+    ...     counter = load_iree_module(f"{folder}/counter.vmfb")  # without PyTensor
+    >>> counter.advance(3), counter.advance(by=3)
+    (array(3), array(6))
+    """
+    return IreeModule(path, parameters, device)

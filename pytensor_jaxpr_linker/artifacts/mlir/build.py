@@ -1,0 +1,173 @@
+"""Builds MLIR modules by the bindings of jaxlib: StableHLO functions, and `ml_program` globals around them.
+
+jaxlib does not know the dialect `ml_program`. Its operations are unregistered here, print in the generic form, and are checked by who
+reads them. That this can be done, and what IREE takes, was found out with the help of iree-jax, whose exporter wrote such modules by hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.extend.mlir import ir
+from jax.extend.mlir.dialects import func, stablehlo
+from jax.interpreters import mlir as jax_mlir
+
+from jaxpr_artifact.header import Argument
+from jaxpr_artifact.module_header import MODULE_ATTRIBUTE
+from pytensor_jaxpr_linker.artifacts.lowering import without_source_paths
+from pytensor_jaxpr_linker.artifacts.mlir.source import CHECK_CODE, FunctionSource, GlobalSource, ModuleSource
+from pytensor_jaxpr_linker.base import jax_compat
+
+
+def new_module(name: str) -> ir.Module:
+    """Return an empty module in a context of its own."""
+    context = jax_compat.new_mlir_context()
+    context.allow_unregistered_dialects = True
+    with context, ir.Location.unknown():
+        module = ir.Module.create()
+        module.operation.attributes["sym_name"] = ir.StringAttr.get(name)
+    return module
+
+
+#: What lowers the Jaxpr of a function to the MLIR bytecode of a module.
+type Lower = Callable[[FunctionSource], bytes]
+
+
+def lower_for(platform: str) -> Lower:
+    """Return what lowers for a platform as JAX does."""
+    return lambda function: jax_compat.lower_to_mlir(function.jaxpr, function.name, platform)
+
+
+def lowered_functions(source: ModuleSource, lower: Lower) -> dict[str, bytes]:
+    """Return the bytecode of the Jaxpr of each function."""
+    with jax.enable_x64(True), without_source_paths():
+        return {f.name: lower(f) for f in source.functions if f.jaxpr is not None}
+
+
+def pure_module(source: ModuleSource, lowered: Mapping[str, bytes]) -> ir.Module:
+    """Return the functions as pure ones: globals that they read are arguments, those that they write are results."""
+    module = new_module(source.name)
+    with module.context, ir.Location.unknown():
+        for name, bytecode in lowered.items():
+            merge(module, name, bytecode)
+            ir.SymbolTable.set_visibility(ir.SymbolTable(module.operation)[name], "public")
+    return module
+
+
+def module_with_globals(
+    source: ModuleSource, lowered: Mapping[str, bytes], external: Collection[str], description: str | None = None
+) -> ir.Module:
+    """Return the whole module. The globals `external` have their first values in a file of parameters.
+
+    The first function carries the description, if there is one, among the attributes that IREE keeps for those who load a module.
+    """
+    module = new_module(source.name)
+    with module.context, ir.Location.unknown():
+        with ir.InsertionPoint(module.body):
+            for value in source.globals.values():
+                add_global(value, source.name if value.name in external else None)
+            added = [add_function(function, source.globals) for function in source.functions]
+        if description is not None and added:
+            text = ir.DictAttr.get({MODULE_ATTRIBUTE: ir.StringAttr.get(description)})
+            added[0].operation.attributes["iree.reflection"] = text
+        # Behind their callers: else IREE may initialize a constant before those that it is computed from.
+        for name, bytecode in lowered.items():
+            merge(module, body_of(name), bytecode)
+    module.operation.verify()
+    return module
+
+
+def merge(module: ir.Module, name: str, bytecode: bytes) -> None:
+    """Add the functions of a lowered Jaxpr to a module, as private ones. The main one is called `name`, others ``name.other``."""
+    found = ir.Module.parse(bytecode)
+    for operation in found.body.operations:
+        old = ir.StringAttr(operation.attributes["sym_name"]).value
+        new = name if old == "main" else f"{name}.{old}"
+        ir.SymbolTable.replace_all_symbol_uses(old, new, found.operation)
+        ir.SymbolTable.set_symbol_name(operation, new)
+        ir.SymbolTable.set_visibility(operation, "private")
+    for operation in list(found.body.operations):
+        module.body.append(operation)
+
+
+def add_global(given: GlobalSource, scope: str | None) -> None:
+    """Add a global, whose first value is a parameter of the scope if there is one."""
+    type_ = tensor_type(given.value.dtype, given.value.shape)
+    parameter = f'#flow.parameter.named<"{scope}"::"{given.name}"> : {type_}'
+    attributes = {
+        "sym_name": ir.StringAttr.get(given.name),
+        "sym_visibility": ir.StringAttr.get("private"),
+        "type": ir.TypeAttr.get(type_),
+        "value": jax_mlir.ir_attribute(given.value) if scope is None else ir.Attribute.parse(parameter),
+    }
+    if given.is_mutable:
+        attributes["is_mutable"] = ir.UnitAttr.get()
+    ir.Operation.create("ml_program.global", attributes=attributes)
+
+
+def body_of(name: str) -> str:
+    """Return the name of the private function that computes what a public one returns."""
+    return f"{name}.body"
+
+
+def add_function(given: FunctionSource, known: Mapping[str, GlobalSource]) -> func.FuncOp:
+    """Add and return a public function, which loads globals, calls its body, and stores globals if no check has failed."""
+    what = given.description
+    arguments, results = [type_of(a) for a in what.arguments], [type_of(r) for r in what.results]
+    function = func.FuncOp(what.name, ir.FunctionType.get(arguments, results))
+    function.operation.attributes["sym_visibility"] = ir.StringAttr.get("public")
+    with ir.InsertionPoint(function.add_entry_block()):
+        taken = list(function.arguments)
+        loaded = {name: load(known[name]) for name in (*what.reads, *(what.writes if what.checks else ()))}
+        if given.jaxpr is None:
+            returned, following = [loaded[name] for name in what.reads], taken
+        else:
+            operands = [*taken, *(loaded[name] for name in what.reads)]
+            types = [*results[: len(results) - bool(what.checks)], *(global_type(known[name]) for name in what.writes)]
+            types += [type_of(CHECK_CODE)] if what.checks else []
+            found = list(func.CallOp(types, ir.FlatSymbolRefAttr.get(body_of(what.name)), operands).results)
+            count = len(types) - len(what.writes) - bool(what.checks)
+            returned, following = found[:count], found[count : count + len(what.writes)]
+            if what.checks:
+                returned.append(found[-1])
+                following = unless_failed(found[-1], following, [loaded[name] for name in what.writes])
+        for name, value in zip(what.writes, following, strict=True):
+            ir.Operation.create("ml_program.global_store", operands=[value], attributes=reference(name))
+        func.ReturnOp(returned)
+    return function
+
+
+def unless_failed(code: Any, values: Sequence[Any], old: Sequence[Any]) -> list[Any]:
+    """Return values if the code of the checks is 0, else the old ones."""
+    zero = stablehlo.constant(jax_mlir.ir_attribute(np.array(0, np.int32)))
+    is_well = stablehlo.compare(code, zero, stablehlo.ComparisonDirectionAttr.get("EQ"))
+    return [stablehlo.select(is_well, value, before) for value, before in zip(values, old, strict=True)]
+
+
+def load(given: GlobalSource) -> Any:
+    """Return the value of a global."""
+    types, attributes = [global_type(given)], reference(given.name)
+    return ir.Operation.create("ml_program.global_load", results=types, attributes=attributes).result
+
+
+def reference(name: str) -> dict[str, ir.Attribute]:
+    """Return the attributes by which an operation names its global."""
+    return {"global": ir.FlatSymbolRefAttr.get(name)}
+
+
+def global_type(given: GlobalSource) -> ir.Type:
+    """Return the type of a global."""
+    return tensor_type(given.value.dtype, given.value.shape)
+
+
+def type_of(given: Argument) -> ir.Type:
+    """Return the type of an argument or result."""
+    return tensor_type(np.dtype(given.dtype), given.shape)
+
+
+def tensor_type(dtype: np.dtype, shape: Sequence[Any]) -> ir.Type:
+    """Return the type of an array."""
+    return ir.RankedTensorType.get(list(shape), jax_mlir.dtype_to_ir_type(np.dtype(dtype)))

@@ -1,0 +1,57 @@
+"""Files of parameters: large arrays of a module by name, for runtimes to map into memory."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from pytensor_jaxpr_linker.artifacts.iree.parameters import write_parameters
+
+#: What writes each kind of file, and the extra that installs it.
+FILE_PACKAGES = {".safetensors": ("safetensors", "export"), ".irpa": ("iree.runtime", "iree")}
+
+
+def write_parameter_file(path: str | os.PathLike, parameters: Mapping[str, np.ndarray]) -> None:
+    """Write arrays into a ``.irpa`` or ``.safetensors`` file, in place of one that is there.
+
+    Raises
+    ------
+    ImportError
+        If the package that writes such files is missing.
+    ValueError
+        If the file is of another kind.
+    """
+    kind = Path(path).suffix
+    if kind not in FILE_PACKAGES:
+        raise ValueError(f"Parameters are written into .irpa or .safetensors files, not {os.fspath(path)!r}.")
+    write = write_parameters if kind == ".irpa" else write_safetensors
+    with replacing(path) as new:
+        try:
+            write(new, {name: np.ascontiguousarray(x).reshape(x.shape) for name, x in parameters.items()})
+        except ImportError as error:
+            package, extra = FILE_PACKAGES[kind]
+            raise ImportError(
+                f"A {kind} file needs the package {package}: pip install 'pytensor_jaxpr_linker[{extra}]'."
+            ) from error
+
+
+def write_safetensors(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Write a file of the package safetensors."""
+    from safetensors.numpy import save_file
+
+    save_file(dict(arrays), path)
+
+
+@contextmanager
+def replacing(path: str | os.PathLike) -> Iterator[Path]:
+    """Give a new file to write, which takes the place of `path` if nothing fails; else nothing is left of it."""
+    target = Path(path).resolve()
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as folder:
+        new = Path(folder) / target.name
+        yield new
+        os.replace(new, target)

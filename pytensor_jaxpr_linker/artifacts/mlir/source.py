@@ -1,0 +1,65 @@
+"""What MLIR is made of: functions as Jaxprs, and the globals that they read and write."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jaxpr_artifact.header import Argument
+from jaxpr_artifact.module_header import FunctionDescription
+
+
+class GlobalSource(NamedTuple):
+    """A global with its first value."""
+
+    name: str
+    value: np.ndarray
+    is_key: bool = False
+    is_mutable: bool = False
+
+
+class FunctionSource(NamedTuple):
+    """A function: its Jaxpr takes the arguments and what it reads, and returns the results, what it writes and the check code."""
+
+    description: FunctionDescription
+    jaxpr: Any
+    """A closed Jaxpr, or None for a getter or setter."""
+    places: Mapping[str, str] = MappingProxyType({})
+    """The line of the user's program that made a node, by the name that its operations have."""
+
+    @property
+    def name(self) -> str:
+        """Its symbol."""
+        return self.description.name
+
+
+class ModuleSource(NamedTuple):
+    """A module, to be lowered."""
+
+    name: str
+    functions: Sequence[FunctionSource]
+    globals: Mapping[str, GlobalSource]
+
+
+#: The name of the result that tells which check failed.
+CHECK_CODE = Argument("check", "int32", ())
+
+
+def getter(name: str, read: Sequence[GlobalSource], is_bare: bool) -> FunctionSource:
+    """Return a function that returns globals, or one of them by itself."""
+    found = tuple(argument_of(g) for g in read)
+    return FunctionSource(FunctionDescription(name, "getter", (), found, is_bare, tuple(g.name for g in read)), None)
+
+
+def setter(name: str, written: Sequence[GlobalSource]) -> FunctionSource:
+    """Return a function that sets globals."""
+    found = tuple(argument_of(g) for g in written)
+    return FunctionSource(FunctionDescription(name, "setter", found, (), writes=tuple(g.name for g in written)), None)
+
+
+def argument_of(given: GlobalSource) -> Argument:
+    """Return the type of a global as that of an argument."""
+    return Argument(given.name, given.value.dtype.name, given.value.shape, given.is_key)

@@ -1,0 +1,240 @@
+"""A module with its values as what MLIR is made of: each function as one Jaxpr of arguments and globals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.extend.core as jex
+import numpy as np
+from pytensor.graph.basic import Variable
+
+from jaxpr_artifact.header import Argument
+from jaxpr_artifact.module_header import FunctionDescription
+from pytensor_jaxpr_linker.artifacts.exportable import check_text, places_of
+from pytensor_jaxpr_linker.artifacts.mlir.source import (
+    CHECK_CODE,
+    FunctionSource,
+    GlobalSource,
+    ModuleSource,
+    getter,
+    setter,
+)
+from pytensor_jaxpr_linker.artifacts.module.assembly import Assembly
+from pytensor_jaxpr_linker.artifacts.module.declarations import is_key_type
+from pytensor_jaxpr_linker.artifacts.module.functions import Leaf, ModuleFunction
+from pytensor_jaxpr_linker.artifacts.module.trees import leaves_of
+from pytensor_jaxpr_linker.base import jax_compat
+from pytensor_jaxpr_linker.base.errors import CannotEmit, refused_by_rule
+from pytensor_jaxpr_linker.emit.random.sampler import KEY_DTYPE
+from pytensor_jaxpr_linker.jaxpr.lower import Lowered
+from pytensor_jaxpr_linker.run.program import static_value
+
+
+def source_of(
+    name: str, assembly: Assembly, values: Mapping[str, Any], seen: Mapping[str, Any], inline_bytes: int | None
+) -> ModuleSource:
+    """Return a module, lowered for the shapes of its arguments and for the values that its state has.
+
+    What declares no shape has that of the latest call, which is `seen`. Constants of functions become globals, too, if they have more
+    bytes than `inline_bytes`.
+
+    Raises
+    ------
+    TypeError
+        If a shape is not known, or depends on values that are not.
+    """
+    arrays = {g.name: np.asarray(values[g.name]) for g in assembly.globals}
+    known = {
+        g.name: GlobalSource(g.name, arrays[g.name], is_key_type(g.variable), g.is_mutable) for g in assembly.globals
+    }
+    functions = [
+        function_source(f, assembly.places[f.name], known, Constants(known, inline_bytes), seen)
+        for f in assembly.functions.values()
+        if f.is_public
+    ]
+    for attribute, tree in assembly.state.items():
+        part = [known[leaf] for _, leaf in leaves_of(tree)]
+        if attribute.startswith("_"):
+            continue
+        if f"get_{attribute}" not in assembly.functions:
+            functions.append(getter(f"get_{attribute}", part, isinstance(tree, str)))
+        if f"set_{attribute}" not in assembly.functions and all(g.is_mutable for g in part):
+            functions.append(setter(f"set_{attribute}", part))
+    return ModuleSource(name, functions, known)
+
+
+class Constants:
+    """The large constants of functions as globals of a module: equal ones are one."""
+
+    def __init__(self, known: dict[str, GlobalSource], inline_bytes: int | None):
+        self._known, self._inline_bytes = known, inline_bytes
+
+    def is_large(self, value: np.ndarray) -> bool:
+        """Tell whether a constant is to be a global."""
+        return self._inline_bytes is not None and value.nbytes > self._inline_bytes
+
+    def name_of(self, value: np.ndarray) -> str:
+        """Return the name of the global that has this value."""
+        for given in self._known.values():
+            if not given.is_mutable and equal_bits(given.value, value):
+                return given.name
+        count = 0
+        while (name := f"constant{count}") in self._known:
+            count += 1
+        self._known[name] = GlobalSource(name, value)
+        return name
+
+
+def equal_bits(one: np.ndarray, other: np.ndarray) -> bool:
+    """Tell whether two arrays are equal bit by bit, without a copy of them."""
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    if one.ctypes.data == other.ctypes.data and one.strides == other.strides:
+        return True
+    mine, theirs = (np.ascontiguousarray(x).reshape(-1).view(np.uint8) for x in (one, other))
+    return np.array_equal(mine, theirs)
+
+
+def function_source(
+    function: ModuleFunction,
+    places: Sequence[str],
+    known: Mapping[str, GlobalSource],
+    constants: Constants,
+    seen: Mapping[str, Any],
+) -> FunctionSource:
+    """Return a function as a Jaxpr of its arguments and the globals that it reads."""
+    avals = argument_avals(function, seen)
+    check_static(function, places, known)
+    lowered = lowered_for(function, function.in_order(avals, [known[name].value for name in places]))
+    updates = {name: s.update for name, s in zip(places, function.state, strict=True) if s.update is not None}
+    for name, i in updates.items():
+        check_shape_of_update(function.name, name, known[name].value.shape, lowered.jaxpr.out_avals[i].shape)
+    jaxpr, reads = with_globals(function, lowered, places, updates.values(), constants)
+    description = described_function(function, avals, lowered, reads, updates)
+    return FunctionSource(description, jaxpr, dict(places_of(function.program.region.steps)))
+
+
+def with_globals(
+    function: ModuleFunction, lowered: Lowered, places: Sequence[str], updates: Iterable[int], constants: Constants
+) -> tuple[Any, list[str]]:
+    """Return the Jaxpr of the arguments and of the globals that it reads, and the names of these."""
+    closed, used = lowered.jaxpr, variables_used(lowered.jaxpr.jaxpr)
+    inputs, results = closed.jaxpr.invars, closed.jaxpr.outvars
+    count = len(function.leaves) + len(function.state)
+    reads = {inputs[s.position]: name for name, s in zip(places, function.state, strict=True)}
+    large = dict(zip(inputs[count:], function.program.constants, strict=True))
+    small: dict[Any, np.ndarray] = {}
+    for variable, value in zip(closed.jaxpr.constvars, closed.consts, strict=True):
+        array = np.asarray(value)
+        (large if constants.is_large(array) else small)[variable] = array
+    reads |= {variable: constants.name_of(value) for variable, value in large.items() if variable in used}
+    reads = {variable: name for variable, name in reads.items() if variable in used}
+    outputs = [*results[: len(function.results)], *(results[i] for i in updates)]
+    jaxpr = jax_compat.make_jaxpr_object(
+        list(small),
+        [*(inputs[leaf.position] for leaf in function.leaves), *reads],
+        [*outputs, results[-1]] if lowered.checks else outputs,
+        closed.jaxpr.eqns,
+        list(small.values()),
+        function.name,
+        [*(leaf.name for leaf in function.leaves), *reads.values()],
+    )
+    return jaxpr, list(reads.values())
+
+
+def described_function(
+    function: ModuleFunction, avals: Sequence[Any], lowered: Lowered, reads: Sequence[str], writes: Iterable[str]
+) -> FunctionDescription:
+    """Return the description of a function."""
+    outputs = [variable for _, variable in leaves_of(function.outputs)]
+    results = [described_array(*of) for of in zip(function.results, lowered.jaxpr.out_avals, outputs, strict=False)]
+    variables = [leaf.variable for leaf in function.leaves]
+    names = [leaf.name for leaf in function.leaves]
+    return FunctionDescription(
+        function.name,
+        "function",
+        tuple(described_array(*of) for of in zip(names, avals, variables, strict=True)),
+        (*results, CHECK_CODE) if lowered.checks else tuple(results),
+        isinstance(function.outputs, Variable),
+        tuple(reads),
+        tuple(writes),
+        tuple(map(check_text, lowered.checks)),
+    )
+
+
+def described_array(name: str, aval: Any, variable: Variable) -> Argument:
+    """Return the description of an argument or result."""
+    return Argument(name, np.dtype(aval.dtype).name, tuple(aval.shape), is_key_type(variable))
+
+
+def argument_avals(function: ModuleFunction, seen: Mapping[str, Any]) -> list[jax.ShapeDtypeStruct]:
+    """Return shape and dtype of each argument: as declared, or as in the latest call."""
+    return [jax.ShapeDtypeStruct(shape_of_leaf(function, leaf, seen), dtype_of_leaf(leaf)) for leaf in function.leaves]
+
+
+def shape_key(function: ModuleFunction, leaf: Leaf) -> str:
+    """Return the key of an argument's shape in the latest call."""
+    return f"{function.name}:{leaf.name}"
+
+
+def shape_of_leaf(function: ModuleFunction, leaf: Leaf, seen: Mapping[str, Any]) -> tuple[int, ...]:
+    """Return the shape of an argument."""
+    shape = leaf.shape if leaf.shape is not None else seen.get(shape_key(function, leaf))
+    if shape is None:
+        raise TypeError(
+            f"The argument {leaf.name} of {function.name} is a {leaf.variable.type}, and a module that leaves Python has fixed shapes:"
+            f" give one by public(..., like={{{leaf.name.partition('.')[0]!r}: np.ones((4, 3))}}), by a type with a shape, or call"
+            f" {function.name} once."
+        )
+    return shape
+
+
+def dtype_of_leaf(leaf: Leaf) -> np.dtype:
+    """Return the dtype of an argument."""
+    return np.dtype(KEY_DTYPE if is_key_type(leaf.variable) else leaf.variable.type.dtype)
+
+
+def check_static(function: ModuleFunction, places: Sequence[str], known: Mapping[str, GlobalSource]) -> None:
+    """Raise a TypeError if a shape depends on the value of an argument, or of state that may change."""
+    static = set(function.program.static_positions)
+    for what, name, position in [
+        *(("argument", leaf.name, leaf.position) for leaf in function.leaves),
+        *(
+            ("state", name, s.position)
+            for name, s in zip(places, function.state, strict=True)
+            if known[name].is_mutable
+        ),
+    ]:
+        if position in static:
+            raise TypeError(
+                f"The {what} {name} of {function.name} determines a shape, and a module that leaves Python has fixed shapes: make it a"
+                " constant of the graph, or compute the size from the shape of an argument."
+            )
+
+
+def lowered_for(function: ModuleFunction, given: Sequence[Any]) -> Lowered:
+    """Return the Jaxpr of a function for shapes, and values of what determines shapes."""
+    program = function.program
+    try:
+        with jax.enable_x64(True):
+            values = [
+                static_value(v, x) if i in program.static_positions else x
+                for i, (v, x) in enumerate(zip(program.inputs, given, strict=True))
+            ]
+            return program.specialize(values).lower([*values, *program.constants])
+    except CannotEmit as error:
+        raise refused_by_rule(error) from None
+
+
+def check_shape_of_update(function: str, name: str, shape: tuple[int, ...], found: tuple[int, ...]) -> None:
+    """Raise a TypeError if an update has another shape than its global."""
+    if found != shape:
+        raise TypeError(f"{function} gives {name}, of shape {shape}, a value of shape {found}: a global has one shape.")
+
+
+def variables_used(jaxpr: Any) -> set[Any]:
+    """Return the variables that equations read, or that are results."""
+    atoms = [*(x for eqn in jaxpr.eqns for x in eqn.invars), *jaxpr.outvars]
+    return {x for x in atoms if isinstance(x, jex.Var)}

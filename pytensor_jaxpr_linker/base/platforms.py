@@ -1,0 +1,32 @@
+"""The platforms that programs are planned and lowered for, where that is said: else it is the one that they run on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+_given: ContextVar[tuple[str, ...]] = ContextVar("platforms", default=())
+
+#: The names of platforms that are GPUs; JAX's rules for both are those of "gpu".
+GPUS = ("cuda", "rocm")
+
+
+@contextmanager
+def for_platforms(platforms: Sequence[str]) -> Iterator[None]:
+    """Plan and lower for these platforms, whatever devices this machine has."""
+    token = _given.set(tuple(platforms))
+    try:
+        yield
+    finally:
+        _given.reset(token)
+
+
+def given_platforms() -> tuple[str, ...]:
+    """Return the platforms of `for_platforms`, or none."""
+    return _given.get()
+
+
+def kind_of(platform: str) -> str:
+    """Return "gpu" for each GPU, and other platforms as they are."""
+    return "gpu" if platform in GPUS else platform

@@ -1,0 +1,135 @@
+"""Which versions of other packages are installed, and whether they fit. It imports none of them, so that it works where they are broken."""
+
+from __future__ import annotations
+
+import re
+import sys
+import warnings
+from importlib import metadata
+from typing import NamedTuple
+
+DISTRIBUTION = "pytensor_jaxpr_linker"
+#: What is listed in a report beside the requirements, and the extras whose packages are.
+ALSO = ("jaxlib", "numba", "scipy")
+LISTED_EXTRAS = re.compile(r"""extra == ['"](pymc|nutpie|numpyro|report)['"]""")
+REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)\s*([<>=!~0-9.,\s]*)")
+NUMBER = re.compile(r"\d+")
+
+
+class Requirement(NamedTuple):
+    """A package beside this one."""
+
+    name: str
+    bounds: str
+    """Such as ``>=3.3,<3.4``, or nothing."""
+    installed: str | None
+    """The version that is installed, or None."""
+    is_optional: bool
+
+    @property
+    def is_too_old(self) -> bool:
+        """Whether the version is below the lower bound."""
+        lower = [bound for bound in self.bounds.split(",") if bound.startswith(">=")]
+        return self.installed is not None and not all(is_within(self.installed, bound) for bound in lower)
+
+    @property
+    def problem(self) -> str:
+        """What is wrong with it, and what to do, or nothing."""
+        if self.installed is None:
+            return "" if self.is_optional else f"{self.name} is missing: pip install '{self.name}{self.bounds}'"
+        if all(is_within(self.installed, bound) for bound in self.bounds.split(",") if bound):
+            return ""
+        return f"{self.name} {self.installed} does not fit {self.bounds}: pip install '{self.name}{self.bounds}'"
+
+
+def requirements() -> list[Requirement]:
+    """Return what this package needs, then what its extras and reports name, each once."""
+    try:
+        lines = metadata.requires(DISTRIBUTION) or []
+    except metadata.PackageNotFoundError:  # a folder on the path, which nobody installed
+        lines = ["pytensor", "jax", "numpy"]
+    found: dict[str, Requirement] = {}
+    for line in [*lines, *(f"{name}; extra == 'report'" for name in ALSO)]:
+        specifier, _, marker = line.partition(";")
+        match = REQUIREMENT.match(specifier)
+        if match is None or match[1].replace("-", "_") == DISTRIBUTION or (marker and not LISTED_EXTRAS.search(marker)):
+            continue
+        name, bounds = match[1], ",".join(sorted(match[2].replace(" ", "").split(","), reverse=True))
+        found.setdefault(name, Requirement(name, bounds, installed_version(name), bool(marker)))
+    return list(found.values())
+
+
+def installed_version(name: str) -> str | None:
+    """Return the version of a distribution, or None if it is not installed."""
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def is_within(version: str, bound: str) -> bool:
+    """Return whether a version is within one bound, such as ``>=3.3``. Releases are compared, not what follows them (``rc1``)."""
+    match = re.fullmatch(r"(>=|<=|==|<|>)([\d.]+)", bound)
+    if match is None:
+        return True
+    ours, limit = (release_numbers(text) for text in (version, match[2]))
+    return {
+        ">=": ours >= limit,
+        "<=": ours <= limit,
+        "==": ours == limit,
+        "<": ours < limit,
+        ">": ours > limit,
+    }[match[1]]
+
+
+def release_numbers(version: str) -> tuple[int, ...]:
+    """Return the numbers of a release, without zeros at the end: 3.3.0 is 3.3."""
+    numbers = []
+    for part in version.split("."):
+        match = NUMBER.match(part)
+        if match is None:
+            break
+        numbers.append(int(match[0]))
+        if match[0] != part:
+            break
+    while numbers and not numbers[-1]:
+        numbers.pop()
+    return tuple(numbers)
+
+
+def problems() -> list[str]:
+    """Return a sentence for each package that is missing or has a version that does not fit."""
+    return [r.problem for r in requirements() if r.problem]
+
+
+def version_lines() -> list[str]:
+    """Return a line for each package: its name, its version, the versions that fit."""
+    width = max(len(r.name) for r in requirements())
+    lines = []
+    for r in requirements():
+        note = "" if not r.bounds else f"  needs {r.bounds}" + ("  <- does not fit" if r.problem else "")
+        lines.append(f"{r.name:<{width}}  {r.installed or '-':<10}{note}".rstrip())
+    return lines
+
+
+def check() -> None:
+    """Say what is wrong before an import fails somewhere inside: raise an ImportError if a package is missing or too old, warn if it is too new.
+
+    For ``python -m pytensor_jaxpr_linker doctor``, whose other parts need the imports, print the versions and exit.
+    """
+    found = [r for r in requirements() if not r.is_optional and r.problem]
+    if not found:
+        return
+    told = "To do: " + "; ".join(r.problem for r in found)
+    if is_doctor_asked():
+        print("\n".join([*version_lines(), "", told]))
+        sys.exit(1)
+    if any(r.installed is None or r.is_too_old for r in found):
+        raise ImportError(f"pytensor_jaxpr_linker can't be imported. {told}")
+    warnings.warn(f"pytensor_jaxpr_linker is tested with other versions. {told}", stacklevel=3)
+
+
+def is_doctor_asked() -> bool:
+    """Return whether this process is ``python -m pytensor_jaxpr_linker doctor``."""
+    words = sys.orig_argv
+    return any(words[i : i + 3] == ["-m", DISTRIBUTION, "doctor"] for i in range(len(words)))

@@ -1,0 +1,123 @@
+"""The commands and their options."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from jaxpr_artifact import command_line as artifacts
+from pytensor_jaxpr_linker.command_line.doctor import examine
+from pytensor_jaxpr_linker.command_line.model_file import is_model_file, read_model, time_model
+from pytensor_jaxpr_linker.command_line.pages import page_text
+from pytensor_jaxpr_linker.report.explain import explain
+from pytensor_jaxpr_linker.report.stages import stages
+
+PROGRAM = "python -m pytensor_jaxpr_linker"
+MODEL_HELP = "a Python file with a PyMC model or a function of mode JAXPR, as model.py, or model.py:NAME; NAME may be a function that makes it"
+#: What `stages --show` prints of each region.
+SHOWN = ("jaxpr", "stablehlo", "hlo")
+
+
+def run_command(given: Sequence[str] | None = None) -> int:
+    """Run one command, and return the exit status."""
+    options = make_parser().parse_args(given)
+    try:
+        status = options.command(options) or 0
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:  # whoever reads, such as `head`, has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:  # whatever a model file does: one line, no traceback, unless it is asked for
+        if options.traceback:
+            raise
+        print(f"{type(error).__name__}: {error}\n({PROGRAM} --traceback ... shows where)", file=sys.stderr)
+        return 1
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the commands."""
+    parser = argparse.ArgumentParser(
+        PROGRAM, description="Reports on PyMC models, functions of mode JAXPR and exported functions."
+    )
+    parser.add_argument("--traceback", action="store_true", help="show the traceback of an error")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    doctor = commands.add_parser("doctor", help="say whether versions, devices and compilers fit, and run a program")
+    doctor.set_defaults(command=run_doctor)
+
+    docs = commands.add_parser("docs", help="print a page of the documentation, or the section of a break code")
+    docs.add_argument("page", nargs="?", metavar="PAGE", help="such as JX002, options, from_pymc; none lists them")
+    docs.set_defaults(command=run_docs)
+
+    explained = commands.add_parser("explain", help="say what runs where, why, and what to change")
+    explained.add_argument("--save", metavar="FILE", type=Path, help="write a page that draws the graph: .html or .svg")
+    explained.add_argument("--most", type=int, default=12, metavar="N", help="how many entries of each list (12)")
+    explained.add_argument("--passes", action="store_true", help="tell what each pass did")
+    explained.set_defaults(command=run_explain)
+
+    staged = commands.add_parser("stages", help="show the forms that a function takes on its way to the processor")
+    staged.add_argument("--show", choices=SHOWN, help="print this form of each region")
+    staged.add_argument("--profile", action="store_true", help="run it, and say which part takes how long")
+    staged.set_defaults(command=run_stages)
+    for command in (explained, staged):
+        command.add_argument("target", metavar="MODEL", help=MODEL_HELP)
+
+    bench = commands.add_parser("bench", help="time a model or an exported function")
+    bench.add_argument("target", metavar="MODEL", help=f"{MODEL_HELP}; or an exported function")
+    bench.add_argument("inputs", nargs="*", metavar="INPUT", help=f"for an exported function. {artifacts.INPUTS_HELP}")
+    bench.add_argument("--calls", type=int, default=200, metavar="N", help="how many calls are timed (200)")
+    bench.add_argument(
+        "--modes", default="JAXPR,default", metavar="MODES", help="for a model, with commas between (JAXPR,default)"
+    )
+    bench.set_defaults(command=run_bench)
+    artifacts.add_inspect_and_run(commands)
+    return parser
+
+
+def run_doctor(options: argparse.Namespace) -> int:
+    """Print the report on the environment; the exit status is 1 if something is wrong."""
+    examination = examine()
+    print(examination)
+    return bool(examination.problems)
+
+
+def run_docs(options: argparse.Namespace) -> None:
+    """Print a page."""
+    print(page_text(options.page))
+
+
+def run_explain(options: argparse.Namespace) -> None:
+    """Print what mode JAXPR makes of a model, or save it."""
+    told = explain(read_model(options.target).value, passes=options.passes)
+    if options.save is None:
+        print(told.text(options.most))
+    else:
+        print(f"{told.summary} Saved in {told.save(options.save)}")
+
+
+def run_stages(options: argparse.Namespace) -> None:
+    """Print the stages of a model."""
+    found: Any = stages(read_model(options.target).value)
+    if options.profile:
+        print(found.profile())
+    elif options.show:
+        for text in getattr(found, options.show):
+            print(text)
+    else:
+        print(found)
+
+
+def run_bench(options: argparse.Namespace) -> None:
+    """Time a model in several modes, or an exported function."""
+    if options.calls < 1:
+        raise ValueError("--calls is 1 or more.")
+    if is_model_file(options.target):
+        print(time_model(read_model(options.target), options.modes.split(","), options.calls))
+    else:
+        options.artifact = Path(options.target)
+        artifacts.bench(options)

@@ -1,0 +1,1 @@
+"""Makes Jaxprs of basic operations, for compilers that have no factorizations, Fourier transforms, and others."""

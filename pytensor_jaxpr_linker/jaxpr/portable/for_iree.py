@@ -1,0 +1,223 @@
+"""What IREE compiles, but computes wrongly or with few digits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import jax.extend.core as jex
+import numpy as np
+from jax.extend.core import primitives as p
+
+from pytensor_jaxpr_linker.jaxpr import prims
+from pytensor_jaxpr_linker.jaxpr.portable.arrays import (
+    Array,
+    choose,
+    elementwise_function,
+    full,
+    joined_arrays,
+    square_root,
+)
+from pytensor_jaxpr_linker.jaxpr.portable.loops_for_iree import (
+    branches_behind_barrier,
+    counted_scan,
+    while_with_outcome,
+)
+from pytensor_jaxpr_linker.jaxpr.portable.replacements import Emission
+
+log_of = elementwise_function(prims.log)
+pow_of = elementwise_function(prims.pow_)
+exp_of = elementwise_function(prims.exp)
+whole_below = elementwise_function(prims.floor)
+
+
+def real_power(params: Mapping[str, Any], x: Array, y: Array) -> Array | None:
+    """Powers of sizes, with NumPy's signs and special values: IREE's are ``exp(y log x)``, off by some ``y log x`` eps, NaN for bases below 0."""
+    if x.dtype.kind != "f":
+        return None
+    y = y.astype(x.dtype)
+    is_whole = whole_below(y) == y
+    half = y * 0.5
+    is_odd = is_whole & (whole_below(half) != half)
+    size = abs(x)
+    found = pow_of(choose((size == 0) | (size == np.inf) | (size == 1), 1, size), choose(abs(y) == np.inf, 1, y))
+    found = choose((size == 0) | (size == np.inf), choose((size == 0) == (y > 0), 0.0, found.like(np.inf)), found)
+    endless = choose((size > 1) == (y > 0), found.like(np.inf), 0.0)
+    found = choose(abs(y) == np.inf, choose(size == 1, 1.0, endless), found)
+    is_negative = (x < 0) | ((x == 0) & (1.0 / x < 0))
+    found = choose(is_negative & is_odd, -found, found)
+    found = choose((x < 0) & ~is_whole & (size != np.inf) & (abs(y) != np.inf), np.nan, found)
+    found = choose((x != x) | (y != y), np.nan, found)
+    return choose((y == 0) | (x == 1), 1.0, found)
+
+
+def logarithm_near_one(params: Mapping[str, Any], x: Array) -> Array | None:
+    """The logarithm of ``1 + x``, times what its rounding lost (Kahan): IREE's ``log1p`` loses all digits of small numbers."""
+    if x.dtype.kind != "f":
+        return None
+    sum_ = 1.0 + x
+    rest = sum_ - 1.0
+    is_exact = (rest == 0) | (sum_ == np.inf)
+    return choose(is_exact, choose(sum_ == np.inf, sum_, x), log_of(sum_) * (x / choose(is_exact, 1.0, rest)))
+
+
+def log_of_one_and(x: Array) -> Array:
+    """Return the logarithm of ``1 + x``."""
+    found = logarithm_near_one({}, x)
+    assert found is not None
+    return found
+
+
+def exponential_minus_one(params: Mapping[str, Any], x: Array) -> Array | None:
+    """``exp(x) - 1``, times what its rounding lost (Kahan): IREE's ``expm1`` of float64 is 0 for small numbers."""
+    return exp_minus_one(x) if x.dtype == np.float64 else None
+
+
+def exp_minus_one(x: Array) -> Array:
+    """Return ``exp(x) - 1``."""
+    whole = exp_of(x)
+    rest = whole - 1.0
+    is_ordinary = (rest != 0) & (rest != -1) & (abs(x) < 1)
+    found = rest * (x / choose(is_ordinary, log_of(whole), 1.0))
+    return choose(rest == 0, x, choose(is_ordinary, found, rest))
+
+
+def hyperbolic_sine(params: Mapping[str, Any], x: Array) -> Array | None:
+    """By ``expm1`` of sizes near 0, by exponentials elsewhere."""
+    if x.dtype != np.float64:
+        return None
+    size = abs(x)
+    near = exp_minus_one(choose(size < 1, size, 0.0))
+    half = exp_of(size * 0.5)
+    far = half * (half * 0.5) - 0.5 / (half * half)
+    return signed(choose(size < 1, (near + near / (near + 1.0)) * 0.5, far), x)
+
+
+def inverse_hyperbolic_sine(params: Mapping[str, Any], x: Array) -> Array | None:
+    """By ``log1p``."""
+    if x.dtype != np.float64:
+        return None
+    size = abs(x)
+    is_large = size > 1e8
+    safe = choose(is_large, 1.0, size)
+    near = log_of_one_and(safe + safe * safe / (1.0 + square_root(safe * safe + 1.0)))
+    return signed(choose(is_large, log_of(size) + np.log(2.0), near), x)
+
+
+def inverse_hyperbolic_tangent(params: Mapping[str, Any], x: Array) -> Array | None:
+    """By ``log1p``."""
+    if x.dtype != np.float64:
+        return None
+    size = abs(x)
+    return signed(log_of_one_and(2.0 * size / (1.0 - size)) * 0.5, x)
+
+
+def signed(size: Array, x: Array) -> Array:
+    """Return sizes with the signs of other numbers; those of zero stay zero."""
+    return choose(x < 0, -size, choose(x == 0, x, size))
+
+
+def in_float64(primitive: jex.Primitive) -> Emission:
+    """Return a function of float32 computed in float64: IREE's of float32 have few digits, or none for large arguments."""
+
+    def emit(params: Mapping[str, Any], *xs: Array) -> Array | None:
+        if xs[0].dtype != np.float32:
+            return None
+        b, double = xs[0].b, np.dtype("float64")
+        atoms = [x.astype(double).atom for x in xs]
+        shape = max((x.shape for x in xs), key=len)
+        return Array(b, b.bind(primitive, atoms, shape, double, dict(params))).astype(np.float32)
+
+    return emit
+
+
+def sum_of_parts(params: Mapping[str, Any], x: Array) -> Array | None:
+    """Sums of complex numbers part by part: IREE's compiler has no zero of 128 bits."""
+    if x.dtype.kind != "c":
+        return None
+    re, im = (prims.reduce_sum(x.b, part.atom, params["axes"]) for part in (x.real, x.imag))
+    return Array(x.b, prims.complex_(x.b, re, im))
+
+
+def filled_by_parts(params: Mapping[str, Any], x: Array) -> Array | None:
+    """Arrays of one complex number, part by part, of which the compiler does not know that they are constants: it can't fill memory with 128 bits."""
+    if x.dtype != np.complex128 or not isinstance(x.atom, jex.Literal):
+        return None
+    b, value = x.b, np.asarray(x.atom.val)
+    parts = prims.barrier(b, [prims.broadcast_to(b, b.constant(part), (1,)) for part in (value.real, value.imag)])
+    re, im = (Array(b, part).reshape().broadcast(params["shape"]).atom for part in parts)
+    return Array(b, prims.complex_(b, re, im))
+
+
+def complex_behind_barriers(params: Mapping[str, Any], x: Array) -> Array | None:
+    """Real numbers as complex ones, apart from what is around: a computation that returns both has wrong numbers for some."""
+    dtype = np.dtype(params["new_dtype"])
+    if dtype.kind != "c" or x.dtype.kind == "c" or isinstance(x.atom, jex.Literal):
+        return None
+    (real,) = prims.barrier(x.b, [x.atom])
+    return Array(x.b, prims.barrier(x.b, [prims.convert(x.b, real, dtype)])[0])
+
+
+def product_by_halves(params: Mapping[str, Any], x: Array) -> Array | None:
+    """Products of complex numbers, the first half times the second."""
+    if x.dtype.kind != "c":
+        return None
+    axes = params["axes"]
+    kept = [i for i in range(len(x.shape)) if i not in axes]
+    shape = [x.shape[i] for i in kept]
+    rest = Array(x.b, prims.transpose(x.b, x.atom, [*kept, *axes])).reshape(*shape, math.prod(x.shape[i] for i in axes))
+    if not rest.shape[-1]:
+        return full(x.b, 1, tuple(shape), x.dtype)
+    while (n := rest.shape[-1]) > 1:
+        h = n // 2
+        rest = joined_arrays([rest[..., :h] * rest[..., h : 2 * h], rest[..., 2 * h :]], -1)
+    return rest.reshape(*shape)
+
+
+def dot_product(params: Mapping[str, Any], x: Array, y: Array) -> Array | None:
+    """Products of vectors as sums, and those of no numbers as zeros: IREE's compiler crashes on some of these."""
+    (contract, batch), dtype = params["dimension_numbers"], params["preferred_element_type"]
+    free = [
+        [i for i in range(len(z.shape)) if i not in (*c, *k)] for z, c, k in zip((x, y), contract, batch, strict=True)
+    ]
+    shape = [x.shape[i] for i in (*batch[0], *free[0])] + [y.shape[i] for i in free[1]]
+    if 0 in x.shape or 0 in y.shape:
+        return full(x.b, 0, tuple(shape), np.dtype(dtype or x.dtype))
+    if any(z.shape[i] != 1 for z, axes in zip((x, y), free, strict=True) for i in axes) or x.dtype != y.dtype:
+        return None
+    vectors = [
+        Array(z.b, prims.transpose(z.b, z.atom, [*k, *c, *f])).reshape(
+            *[z.shape[i] for i in k], *[z.shape[i] for i in c]
+        )
+        for z, c, k, f in zip((x, y), contract, batch, free, strict=True)
+    ]
+    axes = list(range(len(batch[0]), len(vectors[0].shape)))
+    product = vectors[0] * vectors[1]
+    found = sum_of_parts({"axes": axes}, product)
+    if found is None:
+        found = Array(x.b, prims.reduce_sum(x.b, product.atom, axes))
+    return found.reshape(*shape)
+
+
+#: What `portable` takes for IREE, when it has replaced what IREE lacks.
+FOR_IREE: dict[jex.Primitive, Emission] = {
+    p.cond_p: branches_behind_barrier,
+    p.broadcast_in_dim_p: filled_by_parts,
+    p.scan_p: counted_scan,
+    p.while_p: while_with_outcome,
+    p.asinh_p: inverse_hyperbolic_sine,
+    p.atanh_p: inverse_hyperbolic_tangent,
+    p.convert_element_type_p: complex_behind_barriers,
+    p.dot_general_p: dot_product,
+    p.expm1_p: exponential_minus_one,
+    p.log1p_p: logarithm_near_one,
+    p.pow_p: real_power,
+    p.reduce_prod_p: product_by_halves,
+    p.reduce_sum_p: sum_of_parts,
+    p.sinh_p: hyperbolic_sine,
+    **{
+        primitive: in_float64(primitive)
+        for primitive in (p.acos_p, p.asin_p, p.atan_p, p.atan2_p, p.cos_p, p.digamma_p, p.sin_p, p.tan_p)
+    },
+}

@@ -1,0 +1,190 @@
+"""What stands for each primitive that a compiler may lack: a table of functions that emit it in basic operations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax.extend.core as jex
+import numpy as np
+from jax import lax
+from jax.extend.core import primitives as p
+
+from pytensor_jaxpr_linker.base.jax_compat import geqp3_p, geqrf_p
+from pytensor_jaxpr_linker.jaxpr import prims
+from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
+from pytensor_jaxpr_linker.jaxpr.portable.arrays import Array, choose
+from pytensor_jaxpr_linker.jaxpr.portable.fourier import fourier
+from pytensor_jaxpr_linker.jaxpr.portable.jacobi import eigh_factors, svd_factors
+from pytensor_jaxpr_linker.jaxpr.portable.lu import factors_with_exchanges, permutation_of
+from pytensor_jaxpr_linker.jaxpr.portable.qr import product_of_reflections, qr_factors, reflections
+from pytensor_jaxpr_linker.jaxpr.portable.schur import schur_factors
+from pytensor_jaxpr_linker.jaxpr.portable.triangular import lower_cholesky, substituted
+from pytensor_jaxpr_linker.jaxpr.portable.tridiagonal import solve_tridiagonal
+
+#: Takes the params of an equation and its operands; returns its results, or None if the equation may stay.
+type Emission = Callable[..., Sequence[Array] | Array | None]
+
+REPLACEMENTS: dict[jex.Primitive, Emission] = {}
+
+
+def replaces(primitive: jex.Primitive) -> Callable[[Emission], Emission]:
+    """Register what stands for a primitive."""
+
+    def register(function: Emission) -> Emission:
+        REPLACEMENTS[primitive] = function
+        return function
+
+    return register
+
+
+def replacement_of(
+    eqn: Any,
+    params: Mapping[str, Any],
+    b: JaxprBuilder,
+    operands: Sequence[Atom],
+    table: Mapping[jex.Primitive, Emission],
+) -> list[Atom] | None:
+    """Emit what stands for an equation with these params, and return the atoms of its results; None if the equation may stay."""
+    emit = table.get(eqn.primitive)
+    if emit is None or not operands:
+        return None
+    found = emit(params, *[Array(b, x) for x in operands])
+    if found is None:
+        return None
+    results = [found] if isinstance(found, Array) else found
+    pairs = [(x.atom, var.aval.dtype) for x, var in zip(results, eqn.outvars, strict=True)]
+    return [x if x.aval.dtype == dtype else prims.convert(b, x, dtype) for x, dtype in pairs]
+
+
+@replaces(p.cholesky_p)
+def cholesky_columns(params: Mapping[str, Any], a: Array) -> Array:
+    """Columns one after the other."""
+    return lower_cholesky(a)
+
+
+@replaces(p.triangular_solve_p)
+def substitution(params: Mapping[str, Any], a: Array, x: Array) -> Array:
+    """Rows one after the other."""
+    return substituted(a, x, **params)
+
+
+@replaces(p.lu_p)
+def elimination(params: Mapping[str, Any], a: Array) -> Sequence[Array]:
+    """Columns one after the other, with row exchanges."""
+    return factors_with_exchanges(a)
+
+
+@replaces(lax.linalg.lu_pivots_to_permutation_p)
+def exchanges(params: Mapping[str, Any], pivots: Array) -> Array:
+    """Row exchanges one after the other."""
+    return permutation_of(pivots, params["permutation_size"])
+
+
+@replaces(p.qr_p)
+def householder(params: Mapping[str, Any], a: Array) -> Sequence[Array]:
+    """Reflections one after the other."""
+    return qr_factors(a, params["full_matrices"], params["pivoting"])
+
+
+@replaces(geqrf_p)
+def packed_reflections(params: Mapping[str, Any], a: Array) -> Sequence[Array]:
+    """Reflections one after the other."""
+    return reflections(a)[:2]
+
+
+@replaces(geqp3_p)
+def pivoted_reflections(params: Mapping[str, Any], a: Array, columns: Array) -> Sequence[Array]:
+    """Reflections one after the other, of the largest column each."""
+    *batch, n = columns.shape
+    packed, taus, order = reflections(a, (columns == 0).reshape(*batch, 1, n))
+    return packed, order + 1, taus
+
+
+@replaces(p.householder_product_p)
+def product_of_householder(params: Mapping[str, Any], a: Array, taus: Array) -> Array:
+    """Reflections one after the other."""
+    return product_of_reflections(a, taus)
+
+
+@replaces(p.eigh_p)
+def jacobi_eigenvalues(params: Mapping[str, Any], a: Array) -> Sequence[Array] | None:
+    """Rotations of Jacobi's method."""
+    return None if params["subset_by_index"] is not None else eigh_factors(a, params["lower"])
+
+
+@replaces(p.svd_p)
+def jacobi_singular_values(params: Mapping[str, Any], a: Array) -> Sequence[Array] | None:
+    """Rotations of Jacobi's one-sided method."""
+    if params["subset_by_index"] is not None:
+        return None
+    return svd_factors(a, params["full_matrices"], params["compute_uv"])
+
+
+@replaces(p.schur_p)
+def shifted_qr(params: Mapping[str, Any], a: Array) -> Sequence[Array] | None:
+    """Sweeps of reflections."""
+    if params["sort_eig_vals"]:
+        return None
+    return schur_factors(a)[: 1 + params["compute_schur_vectors"]]
+
+
+@replaces(p.tridiagonal_solve_p)
+def elimination_of_diagonals(params: Mapping[str, Any], low: Array, main: Array, high: Array, x: Array) -> Array:
+    """Rows one after the other, with exchanges."""
+    return solve_tridiagonal(low, main, high, x)
+
+
+@replaces(p.fft_p)
+def fourier_products(params: Mapping[str, Any], x: Array) -> Array:
+    """Products with roots of unity."""
+    return fourier(x, params["fft_type"], params["fft_lengths"])
+
+
+@replaces(p.cbrt_p)
+def cube_root(params: Mapping[str, Any], x: Array) -> Array:
+    """A power, and a step of Newton's method: to 1 ulp or so."""
+    size = abs(x)
+    is_ordinary = (size > 0) & (size < np.inf)
+    safe = choose(is_ordinary, size, 1)
+    third = Array(x.b, prims.pow_(x.b, safe.atom, x.b.constant(np.asarray(1 / 3, x.dtype))))
+    third = third - (third - safe / (third * third)) / 3.0
+    root = choose(is_ordinary, third, size)
+    return choose(x == 0, x, choose(x < 0, -root, root))
+
+
+def wrapping(primitive: jex.Primitive) -> Emission:
+    """Return the running sum or product of unsigned integers: that of signed ones has the same bits."""
+
+    def emit(params: Mapping[str, Any], x: Array) -> Array | None:
+        if x.dtype.kind != "u":
+            return None
+        signed = np.dtype(f"i{x.dtype.itemsize}")
+        given = prims.bitcast(x.b, x.atom, signed)
+        found = x.b.bind(primitive, (given,), x.shape, signed, dict(params))
+        return Array(x.b, prims.bitcast(x.b, found, x.dtype))
+
+    return emit
+
+
+def ordered(primitive: jex.Primitive) -> Emission:
+    """Return the running maximum or minimum of unsigned integers: signed ones without the first bit have the same order."""
+
+    def emit(params: Mapping[str, Any], x: Array) -> Array | None:
+        if x.dtype.kind != "u":
+            return None
+        signed = np.dtype(f"i{x.dtype.itemsize}")
+        first = Array(x.b, x.b.constant(np.asarray(1 << (8 * x.dtype.itemsize - 1), x.dtype))).broadcast(x.shape)
+        given = prims.bitcast(x.b, prims.xor(x.b, x.atom, first.atom), signed)
+        found = x.b.bind(primitive, (given,), x.shape, signed, dict(params))
+        return Array(x.b, prims.xor(x.b, prims.bitcast(x.b, found, x.dtype), first.atom))
+
+    return emit
+
+
+REPLACEMENTS |= {
+    p.cumsum_p: wrapping(p.cumsum_p),
+    p.cumprod_p: wrapping(p.cumprod_p),
+    p.cummax_p: ordered(p.cummax_p),
+    p.cummin_p: ordered(p.cummin_p),
+}

@@ -1,0 +1,1 @@
+"""Runs chains of a kernel, and keeps their draws."""

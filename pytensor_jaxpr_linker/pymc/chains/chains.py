@@ -1,0 +1,207 @@
+"""Runs the chains of a kernel that is a pair of JAX functions, a chunk of transitions at a time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from pytensor_jaxpr_linker.pymc.chains.kept_draws import Draws, KeptDraws
+from pytensor_jaxpr_linker.pymc.chains.programs import (
+    ChainPrograms,
+    Chunk,
+    InThreads,
+    JittedChain,
+    Kernel,
+    OneProgram,
+    Watch,
+    by_way_of_folder,
+    is_key,
+    pick,
+)
+from pytensor_jaxpr_linker.pymc.kept_programs import KeptPrograms
+
+#: Most transitions in one call of the compiled program, so between updates of the progress bar.
+TRANSITIONS_PER_CALL = 25
+#: How JAX makes random numbers of keys.
+KEYS = "threefry2x32"
+
+
+class ChainRun(NamedTuple):
+    """How chains run.
+
+    Attributes
+    ----------
+    draws, thinning
+        How many transitions a chain makes after its warm-up; every `thinning`-th is kept.
+    method : {"parallel", "vectorized", "sequential"}
+        At the same time, in threads or divided among JAX's devices; as one program over all chains; one after the other.
+    cores
+        How many chains run at a time in threads; None for as many as there are cores.
+    keep_warmup
+        Whether the draws of the warm-up are kept, too.
+    """
+
+    draws: int
+    method: str
+    cores: int | None = None
+    thinning: int = 1
+    keep_warmup: bool = False
+
+
+class ChainDraws(NamedTuple):
+    """What chains gave.
+
+    Attributes
+    ----------
+    draws, warmup
+        Those that are kept, and those of the warm-up if they are.
+    interrupted
+        Whether somebody stopped the chains.
+    seconds, seconds_before
+        How long they ran, and how long it took to compile them.
+    """
+
+    draws: Draws
+    warmup: Draws | None = None
+    interrupted: bool = False
+    seconds: float = 0.0
+    seconds_before: float = 0.0
+
+
+def usable_cores() -> int:
+    """Return on how many cores this process may run: in a container or under ``taskset``, fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class Chains:
+    """The chains of a kernel, whose programs compile in threads of their own until they are called, or were kept.
+
+    Parameters
+    ----------
+    make_kernel
+        Returns the kernel.
+    key
+        What the kernel depends on: equal keys, equal kernels.
+    kept
+        Where programs are kept.
+    tune
+        How many transitions the warm-up of a kernel has at most.
+    data
+        The shared data that the kernel takes.
+    like
+        Arrays of the shapes and dtypes of the positions where chains start, with an axis of chains in front.
+    seeds
+        One for each chain.
+    run
+        How they run.
+    """
+
+    def __init__(
+        self,
+        make_kernel: Callable[[], Kernel],
+        key: Hashable,
+        kept: KeptPrograms,
+        tune: int,
+        data: Mapping[str, Any],
+        like: dict[str, np.ndarray],
+        seeds: list[int],
+        run: ChainRun,
+    ):
+        self.run, self._kept, length = run, kept, min(TRANSITIONS_PER_CALL, tune + run.draws)
+        devices = jax.devices() if run.method == "parallel" and run.cores is None else jax.devices()[:1]
+        # JAX would compile a program to make a key. The starting point is drawn from the same seed, but not from this child of it.
+        keys = np.stack([np.random.SeedSequence(seed, spawn_key=(0,)).generate_state(2) for seed in seeds])
+        with jax.enable_x64(True):
+            self._placed: OneProgram | InThreads
+            if run.method == "vectorized" or len(devices) > 1:
+                self._placed = OneProgram(data, keys, devices)
+            else:
+                workers = 1 if run.method == "sequential" else run.cores or usable_cores()
+                self._placed = InThreads(data, keys, workers)
+            self._key = (key, length, self._placed.key, shapes_of(data), shapes_of(pick(like, 0)))
+
+            def find(args: tuple) -> JittedChain:
+                return by_way_of_folder(
+                    kept.folder, self._key, lambda: self._placed.jitted(*with_chunks(make_kernel(), length)), args
+                )
+
+            self.programs: ChainPrograms = kept.find(self._key, lambda: self._placed.compile(find, like))
+        self.total = self.programs.tune + run.draws
+        self._count = -(-self.total // length)
+
+    def wait(self) -> None:
+        """Wait until the programs are compiled."""
+        try:
+            self.programs.result()
+        except Exception:
+            self._kept.drop(self._key)
+            raise
+
+    def chunks(self, positions: dict[str, np.ndarray], watch: Watch) -> Iterator[Chunk]:
+        """Return an iterator over the chunks of transitions: the positions and statistics of each."""
+        return self._placed.run(self.programs, positions, self._count, watch)
+
+    def draw(
+        self, positions: dict[str, np.ndarray], watch: Watch, each: Callable[[Chunk, int], None] | None
+    ) -> ChainDraws:
+        """Run the chains and return their draws after warm-up; if interrupted, those so far.
+
+        `each`, if there is one, gets every chunk of all chains, and the number of transitions before it.
+        """
+        tune, done, began = self.programs.tune, 0, perf_counter()
+        kept = KeptDraws(self.run.draws, self.run.thinning)
+        warmup = KeptDraws(tune) if self.run.keep_warmup and tune else None
+        with jax.enable_x64(True):
+            try:
+                for chunk in self.chunks(positions, watch):
+                    length = next(iter(chunk[1].values())).shape[1]
+                    first, end = min(length, max(0, tune - done)), min(length, self.total - done)
+                    if first and warmup is not None:
+                        warmup.add(chunk, 0, first)
+                    if first < end:
+                        kept.add(chunk, first, end)
+                    done += end
+                    if each is not None:
+                        each(jax.tree.map(lambda x, end=end: x[:, :end], chunk), done - end)
+            except KeyboardInterrupt:
+                if not kept.length:
+                    raise
+                interrupted = True
+            else:
+                interrupted = False
+        of_warmup = None if warmup is None else warmup.result()
+        return ChainDraws(kept.result(), of_warmup, interrupted, perf_counter() - began)
+
+
+def with_chunks(kernel: Kernel, length: int) -> tuple[Kernel, Callable, Callable]:
+    """Return a kernel, the function that starts chains by the data of their keys, and the one that makes `length` transitions.
+
+    Between them a state is a flat list of arrays: a kernel has classes and keys of its own in it.
+    """
+    structures: list = []
+
+    def start(data: Any, key: Any, position: dict) -> list:
+        leaves, structure = jax.tree.flatten(kernel.start(data, jax.random.wrap_key_data(key, impl=KEYS), position))
+        structures.append((structure, [is_key(x) for x in leaves]))
+        return [jax.random.key_data(x) if is_key(x) else x for x in leaves]
+
+    def advance(data: Any, leaves: list) -> tuple[list, tuple[dict, dict]]:
+        structure, keys = structures[0]
+        typed = [jax.random.wrap_key_data(x, impl=KEYS) if key else x for x, key in zip(leaves, keys, strict=True)]
+        state, outputs = jax.lax.scan(
+            lambda s, _: kernel.transition(data, s), jax.tree.unflatten(structure, typed), length=length
+        )
+        flat = [jax.random.key_data(x) if is_key(x) else x for x in jax.tree.leaves(state)]
+        return flat, jax.tree.map(lambda x: jax.numpy.swapaxes(x, 0, 1), outputs) if kernel.is_ensemble else outputs
+
+    return kernel, start, advance
+
+
+def shapes_of(values: Mapping[str, Any]) -> tuple:
+    """Return what a program depends on of its arguments."""
+    return tuple((name, x.shape, str(x.dtype)) for name, x in sorted(values.items()))

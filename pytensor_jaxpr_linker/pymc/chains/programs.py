@@ -1,0 +1,279 @@
+"""The programs that make and advance chains: compiled in threads, and run for all chains or for each."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from pytensor_jaxpr_linker.jaxpr.optimize.small_calls import SHORT_REDUCTIONS, longest_reduction
+from pytensor_jaxpr_linker.pymc.folder_programs import FolderPrograms, stored_function
+
+#: How many chunks a chain may be ahead of the slowest one.
+AHEAD = 8
+#: Reductions of so many elements are short, see `xla_options`.
+SHORT = 4096
+#: A child of PyMC's logger, so that notebooks and terminals show what it says.
+pymc_logger = logging.getLogger("pymc.pytensor_jaxpr_linker")
+
+#: Positions and statistics of a chunk of transitions, with an axis of chains and one of transitions in front.
+type Chunk = tuple[dict[str, np.ndarray], dict[str, np.ndarray]]
+#: Is told of each chunk that is done: of which chains, and their statistics.
+type Watch = Callable[[Sequence[int], dict[str, np.ndarray]], None]
+
+
+class Kernel(NamedTuple):
+    """A Markov chain that adapts itself."""
+
+    start: Callable[[Any, Any, Any], Any]
+    """Maps data, a key and a position to the state of a chain."""
+    transition: Callable[[Any, Any], tuple[Any, tuple[dict, dict]]]
+    """Maps data and a state to the new state, and the position and statistics of this draw."""
+    tune: int
+    """How many of the first transitions adapt the chain, so are not kept."""
+    is_ensemble: bool = False
+    """Whether both functions take all chains at once, along a first axis of keys, positions, states and draws."""
+
+
+class JittedChain(NamedTuple):
+    """The functions of a kernel as they are lowered: one makes states, the other advances them by a chunk of transitions."""
+
+    start: Any
+    advance: Any
+    tune: int
+    options: dict[str, str] | None = None
+    """XLA's, if they are known; else `xla_options` decides."""
+
+
+class ChainPrograms(NamedTuple):
+    """The programs of a kernel, which compile in threads of their own."""
+
+    start: Future[jax.stages.Compiled]
+    advance: Future[jax.stages.Compiled]
+    tune: int
+
+    def result(self) -> tuple[jax.stages.Compiled, jax.stages.Compiled]:
+        """Wait for the programs."""
+        try:
+            return self.start.result(), self.advance.result()
+        except KeyboardInterrupt:
+            pymc_logger.warning("Interrupted while XLA compiles, which can't be stopped: this ends when XLA has done.")
+            wait([self.start, self.advance])
+            raise
+
+
+def compile_programs(chain: JittedChain, args: tuple, sharding: Any = None) -> ChainPrograms:
+    """Begin to compile, in threads, the programs that make and advance the state of chains, from data, keys and positions.
+
+    XLA releases Python's lock while it compiles, so the other steps before sampling run at the same time.
+    """
+
+    def compile_(lowered: jax.stages.Lowered) -> jax.stages.Compiled:
+        with jax.enable_x64(True):  # this setting belongs to a thread
+            return lowered.compile(options)
+
+    pool = ThreadPoolExecutor(2)
+    traced = chain.start.trace(*args)
+    options = xla_options(traced) if chain.options is None else chain.options
+    started = traced.lower()
+    begun = pool.submit(compile_, started)
+    advance = chain.advance.lower(args[0], states_of(started.out_info, sharding))
+    programs = ChainPrograms(begun, pool.submit(compile_, advance), chain.tune)
+    pool.shutdown(wait=False)
+    return programs
+
+
+def xla_options(traced: jax.stages.Traced) -> dict[str, str]:
+    """Return XLA's options for the programs of a kernel, by the trace of its first one, which evaluates the log density and its gradient.
+
+    On a CPU XLA makes two reductions of one, which vectorizes that of a large array. In a chain, whose arrays stay in the cache, the second one
+    takes longer than it saves: a transition of the models `hierarchical` and `logistic` took 0.74 of the time without, the geometric mean
+    over eleven models was 0.93.
+    """
+    most = max(map(longest_reduction, traced.jaxpr.eqns), default=0)
+    return SHORT_REDUCTIONS if jax.default_backend() == "cpu" and most <= SHORT else {}
+
+
+def states_of(found: Any, sharding: Any = None) -> Any:
+    """Return the shapes and dtypes of states."""
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), found)
+
+
+def by_way_of_folder(
+    folder: FolderPrograms, key: Hashable, make: Callable[[], JittedChain], args: tuple
+) -> JittedChain:
+    """Return the functions of a kernel from the folder of `cache`, or those that `make` returns, which are put there."""
+    made: list[JittedChain] = []
+
+    def to_store() -> tuple:
+        made.append(make())
+        start = stored_function(made[0].start, args, (made[0].tune, xla_options(made[0].start.trace(*args))))
+        states = states_of(jax.eval_shape(made[0].start, *args))
+        return start, stored_function(made[0].advance, (args[0], states))
+
+    found = folder.find(key, to_store)
+    if found is None:
+        return made[0] if made else make()
+    start, advance = found
+    return JittedChain(start.jitted(), advance.jitted(), *start.about)
+
+
+class OneProgram:
+    """One program over all chains, with an equal part of them on each device.
+
+    ``shard_map`` leaves each device its own loops: where XLA's partitioner divides the batch, every step of a trajectory waits
+    for the slowest chain on any device.
+    """
+
+    def __init__(self, data: Any, keys: np.ndarray, devices: list):
+        self._chains = len(keys)
+        self._part = -(-self._chains // len(devices))
+        self._used = devices[: -(-self._chains // self._part)]
+        # Equal parts: the last device may run chains of the first once more, which nobody reads.
+        self._index = np.arange(self._part * len(self._used)) % self._chains
+        self._mesh = Mesh(np.array(self._used), ("chain",))
+        self._data = jax.device_put(dict(data), NamedSharding(self._mesh, PartitionSpec()))
+        self._keys = self._put(keys)
+
+    @property
+    def key(self) -> tuple:
+        """What the programs depend on."""
+        return "one program", self._chains, tuple(self._used)
+
+    def _put(self, values: Any) -> Any:
+        sharding = NamedSharding(self._mesh, PartitionSpec("chain"))
+        return jax.device_put(jax.tree.map(lambda x: x[self._index], values), sharding)
+
+    def jitted(self, kernel: Kernel, start: Callable, advance: Callable) -> JittedChain:
+        """Return the functions of all chains."""
+        each, same = PartitionSpec("chain"), PartitionSpec()
+
+        def one(function: Callable) -> Callable:
+            """Map a function over an axis of length 1: under `vmap` each choice of the sampler would compute both of its branches."""
+
+            def call(data: Any, *args: Any) -> Any:
+                return jax.tree.map(
+                    lambda x: jax.numpy.expand_dims(x, 0), function(data, *jax.tree.map(lambda x: x[0], args))
+                )
+
+            return call
+
+        def divide(function: Callable, arguments: int) -> Any:
+            if kernel.is_ensemble:
+                batched = function
+            else:
+                batched = one(function) if self._part == 1 else jax.vmap(function, in_axes=(None, *(0,) * arguments))
+            if len(self._used) == 1:
+                return jax.jit(batched)
+            specs = (same, *(each,) * arguments)
+            return jax.jit(jax.shard_map(batched, mesh=self._mesh, in_specs=specs, out_specs=each, check_vma=False))
+
+        return JittedChain(divide(start, 2), divide(advance, 1), kernel.tune)
+
+    def compile(self, find: Callable[[tuple], JittedChain], like: dict) -> ChainPrograms:
+        """Begin to compile what `find` returns for the arguments of the first program."""
+        args = self._data, self._keys, self._put(like)
+        sharding = None if len(self._used) == 1 else NamedSharding(self._mesh, PartitionSpec("chain"))
+        return compile_programs(find(args), args, sharding)
+
+    def run(self, programs: ChainPrograms, positions: dict, count: int, watch: Watch) -> Iterator[Chunk]:
+        """Return an iterator over the chunks of transitions."""
+        begin, program = programs.result()
+        states = begin(self._data, self._keys, self._put(positions))
+        for _ in range(count):
+            states, outputs = program(self._data, states)
+            chunk = jax.tree.map(lambda x: np.asarray(x)[: self._chains], outputs)
+            watch(range(self._chains), chunk[1])
+            yield chunk
+
+
+class InThreads:
+    """A program for each chain, in threads: XLA releases Python's lock while it computes."""
+
+    def __init__(self, data: Any, keys: np.ndarray, workers: int):
+        self._data, self._keys, self._workers = jax.device_put(dict(data)), keys, workers
+
+    @property
+    def key(self) -> tuple:
+        """What the programs depend on."""
+        return ("one chain", jax.devices()[0])
+
+    def jitted(self, kernel: Kernel, start: Callable, advance: Callable) -> JittedChain:
+        """Return the functions of one chain."""
+        return JittedChain(jax.jit(start), jax.jit(advance), kernel.tune)
+
+    def compile(self, find: Callable[[tuple], JittedChain], like: dict) -> ChainPrograms:
+        """Begin to compile what `find` returns for the arguments of the first program."""
+        args = self._data, self._keys[0], pick(like, 0)
+        return compile_programs(find(args), args)
+
+    def run(self, programs: ChainPrograms, positions: dict, count: int, watch: Watch) -> Iterator[Chunk]:
+        """Return an iterator over the chunks of transitions."""
+        begin, program = programs.result()
+        states = [begin(self._data, key, pick(positions, i)) for i, key in enumerate(self._keys)]
+
+        def go_on(state: Any) -> tuple[Any, Chunk]:
+            with jax.enable_x64(True):  # this setting belongs to a thread
+                state, outputs = program(self._data, state)
+                return state, jax.tree.map(np.asarray, outputs)
+
+        def seen(chain: int, outputs: Chunk) -> None:
+            watch([chain], {name: x[None] for name, x in outputs[1].items()})
+
+        with ThreadPoolExecutor(self._workers) as pool:
+            yield from side_by_side(pool, go_on, states, count, seen)
+
+
+def is_key(value: Any) -> bool:
+    """Tell whether a value is a key of `jax.random`, or several."""
+    return jax.dtypes.issubdtype(getattr(value, "dtype", np.float64), jax.dtypes.prng_key)
+
+
+def pick(values: Any, i: int) -> Any:
+    """Return the values of one chain."""
+    return jax.tree.map(lambda x: x[i], values)
+
+
+def side_by_side(
+    pool: Executor,
+    run: Callable[[Any], tuple[Any, Any]],
+    states: list[Any],
+    count: int,
+    seen: Callable[[int, Any], None] = lambda chain, outputs: None,
+) -> Iterator[Any]:
+    """Run `count` chunks of each chain and return an iterator over their outputs, those of all chains together.
+
+    A chain does not wait for the others, whose trajectories may be longer, until it is `AHEAD` chunks ahead of the slowest. `seen` is called
+    in this thread with each chain's outputs as they come.
+    """
+    states, begun = list(states), [0] * len(states)
+    finished: list[deque] = [deque() for _ in states]
+    running: dict[Future, int] = {}
+
+    def go_on(i: int) -> None:
+        if begun[i] < count and len(finished[i]) < AHEAD:
+            running[pool.submit(run, states[i])] = i
+            begun[i] += 1
+
+    try:
+        for _ in range(count):
+            for i in set(range(len(states))) - set(running.values()):
+                go_on(i)
+            while not all(finished):
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    i = running.pop(future)
+                    states[i], outputs = future.result()
+                    finished[i].append(outputs)
+                    seen(i, outputs)
+                    go_on(i)
+            yield jax.tree.map(lambda *parts: np.stack(parts), *[outputs.popleft() for outputs in finished])
+    finally:
+        # After Ctrl-C the pool waits for the chunks that run, not for those that wait for a thread.
+        for future in running:
+            future.cancel()

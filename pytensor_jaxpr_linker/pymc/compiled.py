@@ -1,0 +1,153 @@
+"""`compile`: a model whose programs are kept as long as the user keeps it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import cloudpickle
+import numpy as np
+import pymc as pm
+import xarray as xr
+from pymc.model.fgraph import clone_model
+
+from pytensor_jaxpr_linker.pymc.arguments import GRADIENTS, check_choice, check_free, did_you_mean
+from pytensor_jaxpr_linker.pymc.functions.constrained import Constrain
+from pytensor_jaxpr_linker.pymc.functions.density import LogDensity
+from pytensor_jaxpr_linker.pymc.kept_models import KEPT_MODELS, KeptModel
+from pytensor_jaxpr_linker.pymc.kept_programs import KeptPrograms
+from pytensor_jaxpr_linker.pymc.sampling import sample
+
+
+class CompiledModel:
+    """A PyMC model and the programs that were compiled for it; see `compile`.
+
+    Attributes
+    ----------
+    model, gradient
+        What it was made of.
+    """
+
+    def __init__(
+        self, model: pm.Model, gradient: Literal["pytensor", "jax"] = "pytensor", programs: KeptPrograms | None = None
+    ):
+        self.model, self.gradient = model, gradient
+        self._found = KEPT_MODELS.find(model, gradient, programs)
+
+    @property
+    def _kept(self) -> KeptModel:
+        """The programs of the model as it is now."""
+        if not self._found.is_of(self.model, self.gradient):
+            self._found = KEPT_MODELS.find(self.model, self.gradient)
+        return self._found
+
+    @property
+    def logdensity(self) -> LogDensity:
+        """The log density as a pure JAX function, see `logdensity`."""
+        return self._kept.logp
+
+    @property
+    def constrain(self) -> Constrain:
+        """The function from unconstrained draws to the model's variables, see `constrain`. `jax.jit` and `jax.vmap` take it."""
+        return self._kept.constrain(None)
+
+    def sample(self, draws: int = 1000, **arguments: Any) -> xr.DataTree:
+        """Draw from the posterior, see `sample`. The second call with the same arguments but for seeds compiles nothing."""
+        KEPT_MODELS.keep(self._kept)
+        return sample(draws, model=self.model, gradient=self.gradient, **arguments)
+
+    def with_data(
+        self, data: Mapping[str, Any] | None = None, /, *, coords: Mapping[str, Sequence] | None = None, **named: Any
+    ) -> CompiledModel:
+        """Return a compiled model with other values of shared data (`pymc.Data`); this one, and its model, stay as they are.
+
+        Data of the same shapes needs no compilation.
+
+        Parameters
+        ----------
+        data, **named
+            Arrays by the names of the shared data. They may be of other lengths.
+        coords
+            Coordinates of dims that get another length. Those that were 0, 1, 2 ... go on so by themselves.
+        """
+        given = {**(data or {}), **named}
+        model = copy_of_model(self.model)
+        known = [str(v.name) for v in model.data_vars]
+        if unknown := [name for name in given if name not in known]:
+            raise ValueError(
+                f"The model has no shared data {', '.join(map(repr, unknown))}; it has {', '.join(map(repr, known)) or 'none'}"
+                f" (pm.Data).{did_you_mean(unknown[0], known)}"
+            )
+        with model:
+            pm.set_data(given, coords={**counted_coords(model, given), **(coords or {})})
+        return CompiledModel(model, self.gradient, self._kept.programs)
+
+    def __reduce__(self) -> tuple:
+        return from_pickle, (cloudpickle.dumps(self.model), self.gradient)
+
+    def __repr__(self) -> str:
+        names = ", ".join(str(v.name) for v in self.model.free_RVs)
+        return f"<compiled model of {names}: {len(self._kept.programs)} programs>"
+
+
+def from_pickle(model: bytes, gradient: Literal["pytensor", "jax"]) -> CompiledModel:
+    """Return a compiled model that was pickled: its programs compile when they are first needed, or come from the folder of `cache`."""
+    return CompiledModel(cloudpickle.loads(model), gradient)
+
+
+def copy_of_model(model: pm.Model) -> pm.Model:
+    """Return a copy of a model whose shared data and lengths are its own."""
+    copied = clone_model(model)
+    for v in (*copied.data_vars, *copied.dim_lengths.values()):
+        if hasattr(v, "container"):
+            v.container = copy.deepcopy(v.container)
+    return copied
+
+
+def counted_coords(model: pm.Model, data: Mapping[str, Any]) -> dict[str, Sequence]:
+    """Return coordinates for dims that data gives another length and whose coordinates count from 0."""
+    found: dict[str, Sequence] = {}
+    for name, value in data.items():
+        for dim, length in zip(model.named_vars_to_dims.get(name, ()), np.shape(value), strict=False):
+            values = model.coords.get(dim)
+            if values is not None and len(values) != length and list(values) == list(range(len(values))):
+                found[str(dim)] = range(length)
+    return found
+
+
+def compile_model(model: pm.Model | None = None, *, gradient: Literal["pytensor", "jax"] = "pytensor") -> CompiledModel:
+    """Return a PyMC model with what is compiled for it: as often as it is sampled, each program compiles once.
+
+    Its name in this package is `pytensor_jaxpr_linker.pymc.compile`. A program compiles when it is first needed.
+
+    Parameters
+    ----------
+    model : pymc.Model, optional
+        By default that of the context.
+    gradient : {"pytensor", "jax"}
+        Whose derivative, see `as_jax_function`.
+
+    Returns
+    -------
+    CompiledModel
+        It has `sample`, `with_data`, `logdensity` and `constrain`, and can be pickled.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm
+    >>> import pytensor_jaxpr_linker.pymc as jaxpr_pymc
+    >>> with pm.Model() as model:
+    ...     x = pm.Data("x", np.zeros(3))
+    ...     mu = pm.Normal("mu")
+    ...     _ = pm.Normal("y", mu, observed=x)
+    >>> compiled = jaxpr_pymc.compile(model)
+    >>> quick = dict(draws=50, tune=50, chains=1, quiet=True, random_seed=1)
+    >>> other = compiled.with_data(x=np.ones(30)).sample(**quick)  # compiles
+    >>> bool(other.posterior["mu"].mean() > compiled.with_data(x=-np.ones(30)).sample(**quick).posterior["mu"].mean())
+    True
+    """
+    model = pm.modelcontext(model)
+    check_choice("gradient", gradient, GRADIENTS)
+    check_free(model)
+    return CompiledModel(model, gradient)

@@ -1,0 +1,259 @@
+"""`diagnose`: says in plain words what is wrong with draws, and what to change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import xarray as xr
+
+#: Above this many chains, those that started at one point are compared together (nested R-hat).
+MANY = 16
+#: Draws of many chains that are sorted for their ranks: of more, some are left out, which makes both measures worse at most.
+MOST_SORTED = 2**18
+#: What arviz and PyMC warn of, too: R-hat above, effective draws (of all chains) and the energy's fraction below.
+MOST_RHAT, LEAST_ESS, LEAST_BFMI = 1.01, 400, 0.3
+#: Nested R-hat above: a few short chains from each point leave it more noise.
+MOST_NESTED_RHAT = 1.02
+#: Share of draws at the maximum tree depth above which it costs much.
+MOST_AT_DEPTH = 0.05
+#: Chains whose means are so many standard deviations of a chain apart are in different places.
+APART = 3.0
+
+
+class Finding(NamedTuple):
+    """One thing that is wrong, and what to change."""
+
+    problem: str
+    remedy: str
+
+
+@dataclass(frozen=True, repr=False)
+class Diagnosis:
+    """What `diagnose` found; print it.
+
+    Attributes
+    ----------
+    findings
+        What is wrong, the most important first; nothing if all is well.
+    summary
+        One sentence about the draws.
+    """
+
+    findings: list[Finding]
+    summary: str
+
+    def __str__(self) -> str:
+        if not self.findings:
+            return f"{self.summary}\nNothing is wrong that the draws show."
+        return "\n".join([self.summary, *(f"- {problem} {remedy}" for problem, remedy in self.findings)])
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def diagnose(data: xr.DataTree) -> Diagnosis:
+    """Say in plain words what is wrong with draws of a posterior, and what to change.
+
+    Parameters
+    ----------
+    data : xarray.DataTree
+        What `sample` or `pymc.sample` returned.
+
+    Returns
+    -------
+    Diagnosis
+        Print it, or read its attribute `findings`.
+
+    Examples
+    --------
+    >>> import numpy as np, xarray as xr
+    >>> from pytensor_jaxpr_linker.pymc import diagnose
+    >>> draws = np.random.default_rng(1).normal(size=(4, 500)) + np.array([[0.0], [0.0], [0.0], [9.0]])
+    >>> data = xr.DataTree.from_dict({"posterior": xr.Dataset({"x": (("chain", "draw"), draws)})})
+    >>> print(diagnose(data))
+    4 chains of 500 draws: R-hat at most 1.53 ('x'), at least 7 effective draws ('x').
+    - Chain 3 is elsewhere: its 'x' has the mean 9.08, the others -0.05. The posterior has several modes, or a chain got stuck: look at initvals, order what may change places (a mixture's components), or use sample_smc, which moves between modes.
+    """
+    posterior, stats = data["posterior"].to_dataset(), stats_of(data)
+    chains, draws = posterior.sizes["chain"], posterior.sizes["draw"]
+    worst = worst_of(posterior)
+    findings = [*of_run(data), *of_transitions(posterior, stats), *of_chains(posterior, worst)]
+    text = f"R-hat at most {worst.rhat:.2f} ({worst.rhat_name!r}), " if chains > 1 and draws > 3 else ""
+    least = f"at least {worst.ess:.0f} effective draws ({worst.ess_name!r})" if draws > 3 else "too few to judge"
+    return Diagnosis(findings, f"{chains} chains of {draws} draws: {text}{least}.")
+
+
+class Worst(NamedTuple):
+    """The largest R-hat and the fewest effective draws, and of which variables."""
+
+    rhat: float
+    rhat_name: str
+    ess: float
+    ess_name: str
+
+
+def stats_of(data: xr.DataTree) -> xr.Dataset:
+    """Return the statistics of the sampler, or none."""
+    return data["sample_stats"].to_dataset() if "sample_stats" in data.children else xr.Dataset()
+
+
+def worst_of(posterior: xr.Dataset) -> Worst:
+    """Return the worst of the variables; one that does not vary at all has no R-hat."""
+    import arviz_stats
+
+    chains, points = posterior.sizes["chain"], int(posterior.attrs.get("superchains", 0))
+    if chains > MANY:
+        every = -(-chains * posterior.sizes["draw"] // MOST_SORTED)
+        posterior = posterior.isel(draw=slice(None, None, every))
+    if chains > MANY and 1 < points < chains:
+        ids = np.repeat(np.arange(points), chains // points)
+        rhat = arviz_stats.rhat_nested(posterior, superchain_ids=list(ids))
+    else:
+        rhat = arviz_stats.rhat(posterior)
+    found = {name: largest(rhat[name], 1.0) for name in posterior.data_vars}
+    effective = {name: -largest(-x, -float("inf")) for name, x in arviz_stats.ess(posterior).data_vars.items()}
+    by_rhat, by_ess = max(found, key=found.__getitem__), min(effective, key=effective.__getitem__)
+    return Worst(found[by_rhat], str(by_rhat), effective[by_ess], str(by_ess))
+
+
+def largest(values: Any, default: float) -> float:
+    """Return the largest number of an array that is one."""
+    numbers = np.asarray(values, float).ravel()
+    numbers = numbers[np.isfinite(numbers)]
+    return float(numbers.max()) if numbers.size else default
+
+
+def of_run(data: xr.DataTree) -> Iterator[Finding]:
+    """Yield what is wrong with the run as a whole."""
+    attrs = data["posterior"].attrs
+    if attrs.get("interrupted"):
+        yield Finding(f"Sampling was interrupted before the {attrs.get('draws')} draws.", "Run it to its end.")
+
+
+def of_transitions(posterior: xr.Dataset, stats: xr.Dataset) -> Iterator[Finding]:
+    """Yield what single transitions show: divergences, depth, energy."""
+    if "diverging" in stats and (count := int(stats["diverging"].sum())):
+        total, place = stats["diverging"].size, divergence_place(posterior, stats["diverging"])
+        yield Finding(
+            f"{count} of {total} transitions diverged: the posterior bends more sharply there than the step size allows, so draws from such"
+            f" places are missing.{place}",
+            "Give target_accept=0.95 or more; if some remain, write groups non-centered (offset * scale + mean) or give scales priors that"
+            " stay away from zero.",
+        )
+    if "reached_max_treedepth" in stats:
+        share = float(stats["reached_max_treedepth"].mean())
+        if share > MOST_AT_DEPTH:
+            yield Finding(
+                f"{share:.0%} of the transitions reached the maximum tree depth: each cost the most gradients, and went less far than it should.",
+                "Standardize the predictors, try mass_matrix='low_rank' for correlated variables, or raise max_treedepth.",
+            )
+    if "energy" in stats and stats["energy"].sizes.get("draw", 0) > 1:
+        low = [i for i, fraction in enumerate(bfmi(stats["energy"].to_numpy())) if fraction < LEAST_BFMI]
+        if low:
+            yield Finding(
+                f"The energy changes too slowly in {chains_named(low)} (E-BFMI below {LEAST_BFMI}): the tails are heavier, or the scales differ more,"
+                " than NUTS can follow.",
+                "Write groups non-centered, or replace priors with very heavy tails.",
+            )
+
+
+def bfmi(energy: np.ndarray) -> np.ndarray:
+    """Return the estimated Bayesian fraction of missing information of each chain (Betancourt, 2016)."""
+    return np.square(np.diff(energy, axis=1)).mean(axis=1) / np.maximum(energy.var(axis=1), 1e-300)
+
+
+def divergence_place(posterior: xr.Dataset, diverging: xr.DataArray) -> str:
+    """Return where transitions diverged, if there is a variable that is small or large there."""
+    where, best, text = diverging.to_numpy().ravel(), 1.0, ""
+    for name, label, x in scalar_elements(posterior):
+        spread = x.std()
+        if (
+            spread > 0
+            and where.sum() > 2
+            and (distance := abs(np.median(x.ravel()[where]) - np.median(x)) / spread) > best
+        ):
+            there, overall = np.median(x.ravel()[where]), np.median(x)
+            best, size = distance, "small" if there < overall else "large"
+            text = f" They gather where {name!r}{label} is {size} (median {there:.3g}, {overall:.3g} overall)."
+    return text
+
+
+def scalar_elements(posterior: xr.Dataset) -> Iterator[tuple[str, str, np.ndarray]]:
+    """Yield each element of each variable: its name, its index as text, and an array of chains and draws."""
+    for name, variable in posterior.data_vars.items():
+        array = variable.transpose("chain", "draw", ...).to_numpy()
+        for index in np.ndindex(array.shape[2:]):
+            yield str(name), str(list(index)) if index else "", array[(..., *index)]
+
+
+def of_chains(posterior: xr.Dataset, worst: Worst) -> Iterator[Finding]:
+    """Yield what the comparison of chains shows."""
+    chains, draws = posterior.sizes["chain"], posterior.sizes["draw"]
+    if draws < 4:
+        return
+    disagree = chains > 1 and worst.rhat > (MOST_RHAT if chains <= MANY else MOST_NESTED_RHAT)
+    if chains == 1:
+        yield Finding("One chain alone can't show whether it has found the whole posterior.", "Run four.")
+    stuck = sorted(
+        {i for _, _, x in scalar_elements(posterior) for i in np.flatnonzero(np.ptp(x, axis=1) == 0)}
+        if draws > 1
+        else ()
+    )
+    fixed = {i for i in stuck if all(np.ptp(x[i]) == 0 for _, _, x in scalar_elements(posterior))}
+    if fixed:
+        yield Finding(f"{chains_named(sorted(fixed)).capitalize()} never moved.", "Give other initvals, or more tune.")
+    elif disagree:
+        apart = chains_apart(posterior) if chains <= MANY else ""
+        yield (
+            Finding(
+                apart,
+                "The posterior has several modes, or a chain got stuck: look at initvals, order what may change places (a mixture's"
+                " components), or use sample_smc, which moves between modes.",
+            )
+            if apart
+            else Finding(
+                f"The chains do not agree on {worst.rhat_name!r} yet (R-hat {worst.rhat:.3f}).",
+                "Run more draws and a longer warm-up (tune); if that does not help, reparameterize.",
+            )
+        )
+    if worst.ess < LEAST_ESS and not disagree:
+        factor = int(np.ceil(LEAST_ESS / max(worst.ess, 1.0)))
+        yield Finding(
+            f"{worst.ess_name!r} has only {worst.ess:.0f} effective draws, too few for quantiles.",
+            f"Take {factor} times the draws, or try mass_matrix='low_rank'.",
+        )
+
+
+def chains_apart(posterior: xr.Dataset) -> str:
+    """Return which chains are in another place than most, or nothing."""
+    best, text = APART, ""
+    for name, label, x in scalar_elements(posterior):
+        means, spread = x.mean(axis=1), float(np.median(x.std(axis=1)))
+        distances = np.abs(means - np.median(means))
+        if spread > 0 and distances.max() / spread > best:
+            best, others = distances.max() / spread, distances <= APART * spread
+            away = np.flatnonzero(~others)
+            text = (
+                f"{chains_named(away).capitalize()} {'is' if len(away) == 1 else 'are'} elsewhere: {'its' if len(away) == 1 else 'their'}"
+                f" {name!r}{label} has the mean {means[away].mean():.3g}, the others {means[others].mean():.1g}."
+            )
+    return text
+
+
+def chains_named(index: Any) -> str:
+    """Return chains as words.
+
+    Examples
+    --------
+    >>> from pytensor_jaxpr_linker.pymc.diagnosis import chains_named
+    >>> chains_named([0]), chains_named([0, 2])
+    ('chain 0', 'chains 0 and 2')
+    """
+    numbers = [str(i) for i in index]
+    if len(numbers) > 8:
+        return f"{len(numbers)} chains"
+    head = ", ".join(numbers[:-1])
+    return f"chain {numbers[0]}" if len(numbers) == 1 else f"chains {head} and {numbers[-1]}"

@@ -1,0 +1,113 @@
+"""A model's expressions as a pure JAX function of its unconstrained values and its shared data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import jax
+import numpy as np
+import pymc as pm
+from pytensor.compile.mode import Mode, get_mode
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import graph_inputs
+from pytensor.tensor.random.type import RandomType
+
+from pytensor_jaxpr_linker.base.array_types import in_order
+from pytensor_jaxpr_linker.base.errors import variable_name
+from pytensor_jaxpr_linker.frontend.as_jax_function import as_jax_function
+from pytensor_jaxpr_linker.frontend.targets import Target
+
+type Data = Mapping[str, Any]
+
+
+def model_mode(model: pm.Model) -> Mode:
+    """Return mode JAXPR with the rewrite that `pymc.compile` adds: a density with invalid parameters is -inf."""
+    mode = get_mode("JAXPR")
+    checks = "local_check_parameter_to_ninf_switch" if model.check_bounds else "local_remove_check_parameter"
+    return Mode(linker=mode.linker, optimizer=mode.provided_optimizer.including(checks))
+
+
+def shared_inputs(model: pm.Model, outputs: Sequence[Variable]) -> tuple[dict[str, Any], list[Any]]:
+    """Return the shared variables that outputs depend on: data by name, and lengths of dims.
+
+    Lengths determine shapes, so their values must be known when a function is traced.
+    """
+    shared = [v for v in graph_inputs(outputs) if isinstance(v, SharedVariable)]
+    if drawn := [v for v in shared if isinstance(v.type, RandomType)]:
+        raise ValueError(
+            f"The model draws random numbers ({', '.join(map(variable_name, drawn))}), as pm.Minibatch does, so it is no"
+            " function of its parameters: use pm.fit, or all of the data."
+        )
+    lengths = set(model.dim_lengths.values())
+    data = {str(v.name): v for v in sorted(shared, key=lambda v: str(v.name)) if v not in lengths}
+    return data, [v for v in shared if v in lengths]
+
+
+class ModelFunction:
+    """Expressions of a model's value variables as a pure JAX function.
+
+    Attributes
+    ----------
+    value_vars
+        The unconstrained variables, in the model's order.
+    data
+        The shared variables that are arguments: those of `pymc.Data` that the outputs depend on.
+    """
+
+    def __init__(
+        self,
+        model: pm.Model,
+        outputs: Sequence[Variable],
+        gradient: Literal["pytensor", "jax"] = "pytensor",
+        mode: Mode | None = None,
+    ):
+        self.model = model
+        self.value_vars: list[Any] = list(model.value_vars)
+        self.data, self._lengths = shared_inputs(model, outputs)
+        inputs = [*self.value_vars, *self.data.values(), *self._lengths]
+        self._call = as_jax_function(inputs, list(outputs), mode or model_mode(model), gradient=gradient)
+
+    @property
+    def source(self) -> Target:
+        """The graph, with the point where the model starts and the shared data as example arguments."""
+        point = self.model.initial_point()
+        values = [point[str(v.name)] for v in self.value_vars]
+        return self._call.source._replace(example=[*values, *self.current_data().values(), *self.current_lengths()])
+
+    def current_data(self) -> dict[str, np.ndarray]:
+        """Return the values that the shared data have now."""
+        return {name: v.get_value(borrow=True) for name, v in self.data.items()}
+
+    def current_lengths(self) -> list[Any]:
+        """Return the current lengths of dims that the outputs depend on: the function is traced for them."""
+        return [v.get_value() for v in self._lengths]
+
+    def __call__(self, values: Mapping[str, Any], data: Data | None = None) -> list[Any]:
+        """Return the outputs for values by the names of variables. Shared data that is not in `data` has its current values."""
+        if unknown := set(data or ()) - set(self.data):
+            known = ", ".join(map(repr, self.data)) or "none"
+            raise ValueError(f"The model has no shared data {', '.join(map(repr, sorted(unknown)))}; it has {known}.")
+        if missing := [v.name for v in self.value_vars if v.name not in values]:
+            names = ", ".join(repr(v.name) for v in self.value_vars)
+            raise ValueError(f"No value for {', '.join(map(repr, missing))}: the unconstrained variables are {names}.")
+        given = {**self.current_data(), **(data or {})}
+        args = [in_dtype_of(in_order(v.type, values[v.name]), v.type.dtype) for v in self.value_vars]
+        args += [given[name] for name in self.data]
+        try:
+            return self._call(*args, *self.current_lengths())
+        except (AssertionError, ValueError) as error:  # PyTensor's, about shapes
+            if given:
+                error.add_note(
+                    f"The shared data are {', '.join(f'{name!r} of shape {np.shape(x)}' for name, x in given.items())}: give"
+                    " those that must fit together, and the coords of their dims, new values in one pm.set_data."
+                )
+            raise
+
+
+def in_dtype_of(value: Any, dtype: str) -> Any:
+    """Return an array in the dtype of its variable: samplers move in float64, whatever the model computes in."""
+    if isinstance(value, jax.Array):
+        return value.astype(dtype)
+    return np.asarray(value, dtype)

@@ -1,0 +1,195 @@
+"""Models that were sampled lately, with their programs, so that the next call compiles nothing."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from hashlib import sha256
+from typing import Any, Literal
+
+import jax
+import numpy as np
+import pymc as pm
+from pytensor.graph.traversal import toposort
+
+from pytensor_jaxpr_linker.base.options import resolve
+from pytensor_jaxpr_linker.graph.rewritten.describe import NotDescribed
+from pytensor_jaxpr_linker.graph.rewritten.flat import Tables, flatten, text_of
+from pytensor_jaxpr_linker.pymc.arguments import Names, as_names
+from pytensor_jaxpr_linker.pymc.folder_programs import FolderPrograms
+from pytensor_jaxpr_linker.pymc.functions.constrained import Constrain
+from pytensor_jaxpr_linker.pymc.functions.density import LogDensity
+from pytensor_jaxpr_linker.pymc.functions.graph import model_mode, shared_inputs
+from pytensor_jaxpr_linker.pymc.functions.initial import Start, check_initvals, point_functions
+from pytensor_jaxpr_linker.pymc.kept_programs import KeptPrograms
+
+type Gradient = Literal["pytensor", "jax"]
+
+#: JAX's configuration that programs depend on.
+OF_JAX = (
+    "jax_platforms",
+    "jax_default_device",
+    "jax_default_matmul_precision",
+    "jax_debug_nans",
+    "jax_debug_infs",
+    "jax_random_seed_offset",
+    "jax_threefry_partitionable",
+)
+#: How many models are kept, with the data that they hold.
+MOST_MODELS = 4
+
+
+class KeptModel:
+    """A model as it is now, and what was made of it.
+
+    Attributes
+    ----------
+    model, gradient
+        What it was made of.
+    programs
+        Its compiled programs. Models of equal structure share them: a cell of a notebook that is run again makes a new model.
+    """
+
+    def __init__(self, model: pm.Model, gradient: Gradient):
+        self.model, self.gradient, self.programs = model, gradient, KeptPrograms()
+        self._members, self._settings = members_of(model), settings_of(model)
+        self._constrain: dict[tuple[str, ...] | None, Constrain] = {}
+        self._point_functions: dict[bool, list] = {}
+        self._making, self._in_turn = threading.Lock(), threading.Lock()
+
+    def is_of(self, model: pm.Model, gradient: Gradient) -> bool:
+        """Tell whether this was made of a model as it is now; the values of its shared data may be others."""
+        if model is not self.model or gradient != self.gradient or settings_of(model) != self._settings:
+            return False
+        members = members_of(model)
+        return len(members) == len(self._members) and all(a is b for a, b in zip(members, self._members, strict=True))
+
+    @cached_property
+    def graph(self) -> Any:
+        """The graph of the log density."""
+        return self.model.logp()
+
+    @cached_property
+    def nodes(self) -> int:
+        """How many nodes the graph has."""
+        return sum(1 for _ in toposort([self.graph]))
+
+    @cached_property
+    def _shared(self) -> tuple[dict[str, Any], list[Any]]:
+        return shared_inputs(self.model, [self.graph])
+
+    @property
+    def data(self) -> dict[str, np.ndarray]:
+        """The shared data that the log density depends on, with the values that they have now."""
+        return {name: v.get_value(borrow=True) for name, v in self._shared[0].items()}
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """The lengths of dims that the log density depends on, as they are now."""
+        return tuple(int(v.get_value()) for v in self._shared[1])
+
+    @cached_property
+    def logp(self) -> LogDensity:
+        """The log density as a JAX function."""
+        return LogDensity(self.model, self.gradient, graph=self.graph)
+
+    @cached_property
+    def structure(self) -> str | None:
+        """A text that equal models have, whatever the values of their shared data; None if a part of the model has no text."""
+        outputs = [self.graph, *self.model.unobserved_value_vars]
+        data, lengths = shared_inputs(self.model, outputs)
+        tables = Tables()
+        try:
+            inputs = [*self.model.value_vars, *data.values(), *lengths]
+            text = text_of(flatten(inputs, outputs, tables), inputs, tables)
+        except NotDescribed:
+            return None
+        names = [v.name for v in outputs]
+        return sha256(f"{self.gradient}{self._settings}{names}{text}".encode()).hexdigest()
+
+    def share(self, others: Sequence[KeptModel]) -> None:
+        """Take over the programs of a model of equal structure."""
+        structure = self.structure  # now, for later models, too: sampling may be the end of this one
+        if twin := next((o for o in others if structure and o.structure == structure), None):
+            self.programs = twin.programs
+        else:
+            self.programs.folder = FolderPrograms(structure, model_mode(self.model)._optimizer)
+
+    def constrain(self, var_names: Names | None) -> Constrain:
+        """Return the function from unconstrained draws to variables."""
+        key = None if var_names is None else tuple(as_names(var_names))
+        if key not in self._constrain:
+            self._constrain[key] = Constrain(self.model, var_names, self.programs)
+        return self._constrain[key]
+
+    def starts(self, chains: int, seeds: Sequence[Any], initvals: Any, jitter: bool) -> list[Start]:
+        """Return the starting points of chains."""
+        check_initvals(self.model, initvals)
+        if initvals is not None:
+            functions = point_functions(self.model, chains, initvals, jitter)
+        else:
+            with self._making:
+                if jitter not in self._point_functions:
+                    (draw,) = point_functions(self.model, 1, None, jitter)
+                    self._point_functions[jitter] = [locked(draw, self._in_turn)]
+            functions = self._point_functions[jitter] * chains
+        return [Start(self.model, draw, seed, jitter) for draw, seed in zip(functions, seeds, strict=True)]
+
+
+def locked(function: Callable, lock: Any) -> Callable:
+    """Return a function that one thread calls at a time: it seeds its generators, and then draws."""
+
+    def call(*args: Any) -> Any:
+        with lock:
+            return function(*args)
+
+    return call
+
+
+def members_of(model: pm.Model) -> list[Any]:
+    """Return what a model consists of, in an order: each change of a model puts another object in the place of one."""
+    tables = (model.rvs_to_values, model.rvs_to_transforms, model.rvs_to_initial_values, model.dim_lengths)
+    variables = (*model.basic_RVs, *model.potentials, *model.deterministics)
+    return [*variables, *(x for table in tables for item in table.items() for x in item)]
+
+
+def settings_of(model: pm.Model) -> tuple:
+    """Return what a program depends on beside the graph: options, JAX's configuration, and whether PyMC's checks are in it."""
+    return model.check_bounds, resolve(), *(getattr(jax.config, name) for name in OF_JAX)
+
+
+class KeptModels:
+    """The models that were sampled last."""
+
+    def __init__(self) -> None:
+        self._kept: list[KeptModel] = []
+        self._in_turn = threading.RLock()
+
+    def find(self, model: pm.Model, gradient: Gradient, programs: KeptPrograms | None = None) -> KeptModel:
+        """Return a model with its programs, by its identity, else with the programs of a model of equal structure.
+
+        `programs` are those of the model that this one is a copy of.
+        """
+        with self._in_turn:  # also while it is made: two threads that sample one model compile it once
+            found = next((k for k in self._kept if k.is_of(model, gradient)), None)
+            if found is None:
+                found = KeptModel(model, gradient)
+                found.share(self._kept)
+                found.programs = found.programs if programs is None else programs
+            self.keep(found)
+        return found
+
+    def drop(self, failed: KeptModel) -> None:
+        """Forget a model that could not be sampled: what is missing may be registered before the next call."""
+        with self._in_turn:
+            self._kept = [k for k in self._kept if k is not failed]
+
+    def keep(self, used: KeptModel) -> None:
+        """Keep a model that is used now, and no older version of it."""
+        with self._in_turn:
+            others = [k for k in self._kept if k.model is not used.model or k.gradient != used.gradient]
+            self._kept = [used, *others][:MOST_MODELS]
+
+
+KEPT_MODELS = KeptModels()

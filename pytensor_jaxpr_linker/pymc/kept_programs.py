@@ -1,0 +1,53 @@
+"""`KeptPrograms`: compiled programs for later calls."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Any
+
+from pytensor_jaxpr_linker.pymc.folder_programs import FolderPrograms
+
+#: How many programs of one model are kept: those of a few samplers, each with one for the constrained values.
+MOST_PROGRAMS = 16
+
+
+class KeptPrograms:
+    """Compiled programs by what they depend on. The one that was used least recently goes first.
+
+    Attributes
+    ----------
+    folder
+        The programs of the same model that later processes find, before XLA compiles them.
+
+    Examples
+    --------
+    >>> from pytensor_jaxpr_linker.pymc.kept_programs import KeptPrograms
+    >>> kept = KeptPrograms()
+    >>> kept.find("key", lambda: "made"), kept.find("key", lambda: "made again")
+    ('made', 'made')
+    """
+
+    def __init__(self) -> None:
+        self.folder = FolderPrograms()
+        self._kept: OrderedDict[Hashable, Any] = OrderedDict()
+        self._in_turn = threading.RLock()  # two threads that sample one model compile it once
+
+    def find(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """Return what is kept under a key, or make and keep it."""
+        with self._in_turn:
+            if key not in self._kept:
+                self._kept[key] = make()
+                if len(self._kept) > MOST_PROGRAMS:
+                    self._kept.popitem(last=False)
+            self._kept.move_to_end(key)
+            return self._kept[key]
+
+    def drop(self, key: Hashable) -> None:
+        """Forget what is kept under a key: its compilation has failed."""
+        with self._in_turn:
+            self._kept.pop(key, None)
+
+    def __len__(self) -> int:
+        return len(self._kept)

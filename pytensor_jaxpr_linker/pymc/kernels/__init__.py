@@ -1,0 +1,1 @@
+"""Markov chains as pairs of JAX functions: one that starts a chain, and one that makes a transition."""

@@ -1,0 +1,98 @@
+"""NUTS of BlackJAX with a warm-up in windows, whose schedule and estimates of the mass matrix are BlackJAX's."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import blackjax
+import jax
+import numpy as np
+from blackjax.adaptation.step_size import dual_averaging_adaptation
+from blackjax.mcmc.metrics import default_metric
+
+from pytensor_jaxpr_linker.pymc.chains.programs import Kernel
+from pytensor_jaxpr_linker.pymc.kernels.mass_matrix import INSIDE, MOMENTS, SAMPLE, mass_matrix_adaptation
+
+MASS_MATRICES = (*MOMENTS, "low_rank")
+
+
+def make_kernel(
+    logp: Any,
+    tune: int,
+    target_accept: float,
+    max_treedepth: int,
+    mass_matrix: Literal["diagonal", "dense", "low_rank"] = "diagonal",
+    step_size: float = 1.0,
+    store_divergences: bool = False,
+) -> Kernel:
+    """Return NUTS with window adaptation during the first `tune` transitions, which begins with `step_size`.
+
+    ``blackjax.staged_adaptation`` runs the whole warm-up in one call. This one is made of its parts, so that a progress bar
+    can follow and that warm-up and sampling are one program. `store_divergences`, for positions that are vectors, adds
+    two of them as statistics of each draw.
+    """
+    numpy = jax.numpy
+    nuts = blackjax.nuts.build_kernel()
+    step_init, step_update, step_final = dual_averaging_adaptation(target=target_accept)
+    adaptation = mass_matrix_adaptation(mass_matrix, tune)
+    # One row more, for all transitions after warm-up.
+    schedule = np.array([*adaptation.schedule, (SAMPLE, INSIDE)])
+
+    def select(condition: Any, new: Any, old: Any) -> Any:
+        return jax.tree.map(lambda a, b: numpy.where(condition, a, b), new, old)
+
+    def start(data: Any, key: Any, position: Any) -> tuple:
+        state = blackjax.nuts.init(position, lambda q: logp(q, data))
+        return 0, key, state, step_init(step_size), adaptation.start(state)
+
+    def transition(data: Any, chain: tuple) -> tuple[tuple, tuple[Any, dict]]:
+        i, key, state, step, metric = chain
+        key, subkey = jax.random.split(key)
+        stage, place = numpy.asarray(schedule)[numpy.minimum(i, tune)]
+        adapted = step_final(step)
+        size = numpy.where(stage == SAMPLE, adapted, numpy.exp(step.log_step_size))
+        before, inverse_mass = state, metric.inverse_mass_matrix
+        state, info = nuts(subkey, state, lambda q: logp(q, data), size, inverse_mass, max_treedepth)
+        step = select(stage == SAMPLE, step, step_update(step, info.acceptance_rate))
+        step = select(place == INSIDE, step, step_init(step_final(step)))
+        metric = adaptation.update(metric, stage, place, state)
+        stats = {
+            "acceptance_rate": info.acceptance_rate,
+            "diverging": info.is_divergent,
+            "energy": info.energy,
+            "energy_error": info.energy - kinetic_energy(info.momentum, inverse_mass) + before.logdensity,
+            "lp": state.logdensity,
+            "n_steps": info.num_integration_steps,
+            "reached_max_treedepth": (info.num_trajectory_expansions >= max_treedepth)
+            & ~(info.is_turning | info.is_divergent),
+            "step_size": size,
+            "step_size_bar": adapted,
+            "tree_depth": info.num_trajectory_expansions,
+        }
+        if store_divergences:
+            stats |= divergence(before.position, info, inverse_mass)
+        return (i + 1, key, state, step, metric), (state.position, stats)
+
+    return Kernel(start, transition, tune)
+
+
+def divergence(position: Any, info: Any, inverse_mass: Any) -> dict[str, Any]:
+    """Return, of a transition that diverged, the positions where it began and where its energy was farthest off; else NaN.
+
+    The names are nutpie's. The trajectory ends where it diverged, on one of its sides.
+    """
+    numpy = jax.numpy
+
+    def energy(end: Any) -> Any:
+        found = kinetic_energy(end.momentum, inverse_mass) - end.logdensity
+        return numpy.where(numpy.isfinite(found), found, numpy.inf)
+
+    left, right = info.trajectory_leftmost_state, info.trajectory_rightmost_state
+    end = numpy.where(energy(left) > energy(right), left.position, right.position)
+    found = {"divergence_start": position, "divergence_end": end}
+    return {name: numpy.where(info.is_divergent, x, numpy.nan) for name, x in found.items()}
+
+
+def kinetic_energy(momentum: Any, inverse_mass: Any) -> Any:
+    """Return the kinetic energy of a momentum, by BlackJAX's metric."""
+    return default_metric(inverse_mass).kinetic_energy(momentum)

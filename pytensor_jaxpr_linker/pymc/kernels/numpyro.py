@@ -1,0 +1,58 @@
+"""NUTS of NumPyro."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import jax
+from numpyro.infer import NUTS
+
+from pytensor_jaxpr_linker.pymc.chains.programs import Kernel
+
+#: The forms of the mass matrix.
+MASS_MATRICES = ("diagonal", "dense")
+
+
+def make_kernel(
+    logp: Any,
+    tune: int,
+    target_accept: float,
+    max_treedepth: int,
+    mass_matrix: Literal["diagonal", "dense"] = "diagonal",
+    step_size: float = 1.0,
+) -> Kernel:
+    """Return NumPyro's NUTS; parameters as for BlackJAX's."""
+
+    def start(data: Any, key: Any, position: Any) -> Any:
+        return initialize(data, key, position)[1]
+
+    def initialize(data: Any, key: Any, position: Any) -> tuple[NUTS, Any]:
+        nuts = NUTS(
+            potential_fn=lambda q: -logp(q, data),
+            step_size=step_size,
+            dense_mass=mass_matrix == "dense",
+            target_accept_prob=target_accept,
+            max_tree_depth=max_treedepth,
+        )
+        return nuts, nuts.init(key, tune, init_params=position)
+
+    def transition(data: Any, state: Any) -> tuple[Any, tuple[Any, dict]]:
+        # A NUTS object keeps in its closures what `init` set, so it is made where it is traced; XLA drops the state.
+        nuts, _ = initialize(data, state.rng_key, state.z)
+        step_size = state.adapt_state.step_size
+        state = nuts.sample(state, (), {})
+        depth = jax.numpy.ceil(jax.numpy.log2(state.num_steps + 1)).astype(int)
+        stats = {
+            "acceptance_rate": state.accept_prob,
+            "diverging": state.diverging,
+            "energy": state.energy,
+            "lp": -state.potential_energy,
+            "n_steps": state.num_steps,
+            # NumPyro does not say whether the last doubling made a turn: as in Stan, it counts.
+            "reached_max_treedepth": depth >= max_treedepth,
+            "step_size": step_size,
+            "tree_depth": depth,
+        }
+        return state, (state.z, stats)
+
+    return Kernel(start, transition, tune)

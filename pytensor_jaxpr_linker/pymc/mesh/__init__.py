@@ -1,0 +1,1 @@
+"""Chains and data on several devices and processes."""

@@ -1,0 +1,344 @@
+"""`sample_on_mesh`: chains and data on several devices or processes, and runs that go on after a crash."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Literal
+
+import jax
+import numpy as np
+import pymc as pm
+import xarray as xr
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from pymc.stats.convergence import log_warnings, run_convergence_checks
+
+from pytensor_jaxpr_linker.base.version import __version__
+from pytensor_jaxpr_linker.pymc.arguments import (
+    GRADIENTS,
+    Names,
+    chain_seeds,
+    check_choice,
+    check_fraction,
+    check_free,
+    check_integer,
+    did_you_mean,
+    one_program,
+    require,
+)
+from pytensor_jaxpr_linker.pymc.functions.constrained import constrain
+from pytensor_jaxpr_linker.pymc.functions.density import LogDensity, logdensity
+from pytensor_jaxpr_linker.pymc.functions.differentiable import check_variables
+from pytensor_jaxpr_linker.pymc.functions.initial import initial_points
+from pytensor_jaxpr_linker.pymc.kernels.vectors import vector_kernel
+from pytensor_jaxpr_linker.pymc.mesh.chains import CHAINS, MeshChains, check_same_everywhere
+from pytensor_jaxpr_linker.pymc.mesh.draw_store import Checkpoint, FolderStore, MemoryStore
+from pytensor_jaxpr_linker.pymc.mesh.sharded_density import ShardedLogDensity
+from pytensor_jaxpr_linker.pymc.options import kernel_module
+from pytensor_jaxpr_linker.pymc.progress import progress
+from pytensor_jaxpr_linker.pymc.results import to_datatree
+from pytensor_jaxpr_linker.run import placement
+
+#: Samplers that are JAX programs, and the package of each.
+ON_MESHES = {"blackjax": "blackjax", "numpyro": "numpyro", "mclmc": "blackjax"}
+#: Transitions in one call of the compiled program, so between two checkpoints.
+PER_CALL = 25
+
+
+def sample_on_mesh(
+    draws: int = 1000,
+    *,
+    tune: int = 1000,
+    chains: int | None = None,
+    model: pm.Model | None = None,
+    mesh: Mesh | None = None,
+    shard: Mapping[str, str] | None = None,
+    store: str | Path | None = None,
+    sampler: Literal["blackjax", "numpyro", "mclmc"] = "blackjax",
+    target_accept: float | None = None,
+    max_treedepth: int = 10,
+    random_seed: Any = None,
+    initvals: Any = None,
+    jitter: bool = True,
+    gradient: Literal["pytensor", "jax"] = "pytensor",
+    var_names: Names | None = None,
+    progressbar: bool = True,
+    compute_convergence_checks: bool = True,
+    on_progress: Callable[[int, int], None] | None = None,
+    **kwargs: Any,
+) -> xr.DataTree:
+    """Draw from the posterior of a PyMC model on the devices of a mesh, of one process or several; `sample` with `mesh` or `store` calls this.
+
+    Parameters
+    ----------
+    draws, tune, model, target_accept, max_treedepth, random_seed, initvals, jitter, gradient, var_names, progressbar
+        See `sample`.
+    chains : int, optional
+        By default four, or as many as the mesh's axis "chains" is long if that is more.
+    mesh : jax.sharding.Mesh, optional
+        The devices; by default all of JAX's, along an axis "chains". Chains are divided along the axis "chains", if there is one, and data along
+        the others.
+    shard : dict, optional
+        The axis of the mesh along which each dim of the data is divided, see `pytensor_jaxpr_linker.pymc.shard`.
+    store : str or Path, optional
+        A folder for draws and a checkpoint. Draws go there in blocks, so memory is bounded. If there is a checkpoint of the same run, the run
+        goes on from it, and gives the draws that it would have given without the interruption. In a run of several processes all of them
+        need the folder; process 0 writes.
+    sampler : {"blackjax", "numpyro", "mclmc"}
+        Whose transitions.
+    compute_convergence_checks : bool
+        Whether to log PyMC's warnings; not with `store`, for they read all draws.
+    on_progress : callable, optional
+        Called with the number of transitions that are done, and that of all, each time that these can't be lost any more.
+    **kwargs
+        Options of the sampler, as for `sample`.
+
+    Returns
+    -------
+    xarray.DataTree
+        As from `sample`. With `store` it reads the folder when its values are needed; ``draws.zarr`` there can be opened by xarray, too.
+
+    Raises
+    ------
+    ValueError
+        For arguments that can't be, or a folder that has another run: the message has the remedy.
+    RuntimeError
+        If a process of the run has ended, or has another program.
+
+    Examples
+    --------
+    >>> import jax, numpy as np, pymc as pm
+    >>> import pytensor_jaxpr_linker as pjl
+    >>> with pm.Model(coords={"obs": range(6)}) as model:
+    ...     x = pm.Normal("x")
+    ...     y = pm.Normal("y", x, 1, observed=np.arange(6.0), dims="obs")
+    >>> mesh = jax.make_mesh((1, 1), ("chains", "data"))
+    >>> found = pjl.pymc.sample(50, tune=50, model=model, mesh=mesh, shard={"obs": "data"}, random_seed=1, progressbar=False,
+    ...                         compute_convergence_checks=False)
+    >>> dict(found.posterior.sizes)
+    {'chain': 4, 'draw': 50}
+    """
+    model = pm.modelcontext(model)
+    mesh = placement.automatic(mesh or Mesh(np.array(jax.devices()), (CHAINS,)))
+    check_run(model, sampler, draws, tune, chains, target_accept, max_treedepth, gradient, mesh, shard, kwargs)
+    package = require(ON_MESHES[sampler])
+    chains = chains or max(4, mesh.shape.get(CHAINS, 1))
+    names = constrain(model, var_names=var_names)
+    attrs = {"tuning_steps": tune, "sampler": sampler, "mesh": str(dict(mesh.shape))}
+
+    def make_tree(chunk: tuple[dict, dict]) -> xr.DataTree:
+        return to_datatree(model, names(chunk[0]), chunk[1], attrs, package)
+
+    kept = FolderStore(store, draws, make_tree) if store is not None else MemoryStore(draws)
+    before = kept.load() if isinstance(kept, FolderStore) else None
+    # Without a seed of the user's, the run goes on with those that it began with; processes take those of the first.
+    seeds = (
+        before.about["seeds"]
+        if before is not None and random_seed is None
+        else same_seeds(chain_seeds(random_seed, chains))
+    )
+    adaptation = {"tune": tune, "max_treedepth": max_treedepth, **kwargs}
+    if sampler != "mclmc":
+        adaptation["target_accept"] = target_accept or 0.8
+
+    def run() -> None:
+        logp = ShardedLogDensity(model, mesh, shard, gradient) if shard else logdensity(model, gradient=gradient)
+        data = logp.data if shard else on_all_devices(logp, mesh)
+        kernel = vector_kernel(kernel_module(sampler).make_kernel, logp, logp.layout, **adaptation)
+        like = {name: np.zeros((chains, *shape)) for name, shape in logp.layout.shapes.items()}
+        programs = MeshChains(kernel, data, mesh, like, seeds, min(PER_CALL, kernel.tune + draws))
+        arguments = [draws, tune, chains, sampler, seeds, names.names, initvals, jitter]
+        hashes = run_hashes(programs, logp, arguments, package)
+        check_same_everywhere(hashes)
+        about: dict[str, Any] = {"seeds": seeds, **hashes}
+        begin = partial(starting_points, model, logp, data, chains, seeds, initvals, jitter)
+        states, done = gone_on(programs, before, about, str(store)) if before else (programs.start(begin()), 0)
+        draw_all(programs, states, done, kernel.tune, draws, kept, about, progressbar, on_progress)
+
+    one_program(model, f"sampler={sampler!r}", run)
+    if isinstance(kept, FolderStore):
+        return kept.result()
+    result = make_tree(kept.draws)
+    if compute_convergence_checks:
+        log_warnings(run_convergence_checks(result, model))
+    return result
+
+
+def sample_or_refuse(given: Mapping[str, Any], signature: inspect.Signature) -> xr.DataTree:
+    """Call `sample_on_mesh` with the arguments of `sample`; refuse those that it does not have."""
+    known, taken = inspect.signature(sample_on_mesh).parameters, dict(given["kwargs"])
+    for name, value in given.items():
+        if name in known and name != "kwargs":
+            taken[name] = value
+        elif name != "kwargs" and value != signature.parameters[name].default:
+            raise TypeError(f"{name} is not for runs with mesh, shard or store: leave it out.")
+    if taken["sampler"] is None:
+        del taken["sampler"]
+    return sample_on_mesh(**taken)
+
+
+def draw_all(
+    programs: MeshChains,
+    states: Any,
+    done: int,
+    tune: int,
+    draws: int,
+    kept: MemoryStore | FolderStore,
+    about: Mapping[str, Any],
+    progressbar: bool,
+    on_progress: Callable[[int, int], None] | None,
+) -> None:
+    """Make the transitions that are left, and keep the draws after the warm-up; save a checkpoint after each call."""
+    total, writes = tune + draws, jax.process_index() == 0
+    with progress(progressbar and writes, total) as update:
+        while done < total:
+            try:
+                states, chunk = programs.advance(states)
+                saved = programs.saved(states) if isinstance(kept, FolderStore) else []
+            except jax.errors.JaxRuntimeError as error:
+                raise process_is_gone(error, kept, done) from error
+            first, end = min(programs.length, max(0, tune - done)), min(programs.length, total - done)
+            done += end
+            if writes or isinstance(kept, MemoryStore):
+                if first < end:
+                    kept.add(jax.tree.map(lambda x, first=first, end=end: x[:, first:end], chunk))
+                if isinstance(kept, FolderStore):
+                    kept.save(done, saved, about)
+            update(done, "sampling" if done > tune else "warm-up", f"of {programs.count} chains")
+            if on_progress is not None:
+                on_progress(done, total)
+
+
+def process_is_gone(error: Exception, kept: Any, done: int) -> Exception:
+    """Return the error of a run of several processes that can't go on; of one process, JAX's own."""
+    if jax.process_count() == 1:
+        return error
+    again = (
+        f": the run goes on after {done} transitions, from {kept.folder}"
+        if isinstance(kept, FolderStore)
+        else " with store=..., so that a run can go on"
+    )
+    return RuntimeError(
+        f"A process of this run has ended or can't be reached, so process {jax.process_index()} can't go on ({str(error).splitlines()[0]})."
+        f" Start all {jax.process_count()} processes again{again}."
+    )
+
+
+def gone_on(programs: MeshChains, before: Checkpoint, about: Mapping[str, Any], store: str) -> tuple[Any, int]:
+    """Return the states of a checkpoint, and how many transitions had been made; raise if it is of another run."""
+    for name, value in about.items():
+        if before.about.get(name) != value:
+            raise ValueError(
+                f"The folder {store} has a run with other {name}: finish that with the same, or give another folder as `store`."
+            )
+    return programs.restored(before.state), before.done
+
+
+def starting_points(
+    model: pm.Model,
+    logp: LogDensity,
+    data: Mapping[str, Any],
+    chains: int,
+    seeds: list[int],
+    initvals: Any,
+    jitter: bool,
+) -> dict[str, np.ndarray]:
+    """Return where chains start, with finite log densities."""
+    jitted = jax.jit(logp)
+
+    def density(point: dict[str, np.ndarray]) -> Any:
+        with jax.enable_x64(True):
+            return jitted({name: np.asarray(x, "float64") for name, x in point.items()}, data)
+
+    points = initial_points(model, chains, seeds, initvals=initvals, jitter=jitter, logp=density)
+    return {name: x.astype("float64") for name, x in points.items()}
+
+
+def on_all_devices(logp: LogDensity, mesh: Mesh) -> dict[str, Any]:
+    """Return the shared data, whole on each device of a mesh."""
+    everywhere = NamedSharding(mesh, PartitionSpec())
+    return {name: placement.put(x, everywhere, name) for name, x in logp.data.items()}
+
+
+def same_seeds(seeds: list[int]) -> list[int]:
+    """Return the seeds of process 0: without a seed of the user's, each process draws others."""
+    if jax.process_count() == 1:
+        return seeds
+    words = np.array([[seed >> 16, seed & 0xFFFF] for seed in seeds], dtype="int32")
+    found = np.asarray(jax.experimental.multihost_utils.broadcast_one_to_all(words))
+    return [(int(high) << 16) + int(low) for high, low in found]
+
+
+def run_hashes(programs: MeshChains, logp: LogDensity, arguments: list, package: ModuleType) -> dict[str, str]:
+    """Return hashes of what determines the draws of a run, by what error messages call it."""
+
+    def digest(*parts: bytes) -> str:
+        found = hashlib.sha256()
+        for part in parts:
+            found.update(part)
+        return found.hexdigest()
+
+    data = [
+        part for name, x in logp.current_data().items() for part in (name.encode(), np.ascontiguousarray(x).tobytes())
+    ]
+    versions = [jax.__version__, __version__, pm.__version__, str(package.__version__)]
+    return {
+        "versions of packages": digest(" ".join(versions).encode()),
+        "arguments": digest(repr(arguments).encode()),
+        "data": digest(*data),
+        "programs": digest(programs.lowered.as_text().encode()),
+    }
+
+
+def check_run(
+    model: pm.Model,
+    sampler: str,
+    draws: int,
+    tune: int,
+    chains: int | None,
+    target_accept: float | None,
+    max_treedepth: int,
+    gradient: str,
+    mesh: Mesh,
+    shard: Mapping[str, str] | None,
+    options: Mapping[str, Any],
+) -> None:
+    """Raise an error, with the remedy, for arguments that can't be."""
+    if sampler not in ON_MESHES:
+        raise ValueError(f"sampler={sampler!r} knows of no mesh: use one of {', '.join(map(repr, ON_MESHES))}.")
+    check_choice("gradient", gradient, GRADIENTS)
+    for name, value, least in (
+        ("draws", draws, 1),
+        ("tune", tune, 0),
+        ("chains", chains or 1, 1),
+        ("max_treedepth", max_treedepth, 1),
+    ):
+        check_integer(name, value, least)
+    if target_accept is not None:
+        check_fraction("target_accept", target_accept)
+    check_free(model)
+    check_variables(
+        model, "MCLMC" if sampler == "mclmc" else "NUTS", "leave out mesh and store, and use sampler='pymc'"
+    )
+    if CHAINS in dict(shard or {}).values():
+        raise ValueError(
+            "Chains are divided along the mesh's axis 'chains', so data can't be: give the mesh another axis for them."
+        )
+    if shard is None and (others := [n for n in mesh.axis_names if n != CHAINS]):
+        raise ValueError(
+            f"The mesh has the axis {others[0]!r}, and nothing is divided along it: give shard, a dict such as {{'obs': {others[0]!r}}}, or a mesh"
+            " with the axis 'chains' alone."
+        )
+    known = {*inspect.signature(kernel_module(sampler).make_kernel).parameters} - {
+        "logp",
+        "tune",
+        "target_accept",
+        "max_treedepth",
+    }
+    for name in options:
+        if name not in known:
+            raise TypeError(f"sampler={sampler!r} takes no argument {name!r} on a mesh.{did_you_mean(name, known)}")

@@ -1,0 +1,239 @@
+"""`Request`: what a user asks `sample` for, checked, before anything is compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Any, Literal, NamedTuple
+
+import pymc as pm
+
+from pytensor_jaxpr_linker.pymc.arguments import (
+    GRADIENTS,
+    Names,
+    chain_seeds,
+    check_choice,
+    check_fraction,
+    check_free,
+    check_integer,
+    require,
+)
+from pytensor_jaxpr_linker.pymc.chains.chains import ChainRun, usable_cores
+from pytensor_jaxpr_linker.pymc.functions.differentiable import check_variables
+from pytensor_jaxpr_linker.pymc.functions.initial import check_initvals
+from pytensor_jaxpr_linker.pymc.options import (
+    PACKAGES,
+    check_callback,
+    check_options,
+    checked_idata_kwargs,
+    with_init,
+    with_nuts,
+)
+from pytensor_jaxpr_linker.pymc.samplers.marginal import marginalized
+
+#: Samplers that are no NUTS.
+METHOD_NAMES = {"mclmc": "MCLMC", "chees": "ChEES"}
+METHODS = ("parallel", "vectorized", "sequential")
+#: Aim of the adaptation of the step size where none is given: of NUTS PyMC's.
+TARGET_ACCEPTS = {**dict.fromkeys(("blackjax", "numpyro", "nutpie"), 0.8), "chees": 0.651}
+#: Chains where none are asked for: ChEES learns from many.
+MANY_CHAINS = 64
+#: Most points at which many chains start.
+MOST_SUPERCHAINS = 16
+#: The sampler where none is asked for: it has its last draw sooner than nutpie on 19 of the 23 models of `benchmarks/`.
+DEFAULT = "blackjax"
+
+
+class Request(NamedTuple):
+    """The arguments of `sample` after the checks: of names for one thing, one is left.
+
+    Attributes
+    ----------
+    package
+        That of the sampler.
+    is_default
+        Whether no sampler was asked for.
+    seeds
+        One for each chain.
+    idata
+        Coordinates and dimensions beside those of the model.
+    options
+        What only this sampler takes.
+    """
+
+    model: pm.Model
+    sampler: str
+    package: ModuleType
+    is_default: bool
+    draws: int
+    tune: int
+    chains: int
+    seeds: list[int]
+    random_seed: Any
+    target_accept: float | None
+    max_treedepth: int
+    chain_method: str
+    cores: int | None
+    initvals: Any
+    jitter: bool
+    gradient: Literal["pytensor", "jax"]
+    var_names: Names | None
+    thinning: int
+    discard_tuned_samples: bool
+    log_likelihood: bool
+    idata: dict[str, Any]
+    callback: Any
+    progressbar: Any
+    progressbar_theme: Any
+    quiet: bool
+    compute_convergence_checks: bool
+    options: dict[str, Any]
+
+    @property
+    def run(self) -> ChainRun:
+        """How chains of a JAX program run."""
+        return ChainRun(self.draws, self.chain_method, self.cores, self.thinning, not self.discard_tuned_samples)
+
+    @property
+    def adaptation(self) -> dict[str, Any]:
+        """The arguments of a sampler's kernel."""
+        found = {"tune": self.tune, "max_treedepth": self.max_treedepth, **self.options}
+        aim = self.target_accept or TARGET_ACCEPTS.get(self.sampler)
+        return found if aim is None else {"target_accept": aim, **found}
+
+    @property
+    def superchains(self) -> int:
+        """How many points chains start at: of many chains, as many start at each, so that nested R-hat can compare them."""
+        if self.sampler != "chees" or isinstance(self.initvals, list | tuple):
+            return self.chains
+        return max((n for n in range(2, MOST_SUPERCHAINS + 1) if self.chains % n == 0), default=self.chains)
+
+    @property
+    def chains_at_a_time(self) -> int:
+        """How many chains run at the same time, each in a thread of its own."""
+        return self.chains if self.chain_method == "parallel" else 1
+
+    def fits_nutpie(self) -> bool:
+        """Tell whether nutpie, which runs host steps, can take the place of the default sampler."""
+        return (
+            find_spec("nutpie") is not None
+            and self.chain_method != "vectorized"
+            and not self.options
+            and self.callback is None
+        )
+
+
+def make_request(given: Mapping[str, Any]) -> Request:
+    """Check the arguments of `sample`, and raise an error, with the remedy, for those that can't be."""
+    model = marginalized(pm.modelcontext(given["model"]), given["marginalize"])
+    quiet, kwargs = given["quiet"], dict(given["kwargs"])
+    named, pymcs = given["sampler"], given["nuts_sampler"]
+    if pymcs is not None and named not in (None, pymcs):
+        raise ValueError(f"nuts_sampler={pymcs!r} is PyMC's name of sampler={named!r}: leave out one of them.")
+    asked = named or pymcs
+    sampler = asked or DEFAULT
+    check_choice("sampler", sampler, PACKAGES)
+    package = require(PACKAGES[sampler])
+    target_accept, max_treedepth, kwargs = with_nuts(
+        sampler, given["nuts"], given["target_accept"], given["max_treedepth"], kwargs
+    )
+    jitter, kwargs = with_init(sampler, given["jitter"], kwargs)
+    chains = given["chains"]
+    check_numbers(given, target_accept, max_treedepth)
+    check_sampler(sampler, given, target_accept)
+    check_model(model, sampler)
+    check_options(sampler, [name for name in given if name != "kwargs"], kwargs)
+    check_callback(sampler, given["callback"])
+    if sampler == "nutpie" and given["progressbar_theme"] is not None:
+        raise TypeError("nutpie's progress bar has no theme: use progress_template, or leave out progressbar_theme.")
+    if sampler != "pymc":
+        check_initvals(model, given["initvals"])
+    idata = checked_idata_kwargs(sampler, given["idata_kwargs"])
+    chains = chains or (MANY_CHAINS if sampler == "chees" else max(2, min(4, usable_cores())))
+    return Request(
+        model=model,
+        sampler=sampler,
+        package=package,
+        is_default=asked is None,
+        draws=given["draws"],
+        tune=given["tune"],
+        chains=chains,
+        seeds=chain_seeds(given["random_seed"], chains),
+        random_seed=given["random_seed"],
+        target_accept=target_accept,
+        max_treedepth=max_treedepth,
+        chain_method="vectorized" if sampler == "chees" else given["chain_method"],
+        cores=given["cores"],
+        initvals=given["initvals"],
+        jitter=jitter,
+        gradient=given["gradient"],
+        var_names=given["var_names"],
+        thinning=given["thinning"],
+        discard_tuned_samples=given["discard_tuned_samples"],
+        log_likelihood=bool(idata.pop("log_likelihood", given["log_likelihood"])),
+        idata=idata,
+        callback=given["callback"],
+        progressbar=False if quiet else given["progressbar"],
+        progressbar_theme=given["progressbar_theme"],
+        quiet=quiet,
+        compute_convergence_checks=given["compute_convergence_checks"],
+        options=kwargs,
+    )
+
+
+def check_numbers(given: Mapping[str, Any], target_accept: float | None, max_treedepth: int) -> None:
+    """Raise an error for numbers and choices that no sampler takes."""
+    check_choice("chain_method", given["chain_method"], METHODS)
+    check_choice("gradient", given["gradient"], GRADIENTS)
+    check_integer("draws", given["draws"], 1)
+    check_integer("tune", given["tune"], 0)
+    check_integer("chains", 1 if given["chains"] is None else given["chains"], 1)
+    check_integer("max_treedepth", max_treedepth, 1)
+    check_integer("cores", 1 if given["cores"] is None else given["cores"], 1)
+    check_integer("thinning", given["thinning"], 1)
+    if given["thinning"] > given["draws"]:
+        raise ValueError(f"thinning={given['thinning']} leaves none of {given['draws']} draws: give more draws.")
+    if target_accept is not None:
+        check_fraction("target_accept", target_accept)
+    if given["cores"] is not None and given["chain_method"] != "parallel":
+        raise ValueError("cores is how many chains run at a time with chain_method='parallel': leave one of them out.")
+
+
+def check_sampler(sampler: str, given: Mapping[str, Any], target_accept: float | None) -> None:
+    """Raise an error for what this sampler does not do."""
+    if given["chain_method"] == "vectorized" and sampler in ("nutpie", "pymc"):
+        raise ValueError(
+            f"{sampler} can't run chains as one program: use chain_method='parallel', or sampler='blackjax' or 'numpyro'."
+        )
+    if sampler == "mclmc" and target_accept is not None:
+        raise TypeError("sampler='mclmc' accepts every step, so it has no target_accept: use desired_energy_var.")
+    if sampler in ("mclmc", "chees") and not given["discard_tuned_samples"]:
+        raise TypeError(f"sampler={sampler!r} keeps no draws of its warm-up: leave out discard_tuned_samples.")
+    if sampler == "chees":
+        check_many(given)
+    if sampler == "nutpie" and given["tune"] == 0:
+        raise ValueError("nutpie can't sample without warm-up: use tune=1 or more, or sampler='blackjax'.")
+    if sampler == "nutpie" and not isinstance(given["initvals"], dict | None):
+        raise ValueError("nutpie starts all chains by the same initvals: give one dict.")
+    if sampler == "pymc" and given["gradient"] == "jax":
+        raise ValueError(
+            "PyMC's steps have PyTensor's gradient only: leave out gradient='jax', or use another sampler."
+        )
+
+
+def check_many(given: Mapping[str, Any]) -> None:
+    """Raise an error for what chains that adapt together can't do."""
+    if given["chain_method"] == "sequential" or given["cores"] is not None:
+        raise ValueError(
+            "The chains of sampler='chees' adapt together, so they are one program: leave out chain_method and cores."
+        )
+    check_integer("chains", MANY_CHAINS if given["chains"] is None else given["chains"], 2)
+    check_integer("tune", given["tune"], 1)
+
+
+def check_model(model: pm.Model, sampler: str) -> None:
+    """Raise an error for a model that has nothing to sample, or variables that this sampler can't move."""
+    check_free(model)
+    if sampler != "pymc":
+        check_variables(model, METHOD_NAMES.get(sampler, "NUTS"), "use sampler='pymc', which has other steps")

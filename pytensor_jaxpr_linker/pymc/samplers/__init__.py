@@ -1,0 +1,1 @@
+"""The samplers, each from a checked request to draws."""

@@ -1,0 +1,85 @@
+"""Sums over discrete variables, by pymc-extras, so that samplers that follow the gradient can run."""
+
+from __future__ import annotations
+
+import threading
+from importlib.util import find_spec
+from typing import Any, Literal
+
+import pymc as pm
+from pytensor.compile.sharedvalue import SharedVariable
+
+from pytensor_jaxpr_linker.pymc.arguments import Names, as_names
+from pytensor_jaxpr_linker.pymc.kept_models import MOST_MODELS, members_of
+
+
+class Marginalized:
+    """A model, and that in which some of its variables are summed over."""
+
+    def __init__(self, model: pm.Model, names: list[str]):
+        self.model, self.names = model, names
+        self._members, self._coords = members_of(model), dict(model.coords)
+        self.result = without_variables(model, names)
+
+    def is_of(self, model: pm.Model, names: list[str]) -> bool:
+        """Tell whether this was made of a model as it is now; the values of its data may be others."""
+        if model is not self.model or names != self.names or dict(model.coords) != self._coords:
+            return False
+        members = members_of(model)
+        return len(members) == len(self._members) and all(a is b for a, b in zip(members, self._members, strict=True))
+
+    def with_current_data(self) -> pm.Model:
+        """Return the model that was made, with the values that the data of the other have now."""
+        for v in self.model.data_vars:
+            self.result[v.name].set_value(v.get_value(borrow=True), borrow=True)
+        for dim, length in self.model.dim_lengths.items():
+            if isinstance(length, SharedVariable):
+                self.result.dim_lengths[dim].set_value(length.get_value())
+        return self.result
+
+
+def without_variables(model: pm.Model, names: list[str]) -> pm.Model:
+    """Return a model in which variables are summed over."""
+    import pymc_extras
+
+    try:
+        return pymc_extras.marginalize(model, names)
+    except NotImplementedError as error:
+        raise NotImplementedError(
+            f"pymc-extras can't sum over {', '.join(map(repr, names))}: {str(error).rstrip('.')}. Use sampler='pymc', which has steps for"
+            " discrete variables."
+        ) from error
+
+
+class MarginalizedModels:
+    """Those of the last calls, so that a second call samples the same model and compiles nothing."""
+
+    def __init__(self) -> None:
+        self._kept: list[Marginalized] = []
+        self._in_turn = threading.Lock()
+
+    def find(self, model: pm.Model, asked: Names | Literal[True]) -> pm.Model:
+        """Return a model in which the variables are summed over that a user asks for, all discrete ones for True."""
+        if find_spec("pymc_extras") is None:
+            raise ImportError("marginalize needs pymc-extras: pip install pymc-extras.")
+        discrete = [str(rv.name) for rv in model.free_RVs if str(rv.dtype).startswith(("int", "uint", "bool"))]
+        names = discrete if asked is True else as_names(asked)
+        if unknown := [name for name in names if name not in discrete]:
+            raise ValueError(
+                f"marginalize sums over discrete variables, which {', '.join(map(repr, unknown))} is not; those of the model are"
+                f" {', '.join(map(repr, discrete)) or 'none'}."
+            )
+        if not names:
+            return model
+        with self._in_turn:
+            found = next((k for k in self._kept if k.is_of(model, names)), None) or Marginalized(model, names)
+            self._kept = [found, *[k for k in self._kept if k is not found]][:MOST_MODELS]
+        return found.with_current_data()
+
+
+MARGINALIZED = MarginalizedModels()
+
+
+def marginalized(model: pm.Model, asked: Any) -> pm.Model:
+    """Return the model to sample: the given one, unless variables are to be summed over."""
+    return model if asked is None or asked is False else MARGINALIZED.find(model, asked)

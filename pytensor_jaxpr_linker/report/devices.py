@@ -1,0 +1,122 @@
+"""Where arrays lie, what devices exchange, and what has no lowering on a platform: the part of `explain` about devices."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from pytensor_jaxpr_linker.base import jax_compat
+from pytensor_jaxpr_linker.base.errors import describe_node, variable_name
+from pytensor_jaxpr_linker.base.platforms import for_platforms
+from pytensor_jaxpr_linker.frontend.targets import Compiled
+from pytensor_jaxpr_linker.report.model import Collective, PlacedArray, PlatformReport
+from pytensor_jaxpr_linker.report.stages import RegionStages
+from pytensor_jaxpr_linker.run import placement
+from pytensor_jaxpr_linker.run.plans import make_plan, rules_in_force
+
+#: The operations of XLA in which devices exchange numbers.
+OPERATIONS = ("all-reduce", "all-gather", "all-to-all", "collective-permute", "reduce-scatter", "collective-broadcast")
+COLLECTIVE_LINE = re.compile(rf" = (?P<type>\(.*?\)|\S+) (?P<name>{'|'.join(OPERATIONS)})(?:-start)?\(")
+ARRAY = re.compile(r"\b([a-z]+)(\d+)?\[([\d,]*)\]")
+
+#: What to know of a platform, if the function has arrays of a dtype.
+NOTES = {
+    (
+        "tpu",
+        "float64",
+    ): "float64: a TPU has no such arithmetic. XLA emulates it by pairs of float32, which is slow, has fewer digits and the range of"
+    " float32, and lacks decompositions: set pytensor.config.floatX to float32, or use a CPU or a GPU",
+    (
+        "gpu",
+        "float64",
+    ): "float64: a GPU for data centres has half as many operations a second as for float32, any other 1/32 to 1/64",
+}
+
+
+def placed_arrays(found: Compiled, values: Sequence[Any]) -> tuple[PlacedArray, ...]:
+    """Return where the values of inputs lie, or nothing if no value is on a mesh."""
+    if not any(map(placement.is_sharded, values)):
+        return ()
+    known = [(v, x) for v, x in zip(found.fgraph.inputs, values, strict=True) if hasattr(x, "dtype")]
+    return tuple(array_place(variable_name(v), x) for v, x in known)
+
+
+def array_place(name: str, value: Any) -> PlacedArray:
+    """Return where an array lies."""
+    size = int(np.prod(np.shape(value))) * np.dtype(value.dtype).itemsize
+    if not placement.is_sharded(value):
+        return PlacedArray(name, "copied to each device in each call", size, size)
+    sharding = value.sharding
+    part = int(np.prod(sharding.shard_shape(value.shape))) * np.dtype(value.dtype).itemsize
+    spec = getattr(sharding, "spec", ())
+    axes = ", ".join(f"axis {i} along {names!r}" for i, names in enumerate(spec) if names is not None)
+    layout = f"divided, {axes}" if axes else f"whole on each of {len(sharding.device_set)} devices"
+    return PlacedArray(name, layout, size, part)
+
+
+def collectives_of(region: RegionStages, title: str) -> Iterator[Collective]:
+    """Yield the collectives of a region, which is compiled for it."""
+    for line in region.hlo.splitlines():
+        if (found := COLLECTIVE_LINE.search(line)) is not None:
+            sizes = [array_bytes(*array.groups()) for array in ARRAY.finditer(found["type"])]
+            yield Collective(title, found["name"], len(sizes), sum(sizes))
+
+
+def array_bytes(kind: str, bits: str | None, shape: str) -> int:
+    """Return the bytes of an array of HLO, such as ``f64[3,2]``."""
+    return int(np.prod([int(n) for n in shape.split(",") if n])) * max(1, int(bits or 8) // 8)
+
+
+def on_platform(found: Compiled, regions: Sequence[RegionStages | None], platform: str) -> PlatformReport:
+    """Return what becomes of a function on a platform, without a device of it."""
+    runner = found.runner
+    rules = rules_in_force(runner.options.allow_traced_leaves)
+    with for_platforms([platform]):
+        plan = make_plan(runner.graph, rules, runner.fallbacks)
+    here = {b.node for b in runner.plan.breaks}
+    missing = [f"{describe_node(b.node)} runs on the host: {b.reason}" for b in plan.breaks if b.node not in here]
+    unknown = [i for i, region in enumerate(regions) if region is None]
+    known = [] if missing else [region for region in regions if region is not None]
+    missing += [text for region in known for text in without_lowering(region.jaxpr, platform)]
+    notes = [f"region {i}: give example arguments (args=...), so that its operations are known" for i in unknown]
+    dtypes = {getattr(v.type, "dtype", "") for node in found.fgraph.apply_nodes for v in (*node.inputs, *node.outputs)}
+    kind = "gpu" if platform in ("cuda", "rocm") else platform
+    notes += [text for (of, dtype), text in NOTES.items() if of == kind and dtype in dtypes]
+    return PlatformReport(platform, len(plan.batches), tuple(missing), tuple(notes))
+
+
+def without_lowering(jaxpr: Any, platform: str) -> Iterator[str]:
+    """Yield the operations of a Jaxpr that JAX can't lower for a platform; each kind is lowered alone."""
+    tried: set[Any] = set()
+    stack = [jaxpr]
+    while stack:
+        current = stack.pop()
+        for eqn in getattr(current, "jaxpr", current).eqns:
+            inner = jax_compat.inner_jaxprs(eqn, platform)
+            stack += inner
+            key = (eqn.primitive, *(str(v.aval.dtype) for v in eqn.invars))
+            if inner or key in tried:
+                continue
+            tried.add(key)
+            if (reason := why_not_lowered(eqn, platform)) is not None:
+                names = "/".join(map(str, eqn.source_info.name_stack.stack)) or "?"
+                yield f"{eqn.primitive} of {names}: {reason}"
+
+
+def why_not_lowered(eqn: Any, platform: str) -> str | None:
+    """Return why JAX can't lower an equation for a platform, or None."""
+
+    def call(*args: Any) -> Any:
+        return eqn.primitive.bind(*args, **eqn.params)
+
+    avals = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in eqn.invars]
+    try:
+        with jax.enable_x64(True):
+            jax.jit(call).trace(*avals).lower(lowering_platforms=(platform,))
+    except NotImplementedError as error:
+        return str(error).splitlines()[0]
+    return None

@@ -1,0 +1,296 @@
+"""Which values a call moves between the host and the device: planned by `transfers_of`, counted by `count_transfers`."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+import jax
+import numpy as np
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Constant, Variable
+from pytensor.tensor.random.type import RandomType
+
+from pytensor_jaxpr_linker.emit.random.sampler import KEY_DTYPE, KEY_SHAPE
+from pytensor_jaxpr_linker.graph.facts import is_array
+from pytensor_jaxpr_linker.plan.model import HostStep, Plan, Region
+from pytensor_jaxpr_linker.run.program import Program, declared_aval
+from pytensor_jaxpr_linker.run.specialization import Specialization
+
+type Direction = Literal["to the device", "to the host", "stays on the device"]
+
+
+class Transfer(NamedTuple):
+    """A value that a call moves, or leaves on the device; `variable` is None for a check code."""
+
+    direction: Direction
+    why: str
+    variable: Variable | None
+    bytes: int | None  #: None if the shape is not known
+
+
+class Held(NamedTuple):
+    """Where a value is, and how large."""
+
+    on_device: bool
+    bytes: int | None
+
+
+def held(value: Any) -> Held:
+    """Return where a value is: of a `jax.ShapeDtypeStruct` it is on the host, as the argument that it stands for."""
+    if isinstance(value, jax.Array | jax.ShapeDtypeStruct):
+        return Held(isinstance(value, jax.Array), array_bytes_of(value))
+    return Held(False, None if isinstance(value, np.random.Generator | None) else np.asarray(value).nbytes)
+
+
+def array_bytes_of(aval: Any) -> int:
+    """Return the bytes of a shape and dtype."""
+    return int(np.prod(aval.shape)) * np.dtype(aval.dtype).itemsize
+
+
+def declared_bytes(variable: Variable) -> int | None:
+    """Return the bytes of a variable whose type declares its shape, else None."""
+    aval = declared_aval(variable)
+    return None if aval is None else array_bytes_of(aval)
+
+
+def code_bytes(specialization: Specialization, results: int) -> int:
+    """Return the bytes of the check code that follows so many results; 0 if there are no checks, or nothing is built."""
+    avals: Sequence[Any] = next((lowered.jaxpr.out_avals for lowered in reversed(specialization.lowered.values())), ())
+    return array_bytes_of(avals[-1]) if len(avals) > results else 0
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What is known of a call: where each input is, the bytes of what batches made, and those of each region's check code."""
+
+    inputs: dict[Variable, Held]
+    made: dict[Variable, int | None] = field(default_factory=dict)
+    codes: list[int] = field(default_factory=list)
+
+
+def transfers_of(
+    plan: Plan, programs: Sequence[Program], updates: Mapping[int, int], results: str, sizes: Sizes
+) -> list[Transfer]:
+    """Return what a call of a plan moves.
+
+    Parameters
+    ----------
+    updates
+        The input that each output becomes the value of, by their positions.
+    results
+        The option: "numpy" or "jax".
+    """
+    walk = Walk(plan, updates, sizes)
+    regions = iter(zip(programs, sizes.codes, strict=True))
+    for batch in plan.batches:
+        walk.found += walk.into_host(batch) if isinstance(batch, HostStep) else walk.into_region(*next(regions))
+        for v in batch.outputs:
+            walk.values[v] = Held(isinstance(batch, Region), sizes.made.get(v, declared_bytes(v)))
+    walk.found += walk.results(plan.outputs, updates, results)
+    return walk.found
+
+
+class Walk:
+    """The values of a call, batch after batch."""
+
+    def __init__(self, plan: Plan, updates: Mapping[int, int], sizes: Sizes):
+        self.values, self.arguments = dict(sizes.inputs), set(plan.inputs)
+        updated = {plan.inputs[i] for i in updates.values()}
+        #: What the host has already: JAX keeps the copy of an array, and a shared variable without updates is the same array in each call.
+        self.on_host: set[Variable] = {v for v in plan.inputs if isinstance(v, SharedVariable) and v not in updated}
+        self.found: list[Transfer] = [
+            Transfer("stays on the device", "shared variable", v, at.bytes)
+            for v, at in sizes.inputs.items()
+            if isinstance(v, SharedVariable) and at.on_device
+        ]
+
+    def into_region(self, program: Program, code: int) -> Iterator[Transfer]:
+        """Yield what a region takes from the host, and what the host reads of it."""
+        for i, v in enumerate(program.inputs):
+            on_device, size = self.values[v]
+            if isinstance(v.type, RandomType) and not on_device:
+                key = int(np.prod(KEY_SHAPE)) * KEY_DTYPE.itemsize
+                yield Transfer("to the device", "random key", v, key * program.key_counts.get(i, 1))
+            elif not on_device:
+                yield Transfer("to the device", "argument" if v in self.arguments else "made by a host step", v, size)
+            elif i in program.static_positions:
+                yield from self.read(v, "determines a shape")
+        if code:
+            yield Transfer("to the host", "check code", None, code)
+
+    def into_host(self, step: HostStep) -> Iterator[Transfer]:
+        """Yield what a host step reads from the device."""
+        for v in step.inputs:
+            if self.values[v].on_device:
+                yield from self.read(v, "read by a host step")
+
+    def read(self, v: Variable, why: str) -> Iterator[Transfer]:
+        """Yield that the host reads a value, unless it has a copy."""
+        if v not in self.on_host:
+            self.on_host.add(v)
+            yield Transfer("to the host", why, v, self.values[v].bytes)
+
+    def results(self, outputs: Sequence[Variable], updates: Mapping[int, int], results: str) -> Iterator[Transfer]:
+        """Yield what becomes of the outputs."""
+        for i, v in enumerate(outputs):
+            if isinstance(v.type, RandomType) or not is_array(v):
+                continue
+            on_device, size = self.values.get(v) or Held(
+                False, np.asarray(v.data).nbytes if isinstance(v, Constant) else None
+            )
+            what = "update" if i in updates else "result"
+            if i not in updates and results != "jax":
+                yield from self.read(v, what) if on_device else ()
+            else:
+                yield Transfer("stays on the device" if on_device else "to the device", what, v, size)
+
+
+class Moved(NamedTuple):
+    """How many arrays were moved, and how many bytes."""
+
+    arrays: int = 0
+    bytes: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.arrays} array{'' if self.arrays == 1 else 's'}, {self.bytes} bytes"
+
+
+class TransferCount:
+    """What calls moved between the host and the device.
+
+    Attributes
+    ----------
+    calls : int
+        How many calls of functions ended without an error.
+    by_reason : dict
+        What was moved, by direction and reason, such as ``("to the device", "argument")``.
+    """
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.by_reason: dict[tuple[str, str], Moved] = {}
+        self._lock = threading.Lock()
+
+    def _total(self, direction: str) -> Moved:
+        found = [moved for (to, _), moved in self.by_reason.items() if to == direction]
+        return Moved(sum(m.arrays for m in found), sum(m.bytes for m in found))
+
+    @property
+    def to_device(self) -> Moved:
+        """What was moved to the device."""
+        return self._total("to the device")
+
+    @property
+    def to_host(self) -> Moved:
+        """What was moved to the host."""
+        return self._total("to the host")
+
+    def add(self, transfers: Sequence[Transfer], calls: int = 1) -> None:
+        """Count what a call moved."""
+        with self._lock:
+            self.calls += calls
+            for to, why, _, size in transfers:
+                if to != "stays on the device":
+                    arrays, total = self.by_reason.get((to, why), Moved())
+                    self.by_reason[to, why] = Moved(arrays + 1, total + (size or 0))
+
+    def __repr__(self) -> str:
+        lines = [f"{self.calls} call{'' if self.calls == 1 else 's'}"]
+        for direction, total in (("to the device", self.to_device), ("to the host", self.to_host)):
+            lines.append(f"{direction}: {total}")
+            lines += [f"  {why}: {moved}" for (to, why), moved in self.by_reason.items() if to == direction]
+        return "\n".join(lines)
+
+
+#: The counts that are open in the process. A call looks at nothing but whether this is empty: a few ns.
+open_counts: list[TransferCount] = []
+_current: ContextVar[TransferCount | None] = ContextVar("transfer_count", default=None)
+
+
+def current_count() -> TransferCount | None:
+    """Return the count of this thread's ``with`` block, or None."""
+    return _current.get() if open_counts else None
+
+
+@contextmanager
+def count_transfers() -> Iterator[TransferCount]:
+    """Count what functions of mode JAXPR that are called in a ``with`` block, in this thread, move between the host and the device.
+
+    A value counts when it goes from NumPy to JAX's memory, or back. On a CPU both are the same memory, and the numbers are those that an
+    accelerator would move: so they can be had, and tested, without one. Small values may go together, in one copy; what padding adds, and large
+    constants, which move once, do not count.
+
+    Calls that count are slower; others are not.
+
+    Yields
+    ------
+    TransferCount
+        Its `calls`, `to_device`, `to_host`, and `by_reason`. Print it.
+
+    See Also
+    --------
+    explain : ``explain(f).transfers`` lists what one call moves, by name, without a call.
+
+    Examples
+    --------
+    >>> import numpy as np, pytensor, pytensor.tensor as pt
+    >>> import pytensor_jaxpr_linker as pjl
+    >>> x, w = pt.vector("x", dtype="float64"), pytensor.shared(np.ones(3), name="w")
+    >>> f = pytensor.function([x], (w * x).sum(), updates={w: w + x}, mode="JAXPR")
+    >>> with pjl.count_transfers() as moved:
+    ...     for _ in range(10):
+    ...         _ = f(np.ones(3))
+    >>> print(moved)
+    10 calls
+    to the device: 11 arrays, 264 bytes
+      shared variable: 1 array, 24 bytes
+      argument: 10 arrays, 240 bytes
+    to the host: 10 arrays, 80 bytes
+      result: 10 arrays, 80 bytes
+    """
+    count = TransferCount()
+    open_counts.append(count)
+    token = _current.set(count)
+    try:
+        yield count
+    finally:
+        _current.reset(token)
+        open_counts.remove(count)
+
+
+def count_upload(size: int) -> None:
+    """Count that the value of a shared variable, which was set since the last call, goes to the device."""
+    if (count := current_count()) is not None:
+        count.add([Transfer("to the device", "shared variable", None, size)], calls=0)
+
+
+class CallSizes(Sizes):
+    """Collects the sizes of a call, whose batches are called by what `of_region` and `of_host` return."""
+
+    def __init__(self, plan: Plan, args: Sequence[Any]):
+        super().__init__({v: held(x) for v, x in zip(plan.inputs, args, strict=True)})
+
+    def of_region(self, program: Program, call: Callable[[list], list | None]) -> Callable[[list], list | None]:
+        """Return the call of a region that adds what it made."""
+
+        def watched(args: list) -> list | None:
+            specialization = program.specialize(args)  # before the call, which may take the memory of arguments
+            results = call(args)
+            self.codes.append(code_bytes(specialization, len(program.outputs)))
+            return results if results is None else self.add(program.outputs, results)
+
+        return watched
+
+    def of_host(self, outputs: Sequence[Variable], call: Callable[[list], list]) -> Callable[[list], list]:
+        """Return the call of a host step that adds what it made."""
+        return lambda args: self.add(outputs, call(args))
+
+    def add(self, outputs: Sequence[Variable], results: list) -> list:
+        """Add what a batch made, and return it."""
+        self.made.update((v, held(x).bytes) for v, x in zip(outputs, results, strict=True) if is_array(v))
+        return results

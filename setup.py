@@ -1,0 +1,35 @@
+"""What setup.cfg can't say. The README's links lead to the site on PyPI; a wheel holds a copy of the documentation's pages."""
+
+import re
+from pathlib import Path
+
+from setuptools import setup
+from setuptools.command.build_py import build_py
+
+ROOT = Path(__file__).parent
+SITE = re.search(r'SITE = "(.*)"', (ROOT / "pytensor_jaxpr_linker/base/documentation.py").read_text())[1]
+
+
+def with_site_links(text: str) -> str:
+    """Return the README with links to the site in place of links to files."""
+    text = re.sub(r"\]\(docs/images/([^)]+)\)", rf"]({SITE}_images/\1)", text)
+    text = re.sub(r"\]\(docs/([^).]+)\.md(#[^)]*)?\)", rf"]({SITE}\1.html\2)", text)
+    return re.sub(r"\]\((?!https?:)([^)#]+?)(?:\.md)?\)", rf"]({SITE}repository/\1.html)", text)
+
+
+class BuildWithPages(build_py):
+    """Copies `docs/*.md` into the package: what ``python -m pytensor_jaxpr_linker docs`` prints."""
+
+    def run(self):
+        super().run()
+        if not self.editable_mode:
+            for page in sorted((ROOT / "docs").glob("*.md")):
+                self.mkpath(str(Path(self.build_lib, "pytensor_jaxpr_linker", "pages")))
+                self.copy_file(str(page), str(Path(self.build_lib, "pytensor_jaxpr_linker", "pages", page.name)))
+
+
+setup(
+    long_description=with_site_links((ROOT / "README.md").read_text(encoding="utf-8")),
+    long_description_content_type="text/markdown",
+    cmdclass={"build_py": BuildWithPages},
+)

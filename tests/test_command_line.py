@@ -1,0 +1,242 @@
+"""``python -m pytensor_jaxpr_linker``: the doctor, the documentation offline, and reports on model files."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+import pytest
+
+import pytensor_jaxpr_linker as pjl
+from pytensor_jaxpr_linker.base import errors, requirements
+from pytensor_jaxpr_linker.base.documentation import SITE
+from pytensor_jaxpr_linker.command_line import doctor
+from pytensor_jaxpr_linker.command_line.main import run_command
+
+FUNCTION = """
+import pytensor, pytensor.tensor as pt
+import pytensor_jaxpr_linker as pjl
+
+x = pt.vector("x", dtype="float64", shape=(3,))
+f = pytensor.function([x], pt.exp(x).sum(), mode="JAXPR")
+"""
+MODEL = """
+import pymc as pm
+
+with pm.Model() as model:
+    mu = pm.Normal("mu")
+    pm.Normal("y", mu, 1, observed=[1.0, 2.0])
+
+def build():
+    return model
+
+if __name__ == "__main__":
+    raise AssertionError("a report runs no main program")
+"""
+
+
+@pytest.fixture
+def written(tmp_path, monkeypatch):
+    """Return a function that writes a file into the working folder and returns its name."""
+    monkeypatch.chdir(tmp_path)
+
+    def write(text: str, name: str = "given.py") -> str:
+        (tmp_path / name).write_text(text, encoding="utf-8")
+        return name
+
+    return write
+
+
+def run(capsys, *words: str) -> tuple[int, str, str]:
+    status = run_command(words)
+    said = capsys.readouterr()
+    return status, said.out, said.err
+
+
+# -- the doctor
+
+
+def test_doctor_finds_nothing_wrong_here(capsys):
+    status, out, _ = run(capsys, "doctor")
+    assert status == 0, out
+    assert out.startswith("```text\n") and out.endswith("```\n")
+    for part in (
+        "Versions",
+        f"jax            {metadata.version('jax')}",
+        "cpu 0: cpu",
+        "One XLA program",
+        "Nothing is wrong.",
+    ):
+        assert part in out
+
+
+def test_doctor_says_which_version_does_not_fit_and_does_not_name_the_home(monkeypatch, capsys):
+    folder = Path(pytensor.config.base_compiledir)
+    monkeypatch.setattr(doctor.Path, "home", lambda: folder.parent)
+    monkeypatch.setattr(requirements, "installed_version", lambda name: {"jax": "0.13.0"}.get(name))
+    status, out, _ = run(capsys, "doctor")
+    assert status == 1
+    assert "- jax 0.13.0 does not fit >=0.11.2,<0.13: pip install 'jax>=0.11.2,<0.13'" in out
+    assert "- pytensor is missing: pip install 'pytensor>=3.3,<3.4'" in out
+    assert f"PyTensor compiles in ~/{folder.name}" in out and str(folder) not in out
+
+
+def test_doctor_goes_on_where_one_part_fails(monkeypatch, capsys):
+    monkeypatch.setattr(doctor.jax, "devices", lambda: 1 / 0)
+    status, out, _ = run(capsys, "doctor")
+    assert status == 1 and "- devices: ZeroDivisionError: division by zero" in out and "One XLA program" in out
+
+
+def test_doctor_misses_a_gpu_that_has_a_driver(monkeypatch):
+    monkeypatch.setattr(doctor.shutil, "which", lambda name: "/usr/bin/nvidia-smi")
+    monkeypatch.delenv("JAX_PLATFORMS", raising=False)
+    if any(device.platform != "cpu" for device in doctor.jax.devices()):
+        pytest.skip("JAX sees a GPU")
+    (problem,) = doctor.devices().problems
+    assert "jax[cuda13]" in problem
+
+
+def test_doctor_names_a_folder_that_takes_no_file(tmp_path):
+    (tmp_path / "file").touch()
+    before = jax.config.jax_compilation_cache_dir
+    jax.config.update("jax_compilation_cache_dir", str(tmp_path / "file"))
+    try:
+        (problem,) = doctor.folders().problems
+    finally:
+        jax.config.update("jax_compilation_cache_dir", before)
+    assert "can't be written to" in problem and "JAX_COMPILATION_CACHE_DIR" in problem
+
+
+@pytest.mark.parametrize(
+    ("bound", "fitting", "other"),
+    [
+        (">=3.3", "3.3.0", "3.2.9"),
+        ("<3.4", "3.3.8", "3.4.0rc1"),
+        (">=0.11.2", "0.12.0.1", "0.11.1"),
+        ("==2", "2.0", "2.0.1"),
+    ],
+)
+def test_a_version_fits_its_bounds(bound, fitting, other):
+    assert requirements.is_within(fitting, bound) and not requirements.is_within(other, bound)
+
+
+@pytest.mark.parametrize(
+    ("version", "said"), [(None, "is missing"), ("0.10.2", r"0\.10\.2 does not fit >=0\.11\.2,<0\.13")]
+)
+def test_an_import_without_a_package_or_beside_an_old_one_says_so(monkeypatch, version, said):
+    monkeypatch.setattr(requirements, "installed_version", lambda name: version if name == "jax" else "3.3.1")
+    with pytest.raises(ImportError, match=rf"To do: jax {said}: pip install 'jax>=0\.11\.2,<0\.13'"):
+        requirements.check()
+
+
+def test_an_import_beside_another_version_warns(monkeypatch):
+    monkeypatch.setattr(requirements, "installed_version", lambda name: "3.9")
+    with pytest.warns(UserWarning, match=r"tested with other versions\. To do: pytensor 3\.9 does not fit"):
+        requirements.check()
+
+
+def test_doctor_speaks_where_the_package_cannot_be_imported(tmp_path):
+    """A folder named like JAX's metadata stands for an older JAX."""
+    info = tmp_path / "jax-0.4.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: jax\nVersion: 0.4.0\n")
+    words = [sys.executable, "-m", "pytensor_jaxpr_linker", "doctor"]
+    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    done = subprocess.run(words, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1 and not done.stderr
+    assert "0.4.0" in done.stdout and "To do: jax 0.4.0 does not fit" in done.stdout
+
+
+# -- the documentation
+
+
+def test_docs_prints_the_section_of_each_break_code(capsys):
+    for code in vars(errors).values():
+        if isinstance(code, errors.BreakCode):
+            status, out, _ = run(capsys, "docs", code.code.lower())
+            assert status == 0
+            assert out.startswith(f"## {code.code}\n") and out.rstrip().endswith(
+                f"{SITE}breaks.html#{code.code.lower()}"
+            )
+            assert f"**{code.why[0].upper()}{code.why[1:]}.**" in out and out.count("## ") == 1
+
+
+def test_docs_lists_and_prints_pages(capsys):
+    assert "from_pymc" in run(capsys, "docs")[1]
+    assert run(capsys, "docs", "from-pymc")[1].startswith("# From PyMC")
+    assert "did you mean options?" in run(capsys, "docs", "optoins")[2]
+    assert "There is no break code JX999; there are JX001" in run(capsys, "docs", "JX999")[2]
+
+
+# -- model files
+
+
+def test_explain_and_stages_of_a_function_in_a_file(written, capsys, tmp_path):
+    name = written(FUNCTION)
+    assert "One XLA program, 2 nodes, 0 breaks." in run(capsys, "explain", name)[1]
+    status, out, _ = run(capsys, "explain", name, "--save", "page.html")
+    assert status == 0 and "page.html" in out and (tmp_path / "page.html").read_text().startswith("<!doctype html>")
+    assert "Stages of 2 nodes in 1 region" in run(capsys, "stages", f"{name}:f")[1]
+    assert "stablehlo.exponential" in run(capsys, "stages", name, "--show", "stablehlo")[1]
+
+
+def test_reports_on_a_model_in_a_file(written, capsys):
+    pytest.importorskip("pymc")
+    name = written(MODEL)
+    assert "One XLA program" in run(capsys, "explain", f"{name}:build")[1]
+    status, out, err = run(capsys, "bench", name, "--calls", "3", "--modes", "JAXPR,FAST_COMPILE")
+    assert status == 0, err
+    head, columns, first, second = out.splitlines()
+    assert "model" in head and columns.split()[:2] == ["mode", "first"]
+    assert first.startswith("JAXPR") and second.startswith("FAST_COMPILE")
+    assert "There is no mode 'JAXP': did you mean JAXPR?" in run(capsys, "bench", name, "--modes", "JAXP")[2]
+
+
+@pytest.mark.parametrize(
+    ("text", "target", "said"),
+    [
+        ("x = 1", "given.py", "defines no PyMC model and no function of mode JAXPR at its top level"),
+        (FUNCTION, "given.py:g", "defines no 'g'"),
+        (FUNCTION, "given.py:x", "x of given.py is no PyMC model"),
+        (FUNCTION + "g = f.copy()", "given.py", "given.py defines f, g: name one of them, as in given.py:f"),
+        ("1 / 0", "given.py", "ZeroDivisionError: division by zero"),
+        ("", "nothing.py", "There is no file nothing.py"),
+    ],
+    ids=["no model", "no such name", "another thing", "two", "error", "no file"],
+)
+def test_a_file_without_a_model_is_one_line(written, capsys, text, target, said):
+    written(text)
+    status, out, err = run(capsys, "explain", target)
+    assert status == 1 and not out and said in err and "Traceback" not in err
+
+
+def test_two_names_of_one_function_are_one(written, capsys):
+    assert run(capsys, "explain", written(FUNCTION + "g = f"))[0] == 0
+
+
+def test_traceback_is_shown_when_it_is_asked_for(written):
+    with pytest.raises(ZeroDivisionError):
+        run_command(["--traceback", "explain", written("1 / 0")])
+
+
+def test_exported_functions_keep_their_commands(tmp_path, capsys):
+    x = pt.vector("x", dtype="float64", shape=(2,))
+    path = str(tmp_path / "f.jaxpr")
+    pjl.export([x], pt.exp(x), path=path, platforms=("cpu",))
+    np.save(tmp_path / "x.npy", np.zeros(2))
+    assert "output0" in run(capsys, "inspect", path)[1]
+    assert "[1. 1.]" in run(capsys, "run", path, str(tmp_path / "x.npy"))[1]
+    assert "median call" in run(capsys, "bench", path, str(tmp_path / "x.npy"), "--calls", "2")[1]
+
+
+def test_a_reader_that_has_enough_is_no_error():
+    command = f"'{sys.executable}' -m pytensor_jaxpr_linker docs ops | head -n 1"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and not done.stderr and len(done.stdout.splitlines()) == 1

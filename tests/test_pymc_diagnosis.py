@@ -1,0 +1,121 @@
+"""`diagnose`: what is wrong with draws, in words."""
+
+from __future__ import annotations
+
+import numpy as np
+import pymc as pm
+import pytest
+import xarray as xr
+
+from pytensor_jaxpr_linker.pymc import diagnose, sample
+
+NORMAL = np.random.default_rng(1).normal(size=(4, 1000))
+
+
+def tree(x=NORMAL, attrs=None, **stats):
+    """Return draws of a variable ``x`` and statistics."""
+    groups = {"posterior": xr.Dataset({"x": (("chain", "draw", "k"), np.stack([NORMAL, x], axis=-1))}, attrs=attrs)}
+    if stats:
+        groups["sample_stats"] = xr.Dataset({name: (("chain", "draw"), s) for name, s in stats.items()})
+    return xr.DataTree.from_dict(groups)
+
+
+AR = NORMAL.copy()
+for i in range(1, 1000):
+    AR[:, i] = 0.7 * AR[:, i - 1] + NORMAL[:, i]
+SLOW = np.cumsum(NORMAL, axis=1)
+STUCK = np.where(np.arange(4)[:, None] == 2, 0.5, NORMAL)
+
+
+@pytest.mark.parametrize(
+    ("data", "problem", "remedy"),
+    [
+        (tree(diverging=NORMAL < -2), "They gather where 'x'[0] is small (median ", "target_accept=0.95"),
+        (tree(diverging=np.eye(4, 1000) > 0), "4 of 4000 transitions diverged", "non-centered"),
+        (tree(reached_max_treedepth=NORMAL > 0), "of the transitions reached the maximum tree depth", "mass_matrix="),
+        (tree(energy=SLOW), "energy changes too slowly in chains 0, 1, 2 and 3", "heavy tails"),
+        (
+            tree(NORMAL + np.array([[0], [8], [0], [0]])),
+            "Chain 1 is elsewhere: its 'x'[1] has the mean 8",
+            "sample_smc",
+        ),
+        (tree(NORMAL + np.array([[0], [0.6], [0], [0]])), "The chains do not agree on 'x' yet", "longer warm-up"),
+        (tree(AR).isel(draw=slice(400)), "'x' has only", "times the draws"),
+        (tree(NORMAL, attrs={"interrupted": 1, "draws": 3000}), "interrupted before the 3000 draws", "to its end"),
+    ],
+    ids=["funnel", "divergences", "depth", "energy", "modes", "disagree", "few", "interrupted"],
+)
+def test_findings(data, problem, remedy):
+    found = diagnose(data).findings
+    assert any(problem in f.problem and remedy in f.remedy for f in found), found
+
+
+def test_nothing_is_wrong():
+    found = diagnose(tree(diverging=NORMAL > 99, energy=NORMAL, reached_max_treedepth=NORMAL > 99))
+    assert found.findings == []
+    assert str(found).startswith("4 chains of 1000 draws: R-hat at most 1.00 ('x'), at least 4039 effective")
+    assert str(found).endswith("Nothing is wrong that the draws show.")
+
+
+def test_chains_that_never_moved():
+    data = tree()
+    data["posterior"] = xr.DataTree(xr.Dataset({"x": (("chain", "draw"), STUCK)}))
+    assert next(f.problem for f in diagnose(data).findings) == "Chain 2 never moved."
+
+
+def test_one_chain_and_few_draws():
+    one = diagnose(tree().isel(chain=[0]))
+    assert "One chain alone" in one.findings[0].problem and "R-hat" not in one.summary
+    assert diagnose(tree().isel(draw=slice(3))).summary == "4 chains of 3 draws: too few to judge."
+
+
+def test_many_chains_that_start_at_few_points():
+    """Chains that stay where they started agree with their neighbours, and nested R-hat tells."""
+    rng = np.random.default_rng(2)
+    draws = rng.normal(size=(64, 8))
+    good = xr.Dataset({"x": (("chain", "draw"), draws)}, attrs={"superchains": 16})
+    bad = xr.Dataset({"x": (("chain", "draw"), draws + np.repeat(rng.normal(size=16), 4)[:, None])}, good.attrs)
+    assert diagnose(xr.DataTree.from_dict({"posterior": good})).findings == []
+    (found,) = diagnose(xr.DataTree.from_dict({"posterior": bad})).findings
+    assert "do not agree on 'x'" in found.problem
+
+
+def test_many_chains_adapt_together(caplog):
+    """ChEES: a Gaussian with unequal scales, many chains and few draws."""
+    scales = np.array([0.1, 1.0, 10.0])
+    with pm.Model() as model:
+        pm.Normal("x", np.arange(3.0), scales, shape=3)
+    arguments = {"model": model, "sampler": "chees", "tune": 300, "draws": 60, "random_seed": 1, "progressbar": False}
+    with caplog.at_level("WARNING", "pymc"):
+        found = sample(**arguments, chains=48)
+    assert found.posterior["x"].shape == (48, 60, 3)
+    assert found.posterior.attrs["superchains"] == 16
+    assert found.posterior.attrs["chain_method"] == "vectorized"
+    x = found.posterior["x"].to_numpy().reshape(-1, 3)
+    np.testing.assert_allclose((x.mean(axis=0) - np.arange(3.0)) / scales, 0, atol=0.15)
+    np.testing.assert_allclose(x.std(axis=0), scales, rtol=0.15)
+    n_steps = found.sample_stats["n_steps"].to_numpy()
+    assert (n_steps == n_steps[0]).all() and len(
+        set(n_steps[0])
+    ) > 3  # one length for all chains, another for each draw
+    assert found.posterior["x"][0, 0, 0] != found.posterior["x"][1, 0, 0]  # chains that started together
+    assert not caplog.records
+    again = sample(**arguments, chains=48)
+    np.testing.assert_array_equal(found.posterior["x"], again.posterior["x"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"cores": 2}, "adapt together, so they are one program"),
+        ({"chain_method": "sequential"}, "adapt together, so they are one program"),
+        ({"chains": 1}, "chains must be an integer and at least 2"),
+        ({"tune": 0}, "tune must be an integer and at least 1"),
+    ],
+    ids=str,
+)
+def test_what_many_chains_can_not_do(arguments, message):
+    with pm.Model() as model:
+        pm.Normal("x", shape=2)
+    with pytest.raises(ValueError, match=message):
+        sample(model=model, sampler="chees", **arguments)

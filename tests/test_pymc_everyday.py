@@ -1,0 +1,210 @@
+"""Arguments of `sample` that users of PyMC, nutpie and NumPyro pass every day, and the statistics that they read."""
+
+from __future__ import annotations
+
+import numpy as np
+import pymc as pm
+import pytest
+
+from pytensor_jaxpr_linker.pymc import sample
+from pytensor_jaxpr_linker.pymc.samplers.pymc_steps import interrupted_in_warmup
+
+SHORT = {
+    "draws": 20,
+    "tune": 20,
+    "chains": 2,
+    "random_seed": 1,
+    "progressbar": False,
+    "compute_convergence_checks": False,
+}
+IN_TURN = {**SHORT, "chain_method": "sequential"}
+NUTS = ("blackjax", "numpyro", "nutpie", "pymc")
+
+
+@pytest.fixture(scope="module")
+def model():
+    """Return a model of a vector and a scale."""
+    with pm.Model(coords={"k": ["a", "b"]}) as model:
+        mu = pm.Normal("mu", dims="k")
+        sigma = pm.HalfNormal("sigma")
+        pm.Normal("y", mu, sigma, observed=[1.0, 2.0])
+    return model
+
+
+def draw(model, sampler, **arguments):
+    """Sample, quietly."""
+    pytest.importorskip({"mclmc": "blackjax"}.get(sampler, sampler))
+    return sample(model=model, sampler=sampler, **{"quiet": True, **IN_TURN, **arguments})
+
+
+@pytest.mark.parametrize("sampler", [*NUTS, "mclmc"])
+def test_thinning_keeps_the_last_of_so_many(model, sampler):
+    every, third = draw(model, sampler), draw(model, sampler, thinning=3)
+    assert third.posterior.sizes["draw"] == third.sample_stats.sizes["draw"] == 6
+    np.testing.assert_array_equal(third.posterior["mu"], every.posterior["mu"][:, 2::3])
+    np.testing.assert_array_equal(third.sample_stats["lp"], every.sample_stats["lp"][:, 2::3])
+
+
+@pytest.mark.parametrize("sampler", NUTS)
+def test_draws_of_the_warm_up(model, sampler):
+    found = draw(model, sampler, discard_tuned_samples=False, tune=30)
+    assert dict(found.warmup_posterior.sizes) == {"chain": 2, "draw": 30, "k": 2}
+    assert set(found.warmup_posterior.data_vars) == {"mu", "sigma"}
+    assert found.warmup_sample_stats["step_size"].shape == (2, 30)
+    assert found.posterior["mu"].shape == (2, 20, 2)
+    if sampler != "pymc":
+        assert (found.warmup_posterior["sigma"] > 0).all()
+        np.testing.assert_array_equal(found.posterior["mu"], draw(model, sampler, tune=30).posterior["mu"])
+
+
+@pytest.mark.parametrize("sampler", ["mclmc", "chees"])
+def test_samplers_without_draws_of_the_warm_up(model, sampler):
+    with pytest.raises(TypeError, match="keeps no draws of its warm-up: leave out discard_tuned_samples"):
+        sample(model=model, sampler=sampler, discard_tuned_samples=False)
+
+
+def test_what_is_added_to_the_result(model):
+    added = {"log_likelihood": True, "coords": {"axis": [5, 6]}, "dims": {"mu": ["axis"]}}
+    found = draw(model, "blackjax", idata_kwargs=added)
+    assert found.log_likelihood["y"].shape == (2, 20, 2)
+    assert list(found.posterior["mu"]["axis"]) == [5, 6]
+    assert draw(model, "pymc", idata_kwargs={"log_likelihood": True}).log_likelihood["y"].shape == (2, 20, 2)
+    with pytest.raises(TypeError, match=r"takes 'log_likelihood', 'coords', 'dims', not 'dim'\. Did you mean 'dims'"):
+        draw(model, "blackjax", idata_kwargs={"dim": {}})
+
+
+@pytest.mark.parametrize("sampler", NUTS)
+def test_arguments_of_nuts_as_a_dict(model, sampler):
+    with_dict = draw(model, sampler, nuts={"target_accept": 0.95, "max_treedepth": 3})
+    without = draw(model, sampler, target_accept=0.95, max_treedepth=3)
+    np.testing.assert_array_equal(with_dict.posterior["mu"], without.posterior["mu"])
+    assert (with_dict.sample_stats["tree_depth"] <= 3).all()
+
+
+def test_pymcs_name_of_the_sampler(model):
+    found = sample(model=model, nuts_sampler="numpyro", quiet=True, **IN_TURN)
+    assert found.posterior.attrs["sampler"] == "numpyro"
+    with pytest.raises(ValueError, match="nuts_sampler='numpyro' is PyMC's name of sampler='blackjax'"):
+        sample(model=model, nuts_sampler="numpyro", sampler="blackjax", **SHORT)
+    with pytest.raises(ValueError, match="Unknown sampler 'stan'"):
+        sample(model=model, nuts_sampler="stan", **SHORT)
+
+
+@pytest.mark.parametrize("sampler", ["blackjax", "pymc"])
+def test_a_function_after_each_draw(model, sampler):
+    seen = []
+    found = draw(model, sampler, callback=lambda trace, draw: seen.append(draw))
+    assert len(seen) == 2 * 40 and sum(d.tuning for d in seen) == 2 * 20
+    of_second = [d for d in seen if d.chain == 1 and not d.tuning]
+    assert [d.draw_idx for d in of_second] == list(range(20, 40))
+    np.testing.assert_array_equal([d.point["mu"] for d in of_second], found.posterior["mu"][1])
+    if sampler == "blackjax":
+        np.testing.assert_array_equal([d.stats[0]["n_steps"] for d in of_second], found.sample_stats["n_steps"][1])
+        assert [d.chain for d in seen if d.is_last] == [0, 1]
+
+
+def test_a_function_that_ends_sampling(model, caplog):
+    def stop(trace, draw):
+        if draw.draw_idx == 60:
+            raise KeyboardInterrupt
+
+    with caplog.at_level("WARNING", "pymc"):
+        found = sample(model=model, sampler="blackjax", callback=stop, **{**IN_TURN, "draws": 100})
+    attrs = found.posterior.attrs
+    assert attrs["interrupted"] == 1 and attrs["draws"] == 100 and found.posterior.sizes["draw"] == 55
+    assert "Interrupted: 55 of 100 draws of 2 chains are kept." in caplog.text
+    assert draw(model, "blackjax").posterior.attrs["interrupted"] == 0
+
+
+def test_an_interrupt_in_the_warm_up(model):
+    def stop(trace, draw):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        draw(model, "blackjax", callback=stop, tune=60)  # the first chunk is warm-up
+    with pytest.raises(KeyboardInterrupt), interrupted_in_warmup():  # PyMC's error, of several processes
+        raise ValueError("Not enough samples to build a trace.")
+    with pytest.raises(ValueError, match="another"), interrupted_in_warmup():
+        raise ValueError("another")
+
+
+def test_ways_to_begin(model):
+    plain, jittered = (draw(model, "blackjax", init=init).posterior["mu"] for init in ("adapt_diag", "auto"))
+    np.testing.assert_array_equal(plain, draw(model, "blackjax", jitter=False).posterior["mu"])
+    np.testing.assert_array_equal(jittered, draw(model, "blackjax").posterior["mu"])
+    dense = draw(model, "numpyro", init="jitter+adapt_full").posterior["mu"]
+    np.testing.assert_array_equal(dense, draw(model, "numpyro", mass_matrix="dense").posterior["mu"])
+    with pytest.raises(ValueError, match="Unknown init 'advi': choose one of 'auto'"):
+        draw(model, "blackjax", init="advi")
+
+
+@pytest.mark.parametrize("sampler", ["blackjax", "numpyro"])
+def test_the_first_step_size(model, sampler):
+    found = draw(model, sampler, step_size=0.01, discard_tuned_samples=False)
+    assert found.warmup_sample_stats["step_size"][0, 0] < 0.1
+    assert draw(model, sampler, discard_tuned_samples=False).warmup_sample_stats["step_size"][0, 0] > 0.4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"thinning": 0}, ValueError, "thinning must be an integer and at least 1"),
+        ({"thinning": 21}, ValueError, "thinning=21 leaves none of 20 draws"),
+        ({"step_size": -1.0}, ValueError, "step_size must be a number above 0"),
+        ({"callback": 3}, TypeError, "callback must be a function of trace and draw"),
+        ({"sampler": "nutpie", "callback": print}, TypeError, "nutpie calls nothing after each draw"),
+        ({"sampler": "nutpie", "initvals": [{}, {}]}, ValueError, "nutpie starts all chains by the same initvals"),
+        ({"sampler": "nutpie", "progressbar_theme": object()}, TypeError, "nutpie's progress bar has no theme"),
+        ({"dense_mass": True}, TypeError, "It is mass_matrix='dense' here"),
+        ({"num_warmup": 10}, TypeError, "It is tune here"),
+        ({"max_tree_depth": 10}, TypeError, "It is max_treedepth here"),
+        ({"step": None}, TypeError, "Samplers that do: 'pymc'"),
+        ({"store_gradient": True}, TypeError, "Samplers that do: 'nutpie'"),
+        ({"nuts": {"target_accept": 0.9}, "target_accept": 0.9}, ValueError, "given twice, once in nuts"),
+        ({"nuts": {"mass_matrix": "dense"}, "mass_matrix": "dense"}, ValueError, "given twice, once in nuts"),
+        ({"nuts": {"frobnicate": 1}}, TypeError, "takes no argument 'frobnicate'"),
+        ({"return_inferencedata": False}, TypeError, "takes no argument 'return_inferencedata'"),
+    ],
+    ids=lambda x: "-".join(x) if isinstance(x, dict) else "",
+)
+def test_what_is_refused_before_anything_compiles(model, monkeypatch, arguments, error, message):
+    pytest.importorskip("nutpie")
+    monkeypatch.setattr("pytensor_jaxpr_linker.pymc.sampling.sample_compiled", lambda request: 1 / 0)
+    with pytest.raises(error) as found:
+        sample(model=model, **SHORT, **arguments)
+    assert message in str(found.value)
+
+
+def test_times(model):
+    attrs = draw(model, "blackjax").posterior.attrs
+    assert 0 < attrs["sampling_time"] < 60 and attrs["compile_time"] > 0
+
+
+def test_the_energy_error():
+    """It vanishes with the step size, and an energy is the sum of that of the draw before and a new momentum's."""
+    with pm.Model() as normal:
+        pm.Normal("x", shape=5)
+    exact, coarse = (draw(normal, "blackjax", target_accept=a, tune=200).sample_stats for a in (0.999, 0.5))
+    errors = [float(abs(s["energy_error"]).mean()) for s in (exact, coarse)]
+    assert errors[0] < 0.05 < errors[1]
+    momentum = (exact["energy"] + exact["lp"]) * 2  # a sum of squares of five momenta in the metric
+    assert (momentum > 0).all() and 2 < momentum.mean() < 10
+    assert (exact["step_size_bar"] == exact["step_size"]).all()  # after warm-up
+
+
+@pytest.mark.parametrize("sampler", ["blackjax", "nutpie"])
+def test_positions_of_divergences(sampler):
+    with pm.Model() as funnel:
+        v = pm.Normal("v", 0, 3)
+        pm.Normal("x", 0, pm.math.exp(v / 2), shape=9)
+    found = draw(funnel, sampler, store_divergences=True, draws=200, tune=100, target_accept=0.6)
+    stats = found.sample_stats
+    diverging = stats["diverging"].to_numpy()
+    start, end = (stats[f"divergence_{name}"].to_numpy() for name in ("start", "end"))
+    assert diverging.any() and start.shape == end.shape == (2, 200, 10)
+    np.testing.assert_array_equal(np.isnan(start).any(axis=2), ~diverging)
+    chain, i = (index[-1] for index in np.nonzero(diverging[:, 1:]))
+    before = np.append(found.posterior["v"][chain, i], found.posterior["x"][chain, i])
+    if sampler == "blackjax":
+        np.testing.assert_allclose(start[chain, i + 1], before)
+    assert (start[diverging] != end[diverging]).any()

@@ -1,0 +1,133 @@
+"""What `sample` shows while it runs, on a terminal, in notebooks and in a log."""
+
+from __future__ import annotations
+
+import io
+import sys
+from concurrent.futures import Future
+from types import SimpleNamespace
+
+import numpy as np
+import pymc as pm
+import pytest
+import rich
+from rich.console import Console
+from rich.theme import Theme
+
+from pytensor_jaxpr_linker.pymc import sample
+from pytensor_jaxpr_linker.pymc.chains import chain_progress
+from pytensor_jaxpr_linker.pymc.chains.chain_progress import Watched
+from pytensor_jaxpr_linker.pymc.chains.programs import ChainPrograms
+
+SHORT = {"draws": 60, "tune": 60, "chains": 2, "random_seed": 1, "compute_convergence_checks": False}
+
+
+def stats(chains, length, diverging=False):
+    """Return the statistics of a chunk."""
+    shape = chains, length
+    return {
+        "diverging": np.full(shape, diverging),
+        "n_steps": np.full(shape, 7),
+        "step_size": np.full(shape, 0.25),
+    }
+
+
+@pytest.fixture
+def model():
+    with pm.Model() as model:
+        pm.Normal("x")
+    return model
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    """Return what is written on a terminal."""
+    written = io.StringIO()
+    monkeypatch.setattr(rich, "_console", Console(file=written, force_terminal=True, width=150))
+    return written
+
+
+def test_how_far_chains_are():
+    watched = Watched(2, tune=20, total=40)
+    watched.add([0], stats(1, 15, diverging=True))
+    assert watched.stage([0]) == "warm-up" and watched.diverged.tolist() == [0, 0]
+    watched.add([0], stats(1, 15, diverging=True))
+    assert watched.stage([0]) == "sampling" and watched.diverged.tolist() == [10, 0]
+    assert watched.stage([0, 1]) == "warm-up" and watched.done.tolist() == [30, 0]
+    watched.add([0], stats(1, 15, diverging=True))  # the last chunk has more transitions than are wanted
+    watched.add([1], stats(1, 15))
+    assert watched.done.tolist() == [40, 15] and watched.diverged.tolist() == [20, 0]
+    text = watched.text([0])
+    assert text.startswith("40/40 20 diverged, step size 0.25, 7.88 gradients a draw, ") and "draws/s" in text
+    assert " left" not in text and " left" in watched.text([1])
+
+
+@pytest.mark.parametrize("method", ["sequential", "vectorized"])
+def test_a_terminal_has_a_line_for_each_chain(model, terminal, method):
+    sample(model=model, chain_method=method, sampler="blackjax", **SHORT)
+    shown = terminal.getvalue()
+    for text in ("chain 0 sampling", "chain 1 sampling", "120/120", "diverged", "step size", "draws/s"):
+        assert text in shown
+    assert "chain 2" not in shown
+
+
+def test_many_chains_have_one_line(model, terminal):
+    with model:
+        pm.Normal("y")  # ChEES, too, is for several dimensions
+    sample(model=model, sampler="chees", progressbar_theme=Theme({}), **{**SHORT, "chains": 32})
+    sample(model=model, sampler="chees", **{**SHORT, "chains": 32})
+    assert "32 chains" in terminal.getvalue() and "chees tunes" in terminal.getvalue()
+    assert "chain 0" not in terminal.getvalue()
+
+
+def test_a_log_has_lines_of_a_long_run_only(model, monkeypatch, capsys, caplog):
+    with caplog.at_level("INFO", "pymc"):
+        sample(model=model, sampler="blackjax", **SHORT)
+        assert not caplog.records
+        monkeypatch.setattr(chain_progress, "LOG_SECONDS", 0.0)
+        sample(model=model, sampler="blackjax", **SHORT)
+    assert "2 chains, warm-up: " in caplog.text and "2 chains, sampling: 120/120" in caplog.text
+    assert capsys.readouterr().out == ""
+
+
+def test_a_notebook_without_ipywidgets(model, monkeypatch):
+    shown, updates = [], []
+
+    class Pretty:
+        def __init__(self, text):
+            self.text = text
+
+    def display(x, display_id=False):
+        if display_id:  # rich shows lines of its own by the same function
+            shown.append(x)
+        return SimpleNamespace(update=updates.append)
+
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "IPython.display", SimpleNamespace(display=display, Pretty=Pretty))
+    monkeypatch.setattr(chain_progress, "can_import", lambda package: False)
+    monkeypatch.setattr(rich, "_console", Console(force_jupyter=True))
+    sample(model=model, sampler="blackjax", **SHORT)
+    assert len(shown) == 1
+    first, second = updates[-1].text.splitlines()
+    assert first.startswith("chain 0 sampling 120/120") and second.startswith("chain 1 sampling 120/120")
+
+
+def test_quiet_and_no_bar(model, terminal, caplog):
+    with caplog.at_level("INFO", "pymc"):
+        sample(model=model, quiet=True, **SHORT)
+        sample(model=model, sampler="blackjax", progressbar=False, **SHORT)
+    assert not caplog.records and terminal.getvalue() == ""
+
+
+def test_an_interrupt_while_xla_compiles_is_explained(caplog):
+    """The program is there soon after, as XLA can't be stopped."""
+
+    class Interrupted(Future):
+        def result(self, timeout=None):
+            raise KeyboardInterrupt
+
+    compiled = Interrupted()
+    compiled.set_result(None)
+    with caplog.at_level("WARNING", "pymc"), pytest.raises(KeyboardInterrupt):
+        ChainPrograms(compiled, compiled, tune=0).result()
+    assert "Interrupted while XLA compiles, which can't be stopped" in caplog.text
