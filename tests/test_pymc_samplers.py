@@ -89,6 +89,20 @@ def test_draws_statistics_and_data(model, sampler, method):
         assert found.log_likelihood["y"].shape == (2, 60, 20)
 
 
+@pytest.mark.parametrize(
+    ("mass_matrix", "target_accept"),
+    [("diagonal", 0.65), ("diagonal", 0.8), ("diagonal", 0.95), ("dense", 0.8), ("low_rank", 0.8)],
+)
+def test_the_warm_up_reaches_the_acceptance_rate(mass_matrix, target_accept):
+    """With the constants of BlackJAX's step size adaptation, 0.8 is 0.87 to 0.93."""
+    with pm.Model() as model:
+        x = pm.Normal("x", sigma=np.geomspace(0.5, 2, 30), shape=30)
+        pm.Normal("y", x[0] + x[1], 1.0, observed=1.0)
+    options = {"target_accept": target_accept, "mass_matrix": mass_matrix, "draws": 400, "tune": 600}
+    found = sample(model=model, sampler="blackjax", **SHORT | options)
+    assert abs(found.sample_stats["acceptance_rate"].mean() - target_accept) < 0.05
+
+
 def test_chains_at_the_same_time_share_the_threads_of_blas(model, monkeypatch):
     cores, seen = usable_cores(), blas_threads_seen_by_chains(monkeypatch)
     before = blas_threads()

@@ -22,11 +22,12 @@ from pytensor_jaxpr_linker.artifacts.shapes import Input, Spec, inputs_of
 from pytensor_jaxpr_linker.artifacts.writing import Exportable
 from pytensor_jaxpr_linker.emit.random.sampler import KEY_DTYPE, KEY_SHAPE
 from pytensor_jaxpr_linker.frontend.targets import Target
-from pytensor_jaxpr_linker.pymc.arguments import Names, as_names, check_integer, did_you_mean, require
+from pytensor_jaxpr_linker.pymc.arguments import Names, as_names, check_fraction, check_integer, did_you_mean, require
 from pytensor_jaxpr_linker.pymc.export_shapes import Shapes
 from pytensor_jaxpr_linker.pymc.functions.constrained import Constrain
 from pytensor_jaxpr_linker.pymc.functions.density import LogDensity
 from pytensor_jaxpr_linker.pymc.functions.graph import ModelFunction, model_mode
+from pytensor_jaxpr_linker.pymc.options import TARGET_ACCEPTS
 
 #: What the argument for a random key is called.
 KEY = Input("key", jax.ShapeDtypeStruct(KEY_SHAPE, KEY_DTYPE), True)
@@ -162,7 +163,7 @@ def export_sampler(
     path: str | os.PathLike,
     draws: int = 1000,
     tune: int = 1000,
-    target_accept: float = 0.8,
+    target_accept: float | None = None,
     max_treedepth: int = 10,
     var_names: Names | None = None,
     symbolic: Sequence[str] = (),
@@ -194,6 +195,8 @@ def export_sampler(
     """
     check_integer("draws", draws, 1)
     check_integer("tune", tune, 1)
+    if target_accept is not None:
+        check_fraction("target_accept", target_accept)
     if is_for_iree(path):
         raise NotImplementedError(
             "IREE 3.13 does not run BlackJAX's NUTS (docs/notes/iree.md). Export it for JAX, by a path that does not end in .vmfb."
@@ -202,7 +205,7 @@ def export_sampler(
     model = pm.modelcontext(model)
     logp = LogDensity(model, "pytensor", None)
     kernel = importlib.import_module(f"{__package__}.kernels.blackjax").make_kernel(
-        logp, tune, target_accept, max_treedepth
+        logp, tune, target_accept or TARGET_ACCEPTS["blackjax"], max_treedepth
     )
     shown = Constrain(model, var_names)
     constrained = ModelFunction(model, shown._outputs)

@@ -24,6 +24,7 @@ from pytensor_jaxpr_linker.pymc.functions.differentiable import check_variables
 from pytensor_jaxpr_linker.pymc.functions.initial import check_initvals
 from pytensor_jaxpr_linker.pymc.options import (
     PACKAGES,
+    TARGET_ACCEPTS,
     check_callback,
     check_options,
     checked_idata_kwargs,
@@ -35,8 +36,6 @@ from pytensor_jaxpr_linker.pymc.samplers.marginal import marginalized
 #: Samplers that are no NUTS.
 METHOD_NAMES = {"mclmc": "MCLMC", "chees": "ChEES"}
 METHODS = ("parallel", "vectorized", "sequential")
-#: Aim of the adaptation of the step size where none is given: of NUTS PyMC's.
-TARGET_ACCEPTS = {**dict.fromkeys(("blackjax", "numpyro", "nutpie"), 0.8), "chees": 0.651}
 #: Chains where none are asked for: ChEES learns from many.
 MANY_CHAINS = 64
 #: Most points at which many chains start.

@@ -1,4 +1,4 @@
-"""NUTS of BlackJAX with a warm-up in windows, whose schedule and estimates of the mass matrix are BlackJAX's."""
+"""NUTS of BlackJAX with a warm-up in windows, whose estimates of the mass matrix are BlackJAX's."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any, Literal
 import blackjax
 import jax
 import numpy as np
-from blackjax.adaptation.step_size import dual_averaging_adaptation
 from blackjax.mcmc.metrics import default_metric
 
 from pytensor_jaxpr_linker.pymc.chains.programs import Kernel
 from pytensor_jaxpr_linker.pymc.kernels.mass_matrix import INSIDE, MOMENTS, SAMPLE, mass_matrix_adaptation
+from pytensor_jaxpr_linker.pymc.kernels.step_size import step_size_adaptation
 
 MASS_MATRICES = (*MOMENTS, "low_rank")
 
@@ -33,7 +33,7 @@ def make_kernel(
     """
     numpy = jax.numpy
     nuts = blackjax.nuts.build_kernel()
-    step_init, step_update, step_final = dual_averaging_adaptation(target=target_accept)
+    step_init, step_update, step_final = step_size_adaptation(target_accept)
     adaptation = mass_matrix_adaptation(mass_matrix, tune)
     # One row more, for all transitions after warm-up.
     schedule = np.array([*adaptation.schedule, (SAMPLE, INSIDE)])

@@ -20,6 +20,8 @@ from blackjax.mcmc.metrics import LowRankInverseMassMatrix
 ADAPT_STEP_SIZE, ADAPT_BOTH, SAMPLE = 0, 1, 2
 #: What a transition is to a window: inside it, or its last. A short window renews the diagonal only.
 INSIDE, LAST, LAST_OF_SHORT = 0, 1, 2
+#: How many transitions at the end of the warm-up adapt the step size alone. Stan has 50.
+LAST_TRANSITIONS = 100
 #: From so few draws a window estimates no directions.
 SHORT_WINDOW = 20
 
@@ -60,7 +62,7 @@ def adaptation_by_moments(recipe: str, tune: int) -> MassMatrixAdaptation:
         metric = jax.lax.cond(stage == ADAPT_BOTH, core.update, lambda metric, *_: metric, *given)
         return jax.lax.cond(place == LAST, core.final, lambda metric: metric, metric)
 
-    rows = np.array(build_schedule(tune), dtype=np.int64).reshape(-1, 2)
+    rows = np.array(build_schedule(tune, final_buffer_size=LAST_TRANSITIONS), dtype=np.int64).reshape(-1, 2)
     return MassMatrixAdaptation(rows, lambda state: core.init(size_of(state)), update)
 
 

@@ -38,7 +38,7 @@ from pytensor_jaxpr_linker.pymc.kernels.vectors import vector_kernel
 from pytensor_jaxpr_linker.pymc.mesh.chains import CHAINS, MeshChains, check_same_everywhere
 from pytensor_jaxpr_linker.pymc.mesh.draw_store import Checkpoint, FolderStore, MemoryStore
 from pytensor_jaxpr_linker.pymc.mesh.sharded_density import ShardedLogDensity
-from pytensor_jaxpr_linker.pymc.options import kernel_module
+from pytensor_jaxpr_linker.pymc.options import TARGET_ACCEPTS, kernel_module
 from pytensor_jaxpr_linker.pymc.progress import progress
 from pytensor_jaxpr_linker.pymc.results import to_datatree
 from pytensor_jaxpr_linker.run import placement
@@ -143,7 +143,7 @@ def sample_on_mesh(
     )
     adaptation = {"tune": tune, "max_treedepth": max_treedepth, **kwargs}
     if sampler != "mclmc":
-        adaptation["target_accept"] = target_accept or 0.8
+        adaptation["target_accept"] = target_accept or TARGET_ACCEPTS[sampler]
 
     def run() -> None:
         logp = ShardedLogDensity(model, mesh, shard, gradient) if shard else logdensity(model, gradient=gradient)
