@@ -3,8 +3,8 @@
 M. D. Hoffman and A. Gelman, "The No-U-Turn Sampler", 2014, section 3.2, is the source of the algorithm. With their constants the step size still changes by half its
 size from one transition to the next when the warm-up ends. A step twice too long costs more acceptance than one half as long gains,
 so the average of such steps is too short: asked for 0.8, the models of `benchmarks/` got 0.87 to 0.93. Two constants differ here. ``GAMMA`` makes the
-changes smaller, and steps are drawn towards the one where a window began, not towards ten times that. The models then get 0.78 to 0.83. They have 1.5
-times as many effective draws a gradient, in geometric mean.
+changes smaller, and steps are drawn towards the one where a window began, not towards ten times that. The models then get 0.78 to 0.83, and 1.5 times as many
+effective draws a gradient, in geometric mean.
 """
 
 from __future__ import annotations
