@@ -119,7 +119,7 @@ OTHERS = [
     ({"scale": 2.0}, {}),
     ({"values": (0.5, -1.0, 2.5)}, {}),
     ({"rows": 4}, {}),
-    ({}, {"target_accept": 0.9}),
+    ({}, {"target_accept": 0.8}),
     ({}, {"tune": 21}),
     ({}, {"gradient": "jax"}),
     ({}, {"mass_matrix": "dense"}),
