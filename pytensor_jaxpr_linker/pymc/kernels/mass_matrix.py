@@ -20,7 +20,8 @@ from blackjax.mcmc.metrics import LowRankInverseMassMatrix
 ADAPT_STEP_SIZE, ADAPT_BOTH, SAMPLE = 0, 1, 2
 #: What a transition is to a window: inside it, or its last. A short window renews the diagonal only.
 INSIDE, LAST, LAST_OF_SHORT = 0, 1, 2
-#: How many transitions at the end of the warm-up adapt the step size alone. Stan has 50.
+#: How many transitions at the end of the warm-up adapt the step size alone. After Stan's 50 two runs of `eight_schools` had acceptance rates of 0.77 and 0.84
+#: for 0.8, after 100 of 0.79 and 0.80.
 LAST_TRANSITIONS = 100
 #: From so few draws a window estimates no directions.
 SHORT_WINDOW = 20
