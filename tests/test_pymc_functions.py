@@ -263,3 +263,17 @@ def test_functions_of_a_model_say_what_they_are():
         pm.HalfNormal("scale")
     assert repr(logdensity(model)) == "<log density of scale_log__, as a JAX function>"
     assert repr(constrain(model)) == "<map of unconstrained draws to scale>"
+
+
+def test_pymcs_functions_are_this_packages(regression, point):
+    """They take the short way of calls that `pytensor.function` has."""
+    joint = regression.logp_dlogp_function(mode="JAXPR", ravel_inputs=False)
+    compiled = pm.compile(regression.value_vars, regression.logp(), mode="JAXPR")
+    by_point = regression.compile_fn(regression.logp(), mode="JAXPR")
+    assert [type(f) for f in (compiled, by_point.f, joint._pytensor_function)] == [pjl.JaxprFunction] * 3
+    want = regression.compile_logp(mode="FAST_COMPILE")(point)
+    for _ in range(2):
+        np.testing.assert_allclose(by_point(point), want)
+        np.testing.assert_allclose(compiled(**{v.name: np.asarray(point[v.name]) for v in regression.value_vars}), want)
+    with_numba = pm.compile(regression.value_vars, regression.logp(), mode="NUMBA")
+    assert type(with_numba) is not pjl.JaxprFunction

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import copyreg
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from pytensor.compile.executor import Function
-from pytensor.compile.maker import FunctionMaker
 from pytensor.compile.mode import Mode
 
 from pytensor_jaxpr_linker.base.errors import variable_name
@@ -27,7 +27,17 @@ class JaxprFunction(Function):
     variable run one after the other, also those of different functions; all others run at the same time.
     """
 
-    __slots__ = ("__weakref__", "_as_declared", "_count", "_is_direct", "_places", "_spare", "_unused")
+    __slots__ = (
+        "__weakref__",
+        "_as_declared",
+        "_count",
+        "_is_direct",
+        "_names",
+        "_places",
+        "_short",
+        "_spare",
+        "_unused",
+    )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -35,13 +45,18 @@ class JaxprFunction(Function):
         self._spare: list[Function] = []
         inputs: list[Any] = self.input_storage
         given = [c for c in inputs if not c.implicit]
-        self._as_declared = as_declared(list(map(declared, given)))
+        declarations = list(map(declared, given))
+        self._as_declared = as_declared(declarations)
         self._count = len(given)
-        names = [c.name for c in given]
-        self._places = {name: i for i, name in enumerate(names) if name is not None and names.count(name) == 1}
+        self._names = [c.name for c in given]
+        self._places = {
+            name: i for i, name in enumerate(self._names) if name is not None and self._names.count(name) == 1
+        }
         is_simple = given == inputs[: len(given)] and all(c.required for c in given)
         can_compute = getattr(self.vm, "compute", None) is not None
         self._is_direct = is_simple and can_compute and not self._potential_aliased_input_groups
+        shortened = getattr(self.vm, "shortened", None)
+        self._short = shortened(declarations) if self._is_direct and shortened is not None else None
 
     def __repr__(self) -> str:
         names = ", ".join(variable_name(c.variable) for c in self.maker.inputs if not c.implicit)
@@ -53,6 +68,10 @@ class JaxprFunction(Function):
         """Return the results for the arguments, as `Function` does."""
         vm: Any = self.vm
         values = self._in_order(args, kwargs) if kwargs else args
+        if self._short is not None and vm.allow_gc and not self.profile:
+            outputs = self._short(values)
+            if outputs is not None:
+                return outputs[0] if self.unpack_single else None if self.return_none else outputs
         if self._is_direct and len(values) == self._count and vm.allow_gc and not self.profile:
             try:
                 given = [*values] if self.trust_input else self._as_declared(values)
@@ -70,6 +89,9 @@ class JaxprFunction(Function):
 
     def _in_order(self, args: Sequence[Any], named: Mapping[str, Any]) -> Sequence[Any]:
         """Return the values of all arguments in their order; too many values if a name is unknown or an argument comes twice."""
+        if not args and len(named) == self._count == len(self._places):
+            with suppress(KeyError):
+                return [named[name] for name in self._names]
         values = dict(enumerate(args)) | {self._places.get(name, -1): value for name, value in named.items()}
         is_clear = -1 not in values and len(values) == len(args) + len(named)
         return [values[i] for i in sorted(values)] if is_clear else [None] * (self._count + 1)
@@ -111,7 +133,7 @@ copyreg.pickle(JaxprFunction, copyreg.dispatch_table[Function])
 
 
 class JaxprMode(Mode):
-    """A mode whose functions are `JaxprFunction`: for `JaxprLinker`, with the parameters of `pytensor.compile.mode.Mode`.
+    """A mode for `JaxprLinker`, with the parameters of `pytensor.compile.mode.Mode`.
 
     Examples
     --------
@@ -127,8 +149,3 @@ class JaxprMode(Mode):
         return f"JaxprMode({self.linker})"
 
     __str__ = __repr__  # PyTensor's lists each rewrite
-
-    @property
-    def function_maker(self) -> Callable[..., FunctionMaker]:
-        """What makes a function of this mode."""
-        return partial(FunctionMaker, function_class=JaxprFunction)

@@ -20,7 +20,7 @@ LONG_REDUCTION = 256
 LONG_IN_LOOPS = 4096
 #: XLA computes products by a library, which takes 1 µs to start: `lkj` took 17.6 instead of 15.8 µs a call, and 345 instead of 284 ms in a Markov
 #: chain. For more elements the library is faster.
-LARGE_PRODUCT = 4096
+LIBRARY_PRODUCT = 4096
 
 
 def options_of_call(closed: Any) -> dict[str, str]:
@@ -29,19 +29,19 @@ def options_of_call(closed: Any) -> dict[str, str]:
     passes = [] if most_read(outside, is_reduction) > LONG_REDUCTION else ["tree_reduction_rewriter"]
     if not repeats_functions(closed):
         passes.append("flatten-call-graph")  # else XLA copies what `shared_sums` lets sums share
-    return options(passes, most_read(outside, is_product))
+    return chosen_options(passes, most_read(outside, is_product))
 
 
 def options_of_chain(closed: Any) -> dict[str, str]:
     """Return the options for the programs of a Markov chain, by the Jaxpr of one that evaluates the log density and its gradient."""
     passes = [] if most_read(closed.eqns, is_reduction) > LONG_IN_LOOPS else ["tree_reduction_rewriter"]
-    return options(passes, most_read(closed.eqns, is_product))
+    return chosen_options(passes, most_read(closed.eqns, is_product))
 
 
-def options(passes: list[str], largest_product: int) -> dict[str, str]:
+def chosen_options(passes: list[str], largest_product: int) -> dict[str, str]:
     """Return the options that leave out some of XLA's passes, and its library for products if all are small."""
     found = {"xla_disable_hlo_passes": ",".join(passes)} if passes else {}
-    return found if largest_product > LARGE_PRODUCT else found | {"xla_cpu_experimental_ynn_fusion_type": ""}
+    return found if largest_product > LIBRARY_PRODUCT else found | {"xla_cpu_experimental_ynn_fusion_type": ""}
 
 
 def most_read(eqns: Iterable[Any], is_counted: Any) -> int:
