@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache, wraps
+from itertools import compress
 
 import numpy as np
 import pytensor.scalar as ps
@@ -22,6 +23,7 @@ from pytensor_jaxpr_linker.emit.scalar import Emit, emit_inner, numpy_astype, re
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, is_variable
 from pytensor_jaxpr_linker.jaxpr.formula import Value
+from pytensor_jaxpr_linker.jaxpr.signs import note_signs
 
 #: A function of values, in float64 or float32.
 type Formula = Callable[..., Value]
@@ -79,11 +81,14 @@ def with_pullback(rule: Emit) -> Emit:
             xs = tuple(prims.broadcast_to(b, x, prims.elementwise_shape(xs)) if is_variable(x) else x for x in xs)
         operands = [x for x in xs if is_variable(x)]
         inner, atoms = b.sub_jaxpr([x.aval for x in operands], has_derivative=True)
+        note_signs(b, operands, inner, atoms)
+        known = [atom in inner.never_negative for atom in atoms]
         result = rule(op, inner, dtype, *insert(xs, atoms))
 
         def differentiate(
             child: JaxprBuilder, primals: Sequence[Atom], tangents: Sequence[Atom | None]
         ) -> tuple[list[Atom], list[Atom]]:
+            child.never_negative.update(compress(primals, known))
             slopes = iter(tangents)
             pairs = [next(slopes) if is_variable(x) else None for x in xs]
             values = insert(xs, primals)
