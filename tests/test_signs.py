@@ -102,3 +102,14 @@ def test_special_functions_need_no_branch_for_negative_arguments(function, dtype
 def test_derivatives_of_special_functions_of_positive_arguments(function):
     x = pt.dvector("x")
     compare_grad([x], function(pt.exp(x) + 0.1), [np.array([-1.0, 0.3, 2])])
+
+
+@pytest.mark.parametrize("shape", [(40, 5), (4, 1), (3, 2, 2), (2, 100), (0, 3)])
+def test_special_functions_of_short_rows(shape):
+    """They are computed along one axis, which XLA turns into vectors."""
+    x = pt.tensor("x", dtype="float64", shape=(None,) * len(shape))
+    values = np.random.default_rng(1).standard_normal(shape) * 3
+    outputs = [pt.gammaln(x).sum(axis=0), pt.psi(pt.exp(x)), pt.betainc(2.0, pt.exp(x), 0.3)]
+    compare([x], outputs, [values])
+    if values.size:
+        compare_grad([x], pt.gammaln(pt.exp(x)).sum(axis=0), [values])

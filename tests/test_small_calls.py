@@ -240,6 +240,21 @@ def test_sums_share_one_computation(dtype, shape):
     assert len(computations) == 4 * (values.size > 1) and len(set(computations)) <= 1
 
 
+@pytest.mark.usefixtures("every_size")
+@pytest.mark.parametrize("shape", [(1,), (7,), (3, 4), (5000,)])
+def test_all_and_any_share_the_computation_of_sums(shape):
+    x = pt.tensor("x", dtype="float64", shape=(None,) * len(shape))
+    outputs = [(x > 0).all(), (x > 0).any(), x.sum(), pt.switch((x < 9).all(), x.sum(), 0.0)]
+    for values in (np.ones(shape), -np.ones(shape), np.arange(np.prod(shape)).reshape(shape) - 0.5):
+        compare([x], outputs, [values])
+    f = pytensor.function([x], outputs, mode="JAXPR")
+    closed = in_calls(pjl.make_jaxpr(f, np.ones(shape)))
+    with jax.enable_x64(True):
+        text = on_own_client(closed).lower(np.ones(shape)).compile(options_of_call(closed)).as_text()
+    computations = set(re.findall(r" reduce\(.*to_apply=(%[\w.]+)", text))
+    assert len(computations) <= 1 or np.prod(shape) == 5000
+
+
 def test_sums_of_what_is_not_finite():
     x = pt.dvector("x")
     outputs = [x.sum(), (x * x).sum(), pt.log(x).sum()]

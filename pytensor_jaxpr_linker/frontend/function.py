@@ -68,8 +68,9 @@ class JaxprFunction(Function):
         """Return the results for the arguments, as `Function` does."""
         vm: Any = self.vm
         values = self._in_order(args, kwargs) if kwargs else args
-        if self._short is not None and vm.allow_gc and not self.profile:
-            outputs = self._short(values)
+        short = self._short
+        if short is not None and vm.allow_gc and not self.profile:
+            outputs = short(values)
             if outputs is not None:
                 return outputs[0] if self.unpack_single else None if self.return_none else outputs
         if self._is_direct and len(values) == self._count and vm.allow_gc and not self.profile:

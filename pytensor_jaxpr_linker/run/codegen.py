@@ -174,7 +174,8 @@ def short_call(
             "   if not arrays.read(): return None",
             f"   {unpack}",
         ]
-    shapes = "".join([*(f"x{i}.shape, " for i in range(len(inputs))), *(f"s{i}, " for i in shared)])
+    own = [f"x{i}.shape" if None in shape else f"shape{i}" for i, (_, shape, _) in enumerate(inputs)]
+    shapes = "".join(f"{shape}, " for shape in (*own, *(f"s{i}" for i in shared)))
     values = ", ".join(f"x{i}" if i < len(inputs) or i in shared else "None" for i in range(count))
     lines += [f"  found = calls.get(({shapes}))", f"  if found is not None: return found({values})"]
     return make_function(lines, "the short call of a function", names)
