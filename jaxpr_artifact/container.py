@@ -24,7 +24,8 @@ import os
 import re
 import struct
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -55,7 +56,12 @@ def aligned(offset: int) -> int:
     return -(-offset // ALIGNMENT) * ALIGNMENT
 
 
-def write_container(path: str | os.PathLike, header: Mapping[str, Any], members: Mapping[str, Any]) -> None:
+def write_container(
+    path: str | os.PathLike,
+    header: Mapping[str, Any],
+    members: Mapping[str, Any],
+    check: Callable[[Path], object] | None = None,
+) -> None:
     """Write a file, in place of one that is there. Equal contents give equal bytes.
 
     Parameters
@@ -66,6 +72,8 @@ def write_container(path: str | os.PathLike, header: Mapping[str, Any], members:
         What `json` can write; `members` is taken.
     members
         The bytes of each member: anything with the buffer protocol, in C order.
+    check
+        Raises if the new file is not fit for use. It is called before the file takes the place of an older one.
     """
     views = {
         name: memoryview(data).cast("B") if memoryview(data).nbytes else memoryview(b"")
@@ -87,20 +95,29 @@ def write_container(path: str | os.PathLike, header: Mapping[str, Any], members:
     text = text.ljust(start - _PREFIX.size)  # blanks after the object
     numbers = struct.pack("<QQ", FORMAT_VERSION, len(text))
     prefix = _PREFIX.pack(MAGIC, FORMAT_VERSION, len(text), hashlib.sha256(numbers + text).digest())
-    folder = Path(path).resolve().parent
-    with tempfile.NamedTemporaryFile("wb", dir=folder, delete=False) as file:
-        try:
+    with replacing(path) as new:
+        with open(new, "wb") as file:
             file.write(prefix + text)
             for (_, offset, _, _), view in zip(places, views.values(), strict=True):
                 file.write(bytes(offset - file.tell()))
                 file.write(view)
-            file.close()
-            os.chmod(file.name, 0o666 & ~_umask())
-            os.replace(file.name, path)
-        except BaseException:
-            file.close()
-            os.unlink(file.name)
-            raise
+        if check is not None:
+            check(new)
+
+
+@contextmanager
+def replacing(path: str | os.PathLike) -> Iterator[Path]:
+    """Give an empty file beside `path`, which takes its place if the block succeeds; else nothing is left of it."""
+    target = Path(path).resolve()
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    os.close(handle)
+    try:
+        yield Path(name)
+        os.chmod(name, 0o666 & ~_umask())
+        os.replace(name, target)
+    except BaseException:
+        os.unlink(name)
+        raise
 
 
 def _umask() -> int:

@@ -441,6 +441,7 @@ def test_expressions_and_constraints(path):
         ({"dims": {"z": "n"}}, TypeError, "dims names 'z', and the function takes x"),
         ({"dims": {"x": "n, m"}}, ValueError, "x has 1 axes, and dims gives it 2"),
         ({"dims": {"x": "n +"}}, ValueError, "is none"),
+        ({"dims": {"x": "ñ"}}, ValueError, "gives x the length 'ñ': symbols consist of ASCII"),
         ({"examples": {"z": 1}}, TypeError, "examples names 'z'"),
         ({"examples": [1, 2]}, TypeError, "There are 2 examples"),
         ({"examples": [np.ones((2, 2))]}, TypeError, r"its example has shape \(2, 2\)"),
@@ -521,6 +522,24 @@ def test_a_decomposition_that_jax_has_on_the_cpu_alone(path):
     t, z = pjl.export([x], list(pt.linalg.schur(x)), path=path, examples=[value])(value)
     np.testing.assert_allclose(z @ t @ z.T, value, atol=1e-12)
     np.testing.assert_allclose(np.tril(t, -1), 0, atol=1e-12)
+
+
+# The older file
+
+
+def test_a_failed_export_leaves_the_older_file(path):
+    """Also if the new file can't be loaded: the header of an artifact has shorter names than PyTensor allows."""
+    x, long = pt.dvector("x"), pt.dvector("x" * 300)
+    pjl.export([x], x.sum(), path=path)
+    for given, options, error in (
+        (([x], x + 1), {"dims": {"x": "ñ"}}, ValueError),
+        (([long], long + 1), {}, pjl.ArtifactError),
+    ):
+        with pytest.raises(error) as raised:
+            pjl.export(*given, path=path, **options)
+        assert pjl.load(path)([1.0, 2.0]) == 3
+        assert [file.name for file in path.parent.iterdir()] == [path.name]
+    assert str(raised.value).startswith(f"{path}: ") and "Nothing was written" in str(raised.value)
 
 
 # What is in the file

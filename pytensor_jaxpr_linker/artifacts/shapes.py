@@ -85,6 +85,8 @@ def input_of(variable: Variable, name: str, spec: Spec | None, example: Any, sco
         str(next(n for n in (part, static, length, symbol) if n is not None))
         for part, static, length, symbol in zip(parts, declared, given, own, strict=True)
     ]
+    if odd := next((n for n in shape if not n.isascii()), None):
+        raise ValueError(f"dims gives {name} the length {odd!r}: symbols consist of ASCII letters, digits and underscores.")
     try:
         found = export.symbolic_shape(", ".join(shape), scope=scope) if shape else ()
     except Exception as error:  # JAX's parser raises several types

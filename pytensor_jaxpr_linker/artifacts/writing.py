@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -12,7 +14,7 @@ import jax
 import numpy as np
 from jax import export as jax_export
 
-from jaxpr_artifact import LoadedFunction, load
+from jaxpr_artifact import ArtifactError, LoadedFunction, load
 from jaxpr_artifact.container import write_container
 from jaxpr_artifact.header import Argument, Check, Fixed, Header, Stored
 from jaxpr_artifact.programs import aval_of, shape_of
@@ -60,7 +62,7 @@ def write_exportable(
     batched: bool = False,
     constraints: Sequence[str] = (),
 ) -> LoadedFunction:
-    """Lower a function, write it, and return what is in the file. Nothing is written if it can't be lowered."""
+    """Lower a function, write it, and return what is in the file. Nothing is written if it can't be lowered, or loaded."""
     members: dict[str, Any] = {}
     arguments, kept = [x.aval for x in given.arguments], [*given.state, *given.constants]
     program = Lowerable(
@@ -97,8 +99,17 @@ def write_exportable(
         versions=versions_now(),
         note=given.note,
     )
-    write_container(path, header.as_json(), members)
-    return load(path)
+    write_container(path, header.as_json(), members, partial(check_loads, path))
+    return load(path, verify=False)
+
+
+def check_loads(path: str | os.PathLike, new: Path) -> None:
+    """Load a new file once, and raise an ArtifactError about `path`, which it is to replace, if that fails."""
+    try:
+        load(new)
+    except ArtifactError as error:
+        remedy = "Nothing was written. Change that name or shape, and export it again."
+        raise ArtifactError(path, error.what, remedy) from error
 
 
 def argument(x: Input) -> Argument:
