@@ -216,6 +216,10 @@ def check_programs(header: Header) -> None:
         orders.append(check_program(name, program, taken, given, range(len(taken) - len(header.constants), len(taken))))
     if len(set(orders)) != 1:
         raise Misfit("the programs have derivatives of different orders")
+    for s in header.state:
+        shape = s.shape if s.symbolic is None else s.symbolic
+        if s.output is not None and header.programs["call"].outputs[s.output].shape != shape:
+            raise Misfit(f"the update of {s.name!r:.80} has another shape than the state")
 
 
 def check_program(name: str, program: Program, taken: list[str], given: list[str], constants: range) -> int:

@@ -86,6 +86,12 @@ def changed_header(change):
     return changed
 
 
+def with_update(header):
+    """Make the second output, of shape (3000,), the next value of the state, of shape (3,)."""
+    header["state"][0].update(output=1)
+    header["outputs"].pop()
+
+
 BAD_HEADERS = {
     "no-part": (lambda h: h.pop("checks"), "header has not the parts"),
     "another-part": (lambda h: h.update(code="x"), "header has not the parts"),
@@ -102,6 +108,7 @@ BAD_HEADERS = {
     "array": (lambda h: h["state"][0].update(shape=[4]), "'weights' is not in the file as the header says"),
     "places": (lambda h: h.update(members={}), "does not say where"),
     "offset": (lambda h: h["members"][1].__setitem__(1, 0), "misplaces"),
+    "update": (with_update, "the update of 'weights' has another shape than the state"),
     "constraint": (lambda h: h.update(constraints=["__import__('os')"]), "JAX does not read the shapes"),
 }
 

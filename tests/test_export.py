@@ -317,6 +317,31 @@ def test_new_values_of_the_state(path):
         del loaded.state["count"]
 
 
+@pytest.mark.parametrize(
+    ("dims", "shapes"),
+    [
+        ({}, r"\(2,\), has shape \(x_0 \+ 2,\)"),
+        ({"x": "n", "w": "n"}, r"\(n,\), has shape \(2\*n,\)"),
+        ({"x": "1"}, r"\(2,\), has shape \(3,\)"),
+    ],
+)
+def test_an_update_of_another_shape(dims, shapes, path):
+    x, w = pt.dvector("x"), pytensor.shared(np.zeros(2), name="w")
+    f = pytensor.function([x], w.sum(), updates={w: pt.concatenate([w, x])}, mode="JAXPR")
+    with pytest.raises(TypeError, match=f"The update of w, which has shape {shapes}: ") as raised:
+        pjl.export(f, path=path, dims=dims)
+    assert f"{__file__}:" in str(raised.value)
+    assert not path.exists()
+
+
+def test_an_update_of_a_symbolic_shape(path):
+    x, w = pt.dvector("x"), pytensor.shared(np.zeros(2), name="w")
+    f = pytensor.function([x], w.sum(), updates={w: pt.concatenate([x, w[:2]])[2:]}, mode="JAXPR")
+    loaded = pjl.export(f, path=path, dims={"x": "2*n", "w": "2*n"})
+    loaded([1.0, 2.0])
+    np.testing.assert_array_equal(loaded.state["w"], [0, 0])
+
+
 def test_draws_are_those_of_as_jax_function(path):
     rng = pytensor.shared(np.random.default_rng(3), name="rng")
     following, draws = pt.random.normal(size=(4,), rng=rng, return_next_rng=True)

@@ -14,11 +14,12 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import graph_inputs
 from pytensor.tensor.random.type import RandomType
 
+from jaxpr_artifact.arguments import spelled
 from jaxpr_artifact.header import Check, Fixed
 from pytensor_jaxpr_linker.artifacts.shapes import Input, Spec, advising, inputs_of, unique_names
 from pytensor_jaxpr_linker.artifacts.writing import Exportable, KeptArray
 from pytensor_jaxpr_linker.base.array_types import in_order
-from pytensor_jaxpr_linker.base.errors import CannotEmit, describe_node, refused_by_rule, source_line
+from pytensor_jaxpr_linker.base.errors import CannotEmit, describe_node, refused_by_rule, source_line, user_line
 from pytensor_jaxpr_linker.base.platforms import for_platforms
 from pytensor_jaxpr_linker.base.random_keys import keys_of
 from pytensor_jaxpr_linker.frontend.as_jax_function import differentiable_function, single_program
@@ -26,6 +27,7 @@ from pytensor_jaxpr_linker.frontend.targets import Target
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import DEAD_CODE, JaxprBuilder
 from pytensor_jaxpr_linker.jaxpr.builder import Check as BuilderCheck
+from pytensor_jaxpr_linker.jaxpr.lower import Lowered
 from pytensor_jaxpr_linker.plan.model import Step
 from pytensor_jaxpr_linker.run.program import Program
 
@@ -109,8 +111,10 @@ def planned(
     avals = [fixed.get(i, inputs[i].aval if i in inputs else None) for i in range(len(names))]
 
     with advising(list(inputs.values())):
-        found = checks_of(program, avals)  # also raises what rules refuse
-    found = found if checks else []
+        lowered = checked_form(program, avals)  # also raises what rules refuse
+        for i, output in signature.updates.items():
+            check_shape_of_state(inputs[i], lowered.jaxpr.out_avals[output].shape, program.outputs[output])
+    found = lowered.checks if checks else []
     program, fn, shared = differentiable_function(program, original, mode, gradient, bool(found))
     if with_derivatives:
         with jax.enable_x64(True):
@@ -223,14 +227,24 @@ def array_input(name: str, value: np.ndarray) -> Input:
     return Input(name, jax.ShapeDtypeStruct(value.shape, value.dtype), False)
 
 
-def checks_of(program: Program, avals: Sequence[Any]) -> list[BuilderCheck]:
-    """Return the run-time checks of a program, in the order in which the check code counts them."""
+def checked_form(program: Program, avals: Sequence[Any]) -> Lowered:
+    """Return the Jaxpr of a program with its run-time checks."""
     checked = program.as_pure(checked=True)
     try:
         with jax.enable_x64(True):
-            return checked.specialize(avals).lower([*avals, *checked.constants]).checks
+            return checked.specialize(avals).lower([*avals, *checked.constants])
     except CannotEmit as error:
         raise refused_by_rule(error) from None
+
+
+def check_shape_of_state(state: Input, found: Sequence[Any], update: Variable) -> None:
+    """Raise a TypeError if an update has another shape than its state."""
+    if tuple(found) != tuple(state.aval.shape):
+        raise TypeError(
+            f"The update of {state.name}, which has shape {spelled(state.aval.shape)}, has shape {spelled(found)}: the state of an artifact"
+            " keeps its shape. Make the state an argument, and the value an output."
+            f"{user_line(update.owner) if update.owner else ''}"
+        )
 
 
 def in_order_of(

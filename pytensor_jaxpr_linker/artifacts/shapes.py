@@ -86,7 +86,9 @@ def input_of(variable: Variable, name: str, spec: Spec | None, example: Any, sco
         for part, static, length, symbol in zip(parts, declared, given, own, strict=True)
     ]
     if odd := next((n for n in shape if not n.isascii()), None):
-        raise ValueError(f"dims gives {name} the length {odd!r}: symbols consist of ASCII letters, digits and underscores.")
+        raise ValueError(
+            f"dims gives {name} the length {odd!r}: symbols consist of ASCII letters, digits and underscores."
+        )
     try:
         found = export.symbolic_shape(", ".join(shape), scope=scope) if shape else ()
     except Exception as error:  # JAX's parser raises several types
