@@ -23,13 +23,12 @@ import mmap
 import os
 import re
 import struct
-import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from jaxpr_artifact.errors import ArtifactError
+from jaxpr_artifact.replacing import replacing
 
 #: The first byte is no text, and the line ends change where a file is copied as text: the trick of PNG.
 MAGIC = b"\x89JAXPR\r\n"
@@ -103,27 +102,6 @@ def write_container(
                 file.write(view)
         if check is not None:
             check(new)
-
-
-@contextmanager
-def replacing(path: str | os.PathLike) -> Iterator[Path]:
-    """Give an empty file beside `path`, which takes its place if the block succeeds; else nothing is left of it."""
-    target = Path(path).resolve()
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    os.close(handle)
-    try:
-        yield Path(name)
-        os.chmod(name, 0o666 & ~_umask())
-        os.replace(name, target)
-    except BaseException:
-        os.unlink(name)
-        raise
-
-
-def _umask() -> int:
-    """Return the process's mask of permissions, which can only be read by setting it."""
-    os.umask(mask := os.umask(0o077))
-    return mask
 
 
 def canonical(value: Any) -> bytes:

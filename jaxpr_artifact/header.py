@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import types
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
 from functools import cache
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -111,6 +111,8 @@ class Header:
     programs: dict[str, Program]
     versions: dict[str, str]
     note: str = ""
+    key_of: tuple[int | None, ...] = ()
+    """For each output, the position of the key that it follows, among the arguments and the state, or None; empty if none follows one."""
 
     def as_json(self) -> dict[str, Any]:
         """Return what `json` writes."""
@@ -171,9 +173,10 @@ def matches(type_: Any, value: Any) -> bool:
 
 
 def decoded_object(cls: Any, value: Any, where: str) -> Any:
-    """Return a JSON object as an object of a class, with all of its fields."""
+    """Return a JSON object as an object of a class. Fields with defaults may be missing: files of older versions lack those of newer ones."""
     names = {f.name for f in fields(cls)}
-    if not isinstance(value, dict) or value.keys() != names:
+    needed = {f.name for f in fields(cls) if f.default is MISSING}
+    if not isinstance(value, dict) or not needed <= value.keys() <= names:
         found = sorted(map(str, value)) if isinstance(value, dict) else value
         raise Misfit(f"{where} has not the parts {', '.join(sorted(names))}, but {found!r:.200}")
     return cls(**{name: decoded(hints_of(cls)[name], x, f"{where}.{name}") for name, x in value.items()})
@@ -202,7 +205,19 @@ def check_header(header: Header) -> None:
         raise Misfit(f"the programs are {sorted(header.programs)!r:.80}")
     if header.constraints and any(len(c) > 200 for c in header.constraints):
         raise Misfit("a constraint is too long")
+    check_keys(header)
     check_programs(header)
+
+
+def check_keys(header: Header) -> None:
+    """Raise a `Misfit` unless each output that follows a key is one."""
+    inputs: list[Argument | Stored] = [*header.arguments, *header.state]
+    keys = {i for i, given in enumerate(inputs) if given.is_key}
+    if header.key_of and len(header.key_of) != len(header.outputs):
+        raise Misfit("it does not say of each output which key it follows")
+    for output, i in zip(header.outputs, header.key_of, strict=False):
+        if i is not None and not (output.is_key and i in keys):
+            raise Misfit(f"{output.name!r:.80} does not follow the key that it says")
 
 
 def check_programs(header: Header) -> None:

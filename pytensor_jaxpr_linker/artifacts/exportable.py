@@ -29,6 +29,7 @@ from pytensor_jaxpr_linker.jaxpr.builder import DEAD_CODE, JaxprBuilder
 from pytensor_jaxpr_linker.jaxpr.builder import Check as BuilderCheck
 from pytensor_jaxpr_linker.jaxpr.lower import Lowered
 from pytensor_jaxpr_linker.plan.model import Step
+from pytensor_jaxpr_linker.run.call import find_generators
 from pytensor_jaxpr_linker.run.program import Program
 
 
@@ -130,6 +131,7 @@ def planned(
         name or signature.name or "pytensor_function",
         [inputs[i] for i in signature.arguments if i in inputs],
         list(zip(names_out, is_key, strict=True)),
+        key_sources(program, ordered, len(names_out)),
         signature.is_bare,
         state,
         arrays,
@@ -245,6 +247,14 @@ def check_shape_of_state(state: Input, found: Sequence[Any], update: Variable) -
             " keeps its shape. Make the state an argument, and the value an output."
             f"{user_line(update.owner) if update.owner else ''}"
         )
+
+
+def key_sources(program: Program, ordered: Sequence[int], count: int) -> list[int | None]:
+    """Return, for each of `count` outputs, the place in `ordered` of the input whose key it follows, or None; empty if none follows one."""
+    found = {
+        o: ordered.index(i) for i, outputs in find_generators(program.region).items() for o in outputs if o < count
+    }
+    return [found.get(output) for output in range(count)] if found else []
 
 
 def in_order_of(

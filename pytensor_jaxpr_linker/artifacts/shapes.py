@@ -100,10 +100,22 @@ def input_of(variable: Variable, name: str, spec: Spec | None, example: Any, sco
 
 def spec_parts(name: str, spec: Spec, rank: int) -> Sequence[Any]:
     """Return the dimensions that a user gives."""
-    parts = [part.strip() for part in spec.split(",") if part.strip()] if isinstance(spec, str) else list(spec)
+    parts = split_spec(spec) if isinstance(spec, str) else list(spec)
     if len(parts) != rank:
         raise ValueError(f"The input {name} has {rank} axes, and dims gives it {len(parts)}: {spec!r}.")
     return [None if part in ("_", None) else part for part in parts]
+
+
+def split_spec(text: str) -> list[str]:
+    """Return the dimensions in a text; commas inside parentheses, as in ``max(n, 2)``, are part of one."""
+    parts, depth = [""], 0
+    for character in text:
+        depth += {"(": 1, ")": -1}.get(character, 0)
+        if character == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return [part.strip() for part in parts if part.strip()]
 
 
 def has_symbols(inputs: Iterable[Input]) -> bool:

@@ -42,6 +42,8 @@ class Exportable(NamedTuple):
     arguments: Sequence[Input]
     outputs: Sequence[tuple[str, bool]]
     """Name of each output, and whether it is a key."""
+    key_of: Sequence[int | None] = ()
+    """The position of the key that each output follows, among the arguments and the state; none follows one by default."""
     is_bare: bool = False
     state: Sequence[KeptArray] = ()
     constants: Sequence[KeptArray] = ()
@@ -98,6 +100,7 @@ def write_exportable(
         programs=programs,
         versions=versions_now(),
         note=given.note,
+        key_of=tuple(given.key_of),
     )
     write_container(path, header.as_json(), members, partial(check_loads, path))
     return load(path, verify=False)

@@ -279,4 +279,4 @@ def with_key(given: Exportable) -> Exportable:
         state = [data[generators.index(i)] if i in generators else next(others) for i in range(len(given.state))]
         return given.fn(*args[:count], *state, *args[count + len(rest) :])
 
-    return given._replace(fn=call, arguments=[KEY, *given.arguments], state=rest, jaxpr=None)
+    return given._replace(fn=call, arguments=[KEY, *given.arguments], key_of=(), state=rest, jaxpr=None)
