@@ -475,6 +475,10 @@ def test_expressions_and_constraints(path):
         ({"gradient": "none"}, ValueError, 'gradient is "pytensor" or "jax"'),
         ({"platforms": "cpu"}, ValueError, "platforms is a sequence"),
         ({"platforms": ()}, ValueError, "platforms is a sequence"),
+        ({"platforms": ["CPU"]}, ValueError, "among 'cpu', 'cuda', 'rocm', 'tpu', not 'CPU'"),
+        ({"platforms": ["cpu", "metal"]}, ValueError, "not 'metal'"),
+        ({"platforms": ["gpu"]}, ValueError, r"not 'gpu'. GPUs are 'cuda' and 'rocm'"),
+        ({"platforms": [0]}, ValueError, "not 0"),
     ],
 )
 def test_wrong_options(options, error, message, path):
@@ -538,6 +542,24 @@ def test_platform_that_jax_does_not_lower_for(path):
         pjl.export([x], y, path=path, examples=[np.eye(2)], platforms=("cpu", "tpu"))
     loaded = pjl.export([x], y, path=path, examples=[np.eye(2)], platforms=("cpu",))
     np.testing.assert_allclose(loaded(np.eye(2)), [1, 1])
+
+
+@pytest.mark.parametrize("platforms", [("cpu", "cuda", "rocm", "tpu"), ("cuda",), ("cpu", "rocm")])
+def test_a_library_call_that_jax_does_not_promise_to_keep(platforms, path):
+    x = pt.dmatrix("x")
+    y = pt.linalg.eig(x)[0]
+    with pytest.raises(NotImplementedError, match=r"JAX can't lower .* would call .*hybrid_eig_real") as raised:
+        pjl.export([x], y, path=path, examples=[np.eye(2)], platforms=platforms)
+    message = str(raised.value)
+    assert all(platform in message for platform in platforms if platform != "cpu")
+    assert ("platforms=('cpu',) leaves" in message) == ("cpu" in platforms)
+    assert f"Made at {__file__}:" in message
+
+
+def test_platforms_in_any_container(path):
+    x = pt.dvector("x")
+    for given in ((p for p in ["tpu", "cpu"]), {"cpu", "tpu"}, ["tpu", "cpu", "tpu"]):
+        assert pjl.export([x], x, path=path, platforms=given).header.platforms == ("cpu", "tpu")
 
 
 def test_a_decomposition_that_jax_has_on_the_cpu_alone(path):

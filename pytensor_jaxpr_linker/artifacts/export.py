@@ -11,7 +11,7 @@ from pytensor.graph.basic import Variable
 from pytensor_jaxpr_linker.artifacts.exportable import exportable
 from pytensor_jaxpr_linker.artifacts.files import platforms_of, write_file
 from pytensor_jaxpr_linker.artifacts.iree.targets import CompileTarget
-from pytensor_jaxpr_linker.artifacts.lowering import PLATFORMS
+from pytensor_jaxpr_linker.artifacts.lowering import PLATFORMS, checked_platforms
 from pytensor_jaxpr_linker.artifacts.shapes import Spec
 from pytensor_jaxpr_linker.frontend.targets import graph_target, target_of
 
@@ -107,8 +107,7 @@ def export(
         raise ValueError(f'gradient is "pytensor" or "jax", not {gradient!r}.')
     if vjp_order not in (0, 1, 2):
         raise ValueError(f"vjp_order is 0, 1 or 2, not {vjp_order!r}.")
-    if not platforms or isinstance(platforms, str):
-        raise ValueError(f'platforms is a sequence of names such as ("cpu", "cuda"), not {platforms!r}.')
+    platforms = checked_platforms(platforms)
     asker, also = "export", ", or the inputs and the outputs of a graph"
     given = target_of(inputs, asker, mode, also) if outputs is None else graph_target(inputs, outputs, mode, asker)
     found = exportable(

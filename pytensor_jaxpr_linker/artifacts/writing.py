@@ -72,6 +72,7 @@ def write_exportable(
         [*arguments, *[k.input.aval for k in kept]],
         [True] * len(arguments) + [False] * len(kept),
         [False] * (len(arguments) + len(given.state)) + [True] * len(given.constants),
+        given.places,
     )
     with for_platforms(platforms), advising([*given.arguments, *[k.input for k in kept]]):
         how = given.name, platforms, vjp_order
