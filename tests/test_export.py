@@ -464,7 +464,7 @@ def test_expressions_and_constraints(path):
     ("options", "error", "message"),
     [
         ({"dims": {"z": "n"}}, TypeError, "dims names 'z', and the function takes x"),
-        ({"dims": {"x": "n, m"}}, ValueError, "x has 1 axes, and dims gives it 2"),
+        ({"dims": {"x": "n, m"}}, ValueError, "x has 1 axis, and dims gives it 2 axes"),
         ({"dims": {"x": "n +"}}, ValueError, "is none"),
         ({"dims": {"x": "ñ"}}, ValueError, "gives x the length 'ñ': symbols consist of ASCII"),
         ({"examples": {"z": 1}}, TypeError, "examples names 'z'"),

@@ -16,7 +16,7 @@ from pytensor.tensor.random.type import RandomType
 
 from jaxpr_artifact.arguments import spelled
 from jaxpr_artifact.header import Check, Fixed
-from pytensor_jaxpr_linker.artifacts.shapes import Input, Spec, advising, inputs_of, unique_names
+from pytensor_jaxpr_linker.artifacts.shapes import Input, Spec, advising, by_name, inputs_of, unique_names
 from pytensor_jaxpr_linker.artifacts.writing import Exportable, KeptArray
 from pytensor_jaxpr_linker.base.array_types import in_order
 from pytensor_jaxpr_linker.base.errors import CannotEmit, describe_node, refused_by_rule, source_line, user_line
@@ -36,6 +36,8 @@ from pytensor_jaxpr_linker.run.program import Program
 class Signature(NamedTuple):
     """Which inputs of a program are arguments, and which are state."""
 
+    variables: list[Variable]
+    """The inputs as the user made them."""
     arguments: list[int]
     state: list[int]
     values: dict[int, Any]
@@ -56,15 +58,19 @@ def signature_of_target(target: Target) -> tuple[Target, Signature]:
         places = list(range(count, count + len(shared)))
         values = {i: v.get_value(borrow=True) for i, v in zip(places, shared, strict=True)}
         name = next((v.name for v in target.outputs if v.name), "") if len(target.outputs) == 1 else ""
-        signature = Signature(list(range(count)), places, values, {}, list(target.outputs), target.is_bare, name or "")
-        return target._replace(inputs=[*target.inputs, *shared]), signature
-    inputs = f.maker.inputs
+        inputs = [*target.inputs, *shared]
+        signature = Signature(
+            inputs, list(range(count)), places, values, {}, list(target.outputs), target.is_bare, name or ""
+        )
+        return target._replace(inputs=inputs), signature
+    given = f.maker.inputs
     updates = {i: output for output, i in (f.maker.fgraph.update_mapping or {}).items()}
-    state = [i for i, given in enumerate(inputs) if given.shared or i in updates]
+    state = [i for i, x in enumerate(given) if x.shared or i in updates]
     values = {i: f.input_storage[i].value for i in state}
-    outputs = [given.variable for given in f.maker.outputs]
-    arguments = [i for i in range(len(inputs)) if i not in state]
-    return target, Signature(arguments, state, values, updates, outputs, f.unpack_single, f.name or "")
+    outputs = [x.variable for x in f.maker.outputs]
+    arguments = [i for i in range(len(given)) if i not in state]
+    inputs = [x.variable for x in given]
+    return target, Signature(inputs, arguments, state, values, updates, outputs, f.unpack_single, f.name or "")
 
 
 def exportable(
@@ -102,7 +108,9 @@ def planned(
     target, signature = signature_of_target(target)
     program, original, mode = single_program(target)
     names = argument_names(program, signature)
-    examples = examples_by_name(examples or target.example, [names[i] for i in signature.arguments])
+    of = names, signature.variables
+    dims, static = by_name("dims", dims, *of), by_name("static", static, *of)
+    examples = examples_by_name(examples or target.example, signature, names)
     fixed = fixed_values(program, signature, names, static, examples)
     free = [i for i in range(len(names)) if i not in fixed]
     values = examples | {names[i]: state_value(program, i, value) for i, value in signature.values.items()}
@@ -173,12 +181,14 @@ def argument_names(program: Program, signature: Signature) -> list[str]:
     return unique_names(wanted, "arg")
 
 
-def examples_by_name(examples: Sequence[Any] | Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """Return the examples, which a user may give in order, by name."""
+def examples_by_name(
+    examples: Sequence[Any] | Mapping[Any, Any], signature: Signature, all_names: Sequence[str]
+) -> dict[str, Any]:
+    """Return the examples of arguments, which a user may give in order, by name."""
+    names = [all_names[i] for i in signature.arguments]
     if isinstance(examples, Mapping):
-        if unknown := sorted(set(examples) - set(names)):
-            raise TypeError(f"examples names {unknown[0]!r}, and the function takes {', '.join(names) or 'nothing'}.")
-        return {name: value for name, value in examples.items() if value is not None}
+        found = by_name("examples", examples, names, [signature.variables[i] for i in signature.arguments])
+        return {name: value for name, value in found.items() if value is not None}
     if len(examples) > len(names):
         raise TypeError(f"There are {len(examples)} examples, and the function takes {', '.join(names) or 'nothing'}.")
     return {name: value for name, value in zip(names, examples, strict=False) if value is not None}

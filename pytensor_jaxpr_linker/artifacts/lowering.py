@@ -116,25 +116,25 @@ def lowered(given: Lowerable, name: str, platforms: Sequence[str]) -> export.Exp
         try:
             return on(platforms)
         except (NotImplementedError, ValueError) as error:
-            reasons = why_not(on, platforms) if reason_of(error) else {}
+            reasons = why_not(on, platforms) if fault_in(error) else {}
             if not reasons:
                 raise
             raise not_lowered(name, platforms, reasons, given.places) from error
 
 
-def why_not(on: Callable[[Sequence[str]], Any], platforms: Sequence[str]) -> dict[str, Reason]:
+def why_not(on: Callable[[Sequence[str]], Any], platforms: Sequence[str]) -> dict[str, LoweringFault]:
     """Return why each platform fails that does."""
     reasons = {}
     for platform in platforms:
         try:
             on([platform])
         except (NotImplementedError, ValueError) as error:
-            if reason := reason_of(error):
+            if reason := fault_in(error):
                 reasons[platform] = reason
     return reasons
 
 
-class Reason(NamedTuple):
+class LoweringFault(NamedTuple):
     """Why JAX can't lower a function."""
 
     text: str
@@ -146,30 +146,30 @@ class Reason(NamedTuple):
 _LIBRARY_CALL = re.compile(r"custom_call @(?P<target>\w+).*? loc\((?P<names>[^\n]*)\)", re.DOTALL)
 
 
-def reason_of(error: Exception) -> Reason | None:
+def fault_in(error: Exception) -> LoweringFault | None:
     """Return why JAX can't lower a function, or None if an error is another one."""
     if isinstance(error, NotImplementedError):
-        return Reason(str(error).splitlines()[0])
+        return LoweringFault(str(error).splitlines()[0])
     if "no compatibility guarantees" not in str(error) or not (found := _LIBRARY_CALL.search(str(error))):
         return None
     text = f"it would call {found['target']}, which JAX does not promise to have in later versions"
-    return Reason(text, found["names"].replace('"', "/"))
+    return LoweringFault(text, found["names"].replace('"', "/"))
 
 
 def not_lowered(
-    name: str, platforms: Sequence[str], reasons: Mapping[str, Reason], places: Mapping[str, str]
+    name: str, platforms: Sequence[str], reasons: Mapping[str, LoweringFault], places: Mapping[str, str]
 ) -> NotImplementedError:
     """Return the error that says which platforms JAX can't lower a function for, why, and where the user's program made the operation."""
     rest = tuple(p for p in platforms if p not in reasons)
     them = "it" if len(reasons) == 1 else "them"
     remedy = f"platforms={rest} leaves {them} out" if rest else "Name others by `platforms`, or leave the operation out"
     why = "; ".join(f"{platform}: {reason.text}" for platform, reason in reasons.items())
-    lines = dict.fromkeys(line_of(reason.names, places) for reason in reasons.values())
+    lines = dict.fromkeys(line_of_names(reason.names, places) for reason in reasons.values())
     where = "".join(f" Made at {line}" for line in lines if line)
     return NotImplementedError(f"JAX can't lower {name} for {why}. {remedy}.{where}")
 
 
-def line_of(names: str, places: Mapping[str, str]) -> str:
+def line_of_names(names: str, places: Mapping[str, str]) -> str:
     """Return the line of the user's program that made an operation with these names, or nothing."""
     return next((places[name] for name in reversed(names.split("/")) if name in places), "")
 
