@@ -109,13 +109,31 @@ def canonical(value: Any) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")
 
 
-def read_container(path: str | os.PathLike, verify: bool = True) -> Contents:
+def mapped(path: str | os.PathLike) -> memoryview:
+    """Return the bytes of a file, mapped into memory.
+
+    Raises
+    ------
+    ArtifactError
+        If there are none.
+    OSError
+        If the file can't be read.
+    """
+    with open(path, "rb") as file:
+        if not os.fstat(file.fileno()).st_size:
+            raise ArtifactError(path, "The file is empty.")
+        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+
+
+def read_container(path: str | os.PathLike, verify: bool = True, data: memoryview | None = None) -> Contents:
     """Open a file and check it.
 
     Parameters
     ----------
     path
-        The file.
+        The file, which errors name.
+    data
+        Its bytes, where they are in memory already.
     verify
         Whether to compare the checksums of all members. If not, only those of members whose names do not begin with ``arrays/``.
 
@@ -126,11 +144,8 @@ def read_container(path: str | os.PathLike, verify: bool = True) -> Contents:
     OSError
         If it can't be read.
     """
-    with open(path, "rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        if not size:
-            raise ArtifactError(path, "The file is empty.")
-        data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    data = mapped(path) if data is None else data
+    size = len(data)
     if bytes(data[:8]) != MAGIC:
         remedy = (
             "Load it by `load_iree`." if os.fspath(path).endswith(".vmfb") else "Give the path of an exported file."

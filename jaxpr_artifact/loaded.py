@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from jaxpr_artifact.arguments import argument_of, check_sizes, like_key, signature_of, taken
-from jaxpr_artifact.container import read_container
+from jaxpr_artifact.container import mapped, read_container
 from jaxpr_artifact.describe import described
 from jaxpr_artifact.errors import ArtifactError
 from jaxpr_artifact.functions import function_of
@@ -37,8 +37,9 @@ class LoadedFunction:
         What it keeps between calls, by the names of the shared variables.
     """
 
-    def __init__(self, path: str | os.PathLike, verify: bool = True):
-        contents = read_container(path, verify)
+    def __init__(self, path: str | os.PathLike, verify: bool = True, data: memoryview | None = None):
+        self._data = mapped(path) if data is None else data
+        contents = read_container(path, verify, self._data)
         self.path, self.header = os.fspath(path), header_of(path, contents.header)
         header, members = self.header, contents.members
         self.__name__ = self.__qualname__ = header.name
@@ -207,11 +208,29 @@ class LoadedFunction:
         """Return the outputs as they were asked for: in a list, or one by itself."""
         return outputs[0] if self.header.is_bare else outputs
 
+    def __reduce__(self) -> tuple:
+        """Return the contents of the file and the state as it is now: a pickle needs no file, whatever is at its path later."""
+        return restored, (self.path, bytes(self._data), self.state.changes())
+
+    def __copy__(self) -> LoadedFunction:
+        """Return a function with a state of its own, which starts as this one."""
+        return restored(self.path, self._data, self.state.changes(), verify=False)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> LoadedFunction:
+        return self.__copy__()
+
     def __str__(self) -> str:
         return described(self.header, self.sizes)
 
     def __repr__(self) -> str:
         return f"<{self.header.name}{self.__signature__} loaded from {self.path}>"
+
+
+def restored(path: str, data: bytes | memoryview, state: Mapping[str, Any], verify: bool = True) -> LoadedFunction:
+    """Return a function from the contents of its file, with a state."""
+    found = LoadedFunction(path, verify, memoryview(data))
+    found.state.update(state)
+    return found
 
 
 def is_traced(values: Iterable[Any]) -> bool:

@@ -22,6 +22,7 @@ class State(MutableMapping[str, Any]):
     def __init__(self, stored: Sequence[Stored], values: Sequence[Any]):
         self._arguments = {s.name: argument_of(s) for s in stored}
         self._values = dict(zip(self._arguments, values, strict=True))
+        self._changed: frozenset[str] = frozenset()
 
     def __getitem__(self, name: str) -> np.ndarray:
         return np.asarray(self._values[name])
@@ -32,7 +33,7 @@ class State(MutableMapping[str, Any]):
         with jax.enable_x64(True):
             array = taken(self._arguments[name], value)
             check_sizes([self._arguments[name]], [array])
-            self._values[name] = jax.device_put(np.array(array) if isinstance(array, np.ndarray) else array)
+            self.update_all({name: jax.device_put(np.array(array) if isinstance(array, np.ndarray) else array)})
 
     def __delitem__(self, name: str) -> None:
         raise TypeError("The state of a function has as many values as the function that was exported.")
@@ -49,6 +50,11 @@ class State(MutableMapping[str, Any]):
     def update_all(self, values: Mapping[str, Any]) -> None:
         """Replace values by results of the program, without a check."""
         self._values = {**self._values, **values}
+        self._changed |= values.keys()
+
+    def changes(self) -> dict[str, np.ndarray]:
+        """Return the values that are no longer those of the file."""
+        return {name: np.array(value) for name, value in self._values.items() if name in self._changed}
 
     def snapshot(self) -> dict[str, Any]:
         """Return the values on the device by name, as they are now."""

@@ -56,7 +56,11 @@ BAD_FORMS = {
     "two-paths": (lambda path: pjl.export(compiled(), "f", path="g"), TypeError, "one path, not 'f' and 'g'"),
     "bytes": (lambda path: pjl.export(compiled(), path=b"f"), TypeError, "a str or an os.PathLike, not b'f'"),
     "mode-in-its-place": (lambda path: pjl.export([x, w], total, pjl.JAXPR), TypeError, "a str or an os.PathLike"),
-    "inputs-of-others": (lambda path: pjl.export(compiled(), [x], path), TypeError, r"of its own, \('x', 'w'\): leave out"),
+    "inputs-of-others": (
+        lambda path: pjl.export(compiled(), [x], path),
+        TypeError,
+        r"of its own, \('x', 'w'\): leave out",
+    ),
     "other-order": (lambda path: pjl.export(compiled(), [w, x], path), TypeError, r"of its own, \('x', 'w'\)"),
     "no-list": (lambda path: pjl.export(x, total, path), TypeError, "inputs of a graph as a list of variables"),
     "outputs-alone": (lambda path: pjl.export([total], path), TypeError, "or the inputs and the outputs of a graph"),

@@ -1,6 +1,8 @@
 """What `load` returns: under JAX's transformations, with keys, for a state that is given, and what sizes must fit."""
 
+import copy
 import inspect
+import pickle
 import re
 
 import jax
@@ -9,6 +11,7 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 from pytensor.tensor.random.type import random_generator_type
+from test_export import run_elsewhere
 
 import pytensor_jaxpr_linker as pjl
 from jaxpr_artifact.arguments import check_sizes, taken
@@ -214,6 +217,42 @@ def test_lengths_that_arguments_share_with_the_state(path):
     assert f(np.ones(2)) == 0
     with pytest.raises(TypeError, match="n is 4 for x and 5 for axis 0 of total"):
         f.pure({"total": np.ones(5)}, np.ones(4))
+
+
+# Copies
+
+
+def test_pickle_of_a_function(path):
+    """It holds the file and the state: a process that has neither the file nor PyTensor goes on where this one is."""
+    f = accumulator(path)
+    f([1, 2, 3])
+    (path.parent / "f.pickle").write_bytes(pickle.dumps(f))
+    path.unlink()
+    out = run_elsewhere(
+        f"""
+        import pickle
+        with open({str(path.parent / "f.pickle")!r}, "rb") as file:
+            f = pickle.load(file)
+        print(f([0, 0, 0]), repr(f))
+        """
+    )
+    assert out == f"6.0 {f!r}\n"
+
+
+@pytest.mark.parametrize("copy", [copy.copy, copy.deepcopy, lambda f: pickle.loads(pickle.dumps(f))])
+def test_a_copy_has_a_state_of_its_own(copy, path):
+    f = accumulator(path)
+    f([1, 1, 1])
+    other = copy(f)
+    assert other([1, 1, 1]) == 3
+    assert f.state["total"].tolist() == [1, 1, 1] and other.state["total"].tolist() == [2, 2, 2]
+    assert other.header == f.header
+
+
+def test_a_pickle_has_large_state_once(path):
+    weights = pytensor.shared(np.random.default_rng(0).random(100_000), name="weights")
+    f = pjl.export([], weights.sum(), path=path, platforms=("cpu",))
+    assert len(pickle.dumps(f)) < path.stat().st_size + 1000
 
 
 # Sizes and numbers

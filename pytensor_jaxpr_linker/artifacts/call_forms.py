@@ -43,7 +43,9 @@ def target_asked_for(inputs: Any, outputs: Any, mode: Any) -> Target:
     known = inputs_of_target(target)
     if not (isinstance(outputs, list | tuple) and list(map(id, outputs)) == list(map(id, known))):
         names = ", ".join(map(variable_name, known))
-        raise TypeError(f"What is exported has inputs of its own, ({names}): leave out the second argument, as in export(f, 'f.jaxpr').")
+        raise TypeError(
+            f"What is exported has inputs of its own, ({names}): leave out the second argument, as in export(f, 'f.jaxpr')."
+        )
     return target
 
 
