@@ -589,6 +589,23 @@ def test_a_failed_export_leaves_the_older_file(path):
     assert str(raised.value).startswith(f"{path}: ") and "Nothing was written" in str(raised.value)
 
 
+def test_a_failed_export_for_iree_leaves_the_older_file(tmp_path, monkeypatch):
+    pytest.importorskip("iree.compiler"), pytest.importorskip("iree.runtime")
+    from pytensor_jaxpr_linker.artifacts.iree import compiled
+
+    def refuse(path):
+        raise pjl.ArtifactError(path, "The runtime does not take it.")
+
+    x, path = pt.tensor("x", shape=(2,), dtype="float32"), tmp_path / "f.vmfb"
+    pjl.export([x], x.sum(), path)
+    monkeypatch.setattr(compiled, "load_iree", refuse)
+    with pytest.raises(pjl.ArtifactError, match=r"does not take it\. Nothing was written") as raised:
+        pjl.export([x], x + 1, path)
+    assert raised.value.path == str(path)
+    assert pjl.load_iree(path)([1.0, 2.0]) == 3
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+
+
 # What is in the file
 
 

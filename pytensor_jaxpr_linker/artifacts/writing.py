@@ -107,12 +107,12 @@ def write_exportable(
     return load(path, verify=False)
 
 
-def check_loads(path: str | os.PathLike, new: Path) -> None:
+def check_loads(path: str | os.PathLike, new: Path, load: Callable[[Path], Any] = load) -> None:
     """Load a new file once, and raise an ArtifactError about `path`, which it is to replace, if that fails."""
     try:
         load(new)
     except ArtifactError as error:
-        remedy = "Nothing was written. Change that name or shape, and export it again."
+        remedy = "Nothing was written, and an older file is as it was."
         raise ArtifactError(path, error.what, remedy) from error
 
 
