@@ -108,6 +108,7 @@ def exported(path, given=x, **options):
         ({"x": "_"}, ("x_0",)),
         ({"x": "(n,)"}, ("n",)),
         ({"x": "max(n, 3)"}, None),
+        ({"x": "n**2"}, None),
     ],
 )
 def test_dims(dims, shape, path):
@@ -180,6 +181,14 @@ def test_wrong_values_of_options(options, error, message, path):
 def test_names_of_other_formats(name, message, tmp_path):
     with pytest.raises(ValueError, match=message):
         exported(tmp_path / name)
+    assert not list(tmp_path.iterdir())
+
+
+def test_paths_where_no_file_can_be(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"the folder .*nowhere is missing"):
+        exported(tmp_path / "nowhere" / "f.jaxpr")
+    with pytest.raises(IsADirectoryError, match=r"is a folder: export writes a file, such as .*f\.jaxpr"):
+        exported(tmp_path)
     assert not list(tmp_path.iterdir())
 
 

@@ -36,7 +36,18 @@ OTHER_FORMATS = (
 
 
 def check_kind(path: str | os.PathLike) -> None:
-    """Raise a ValueError if the name of a file is that of another format."""
+    """Raise an error if a file can't be written because of its path: the name is that of another format, the folder is missing.
+
+    Raises
+    ------
+    ValueError, FileNotFoundError, IsADirectoryError
+    """
+    if Path(path).is_dir():
+        raise IsADirectoryError(
+            f"{os.fspath(path)} is a folder: export writes a file, such as {Path(path, 'f.jaxpr')}."
+        )
+    if not Path(path).absolute().parent.is_dir():
+        raise FileNotFoundError(f"{os.fspath(path)}: the folder {Path(path).parent} is missing.")
     if (suffix := Path(path).suffix.lower()) in OTHER_FORMATS:
         others = "Module('m', functions={'f': f}).mlir().save(path) writes MLIR" if suffix.startswith(".mlir") else ""
         raise ValueError(

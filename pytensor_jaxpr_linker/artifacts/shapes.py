@@ -113,7 +113,7 @@ def input_of(variable: Variable, name: str, spec: Spec | None, example: Any, sco
         raise TypeError(f"The input {name} has {axes(len(declared))}, and its example has shape {given}.")
     own = getattr(variable.type, "dims", None) or [f"{name}_{axis}" for axis in range(len(declared))]
     shape = [
-        str(next(n for n in (part, static, length, symbol) if n is not None))
+        str(next(n for n in (part, static, length, symbol) if n is not None)).replace("**", "^")
         for part, static, length, symbol in zip(parts, declared, given, own, strict=True)
     ]
     if odd := next((n for n in shape if not n.isascii()), None):
