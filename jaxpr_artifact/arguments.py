@@ -107,7 +107,8 @@ def check_sizes(arguments: Sequence[Argument], values: Sequence[Any], constraint
                 expressions.append(Length(argument.name, axis, wanted, n))
     if expressions:
         check_expressions(expressions, found)
-    check_constraints(constraints, found)
+    if constraints:
+        check_constraints(constraints, found)
 
 
 def axes(rank: int) -> str:

@@ -193,7 +193,10 @@ class LoadedFunction:
 
     def _returned(self, outputs: Sequence[Any], given: Sequence[Any]) -> Any:
         """Return the outputs to who called on values: as NumPy arrays, unless a transformation of JAX's called."""
-        arrays = outputs if is_traced(outputs) else [np.asarray(x) for x in outputs]
+        try:
+            arrays: Sequence[Any] = [np.asarray(x) for x in outputs]
+        except jax.errors.TracerArrayConversionError:
+            arrays = outputs
         return self._asked(self._with_keys(arrays, given))
 
     def _with_keys(self, outputs: Sequence[Any], given: Sequence[Any]) -> list[Any]:
