@@ -99,7 +99,7 @@ def explain(
     else:
         target = target_of(f, "explain", mode, ", or the outputs of a graph")
     found = compiled(target)
-    given = target.arguments([args] if isinstance(args, Mapping) else args or ())
+    given = target.arguments(example_arguments(args))
     runner = found.runner
     view = stages_of(found, given)
     provenance = Provenance(runner.graph, found.original)
@@ -109,6 +109,15 @@ def explain(
     if platform is not None:
         told = replace(told, platform=on_platform(found, view.known_regions(), check_platform(platform)))
     return replace(told, passes=tuple(describe_passes(told, view))) if passes else told
+
+
+def example_arguments(args: Any) -> Sequence[Any]:
+    """Return the example arguments as a sequence, in which a dict stands for all of them."""
+    if args is None or isinstance(args, Mapping):
+        return [args] if args else ()
+    if not isinstance(args, Sequence) or isinstance(args, str):
+        raise TypeError(f"explain takes example arguments in a list or a dict: args=[x], not {args!r:.80}.")
+    return args
 
 
 def with_devices(told: Explanation, found: Compiled, given: Sequence[Any], view: Stages) -> Explanation:
