@@ -21,6 +21,7 @@ from pytensor.graph.traversal import graph_inputs
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.random.type import RandomType
 
+from jaxpr_artifact import LoadedFunction
 from pytensor_jaxpr_linker.base.array_types import in_order
 from pytensor_jaxpr_linker.base.errors import ROLE, variable_name
 from pytensor_jaxpr_linker.base.options import resolve
@@ -30,8 +31,10 @@ from pytensor_jaxpr_linker.frontend.original_graph import Original, original_of
 
 ACCEPTED = (
     "a function compiled with mode JAXPR, one that a PyMC model compiled with it (compile_logp, logp_dlogp_function), what"
-    " as_jax_function, logdensity or load returned, a function of a Module, a PyMC model"
+    " as_jax_function or logdensity returned, a function of a Module, a PyMC model"
 )
+#: What those who report on functions take, too.
+LOADED = ", what load returned"
 
 
 class Target(NamedTuple):
@@ -73,6 +76,10 @@ def target_of(given: Any, asker: str, mode: Any = "JAXPR", also: str = "") -> Ta
             given = given.f
         elif isinstance(given, pymc.model.core.ValueGradFunction):
             given = given._pytensor_function
+    if isinstance(given, LoadedFunction):
+        raise TypeError(
+            f"{asker} takes no function that load returned: {given.__name__}.jax is a JAX function already, and {given.path} its file."
+        )
     if not isinstance(given, Function):
         raise TypeError(f"{asker} takes {ACCEPTED}{also}; not {type(given).__name__} ({given!r:.100}).")
     compiled_runner(given)

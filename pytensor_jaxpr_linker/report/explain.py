@@ -15,7 +15,7 @@ from pytensor_jaxpr_linker.artifacts.lowering import PLATFORMS
 from pytensor_jaxpr_linker.base.errors import Break, CannotEmit, describe_node, source_line
 from pytensor_jaxpr_linker.base.gc_pause import gc_paused
 from pytensor_jaxpr_linker.base.passes import PassRecord
-from pytensor_jaxpr_linker.frontend.targets import Compiled, compiled, graph_target, target_of
+from pytensor_jaxpr_linker.frontend.targets import LOADED, Compiled, compiled, graph_target, target_of
 from pytensor_jaxpr_linker.graph.walk import Graph
 from pytensor_jaxpr_linker.plan.model import HostStep, Plan, Region
 from pytensor_jaxpr_linker.report.devices import collectives_of, on_platform, placed_arrays
@@ -97,7 +97,7 @@ def explain(
     if isinstance(f, Variable | list | tuple):
         target = graph_target(inputs, f, mode, "explain")
     else:
-        target = target_of(f, "explain", mode, ", or the outputs of a graph")
+        target = target_of(f, "explain", mode, f"{LOADED}, or the outputs of a graph")
     found = compiled(target)
     given = target.arguments(example_arguments(args))
     runner = found.runner
