@@ -18,6 +18,7 @@ from pytensor_jaxpr_linker.base.passes import PassRecord
 from pytensor_jaxpr_linker.frontend.targets import LOADED, Compiled, compiled, graph_target, target_of
 from pytensor_jaxpr_linker.graph.walk import Graph
 from pytensor_jaxpr_linker.plan.model import HostStep, Plan, Region
+from pytensor_jaxpr_linker.plan.padding import Padding
 from pytensor_jaxpr_linker.report.devices import collectives_of, on_platform, placed_arrays
 from pytensor_jaxpr_linker.report.explain_loaded import explain_loaded
 from pytensor_jaxpr_linker.report.explanation import Explanation
@@ -202,9 +203,9 @@ def describe_batch(
     guards = [Guard("value", expression(v)) for v in batch.demanded]
     guards += [Guard("shape", expression(v)) for v in batch.inputs if None in getattr(v.type, "shape", ())]
     known = [] if program is None else program.specializations
-    padded, text = [], ""
+    padded, padding = [], None
     if program is not None and program.padded is not None:
-        padded, text = program.padded.program.specializations, program.padded.padding.text
+        padded, padding = program.padded.program.specializations, program.padded.padding
     checks: dict[str, None] = {}
     for specialization in (*known, *padded):
         for lowered in specialization.lowered.values():
@@ -222,13 +223,13 @@ def describe_batch(
         tuple(checks),
         (
             *(described for s in known for described in describe_specialization(s)),
-            *(replace(described, padded=text) for s in padded for described in describe_specialization(s)),
+            *(described for s in padded for described in describe_specialization(s, padding)),
         ),
     )
 
 
-def describe_specialization(s: Specialization) -> list[SpecializationReport]:
-    """Return the report on each program of a specialization."""
+def describe_specialization(s: Specialization, padding: Padding | None = None) -> list[SpecializationReport]:
+    """Return the report on each program of a specialization, which may be that of a padded region."""
     static = {expression(v): constant_text(value) for v, value in s.static.items()}
     return [
         SpecializationReport(
@@ -236,6 +237,7 @@ def describe_specialization(s: Specialization) -> list[SpecializationReport]:
             static,
             len(lowered.jaxpr.eqns),
             dict(s.seconds[key]),
+            "" if padding is None else padding.text_for([shape for shape, _ in key]),
         )
         for key, lowered in list(s.lowered.items())
     ]
