@@ -342,6 +342,19 @@ def test_an_update_of_a_symbolic_shape(path):
     np.testing.assert_array_equal(loaded.state["w"], [0, 0])
 
 
+def test_state_that_nothing_reads_is_left_out(path):
+    x, w = pt.dvector("x"), pytensor.shared(np.ones(3), name="w", shape=(3,))
+    unread, rng = w.shape[0], pytensor.shared(np.random.default_rng(0), name="rng")
+    next_count = (count := pytensor.shared(0, name="count")) + 1
+    f = pytensor.function([x], x * unread, updates={count: next_count, rng: rng}, mode="JAXPR")
+    loaded = pjl.export(f, path, vjp_order=1)
+    assert set(loaded.state) == {"count", "rng"}  # an update is read by who looks at the state
+    np.testing.assert_array_equal(loaded([1.0, 2.0]), [3, 6])
+    loaded = pjl.export([x], x * unread, path)
+    assert not loaded.state and not loaded.header.fixed
+    np.testing.assert_array_equal(loaded([1.0, 2.0]), [3, 6])
+
+
 def test_draws_are_those_of_as_jax_function(path):
     rng = pytensor.shared(np.random.default_rng(3), name="rng")
     following, draws = pt.random.normal(size=(4,), rng=rng, return_next_rng=True)

@@ -1,5 +1,6 @@
 """PyMC models in files: log density and gradient, predictions, a run of NUTS, at lengths that were not known when they were written."""
 
+import inspect
 import logging
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytensor_jaxpr_linker as pjl
 
 pm = pytest.importorskip("pymc")
 
-from pytensor_jaxpr_linker.pymc import export_logdensity, export_predictive, export_sampler  # noqa: E402
+from pytensor_jaxpr_linker.pymc import export_logdensity, export_predictive, export_sampler, logdensity  # noqa: E402
 
 logging.getLogger("pymc").setLevel(logging.ERROR)
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -62,9 +63,34 @@ def test_model_by_the_general_door(path):
     np.testing.assert_allclose(
         np.hstack([value, *gradient]), np.hstack([model.compile_logp()(POINT), model.compile_dlogp()(POINT)])
     )
-    assert set(loaded.state) >= {"x", "y_data"}
+    assert set(loaded.state) == {"x", "y_data"}
     point_function = pjl.export(model.compile_logp(mode="JAXPR"), path=path)
     np.testing.assert_allclose(point_function(**POINT), value)
+    assert set(point_function.state) == {"x", "y_data"}
+
+
+def test_log_density_by_the_general_door(path):
+    """It takes the parameters alone, as `logdensity` does, and returns what that returns. Data are state; lengths of dims are nothing."""
+    logp = logdensity(regression()[0])
+    loaded = pjl.export(logp, path, dims={"x": "row", "y_data": "row"}, vjp_order=1)
+    assert str(inspect.signature(loaded)) == "(slope, sigma_log__)"
+    assert set(loaded.state) == {"x", "y_data"}
+    with jax.enable_x64(True):
+        np.testing.assert_allclose(loaded(**POINT), logp(POINT), rtol=1e-12)
+        gradient = jax.grad(lambda slope: loaded(slope, POINT["sigma_log__"]))(POINT["slope"])
+        wanted = jax.grad(lambda slope: logp({**POINT, "slope": slope}))(POINT["slope"])
+        np.testing.assert_allclose(gradient, wanted, rtol=1e-12)
+    model, table = regression(7)
+    loaded.state.update(table)
+    np.testing.assert_allclose(loaded(**POINT), model.compile_logp()(POINT), rtol=1e-12)
+
+
+def test_the_function_of_a_log_density_takes_the_data(path):
+    """`as_jax_function` has an argument for each input, and an artifact of what it returns has those, too."""
+    fn = pjl.as_jax_function(logdensity(regression()[0]))
+    loaded = pjl.export(fn, path)
+    assert len(loaded.header.arguments) == len(fn.program.inputs) >= 4
+    assert not loaded.state
 
 
 def test_predictions_given_draws(path):
@@ -99,6 +125,51 @@ def test_what_can_not_be_predicted(path):
         pm.Normal("x")
     with pytest.raises(ValueError, match="no observed variables"):
         export_predictive(prior, path=path)
+
+
+def discrete():
+    """Return a model with a discrete parameter."""
+    with pm.Model() as model:
+        pm.Normal("y", pm.Poisson("k", 3.0), 1.0, observed=1.0)
+    return model
+
+
+DOORS = [export_logdensity, export_predictive, export_sampler]
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_what_is_no_model(door, path):
+    with pytest.raises(TypeError, match=r"The model is a pymc\.Model, not 3"):
+        door(3, path=path)
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"platforms": ["gpu"]}, "'gpu'. GPUs are 'cuda' and 'rocm'"),
+        ({"constraints": "row >"}, r"constraints=\['row >'\] are none"),
+        ({"path": "model.onnx"}, "does not write .onnx files"),
+    ],
+)
+def test_wrong_options(door, options, message, path):
+    with pytest.raises(ValueError, match=message):
+        door(regression()[0], **{"path": path, **options})
+    assert not path.exists()
+
+
+def test_one_symbolic_dim_and_one_constraint_by_themselves(path):
+    loaded = export_logdensity(regression()[0], path=path, symbolic="row", constraints="row >= 2")
+    assert loaded.header.arguments[2].shape == ("row",)
+    assert loaded.header.constraints == ("row >= 2",)
+
+
+def test_discrete_parameters(path):
+    pytest.importorskip("blackjax")
+    with pytest.raises(ValueError, match="'k' is discrete: export its log density, for a sampler of your own"):
+        export_sampler(discrete(), path=path)
+    value = export_logdensity(discrete(), path=path)(k=2)[0]
+    np.testing.assert_allclose(value, discrete().compile_logp()({"k": np.array(2)}))
 
 
 def test_run_of_a_sampler_elsewhere(path):

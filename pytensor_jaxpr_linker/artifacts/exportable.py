@@ -53,16 +53,15 @@ def signature_of_target(target: Target) -> tuple[Target, Signature]:
     """Return a target whose shared variables are inputs, and its signature."""
     if (f := target.function) is None:
         roots = dict.fromkeys(graph_inputs(target.outputs))
-        shared = [v for v in roots if isinstance(v, SharedVariable) and v not in target.inputs]
+        inputs = [*target.inputs, *(v for v in roots if isinstance(v, SharedVariable) and v not in target.inputs)]
         count = len(target.inputs)
-        places = list(range(count, count + len(shared)))
-        values = {i: v.get_value(borrow=True) for i, v in zip(places, shared, strict=True)}
+        state = [i for i, v in enumerate(inputs) if i >= count or v in target.kept]
+        arguments = [i for i in range(count) if i not in state]
+        values = {i: inputs[i].get_value(borrow=True) for i in state}
+        example = [target.example[i] for i in arguments] if target.example else ()
         name = next((v.name for v in target.outputs if v.name), "") if len(target.outputs) == 1 else ""
-        inputs = [*target.inputs, *shared]
-        signature = Signature(
-            inputs, list(range(count)), places, values, {}, list(target.outputs), target.is_bare, name or ""
-        )
-        return target._replace(inputs=inputs), signature
+        signature = Signature(inputs, arguments, state, values, {}, list(target.outputs), target.is_bare, name or "")
+        return target._replace(inputs=inputs, example=example), signature
     given = f.maker.inputs
     updates = {i: output for output, i in (f.maker.fgraph.update_mapping or {}).items()}
     state = [i for i, x in enumerate(given) if x.shared or i in updates]
@@ -111,7 +110,8 @@ def planned(
     of = names, signature.variables
     dims, static = by_name("dims", dims, *of), by_name("static", static, *of)
     examples = examples_by_name(examples or target.example, signature, names)
-    fixed = fixed_values(program, signature, names, static, examples)
+    shown = fixed_values(program, signature, names, static, examples)
+    fixed = shown | unused_state(program, signature)
     free = [i for i in range(len(names)) if i not in fixed]
     values = examples | {names[i]: state_value(program, i, value) for i, value in signature.values.items()}
     variables = [program.inputs[i] for i in free]
@@ -143,7 +143,7 @@ def planned(
         signature.is_bare,
         state,
         arrays,
-        [Fixed(names[i], np.array2string(value, threshold=8)) for i, value in fixed.items()],
+        [Fixed(names[i], np.array2string(value, threshold=8)) for i, value in shown.items()],
         [check_text(check) for check in found],
         note,
         dict(places_of(program.region.steps)),
@@ -224,6 +224,14 @@ def fixed_values(
         fixed[i] = np.asarray(in_order(variable.type, value), variable.type.dtype)
         examples.pop(name, None)
     return fixed
+
+
+def unused_state(program: Program, signature: Signature) -> dict[int, np.ndarray]:
+    """Return the values of the state that nothing reads or updates: the lengths of a model's dims, say. An artifact leaves it out."""
+    region = program.region
+    read = {v for step in region.steps for v in step.node.inputs} | set(region.outputs)
+    unused = [i for i in signature.state if program.inputs[i] not in read and i not in signature.updates]
+    return {i: state_value(program, i, signature.values[i]) for i in unused}
 
 
 def state_value(program: Program, position: int, value: Any) -> np.ndarray:

@@ -93,7 +93,7 @@ def as_jax_function(
     asker, also = "as_jax_function", ", or the inputs and the outputs of a graph"
     target = target_of(inputs, asker, mode, also) if outputs is None else graph_target(inputs, outputs, mode, asker)
     program, original, mode = single_program(target)
-    return make_jax_function(program, original, mode, gradient, checks == "checkify", target=target)
+    return make_jax_function(program, original, mode, gradient, checks == "checkify", target=target._replace(kept=()))
 
 
 def single_program(target: Target) -> tuple[Program, Original, Any]:

@@ -50,6 +50,8 @@ class Target(NamedTuple):
     """Arguments in place of those that the user does not give."""
     roles: Mapping[Variable, str] = MappingProxyType({})
     """What variables of a graph are for, which reports say of the nodes that compute them."""
+    kept: Sequence[Variable] = ()
+    """Inputs of a graph that are shared variables, of which an artifact keeps the values as its state."""
 
     def arguments(self, given: Sequence[Any]) -> Sequence[Any]:
         """Return arguments in their order, which a user may give as one dict, as PyMC's functions take them."""

@@ -15,10 +15,10 @@ from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import graph_inputs
 
 from pytensor_jaxpr_linker.artifacts.exportable import exportable
-from pytensor_jaxpr_linker.artifacts.files import is_for_iree, platforms_of, write_file
+from pytensor_jaxpr_linker.artifacts.files import check_kind, is_for_iree, platforms_of, write_file
 from pytensor_jaxpr_linker.artifacts.iree.targets import CompileTarget
-from pytensor_jaxpr_linker.artifacts.lowering import PLATFORMS
-from pytensor_jaxpr_linker.artifacts.shapes import Input, Spec, inputs_of
+from pytensor_jaxpr_linker.artifacts.lowering import PLATFORMS, checked_platforms
+from pytensor_jaxpr_linker.artifacts.shapes import Input, Spec, as_texts, inputs_of
 from pytensor_jaxpr_linker.artifacts.writing import Exportable
 from pytensor_jaxpr_linker.emit.random.sampler import KEY_DTYPE, KEY_SHAPE
 from pytensor_jaxpr_linker.frontend.targets import Target
@@ -26,6 +26,7 @@ from pytensor_jaxpr_linker.pymc.arguments import Names, as_names, check_fraction
 from pytensor_jaxpr_linker.pymc.export_shapes import Shapes
 from pytensor_jaxpr_linker.pymc.functions.constrained import Constrain
 from pytensor_jaxpr_linker.pymc.functions.density import LogDensity
+from pytensor_jaxpr_linker.pymc.functions.differentiable import check_variables
 from pytensor_jaxpr_linker.pymc.functions.graph import ModelFunction, model_mode
 from pytensor_jaxpr_linker.pymc.options import TARGET_ACCEPTS
 
@@ -37,9 +38,9 @@ def export_logdensity(
     model: pm.Model | None = None,
     *,
     path: str | os.PathLike,
-    symbolic: Sequence[str] = (),
+    symbolic: str | Sequence[str] = (),
     dims: Mapping[str, Spec] | None = None,
-    constraints: Sequence[str] = (),
+    constraints: str | Sequence[str] = (),
     platforms: Sequence[str] = PLATFORMS,
     target: CompileTarget = "host",
     vjp_order: Literal[0, 1, 2] = 0,
@@ -51,7 +52,7 @@ def export_logdensity(
     ----------
     model : pymc.Model, optional
         By default that of the context.
-    symbolic : sequence of str
+    symbolic : str or sequence of str
         Dims of the model that may have any length: of the shared data, and of parameters, that are declared with them.
     path, dims, constraints, platforms, target, vjp_order, batched
         As for `pytensor_jaxpr_linker.export`. Lengths that neither `symbolic` nor `dims` says are those that the model has now.
@@ -77,7 +78,7 @@ def export_logdensity(
     >>> float(gradient)
     1.5
     """
-    model = pm.modelcontext(model)
+    model, platforms, constraints = checked(model, path, platforms, constraints)
     logp, continuous = model.logp(), list(model.continuous_value_vars)
     gradient: Any = grad(logp, continuous) if continuous else []
     for v, g in zip(continuous, gradient, strict=True):
@@ -88,7 +89,7 @@ def export_logdensity(
     found = exportable(
         Target(None, shapes.inputs, shapes.without_lengths([logp, *gradient]), model_mode(model)),
         platforms=platforms_of(path, platforms),
-        dims=shapes.dims(symbolic, dims),
+        dims=shapes.dims(as_texts(symbolic), dims),
         examples=shapes.examples,
         constraints=constraints,
         with_derivatives=vjp_order > 0,
@@ -103,9 +104,9 @@ def export_predictive(
     var_names: Names | None = None,
     *,
     path: str | os.PathLike,
-    symbolic: Sequence[str] = (),
+    symbolic: str | Sequence[str] = (),
     dims: Mapping[str, Spec] | None = None,
-    constraints: Sequence[str] = (),
+    constraints: str | Sequence[str] = (),
     platforms: Sequence[str] = PLATFORMS,
     target: CompileTarget = "host",
     batched: bool | None = None,
@@ -127,7 +128,7 @@ def export_predictive(
         Its arguments are a random key, the parameters (as in a posterior, not unconstrained) and the shared data that the predictions
         depend on. ``batched`` of it takes a key, and a row of each, for every draw.
     """
-    model = pm.modelcontext(model)
+    model, platforms, constraints = checked(model, path, platforms, constraints)
     known = [str(v.name) for v in (*model.observed_RVs, *model.deterministics)]
     names = [str(v.name) for v in model.observed_RVs] if var_names is None else as_names(var_names)
     if unknown := sorted(set(names) - set(known)):
@@ -148,7 +149,7 @@ def export_predictive(
     found = exportable(
         Target(None, shapes.inputs, shapes.without_lengths(outputs), "JAXPR"),
         platforms=platforms_of(path, platforms),
-        dims=shapes.dims(symbolic, dims),
+        dims=shapes.dims(as_texts(symbolic), dims),
         examples=shapes.examples,
         constraints=constraints,
         name="predict",
@@ -166,9 +167,9 @@ def export_sampler(
     target_accept: float | None = None,
     max_treedepth: int = 10,
     var_names: Names | None = None,
-    symbolic: Sequence[str] = (),
+    symbolic: str | Sequence[str] = (),
     dims: Mapping[str, Spec] | None = None,
-    constraints: Sequence[str] = (),
+    constraints: str | Sequence[str] = (),
     platforms: Sequence[str] = PLATFORMS,
     batched: bool = True,
 ) -> Any:
@@ -193,6 +194,7 @@ def export_sampler(
         Its arguments are a random key, the unconstrained point where a chain starts and the shared data. It returns the draws of each variable
         and then the statistics, with an axis of draws in front. ``batched`` of it runs several chains as one program.
     """
+    model, platforms, constraints = checked(model, path, platforms, constraints)
     check_integer("draws", draws, 1)
     check_integer("tune", tune, 1)
     if target_accept is not None:
@@ -202,7 +204,7 @@ def export_sampler(
             "IREE 3.13 does not run BlackJAX's NUTS (docs/notes/iree.md). Export it for JAX, by a path that does not end in .vmfb."
         )
     require("blackjax")
-    model = pm.modelcontext(model)
+    check_variables(model, "NUTS", "export its log density, for a sampler of your own")
     logp = LogDensity(model, "pytensor", None)
     kernel = importlib.import_module(f"{__package__}.kernels.blackjax").make_kernel(
         logp, tune, target_accept or TARGET_ACCEPTS["blackjax"], max_treedepth
@@ -213,7 +215,7 @@ def export_sampler(
     shapes = Shapes(model, [model.logp(), *shown._outputs], model.value_vars, [point[v.name] for v in model.value_vars])
     names = [str(v.name) for v in shapes.inputs]
     examples = dict(zip(names, shapes.examples, strict=True))
-    inputs = inputs_of(shapes.inputs, names, shapes.dims(symbolic, dims), examples, constraints)
+    inputs = inputs_of(shapes.inputs, names, shapes.dims(as_texts(symbolic), dims), examples, constraints)
     count = len(model.value_vars)
 
     def run(key: Any, *args: Any) -> list[Any]:
@@ -237,6 +239,19 @@ def export_sampler(
         note=f"NUTS of BlackJAX on a PyMC model: {draws} draws after {tune} of warm-up",
     )
     return write_file(path, given, platforms, "host", 0, batched, constraints)
+
+
+def checked(
+    model: Any, path: str | os.PathLike, platforms: Sequence[str], constraints: str | Sequence[str]
+) -> tuple[pm.Model, tuple[str, ...], tuple[str, ...]]:
+    """Return the model, by default that of the context, the platforms and the constraints, or raise what is wrong with one, or with the path."""
+    model = pm.modelcontext(model)
+    if not isinstance(model, pm.Model):
+        raise TypeError(
+            f"The model is a pymc.Model, not {model!r:.80}. `pytensor_jaxpr_linker.export` takes functions and graphs."
+        )
+    check_kind(path)
+    return model, checked_platforms(platforms), as_texts(constraints)
 
 
 def is_batched(path: str | os.PathLike, asked: bool | None) -> bool:
