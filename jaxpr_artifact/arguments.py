@@ -53,6 +53,8 @@ def taken(argument: Argument, value: Any) -> Any:
             return value
         if np.can_cast(value.dtype, dtype, "safe"):
             return value.astype(dtype)
+        if argument.by_value and (array := fitting(value, dtype)) is not None:
+            return array
         raise TypeError(
             f"{argument.name} has dtype {dtype}, and its value has {value.dtype}, which can't be cast to it without a loss:"
             f" give {argument.name}.astype({dtype.name!r}) if that is what you mean."
@@ -61,6 +63,14 @@ def taken(argument: Argument, value: Any) -> Any:
     if array is None:
         raise TypeError(f"{argument.name} takes an array of dtype {dtype}, which can't hold {value!r:.80}.")
     return array
+
+
+def fitting(value: Any, dtype: np.dtype) -> np.ndarray | None:
+    """Return integers as an array of a dtype that has all of them; None if it has not, or they are not known, or no integers."""
+    if value.dtype.kind not in "iu" or dtype.kind not in "iu" or isinstance(value, jax.core.Tracer):
+        return None
+    array = np.asarray(value).astype(dtype)
+    return array if np.array_equal(array, value) else None
 
 
 def rounded(value: Any, dtype: np.dtype) -> np.ndarray | None:

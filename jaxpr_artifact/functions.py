@@ -116,6 +116,22 @@ def over_batches(
     return call
 
 
+def with_shared(batched: export.Exported, has_batch: Sequence[bool]) -> Callable[..., Any]:
+    """Return a batched program as a function whose operands may lack the axis of the batch: those are the same in each row."""
+    ranks = [len(aval.shape) if may else None for aval, may in zip(batched.in_avals, has_batch, strict=True)]
+
+    def call(*args: Any) -> Any:
+        size = next(x.shape[0] for x, rank in zip(args, ranks, strict=True) if x.ndim == rank)
+        return batched.call(
+            *[
+                x if rank in (None, x.ndim) else jax.numpy.broadcast_to(x, (size, *x.shape))
+                for x, rank in zip(args, ranks, strict=True)
+            ]
+        )
+
+    return call
+
+
 def is_inexact(aval: Any) -> bool:
     """Tell whether an array has real or complex numbers."""
     return jax.numpy.issubdtype(aval.dtype, jax.numpy.inexact)

@@ -40,6 +40,8 @@ class Argument:
     shape: tuple[Dimension, ...]
     is_key: bool = False
     """Whether it is a key of `jax.random`, as ``uint32[2]``."""
+    by_value: bool = False
+    """Whether integers of other dtypes are taken, if the dtype has their values."""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from jaxpr_artifact.arguments import argument_of, check_sizes, like_key, signatu
 from jaxpr_artifact.container import mapped, read_container
 from jaxpr_artifact.describe import described
 from jaxpr_artifact.errors import ArtifactError
-from jaxpr_artifact.functions import function_of
+from jaxpr_artifact.functions import function_of, with_shared
 from jaxpr_artifact.header import Argument, Check, Stored, header_of
 from jaxpr_artifact.programs import from_programs
 from jaxpr_artifact.state import State
@@ -54,7 +54,7 @@ class LoadedFunction:
         call = function_of(exported["call"], exported.get("batched", []), has_batch, constants)
         self._jitted: dict[str, Callable[..., tuple]] = {"call": jax.jit(call)}
         if "batched" in exported:
-            self._jitted["batched"] = jax.jit(exported["batched"][0].call)
+            self._jitted["batched"] = jax.jit(with_shared(exported["batched"][0], has_batch))
         self.sizes = {name: len(data) for name, data in members.items()}
         with jax.enable_x64(True):
             arrays = [jax.device_put(array_of(path, s, members)) for s in (*header.state, *header.constants)]
@@ -117,19 +117,29 @@ class LoadedFunction:
         return self._asked(self._with_keys(outputs, given))
 
     def batched(self, /, *args: Any, **kwargs: Any) -> Any:
-        """Return the outputs, as NumPy arrays, for arguments that all have one more axis, the first.
+        """Return the outputs, as NumPy arrays, for arguments with one more axis, the first. One without it is the same in each row.
 
         Raises
         ------
         TypeError
-            If the file has no such program: export it with ``batched=True``.
+            If the file has no such program: export it with ``batched=True``; or if no argument has the axis.
         """
         if "batched" not in self._jitted:
             raise TypeError(f"{self.path} has no batched program: export the function with batched=True.")
         symbol = self.header.programs["batched"].inputs[0].shape[0]
-        arguments = [replace(a, shape=(symbol, *a.shape)) for a in self.header.arguments]
-        given = self._given(args, kwargs)
-        return self._returned(self._run("batched", arguments, given)[0], given)
+        given, present = self._given(args, kwargs), self.state.snapshot()
+        values = self._converted(self.header.arguments, given)
+        arguments = [
+            a if np.ndim(x) == len(a.shape) else replace(a, shape=(symbol, *a.shape))
+            for a, x in zip(self.header.arguments, values, strict=True)
+        ]
+        if arguments == list(self.header.arguments):
+            names = ", ".join(a.name for a in arguments)
+            raise TypeError(
+                f"No argument has the axis of the batch: give at least one of {names} one more axis, the first."
+            )
+        self._check_sizes(arguments, values, present)
+        return self._returned(self._results("batched", values, list(present.values()))[0], given)
 
     @property
     def stablehlo(self) -> str:
@@ -168,16 +178,24 @@ class LoadedFunction:
         self, arguments: Sequence[Argument], given: Sequence[Any], present: Mapping[str, Any] = MappingProxyType({})
     ) -> list[Any]:
         """Return what is given as arrays that the arguments can have, beside the present values of the state."""
+        values = self._converted(arguments, given)
+        self._check_sizes(arguments, values, present)
+        return values
+
+    def _converted(self, arguments: Sequence[Argument], given: Sequence[Any]) -> list[Any]:
+        """Return what is given as arrays of the dtypes of the arguments."""
         if self._is_wide and not jax.config.jax_enable_x64 and is_traced(given):
             raise TypeError(
                 f"{self.header.name} computes with 64 bits, and inside this JAX transformation its arguments have 32: call the"
                 " transformation inside `with jax.enable_x64(True):`, or set `jax.config.update('jax_enable_x64', True)`."
             )
         with jax.enable_x64(True):
-            values = [taken(a, value) for a, value in zip(arguments, given, strict=True)]
+            return [taken(a, value) for a, value in zip(arguments, given, strict=True)]
+
+    def _check_sizes(self, arguments: Sequence[Argument], values: Sequence[Any], present: Mapping[str, Any]) -> None:
+        """Check the lengths of values, beside the present values of the state."""
         beside = self._open if present else []
         check_sizes([*arguments, *beside], [*values, *(present[a.name] for a in beside)], self.header.constraints)
-        return values
 
     def _results(self, name: str, values: Sequence[Any], state: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
         """Call a program; return the outputs and the updates, or raise what a check raises."""

@@ -16,6 +16,7 @@ from helpers import Doubled, run_python
 from pytensor.graph.utils import MissingInputError
 from pytensor.raise_op import Assert
 from pytensor.scan.utils import until
+from pytensor.tensor.random.type import random_generator_type
 
 import pytensor_jaxpr_linker as pjl
 
@@ -206,6 +207,36 @@ def test_batched(path):
     assert "in row 2 of the batch" in raised.value.__notes__[0]
     with pytest.raises(TypeError, match="batch is 4 for x and 3 for axis 0 of i"):
         loaded.batched(np.ones((4, 3)), np.zeros(3, int))
+
+
+def test_batches_that_share_arguments(path):
+    """An argument without the axis of the batch, by its rank, is the same in each row: arrays, scalars, keys of both kinds."""
+    x, a = pt.dmatrix("x"), pt.dscalar("a")
+    rng = random_generator_type("rng")
+    following, noise = pt.random.normal(rng=rng, return_next_rng=True)
+    weights = pytensor.shared(np.array([1.0, -1.0]), name="weights")
+    how = {"dims": {"x": "n, 2", "weights": "2"}, "batched": True}
+    loaded = pjl.export([x, a, rng], [x @ weights * a, noise, following], path, **how)
+    xs, scales = np.random.default_rng(0).normal(size=(3, 4, 2)), np.arange(3.0)
+    keys = jax.random.split(jax.random.key(1), 3)
+    for rows, factor, rng_, draws in (
+        (xs[0], scales, keys, 3),
+        (xs, 2.0, keys, 3),
+        (xs, scales, keys[0], 1),
+        (xs[0], 2.0, jax.random.key_data(keys), 3),
+        (xs, 2, jax.random.key_data(keys[0]), 1),
+    ):
+        product, drawn, after = loaded.batched(rows, a=factor, rng=rng_)
+        wanted = (rows @ [1.0, -1.0]) * np.reshape(factor, (-1, 1))
+        np.testing.assert_allclose(product, np.broadcast_to(wanted, (3, 4)))
+        assert drawn.shape == (3,) and len(set(drawn)) == draws
+        assert len(after) == 3 and after.dtype == rng_.dtype
+    with pytest.raises(TypeError, match="give at least one of x, a, rng one more axis"):
+        loaded.batched(xs[0], 1.0, keys[0])
+    with pytest.raises(TypeError, match=r"a has 1 axis, \(batch,\), and its value has shape \(3, 3\)"):
+        loaded.batched(xs, np.ones((3, 3)), keys)
+    with pytest.raises(TypeError, match="batch is 3 for x and 2 for axis 0 of a"):
+        loaded.batched(xs, np.ones(2), keys[0])
 
 
 @pytest.mark.parametrize("gradient", ["pytensor", "jax"])

@@ -93,12 +93,35 @@ def test_the_function_of_a_log_density_takes_the_data(path):
     assert not loaded.state
 
 
+@pytest.mark.parametrize("door", [export_logdensity, export_predictive])
+def test_integers_of_the_data_have_any_dtype(door, path):
+    """`pm.Data` makes 32-bit integers of them, and takes what NumPy makes."""
+    with pm.Model(coords={"row": range(3)}) as model:
+        group = pm.Data("group", np.array([0, 1, 1]), dims="row")
+        pm.Normal("y", pm.Normal("mu", shape=2)[group], observed=np.zeros(3), dims="row")
+    loaded = door(model, path=path, symbolic="row" if door is export_predictive else (), platforms=("cpu",))
+    before = [jax.random.key(0)] * (door is export_predictive) + [np.ones(2)]
+    (argument,) = [a for a in loaded.header.arguments if a.name == "group"]
+    assert argument.dtype == "int32"
+    given = np.array([1, 0, 1])
+    want = loaded(*before, given.astype("int32"))[0]
+    for same in (given, given.astype("uint8"), given.astype("uint64"), jax.numpy.asarray(given), given.tolist()):
+        np.testing.assert_array_equal(loaded(*before, same)[0], want)
+    for wrong in (np.array([2**31, 0, 0]), np.array([2**64 - 1, 0, 0], "uint64"), given.astype("float32")):
+        with pytest.raises(TypeError, match=r"group has dtype int32, .* can't be cast to it without a loss"):
+            loaded(*before, wrong)
+    with jax.enable_x64(True), pytest.raises(TypeError, match="group has dtype int32"):  # values are not known
+        jax.jit(lambda g: loaded.jax(*before, g))(given)
+
+
 def test_predictions_given_draws(path):
     loaded = export_predictive(regression()[0], path=path, symbolic=["row"])
     assert [a.name for a in loaded.header.arguments] == ["key", "slope", "sigma", "x"]
     count, x = 4000, np.array([0.0, 1.0])
     keys = jax.random.split(jax.random.key(1), count)
-    (draws,) = loaded.batched(keys, np.tile(POINT["slope"], (count, 1)), np.full(count, 0.5), np.tile(x, (count, 1)))
+    slopes = np.tile(POINT["slope"], (count, 1))
+    (draws,) = loaded.batched(keys, slopes, np.full(count, 0.5), x)
+    np.testing.assert_array_equal(draws, loaded.batched(keys, slopes, 0.5, np.tile(x, (count, 1)))[0])
     assert draws.shape == (count, 2)
     np.testing.assert_allclose(draws.mean(0), [0, 0.3], atol=0.04)
     np.testing.assert_allclose(draws.std(0), 0.5, rtol=0.05)
@@ -183,7 +206,7 @@ def test_run_of_a_sampler_elsewhere(path):
         f"""
         sample = load({str(path)!r})
         with np.load({str(path.parent / "table.npz")!r}) as file:
-            table = {{name: np.stack([file[name]] * 2) for name in file.files}}
+            table = dict(file)
         keys = jax.random.split(jax.random.key(1), 2)
         draws = sample.batched(keys, np.zeros((2, 3)), np.zeros(2), **table)
         found = dict(zip([o.name for o in sample.header.outputs], draws))

@@ -27,6 +27,8 @@ class Input(NamedTuple):
     name: str
     aval: jax.ShapeDtypeStruct
     is_key: bool
+    by_value: bool = False
+    """Whether callers may give integers of other dtypes, if its dtype has their values."""
 
 
 def unique_names(wanted: Iterable[str | None], default: str) -> list[str]:

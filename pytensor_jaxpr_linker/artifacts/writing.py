@@ -118,12 +118,12 @@ def check_loads(path: str | os.PathLike, new: Path, load: Callable[[Path], Any] 
 
 def argument(x: Input) -> Argument:
     """Return what the header says of an argument."""
-    return Argument(x.name, np.dtype(x.aval.dtype).name, shape_of(x.aval.shape), x.is_key)
+    return Argument(x.name, np.dtype(x.aval.dtype).name, shape_of(x.aval.shape), x.is_key, x.by_value)
 
 
 def stored(kept: KeptArray, folder: str, place: int, members: dict[str, Any]) -> Stored:
     """Return what the header says of an array, and add its bytes to the members."""
-    name, aval, is_key = kept.input
+    name, aval, is_key = kept.input[:3]
     value = np.ascontiguousarray(kept.value, aval.dtype).reshape(np.shape(kept.value))
     member = f"arrays/{folder}/{place}"
     members[member] = value.reshape(-1).view(np.uint8) if value.size else b""

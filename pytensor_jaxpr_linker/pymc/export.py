@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import jax
+import numpy as np
 import pymc as pm
 from pytensor.gradient import grad
 from pytensor.graph.basic import Variable
@@ -60,8 +61,8 @@ def export_logdensity(
     Returns
     -------
     jaxpr_artifact.LoadedFunction or jaxpr_artifact.IreeFunction
-        Its arguments are the unconstrained variables and then the shared data (`pymc.Data`) by name. It returns the log density, and its
-        gradient by each continuous variable.
+        Its arguments are the unconstrained variables and then the shared data (`pymc.Data`) by name, whose integers may have any dtype. It
+        returns the log density, and its gradient by each continuous variable.
 
     Examples
     --------
@@ -96,7 +97,7 @@ def export_logdensity(
         name="logp",
         note="log density of a PyMC model, and its gradient",
     )
-    return write_file(path, found, platforms, target, vjp_order, batched, constraints)
+    return write_file(path, with_integers(found), platforms, target, vjp_order, batched, constraints)
 
 
 def export_predictive(
@@ -126,7 +127,7 @@ def export_predictive(
     -------
     jaxpr_artifact.LoadedFunction or jaxpr_artifact.IreeFunction
         Its arguments are a random key, the parameters (as in a posterior, not unconstrained) and the shared data that the predictions
-        depend on. ``batched`` of it takes a key, and a row of each, for every draw.
+        depend on. ``batched`` of it takes a key and the parameters of every draw; data are given once, or for every draw.
     """
     model, platforms, constraints = checked(model, path, platforms, constraints)
     known = [str(v.name) for v in (*model.observed_RVs, *model.deterministics)]
@@ -155,7 +156,9 @@ def export_predictive(
         name="predict",
         note=f"predictions of a PyMC model: {', '.join(names)}",
     )
-    return write_file(path, with_key(found), platforms, target, 0, is_batched(path, batched), constraints)
+    return write_file(
+        path, with_key(with_integers(found)), platforms, target, 0, is_batched(path, batched), constraints
+    )
 
 
 def export_sampler(
@@ -192,7 +195,8 @@ def export_sampler(
     -------
     jaxpr_artifact.LoadedFunction or jaxpr_artifact.IreeFunction
         Its arguments are a random key, the unconstrained point where a chain starts and the shared data. It returns the draws of each variable
-        and then the statistics, with an axis of draws in front. ``batched`` of it runs several chains as one program.
+        and then the statistics, with an axis of draws in front. ``batched`` of it runs several chains as one program, on data that are given
+        once.
     """
     model, platforms, constraints = checked(model, path, platforms, constraints)
     check_integer("draws", draws, 1)
@@ -238,7 +242,7 @@ def export_sampler(
         [(name, False) for name in (*shown.names, *STATISTICS)],
         note=f"NUTS of BlackJAX on a PyMC model: {draws} draws after {tune} of warm-up",
     )
-    return write_file(path, given, platforms, "host", 0, batched, constraints)
+    return write_file(path, with_integers(given), platforms, "host", 0, batched, constraints)
 
 
 def checked(
@@ -279,6 +283,12 @@ def under_name(variable: Variable, name: str) -> Any:
     variable = variable if variable.owner is not None else variable.copy()  # type: ignore[attr-defined]
     variable.name = name
     return variable
+
+
+def with_integers(given: Exportable) -> Exportable:
+    """Return a function that takes integers of any dtype, as `pymc.Data` does, if the dtypes of its arguments have their values."""
+    arguments = [x._replace(by_value=np.issubdtype(x.aval.dtype, np.integer) and not x.is_key) for x in given.arguments]
+    return given._replace(arguments=arguments)
 
 
 def with_key(given: Exportable) -> Exportable:
