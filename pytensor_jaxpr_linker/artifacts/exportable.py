@@ -53,7 +53,10 @@ def signature_of_target(target: Target) -> tuple[Target, Signature]:
     """Return a target whose shared variables are inputs, and its signature."""
     if (f := target.function) is None:
         roots = dict.fromkeys(graph_inputs(target.outputs))
-        inputs = [*target.inputs, *(v for v in roots if isinstance(v, SharedVariable) and v not in target.inputs)]
+        inputs: list[Any] = [
+            *target.inputs,
+            *(v for v in roots if isinstance(v, SharedVariable) and v not in target.inputs),
+        ]
         count = len(target.inputs)
         state = [i for i, v in enumerate(inputs) if i >= count or v in target.kept]
         arguments = [i for i in range(count) if i not in state]

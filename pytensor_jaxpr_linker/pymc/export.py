@@ -79,7 +79,7 @@ def export_logdensity(
     >>> float(gradient)
     1.5
     """
-    model, platforms, constraints = checked(model, path, platforms, constraints)
+    model, platforms, constraints = checked_options(model, path, platforms, constraints)
     logp, continuous = model.logp(), list(model.continuous_value_vars)
     gradient: Any = grad(logp, continuous) if continuous else []
     for v, g in zip(continuous, gradient, strict=True):
@@ -129,7 +129,7 @@ def export_predictive(
         Its arguments are a random key, the parameters (as in a posterior, not unconstrained) and the shared data that the predictions
         depend on. ``batched`` of it takes a key and the parameters of every draw; data are given once, or for every draw.
     """
-    model, platforms, constraints = checked(model, path, platforms, constraints)
+    model, platforms, constraints = checked_options(model, path, platforms, constraints)
     known = [str(v.name) for v in (*model.observed_RVs, *model.deterministics)]
     names = [str(v.name) for v in model.observed_RVs] if var_names is None else as_names(var_names)
     if unknown := sorted(set(names) - set(known)):
@@ -198,7 +198,7 @@ def export_sampler(
         and then the statistics, with an axis of draws in front. ``batched`` of it runs several chains as one program, on data that are given
         once.
     """
-    model, platforms, constraints = checked(model, path, platforms, constraints)
+    model, platforms, constraints = checked_options(model, path, platforms, constraints)
     check_integer("draws", draws, 1)
     check_integer("tune", tune, 1)
     if target_accept is not None:
@@ -245,7 +245,7 @@ def export_sampler(
     return write_file(path, with_integers(given), platforms, "host", 0, batched, constraints)
 
 
-def checked(
+def checked_options(
     model: Any, path: str | os.PathLike, platforms: Sequence[str], constraints: str | Sequence[str]
 ) -> tuple[pm.Model, tuple[str, ...], tuple[str, ...]]:
     """Return the model, by default that of the context, the platforms and the constraints, or raise what is wrong with one, or with the path."""

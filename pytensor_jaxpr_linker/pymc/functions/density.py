@@ -56,7 +56,7 @@ class LogDensity:
     @property
     def source(self) -> Target:
         """What `explain`, `stages` and `make_jaxpr` read: the graph, with example arguments."""
-        return self._function.source._replace(is_bare=True)
+        return self._function.source
 
     @property
     def data(self) -> dict[str, np.ndarray]:
