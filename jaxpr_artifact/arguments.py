@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax import export
 
 from jaxpr_artifact.dimensions import Length, Numbers, check_constraints, check_expressions
 from jaxpr_artifact.header import Argument, Dimension, Stored
@@ -88,7 +89,7 @@ def rounded(value: Any, dtype: np.dtype) -> np.ndarray | None:
 
 
 def check_sizes(arguments: Sequence[Argument], values: Sequence[Any], constraints: Sequence[str] = ()) -> None:
-    """Check the rank and the lengths of arrays.
+    """Check the rank and the lengths of arrays. Where `jax.export` traces with symbols for lengths, JAX checks the expressions.
 
     Raises
     ------
@@ -115,10 +116,10 @@ def check_sizes(arguments: Sequence[Argument], values: Sequence[Any], constraint
                     raise TypeError(f"{wanted} is 0 for {argument.name}: a symbolic length is 1 or more.")
             else:
                 expressions.append(Length(argument.name, axis, wanted, n))
-    if expressions:
-        check_expressions(expressions, found)
-    if constraints:
-        check_constraints(constraints, found)
+    if not (expressions or constraints) or any(export.is_symbolic_dim(n) for value in values for n in np.shape(value)):
+        return
+    check_expressions(expressions, found)
+    check_constraints(constraints, found)
 
 
 def axes(rank: int) -> str:

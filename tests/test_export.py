@@ -519,6 +519,7 @@ def test_expressions_and_constraints(path):
         ({"gradient": "none"}, ValueError, 'gradient is "pytensor" or "jax"'),
         ({"platforms": "cpu"}, ValueError, "platforms is a sequence"),
         ({"platforms": ()}, ValueError, "platforms is a sequence"),
+        ({"platforms": None}, ValueError, "platforms is a sequence"),
         ({"platforms": ["CPU"]}, ValueError, "among 'cpu', 'cuda', 'rocm', 'tpu', not 'CPU'"),
         ({"platforms": ["cpu", "metal"]}, ValueError, "not 'metal'"),
         ({"platforms": ["gpu"]}, ValueError, r"not 'gpu'. GPUs are 'cuda' and 'rocm'"),

@@ -55,6 +55,11 @@ BAD_FORMS = {
     "no-path-of-a-graph": (lambda path: pjl.export([x, w], total), TypeError, "needs the path"),
     "two-paths": (lambda path: pjl.export(compiled(), "f", path="g"), TypeError, "one path, not 'f' and 'g'"),
     "bytes": (lambda path: pjl.export(compiled(), path=b"f"), TypeError, "a str or an os.PathLike, not b'f'"),
+    "name-of-a-mode": (
+        lambda path: pjl.export([x, w], total, "JAXPR"),
+        TypeError,
+        r"'JAXPR' is a mode, not the path .*export\(inputs, outputs, 'f.jaxpr', mode='JAXPR'\)",
+    ),
     "mode-in-its-place": (lambda path: pjl.export([x, w], total, pjl.JAXPR), TypeError, "a str or an os.PathLike"),
     "inputs-of-others": (
         lambda path: pjl.export(compiled(), [x], path),

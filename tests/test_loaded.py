@@ -308,6 +308,22 @@ def test_lengths_that_fit(path):
     assert f([0] * 8, [0] * 2, [1] * 5) == 5
 
 
+def test_lengths_inside_an_export_of_jax(path):
+    """There lengths are symbols, of which JAX compares the expressions."""
+    inputs = [pt.fvector("x"), pt.fvector("y")]
+    how = {"dims": {"x": "n", "y": "2*n"}, "constraints": "n >= 2"}
+    f = pjl.export(inputs, inputs[0].sum() + inputs[1].sum(), path, **how)
+
+    def exported(*shapes):
+        scope = jax.export.SymbolicScope(["k >= 2"])
+        avals = [jax.ShapeDtypeStruct(jax.export.symbolic_shape(shape, scope=scope), "float32") for shape in shapes]
+        return jax.export.export(jax.jit(f))(*avals)
+
+    assert exported("k", "2*k").call(np.ones(2, "float32"), np.ones(4, "float32")) == 6
+    with pytest.raises(ValueError, match=r"inconsistency between dimension size .*3\*k"):
+        exported("k", "3*k")
+
+
 def test_lengths_that_overflow():
     arguments = [Argument("x", "int8", ("n",)), Argument("y", "int8", ("n^9*n^9",))]
     with pytest.raises(TypeError, match=r"is no length for n = 99999: it has more than 63 bits"):

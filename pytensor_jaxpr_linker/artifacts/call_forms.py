@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from pytensor.compile.mode import predefined_modes
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 
@@ -26,6 +27,8 @@ def target_and_path(inputs: Any, outputs: Any, path: Any, mode: Any) -> tuple[Ta
         if path is not None:
             raise TypeError(f"export takes one path, not {os.fspath(outputs)!r} and {path!r:.80}: {HOW}.")
         outputs, path = None, outputs
+    if isinstance(path, str) and path in predefined_modes:
+        raise TypeError(f"{path!r} is a mode, not the path of a file: {HOW[:-1]}, mode={path!r}).")
     if path is None:
         raise TypeError(f"export needs the path of the file that it writes: {HOW}.")
     if not isinstance(path, str | os.PathLike):

@@ -182,7 +182,7 @@ def checked_platforms(platforms: Iterable[str]) -> tuple[str, ...]:
     ValueError
         If one is unknown, or there is none.
     """
-    given = () if isinstance(platforms, str) else tuple(platforms)
+    given = () if platforms is None or isinstance(platforms, str) else tuple(platforms)
     if not given:
         raise ValueError(f'platforms is a sequence of names such as ("cpu", "cuda"), not {platforms!r}.')
     for platform in given:

@@ -44,9 +44,9 @@ def unique_names(wanted: Iterable[str | None], default: str) -> list[str]:
     return found
 
 
-def as_texts(texts: str | Iterable[str]) -> tuple[str, ...]:
-    """Return texts, of which a user may give one by itself."""
-    return (texts,) if isinstance(texts, str) else tuple(texts)
+def as_texts(texts: str | Iterable[str] | None) -> tuple[str, ...]:
+    """Return texts, of which a user may give one by itself, or none."""
+    return (texts,) if isinstance(texts, str) else tuple(texts or ())
 
 
 def by_name(
