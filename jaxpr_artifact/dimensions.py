@@ -33,6 +33,15 @@ def parsed(text: str) -> ast.expr:
     return ast.parse(re.sub(r"\b(?=[A-Za-z_])", "_", text.strip()).replace("^", "**"), mode="eval").body
 
 
+def is_expression(text: str) -> bool:
+    """Tell whether a text can be parsed. JAX reads some that can't, such as ``02 * n``."""
+    try:
+        parsed(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    return True
+
+
 @cache
 def symbols_in(text: str) -> frozenset[str]:
     """Return the symbols of an expression."""

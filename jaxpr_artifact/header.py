@@ -9,6 +9,7 @@ from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
 from functools import cache
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
+from jaxpr_artifact.dimensions import is_expression
 from jaxpr_artifact.errors import ArtifactError
 
 #: A length, or the text of a symbolic one: ``"n"``, ``"2*n + 1"``.
@@ -207,6 +208,8 @@ def check_header(header: Header) -> None:
         raise Misfit(f"the programs are {sorted(header.programs)!r:.80}")
     if header.constraints and any(len(c) > 200 for c in header.constraints):
         raise Misfit("a constraint is too long")
+    if odd := [c for c in header.constraints if not all(map(is_expression, re.split("==|>=|<=", c)))]:
+        raise Misfit(f"{odd[0]!r:.80} is no constraint")
     check_keys(header)
     check_programs(header)
 
@@ -266,5 +269,5 @@ def check_aval(name: str, dtype: str, shape: tuple[Dimension, ...]) -> None:
     if dtype not in DTYPES:
         raise Misfit(f"{name} has the dtype {dtype!r:.80}")
     for n in shape:
-        if not (_DIMENSION.fullmatch(n) if isinstance(n, str) else 0 <= n < 2**62):
+        if not (_DIMENSION.fullmatch(n) and is_expression(n) if isinstance(n, str) else 0 <= n < 2**62):
             raise Misfit(f"{name} has a dimension {n!r:.80}")

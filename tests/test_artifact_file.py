@@ -111,6 +111,8 @@ BAD_HEADERS = {
     "key": (lambda h: h.update(key_of=[0, None]), "'output0' does not follow the key that it says"),
     "keys": (lambda h: h.update(key_of=[None]), "does not say of each output which key it follows"),
     "update": (with_update, "the update of 'weights' has another shape than the state"),
+    "number": (lambda h: h.update(constraints=["n >= 02"]), "'n >= 02' is no constraint"),
+    "nested": (lambda h: h["outputs"][0].update(shape=["(" * 500]), "has a dimension"),
     "constraint": (lambda h: h.update(constraints=["__import__('os')"]), "JAX does not read the shapes"),
 }
 
