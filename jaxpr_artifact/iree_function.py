@@ -77,7 +77,7 @@ class IreeFunction:
         first = self._invoke(FIRST_STATE, [], [s.dtype for s in self.header.state]) if self.header.state else []
         self.state = State(self.header.state, first)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Return the outputs as NumPy arrays of their own, after updates went into `state`.
 
         Raises

@@ -224,6 +224,11 @@ def test_other_targets(target: Any, tmp_path: Path) -> None:
         np.testing.assert_allclose(load_iree(tmp_path / "f.vmfb")(X[:3, 0]), np.sin(X[:3, 0]))
 
 
+def test_an_argument_that_is_called_self(tmp_path: Path) -> None:
+    x = pt.dscalar("self")
+    assert pjl.export([x], x + 1, tmp_path / "f.vmfb")(self=2) == 3
+
+
 def test_dtypes(tmp_path: Path) -> None:
     """Unsigned and boolean results, float32, scalars and empty arrays come back as they are."""
     u, b, s, e = pt.vector("u", dtype="uint32"), pt.vector("b", dtype="bool"), pt.fscalar("s"), pt.dmatrix("e")

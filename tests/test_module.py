@@ -339,6 +339,11 @@ def test_state_after_a_failed_check():
     assert m.put(2, 1.0) == 2
 
 
+def test_an_argument_that_is_called_self():
+    x = pt.dscalar("self")
+    assert pjl.Module("m", functions={"f": pytensor.function([x], x + 1, mode="JAXPR")}).f(self=2) == 3
+
+
 def test_bad_arguments_raise_before_anything_runs():
     m, _ = counter()
     for args, kwargs, message in [

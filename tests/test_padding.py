@@ -315,7 +315,10 @@ def test_empty_array_of_a_marked_axis():
     for n in (0, 3, 0):
         total, doubled = f(np.ones(n))
         assert total == n and doubled.shape == (n,)
-    assert sorted(s.shapes[0] for s in batch_programs(f)) == ["float64[0]", "float64[4]"]
+    assert {s.shapes[0]: s.padded for s in batch_programs(f)} == {
+        "float64[0]": "axis 0 of 'x' to 0, since it is empty",
+        "float64[4]": "axis 0 of 'x' to 4",
+    }
 
 
 def test_longest_length_that_cannot_be_padded():
@@ -336,7 +339,33 @@ def test_longest_length_of_a_shared_variable():
     assert len(batch_programs(f)) == 1
 
 
-@pytest.mark.parametrize("given", [{"axis": 0, "longest": 0}, {"axis": 0, "longest": 2.0}, {"longest": 3}])
+def test_one_of_two_marked_axes_is_empty():
+    x, y = marked("x", longest=4), marked("y", longest=8)
+    f = pytensor.function([x, y], x.sum() + y.sum(), mode="JAXPR")
+    assert f(np.ones(0), np.ones(3)) == 3
+    assert [(s.shapes[:2], s.padded) for s in batch_programs(f)] == [
+        (("float64[0]", "float64[8]"), "axis 0 of 'x' to 0, since it is empty, axis 0 of 'y' to 8")
+    ]
+
+
+def test_longest_length_as_an_integer_of_numpy():
+    for longest in (np.int64(4), np.uint8(4)):
+        f = pytensor.function([x := marked("x", np.int64(0), longest)], x.sum(), mode="JAXPR")
+        assert f(np.ones(3)) == 3
+        assert batch_programs(f)[0].padded == "axis 0 of 'x' to 4"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"axis": 0, "longest": 0},
+        {"axis": 0, "longest": 2.0},
+        {"axis": 0, "longest": True},
+        {"axis": 0, "longest": np.float64(3)},
+        {"axis": 0, "longest": "3"},
+        {"longest": 3},
+    ],
+)
 def test_longest_is_a_length_of_an_axis(given):
     with pytest.raises(ValueError, match="longest is the largest length of an axis"):
         pjl.mark_dynamic(pt.vector(), **given)

@@ -7,6 +7,7 @@ pickling.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from numbers import Integral
 from types import MappingProxyType
 
 from pytensor.graph.basic import Constant, Variable
@@ -97,7 +98,8 @@ def mark_dynamic[V: Variable](variable: V, axis: int | None = None, longest: int
     check_markable(variable)
     if is_static(variable):
         raise ValueError(f"{variable} is marked static already")
-    if longest is not None and (axis is None or type(longest) is not int or longest < 1):
+    is_length = isinstance(longest, Integral) and not isinstance(longest, bool) and longest >= 1
+    if longest is not None and (axis is None or not is_length):
         raise ValueError(
             f"longest is the largest length of an axis, an int of at least 1 beside `axis`, not {longest!r}"
         )
@@ -109,7 +111,8 @@ def mark_dynamic[V: Variable](variable: V, axis: int | None = None, longest: int
         raise ValueError(f"{variable} has {ndim} axes, so axis {axis} can't be marked")
     if variable.type.shape[axis] is not None:
         raise ValueError(f"axis {axis} of {variable} has a declared length: {variable.type}")
-    setattr(variable.tag, DYNAMIC_AXES, {**dynamic_axes(variable), axis % ndim: longest})
+    length = None if longest is None else int(longest)
+    setattr(variable.tag, DYNAMIC_AXES, {**dynamic_axes(variable), axis % ndim: length})
     return variable
 
 

@@ -19,18 +19,22 @@ from pytensor.graph.basic import Apply, Constant, Variable, clone_get_equiv
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import graph_inputs
 from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.random.type import RandomType
 
+from jaxpr_artifact import LoadedFunction
 from pytensor_jaxpr_linker.base.array_types import in_order
 from pytensor_jaxpr_linker.base.errors import ROLE, variable_name
 from pytensor_jaxpr_linker.base.options import resolve
-from pytensor_jaxpr_linker.base.random_keys import keys_of
+from pytensor_jaxpr_linker.frontend.jax_function import as_argument, check_shape
 from pytensor_jaxpr_linker.frontend.linker import JaxprLinker, Runner
 from pytensor_jaxpr_linker.frontend.original_graph import Original, original_of
 
 ACCEPTED = (
     "a function compiled with mode JAXPR, one that a PyMC model compiled with it (compile_logp, logp_dlogp_function), what"
-    " as_jax_function, logdensity or load returned, a function of a Module, a PyMC model"
+    " as_jax_function or logdensity returned, a function of a Module, a PyMC model"
 )
+#: What those who report on functions take, too.
+LOADED = ", what load returned"
 
 
 class Target(NamedTuple):
@@ -46,6 +50,8 @@ class Target(NamedTuple):
     """Arguments in place of those that the user does not give."""
     roles: Mapping[Variable, str] = MappingProxyType({})
     """What variables of a graph are for, which reports say of the nodes that compute them."""
+    kept: Sequence[Variable] = ()
+    """Inputs of a graph that are shared variables, of which an artifact keeps the values as its state."""
 
     def arguments(self, given: Sequence[Any]) -> Sequence[Any]:
         """Return arguments in their order, which a user may give as one dict, as PyMC's functions take them."""
@@ -72,6 +78,10 @@ def target_of(given: Any, asker: str, mode: Any = "JAXPR", also: str = "") -> Ta
             given = given.f
         elif isinstance(given, pymc.model.core.ValueGradFunction):
             given = given._pytensor_function
+    if isinstance(given, LoadedFunction):
+        raise TypeError(
+            f"{asker} takes no function that load returned: {given.__name__}.jax is a JAX function already, and {given.path} its file."
+        )
     if not isinstance(given, Function):
         raise TypeError(f"{asker} takes {ACCEPTED}{also}; not {type(given).__name__} ({given!r:.100}).")
     compiled_runner(given)
@@ -150,7 +160,16 @@ class Compiled(NamedTuple):
     """The graph before PyTensor's rewrites, if it was kept."""
 
     def examples(self, args: Sequence[Any]) -> list[Any]:
-        """Return a value, or shape and dtype, of each input, for example arguments."""
+        """Return a value, or shape and dtype, of each input, for example arguments.
+
+        Raises
+        ------
+        TypeError
+            If there are more than inputs, one is missing, or does not fit its input.
+        """
+        if len(args) > len(self.fgraph.inputs):
+            names = ", ".join(map(variable_name, self.fgraph.inputs)) or "nothing"
+            raise TypeError(f"There are {len(args)} examples, and the function takes {names}.")
         counts = {} if self.runner.program is None else self.runner.program.key_counts
         given = [*args, *self.stored[len(args) :]]
         return [
@@ -195,8 +214,34 @@ def example_value(variable: Variable, value: Any, key_count: int) -> Any:
         if None in shape:
             raise TypeError(f"An example of the input {variable_name(variable)} is needed: its shape is not declared.")
         return jax.ShapeDtypeStruct(shape, np.dtype(variable.type.dtype))
-    if isinstance(value, np.random.Generator):
-        return keys_of(value, key_count)
-    if isinstance(value, jax.Array | jax.ShapeDtypeStruct):
-        return value
-    return np.asarray(in_order(variable.type, value), np.dtype(variable.type.dtype))
+    found = (
+        as_argument(variable, value, key_count) if isinstance(variable.type, RandomType) else example(variable, value)
+    )
+    check_shape(variable, found.shape)
+    return found
+
+
+def example(variable: Any, value: Any) -> Any:
+    """Return an array, or shape and dtype, of the dtype that an input declares, as a call would take it."""
+    dtype = np.dtype(variable.type.dtype)
+    is_array = isinstance(value, jax.Array | jax.ShapeDtypeStruct | np.ndarray | np.generic)
+    given = value if is_array else np.asarray(in_order(variable.type, value))
+    if given.dtype == dtype:
+        return given
+    if given.dtype.kind in "OSU":
+        return np.asarray(value, dtype)  # raises: these are no numbers
+    with jax.enable_x64(True), np.errstate(invalid="ignore"):
+        if np.can_cast(given.dtype, dtype, "same_kind"):
+            return retyped(given, dtype)
+        if not is_array and given.dtype.kind in "iuf" and np.array_equal(cast := given.astype(dtype), given):
+            return cast  # 2.0 for an integer
+    raise TypeError(
+        f"The input {variable_name(variable)} is a {variable.type}, and its example has dtype {given.dtype}."
+    )
+
+
+def retyped(given: Any, dtype: np.dtype) -> Any:
+    """Return an array, or shape and dtype, with another dtype."""
+    if isinstance(given, jax.ShapeDtypeStruct):
+        return jax.ShapeDtypeStruct(given.shape, dtype, sharding=given.sharding)
+    return given.astype(dtype)

@@ -14,7 +14,7 @@ from pytensor.graph.fg import FunctionGraph
 from jaxpr_artifact import LoadedFunction
 from pytensor_jaxpr_linker.base import jax_compat
 from pytensor_jaxpr_linker.base.passes import PassRecord, record_passes
-from pytensor_jaxpr_linker.frontend.targets import Compiled, compiled, target_of
+from pytensor_jaxpr_linker.frontend.targets import LOADED, Compiled, compiled, target_of
 from pytensor_jaxpr_linker.jaxpr.lower import lower_region
 from pytensor_jaxpr_linker.report.loaded_stages import LoadedStages
 from pytensor_jaxpr_linker.report.marked import Marks, equation_texts, located_lines
@@ -316,7 +316,7 @@ def stages(f: Any, *args: Any) -> Stages | LoadedStages:
     """
     if isinstance(f, LoadedFunction):
         return LoadedStages(f, args)
-    target = target_of(f, "stages")
+    target = target_of(f, "stages", also=LOADED)
     return stages_of(compiled(target), target.arguments(args))
 
 

@@ -44,7 +44,7 @@ class PublicFunction:
         self.__signature__ = function.__signature__
         self.__doc__ = f"Return {', '.join(function.results) or 'nothing'}."
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         function, values = self._function, self._values
         arrays = function.arrays(args, kwargs)
         self._seen.update(

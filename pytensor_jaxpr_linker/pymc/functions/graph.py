@@ -74,7 +74,10 @@ class ModelFunction:
         """The graph, with the point where the model starts and the shared data as example arguments."""
         point = self.model.initial_point()
         values = [point[str(v.name)] for v in self.value_vars]
-        return self._call.source._replace(example=[*values, *self.current_data().values(), *self.current_lengths()])
+        kept = [*self.data.values(), *self._lengths]
+        return self._call.source._replace(
+            example=[*values, *self.current_data().values(), *self.current_lengths()], kept=kept
+        )
 
     def current_data(self) -> dict[str, np.ndarray]:
         """Return the values that the shared data have now."""
