@@ -23,12 +23,11 @@ import mmap
 import os
 import re
 import struct
-import tempfile
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from jaxpr_artifact.errors import ArtifactError
+from jaxpr_artifact.replacing import replacing
 
 #: The first byte is no text, and the line ends change where a file is copied as text: the trick of PNG.
 MAGIC = b"\x89JAXPR\r\n"
@@ -87,26 +86,11 @@ def write_container(path: str | os.PathLike, header: Mapping[str, Any], members:
     text = text.ljust(start - _PREFIX.size)  # blanks after the object
     numbers = struct.pack("<QQ", FORMAT_VERSION, len(text))
     prefix = _PREFIX.pack(MAGIC, FORMAT_VERSION, len(text), hashlib.sha256(numbers + text).digest())
-    folder = Path(path).resolve().parent
-    with tempfile.NamedTemporaryFile("wb", dir=folder, delete=False) as file:
-        try:
-            file.write(prefix + text)
-            for (_, offset, _, _), view in zip(places, views.values(), strict=True):
-                file.write(bytes(offset - file.tell()))
-                file.write(view)
-            file.close()
-            os.chmod(file.name, 0o666 & ~_umask())
-            os.replace(file.name, path)
-        except BaseException:
-            file.close()
-            os.unlink(file.name)
-            raise
-
-
-def _umask() -> int:
-    """Return the process's mask of permissions, which can only be read by setting it."""
-    os.umask(mask := os.umask(0o077))
-    return mask
+    with replacing(path) as new, open(new, "wb") as file:
+        file.write(prefix + text)
+        for (_, offset, _, _), view in zip(places, views.values(), strict=True):
+            file.write(bytes(offset - file.tell()))
+            file.write(view)
 
 
 def canonical(value: Any) -> bytes:

@@ -1,5 +1,6 @@
 """Modules that IREE compiled: they compute the same without PyTensor, and keep their state."""
 
+import os
 import subprocess
 import sys
 import textwrap
@@ -175,6 +176,22 @@ def test_parameters_that_are_not_there(path):
     damaged.write_bytes(b"no parameters")
     with pytest.raises(ArtifactError, match="IREE can't read the parameters"):
         load_iree_module(path, parameters=damaged)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions are those of POSIX")
+@pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o644), (0o007, 0o660)], ids=oct)
+def test_files_have_the_permissions_of_others(mask, mode, path):
+    """Whoever may read the module may read its parameters."""
+    pytest.importorskip("safetensors")
+    before = os.umask(mask)
+    try:
+        m, _ = weighted()
+        m.save(path)
+        m.save(path.with_suffix(".mlir"))
+    finally:
+        os.umask(before)
+    modes = {p.suffix: p.stat().st_mode & 0o777 for p in path.parent.iterdir()}
+    assert modes == dict.fromkeys([".vmfb", ".irpa", ".mlir", ".json", ".safetensors"], mode)
 
 
 def test_parameters_in_safetensors_or_in_the_module(path):

@@ -14,8 +14,9 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo
 
 from jaxpr_artifact.module_header import GlobalDescription, ModuleDescription
+from jaxpr_artifact.replacing import replacing
 from pytensor_jaxpr_linker.artifacts.mlir.build import Lower, lowered_functions, module_with_globals, pure_module
-from pytensor_jaxpr_linker.artifacts.mlir.parameters import replacing, write_parameter_file
+from pytensor_jaxpr_linker.artifacts.mlir.parameters import write_parameter_file
 from pytensor_jaxpr_linker.artifacts.mlir.source import ModuleSource
 from pytensor_jaxpr_linker.artifacts.writing import versions_now
 

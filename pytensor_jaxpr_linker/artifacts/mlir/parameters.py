@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
+from jaxpr_artifact.replacing import replacing
 from pytensor_jaxpr_linker.artifacts.iree.parameters import write_parameters
 
 #: What writes each kind of file, and the extra that installs it.
@@ -45,13 +44,3 @@ def write_safetensors(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     from safetensors.numpy import save_file
 
     save_file(dict(arrays), path)
-
-
-@contextmanager
-def replacing(path: str | os.PathLike) -> Iterator[Path]:
-    """Give a new file to write, which takes the place of `path` if nothing fails; else nothing is left of it."""
-    target = Path(path).resolve()
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as folder:
-        new = Path(folder) / target.name
-        yield new
-        os.replace(new, target)
