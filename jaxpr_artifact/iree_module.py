@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,17 +12,14 @@ import numpy as np
 from jaxpr_artifact.arguments import check_sizes, spelled, taken
 from jaxpr_artifact.errors import ArtifactError
 from jaxpr_artifact.iree_function import first_line, iree_runtime, owned
+from jaxpr_artifact.iree_parameters import parameters_module
 from jaxpr_artifact.loaded import error_of
 from jaxpr_artifact.module_header import (
     MODULE_ATTRIBUTE,
     FunctionDescription,
-    ModuleDescription,
     module_description_of,
 )
 from jaxpr_artifact.seal import check_seal
-
-#: Kinds of files of parameters beside a module, the first one that is there.
-PARAMETER_FILES = (".irpa", ".safetensors")
 
 
 class IreeModule:
@@ -38,7 +34,7 @@ class IreeModule:
         What the file says of itself: names, dtypes, shapes, checks, globals, the target, versions.
     """
 
-    def __init__(self, path: str | os.PathLike, parameters: str | os.PathLike | None, device: str):
+    def __init__(self, path: str | os.PathLike, parameters: str | os.PathLike | None, device: str, verify: bool):
         runtime = iree_runtime()
         self.path = os.fspath(path)
         check_seal(path)
@@ -49,7 +45,8 @@ class IreeModule:
             self.description = module_description_of(path, next(filter(None, found), None))
             modules = [runtime.create_hal_module(config.vm_instance, config.device), module]
             if any(g.parameter for g in self.description.globals):
-                modules.insert(0, parameters_module(runtime, config.vm_instance, path, parameters, self.description))
+                instance = config.vm_instance
+                modules.insert(0, parameters_module(runtime, instance, path, parameters, self.description, verify))
             self._context = runtime.SystemContext(vm_modules=modules, config=config)
         except (ArtifactError, OSError):
             raise
@@ -100,43 +97,12 @@ def remedy_of(module: IreeModule) -> str:
     return "Save it again, or copy it again."
 
 
-def parameters_module(
-    runtime: Any,
-    instance: Any,
-    path: str | os.PathLike,
-    given: str | os.PathLike | None,
-    description: ModuleDescription,
-) -> Any:
-    """Return the module by which IREE reads the file of parameters, which it maps into memory.
-
-    Raises
-    ------
-    ArtifactError
-        If there is none, or it lacks an array.
-    """
-    near = [Path(path).with_suffix(kind) for kind in PARAMETER_FILES]
-    file = Path(given) if given is not None else next((p for p in near if p.exists()), near[0])
-    if not file.exists():
-        remedy = "Copy it to the module, or say where it is: load_iree_module(path, parameters=...)."
-        raise ArtifactError(path, f"Its parameters are in another file, and {file} is not there.", remedy)
-    index = runtime.ParameterIndex()
-    try:
-        index.load(os.fspath(file))
-    except Exception as error:  # the runtime raises several types
-        raise ArtifactError(
-            file, f"IREE can't read the parameters: {first_line(error)}", "Save the module again."
-        ) from error
-    sizes = {name: entry.length for name, entry in index.items()}
-    for g in description.globals:
-        if g.parameter and sizes.get(g.parameter) != np.dtype(g.dtype).itemsize * int(np.prod(g.shape, dtype=object)):
-            raise ArtifactError(
-                file, f"It has not the parameter {g.parameter} of {os.fspath(path)}.", "Use the files of one module."
-            )
-    return runtime.create_io_parameters_module(instance, index.create_provider(scope=description.scope))
-
-
 def load_iree_module(
-    path: str | os.PathLike, *, parameters: str | os.PathLike | None = None, device: str = "local-task"
+    path: str | os.PathLike,
+    *,
+    parameters: str | os.PathLike | None = None,
+    device: str = "local-task",
+    verify: bool = True,
 ) -> IreeModule:
     """Return the module in a ``.vmfb`` file that `pytensor_jaxpr_linker.Module.save` wrote. It needs IREE's runtime and no compiler.
 
@@ -148,6 +114,8 @@ def load_iree_module(
         The file of its parameters, by default the one of the same name that ends with ``.irpa`` or ``.safetensors``.
     device : str
         Where it runs, as ``iree-run-module --device`` takes it.
+    verify : bool
+        Whether to compare the checksums of the parameters, which reads them; that of the program is always compared.
 
     Returns
     -------
@@ -175,4 +143,4 @@ def load_iree_module(
     >>> counter.advance(3), counter.advance(by=3)
     (array(3), array(6))
     """
-    return IreeModule(path, parameters, device)
+    return IreeModule(path, parameters, device, verify)

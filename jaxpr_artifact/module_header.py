@@ -28,6 +28,8 @@ class GlobalDescription:
         Whether functions of the module may write it.
     parameter
         The name of its first value in the files of parameters, or None if the module has the value.
+    sha256
+        The checksum of that value's bytes in C order, or None without a parameter.
     """
 
     name: str
@@ -36,6 +38,7 @@ class GlobalDescription:
     is_key: bool
     is_mutable: bool
     parameter: str | None = None
+    sha256: str | None = None
 
 
 @dataclass(frozen=True)
@@ -103,11 +106,15 @@ def module_description_of(path: str | os.PathLike, text: Any) -> ModuleDescripti
         If there is none, or its parts do not fit.
     """
     remedy = "Save it again, by `pytensor_jaxpr_linker.Module.save`."
-    return read_description(ModuleDescription, path, text, "which functions it has", remedy, check_functions)
+    return read_description(ModuleDescription, path, text, "which functions it has", remedy, check_module)
 
 
-def check_functions(found: ModuleDescription) -> None:
+def check_module(found: ModuleDescription) -> None:
     """Raise a `Misfit` if the parts of a description do not fit together."""
+    for g in found.globals:
+        check_fixed([Argument(g.name, g.dtype, g.shape)])
+        if (g.parameter is None) != (g.sha256 is None):
+            raise Misfit(f"{g.name} has not both a parameter and its checksum")
     for function in found.functions:
         check_fixed((*function.arguments, *function.results))
         if function.checks and (not function.results or function.results[-1].dtype != "int32"):

@@ -40,9 +40,9 @@ from jaxpr_artifact import load_iree_module
 vector = pt.tensor("x", dtype="float64", shape=(3,))
 
 
-def weighted(rows=2**12):
+def weighted(rows=2**12, shift=0.0):
     """Return a module with one parameter, and what its function returns for ones."""
-    w = pytensor.shared(np.arange(rows * 3.0).reshape(rows, 3), name="w")
+    w = pytensor.shared(np.arange(rows * 3.0).reshape(rows, 3) + shift, name="w")
     m = pjl.Module("m", functions={"f": pjl.public([vector], w @ vector)})
     return m, m.f(np.ones(3))
 
@@ -176,6 +176,48 @@ def test_parameters_that_are_not_there(path):
     damaged.write_bytes(b"no parameters")
     with pytest.raises(ArtifactError, match="IREE can't read the parameters"):
         load_iree_module(path, parameters=damaged)
+
+
+@pytest.mark.parametrize("kind", [".irpa", ".safetensors"])
+def test_parameters_of_other_values(kind, path):
+    """Names and sizes fit, and the numbers would be wrong."""
+    if kind == ".safetensors":
+        pytest.importorskip("safetensors")
+    m, want = weighted()
+    file = path.with_suffix(kind)
+    m.save(path, parameters=file)
+    whole = file.read_bytes()
+    file.write_bytes(whole.replace(np.float64(99).tobytes(), np.float64(77).tobytes()))
+    with pytest.raises(ArtifactError, match=r"The parameter w is not the one .*checksum does not fit") as caught:
+        load_iree_module(path)
+    assert str(file) in str(caught.value)
+    assert load_iree_module(path, verify=False).f(np.ones(3))[33] == want[33] - 22
+    file.write_bytes(whole)
+    np.testing.assert_array_equal(load_iree_module(path).f(np.ones(3)), want)
+    weighted(shift=1.0)[0].save(path.parent / "other.vmfb", parameters=path.parent / f"other{kind}")
+    with pytest.raises(ArtifactError, match=r"The file is damaged, or from another save"):
+        load_iree_module(path, parameters=path.parent / f"other{kind}")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory as Linux counts it")
+def test_large_parameters_are_mapped_and_checked(path):
+    weighted(2**22)[0].save(path)  # 100 MB
+    assert path.stat().st_size < 1e6
+    run_python(
+        WITHOUT_PYTENSOR
+        + textwrap.dedent(
+            f"""
+            def anonymous():  # memory that is no file's, in MB
+                (line,) = [x for x in open("/proc/self/status") if x.startswith("RssAnon")]
+                return int(line.split()[1]) / 1e3
+
+            import iree.runtime
+            before = anonymous()
+            m = load_iree_module({str(path)!r})
+            assert anonymous() - before < 30, anonymous() - before
+            """
+        )
+    )
 
 
 @pytest.mark.skipif(os.name != "posix", reason="permissions are those of POSIX")

@@ -6,6 +6,7 @@ import io
 import os
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 
 import jax.extend.mlir as jax_mlir
@@ -16,8 +17,8 @@ from jax.extend.mlir.dialects import stablehlo
 from jaxpr_artifact.module_header import GlobalDescription, ModuleDescription
 from jaxpr_artifact.replacing import replacing
 from pytensor_jaxpr_linker.artifacts.mlir.build import Lower, lowered_functions, module_with_globals, pure_module
-from pytensor_jaxpr_linker.artifacts.mlir.parameters import write_parameter_file
-from pytensor_jaxpr_linker.artifacts.mlir.source import ModuleSource
+from pytensor_jaxpr_linker.artifacts.mlir.parameters import sha256_of, write_parameter_file
+from pytensor_jaxpr_linker.artifacts.mlir.source import GlobalSource, ModuleSource
 from pytensor_jaxpr_linker.artifacts.writing import versions_now
 
 #: Arrays of more bytes than this are parameters beside the module.
@@ -30,7 +31,8 @@ class MlirModule:
     Attributes
     ----------
     description : ModuleDescription
-        Its functions with names, dtypes and shapes of what they take and return, the messages of their checks, and its globals.
+        Its functions with names, dtypes and shapes of what they take and return, the messages of their checks, and its globals with the
+        checksums of the parameters.
     parameters : dict from str to numpy.ndarray
         The values that are not part of the text, by the names by which it asks for them. They are no copies where they are on the CPU.
 
@@ -59,24 +61,20 @@ class MlirModule:
         self.parameters: Mapping[str, np.ndarray] = {
             name: given.value for name, given in source.globals.items() if is_external(given.value, inline_bytes)
         }
-        self.description = ModuleDescription(
-            source.name,
-            tuple(f.description for f in source.functions),
-            tuple(
-                GlobalDescription(
-                    g.name,
-                    g.value.dtype.name,
-                    g.value.shape,
-                    g.is_key,
-                    g.is_mutable,
-                    g.name if g.name in self.parameters else None,
-                )
-                for g in source.globals.values()
-            ),
-            source.name,
-            versions_now(),
-        )
         self._lowered = lowered_functions(source, lower)
+
+    @cached_property
+    def description(self) -> ModuleDescription:
+        """What the module says of itself, made when it is first asked for: that reads all parameters."""
+        functions = tuple(f.description for f in self.source.functions)
+        known = tuple(self._described(g) for g in self.source.globals.values())
+        return ModuleDescription(self.source.name, functions, known, self.source.name, versions_now())
+
+    def _described(self, given: GlobalSource) -> GlobalDescription:
+        """Return the description of a global."""
+        name, value = given.name, given.value
+        parameter = (name, sha256_of(value)) if name in self.parameters else (None, None)
+        return GlobalDescription(name, value.dtype.name, value.shape, given.is_key, given.is_mutable, *parameter)
 
     def text(self, locations: bool = False) -> str:
         """Return the whole module as text: globals of the dialect `ml_program`, and functions of StableHLO that load and store them.
@@ -157,8 +155,8 @@ class MlirModule:
         return self.text()
 
     def __repr__(self) -> str:
-        functions = ", ".join(f.name for f in self.description.functions)
-        return f"<MLIR of module {self.description.name}: {functions}; {len(self.parameters)} parameters beside it>"
+        functions = ", ".join(f.name for f in self.source.functions)
+        return f"<MLIR of module {self.source.name}: {functions}; {len(self.parameters)} parameters beside it>"
 
 
 def is_external(value: np.ndarray, inline_bytes: int | None) -> bool:

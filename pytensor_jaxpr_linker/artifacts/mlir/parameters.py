@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -44,3 +45,8 @@ def write_safetensors(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     from safetensors.numpy import save_file
 
     save_file(dict(arrays), path)
+
+
+def sha256_of(array: np.ndarray) -> str:
+    """Return the SHA-256 of the bytes that files of parameters have for an array."""
+    return hashlib.sha256(np.ascontiguousarray(array).reshape(-1).view(np.uint8)).hexdigest()

@@ -1,0 +1,71 @@
+"""The file of parameters beside a module that IREE compiled: found, checked, and mapped into memory."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxpr_artifact.errors import ArtifactError
+from jaxpr_artifact.iree_function import first_line
+from jaxpr_artifact.module_header import GlobalDescription, ModuleDescription
+
+#: Kinds of files of parameters beside a module, the first one that is there.
+PARAMETER_FILES = (".irpa", ".safetensors")
+
+
+def parameters_module(
+    runtime: Any,
+    instance: Any,
+    path: str | os.PathLike,
+    given: str | os.PathLike | None,
+    description: ModuleDescription,
+    verify: bool,
+) -> Any:
+    """Return the module by which IREE reads the file of parameters, which it maps into memory.
+
+    Raises
+    ------
+    ArtifactError
+        If there is none, it lacks an array, or `verify` finds other values in it than the module was saved with.
+    """
+    file = parameter_file(path, given)
+    index = runtime.ParameterIndex()
+    try:
+        index.load(os.fspath(file))
+    except Exception as error:  # the runtime raises several types
+        what = f"IREE can't read the parameters: {first_line(error)}"
+        raise ArtifactError(file, what, "Save the module again.") from error
+    entries = dict(index.items())
+    for g in description.globals:
+        if g.parameter:
+            check_parameter(file, path, g, entries.get(g.parameter), verify)
+    return runtime.create_io_parameters_module(instance, index.create_provider(scope=description.scope))
+
+
+def parameter_file(path: str | os.PathLike, given: str | os.PathLike | None) -> Path:
+    """Return the file of a module's parameters: the one that is given, or the one beside the module."""
+    near = [Path(path).with_suffix(kind) for kind in PARAMETER_FILES]
+    file = Path(given) if given is not None else next((p for p in near if p.exists()), near[0])
+    if not file.exists():
+        remedy = "Copy it to the module, or say where it is: load_iree_module(path, parameters=...)."
+        raise ArtifactError(path, f"Its parameters are in another file, and {file} is not there.", remedy)
+    return file
+
+
+def check_parameter(file: Path, path: str | os.PathLike, known: GlobalDescription, entry: Any, verify: bool) -> None:
+    """Raise an ArtifactError unless an entry of a file, or None, is the parameter that a module at `path` was saved with."""
+    size = np.dtype(known.dtype).itemsize * int(np.prod(known.shape, dtype=object))
+    view = entry.file_view if entry is not None and entry.is_file else None  # mapped, not copied
+    if view is None or len(view) != size:
+        what = f"It has not the parameter {known.parameter} of {os.fspath(path)}."
+        raise ArtifactError(file, what, "Use the files of one module.")
+    if verify and hashlib.sha256(view).hexdigest() != known.sha256:
+        what = (
+            f"The parameter {known.parameter} is not the one that {os.fspath(path)} was saved with: its checksum does not fit."
+            " The file is damaged, or from another save."
+        )
+        raise ArtifactError(file, what, "Copy both files again, or save the module again.")
