@@ -13,7 +13,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxpr_artifact.loaded import LoadedFunction, load
+from jaxpr_artifact.loaded import LoadedFunction
+from jaxpr_artifact.loading import load
 
 INPUTS_HELP = (
     "arguments: FILE.npy in their order, NAME=FILE.npy, NAME=NUMBER, or FILE.npz, whose arrays have the names of arguments;"

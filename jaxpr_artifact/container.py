@@ -121,10 +121,8 @@ def read_container(path: str | os.PathLike, verify: bool = True) -> Contents:
             raise ArtifactError(path, "The file is empty.")
         data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
     if bytes(data[:8]) != MAGIC:
-        remedy = (
-            "Load it by `load_iree`." if os.fspath(path).endswith(".vmfb") else "Give the path of an exported file."
-        )
-        raise ArtifactError(path, "The file is no artifact of pytensor_jaxpr_linker.", remedy)
+        what, remedy = "The file is no artifact of pytensor_jaxpr_linker.", "Give the path of an exported file."
+        raise ArtifactError(path, what, remedy)
     if size < _PREFIX.size:
         raise ArtifactError(path, "The file is truncated: it ends in its first bytes.")
     _, version, length, digest = _PREFIX.unpack(data[: _PREFIX.size])

@@ -10,16 +10,10 @@ from typing import Any
 import numpy as np
 
 from jaxpr_artifact.arguments import check_sizes, spelled, taken
-from jaxpr_artifact.errors import ArtifactError
-from jaxpr_artifact.iree_function import first_line, iree_runtime, owned
-from jaxpr_artifact.iree_parameters import parameters_module
+from jaxpr_artifact.iree_parameters import parameter_modules
+from jaxpr_artifact.iree_program import DEVICE, IreeProgram, owned
 from jaxpr_artifact.loaded import error_of
-from jaxpr_artifact.module_header import (
-    MODULE_ATTRIBUTE,
-    FunctionDescription,
-    module_description_of,
-)
-from jaxpr_artifact.seal import check_seal
+from jaxpr_artifact.module_header import FunctionDescription
 
 
 class IreeModule:
@@ -34,27 +28,11 @@ class IreeModule:
         What the file says of itself: names, dtypes, shapes, checks, globals, the target, versions.
     """
 
-    def __init__(self, path: str | os.PathLike, parameters: str | os.PathLike | None, device: str, verify: bool):
-        runtime = iree_runtime()
-        self.path = os.fspath(path)
-        check_seal(path)
-        try:
-            config = runtime.Config(device)
-            module = runtime.VmModule.mmap(config.vm_instance, self.path)
-            found = [module.lookup_function(name).reflection.get(MODULE_ATTRIBUTE) for name in module.function_names]
-            self.description = module_description_of(path, next(filter(None, found), None))
-            modules = [runtime.create_hal_module(config.vm_instance, config.device), module]
-            if any(g.parameter for g in self.description.globals):
-                instance = config.vm_instance
-                modules.insert(0, parameters_module(runtime, instance, path, parameters, self.description, verify))
-            self._context = runtime.SystemContext(vm_modules=modules, config=config)
-        except (ArtifactError, OSError):
-            raise
-        except Exception as error:  # the runtime raises several types
-            raise ArtifactError(
-                path, f"IREE can't load it on {device}: {first_line(error)}", remedy_of(self)
-            ) from error
-        self._functions = self._context.modules[module.name]
+    def __init__(self, program: IreeProgram, parameters: str | os.PathLike | None = None, verify: bool = True):
+        self.path, self.description = program.path, program.description()
+        self._functions = program.functions(
+            self.description.target, parameter_modules(program, self.description, parameters, verify)
+        )
         self._turn = threading.Lock()
         for function in self.description.functions:
             vars(self)[function.name] = self._bound(function)
@@ -88,20 +66,11 @@ class IreeModule:
         return f"<module {self.description.name} loaded from {self.path} by IREE: {', '.join([*functions, *state])}>"
 
 
-def remedy_of(module: IreeModule) -> str:
-    """Return what to do about a file that does not load."""
-    if hasattr(module, "description"):
-        return (
-            f"It was compiled for {module.description.target!r}: name a device of that kind, or save it for this one."
-        )
-    return "Save it again, or copy it again."
-
-
 def load_iree_module(
     path: str | os.PathLike,
     *,
     parameters: str | os.PathLike | None = None,
-    device: str = "local-task",
+    device: str = DEVICE,
     verify: bool = True,
 ) -> IreeModule:
     """Return the module in a ``.vmfb`` file that `pytensor_jaxpr_linker.Module.save` wrote. It needs IREE's runtime and no compiler.
@@ -143,4 +112,4 @@ def load_iree_module(
     >>> counter.advance(3), counter.advance(by=3)
     (array(3), array(6))
     """
-    return IreeModule(path, parameters, device, verify)
+    return IreeModule(IreeProgram(path, device), parameters, verify)

@@ -10,43 +10,41 @@ from typing import Any
 import numpy as np
 
 from jaxpr_artifact.errors import ArtifactError
-from jaxpr_artifact.iree_function import first_line
+from jaxpr_artifact.iree_program import IreeProgram, first_line
 from jaxpr_artifact.module_header import GlobalDescription, ModuleDescription
 
 #: Kinds of files of parameters beside a module, the first one that is there.
 PARAMETER_FILES = (".irpa", ".safetensors")
 
 
-def parameters_module(
-    runtime: Any,
-    instance: Any,
-    path: str | os.PathLike,
-    given: str | os.PathLike | None,
-    description: ModuleDescription,
-    verify: bool,
-) -> Any:
-    """Return the module by which IREE reads the file of parameters, which it maps into memory.
+def parameter_modules(
+    program: IreeProgram, description: ModuleDescription, given: str | os.PathLike | None, verify: bool
+) -> list[Any]:
+    """Return the module by which IREE reads the file of parameters, which it maps into memory; none for a program without parameters.
 
     Raises
     ------
     ArtifactError
-        If there is none, it lacks an array, or `verify` finds other values in it than the module was saved with.
+        If there is no such file, it lacks an array, or `verify` finds other values in it than the program was saved with.
     """
-    file = parameter_file(path, given)
-    index = runtime.ParameterIndex()
+    wanted = [g for g in description.globals if g.parameter]
+    if not wanted:
+        return []
+    file = parameter_file(program.path, given)
+    index = program.runtime.ParameterIndex()
     try:
         index.load(os.fspath(file))
     except Exception as error:  # the runtime raises several types
-        what = f"IREE can't read the parameters: {first_line(error)}"
+        what = f"IREE can't read the parameters: {first_line(error)}."
         raise ArtifactError(file, what, "Save the module again.") from error
     entries = dict(index.items())
-    for g in description.globals:
-        if g.parameter:
-            check_parameter(file, path, g, entries.get(g.parameter), verify)
-    return runtime.create_io_parameters_module(instance, index.create_provider(scope=description.scope))
+    for g in wanted:
+        check_parameter(file, program.path, g, entries.get(str(g.parameter)), verify)
+    provider = index.create_provider(scope=description.scope)
+    return [program.runtime.create_io_parameters_module(program.config.vm_instance, provider)]
 
 
-def parameter_file(path: str | os.PathLike, given: str | os.PathLike | None) -> Path:
+def parameter_file(path: str, given: str | os.PathLike | None) -> Path:
     """Return the file of a module's parameters: the one that is given, or the one beside the module."""
     near = [Path(path).with_suffix(kind) for kind in PARAMETER_FILES]
     file = Path(given) if given is not None else next((p for p in near if p.exists()), near[0])
@@ -56,16 +54,16 @@ def parameter_file(path: str | os.PathLike, given: str | os.PathLike | None) -> 
     return file
 
 
-def check_parameter(file: Path, path: str | os.PathLike, known: GlobalDescription, entry: Any, verify: bool) -> None:
+def check_parameter(file: Path, path: str, known: GlobalDescription, entry: Any, verify: bool) -> None:
     """Raise an ArtifactError unless an entry of a file, or None, is the parameter that a module at `path` was saved with."""
     size = np.dtype(known.dtype).itemsize * int(np.prod(known.shape, dtype=object))
     view = entry.file_view if entry is not None and entry.is_file else None  # mapped, not copied
     if view is None or len(view) != size:
-        what = f"It has not the parameter {known.parameter} of {os.fspath(path)}."
+        what = f"It has not the parameter {known.parameter} of {path}."
         raise ArtifactError(file, what, "Use the files of one module.")
     if verify and hashlib.sha256(view).hexdigest() != known.sha256:
         what = (
-            f"The parameter {known.parameter} is not the one that {os.fspath(path)} was saved with: its checksum does not fit."
+            f"The parameter {known.parameter} is not the one that {path} was saved with: its checksum does not fit."
             " The file is damaged, or from another save."
         )
         raise ArtifactError(file, what, "Copy both files again, or save the module again.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from jaxpr_artifact.iree_function import IreeFunction
+from jaxpr_artifact.iree_function import IreeFunction, load_iree
 from jaxpr_artifact.replacing import replacing
 from jaxpr_artifact.seal import seal
 from pytensor_jaxpr_linker.artifacts.iree.compiler import IreeError, compile_mlir
@@ -24,4 +24,4 @@ def write_iree(path: str | os.PathLike, given: Exportable, target: CompileTarget
         if line := user_line_of(error.location, given):
             error.add_note(f"Made at {line}")
         raise
-    return IreeFunction(path) if target == "host" else None
+    return load_iree(path) if target == "host" else None

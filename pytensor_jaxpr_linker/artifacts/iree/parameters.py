@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from jaxpr_artifact.iree_function import iree_runtime
+from jaxpr_artifact.iree_program import iree_runtime
 
 
 def write_parameters(path: str | os.PathLike, arrays: Mapping[str, np.ndarray]) -> None:
