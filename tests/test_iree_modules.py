@@ -5,7 +5,10 @@ import subprocess
 import sys
 import textwrap
 import zipfile
+from collections import namedtuple
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytensor
@@ -98,6 +101,7 @@ def test_state_keys_checks_and_parameters(path):
     assert {p.name for p in path.parent.iterdir()} == {"model.vmfb", "model.irpa"}
     found = load_iree_module(path)
     assert repr(found).startswith("<module model loaded from ") and "take(i)" in repr(found)
+    assert repr(found).endswith(repr(m).partition("get_rng")[0].partition("change(i), ")[2])
     for i in (2, 4000):
         for got, want in zip(found.take(i), m.take(i), strict=True):
             np.testing.assert_allclose(got, want, rtol=1e-14)
@@ -113,12 +117,91 @@ def test_state_keys_checks_and_parameters(path):
     found.change(2)
     m.change(2)
     np.testing.assert_allclose(found.take(2)[0], m.take(2)[0], rtol=1e-14)
-    table, bias = found.get_params()[::-1]
-    np.testing.assert_array_equal(table[2], 0)
-    assert found.set_params(bias + 1, table) is None or found.get_params()[0][0] == bias[0] + 1
+    params = found.get_params()
+    np.testing.assert_array_equal(params["table"][2], 0)
+    assert found.set_params({"bias": params["bias"] + 1, "table": params["table"]}) is None
+    assert found.get_params()["bias"][0] == params["bias"][0] + 1
     found.set_rng([1, 2])
     m.rng.set_value(np.array([1, 2], "uint32"))
     np.testing.assert_allclose(found.draw(), m.draw() + 1, rtol=1e-14)
+
+
+Point = namedtuple("Point", "x,y")
+
+
+@dataclass
+class Layer:
+    """A dataclass that JAX knows nothing of."""
+
+    w: Any
+    bias: tuple
+
+
+def test_trees_and_state_are_those_of_the_host(path):
+    layers = [Layer(pytensor.shared(np.full(2, float(i))), (pytensor.shared(0.0),)) for i in range(2)]
+    like = pjl.Module.like(layers, "layers")
+    point = pjl.Module.like(Point(np.ones(2), {"z": 0.0}), "point")
+
+    class Network(pjl.Module):
+        parts = layers
+        first = layers[0].w
+        replace = pjl.public([like], {"old": layers, "sum": like[0].w + like[1].w}, updates=[(layers, like)])
+        move = pjl.public([point, vector], Point(point.x + layers[0].w, {"z": point.y["z"] * vector.sum()}))
+        nothing = pjl.public([], ())
+
+    m = Network()
+    m.save(path)
+    found = load_iree_module(path)
+    assert repr(found).partition("IREE: ")[2].startswith("replace(layers), move(point, x), nothing(), ")
+    new = [Layer(np.array([5.0, 6.0]), (1.0,)), Layer(np.array([7.0, 8.0]), (2.0,))]
+    for module in (m, found):
+        got = module.replace(new)
+        np.testing.assert_array_equal(got["sum"], [12, 14])
+        assert type(got["old"]) is list and type(got["old"][1].bias) is tuple
+        np.testing.assert_array_equal(got["old"][1].w, [1, 1])
+        moved = module.move(Point(np.ones(2), {"z": 3.0}), x=np.ones(3))
+        np.testing.assert_array_equal(moved.x, [6, 7])
+        assert isinstance(moved, tuple) and moved.y == {"z": 9}
+        assert module.nothing() == ()
+        assert module.parts[1].bias[0].get_value(borrow=True) == 2
+        np.testing.assert_array_equal(module.first.get_value(), [5, 6])
+        module.parts[0].set_value({"w": [0.0, 1.0], "bias": [3.0]})  # a part of a tree, by names
+        np.testing.assert_array_equal(module.first.get_value(), [0, 1])
+        np.testing.assert_array_equal(module.parts.get_value()[1].w, [7, 8])
+        module.first.set_value([4.0, 4.0], borrow=True)
+        assert module.parts[0].w.get_value()[0] == 4 and module.parts[0].bias[0].get_value() == 3
+        with pytest.raises(TypeError, match=r"layers.1 is a tree of w, bias, and what is given has 0, 1"):
+            module.replace([new[0], (1.0, 2.0)])
+        with pytest.raises(TypeError, match=r"parts.0.w has shape \(2,\)"):
+            module.parts[0].set_value(Layer(np.ones(3), (0.0,)))
+        with pytest.raises(AttributeError, match=r"parts has 0, 1, not 'w'"):
+            module.parts.w  # noqa: B018
+        assert repr(module.first) == "<state first = parts.0.w: float64[2]>"
+
+
+def test_state_that_can_not_be_set(path):
+    w, v, u = (pytensor.shared(np.ones(3), name=name) for name in "wvu")
+
+    class Model(pjl.Module):
+        pair = {"w": w, "v": v}  # noqa: RUF012
+        path = u
+        _hidden = pytensor.shared(1.0)
+        f = pjl.public([vector], v + u + vector, updates={w: w + vector})
+        get_v = pjl.public([], 2 * v)
+
+    Model().save(path)
+    m = load_iree_module(path)
+    assert repr(m.pair) == "<constant pair.v: float64[3], state pair.w: float64[3]>"
+    assert repr(m.path) == "<constant path: float64[3]>" and str(path) in repr(m)
+    assert not hasattr(m, "_hidden")
+    with pytest.raises(TypeError, match=r"path is a constant of the module: none of its functions updates it"):
+        m.path.set_value(np.ones(3))
+    with pytest.raises(TypeError, match=r"pair.v is a constant"):
+        m.pair.set_value({"w": np.ones(3), "v": np.ones(3)})
+    with pytest.raises(TypeError, match=r"no setter of pair.w: constants are in the same tree"):
+        m.pair.w.set_value(np.ones(3))
+    np.testing.assert_array_equal(m.f(np.ones(3)), 3)
+    np.testing.assert_array_equal(m.pair.get_value()["w"], 2)
 
 
 def test_what_iree_lacks_is_replaced(path):
@@ -144,17 +227,17 @@ def test_bad_arguments_raise_before_anything_runs(path):
     pjl.Module("m", functions={"add": pjl.public([vector], count, updates={count: count + vector})}).save(path)
     m = load_iree_module(path)
     for args, named, message in [
-        ((), {}, "add takes x, each once"),
-        ((1, 2), {}, "add takes x, each once"),
-        ((np.ones(3),), {"x": np.ones(3)}, "add takes x, each once"),
-        ((np.ones(3),), {"y": 1}, "add takes x, each once"),
+        ((), {}, r"add\(x\): missing a required argument: 'x'"),
+        ((1, 2), {}, r"add\(x\): too many positional arguments"),
+        ((np.ones(3),), {"x": np.ones(3)}, "multiple values for argument 'x'"),
+        ((np.ones(3),), {"y": 1}, "unexpected keyword argument 'y'"),
         ((np.ones(2),), {}, r"x has shape \(3,\), and its value has \(2,\)"),
         ((np.ones(3) * 1j,), {}, "x has dtype float64, and its value has complex128"),
     ]:
         with pytest.raises(TypeError, match=message):
             m.add(*args, **named)
     with pytest.raises(ValueError, match="shape"):  # the module itself, without our wrapper
-        m._functions["add"](np.ones(2))
+        m.add._call(np.ones(2))
     np.testing.assert_array_equal(m.add(x=[1, 2, 3]), 0)
     first = m.get_count()
     m.add(np.ones(3))

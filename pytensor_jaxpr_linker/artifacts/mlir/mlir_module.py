@@ -68,7 +68,8 @@ class MlirModule:
         """What the module says of itself, made when it is first asked for: that reads all parameters."""
         functions = tuple(f.description for f in self.source.functions)
         known = tuple(self._described(g) for g in self.source.globals.values())
-        return ModuleDescription(self.source.name, functions, known, self.source.name, versions_now())
+        name, state = self.source.name, tuple(self.source.state)
+        return ModuleDescription(name, functions, known, state, scope=name, versions=versions_now())
 
     def _described(self, given: GlobalSource) -> GlobalDescription:
         """Return the description of a global."""

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Variable
 
+from jaxpr_artifact.trees import leaves_of, with_leaves
 from pytensor_jaxpr_linker.artifacts.module.declarations import FunctionDeclaration, StateDeclaration, state_leaves
 from pytensor_jaxpr_linker.artifacts.module.functions import (
     ModuleFunction,
@@ -17,7 +18,6 @@ from pytensor_jaxpr_linker.artifacts.module.functions import (
     compiled_function,
 )
 from pytensor_jaxpr_linker.artifacts.module.state import Global
-from pytensor_jaxpr_linker.artifacts.module.trees import leaves_of, with_leaves
 from pytensor_jaxpr_linker.artifacts.shapes import unique_names
 from pytensor_jaxpr_linker.frontend.targets import target_of
 

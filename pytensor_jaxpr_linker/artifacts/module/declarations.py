@@ -13,7 +13,7 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.replace import graph_replace
 from pytensor.tensor.random.type import RandomType, random_generator_type
 
-from pytensor_jaxpr_linker.artifacts.module.trees import leaves_like, leaves_of, level, with_leaves
+from jaxpr_artifact.trees import leaves_like, leaves_of, level, with_leaves
 from pytensor_jaxpr_linker.artifacts.shapes import unique_names
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from jaxpr_artifact.module_state import ModuleState
 from pytensor_jaxpr_linker.artifacts.iree.targets import CompileTarget
 from pytensor_jaxpr_linker.artifacts.lowering import PLATFORMS
 from pytensor_jaxpr_linker.artifacts.mlir.build import lower_for
@@ -25,7 +26,7 @@ from pytensor_jaxpr_linker.artifacts.module.assembly import (
 from pytensor_jaxpr_linker.artifacts.module.declarations import StateDeclaration
 from pytensor_jaxpr_linker.artifacts.module.public_function import PublicFunction
 from pytensor_jaxpr_linker.artifacts.module.sources import source_of
-from pytensor_jaxpr_linker.artifacts.module.state import State, Values
+from pytensor_jaxpr_linker.artifacts.module.state import Values
 
 
 class Module:
@@ -101,19 +102,19 @@ class Module:
         self.__name, self.__assembly, self.__values = name, assembly, Values(assembly.globals)
         self.__seen: dict[str, tuple[int, ...]] = {}  # the shapes of arguments in the latest calls
         for attribute, tree in assembly.state.items():
-            vars(self)[attribute] = State(attribute, tree, self.__values)
+            vars(self)[attribute] = ModuleState(attribute, tree, self.__values)
         for function in assembly.functions.values():
             names = assembly.places[function.name]
             vars(self)[function.name] = PublicFunction(name, function, names, self.__values, self.__seen)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if isinstance(vars(self).get(name), State):
+        if isinstance(vars(self).get(name), ModuleState):
             raise AttributeError(f"{name} is state of the module: m.{name}.set_value(...) sets it.")
         super().__setattr__(name, value)
 
     def __repr__(self) -> str:
         functions = [f"{f.name}{f.__signature__}" for f in self.__assembly.functions.values()]
-        state = [repr(x) for x in vars(self).values() if isinstance(x, State)]
+        state = [repr(x) for x in vars(self).values() if isinstance(x, ModuleState)]
         return f"<module {self.__name}: {', '.join([*functions, *state])}>"
 
     def mlir(self, *, inline_bytes: int | None = INLINE_BYTES, platform: str = "cpu") -> MlirModule:
@@ -209,7 +210,7 @@ class Module:
 
     @staticmethod
     def state(tree: Any, mutable: bool) -> Any:
-        """Declare state, and whether it may change: by updates, by `State.set_value`, and by the setter of a compiled module.
+        """Declare state, and whether it may change: by updates, by `ModuleState.set_value`, and by the setter of a compiled module.
 
         Parameters
         ----------
