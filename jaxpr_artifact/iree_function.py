@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from jaxpr_artifact.arguments import check_sizes, signature_of, spelled, taken
+from jaxpr_artifact.arguments import check_sizes, signature_of, taken
+from jaxpr_artifact.describe_iree import described_function
 from jaxpr_artifact.iree_header import FIRST_STATE, MAIN
 from jaxpr_artifact.iree_program import DEVICE, IreeProgram, first_line, owned
 from jaxpr_artifact.loaded import State, error_of
@@ -75,15 +76,7 @@ class IreeFunction:
         return [owned(x, np.dtype(dtype)) for x, dtype in zip(found, dtypes, strict=True)]
 
     def __str__(self) -> str:
-        header = self.header
-        parts: dict[str, Sequence[Any]] = {"arguments": header.arguments, "state": header.state}
-        parts["outputs"] = header.outputs
-        lines = []
-        for kind, group in parts.items():
-            for i, a in enumerate(group):
-                lines.append(f"  {kind if i == 0 else '':9}  {a.name}  {a.dtype} {spelled(a.shape)}")
-        versions = ", ".join(f"{name} {v}" for name, v in sorted(header.versions.items()))
-        return "\n".join([f"{header.name}, compiled by IREE for {header.target}", f"  made with  {versions}", *lines])
+        return described_function(self.header)
 
     def __repr__(self) -> str:
         return f"<{self.header.name}{self.__signature__} loaded from {self.path} by IREE>"

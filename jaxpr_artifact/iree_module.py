@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from jaxpr_artifact.arguments import check_sizes, taken
+from jaxpr_artifact.describe_iree import described_module
 from jaxpr_artifact.iree_parameters import parameter_modules
 from jaxpr_artifact.iree_program import DEVICE, IreeProgram, owned
 from jaxpr_artifact.loaded import error_of
@@ -48,6 +49,9 @@ class IreeModule:
                 vars(self)[state.name] = ModuleState(state.name, tree_like(state.tree, iter(state.globals)), values)
         for function in functions:
             vars(self)[function.__name__] = function
+
+    def __str__(self) -> str:
+        return described_module(self.__description)
 
     def __repr__(self) -> str:
         parts = [f"{x.__name__}{x.__signature__}" for x in vars(self).values() if isinstance(x, IreeModuleFunction)]

@@ -7,8 +7,6 @@ import os
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from jaxpr_artifact.errors import ArtifactError
 from jaxpr_artifact.iree_program import IreeProgram, first_line
 from jaxpr_artifact.module_header import GlobalDescription, ModuleDescription
@@ -56,9 +54,8 @@ def parameter_file(path: str, given: str | os.PathLike | None) -> Path:
 
 def check_parameter(file: Path, path: str, known: GlobalDescription, entry: Any, verify: bool) -> None:
     """Raise an ArtifactError unless an entry of a file, or None, is the parameter that a module at `path` was saved with."""
-    size = np.dtype(known.dtype).itemsize * int(np.prod(known.shape, dtype=object))
     view = entry.file_view if entry is not None and entry.is_file else None  # mapped, not copied
-    if view is None or len(view) != size:
+    if view is None or len(view) != known.nbytes:
         what = f"It has not the parameter {known.parameter} of {path}."
         raise ArtifactError(file, what, "Use the files of one module.")
     if verify and hashlib.sha256(view).hexdigest() != known.sha256:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxpr_artifact.container import MAGIC
+from jaxpr_artifact.describe_iree import described_program
 from jaxpr_artifact.iree_function import IreeFunction
 from jaxpr_artifact.iree_module import IreeModule
 from jaxpr_artifact.iree_program import DEVICE, IreeProgram
@@ -66,6 +67,11 @@ def load(path: str | os.PathLike, *, verify: bool = True, device: str | None = N
             f"device={device!r} is for .vmfb files, and {os.fspath(path)} is none: JAX runs it on its own devices."
         )
     return LoadedFunction(path, verify)
+
+
+def description_of(path: str | os.PathLike) -> str:
+    """Return what a file was made of. A program of IREE may be one for another machine."""
+    return described_program(IreeProgram(path)) if is_iree_file(path) else str(LoadedFunction(path))
 
 
 def is_iree_file(path: str | os.PathLike) -> bool:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from dataclasses import asdict, dataclass
 from keyword import iskeyword
 from typing import Any
+
+import numpy as np
 
 from jaxpr_artifact.description import check_fixed, read_description
 from jaxpr_artifact.header import Argument, Check, Misfit
@@ -41,6 +44,11 @@ class GlobalDescription:
     is_mutable: bool
     parameter: str | None = None
     sha256: str | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """The size of its value."""
+        return np.dtype(self.dtype).itemsize * math.prod(self.shape)
 
 
 @dataclass(frozen=True)
