@@ -371,8 +371,24 @@ def test_nothing_is_written_if_something_fails(path):
     square = pt.tensor("square", dtype="float64", shape=(3, 3))
     eig = pjl.Module("m", functions={"f": pjl.public([square], pt.linalg.eig(square)[0].real)})
     for call, error, message in [
-        (lambda: m.save(path, target="abacus"), ValueError, "target is one of 'host'"),
-        (lambda: m.save(path, target=["--no-such-flag"]), RuntimeError, "IREE's compiler refused m"),
+        *[
+            (
+                lambda target=target: m.save(path, target=target),
+                ValueError,
+                r"target is one of 'host'.*IREE's llvm-cpu; ",
+            )
+            for target in ("abacus", "llvm-cpu", None, [], 3, ["host"], [3])
+        ],
+        (
+            lambda: m.save(path, target=["--no-such-flag"]),
+            RuntimeError,
+            r"refused m: .*'--no-such-flag'\. To do: look at the",
+        ),
+        (
+            lambda: m.save(path, target=["--iree-hal-target-backends=abacus"]),
+            RuntimeError,
+            r"'abacus' not registered.* To do: look at the flags that you gave it, which `iree-compile --help` lists",
+        ),
         (lambda: m.save(path.with_suffix(".mlir"), target="cuda"), TypeError, r"whose names end in .vmfb"),
         (lambda: m.save(path.with_suffix(".txt")), ValueError, r"into a .mlir or .mlirbc file"),
         (lambda: eig.save(path), NotImplementedError, r"eig.* Made at .*test_iree_modules.py:\d+: eig = "),

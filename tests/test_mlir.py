@@ -273,11 +273,14 @@ def test_pure_functions_take_and_return_globals():
 def test_versions_that_can_not_be_written():
     mlir = pjl.Module("m", functions={"f": pjl.public([w_input], w_input + 1)}).mlir()
     assert mlir.portable("0.9.0") != mlir.portable()
-    for version in ("0.1.0", "new"):
+    for version in ("0.1.0", "99.0.0"):
         with pytest.raises(
             ValueError, match=rf"can't be written in version {version} of StableHLO: .* writes 0.9.0 to 1"
         ):
             mlir.portable(version)
+    for odd in ("new", "1.9", "", 19):
+        with pytest.raises(ValueError, match=r"A version of StableHLO is a text such as \"1.9.0\", not "):
+            mlir.portable(odd)
 
 
 def test_shapes_must_be_known():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
@@ -109,19 +110,20 @@ class MlirModule:
         Raises
         ------
         ValueError
-            If the version is none, or too old for this jaxlib or for a function.
+            If the version is none, newer than this jaxlib, or too old for it or for a function.
         """
         requirement = stablehlo.StablehloCompatibilityRequirement.WEEK_12
-        wanted = version or stablehlo.get_version_from_compatibility_requirement(requirement)
+        wanted = stablehlo.get_version_from_compatibility_requirement(requirement) if version is None else version
+        first, last = stablehlo.get_minimum_version(), stablehlo.get_current_version()
+        refused = f"The functions can't be written in version {wanted} of StableHLO"
+        if numbers_of(wanted) > numbers_of(last):  # jaxlib would write its own version
+            raise ValueError(f"{refused}: this jaxlib writes {first} to {last}.")
         module = bytecode_of(pure_module(self.source, self._lowered))
         try:
             return jax_mlir.serialize_portable_artifact(module, wanted)
         except Exception as error:  # jaxlib's own types
-            first, last = stablehlo.get_minimum_version(), stablehlo.get_current_version()
             reason = str(error).splitlines()[0]
-            raise ValueError(
-                f"The functions can't be written in version {wanted} of StableHLO: {reason} This jaxlib writes {first} to {last}."
-            ) from error
+            raise ValueError(f"{refused}: {reason} This jaxlib writes {first} to {last}.") from error
 
     def save(self, path: str | os.PathLike, parameters: str | os.PathLike | None = None) -> None:
         """Write the module, and beside it the description (``.json``) and the parameters, if there are any.
@@ -144,7 +146,7 @@ class MlirModule:
 
     def text_with_description(self, target: str) -> str:
         """Return the whole module for a compiler: with locations, and with the description in an attribute that IREE keeps."""
-        described = replace(self.description, target=target)
+        described = replace(self.description, target=target, versions=versions_now(IREE="iree-base-compiler"))
         whole = self._whole(described.as_text())
         return str(whole.operation.get_asm(enable_debug_info=True))
 
@@ -163,6 +165,19 @@ class MlirModule:
 def is_external(value: np.ndarray, inline_bytes: int | None) -> bool:
     """Tell whether a value stays out of the module. IREE 3.13 has no parameters of complex numbers: its compiler crashes."""
     return inline_bytes is not None and value.nbytes > inline_bytes and value.dtype.kind != "c"
+
+
+def numbers_of(version: str) -> tuple[int, ...]:
+    """Return the numbers of a version.
+
+    Raises
+    ------
+    ValueError
+        If it is none.
+    """
+    if not isinstance(version, str) or not re.fullmatch(r"\d+\.\d+\.\d+", version, re.ASCII):
+        raise ValueError(f'A version of StableHLO is a text such as "1.9.0", not {version!r}.')
+    return tuple(map(int, version.split(".")))
 
 
 def bytecode_of(module: ir.Module) -> bytes:
