@@ -75,6 +75,11 @@ class IreeFunction:
         found = found if isinstance(found, tuple | list) else (found,)
         return [owned(x, np.dtype(dtype)) for x, dtype in zip(found, dtypes, strict=True)]
 
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            f"{self!r:.200} can't be copied or pickled: load {self.path} again, where it is needed, and set its state."
+        )
+
     def __str__(self) -> str:
         return described_function(self.header)
 

@@ -50,6 +50,11 @@ class IreeModule:
         for function in functions:
             vars(self)[function.__name__] = function
 
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            f"{self!r:.200} can't be copied or pickled: load {self.__path} again, where it is needed, and set its state."
+        )
+
     def __str__(self) -> str:
         return described_module(self.__description)
 

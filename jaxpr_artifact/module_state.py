@@ -56,6 +56,11 @@ class ModuleState:
         """Whether functions may change all of it."""
         return all(self._values.is_mutable(name) for _, name in leaves_of(self._tree))
 
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            f"{self!r} is part of a module: copy or pickle the module, or the value that get_value returns."
+        )
+
     def __getitem__(self, key: Any) -> ModuleState:
         inner = level(self._tree)
         names = inner.names if inner else []

@@ -1,6 +1,8 @@
 """Modules that IREE compiled: they compute the same without PyTensor, and keep their state."""
 
+import copy
 import os
+import pickle
 import subprocess
 import sys
 import textwrap
@@ -19,7 +21,7 @@ from test_mlir import with_state
 from test_module import readme_module, regression
 
 import pytensor_jaxpr_linker as pjl
-from jaxpr_artifact import ArtifactError, load_iree_module
+from jaxpr_artifact import ArtifactError, load, load_iree_module
 from jaxpr_artifact.seal import seal
 from pytensor_jaxpr_linker.artifacts.iree.compiler import compile_mlir
 
@@ -242,6 +244,16 @@ def test_bad_arguments_raise_before_anything_runs(path):
     first = m.get_count()
     m.add(np.ones(3))
     np.testing.assert_array_equal(first, [1, 2, 3])  # a copy
+
+
+def test_copies_are_refused_by_one_sentence(path):
+    x = pt.dvector("x", shape=(3,))
+    pjl.Module("m", functions={"f": pjl.public([x], x + 1)}).save(path)
+    pjl.export([x], x + 1, path=path.parent / "f.vmfb")
+    for file in (path, path.parent / "f.vmfb"):
+        for way in (copy.copy, copy.deepcopy, pickle.dumps):
+            with pytest.raises(TypeError, match=rf"can't be copied or pickled: load {file} again, where it is needed"):
+                way(load(file))
 
 
 def test_parameters_that_are_not_there(path):

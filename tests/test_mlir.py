@@ -52,6 +52,7 @@ def with_state(nbytes=2**17):
 def test_text_of_a_module():
     text = str(readme_module()[0]().mlir())
     assert text.startswith("module @trivial_kernel {")
+    assert "@trivial_kernel" in readme_module()[0]().mlir() and "@other" not in readme_module()[0]().mlir()
     globals_ = re.findall(r'"ml_program.global"\(\) \{(is_mutable, )?sym_name = "([\w.]+)".* type = (\S+), value', text)
     assert globals_ == [("is_mutable, ", f"_params.{name}", "tensor<3x4xf32>") for name in "xb"]
     assert re.findall(r"func.func public @(\w+)", text) == ["get_params", "run", "set_params"]

@@ -154,6 +154,9 @@ class MlirModule:
         """Return the whole module, in a context that ends with it."""
         return module_with_globals(self.source, self._lowered, self.parameters.keys(), description)
 
+    def __contains__(self, text: str) -> bool:
+        return text in self.text()
+
     def __str__(self) -> str:
         return self.text()
 

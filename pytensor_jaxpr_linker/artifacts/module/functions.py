@@ -202,7 +202,14 @@ def compiled_declaration(name: str, given: FunctionDeclaration) -> ModuleFunctio
     """
     outputs = [leaf for _, leaf in leaves_of(given.outputs)]
     with options(on_break="raise"):
-        f = pytensor.function(given.variables(), outputs, updates=given.updates, mode=given.mode, name=name)
+        f = pytensor.function(
+            given.variables(),
+            outputs,
+            updates=given.updates,
+            mode=given.mode,
+            name=name,
+            on_unused_input=given.on_unused_input,
+        )
     return ModuleFunction(name, f, given.arguments, given.outputs, given.like, given.is_public)
 
 

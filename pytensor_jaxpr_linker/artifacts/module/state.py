@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -63,6 +64,36 @@ class Values:
     def snapshot(self) -> Mapping[str, jax.Array]:
         """Return the values as they are now."""
         return self._arrays
+
+    def copy(self) -> Values:
+        """Return the same values for another instance."""
+        other = copy.copy(self)
+        other.turn = threading.RLock()
+        return other
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return copies of the values by name."""
+        return {name: np.array(array) for name, array in self.snapshot().items()}
+
+    def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Replace all values by those of another instance.
+
+        Raises
+        ------
+        TypeError
+            If the other one had other globals.
+        """
+        mine, theirs = (
+            {name: f"{x.dtype}{list(x.shape)}" for name, x in known.items()} for known in (self.snapshot(), arrays)
+        )
+        if mine != theirs:
+            names = sorted(name for name in mine.keys() | theirs.keys() if mine.get(name) != theirs.get(name))
+            parts = [
+                f"{name} is {theirs.get(name, 'missing')} there and {mine.get(name, 'missing')} here" for name in names
+            ]
+            raise TypeError(f"The module has other state than the pickled one: {', '.join(parts)}.")
+        with jax.enable_x64(True):
+            self._arrays = {name: jax.device_put(array) for name, array in arrays.items()}
 
     def replace(self, changes: Mapping[str, Any]) -> None:
         """Replace values by results of a program.
