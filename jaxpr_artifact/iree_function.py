@@ -12,7 +12,7 @@ import numpy as np
 from jaxpr_artifact.arguments import check_sizes, signature_of, taken
 from jaxpr_artifact.describe_iree import described_function
 from jaxpr_artifact.iree_header import FIRST_STATE, MAIN
-from jaxpr_artifact.iree_program import DEVICE, IreeProgram, first_line, owned
+from jaxpr_artifact.iree_program import DEVICE, MACHINE_CODE, IreeProgram, first_line, owned
 from jaxpr_artifact.loaded import State, error_of
 
 
@@ -74,6 +74,10 @@ class IreeFunction:
             ) from error
         found = found if isinstance(found, tuple | list) else (found,)
         return [owned(x, np.dtype(dtype)) for x, dtype in zip(found, dtypes, strict=True)]
+
+    def __instead__(self) -> str:
+        """Return what to ask about in place of machine code."""
+        return MACHINE_CODE
 
     def __reduce__(self) -> Any:
         raise TypeError(

@@ -14,7 +14,7 @@ import numpy as np
 from jaxpr_artifact.arguments import check_sizes, taken
 from jaxpr_artifact.describe_iree import described_module
 from jaxpr_artifact.iree_parameters import parameter_modules
-from jaxpr_artifact.iree_program import DEVICE, IreeProgram, owned
+from jaxpr_artifact.iree_program import DEVICE, MACHINE_CODE, IreeProgram, owned
 from jaxpr_artifact.loaded import error_of
 from jaxpr_artifact.module_header import FunctionDescription, ModuleDescription
 from jaxpr_artifact.module_state import ModuleState
@@ -49,6 +49,10 @@ class IreeModule:
                 vars(self)[state.name] = ModuleState(state.name, tree_like(state.tree, iter(state.globals)), values)
         for function in functions:
             vars(self)[function.__name__] = function
+
+    def __instead__(self) -> str:
+        """Return what to ask about in place of machine code."""
+        return MACHINE_CODE
 
     def __reduce__(self) -> Any:
         raise TypeError(
@@ -107,6 +111,10 @@ class IreeModuleFunction:
         if what.checks and (code := int(results.pop())):
             raise error_of(what.checks[code - 1])
         return results
+
+    def __instead__(self) -> str:
+        """Return what to ask about in place of machine code."""
+        return MACHINE_CODE
 
     def __repr__(self) -> str:
         return f"<function {self.__name__}{self.__signature__} run by IREE>"

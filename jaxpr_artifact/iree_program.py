@@ -17,6 +17,12 @@ from jaxpr_artifact.seal import check_seal
 #: The device that IREE runs a program on unless another one is named.
 DEVICE = "local-task"
 
+#: What reports say of what IREE compiled.
+MACHINE_CODE = (
+    "IREE compiled it to machine code, of which print tells the arguments, results and state. Ask about the function that it was made of,"
+    " or export that for JAX, by a path that does not end in .vmfb."
+)
+
 
 class IreeProgram:
     """A program in a ``.vmfb`` file, which is one function or a module of functions. Nothing in it has run.

@@ -56,6 +56,10 @@ class ModuleState:
         """Whether functions may change all of it."""
         return all(self._values.is_mutable(name) for _, name in leaves_of(self._tree))
 
+    def __instead__(self) -> str:
+        """Return what to ask about in place of state."""
+        return "state has no program. The functions of its module have."
+
     def __reduce__(self) -> Any:
         raise TypeError(
             f"{self!r} is part of a module: copy or pickle the module, or the value that get_value returns."

@@ -246,6 +246,35 @@ def test_bad_arguments_raise_before_anything_runs(path):
     np.testing.assert_array_equal(first, [1, 2, 3])  # a copy
 
 
+def test_reports_say_what_to_ask_about(path):
+    x, w = pt.dvector("x", shape=(3,)), pytensor.shared(np.ones(3), name="w")
+    m = pjl.Module("m", functions={"f": pjl.public([x], w * x), "g": pjl.public([x], x + 1)})
+    m.save(path)
+    found = load(path)
+    pjl.export(m.f, path=path.parent / "f.vmfb")
+    doors = [
+        pjl.explain,
+        pjl.stages,
+        pjl.make_jaxpr,
+        pjl.as_jax_function,
+        lambda given: pjl.export(given, path="f.jaxpr"),
+    ]
+    for door in doors:
+        for given, message in [
+            (m, r"takes no Module: it has functions to ask about, m.f, m.g. Module.save"),
+            (m.w, "takes no ModuleState: state has no program"),
+            (found.w, "takes no ModuleState: state has no program"),
+            (found, "takes no IreeModule: IREE compiled it to machine code, of which print tells"),
+            (found.f, "takes no IreeModuleFunction: IREE compiled it"),
+            (
+                load(path.parent / "f.vmfb"),
+                "takes no IreeFunction: IREE compiled it .*Ask about the function that it was made of",
+            ),
+        ]:
+            with pytest.raises(TypeError, match=message):
+                door(given)
+
+
 def test_copies_are_refused_by_one_sentence(path):
     x = pt.dvector("x", shape=(3,))
     pjl.Module("m", functions={"f": pjl.public([x], x + 1)}).save(path)

@@ -162,6 +162,11 @@ class Module:
         state = [repr(x) for x in vars(self).values() if isinstance(x, ModuleState)]
         return f"<module {self.__name}: {', '.join([*functions, *state])}>"
 
+    def __instead__(self) -> str:
+        """Return what to ask about in place of a module."""
+        functions = ", ".join(f"m.{name}" for name in self.__assembly.functions)
+        return f"it has functions to ask about, {functions}. Module.save and Module.mlir write all of them."
+
     def mlir(self, *, inline_bytes: int | None = INLINE_BYTES, platform: str = "cpu") -> MlirModule:
         """Return the module as MLIR, with the values that its state has now.
 
