@@ -147,10 +147,8 @@ def read_container(path: str | os.PathLike, verify: bool = True, data: memoryvie
     data = mapped(path) if data is None else data
     size = len(data)
     if bytes(data[:8]) != MAGIC:
-        remedy = (
-            "Load it by `load_iree`." if os.fspath(path).endswith(".vmfb") else "Give the path of an exported file."
-        )
-        raise ArtifactError(path, "The file is no artifact of pytensor_jaxpr_linker.", remedy)
+        what, remedy = "The file is no artifact of pytensor_jaxpr_linker.", "Give the path of an exported file."
+        raise ArtifactError(path, what, remedy)
     if size < _PREFIX.size:
         raise ArtifactError(path, "The file is truncated: it ends in its first bytes.")
     _, version, length, digest = _PREFIX.unpack(data[: _PREFIX.size])

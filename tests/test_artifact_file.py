@@ -43,7 +43,7 @@ BAD_FILES = {
     "empty": (lambda c: b"", "is empty"),
     "text": (lambda c: b"import numpy as np\n" * 9, "no artifact"),
     "pickle": (lambda c: pickle.dumps(np.ones(99)), "no artifact"),
-    "zip": (lambda c: b"PK\x03\x04" + c, "no artifact"),
+    "zip": (lambda c: b"PK\x03\x04" + c, "was not written by this package"),
     "text-mode": (lambda c: c.replace(b"\r\n", b"\n"), "no artifact"),
     "magic": (lambda c: c[:8], "ends in its first bytes"),
     "prefix": (lambda c: c[:56], "truncated: 56 bytes do not hold a header"),

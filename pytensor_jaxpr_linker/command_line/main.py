@@ -74,6 +74,7 @@ def make_parser() -> argparse.ArgumentParser:
     bench.add_argument(
         "--modes", default="JAXPR,default", metavar="MODES", help="for a model, with commas between (JAXPR,default)"
     )
+    artifacts.add_choice(bench)
     bench.set_defaults(command=run_bench)
     artifacts.add_inspect_and_run(commands)
     return parser
@@ -117,6 +118,10 @@ def run_bench(options: argparse.Namespace) -> None:
     if options.calls < 1:
         raise ValueError("--calls is 1 or more.")
     if is_model_file(options.target):
+        if options.function or options.device:
+            raise ValueError(
+                f"--function and --device are for exported functions, and {options.target} is a model file."
+            )
         print(time_model(read_model(options.target), options.modes.split(","), options.calls))
     else:
         options.artifact = Path(options.target)

@@ -66,10 +66,12 @@ class Target(NamedTuple):
 def target_of(given: Any, asker: str, mode: Any = "JAXPR", also: str = "") -> Target:
     """Return what a user asks about, if it is no graph; else raise a TypeError that says what the `asker` takes, ending with `also`.
 
-    `mode` is for the graph of a model.
+    `mode` is for the graph of a model. A class whose objects are nothing that anybody could ask about says by ``__instead__`` what to ask about.
     """
     if isinstance(source := getattr(given, "source", None), Target):
         return source
+    if (instead := getattr(type(given), "__instead__", None)) is not None:
+        raise TypeError(f"{asker} takes no {type(given).__name__}: {instead(given)}")
     pymc = sys.modules.get("pymc")  # without it nobody has any of these
     if pymc is not None:
         if isinstance(given, pymc.Model):

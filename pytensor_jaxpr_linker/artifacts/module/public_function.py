@@ -63,5 +63,8 @@ class PublicFunction:
         known = self._values.snapshot()
         return self._function.run(arrays, [known[name] for name in self._names])
 
+    def __reduce__(self) -> Any:
+        raise TypeError(f"{self!r} is part of a module: copy or pickle the module, and take the function of that.")
+
     def __repr__(self) -> str:
         return f"<function {self.__name__}{self.__signature__} of module {self._module}>"
