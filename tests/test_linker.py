@@ -73,6 +73,31 @@ def test_what_is_printed_and_completed():
         pjl.explian  # noqa: B018
 
 
+def test_a_mode_is_made_of_options_and_rewrites():
+    x = pt.vector("x", dtype="float64")
+    assert isinstance(compiled([x], x + 1, mode=pjl.JaxprMode())([1.0]), np.ndarray)
+    assert isinstance(compiled([x], x + 1, mode=pjl.JaxprMode(results="jax"))([1.0]), jax.Array)
+    assert isinstance(compiled([x], x + 1, mode=pjl.JaxprMode("jaxpr", None)).maker.linker, JaxprLinker)
+    assert pjl.JaxprMode(fullgraph=True).clone().linker.options == Options(on_break="raise")
+    assert pjl.JaxprMode().provided_optimizer.include == pjl.JAXPR.provided_optimizer.include
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: pjl.JaxprMode(Options()), r"takes a JaxprLinker, not Options.*JaxprMode\(JaxprLinker\(options\)\)"),
+        (lambda: pjl.JaxprMode("numba"), r"takes a JaxprLinker, not 'numba'.*pytensor\.compile\.mode\.Mode"),
+        (lambda: pjl.JaxprMode(JaxprLinker(), results="jax"), r"JaxprLinker\(Options\(results='jax'\)\)"),
+        (lambda: pjl.JaxprMode(fulgraph=True), "fulgraph"),
+        (lambda: JaxprLinker("jax"), r"takes an Options object, such as Options\(results='jax'\), not 'jax'"),
+        (lambda: JaxprLinker({"results": "jax"}), "takes an Options object"),
+    ],
+)
+def test_modes_and_linkers_refuse_what_they_do_not_take(make, message):
+    with pytest.raises(TypeError, match=message):
+        make()
+
+
 def test_a_mode_made_for_mode_jax():
     x, n = pt.dvector("x"), pt.iscalar("n")
     rng = pytensor.shared(np.random.default_rng(1))
