@@ -148,7 +148,7 @@ def test_a_seed_belongs_to_its_chain(model):
 @pytest.mark.parametrize("name", METHODS)
 def test_another_number_of_seeds(model, name, no_compilation):
     with pytest.raises(
-        ValueError, match=r"There are 3 seeds for 2 (chains|paths): give one number, or one seed for each"
+        ValueError, match=r"random_seed has 3 seeds for 2 (chains|paths): give one number, or one seed for each"
     ):
         draw(name, model=model, random_seed=[1, 2, 3])
 

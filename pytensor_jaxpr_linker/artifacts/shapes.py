@@ -14,6 +14,7 @@ from jax import export
 from pytensor.graph.basic import Variable
 from pytensor.tensor.random.type import RandomType
 
+from pytensor_jaxpr_linker.base.words import counted
 from pytensor_jaxpr_linker.emit.random.sampler import KEY_DTYPE, KEY_SHAPE
 
 #: A shape as a user gives it: ``"n, 3"``, or ``("n", 3)``.
@@ -79,7 +80,7 @@ def input_of(variable: Variable, name: str, spec: Spec | None, example: Any, sco
     parts = spec_parts(name, spec, len(declared)) if spec is not None else [None] * len(declared)
     given = np.shape(example) if example is not None else [None] * len(declared)
     if len(given) != len(declared):
-        raise TypeError(f"The input {name} has {len(declared)} axes, and its example has shape {given}.")
+        raise TypeError(f"The input {name} has {counted(len(declared), 'axis')}, and its example has shape {given}.")
     own = getattr(variable.type, "dims", None) or [f"{name}_{axis}" for axis in range(len(declared))]
     shape = [
         str(next(n for n in (part, static, length, symbol) if n is not None))
@@ -98,7 +99,7 @@ def spec_parts(name: str, spec: Spec, rank: int) -> Sequence[Any]:
     """Return the dimensions that a user gives."""
     parts = [part.strip() for part in spec.split(",") if part.strip()] if isinstance(spec, str) else list(spec)
     if len(parts) != rank:
-        raise ValueError(f"The input {name} has {rank} axes, and dims gives it {len(parts)}: {spec!r}.")
+        raise ValueError(f"The input {name} has {counted(rank, 'axis')}, and dims gives it {len(parts)}: {spec!r}.")
     return [None if part in ("_", None) else part for part in parts]
 
 

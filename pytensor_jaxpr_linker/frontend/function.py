@@ -14,6 +14,7 @@ from pytensor.compile.mode import Mode
 
 from pytensor_jaxpr_linker.base.errors import variable_name
 from pytensor_jaxpr_linker.base.options import Options
+from pytensor_jaxpr_linker.base.words import counted
 from pytensor_jaxpr_linker.frontend.linker import JaxprLinker
 from pytensor_jaxpr_linker.frontend.storage import containers
 from pytensor_jaxpr_linker.run.codegen import Declared, as_declared
@@ -49,7 +50,7 @@ class JaxprFunction(Function):
         names = ", ".join(variable_name(c.variable) for c in self.maker.inputs if not c.implicit)
         outputs = self.maker.outputs
         count = 1 if not isinstance(outputs, list | tuple) else len(outputs)
-        return f"<function of mode JAXPR of ({names}) with {count} output{'s' if count != 1 else ''}>"
+        return f"<function of mode JAXPR of ({names}) with {counted(count, 'output')}>"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Return the results for the arguments, as `Function` does."""

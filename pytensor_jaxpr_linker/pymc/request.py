@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 import pymc as pm
 
+from pytensor_jaxpr_linker.base.words import counted
 from pytensor_jaxpr_linker.pymc.arguments import (
     GRADIENTS,
     Names,
@@ -192,7 +193,9 @@ def check_numbers(given: Mapping[str, Any], target_accept: float | None, max_tre
     check_integer("cores", 1 if given["cores"] is None else given["cores"], 1)
     check_integer("thinning", given["thinning"], 1)
     if given["thinning"] > given["draws"]:
-        raise ValueError(f"thinning={given['thinning']} leaves none of {given['draws']} draws: give more draws.")
+        raise ValueError(
+            f"thinning={given['thinning']} leaves none of {counted(given['draws'], 'draw')}: give more draws."
+        )
     if target_accept is not None:
         check_fraction("target_accept", target_accept)
     if given["cores"] is not None and given["chain_method"] != "parallel":

@@ -13,6 +13,7 @@ from jax.sharding import Mesh
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from pytensor_jaxpr_linker.base.errors import GraphBreakError
+from pytensor_jaxpr_linker.base.words import counted
 from pytensor_jaxpr_linker.pymc.arguments import Names, require
 from pytensor_jaxpr_linker.pymc.chains.chains import ChainDraws, usable_cores
 from pytensor_jaxpr_linker.pymc.chains.programs import pymc_logger
@@ -171,7 +172,9 @@ def sample_compiled(request: Request) -> xr.DataTree:
     result = result_of(request, constrained, found)
     if found.interrupted:
         sizes, asked = result.posterior.sizes, request.draws // request.thinning
-        pymc_logger.warning(f"Interrupted: {sizes['draw']} of {asked} draws of {sizes['chain']} chains are kept.")
+        pymc_logger.warning(
+            f"Interrupted: {sizes['draw']} of {asked} draws of {counted(sizes['chain'], 'chain')} are kept."
+        )
     if request.compute_convergence_checks:
         log_convergence(result, request.model)
     return result

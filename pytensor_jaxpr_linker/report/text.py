@@ -9,6 +9,7 @@ from operator import attrgetter
 from typing import Any
 
 from pytensor_jaxpr_linker.base.documentation import OFFLINE
+from pytensor_jaxpr_linker.base.words import counted
 from pytensor_jaxpr_linker.report.model import (
     Batch,
     BreakReport,
@@ -235,8 +236,3 @@ def duration(seconds: float) -> str:
     if seconds >= 0.9995:
         return f"{seconds:.3g} s"
     return f"{1000 * seconds:.3g} ms" if seconds >= 0.9995e-3 or not seconds else f"{1e6 * seconds:.3g} µs"
-
-
-def counted(n: int, what: str) -> str:
-    """Return a number of things."""
-    return f"{n} {what}" if n == 1 else f"{n} {what}{'es' if what.endswith('ch') else 's'}"

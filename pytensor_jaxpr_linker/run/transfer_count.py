@@ -15,6 +15,7 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.tensor.random.type import RandomType
 
+from pytensor_jaxpr_linker.base.words import counted
 from pytensor_jaxpr_linker.emit.random.sampler import KEY_DTYPE, KEY_SHAPE
 from pytensor_jaxpr_linker.graph.facts import is_array
 from pytensor_jaxpr_linker.plan.model import HostStep, Plan, Region
@@ -157,7 +158,7 @@ class Moved(NamedTuple):
     bytes: int = 0
 
     def __str__(self) -> str:
-        return f"{self.arrays} array{'' if self.arrays == 1 else 's'}, {self.bytes} bytes"
+        return f"{counted(self.arrays, 'array')}, {self.bytes} bytes"
 
 
 class TransferCount:
@@ -200,7 +201,7 @@ class TransferCount:
                     self.by_reason[to, why] = Moved(arrays + 1, total + (size or 0))
 
     def __repr__(self) -> str:
-        lines = [f"{self.calls} call{'' if self.calls == 1 else 's'}"]
+        lines = [counted(self.calls, "call")]
         for direction, total in (("to the device", self.to_device), ("to the host", self.to_host)):
             lines.append(f"{direction}: {total}")
             lines += [f"  {why}: {moved}" for (to, why), moved in self.by_reason.items() if to == direction]

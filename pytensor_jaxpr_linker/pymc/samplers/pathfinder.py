@@ -96,7 +96,7 @@ def fit_pathfinder(
     check_free(model)
     check_choice("gradient", gradient, GRADIENTS)
     check_variables(model, "Pathfinder", "use sample(sampler='pymc'), which has other steps")
-    seeds = chain_seeds(random_seed, paths, "paths")
+    seeds = chain_seeds(random_seed, paths, "path")
     names = constrain(model, var_names=var_names)
     rng = np.random.default_rng(seeds)
     started = time.perf_counter()
