@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from importlib import metadata
@@ -15,7 +16,7 @@ import pytensor.tensor as pt
 import pytest
 
 import pytensor_jaxpr_linker as pjl
-from pytensor_jaxpr_linker.base import errors, requirements
+from pytensor_jaxpr_linker.base import errors, report_block, requirements
 from pytensor_jaxpr_linker.base.documentation import SITE
 from pytensor_jaxpr_linker.command_line import doctor
 from pytensor_jaxpr_linker.command_line.main import run_command
@@ -71,15 +72,24 @@ def test_doctor_finds_nothing_wrong_here(capsys):
         "Versions",
         f"jax            {metadata.version('jax')}",
         "cpu 0: cpu",
+        "can be imported: pymc",
         "One XLA program",
+        "N(3, 2) by 2 chains of 500 draws",
         "Nothing is wrong.",
     ):
         assert part in out
 
 
+@pytest.fixture
+def quick(monkeypatch):
+    """Let the doctor draw from no posterior."""
+    monkeypatch.setattr(doctor, "PARTS", {name: part for name, part in doctor.PARTS.items() if name != "A posterior"})
+
+
+@pytest.mark.usefixtures("quick")
 def test_doctor_says_which_version_does_not_fit_and_does_not_name_the_home(monkeypatch, capsys):
     folder = Path(pytensor.config.base_compiledir)
-    monkeypatch.setattr(doctor.Path, "home", lambda: folder.parent)
+    monkeypatch.setattr(report_block.Path, "home", lambda: folder.parent)
     monkeypatch.setattr(requirements, "installed_version", lambda name: {"jax": "0.13.0"}.get(name))
     status, out, _ = run(capsys, "doctor")
     assert status == 1
@@ -88,10 +98,45 @@ def test_doctor_says_which_version_does_not_fit_and_does_not_name_the_home(monke
     assert f"PyTensor compiles in ~/{folder.name}" in out and str(folder) not in out
 
 
+@pytest.mark.usefixtures("quick")
 def test_doctor_goes_on_where_one_part_fails(monkeypatch, capsys):
-    monkeypatch.setattr(doctor.jax, "devices", lambda: 1 / 0)
+    monkeypatch.setattr(doctor.tempfile, "TemporaryFile", lambda dir: 1 / 0)
     status, out, _ = run(capsys, "doctor")
-    assert status == 1 and "- devices: ZeroDivisionError: division by zero" in out and "One XLA program" in out
+    assert status == 1 and "- Folders: ZeroDivisionError: division by zero. Report it" in out
+    assert "One XLA program" in out
+
+
+def fail_without_text(*_):
+    raise AssertionError
+
+
+def test_doctor_says_why_jax_has_no_device(monkeypatch, capsys):
+    """As with JAX_PLATFORMS=cuda where CUDA's plugin is not installed: JAX's error has no text."""
+    monkeypatch.setattr(doctor.jax, "devices", fail_without_text)
+    monkeypatch.setenv("JAX_PLATFORMS", "cuda")
+    status, out, _ = run(capsys, "doctor")
+    assert status == 1 and out.count("\n  - ") == 1
+    assert re.search(r"JAX finds no device \(AssertionError at .*test_command_line\.py:\d+\)", out)
+    assert "JAX_PLATFORMS=cuda forbids all other devices: unset it" in out and "not run: JAX has no device" in out
+
+
+@pytest.mark.parametrize("text", ["raise ImportError('no name foo')", "raise ValueError"])
+def test_doctor_imports_what_samplers_need(tmp_path, text):
+    broken = tmp_path / "blackjax"
+    broken.mkdir()
+    (broken / "__init__.py").write_text(text)
+    done = doctor_process(PYTHONPATH=tmp_path)
+    assert done.returncode == 1 and not done.stderr
+    assert "can't be imported: blackjax" in done.stdout and "pip install --force-reinstall 'blackjax>=" in done.stdout
+    assert "not drawn from: no blackjax" in done.stdout and done.stdout.count("\n  - ") == 1
+
+
+def doctor_process(PYTHONPATH="", **environment):
+    """Run the doctor in a process of its own."""
+    words = [sys.executable, "-m", "pytensor_jaxpr_linker", "doctor"]
+    path = os.pathsep.join(filter(None, [str(PYTHONPATH), os.environ.get("PYTHONPATH")]))
+    env = {**os.environ, **environment, "PYTHONPATH": path}
+    return subprocess.run(words, env=env, capture_output=True, text=True, timeout=120)
 
 
 def test_doctor_misses_a_gpu_that_has_a_driver(monkeypatch):
@@ -147,11 +192,17 @@ def test_doctor_speaks_where_the_package_cannot_be_imported(tmp_path):
     info = tmp_path / "jax-0.4.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: jax\nVersion: 0.4.0\n")
-    words = [sys.executable, "-m", "pytensor_jaxpr_linker", "doctor"]
-    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
-    done = subprocess.run(words, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=120)
+    done = doctor_process(PYTHONPATH=tmp_path)
     assert done.returncode == 1 and not done.stderr
-    assert "0.4.0" in done.stdout and "To do: jax 0.4.0 does not fit" in done.stdout
+    assert done.stdout.startswith("```text\npytensor_jaxpr_linker ") and done.stdout.endswith("\n```\n")
+    assert "- jax 0.4.0 does not fit" in done.stdout
+
+
+def test_doctor_speaks_where_pytensor_can_not_be_imported():
+    done = doctor_process(PYTENSOR_FLAGS="mode=JAXPR")
+    assert done.returncode == 1 and not done.stderr and done.stdout.endswith("\n```\n")
+    assert "PYTENSOR_FLAGS=mode=JAXPR when it is imported: correct it or unset it." in done.stdout
+    assert "set pytensor.config.mode = 'JAXPR' after the import" in done.stdout
 
 
 # -- the documentation
