@@ -238,6 +238,27 @@ def test_explain_and_stages_of_a_function_in_a_file(written, capsys, tmp_path):
     assert "stablehlo.exponential" in run(capsys, "stages", name, "--show", "stablehlo")[1]
 
 
+def test_explain_for_another_platform(written, capsys):
+    name = written(
+        "import pytensor, pytensor.tensor as pt\nA = pt.dmatrix()\nf = pytensor.function([A], pt.linalg.eig(A), mode='JAXPR')"
+    )
+    assert "cuda" in run(capsys, "explain", name, "--platform", "cuda")[1]
+
+
+def test_version(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        run_command(["--version"])
+    assert capsys.readouterr().out == f"pytensor_jaxpr_linker {pjl.__version__}\n"
+
+
+def test_reports_name_no_line_of_python_itself(written):
+    """A model file is run by a module of Python's that is frozen."""
+    pytest.importorskip("pymc")
+    words = [sys.executable, "-m", "pytensor_jaxpr_linker", "explain", written(MODEL)]
+    out = subprocess.run(words, capture_output=True, text=True, timeout=120, check=True).stdout
+    assert "frozen" not in out and "(log density of y)  given.py:6" in out
+
+
 def test_reports_on_a_model_in_a_file(written, capsys):
     pytest.importorskip("pymc")
     name = written(MODEL)
@@ -259,13 +280,20 @@ def test_reports_on_a_model_in_a_file(written, capsys):
         (FUNCTION + "g = f.copy()", "given.py", "given.py defines f, g: name one of them, as in given.py:f"),
         ("1 / 0", "given.py", "ZeroDivisionError: division by zero"),
         ("", "nothing.py", "There is no file nothing.py"),
+        ("", "nothing.jaxpr", "There is no file nothing.jaxpr"),
     ],
-    ids=["no model", "no such name", "another thing", "two", "error", "no file"],
+    ids=["no model", "no such name", "another thing", "two", "error", "no file", "no artifact"],
 )
 def test_a_file_without_a_model_is_one_line(written, capsys, text, target, said):
     written(text)
     status, out, err = run(capsys, "explain", target)
     assert status == 1 and not out and said in err and "Traceback" not in err
+
+
+def test_a_file_of_another_kind_is_one_line(written, capsys):
+    status, out, err = run(capsys, "explain", written("hello", "notes.txt"))
+    assert status == 1 and not out
+    assert "notes.txt is no model file, which is called model.py or model.py:NAME." in err and "no artifact" in err
 
 
 def test_two_names_of_one_function_are_one(written, capsys):
@@ -283,6 +311,8 @@ def test_exported_functions_keep_their_commands(tmp_path, capsys):
     pjl.export([x], pt.exp(x), path=path, platforms=("cpu",))
     np.save(tmp_path / "x.npy", np.zeros(2))
     assert "output0" in run(capsys, "inspect", path)[1]
+    assert "One XLA program" in run(capsys, "explain", path)[1] and ".stablehlo" in run(capsys, "stages", path)[1]
+    assert "was exported for cpu" in run(capsys, "explain", path, "--platform", "cuda")[2]
     assert "[1. 1.]" in run(capsys, "run", path, str(tmp_path / "x.npy"))[1]
     assert "median call" in run(capsys, "bench", path, str(tmp_path / "x.npy"), "--calls", "2")[1]
 

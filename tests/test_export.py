@@ -439,7 +439,7 @@ def test_expressions_and_constraints(path):
     ("options", "error", "message"),
     [
         ({"dims": {"z": "n"}}, TypeError, "dims names 'z', and the function takes x"),
-        ({"dims": {"x": "n, m"}}, ValueError, "x has 1 axes, and dims gives it 2"),
+        ({"dims": {"x": "n, m"}}, ValueError, "x has 1 axis, and dims gives it 2"),
         ({"dims": {"x": "n +"}}, ValueError, "is none"),
         ({"examples": {"z": 1}}, TypeError, "examples names 'z'"),
         ({"examples": [1, 2]}, TypeError, "There are 2 examples"),

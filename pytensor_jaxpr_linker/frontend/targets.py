@@ -33,6 +33,15 @@ ACCEPTED = (
 )
 
 
+class Role(NamedTuple):
+    """What a variable of a graph is for."""
+
+    text: str
+    """Such as "log density of y"."""
+    traces: Sequence[Any] = ()
+    """PyTensor's traces of what it is for: where the user made that."""
+
+
 class Target(NamedTuple):
     """What a user asks about: a compiled function, or a graph with its mode."""
 
@@ -44,7 +53,7 @@ class Target(NamedTuple):
     """Whether the one output of a graph was asked for by itself, not in a list."""
     example: Sequence[Any] = ()
     """Arguments in place of those that the user does not give."""
-    roles: Mapping[Variable, str] = MappingProxyType({})
+    roles: Mapping[Variable, Role] = MappingProxyType({})
     """What variables of a graph are for, which reports say of the nodes that compute them."""
 
     def arguments(self, given: Sequence[Any]) -> Sequence[Any]:
@@ -91,7 +100,7 @@ def graph_target(inputs: Any, outputs: Any, mode: Any, asker: str) -> Target:
 def model_target(model: Any, mode: Any) -> Target:
     """Return the log density of a PyMC model and its gradient as a graph, with the rewrite that `pymc.compile` adds."""
     logp, wrt = model.logp(), list(model.continuous_value_vars)
-    roles = term_roles(logp, {value.name: rv.name for value, rv in model.values_to_rvs.items()})
+    roles = term_roles(logp, {value.name: rv for value, rv in model.values_to_rvs.items()})
     gradient: Any = grad(logp, wrt) if wrt else []
     logp.name = "log density"
     for v, slope in zip(wrt, gradient, strict=True):
@@ -103,17 +112,20 @@ def model_target(model: Any, mode: Any) -> Target:
     return Target(None, model.value_vars, [logp, *gradient], mode, example=example, roles=roles)
 
 
-def term_roles(logp: Any, random_variables: Mapping[str, str]) -> dict[Variable, str]:
+def term_roles(logp: Any, random_variables: Mapping[str, Variable]) -> dict[Variable, Role]:
     """Return, for each variable of one term of a model's log density alone, that it is of the term of this random variable.
 
-    `random_variables` are their names, by those of their values.
+    `random_variables` are named by their values.
     """
     sums = [logp] if logp.owner is None or not isinstance(logp.owner.op, Elemwise) else logp.owner.inputs
-    found: dict[Apply, str] = {}
+    found: dict[Apply, Role] = {}
     for i, term in enumerate(sums):
         named = term if term.name or term.owner is None else term.owner.inputs[0]
         value = (named.name or f"term {i}").removesuffix("_logprob")
-        role = f"log density of {random_variables.get(value, value)}"
+        rv = random_variables.get(value)
+        role = Role(
+            f"log density of {value if rv is None else rv.name}", getattr(getattr(rv, "tag", None), "trace", ())
+        )
         stack = [term]
         while stack:
             node = stack.pop().owner
@@ -125,7 +137,7 @@ def term_roles(logp: Any, random_variables: Mapping[str, str]) -> dict[Variable,
 
 
 #: In place of the role of a node that several terms need.
-SEVERAL = "several"
+SEVERAL = Role("several")
 
 
 def compiled_runner(f: Function) -> Runner:
@@ -173,7 +185,7 @@ def compiled(target: Target) -> Compiled:
     inputs = [*given, *(v for v in roots if v not in given)]
     copies: Any = clone_get_equiv(inputs, target.outputs)
     for v, role in target.roles.items():  # the copies' traces, which rewrites hand on
-        copies[v].tag.trace = [[(ROLE, 0, "", role)], *(getattr(v.tag, "trace", None) or ())]
+        copies[v].tag.trace = [[(ROLE, 0, "", role.text)], *(getattr(v.tag, "trace", None) or ()), *role.traces]
     fgraph = FunctionGraph([copies[v] for v in inputs], [copies[v] for v in target.outputs], clone=False)
     mode = get_mode(target.mode)
     mode.optimizer.rewrite(fgraph)

@@ -93,6 +93,10 @@ def explain(
     ['lanes']
     """
     if isinstance(f, LoadedFunction):
+        if platform is not None:
+            raise ValueError(
+                f"This function was exported for {', '.join(f.header.platforms)}: explain what it was made of."
+            )
         return explain_loaded(f)
     if isinstance(f, Variable | list | tuple):
         target = graph_target(inputs, f, mode, "explain")

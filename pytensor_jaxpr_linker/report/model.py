@@ -215,6 +215,8 @@ class PlatformReport:
     platform: str
     batches: int
     """How many batches there would be."""
+    lowered: tuple[int, int]
+    """How many regions are known down to their operations, for which JAX was asked, and how many there are."""
     missing: tuple[str, ...]
     """What has no lowering there, and why."""
     notes: tuple[str, ...]

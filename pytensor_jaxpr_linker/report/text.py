@@ -94,7 +94,9 @@ def sections(explanation: ExplanationData, most: int) -> list[tuple[str, list[st
         found.append((title, transfer_lines(explanation.transfers, most)))
     if (p := explanation.platform) is not None:
         batches = "one program" if p.batches == 1 else counted(p.batches, "batch")
-        lowered = [] if p.missing else ["each operation that is known has a lowering"]
+        known, regions = p.lowered
+        of_some = "" if known == regions else f" of {known} of {counted(regions, 'region')}"
+        lowered = [f"each operation{of_some} has a lowering"] if known and not p.missing else []
         found.append((f"On the platform {p.platform}: {batches}", [*p.missing, *lowered, *p.notes]))
     for subject, told in groupby(explanation.passes, attrgetter("subject")):
         title = "Graph passes" if subject == "graph" else f"Jaxpr passes of {subject}"
