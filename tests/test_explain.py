@@ -495,7 +495,7 @@ def test_page_of_example_arguments(tmp_path):
 def test_page_of_a_graph_too_large_to_draw(tmp_path, monkeypatch):
     monkeypatch.setattr("pytensor_jaxpr_linker.report.page.MOST_DRAWN", 2)
     data = page_data(pjl.explain(broken(vector())).save(tmp_path / "p.html").read_text())
-    assert {n["break_code"] for n in data["nodes"]} == {"JX001", "JX002"} and "are drawn" in data["note"]
+    assert {n["break_code"] for n in data["nodes"]} == {"JX001", "JX002"} and "are drawn" in data["notes"][0]
 
 
 def overlap(a, b):

@@ -17,8 +17,8 @@ from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 
 import pytensor_jaxpr_linker as pjl
+from pytensor_jaxpr_linker.frontend.no_gradient import without_gradient
 from pytensor_jaxpr_linker.pymc import constrain, fit_pathfinder, initial_points, logdensity, sample, sample_smc
-from pytensor_jaxpr_linker.pymc.functions.differentiable import without_gradient
 
 SAMPLERS = ("nutpie", "numpyro", "blackjax", "mclmc", "pymc")
 METHODS = (*SAMPLERS, "sample_smc", "fit_pathfinder")
@@ -233,6 +233,16 @@ def test_the_op_without_gradient_is_named(name, function):
     assert __file__ in message
 
 
+def test_explain_tells_of_the_value_where_there_is_no_gradient():
+    told = pjl.explain(black_box(half))
+    assert told.no_gradient.startswith(f"The log density has no gradient with respect to 'x', since {half}(x) has none")
+    assert "The log density alone\n  The log density has no gradient" in str(told) and told.host_steps
+    assert [v.name for v in told.outputs] == ["log density"]
+    with pytest.raises(NotImplementedError, match="no gradient with respect to 'x'"):
+        pjl.stages(black_box(half))
+    assert not pjl.explain(black_box(lambda x: 2 * x)).no_gradient
+
+
 @pytest.mark.filterwarnings("ignore:The `pymc.dims` module is experimental")
 def test_the_op_without_gradient_is_named_among_named_dimensions():
     dims = pytest.importorskip("pymc.dims")
@@ -245,7 +255,7 @@ def test_the_op_without_gradient_is_named_among_named_dimensions():
         x = dims.Normal("x", dims="k")
         moved = dims.as_xtensor(reverse((2 * x).values), dims=("k",))
         dims.Normal("y", moved + dims.Normal("z"), 1.0, observed=dims.as_xtensor(np.ones(3), dims=("k",)), dims="k")
-    names, node = without_gradient(model)
+    names, node = without_gradient(model.logp(), model.continuous_value_vars)
     assert names == ["x"] and node.op is reverse
 
 

@@ -25,6 +25,7 @@ from pytensor_jaxpr_linker.base.errors import ROLE, variable_name
 from pytensor_jaxpr_linker.base.options import resolve
 from pytensor_jaxpr_linker.base.random_keys import keys_of
 from pytensor_jaxpr_linker.frontend.linker import JaxprLinker, Runner
+from pytensor_jaxpr_linker.frontend.no_gradient import NO_GRADIENT, why_no_gradient
 from pytensor_jaxpr_linker.frontend.original_graph import Original, original_of
 
 ACCEPTED = (
@@ -55,6 +56,8 @@ class Target(NamedTuple):
     """Arguments in place of those that the user does not give."""
     roles: Mapping[Variable, Role] = MappingProxyType({})
     """What variables of a graph are for, which reports say of the nodes that compute them."""
+    no_gradient: str = ""
+    """Why the graph of a model lacks the gradient, if it does."""
 
     def arguments(self, given: Sequence[Any]) -> Sequence[Any]:
         """Return arguments in their order, which a user may give as one dict, as PyMC's functions take them."""
@@ -66,17 +69,17 @@ class Target(NamedTuple):
         return [given[0].get(v.name) for v in inputs]
 
 
-def target_of(given: Any, asker: str, mode: Any = "JAXPR", also: str = "") -> Target:
+def target_of(given: Any, asker: str, mode: Any = "JAXPR", also: str = "", needs_gradient: bool = True) -> Target:
     """Return what a user asks about, if it is no graph; else raise a TypeError that says what the `asker` takes, ending with `also`.
 
-    `mode` is for the graph of a model.
+    `mode` is for the graph of a model. If that must not have the gradient, too, a model without one is its value alone.
     """
     if isinstance(source := getattr(given, "source", None), Target):
         return source
     pymc = sys.modules.get("pymc")  # without it nobody has any of these
     if pymc is not None:
         if isinstance(given, pymc.Model):
-            return model_target(given, mode)
+            return model_target(given, mode, needs_gradient)
         if isinstance(given, pymc.pytensorf.PointFunc):
             given = given.f
         elif isinstance(given, pymc.model.core.ValueGradFunction):
@@ -97,19 +100,27 @@ def graph_target(inputs: Any, outputs: Any, mode: Any, asker: str) -> Target:
     return Target(None, inputs or (), given, mode, is_bare)
 
 
-def model_target(model: Any, mode: Any) -> Target:
+def model_target(model: Any, mode: Any, needs_gradient: bool) -> Target:
     """Return the log density of a PyMC model and its gradient as a graph, with the rewrite that `pymc.compile` adds."""
     logp, wrt = model.logp(), list(model.continuous_value_vars)
     roles = term_roles(logp, {value.name: rv for value, rv in model.values_to_rvs.items()})
-    gradient: Any = grad(logp, wrt) if wrt else []
+    gradient: Any = []
+    no_gradient = ""
+    try:
+        gradient = grad(logp, wrt) if wrt else []
+    except NO_GRADIENT as error:
+        no_gradient = why_no_gradient(logp, wrt)
+        if needs_gradient or not no_gradient:
+            raise NotImplementedError(no_gradient or str(error)) from error
     logp.name = "log density"
-    for v, slope in zip(wrt, gradient, strict=True):
+    for v, slope in zip(wrt, gradient):  # noqa: B905  # there may be none
         slope.name = f"gradient by {v.name}"
     checks = "local_check_parameter_to_ninf_switch" if model.check_bounds else "local_remove_check_parameter"
     point = model.initial_point()
     example = [point[v.name] for v in model.value_vars]
     mode = get_mode(mode).including(checks)
-    return Target(None, model.value_vars, [logp, *gradient], mode, example=example, roles=roles)
+    outputs = [logp, *gradient]
+    return Target(None, model.value_vars, outputs, mode, example=example, roles=roles, no_gradient=no_gradient)
 
 
 def term_roles(logp: Any, random_variables: Mapping[str, Variable]) -> dict[Variable, Role]:

@@ -14,11 +14,12 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from pytensor_jaxpr_linker.base.errors import GraphBreakError
 from pytensor_jaxpr_linker.base.words import counted
+from pytensor_jaxpr_linker.frontend.no_gradient import WITHOUT_GRADIENTS
 from pytensor_jaxpr_linker.pymc.arguments import Names, require
 from pytensor_jaxpr_linker.pymc.chains.chains import ChainDraws, usable_cores
 from pytensor_jaxpr_linker.pymc.chains.programs import pymc_logger
 from pytensor_jaxpr_linker.pymc.convergence import import_in_background, log_convergence, quiet_logger
-from pytensor_jaxpr_linker.pymc.functions.differentiable import WITHOUT_GRADIENTS, named_gradients
+from pytensor_jaxpr_linker.pymc.functions.differentiable import named_gradients
 from pytensor_jaxpr_linker.pymc.kept_models import KEPT_MODELS, KeptModel
 from pytensor_jaxpr_linker.pymc.mesh.sampling import sample_or_refuse
 from pytensor_jaxpr_linker.pymc.options import MAX_TREEDEPTH

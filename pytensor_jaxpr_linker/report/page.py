@@ -34,7 +34,10 @@ def as_page(explanation: ExplanationData, compile: bool, calls: Mapping[int, flo
             batch["count"], batch["nodes"] = len(batch["nodes"]), []
     data |= {
         "summary": summary(explanation),
-        "note": "" if whole else f"Of {len(explanation.nodes)} nodes those with breaks are drawn.",
+        "notes": [
+            *filter(None, [explanation.no_gradient]),
+            *([] if whole else [f"Of {len(explanation.nodes)} nodes those with breaks are drawn."]),
+        ],
         "size": [NODE_WIDTH, NODE_HEIGHT],
         "boxes": [[batch, *box] for batch, box in layout.boxes.items()],
         "ports": [port._asdict() for port in layout.ports],

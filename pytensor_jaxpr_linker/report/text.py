@@ -62,7 +62,8 @@ def summary(explanation: ExplanationData) -> str:
 
 def sections(explanation: ExplanationData, most: int) -> list[tuple[str, list[str]]]:
     """Return the titles of the report's parts and the entries of each."""
-    found = [
+    found = [("The log density alone", [explanation.no_gradient])] if explanation.no_gradient else []
+    found += [
         (f"{batch.title}: {counted(len(batch.nodes), 'node')}", batch_entries(explanation, batch, most))
         for batch in explanation.batches[:most]
     ]

@@ -14,6 +14,7 @@ from blackjax.diagnostics import psis_weights
 from pymc.exceptions import SamplingError
 from pymc.stats.convergence import SamplerWarning, WarningType, log_warnings
 
+from pytensor_jaxpr_linker.frontend.no_gradient import WITHOUT_GRADIENTS
 from pytensor_jaxpr_linker.pymc.arguments import (
     GRADIENTS,
     Names,
@@ -25,7 +26,7 @@ from pytensor_jaxpr_linker.pymc.arguments import (
 )
 from pytensor_jaxpr_linker.pymc.functions.constrained import constrain
 from pytensor_jaxpr_linker.pymc.functions.density import LogDensity, logdensity
-from pytensor_jaxpr_linker.pymc.functions.differentiable import WITHOUT_GRADIENTS, check_variables, named_gradients
+from pytensor_jaxpr_linker.pymc.functions.differentiable import check_variables, named_gradients
 from pytensor_jaxpr_linker.pymc.functions.initial import initial_points
 from pytensor_jaxpr_linker.pymc.results import to_datatree
 
