@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+from functools import partial
 
 import numpy as np
 import pymc as pm
@@ -17,6 +18,7 @@ from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 
 import pytensor_jaxpr_linker as pjl
+import pytensor_jaxpr_linker.pymc as ours
 from pytensor_jaxpr_linker.frontend.no_gradient import without_gradient
 from pytensor_jaxpr_linker.pymc import constrain, fit_pathfinder, initial_points, logdensity, sample, sample_smc
 
@@ -266,6 +268,43 @@ def test_pymc_samples_an_op_without_gradient():
 
 
 # -- arguments that are refused, and those that are not ----------------------------------------------------------------
+
+
+ASKED_OF_A_MODEL = [
+    *(partial(draw, name) for name in METHODS),
+    ours.sample,
+    ours.compile,
+    ours.logdensity,
+    ours.constrain,
+    partial(ours.initial_points, chains=2),
+    partial(ours.export_logdensity, path="f.jaxpr"),
+    partial(ours.export_predictive, path="f.jaxpr"),
+    partial(ours.export_sampler, path="f.jaxpr"),
+    partial(ours.shard, axes={"obs": "data"}),
+]
+
+
+@pytest.mark.parametrize("function", ASKED_OF_A_MODEL, ids=lambda f: getattr(f, "__name__", None))
+@pytest.mark.parametrize("given", [3, "m", pm.Model])
+def test_what_is_no_model(function, given):
+    with pytest.raises(TypeError, match=r"A PyMC model is needed, or none inside `with model:`, not "):
+        function(model=given)
+
+
+@pytest.mark.parametrize(
+    ("draws", "error", "message"),
+    [
+        ({"sigma_log__": 0.0}, ValueError, "No value for 'mu': the unconstrained variables are 'mu', 'sigma_log__'"),
+        (
+            [1.0, 2.0],
+            TypeError,
+            r"A dict of the unconstrained variables 'mu', 'sigma_log__' is needed, not \[1.0, 2.0\]",
+        ),
+    ],
+)
+def test_what_is_no_draw_of_the_model(model, draws, error, message):
+    with pytest.raises(error, match=message):
+        ours.constrain(model)(draws)
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -28,6 +28,13 @@ EXTRAS = {"blackjax": "pymc", "pymc": "pymc", "numpyro": "numpyro", "nutpie": "n
 GRADIENTS = ("pytensor", "jax")
 
 
+def check_model(model: Any) -> pm.Model:
+    """Return a model, by default that of the context, or raise a TypeError."""
+    if model is not None and not isinstance(model, pm.Model):
+        raise TypeError(f"A PyMC model is needed, or none inside `with model:`, not {model!r:.100}.")
+    return pm.modelcontext(model)
+
+
 def check_choice(name: str, value: Any, choices: Collection[str]) -> None:
     """Raise an error unless the argument is one of the choices."""
     if value not in choices:

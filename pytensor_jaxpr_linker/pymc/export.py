@@ -22,7 +22,15 @@ from pytensor_jaxpr_linker.artifacts.shapes import Input, Spec, inputs_of
 from pytensor_jaxpr_linker.artifacts.writing import Exportable
 from pytensor_jaxpr_linker.emit.random.sampler import KEY_DTYPE, KEY_SHAPE
 from pytensor_jaxpr_linker.frontend.targets import Target
-from pytensor_jaxpr_linker.pymc.arguments import Names, as_names, check_fraction, check_integer, did_you_mean, require
+from pytensor_jaxpr_linker.pymc.arguments import (
+    Names,
+    as_names,
+    check_fraction,
+    check_integer,
+    check_model,
+    did_you_mean,
+    require,
+)
 from pytensor_jaxpr_linker.pymc.export_shapes import Shapes
 from pytensor_jaxpr_linker.pymc.functions.constrained import Constrain
 from pytensor_jaxpr_linker.pymc.functions.density import LogDensity
@@ -77,7 +85,7 @@ def export_logdensity(
     >>> float(gradient)
     1.5
     """
-    model = pm.modelcontext(model)
+    model = check_model(model)
     logp, continuous = model.logp(), list(model.continuous_value_vars)
     gradient: Any = grad(logp, continuous) if continuous else []
     for v, g in zip(continuous, gradient, strict=True):
@@ -127,7 +135,7 @@ def export_predictive(
         Its arguments are a random key, the parameters (as in a posterior, not unconstrained) and the shared data that the predictions
         depend on. ``batched`` of it takes a key, and a row of each, for every draw.
     """
-    model = pm.modelcontext(model)
+    model = check_model(model)
     known = [str(v.name) for v in (*model.observed_RVs, *model.deterministics)]
     names = [str(v.name) for v in model.observed_RVs] if var_names is None else as_names(var_names)
     if unknown := sorted(set(names) - set(known)):
@@ -202,7 +210,7 @@ def export_sampler(
             "IREE 3.13 does not run BlackJAX's NUTS (docs/notes/iree.md). Export it for JAX, by a path that does not end in .vmfb."
         )
     require("blackjax")
-    model = pm.modelcontext(model)
+    model = check_model(model)
     logp = LogDensity(model, "pytensor", None)
     kernel = importlib.import_module(f"{__package__}.kernels.blackjax").make_kernel(
         logp, tune, target_accept or TARGET_ACCEPTS["blackjax"], max_treedepth

@@ -18,6 +18,7 @@ from pytensor_jaxpr_linker.pymc.arguments import (
     check_fraction,
     check_free,
     check_integer,
+    check_model,
     require,
 )
 from pytensor_jaxpr_linker.pymc.chains.chains import ChainRun, usable_cores
@@ -126,7 +127,7 @@ class Request(NamedTuple):
 
 def make_request(given: Mapping[str, Any]) -> Request:
     """Check the arguments of `sample`, and raise an error, with the remedy, for those that can't be."""
-    model = marginalized(pm.modelcontext(given["model"]), given["marginalize"])
+    model = marginalized(check_model(given["model"]), given["marginalize"])
     quiet, kwargs = given["quiet"], dict(given["kwargs"])
     named, pymcs = given["sampler"], given["nuts_sampler"]
     if pymcs is not None and named not in (None, pymcs):
@@ -142,7 +143,7 @@ def make_request(given: Mapping[str, Any]) -> Request:
     chains = given["chains"]
     check_numbers(given, target_accept, max_treedepth)
     check_sampler(sampler, given, target_accept)
-    check_model(model, sampler)
+    check_variables_for(model, sampler)
     check_options(sampler, [name for name in given if name != "kwargs"], kwargs)
     check_callback(sampler, given["callback"])
     if sampler == "nutpie" and given["progressbar_theme"] is not None:
@@ -234,7 +235,7 @@ def check_many(given: Mapping[str, Any]) -> None:
     check_integer("tune", given["tune"], 1)
 
 
-def check_model(model: pm.Model, sampler: str) -> None:
+def check_variables_for(model: pm.Model, sampler: str) -> None:
     """Raise an error for a model that has nothing to sample, or variables that this sampler can't move."""
     check_free(model)
     if sampler != "pymc":

@@ -13,7 +13,7 @@ from pytensor.compile.mode import Mode
 from pytensor.graph.basic import Variable
 
 from pytensor_jaxpr_linker.frontend.targets import Target
-from pytensor_jaxpr_linker.pymc.arguments import GRADIENTS, Names, as_names, check_choice
+from pytensor_jaxpr_linker.pymc.arguments import GRADIENTS, Names, as_names, check_choice, check_model
 from pytensor_jaxpr_linker.pymc.functions.differentiable import check_steps
 from pytensor_jaxpr_linker.pymc.functions.graph import Data, ModelFunction
 from pytensor_jaxpr_linker.pymc.functions.initial import layout_of
@@ -140,4 +140,4 @@ def logdensity(
     ...     jax.grad(logdensity(model))(jax.numpy.arange(1.0, 4.0))
     Array([-1., -2., -3.], dtype=float64)
     """
-    return LogDensity(pm.modelcontext(model), gradient, names)
+    return LogDensity(check_model(model), gradient, names)

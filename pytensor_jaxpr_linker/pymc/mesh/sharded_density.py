@@ -17,7 +17,7 @@ from pytensor_jaxpr_linker.base.options import Options
 from pytensor_jaxpr_linker.frontend.linker import JaxprLinker
 from pytensor_jaxpr_linker.frontend.shared_placement import check_axes
 from pytensor_jaxpr_linker.frontend.targets import Target
-from pytensor_jaxpr_linker.pymc.arguments import Names, did_you_mean
+from pytensor_jaxpr_linker.pymc.arguments import Names, check_model, did_you_mean
 from pytensor_jaxpr_linker.pymc.functions.density import LogDensity
 from pytensor_jaxpr_linker.pymc.functions.graph import model_mode
 from pytensor_jaxpr_linker.pymc.mesh.graph import density_for_mesh, dims_of_data
@@ -204,10 +204,11 @@ def shard(
     >>> gradient
     {'x': Array(1., dtype=float64, weak_type=True)}
     """
+    model = check_model(model)
     if not isinstance(mesh, Mesh):
         raise TypeError(f"mesh must be a jax.sharding.Mesh, not {mesh!r}: make one by jax.make_mesh((8,), ('data',)).")
     if not axes:
         raise ValueError(
             'axes says along which axis of the mesh a dim is divided: give a dict such as {"obs": "data"}.'
         )
-    return ShardedLogDensity(pm.modelcontext(model), mesh, axes, gradient, names)
+    return ShardedLogDensity(model, mesh, axes, gradient, names)

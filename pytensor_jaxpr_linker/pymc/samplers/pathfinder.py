@@ -22,6 +22,7 @@ from pytensor_jaxpr_linker.pymc.arguments import (
     check_choice,
     check_free,
     check_integer,
+    check_model,
     one_program,
 )
 from pytensor_jaxpr_linker.pymc.functions.constrained import constrain
@@ -91,7 +92,7 @@ def fit_pathfinder(
     ----------
     .. [1] Zhang, Carpenter, Gelman and Vehtari (2022). Pathfinder: parallel quasi-Newton variational inference. JMLR 23, 306.
     """
-    model = pm.modelcontext(model)
+    model = check_model(model)
     for name, value in (("draws", draws), ("paths", paths), ("maxiter", maxiter), ("elbo_draws", elbo_draws)):
         check_integer(name, value, 1)
     check_free(model)
