@@ -222,7 +222,14 @@ def test_docs_prints_the_section_of_each_break_code(capsys):
 def test_docs_lists_and_prints_pages(capsys):
     assert "from_pymc" in run(capsys, "docs")[1]
     assert run(capsys, "docs", "from-pymc")[1].startswith("# From PyMC")
+    assert "guides/faq " in run(capsys, "docs")[1] and "index" not in run(capsys, "docs")[1]
+    assert run(capsys, "docs", "faq")[1] == run(capsys, "docs", "guides/faq.md")[1]
+    assert (
+        run(capsys, "docs", "tutorials/pymc")[1].startswith("# From PyMC\n")
+        and "code-cell" not in run(capsys, "docs", "first-op")[1]
+    )
     assert "did you mean options?" in run(capsys, "docs", "optoins")[2]
+    assert "did you mean glossary?" in run(capsys, "docs", "glosary")[2]
     assert "There is no break code JX999; there are JX001" in run(capsys, "docs", "JX999")[2]
 
 
