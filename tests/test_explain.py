@@ -766,4 +766,6 @@ def test_a_function_without_nodes_is_drawn():
 def test_what_a_print_would_show_may_be_an_output():
     x = vector("x")
     (b,) = pjl.explain(Print("now")(pt.exp(x)) + 1, [x]).breaks
+    assert pjl.explain(Print("now")(pt.exp(x)) + 1, [x]).best_change.what.startswith("take out each Print")
+    assert b.code == "JX006" and b.hint.startswith("take it out of the graph")
     assert (b.before, b.after) == ("Print(...)(pt.exp(x))", "pt.exp(x) as one more output of the function")

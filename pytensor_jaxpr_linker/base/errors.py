@@ -60,6 +60,11 @@ NOT_ARRAY = BreakCode(
     "it reads or makes a value that is no array",
     "compute with the arrays that the value is made of, or do this outside of the function; on the host it runs as it is",
 )
+SIDE_EFFECT = BreakCode(
+    "JX006",
+    "it is there for what it does in Python, such as printing, at its place among the other nodes",
+    "take it out of the graph when you have seen what you wanted; one more output of the function shows a value without a break",
+)
 DYNAMIC_VALUE = BreakCode(
     "JX010",
     "it must know, while the program is built, a value that is marked dynamic",
@@ -73,7 +78,7 @@ DYNAMIC_AXIS = BreakCode(
 
 
 class Reason(str):
-    """Why a rule refuses a node, with a break code of its own."""
+    """Why a node can't be part of a region, with a break code of its own."""
 
     code: BreakCode
 
