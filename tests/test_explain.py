@@ -35,7 +35,7 @@ from pytensor_jaxpr_linker.report.explain import report
 from pytensor_jaxpr_linker.report.layout import NODE_HEIGHT, NODE_WIDTH, lay_out
 from pytensor_jaxpr_linker.report.provenance import Provenance
 from pytensor_jaxpr_linker.report.svg import as_svg
-from pytensor_jaxpr_linker.report.text import line_place, list_seconds
+from pytensor_jaxpr_linker.report.text import duration, line_place, list_seconds
 from pytensor_jaxpr_linker.run.plans import make_graph, make_plan
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "breaks.md"
@@ -184,6 +184,19 @@ def test_compiled_function_tells_specializations_and_checks():
         assert s.equations > 0 and set(s.seconds) == {"lower", "trace", "stablehlo", "xla"}
         assert all(duration > 0 for duration in s.seconds.values())
     assert any("IndexError: index is out of bounds" in check for check in batch.checks)
+
+
+def test_the_time_of_compiling_has_xlas(tmp_path):
+    """Both that of calls, and, where nothing was called, that of the regions which the page compiles."""
+    x = pt.dscalar("x")
+    f = pytensor.function([x], pt.exp(x) + 1, mode="JAXPR")
+    f(1.0)
+    e = pjl.explain(f)
+    xla = e.batches[0].specializations[0].seconds["xla"]
+    assert f"xla {duration(xla)}" in str(e).partition("Compiling so far: ")[2] and ", 1 program\n" in str(e)
+    assert page_data(e.save(tmp_path / "called.html").read_text())["spent"]["xla"] == xla
+    graph = page_data(pjl.explain(pt.exp(x) + 1).save(tmp_path / "graph.html").read_text())
+    assert graph["spent"]["xla"] == graph["stages"]["0"]["timings"]["xla"] > graph["spent"]["plan"]
 
 
 def test_static_values_of_specializations():

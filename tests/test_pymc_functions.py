@@ -12,7 +12,7 @@ from pymc.exceptions import SamplingError
 from pytensor import config, wrap_py
 
 import pytensor_jaxpr_linker as pjl
-from pytensor_jaxpr_linker.pymc import constrain, initial_points, logdensity
+from pytensor_jaxpr_linker.pymc import constrain, initial_points, logdensity, process_context, shard
 
 
 @pytest.fixture(scope="module")
@@ -263,3 +263,8 @@ def test_functions_of_a_model_say_what_they_are():
         pm.HalfNormal("scale")
     assert repr(logdensity(model)) == "<log density of scale_log__, as a JAX function>"
     assert repr(constrain(model)) == "<map of unconstrained draws to scale>"
+    with pm.Model(coords={"obs": range(2)}) as divided:
+        pm.Normal("y", pm.Normal("mu"), observed=np.ones(2), dims="obs")
+    logp = shard(divided, jax.make_mesh((1,), ("data",)), {"obs": "data"})
+    assert repr(logp) == "<log density of mu, with 'obs' along 'data' of {'data': 1}, as a JAX function>"
+    assert "do not run the script again" in repr(process_context())

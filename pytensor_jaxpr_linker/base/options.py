@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import InitVar, dataclass, field, fields
 from typing import Any, ClassVar, Literal
 
+from pytensor_jaxpr_linker.base.contexts import named_context
 from pytensor_jaxpr_linker.base.logs import LOGS_VARIABLE
 
 #: What each option that is one of several words may be.
@@ -132,7 +132,7 @@ class Options:
 _contexts: ContextVar[tuple[Options, ...]] = ContextVar("pytensor_jaxpr_linker_options", default=())
 
 
-@contextmanager
+@named_context
 def options(**named: Any) -> Iterator[None]:
     """Set options of the functions that are compiled inside a ``with`` block, in this thread.
 

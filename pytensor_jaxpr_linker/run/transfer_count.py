@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
@@ -15,6 +14,7 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.tensor.random.type import RandomType
 
+from pytensor_jaxpr_linker.base.contexts import named_context
 from pytensor_jaxpr_linker.base.words import counted
 from pytensor_jaxpr_linker.emit.random.sampler import KEY_DTYPE, KEY_SHAPE
 from pytensor_jaxpr_linker.graph.facts import is_array
@@ -218,7 +218,7 @@ def current_count() -> TransferCount | None:
     return _current.get() if open_counts else None
 
 
-@contextmanager
+@named_context
 def count_transfers() -> Iterator[TransferCount]:
     """Count what functions of mode JAXPR that are called in a ``with`` block, in this thread, move between the host and the device.
 

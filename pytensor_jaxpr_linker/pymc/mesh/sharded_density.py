@@ -74,6 +74,10 @@ class ShardedLogDensity(LogDensity):
         lengths = self.lengths(self.current_data())
         return [(dim, n, self.mesh.shape[self.axes[dim]]) for dim, n in lengths.items()]
 
+    def __repr__(self) -> str:
+        axes = ", ".join(f"{dim!r} along {axis!r}" for dim, axis in self.axes.items())
+        return f"<log density of {', '.join(self.names)}, with {axes} of {dict(self.mesh.shape)}, as a JAX function>"
+
     def lengths(self, data: Mapping[str, Any]) -> dict[str, int]:
         """Return the length of each divided dim in arrays of shared data."""
         return {
