@@ -2,6 +2,7 @@
 
 import pickle
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 
 import jax
 import numpy as np
@@ -69,6 +70,8 @@ def test_mode_is_run_by_this_linker(mode):
 def test_what_is_printed_and_completed():
     assert "\n" not in str(pjl.JAXPR) and len(str(pjl.JAXPR)) < 500
     assert {"explain", "Options", "pymc"} <= set(dir(pjl)) and "linker" not in dir(pjl)
+    if find_spec("pymc"):
+        assert {"sample", "diagnose"} <= set(dir(pjl.pymc)) and "arguments" not in dir(pjl.pymc)
     with pytest.raises(AttributeError, match="has no attribute 'explian'"):
         pjl.explian  # noqa: B018
 

@@ -420,8 +420,8 @@ def test_names_of_variables(model):
     assert constrain(model, var_names=sigma).names == ["sigma"]
     assert constrain(model, var_names=[double, "mu"]).names == ["mu", "double"]
     assert constrain(model, var_names=[]).names == []
-    assert logdensity(model, names=[sigma, "mu"]).names == ["sigma_log__", "mu"]
-    assert logdensity(model, names=[mu, model.rvs_to_values[sigma]]).names == ["mu", "sigma_log__"]
+    assert logdensity(model, var_names=[sigma, "mu"]).names == ["sigma_log__", "mu"]
+    assert logdensity(model, var_names=[mu, model.rvs_to_values[sigma]]).names == ["mu", "sigma_log__"]
     with pytest.raises(ValueError, match=r"has no 'doble'; it has mu, sigma, double\. Did you mean 'double'\?"):
         constrain(model, var_names="doble")
 

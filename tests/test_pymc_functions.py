@@ -35,7 +35,7 @@ def point():
 
 @pytest.mark.parametrize("gradient", ["pytensor", "jax"])
 def test_logdensity_and_gradient_are_pymcs(regression, point, gradient):
-    logp = logdensity(regression, gradient=gradient, names=["beta", "sigma_log__"])
+    logp = logdensity(regression, gradient=gradient, var_names=["beta", "sigma_log__"])
     flat = logp.ravel(point)
     assert logp.size == 4
     expected = regression.compile_logp(mode="FAST_COMPILE")(point)
@@ -80,7 +80,7 @@ def test_bad_arguments_of_logdensity(regression, point):
     with pytest.raises(TypeError, match=r"'x' is a .* but its argument has shape \(3,\)"):
         logp(point, {"x": np.zeros(3)})
     with pytest.raises(ValueError, match="names must be all of"):
-        logdensity(regression, names=["beta"])
+        logdensity(regression, var_names=["beta"])
     with pytest.raises(ValueError, match="Unknown gradient 'stan': choose one of 'pytensor', 'jax'"):
         logdensity(regression, gradient="stan")
     with pm.Model() as empty, pytest.raises(ValueError, match="no free variables"):

@@ -164,7 +164,7 @@ def shard(
     axes: Mapping[str, str] | None = None,
     *,
     gradient: Literal["pytensor", "jax"] = "pytensor",
-    names: Names | None = None,
+    var_names: Names | None = None,
 ) -> ShardedLogDensity:
     """Return the log density of a model whose data are divided among the devices of a mesh.
 
@@ -180,7 +180,7 @@ def shard(
     axes : dict
         The axis of the mesh along which each dim is divided: ``{"obs": "data"}``. Data (`pymc.Data`) and observed values with such a dim are divided,
         all others are whole on each device. A length that the devices can't divide is padded, where that is exact.
-    gradient, names
+    gradient, var_names
         See `logdensity`.
 
     Returns
@@ -215,4 +215,4 @@ def shard(
         raise ValueError(
             'axes says along which axis of the mesh a dim is divided: give a dict such as {"obs": "data"}.'
         )
-    return ShardedLogDensity(model, mesh, axes, gradient, names)
+    return ShardedLogDensity(model, mesh, axes, gradient, var_names)
