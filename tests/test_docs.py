@@ -95,7 +95,7 @@ def test_the_reference_has_all_that_is_public(page, module):
 #: Pages for those who work on the package: their blocks are parts of a program that the text tells of.
 FOR_DEVELOPERS = {"architecture.md", "CONTRIBUTING.md", "CHANGELOG.md"}
 #: A block of Python, or a cell that the site's build runs, with its settings.
-PROGRAM = re.compile(r"^```(?:python|\{code-cell\} \w+)\n((?::.*\n)*)(.*?)^```", re.MULTILINE | re.DOTALL)
+PROGRAM = re.compile(r"^```(?:python|\{code-cell\} \w+)\n(:[^\n]*\n)*(.*?)^```", re.MULTILINE | re.DOTALL)
 #: How a block begins that goes on with the names of the block before.
 CONTINUES = "# continues"
 
@@ -111,21 +111,20 @@ def test_each_program_imports_and_makes_what_it_uses(page):
 def incomplete_programs(text: str) -> Iterator[tuple[str, list[str]]]:
     """Yield the programs of a page that need names which neither they make nor, if they say that they continue, the ones before."""
     known: set[str] = set()
-    for _, program in PROGRAM.findall(text):
+    for settings, program in PROGRAM.findall(text):
+        if "-input]" in settings:  # hidden or folded: it makes the page, and is not for readers to paste
+            continue
         bound, read = names_of(ast.parse(program))
-        known = known | bound if program.startswith(CONTINUES) else bound
+        known = known | bound if program.lstrip().startswith(CONTINUES) else bound
         if missing := sorted(read - known - BUILTINS):
             yield program, missing
 
 
 def test_incomplete_programs_are_found():
-    first, second, cell = (
-        "```python\nx = 1\n```\n",
-        "```python\n# continues\nprint(x, y)\n```\n",
-        "```{code-cell} python\n:tags: [a]\n\nx + 1\n```\n",
-    )
-    assert [missing for _, missing in incomplete_programs(first + second + cell)] == [["y"], ["x"]]
-    assert not list(incomplete_programs(first + cell.replace("x + 1", "# continues\nx + 1").replace("]\n\n", "]\n")))
+    first, cell = "```python\nx = 1\n```\n", "```{code-cell} python\n:tags: [a]\n\n# continues\nx + y\n```\n"
+    assert [missing for _, missing in incomplete_programs(first + cell)] == [["y"]]
+    assert [missing for _, missing in incomplete_programs(first + cell.replace("# continues\n", ""))] == [["x", "y"]]
+    assert not list(incomplete_programs(first + cell.replace("y", "x") + cell.replace("y", "2")))
 
 
 #: Names that a program has from the start.
@@ -140,6 +139,8 @@ def names_of(tree: ast.AST) -> tuple[set[str], set[str]]:
             case ast.Name(id=name, ctx=ast.Load()):
                 read.add(name)
             case ast.Name(id=name) | ast.arg(arg=name) | ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+                bound.add(name)
+            case ast.ExceptHandler(name=str(name)):
                 bound.add(name)
             case ast.Import() | ast.ImportFrom():
                 bound |= {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
