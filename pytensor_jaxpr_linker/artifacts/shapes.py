@@ -14,7 +14,7 @@ from jax import export
 from pytensor.graph.basic import Variable
 from pytensor.tensor.random.type import RandomType
 
-from jaxpr_artifact.arguments import axes
+from pytensor_jaxpr_linker.base.words import counted
 from pytensor_jaxpr_linker.emit.random.sampler import KEY_DTYPE, KEY_SHAPE
 
 #: A shape as a user gives it: ``"n, 3"``, or ``("n", 3)``; for one axis also ``5``.
@@ -112,7 +112,7 @@ def input_of(variable: Variable, name: str, spec: Spec | None, example: Any, sco
     parts = spec_parts(name, spec, len(declared)) if spec is not None else [None] * len(declared)
     given = np.shape(example) if example is not None else [None] * len(declared)
     if len(given) != len(declared):
-        raise TypeError(f"The input {name} has {axes(len(declared))}, and its example has shape {given}.")
+        raise TypeError(f"The input {name} has {counted(len(declared), 'axis')}, and its example has shape {given}.")
     own = getattr(variable.type, "dims", None) or [f"{name}_{axis}" for axis in range(len(declared))]
     shape = [
         str(next(n for n in (part, static, length, symbol) if n is not None)).replace("**", "^")
@@ -150,7 +150,9 @@ def spec_parts(name: str, spec: Spec, rank: int) -> Sequence[Any]:
                 f"dims gives {name} the shape {spec!r}: a length is a number, a text such as 'n' or '2*n', or None."
             )
     if len(parts) != rank:
-        raise ValueError(f"The input {name} has {axes(rank)}, and dims gives it {axes(len(parts))}: {spec!r}.")
+        raise ValueError(
+            f"The input {name} has {counted(rank, 'axis')}, and dims gives it {counted(len(parts), 'axis')}: {spec!r}."
+        )
     return [None if part is None or part == "_" else part for part in parts]
 
 

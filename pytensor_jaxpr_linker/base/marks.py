@@ -13,6 +13,7 @@ from types import MappingProxyType
 from pytensor.graph.basic import Constant, Variable
 
 from pytensor_jaxpr_linker.base.array_types import is_tensor
+from pytensor_jaxpr_linker.base.words import counted
 
 STATIC, DYNAMIC_VALUE, DYNAMIC_AXES = "jaxpr_static", "jaxpr_dynamic_value", "jaxpr_dynamic_axes"
 VARYING = "jaxpr_varying"
@@ -108,7 +109,7 @@ def mark_dynamic[V: Variable](variable: V, axis: int | None = None, longest: int
         return variable
     ndim = variable.type.ndim
     if not -ndim <= axis < ndim:
-        raise ValueError(f"{variable} has {ndim} axes, so axis {axis} can't be marked")
+        raise ValueError(f"{variable} has {counted(ndim, 'axis')}, so axis {axis} can't be marked")
     if variable.type.shape[axis] is not None:
         raise ValueError(f"axis {axis} of {variable} has a declared length: {variable.type}")
     length = None if longest is None else int(longest)

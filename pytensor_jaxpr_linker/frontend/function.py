@@ -7,12 +7,15 @@ import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from pytensor.compile.executor import Function
 from pytensor.compile.mode import Mode
 
 from pytensor_jaxpr_linker.base.errors import variable_name
+from pytensor_jaxpr_linker.base.options import Options
+from pytensor_jaxpr_linker.base.words import counted
+from pytensor_jaxpr_linker.frontend.linker import JaxprLinker
 from pytensor_jaxpr_linker.frontend.storage import containers
 from pytensor_jaxpr_linker.run.codegen import Declared, as_declared
 from pytensor_jaxpr_linker.run.transfer import DeviceTensorType
@@ -62,7 +65,7 @@ class JaxprFunction(Function):
         names = ", ".join(variable_name(c.variable) for c in self.maker.inputs if not c.implicit)
         outputs = self.maker.outputs
         count = 1 if not isinstance(outputs, list | tuple) else len(outputs)
-        return f"<function of mode JAXPR of ({names}) with {count} output{'s' if count != 1 else ''}>"
+        return f"<function of mode JAXPR of ({names}) with {counted(count, 'output')}>"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Return the results for the arguments, as `Function` does."""
@@ -134,19 +137,55 @@ copyreg.pickle(JaxprFunction, copyreg.dispatch_table[Function])
 
 
 class JaxprMode(Mode):
-    """A mode for `JaxprLinker`, with the parameters of `pytensor.compile.mode.Mode`.
+    """Mode ``"JAXPR"`` with options or rewrites of one's own.
+
+    Parameters
+    ----------
+    linker : JaxprLinker, optional
+        The linker, if it is to be another one than ``JaxprLinker(Options(**named))``.
+    optimizer : str, RewriteDatabaseQuery or GraphRewriter
+        PyTensor's rewrites, as for `pytensor.compile.mode.Mode`.
+    db : RewriteDatabase, optional
+        As for `pytensor.compile.mode.Mode`.
+    **named
+        Parameters of `Options`.
 
     Examples
     --------
     >>> import pytensor, pytensor.tensor as pt
     >>> import pytensor_jaxpr_linker as pjl
     >>> x = pt.vector("x", dtype="float64")
-    >>> mode = pjl.JaxprMode(pjl.JaxprLinker(pjl.Options(on_break="raise")), "fast_run")
-    >>> pytensor.function([x], x.sum(), mode=mode)([1.0, 2.0])
+    >>> pytensor.function([x], x.sum(), mode=pjl.JaxprMode(on_break="raise"))([1.0, 2.0])
     array(3.)
     """
+
+    def __init__(
+        self,
+        linker: JaxprLinker | Literal["jaxpr"] | None = None,
+        optimizer: Any = "fast_run",
+        db: Any = None,
+        **named: Any,
+    ) -> None:
+        super().__init__(chosen_linker(linker, named), optimizer, db)
 
     def __repr__(self) -> str:
         return f"JaxprMode({self.linker})"
 
     __str__ = __repr__  # PyTensor's lists each rewrite
+
+
+def chosen_linker(linker: Any, named: Mapping[str, Any]) -> JaxprLinker:
+    """Return the linker of a mode, which is given as it is or made of the options that are named."""
+    if linker is None or linker == "jaxpr":
+        return JaxprLinker(Options(**named))
+    if not isinstance(linker, JaxprLinker):
+        raise TypeError(
+            f"JaxprMode takes a JaxprLinker, not {linker!r}. Name options, as in JaxprMode(results='jax'), or make the linker of an Options"
+            " object: JaxprMode(JaxprLinker(options)). For another linker, use pytensor.compile.mode.Mode."
+        )
+    if named:
+        raise TypeError(
+            f"JaxprMode takes a linker, which has its options, or names of options, not both. Give {', '.join(named)} to the linker:"
+            f" JaxprLinker(Options({', '.join(f'{name}={value!r}' for name, value in named.items())}))."
+        )
+    return linker

@@ -95,6 +95,8 @@ class JaxprLinker(PerformLinker):
     def __init__(
         self, options: Options | None = None, allow_gc: bool | None = None, schedule: Callable | None = None
     ) -> None:
+        if not isinstance(options, Options | None):
+            raise TypeError(f"JaxprLinker takes an Options object, such as Options(results='jax'), not {options!r}.")
         super().__init__(allow_gc=allow_gc, schedule=schedule)
         self.options = options or Options()
 

@@ -23,7 +23,15 @@ from pytensor_jaxpr_linker.artifacts.shapes import Input, Spec, as_texts, inputs
 from pytensor_jaxpr_linker.artifacts.writing import Exportable
 from pytensor_jaxpr_linker.emit.random.sampler import KEY_DTYPE, KEY_SHAPE
 from pytensor_jaxpr_linker.frontend.targets import Target
-from pytensor_jaxpr_linker.pymc.arguments import Names, as_names, check_fraction, check_integer, did_you_mean, require
+from pytensor_jaxpr_linker.pymc.arguments import (
+    Names,
+    as_names,
+    check_fraction,
+    check_integer,
+    check_model,
+    did_you_mean,
+    require,
+)
 from pytensor_jaxpr_linker.pymc.export_shapes import Shapes
 from pytensor_jaxpr_linker.pymc.functions.constrained import Constrain
 from pytensor_jaxpr_linker.pymc.functions.density import LogDensity
@@ -249,11 +257,7 @@ def checked_options(
     model: Any, path: str | os.PathLike, platforms: Sequence[str], constraints: str | Sequence[str]
 ) -> tuple[pm.Model, tuple[str, ...], tuple[str, ...]]:
     """Return the model, by default that of the context, the platforms and the constraints, or raise what is wrong with one, or with the path."""
-    model = pm.modelcontext(model)
-    if not isinstance(model, pm.Model):
-        raise TypeError(
-            f"The model is a pymc.Model, not {model!r:.80}. `pytensor_jaxpr_linker.export` takes functions and graphs."
-        )
+    model = check_model(model)
     check_kind(path)
     return model, checked_platforms(platforms), as_texts(constraints)
 

@@ -94,11 +94,15 @@ def explain(
     ['lanes']
     """
     if isinstance(f, LoadedFunction):
+        if platform is not None:
+            raise ValueError(
+                f"This function was exported for {', '.join(f.header.platforms)}: explain what it was made of."
+            )
         return explain_loaded(f)
     if isinstance(f, Variable | list | tuple):
         target = graph_target(inputs, f, mode, "explain")
     else:
-        target = target_of(f, "explain", mode, f"{LOADED}, or the outputs of a graph")
+        target = target_of(f, "explain", mode, f"{LOADED}, or the outputs of a graph", needs_gradient=False)
     found = compiled(target)
     given = target.arguments(example_arguments(args))
     runner = found.runner
@@ -106,7 +110,8 @@ def explain(
     provenance = Provenance(runner.graph, found.original)
     told = report(runner.graph, runner.plan, runner.fallbacks, runner.programs, found.seconds, view, provenance)
     told = with_devices(told, found, given, view)
-    told = replace(told, transfers=describe_transfers(found, given, view.known_regions()))
+    transfers = describe_transfers(found, given, view.known_regions())
+    told = replace(told, transfers=transfers, no_gradient=target.no_gradient)
     if platform is not None:
         told = replace(told, platform=on_platform(found, view.known_regions(), check_platform(platform)))
     return replace(told, passes=tuple(describe_passes(told, view))) if passes else told
