@@ -16,7 +16,6 @@ from test_prims import ROWS, assembled
 import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker.base import jax_compat
 from pytensor_jaxpr_linker.jaxpr.optimize import small_parts
-from pytensor_jaxpr_linker.jaxpr.optimize.matrix_sums import is_matrix_sum
 from pytensor_jaxpr_linker.jaxpr.optimize.small_calls import with_small_calls
 from pytensor_jaxpr_linker.jaxpr.optimize.small_parts import fits_small_call, in_order_of_use, split_small
 from pytensor_jaxpr_linker.jaxpr.optimize.xla_options import options_of_call, options_of_chain
@@ -254,32 +253,6 @@ def test_all_and_any_share_the_computation_of_sums(shape):
         text = on_own_client(closed).lower(np.ones(shape)).compile(options_of_call(closed)).as_text()
     computations = set(re.findall(r" reduce\(.*to_apply=(%[\w.]+)", text))
     assert len(computations) <= 1 or np.prod(shape) == 5000
-
-
-@pytest.mark.parametrize("dtype", ["float64", "float32", "int64"])
-@pytest.mark.parametrize("axes", [(0,), (1,), (0, 1)])
-@pytest.mark.parametrize(
-    ("shape", "fits"), [((33, 8), True), ((8, 512), True), ((32, 8), False), ((60, 7), False), ((9, 456), False)]
-)
-def test_sums_of_matrices_are_products(shape, fits, axes, dtype):
-    """Those that are longer than what XLA's loop adds up fast, and too short for its library."""
-    b = pjl.JaxprBuilder()
-    closed = b.build([pjl.prims.reduce_sum(b, b.input(shape, np.dtype(dtype)), axes)])
-    is_product = fits and dtype != "int64"
-    assert [is_matrix_sum(eqn) for eqn in closed.eqns] == [is_product]
-    whole = with_small_calls(closed, [small_parts.Part(closed.eqns, False)], into_first=False)
-    if is_product:
-        assert sum(eqn.primitive is lax.dot_general_p for eqn in whole.eqns) == len(axes)
-    values = np.arange(np.prod(shape)).reshape(shape).astype(dtype)
-    others = values * 0 + 1
-    if dtype != "int64":
-        values, others[3, 4:6] = values / 7 - 3, [np.inf, np.nan]
-    for x in (values, others):
-        with jax.enable_x64(True):
-            got, _ = on_own_client(whole)(x)
-        want = x.sum(axes)
-        assert (got.dtype, got.shape) == (want.dtype, want.shape)
-        np.testing.assert_allclose(got, want, rtol=1e-4 if dtype == "float32" else 1e-12)
 
 
 def test_sums_of_what_is_not_finite():

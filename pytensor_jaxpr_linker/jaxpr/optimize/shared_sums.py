@@ -18,7 +18,6 @@ from jax.extend.core import primitives as p
 
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
-from pytensor_jaxpr_linker.jaxpr.optimize.matrix_sums import with_ones
 
 #: Beside a longer sum the time to begin it does not matter.
 MOST_ADDED = 4096
@@ -57,4 +56,5 @@ def as_product(eqn: Any) -> list[Any]:
 def total_of_vector(b: JaxprBuilder, x: Atom) -> Atom:
     """Emit the product of the elements of an array, as a vector, with ones."""
     count = math.prod(x.aval.shape)
-    return with_ones(b, prims.reshape(b, x, (count,)), 0)
+    ones = prims.broadcast_to(b, b.constant(np.ones((), x.aval.dtype)), (count,))
+    return prims.dot_general(b, prims.reshape(b, x, (count,)), ones, ((0,), (0,)))

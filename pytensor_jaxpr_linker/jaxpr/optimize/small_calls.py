@@ -18,7 +18,6 @@ from jax.extend.core import primitives as p
 from pytensor_jaxpr_linker.base import jax_compat
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, is_variable, with_operands
-from pytensor_jaxpr_linker.jaxpr.optimize.matrix_sums import with_matrix_sums
 from pytensor_jaxpr_linker.jaxpr.optimize.shared_sums import with_shared_sums
 from pytensor_jaxpr_linker.jaxpr.optimize.small_parts import Part
 from pytensor_jaxpr_linker.jaxpr.optimize.xla_options import is_reduction
@@ -58,7 +57,7 @@ def with_small_calls(closed: Any, parts: Sequence[Part], into_first: bool) -> An
             *called, witness = small_call(b, eqns, results, witness, constants)
             replaced |= zip(results, called, strict=True)
         else:
-            b.eqns += with_shared_sums(with_matrix_sums(eqns))
+            b.eqns += with_shared_sums(eqns)
     outvars = [replaced.get(x, x) if is_variable(x) else x for x in jaxpr.outvars]
     if into_first:
         last = prims.reshape(b, prims.convert(b, witness, outvars[0].aval.dtype), (1,))
