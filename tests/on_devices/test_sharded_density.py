@@ -11,6 +11,7 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 from helpers import Doubled
+from jax.sharding import NamedSharding, PartitionSpec
 from mesh_models import MODELS, hierarchical, regression
 from pytensor.compile.mode import get_mode
 
@@ -94,6 +95,22 @@ def test_other_data_on_the_mesh():
     assert placed["x"].sharding.spec[0] == "data"
     np.testing.assert_allclose(logp(flat, placed), logdensity(model)(flat, other), rtol=1e-12)
     assert logp.unravel(flat).keys() == {"slope", "intercept"}
+
+
+def test_data_that_are_on_the_mesh():
+    """`set_value` keeps an array where it lies, and the log density reads it there. PyMC makes NumPy arrays of what it gets."""
+    model = regression(400)
+    x = jax.device_put(np.random.default_rng(4).normal(size=(400, 5)), NamedSharding(MESH, PartitionSpec("data")))
+    model["x"].set_value(x, borrow=True)
+    logp = shard(model, MESH, {"obs": "data"})
+    assert logp.data["x"] is pjl.device_array(model["x"]) is x
+    np.testing.assert_allclose(
+        logp(np.ones(6)), logdensity(regression(400))(np.ones(6), {"x": np.asarray(x)}), rtol=1e-12
+    )
+    pjl.shard(model["x"], MESH, ["data"])
+    pm.set_data({"x": x + 1}, model=model)
+    assert logp.data["x"] is pjl.device_array(model["x"])
+    assert logp.data["x"].sharding.is_equivalent_to(x.sharding, 2)
 
 
 @pytest.mark.parametrize("n", LENGTHS)

@@ -17,6 +17,7 @@ from pytensor.tensor.random.type import RandomType
 from pytensor_jaxpr_linker.base.array_types import in_order
 from pytensor_jaxpr_linker.base.errors import variable_name
 from pytensor_jaxpr_linker.frontend.as_jax_function import as_jax_function
+from pytensor_jaxpr_linker.frontend.shared_placement import value_in_place
 from pytensor_jaxpr_linker.frontend.targets import Target
 
 type Data = Mapping[str, Any]
@@ -74,11 +75,13 @@ class ModelFunction:
         """The graph, with the point where the model starts and the shared data as example arguments."""
         point = self.model.initial_point()
         values = [point[str(v.name)] for v in self.value_vars]
-        return self._call.source._replace(example=[*values, *self.current_data().values(), *self.current_lengths()])
+        return self._call.source._replace(
+            example=[*values, *self.current_data(gather=False).values(), *self.current_lengths()]
+        )
 
-    def current_data(self) -> dict[str, np.ndarray]:
-        """Return the values that the shared data have now."""
-        return {name: v.get_value(borrow=True) for name, v in self.data.items()}
+    def current_data(self, gather: bool = True) -> dict[str, Any]:
+        """Return the values that the shared data have now; with `gather` false, those on a mesh as they lie there."""
+        return {name: v.get_value(borrow=True) if gather else value_in_place(v) for name, v in self.data.items()}
 
     def current_lengths(self) -> list[Any]:
         """Return the current lengths of dims that the outputs depend on: the function is traced for them."""
@@ -92,7 +95,9 @@ class ModelFunction:
         if missing := [v.name for v in self.value_vars if v.name not in values]:
             names = ", ".join(repr(v.name) for v in self.value_vars)
             raise ValueError(f"No value for {', '.join(map(repr, missing))}: the unconstrained variables are {names}.")
-        given = {**self.current_data(), **(data or {})}
+        given = dict(data or {})
+        if given.keys() != self.data.keys():
+            given = {**self.current_data(), **given}
         args = [in_dtype_of(in_order(v.type, values[v.name]), v.type.dtype) for v in self.value_vars]
         args += [given[name] for name in self.data]
         try:

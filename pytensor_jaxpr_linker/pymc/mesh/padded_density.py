@@ -90,7 +90,7 @@ class PaddedFunction(ModelFunction):
     @property
     def source(self) -> Target:
         """The padded graph, which is not rewritten again, with example arguments in the order of `__call__`."""
-        point, data = self.model.initial_point(), self.current_data()
+        point, data = self.model.initial_point(), self.current_data(gather=False)
         inputs = self._region.inputs
         first, last = len(inputs) - len(self.counts) - len(self._lengths), len(inputs) - len(self.counts)
         ordered = [*inputs[:first], *inputs[last:], *inputs[first:last]]
@@ -107,9 +107,9 @@ class PaddedFunction(ModelFunction):
         """Return the counts, as data, for the lengths of dims."""
         return {f"{dim}_length": np.array(n, "int64") for dim, n in lengths.items() if dim in self._lengths_to}
 
-    def current_data(self) -> dict[str, np.ndarray]:
+    def current_data(self, gather: bool = True) -> dict[str, Any]:
         """Return the values that the shared data have now, before padding."""
-        found = super().current_data()
+        found = super().current_data(gather)
         lengths = {str(d): np.shape(found[name])[i] for name, dims in self._dims.items() for i, d in enumerate(dims)}
         for name, count in self.counts_of(lengths).items():
             if self.counts[name].get_value() != count:

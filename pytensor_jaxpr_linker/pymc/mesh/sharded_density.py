@@ -71,7 +71,7 @@ class ShardedLogDensity(LogDensity):
 
     def _divided(self) -> list[tuple[str, int, int]]:
         """Return for each divided dim its length, and into how many parts it is divided."""
-        lengths = self.lengths(self.current_data())
+        lengths = self.lengths(self._function.current_data(gather=False))
         return [(dim, n, self.mesh.shape[self.axes[dim]]) for dim, n in lengths.items()]
 
     def lengths(self, data: Mapping[str, Any]) -> dict[str, int]:
@@ -86,7 +86,7 @@ class ShardedLogDensity(LogDensity):
 
     def _warn_of_constants(self) -> None:
         """Warn of arrays that are constants of the model, so that each device has all of them."""
-        lengths = self.lengths(self.current_data())
+        lengths = self.lengths(self._function.current_data(gather=False))
         for array in self._function._call.program.constants:
             if dim := next((dim for dim, n in lengths.items() if n in array.shape), None):
                 warn_user(
@@ -107,7 +107,7 @@ class ShardedLogDensity(LogDensity):
     @property
     def data(self) -> dict[str, Any]:
         """The shared data on the mesh, padded where a length needs it. It follows `pymc.set_data`."""
-        current = self.current_data()
+        current = self._function.current_data(gather=False)
         changed = {name: x for name, x in current.items() if self._placed.get(name, (None,))[0] is not x}
         self._placed |= {name: (current[name], x) for name, x in self._put(changed).items()}
         return {name: self._placed[name][1] for name in current}
