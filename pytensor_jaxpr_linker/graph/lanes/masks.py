@@ -13,6 +13,7 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.tensor.basic import Alloc, ARange, Nonzero
 from pytensor.tensor.elemwise import DimShuffle
+from pytensor.tensor.sort import ArgSortOp
 from pytensor.tensor.subtensor import (
     AdvancedIncSubtensor,
     AdvancedSubtensor,
@@ -152,13 +153,13 @@ def index_lanes(node: Apply, x: Operand, arrays: Sequence[Operand]) -> IndexLane
 
 
 def is_position(index: Variable) -> bool:
-    """Tell whether an index is the position of each element along its one axis, that of lanes."""
+    """Tell whether an index holds positions of active lanes along its one axis: their own, or in the order of a sort."""
     while index.owner is not None and isinstance(index.owner.op, DimShuffle):
         index = index.owner.inputs[0]
     if isinstance(index, Constant):
         size = index.data.size
         return size in index.data.shape and np.array_equal(np.ravel(index.data), np.arange(size))
-    return index.owner is not None and isinstance(index.owner.op, ARange)
+    return index.type.ndim == 1 and index.owner is not None and isinstance(index.owner.op, ARange | ArgSortOp)
 
 
 # -- masks -------------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from blackjax.mcmc.metrics import default_metric
 from pytensor_jaxpr_linker.pymc.chains.programs import Kernel
 from pytensor_jaxpr_linker.pymc.kernels.mass_matrix import INSIDE, MOMENTS, SAMPLE, mass_matrix_adaptation
 from pytensor_jaxpr_linker.pymc.kernels.step_size import step_size_adaptation
+from pytensor_jaxpr_linker.pymc.kernels.trajectory import nuts_kernel
 
 MASS_MATRICES = (*MOMENTS, "low_rank")
 
@@ -32,7 +33,7 @@ def make_kernel(
     two of them as statistics of each draw.
     """
     numpy = jax.numpy
-    nuts = blackjax.nuts.build_kernel()
+    nuts = nuts_kernel()
     step_init, step_update, step_final = step_size_adaptation(target_accept)
     adaptation = mass_matrix_adaptation(mass_matrix, tune)
     # One row more, for all transitions after warm-up.
@@ -52,7 +53,7 @@ def make_kernel(
         adapted = step_final(step)
         size = numpy.where(stage == SAMPLE, adapted, numpy.exp(step.log_step_size))
         before, inverse_mass = state, metric.inverse_mass_matrix
-        state, info = nuts(subkey, state, lambda q: logp(q, data), size, inverse_mass, max_treedepth)
+        state, info, trajectory = nuts(subkey, state, lambda q: logp(q, data), size, inverse_mass, max_treedepth)
         step = select(stage == SAMPLE, step, step_update(step, info.acceptance_rate))
         step = select(place == INSIDE, step, step_init(step_final(step)))
         metric = adaptation.update(metric, stage, place, state)
@@ -60,7 +61,6 @@ def make_kernel(
             "acceptance_rate": info.acceptance_rate,
             "diverging": info.is_divergent,
             "energy": info.energy,
-            "energy_error": info.energy - kinetic_energy(info.momentum, inverse_mass) + before.logdensity,
             "lp": state.logdensity,
             "n_steps": info.num_integration_steps,
             "reached_max_treedepth": (info.num_trajectory_expansions >= max_treedepth)
@@ -68,6 +68,7 @@ def make_kernel(
             "step_size": size,
             "step_size_bar": adapted,
             "tree_depth": info.num_trajectory_expansions,
+            **trajectory._asdict(),
         }
         if store_divergences:
             stats |= divergence(before.position, info, inverse_mass)
