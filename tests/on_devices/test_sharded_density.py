@@ -261,6 +261,12 @@ def test_a_host_step():
             call(model, MESH, {"obs": "data"})
 
 
+def test_other_names_of_data():
+    logp = shard(regression(400), MESH, {"obs": "data"})
+    with pytest.raises(ValueError, match="The model has no shared data 'z'; it has 'given', 'x'"):
+        logp.place({"z": np.zeros(400)})
+
+
 def test_a_mesh_is_needed():
     with pytest.raises(TypeError, match=r"mesh must be a jax.sharding.Mesh, not 8: make one by jax.make_mesh"):
         shard(regression(400), 8, {"obs": "data"})

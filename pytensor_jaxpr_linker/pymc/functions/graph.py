@@ -87,11 +87,15 @@ class ModelFunction:
         """Return the current lengths of dims that the outputs depend on: the function is traced for them."""
         return [v.get_value() for v in self._lengths]
 
-    def __call__(self, values: Mapping[str, Any], data: Data | None = None) -> list[Any]:
-        """Return the outputs for values by the names of variables. Shared data that is not in `data` has its current values."""
-        if unknown := set(data or ()) - set(self.data):
+    def check_data(self, data: Data) -> None:
+        """Raise an error for data that the outputs do not depend on."""
+        if unknown := set(data) - set(self.data):
             known = ", ".join(map(repr, self.data)) or "none"
             raise ValueError(f"The model has no shared data {', '.join(map(repr, sorted(unknown)))}; it has {known}.")
+
+    def __call__(self, values: Mapping[str, Any], data: Data | None = None) -> list[Any]:
+        """Return the outputs for values by the names of variables. Shared data that is not in `data` has its current values."""
+        self.check_data(data or {})
         check_values(self.value_vars, values)
         given = dict(data or {})
         if given.keys() != self.data.keys():

@@ -21,6 +21,7 @@ from pytensor_jaxpr_linker.plan.padding import NotExact
 from pytensor_jaxpr_linker.pymc.arguments import Names, check_model, did_you_mean
 from pytensor_jaxpr_linker.pymc.functions.density import LogDensity
 from pytensor_jaxpr_linker.pymc.functions.graph import ModelFunction, model_mode, shared_inputs
+from pytensor_jaxpr_linker.pymc.mesh.checks import check_division, check_mesh
 from pytensor_jaxpr_linker.pymc.mesh.graph import density_for_mesh
 from pytensor_jaxpr_linker.pymc.mesh.padded_density import PaddedFunction, lengths_along
 from pytensor_jaxpr_linker.pymc.mesh.sums import with_sums_of_parts
@@ -136,6 +137,7 @@ class ShardedLogDensity(LogDensity):
             NumPy arrays, or JAX arrays that are on the mesh already: in a program of several processes, where each has its own part of the
             data, those of `jax.make_array_from_process_local_data`.
         """
+        self._function.check_data(data)
         if isinstance(self._function, PaddedFunction):
             data = self._function.beside_current(data)
         return self._put(data)
@@ -227,10 +229,4 @@ def shard(
     {'x': Array(1., dtype=float64, weak_type=True)}
     """
     model = check_model(model)
-    if not isinstance(mesh, Mesh):
-        raise TypeError(f"mesh must be a jax.sharding.Mesh, not {mesh!r}: make one by jax.make_mesh((8,), ('data',)).")
-    if not axes:
-        raise ValueError(
-            'axes says along which axis of the mesh a dim is divided: give a dict such as {"obs": "data"}.'
-        )
-    return ShardedLogDensity(model, mesh, axes, gradient, var_names)
+    return ShardedLogDensity(model, check_mesh(mesh), check_division("axes", axes), gradient, var_names)
