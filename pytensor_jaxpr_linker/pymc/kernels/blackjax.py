@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import blackjax
@@ -10,10 +11,13 @@ import numpy as np
 from blackjax.mcmc.metrics import default_metric
 
 from pytensor_jaxpr_linker.pymc.chains.programs import Kernel
+from pytensor_jaxpr_linker.pymc.kernels.inputs import inputs_among
 from pytensor_jaxpr_linker.pymc.kernels.mass_matrix import INSIDE, MOMENTS, SAMPLE, mass_matrix_adaptation
 from pytensor_jaxpr_linker.pymc.kernels.step_size import step_size_adaptation
 
 MASS_MATRICES = (*MOMENTS, "low_rank")
+#: The least length of a table of the schedule: programs for shorter warm-ups are the same.
+LEAST_ROWS = 4096
 
 
 def make_kernel(
@@ -24,19 +28,20 @@ def make_kernel(
     mass_matrix: Literal["diagonal", "dense", "low_rank"] = "diagonal",
     step_size: float = 1.0,
     store_divergences: bool = False,
+    schedule: Any = None,
 ) -> Kernel:
     """Return NUTS with window adaptation during the first `tune` transitions, which begins with `step_size`.
 
     ``blackjax.staged_adaptation`` runs the whole warm-up in one call. This one is made of its parts, so that a progress bar
     can follow and that warm-up and sampling are one program. `store_divergences`, for positions that are vectors, adds
-    two of them as statistics of each draw.
+    two of them as statistics of each draw. `schedule` is what `schedule_table` returns, by default for `tune`.
     """
     numpy = jax.numpy
     nuts = blackjax.nuts.build_kernel()
     step_init, step_update, step_final = step_size_adaptation(target_accept)
-    adaptation = mass_matrix_adaptation(mass_matrix, tune)
-    # One row more, for all transitions after warm-up.
-    schedule = np.array([*adaptation.schedule, (SAMPLE, INSIDE)])
+    with jax.ensure_compile_time_eval():  # a program may be traced here, and BlackJAX makes the schedule of JAX's arrays
+        adaptation = mass_matrix_adaptation(mass_matrix, tune)
+    rows = schedule_table(adaptation.schedule) if schedule is None else schedule
 
     def select(condition: Any, new: Any, old: Any) -> Any:
         return jax.tree.map(lambda a, b: numpy.where(condition, a, b), new, old)
@@ -48,7 +53,7 @@ def make_kernel(
     def transition(data: Any, chain: tuple) -> tuple[tuple, tuple[Any, dict]]:
         i, key, state, step, metric = chain
         key, subkey = jax.random.split(key)
-        stage, place = numpy.asarray(schedule)[numpy.minimum(i, tune)]
+        stage, place = numpy.asarray(rows)[numpy.minimum(i, len(rows) - 1)].astype(int)
         adapted = step_final(step)
         size = numpy.where(stage == SAMPLE, adapted, numpy.exp(step.log_step_size))
         before, inverse_mass = state, metric.inverse_mass_matrix
@@ -73,7 +78,28 @@ def make_kernel(
             stats |= divergence(before.position, info, inverse_mass)
         return (i + 1, key, state, step, metric), (state.position, stats)
 
-    return Kernel(start, transition, tune)
+    return Kernel(start, transition)
+
+
+def divided(arguments: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Return the arguments that are inputs of the programs, and those on which the programs depend.
+
+    BlackJAX allocates memory by `max_treedepth`, and an adaptation that keeps the draws of a window by `tune`.
+    """
+    inputs, fixed = inputs_among(make_kernel, {"target_accept": float, "step_size": float}, arguments)
+    inputs["schedule"] = schedule_table(mass_matrix_adaptation(fixed["mass_matrix"], fixed["tune"]).schedule)
+    # Sums over a window know nothing of its length.
+    return inputs, {**fixed, "tune": 0} if fixed["mass_matrix"] in MOMENTS else fixed
+
+
+def schedule_table(schedule: np.ndarray) -> np.ndarray:
+    """Return the rows of a schedule, and below them rows for transitions after the warm-up: tables have few lengths."""
+    length = LEAST_ROWS
+    while length <= len(schedule):
+        length *= 2
+    table = np.full((length, 2), (SAMPLE, INSIDE), "int8")
+    table[: len(schedule)] = schedule
+    return table
 
 
 def divergence(position: Any, info: Any, inverse_mass: Any) -> dict[str, Any]:

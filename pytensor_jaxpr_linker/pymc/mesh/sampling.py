@@ -38,7 +38,7 @@ from pytensor_jaxpr_linker.pymc.kernels.vectors import vector_kernel
 from pytensor_jaxpr_linker.pymc.mesh.chains import CHAINS, MeshChains, check_same_everywhere
 from pytensor_jaxpr_linker.pymc.mesh.draw_store import Checkpoint, FolderStore, MemoryStore
 from pytensor_jaxpr_linker.pymc.mesh.sharded_density import ShardedLogDensity
-from pytensor_jaxpr_linker.pymc.options import TARGET_ACCEPTS, kernel_module
+from pytensor_jaxpr_linker.pymc.options import TARGET_ACCEPTS, kernel_module, options_of_kernel
 from pytensor_jaxpr_linker.pymc.progress import progress
 from pytensor_jaxpr_linker.pymc.results import to_datatree
 from pytensor_jaxpr_linker.run import placement
@@ -150,14 +150,15 @@ def sample_on_mesh(
         data = logp.data if shard else on_all_devices(logp, mesh)
         kernel = vector_kernel(kernel_module(sampler).make_kernel, logp, logp.layout, **adaptation)
         like = {name: np.zeros((chains, *shape)) for name, shape in logp.layout.shapes.items()}
-        programs = MeshChains(kernel, data, mesh, like, seeds, min(PER_CALL, kernel.tune + draws))
+        warmup = tune if kernel.has_warmup else 0
+        programs = MeshChains(kernel, data, mesh, like, seeds, min(PER_CALL, warmup + draws))
         arguments = [draws, tune, chains, sampler, seeds, names.names, initvals, jitter]
         hashes = run_hashes(programs, logp, arguments, package)
         check_same_everywhere(hashes)
         about: dict[str, Any] = {"seeds": seeds, **hashes}
         begin = partial(starting_points, model, logp, data, chains, seeds, initvals, jitter)
         states, done = gone_on(programs, before, about, str(store)) if before else (programs.start(begin()), 0)
-        draw_all(programs, states, done, kernel.tune, draws, kept, about, progressbar, on_progress)
+        draw_all(programs, states, done, warmup, draws, kept, about, progressbar, on_progress)
 
     one_program(model, f"sampler={sampler!r}", run)
     if isinstance(kept, FolderStore):
@@ -333,12 +334,7 @@ def check_run(
             f"The mesh has the axis {others[0]!r}, and nothing is divided along it: give shard, a dict such as {{'obs': {others[0]!r}}}, or a mesh"
             " with the axis 'chains' alone."
         )
-    known = {*inspect.signature(kernel_module(sampler).make_kernel).parameters} - {
-        "logp",
-        "tune",
-        "target_accept",
-        "max_treedepth",
-    }
+    known = options_of_kernel(kernel_module(sampler))
     for name in options:
         if name not in known:
             raise TypeError(f"sampler={sampler!r} takes no argument {name!r} on a mesh.{did_you_mean(name, known)}")
