@@ -8,6 +8,8 @@ from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).parent
 SITE = re.search(r'SITE = "(.*)"', (ROOT / "pytensor_jaxpr_linker/base/documentation.py").read_text())[1]
+#: The pages of `docs/` that are for users.
+PAGES = ("*.md", "guides/*.md", "reference/*.md", "tutorials/*.md")
 
 
 def with_site_links(text: str) -> str:
@@ -18,14 +20,16 @@ def with_site_links(text: str) -> str:
 
 
 class BuildWithPages(build_py):
-    """Copies `docs/*.md` into the package: what ``python -m pytensor_jaxpr_linker docs`` prints."""
+    """Copies pages of `docs/` into the package: what ``python -m pytensor_jaxpr_linker docs`` prints."""
 
     def run(self):
         super().run()
         if not self.editable_mode:
-            for page in sorted((ROOT / "docs").glob("*.md")):
-                self.mkpath(str(Path(self.build_lib, "pytensor_jaxpr_linker", "pages")))
-                self.copy_file(str(page), str(Path(self.build_lib, "pytensor_jaxpr_linker", "pages", page.name)))
+            docs, pages = ROOT / "docs", Path(self.build_lib, "pytensor_jaxpr_linker", "pages")
+            for page in sorted(page for pattern in PAGES for page in docs.glob(pattern)):
+                copy = pages / page.relative_to(docs)
+                self.mkpath(str(copy.parent))
+                self.copy_file(str(page), str(copy))
 
 
 setup(

@@ -35,7 +35,7 @@ INTRODUCTION = """# Benchmark results
 
 {setting}
 
-Each figure is the median over {repeats} fresh processes ({numba_repeats} for NUMBA); in each process a figure of µs a call is itself
+Each figure is {processes}{numba}. In each process a figure of µs a call is itself
 the median of half a second's worth of calls. Before anything is timed, each backend's outputs are compared with those of
 PyTensor's own Python implementations. Data is a constant of the program everywhere. "×" is the ratio to mode JAXPR:
 above 1, mode JAXPR is faster or smaller; below 1, it is slower or larger. How each figure is taken: [README.md](README.md).
@@ -95,6 +95,11 @@ DRAWS = """## Random draws
 Milliseconds for a call that makes 100,000 draws and ends when they are a NumPy array, on one core: the least processor time of many calls.
 NumPy is its own `Generator`, without PyTensor. No figure: mode JAX does not have the distribution, or NumPy no method of that name.
 """
+
+
+def of_processes(count: int) -> str:
+    """Return of how many processes a figure is."""
+    return "from one fresh process" if count == 1 else f"the median over {count} fresh processes"
 
 
 def describe_machine(packages: tuple[str, ...] = PACKAGES) -> dict:
@@ -322,7 +327,8 @@ def write(results: dict, out: Path) -> list[str]:
     image = out.with_name("results.png")
     models = results.get("first", {})
     remark = f"\n{setting['remark']}\n" if "remark" in setting else ""
-    repeats = {k: setting[k] for k in ("repeats", "numba_repeats")}
+    counts = [of_processes(setting[k]) for k in ("repeats", "numba_repeats")]
+    repeats = {"processes": counts[0], "numba": "" if counts[0] == counts[1] else f" (for NUMBA {counts[1]})"}
     parts = [INTRODUCTION.format(setting=machine(setting), image=image.name, remark=remark, **repeats)]
     if models:
         parts += [FIRST, first_table(models), LATER, later_table(models)]

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from statistics import geometric_mean
 
-from report import NONE, SAMPLERS, figure, machine, mark_models, table, with_ratio
+from report import NONE, SAMPLERS, figure, machine, mark_models, of_processes, table, with_ratio
 
 MODES = ("JAXPR", "JAX", "NUMBA")
 SIDES = {"jaxpr": "`pjl.pymc.sample`", "pymc": "`pm.sample`"}
@@ -14,7 +14,7 @@ INTRODUCTION = (
     + """
 {setting}
 
-The models of `pymc_models.py`. Each measurement is a fresh process with empty caches, and each figure the median over {repeats} of them. "×" is the
+The models of `pymc_models.py`. Each figure is {processes} with empty caches. "×" is the
 ratio to mode JAXPR: above 1, mode JAXPR is faster; below 1, it is slower. `samplers.py` writes this section.
 """
 )
@@ -94,7 +94,8 @@ def failures_of(results: dict) -> list[str]:
 def write(collected: dict, out: Path) -> list[str]:
     """Replace the section in the Markdown file `out`, and return the measurements that failed."""
     setting, results = collected["setting"], collected["results"]
-    numbers = {key: f"{setting[key]:,}" for key in ("draws", "tune", "chains", "repeats")}
+    numbers = {key: f"{setting[key]:,}" for key in ("draws", "tune", "chains")}
+    numbers["processes"] = of_processes(setting["repeats"])
     parts = [INTRODUCTION.format(setting=machine(setting), **numbers)]
     if "remark" in setting:
         parts.append(setting["remark"] + "\n")

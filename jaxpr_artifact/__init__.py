@@ -1,4 +1,4 @@
-"""Functions out of files: what `pytensor_jaxpr_linker.export` wrote is read and called here, with JAX and NumPy alone.
+"""Functions out of files: what `pytensor_jaxpr_linker` wrote is read and called here, with JAX and NumPy alone.
 
 Nothing in this package imports PyTensor. ``python -m jaxpr_artifact --help`` lists what it does at the command line.
 """
@@ -6,6 +6,7 @@ Nothing in this package imports PyTensor. ``python -m jaxpr_artifact --help`` li
 from jaxpr_artifact.errors import ArtifactError
 from jaxpr_artifact.iree_function import IreeFunction, load_iree
 from jaxpr_artifact.iree_module import IreeModule, load_iree_module
-from jaxpr_artifact.loaded import LoadedFunction, load
+from jaxpr_artifact.loaded import LoadedFunction
+from jaxpr_artifact.loading import load
 
 __all__ = ["ArtifactError", "IreeFunction", "IreeModule", "LoadedFunction", "load", "load_iree", "load_iree_module"]

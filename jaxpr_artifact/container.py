@@ -23,12 +23,12 @@ import mmap
 import os
 import re
 import struct
-import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from jaxpr_artifact.errors import ArtifactError
+from jaxpr_artifact.replacing import replacing
 
 #: The first byte is no text, and the line ends change where a file is copied as text: the trick of PNG.
 MAGIC = b"\x89JAXPR\r\n"
@@ -55,7 +55,12 @@ def aligned(offset: int) -> int:
     return -(-offset // ALIGNMENT) * ALIGNMENT
 
 
-def write_container(path: str | os.PathLike, header: Mapping[str, Any], members: Mapping[str, Any]) -> None:
+def write_container(
+    path: str | os.PathLike,
+    header: Mapping[str, Any],
+    members: Mapping[str, Any],
+    check: Callable[[Path], object] | None = None,
+) -> None:
     """Write a file, in place of one that is there. Equal contents give equal bytes.
 
     Parameters
@@ -66,6 +71,8 @@ def write_container(path: str | os.PathLike, header: Mapping[str, Any], members:
         What `json` can write; `members` is taken.
     members
         The bytes of each member: anything with the buffer protocol, in C order.
+    check
+        Raises if the new file is not fit for use. It is called before the file takes the place of an older one.
     """
     views = {
         name: memoryview(data).cast("B") if memoryview(data).nbytes else memoryview(b"")
@@ -87,26 +94,14 @@ def write_container(path: str | os.PathLike, header: Mapping[str, Any], members:
     text = text.ljust(start - _PREFIX.size)  # blanks after the object
     numbers = struct.pack("<QQ", FORMAT_VERSION, len(text))
     prefix = _PREFIX.pack(MAGIC, FORMAT_VERSION, len(text), hashlib.sha256(numbers + text).digest())
-    folder = Path(path).resolve().parent
-    with tempfile.NamedTemporaryFile("wb", dir=folder, delete=False) as file:
-        try:
+    with replacing(path) as new:
+        with open(new, "wb") as file:
             file.write(prefix + text)
             for (_, offset, _, _), view in zip(places, views.values(), strict=True):
                 file.write(bytes(offset - file.tell()))
                 file.write(view)
-            file.close()
-            os.chmod(file.name, 0o666 & ~_umask())
-            os.replace(file.name, path)
-        except BaseException:
-            file.close()
-            os.unlink(file.name)
-            raise
-
-
-def _umask() -> int:
-    """Return the process's mask of permissions, which can only be read by setting it."""
-    os.umask(mask := os.umask(0o077))
-    return mask
+        if check is not None:
+            check(new)
 
 
 def canonical(value: Any) -> bytes:
@@ -114,13 +109,31 @@ def canonical(value: Any) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")
 
 
-def read_container(path: str | os.PathLike, verify: bool = True) -> Contents:
+def mapped(path: str | os.PathLike) -> memoryview:
+    """Return the bytes of a file, mapped into memory.
+
+    Raises
+    ------
+    ArtifactError
+        If there are none.
+    OSError
+        If the file can't be read.
+    """
+    with open(path, "rb") as file:
+        if not os.fstat(file.fileno()).st_size:
+            raise ArtifactError(path, "The file is empty.")
+        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+
+
+def read_container(path: str | os.PathLike, verify: bool = True, data: memoryview | None = None) -> Contents:
     """Open a file and check it.
 
     Parameters
     ----------
     path
-        The file.
+        The file, which errors name.
+    data
+        Its bytes, where they are in memory already.
     verify
         Whether to compare the checksums of all members. If not, only those of members whose names do not begin with ``arrays/``.
 
@@ -131,16 +144,11 @@ def read_container(path: str | os.PathLike, verify: bool = True) -> Contents:
     OSError
         If it can't be read.
     """
-    with open(path, "rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        if not size:
-            raise ArtifactError(path, "The file is empty.")
-        data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    data = mapped(path) if data is None else data
+    size = len(data)
     if bytes(data[:8]) != MAGIC:
-        remedy = (
-            "Load it by `load_iree`." if os.fspath(path).endswith(".vmfb") else "Give the path of an exported file."
-        )
-        raise ArtifactError(path, "The file is no artifact of pytensor_jaxpr_linker.", remedy)
+        what, remedy = "The file is no artifact of pytensor_jaxpr_linker.", "Give the path of an exported file."
+        raise ArtifactError(path, what, remedy)
     if size < _PREFIX.size:
         raise ArtifactError(path, "The file is truncated: it ends in its first bytes.")
     _, version, length, digest = _PREFIX.unpack(data[: _PREFIX.size])

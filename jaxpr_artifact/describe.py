@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from jaxpr_artifact.arguments import spelled
 from jaxpr_artifact.container import FORMAT_VERSION
-from jaxpr_artifact.header import Header, Program
+from jaxpr_artifact.header import Check, Header, Program
 
 
 def described(header: Header, sizes: Mapping[str, int]) -> str:
     """Return a table of what a header says; `sizes` are those of the members in bytes."""
-    lines = [f"{header.name}, an artifact of format {FORMAT_VERSION}"]
-    if header.note:
-        lines.append(f"  {header.note}")
-    for title, texts in sections(header, sizes):
+    return titled(f"{header.name}, an artifact of format {FORMAT_VERSION}", header.note, sections(header, sizes))
+
+
+def titled(first: str, note: str, found: Mapping[str, Sequence[str]]) -> str:
+    """Return a first line, a note, and the sections that are not empty, with their titles."""
+    lines = [first, *([f"  {note}"] if note else [])]
+    for title, texts in found.items():
         lines += [f"  {title if i == 0 else '':<12}{text}" for i, text in enumerate(texts)]
     return "\n".join(lines)
 
 
-def sections(header: Header, sizes: Mapping[str, int]) -> Iterator[tuple[str, list[str]]]:
-    """Yield the sections that are not empty."""
+def sections(header: Header, sizes: Mapping[str, int]) -> dict[str, list[str]]:
+    """Return what there is to say, by titles."""
     updated = {s.name for s in header.state if s.output is not None}
-    found = {
-        "made with": [", ".join(f"{name} {version}" for name, version in sorted(header.versions.items()))],
+    return {
+        "made with": [version_text(header.versions)],
         "runs on": [", ".join(header.platforms)],
         "arguments": columns([(a.name, array(a)) for a in header.arguments]),
         "state": columns(
@@ -33,11 +36,20 @@ def sections(header: Header, sizes: Mapping[str, int]) -> Iterator[tuple[str, li
         "constants": columns([(s.name, array(s), nbytes(sizes[s.member])) for s in header.constants]),
         "fixed": columns([(f.name, f.value) for f in header.fixed]),
         "outputs": columns([(o.name, array(o)) for o in header.outputs]),
-        "checks": list(dict.fromkeys(f"{check.type}: {check.message}" for check in header.checks)),
+        "checks": check_texts(header.checks),
         "symbols": list(header.constraints),
         "programs": columns([program(name, p, sizes) for name, p in sorted(header.programs.items(), reverse=True)]),
     }
-    yield from ((title, texts) for title, texts in found.items() if texts)
+
+
+def version_text(versions: Mapping[str, str]) -> str:
+    """Return the versions of packages in a line."""
+    return ", ".join(f"{name} {version}" for name, version in sorted(versions.items()))
+
+
+def check_texts(checks: Iterable[Check]) -> list[str]:
+    """Return what run-time checks raise, each once."""
+    return list(dict.fromkeys(f"{check.type}: {check.message}" for check in checks))
 
 
 def program(name: str, given: Program, sizes: Mapping[str, int]) -> tuple[str, ...]:

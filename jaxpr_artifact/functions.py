@@ -8,6 +8,9 @@ from typing import Any
 import jax
 from jax import export
 
+#: The highest order of derivatives that an artifact has programs for.
+MOST_DERIVATIVES = 2
+
 
 def function_of(
     programs: Sequence[export.Exported],
@@ -33,14 +36,18 @@ def function_of(
         Of which order the first program is a derivative.
     """
     program, *derivatives = programs
-    call = over_batches(program, batched[0], has_batch) if batched else program.call
+    call = over_batches(program, batched[0] if batched else None, has_batch)
     of = [i for i, aval in enumerate(program.out_avals) if is_inexact(aval)]
     wrt = [i for i, aval in enumerate(program.in_avals) if is_inexact(aval) and i not in constants]
 
     def no_pullback(*_: Any) -> Any:
+        remedy = (
+            f"export it with vjp_order={order + 1}, if JAX is to differentiate it further"
+            if order < MOST_DERIVATIVES
+            else "no artifact has more. Export a gradient that pytensor.grad makes as a function of its own"
+        )
         raise TypeError(
-            f"The function {program.fun_name!r} was exported with derivatives up to order {order}: export it with"
-            f" vjp_order={order + 1}, if JAX is to differentiate it further."
+            f"The function {program.fun_name!r} was exported with derivatives up to order {order}: {remedy}."
         )
 
     more = [*has_batch, *[True] * len(of)]
@@ -58,12 +65,24 @@ def function_of(
     return function
 
 
-def over_batches(program: export.Exported, batched: export.Exported, has_batch: Sequence[bool]) -> Callable[..., Any]:
-    """Return a program as a function whose `jax.vmap` calls the batched one."""
+def over_batches(
+    program: export.Exported, batched: export.Exported | None, has_batch: Sequence[bool]
+) -> Callable[..., Any]:
+    """Return a program as a function whose `jax.vmap` calls the batched one, or says that there is none."""
 
     @jax.custom_batching.custom_vmap
     def call(*args: Any) -> Any:
         return program.call(*args)
+
+    if batched is None:
+
+        @call.def_vmap
+        def _(*_: Any) -> Any:
+            raise NotImplementedError(
+                f"The function {program.fun_name!r} was exported without a batched program: export it with batched=True for jax.vmap."
+            )
+
+        return call
 
     @jax.custom_batching.custom_vmap
     def call_batched(*args: Any) -> Any:
@@ -93,6 +112,22 @@ def over_batches(program: export.Exported, batched: export.Exported, has_batch: 
         flat = [x.reshape(-1, *x.shape[2:]) if may else x for x, may in zip(operands, has_batch, strict=True)]
         results = jax.tree.map(lambda x: x.reshape(size, inner, *x.shape[1:]), call_batched(*flat))
         return results, jax.tree.map(lambda _: True, results)
+
+    return call
+
+
+def with_shared(batched: export.Exported, has_batch: Sequence[bool]) -> Callable[..., Any]:
+    """Return a batched program as a function whose operands may lack the axis of the batch: those are the same in each row."""
+    ranks = [len(aval.shape) if may else None for aval, may in zip(batched.in_avals, has_batch, strict=True)]
+
+    def call(*args: Any) -> Any:
+        size = next(x.shape[0] for x, rank in zip(args, ranks, strict=True) if x.ndim == rank)
+        return batched.call(
+            *[
+                x if rank in (None, x.ndim) else jax.numpy.broadcast_to(x, (size, *x.shape))
+                for x, rank in zip(args, ranks, strict=True)
+            ]
+        )
 
     return call
 

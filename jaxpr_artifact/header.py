@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import re
 import types
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
 from functools import cache
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
+from jaxpr_artifact.dimensions import is_expression
 from jaxpr_artifact.errors import ArtifactError
 
 #: A length, or the text of a symbolic one: ``"n"``, ``"2*n + 1"``.
@@ -40,6 +41,8 @@ class Argument:
     shape: tuple[Dimension, ...]
     is_key: bool = False
     """Whether it is a key of `jax.random`, as ``uint32[2]``."""
+    by_value: bool = False
+    """Whether integers of other dtypes are taken, if the dtype has their values."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +114,8 @@ class Header:
     programs: dict[str, Program]
     versions: dict[str, str]
     note: str = ""
+    key_of: tuple[int | None, ...] = ()
+    """For each output, the position of the key that it follows, among the arguments and the state, or None; empty if none follows one."""
 
     def as_json(self) -> dict[str, Any]:
         """Return what `json` writes."""
@@ -171,9 +176,10 @@ def matches(type_: Any, value: Any) -> bool:
 
 
 def decoded_object(cls: Any, value: Any, where: str) -> Any:
-    """Return a JSON object as an object of a class, with all of its fields."""
+    """Return a JSON object as an object of a class. Fields with defaults may be missing: files of older versions lack those of newer ones."""
     names = {f.name for f in fields(cls)}
-    if not isinstance(value, dict) or value.keys() != names:
+    needed = {f.name for f in fields(cls) if f.default is MISSING}
+    if not isinstance(value, dict) or not needed <= value.keys() <= names:
         found = sorted(map(str, value)) if isinstance(value, dict) else value
         raise Misfit(f"{where} has not the parts {', '.join(sorted(names))}, but {found!r:.200}")
     return cls(**{name: decoded(hints_of(cls)[name], x, f"{where}.{name}") for name, x in value.items()})
@@ -202,7 +208,21 @@ def check_header(header: Header) -> None:
         raise Misfit(f"the programs are {sorted(header.programs)!r:.80}")
     if header.constraints and any(len(c) > 200 for c in header.constraints):
         raise Misfit("a constraint is too long")
+    if odd := [c for c in header.constraints if not all(map(is_expression, re.split("==|>=|<=", c)))]:
+        raise Misfit(f"{odd[0]!r:.80} is no constraint")
+    check_keys(header)
     check_programs(header)
+
+
+def check_keys(header: Header) -> None:
+    """Raise a `Misfit` unless each output that follows a key is one."""
+    inputs: list[Argument | Stored] = [*header.arguments, *header.state]
+    keys = {i for i, given in enumerate(inputs) if given.is_key}
+    if header.key_of and len(header.key_of) != len(header.outputs):
+        raise Misfit("it does not say of each output which key it follows")
+    for output, i in zip(header.outputs, header.key_of, strict=False):
+        if i is not None and not (output.is_key and i in keys):
+            raise Misfit(f"{output.name!r:.80} does not follow the key that it says")
 
 
 def check_programs(header: Header) -> None:
@@ -216,6 +236,10 @@ def check_programs(header: Header) -> None:
         orders.append(check_program(name, program, taken, given, range(len(taken) - len(header.constants), len(taken))))
     if len(set(orders)) != 1:
         raise Misfit("the programs have derivatives of different orders")
+    for s in header.state:
+        shape = s.shape if s.symbolic is None else s.symbolic
+        if s.output is not None and header.programs["call"].outputs[s.output].shape != shape:
+            raise Misfit(f"the update of {s.name!r:.80} has another shape than the state")
 
 
 def check_program(name: str, program: Program, taken: list[str], given: list[str], constants: range) -> int:
@@ -245,5 +269,5 @@ def check_aval(name: str, dtype: str, shape: tuple[Dimension, ...]) -> None:
     if dtype not in DTYPES:
         raise Misfit(f"{name} has the dtype {dtype!r:.80}")
     for n in shape:
-        if not (_DIMENSION.fullmatch(n) if isinstance(n, str) else 0 <= n < 2**62):
+        if not (_DIMENSION.fullmatch(n) and is_expression(n) if isinstance(n, str) else 0 <= n < 2**62):
             raise Misfit(f"{name} has a dimension {n!r:.80}")

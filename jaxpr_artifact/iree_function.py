@@ -9,29 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from jaxpr_artifact.arguments import check_sizes, signature_of, spelled, taken
-from jaxpr_artifact.errors import ArtifactError
-from jaxpr_artifact.iree_header import ATTRIBUTE, FIRST_STATE, MAIN, iree_header_of
+from jaxpr_artifact.arguments import check_sizes, signature_of, taken
+from jaxpr_artifact.describe_iree import described_function
+from jaxpr_artifact.iree_header import FIRST_STATE, MAIN
+from jaxpr_artifact.iree_program import DEVICE, MACHINE_CODE, IreeProgram, first_line, owned
 from jaxpr_artifact.loaded import State, error_of
-from jaxpr_artifact.seal import check_seal
-
-
-def iree_runtime() -> Any:
-    """Return the module ``iree.runtime``.
-
-    Raises
-    ------
-    ImportError
-        If it is not installed.
-    """
-    try:
-        import iree.runtime
-    except ModuleNotFoundError as error:
-        raise ImportError(
-            "iree.runtime is not installed: `pip install iree-base-runtime`, or `pip install 'pytensor_jaxpr_linker[iree]'`.",
-            name="iree.runtime",
-        ) from error
-    return iree.runtime
 
 
 class IreeFunction:
@@ -45,28 +27,9 @@ class IreeFunction:
         What it keeps between calls, by the names of the shared variables.
     """
 
-    def __init__(self, path: str | os.PathLike, device: str = "local-task"):
-        runtime = iree_runtime()
-        self.path = os.fspath(path)
-        check_seal(path)
-        try:
-            self._context = runtime.SystemContext(config=runtime.Config(device))
-            module = runtime.VmModule.mmap(self._context.instance, self.path)
-            functions = {name: module.lookup_function(name) for name in module.function_names}
-            described = functions[MAIN].reflection.get(ATTRIBUTE) if MAIN in functions else None
-            self.header = iree_header_of(path, described)
-            self._context.add_vm_module(module)
-        except ArtifactError:
-            raise
-        except Exception as error:  # the runtime raises several types
-            raise ArtifactError(
-                path,
-                f"IREE can't load it on {device}: {first_line(error)}",
-                f"It was compiled for {self.header.target!r}: name a device of that kind, or export it for this one."
-                if hasattr(self, "header")
-                else "Export it again, or copy it again.",
-            ) from error
-        self._functions = self._context.modules[module.name]
+    def __init__(self, program: IreeProgram):
+        self.path, self.header = program.path, program.header()
+        self._functions = program.functions(self.header.target)
         self.__name__ = self.__qualname__ = self.header.name
         self.__signature__ = signature_of(self.header.arguments)
         updates = [s for s in self.header.state if s.output is not None]
@@ -77,7 +40,7 @@ class IreeFunction:
         first = self._invoke(FIRST_STATE, [], [s.dtype for s in self.header.state]) if self.header.state else []
         self.state = State(self.header.state, first)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Return the outputs as NumPy arrays of their own, after updates went into `state`.
 
         Raises
@@ -112,35 +75,23 @@ class IreeFunction:
         found = found if isinstance(found, tuple | list) else (found,)
         return [owned(x, np.dtype(dtype)) for x, dtype in zip(found, dtypes, strict=True)]
 
+    def __instead__(self) -> str:
+        """Return what to ask about in place of machine code."""
+        return MACHINE_CODE
+
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            f"{self!r:.200} can't be copied or pickled: load {self.path} again, where it is needed, and set its state."
+        )
+
     def __str__(self) -> str:
-        header = self.header
-        parts: dict[str, Sequence[Any]] = {"arguments": header.arguments, "state": header.state}
-        parts["outputs"] = header.outputs
-        lines = []
-        for kind, group in parts.items():
-            for i, a in enumerate(group):
-                lines.append(f"  {kind if i == 0 else '':9}  {a.name}  {a.dtype} {spelled(a.shape)}")
-        versions = ", ".join(f"{name} {v}" for name, v in sorted(header.versions.items()))
-        return "\n".join([f"{header.name}, compiled by IREE for {header.target}", f"  made with  {versions}", *lines])
+        return described_function(self.header)
 
     def __repr__(self) -> str:
         return f"<{self.header.name}{self.__signature__} loaded from {self.path} by IREE>"
 
 
-def owned(result: Any, dtype: np.dtype) -> np.ndarray:
-    """Return a result of IREE as an array with memory of its own. IREE has no unsigned results, and booleans are bytes."""
-    array = np.array(result.to_host() if hasattr(result, "to_host") else result, copy=True)
-    if array.dtype == dtype:
-        return array
-    return array.astype(bool) if dtype.kind == "b" else array.view(dtype)
-
-
-def first_line(error: Exception) -> str:
-    """Return the first line of a message."""
-    return next(iter(str(error).splitlines()), type(error).__name__)
-
-
-def load_iree(path: str | os.PathLike, *, device: str = "local-task") -> IreeFunction:
+def load_iree(path: str | os.PathLike, *, device: str = DEVICE) -> IreeFunction:
     """Return the function in a ``.vmfb`` file that `pytensor_jaxpr_linker.export` wrote. It needs IREE's runtime and no compiler.
 
     Parameters
@@ -180,4 +131,4 @@ def load_iree(path: str | os.PathLike, *, device: str = "local-task") -> IreeFun
     ...
     TypeError: x has shape (2,), and its value has (3,).
     """
-    return IreeFunction(path, device)
+    return IreeFunction(IreeProgram(path, device))

@@ -4,139 +4,174 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from inspect import Parameter, Signature
 from typing import Any
 
 import numpy as np
 
-from jaxpr_artifact.arguments import check_sizes, spelled, taken
-from jaxpr_artifact.errors import ArtifactError
-from jaxpr_artifact.iree_function import first_line, iree_runtime, owned
+from jaxpr_artifact.arguments import check_sizes, taken
+from jaxpr_artifact.describe_iree import described_module
+from jaxpr_artifact.iree_parameters import parameter_modules
+from jaxpr_artifact.iree_program import DEVICE, MACHINE_CODE, IreeProgram, owned
 from jaxpr_artifact.loaded import error_of
-from jaxpr_artifact.module_header import (
-    MODULE_ATTRIBUTE,
-    FunctionDescription,
-    ModuleDescription,
-    module_description_of,
-)
-from jaxpr_artifact.seal import check_seal
-
-#: Kinds of files of parameters beside a module, the first one that is there.
-PARAMETER_FILES = (".irpa", ".safetensors")
+from jaxpr_artifact.module_header import FunctionDescription, ModuleDescription
+from jaxpr_artifact.module_state import ModuleState
+from jaxpr_artifact.tree_description import tree_like
+from jaxpr_artifact.trees import leaves_like, with_leaves
 
 
 class IreeModule:
-    """A module that `load_iree_module` made of a ``.vmfb`` file. Its functions are its attributes; its state is in it.
+    """A module that `load_iree_module` made of a ``.vmfb`` file. Its functions and its state are its attributes, as those of the original.
 
-    A function takes its arrays in their order, or by their names: the leaves of trees one by one. It returns a list of new NumPy arrays, or
-    one array where the original did. Getters and setters, such as ``m.get_w()``, reach the state.
+    Functions take arguments by position or by name, in trees where the original has trees, and return new NumPy arrays. What was a named tuple or
+    a dataclass comes as a named tuple; whatever has parts of the same names may go in. State has `get_value` and `set_value`. State whose name
+    begins with an underscore is not in the file.
 
     Attributes
     ----------
+    path : str
+        The file.
     description : ModuleDescription
         What the file says of itself: names, dtypes, shapes, checks, globals, the target, versions.
     """
 
-    def __init__(self, path: str | os.PathLike, parameters: str | os.PathLike | None, device: str):
-        runtime = iree_runtime()
-        self.path = os.fspath(path)
-        check_seal(path)
-        try:
-            config = runtime.Config(device)
-            module = runtime.VmModule.mmap(config.vm_instance, self.path)
-            found = [module.lookup_function(name).reflection.get(MODULE_ATTRIBUTE) for name in module.function_names]
-            self.description = module_description_of(path, next(filter(None, found), None))
-            modules = [runtime.create_hal_module(config.vm_instance, config.device), module]
-            if any(g.parameter for g in self.description.globals):
-                modules.insert(0, parameters_module(runtime, config.vm_instance, path, parameters, self.description))
-            self._context = runtime.SystemContext(vm_modules=modules, config=config)
-        except (ArtifactError, OSError):
-            raise
-        except Exception as error:  # the runtime raises several types
-            raise ArtifactError(
-                path, f"IREE can't load it on {device}: {first_line(error)}", remedy_of(self)
-            ) from error
-        self._functions = self._context.modules[module.name]
-        self._turn = threading.Lock()
-        for function in self.description.functions:
-            vars(self)[function.name] = self._bound(function)
+    def __init__(self, program: IreeProgram, parameters: str | os.PathLike | None = None, verify: bool = True):
+        self.path, self.description = program.path, program.description()
+        self.__path, self.__description = self.path, self.description  # a part may have one of these names
+        others = parameter_modules(program, self.description, parameters, verify)
+        loaded, turn = program.functions(self.description.target, others), threading.RLock()
+        functions = [IreeModuleFunction(f, loaded[f.name], turn) for f in self.description.functions]
+        values = GlobalValues(self.description, functions, turn)
+        for state in self.description.state:
+            if values.has(state.globals):
+                vars(self)[state.name] = ModuleState(state.name, tree_like(state.tree, iter(state.globals)), values)
+        for function in functions:
+            vars(self)[function.__name__] = function
 
-    def _bound(self, function: FunctionDescription) -> Callable[..., Any]:
-        """Return a function of the module as users call it."""
-        places = {a.name: i for i, a in enumerate(function.arguments)}
-        names = ", ".join(places) or "nothing"
+    def __instead__(self) -> str:
+        """Return what to ask about in place of machine code."""
+        return MACHINE_CODE
 
-        def call(*args: Any, **named: Any) -> Any:
-            given = dict(enumerate(args)) | {places.get(name, -1): x for name, x in named.items()}
-            if sorted(given) != list(range(len(places))) or len(given) != len(args) + len(named):
-                raise TypeError(f"{function.name} takes {names}, each once.")
-            arrays = [np.asarray(taken(a, given[i])) for i, a in enumerate(function.arguments)]
-            check_sizes(function.arguments, arrays)
-            with self._turn:
-                raw = self._functions[function.name](*[np.ascontiguousarray(x).reshape(x.shape) for x in arrays])
-            raw = list(raw) if isinstance(raw, tuple | list) else [] if raw is None else [raw]
-            results = [owned(x, np.dtype(r.dtype)) for x, r in zip(raw, function.results, strict=True)]
-            if function.checks and (code := int(results.pop())):
-                raise error_of(function.checks[code - 1])
-            return results[0] if function.is_bare else results
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            f"{self!r:.200} can't be copied or pickled: load {self.__path} again, where it is needed, and set its state."
+        )
 
-        call.__name__ = call.__qualname__ = function.name
-        call.__doc__ = f"{function.kind} of {names}."
-        return call
+    def __str__(self) -> str:
+        return described_module(self.__description)
 
     def __repr__(self) -> str:
-        functions = [f"{f.name}({', '.join(a.name for a in f.arguments)})" for f in self.description.functions]
-        state = [f"{g.name} {g.dtype}{spelled(g.shape)}" for g in self.description.globals if g.is_mutable]
-        return f"<module {self.description.name} loaded from {self.path} by IREE: {', '.join([*functions, *state])}>"
+        parts = [f"{x.__name__}{x.__signature__}" for x in vars(self).values() if isinstance(x, IreeModuleFunction)]
+        parts += [repr(x) for x in vars(self).values() if isinstance(x, ModuleState)]
+        return f"<module {self.__description.name} loaded from {self.__path} by IREE: {', '.join(parts)}>"
 
 
-def remedy_of(module: IreeModule) -> str:
-    """Return what to do about a file that does not load."""
-    if hasattr(module, "description"):
-        return (
-            f"It was compiled for {module.description.target!r}: name a device of that kind, or save it for this one."
-        )
-    return "Save it again, or copy it again."
+class IreeModuleFunction:
+    """A function of an `IreeModule`.
 
-
-def parameters_module(
-    runtime: Any,
-    instance: Any,
-    path: str | os.PathLike,
-    given: str | os.PathLike | None,
-    description: ModuleDescription,
-) -> Any:
-    """Return the module by which IREE reads the file of parameters, which it maps into memory.
-
-    Raises
-    ------
-    ArtifactError
-        If there is none, or it lacks an array.
+    Attributes
+    ----------
+    description : FunctionDescription
+        What the file says of it.
     """
-    near = [Path(path).with_suffix(kind) for kind in PARAMETER_FILES]
-    file = Path(given) if given is not None else next((p for p in near if p.exists()), near[0])
-    if not file.exists():
-        remedy = "Copy it to the module, or say where it is: load_iree_module(path, parameters=...)."
-        raise ArtifactError(path, f"Its parameters are in another file, and {file} is not there.", remedy)
-    index = runtime.ParameterIndex()
-    try:
-        index.load(os.fspath(file))
-    except Exception as error:  # the runtime raises several types
-        raise ArtifactError(
-            file, f"IREE can't read the parameters: {first_line(error)}", "Save the module again."
-        ) from error
-    sizes = {name: entry.length for name, entry in index.items()}
-    for g in description.globals:
-        if g.parameter and sizes.get(g.parameter) != np.dtype(g.dtype).itemsize * int(np.prod(g.shape, dtype=object)):
-            raise ArtifactError(
-                file, f"It has not the parameter {g.parameter} of {os.fspath(path)}.", "Use the files of one module."
-            )
-    return runtime.create_io_parameters_module(instance, index.create_provider(scope=description.scope))
+
+    def __init__(self, description: FunctionDescription, call: Any, turn: AbstractContextManager):
+        self.description, self._call, self._turn = description, call, turn
+        self._trees = {
+            a.name: tree_like(a.tree, iter(range(len(description.arguments)))) for a in description.signature
+        }
+        self._returned = tree_like(description.returned, iter(range(len(description.results))))
+        self.__name__ = self.__qualname__ = description.name
+        self.__signature__ = Signature(
+            [Parameter(a.name, Parameter.POSITIONAL_OR_KEYWORD) for a in description.signature]
+        )
+        results = description.results[: -1 if description.checks else None]
+        self.__doc__ = f"Return {', '.join(r.name for r in results) or 'nothing'}."
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        try:
+            given = self.__signature__.bind(*args, **kwargs).args
+        except TypeError as error:
+            raise TypeError(f"{self.__name__}{self.__signature__}: {error}") from None
+        pairs = zip(self._trees.items(), given, strict=True)
+        flat = [x for (name, tree), value in pairs for _, _, x in leaves_like(tree, value, name)]
+        return with_leaves(self._returned, iter(self.flat(flat)))
+
+    def flat(self, given: Sequence[Any]) -> list[np.ndarray]:
+        """Return the arrays of the results for the arrays of the arguments, checked."""
+        what = self.description
+        arrays = [np.asarray(taken(a, x)) for a, x in zip(what.arguments, given, strict=True)]
+        check_sizes(what.arguments, arrays)
+        with self._turn:
+            raw = self._call(*[np.ascontiguousarray(x).reshape(x.shape) for x in arrays])
+        raw = list(raw) if isinstance(raw, tuple | list) else [] if raw is None else [raw]
+        results = [owned(x, np.dtype(r.dtype)) for x, r in zip(raw, what.results, strict=True)]
+        if what.checks and (code := int(results.pop())):
+            raise error_of(what.checks[code - 1])
+        return results
+
+    def __instead__(self) -> str:
+        """Return what to ask about in place of machine code."""
+        return MACHINE_CODE
+
+    def __repr__(self) -> str:
+        return f"<function {self.__name__}{self.__signature__} run by IREE>"
+
+
+class GlobalValues:
+    """The globals of a module as its getters and setters reach them."""
+
+    def __init__(
+        self, description: ModuleDescription, functions: Sequence[IreeModuleFunction], turn: AbstractContextManager
+    ):
+        self._turn = turn
+        self._globals = {g.name: g for g in description.globals}
+        self._getters = {f.description.reads: f for f in functions if f.description.kind == "getter"}
+        self._setters = {f.description.writes: f for f in functions if f.description.kind == "setter"}
+        self._places = {name: (names, i) for names in self._getters for i, name in enumerate(names)}
+
+    def has(self, names: Sequence[str]) -> bool:
+        """Tell whether getters return all of these globals."""
+        return self._places.keys() >= set(names)
+
+    def read(self, names: Sequence[str]) -> list[np.ndarray]:
+        """Return the values of globals, all of one moment."""
+        with self._turn:
+            found = {group: self._getters[group].flat([]) for group in {self._places[name][0] for name in names}}
+        return [found[group][i] for group, i in (self._places[name] for name in names)]
+
+    def set(self, given: Mapping[str, Any]) -> None:
+        """Replace values by those of a caller, all or none."""
+        for names, setter in self._setters.items():
+            others = [name for name in names if name not in given]
+            if given.keys() <= set(names) and self.has(others):
+                with self._turn:
+                    values = {**given, **dict(zip(others, self.read(others), strict=True))}
+                    setter.flat([values[name] for name in names])
+                return
+        if constants := [name for name in given if not self.is_mutable(name)]:
+            raise TypeError(f"{constants[0]} is a constant of the module: none of its functions updates it.")
+        raise TypeError(
+            f"The module has no setter of {', '.join(given)}: constants are in the same tree, or a function has the setter's name."
+        )
+
+    def is_mutable(self, name: str) -> bool:
+        """Tell whether a global may change."""
+        return self._globals[name].is_mutable
+
+    def spelled_type(self, name: str) -> str:
+        """Return dtype and shape of a global."""
+        return f"{self._globals[name].dtype}{list(self._globals[name].shape)}"
 
 
 def load_iree_module(
-    path: str | os.PathLike, *, parameters: str | os.PathLike | None = None, device: str = "local-task"
+    path: str | os.PathLike,
+    *,
+    parameters: str | os.PathLike | None = None,
+    device: str = DEVICE,
+    verify: bool = True,
 ) -> IreeModule:
     """Return the module in a ``.vmfb`` file that `pytensor_jaxpr_linker.Module.save` wrote. It needs IREE's runtime and no compiler.
 
@@ -148,6 +183,8 @@ def load_iree_module(
         The file of its parameters, by default the one of the same name that ends with ``.irpa`` or ``.safetensors``.
     device : str
         Where it runs, as ``iree-run-module --device`` takes it.
+    verify : bool
+        Whether to compare the checksums of the parameters, which reads them; that of the program is always compared.
 
     Returns
     -------
@@ -175,4 +212,4 @@ def load_iree_module(
     >>> counter.advance(3), counter.advance(by=3)
     (array(3), array(6))
     """
-    return IreeModule(path, parameters, device)
+    return IreeModule(IreeProgram(path, device), parameters, verify)

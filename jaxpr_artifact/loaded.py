@@ -5,67 +5,25 @@ from __future__ import annotations
 import builtins
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import jax
 import numpy as np
 
-from jaxpr_artifact.arguments import check_sizes, signature_of, taken
-from jaxpr_artifact.container import read_container
+from jaxpr_artifact.arguments import argument_of, check_sizes, like_key, signature_of, taken
+from jaxpr_artifact.container import mapped, read_container
 from jaxpr_artifact.describe import described
 from jaxpr_artifact.errors import ArtifactError
-from jaxpr_artifact.functions import function_of
+from jaxpr_artifact.functions import function_of, with_shared
 from jaxpr_artifact.header import Argument, Check, Stored, header_of
 from jaxpr_artifact.programs import from_programs
+from jaxpr_artifact.state import State
 
 #: dtypes that JAX narrows unless `jax_enable_x64` is set.
 WIDE = frozenset(["float64", "int64", "uint64", "complex128"])
-
-
-class State(MutableMapping[str, Any]):
-    """The values of what a function keeps between calls, by name. A new value must have the dtype and the shape of the old one.
-
-    A random generator is a key: ``uint32[2]``, or what `jax.random.key` makes. Values are read as NumPy arrays, whose 64 bits JAX's
-    settings do not touch; the function keeps them on the device.
-    """
-
-    def __init__(self, stored: Sequence[Stored], values: Sequence[Any]):
-        self._arguments = {
-            s.name: Argument(s.name, s.dtype, s.shape if s.symbolic is None else s.symbolic, s.is_key) for s in stored
-        }
-        self._values = dict(zip(self._arguments, values, strict=True))
-
-    def __getitem__(self, name: str) -> np.ndarray:
-        return np.asarray(self._values[name])
-
-    def __setitem__(self, name: str, value: Any) -> None:
-        if name not in self._arguments:
-            raise KeyError(f"The function has no state {name!r}; it has {', '.join(self._arguments) or 'none'}.")
-        with jax.enable_x64(True):
-            array = taken(self._arguments[name], value)
-            check_sizes([self._arguments[name]], [array])
-            self._values[name] = jax.device_put(np.array(array) if isinstance(array, np.ndarray) else array)
-
-    def __delitem__(self, name: str) -> None:
-        raise TypeError("The state of a function has as many values as the function that was exported.")
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    def __repr__(self) -> str:
-        return f"State({', '.join(f'{name}: {x.dtype}{list(x.shape)}' for name, x in self._values.items())})"
-
-    def update_all(self, values: Mapping[str, Any]) -> None:
-        """Replace values by results of the program, without a check."""
-        self._values = {**self._values, **values}
-
-    def snapshot(self) -> dict[str, Any]:
-        """Return the values on the device by name, as they are now."""
-        return self._values
 
 
 class LoadedFunction:
@@ -79,8 +37,9 @@ class LoadedFunction:
         What it keeps between calls, by the names of the shared variables.
     """
 
-    def __init__(self, path: str | os.PathLike, verify: bool = True):
-        contents = read_container(path, verify)
+    def __init__(self, path: str | os.PathLike, verify: bool = True, data: memoryview | None = None):
+        self._data = mapped(path) if data is None else data
+        contents = read_container(path, verify, self._data)
         self.path, self.header = os.fspath(path), header_of(path, contents.header)
         header, members = self.header, contents.members
         self.__name__ = self.__qualname__ = header.name
@@ -95,130 +54,214 @@ class LoadedFunction:
         call = function_of(exported["call"], exported.get("batched", []), has_batch, constants)
         self._jitted: dict[str, Callable[..., tuple]] = {"call": jax.jit(call)}
         if "batched" in exported:
-            self._jitted["batched"] = jax.jit(exported["batched"][0].call)
+            self._jitted["batched"] = jax.jit(with_shared(exported["batched"][0], has_batch))
         self.sizes = {name: len(data) for name, data in members.items()}
         with jax.enable_x64(True):
             arrays = [jax.device_put(array_of(path, s, members)) for s in (*header.state, *header.constants)]
         self.state = State(header.state, arrays[: len(header.state)])
         self._constants = arrays[len(header.state) :]
         self._turn = threading.Lock()
-        dtypes = [x.dtype for x in (*header.arguments, *header.outputs)] + [s.dtype for s in header.state]
-        self._is_wide = not WIDE.isdisjoint(dtypes)
+        self._stored = [argument_of(s) for s in header.state]
+        self._open = [a for a in self._stored if has_symbols(a)]
+        self._updates = {s.name: s.output for s in header.state if s.output is not None}
+        self._is_wide = any(a.dtype in WIDE for a in (*header.arguments, *header.outputs, *self._stored))
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Return the outputs as NumPy arrays, after updates went into `state`.
+
+        Inside JAX's transformations they are JAX arrays, as those of `jax`, and no check raises. What comes of a key is a key of its kind.
 
         Raises
         ------
         TypeError
-            If arguments do not fit, before anything runs.
+            If arguments do not fit, before anything runs; or inside a transformation, if there are updates.
         Exception
             What a run-time check of the graph raises. The state keeps its values.
         """
-        values = self._arguments(args, kwargs)
-        if not any(s.output is not None for s in self.header.state):
-            outputs, _ = self._results("call", values, self.state.snapshot())
-        else:
-            with self._turn:  # no update is lost
-                outputs, updates = self._results("call", values, self.state.snapshot())
-                self.state.update_all(updates)
-        return self._returned([np.asarray(x) for x in outputs])
+        given = self._given(args, kwargs)
+        if not self._updates:
+            return self._returned(self._run("call", self.header.arguments, given)[0], given)
+        with self._turn:  # no update is lost
+            outputs, updates = self._run("call", self.header.arguments, given)
+            if is_traced([*given, *outputs, *updates.values()]):
+                raise TypeError(
+                    f"{self.__name__} updates {', '.join(updates)}, which is no part of JAX's transformations: call"
+                    f" {self.__name__}.pure(state, ...), which returns the next state, or {self.__name__}.jax(...), which drops updates."
+                )
+            self.state.update_all(updates)
+        return self._returned(outputs, given)
 
-    def pure(self, state: Mapping[str, Any], *args: Any, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
+    def pure(self, state: Mapping[str, Any], /, *args: Any, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
         """Return the outputs and the next state, as JAX arrays, for a state like `state`: for `jax.jit`, `jax.grad`, `jax.lax.scan`.
 
         Inside JAX's transformations nothing is raised by run-time checks; a call on arrays raises.
         """
         known = self.state.snapshot()
-        if state.keys() != known.keys():
-            raise TypeError(f"The state has the names {sorted(known)}, not {sorted(state)}.")
-        outputs, updates = self._results("call", self._arguments(args, kwargs), state)
-        return self._returned(outputs), {**state, **updates}
+        if not isinstance(state, Mapping) or state.keys() != known.keys():
+            found = sorted(map(str, state)) if isinstance(state, Mapping) else f"{state!r:.80}"
+            raise TypeError(f"The state has the names {sorted(known)}, not {found}: it is the first argument of pure.")
+        given = [*self._given(args, kwargs), *(state[name] for name in known)]
+        values = self._taken([*self.header.arguments, *self._stored], given)
+        count = len(self.header.arguments)
+        outputs, updates = self._results("call", values[:count], values[count:])
+        following = {name: like_key(state[name], value) for name, value in updates.items()}
+        return self._asked(self._with_keys(outputs, given)), {**state, **following}
 
-    def jax(self, *args: Any, **kwargs: Any) -> Any:
+    def jax(self, /, *args: Any, **kwargs: Any) -> Any:
         """Return the outputs, as JAX arrays, for the values that `state` has now; updates are dropped. For JAX's transformations.
 
         `jax.grad` works up to the ``vjp_order`` that the function was exported with, `jax.vmap` if it was exported with ``batched=True``.
         """
-        return self.pure(self.state.snapshot(), *args, **kwargs)[0]
+        given = self._given(args, kwargs)
+        outputs, _ = self._run("call", self.header.arguments, given)
+        return self._asked(self._with_keys(outputs, given))
 
-    def batched(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the outputs, as NumPy arrays, for arguments that all have one more axis, the first.
+    def batched(self, /, *args: Any, **kwargs: Any) -> Any:
+        """Return the outputs, as NumPy arrays, for arguments with one more axis, the first. One without it is the same in each row.
 
         Raises
         ------
         TypeError
-            If the file has no such program: export it with ``batched=True``.
+            If the file has no such program: export it with ``batched=True``; or if no argument has the axis.
         """
         if "batched" not in self._jitted:
             raise TypeError(f"{self.path} has no batched program: export the function with batched=True.")
         symbol = self.header.programs["batched"].inputs[0].shape[0]
-        arguments = [Argument(a.name, a.dtype, (symbol, *a.shape), a.is_key) for a in self.header.arguments]
-        values = self._arguments(args, kwargs, arguments)
-        outputs, _ = self._results("batched", values, self.state.snapshot())
-        return self._returned([np.asarray(x) for x in outputs])
+        given, present = self._given(args, kwargs), self.state.snapshot()
+        values = self._converted(self.header.arguments, given)
+        arguments = [
+            a if np.ndim(x) == len(a.shape) else replace(a, shape=(symbol, *a.shape))
+            for a, x in zip(self.header.arguments, values, strict=True)
+        ]
+        if arguments == list(self.header.arguments):
+            names = ", ".join(a.name for a in arguments)
+            raise TypeError(
+                f"No argument has the axis of the batch: give at least one of {names} one more axis, the first."
+            )
+        self._check_sizes(arguments, values, present)
+        return self._returned(self._results("batched", values, list(present.values()))[0], given)
 
     @property
     def stablehlo(self) -> str:
         """The program as StableHLO text, for the lengths that the file leaves open. Its locations name PyTensor's nodes."""
         return self._exported.mlir_module()
 
-    def trace(self, *args: Any, **kwargs: Any) -> Any:
+    def trace(self, /, *args: Any, **kwargs: Any) -> Any:
         """Return the program for the shapes of arguments as JAX's `jax.stages.Traced`, of which `lower` and `compile` make the next ones.
 
         Arguments may be left out where the file fixes all shapes. The program takes the state after the arguments, then large constants.
         """
         if args or kwargs:
-            values = self._arguments(args, kwargs)
+            values = self._taken(self.header.arguments, self._given(args, kwargs), self.state.snapshot())
         elif any(isinstance(n, str) for a in self.header.arguments for n in a.shape):
             raise TypeError(
                 f"The lengths of the arguments are open: give examples of {', '.join(self.__signature__.parameters)}."
             )
         else:
             values = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in self.header.arguments]
-        stored = [self.state.snapshot()[s.name] for s in self.header.state]
         with jax.enable_x64(True):
             jitted: Any = self._jitted["call"]
-            return jitted.trace(*values, *stored, *self._constants)
+            return jitted.trace(*values, *self.state.snapshot().values(), *self._constants)
 
-    def _arguments(
-        self, args: Sequence[Any], kwargs: Mapping[str, Any], arguments: Sequence[Argument] = ()
+    def _given(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[Any]:
+        """Return the arguments in their order."""
+        if not kwargs and len(args) == len(self.header.arguments):
+            return args
+        return self.__signature__.bind(*args, **kwargs).args
+
+    def _run(self, name: str, arguments: Sequence[Argument], given: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
+        """Call a program for the state as it is now; return the outputs and the updates."""
+        present = self.state.snapshot()
+        return self._results(name, self._taken(arguments, given, present), list(present.values()))
+
+    def _taken(
+        self, arguments: Sequence[Argument], given: Sequence[Any], present: Mapping[str, Any] = MappingProxyType({})
     ) -> list[Any]:
-        """Return the values of the arguments, checked."""
-        arguments = arguments or self.header.arguments
-        given = args if not kwargs and len(args) == len(arguments) else self.__signature__.bind(*args, **kwargs).args
-        if self._is_wide and not jax.config.jax_enable_x64 and any(isinstance(x, jax.core.Tracer) for x in given):
+        """Return what is given as arrays that the arguments can have, beside the present values of the state."""
+        values = self._converted(arguments, given)
+        self._check_sizes(arguments, values, present)
+        return values
+
+    def _converted(self, arguments: Sequence[Argument], given: Sequence[Any]) -> list[Any]:
+        """Return what is given as arrays of the dtypes of the arguments."""
+        if self._is_wide and not jax.config.jax_enable_x64 and is_traced(given):
             raise TypeError(
                 f"{self.header.name} computes with 64 bits, and inside this JAX transformation its arguments have 32: call the"
                 " transformation inside `with jax.enable_x64(True):`, or set `jax.config.update('jax_enable_x64', True)`."
             )
         with jax.enable_x64(True):
-            values = [taken(a, value) for a, value in zip(arguments, given, strict=True)]
-        check_sizes(arguments, values)
-        return values
+            return [taken(a, value) for a, value in zip(arguments, given, strict=True)]
 
-    def _results(self, name: str, values: Sequence[Any], state: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    def _check_sizes(self, arguments: Sequence[Argument], values: Sequence[Any], present: Mapping[str, Any]) -> None:
+        """Check the lengths of values, beside the present values of the state."""
+        beside = self._open if present else []
+        check_sizes([*arguments, *beside], [*values, *(present[a.name] for a in beside)], self.header.constraints)
+
+    def _results(self, name: str, values: Sequence[Any], state: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
         """Call a program; return the outputs and the updates, or raise what a check raises."""
-        stored = [state[s.name] for s in self.header.state]
         with jax.enable_x64(True):
-            results = self._jitted[name](*values, *stored, *self._constants)
+            results = self._jitted[name](*values, *state, *self._constants)
         if self.header.checks and not isinstance(results[-1], jax.core.Tracer):
             codes = np.ravel(results[-1])
             if (failed := np.flatnonzero(codes)).size:
                 row = f"in row {failed[0]} of the batch" if name == "batched" else ""
                 raise error_of(self.header.checks[codes[failed[0]] - 1], row)
         outputs = list(results[: len(self.header.outputs)])
-        return outputs, {s.name: results[s.output] for s in self.header.state if s.output is not None}
+        return outputs, {name: results[i] for name, i in self._updates.items()}
 
-    def _returned(self, outputs: list[Any]) -> Any:
+    def _returned(self, outputs: Sequence[Any], given: Sequence[Any]) -> Any:
+        """Return the outputs to who called on values: as NumPy arrays, unless a transformation of JAX's called."""
+        try:
+            arrays: Sequence[Any] = [np.asarray(x) for x in outputs]
+        except jax.errors.TracerArrayConversionError:
+            arrays = outputs
+        return self._asked(self._with_keys(arrays, given))
+
+    def _with_keys(self, outputs: Sequence[Any], given: Sequence[Any]) -> list[Any]:
+        """Return the outputs, where a key that follows one of what is given is of its kind."""
+        found = list(outputs)
+        for place, i in enumerate(self.header.key_of):
+            if i is not None and i < len(given):
+                found[place] = like_key(given[i], found[place])
+        return found
+
+    def _asked(self, outputs: list[Any]) -> Any:
         """Return the outputs as they were asked for: in a list, or one by itself."""
         return outputs[0] if self.header.is_bare else outputs
+
+    def __reduce__(self) -> tuple:
+        """Return the contents of the file and the state as it is now: a pickle needs no file, whatever is at its path later."""
+        return restored, (self.path, bytes(self._data), self.state.changes())
+
+    def __copy__(self) -> LoadedFunction:
+        """Return a function with a state of its own, which starts as this one."""
+        return restored(self.path, self._data, self.state.changes(), verify=False)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> LoadedFunction:
+        return self.__copy__()
 
     def __str__(self) -> str:
         return described(self.header, self.sizes)
 
     def __repr__(self) -> str:
         return f"<{self.header.name}{self.__signature__} loaded from {self.path}>"
+
+
+def restored(path: str, data: bytes | memoryview, state: Mapping[str, Any], verify: bool = True) -> LoadedFunction:
+    """Return a function from the contents of its file, with a state."""
+    found = LoadedFunction(path, verify, memoryview(data))
+    found.state.update(state)
+    return found
+
+
+def is_traced(values: Iterable[Any]) -> bool:
+    """Tell whether a transformation of JAX's made some of the values."""
+    return any(isinstance(x, jax.core.Tracer) for x in values)
+
+
+def has_symbols(argument: Argument) -> bool:
+    """Tell whether a length is open."""
+    return any(isinstance(n, str) for n in argument.shape)
 
 
 def array_of(path: str | os.PathLike, stored: Stored, members: Mapping[str, memoryview]) -> np.ndarray:
@@ -240,45 +283,3 @@ def error_of(check: Check, where: str = "") -> Exception:
     if where or check.node:
         error.add_note(" ".join(filter(None, [f"Raised by {check.node}" if check.node else "Raised", where])))
     return error
-
-
-def load(path: str | os.PathLike, *, verify: bool = True) -> LoadedFunction:
-    """Return the function in a file that `pytensor_jaxpr_linker.export` wrote. It needs JAX and NumPy, not PyTensor.
-
-    Parameters
-    ----------
-    path : str or os.PathLike
-        The file. Leave it as it is while the function is in use: its arrays are mapped into memory. (An export to the same path
-        makes a new file.)
-    verify : bool
-        Whether to compare the checksums of stored arrays, which reads them; those of the programs are always compared.
-
-    Returns
-    -------
-    LoadedFunction
-        Call it by position or by name. ``print`` says what it was made of.
-
-    Raises
-    ------
-    ArtifactError
-        If the file is damaged, truncated, no artifact, or one of a version that this package does not read.
-    OSError
-        If the file can't be read.
-
-    Examples
-    --------
-    The first lines run where PyTensor is, the last ones anywhere:
-
-    >>> import tempfile, pytensor.tensor as pt, pytensor_jaxpr_linker as pjl
-    >>> x, scale = pt.vector("x", dtype="float64"), pt.scalar("scale", dtype="float64")
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     exported = pjl.export([x, scale], pt.exp(-x / scale), path=f"{folder}/decay.jaxpr", name="decay")
-    ...     decay = load(f"{folder}/decay.jaxpr")
-    >>> decay([0.0, 1.0], scale=0.5).round(3)
-    array([1.   , 0.135])
-    >>> decay([0.0, 1.0], scale=[0.5])
-    Traceback (most recent call last):
-    ...
-    TypeError: scale has 0 axes, (), and its value has shape (1,).
-    """
-    return LoadedFunction(path, verify)

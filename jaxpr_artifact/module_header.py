@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from dataclasses import asdict, dataclass
+from keyword import iskeyword
 from typing import Any
+
+import numpy as np
 
 from jaxpr_artifact.description import check_fixed, read_description
 from jaxpr_artifact.header import Argument, Check, Misfit
+from jaxpr_artifact.tree_description import TreeDescription, count_leaves
 
 #: The attribute of a compiled module's first function that holds the description.
 MODULE_ATTRIBUTE = "pytensor_jaxpr_linker.module"
@@ -28,6 +33,8 @@ class GlobalDescription:
         Whether functions of the module may write it.
     parameter
         The name of its first value in the files of parameters, or None if the module has the value.
+    sha256
+        The checksum of that value's bytes in C order, or None without a parameter.
     """
 
     name: str
@@ -36,6 +43,37 @@ class GlobalDescription:
     is_key: bool
     is_mutable: bool
     parameter: str | None = None
+    sha256: str | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """The size of its value."""
+        return np.dtype(self.dtype).itemsize * math.prod(self.shape)
+
+
+@dataclass(frozen=True)
+class NamedTree:
+    """What a caller gives under one name: an array, or a tree of arrays."""
+
+    name: str
+    tree: TreeDescription | None = None
+
+
+@dataclass(frozen=True)
+class StateDescription:
+    """State of a module under one name.
+
+    Attributes
+    ----------
+    name, tree
+        What it is called, and the form of its value; no tree is one array.
+    globals
+        The names of the globals that have its arrays, in their order.
+    """
+
+    name: str
+    tree: TreeDescription | None
+    globals: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -48,8 +86,10 @@ class FunctionDescription:
         Its symbol, and whether it is a "function" of the user's, or a "getter" or "setter" of globals.
     arguments, results
         Name, dtype and shape of each array that it takes and returns. With `checks`, the last result is their code.
-    is_bare
-        Whether a caller gets its one result by itself, not in a list.
+    signature
+        What a caller gives: the arrays of these trees are the arguments.
+    returned
+        What a caller gets: the form of the tree of the results.
     reads, writes
         The globals that it reads and writes.
     checks
@@ -60,7 +100,8 @@ class FunctionDescription:
     kind: str
     arguments: tuple[Argument, ...]
     results: tuple[Argument, ...]
-    is_bare: bool = False
+    signature: tuple[NamedTree, ...]
+    returned: TreeDescription | None
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
     checks: tuple[Check, ...] = ()
@@ -72,8 +113,8 @@ class ModuleDescription:
 
     Attributes
     ----------
-    name, functions, globals
-        What it is called, and what it has.
+    name, functions, globals, state
+        What it is called, and what it has. State is what callers know globals by.
     scope
         What a runtime calls the file of its parameters.
     versions
@@ -85,6 +126,7 @@ class ModuleDescription:
     name: str
     functions: tuple[FunctionDescription, ...]
     globals: tuple[GlobalDescription, ...]
+    state: tuple[StateDescription, ...]
     scope: str
     versions: dict[str, str]
     target: str = ""
@@ -103,12 +145,32 @@ def module_description_of(path: str | os.PathLike, text: Any) -> ModuleDescripti
         If there is none, or its parts do not fit.
     """
     remedy = "Save it again, by `pytensor_jaxpr_linker.Module.save`."
-    return read_description(ModuleDescription, path, text, "which functions it has", remedy, check_functions)
+    return read_description(ModuleDescription, path, text, "which functions it has", remedy, check_module)
 
 
-def check_functions(found: ModuleDescription) -> None:
+def check_module(found: ModuleDescription) -> None:
     """Raise a `Misfit` if the parts of a description do not fit together."""
+    for g in found.globals:
+        check_fixed([Argument(g.name, g.dtype, g.shape)])
+        if (g.parameter is None) != (g.sha256 is None):
+            raise Misfit(f"{g.name} has not both a parameter and its checksum")
+    known = {g.name for g in found.globals}
+    for state in found.state:
+        if not known.issuperset(state.globals) or count_leaves(state.tree) != len(state.globals):
+            raise Misfit(f"the state {state.name!r:.80} has not the globals that it says")
     for function in found.functions:
-        check_fixed((*function.arguments, *function.results))
-        if function.checks and (not function.results or function.results[-1].dtype != "int32"):
-            raise Misfit(f"{function.name} does not return the code of its checks")
+        check_function(function)
+
+
+def check_function(function: FunctionDescription) -> None:
+    """Raise a `Misfit` if the parts of the description of a function do not fit together."""
+    check_fixed((*function.arguments, *function.results))
+    if function.checks and (not function.results or function.results[-1].dtype != "int32"):
+        raise Misfit(f"{function.name} does not return the code of its checks")
+    names = [given.name for given in function.signature]
+    if len(set(names)) != len(names) or not all(name.isidentifier() and not iskeyword(name) for name in names):
+        raise Misfit(f"{function.name} has arguments without a name each")
+    if sum(count_leaves(given.tree) for given in function.signature) != len(function.arguments):
+        raise Misfit(f"{function.name} takes other arrays than its trees have")
+    if count_leaves(function.returned) != len(function.results) - bool(function.checks):
+        raise Misfit(f"{function.name} returns other arrays than its tree has")

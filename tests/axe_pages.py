@@ -39,7 +39,7 @@ def explained(folder: Path) -> list[Path]:
 
     x, w = pt.vector("x"), pt.vector("w")
     loss = pt.log1p(pt.exp(x * w)).sum() + pt.arange((x > 0).sum() ** 2).sum()
-    mode = pjl.JaxprMode(pjl.JaxprLinker(pjl.Options(on_break="ignore")))
+    mode = pjl.JaxprMode(on_break="ignore")
     f = pytensor.function([x, w], [loss, pt.grad(loss, w)], mode=mode)
     f([1.0, 2.0], [0.5, 1.0])
     explanation = pjl.explain(f)

@@ -345,6 +345,24 @@ def test_what_may_not_be_asked_about(call, given):
         call(given)
 
 
+def test_loaded_functions(tmp_path):
+    """Reports take what `load` returned. Others say that they don't: what is exported is a program, not a graph."""
+    x = pt.vector("x", dtype="float64", shape=(2,))
+    loaded = pjl.export([x], x.sum(), path=tmp_path / "total.jaxpr", name="total")
+    for report in (pjl.explain, pjl.stages, pjl.make_jaxpr):
+        report(loaded)
+        with pytest.raises(TypeError, match="what load returned"):
+            report(3)
+    for call in (pjl.as_jax_function, lambda f: pjl.export(f, path=tmp_path / "other.jaxpr")):
+        with pytest.raises(
+            TypeError, match=r"no function that load returned: total\.jax is a JAX function already.*total\.jaxpr"
+        ):
+            call(loaded)
+        with pytest.raises(TypeError) as raised:
+            call(3)
+        assert "load" not in str(raised.value)
+
+
 def test_graphs_of_something_else():
     with pytest.raises(TypeError, match=r"explain takes the outputs of a graph as a list of variables, not \[3\]"):
         pjl.explain([3])

@@ -43,7 +43,7 @@ BAD_FILES = {
     "empty": (lambda c: b"", "is empty"),
     "text": (lambda c: b"import numpy as np\n" * 9, "no artifact"),
     "pickle": (lambda c: pickle.dumps(np.ones(99)), "no artifact"),
-    "zip": (lambda c: b"PK\x03\x04" + c, "no artifact"),
+    "zip": (lambda c: b"PK\x03\x04" + c, "was not written by this package"),
     "text-mode": (lambda c: c.replace(b"\r\n", b"\n"), "no artifact"),
     "magic": (lambda c: c[:8], "ends in its first bytes"),
     "prefix": (lambda c: c[:56], "truncated: 56 bytes do not hold a header"),
@@ -86,6 +86,12 @@ def changed_header(change):
     return changed
 
 
+def with_update(header):
+    """Make the second output, of shape (3000,), the next value of the state, of shape (3,)."""
+    header["state"][0].update(output=1)
+    header["outputs"].pop()
+
+
 BAD_HEADERS = {
     "no-part": (lambda h: h.pop("checks"), "header has not the parts"),
     "another-part": (lambda h: h.update(code="x"), "header has not the parts"),
@@ -102,6 +108,11 @@ BAD_HEADERS = {
     "array": (lambda h: h["state"][0].update(shape=[4]), "'weights' is not in the file as the header says"),
     "places": (lambda h: h.update(members={}), "does not say where"),
     "offset": (lambda h: h["members"][1].__setitem__(1, 0), "misplaces"),
+    "key": (lambda h: h.update(key_of=[0, None]), "'output0' does not follow the key that it says"),
+    "keys": (lambda h: h.update(key_of=[None]), "does not say of each output which key it follows"),
+    "update": (with_update, "the update of 'weights' has another shape than the state"),
+    "number": (lambda h: h.update(constraints=["n >= 02"]), "'n >= 02' is no constraint"),
+    "nested": (lambda h: h["outputs"][0].update(shape=["(" * 500]), "has a dimension"),
     "constraint": (lambda h: h.update(constraints=["__import__('os')"]), "JAX does not read the shapes"),
 }
 
@@ -110,6 +121,10 @@ BAD_HEADERS = {
 def test_bad_headers(change, message, content, write):
     with pytest.raises(ArtifactError, match=message):
         load(write(changed_header(change)(content)))
+
+
+def test_a_header_without_what_newer_versions_say(content, write):
+    assert load(write(changed_header(lambda h: h.pop("key_of"))(content))).header.key_of == ()
 
 
 @pytest.mark.parametrize("text", [b"[]", b"{", b'{"a": NaN}', b'{"a" : 1}', b"[" * 100_000, b"\xff", b'{"b":1,"a":1}'])

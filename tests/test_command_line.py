@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from importlib import metadata
@@ -15,7 +16,7 @@ import pytensor.tensor as pt
 import pytest
 
 import pytensor_jaxpr_linker as pjl
-from pytensor_jaxpr_linker.base import errors, requirements
+from pytensor_jaxpr_linker.base import errors, report_block, requirements
 from pytensor_jaxpr_linker.base.documentation import SITE
 from pytensor_jaxpr_linker.command_line import doctor
 from pytensor_jaxpr_linker.command_line.main import run_command
@@ -71,15 +72,24 @@ def test_doctor_finds_nothing_wrong_here(capsys):
         "Versions",
         f"jax            {metadata.version('jax')}",
         "cpu 0: cpu",
+        "can be imported: pymc",
         "One XLA program",
+        "N(3, 2) by 2 chains of 500 draws",
         "Nothing is wrong.",
     ):
         assert part in out
 
 
+@pytest.fixture
+def quick(monkeypatch):
+    """Let the doctor draw from no posterior."""
+    monkeypatch.setattr(doctor, "PARTS", {name: part for name, part in doctor.PARTS.items() if name != "A posterior"})
+
+
+@pytest.mark.usefixtures("quick")
 def test_doctor_says_which_version_does_not_fit_and_does_not_name_the_home(monkeypatch, capsys):
     folder = Path(pytensor.config.base_compiledir)
-    monkeypatch.setattr(doctor.Path, "home", lambda: folder.parent)
+    monkeypatch.setattr(report_block.Path, "home", lambda: folder.parent)
     monkeypatch.setattr(requirements, "installed_version", lambda name: {"jax": "0.13.0"}.get(name))
     status, out, _ = run(capsys, "doctor")
     assert status == 1
@@ -88,10 +98,45 @@ def test_doctor_says_which_version_does_not_fit_and_does_not_name_the_home(monke
     assert f"PyTensor compiles in ~/{folder.name}" in out and str(folder) not in out
 
 
+@pytest.mark.usefixtures("quick")
 def test_doctor_goes_on_where_one_part_fails(monkeypatch, capsys):
-    monkeypatch.setattr(doctor.jax, "devices", lambda: 1 / 0)
+    monkeypatch.setattr(doctor.tempfile, "TemporaryFile", lambda dir: 1 / 0)
     status, out, _ = run(capsys, "doctor")
-    assert status == 1 and "- devices: ZeroDivisionError: division by zero" in out and "One XLA program" in out
+    assert status == 1 and "- Folders: ZeroDivisionError: division by zero. Report it" in out
+    assert "One XLA program" in out
+
+
+def fail_without_text(*_):
+    raise AssertionError
+
+
+def test_doctor_says_why_jax_has_no_device(monkeypatch, capsys):
+    """As with JAX_PLATFORMS=cuda where CUDA's plugin is not installed: JAX's error has no text."""
+    monkeypatch.setattr(doctor.jax, "devices", fail_without_text)
+    monkeypatch.setenv("JAX_PLATFORMS", "cuda")
+    status, out, _ = run(capsys, "doctor")
+    assert status == 1 and out.count("\n  - ") == 1
+    assert re.search(r"JAX finds no device \(AssertionError at .*test_command_line\.py:\d+\)", out)
+    assert "JAX_PLATFORMS=cuda forbids all other devices: unset it" in out and "not run: JAX has no device" in out
+
+
+@pytest.mark.parametrize("text", ["raise ImportError('no name foo')", "raise ValueError"])
+def test_doctor_imports_what_samplers_need(tmp_path, text):
+    broken = tmp_path / "blackjax"
+    broken.mkdir()
+    (broken / "__init__.py").write_text(text)
+    done = doctor_process(PYTHONPATH=tmp_path)
+    assert done.returncode == 1 and not done.stderr
+    assert "can't be imported: blackjax" in done.stdout and "pip install --force-reinstall 'blackjax>=" in done.stdout
+    assert "not drawn from: no blackjax" in done.stdout and done.stdout.count("\n  - ") == 1
+
+
+def doctor_process(PYTHONPATH="", **environment):
+    """Run the doctor in a process of its own."""
+    words = [sys.executable, "-m", "pytensor_jaxpr_linker", "doctor"]
+    path = os.pathsep.join(filter(None, [str(PYTHONPATH), os.environ.get("PYTHONPATH")]))
+    env = {**os.environ, **environment, "PYTHONPATH": path}
+    return subprocess.run(words, env=env, capture_output=True, text=True, timeout=120)
 
 
 def test_doctor_misses_a_gpu_that_has_a_driver(monkeypatch):
@@ -147,11 +192,17 @@ def test_doctor_speaks_where_the_package_cannot_be_imported(tmp_path):
     info = tmp_path / "jax-0.4.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: jax\nVersion: 0.4.0\n")
-    words = [sys.executable, "-m", "pytensor_jaxpr_linker", "doctor"]
-    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
-    done = subprocess.run(words, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=120)
+    done = doctor_process(PYTHONPATH=tmp_path)
     assert done.returncode == 1 and not done.stderr
-    assert "0.4.0" in done.stdout and "To do: jax 0.4.0 does not fit" in done.stdout
+    assert done.stdout.startswith("```text\npytensor_jaxpr_linker ") and done.stdout.endswith("\n```\n")
+    assert "- jax 0.4.0 does not fit" in done.stdout
+
+
+def test_doctor_speaks_where_pytensor_can_not_be_imported():
+    done = doctor_process(PYTENSOR_FLAGS="mode=JAXPR")
+    assert done.returncode == 1 and not done.stderr and done.stdout.endswith("\n```\n")
+    assert "PYTENSOR_FLAGS=mode=JAXPR when it is imported: correct it or unset it." in done.stdout
+    assert "set pytensor.config.mode = 'JAXPR' after the import" in done.stdout
 
 
 # -- the documentation
@@ -171,7 +222,14 @@ def test_docs_prints_the_section_of_each_break_code(capsys):
 def test_docs_lists_and_prints_pages(capsys):
     assert "from_pymc" in run(capsys, "docs")[1]
     assert run(capsys, "docs", "from-pymc")[1].startswith("# From PyMC")
+    assert "guides/faq " in run(capsys, "docs")[1] and "index" not in run(capsys, "docs")[1]
+    assert run(capsys, "docs", "faq")[1] == run(capsys, "docs", "guides/faq.md")[1]
+    assert (
+        run(capsys, "docs", "tutorials/pymc")[1].startswith("# From PyMC\n")
+        and "code-cell" not in run(capsys, "docs", "first-op")[1]
+    )
     assert "did you mean options?" in run(capsys, "docs", "optoins")[2]
+    assert "did you mean glossary?" in run(capsys, "docs", "glosary")[2]
     assert "There is no break code JX999; there are JX001" in run(capsys, "docs", "JX999")[2]
 
 
@@ -185,6 +243,27 @@ def test_explain_and_stages_of_a_function_in_a_file(written, capsys, tmp_path):
     assert status == 0 and "page.html" in out and (tmp_path / "page.html").read_text().startswith("<!doctype html>")
     assert "Stages of 2 nodes in 1 region" in run(capsys, "stages", f"{name}:f")[1]
     assert "stablehlo.exponential" in run(capsys, "stages", name, "--show", "stablehlo")[1]
+
+
+def test_explain_for_another_platform(written, capsys):
+    name = written(
+        "import pytensor, pytensor.tensor as pt\nA = pt.dmatrix()\nf = pytensor.function([A], pt.linalg.eig(A), mode='JAXPR')"
+    )
+    assert "cuda" in run(capsys, "explain", name, "--platform", "cuda")[1]
+
+
+def test_version(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        run_command(["--version"])
+    assert capsys.readouterr().out == f"pytensor_jaxpr_linker {pjl.__version__}\n"
+
+
+def test_reports_name_no_line_of_python_itself(written):
+    """A model file is run by a module of Python's that is frozen."""
+    pytest.importorskip("pymc")
+    words = [sys.executable, "-m", "pytensor_jaxpr_linker", "explain", written(MODEL)]
+    out = subprocess.run(words, capture_output=True, text=True, timeout=120, check=True).stdout
+    assert "frozen" not in out and "(log density of y)  given.py:6" in out
 
 
 def test_reports_on_a_model_in_a_file(written, capsys):
@@ -208,13 +287,20 @@ def test_reports_on_a_model_in_a_file(written, capsys):
         (FUNCTION + "g = f.copy()", "given.py", "given.py defines f, g: name one of them, as in given.py:f"),
         ("1 / 0", "given.py", "ZeroDivisionError: division by zero"),
         ("", "nothing.py", "There is no file nothing.py"),
+        ("", "nothing.jaxpr", "There is no file nothing.jaxpr"),
     ],
-    ids=["no model", "no such name", "another thing", "two", "error", "no file"],
+    ids=["no model", "no such name", "another thing", "two", "error", "no file", "no artifact"],
 )
 def test_a_file_without_a_model_is_one_line(written, capsys, text, target, said):
     written(text)
     status, out, err = run(capsys, "explain", target)
     assert status == 1 and not out and said in err and "Traceback" not in err
+
+
+def test_a_file_of_another_kind_is_one_line(written, capsys):
+    status, out, err = run(capsys, "explain", written("hello", "notes.txt"))
+    assert status == 1 and not out
+    assert "notes.txt is no model file, which is called model.py or model.py:NAME." in err and "no artifact" in err
 
 
 def test_two_names_of_one_function_are_one(written, capsys):
@@ -232,6 +318,8 @@ def test_exported_functions_keep_their_commands(tmp_path, capsys):
     pjl.export([x], pt.exp(x), path=path, platforms=("cpu",))
     np.save(tmp_path / "x.npy", np.zeros(2))
     assert "output0" in run(capsys, "inspect", path)[1]
+    assert "One XLA program" in run(capsys, "explain", path)[1] and ".stablehlo" in run(capsys, "stages", path)[1]
+    assert "was exported for cpu" in run(capsys, "explain", path, "--platform", "cuda")[2]
     assert "[1. 1.]" in run(capsys, "run", path, str(tmp_path / "x.npy"))[1]
     assert "median call" in run(capsys, "bench", path, str(tmp_path / "x.npy"), "--calls", "2")[1]
 

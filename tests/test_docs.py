@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -91,28 +92,56 @@ def test_the_reference_has_all_that_is_public(page, module):
     assert public == described
 
 
-#: Pages whose Python blocks are parts of a program that the text tells of.
-OF_A_STORY = {"architecture.md", "from_pymc.md", "CONTRIBUTING.md", "CHANGELOG.md", "mode-jax.md"}
+#: Pages for those who work on the package: their blocks are parts of a program that the text tells of.
+FOR_DEVELOPERS = {"architecture.md", "CONTRIBUTING.md", "CHANGELOG.md"}
+#: A block of Python, or a cell that the site's build runs, with its settings.
+PROGRAM = re.compile(r"^```(?:python|\{code-cell\} \w+)\n(:[^\n]*\n)*(.*?)^```", re.MULTILINE | re.DOTALL)
+#: How a block begins that goes on with the names of the block before.
+CONTINUES = "# continues"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_each_program_imports_and_makes_what_it_uses(page):
-    """A reader pastes one block, not the page."""
-    if page.name in OF_A_STORY or page.parent.name == "notes":
+    """A reader pastes one block, or sees that it continues the one before."""
+    if page.name in FOR_DEVELOPERS or page.parent.name == "notes":
         pytest.skip("parts of programs")
-    for program in re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
-        assert not undefined_names(ast.parse(program)), program
+    assert not list(incomplete_programs(page.read_text(encoding="utf-8")))
 
 
-def undefined_names(tree: ast.AST) -> set[str]:
-    """Return the names that a program reads and never binds."""
-    bound, read = set(dir(builtins)), set()
+def incomplete_programs(text: str) -> Iterator[tuple[str, list[str]]]:
+    """Yield the programs of a page that need names which neither they make nor, if they say that they continue, the ones before."""
+    known: set[str] = set()
+    for settings, program in PROGRAM.findall(text):
+        if "-input]" in settings:  # hidden or folded: it makes the page, and is not for readers to paste
+            continue
+        bound, read = names_of(ast.parse(program))
+        known = known | bound if program.lstrip().startswith(CONTINUES) else bound
+        if missing := sorted(read - known - BUILTINS):
+            yield program, missing
+
+
+def test_incomplete_programs_are_found():
+    first, cell = "```python\nx = 1\n```\n", "```{code-cell} python\n:tags: [a]\n\n# continues\nx + y\n```\n"
+    assert [missing for _, missing in incomplete_programs(first + cell)] == [["y"]]
+    assert [missing for _, missing in incomplete_programs(first + cell.replace("# continues\n", ""))] == [["x", "y"]]
+    assert not list(incomplete_programs(first + cell.replace("y", "x") + cell.replace("y", "2")))
+
+
+#: Names that a program has from the start.
+BUILTINS = {*dir(builtins), "__name__", "__file__", "get_ipython"}
+
+
+def names_of(tree: ast.AST) -> tuple[set[str], set[str]]:
+    """Return the names that a program binds, and those that it reads."""
+    bound, read = set(), set()
     for node in ast.walk(tree):
         match node:
             case ast.Name(id=name, ctx=ast.Load()):
                 read.add(name)
             case ast.Name(id=name) | ast.arg(arg=name) | ast.FunctionDef(name=name) | ast.ClassDef(name=name):
                 bound.add(name)
+            case ast.ExceptHandler(name=str(name)):
+                bound.add(name)
             case ast.Import() | ast.ImportFrom():
                 bound |= {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
-    return read - bound
+    return bound, read

@@ -35,7 +35,7 @@ from pytensor_jaxpr_linker.report.explain import report
 from pytensor_jaxpr_linker.report.layout import NODE_HEIGHT, NODE_WIDTH, lay_out
 from pytensor_jaxpr_linker.report.provenance import Provenance
 from pytensor_jaxpr_linker.report.svg import as_svg
-from pytensor_jaxpr_linker.report.text import line_place, list_seconds
+from pytensor_jaxpr_linker.report.text import duration, line_place, list_seconds
 from pytensor_jaxpr_linker.run.plans import make_graph, make_plan
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "breaks.md"
@@ -155,8 +155,8 @@ def test_breaks_name_variable_and_line():
 def test_no_line_is_one_of_our_passes():
     """`unique` is decomposed, behind a decorator that is a context manager."""
     lines = [node.line for node in pjl.explain(pt.unique(vector()) * 2).nodes]
-    assert not [line for line in lines if line.startswith(errors.NOT_THE_USERS)]
-    assert str(Path(pjl.__file__).parent) in errors.NOT_THE_USERS
+    assert not [line for line in lines if line.startswith(errors.OURS)]
+    assert errors.OURS.startswith(str(Path(pjl.__file__).parent))
 
 
 def test_an_explanation_of_a_graph_can_be_pickled():
@@ -184,6 +184,19 @@ def test_compiled_function_tells_specializations_and_checks():
         assert s.equations > 0 and set(s.seconds) == {"lower", "trace", "stablehlo", "xla"}
         assert all(duration > 0 for duration in s.seconds.values())
     assert any("IndexError: index is out of bounds" in check for check in batch.checks)
+
+
+def test_the_time_of_compiling_has_xlas(tmp_path):
+    """Both that of calls, and, where nothing was called, that of the regions which the page compiles."""
+    x = pt.dscalar("x")
+    f = pytensor.function([x], pt.exp(x) + 1, mode="JAXPR")
+    f(1.0)
+    e = pjl.explain(f)
+    xla = e.batches[0].specializations[0].seconds["xla"]
+    assert f"xla {duration(xla)}" in str(e).partition("Compiling so far: ")[2] and ", 1 program\n" in str(e)
+    assert page_data(e.save(tmp_path / "called.html").read_text())["spent"]["xla"] == xla
+    graph = page_data(pjl.explain(pt.exp(x) + 1).save(tmp_path / "graph.html").read_text())
+    assert graph["spent"]["xla"] == graph["stages"]["0"]["timings"]["xla"] > graph["spent"]["plan"]
 
 
 def test_static_values_of_specializations():
@@ -495,7 +508,7 @@ def test_page_of_example_arguments(tmp_path):
 def test_page_of_a_graph_too_large_to_draw(tmp_path, monkeypatch):
     monkeypatch.setattr("pytensor_jaxpr_linker.report.page.MOST_DRAWN", 2)
     data = page_data(pjl.explain(broken(vector())).save(tmp_path / "p.html").read_text())
-    assert {n["break_code"] for n in data["nodes"]} == {"JX001", "JX002"} and "are drawn" in data["note"]
+    assert {n["break_code"] for n in data["nodes"]} == {"JX001", "JX002"} and "are drawn" in data["notes"][0]
 
 
 def overlap(a, b):
@@ -604,6 +617,7 @@ def test_a_line_is_the_users_not_that_of_a_library():
     for frames, line in (
         ([user, library], f"{__file__}:7: y = g(x)"),
         ([user, (re.__file__, 1, "sub", "")], f"{__file__}:7: y = g(x)"),
+        ([user, ("<frozen runpy>", 88, "_run_code", None)], f"{__file__}:7: y = g(x)"),
         ([library], ""),
         (
             [(str(Path(jax.__file__).parent / "numpy.py"), 3, "h", "z"), library],
@@ -612,6 +626,21 @@ def test_a_line_is_the_users_not_that_of_a_library():
     ):
         v.tag.trace = [frames]
         assert errors.source_line(v.owner) == line
+
+
+def test_a_term_of_a_model_names_the_line_of_its_random_variable():
+    """PyMC makes its nodes long after the user's line; what the user wrote within the term keeps its own."""
+    pm = pytest.importorskip("pymc")
+    with pm.Model() as model:
+        a = pm.Normal("a", shape=2)
+        mean = pt.exp(a)
+        pm.Normal("y", mean, 2.0, observed=np.ones(2))
+    nodes = pjl.explain(model).nodes
+    for role, line in (("log density of a", 'pm.Normal("a"'), ("log density of y", 'pm.Normal("y"')):
+        of_term = [node for node in nodes if node.role == role]
+        assert of_term and all(line in node.line for node in of_term)
+    assert [node.op for node in nodes if "mean = pt.exp(a)" in node.line] == ["Exp"]
+    assert not any("explain(model)" in node.line for node in nodes)  # gradients: PyTensor makes them for the report
 
 
 def test_nodes_of_a_gradient_say_so():
@@ -750,4 +779,6 @@ def test_a_function_without_nodes_is_drawn():
 def test_what_a_print_would_show_may_be_an_output():
     x = vector("x")
     (b,) = pjl.explain(Print("now")(pt.exp(x)) + 1, [x]).breaks
+    assert pjl.explain(Print("now")(pt.exp(x)) + 1, [x]).best_change.what.startswith("take out each Print")
+    assert b.code == "JX006" and b.hint.startswith("take it out of the graph")
     assert (b.before, b.after) == ("Print(...)(pt.exp(x))", "pt.exp(x) as one more output of the function")

@@ -16,6 +16,7 @@ from helpers import Doubled, run_python
 from pytensor.graph.utils import MissingInputError
 from pytensor.raise_op import Assert
 from pytensor.scan.utils import until
+from pytensor.tensor.random.type import random_generator_type
 
 import pytensor_jaxpr_linker as pjl
 
@@ -208,6 +209,36 @@ def test_batched(path):
         loaded.batched(np.ones((4, 3)), np.zeros(3, int))
 
 
+def test_batches_that_share_arguments(path):
+    """An argument without the axis of the batch, by its rank, is the same in each row: arrays, scalars, keys of both kinds."""
+    x, a = pt.dmatrix("x"), pt.dscalar("a")
+    rng = random_generator_type("rng")
+    following, noise = pt.random.normal(rng=rng, return_next_rng=True)
+    weights = pytensor.shared(np.array([1.0, -1.0]), name="weights")
+    how = {"dims": {"x": "n, 2", "weights": "2"}, "batched": True}
+    loaded = pjl.export([x, a, rng], [x @ weights * a, noise, following], path, **how)
+    xs, scales = np.random.default_rng(0).normal(size=(3, 4, 2)), np.arange(3.0)
+    keys = jax.random.split(jax.random.key(1), 3)
+    for rows, factor, rng_, draws in (
+        (xs[0], scales, keys, 3),
+        (xs, 2.0, keys, 3),
+        (xs, scales, keys[0], 1),
+        (xs[0], 2.0, jax.random.key_data(keys), 3),
+        (xs, 2, jax.random.key_data(keys[0]), 1),
+    ):
+        product, drawn, after = loaded.batched(rows, a=factor, rng=rng_)
+        wanted = (rows @ [1.0, -1.0]) * np.reshape(factor, (-1, 1))
+        np.testing.assert_allclose(product, np.broadcast_to(wanted, (3, 4)))
+        assert drawn.shape == (3,) and len(set(drawn)) == draws
+        assert len(after) == 3 and after.dtype == rng_.dtype
+    with pytest.raises(TypeError, match="give at least one of x, a, rng one more axis"):
+        loaded.batched(xs[0], 1.0, keys[0])
+    with pytest.raises(TypeError, match=r"a has 1 axis, \(batch,\), and its value has shape \(3, 3\)"):
+        loaded.batched(xs, np.ones((3, 3)), keys)
+    with pytest.raises(TypeError, match="batch is 3 for x and 2 for axis 0 of a"):
+        loaded.batched(xs, np.ones(2), keys[0])
+
+
 @pytest.mark.parametrize("gradient", ["pytensor", "jax"])
 def test_vmap_of_derivatives(gradient, path):
     """`data @ weights` is shared by the rows of a batch, also where its derivative is asked for."""
@@ -315,6 +346,44 @@ def test_new_values_of_the_state(path):
         loaded.state["other"] = 1
     with pytest.raises(TypeError, match="as many values"):
         del loaded.state["count"]
+
+
+@pytest.mark.parametrize(
+    ("dims", "shapes"),
+    [
+        ({}, r"\(2,\), has shape \(x_0 \+ 2,\)"),
+        ({"x": "n", "w": "n"}, r"\(n,\), has shape \(2\*n,\)"),
+        ({"x": "1"}, r"\(2,\), has shape \(3,\)"),
+    ],
+)
+def test_an_update_of_another_shape(dims, shapes, path):
+    x, w = pt.dvector("x"), pytensor.shared(np.zeros(2), name="w")
+    f = pytensor.function([x], w.sum(), updates={w: pt.concatenate([w, x])}, mode="JAXPR")
+    with pytest.raises(TypeError, match=f"The update of w, which has shape {shapes}: ") as raised:
+        pjl.export(f, path=path, dims=dims)
+    assert f"{__file__}:" in str(raised.value)
+    assert not path.exists()
+
+
+def test_an_update_of_a_symbolic_shape(path):
+    x, w = pt.dvector("x"), pytensor.shared(np.zeros(2), name="w")
+    f = pytensor.function([x], w.sum(), updates={w: pt.concatenate([x, w[:2]])[2:]}, mode="JAXPR")
+    loaded = pjl.export(f, path=path, dims={"x": "2*n", "w": "2*n"})
+    loaded([1.0, 2.0])
+    np.testing.assert_array_equal(loaded.state["w"], [0, 0])
+
+
+def test_state_that_nothing_reads_is_left_out(path):
+    x, w = pt.dvector("x"), pytensor.shared(np.ones(3), name="w", shape=(3,))
+    unread, rng = w.shape[0], pytensor.shared(np.random.default_rng(0), name="rng")
+    next_count = (count := pytensor.shared(0, name="count")) + 1
+    f = pytensor.function([x], x * unread, updates={count: next_count, rng: rng}, mode="JAXPR")
+    loaded = pjl.export(f, path, vjp_order=1)
+    assert set(loaded.state) == {"count", "rng"}  # an update is read by who looks at the state
+    np.testing.assert_array_equal(loaded([1.0, 2.0]), [3, 6])
+    loaded = pjl.export([x], x * unread, path)
+    assert not loaded.state and not loaded.header.fixed
+    np.testing.assert_array_equal(loaded([1.0, 2.0]), [3, 6])
 
 
 def test_draws_are_those_of_as_jax_function(path):
@@ -431,7 +500,7 @@ def test_expressions_and_constraints(path):
     again = pjl.load(path)
     assert again.header.constraints == ("n >= 3",)
     for wrong in ((np.zeros(5), np.zeros(3)), (np.zeros(4), np.zeros(2))):
-        with pytest.raises(ValueError, match="n"):
+        with pytest.raises(TypeError, match="n is"):
             again(*wrong)
 
 
@@ -439,8 +508,9 @@ def test_expressions_and_constraints(path):
     ("options", "error", "message"),
     [
         ({"dims": {"z": "n"}}, TypeError, "dims names 'z', and the function takes x"),
-        ({"dims": {"x": "n, m"}}, ValueError, "x has 1 axes, and dims gives it 2"),
+        ({"dims": {"x": "n, m"}}, ValueError, "x has 1 axis, and dims gives it 2 axes"),
         ({"dims": {"x": "n +"}}, ValueError, "is none"),
+        ({"dims": {"x": "ñ"}}, ValueError, "gives x the length 'ñ': symbols consist of ASCII"),
         ({"examples": {"z": 1}}, TypeError, "examples names 'z'"),
         ({"examples": [1, 2]}, TypeError, "There are 2 examples"),
         ({"examples": [np.ones((2, 2))]}, TypeError, r"its example has shape \(2, 2\)"),
@@ -449,6 +519,11 @@ def test_expressions_and_constraints(path):
         ({"gradient": "none"}, ValueError, 'gradient is "pytensor" or "jax"'),
         ({"platforms": "cpu"}, ValueError, "platforms is a sequence"),
         ({"platforms": ()}, ValueError, "platforms is a sequence"),
+        ({"platforms": None}, ValueError, "platforms is a sequence"),
+        ({"platforms": ["CPU"]}, ValueError, "among 'cpu', 'cuda', 'rocm', 'tpu', not 'CPU'"),
+        ({"platforms": ["cpu", "metal"]}, ValueError, "not 'metal'"),
+        ({"platforms": ["gpu"]}, ValueError, r"not 'gpu'. GPUs are 'cuda' and 'rocm'"),
+        ({"platforms": [0]}, ValueError, "not 0"),
     ],
 )
 def test_wrong_options(options, error, message, path):
@@ -514,6 +589,24 @@ def test_platform_that_jax_does_not_lower_for(path):
     np.testing.assert_allclose(loaded(np.eye(2)), [1, 1])
 
 
+@pytest.mark.parametrize("platforms", [("cpu", "cuda", "rocm", "tpu"), ("cuda",), ("cpu", "rocm")])
+def test_a_library_call_that_jax_does_not_promise_to_keep(platforms, path):
+    x = pt.dmatrix("x")
+    y = pt.linalg.eig(x)[0]
+    with pytest.raises(NotImplementedError, match=r"JAX can't lower .* would call .*hybrid_eig_real") as raised:
+        pjl.export([x], y, path=path, examples=[np.eye(2)], platforms=platforms)
+    message = str(raised.value)
+    assert all(platform in message for platform in platforms if platform != "cpu")
+    assert ("platforms=('cpu',) leaves" in message) == ("cpu" in platforms)
+    assert f"Made at {__file__}:" in message
+
+
+def test_platforms_in_any_container(path):
+    x = pt.dvector("x")
+    for given in ((p for p in ["tpu", "cpu"]), {"cpu", "tpu"}, ["tpu", "cpu", "tpu"]):
+        assert pjl.export([x], x, path=path, platforms=given).header.platforms == ("cpu", "tpu")
+
+
 def test_a_decomposition_that_jax_has_on_the_cpu_alone(path):
     """For all platforms it is a loop of basic operations."""
     x = pt.dmatrix("x")
@@ -521,6 +614,41 @@ def test_a_decomposition_that_jax_has_on_the_cpu_alone(path):
     t, z = pjl.export([x], list(pt.linalg.schur(x)), path=path, examples=[value])(value)
     np.testing.assert_allclose(z @ t @ z.T, value, atol=1e-12)
     np.testing.assert_allclose(np.tril(t, -1), 0, atol=1e-12)
+
+
+# The older file
+
+
+def test_a_failed_export_leaves_the_older_file(path):
+    """Also if the new file can't be loaded: the header of an artifact has shorter names than PyTensor allows."""
+    x, long = pt.dvector("x"), pt.dvector("x" * 300)
+    pjl.export([x], x.sum(), path=path)
+    for given, options, error in (
+        (([x], x + 1), {"dims": {"x": "ñ"}}, ValueError),
+        (([long], long + 1), {}, pjl.ArtifactError),
+    ):
+        with pytest.raises(error) as raised:
+            pjl.export(*given, path=path, **options)
+        assert pjl.load(path)([1.0, 2.0]) == 3
+        assert [file.name for file in path.parent.iterdir()] == [path.name]
+    assert str(raised.value).startswith(f"{path}: ") and "Nothing was written" in str(raised.value)
+
+
+def test_a_failed_export_for_iree_leaves_the_older_file(tmp_path, monkeypatch):
+    pytest.importorskip("iree.compiler"), pytest.importorskip("iree.runtime")
+    from pytensor_jaxpr_linker.artifacts.iree import compiled
+
+    def refuse(path):
+        raise pjl.ArtifactError(path, "The runtime does not take it.")
+
+    x, path = pt.tensor("x", shape=(2,), dtype="float32"), tmp_path / "f.vmfb"
+    pjl.export([x], x.sum(), path)
+    monkeypatch.setattr(compiled, "load_iree", refuse)
+    with pytest.raises(pjl.ArtifactError, match=r"does not take it\. Nothing was written") as raised:
+        pjl.export([x], x + 1, path)
+    assert raised.value.path == str(path)
+    assert pjl.load_iree(path)([1.0, 2.0]) == 3
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
 
 
 # What is in the file

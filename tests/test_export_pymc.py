@@ -1,5 +1,6 @@
 """PyMC models in files: log density and gradient, predictions, a run of NUTS, at lengths that were not known when they were written."""
 
+import inspect
 import logging
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytensor_jaxpr_linker as pjl
 
 pm = pytest.importorskip("pymc")
 
-from pytensor_jaxpr_linker.pymc import export_logdensity, export_predictive, export_sampler  # noqa: E402
+from pytensor_jaxpr_linker.pymc import export_logdensity, export_predictive, export_sampler, logdensity  # noqa: E402
 
 logging.getLogger("pymc").setLevel(logging.ERROR)
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -62,9 +63,55 @@ def test_model_by_the_general_door(path):
     np.testing.assert_allclose(
         np.hstack([value, *gradient]), np.hstack([model.compile_logp()(POINT), model.compile_dlogp()(POINT)])
     )
-    assert set(loaded.state) >= {"x", "y_data"}
+    assert set(loaded.state) == {"x", "y_data"}
     point_function = pjl.export(model.compile_logp(mode="JAXPR"), path=path)
     np.testing.assert_allclose(point_function(**POINT), value)
+    assert set(point_function.state) == {"x", "y_data"}
+
+
+def test_log_density_by_the_general_door(path):
+    """It takes the parameters alone, as `logdensity` does. Data are state, and lengths of dims that nothing reads are left out."""
+    logp = logdensity(regression()[0])
+    loaded = pjl.export(logp, path, dims={"x": "row", "y_data": "row"}, vjp_order=1)
+    assert str(inspect.signature(loaded)) == "(slope, sigma_log__)"
+    assert set(loaded.state) == {"x", "y_data"}
+    with jax.enable_x64(True):
+        np.testing.assert_allclose(loaded(**POINT), [logp(POINT)], rtol=1e-12)
+        gradient = jax.grad(lambda slope: loaded(slope, POINT["sigma_log__"])[0])(POINT["slope"])
+        wanted = jax.grad(lambda slope: logp({**POINT, "slope": slope}))(POINT["slope"])
+        np.testing.assert_allclose(gradient, wanted, rtol=1e-12)
+    model, table = regression(7)
+    loaded.state.update(table)
+    np.testing.assert_allclose(loaded(**POINT), [model.compile_logp()(POINT)], rtol=1e-12)
+
+
+def test_the_function_of_a_log_density_takes_the_data(path):
+    """`as_jax_function` has an argument for each input, and an artifact of what it returns has those, too."""
+    fn = pjl.as_jax_function(logdensity(regression()[0]))
+    loaded = pjl.export(fn, path)
+    assert len(loaded.header.arguments) == len(fn.program.inputs) >= 4
+    assert not loaded.state
+
+
+@pytest.mark.parametrize("door", [export_logdensity, export_predictive])
+def test_integers_of_the_data_have_any_dtype(door, path):
+    """`pm.Data` makes 32-bit integers of them, and takes what NumPy makes."""
+    with pm.Model(coords={"row": range(3)}) as model:
+        group = pm.Data("group", np.array([0, 1, 1]), dims="row")
+        pm.Normal("y", pm.Normal("mu", shape=2)[group], observed=np.zeros(3), dims="row")
+    loaded = door(model, path=path, symbolic="row" if door is export_predictive else (), platforms=("cpu",))
+    before = [jax.random.key(0)] * (door is export_predictive) + [np.ones(2)]
+    (argument,) = [a for a in loaded.header.arguments if a.name == "group"]
+    assert argument.dtype == "int32"
+    given = np.array([1, 0, 1])
+    want = loaded(*before, given.astype("int32"))[0]
+    for same in (given, given.astype("uint8"), given.astype("uint64"), jax.numpy.asarray(given), given.tolist()):
+        np.testing.assert_array_equal(loaded(*before, same)[0], want)
+    for wrong in (np.array([2**31, 0, 0]), np.array([2**64 - 1, 0, 0], "uint64"), given.astype("float32")):
+        with pytest.raises(TypeError, match=r"group has dtype int32, .* can't be cast to it without a loss"):
+            loaded(*before, wrong)
+    with jax.enable_x64(True), pytest.raises(TypeError, match="group has dtype int32"):  # values are not known
+        jax.jit(lambda g: loaded.jax(*before, g))(given)
 
 
 def test_predictions_given_draws(path):
@@ -72,7 +119,9 @@ def test_predictions_given_draws(path):
     assert [a.name for a in loaded.header.arguments] == ["key", "slope", "sigma", "x"]
     count, x = 4000, np.array([0.0, 1.0])
     keys = jax.random.split(jax.random.key(1), count)
-    (draws,) = loaded.batched(keys, np.tile(POINT["slope"], (count, 1)), np.full(count, 0.5), np.tile(x, (count, 1)))
+    slopes = np.tile(POINT["slope"], (count, 1))
+    (draws,) = loaded.batched(keys, slopes, np.full(count, 0.5), x)
+    np.testing.assert_array_equal(draws, loaded.batched(keys, slopes, 0.5, np.tile(x, (count, 1)))[0])
     assert draws.shape == (count, 2)
     np.testing.assert_allclose(draws.mean(0), [0, 0.3], atol=0.04)
     np.testing.assert_allclose(draws.std(0), 0.5, rtol=0.05)
@@ -101,6 +150,51 @@ def test_what_can_not_be_predicted(path):
         export_predictive(prior, path=path)
 
 
+def discrete():
+    """Return a model with a discrete parameter."""
+    with pm.Model() as model:
+        pm.Normal("y", pm.Poisson("k", 3.0), 1.0, observed=1.0)
+    return model
+
+
+DOORS = [export_logdensity, export_predictive, export_sampler]
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_what_is_no_model(door, path):
+    with pytest.raises(TypeError, match="A PyMC model is needed, .* not 3"):
+        door(3, path=path)
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"platforms": ["gpu"]}, "'gpu'. GPUs are 'cuda' and 'rocm'"),
+        ({"constraints": "row >"}, r"constraints=\['row >'\] are none"),
+        ({"path": "model.onnx"}, "does not write .onnx files"),
+    ],
+)
+def test_wrong_options(door, options, message, path):
+    with pytest.raises(ValueError, match=message):
+        door(regression()[0], **{"path": path, **options})
+    assert not path.exists()
+
+
+def test_one_symbolic_dim_and_one_constraint_by_themselves(path):
+    loaded = export_logdensity(regression()[0], path=path, symbolic="row", constraints="row >= 2")
+    assert loaded.header.arguments[2].shape == ("row",)
+    assert loaded.header.constraints == ("row >= 2",)
+
+
+def test_discrete_parameters(path):
+    pytest.importorskip("blackjax")
+    with pytest.raises(ValueError, match="'k' is discrete: export its log density, for a sampler of your own"):
+        export_sampler(discrete(), path=path)
+    value = export_logdensity(discrete(), path=path)(k=2)[0]
+    np.testing.assert_allclose(value, discrete().compile_logp()({"k": np.array(2)}))
+
+
 def test_run_of_a_sampler_elsewhere(path):
     pytest.importorskip("blackjax")
     model, _ = regression(50)
@@ -112,7 +206,7 @@ def test_run_of_a_sampler_elsewhere(path):
         f"""
         sample = load({str(path)!r})
         with np.load({str(path.parent / "table.npz")!r}) as file:
-            table = {{name: np.stack([file[name]] * 2) for name in file.files}}
+            table = dict(file)
         keys = jax.random.split(jax.random.key(1), 2)
         draws = sample.batched(keys, np.zeros((2, 3)), np.zeros(2), **table)
         found = dict(zip([o.name for o in sample.header.outputs], draws))

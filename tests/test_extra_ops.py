@@ -198,3 +198,24 @@ def test_gradient_of_repeated_elements():
     x, v = pt.vector("x"), pt.lvector("v")
     cost = (pt.repeat(x, v, axis=0) ** 3).sum()
     compare([x, v], pytensor.grad(cost, x), [X[0], np.array([2, 0, 1, 3])])
+
+
+@pytest.mark.parametrize("length", [0, 1, 3, 8, 9])
+@pytest.mark.parametrize("function", [pt.cumsum, pt.cumprod])
+def test_cumulative_ops_of_few_elements(function, length):
+    rng = np.random.default_rng(length)
+    for dtype in ("float64", "float32", "int64", "complex128"):
+        values = (2 * rng.standard_normal((2, length, 3))).astype(dtype)
+        x = tensor_like(values, "x")
+        compare([x], [function(x, axis=1), function(x[:, :, 0], axis=1)], [values], rtol=1e-5)
+    x = pt.dmatrix("x")
+    values = rng.standard_normal((2, length))
+    compare_grad([x], function(x, axis=1), [values])
+    closed = pjl.make_jaxpr(pytensor.function([x], function(x, axis=1), mode="JAXPR"), values)
+    assert any(eqn.primitive.name.startswith("cum") for eqn in closed.eqns) == (length not in (1, 3, 8))
+
+
+def test_cumulative_ops_of_few_elements_are_not_finite_where_numpys_are():
+    x = pt.dvector("x")
+    with np.errstate(invalid="ignore"):
+        compare([x], [pt.cumsum(x), pt.cumprod(x)], [np.array([1.0, np.inf, -np.inf, np.nan, 2])])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import textwrap
 
 import pytest
@@ -72,6 +74,29 @@ PYMC = """
 """
 
 
+WITHOUT_GUARD = """
+    import warnings
+    import pymc as pm, pytensor_jaxpr_linker as pjl
+
+    warnings.simplefilter("ignore")
+    short = dict(chains=2, cores=2, progressbar=False, compute_convergence_checks=False, backend="JAXPR")
+    with pm.Model() as model:
+        pm.Normal("y", pm.Normal("x"), observed=1.0)
+    context = pjl.pymc.process_context()
+    print(pm.sample(5, tune=5, model=model, mp_ctx=context, **short).posterior["x"].shape)
+    print(pm.sample_smc(20, model=model, mp_ctx=context, **short).posterior["x"].shape)
+"""
+
+
+def test_the_advice_needs_no_guard(tmp_path):
+    """A script as users write them, without ``if __name__ == "__main__":``."""
+    pytest.importorskip("pymc")
+    script = tmp_path / "script.py"
+    script.write_text(textwrap.dedent(WITHOUT_GUARD), encoding="utf-8")
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=300)
+    assert done.stdout.splitlines() == ["(2, 5)", "(2, 20)"], done.stderr
+
+
 def test_pymc_sample_says_it_and_ours_does_not_fork(tmp_path):
     """PyMC's processes are forked, unless the linker is PyTensor's own `JAXLinker`. It shows the error of the child."""
     pytest.importorskip("pymc")
@@ -79,5 +104,5 @@ def test_pymc_sample_says_it_and_ours_does_not_fork(tmp_path):
     script.write_text(textwrap.dedent(PYMC), encoding="utf-8")
     said = run_python(f"import runpy; runpy.run_path({str(script)!r}, run_name='__main__')").strip().splitlines()
     # Either chain may be the first to fail.
-    assert re.match(r"Chain \d failed with: This process was forked", said[0]) and "mp_ctx='forkserver'" in said[0]
+    assert re.match(r"Chain \d failed with: This process was forked", said[0]) and "pymc.process_context()" in said[0]
     assert said[-1] == "(2, 5)"

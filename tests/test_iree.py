@@ -24,7 +24,7 @@ from pytensor.compile.ops import wrap_py
 from pytensor.graph.replace import graph_replace
 
 import pytensor_jaxpr_linker as pjl
-from jaxpr_artifact import ArtifactError, IreeFunction, load, load_iree
+from jaxpr_artifact import ArtifactError, IreeFunction, IreeModule, load, load_iree, load_iree_module
 from jaxpr_artifact.iree_header import FIRST_STATE, MAIN
 from jaxpr_artifact.seal import seal
 from pytensor_jaxpr_linker.artifacts.iree import compiler
@@ -224,6 +224,11 @@ def test_other_targets(target: Any, tmp_path: Path) -> None:
         np.testing.assert_allclose(load_iree(tmp_path / "f.vmfb")(X[:3, 0]), np.sin(X[:3, 0]))
 
 
+def test_an_argument_that_is_called_self(tmp_path: Path) -> None:
+    x = pt.dscalar("self")
+    assert pjl.export([x], x + 1, tmp_path / "f.vmfb")(self=2) == 3
+
+
 def test_dtypes(tmp_path: Path) -> None:
     """Unsigned and boolean results, float32, scalars and empty arrays come back as they are."""
     u, b, s, e = pt.vector("u", dtype="uint32"), pt.vector("b", dtype="bool"), pt.fscalar("s"), pt.dmatrix("e")
@@ -353,10 +358,48 @@ def test_missing_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         compile_mlir("module { }", tmp_path / "f.vmfb")
 
 
-def test_missing_runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_runtime(step: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "iree.runtime", None)
-    with pytest.raises(ImportError, match="pip install iree-base-runtime"):
-        load_iree(tmp_path / "f.vmfb")
+    for door in (load, load_iree):
+        with pytest.raises(ImportError, match="pip install iree-base-runtime"):
+            door(step[1].path)
+
+
+def test_load_takes_what_the_file_is(step: Any, tmp_path: Path) -> None:
+    """The contents of a file decide, not its name."""
+    data = Path(step[1].path).read_bytes()
+    for name in ("step.vmfb", "step.jaxpr", "step"):
+        (tmp_path / name).write_bytes(data)
+        found = load(tmp_path / name, device="local-sync")
+        assert isinstance(found, IreeFunction) and found.header == step[1].header
+    x = pt.dvector("x")
+    pjl.export([x], 2 * x, path=tmp_path / "f.jaxpr")
+    (tmp_path / "f.jaxpr").rename(tmp_path / "f.vmfb")
+    assert load(tmp_path / "f.vmfb")([1.0]) == 2
+    with pytest.raises(TypeError, match=r"device='local-sync' is for .vmfb files, and .*f.vmfb is none"):
+        load(tmp_path / "f.vmfb", device="local-sync")
+    (tmp_path / "cut.vmfb").write_bytes(data[:-100])
+    np.savez(tmp_path / "data.npz", x=[1])
+    for name in ("cut.vmfb", "data.npz"):
+        with pytest.raises(ArtifactError, match=r"no checksum .*damaged, or was not written by this package"):
+            load(tmp_path / name)
+
+
+def test_doors_name_each_other(step: Any, tmp_path: Path) -> None:
+    x = pt.dvector("x", shape=(3,))
+    pjl.Module("m", functions={"f": pjl.public([x], 2 * x)}).save(tmp_path / "m.vmfb")
+    assert isinstance(load(tmp_path / "m.vmfb"), IreeModule)
+    with pytest.raises(ArtifactError, match=r"a module of functions that share state.* Load it by `load_iree_module`"):
+        load_iree(tmp_path / "m.vmfb")
+    with pytest.raises(ArtifactError, match=r"one function, not a module.* Load it by `load_iree`"):
+        load_iree_module(step[1].path)
+
+
+@pytest.mark.parametrize("door", [load, load_iree, load_iree_module])
+def test_devices_that_are_not_there(door: Callable[..., Any], step: Any) -> None:
+    with pytest.raises(ValueError, match=r"IREE finds no device 'abacus' .*the runtime has .*local-task") as caught:
+        door(step[1].path, device="abacus")
+    assert not isinstance(caught.value, ArtifactError)  # the file is as good as before
 
 
 def test_damaged_files(step: Any, tmp_path: Path) -> None:
@@ -375,8 +418,6 @@ def test_damaged_files(step: Any, tmp_path: Path) -> None:
     seal(tmp_path / "bare.vmfb")
     with pytest.raises(ArtifactError, match="does not say what its arguments are"):
         load_iree(tmp_path / "bare.vmfb")
-    with pytest.raises(ArtifactError, match="Load it by `load_iree`"):
-        load(step[1].path)
 
 
 def test_parameters(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import pickle
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 
 import jax
 import numpy as np
@@ -69,8 +70,35 @@ def test_mode_is_run_by_this_linker(mode):
 def test_what_is_printed_and_completed():
     assert "\n" not in str(pjl.JAXPR) and len(str(pjl.JAXPR)) < 500
     assert {"explain", "Options", "pymc"} <= set(dir(pjl)) and "linker" not in dir(pjl)
+    if find_spec("pymc"):
+        assert {"sample", "diagnose"} <= set(dir(pjl.pymc)) and "arguments" not in dir(pjl.pymc)
     with pytest.raises(AttributeError, match="has no attribute 'explian'"):
         pjl.explian  # noqa: B018
+
+
+def test_a_mode_is_made_of_options_and_rewrites():
+    x = pt.vector("x", dtype="float64")
+    assert isinstance(compiled([x], x + 1, mode=pjl.JaxprMode())([1.0]), np.ndarray)
+    assert isinstance(compiled([x], x + 1, mode=pjl.JaxprMode(results="jax"))([1.0]), jax.Array)
+    assert isinstance(compiled([x], x + 1, mode=pjl.JaxprMode("jaxpr", None)).maker.linker, JaxprLinker)
+    assert pjl.JaxprMode(fullgraph=True).clone().linker.options == Options(on_break="raise")
+    assert pjl.JaxprMode().provided_optimizer.include == pjl.JAXPR.provided_optimizer.include
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: pjl.JaxprMode(Options()), r"takes a JaxprLinker, not Options.*JaxprMode\(JaxprLinker\(options\)\)"),
+        (lambda: pjl.JaxprMode("numba"), r"takes a JaxprLinker, not 'numba'.*pytensor\.compile\.mode\.Mode"),
+        (lambda: pjl.JaxprMode(JaxprLinker(), results="jax"), r"JaxprLinker\(Options\(results='jax'\)\)"),
+        (lambda: pjl.JaxprMode(fulgraph=True), "fulgraph"),
+        (lambda: JaxprLinker("jax"), r"takes an Options object, such as Options\(results='jax'\), not 'jax'"),
+        (lambda: JaxprLinker({"results": "jax"}), "takes an Options object"),
+    ],
+)
+def test_modes_and_linkers_refuse_what_they_do_not_take(make, message):
+    with pytest.raises(TypeError, match=message):
+        make()
 
 
 def test_a_mode_made_for_mode_jax():

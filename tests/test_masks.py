@@ -50,6 +50,8 @@ REDUCTIONS = {
     "other_array": lambda s: (s * pt.exp(x)[x > 0]).sum(),
     "positions": lambda s: (x > 0).nonzero()[0].sum(),
     "positions_of_elements": lambda s: (pt.outer(x, x) > 0).nonzero()[1].sum(),
+    "sorted_along_another_axis": lambda s: pt.sort(pt.stack([s, pt.exp(-s)]), axis=0)[0].sum(),
+    "split_along_another_axis": lambda s: pt.split(pt.stack([s, -s, s + 1]), splits_size=[1, 2], n_splits=2)[1].sum(),
     "of_the_count": lambda s: (pt.zeros(s.shape[0], dtype="float64") + s).sum(),
 }
 

@@ -16,8 +16,11 @@ from pytensor.raise_op import Assert
 from test_module import Params, readme_module
 
 import pytensor_jaxpr_linker as pjl
+from jaxpr_artifact import ArtifactError
 from jaxpr_artifact.header import Aval, Program
+from jaxpr_artifact.module_header import module_description_of
 from jaxpr_artifact.programs import from_program
+from jaxpr_artifact.tree_description import TreeDescription, described_tree, tree_like
 
 x, w_input = pt.dvector("x"), pt.tensor("w", dtype="float64", shape=(3,))
 
@@ -49,6 +52,7 @@ def with_state(nbytes=2**17):
 def test_text_of_a_module():
     text = str(readme_module()[0]().mlir())
     assert text.startswith("module @trivial_kernel {")
+    assert "@trivial_kernel" in readme_module()[0]().mlir() and "@other" not in readme_module()[0]().mlir()
     globals_ = re.findall(r'"ml_program.global"\(\) \{(is_mutable, )?sym_name = "([\w.]+)".* type = (\S+), value', text)
     assert globals_ == [("is_mutable, ", f"_params.{name}", "tensor<3x4xf32>") for name in "xb"]
     assert re.findall(r"func.func public @(\w+)", text) == ["get_params", "run", "set_params"]
@@ -94,6 +98,46 @@ def test_the_description_names_what_callers_need(tmp_path):
         "AssertionError",
         "IndexError",
     )
+
+
+def test_the_description_has_trees(tmp_path):
+    m = with_state()
+    description = m.mlir().description
+    text = description.as_text()
+    assert module_description_of(tmp_path, text) == description
+    (params, rng) = description.state
+    assert (params.name, params.globals, rng.tree) == ("params", ("params.bias", "params.table"), None)
+    assert tree_like(params.tree, iter([1, 2])) == {"bias": 1, "table": 2}
+    point = Params(None, [(), {"a b": 0}])
+    found = tree_like(described_tree(point), iter([5]))
+    assert found == (None, [(), {"a b": 5}]) and found._fields == ("x", "b") and type(found).__name__ == "Params"
+    keyword = TreeDescription("record", "Node", ("class",), (None,))  # a node that others have made JAX know
+    assert tree_like(keyword, iter([5])) == {"class": 5}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda d: d["state"][0]["tree"].update(kind="set"), "a tree is a 'set'"),
+        (lambda d: d["state"][0]["tree"].update(names=["table", "table"]), "not one name for each child"),
+        (lambda d: d["state"][0]["tree"].update(names=["table"]), "not one name for each child"),
+        (lambda d: d["state"][0].update(tree=None), "'params' has not the globals"),
+        (lambda d: d["state"][1].update(globals=["key"]), "'rng' has not the globals"),
+        (lambda d: d["functions"][0]["signature"].pop(), "take takes other arrays than its trees have"),
+        (lambda d: d["functions"][0]["signature"][0].update(name="class"), "take has arguments without a name each"),
+        (lambda d: d["functions"][0].update(returned=None), "take returns other arrays than its tree has"),
+        (lambda d: d["functions"][0]["results"].pop(), "take does not return the code of its checks"),
+        (lambda d: d["globals"][0].update(dtype="float1"), "params.bias has the dtype 'float1'"),
+        (lambda d: d["globals"][0].update(parameter="p"), "params.bias has not both a parameter and its checksum"),
+        (lambda d: d["globals"][0].pop("is_mutable"), "has not the parts"),
+    ],
+)
+def test_descriptions_whose_parts_do_not_fit(change, message):
+    description = json.loads(with_state().mlir().description.as_text())
+    description["globals"].sort(key=lambda g: g["name"] != "params.bias")
+    change(description)
+    with pytest.raises(ArtifactError, match=message):
+        module_description_of("model.vmfb", json.dumps(description))
 
 
 def test_names_of_parts_that_are_no_symbols():
@@ -230,11 +274,14 @@ def test_pure_functions_take_and_return_globals():
 def test_versions_that_can_not_be_written():
     mlir = pjl.Module("m", functions={"f": pjl.public([w_input], w_input + 1)}).mlir()
     assert mlir.portable("0.9.0") != mlir.portable()
-    for version in ("0.1.0", "new"):
+    for version in ("0.1.0", "99.0.0"):
         with pytest.raises(
             ValueError, match=rf"can't be written in version {version} of StableHLO: .* writes 0.9.0 to 1"
         ):
             mlir.portable(version)
+    for odd in ("new", "1.9", "", 19):
+        with pytest.raises(ValueError, match=r"A version of StableHLO is a text such as \"1.9.0\", not "):
+            mlir.portable(odd)
 
 
 def test_shapes_must_be_known():

@@ -1,7 +1,9 @@
 """`Module` on the host: its functions compute what PyTensor computes, step by step, and nothing is lost on an error."""
 
 import collections
+import copy
 import dataclasses
+import pickle
 import re
 from concurrent.futures import ThreadPoolExecutor
 
@@ -11,6 +13,7 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 from pytensor.compile.io import In
+from pytensor.compile.rebuild import UnusedInputError
 from pytensor.raise_op import Assert
 from pytensor.tensor.random.type import random_generator_type
 
@@ -268,6 +271,9 @@ def test_aliases_stay_aliases():
     assert m.same.get_value() == m.params.w.get_value() == m.again["w"].get_value() == 3
     m.same.set_value(7.0)
     assert m.params.get_value() == {"w": 7, "v": 1}
+    assert repr(m.params) == "<state params.w: float64[], constant params.v: float64[]>"
+    assert repr(m.same) == "<state same = params.w: float64[]>" and not m.params.is_mutable
+    assert repr(m.again) == "<state again.w = params.w: float64[], constant again.v = params.v: float64[]>"
     shared = pytensor.function([], w, mode="JAXPR"), pytensor.function([by], w, updates={w: w * by}, mode="JAXPR")
     pair = pjl.Module("pair", functions=dict(zip(("get", "grow"), shared, strict=True)))
     assert (pair.grow(4.0), pair.get(), pair.w.get_value()) == (1, 4, 4)
@@ -339,6 +345,11 @@ def test_state_after_a_failed_check():
     assert m.put(2, 1.0) == 2
 
 
+def test_an_argument_that_is_called_self():
+    x = pt.dscalar("self")
+    assert pjl.Module("m", functions={"f": pytensor.function([x], x + 1, mode="JAXPR")}).f(self=2) == 3
+
+
 def test_bad_arguments_raise_before_anything_runs():
     m, _ = counter()
     for args, kwargs, message in [
@@ -364,14 +375,15 @@ def test_bad_values_of_state():
     ]:
         with pytest.raises(TypeError, match=message):
             m.count.set_value(value)
-    assert m.count.get_value() == 0
+    assert m.count.get_value(borrow=True) == 0
+    m.count.set_value(0, borrow=True)
     w = pytensor.shared(np.zeros(2), name="w")
-    pair = pjl.Module("pair", functions={"both": pjl.public([], updates={w: w + 1}), "more": counter_like(w)})
+    m = pjl.Module("pair", functions={"both": pjl.public([], updates={w: w + 1}), "more": counter_like(w)})
     with pytest.raises(TypeError, match="w has shape"):
-        pair.w.set_value(np.zeros(3))
+        m.w.set_value(np.zeros(3))
     with pytest.raises(TypeError, match=r"w has shape \(2,\) as long as the module lives; its update has \(4,\)"):
-        pair.more()
-    np.testing.assert_array_equal(pair.w.get_value(), 0)
+        m.more()
+    np.testing.assert_array_equal(m.w.get_value(), 0)
 
 
 def counter_like(w):
@@ -400,6 +412,115 @@ def test_no_update_is_lost_between_threads():
 
 
 # What a module is made of
+
+
+def test_functions_without_names_are_refused():
+    f = pytensor.function([], pt.zeros(2), mode="JAXPR")
+    for given, message in [
+        ([f], r"a dict with their names, such as functions=\{\"step\": f\}, not \[<"),
+        (f, "a dict with their names"),
+        ({1: f}, "a dict with their names"),
+        (None, r"A module has functions: Module\('m', functions=\{\"step\": f\}\)"),
+    ]:
+        with pytest.raises(TypeError, match=message):
+            pjl.Module("m", functions=given)
+    with pytest.raises(TypeError, match="A module has functions"):
+        pjl.Module()
+    with pytest.raises(TypeError, match="is no name for a part of a module"):
+        pjl.Module(f, functions={"f": f})
+    assert repr(pjl.Module(functions={"f": f})) == "<module module: f()>"
+
+
+def test_inputs_that_nothing_needs():
+    x, y = pt.dvectors("x", "y")
+    for declare in (pjl.public, pjl.private):
+        with pytest.raises(UnusedInputError):
+            pjl.Module("m", functions={"f": declare([x, y], 2.0 * x)})
+        m = pjl.Module("m", functions={"f": declare([x, y], 2.0 * x, like=[[1.0]] * 2, on_unused_input="ignore")})
+        assert m.f([1.0], [2.0]) == 2
+    (described,) = pjl.Module("m", functions={"f": m_declared(x, y)}).mlir().description.functions
+    assert [a.name for a in described.arguments] == ["x", "y"]
+    with pytest.warns(UserWarning, match="not part of the computational graph"):
+        pjl.Module("m", functions={"f": pjl.public([x], on_unused_input="warn")})
+
+
+def m_declared(x, y):
+    """Return a function of fixed shapes that needs one of its inputs."""
+    return pjl.public([x, y], 2.0 * x, like=[[1.0]] * 2, on_unused_input="ignore")
+
+
+# Copies and pickles
+
+
+class Counter(pjl.Module):
+    """A module that pickles name by its class."""
+
+    count = pytensor.shared(np.int64(0), name="count")
+    by = pt.lscalar("by")
+    key = pytensor.shared(np.random.default_rng(1), name="key")
+    following, noise = pt.random.normal(rng=key, return_next_rng=True)
+    add = pjl.public([by], [count + by, noise], updates={count: count + by, key: following})
+
+    def __init__(self, label):
+        self.label = label
+        super().__init__()
+        self.history = [1]
+
+
+def pair():
+    """Return a module of a compiled function and a declared one, which share state."""
+    w, x = pytensor.shared(np.ones(2), name="w"), pt.dvector("x")
+    f = pytensor.function([x], w.sum(), updates={w: w + x}, mode="JAXPR")
+    return pjl.Module("pair", functions={"f": f, "g": pjl.public([x], w * x)})
+
+
+@pytest.mark.parametrize("way", [copy.copy, copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
+def test_copies_have_the_state_of_the_moment_and_go_on_alone(way):
+    m, other = Counter("mine"), pair()
+    m.add(5), other.f([1.0, 2.0])
+    n, another = way(m), way(other)
+    assert type(n) is Counter and n.label == "mine" and n.history == [1]
+    assert (n.history is m.history) == (way is copy.copy)
+    assert m.add(1) == n.add(1) and m.count.get_value() == 6  # the same draws, and states of their own
+    assert repr(n) == repr(m)
+    np.testing.assert_array_equal(another.w.get_value(), [2, 3])
+    another.f([1.0, 1.0])
+    np.testing.assert_array_equal(another.g([1.0, 1.0]), [3, 4])  # its functions share its state
+    np.testing.assert_array_equal(other.g([1.0, 1.0]), [2, 3])
+    assert another.mlir().description.functions[1].arguments[0].shape == (2,)
+
+
+def test_a_pickle_of_another_class_is_refused(monkeypatch):
+    data = pickle.dumps(Counter("mine"))
+    changed = type("Counter", (pjl.Module,), {"count": pytensor.shared(np.zeros(2), name="count")})
+    changed.__module__ = Counter.__module__
+    monkeypatch.setitem(globals(), "Counter", changed)
+    with pytest.raises(
+        TypeError, match=r"other state .*: count is int64\[\] there and float64\[2\] here, key is uint32"
+    ):
+        pickle.loads(data)
+
+
+def test_classes_that_are_pickled_by_value():
+    cloudpickle = pytest.importorskip("cloudpickle")
+    w = pytensor.shared(1.0, name="w")
+
+    class Local(pjl.Module):
+        weight = w
+        grow = pjl.public([], w, updates={w: 2.0 * w})
+
+    m = Local()
+    m.grow()
+    n = pickle.loads(cloudpickle.dumps(m))
+    assert (n.grow(), n.weight.get_value(), m.weight.get_value()) == (2, 4, 2)
+
+
+@pytest.mark.parametrize("way", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_parts_are_copied_with_their_module(way):
+    m = pair()
+    for part in (m.f, m.w):
+        with pytest.raises(TypeError, match="is part of a module: copy or pickle the module, "):
+            way(part)
 
 
 def test_private_functions_are_applied_to_variables():
@@ -459,7 +580,7 @@ def test_reports_take_functions_of_a_module():
     assert "Add" in str(pjl.explain(m.add))
     assert pjl.make_jaxpr(m.add).jaxpr.eqns
     assert "1 region" in repr(pjl.stages(m.add, 1))
-    with pytest.raises(TypeError, match="a function of a Module"):
+    with pytest.raises(TypeError, match=r"explain takes no Module: it has functions to ask about, m.add"):
         pjl.explain(m)
 
 

@@ -9,7 +9,9 @@ import pickle
 import sys
 import threading
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 
 import jax
 import numpy as np
@@ -25,6 +27,7 @@ import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker import JaxprLinker, Options
 from pytensor_jaxpr_linker import options as options_context
 from pytensor_jaxpr_linker.base import logs
+from pytensor_jaxpr_linker.base.options import resolve
 
 
 class Unknown(Op):
@@ -178,6 +181,37 @@ def test_contexts_nest_and_end():
     with pytest.raises(KeyError), pjl.options(checks="skip"):
         raise KeyError
     assert options_of(compiled()) == Options()
+
+
+def test_a_context_says_what_it_is_and_can_be_entered_again():
+    context = pjl.options(results="jax")
+    assert repr(context) == "<options(results='jax'), for a with block>"
+    assert repr(pjl.stance("force_host")) == "<stance('force_host'), for a with block>"
+    assert repr(pjl.count_transfers()) == "<count_transfers(), for a with block>"
+    with context, context:
+        assert resolve().results == "jax"
+    assert context(resolve)().results == "jax"
+    assert context(resolve).__name__ == "resolve" and resolve().results == "numpy"
+    with pytest.raises(ZeroDivisionError), context:
+        1 / 0  # noqa: B018
+    assert resolve().results == "numpy"
+
+
+def test_a_context_is_entered_in_several_threads():
+    context, both = pjl.options(results="jax"), Barrier(2)
+
+    def enter(first):
+        with context:
+            both.wait(10)
+            assert resolve().results == "jax"
+            if first:
+                both.wait(10)
+        if not first:
+            both.wait(10)
+        return resolve().results
+
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(enter, [True, False])) == ["numpy", "numpy"]
 
 
 def test_fullgraph_in_layers(monkeypatch):

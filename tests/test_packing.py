@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import weakref
+
 import jax
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
 from helpers import compare
+from pytensor.raise_op import Assert
 
 import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker.run import call
@@ -177,3 +180,128 @@ def test_shapes_that_run_on_the_host_are_forgotten(monkeypatch):
         results = [f(np.ones(n), np.ones(2)) for n in range(1, 12)]
     assert results == [n + 2 for n in range(1, 12)]
     assert len(packed_positions(f)) <= 4
+
+
+def is_short(f, *args, **kwargs) -> bool:
+    """Tell whether a call goes to the program by the shortest way."""
+    ways = []
+
+    def short(values):
+        ways.append(f_short(values))
+        return ways[-1]
+
+    f_short, f._short = f._short, short
+    try:
+        f(*args, **kwargs)
+    finally:
+        f._short = f_short
+    return bool(ways) and ways[-1] is not None
+
+
+def test_the_shortest_way_is_for_arguments_as_declared():
+    x, y = pt.dvector("x"), pt.dscalar("y")
+    f = pytensor.function([x, y], [x * y, y + 1], mode="JAXPR")
+    a, b = np.arange(3.0), np.array(2.0)
+    assert not is_short(f, a, b)  # the first call compiles
+    assert is_short(f, a, b) and is_short(f, x=a, y=b) and is_short(f, a, y=b)
+    for others in (
+        ([1.0, 2, 3], b),
+        (a, 2.0),
+        (a.astype("float32"), b),
+        (np.arange(4.0), b),
+        (jax.numpy.arange(3.0), b),
+    ):
+        assert not is_short(f, *others)
+    for wrong in ((a,), (a, b, b), (np.eye(2), b)):
+        with pytest.raises(TypeError):
+            f(*wrong)
+    with pytest.raises(TypeError, match="Unknown input"):
+        f(a, z=b)
+    with pytest.raises(TypeError):
+        f(a, x=a)
+    with pjl.stance("force_host"):
+        assert not is_short(f, a, b)
+    with pjl.count_transfers() as count:
+        assert not is_short(f, a, b)
+    assert count.calls == 1
+    with jax.debug_nans(True), pytest.raises(FloatingPointError):
+        f(np.array([np.nan, 0, 0]), b)
+    assert is_short(f, a, b)
+    f.trust_input = True
+    assert is_short(f, a, b)
+
+
+def test_the_shortest_way_checks():
+    x = pt.dvector("x")
+    f = pytensor.function([x], Assert("must be positive")(x, (x > 0).all()) * 2, mode="JAXPR")
+    assert not is_short(f, np.ones(2)) and is_short(f, np.ones(2))
+    with pytest.raises(AssertionError, match="must be positive"):
+        f(-np.ones(2))
+    np.testing.assert_array_equal(f(np.ones(2)), [2, 2])
+
+
+def test_functions_for_which_the_shortest_way_is_not():
+    x, shared = pt.dvector("x"), pytensor.shared(np.ones(2), name="shared")
+    deferred, with_breaks = (
+        pjl.JaxprMode(pjl.JaxprLinker(pjl.Options(**options)), "fast_run")
+        for options in ({"checks": "defer"}, {"on_break": "ignore"})
+    )
+    for outputs, kwargs in (
+        (x + 1, {"updates": {shared: shared + 1}}),
+        (x + 1, {"mode": deferred}),
+        (pt.sort(x)[: pt.argmax(x) + 1], {"mode": with_breaks}),
+    ):
+        f = pytensor.function([x], outputs, **{"mode": "JAXPR", **kwargs}, on_unused_input="ignore")
+        f(np.ones(2))
+        assert f._short is None or not is_short(f, np.ones(2))
+
+
+def test_one_output_and_none():
+    x = pt.dvector("x")
+    one, several = (pytensor.function([x], outputs, mode="JAXPR") for outputs in (x * 2, [x * 2]))
+    for _ in range(2):
+        assert type(one(np.ones(2))) is np.ndarray and type(several(np.ones(2))) is list
+
+
+def test_shared_arrays_on_the_shortest_way():
+    x, a, b = pt.dvector("x"), pytensor.shared(np.ones(2), name="a"), pytensor.shared(np.array(3.0), name="b")
+    f = pytensor.function([x], [x + a, a * b], mode="JAXPR")
+    add = pytensor.function([], updates={a: a + 1}, mode="JAXPR")
+    in_place = pytensor.function([], updates={b: b + 1}, mode="FAST_RUN")
+    value = np.zeros(2)
+
+    def check():
+        for _ in range(2):
+            want = [value + a.get_value(), a.get_value() * b.get_value()]
+            for got, expected in zip(f(value), want, strict=True):
+                np.testing.assert_array_equal(got, expected)
+        assert is_short(f, value)
+
+    check()
+    for change in (
+        lambda: a.set_value(np.full(2, 5.0)),
+        add,
+        in_place,
+        lambda: a.get_value(borrow=True).__setitem__(0, 7.0),
+        lambda: b.set_value(np.array(-1.0)),
+        add,
+    ):
+        change()
+        check()
+    a.set_value(np.ones(3))  # a new length
+    value = np.zeros(3)
+    check()
+    kept = weakref.ref(a.get_value(borrow=True))
+    a.set_value(np.zeros(3))
+    check()
+    assert kept() is None
+
+
+def test_large_shared_arrays_are_not_kept(monkeypatch):
+    monkeypatch.setattr("pytensor_jaxpr_linker.frontend.storage.MOST_KEPT", 8)
+    x, a = pt.dscalar("x"), pytensor.shared(np.ones(2), name="a")
+    f = pytensor.function([x], x + a, mode="JAXPR")
+    for number in (1.0, 2.0):
+        a.set_value(np.full(2, number))
+        np.testing.assert_array_equal([f(np.array(1.0)) for _ in range(3)], [[1 + number] * 2] * 3)
+    assert not is_short(f, np.array(1.0))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -18,7 +20,7 @@ from jax.extend.core import primitives as p
 from pytensor_jaxpr_linker import prims
 from pytensor_jaxpr_linker.base import jax_compat
 from pytensor_jaxpr_linker.jaxpr.builder import JaxprBuilder
-from pytensor_jaxpr_linker.jaxpr.traits import TRAITS
+from pytensor_jaxpr_linker.jaxpr.traits import TRAITS, Trait
 
 #: What makes assembler functions, or helps them, and is no assembler function itself.
 HELPERS = {
@@ -569,6 +571,23 @@ def test_traits_of_every_primitive(row):
     """A primitive without a row in the table of traits would silently be one that no pass knows."""
     if row.name != "bcsr_dot_general":  # which is imported when it is first needed
         assert {eqn.primitive for eqn in assembled(row).eqns} <= TRAITS.keys()
+
+
+@every_row
+def test_primitives_that_jax_lowers_to_functions(row):
+    """Two equal equations call one function: `xla_options` must know. Calls of small parts and of libraries are no such functions."""
+    closed = assembled(row)
+    traits = [TRAITS.get(eqn.primitive, Trait.FUNCTION) for eqn in closed.eqns]
+    if row.name in ("bcsr_dot_general", "metadata_call") or any(Trait.CONTROL_FLOW in found for found in traits):
+        return
+
+    def twice(*xs):
+        return [jax.core.eval_jaxpr(closed.jaxpr, closed.consts, *xs) for _ in range(2)]
+
+    with jax.enable_x64(True):
+        text = jax.jit(twice).lower(*row.operands).as_text()
+    called = Counter(re.findall(r" call @([\w.]+)\(", text))
+    assert max(called.values(), default=0) < 2 or any(Trait.FUNCTION in found for found in traits), called
 
 
 @every_row

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+from functools import partial
 
 import numpy as np
 import pymc as pm
@@ -17,8 +18,9 @@ from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 
 import pytensor_jaxpr_linker as pjl
+import pytensor_jaxpr_linker.pymc as ours
+from pytensor_jaxpr_linker.frontend.no_gradient import without_gradient
 from pytensor_jaxpr_linker.pymc import constrain, fit_pathfinder, initial_points, logdensity, sample, sample_smc
-from pytensor_jaxpr_linker.pymc.functions.differentiable import without_gradient
 
 SAMPLERS = ("nutpie", "numpyro", "blackjax", "mclmc", "pymc")
 METHODS = (*SAMPLERS, "sample_smc", "fit_pathfinder")
@@ -148,7 +150,7 @@ def test_a_seed_belongs_to_its_chain(model):
 @pytest.mark.parametrize("name", METHODS)
 def test_another_number_of_seeds(model, name, no_compilation):
     with pytest.raises(
-        ValueError, match=r"There are 3 seeds for 2 (chains|paths): give one number, or one seed for each"
+        ValueError, match=r"random_seed has 3 seeds for 2 (chains|paths): give one number, or one seed for each"
     ):
         draw(name, model=model, random_seed=[1, 2, 3])
 
@@ -233,6 +235,16 @@ def test_the_op_without_gradient_is_named(name, function):
     assert __file__ in message
 
 
+def test_explain_tells_of_the_value_where_there_is_no_gradient():
+    told = pjl.explain(black_box(half))
+    assert told.no_gradient.startswith(f"The log density has no gradient with respect to 'x', since {half}(x) has none")
+    assert "The log density alone\n  The log density has no gradient" in str(told) and told.host_steps
+    assert [v.name for v in told.outputs] == ["log density"]
+    with pytest.raises(NotImplementedError, match="no gradient with respect to 'x'"):
+        pjl.stages(black_box(half))
+    assert not pjl.explain(black_box(lambda x: 2 * x)).no_gradient
+
+
 @pytest.mark.filterwarnings("ignore:The `pymc.dims` module is experimental")
 def test_the_op_without_gradient_is_named_among_named_dimensions():
     dims = pytest.importorskip("pymc.dims")
@@ -245,7 +257,7 @@ def test_the_op_without_gradient_is_named_among_named_dimensions():
         x = dims.Normal("x", dims="k")
         moved = dims.as_xtensor(reverse((2 * x).values), dims=("k",))
         dims.Normal("y", moved + dims.Normal("z"), 1.0, observed=dims.as_xtensor(np.ones(3), dims=("k",)), dims="k")
-    names, node = without_gradient(model)
+    names, node = without_gradient(model.logp(), model.continuous_value_vars)
     assert names == ["x"] and node.op is reverse
 
 
@@ -256,6 +268,43 @@ def test_pymc_samples_an_op_without_gradient():
 
 
 # -- arguments that are refused, and those that are not ----------------------------------------------------------------
+
+
+ASKED_OF_A_MODEL = [
+    *(partial(draw, name) for name in METHODS),
+    ours.sample,
+    ours.compile,
+    ours.logdensity,
+    ours.constrain,
+    partial(ours.initial_points, chains=2),
+    partial(ours.export_logdensity, path="f.jaxpr"),
+    partial(ours.export_predictive, path="f.jaxpr"),
+    partial(ours.export_sampler, path="f.jaxpr"),
+    partial(ours.shard, axes={"obs": "data"}),
+]
+
+
+@pytest.mark.parametrize("function", ASKED_OF_A_MODEL, ids=lambda f: getattr(f, "__name__", None))
+@pytest.mark.parametrize("given", [3, "m", pm.Model])
+def test_what_is_no_model(function, given):
+    with pytest.raises(TypeError, match=r"A PyMC model is needed, or none inside `with model:`, not "):
+        function(model=given)
+
+
+@pytest.mark.parametrize(
+    ("draws", "error", "message"),
+    [
+        ({"sigma_log__": 0.0}, ValueError, "No value for 'mu': the unconstrained variables are 'mu', 'sigma_log__'"),
+        (
+            [1.0, 2.0],
+            TypeError,
+            r"A dict of the unconstrained variables 'mu', 'sigma_log__' is needed, not \[1.0, 2.0\]",
+        ),
+    ],
+)
+def test_what_is_no_draw_of_the_model(model, draws, error, message):
+    with pytest.raises(error, match=message):
+        ours.constrain(model)(draws)
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -371,8 +420,8 @@ def test_names_of_variables(model):
     assert constrain(model, var_names=sigma).names == ["sigma"]
     assert constrain(model, var_names=[double, "mu"]).names == ["mu", "double"]
     assert constrain(model, var_names=[]).names == []
-    assert logdensity(model, names=[sigma, "mu"]).names == ["sigma_log__", "mu"]
-    assert logdensity(model, names=[mu, model.rvs_to_values[sigma]]).names == ["mu", "sigma_log__"]
+    assert logdensity(model, var_names=[sigma, "mu"]).names == ["sigma_log__", "mu"]
+    assert logdensity(model, var_names=[mu, model.rvs_to_values[sigma]]).names == ["mu", "sigma_log__"]
     with pytest.raises(ValueError, match=r"has no 'doble'; it has mu, sigma, double\. Did you mean 'double'\?"):
         constrain(model, var_names="doble")
 

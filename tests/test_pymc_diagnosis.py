@@ -36,14 +36,43 @@ STUCK = np.where(np.arange(4)[:, None] == 2, 0.5, NORMAL)
         (tree(energy=SLOW), "energy changes too slowly in chains 0, 1, 2 and 3", "heavy tails"),
         (
             tree(NORMAL + np.array([[0], [8], [0], [0]])),
-            "Chain 1 is elsewhere: its 'x'[1] has the mean 8",
+            "The chains are in 2 places: the mean of 'x'[1] is -0.02 (chains 0, 2 and 3) and 8.03 (chain 1).",
             "sample_smc",
         ),
+        (
+            tree(NORMAL + np.array([[0], [8], [0], [8]])),
+            "The chains are in 2 places: the mean of 'x'[1] is -0.02 (chains 0 and 2) and 8.0 (chains 1 and 3).",
+            "sample_smc",
+        ),
+        (
+            tree(NORMAL + np.array([[0], [8], [-8], [8]])),
+            "The chains are in 3 places: the mean of 'x'[1] is -7.98 (chain 2), -0.05 (chain 0) and 8.0 (chains 1 and 3).",
+            "sample_smc",
+        ),
+        (
+            tree(NORMAL + np.array([[0], [8], [0], [8]])).isel(chain=[0, 1]),
+            "The chains are in 2 places: the mean of 'x'[1] is -0.05 (chain 0) and 8.03 (chain 1).",
+            "sample_smc",
+        ),
+        (tree(np.where(NORMAL > 2, np.nan, NORMAL)), "draws of 'x' hold a value that is NaN", "logarithm of zero"),
         (tree(NORMAL + np.array([[0], [0.6], [0], [0]])), "The chains do not agree on 'x' yet", "longer warm-up"),
         (tree(AR).isel(draw=slice(400)), "'x' has only", "times the draws"),
         (tree(NORMAL, attrs={"interrupted": 1, "draws": 3000}), "interrupted before the 3000 draws", "to its end"),
     ],
-    ids=["funnel", "divergences", "depth", "energy", "modes", "disagree", "few", "interrupted"],
+    ids=[
+        "funnel",
+        "divergences",
+        "depth",
+        "energy",
+        "one-away",
+        "two-modes",
+        "three-modes",
+        "two-chains",
+        "nan",
+        "disagree",
+        "few",
+        "interrupted",
+    ],
 )
 def test_findings(data, problem, remedy):
     found = diagnose(data).findings
@@ -55,6 +84,25 @@ def test_nothing_is_wrong():
     assert found.findings == []
     assert str(found).startswith("4 chains of 1000 draws: R-hat at most 1.00 ('x'), at least 4039 effective")
     assert str(found).endswith("Nothing is wrong that the draws show.")
+
+
+def test_nothing_but_nan():
+    data = xr.DataTree.from_dict({"posterior": xr.Dataset({"x": (("chain", "draw"), np.full((4, 100), np.nan))})})
+    found = diagnose(data)
+    assert found.summary == "4 chains of 100 draws: too few to judge."
+    assert "400 of 400 draws of 'x'" in found.findings[0].problem
+
+
+@pytest.mark.parametrize(
+    ("data", "error", "message"),
+    [
+        (None, TypeError, "takes the DataTree that sample or pymc.sample returned, not None"),
+        (xr.DataTree.from_dict({"prior": xr.Dataset()}), ValueError, "needs the group 'posterior'.* has prior"),
+    ],
+)
+def test_what_is_no_posterior(data, error, message):
+    with pytest.raises(error, match=message):
+        diagnose(data)
 
 
 def test_chains_that_never_moved():

@@ -12,7 +12,7 @@ from pymc.exceptions import SamplingError
 from pytensor import config, wrap_py
 
 import pytensor_jaxpr_linker as pjl
-from pytensor_jaxpr_linker.pymc import constrain, initial_points, logdensity
+from pytensor_jaxpr_linker.pymc import constrain, initial_points, logdensity, process_context, shard
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def point():
 
 @pytest.mark.parametrize("gradient", ["pytensor", "jax"])
 def test_logdensity_and_gradient_are_pymcs(regression, point, gradient):
-    logp = logdensity(regression, gradient=gradient, names=["beta", "sigma_log__"])
+    logp = logdensity(regression, gradient=gradient, var_names=["beta", "sigma_log__"])
     flat = logp.ravel(point)
     assert logp.size == 4
     expected = regression.compile_logp(mode="FAST_COMPILE")(point)
@@ -80,7 +80,7 @@ def test_bad_arguments_of_logdensity(regression, point):
     with pytest.raises(TypeError, match=r"'x' is a .* but its argument has shape \(3,\)"):
         logp(point, {"x": np.zeros(3)})
     with pytest.raises(ValueError, match="names must be all of"):
-        logdensity(regression, names=["beta"])
+        logdensity(regression, var_names=["beta"])
     with pytest.raises(ValueError, match="Unknown gradient 'stan': choose one of 'pytensor', 'jax'"):
         logdensity(regression, gradient="stan")
     with pm.Model() as empty, pytest.raises(ValueError, match="no free variables"):
@@ -263,3 +263,22 @@ def test_functions_of_a_model_say_what_they_are():
         pm.HalfNormal("scale")
     assert repr(logdensity(model)) == "<log density of scale_log__, as a JAX function>"
     assert repr(constrain(model)) == "<map of unconstrained draws to scale>"
+    with pm.Model(coords={"obs": range(2)}) as divided:
+        pm.Normal("y", pm.Normal("mu"), observed=np.ones(2), dims="obs")
+    logp = shard(divided, jax.make_mesh((1,), ("data",)), {"obs": "data"})
+    assert repr(logp) == "<log density of mu, with 'obs' along 'data' of {'data': 1}, as a JAX function>"
+    assert "do not run the script again" in repr(process_context())
+
+
+def test_pymcs_functions_are_this_packages(regression, point):
+    """They take the short way of calls that `pytensor.function` has."""
+    joint = regression.logp_dlogp_function(mode="JAXPR", ravel_inputs=False)
+    compiled = pm.compile(regression.value_vars, regression.logp(), mode="JAXPR")
+    by_point = regression.compile_fn(regression.logp(), mode="JAXPR")
+    assert [type(f) for f in (compiled, by_point.f, joint._pytensor_function)] == [pjl.JaxprFunction] * 3
+    want = regression.compile_logp(mode="FAST_COMPILE")(point)
+    for _ in range(2):
+        np.testing.assert_allclose(by_point(point), want)
+        np.testing.assert_allclose(compiled(**{v.name: np.asarray(point[v.name]) for v in regression.value_vars}), want)
+    with_numba = pm.compile(regression.value_vars, regression.logp(), mode="NUMBA")
+    assert type(with_numba) is not pjl.JaxprFunction

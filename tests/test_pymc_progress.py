@@ -14,7 +14,7 @@ import rich
 from rich.console import Console
 from rich.theme import Theme
 
-from pytensor_jaxpr_linker.pymc import sample
+from pytensor_jaxpr_linker.pymc import fit_pathfinder, sample
 from pytensor_jaxpr_linker.pymc.chains import chain_progress
 from pytensor_jaxpr_linker.pymc.chains.chain_progress import Watched
 from pytensor_jaxpr_linker.pymc.chains.programs import ChainPrograms
@@ -45,6 +45,12 @@ def terminal(monkeypatch):
     written = io.StringIO()
     monkeypatch.setattr(rich, "_console", Console(file=written, force_terminal=True, width=150))
     return written
+
+
+@pytest.mark.parametrize("shown", [True, False])
+def test_paths(model, terminal, shown):
+    fit_pathfinder(50, paths=3, maxiter=5, model=model, random_seed=1, progressbar=shown)
+    assert ("3/3 ELBO " in terminal.getvalue()) == shown
 
 
 def test_how_far_chains_are():

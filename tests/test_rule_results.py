@@ -7,15 +7,17 @@ import re
 import jax.numpy as jnp
 import numpy as np
 import pytensor
+import pytensor.scalar as ps
 import pytensor.tensor as pt
 import pytest
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 from pytensor.link.jax.ops import JAXOp
 from pytensor.tensor.blockwise import Blockwise
+from pytensor.tensor.elemwise import Elemwise
 
 import pytensor_jaxpr_linker as pjl
-from pytensor_jaxpr_linker import prims
+from pytensor_jaxpr_linker import emits, emits_scalar, prims
 
 VALUE = np.arange(3.0)
 
@@ -124,3 +126,10 @@ def test_arguments_that_are_not_as_declared_are_no_rules_fault():
     f = pytensor.function([x], pt.exp(x), mode="JAXPR")
     f.trust_input = True
     assert f(np.zeros(4)).shape == (4,)
+
+
+@pytest.mark.parametrize("given", [("W",), (3,), (Elemwise(ps.exp),), (int,), ()], ids=str)
+@pytest.mark.parametrize("decorator", [emits, emits_scalar])
+def test_rules_are_of_classes_of_ops(decorator, given):
+    with pytest.raises(TypeError, match=rf"{decorator.__name__} takes (classes of Ops|the class of an Op)"):
+        decorator(*given)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import jax
 import numpy as np
 import pytensor
@@ -14,8 +16,9 @@ from test_prims import ROWS, assembled
 import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker.base import jax_compat
 from pytensor_jaxpr_linker.jaxpr.optimize import small_parts
-from pytensor_jaxpr_linker.jaxpr.optimize.small_calls import compiler_options, with_small_calls
+from pytensor_jaxpr_linker.jaxpr.optimize.small_calls import with_small_calls
 from pytensor_jaxpr_linker.jaxpr.optimize.small_parts import fits_small_call, in_order_of_use, split_small
+from pytensor_jaxpr_linker.jaxpr.optimize.xla_options import options_of_call, options_of_chain
 from pytensor_jaxpr_linker.run.cpu_client import own_device
 
 ATTRIBUTE = 'xla_cpu_small_call="true"'
@@ -66,6 +69,7 @@ def test_primitives_that_stay_alone():
     assert alone.isdisjoint({"add", "exp", "reduce_sum", "gather", "scan", "while_loop", "cond", "cumsum", "select"})
 
 
+@pytest.mark.usefixtures("every_size")
 def test_equations_between_others_are_one_part():
     x, i = pt.dvector("x"), np.arange(20) % 3
     y = pt.exp(x) * 2 + 1
@@ -132,6 +136,7 @@ def test_arrays_that_xla_knows(n):
         compare([x, k], outputs, [np.array(0.5), np.array(3)])
 
 
+@pytest.mark.usefixtures("every_size")
 def test_large_arrays_stay_outside():
     x = pt.dvector("x")
     f = pytensor.function([x], [pt.exp(x) * 2 + pt.sin(x) - 3, (pt.cos(x[:4]) * 2 + 1).sum()], mode="JAXPR")
@@ -183,6 +188,7 @@ def test_long_programs_in_order_of_use():
     assert 1 <= min(distances) <= max(distances) <= 2
 
 
+@pytest.mark.usefixtures("every_size")
 def test_long_reductions_read_memory():
     """A barrier stands before a sum of elements that take long to compute, and only there."""
     x = pt.dvector("x")
@@ -195,12 +201,78 @@ def test_long_reductions_read_memory():
         compare([x], [pt.log1p(x).sum(), (x * 2).sum(), (pt.exp(x) * x).max()], [np.linspace(0, 1, length)])
 
 
-def test_reductions_of_large_arrays_keep_their_two_steps():
+def passes_left_out(options) -> set[str]:
+    """Return which of XLA's passes options leave out."""
+    return set(filter(None, options.get("xla_disable_hlo_passes", "").split(",")))
+
+
+TWO_STEPS, COPIES, LIBRARY = "tree_reduction_rewriter", "flatten-call-graph", "xla_cpu_experimental_ynn_fusion_type"
+
+
+@pytest.mark.usefixtures("every_size")
+@pytest.mark.parametrize("length", [10, 300, 10_000])
+def test_options_follow_the_size_of_reductions(length):
     x = pt.dvector("x")
-    f = pytensor.function([x], [pt.exp(x).sum() * 2 + 1, pt.exp(x)[0]], mode="JAXPR")
-    for length, kept in ((10, False), (10_000, True)):
-        closed = in_calls(pjl.make_jaxpr(f, np.ones(length)))
-        assert (compiler_options(closed) == {}) == kept
+    f = pytensor.function([x], [pt.exp(x).max() * 2 + 1, pt.sort(x)[0], pt.exp(x).sum()], mode="JAXPR")
+    closed = pjl.make_jaxpr(f, np.ones(length))
+    call, chain = options_of_call(in_calls(closed)), options_of_chain(closed)
+    # Reductions of up to 1,024 numbers are inside of small calls.
+    assert passes_left_out(call) == ({COPIES} if length == 10_000 else {TWO_STEPS, COPIES})
+    assert passes_left_out(chain) == (set() if length == 10_000 else {TWO_STEPS})
+    assert (LIBRARY in call, LIBRARY in chain) == (length < 10_000,) * 2
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("shape", [(40,), (3, 5), (1,), (2000,)])
+def test_sums_share_one_computation(dtype, shape):
+    x = pt.tensor("x", dtype=dtype, shape=(None,) * len(shape))
+    y, sums = x, []
+    for _ in range(4):
+        sums.append(pt.exp(y).sum())
+        y = y * 0.5 + 1e-3 * sums[-1].astype(dtype)
+    values = np.linspace(-1, 1, np.prod(shape)).reshape(shape).astype(dtype)
+    compare([x], sums, [values], rtol=1e-5 if dtype == "float32" else 1e-12)
+    f = pytensor.function([x], sums, mode="JAXPR")
+    closed = in_calls(pjl.make_jaxpr(f, values))
+    with jax.enable_x64(True):
+        text = on_own_client(closed).lower(values).compile(options_of_call(closed)).as_text()
+    computations = re.findall(r" reduce\(.*to_apply=(%[\w.]+)", text)
+    assert len(computations) == 4 * (values.size > 1) and len(set(computations)) <= 1
+
+
+@pytest.mark.usefixtures("every_size")
+@pytest.mark.parametrize("shape", [(1,), (7,), (3, 4), (5000,)])
+def test_all_and_any_share_the_computation_of_sums(shape):
+    x = pt.tensor("x", dtype="float64", shape=(None,) * len(shape))
+    outputs = [(x > 0).all(), (x > 0).any(), x.sum(), pt.switch((x < 9).all(), x.sum(), 0.0)]
+    for values in (np.ones(shape), -np.ones(shape), np.arange(np.prod(shape)).reshape(shape) - 0.5):
+        compare([x], outputs, [values])
+    f = pytensor.function([x], outputs, mode="JAXPR")
+    closed = in_calls(pjl.make_jaxpr(f, np.ones(shape)))
+    with jax.enable_x64(True):
+        text = on_own_client(closed).lower(np.ones(shape)).compile(options_of_call(closed)).as_text()
+    computations = set(re.findall(r" reduce\(.*to_apply=(%[\w.]+)", text))
+    assert len(computations) <= 1 or np.prod(shape) == 5000
+
+
+def test_sums_of_what_is_not_finite():
+    x = pt.dvector("x")
+    outputs = [x.sum(), (x * x).sum(), pt.log(x).sum()]
+    for values in ([1.0, np.inf, 2], [np.inf, -np.inf, 0], [np.nan, 1, 2], [0.0, 0, 0]):
+        with np.errstate(all="ignore"):
+            compare([x], outputs, [np.array(values)])
+
+
+def test_sums_beside_loops_and_functions_of_jax():
+    """XLA needs its pass that copies functions for loops, and for functions that equal equations share."""
+    x = pt.dvector("x")
+    loop = pytensor.scan(lambda u, c: pt.tanh(c + u), sequences=[x], outputs_info=[pt.zeros(())], return_updates=False)
+    sums = [pt.exp(x).sum(), (x * x).sum()]
+    for others in ([loop[-1]], [pt.cumsum(x), pt.cumsum(pt.exp(x))], [pt.argmax(x), pt.argmax(-x)]):
+        f = pytensor.function([x], [*sums, *others], mode="JAXPR")
+        closed = in_calls(pjl.make_jaxpr(f, np.ones(12)))
+        assert COPIES not in passes_left_out(options_of_call(closed))
+        compare([x], [*sums, *others], [np.linspace(0, 1, 12)])
 
 
 @pytest.mark.parametrize("steps", [3, 5000])
@@ -242,6 +314,7 @@ def test_the_witness_is_finite():
     assert got[1] == 1
 
 
+@pytest.mark.usefixtures("every_size")
 def test_what_the_compiler_has_no_form_of(monkeypatch):
     """A sort in a small call is an error of XLA's compiler: then the program has no small calls."""
     monkeypatch.setitem(small_parts.TRAITS, lax.sort_p, small_parts.Trait(0))

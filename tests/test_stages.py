@@ -70,6 +70,66 @@ def test_unknown_shapes():
         _ = stages.jaxpr
 
 
+DOORS = {
+    "make_jaxpr": pjl.make_jaxpr,
+    "stages": lambda f, *args: pjl.stages(f, *args).jaxpr[0],
+    "explain": lambda f, *args: pjl.explain(f, args=args),
+    "profile": lambda f, *args: pjl.stages(f, *args).profile(1),
+}
+
+BAD_EXAMPLES = {
+    "many": (([1.0], [2.0], 3), "There are 3 examples, and the function takes 'x', 's'"),
+    "rank": (
+        (np.ones((2, 2)),),
+        r"The input 'x' is a Vector\(float64, shape=\(\?,\)\), but its argument has shape \(2, 2\)",
+    ),
+    "rank of a shape": ((jax.ShapeDtypeStruct((2, 2), "float64"),), r"argument has shape \(2, 2\)"),
+    "shared": (([1.0], 2.0), r"The input 's' is a .*argument has shape \(\)"),
+    "complex": (([1j],), "The input 'x' is a .* its example has dtype complex128"),
+    "complex shape": ((jax.ShapeDtypeStruct((2,), "complex64"),), "its example has dtype complex64"),
+}
+
+
+@pytest.mark.parametrize(("args", "message"), BAD_EXAMPLES.values(), ids=BAD_EXAMPLES)
+@pytest.mark.parametrize("door", DOORS.values(), ids=DOORS)
+def test_examples_that_do_not_fit(door, args, message):
+    x, s = vector(), pytensor.shared(np.zeros(3), name="s")
+    with pytest.raises(TypeError, match=message):
+        door(pytensor.function([x], pt.exp(x).sum() + s.sum(), mode="JAXPR"), *args)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [[1, 2], np.ones(2, "float32"), jax.ShapeDtypeStruct((2,), "float32"), jax.ShapeDtypeStruct((2,), "int8")],
+)
+def test_examples_have_the_dtype_that_the_input_declares(value):
+    f = pytensor.function([x := vector()], pt.exp(x), mode="JAXPR")
+    assert str(pjl.make_jaxpr(f, value).in_avals[0]) == "float64[2]"
+    assert str(pjl.make_jaxpr(f, jax.numpy.ones(2)).in_avals[0]) == "float64[2]"
+
+
+def test_examples_of_a_value_that_determines_a_shape():
+    f = pytensor.function([k := pt.lscalar("k")], pt.arange(k), mode="JAXPR")
+    assert pjl.make_jaxpr(f, 2.0).out_avals[0].shape == f(2.0).shape == (2,)
+    for wrong in (2.5, np.float64(2), 1e300, np.nan):
+        with pytest.raises(TypeError, match=r"'k' is a Scalar.*dtype float64"):
+            pjl.make_jaxpr(f, wrong)
+
+
+@pytest.mark.parametrize("args", [np.ones(3), 1.0, "x"])
+def test_examples_for_explain_are_in_a_list(args):
+    f = pytensor.function([x := vector()], pt.exp(x), mode="JAXPR")
+    with pytest.raises(TypeError, match=r"example arguments in a list or a dict: args=\[x\], not"):
+        pjl.explain(f, args=args)
+
+
+def test_examples_of_typed_keys():
+    rng = pytensor.shared(np.random.default_rng(0), name="rng")
+    f = pytensor.function([], pt.random.normal(rng=rng, return_next_rng=True)[1], mode="JAXPR")
+    key = jax.random.key(1)
+    assert str(pjl.make_jaxpr(f, key)) == str(pjl.make_jaxpr(f, jax.random.key_data(key))) == str(pjl.make_jaxpr(f))
+
+
 def test_several_regions():
     x = vector()
 

@@ -21,6 +21,7 @@ from pytensor.graph.op import Op
 from pytensor.raise_op import Assert
 
 import pytensor_jaxpr_linker as pjl
+from pytensor_jaxpr_linker.base.pytensor_compat import set_function_class
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytensor_jaxpr_linker.GraphBreakWarning")
 
@@ -191,12 +192,21 @@ def test_which_functions():
     x = pt.vector("x", dtype="float64")
     linker = pjl.JaxprLinker(pjl.Options(results="jax"))
     modes = ["JAXPR", pjl.JAXPR, pjl.JAXPR.excluding("canonicalize"), pjl.JaxprMode(linker, "fast_run")]
+    modes.append(Mode(linker, "fast_run"))  # as `pymc.compile` makes it
     for mode in modes:
         f = pytensor.function([x], x + 1, mode=mode)
         for g in (f, f.copy(), pickle.loads(pickle.dumps(f))):
             assert type(g) is pjl.JaxprFunction
             np.testing.assert_array_equal(g([1.0]), 2)
-    assert type(pytensor.function([x], x + 1, mode=Mode(linker, "fast_run"))) is Function
+    for mode in ("FAST_COMPILE", Mode("py", "fast_run"), "NUMBA"):
+        assert type(pytensor.function([x], x + 1, mode=mode)) is Function
+
+
+def test_the_class_of_functions_is_chosen_once():
+    """A package that is reloaded registers its new classes, and wraps PyTensor's property only once."""
+    before = Mode.function_maker
+    set_function_class(pjl.JaxprLinker, pjl.JaxprFunction)
+    assert Mode.function_maker is before
 
 
 def test_settings_of_a_function_hold_for_calls_beside():

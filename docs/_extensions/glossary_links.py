@@ -9,7 +9,7 @@ GLOSSARY = "guides/glossary"
 #: Pages for users; the others are for readers who know the words, or are made from code.
 PAGES = re.compile(r"(?!guides/glossary|reference/|repository/|notes/|ops$|architecture$|project$|releases$)")
 #: Words that also have another meaning on these pages.
-AMBIGUOUS = {"batch", "break", "scan", "trace, to", "rule"}
+AMBIGUOUS = {"batch", "break", "extra", "guard", "kernel", "mark", "rule", "scan", "trace, to"}
 #: Phrases in which a word has that.
 OTHERWISE = re.compile(
     r"[Rr]ewrite the|passes rewrites|Forward mode|or in mode|shell program|Its programs|Each program runs|These programs|StableHLO artifact"

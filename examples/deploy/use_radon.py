@@ -38,12 +38,9 @@ def main(arguments: list[str] | None = None) -> dict[str, float]:
 
     predict = load(options.deployed / "predict.jaxpr")
     given = [a.name for a in predict.header.arguments if a.name not in ("key", *table)]
-    new = {"county_of": np.array([5, 5], "int32"), "floor_of": np.array([0.0, 1.0])}  # two floors of one house
-    count = len(draws["sigma"])
-    rows = {name: np.repeat(x[None], count, 0) for name, x in new.items()}
-    (radon,) = predict.batched(
-        key=jax.random.split(jax.random.key(2), count), **{name: draws[name] for name in given}, **rows
-    )
+    new = {"county_of": [5, 5], "floor_of": [0.0, 1.0]}  # two floors of one house, for all draws
+    keys = jax.random.split(jax.random.key(2), len(draws["sigma"]))
+    (radon,) = predict.batched(key=keys, **{name: draws[name] for name in given}, **new)
     below, above = np.exp(radon).mean(axis=0)
     print(f"predicted radon: {below:.2f} in the basement, {above:.2f} above it")
     return {"logp": float(value), "sigma": float(draws["sigma"].mean()), "below": float(below), "above": float(above)}

@@ -6,26 +6,24 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from pytensor.graph.basic import Variable
-
+from pytensor_jaxpr_linker.artifacts.call_forms import target_and_path
 from pytensor_jaxpr_linker.artifacts.exportable import exportable
-from pytensor_jaxpr_linker.artifacts.files import platforms_of, write_file
+from pytensor_jaxpr_linker.artifacts.files import check_kind, platforms_of, write_file
 from pytensor_jaxpr_linker.artifacts.iree.targets import CompileTarget
-from pytensor_jaxpr_linker.artifacts.lowering import PLATFORMS
-from pytensor_jaxpr_linker.artifacts.shapes import Spec
-from pytensor_jaxpr_linker.frontend.targets import graph_target, target_of
+from pytensor_jaxpr_linker.artifacts.lowering import PLATFORMS, checked_platforms
+from pytensor_jaxpr_linker.artifacts.shapes import Spec, as_texts
 
 
 def export(
     inputs: Any,
-    outputs: Variable | Sequence[Variable] | None = None,
-    mode: Any = "JAXPR",
+    outputs: Any = None,
+    path: str | os.PathLike | None = None,
     *,
-    path: str | os.PathLike,
+    mode: Any = "JAXPR",
     dims: Mapping[str, Spec] | None = None,
     examples: Sequence[Any] | Mapping[str, Any] = (),
     static: Mapping[str, Any] | None = None,
-    constraints: Sequence[str] = (),
+    constraints: str | Sequence[str] = (),
     platforms: Sequence[str] = PLATFORMS,
     target: CompileTarget = "host",
     gradient: Literal["pytensor", "jax"] = "pytensor",
@@ -42,21 +40,21 @@ def export(
         What `as_jax_function` takes: the inputs of a graph; or, without `outputs`, a function compiled with mode JAXPR, one that a
         PyMC model compiled with it, a model (its log density and gradient), or what `as_jax_function` returned.
     outputs : Variable or sequence of Variable
-        The outputs of the graph.
-    mode : Mode or str
-        Whose rewrites the graph gets.
+        The outputs of the graph. They may come before the inputs, if it is certain which are which: some output is computed, and no input is.
     path : str or os.PathLike
-        The file. One that is there is replaced, when everything else has succeeded. If its name ends in ``.vmfb``, IREE compiles the
+        The file, as the last argument by position or by its name. One that is there is replaced, when everything else has succeeded. If its name ends in ``.vmfb``, IREE compiles the
         function, for fixed lengths, into a program that needs neither Python nor JAX, see docs/iree.md.
-    dims : dict from str to str or sequence
-        Shapes of inputs, by name: ``{"x": "n, 3"}`` or ``{"x": ("n", 3)}``. Each symbol stands for a length of 1 or more. Lengths that are
+    mode : Mode or str
+        Whose rewrites a graph gets.
+    dims : dict from str or Variable to str or sequence
+        Shapes of inputs: ``{"x": "n, 3"}`` or ``{x: ("n", 3)}``. Each symbol stands for a length of 1 or more. Lengths that are
         equal have one symbol; expressions such as ``"2*n"`` work, and ``"_"`` says nothing.
-    examples : sequence, or dict from str
+    examples : sequence, or dict from str or Variable
         Arguments whose shapes the function is for, where `dims` says nothing. A length that neither they nor the type of the input
         says is a symbol of its own: ``x_0`` for axis 0 of ``x``, or the name of the dimension where the type has names.
-    static : dict from str
+    static : dict from str or Variable
         Values of inputs that determine shapes: they become part of the program, and are no arguments of it.
-    constraints : sequence of str
+    constraints : str or sequence of str
         What is known of the symbols, as in `jax.export.symbolic_shape`: ``"n >= 2"``, ``"n == 2*m"``.
     platforms : sequence of {"cpu", "cuda", "rocm", "tpu"}
         Where it is to run.
@@ -85,7 +83,10 @@ def export(
     GraphBreakError
         If the graph can't be one XLA program. It lists the nodes that run on the host.
     TypeError
-        If `inputs` is none of these, or the value of an input that determines a shape is not known.
+        If `inputs` is none of these, it can't be told which are the inputs, the path is missing, or the value of an input that determines a
+        shape is not known.
+    ValueError
+        If an option has a value that is none, or the name of the file is that of another format.
     NotImplementedError
         If JAX can't lower it for one of the platforms, or IREE lacks an operation that nothing stands for.
     IreeError
@@ -98,7 +99,7 @@ def export(
     >>> x = pt.vector("x", dtype="float64")
     >>> f = pytensor.function([x], pt.exp(x), mode="JAXPR", name="growth")
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     exported = pjl.export(f, path=f"{folder}/growth.jaxpr", dims={"x": "n"})
+    ...     exported = pjl.export(f, f"{folder}/growth.jaxpr", dims={"x": "n"})
     ...     growth = pjl.load(f"{folder}/growth.jaxpr")  # without PyTensor: jaxpr_artifact.load
     >>> growth(x=[0.0, 1.0, 2.0]).round(3)
     array([1.   , 2.718, 7.389])
@@ -107,10 +108,10 @@ def export(
         raise ValueError(f'gradient is "pytensor" or "jax", not {gradient!r}.')
     if vjp_order not in (0, 1, 2):
         raise ValueError(f"vjp_order is 0, 1 or 2, not {vjp_order!r}.")
-    if not platforms or isinstance(platforms, str):
-        raise ValueError(f'platforms is a sequence of names such as ("cpu", "cuda"), not {platforms!r}.')
-    asker, also = "export", ", or the inputs and the outputs of a graph"
-    given = target_of(inputs, asker, mode, also) if outputs is None else graph_target(inputs, outputs, mode, asker)
+    platforms = checked_platforms(platforms)
+    constraints = as_texts(constraints)
+    given, path = target_and_path(inputs, outputs, path, mode)
+    check_kind(path)
     found = exportable(
         given,
         platforms=platforms_of(path, platforms),

@@ -14,11 +14,12 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import graph_inputs
 from pytensor.tensor.random.type import RandomType
 
+from jaxpr_artifact.arguments import spelled
 from jaxpr_artifact.header import Check, Fixed
-from pytensor_jaxpr_linker.artifacts.shapes import Input, Spec, advising, inputs_of, unique_names
+from pytensor_jaxpr_linker.artifacts.shapes import Input, Spec, advising, by_name, inputs_of, unique_names
 from pytensor_jaxpr_linker.artifacts.writing import Exportable, KeptArray
 from pytensor_jaxpr_linker.base.array_types import in_order
-from pytensor_jaxpr_linker.base.errors import CannotEmit, describe_node, refused_by_rule, source_line
+from pytensor_jaxpr_linker.base.errors import CannotEmit, describe_node, refused_by_rule, source_line, user_line
 from pytensor_jaxpr_linker.base.platforms import for_platforms
 from pytensor_jaxpr_linker.base.random_keys import keys_of
 from pytensor_jaxpr_linker.frontend.as_jax_function import differentiable_function, single_program
@@ -26,13 +27,17 @@ from pytensor_jaxpr_linker.frontend.targets import Target
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import DEAD_CODE, JaxprBuilder
 from pytensor_jaxpr_linker.jaxpr.builder import Check as BuilderCheck
+from pytensor_jaxpr_linker.jaxpr.lower import Lowered
 from pytensor_jaxpr_linker.plan.model import Step
+from pytensor_jaxpr_linker.run.call import find_generators
 from pytensor_jaxpr_linker.run.program import Program
 
 
 class Signature(NamedTuple):
     """Which inputs of a program are arguments, and which are state."""
 
+    variables: list[Variable]
+    """The inputs as the user made them."""
     arguments: list[int]
     state: list[int]
     values: dict[int, Any]
@@ -48,20 +53,26 @@ def signature_of_target(target: Target) -> tuple[Target, Signature]:
     """Return a target whose shared variables are inputs, and its signature."""
     if (f := target.function) is None:
         roots = dict.fromkeys(graph_inputs(target.outputs))
-        shared = [v for v in roots if isinstance(v, SharedVariable) and v not in target.inputs]
+        inputs: list[Any] = [
+            *target.inputs,
+            *(v for v in roots if isinstance(v, SharedVariable) and v not in target.inputs),
+        ]
         count = len(target.inputs)
-        places = list(range(count, count + len(shared)))
-        values = {i: v.get_value(borrow=True) for i, v in zip(places, shared, strict=True)}
+        state = [i for i, v in enumerate(inputs) if i >= count or v in target.kept]
+        arguments = [i for i in range(count) if i not in state]
+        values = {i: inputs[i].get_value(borrow=True) for i in state}
+        example = [target.example[i] for i in arguments] if target.example else ()
         name = next((v.name for v in target.outputs if v.name), "") if len(target.outputs) == 1 else ""
-        signature = Signature(list(range(count)), places, values, {}, list(target.outputs), target.is_bare, name or "")
-        return target._replace(inputs=[*target.inputs, *shared]), signature
-    inputs = f.maker.inputs
+        signature = Signature(inputs, arguments, state, values, {}, list(target.outputs), target.is_bare, name or "")
+        return target._replace(inputs=inputs, example=example), signature
+    given = f.maker.inputs
     updates = {i: output for output, i in (f.maker.fgraph.update_mapping or {}).items()}
-    state = [i for i, given in enumerate(inputs) if given.shared or i in updates]
+    state = [i for i, x in enumerate(given) if x.shared or i in updates]
     values = {i: f.input_storage[i].value for i in state}
-    outputs = [given.variable for given in f.maker.outputs]
-    arguments = [i for i in range(len(inputs)) if i not in state]
-    return target, Signature(arguments, state, values, updates, outputs, f.unpack_single, f.name or "")
+    outputs = [x.variable for x in f.maker.outputs]
+    arguments = [i for i in range(len(given)) if i not in state]
+    inputs = [x.variable for x in given]
+    return target, Signature(inputs, arguments, state, values, updates, outputs, f.unpack_single, f.name or "")
 
 
 def exportable(
@@ -99,8 +110,11 @@ def planned(
     target, signature = signature_of_target(target)
     program, original, mode = single_program(target)
     names = argument_names(program, signature)
-    examples = examples_by_name(examples or target.example, [names[i] for i in signature.arguments])
-    fixed = fixed_values(program, signature, names, static, examples)
+    of = names, signature.variables
+    dims, static = by_name("dims", dims, *of), by_name("static", static, *of)
+    examples = examples_by_name(examples or target.example, signature, names)
+    shown = fixed_values(program, signature, names, static, examples)
+    fixed = shown | unused_state(program, signature)
     free = [i for i in range(len(names)) if i not in fixed]
     values = examples | {names[i]: state_value(program, i, value) for i, value in signature.values.items()}
     variables = [program.inputs[i] for i in free]
@@ -109,8 +123,10 @@ def planned(
     avals = [fixed.get(i, inputs[i].aval if i in inputs else None) for i in range(len(names))]
 
     with advising(list(inputs.values())):
-        found = checks_of(program, avals)  # also raises what rules refuse
-    found = found if checks else []
+        lowered = checked_form(program, avals)  # also raises what rules refuse
+        for i, output in signature.updates.items():
+            check_shape_of_state(inputs[i], lowered.jaxpr.out_avals[output].shape, program.outputs[output])
+    found = lowered.checks if checks else []
     program, fn, shared = differentiable_function(program, original, mode, gradient, bool(found))
     if with_derivatives:
         with jax.enable_x64(True):
@@ -126,10 +142,11 @@ def planned(
         name or signature.name or "pytensor_function",
         [inputs[i] for i in signature.arguments if i in inputs],
         list(zip(names_out, is_key, strict=True)),
+        key_sources(program, ordered, len(names_out)),
         signature.is_bare,
         state,
         arrays,
-        [Fixed(names[i], np.array2string(value, threshold=8)) for i, value in fixed.items()],
+        [Fixed(names[i], np.array2string(value, threshold=8)) for i, value in shown.items()],
         [check_text(check) for check in found],
         note,
         dict(places_of(program.region.steps)),
@@ -167,12 +184,14 @@ def argument_names(program: Program, signature: Signature) -> list[str]:
     return unique_names(wanted, "arg")
 
 
-def examples_by_name(examples: Sequence[Any] | Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """Return the examples, which a user may give in order, by name."""
+def examples_by_name(
+    examples: Sequence[Any] | Mapping[Any, Any], signature: Signature, all_names: Sequence[str]
+) -> dict[str, Any]:
+    """Return the examples of arguments, which a user may give in order, by name."""
+    names = [all_names[i] for i in signature.arguments]
     if isinstance(examples, Mapping):
-        if unknown := sorted(set(examples) - set(names)):
-            raise TypeError(f"examples names {unknown[0]!r}, and the function takes {', '.join(names) or 'nothing'}.")
-        return {name: value for name, value in examples.items() if value is not None}
+        found = by_name("examples", examples, names, [signature.variables[i] for i in signature.arguments])
+        return {name: value for name, value in found.items() if value is not None}
     if len(examples) > len(names):
         raise TypeError(f"There are {len(examples)} examples, and the function takes {', '.join(names) or 'nothing'}.")
     return {name: value for name, value in zip(names, examples, strict=False) if value is not None}
@@ -210,6 +229,14 @@ def fixed_values(
     return fixed
 
 
+def unused_state(program: Program, signature: Signature) -> dict[int, np.ndarray]:
+    """Return the values of the state that nothing reads or updates: the lengths of a model's dims, say. An artifact leaves it out."""
+    region = program.region
+    read = {v for step in region.steps for v in step.node.inputs} | set(region.outputs)
+    unused = [i for i in signature.state if program.inputs[i] not in read and i not in signature.updates]
+    return {i: state_value(program, i, signature.values[i]) for i in unused}
+
+
 def state_value(program: Program, position: int, value: Any) -> np.ndarray:
     """Return the value of a state as an array; that of a generator is the key that its next bits give."""
     variable = program.inputs[position]
@@ -223,14 +250,32 @@ def array_input(name: str, value: np.ndarray) -> Input:
     return Input(name, jax.ShapeDtypeStruct(value.shape, value.dtype), False)
 
 
-def checks_of(program: Program, avals: Sequence[Any]) -> list[BuilderCheck]:
-    """Return the run-time checks of a program, in the order in which the check code counts them."""
+def checked_form(program: Program, avals: Sequence[Any]) -> Lowered:
+    """Return the Jaxpr of a program with its run-time checks."""
     checked = program.as_pure(checked=True)
     try:
         with jax.enable_x64(True):
-            return checked.specialize(avals).lower([*avals, *checked.constants]).checks
+            return checked.specialize(avals).lower([*avals, *checked.constants])
     except CannotEmit as error:
         raise refused_by_rule(error) from None
+
+
+def check_shape_of_state(state: Input, found: Sequence[Any], update: Variable) -> None:
+    """Raise a TypeError if an update has another shape than its state."""
+    if tuple(found) != tuple(state.aval.shape):
+        raise TypeError(
+            f"The update of {state.name}, which has shape {spelled(state.aval.shape)}, has shape {spelled(found)}: the state of an artifact"
+            " keeps its shape. Make the state an argument, and the value an output."
+            f"{user_line(update.owner) if update.owner else ''}"
+        )
+
+
+def key_sources(program: Program, ordered: Sequence[int], count: int) -> list[int | None]:
+    """Return, for each of `count` outputs, the place in `ordered` of the input whose key it follows, or None; empty if none follows one."""
+    found = {
+        o: ordered.index(i) for i, outputs in find_generators(program.region).items() for o in outputs if o < count
+    }
+    return [found.get(output) for output in range(count)] if found else []
 
 
 def in_order_of(

@@ -15,7 +15,45 @@ from pytensor_jaxpr_linker.artifacts.writing import Exportable, write_exportable
 
 def is_for_iree(path: str | os.PathLike) -> bool:
     """Tell whether a path names a file of IREE."""
-    return Path(path).suffix == ".vmfb"
+    return Path(path).suffix.lower() == ".vmfb"
+
+
+#: Names of formats that no artifact is a file of.
+OTHER_FORMATS = (
+    ".mlir",
+    ".mlirbc",
+    ".onnx",
+    ".pb",
+    ".pt",
+    ".pkl",
+    ".h5",
+    ".json",
+    ".npy",
+    ".npz",
+    ".safetensors",
+    ".irpa",
+)
+
+
+def check_kind(path: str | os.PathLike) -> None:
+    """Raise an error if a file can't be written because of its path: the name is that of another format, the folder is missing.
+
+    Raises
+    ------
+    ValueError, FileNotFoundError, IsADirectoryError
+    """
+    if Path(path).is_dir():
+        raise IsADirectoryError(
+            f"{os.fspath(path)} is a folder: export writes a file, such as {Path(path, 'f.jaxpr')}."
+        )
+    if not Path(path).absolute().parent.is_dir():
+        raise FileNotFoundError(f"{os.fspath(path)}: the folder {Path(path).parent} is missing.")
+    if (suffix := Path(path).suffix.lower()) in OTHER_FORMATS:
+        others = "Module('m', functions={'f': f}).mlir().save(path) writes MLIR" if suffix.startswith(".mlir") else ""
+        raise ValueError(
+            f"{os.fspath(path)}: export does not write {suffix} files. A name that ends in .jaxpr is for JAX, one in .vmfb for IREE."
+            f"{f' {others}.' if others else ''}"
+        )
 
 
 def platforms_of(path: str | os.PathLike, platforms: Sequence[str]) -> Sequence[str]:

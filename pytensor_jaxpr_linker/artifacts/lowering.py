@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
@@ -29,6 +31,8 @@ class Lowerable(NamedTuple):
     """Which operands get the axis of a batch: arguments, and cotangents of results."""
     is_constant: Sequence[bool]
     """Which operands have no derivative."""
+    places: Mapping[str, str] = MappingProxyType({})
+    """The line of the user's program that made a node, by the name that its operations have."""
 
     def derivative(self, results: Sequence[Any]) -> Lowerable | None:
         """Return the pullback, or None if there is none; `results` are the avals of what the function returns.
@@ -55,6 +59,7 @@ class Lowerable(NamedTuple):
             [*self.avals, *cotangents],
             [*self.has_batch, *[True] * len(of)],
             [*self.is_constant, *[False] * len(of)],
+            self.places,
         )
 
     def batched(self, size: Any) -> Lowerable:
@@ -110,29 +115,83 @@ def lowered(given: Lowerable, name: str, platforms: Sequence[str]) -> export.Exp
     with jax.enable_x64(True), without_source_paths():
         try:
             return on(platforms)
-        except NotImplementedError as error:
-            reasons = {} if len(platforms) == 1 else why_not(on, platforms)
+        except (NotImplementedError, ValueError) as error:
+            reasons = why_not(on, platforms) if fault_in(error) else {}
             if not reasons:
                 raise
-            rest = tuple(p for p in platforms if p not in reasons)
-            remedy = (
-                f"platforms={rest} leaves {'it' if len(reasons) == 1 else 'them'} out"
-                if rest
-                else "No platform is left"
-            )
-            why = "; ".join(f"{platform}: {reason}" for platform, reason in reasons.items())
-            raise NotImplementedError(f"JAX can't lower {name} for {why}. {remedy}.") from error
+            raise not_lowered(name, platforms, reasons, given.places) from error
 
 
-def why_not(on: Callable[[Sequence[str]], Any], platforms: Sequence[str]) -> dict[str, str]:
+def why_not(on: Callable[[Sequence[str]], Any], platforms: Sequence[str]) -> dict[str, LoweringFault]:
     """Return why each platform fails that does."""
     reasons = {}
     for platform in platforms:
         try:
             on([platform])
-        except NotImplementedError as reason:
-            reasons[platform] = str(reason).splitlines()[0]
+        except (NotImplementedError, ValueError) as error:
+            if reason := fault_in(error):
+                reasons[platform] = reason
     return reasons
+
+
+class LoweringFault(NamedTuple):
+    """Why JAX can't lower a function."""
+
+    text: str
+    names: str = ""
+    """The names of the operation, with slashes between them, where JAX says them."""
+
+
+#: A call of a library, in the ValueError of `jax.export`, and the names of the operation.
+_LIBRARY_CALL = re.compile(r"custom_call @(?P<target>\w+).*? loc\((?P<names>[^\n]*)\)", re.DOTALL)
+
+
+def fault_in(error: Exception) -> LoweringFault | None:
+    """Return why JAX can't lower a function, or None if an error is another one."""
+    if isinstance(error, NotImplementedError):
+        return LoweringFault(str(error).splitlines()[0])
+    if "no compatibility guarantees" not in str(error) or not (found := _LIBRARY_CALL.search(str(error))):
+        return None
+    text = f"it would call {found['target']}, which JAX does not promise to have in later versions"
+    return LoweringFault(text, found["names"].replace('"', "/"))
+
+
+def not_lowered(
+    name: str, platforms: Sequence[str], reasons: Mapping[str, LoweringFault], places: Mapping[str, str]
+) -> NotImplementedError:
+    """Return the error that says which platforms JAX can't lower a function for, why, and where the user's program made the operation."""
+    rest = tuple(p for p in platforms if p not in reasons)
+    them = "it" if len(reasons) == 1 else "them"
+    remedy = f"platforms={rest} leaves {them} out" if rest else "Name others by `platforms`, or leave the operation out"
+    why = "; ".join(f"{platform}: {reason.text}" for platform, reason in reasons.items())
+    lines = dict.fromkeys(line_of_names(reason.names, places) for reason in reasons.values())
+    where = "".join(f" Made at {line}" for line in lines if line)
+    return NotImplementedError(f"JAX can't lower {name} for {why}. {remedy}.{where}")
+
+
+def line_of_names(names: str, places: Mapping[str, str]) -> str:
+    """Return the line of the user's program that made an operation with these names, or nothing."""
+    return next((places[name] for name in reversed(names.split("/")) if name in places), "")
+
+
+def checked_platforms(platforms: Iterable[str]) -> tuple[str, ...]:
+    """Return platforms in the order of `PLATFORMS`, each once.
+
+    Raises
+    ------
+    ValueError
+        If one is unknown, or there is none.
+    """
+    given = () if platforms is None or isinstance(platforms, str) else tuple(platforms)
+    if not given:
+        raise ValueError(f'platforms is a sequence of names such as ("cpu", "cuda"), not {platforms!r}.')
+    for platform in given:
+        if platform not in PLATFORMS:
+            meant = {"gpu": " GPUs are 'cuda' and 'rocm'."}.get(str(platform).lower(), "")
+            raise ValueError(
+                f"The platforms of a file are among {', '.join(map(repr, PLATFORMS))}, not {platform!r}.{meant}"
+            )
+    return tuple(p for p in PLATFORMS if p in given)
 
 
 @contextmanager

@@ -14,10 +14,11 @@ from jax import export
 from pytensor.graph.basic import Variable
 from pytensor.tensor.random.type import RandomType
 
+from pytensor_jaxpr_linker.base.words import counted
 from pytensor_jaxpr_linker.emit.random.sampler import KEY_DTYPE, KEY_SHAPE
 
-#: A shape as a user gives it: ``"n, 3"``, or ``("n", 3)``.
-type Spec = str | Sequence[int | str | None]
+#: A shape as a user gives it: ``"n, 3"``, or ``("n", 3)``; for one axis also ``5``.
+type Spec = str | int | Sequence[int | str | None]
 
 
 class Input(NamedTuple):
@@ -26,6 +27,8 @@ class Input(NamedTuple):
     name: str
     aval: jax.ShapeDtypeStruct
     is_key: bool
+    by_value: bool = False
+    """Whether callers may give integers of other dtypes, if its dtype has their values."""
 
 
 def unique_names(wanted: Iterable[str | None], default: str) -> list[str]:
@@ -39,6 +42,33 @@ def unique_names(wanted: Iterable[str | None], default: str) -> list[str]:
             text += "_"
         found.append(text)
     return found
+
+
+def as_texts(texts: str | Iterable[str] | None) -> tuple[str, ...]:
+    """Return texts, of which a user may give one by itself, or none."""
+    return (texts,) if isinstance(texts, str) else tuple(texts or ())
+
+
+def by_name(
+    option: str, given: Mapping[Any, Any], names: Sequence[str], variables: Sequence[Variable]
+) -> dict[str, Any]:
+    """Return what an option says of inputs by the names of arguments, for which a user may give variables, or the names of these.
+
+    Raises
+    ------
+    TypeError
+        If it is no dict, or names something else.
+    """
+    if not isinstance(given, Mapping):
+        raise TypeError(f"{option} is a dict from the names of inputs, not {given!r:.80}.")
+    own = [v.name for v in variables]
+    known: dict[Any, str] = {v.name: name for v, name in zip(variables, names, strict=True) if own.count(v.name) == 1}
+    known |= dict(zip(variables, names, strict=True)) | {name: name for name in names}
+    for key in given:
+        if key not in known:
+            asked = getattr(key, "name", None) or key
+            raise TypeError(f"{option} names {asked!r}, and the function takes {', '.join(names) or 'nothing'}.")
+    return {known[key]: value for key, value in given.items()}
 
 
 def inputs_of(
@@ -58,9 +88,12 @@ def inputs_of(
     TypeError, ValueError
         If `dims` or `examples` do not fit the inputs.
     """
-    if unknown := sorted(set(dims) - set(names)):
+    if unknown := [name for name in dims if name not in names]:
         raise TypeError(f"dims names {unknown[0]!r}, and the function takes {', '.join(names) or 'nothing'}.")
-    scope = export.SymbolicScope(list(constraints))
+    try:
+        scope = export.SymbolicScope(list(constraints))
+    except Exception as error:  # JAX's parser raises several types
+        raise ValueError(f"constraints={list(constraints)} are none: {error}") from None
     return [
         input_of(v, name, dims.get(name), examples.get(name), scope) for v, name in zip(variables, names, strict=True)
     ]
@@ -79,16 +112,22 @@ def input_of(variable: Variable, name: str, spec: Spec | None, example: Any, sco
     parts = spec_parts(name, spec, len(declared)) if spec is not None else [None] * len(declared)
     given = np.shape(example) if example is not None else [None] * len(declared)
     if len(given) != len(declared):
-        raise TypeError(f"The input {name} has {len(declared)} axes, and its example has shape {given}.")
+        raise TypeError(f"The input {name} has {counted(len(declared), 'axis')}, and its example has shape {given}.")
     own = getattr(variable.type, "dims", None) or [f"{name}_{axis}" for axis in range(len(declared))]
     shape = [
-        str(next(n for n in (part, static, length, symbol) if n is not None))
+        str(next(n for n in (part, static, length, symbol) if n is not None)).replace("**", "^")
         for part, static, length, symbol in zip(parts, declared, given, own, strict=True)
     ]
+    if odd := next((n for n in shape if not n.isascii()), None):
+        raise ValueError(
+            f"dims gives {name} the length {odd!r}: symbols consist of ASCII letters, digits and underscores."
+        )
     try:
         found = export.symbolic_shape(", ".join(shape), scope=scope) if shape else ()
     except Exception as error:  # JAX's parser raises several types
         raise ValueError(f"The shape ({', '.join(shape)}) of {name} is none: {error}") from None
+    if any(not export.is_symbolic_dim(n) and n < 0 for n in found):
+        raise ValueError(f"The shape ({', '.join(shape)}) of {name} is none: a length is 0 or more.")
     if any(static is not None and n != static for n, static in zip(found, declared, strict=True)):
         raise ValueError(f"The input {name} has the static shape {declared}, which ({', '.join(shape)}) is not.")
     return Input(name, jax.ShapeDtypeStruct(found, np.dtype(dtype)), False)
@@ -96,10 +135,37 @@ def input_of(variable: Variable, name: str, spec: Spec | None, example: Any, sco
 
 def spec_parts(name: str, spec: Spec, rank: int) -> Sequence[Any]:
     """Return the dimensions that a user gives."""
-    parts = [part.strip() for part in spec.split(",") if part.strip()] if isinstance(spec, str) else list(spec)
+    parts: list[Any]
+    if isinstance(spec, str):
+        parts = split_spec(spec)
+    elif isinstance(spec, list | tuple):
+        parts = list(spec)
+    else:  # one length stands for the shape of a vector
+        parts = [spec]
+    for part in parts:
+        if isinstance(part, bool) or not (
+            isinstance(part, str | int | np.integer) or part is None or export.is_symbolic_dim(part)
+        ):
+            raise TypeError(
+                f"dims gives {name} the shape {spec!r}: a length is a number, a text such as 'n' or '2*n', or None."
+            )
     if len(parts) != rank:
-        raise ValueError(f"The input {name} has {rank} axes, and dims gives it {len(parts)}: {spec!r}.")
-    return [None if part in ("_", None) else part for part in parts]
+        raise ValueError(
+            f"The input {name} has {counted(rank, 'axis')}, and dims gives it {counted(len(parts), 'axis')}: {spec!r}."
+        )
+    return [None if part is None or part == "_" else part for part in parts]
+
+
+def split_spec(text: str) -> list[str]:
+    """Return the dimensions in a text; commas inside parentheses, as in ``max(n, 2)``, are part of one."""
+    parts, depth = [""], 0
+    for character in text:
+        depth += {"(": 1, ")": -1}.get(character, 0)
+        if character == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return [part.strip() for part in parts if part.strip()]
 
 
 def has_symbols(inputs: Iterable[Input]) -> bool:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -12,7 +14,7 @@ import jax
 import numpy as np
 from jax import export as jax_export
 
-from jaxpr_artifact import LoadedFunction, load
+from jaxpr_artifact import ArtifactError, LoadedFunction, load
 from jaxpr_artifact.container import write_container
 from jaxpr_artifact.header import Argument, Check, Fixed, Header, Stored
 from jaxpr_artifact.programs import aval_of, shape_of
@@ -40,6 +42,8 @@ class Exportable(NamedTuple):
     arguments: Sequence[Input]
     outputs: Sequence[tuple[str, bool]]
     """Name of each output, and whether it is a key."""
+    key_of: Sequence[int | None] = ()
+    """The position of the key that each output follows, among the arguments and the state; none follows one by default."""
     is_bare: bool = False
     state: Sequence[KeptArray] = ()
     constants: Sequence[KeptArray] = ()
@@ -60,7 +64,7 @@ def write_exportable(
     batched: bool = False,
     constraints: Sequence[str] = (),
 ) -> LoadedFunction:
-    """Lower a function, write it, and return what is in the file. Nothing is written if it can't be lowered."""
+    """Lower a function, write it, and return what is in the file. Nothing is written if it can't be lowered, or loaded."""
     members: dict[str, Any] = {}
     arguments, kept = [x.aval for x in given.arguments], [*given.state, *given.constants]
     program = Lowerable(
@@ -68,6 +72,7 @@ def write_exportable(
         [*arguments, *[k.input.aval for k in kept]],
         [True] * len(arguments) + [False] * len(kept),
         [False] * (len(arguments) + len(given.state)) + [True] * len(given.constants),
+        given.places,
     )
     with for_platforms(platforms), advising([*given.arguments, *[k.input for k in kept]]):
         how = given.name, platforms, vjp_order
@@ -96,19 +101,29 @@ def write_exportable(
         programs=programs,
         versions=versions_now(),
         note=given.note,
+        key_of=tuple(given.key_of),
     )
-    write_container(path, header.as_json(), members)
-    return load(path)
+    write_container(path, header.as_json(), members, partial(check_loads, path))
+    return load(path, verify=False)
+
+
+def check_loads(path: str | os.PathLike, new: Path, load: Callable[[Path], Any] = load) -> None:
+    """Load a new file once, and raise an ArtifactError about `path`, which it is to replace, if that fails."""
+    try:
+        load(new)
+    except ArtifactError as error:
+        remedy = "Nothing was written, and an older file is as it was."
+        raise ArtifactError(path, error.what, remedy) from error
 
 
 def argument(x: Input) -> Argument:
     """Return what the header says of an argument."""
-    return Argument(x.name, np.dtype(x.aval.dtype).name, shape_of(x.aval.shape), x.is_key)
+    return Argument(x.name, np.dtype(x.aval.dtype).name, shape_of(x.aval.shape), x.is_key, x.by_value)
 
 
 def stored(kept: KeptArray, folder: str, place: int, members: dict[str, Any]) -> Stored:
     """Return what the header says of an array, and add its bytes to the members."""
-    name, aval, is_key = kept.input
+    name, aval, is_key = kept.input[:3]
     value = np.ascontiguousarray(kept.value, aval.dtype).reshape(np.shape(kept.value))
     member = f"arrays/{folder}/{place}"
     members[member] = value.reshape(-1).view(np.uint8) if value.size else b""

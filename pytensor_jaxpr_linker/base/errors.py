@@ -17,8 +17,8 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor_jaxpr_linker.base import logs
 from pytensor_jaxpr_linker.base.documentation import OFFLINE, page_url
 
-#: Files whose lines no user wrote: those of this package, and of the context managers that it uses as decorators.
-NOT_THE_USERS = (str(Path(__file__).parents[1]), contextlib.__file__)
+#: The folder of this package.
+OURS = str(Path(__file__).parents[1]) + os.sep
 
 
 class BreakCode(NamedTuple):
@@ -60,6 +60,11 @@ NOT_ARRAY = BreakCode(
     "it reads or makes a value that is no array",
     "compute with the arrays that the value is made of, or do this outside of the function; on the host it runs as it is",
 )
+SIDE_EFFECT = BreakCode(
+    "JX006",
+    "it is there for what it does in Python, such as printing, at its place among the other nodes",
+    "take it out of the graph when you have seen what you wanted; one more output of the function shows a value without a break",
+)
 DYNAMIC_VALUE = BreakCode(
     "JX010",
     "it must know, while the program is built, a value that is marked dynamic",
@@ -73,7 +78,7 @@ DYNAMIC_AXIS = BreakCode(
 
 
 class Reason(str):
-    """Why a rule refuses a node, with a break code of its own."""
+    """Why a node can't be part of a region, with a break code of its own."""
 
     code: BreakCode
 
@@ -148,17 +153,24 @@ def source_line(node: Apply) -> str:
     Where PyTensor recorded none of the user's, it is that of the library that made it, such as PyMC; nothing for PyTensor itself,
     which makes the nodes of gradients.
     """
+    return lines_of(node)[0] or lines_of(node)[1]
+
+
+def lines_of(node: Apply) -> tuple[str, str]:
+    """Return the line of the user's program that made a node, and that of a library, such as PyMC; nothing where there is none."""
     pytensors, *others = library_folders()
     of_library = ""
     for variable in node.outputs:
         for frames in getattr(variable.tag, "trace", None) or ():
             for filename, line, _, text in reversed(frames):
-                if filename.startswith((*NOT_THE_USERS, pytensors, ROLE)) or is_of_python(filename):
-                    continue  # passes of ours make nodes, too
+                if filename.startswith(OURS):
+                    break  # a pass or a report of ours made the node; whoever asked for it did not
+                if filename.startswith((pytensors, ROLE)) or is_of_python(filename):
+                    continue
                 if not filename.startswith(tuple(others)):
-                    return f"{filename}:{line}: {text}"
+                    return f"{filename}:{line}: {text}", of_library
                 of_library = of_library or f"{filename}:{line}: {text}"
-    return of_library
+    return "", of_library
 
 
 #: In place of a file in a variable's trace, which rewrites hand on: the frame's text says what the variable is for, "log density of y".
@@ -194,8 +206,10 @@ def library_folders() -> tuple[str, ...]:
 
 
 def is_of_python(filename: str) -> bool:
-    """Return whether a file is one of Python's own modules, not one of what is installed beside them."""
-    return filename.startswith(STDLIB) and not filename[len(STDLIB) :].startswith(("site-packages", "dist-packages"))
+    """Return whether a file is one of Python's own modules, frozen ones too, not one of what is installed beside them."""
+    return filename.startswith("<frozen ") or (
+        filename.startswith(STDLIB) and not filename[len(STDLIB) :].startswith(("site-packages", "dist-packages"))
+    )
 
 
 def mask_mismatch(axis: int, n: int, m: int) -> IndexError:

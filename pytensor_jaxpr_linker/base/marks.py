@@ -7,11 +7,13 @@ pickling.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from numbers import Integral
 from types import MappingProxyType
 
 from pytensor.graph.basic import Constant, Variable
 
 from pytensor_jaxpr_linker.base.array_types import is_tensor
+from pytensor_jaxpr_linker.base.words import counted
 
 STATIC, DYNAMIC_VALUE, DYNAMIC_AXES = "jaxpr_static", "jaxpr_dynamic_value", "jaxpr_dynamic_axes"
 VARYING = "jaxpr_varying"
@@ -97,7 +99,8 @@ def mark_dynamic[V: Variable](variable: V, axis: int | None = None, longest: int
     check_markable(variable)
     if is_static(variable):
         raise ValueError(f"{variable} is marked static already")
-    if longest is not None and (axis is None or type(longest) is not int or longest < 1):
+    is_length = isinstance(longest, Integral) and not isinstance(longest, bool) and longest >= 1
+    if longest is not None and (axis is None or not is_length):
         raise ValueError(
             f"longest is the largest length of an axis, an int of at least 1 beside `axis`, not {longest!r}"
         )
@@ -106,10 +109,11 @@ def mark_dynamic[V: Variable](variable: V, axis: int | None = None, longest: int
         return variable
     ndim = variable.type.ndim
     if not -ndim <= axis < ndim:
-        raise ValueError(f"{variable} has {ndim} axes, so axis {axis} can't be marked")
+        raise ValueError(f"{variable} has {counted(ndim, 'axis')}, so axis {axis} can't be marked")
     if variable.type.shape[axis] is not None:
         raise ValueError(f"axis {axis} of {variable} has a declared length: {variable.type}")
-    setattr(variable.tag, DYNAMIC_AXES, {**dynamic_axes(variable), axis % ndim: longest})
+    length = None if longest is None else int(longest)
+    setattr(variable.tag, DYNAMIC_AXES, {**dynamic_axes(variable), axis % ndim: length})
     return variable
 
 

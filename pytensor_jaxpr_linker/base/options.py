@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import InitVar, dataclass, field, fields
 from typing import Any, ClassVar, Literal
 
+from pytensor_jaxpr_linker.base.contexts import named_context
 from pytensor_jaxpr_linker.base.logs import LOGS_VARIABLE
 
 #: What each option that is one of several words may be.
@@ -36,12 +36,12 @@ class Options:
         Whether functions return NumPy arrays, as PyTensor promises, or JAX arrays that stay on the device. With "jax" a call may return
         before the program has run, and NumPy arguments must not be written to until then, as for `jax.jit`.
     checks : {"raise", "defer", "skip"}
-        What happens to the checks of index bounds, `Assert`, `CheckAndRaise` and failed factorizations. With "raise", a call waits for the
+        What happens if an index is out of bounds, or an `Assert`, a `CheckAndRaise` or a factorization fails. With "raise", a call waits for the
         device, and raises before anything is stored. With "defer", it returns results and stores updates at once; a later
-        call raises, or `raise_deferred`. With "skip", a read out of bounds gives NaN, and the rest passes unnoticed.
+        call, or `raise_deferred`, raises. With "skip", a read out of bounds gives NaN, and nothing else is checked.
     specializations : int
-        How many specializations each region of a function keeps: programs for values of static inputs (such as `n` in
-        ``pt.arange(n)``), and for each of these, programs for shapes.
+        How many compiled programs a region keeps before it drops the one that was used longest ago. It counts values of static inputs
+        (such as `n` in ``pt.arange(n)``) and, for each of these, shapes.
     on_break : {"warn", "log", "ignore", "raise"}
         What to do when a graph can't be one program: warn once for a function, write to the logger
         ``pytensor_jaxpr_linker.breaks``, nothing, or raise one `GraphBreakError` that lists every break.
@@ -132,7 +132,7 @@ class Options:
 _contexts: ContextVar[tuple[Options, ...]] = ContextVar("pytensor_jaxpr_linker_options", default=())
 
 
-@contextmanager
+@named_context
 def options(**named: Any) -> Iterator[None]:
     """Set options of the functions that are compiled inside a ``with`` block, in this thread.
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from pytensor import config
 from pytensor.assumptions import core
+from pytensor.compile.executor import Function
+from pytensor.compile.maker import FunctionMaker
+from pytensor.compile.mode import Mode
 from pytensor.graph.op import Op
 
 try:
@@ -17,7 +21,7 @@ except ModuleNotFoundError:  # older releases have one conditional Op
         """Stands in where PyTensor has none; no graph contains it."""
 
 
-__all__ = ["INFER_REGISTRIES", "IfElse", "LazyIfElse", "accept_as_config_mode"]
+__all__ = ["INFER_REGISTRIES", "IfElse", "LazyIfElse", "accept_as_config_mode", "set_function_class"]
 
 #: The tables of the functions by which rewrites infer what a matrix is: diagonal, positive definite. Older releases have fewer.
 INFER_REGISTRIES: list[dict[Any, Any]] = [
@@ -38,3 +42,23 @@ def accept_as_config_mode(name: str) -> None:
 
         checked.accepted = name  # type: ignore[attr-defined]
         option._apply = checked
+
+
+def set_function_class(linker_class: type, function_class: type[Function]) -> None:
+    """Let modes with a linker of this class make functions of that class.
+
+    PyTensor lets a class of modes choose, by `Mode.function_maker`. `pymc.compile` makes a plain `Mode` of the linker and the query of the
+    given one. Modes with other linkers, and classes of modes that choose for themselves, stay as they are.
+    """
+    of_pytensor: Any = Mode.function_maker  # a property
+    if hasattr(of_pytensor.fget, "chosen"):  # a package that is reloaded finds it done
+        of_pytensor.fget.chosen = linker_class, function_class
+        return
+
+    def function_maker(self: Mode) -> Any:
+        ours, functions = function_maker.chosen  # type: ignore[attr-defined]
+        is_ours = isinstance(self.linker, ours)
+        return partial(FunctionMaker, function_class=functions) if is_ours else of_pytensor.fget(self)
+
+    function_maker.chosen = linker_class, function_class  # type: ignore[attr-defined]
+    Mode.function_maker = property(function_maker)  # type: ignore[method-assign, assignment]

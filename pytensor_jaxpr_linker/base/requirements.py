@@ -1,12 +1,17 @@
-"""Which versions of other packages are installed, and whether they fit. It imports none of them, so that it works where they are broken."""
+"""Which versions of other packages are installed, and whether they fit. It needs none of them, so that it works where they are broken."""
 
 from __future__ import annotations
 
+import importlib
+import os
+import platform
 import re
 import sys
 import warnings
 from importlib import metadata
 from typing import NamedTuple
+
+from pytensor_jaxpr_linker.base.report_block import Section, described_error, environment_lines, report_block
 
 DISTRIBUTION = "pytensor_jaxpr_linker"
 #: What is listed in a report beside the requirements, and the extras whose packages are.
@@ -102,31 +107,48 @@ def problems() -> list[str]:
     return [r.problem for r in requirements() if r.problem]
 
 
-def version_lines() -> list[str]:
+def fitting_versions() -> Section:
     """Return a line for each package: its name, its version, the versions that fit."""
     width = max(len(r.name) for r in requirements())
-    lines = []
+    lines = [f"Python {platform.python_version()}"]
     for r in requirements():
         note = "" if not r.bounds else f"  needs {r.bounds}" + ("  <- does not fit" if r.problem else "")
         lines.append(f"{r.name:<{width}}  {r.installed or '-':<10}{note}".rstrip())
-    return lines
+    return Section("Versions", lines, problems())
+
+
+def import_problem(requirement: Requirement) -> str:
+    """Return what an import of an installed package fails with, and what to do, or nothing."""
+    try:
+        importlib.import_module(requirement.name)
+    except Exception as error:
+        flags = os.environ.get("PYTENSOR_FLAGS", "")
+        remedy = f"Install it again: pip install --force-reinstall '{requirement.name}{requirement.bounds}'"
+        if requirement.name == "pytensor" and flags:
+            remedy = f"PyTensor reads PYTENSOR_FLAGS={flags} when it is imported: correct it or unset it."
+        if requirement.name == "pytensor" and "JAXPR" in flags:
+            remedy += " It has no mode JAXPR yet: set pytensor.config.mode = 'JAXPR' after the import of this package."
+        return f"{requirement.name} {requirement.installed} can't be imported ({described_error(error)}). {remedy}"
+    return ""
 
 
 def check() -> None:
     """Say what is wrong before an import fails somewhere inside: raise an ImportError if a package is missing or too old, warn if it is too new.
 
-    For ``python -m pytensor_jaxpr_linker doctor``, whose other parts need the imports, print the versions and exit.
+    For ``python -m pytensor_jaxpr_linker doctor``, whose other parts need the imports, print what can be said without them, and exit.
     """
-    found = [r for r in requirements() if not r.is_optional and r.problem]
-    if not found:
-        return
-    told = "To do: " + "; ".join(r.problem for r in found)
+    needed = [r for r in requirements() if not r.is_optional]
+    is_fatal = any(r.installed is None or r.is_too_old for r in needed)
     if is_doctor_asked():
-        print("\n".join([*version_lines(), "", told]))
-        sys.exit(1)
-    if any(r.installed is None or r.is_too_old for r in found):
-        raise ImportError(f"pytensor_jaxpr_linker can't be imported. {told}")
-    warnings.warn(f"pytensor_jaxpr_linker is tested with other versions. {told}", stacklevel=3)
+        failed = [] if is_fatal else [problem for r in needed if (problem := import_problem(r))]
+        if is_fatal or failed:
+            print(report_block([fitting_versions(), Section("Settings", environment_lines(), failed)]))
+            sys.exit(1)
+    told = "; ".join(r.problem for r in needed if r.problem)
+    if is_fatal:
+        raise ImportError(f"pytensor_jaxpr_linker can't be imported. To do: {told}")
+    if told:
+        warnings.warn(f"pytensor_jaxpr_linker is tested with other versions. To do: {told}", stacklevel=3)
 
 
 def is_doctor_asked() -> bool:

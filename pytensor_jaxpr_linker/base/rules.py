@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -157,6 +158,7 @@ def emits(
     >>> pytensor.function([x], Twice()(x), mode="JAXPR")([1.0, 2.0])
     array([2., 4.])
     """
+    check_op_types("emits", op_types)
     positions = static if callable(static) else lambda node, fixed=frozenset(static): fixed
 
     def register(emit: Callable) -> Callable:
@@ -165,6 +167,23 @@ def emits(
         return emit
 
     return register
+
+
+def check_op_types(decorator: str, op_types: Sequence[Any]) -> None:
+    """Raise a TypeError unless these are classes of Ops, or names as `class_name` gives them."""
+    for given in op_types:
+        is_class = isinstance(given, type) and issubclass(given, Op)
+        if not is_class and not (isinstance(given, str) and DOTTED.fullmatch(given)):
+            raise TypeError(
+                f"{decorator} takes classes of Ops, as in @{decorator}(MyOp), or their names with the module's, as in"
+                f" @{decorator}('package.module.MyOp'), not {given!r:.100}."
+            )
+    if not op_types:
+        raise TypeError(f"{decorator} takes the class of an Op at least, as in @{decorator}(MyOp).")
+
+
+#: The name of a class with its module's.
+DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
 
 
 def find_rule(op: Op) -> Rule | None:

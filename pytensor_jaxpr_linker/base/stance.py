@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Literal
+
+from pytensor_jaxpr_linker.base.contexts import named_context
 
 type Stance = Literal["default", "fail_on_recompile", "force_host"]
 
@@ -15,7 +16,7 @@ STANCES = ("default", "fail_on_recompile", "force_host")
 current_stance: ContextVar[str | None] = ContextVar("pytensor_jaxpr_linker_stance", default=None)
 
 
-@contextmanager
+@named_context
 def stance(kind: Stance) -> Iterator[None]:
     """Choose what functions of mode JAXPR do that are called inside a ``with`` block, in this thread.
 

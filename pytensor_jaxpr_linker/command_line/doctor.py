@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import platform
-import re
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -19,23 +19,16 @@ import pytensor.tensor as pt
 from pytensor.gradient import grad
 
 from pytensor_jaxpr_linker.base.documentation import SITE
-from pytensor_jaxpr_linker.base.requirements import problems, version_lines
-from pytensor_jaxpr_linker.base.version import __version__
+from pytensor_jaxpr_linker.base.report_block import Section, described_error, environment_lines, report_block
+from pytensor_jaxpr_linker.base.requirements import fitting_versions, import_problem, requirements
+from pytensor_jaxpr_linker.base.words import counted
 from pytensor_jaxpr_linker.report.explain import explain
 from pytensor_jaxpr_linker.report.text import duration
 
-#: Environment variables that change what runs.
-VARIABLES = re.compile(r"PYTENSOR_|JAX_|XLA_|CUDA_VISIBLE|OMP_NUM_THREADS|OPENBLAS_NUM_THREADS|MKL_NUM_THREADS")
+#: How many draws each chain of the trial takes, after as many for its adaptation.
+DRAWS = 500
 #: How far results of the program may be from NumPy's.
 TOLERANCE = 1e-12
-
-
-class Section(NamedTuple):
-    """A part of the report: its title and lines, and what is wrong, each with what to do."""
-
-    title: str
-    lines: list[str]
-    problems: list[str]
 
 
 class Examination(NamedTuple):
@@ -49,58 +42,63 @@ class Examination(NamedTuple):
         return [problem for section in self.sections for problem in section.problems]
 
     def __str__(self) -> str:
-        lines = ["```text", f"pytensor_jaxpr_linker {__version__}"]
-        for section in self.sections:
-            lines += ["", section.title, *(f"  {line}" for line in section.lines)]
-        lines += ["", "Verdict", *(f"  - {problem}" for problem in self.problems or ["Nothing is wrong."]), "```"]
-        return without_home("\n".join(lines))
+        return report_block(self.sections)
 
 
 def examine() -> Examination:
-    """Look at the environment, and run a program in it."""
-    parts: list[Callable[[], Section]] = [
-        installed_versions,
-        machine,
-        devices,
-        jax_and_pytensor_settings,
-        folders,
-        compilers,
-        program,
-    ]
-    return Examination([looked_at(part) for part in parts])
+    """Look at the environment, and run programs in it."""
+    return Examination([looked_at(title, part) for title, part in PARTS.items()])
 
 
-def looked_at(part: Callable[[], Section]) -> Section:
+def looked_at(title: str, part: Callable[[], Section]) -> Section:
     """Return a part, or what it failed with: one that fails must not hide the others."""
     try:
         return part()
     except Exception as error:
-        said = f"{type(error).__name__}: {error}".splitlines()[0]
-        return Section(part.__name__.capitalize(), [f"failed: {said}"], [f"{part.__name__}: {said}"])
-
-
-def installed_versions() -> Section:
-    """Return the packages, and whether their versions fit."""
-    return Section("Versions", [f"Python {platform.python_version()}", *version_lines()], problems())
+        said = described_error(error)
+        return Section(title, [f"failed: {said}"], [f"{title}: {said}. Report it with this block ({SITE})."])
 
 
 def machine() -> Section:
     """Return what the machine is."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return Section("Machine", [platform.platform(), f"{platform.machine()}, {cores} cores for this process"], [])
+    return Section(
+        "Machine", [platform.platform(), f"{platform.machine()}, {counted(cores or 1, 'core')} for this process"]
+    )
 
 
 def devices() -> Section:
-    """Return JAX's devices; a GPU that JAX does not see is a problem."""
+    """Return JAX's devices. That there is none, or a GPU that JAX does not see, is a problem."""
+    asked = os.environ.get("JAX_PLATFORMS")
+    if reason := no_device():
+        remedy = (
+            f"JAX_PLATFORMS={asked} forbids all other devices: unset it, or install what JAX needs there (pip install 'jax[cuda13]' for an"
+            " NVIDIA GPU)."
+            if asked
+            else "Install JAX again: pip install --force-reinstall jax jaxlib"
+        )
+        return Section("Devices of JAX", ["none"], [f"JAX finds no device ({reason}). {remedy}"])
     found = jax.devices()
     lines = [f"{device.platform} {device.id}: {device.device_kind}" for device in found]
     wrong = []
-    if shutil.which("nvidia-smi") and all(device.platform == "cpu" for device in found):
+    if shutil.which("nvidia-smi") and asked != "cpu" and all(device.platform == "cpu" for device in found):
         wrong.append(
             "There is an NVIDIA driver (nvidia-smi), and JAX sees no GPU: pip install 'jax[cuda13]' for JAX's plugin, or set"
             " JAX_PLATFORMS=cpu to compute on the CPU on purpose."
         )
-    return Section("Devices of JAX", lines, [] if os.environ.get("JAX_PLATFORMS") == "cpu" else wrong)
+    return Section("Devices of JAX", lines, wrong)
+
+
+def no_device() -> str:
+    """Return why JAX has no device, or nothing if it has one."""
+    try:
+        jax.devices()
+    except (
+        RuntimeError,
+        AssertionError,
+    ) as error:  # an AssertionError where a platform is allowed and its plugin is missing
+        return described_error(error)
+    return ""
 
 
 def jax_and_pytensor_settings() -> Section:
@@ -110,8 +108,7 @@ def jax_and_pytensor_settings() -> Section:
         f"pytensor.config.floatX = {pytensor.config.floatX}",
         f"pytensor.config.mode = {pytensor.config.mode}",
     ]
-    lines += [f"{name}={value}" for name, value in sorted(os.environ.items()) if VARIABLES.match(name)]
-    return Section("Settings", lines, [])
+    return Section("Settings", lines + environment_lines())
 
 
 def folders() -> Section:
@@ -142,11 +139,13 @@ def write_error(folder: Path) -> OSError | None:
 def compilers() -> Section:
     """Return the compilers beside XLA: mode JAXPR needs none of them."""
     cxx = pytensor.config.cxx or "none (mode JAXPR needs none; PyTensor's C code is off)"
-    return Section("Compilers", ["XLA: a part of jaxlib", f"C++ of PyTensor: {cxx}"], [])
+    return Section("Compilers", ["XLA: a part of jaxlib", f"C++ of PyTensor: {cxx}"])
 
 
 def program() -> Section:
     """Run a small program, and compare its results with NumPy's."""
+    if no_device():
+        return Section("A program", ["not run: JAX has no device"])
     x = pt.vector("x", dtype="float64")
     y = pt.log1p(pt.exp(x)).sum()
     slope: Any = grad(y, x)
@@ -169,7 +168,53 @@ def program() -> Section:
     return Section("A program", lines, wrong)
 
 
-def without_home(text: str) -> str:
-    """Replace the user's home folder, which is nobody's business, by ``~``."""
-    home = str(Path.home())
-    return text if len(home) < 3 else text.replace(home, "~")
+def extras() -> Section:
+    """Import the packages that extras name, those that are installed."""
+    if no_device():
+        return Section("Packages of the extras", ["not imported: JAX has no device"])
+    found = [r for r in requirements() if r.is_optional and r.installed]
+    wrong = {r.name: problem for r in found if (problem := import_problem(r))}
+    imported = ", ".join(r.name for r in found if r.name not in wrong)
+    lines = [f"can be imported: {imported}"] if imported else []
+    lines += [f"can't be imported: {', '.join(wrong)}"] if wrong else []
+    return Section("Packages of the extras", lines or ["none is installed"], list(wrong.values()))
+
+
+def posterior() -> Section:
+    """Draw from a posterior that is known, and compare the mean and the standard deviation."""
+    if no_device():
+        return Section("A posterior", ["not drawn from: JAX has no device"])
+    needed = [r for r in requirements() if r.name in ("pymc", "blackjax")]
+    if absent := [r.name for r in needed if r.installed is None or import_problem(r)]:
+        return Section(
+            "A posterior",
+            [f"not drawn from: no {' and no '.join(absent)} (pip install 'pytensor_jaxpr_linker[pymc]')"],
+        )
+    pymc, ours = (importlib.import_module(name) for name in ("pymc", "pytensor_jaxpr_linker.pymc"))
+    with pymc.Model() as model:
+        pymc.Normal("x", 3.0, 2.0)
+    started = perf_counter()
+    x = ours.sample(DRAWS, tune=DRAWS, chains=2, model=model, random_seed=1, quiet=True, progressbar=False).posterior[
+        "x"
+    ]
+    mean, spread = float(x.mean()), float(x.std())
+    lines = [
+        f"N(3, 2) by {x.sizes['chain']} chains of {DRAWS} draws after {duration(perf_counter() - started)}: mean {mean:.2f}, standard deviation {spread:.2f}"
+    ]
+    is_right = abs(mean - 3) < 1 and 1 < spread < 3
+    wrong = [] if is_right else [f"The draws are not those of the posterior: report it with this block ({SITE})."]
+    return Section("A posterior", lines, wrong)
+
+
+#: What is looked at, by the titles of sections that fail.
+PARTS: dict[str, Callable[[], Section]] = {
+    "Versions": fitting_versions,
+    "Machine": machine,
+    "Devices of JAX": devices,
+    "Settings": jax_and_pytensor_settings,
+    "Folders": folders,
+    "Compilers": compilers,
+    "Packages of the extras": extras,
+    "A program": program,
+    "A posterior": posterior,
+}

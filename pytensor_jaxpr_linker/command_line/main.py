@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from jaxpr_artifact import command_line as artifacts
+from pytensor_jaxpr_linker.artifacts.lowering import PLATFORMS
+from pytensor_jaxpr_linker.base.version import __version__
 from pytensor_jaxpr_linker.command_line.doctor import examine
-from pytensor_jaxpr_linker.command_line.model_file import is_model_file, read_model, time_model
+from pytensor_jaxpr_linker.command_line.model_file import is_model_file, read_model, read_reportable, time_model
 from pytensor_jaxpr_linker.command_line.pages import page_text
 from pytensor_jaxpr_linker.report.explain import explain
 from pytensor_jaxpr_linker.report.stages import stages
@@ -45,6 +47,7 @@ def make_parser() -> argparse.ArgumentParser:
         PROGRAM, description="Reports on PyMC models, functions of mode JAXPR and exported functions."
     )
     parser.add_argument("--traceback", action="store_true", help="show the traceback of an error")
+    parser.add_argument("--version", action="version", version=f"pytensor_jaxpr_linker {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     doctor = commands.add_parser("doctor", help="say whether versions, devices and compilers fit, and run a program")
@@ -58,6 +61,9 @@ def make_parser() -> argparse.ArgumentParser:
     explained.add_argument("--save", metavar="FILE", type=Path, help="write a page that draws the graph: .html or .svg")
     explained.add_argument("--most", type=int, default=12, metavar="N", help="how many entries of each list (12)")
     explained.add_argument("--passes", action="store_true", help="tell what each pass did")
+    explained.add_argument(
+        "--platform", choices=PLATFORMS, help="tell what has no lowering there; no such device is needed"
+    )
     explained.set_defaults(command=run_explain)
 
     staged = commands.add_parser("stages", help="show the forms that a function takes on its way to the processor")
@@ -65,7 +71,7 @@ def make_parser() -> argparse.ArgumentParser:
     staged.add_argument("--profile", action="store_true", help="run it, and say which part takes how long")
     staged.set_defaults(command=run_stages)
     for command in (explained, staged):
-        command.add_argument("target", metavar="MODEL", help=MODEL_HELP)
+        command.add_argument("target", metavar="MODEL", help=f"{MODEL_HELP}; or an exported function")
 
     bench = commands.add_parser("bench", help="time a model or an exported function")
     bench.add_argument("target", metavar="MODEL", help=f"{MODEL_HELP}; or an exported function")
@@ -74,6 +80,7 @@ def make_parser() -> argparse.ArgumentParser:
     bench.add_argument(
         "--modes", default="JAXPR,default", metavar="MODES", help="for a model, with commas between (JAXPR,default)"
     )
+    artifacts.add_choice(bench)
     bench.set_defaults(command=run_bench)
     artifacts.add_inspect_and_run(commands)
     return parser
@@ -93,7 +100,7 @@ def run_docs(options: argparse.Namespace) -> None:
 
 def run_explain(options: argparse.Namespace) -> None:
     """Print what mode JAXPR makes of a model, or save it."""
-    told = explain(read_model(options.target).value, passes=options.passes)
+    told = explain(read_reportable(options.target).value, passes=options.passes, platform=options.platform)
     if options.save is None:
         print(told.text(options.most))
     else:
@@ -102,7 +109,7 @@ def run_explain(options: argparse.Namespace) -> None:
 
 def run_stages(options: argparse.Namespace) -> None:
     """Print the stages of a model."""
-    found: Any = stages(read_model(options.target).value)
+    found: Any = stages(read_reportable(options.target).value)
     if options.profile:
         print(found.profile())
     elif options.show:
@@ -117,6 +124,10 @@ def run_bench(options: argparse.Namespace) -> None:
     if options.calls < 1:
         raise ValueError("--calls is 1 or more.")
     if is_model_file(options.target):
+        if options.function or options.device:
+            raise ValueError(
+                f"--function and --device are for exported functions, and {options.target} is a model file."
+            )
         print(time_model(read_model(options.target), options.modes.split(","), options.calls))
     else:
         options.artifact = Path(options.target)

@@ -1,4 +1,4 @@
-"""Finds what a Python file defines that reports can be made of: a PyMC model, a compiled function, a JAX function of this package."""
+"""Finds what a file holds that reports can be made of: a PyMC model, a compiled function, a JAX function of this package, an exported function."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from pytensor.compile.executor import Function
 from pytensor.compile.mode import predefined_modes
 
+from jaxpr_artifact import ArtifactError, load
 from pytensor_jaxpr_linker.frontend.targets import Target
 from pytensor_jaxpr_linker.report.text import duration
 
@@ -34,6 +35,18 @@ def split_target(text: str) -> tuple[Path, str]:
     """Return the file that an argument names, and the name within it, or nothing."""
     head, colon, name = text.rpartition(":")
     return (Path(head), name) if colon and head.endswith(".py") else (Path(text), "")
+
+
+def read_reportable(text: str) -> ModelInFile:
+    """Return what `explain` and `stages` are asked about: what a Python file defines, else the function of an exported file."""
+    if is_model_file(text):
+        return read_model(text)
+    if not (path := Path(text)).is_file():
+        raise FileNotFoundError(f"There is no file {path}.")
+    try:
+        return ModelInFile(path.stem, load(path))
+    except ArtifactError as error:
+        raise ValueError(f"{path} is no model file, which is called model.py or model.py:NAME. {error}") from None
 
 
 def read_model(text: str) -> ModelInFile:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import reduce
+from functools import partial, reduce
+from itertools import accumulate
+from typing import Any
 
 import numpy as np
 from jax import lax
@@ -24,6 +26,7 @@ from pytensor.tensor.extra_ops import (
 from pytensor_jaxpr_linker.base.rules import emits
 from pytensor_jaxpr_linker.emit.indexing import broadcast_shapes, in_range, take_rows
 from pytensor_jaxpr_linker.emit.scalar import number, numpy_astype, to_common_dtype
+from pytensor_jaxpr_linker.emit.tensor_basic import slice_axis
 from pytensor_jaxpr_linker.graph.lanes.ops import NEGATIVE_REPEATS, check_repeats
 from pytensor_jaxpr_linker.graph.symbolic_values import is_symbolic, larger
 from pytensor_jaxpr_linker.jaxpr import prims
@@ -104,13 +107,28 @@ def emit_Bartlett(op, node, b, length):
 COMPARED_AT_ONCE = 2**16
 
 
+#: From this length on, XLA's windows are as fast.
+COMBINED_ONE_BY_ONE = 8
+
+
 @emits(CumOp)
 def emit_CumOp(op, node, b, x):
     """Cumulative sum or product in the operand's dtype, as PyTensor's C code has it."""
-    cumulative = prims.cumsum if op.mode == "add" else prims.cumprod
+    cumulative = (
+        partial(running, prims.cumsum, prims.add) if op.mode == "add" else partial(running, prims.cumprod, prims.mul)
+    )
     if x.aval.dtype.kind == "b":
         return numpy_astype(b, cumulative(b, numpy_astype(b, x, "int32"), op.axis), bool)
     return cumulative(b, x, op.axis)
+
+
+def running(cumulative: Any, combine: Any, b: JaxprBuilder, x: Atom, axis: int) -> Atom:
+    """Emit a cumulative sum or product; few elements are combined one by one, which compiles and runs sooner than XLA's windows."""
+    length = x.aval.shape[axis]
+    if type(length) is not int or not 0 < length <= COMBINED_ONE_BY_ONE:
+        return cumulative(b, x, axis)
+    elements = [slice_axis(b, x, axis, i, i + 1) for i in range(length)]
+    return prims.concatenate(b, [*accumulate(elements, partial(combine, b))], axis)
 
 
 @emits(SearchsortedOp)

@@ -17,7 +17,7 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.fg import AbstractFunctionGraph
 from pytensor.scalar.basic import Composite
 
-from pytensor_jaxpr_linker.base.rules import SCALAR_RULES, ScalarRefusal, ScalarRule
+from pytensor_jaxpr_linker.base.rules import SCALAR_RULES, ScalarRefusal, ScalarRule, check_op_types
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
 
@@ -62,6 +62,8 @@ def emits_scalar(
     >>> pytensor.function([x], Elemwise(Cube(ps.upgrade_to_float))(x), mode="JAXPR")([1.0, 2.0])
     array([1., 8.])
     """
+
+    check_op_types("emits_scalar", op_types)
 
     def register(function: Emit) -> Emit:
         rule = (form or in_result_dtype)(function)

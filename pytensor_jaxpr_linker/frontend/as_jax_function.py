@@ -19,7 +19,7 @@ from pytensor_jaxpr_linker.base.options import resolve
 from pytensor_jaxpr_linker.frontend.jax_function import JaxFunction
 from pytensor_jaxpr_linker.frontend.original_graph import Original, copy_of, original_of
 from pytensor_jaxpr_linker.frontend.pytensor_gradient import with_pytensor_gradient
-from pytensor_jaxpr_linker.frontend.targets import Target, compiled, compiled_runner, graph_target, target_of
+from pytensor_jaxpr_linker.frontend.targets import LOADED, Target, compiled, compiled_runner, graph_target, target_of
 from pytensor_jaxpr_linker.graph.facts import may_be_static
 from pytensor_jaxpr_linker.jaxpr.lower import lower_region
 from pytensor_jaxpr_linker.plan.large_constants import LargeConstants
@@ -93,7 +93,7 @@ def as_jax_function(
     asker, also = "as_jax_function", ", or the inputs and the outputs of a graph"
     target = target_of(inputs, asker, mode, also) if outputs is None else graph_target(inputs, outputs, mode, asker)
     program, original, mode = single_program(target)
-    return make_jax_function(program, original, mode, gradient, checks == "checkify", target=target)
+    return make_jax_function(program, original, mode, gradient, checks == "checkify", target=target._replace(kept=()))
 
 
 def single_program(target: Target) -> tuple[Program, Original, Any]:
@@ -173,7 +173,7 @@ def make_jaxpr(f: Any, *args: Any) -> Any:
     """
     if isinstance(f, LoadedFunction):
         return f.trace(*args).jaxpr
-    target = target_of(f, "make_jaxpr")
+    target = target_of(f, "make_jaxpr", also=LOADED)
     found = compiled(target)
     program = found.runner.single_program()
     with jax.enable_x64(True):

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import copyreg
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from pytensor.compile.executor import Function
-from pytensor.compile.maker import FunctionMaker
 from pytensor.compile.mode import Mode
 
 from pytensor_jaxpr_linker.base.errors import variable_name
+from pytensor_jaxpr_linker.base.options import Options
+from pytensor_jaxpr_linker.base.words import counted
+from pytensor_jaxpr_linker.frontend.linker import JaxprLinker
 from pytensor_jaxpr_linker.frontend.storage import containers
 from pytensor_jaxpr_linker.run.codegen import Declared, as_declared
 from pytensor_jaxpr_linker.run.transfer import DeviceTensorType
@@ -27,7 +30,17 @@ class JaxprFunction(Function):
     variable run one after the other, also those of different functions; all others run at the same time.
     """
 
-    __slots__ = ("__weakref__", "_as_declared", "_count", "_is_direct", "_places", "_spare", "_unused")
+    __slots__ = (
+        "__weakref__",
+        "_as_declared",
+        "_count",
+        "_is_direct",
+        "_names",
+        "_places",
+        "_short",
+        "_spare",
+        "_unused",
+    )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -35,24 +48,34 @@ class JaxprFunction(Function):
         self._spare: list[Function] = []
         inputs: list[Any] = self.input_storage
         given = [c for c in inputs if not c.implicit]
-        self._as_declared = as_declared(list(map(declared, given)))
+        declarations = list(map(declared, given))
+        self._as_declared = as_declared(declarations)
         self._count = len(given)
-        names = [c.name for c in given]
-        self._places = {name: i for i, name in enumerate(names) if name is not None and names.count(name) == 1}
+        self._names = [c.name for c in given]
+        self._places = {
+            name: i for i, name in enumerate(self._names) if name is not None and self._names.count(name) == 1
+        }
         is_simple = given == inputs[: len(given)] and all(c.required for c in given)
         can_compute = getattr(self.vm, "compute", None) is not None
         self._is_direct = is_simple and can_compute and not self._potential_aliased_input_groups
+        shortened = getattr(self.vm, "shortened", None)
+        self._short = shortened(declarations) if self._is_direct and shortened is not None else None
 
     def __repr__(self) -> str:
         names = ", ".join(variable_name(c.variable) for c in self.maker.inputs if not c.implicit)
         outputs = self.maker.outputs
         count = 1 if not isinstance(outputs, list | tuple) else len(outputs)
-        return f"<function of mode JAXPR of ({names}) with {count} output{'s' if count != 1 else ''}>"
+        return f"<function of mode JAXPR of ({names}) with {counted(count, 'output')}>"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Return the results for the arguments, as `Function` does."""
         vm: Any = self.vm
         values = self._in_order(args, kwargs) if kwargs else args
+        short = self._short
+        if short is not None and vm.allow_gc and not self.profile:
+            outputs = short(values)
+            if outputs is not None:
+                return outputs[0] if self.unpack_single else None if self.return_none else outputs
         if self._is_direct and len(values) == self._count and vm.allow_gc and not self.profile:
             try:
                 given = [*values] if self.trust_input else self._as_declared(values)
@@ -70,6 +93,9 @@ class JaxprFunction(Function):
 
     def _in_order(self, args: Sequence[Any], named: Mapping[str, Any]) -> Sequence[Any]:
         """Return the values of all arguments in their order; too many values if a name is unknown or an argument comes twice."""
+        if not args and len(named) == self._count == len(self._places):
+            with suppress(KeyError):
+                return [named[name] for name in self._names]
         values = dict(enumerate(args)) | {self._places.get(name, -1): value for name, value in named.items()}
         is_clear = -1 not in values and len(values) == len(args) + len(named)
         return [values[i] for i in sorted(values)] if is_clear else [None] * (self._count + 1)
@@ -111,24 +137,55 @@ copyreg.pickle(JaxprFunction, copyreg.dispatch_table[Function])
 
 
 class JaxprMode(Mode):
-    """A mode whose functions are `JaxprFunction`: for `JaxprLinker`, with the parameters of `pytensor.compile.mode.Mode`.
+    """Mode ``"JAXPR"`` with options or rewrites of one's own.
+
+    Parameters
+    ----------
+    linker : JaxprLinker, optional
+        The linker, if it is to be another one than ``JaxprLinker(Options(**named))``.
+    optimizer : str, RewriteDatabaseQuery or GraphRewriter
+        PyTensor's rewrites, as for `pytensor.compile.mode.Mode`.
+    db : RewriteDatabase, optional
+        As for `pytensor.compile.mode.Mode`.
+    **named
+        Parameters of `Options`.
 
     Examples
     --------
     >>> import pytensor, pytensor.tensor as pt
     >>> import pytensor_jaxpr_linker as pjl
     >>> x = pt.vector("x", dtype="float64")
-    >>> mode = pjl.JaxprMode(pjl.JaxprLinker(pjl.Options(on_break="raise")), "fast_run")
-    >>> pytensor.function([x], x.sum(), mode=mode)([1.0, 2.0])
+    >>> pytensor.function([x], x.sum(), mode=pjl.JaxprMode(on_break="raise"))([1.0, 2.0])
     array(3.)
     """
+
+    def __init__(
+        self,
+        linker: JaxprLinker | Literal["jaxpr"] | None = None,
+        optimizer: Any = "fast_run",
+        db: Any = None,
+        **named: Any,
+    ) -> None:
+        super().__init__(chosen_linker(linker, named), optimizer, db)
 
     def __repr__(self) -> str:
         return f"JaxprMode({self.linker})"
 
     __str__ = __repr__  # PyTensor's lists each rewrite
 
-    @property
-    def function_maker(self) -> Callable[..., FunctionMaker]:
-        """What makes a function of this mode."""
-        return partial(FunctionMaker, function_class=JaxprFunction)
+
+def chosen_linker(linker: Any, named: Mapping[str, Any]) -> JaxprLinker:
+    """Return the linker of a mode, which is given as it is or made of the options that are named."""
+    if linker is None or linker == "jaxpr":
+        return JaxprLinker(Options(**named))
+    if not isinstance(linker, JaxprLinker):
+        raise TypeError(
+            f"JaxprMode takes a JaxprLinker, not {linker!r}. Name options, as in JaxprMode(results='jax'), or make the linker of an Options"
+            " object: JaxprMode(JaxprLinker(options)). For another linker, use pytensor.compile.mode.Mode."
+        )
+    if named:
+        raise TypeError(
+            f"JaxprMode takes a linker, which has its options, or names of options, not both. Give {', '.join(named)} to the linker:"
+            f" JaxprLinker(Options({', '.join(f'{name}={value!r}' for name, value in named.items())}))."
+        )
+    return linker

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from typing import Any
 
 import pytensor.compile
@@ -13,6 +13,7 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.link.jax.linker import JAXLinker
 
+from pytensor_jaxpr_linker.base.contexts import named_context
 from pytensor_jaxpr_linker.base.options import resolve
 from pytensor_jaxpr_linker.frontend.as_jax_function import rewritten_program
 from pytensor_jaxpr_linker.frontend.function import JaxprMode
@@ -25,7 +26,7 @@ class JaxprLinkerForJax(JaxprLinker, JAXLinker):  # type: ignore[misc]  # tuples
     """A `JaxprLinker` that is a `JAXLinker` for `isinstance`, by which PyMC chooses."""
 
 
-@contextmanager
+@named_context
 def in_place_of_jax() -> Iterator[None]:
     """Compile what asks for PyTensor's mode JAX with mode JAXPR, inside a ``with`` block.
 

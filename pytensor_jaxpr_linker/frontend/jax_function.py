@@ -12,6 +12,7 @@ from pytensor.graph.basic import Variable
 from pytensor_jaxpr_linker.base.array_types import in_order
 from pytensor_jaxpr_linker.base.errors import CannotEmit, refused_by_rule, variable_name
 from pytensor_jaxpr_linker.base.random_keys import keys_of
+from pytensor_jaxpr_linker.base.words import counted
 from pytensor_jaxpr_linker.run.call import find_generators
 from pytensor_jaxpr_linker.run.fork import process
 from pytensor_jaxpr_linker.run.program import Program
@@ -96,7 +97,7 @@ class JaxFunction:
     def __repr__(self) -> str:
         names = ", ".join(map(variable_name, self.program.inputs))
         count = len(self.program.outputs)
-        return f"<JAX function of ({names}) with {count} output{'s' if count != 1 else ''}>"
+        return f"<JAX function of ({names}) with {counted(count, 'output')}>"
 
 
 #: dtypes that JAX narrows unless `jax_enable_x64` is set.

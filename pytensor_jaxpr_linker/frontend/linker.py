@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -22,11 +23,19 @@ from pytensor_jaxpr_linker.frontend.jax_function import check_count
 from pytensor_jaxpr_linker.frontend.logsumexp_gradient import FIXED_MAXIMA, PLAIN_RATIOS
 from pytensor_jaxpr_linker.frontend.original_graph import KEEP, remember_original
 from pytensor_jaxpr_linker.frontend.rewrite_cache import REWRITE_CACHE
-from pytensor_jaxpr_linker.frontend.storage import Storage, containers, in_turn, result_converters, storage_of
+from pytensor_jaxpr_linker.frontend.storage import (
+    SharedArrays,
+    Storage,
+    containers,
+    in_turn,
+    result_converters,
+    storage_of,
+)
 from pytensor_jaxpr_linker.graph.scan_trace import REDUCED_TRACES
 from pytensor_jaxpr_linker.plan.model import Plan, describe_plan, host_step
 from pytensor_jaxpr_linker.run.call import program_call
 from pytensor_jaxpr_linker.run.checks import DeferredChecks
+from pytensor_jaxpr_linker.run.codegen import Declared, short_call
 from pytensor_jaxpr_linker.run.cpu_client import device_for
 from pytensor_jaxpr_linker.run.executor import Executor
 from pytensor_jaxpr_linker.run.fork import process
@@ -86,6 +95,8 @@ class JaxprLinker(PerformLinker):
     def __init__(
         self, options: Options | None = None, allow_gc: bool | None = None, schedule: Callable | None = None
     ) -> None:
+        if not isinstance(options, Options | None):
+            raise TypeError(f"JaxprLinker takes an Options object, such as Options(results='jax'), not {options!r}.")
         super().__init__(allow_gc=allow_gc, schedule=schedule)
         self.options = options or Options()
 
@@ -270,6 +281,15 @@ class Runner:
         self.fallbacks[error.node] = error
         self.prepare()
 
+    def _shortened(self, storage: Storage, inputs: Sequence[Declared]) -> Callable[[Sequence[Any]], list | None] | None:
+        """Return the `short_call` for arguments that are the first inputs, or None if a call does more than that."""
+        calls = getattr(self.call, "calls", None)
+        if calls is None or any(declared.dtype is None for declared in inputs):
+            return None
+        shared = {i: storage.inputs[i] for i in self.call.shared}  # type: ignore[attr-defined]
+        arrays = SharedArrays([*shared.values()], self.options)
+        return short_call(inputs, shared, len(storage.inputs), calls, arrays)
+
     def thunk(self, storage: Storage) -> Callable[[], list]:
         """Return the function that PyTensor calls, on these cells.
 
@@ -318,6 +338,7 @@ class Runner:
         run: Any = in_turn(thunk, storage.turns)
         run.runner, run.storage = self, storage
         run.compute = None if updates else compute  # for calls that need no cells
+        run.shortened = None if updates or deferred is not None else partial(self._shortened, storage)
         run.need_update_inputs = False  # since it does so itself, in its turn
         run.jit_fn = jit_function(self)
         return run

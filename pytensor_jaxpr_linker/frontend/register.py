@@ -12,7 +12,8 @@ from pytensor.scan.rewriting.inner_graph import rewrite_scan_inner_graph
 from pytensor.tensor.rewriting.optimize import rewrite_optimize_inner_graph
 
 from pytensor_jaxpr_linker.base.logs import LOGS_VARIABLE, show_logs
-from pytensor_jaxpr_linker.base.pytensor_compat import accept_as_config_mode
+from pytensor_jaxpr_linker.base.pytensor_compat import accept_as_config_mode, set_function_class
+from pytensor_jaxpr_linker.frontend.function import JaxprFunction
 from pytensor_jaxpr_linker.frontend.linker import JaxprLinker
 from pytensor_jaxpr_linker.frontend.logsumexp_gradient import FIXED_MAXIMA, PLAIN_RATIOS, fix_maxima, undo_softmax
 from pytensor_jaxpr_linker.frontend.original_graph import KEEP, KeepOriginal
@@ -31,13 +32,14 @@ OPTDB_REWRITES = (
 
 
 def register(mode: Mode) -> None:
-    """Register the linker ``"jaxpr"``, `mode` as ``"JAXPR"``, and the rewrites. A package that is reloaded registers none of them again."""
+    """Register the linker ``"jaxpr"`` and the class of its functions, `mode` as ``"JAXPR"``, and the rewrites. A package that is reloaded registers none of them again."""
     show_logs(os.environ.get(LOGS_VARIABLE, ""))
     if "jaxpr" not in predefined_linkers:
         register_linker("jaxpr", JaxprLinker())
     if "JAXPR" not in predefined_modes:
         register_mode("JAXPR", mode)
         accept_as_config_mode("JAXPR")
+    set_function_class(JaxprLinker, JaxprFunction)
     for position, name, rewrite in OPTDB_REWRITES:
         if name not in optdb:
             optdb.register(name, rewrite, *(REWRITE_CACHE,) * (name in (FIND, KEEP_OR_EXPAND)), position=position)

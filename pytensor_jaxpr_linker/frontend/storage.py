@@ -149,6 +149,37 @@ def shared_device_array(cell: list, value: Any, device: jax.Device | None) -> An
     return buffer.array
 
 
+#: Shared arrays of more bytes are looked up in each call, so that nothing holds an array that `set_value` has replaced.
+MOST_KEPT = 2**24
+
+
+class SharedArrays:
+    """The values of shared variables on the device of a function, as long as nobody replaces them.
+
+    Attributes
+    ----------
+    kept
+        What the cells hold, the arrays on the device, and their shapes; None for each if it is not known.
+    """
+
+    def __init__(self, cells: Sequence[list], options: Options):
+        self._cells, self._options = cells, options
+        self.kept: tuple = (None,) * (3 * len(cells))
+
+    def read(self) -> bool:
+        """Read the cells, and tell whether their values are small and on the device."""
+        self.kept = (None,) * len(self.kept)
+        with consistent:
+            values = [cell[0] for cell in self._cells]
+        has_own = device_for(self._options) is not None
+        buffers = [b for b in map(transfer.buffer_of, values) if b is not None and b.is_own is has_own]
+        if len(buffers) < len(values) or sum(value.nbytes for value in values) > MOST_KEPT:
+            return False
+        arrays = [buffer.array for buffer in buffers]
+        self.kept = (*values, *arrays, *(array.shape for array in arrays))
+        return True
+
+
 def placed_like(old: Any, new: Any) -> Any:
     """Return the new value of a shared variable on the devices of the old one: sharded alike, or as one mirrored array."""
     if placement.is_sharded(old):

@@ -19,18 +19,32 @@ from pytensor.graph.basic import Apply, Constant, Variable, clone_get_equiv
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import graph_inputs
 from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.random.type import RandomType
 
+from jaxpr_artifact import LoadedFunction
 from pytensor_jaxpr_linker.base.array_types import in_order
 from pytensor_jaxpr_linker.base.errors import ROLE, variable_name
 from pytensor_jaxpr_linker.base.options import resolve
-from pytensor_jaxpr_linker.base.random_keys import keys_of
+from pytensor_jaxpr_linker.frontend.jax_function import as_argument, check_shape
 from pytensor_jaxpr_linker.frontend.linker import JaxprLinker, Runner
+from pytensor_jaxpr_linker.frontend.no_gradient import NO_GRADIENT, why_no_gradient
 from pytensor_jaxpr_linker.frontend.original_graph import Original, original_of
 
 ACCEPTED = (
     "a function compiled with mode JAXPR, one that a PyMC model compiled with it (compile_logp, logp_dlogp_function), what"
-    " as_jax_function, logdensity or load returned, a function of a Module, a PyMC model"
+    " as_jax_function or logdensity returned, a function of a Module, a PyMC model"
 )
+#: What those who report on functions take, too.
+LOADED = ", what load returned"
+
+
+class Role(NamedTuple):
+    """What a variable of a graph is for."""
+
+    text: str
+    """Such as "log density of y"."""
+    traces: Sequence[Any] = ()
+    """PyTensor's traces of what it is for: where the user made that."""
 
 
 class Target(NamedTuple):
@@ -44,8 +58,12 @@ class Target(NamedTuple):
     """Whether the one output of a graph was asked for by itself, not in a list."""
     example: Sequence[Any] = ()
     """Arguments in place of those that the user does not give."""
-    roles: Mapping[Variable, str] = MappingProxyType({})
+    roles: Mapping[Variable, Role] = MappingProxyType({})
     """What variables of a graph are for, which reports say of the nodes that compute them."""
+    kept: Sequence[Variable] = ()
+    """Inputs of a graph that are shared variables, of which an artifact keeps the values as its state."""
+    no_gradient: str = ""
+    """Why the graph of a model lacks the gradient, if it does."""
 
     def arguments(self, given: Sequence[Any]) -> Sequence[Any]:
         """Return arguments in their order, which a user may give as one dict, as PyMC's functions take them."""
@@ -57,21 +75,28 @@ class Target(NamedTuple):
         return [given[0].get(v.name) for v in inputs]
 
 
-def target_of(given: Any, asker: str, mode: Any = "JAXPR", also: str = "") -> Target:
+def target_of(given: Any, asker: str, mode: Any = "JAXPR", also: str = "", needs_gradient: bool = True) -> Target:
     """Return what a user asks about, if it is no graph; else raise a TypeError that says what the `asker` takes, ending with `also`.
 
-    `mode` is for the graph of a model.
+    `mode` is for the graph of a model. If that must not have the gradient, too, a model without one is its value alone. A class whose objects
+    are nothing that anybody could ask about says by ``__instead__`` what to ask about.
     """
     if isinstance(source := getattr(given, "source", None), Target):
         return source
+    if (instead := getattr(type(given), "__instead__", None)) is not None:
+        raise TypeError(f"{asker} takes no {type(given).__name__}: {instead(given)}")
     pymc = sys.modules.get("pymc")  # without it nobody has any of these
     if pymc is not None:
         if isinstance(given, pymc.Model):
-            return model_target(given, mode)
+            return model_target(given, mode, needs_gradient)
         if isinstance(given, pymc.pytensorf.PointFunc):
             given = given.f
         elif isinstance(given, pymc.model.core.ValueGradFunction):
             given = given._pytensor_function
+    if isinstance(given, LoadedFunction):
+        raise TypeError(
+            f"{asker} takes no function that load returned: {given.__name__}.jax is a JAX function already, and {given.path} its file."
+        )
     if not isinstance(given, Function):
         raise TypeError(f"{asker} takes {ACCEPTED}{also}; not {type(given).__name__} ({given!r:.100}).")
     compiled_runner(given)
@@ -88,32 +113,43 @@ def graph_target(inputs: Any, outputs: Any, mode: Any, asker: str) -> Target:
     return Target(None, inputs or (), given, mode, is_bare)
 
 
-def model_target(model: Any, mode: Any) -> Target:
+def model_target(model: Any, mode: Any, needs_gradient: bool) -> Target:
     """Return the log density of a PyMC model and its gradient as a graph, with the rewrite that `pymc.compile` adds."""
     logp, wrt = model.logp(), list(model.continuous_value_vars)
-    roles = term_roles(logp, {value.name: rv.name for value, rv in model.values_to_rvs.items()})
-    gradient: Any = grad(logp, wrt) if wrt else []
+    roles = term_roles(logp, {value.name: rv for value, rv in model.values_to_rvs.items()})
+    gradient: Any = []
+    no_gradient = ""
+    try:
+        gradient = grad(logp, wrt) if wrt else []
+    except NO_GRADIENT as error:
+        no_gradient = why_no_gradient(logp, wrt)
+        if needs_gradient or not no_gradient:
+            raise NotImplementedError(no_gradient or str(error)) from error
     logp.name = "log density"
-    for v, slope in zip(wrt, gradient, strict=True):
+    for v, slope in zip(wrt, gradient):  # noqa: B905  # there may be none
         slope.name = f"gradient by {v.name}"
     checks = "local_check_parameter_to_ninf_switch" if model.check_bounds else "local_remove_check_parameter"
     point = model.initial_point()
     example = [point[v.name] for v in model.value_vars]
     mode = get_mode(mode).including(checks)
-    return Target(None, model.value_vars, [logp, *gradient], mode, example=example, roles=roles)
+    outputs = [logp, *gradient]
+    return Target(None, model.value_vars, outputs, mode, example=example, roles=roles, no_gradient=no_gradient)
 
 
-def term_roles(logp: Any, random_variables: Mapping[str, str]) -> dict[Variable, str]:
+def term_roles(logp: Any, random_variables: Mapping[str, Variable]) -> dict[Variable, Role]:
     """Return, for each variable of one term of a model's log density alone, that it is of the term of this random variable.
 
-    `random_variables` are their names, by those of their values.
+    `random_variables` are named by their values.
     """
     sums = [logp] if logp.owner is None or not isinstance(logp.owner.op, Elemwise) else logp.owner.inputs
-    found: dict[Apply, str] = {}
+    found: dict[Apply, Role] = {}
     for i, term in enumerate(sums):
         named = term if term.name or term.owner is None else term.owner.inputs[0]
         value = (named.name or f"term {i}").removesuffix("_logprob")
-        role = f"log density of {random_variables.get(value, value)}"
+        rv = random_variables.get(value)
+        role = Role(
+            f"log density of {value if rv is None else rv.name}", getattr(getattr(rv, "tag", None), "trace", ())
+        )
         stack = [term]
         while stack:
             node = stack.pop().owner
@@ -125,7 +161,7 @@ def term_roles(logp: Any, random_variables: Mapping[str, str]) -> dict[Variable,
 
 
 #: In place of the role of a node that several terms need.
-SEVERAL = "several"
+SEVERAL = Role("several")
 
 
 def compiled_runner(f: Function) -> Runner:
@@ -150,7 +186,16 @@ class Compiled(NamedTuple):
     """The graph before PyTensor's rewrites, if it was kept."""
 
     def examples(self, args: Sequence[Any]) -> list[Any]:
-        """Return a value, or shape and dtype, of each input, for example arguments."""
+        """Return a value, or shape and dtype, of each input, for example arguments.
+
+        Raises
+        ------
+        TypeError
+            If there are more than inputs, one is missing, or does not fit its input.
+        """
+        if len(args) > len(self.fgraph.inputs):
+            names = ", ".join(map(variable_name, self.fgraph.inputs)) or "nothing"
+            raise TypeError(f"There are {len(args)} examples, and the function takes {names}.")
         counts = {} if self.runner.program is None else self.runner.program.key_counts
         given = [*args, *self.stored[len(args) :]]
         return [
@@ -173,7 +218,7 @@ def compiled(target: Target) -> Compiled:
     inputs = [*given, *(v for v in roots if v not in given)]
     copies: Any = clone_get_equiv(inputs, target.outputs)
     for v, role in target.roles.items():  # the copies' traces, which rewrites hand on
-        copies[v].tag.trace = [[(ROLE, 0, "", role)], *(getattr(v.tag, "trace", None) or ())]
+        copies[v].tag.trace = [[(ROLE, 0, "", role.text)], *(getattr(v.tag, "trace", None) or ()), *role.traces]
     fgraph = FunctionGraph([copies[v] for v in inputs], [copies[v] for v in target.outputs], clone=False)
     mode = get_mode(target.mode)
     mode.optimizer.rewrite(fgraph)
@@ -195,8 +240,34 @@ def example_value(variable: Variable, value: Any, key_count: int) -> Any:
         if None in shape:
             raise TypeError(f"An example of the input {variable_name(variable)} is needed: its shape is not declared.")
         return jax.ShapeDtypeStruct(shape, np.dtype(variable.type.dtype))
-    if isinstance(value, np.random.Generator):
-        return keys_of(value, key_count)
-    if isinstance(value, jax.Array | jax.ShapeDtypeStruct):
-        return value
-    return np.asarray(in_order(variable.type, value), np.dtype(variable.type.dtype))
+    found = (
+        as_argument(variable, value, key_count) if isinstance(variable.type, RandomType) else example(variable, value)
+    )
+    check_shape(variable, found.shape)
+    return found
+
+
+def example(variable: Any, value: Any) -> Any:
+    """Return an array, or shape and dtype, of the dtype that an input declares, as a call would take it."""
+    dtype = np.dtype(variable.type.dtype)
+    is_array = isinstance(value, jax.Array | jax.ShapeDtypeStruct | np.ndarray | np.generic)
+    given = value if is_array else np.asarray(in_order(variable.type, value))
+    if given.dtype == dtype:
+        return given
+    if given.dtype.kind in "OSU":
+        return np.asarray(value, dtype)  # raises: these are no numbers
+    with jax.enable_x64(True), np.errstate(invalid="ignore"):
+        if np.can_cast(given.dtype, dtype, "same_kind"):
+            return retyped(given, dtype)
+        if not is_array and given.dtype.kind in "iuf" and np.array_equal(cast := given.astype(dtype), given):
+            return cast  # 2.0 for an integer
+    raise TypeError(
+        f"The input {variable_name(variable)} is a {variable.type}, and its example has dtype {given.dtype}."
+    )
+
+
+def retyped(given: Any, dtype: np.dtype) -> Any:
+    """Return an array, or shape and dtype, with another dtype."""
+    if isinstance(given, jax.ShapeDtypeStruct):
+        return jax.ShapeDtypeStruct(given.shape, dtype, sharding=given.sharding)
+    return given.astype(dtype)

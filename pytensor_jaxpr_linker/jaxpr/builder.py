@@ -105,6 +105,8 @@ class JaxprBuilder:
         self._known: dict[Var, np.ndarray] = {}
         #: The number that each broadcast number repeats.
         self.repeated: dict[Var, Atom] = {}
+        #: Variables that are proved to be never negative, see `signs`.
+        self.never_negative: set[Var] = set()
         self._constants: dict[int, tuple[np.ndarray, Any]] = {}
         self._literals: dict[tuple, Literal] = {}
         self._derived: dict[tuple, Atom] = {}

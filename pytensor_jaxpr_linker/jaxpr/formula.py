@@ -16,6 +16,7 @@ import numpy as np
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
 from pytensor_jaxpr_linker.jaxpr.nested import any_of, nested
+from pytensor_jaxpr_linker.jaxpr.signs import is_never_negative
 
 #: What a formula takes: a value or a number, which gets the dtype of the value beside it.
 type Term = Value | float | bool
@@ -33,6 +34,12 @@ class Value:
     def dtype(self) -> np.dtype:
         """That of the atom."""
         return self.atom.aval.dtype
+
+    @property
+    def truth(self) -> bool | None:
+        """What a condition is known to be, or None."""
+        value = self.b.known(self.atom)
+        return bool(value) if value is not None and value.ndim == 0 and value.dtype == bool else None
 
     def like(self, number: Term) -> Value:
         """Return a number as a value of this one's dtype."""
@@ -74,6 +81,8 @@ class Value:
         return apply(prims.abs_, self)
 
     def __lt__(self, other: Term) -> Value:
+        if not isinstance(other, Value) and other <= 0 and is_never_negative(self.b, self.atom):
+            return Value(self.b, self.b.constant(False))
         return apply(prims.lt, self, other)
 
     def __le__(self, other: Term) -> Value:
@@ -86,15 +95,23 @@ class Value:
         return apply(prims.ge, self, other)
 
     def __eq__(self, other: Term) -> Value:  # type: ignore[override]
+        if not isinstance(other, Value) and other < 0 and is_never_negative(self.b, self.atom):
+            return Value(self.b, self.b.constant(False))
         return apply(prims.eq, self, other)
 
     def __ne__(self, other: Term) -> Value:  # type: ignore[override]
         return apply(prims.ne, self, other)
 
     def __and__(self, other: Value) -> Value:
+        for known, rest in ((self, other), (other, self)):
+            if (truth := known.truth) is not None:
+                return rest if truth else known
         return apply(prims.and_, self, other)
 
     def __or__(self, other: Value) -> Value:
+        for known, rest in ((self, other), (other, self)):
+            if (truth := known.truth) is not None:
+                return known if truth else rest
         return apply(prims.or_, self, other)
 
     def __invert__(self) -> Value:
@@ -135,6 +152,8 @@ def where(condition: Value, on_true: Term, on_false: Term) -> Value:
     """Return a choice, of two numbers in float64."""
     double = Value(condition.b, condition.b.constant(np.float64(0)))
     x = next((x for x in (on_true, on_false) if isinstance(x, Value)), double)
+    if (truth := condition.truth) is not None:
+        return x.like(on_true if truth else on_false)
     return apply(prims.select, condition, x.like(on_true), x.like(on_false))
 
 

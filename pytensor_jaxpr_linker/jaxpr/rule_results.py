@@ -13,6 +13,7 @@ from pytensor.tensor.linalg.solvers.lstsq import TensorSolve
 
 from pytensor_jaxpr_linker.base.errors import WrongResult, describe_node, user_line, variable_name
 from pytensor_jaxpr_linker.base.rules import Rule
+from pytensor_jaxpr_linker.base.words import counted
 
 
 def checked_results(rule: Rule, node: Apply, operands: Sequence[Any], results: Any) -> Sequence[Any]:
@@ -23,7 +24,9 @@ def checked_results(rule: Rule, node: Apply, operands: Sequence[Any], results: A
     outputs = node.outputs
     found = results if isinstance(results, list | tuple) else [results]
     if len(found) != len(outputs):
-        raise wrong_result(rule, node, f"returned {count(len(found))}, but the node has {count(len(outputs))}")
+        raise wrong_result(
+            rule, node, f"returned {counted(len(found), 'output')}, but the node has {counted(len(outputs), 'output')}"
+        )
     for variable, atom in zip(outputs, found, strict=True):
         aval = getattr(atom, "aval", None)
         if aval is None:
@@ -88,8 +91,3 @@ def output_name(variable: Variable) -> str:
     node = variable.owner
     number = f" {node.outputs.index(variable)}" if node is not None and len(node.outputs) > 1 else ""
     return variable_name(variable) if variable.name else f"output{number}"
-
-
-def count(n: int) -> str:
-    """Return a number of outputs as text."""
-    return f"{n} output" if n == 1 else f"{n} outputs"

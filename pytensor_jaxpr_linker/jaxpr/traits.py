@@ -41,11 +41,14 @@ class Trait(Flag):
     CONTROL_FLOW = auto()
     #: XLA's CPU compiler can't emit it in one function with other operations: it needs the run time, or the emitter lacks it.
     ALONE = auto()
+    #: JAX lowers it to a function, which equal equations share.
+    FUNCTION = auto()
 
 
 ELEMENTWISE, LAYOUT, CHEAP, COMMUTATIVE = Trait.ELEMENTWISE, Trait.LAYOUT, Trait.CHEAP, Trait.COMMUTATIVE
 BOUNDED_SLOPE, BOUNDED_REAL_SLOPE = Trait.BOUNDED_SLOPE, Trait.BOUNDED_REAL_SLOPE
-KERNEL, LIBRARY_CALL, CONTROL_FLOW, ALONE = Trait.KERNEL, Trait.LIBRARY_CALL, Trait.CONTROL_FLOW, Trait.ALONE
+KERNEL, LIBRARY_CALL, CONTROL_FLOW = Trait.KERNEL, Trait.LIBRARY_CALL, Trait.CONTROL_FLOW
+ALONE, FUNCTION = Trait.ALONE, Trait.FUNCTION
 NONE = Trait(0)
 
 #: Every primitive that the assembler has, and others that traced leaves may bring, by their traits. The product of a sparse matrix
@@ -55,17 +58,20 @@ NAMES = {
     CONTROL_FLOW: "cond scan while",
     ELEMENTWISE: """
         acos acosh asin atan2 atanh bessel_i0e bessel_i1e bitcast_convert_type cosh digamma div erf_inv exp exp2
-        expm1 igamma igammac lgamma log log1p nextafter polygamma pow regularized_incomplete_beta rem rsqrt
+        expm1 igamma igammac log log1p nextafter polygamma pow rem rsqrt
         shift_left shift_right_arithmetic shift_right_logical sinh sqrt tan zeta
     """,
     ALONE: """
-        eig fft linear_solve qr scatter scatter_add scatter_mul schur sort threefry2x32 tridiagonal_solve
+        eig fft linear_solve qr scatter scatter_add scatter_mul schur sort tridiagonal_solve
     """,
+    ALONE | FUNCTION: "threefry2x32",
+    ELEMENTWISE | FUNCTION: "lgamma regularized_incomplete_beta",
+    FUNCTION: "argmax argmin cummax cumprod cumsum",
     KERNEL | ALONE: "conv_general_dilated dot_general",
     LIBRARY_CALL | ALONE: "cholesky eigh householder_product lu svd triangular_solve",
     NONE: """
-        argmax argmin closed_call cummax cumprod cumsum custom_jvp_call dynamic_update_slice iota reduce_and
-        reduce_max reduce_min reduce_or reduce_prod reduce_xor
+        closed_call custom_jvp_call dynamic_update_slice iota reduce_and reduce_max reduce_min reduce_or reduce_prod
+        reduce_xor
     """,
     CHEAP | BOUNDED_SLOPE: "concatenate",
     ELEMENTWISE | BOUNDED_REAL_SLOPE: "asinh atan cos erf erfc logistic sin tanh",

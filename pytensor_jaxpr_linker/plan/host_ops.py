@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from pytensor.graph.op import Op
 
+from pytensor_jaxpr_linker.base.errors import SIDE_EFFECT, Reason
 from pytensor_jaxpr_linker.base.rules import class_name
 
 #: Reasons by module, and the names of the classes that they hold for.
 REASONS: dict[str, dict[str, str]] = {
-    "pytensor.breakpoint": {"it starts the debugger": "PdbBreakpoint"},
+    "pytensor.breakpoint": {Reason("it starts the debugger", SIDE_EFFECT): "PdbBreakpoint"},
     "pytensor.compile.ops": {"it calls a Python function (`wrap_py`), which may do anything": "FromFunctionOp"},
-    "pytensor.printing": {"it prints, or calls a Python function, as a side effect": "Print"},
+    "pytensor.printing": {Reason("it prints, or calls a Python function, as a side effect", SIDE_EFFECT): "Print"},
     "pytensor.sparse.rewriting": {
         "a rewrite for the C backend makes it, which mode JAXPR leaves out": """
             AddSparseDenseC CSMGradC MulSDCSC MulSDCSR MulSVCSR SamplingDotCSR

@@ -87,6 +87,12 @@ class Padding(NamedTuple):
     least: list[int]  #: the smallest length of each group for which the cuts hold
     text: str  #: which axes are padded, for messages
 
+    def text_for(self, shapes: Sequence[Sequence[int]]) -> str:
+        """Return which axes of inputs are padded to these shapes, and which are empty, for messages."""
+        first = [group.places[0] for group in self.groups]
+        empty = [place for place, (i, axis) in enumerate(first) if not shapes[i][axis]]
+        return spell_groups(self.region.inputs, self.groups, empty)
+
     def fits(self, args: Sequence[Any]) -> bool:
         """Tell whether the axes of each group have one length, at least `least`, for arrays or avals."""
         return all(group.fits(args, least) for group, least in zip(self.groups, self.least, strict=True))
@@ -267,10 +273,11 @@ def demander(region: Region, counts: Sequence[Variable]) -> Apply:
     return node
 
 
-def spell_groups(inputs: Sequence[Variable], groups: Sequence[Group]) -> str:
-    """Return which axes are padded, for messages."""
+def spell_groups(inputs: Sequence[Variable], groups: Sequence[Group], empty: Sequence[int] = ()) -> str:
+    """Return which axes are padded, for messages; those of the groups at the places `empty` have no element to repeat."""
+    to = ["" if group.longest is None else f" to {group.longest}" for group in groups]
     return ", ".join(
-        f"axis {axis} of {variable_name(inputs[i])}" + ("" if group.longest is None else f" to {group.longest}")
-        for group in groups
+        f"axis {axis} of {variable_name(inputs[i])}{' to 0, since it is empty' if place in empty else to[place]}"
+        for place, group in enumerate(groups)
         for i, axis in group.places
     )

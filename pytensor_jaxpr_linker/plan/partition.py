@@ -103,7 +103,7 @@ def host_break(step: Step, fallbacks: Mapping[Apply, errors.CannotEmit]) -> erro
         if isinstance(node.op, TakeApart) and not is_transfer(node):
             return errors.Break(errors.REFUSED, node, None, UNKNOWN_PATTERN)
         if (decided := host_reason(node.op)) is not None:
-            return errors.Break(errors.NO_RULE, node, None, decided)
+            return errors.Break(getattr(decided, "code", errors.NO_RULE), node, None, decided)
         if (found := not_array(node)) is not None:
             is_sparse = getattr(found.type, "format", None) is not None
             kind = f"{errors.variable_name(found)} is of type {found.type}, which is no array"

@@ -39,3 +39,7 @@ __all__ = [
     "sample_smc",
     "shard",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

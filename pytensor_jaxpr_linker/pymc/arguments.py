@@ -15,6 +15,7 @@ from pymc.util import _get_seeds_per_chain
 from pytensor.graph.basic import Variable
 
 from pytensor_jaxpr_linker.base.errors import GraphBreakError
+from pytensor_jaxpr_linker.base.words import counted
 from pytensor_jaxpr_linker.pymc.functions.graph import model_mode
 from pytensor_jaxpr_linker.report.explain import explain
 
@@ -25,6 +26,13 @@ type Names = str | Variable | Iterable[str | Variable]
 EXTRAS = {"blackjax": "pymc", "pymc": "pymc", "numpyro": "numpyro", "nutpie": "nutpie"}
 #: The derivatives that a sampler may follow: PyTensor's, or JAX's.
 GRADIENTS = ("pytensor", "jax")
+
+
+def check_model(model: Any) -> pm.Model:
+    """Return a model, by default that of the context, or raise a TypeError."""
+    if model is not None and not isinstance(model, pm.Model):
+        raise TypeError(f"A PyMC model is needed, or none inside `with model:`, not {model!r:.100}.")
+    return pm.modelcontext(model)
 
 
 def check_choice(name: str, value: Any, choices: Collection[str]) -> None:
@@ -64,11 +72,11 @@ def as_names(names: Names, instead: Mapping[Any, Any] | None = None) -> list[str
     return [str(v.name) if isinstance(v, Variable) else v for v in found]
 
 
-def chain_seeds(random_seed: Any, count: int, of: str = "chains") -> list[int]:
+def chain_seeds(random_seed: Any, count: int, of: str = "chain") -> list[int]:
     """Return one seed for each chain: those of a sequence, else PyMC's for one number, a generator or None."""
     if isinstance(random_seed, list | tuple | np.ndarray) and np.size(random_seed) != count:
-        given = np.size(random_seed)
-        raise ValueError(f"There are {given} seeds for {count} {of}: give one number, or one seed for each.")
+        given = counted(np.size(random_seed), "seed")
+        raise ValueError(f"random_seed has {given} for {counted(count, of)}: give one number, or one seed for each.")
     return [int(seed) for seed in _get_seeds_per_chain(random_seed, count)]
 
 

@@ -12,7 +12,7 @@ import pymc as pm
 import xarray as xr
 from pymc.model.fgraph import clone_model
 
-from pytensor_jaxpr_linker.pymc.arguments import GRADIENTS, check_choice, check_free, did_you_mean
+from pytensor_jaxpr_linker.pymc.arguments import GRADIENTS, check_choice, check_free, check_model, did_you_mean
 from pytensor_jaxpr_linker.pymc.functions.constrained import Constrain
 from pytensor_jaxpr_linker.pymc.functions.density import LogDensity
 from pytensor_jaxpr_linker.pymc.kept_models import KEPT_MODELS, KeptModel
@@ -147,7 +147,7 @@ def compile_model(model: pm.Model | None = None, *, gradient: Literal["pytensor"
     >>> bool(other.posterior["mu"].mean() > compiled.with_data(x=-np.ones(30)).sample(**quick).posterior["mu"].mean())
     True
     """
-    model = pm.modelcontext(model)
+    model = check_model(model)
     check_choice("gradient", gradient, GRADIENTS)
     check_free(model)
     return CompiledModel(model, gradient)

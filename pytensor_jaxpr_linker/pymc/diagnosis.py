@@ -9,6 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import xarray as xr
 
+from pytensor_jaxpr_linker.base.documentation import page_url
+from pytensor_jaxpr_linker.base.words import counted
+
 #: Above this many chains, those that started at one point are compared together (nested R-hat).
 MANY = 16
 #: Draws of many chains that are sorted for their ranks: of more, some are left out, which makes both measures worse at most.
@@ -19,7 +22,7 @@ MOST_RHAT, LEAST_ESS, LEAST_BFMI = 1.01, 400, 0.3
 MOST_NESTED_RHAT = 1.02
 #: Share of draws at the maximum tree depth above which it costs much.
 MOST_AT_DEPTH = 0.05
-#: Chains whose means are so many standard deviations of a chain apart are in different places.
+#: Chains are in different places if no other chain's mean is between theirs and they are this many standard deviations of a chain apart.
 APART = 3.0
 
 
@@ -75,19 +78,38 @@ def diagnose(data: xr.DataTree) -> Diagnosis:
     >>> data = xr.DataTree.from_dict({"posterior": xr.Dataset({"x": (("chain", "draw"), draws)})})
     >>> print(diagnose(data))
     4 chains of 500 draws: R-hat at most 1.53 ('x'), at least 7 effective draws ('x').
-    - Chain 3 is elsewhere: its 'x' has the mean 9.08, the others -0.05. The posterior has several modes, or a chain got stuck: look at initvals, order what may change places (a mixture's components), or use sample_smc, which moves between modes.
+    - The chains are in 2 places: the mean of 'x' is -0.05 (chains 0, 1 and 2) and 9.08 (chain 3). The posterior has several modes, or a chain got stuck: look at initvals, order what may change places (a mixture's components), or use sample_smc, which moves between modes.
     """
+    check_draws(data)
     posterior, stats = data["posterior"].to_dataset(), stats_of(data)
     chains, draws = posterior.sizes["chain"], posterior.sizes["draw"]
     worst = worst_of(posterior)
-    findings = [*of_run(data), *of_transitions(posterior, stats), *of_chains(posterior, worst)]
-    text = f"R-hat at most {worst.rhat:.2f} ({worst.rhat_name!r}), " if chains > 1 and draws > 3 else ""
-    least = f"at least {worst.ess:.0f} effective draws ({worst.ess_name!r})" if draws > 3 else "too few to judge"
-    return Diagnosis(findings, f"{chains} chains of {draws} draws: {text}{least}.")
+    findings = [*of_run(data), *of_values(posterior), *of_transitions(posterior, stats), *of_chains(posterior, worst)]
+    return Diagnosis(findings, f"{counted(chains, 'chain')} of {counted(draws, 'draw')}: {described(worst)}.")
+
+
+def check_draws(data: Any) -> None:
+    """Raise an error unless this is what a sampler returned."""
+    if not isinstance(data, xr.DataTree):
+        raise TypeError(f"diagnose takes the DataTree that sample or pymc.sample returned, not {data!r:.100}.")
+    if "posterior" not in data.children:
+        raise ValueError(
+            f"diagnose needs the group 'posterior'; this DataTree has {', '.join(data.children) or 'none'}."
+        )
+
+
+def described(worst: Worst) -> str:
+    """Return the worst R-hat and number of effective draws as words."""
+    parts = []
+    if np.isfinite(worst.rhat):
+        parts.append(f"R-hat at most {worst.rhat:.2f} ({worst.rhat_name!r})")
+    if np.isfinite(worst.ess):
+        parts.append(f"at least {worst.ess:.0f} effective draws ({worst.ess_name!r})")
+    return ", ".join(parts) or "too few to judge"
 
 
 class Worst(NamedTuple):
-    """The largest R-hat and the fewest effective draws, and of which variables."""
+    """The largest R-hat and the fewest effective draws, and of which variables; NaN where they are not known."""
 
     rhat: float
     rhat_name: str
@@ -101,10 +123,12 @@ def stats_of(data: xr.DataTree) -> xr.Dataset:
 
 
 def worst_of(posterior: xr.Dataset) -> Worst:
-    """Return the worst of the variables; one that does not vary at all has no R-hat."""
+    """Return the worst of the variables. One that does not vary has no R-hat, nor has a single chain."""
     import arviz_stats
 
     chains, points = posterior.sizes["chain"], int(posterior.attrs.get("superchains", 0))
+    if posterior.sizes["draw"] < 4:
+        return Worst(np.nan, "", np.nan, "")
     if chains > MANY:
         every = -(-chains * posterior.sizes["draw"] // MOST_SORTED)
         posterior = posterior.isel(draw=slice(None, None, every))
@@ -113,17 +137,23 @@ def worst_of(posterior: xr.Dataset) -> Worst:
         rhat = arviz_stats.rhat_nested(posterior, superchain_ids=list(ids))
     else:
         rhat = arviz_stats.rhat(posterior)
-    found = {name: largest(rhat[name], 1.0) for name in posterior.data_vars}
-    effective = {name: -largest(-x, -float("inf")) for name, x in arviz_stats.ess(posterior).data_vars.items()}
-    by_rhat, by_ess = max(found, key=found.__getitem__), min(effective, key=effective.__getitem__)
-    return Worst(found[by_rhat], str(by_rhat), effective[by_ess], str(by_ess))
+    rhats = {name: largest(rhat[name]) for name in posterior.data_vars} if chains > 1 else {}
+    effective = {name: -largest(-x) for name, x in arviz_stats.ess(posterior).data_vars.items()}
+    by_rhat, by_ess = worst_name(rhats, 1), worst_name(effective, -1)
+    return Worst(rhats.get(by_rhat, np.nan), by_rhat, effective.get(by_ess, np.nan), by_ess)
 
 
-def largest(values: Any, default: float) -> float:
-    """Return the largest number of an array that is one."""
+def worst_name(values: dict[Any, float], sign: int) -> str:
+    """Return the name of the largest value, for sign -1 of the smallest one; nothing if none is a number."""
+    known = {name: sign * value for name, value in values.items() if np.isfinite(value)}
+    return str(max(known, key=known.__getitem__)) if known else ""
+
+
+def largest(values: Any) -> float:
+    """Return the largest number of an array that is one, or NaN."""
     numbers = np.asarray(values, float).ravel()
     numbers = numbers[np.isfinite(numbers)]
-    return float(numbers.max()) if numbers.size else default
+    return float(numbers.max()) if numbers.size else np.nan
 
 
 def of_run(data: xr.DataTree) -> Iterator[Finding]:
@@ -131,6 +161,24 @@ def of_run(data: xr.DataTree) -> Iterator[Finding]:
     attrs = data["posterior"].attrs
     if attrs.get("interrupted"):
         yield Finding(f"Sampling was interrupted before the {attrs.get('draws')} draws.", "Run it to its end.")
+
+
+def of_values(posterior: xr.Dataset) -> Iterator[Finding]:
+    """Yield the variable that most often is no finite number."""
+    counts = {
+        str(name): int(
+            (~np.isfinite(x.transpose("chain", "draw", ...).to_numpy())).reshape(*x.shape[:2], -1).any(-1).sum()
+        )
+        for name, x in posterior.data_vars.items()
+        if x.dtype.kind in "fc"
+    }
+    name = max(counts, key=counts.__getitem__, default="")
+    if counts.get(name):
+        total = posterior.sizes["chain"] * posterior.sizes["draw"]
+        yield Finding(
+            f"{counts[name]} of {total} draws of {name!r} hold a value that is NaN or infinite, which R-hat and effective draws leave out.",
+            f"Look for a division by zero, a logarithm of zero or an overflow in the expression of {name!r} ({page_url('guides/nan')}).",
+        )
 
 
 def of_transitions(posterior: xr.Dataset, stats: xr.Dataset) -> Iterator[Finding]:
@@ -228,19 +276,24 @@ def of_chains(posterior: xr.Dataset, worst: Worst) -> Iterator[Finding]:
 
 
 def chains_apart(posterior: xr.Dataset) -> str:
-    """Return which chains are in another place than most, or nothing."""
+    """Return which chains are in which place, for the variable that separates them most; nothing if all are in one place."""
     best, text = APART, ""
     for name, label, x in scalar_elements(posterior):
         means, spread = x.mean(axis=1), float(np.median(x.std(axis=1)))
-        distances = np.abs(means - np.median(means))
-        if spread > 0 and distances.max() / spread > best:
-            best, others = distances.max() / spread, distances <= APART * spread
-            away = np.flatnonzero(~others)
-            text = (
-                f"{chains_named(away).capitalize()} {'is' if len(away) == 1 else 'are'} elsewhere: {'its' if len(away) == 1 else 'their'}"
-                f" {name!r}{label} has the mean {means[away].mean():.3g}, the others {means[others].mean():.1g}."
-            )
+        order = np.argsort(means)
+        gaps = np.diff(means[order])
+        if spread > 0 and gaps.max() / spread > best:
+            best = gaps.max() / spread
+            places = np.split(order, np.flatnonzero(gaps > APART * spread) + 1)
+            text = f"The chains are in {len(places)} places: the mean of {name!r}{label} is {means_named(means, places, spread)}."
     return text
+
+
+def means_named(means: np.ndarray, places: list[np.ndarray], spread: float) -> str:
+    """Return the mean of the chains in each place as words, with digits that `spread` gives a meaning."""
+    digits = 2 - int(np.floor(np.log10(spread)))
+    parts = [f"{round(float(means[place].mean()), digits) + 0.0} ({chains_named(sorted(place))})" for place in places]
+    return f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
 def chains_named(index: Any) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import jax
+import numpy as np
 import pymc as pm
 from pytensor.gradient import grad
 from pytensor.graph.basic import Variable
@@ -15,17 +16,26 @@ from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import graph_inputs
 
 from pytensor_jaxpr_linker.artifacts.exportable import exportable
-from pytensor_jaxpr_linker.artifacts.files import is_for_iree, platforms_of, write_file
+from pytensor_jaxpr_linker.artifacts.files import check_kind, is_for_iree, platforms_of, write_file
 from pytensor_jaxpr_linker.artifacts.iree.targets import CompileTarget
-from pytensor_jaxpr_linker.artifacts.lowering import PLATFORMS
-from pytensor_jaxpr_linker.artifacts.shapes import Input, Spec, inputs_of
+from pytensor_jaxpr_linker.artifacts.lowering import PLATFORMS, checked_platforms
+from pytensor_jaxpr_linker.artifacts.shapes import Input, Spec, as_texts, inputs_of
 from pytensor_jaxpr_linker.artifacts.writing import Exportable
 from pytensor_jaxpr_linker.emit.random.sampler import KEY_DTYPE, KEY_SHAPE
 from pytensor_jaxpr_linker.frontend.targets import Target
-from pytensor_jaxpr_linker.pymc.arguments import Names, as_names, check_fraction, check_integer, did_you_mean, require
+from pytensor_jaxpr_linker.pymc.arguments import (
+    Names,
+    as_names,
+    check_fraction,
+    check_integer,
+    check_model,
+    did_you_mean,
+    require,
+)
 from pytensor_jaxpr_linker.pymc.export_shapes import Shapes
 from pytensor_jaxpr_linker.pymc.functions.constrained import Constrain
 from pytensor_jaxpr_linker.pymc.functions.density import LogDensity
+from pytensor_jaxpr_linker.pymc.functions.differentiable import check_variables
 from pytensor_jaxpr_linker.pymc.functions.graph import ModelFunction, model_mode
 from pytensor_jaxpr_linker.pymc.options import TARGET_ACCEPTS
 
@@ -37,9 +47,9 @@ def export_logdensity(
     model: pm.Model | None = None,
     *,
     path: str | os.PathLike,
-    symbolic: Sequence[str] = (),
+    symbolic: str | Sequence[str] = (),
     dims: Mapping[str, Spec] | None = None,
-    constraints: Sequence[str] = (),
+    constraints: str | Sequence[str] = (),
     platforms: Sequence[str] = PLATFORMS,
     target: CompileTarget = "host",
     vjp_order: Literal[0, 1, 2] = 0,
@@ -51,7 +61,7 @@ def export_logdensity(
     ----------
     model : pymc.Model, optional
         By default that of the context.
-    symbolic : sequence of str
+    symbolic : str or sequence of str
         Dims of the model that may have any length: of the shared data, and of parameters, that are declared with them.
     path, dims, constraints, platforms, target, vjp_order, batched
         As for `pytensor_jaxpr_linker.export`. Lengths that neither `symbolic` nor `dims` says are those that the model has now.
@@ -59,8 +69,8 @@ def export_logdensity(
     Returns
     -------
     jaxpr_artifact.LoadedFunction or jaxpr_artifact.IreeFunction
-        Its arguments are the unconstrained variables and then the shared data (`pymc.Data`) by name. It returns the log density, and its
-        gradient by each continuous variable.
+        Its arguments are the unconstrained variables and then the shared data (`pymc.Data`) by name, whose integers may have any dtype. It
+        returns the log density, and its gradient by each continuous variable.
 
     Examples
     --------
@@ -77,7 +87,7 @@ def export_logdensity(
     >>> float(gradient)
     1.5
     """
-    model = pm.modelcontext(model)
+    model, platforms, constraints = checked_options(model, path, platforms, constraints)
     logp, continuous = model.logp(), list(model.continuous_value_vars)
     gradient: Any = grad(logp, continuous) if continuous else []
     for v, g in zip(continuous, gradient, strict=True):
@@ -88,14 +98,14 @@ def export_logdensity(
     found = exportable(
         Target(None, shapes.inputs, shapes.without_lengths([logp, *gradient]), model_mode(model)),
         platforms=platforms_of(path, platforms),
-        dims=shapes.dims(symbolic, dims),
+        dims=shapes.dims(as_texts(symbolic), dims),
         examples=shapes.examples,
         constraints=constraints,
         with_derivatives=vjp_order > 0,
         name="logp",
         note="log density of a PyMC model, and its gradient",
     )
-    return write_file(path, found, platforms, target, vjp_order, batched, constraints)
+    return write_file(path, with_integers(found), platforms, target, vjp_order, batched, constraints)
 
 
 def export_predictive(
@@ -103,9 +113,9 @@ def export_predictive(
     var_names: Names | None = None,
     *,
     path: str | os.PathLike,
-    symbolic: Sequence[str] = (),
+    symbolic: str | Sequence[str] = (),
     dims: Mapping[str, Spec] | None = None,
-    constraints: Sequence[str] = (),
+    constraints: str | Sequence[str] = (),
     platforms: Sequence[str] = PLATFORMS,
     target: CompileTarget = "host",
     batched: bool | None = None,
@@ -125,9 +135,9 @@ def export_predictive(
     -------
     jaxpr_artifact.LoadedFunction or jaxpr_artifact.IreeFunction
         Its arguments are a random key, the parameters (as in a posterior, not unconstrained) and the shared data that the predictions
-        depend on. ``batched`` of it takes a key, and a row of each, for every draw.
+        depend on. ``batched`` of it takes a key and the parameters of every draw; data are given once, or for every draw.
     """
-    model = pm.modelcontext(model)
+    model, platforms, constraints = checked_options(model, path, platforms, constraints)
     known = [str(v.name) for v in (*model.observed_RVs, *model.deterministics)]
     names = [str(v.name) for v in model.observed_RVs] if var_names is None else as_names(var_names)
     if unknown := sorted(set(names) - set(known)):
@@ -148,13 +158,15 @@ def export_predictive(
     found = exportable(
         Target(None, shapes.inputs, shapes.without_lengths(outputs), "JAXPR"),
         platforms=platforms_of(path, platforms),
-        dims=shapes.dims(symbolic, dims),
+        dims=shapes.dims(as_texts(symbolic), dims),
         examples=shapes.examples,
         constraints=constraints,
         name="predict",
         note=f"predictions of a PyMC model: {', '.join(names)}",
     )
-    return write_file(path, with_key(found), platforms, target, 0, is_batched(path, batched), constraints)
+    return write_file(
+        path, with_key(with_integers(found)), platforms, target, 0, is_batched(path, batched), constraints
+    )
 
 
 def export_sampler(
@@ -166,9 +178,9 @@ def export_sampler(
     target_accept: float | None = None,
     max_treedepth: int = 10,
     var_names: Names | None = None,
-    symbolic: Sequence[str] = (),
+    symbolic: str | Sequence[str] = (),
     dims: Mapping[str, Spec] | None = None,
-    constraints: Sequence[str] = (),
+    constraints: str | Sequence[str] = (),
     platforms: Sequence[str] = PLATFORMS,
     batched: bool = True,
 ) -> Any:
@@ -191,8 +203,10 @@ def export_sampler(
     -------
     jaxpr_artifact.LoadedFunction or jaxpr_artifact.IreeFunction
         Its arguments are a random key, the unconstrained point where a chain starts and the shared data. It returns the draws of each variable
-        and then the statistics, with an axis of draws in front. ``batched`` of it runs several chains as one program.
+        and then the statistics, with an axis of draws in front. ``batched`` of it runs several chains as one program, on data that are given
+        once.
     """
+    model, platforms, constraints = checked_options(model, path, platforms, constraints)
     check_integer("draws", draws, 1)
     check_integer("tune", tune, 1)
     if target_accept is not None:
@@ -202,7 +216,7 @@ def export_sampler(
             "IREE 3.13 does not run BlackJAX's NUTS (docs/notes/iree.md). Export it for JAX, by a path that does not end in .vmfb."
         )
     require("blackjax")
-    model = pm.modelcontext(model)
+    check_variables(model, "NUTS", "export its log density, for a sampler of your own")
     logp = LogDensity(model, "pytensor", None)
     kernel = importlib.import_module(f"{__package__}.kernels.blackjax").make_kernel(
         logp, tune, target_accept or TARGET_ACCEPTS["blackjax"], max_treedepth
@@ -213,7 +227,7 @@ def export_sampler(
     shapes = Shapes(model, [model.logp(), *shown._outputs], model.value_vars, [point[v.name] for v in model.value_vars])
     names = [str(v.name) for v in shapes.inputs]
     examples = dict(zip(names, shapes.examples, strict=True))
-    inputs = inputs_of(shapes.inputs, names, shapes.dims(symbolic, dims), examples, constraints)
+    inputs = inputs_of(shapes.inputs, names, shapes.dims(as_texts(symbolic), dims), examples, constraints)
     count = len(model.value_vars)
 
     def run(key: Any, *args: Any) -> list[Any]:
@@ -236,7 +250,16 @@ def export_sampler(
         [(name, False) for name in (*shown.names, *STATISTICS)],
         note=f"NUTS of BlackJAX on a PyMC model: {draws} draws after {tune} of warm-up",
     )
-    return write_file(path, given, platforms, "host", 0, batched, constraints)
+    return write_file(path, with_integers(given), platforms, "host", 0, batched, constraints)
+
+
+def checked_options(
+    model: Any, path: str | os.PathLike, platforms: Sequence[str], constraints: str | Sequence[str]
+) -> tuple[pm.Model, tuple[str, ...], tuple[str, ...]]:
+    """Return the model, by default that of the context, the platforms and the constraints, or raise what is wrong with one, or with the path."""
+    model = check_model(model)
+    check_kind(path)
+    return model, checked_platforms(platforms), as_texts(constraints)
 
 
 def is_batched(path: str | os.PathLike, asked: bool | None) -> bool:
@@ -266,6 +289,12 @@ def under_name(variable: Variable, name: str) -> Any:
     return variable
 
 
+def with_integers(given: Exportable) -> Exportable:
+    """Return a function that takes integers of any dtype, as `pymc.Data` does, if the dtypes of its arguments have their values."""
+    arguments = [x._replace(by_value=np.issubdtype(x.aval.dtype, np.integer) and not x.is_key) for x in given.arguments]
+    return given._replace(arguments=arguments)
+
+
 def with_key(given: Exportable) -> Exportable:
     """Return a function whose random generators all get their keys from one argument."""
     generators = [i for i, kept in enumerate(given.state) if kept.input.is_key]
@@ -279,4 +308,4 @@ def with_key(given: Exportable) -> Exportable:
         state = [data[generators.index(i)] if i in generators else next(others) for i in range(len(given.state))]
         return given.fn(*args[:count], *state, *args[count + len(rest) :])
 
-    return given._replace(fn=call, arguments=[KEY, *given.arguments], state=rest, jaxpr=None)
+    return given._replace(fn=call, arguments=[KEY, *given.arguments], key_of=(), state=rest, jaxpr=None)

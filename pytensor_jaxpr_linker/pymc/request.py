@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 import pymc as pm
 
+from pytensor_jaxpr_linker.base.words import counted
 from pytensor_jaxpr_linker.pymc.arguments import (
     GRADIENTS,
     Names,
@@ -17,6 +18,7 @@ from pytensor_jaxpr_linker.pymc.arguments import (
     check_fraction,
     check_free,
     check_integer,
+    check_model,
     require,
 )
 from pytensor_jaxpr_linker.pymc.chains.chains import ChainRun, usable_cores
@@ -125,7 +127,7 @@ class Request(NamedTuple):
 
 def make_request(given: Mapping[str, Any]) -> Request:
     """Check the arguments of `sample`, and raise an error, with the remedy, for those that can't be."""
-    model = marginalized(pm.modelcontext(given["model"]), given["marginalize"])
+    model = marginalized(check_model(given["model"]), given["marginalize"])
     quiet, kwargs = given["quiet"], dict(given["kwargs"])
     named, pymcs = given["sampler"], given["nuts_sampler"]
     if pymcs is not None and named not in (None, pymcs):
@@ -141,7 +143,7 @@ def make_request(given: Mapping[str, Any]) -> Request:
     chains = given["chains"]
     check_numbers(given, target_accept, max_treedepth)
     check_sampler(sampler, given, target_accept)
-    check_model(model, sampler)
+    check_variables_for(model, sampler)
     check_options(sampler, [name for name in given if name != "kwargs"], kwargs)
     check_callback(sampler, given["callback"])
     if sampler == "nutpie" and given["progressbar_theme"] is not None:
@@ -192,7 +194,9 @@ def check_numbers(given: Mapping[str, Any], target_accept: float | None, max_tre
     check_integer("cores", 1 if given["cores"] is None else given["cores"], 1)
     check_integer("thinning", given["thinning"], 1)
     if given["thinning"] > given["draws"]:
-        raise ValueError(f"thinning={given['thinning']} leaves none of {given['draws']} draws: give more draws.")
+        raise ValueError(
+            f"thinning={given['thinning']} leaves none of {counted(given['draws'], 'draw')}: give more draws."
+        )
     if target_accept is not None:
         check_fraction("target_accept", target_accept)
     if given["cores"] is not None and given["chain_method"] != "parallel":
@@ -231,7 +235,7 @@ def check_many(given: Mapping[str, Any]) -> None:
     check_integer("tune", given["tune"], 1)
 
 
-def check_model(model: pm.Model, sampler: str) -> None:
+def check_variables_for(model: pm.Model, sampler: str) -> None:
     """Raise an error for a model that has nothing to sample, or variables that this sampler can't move."""
     check_free(model)
     if sampler != "pymc":

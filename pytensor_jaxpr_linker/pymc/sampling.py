@@ -13,11 +13,13 @@ from jax.sharding import Mesh
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from pytensor_jaxpr_linker.base.errors import GraphBreakError
+from pytensor_jaxpr_linker.base.words import counted
+from pytensor_jaxpr_linker.frontend.no_gradient import WITHOUT_GRADIENTS
 from pytensor_jaxpr_linker.pymc.arguments import Names, require
 from pytensor_jaxpr_linker.pymc.chains.chains import ChainDraws, usable_cores
 from pytensor_jaxpr_linker.pymc.chains.programs import pymc_logger
 from pytensor_jaxpr_linker.pymc.convergence import import_in_background, log_convergence, quiet_logger
-from pytensor_jaxpr_linker.pymc.functions.differentiable import WITHOUT_GRADIENTS, named_gradients
+from pytensor_jaxpr_linker.pymc.functions.differentiable import named_gradients
 from pytensor_jaxpr_linker.pymc.kept_models import KEPT_MODELS, KeptModel
 from pytensor_jaxpr_linker.pymc.mesh.sampling import sample_or_refuse
 from pytensor_jaxpr_linker.pymc.options import MAX_TREEDEPTH
@@ -171,7 +173,9 @@ def sample_compiled(request: Request) -> xr.DataTree:
     result = result_of(request, constrained, found)
     if found.interrupted:
         sizes, asked = result.posterior.sizes, request.draws // request.thinning
-        pymc_logger.warning(f"Interrupted: {sizes['draw']} of {asked} draws of {sizes['chain']} chains are kept.")
+        pymc_logger.warning(
+            f"Interrupted: {sizes['draw']} of {asked} draws of {counted(sizes['chain'], 'chain')} are kept."
+        )
     if request.compute_convergence_checks:
         log_convergence(result, request.model)
     return result

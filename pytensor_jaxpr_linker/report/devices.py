@@ -86,7 +86,7 @@ def on_platform(found: Compiled, regions: Sequence[RegionStages | None], platfor
     dtypes = {getattr(v.type, "dtype", "") for node in found.fgraph.apply_nodes for v in (*node.inputs, *node.outputs)}
     kind = "gpu" if platform in ("cuda", "rocm") else platform
     notes += [text for (of, dtype), text in NOTES.items() if of == kind and dtype in dtypes]
-    return PlatformReport(platform, len(plan.batches), tuple(missing), tuple(notes))
+    return PlatformReport(platform, len(plan.batches), (len(known), len(regions)), tuple(missing), tuple(notes))
 
 
 def without_lowering(jaxpr: Any, platform: str) -> Iterator[str]:

@@ -15,9 +15,10 @@ from pytensor_jaxpr_linker.artifacts.lowering import PLATFORMS
 from pytensor_jaxpr_linker.base.errors import Break, CannotEmit, describe_node, source_line
 from pytensor_jaxpr_linker.base.gc_pause import gc_paused
 from pytensor_jaxpr_linker.base.passes import PassRecord
-from pytensor_jaxpr_linker.frontend.targets import Compiled, compiled, graph_target, target_of
+from pytensor_jaxpr_linker.frontend.targets import LOADED, Compiled, compiled, graph_target, target_of
 from pytensor_jaxpr_linker.graph.walk import Graph
 from pytensor_jaxpr_linker.plan.model import HostStep, Plan, Region
+from pytensor_jaxpr_linker.plan.padding import Padding
 from pytensor_jaxpr_linker.report.devices import collectives_of, on_platform, placed_arrays
 from pytensor_jaxpr_linker.report.explain_loaded import explain_loaded
 from pytensor_jaxpr_linker.report.explanation import Explanation
@@ -93,22 +94,36 @@ def explain(
     ['lanes']
     """
     if isinstance(f, LoadedFunction):
+        if platform is not None:
+            raise ValueError(
+                f"This function was exported for {', '.join(f.header.platforms)}: explain what it was made of."
+            )
         return explain_loaded(f)
     if isinstance(f, Variable | list | tuple):
         target = graph_target(inputs, f, mode, "explain")
     else:
-        target = target_of(f, "explain", mode, ", or the outputs of a graph")
+        target = target_of(f, "explain", mode, f"{LOADED}, or the outputs of a graph", needs_gradient=False)
     found = compiled(target)
-    given = target.arguments([args] if isinstance(args, Mapping) else args or ())
+    given = target.arguments(example_arguments(args))
     runner = found.runner
     view = stages_of(found, given)
     provenance = Provenance(runner.graph, found.original)
     told = report(runner.graph, runner.plan, runner.fallbacks, runner.programs, found.seconds, view, provenance)
     told = with_devices(told, found, given, view)
-    told = replace(told, transfers=describe_transfers(found, given, view.known_regions()))
+    transfers = describe_transfers(found, given, view.known_regions())
+    told = replace(told, transfers=transfers, no_gradient=target.no_gradient)
     if platform is not None:
         told = replace(told, platform=on_platform(found, view.known_regions(), check_platform(platform)))
     return replace(told, passes=tuple(describe_passes(told, view))) if passes else told
+
+
+def example_arguments(args: Any) -> Sequence[Any]:
+    """Return the example arguments as a sequence, in which a dict stands for all of them."""
+    if args is None or isinstance(args, Mapping):
+        return [args] if args else ()
+    if not isinstance(args, Sequence) or isinstance(args, str):
+        raise TypeError(f"explain takes example arguments in a list or a dict: args=[x], not {args!r:.80}.")
+    return args
 
 
 def with_devices(told: Explanation, found: Compiled, given: Sequence[Any], view: Stages) -> Explanation:
@@ -193,9 +208,9 @@ def describe_batch(
     guards = [Guard("value", expression(v)) for v in batch.demanded]
     guards += [Guard("shape", expression(v)) for v in batch.inputs if None in getattr(v.type, "shape", ())]
     known = [] if program is None else program.specializations
-    padded, text = [], ""
+    padded, padding = [], None
     if program is not None and program.padded is not None:
-        padded, text = program.padded.program.specializations, program.padded.padding.text
+        padded, padding = program.padded.program.specializations, program.padded.padding
     checks: dict[str, None] = {}
     for specialization in (*known, *padded):
         for lowered in specialization.lowered.values():
@@ -213,13 +228,13 @@ def describe_batch(
         tuple(checks),
         (
             *(described for s in known for described in describe_specialization(s)),
-            *(replace(described, padded=text) for s in padded for described in describe_specialization(s)),
+            *(described for s in padded for described in describe_specialization(s, padding)),
         ),
     )
 
 
-def describe_specialization(s: Specialization) -> list[SpecializationReport]:
-    """Return the report on each program of a specialization."""
+def describe_specialization(s: Specialization, padding: Padding | None = None) -> list[SpecializationReport]:
+    """Return the report on each program of a specialization, which may be that of a padded region."""
     static = {expression(v): constant_text(value) for v, value in s.static.items()}
     return [
         SpecializationReport(
@@ -227,6 +242,7 @@ def describe_specialization(s: Specialization) -> list[SpecializationReport]:
             static,
             len(lowered.jaxpr.eqns),
             dict(s.seconds[key]),
+            "" if padding is None else padding.text_for([shape for shape, _ in key]),
         )
         for key, lowered in list(s.lowered.items())
     ]

@@ -18,6 +18,7 @@ from pytensor_jaxpr_linker.base.array_types import is_tensor
 from pytensor_jaxpr_linker.base.errors import variable_name
 from pytensor_jaxpr_linker.base.options import Options
 from pytensor_jaxpr_linker.base.stance import current_stance
+from pytensor_jaxpr_linker.base.words import counted
 from pytensor_jaxpr_linker.frontend.linker import Runner
 from pytensor_jaxpr_linker.frontend.storage import storage_of
 from pytensor_jaxpr_linker.frontend.targets import Compiled, example_value
@@ -26,7 +27,6 @@ from pytensor_jaxpr_linker.report.nodes import Texts, batch_nodes, describe_node
 from pytensor_jaxpr_linker.report.profile import ON_HOST, Profile, ProfileRow
 from pytensor_jaxpr_linker.report.provenance import Provenance
 from pytensor_jaxpr_linker.report.recording import record, seconds_of
-from pytensor_jaxpr_linker.report.text import counted
 from pytensor_jaxpr_linker.run.call import find_generators, take_keys
 from pytensor_jaxpr_linker.run.cpu_client import device_for, place
 from pytensor_jaxpr_linker.run.executor import RegionStage

@@ -215,6 +215,8 @@ class PlatformReport:
     platform: str
     batches: int
     """How many batches there would be."""
+    lowered: tuple[int, int]
+    """How many regions are known down to their operations, for which JAX was asked, and how many there are."""
     missing: tuple[str, ...]
     """What has no lowering there, and why."""
     notes: tuple[str, ...]
@@ -242,6 +244,8 @@ class ExplanationData:
         What each call moves between the host and the device, and what stays there; see `count_transfers` for what calls did move.
     platform
         What becomes of the function on the platform that `explain` was asked for.
+    no_gradient
+        Why the gradient of a PyMC model's log density is not explained, if there is none.
     stages
         The `Stages` of a compiled function, or of a graph that declares every shape; not part of the data.
     """
@@ -258,6 +262,7 @@ class ExplanationData:
     collectives: tuple[Collective, ...] = ()
     transfers: tuple[TransferReport, ...] = ()
     platform: PlatformReport | None = None
+    no_gradient: str = ""
     stages: Any = field(compare=False, default=None)
 
     @property

@@ -12,7 +12,7 @@ from pytensor_jaxpr_linker.base.errors import CannotEmit
 from pytensor_jaxpr_linker.report.layout import NODE_HEIGHT, NODE_WIDTH, PORT_HEIGHT, lay_out
 from pytensor_jaxpr_linker.report.model import ExplanationData
 from pytensor_jaxpr_linker.report.stages import RegionStages
-from pytensor_jaxpr_linker.report.text import summary
+from pytensor_jaxpr_linker.report.text import compile_seconds, summary
 
 #: Graphs of more nodes are drawn by their batches and broken nodes only: a browser would be slow, a reader lost.
 MOST_DRAWN = 5000
@@ -34,7 +34,10 @@ def as_page(explanation: ExplanationData, compile: bool, calls: Mapping[int, flo
             batch["count"], batch["nodes"] = len(batch["nodes"]), []
     data |= {
         "summary": summary(explanation),
-        "note": "" if whole else f"Of {len(explanation.nodes)} nodes those with breaks are drawn.",
+        "notes": [
+            *filter(None, [explanation.no_gradient]),
+            *([] if whole else [f"Of {len(explanation.nodes)} nodes those with breaks are drawn."]),
+        ],
         "size": [NODE_WIDTH, NODE_HEIGHT],
         "boxes": [[batch, *box] for batch, box in layout.boxes.items()],
         "ports": [port._asdict() for port in layout.ports],
@@ -43,6 +46,8 @@ def as_page(explanation: ExplanationData, compile: bool, calls: Mapping[int, flo
         "places": {str(i): place for i, place in layout.nodes.items()},
         "stages": region_texts(explanation, whole, compile),
     }
+    measured = {int(i): found["timings"] for i, found in data["stages"].items() if "timings" in found}
+    data["spent"] = compile_seconds(explanation, measured)
     # Inside a script element only "<" can end it.
     text = json.dumps(data, separators=(",", ":"), default=str).replace("<", "\\u003c")
     return files(__package__).joinpath("page.html").read_text(encoding="utf-8").replace("/*DATA*/null", text)

@@ -13,7 +13,7 @@ from pytensor.scalar.basic import Second
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.type import continuous_dtypes
 
-from pytensor_jaxpr_linker.base.errors import GRADIENT, is_of_gradient, role_of, source_line
+from pytensor_jaxpr_linker.base.errors import GRADIENT, is_of_gradient, lines_of, role_of
 from pytensor_jaxpr_linker.base.identity import identity
 from pytensor_jaxpr_linker.frontend.original_graph import Original
 from pytensor_jaxpr_linker.graph.walk import Graph
@@ -141,11 +141,10 @@ class Provenance:
         return own or (self._same[node].name or "" if node in self._same else "")
 
     def line(self, node: Apply) -> str:
-        """Return file, number and text of the user's line that made a node, or nothing."""
+        """Return file, number and text of the user's line that made a node, else those of a library's line, or nothing."""
         origin = self._origins.get(node)
-        return (source_line(origin.owner) if origin is not None and origin.owner is not None else "") or source_line(
-            node
-        )
+        found = [lines_of(made) for made in (origin.owner if origin is not None else None, node) if made is not None]
+        return next((line for column in zip(*found, strict=True) for line in column if line), "")
 
     def role(self, node: Apply) -> str:
         """Return what a node is for, or nothing: "gradient by x" for one that only a gradient needs."""

@@ -14,13 +14,14 @@ from pytensor.graph.fg import FunctionGraph
 from jaxpr_artifact import LoadedFunction
 from pytensor_jaxpr_linker.base import jax_compat
 from pytensor_jaxpr_linker.base.passes import PassRecord, record_passes
-from pytensor_jaxpr_linker.frontend.targets import Compiled, compiled, target_of
+from pytensor_jaxpr_linker.base.words import counted
+from pytensor_jaxpr_linker.frontend.targets import LOADED, Compiled, compiled, target_of
 from pytensor_jaxpr_linker.jaxpr.lower import lower_region
 from pytensor_jaxpr_linker.report.loaded_stages import LoadedStages
 from pytensor_jaxpr_linker.report.marked import Marks, equation_texts, located_lines
 from pytensor_jaxpr_linker.report.measure import profile_of
 from pytensor_jaxpr_linker.report.profile import Profile
-from pytensor_jaxpr_linker.report.text import counted, list_seconds
+from pytensor_jaxpr_linker.report.text import list_seconds
 from pytensor_jaxpr_linker.run.placement import copied_to_mesh, is_sharded
 from pytensor_jaxpr_linker.run.plans import make_graph, rules_in_force
 from pytensor_jaxpr_linker.run.program import Program, declared_aval
@@ -316,7 +317,7 @@ def stages(f: Any, *args: Any) -> Stages | LoadedStages:
     """
     if isinstance(f, LoadedFunction):
         return LoadedStages(f, args)
-    target = target_of(f, "stages")
+    target = target_of(f, "stages", also=LOADED)
     return stages_of(compiled(target), target.arguments(args))
 
 

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping
 from html import escape
 from types import MappingProxyType
 
+from pytensor_jaxpr_linker.base.words import counted
 from pytensor_jaxpr_linker.report.layout import NODE_HEIGHT, NODE_WIDTH, PORT_HEIGHT, Drawing, lay_out
 from pytensor_jaxpr_linker.report.model import ExplanationData, Node
-from pytensor_jaxpr_linker.report.text import counted, duration, line_place, summary
+from pytensor_jaxpr_linker.report.text import duration, line_place, summary
 
 #: No batch was measured.
 NO_CALLS: Mapping[int, float] = MappingProxyType({})

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
 from pytensor_jaxpr_linker.base.documentation import OFFLINE
+from pytensor_jaxpr_linker.base.words import counted
 from pytensor_jaxpr_linker.report.model import (
     Batch,
     BreakReport,
@@ -61,7 +62,8 @@ def summary(explanation: ExplanationData) -> str:
 
 def sections(explanation: ExplanationData, most: int) -> list[tuple[str, list[str]]]:
     """Return the titles of the report's parts and the entries of each."""
-    found = [
+    found = [("The log density alone", [explanation.no_gradient])] if explanation.no_gradient else []
+    found += [
         (f"{batch.title}: {counted(len(batch.nodes), 'node')}", batch_entries(explanation, batch, most))
         for batch in explanation.batches[:most]
     ]
@@ -93,13 +95,33 @@ def sections(explanation: ExplanationData, most: int) -> list[tuple[str, list[st
         found.append((title, transfer_lines(explanation.transfers, most)))
     if (p := explanation.platform) is not None:
         batches = "one program" if p.batches == 1 else counted(p.batches, "batch")
-        lowered = [] if p.missing else ["each operation that is known has a lowering"]
+        known, regions = p.lowered
+        of_some = "" if known == regions else f" of {known} of {counted(regions, 'region')}"
+        lowered = [f"each operation{of_some} has a lowering"] if known and not p.missing else []
         found.append((f"On the platform {p.platform}: {batches}", [*p.missing, *lowered, *p.notes]))
     for subject, told in groupby(explanation.passes, attrgetter("subject")):
         title = "Graph passes" if subject == "graph" else f"Jaxpr passes of {subject}"
         found.append((title, [line for p in told for line in pass_lines(p, most)]))
-    if explanation.seconds:
-        found.append(("Time before the first call", [list_seconds(explanation.seconds)]))
+    if spent := compile_seconds(explanation, {}):
+        programs = sum(len(batch.specializations) for batch in explanation.batches)
+        of = f", {counted(programs, 'program')}" if programs else ""
+        found.append((f"Compiling so far: {duration(sum(spent.values()))}{of}", [list_seconds(spent)]))
+    return found
+
+
+def compile_seconds(explanation: ExplanationData, measured: Mapping[int, Mapping[str, float]]) -> dict[str, float]:
+    """Return how long each stage took before calls could run, summed over the programs.
+
+    `measured` are the stages of regions, by the numbers of their batches, that were compiled for a report: they count where no call did so.
+    """
+    found = dict(explanation.seconds)
+    for batch in explanation.batches:
+        programs: list[Mapping[str, float]] = [s.seconds for s in batch.specializations]
+        if batch.index in measured and not any("xla" in seconds for seconds in programs):
+            programs = [measured[batch.index]]
+        for seconds in programs:
+            for stage, s in seconds.items():
+                found[stage] = found.get(stage, 0.0) + s
     return found
 
 
@@ -235,8 +257,3 @@ def duration(seconds: float) -> str:
     if seconds >= 0.9995:
         return f"{seconds:.3g} s"
     return f"{1000 * seconds:.3g} ms" if seconds >= 0.9995e-3 or not seconds else f"{1e6 * seconds:.3g} µs"
-
-
-def counted(n: int, what: str) -> str:
-    """Return a number of things."""
-    return f"{n} {what}" if n == 1 else f"{n} {what}{'es' if what.endswith('ch') else 's'}"

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from pytensor.graph.basic import Apply
 
-from pytensor_jaxpr_linker.base.errors import INNER_GRAPH, NO_RULE, Break, CannotEmit
+from pytensor_jaxpr_linker.base.errors import INNER_GRAPH, NO_RULE, SIDE_EFFECT, Break, CannotEmit
 from pytensor_jaxpr_linker.base.rules import Rule
 from pytensor_jaxpr_linker.graph.walk import Graph
 from pytensor_jaxpr_linker.plan.partition import best_schedule, make_steps, static_positions
@@ -67,7 +67,7 @@ def try_changes(
 
 def common_cause(b: Break) -> object:
     """Return a key: breaks that one change removes share it."""
-    if b.code is NO_RULE:
+    if b.code in (NO_RULE, SIDE_EFFECT):
         return type(b.node.op)
     return b.node if b.variable is None else b.variable
 
@@ -76,6 +76,8 @@ def describe_change(b: Break) -> str:
     """Return what removes a break, and all others with the same cause."""
     if b.code is NO_RULE:
         return f"register an emission rule for {type(b.node.op).__name__}"
+    if b.code is SIDE_EFFECT:
+        return f"take out each {type(b.node.op).__name__}"
     if b.variable is not None:
         return f"make the value of {expression(b.variable)} known before the call, or do without it"
     if b.code is INNER_GRAPH:

@@ -91,13 +91,22 @@ class ShortCalls:
         self.shared = [i for i, v in enumerate(inputs) if is_tensor(v.type) and v in read and i not in self.dtypes]
 
     def by_shapes(self) -> Callable[[list], list | None]:
-        """Return the function that calls the program on a list of arguments, see `program_call`."""
+        """Return the function that calls the program on a list of arguments, see `program_call`.
+
+        If checks are tested at once, its attribute `calls` holds the calls by the shapes of the arguments and of the shared arrays at
+        the positions `shared`.
+        """
         calls = self.specialization.short_calls
-        return codegen.by_shapes(len(self.program.inputs), self.dtypes, self.shared, calls, self.call_first, self.call)
+        call: Any = codegen.by_shapes(
+            len(self.program.inputs), self.dtypes, self.shared, calls, self.call_first, self.call
+        )
+        if self.packs_code:
+            call.calls, call.shared = calls, self.shared
+        return call
 
     def call_first(self, shapes: tuple, args: list) -> list | None:
         """Call the program on NumPy arrays of shapes that it was not called with before."""
-        return self.guarded(lambda args: self.make(shapes, args)(args), args)
+        return self.guarded(lambda args: self.make(shapes, args)(*args), args)
 
     def call(self, args: list) -> list | None:
         """Call the program on arguments that are not all NumPy arrays of the declared dtype."""
@@ -118,7 +127,7 @@ class ShortCalls:
             self.policy.progress.end()
         return results
 
-    def make(self, shapes: tuple, args: list) -> Callable[[list], list]:
+    def make(self, shapes: tuple, args: list) -> Callable[..., list]:
         """Make and keep the call for NumPy arrays of some shapes."""
         program, only, count = self.program, self.specialization, len(self.converters)
         device = device_for(self.policy.options)

@@ -18,11 +18,14 @@ from pytensor.graph.basic import Constant, Variable
 
 from pytensor_jaxpr_linker.base import jax_compat
 from pytensor_jaxpr_linker.base.errors import note_node
+from pytensor_jaxpr_linker.base.stance import current_stance
 from pytensor_jaxpr_linker.plan.model import HostStep
 from pytensor_jaxpr_linker.run import transfer
 from pytensor_jaxpr_linker.run.cpu_client import CallBuffer
+from pytensor_jaxpr_linker.run.fork import process
 from pytensor_jaxpr_linker.run.packed_program import PackedProgram
 from pytensor_jaxpr_linker.run.packing import flat_copy
+from pytensor_jaxpr_linker.run.transfer_count import open_counts
 
 
 def make_function(lines: Sequence[str], what: str, names: Mapping[str, Any]) -> Callable[..., Any]:
@@ -65,12 +68,17 @@ def as_declared(inputs: Sequence[Declared]) -> Callable[[Sequence[Any]], list]:
     results = []
     for i, (dtype, shape, convert) in enumerate(inputs):
         names |= {f"dtype{i}": dtype, f"shape{i}": shape, f"convert{i}": convert}
-        fixed = "".join(f" and x{i}.shape[{k}] == {n}" for k, n in enumerate(shape) if n is not None)
-        fits = f"x{i}.shape == shape{i}" if None not in shape else f"x{i}.ndim == {len(shape)}{fixed}"
-        is_declared = f"type(x{i}) is ndarray and x{i}.dtype is dtype{i} and {fits}"
-        results.append(f"convert{i}(x{i})" if dtype is None else f"x{i} if {is_declared} else convert{i}(x{i})")
+        test = is_declared(i, shape)
+        results.append(f"convert{i}(x{i})" if dtype is None else f"x{i} if {test} else convert{i}(x{i})")
     lines = ["def call(xs):", f" [{local_names('x', range(len(inputs)))}] = xs", f" return [{', '.join(results)}]"]
     return make_function(lines, "the arguments of a function", names)
+
+
+def is_declared(i: int, shape: Sequence[int | None]) -> str:
+    """Return the test whether an argument is a NumPy array of its declared dtype and shape."""
+    fixed = "".join(f" and x{i}.shape[{k}] == {n}" for k, n in enumerate(shape) if n is not None)
+    fits = f"x{i}.shape == shape{i}" if None not in shape else f"x{i}.ndim == {len(shape)}{fixed}"
+    return f"type(x{i}) is ndarray and x{i}.dtype is dtype{i} and {fits}"
 
 
 def local_names(prefix: str, numbers: Iterable[int]) -> str:
@@ -114,10 +122,63 @@ def by_shapes(
         f" if not looks_for_nan(){tests}:",
         f"  shapes = ({''.join(f'x{i}.shape, ' for i in (*dtypes, *shared))})",
         "  found = calls.get(shapes)",
-        "  return first(shapes, args) if found is None else found(args)",
+        f"  return first(shapes, args) if found is None else found({local_names('x', range(count))})",
         " return otherwise(args)",
     ]
     return make_function(lines, "the choice of a program", names)
+
+
+def short_call(
+    inputs: Sequence[Declared],
+    shared: Mapping[int, Any],
+    count: int,
+    calls: Mapping[tuple, Callable[..., list]],
+    arrays: Any,
+) -> Callable[[Sequence[Any]], list | None]:
+    """Return the function that hands the arguments of a user's call to the call for their shapes, or returns None if others have to look at them.
+
+    It does what `as_declared`, the linker's thunk and `by_shapes` do together, for arguments that are as declared. It saves 1 µs of 3, and 3 µs
+    more for two shared arrays.
+
+    Parameters
+    ----------
+    inputs
+        What the arguments have to be: the first inputs of the program.
+    shared
+        The cells of the shared arrays among the other inputs that something reads, by their positions.
+    count
+        How many inputs the program has.
+    calls
+        The calls by the shapes of arguments and shared arrays.
+    arrays
+        The `SharedArrays` of these cells.
+    """
+    names: dict[str, Any] = {"ndarray": np.ndarray, "calls": calls, "process": process, "open_counts": open_counts}
+    names |= {"stance": current_stance.get, "looks_for_nan": jax_compat.looks_for_nan, "arrays": arrays}
+    for i, (dtype, shape, _) in enumerate(inputs):
+        names |= {f"dtype{i}": dtype, f"shape{i}": shape}
+    names |= {f"cell{i}": cell for i, cell in shared.items()}
+    tests = "".join(f" and {is_declared(i, shape)}" for i, (_, shape, _) in enumerate(inputs))
+    lines = [
+        "def call(args):",
+        f" if len(args) != {len(inputs)}: return None",
+        f" [{local_names('x', range(len(inputs)))}] = args",
+        f" if stance() is None and not open_counts and not process.has_no_threads and not looks_for_nan(){tests}:",
+    ]
+    if shared:
+        unpack = f"[{', '.join(local_names(prefix, shared) for prefix in ('v', 'x', 's'))}] = arrays.kept"
+        changed = " or ".join(f"cell{i}[0] is not v{i}" for i in shared)
+        lines += [
+            f"  {unpack}",
+            f"  if {changed}:",
+            "   if not arrays.read(): return None",
+            f"   {unpack}",
+        ]
+    own = [f"x{i}.shape" if None in shape else f"shape{i}" for i, (_, shape, _) in enumerate(inputs)]
+    shapes = "".join(f"{shape}, " for shape in (*own, *(f"s{i}" for i in shared)))
+    values = ", ".join(f"x{i}" if i < len(inputs) or i in shared else "None" for i in range(count))
+    lines += [f"  found = calls.get(({shapes}))", f"  if found is not None: return found({values})"]
+    return make_function(lines, "the short call of a function", names)
 
 
 def packed_call(
@@ -127,8 +188,8 @@ def packed_call(
     converters: Sequence[Callable[[Any], Any]],
     check: Callable[[Any, list], None] | None,
     on_device: bool,
-) -> Callable[[list], list]:
-    """Return the function that calls a program on packed arguments and takes its results apart. It saves 0.7 µs for three results.
+) -> Callable[..., list]:
+    """Return the function that calls a program on its inputs, packed, and takes its results apart. It saves 0.7 µs for three results.
 
     Parameters
     ----------
@@ -150,7 +211,7 @@ def packed_call(
     names |= {f"x{inputs + i}": x for i, x in enumerate(constants)} | {
         f"convert{i}": c for i, c in enumerate(converters)
     }
-    lines = ["def call(args):", f" [{local_names('x', range(inputs))}] = args"]
+    lines = [f"def call({local_names('x', range(inputs))}):"]
     if arguments.pieces:
         lines += [" try:", f"  packed = join_bytes(({packed},))"]
         # An array that is not contiguous.
@@ -183,7 +244,7 @@ def packed_call(
         values[i] = f"p[{start}:{stop}]{'' if len(shape) == 1 else f'.reshape({shape})'}" if shape else scalar
     if check is not None:
         names["check"] = check
-        lines.append(f" check({values[-1]}, args)")
+        lines.append(f" check({values[-1]}, [{local_names('x', range(inputs))}])")
     lines.append(f" return [{', '.join(values[:-1])}]")
     call: Any = make_function(lines, "the call of a program", names)
     call.arguments, call.buffers, call.results = arguments, buffers, results

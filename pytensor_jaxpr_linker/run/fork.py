@@ -9,9 +9,9 @@ from pytensor_jaxpr_linker.base.documentation import page_url
 
 FORKED = (
     "This process was forked from one in which JAX was running. JAX has threads, which a fork does not copy, so a function of mode JAXPR"
-    " would wait here forever. To do: start processes by 'forkserver' or 'spawn', as in"
-    " `multiprocessing.get_context('forkserver')`; in `pymc.sample` and `pymc.sample_smc` pass `mp_ctx='forkserver'` or `cores=1`, or call"
-    f" `pytensor_jaxpr_linker.pymc.sample` ({page_url('threads', 'processes')})."
+    " would wait here forever. To do: in `pymc.sample` and `pymc.sample_smc` pass `mp_ctx=pytensor_jaxpr_linker.pymc.process_context()` or"
+    " `cores=1`, or call `pytensor_jaxpr_linker.pymc.sample`. Start processes of your own by `multiprocessing.get_context('forkserver')`, in"
+    f" a script under `if __name__ == '__main__':` ({page_url('threads', 'processes')})."
 )
 
 

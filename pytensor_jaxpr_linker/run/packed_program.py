@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 import jax
 
 from pytensor_jaxpr_linker.base import jax_compat
-from pytensor_jaxpr_linker.jaxpr.optimize.small_calls import compiler_options, with_small_calls
+from pytensor_jaxpr_linker.jaxpr.optimize.small_calls import with_small_calls
 from pytensor_jaxpr_linker.jaxpr.optimize.small_parts import Part, split_small
+from pytensor_jaxpr_linker.jaxpr.optimize.xla_options import options_of_call
 from pytensor_jaxpr_linker.run.cpu_client import CallBuffer
 from pytensor_jaxpr_linker.run.packing import Packing, packed_jaxpr, read_inputs_of
 
@@ -61,15 +62,15 @@ def packed_program(
         filled = length - 1 if donates else theirs  # the witness comes last
         jaxpr = packed_jaxpr(closed, arguments, others, results, length, filled)
 
-        def with_parts(parts: Sequence[Part]) -> tuple[Any, Any]:
+        def with_parts(parts: Sequence[Part], options: Callable[[Any], dict[str, str]]) -> tuple[Any, Any]:
             whole = with_small_calls(jaxpr, parts, into_first=bool(results.pieces))
-            jitted = jit(whole, compiler_options=compiler_options(whole), donate_argnums=(0,) if donates else ())
+            jitted = jit(whole, compiler_options=options(whole), donate_argnums=(0,) if donates else ())
             return jitted, jitted.lower(*whole.in_avals).compile()  # JAX keeps the program for the calls
 
         try:
-            jitted, program = with_parts(split_small(jaxpr.eqns))
+            jitted, program = with_parts(split_small(jaxpr.eqns), options_of_call)
         except jax.errors.JaxRuntimeError:  # XLA's compiler has no small call of some equation
-            jitted, program = with_parts([Part(jaxpr.eqns, False)])
+            jitted, program = with_parts([Part(jaxpr.eqns, False)], lambda _: {})
         if donates and not program.memory_analysis().alias_size_in_bytes:
             return compiled(donates=False)
         read = theirs if donates else 0

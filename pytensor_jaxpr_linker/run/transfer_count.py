@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
@@ -15,6 +14,8 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.tensor.random.type import RandomType
 
+from pytensor_jaxpr_linker.base.contexts import named_context
+from pytensor_jaxpr_linker.base.words import counted
 from pytensor_jaxpr_linker.emit.random.sampler import KEY_DTYPE, KEY_SHAPE
 from pytensor_jaxpr_linker.graph.facts import is_array
 from pytensor_jaxpr_linker.plan.model import HostStep, Plan, Region
@@ -157,7 +158,7 @@ class Moved(NamedTuple):
     bytes: int = 0
 
     def __str__(self) -> str:
-        return f"{self.arrays} array{'' if self.arrays == 1 else 's'}, {self.bytes} bytes"
+        return f"{counted(self.arrays, 'array')}, {self.bytes} bytes"
 
 
 class TransferCount:
@@ -200,7 +201,7 @@ class TransferCount:
                     self.by_reason[to, why] = Moved(arrays + 1, total + (size or 0))
 
     def __repr__(self) -> str:
-        lines = [f"{self.calls} call{'' if self.calls == 1 else 's'}"]
+        lines = [counted(self.calls, "call")]
         for direction, total in (("to the device", self.to_device), ("to the host", self.to_host)):
             lines.append(f"{direction}: {total}")
             lines += [f"  {why}: {moved}" for (to, why), moved in self.by_reason.items() if to == direction]
@@ -217,7 +218,7 @@ def current_count() -> TransferCount | None:
     return _current.get() if open_counts else None
 
 
-@contextmanager
+@named_context
 def count_transfers() -> Iterator[TransferCount]:
     """Count what functions of mode JAXPR that are called in a ``with`` block, in this thread, move between the host and the device.
 

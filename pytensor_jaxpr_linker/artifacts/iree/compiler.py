@@ -89,7 +89,8 @@ def compile_mlir(
             ) from None
         if done.returncode != 0 or not result.exists():
             output = decoded_output(done.stderr)
-            raise IreeError(fault_of(name, done.returncode, output), output, command)
+            own_flags = bool(flags) or not isinstance(target, str)
+            raise IreeError(fault_of(name, done.returncode, output, own_flags), output, command)
         os.replace(result, path)
 
 
@@ -134,21 +135,22 @@ def decoded_output(data: bytes | None) -> str:
     return (data or b"")[:KEPT_CHARACTERS].decode("utf-8", "replace")
 
 
-def fault_of(name: str, code: int, output: str) -> str:
+def fault_of(name: str, code: int, output: str, own_flags: bool) -> str:
     """Return the message of a compilation that failed: what, where in the user's graph, what to do."""
     fault = _FAULT.search(output)
     first = next((line.strip() for line in output.splitlines() if line.strip()), "it said nothing")
-    what = (fault["what"] if fault else first)[:300]
+    what = (fault["what"] if fault else first.partition("  Try: ")[0])[:300].rstrip(".!")
     if code < 0:
         happened = f"IREE's compiler crashed on {name} ({signal.strsignal(-code) or -code}): {what}."
     else:
         happened = f"IREE's compiler refused {name}: {what}."
     place = location_in(output)
+    if own_flags and not place and code >= 0:  # no operation was looked at
+        remedy = "look at the flags that you gave it, which `iree-compile --help` lists"
+    else:
+        remedy = "leave this operation out, or export the function for JAX, by a path that does not end in .vmfb"
     where = f" It is about {place}." if place else ""
-    return (
-        f"{happened}{where} To do: leave this operation out, or export the function for JAX, by a path that does not end in .vmfb;"
-        " the error's `output` has all that the compiler said."
-    )
+    return f"{happened}{where} To do: {remedy}; the error's `output` has all that the compiler said."
 
 
 def location_in(output: str) -> str:

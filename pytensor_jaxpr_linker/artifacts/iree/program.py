@@ -11,7 +11,7 @@ from jax.extend.mlir import ir
 
 from jaxpr_artifact.header import Argument, Stored
 from jaxpr_artifact.iree_header import ATTRIBUTE, FIRST_STATE, MAIN, IreeHeader
-from pytensor_jaxpr_linker.artifacts.lowering import without_source_paths
+from pytensor_jaxpr_linker.artifacts.lowering import line_of_names, without_source_paths
 from pytensor_jaxpr_linker.artifacts.shapes import Input, has_symbols
 from pytensor_jaxpr_linker.artifacts.writing import Exportable, argument, versions_now
 from pytensor_jaxpr_linker.base import jax_compat
@@ -61,7 +61,7 @@ def jaxpr_with_constants(given: Exportable) -> Any:
 
 def user_line_of(names: str, given: Exportable) -> str:
     """Return the line of the user's program that made an operation with these names."""
-    return next((given.places[name] for name in reversed(names.split("/")) if name in given.places), "")
+    return line_of_names(names, given.places)
 
 
 def for_iree(jaxpr: Any) -> Any:

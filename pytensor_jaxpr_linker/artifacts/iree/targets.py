@@ -40,20 +40,22 @@ def flags_of(target: CompileTarget) -> tuple[str, ...]:
     Raises
     ------
     ValueError
-        If there is no target of that name.
+        If there is no target of that name, and these are no flags.
 
     Examples
     --------
     >>> flags_of("cuda")
     ('--iree-hal-target-backends=cuda', '--iree-cuda-target=sm_80')
     """
-    if not isinstance(target, str):
+    if isinstance(target, str) and target in TARGETS:
+        return TARGETS[target]
+    if isinstance(target, list | tuple) and target and all(isinstance(f, str) and f.startswith("-") for f in target):
         return tuple(target)
-    if target not in TARGETS:
-        raise ValueError(
-            f"target is one of {', '.join(map(repr, TARGETS))}, or a list of flags of iree-compile, not {target!r}."
-        )
-    return TARGETS[target]
+    raise ValueError(
+        f"target is one of {', '.join(map(repr, TARGETS))}, or a list of flags of iree-compile, not {target!r}."
+        " 'host', 'x86-64' and 'aarch64' are IREE's llvm-cpu; another backend is chosen by a flag, such as"
+        " ['--iree-hal-target-backends=vulkan-spirv']."
+    )
 
 
 def target_name(target: CompileTarget) -> str:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from jaxpr_artifact.replacing import replacing
 from jaxpr_artifact.seal import seal
 from pytensor_jaxpr_linker.artifacts.iree.compiler import IreeError, compile_mlir
 from pytensor_jaxpr_linker.artifacts.iree.program import for_iree
 from pytensor_jaxpr_linker.artifacts.iree.targets import CompileTarget, flags_of, target_name
 from pytensor_jaxpr_linker.artifacts.mlir.mlir_module import MlirModule
-from pytensor_jaxpr_linker.artifacts.mlir.parameters import replacing, write_parameter_file
+from pytensor_jaxpr_linker.artifacts.mlir.parameters import write_parameter_file
 from pytensor_jaxpr_linker.artifacts.mlir.source import FunctionSource, ModuleSource
 from pytensor_jaxpr_linker.base import jax_compat
 from pytensor_jaxpr_linker.jaxpr.portable.rewrite import NotPortableError

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 
 import jax.extend.mlir as jax_mlir
@@ -14,9 +16,10 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo
 
 from jaxpr_artifact.module_header import GlobalDescription, ModuleDescription
+from jaxpr_artifact.replacing import replacing
 from pytensor_jaxpr_linker.artifacts.mlir.build import Lower, lowered_functions, module_with_globals, pure_module
-from pytensor_jaxpr_linker.artifacts.mlir.parameters import replacing, write_parameter_file
-from pytensor_jaxpr_linker.artifacts.mlir.source import ModuleSource
+from pytensor_jaxpr_linker.artifacts.mlir.parameters import sha256_of, write_parameter_file
+from pytensor_jaxpr_linker.artifacts.mlir.source import GlobalSource, ModuleSource
 from pytensor_jaxpr_linker.artifacts.writing import versions_now
 
 #: Arrays of more bytes than this are parameters beside the module.
@@ -29,7 +32,8 @@ class MlirModule:
     Attributes
     ----------
     description : ModuleDescription
-        Its functions with names, dtypes and shapes of what they take and return, the messages of their checks, and its globals.
+        Its functions with names, dtypes and shapes of what they take and return, the messages of their checks, and its globals with the
+        checksums of the parameters.
     parameters : dict from str to numpy.ndarray
         The values that are not part of the text, by the names by which it asks for them. They are no copies where they are on the CPU.
 
@@ -58,24 +62,21 @@ class MlirModule:
         self.parameters: Mapping[str, np.ndarray] = {
             name: given.value for name, given in source.globals.items() if is_external(given.value, inline_bytes)
         }
-        self.description = ModuleDescription(
-            source.name,
-            tuple(f.description for f in source.functions),
-            tuple(
-                GlobalDescription(
-                    g.name,
-                    g.value.dtype.name,
-                    g.value.shape,
-                    g.is_key,
-                    g.is_mutable,
-                    g.name if g.name in self.parameters else None,
-                )
-                for g in source.globals.values()
-            ),
-            source.name,
-            versions_now(),
-        )
         self._lowered = lowered_functions(source, lower)
+
+    @cached_property
+    def description(self) -> ModuleDescription:
+        """What the module says of itself, made when it is first asked for: that reads all parameters."""
+        functions = tuple(f.description for f in self.source.functions)
+        known = tuple(self._described(g) for g in self.source.globals.values())
+        name, state = self.source.name, tuple(self.source.state)
+        return ModuleDescription(name, functions, known, state, scope=name, versions=versions_now())
+
+    def _described(self, given: GlobalSource) -> GlobalDescription:
+        """Return the description of a global."""
+        name, value = given.name, given.value
+        parameter = (name, sha256_of(value)) if name in self.parameters else (None, None)
+        return GlobalDescription(name, value.dtype.name, value.shape, given.is_key, given.is_mutable, *parameter)
 
     def text(self, locations: bool = False) -> str:
         """Return the whole module as text: globals of the dialect `ml_program`, and functions of StableHLO that load and store them.
@@ -109,19 +110,20 @@ class MlirModule:
         Raises
         ------
         ValueError
-            If the version is none, or too old for this jaxlib or for a function.
+            If the version is none, newer than this jaxlib, or too old for it or for a function.
         """
         requirement = stablehlo.StablehloCompatibilityRequirement.WEEK_12
-        wanted = version or stablehlo.get_version_from_compatibility_requirement(requirement)
+        wanted = stablehlo.get_version_from_compatibility_requirement(requirement) if version is None else version
+        first, last = stablehlo.get_minimum_version(), stablehlo.get_current_version()
+        refused = f"The functions can't be written in version {wanted} of StableHLO"
+        if numbers_of(wanted) > numbers_of(last):  # jaxlib would write its own version
+            raise ValueError(f"{refused}: this jaxlib writes {first} to {last}.")
         module = bytecode_of(pure_module(self.source, self._lowered))
         try:
             return jax_mlir.serialize_portable_artifact(module, wanted)
         except Exception as error:  # jaxlib's own types
-            first, last = stablehlo.get_minimum_version(), stablehlo.get_current_version()
             reason = str(error).splitlines()[0]
-            raise ValueError(
-                f"The functions can't be written in version {wanted} of StableHLO: {reason} This jaxlib writes {first} to {last}."
-            ) from error
+            raise ValueError(f"{refused}: {reason} This jaxlib writes {first} to {last}.") from error
 
     def save(self, path: str | os.PathLike, parameters: str | os.PathLike | None = None) -> None:
         """Write the module, and beside it the description (``.json``) and the parameters, if there are any.
@@ -144,7 +146,7 @@ class MlirModule:
 
     def text_with_description(self, target: str) -> str:
         """Return the whole module for a compiler: with locations, and with the description in an attribute that IREE keeps."""
-        described = replace(self.description, target=target)
+        described = replace(self.description, target=target, versions=versions_now(IREE="iree-base-compiler"))
         whole = self._whole(described.as_text())
         return str(whole.operation.get_asm(enable_debug_info=True))
 
@@ -152,17 +154,33 @@ class MlirModule:
         """Return the whole module, in a context that ends with it."""
         return module_with_globals(self.source, self._lowered, self.parameters.keys(), description)
 
+    def __contains__(self, text: str) -> bool:
+        return text in self.text()
+
     def __str__(self) -> str:
         return self.text()
 
     def __repr__(self) -> str:
-        functions = ", ".join(f.name for f in self.description.functions)
-        return f"<MLIR of module {self.description.name}: {functions}; {len(self.parameters)} parameters beside it>"
+        functions = ", ".join(f.name for f in self.source.functions)
+        return f"<MLIR of module {self.source.name}: {functions}; {len(self.parameters)} parameters beside it>"
 
 
 def is_external(value: np.ndarray, inline_bytes: int | None) -> bool:
     """Tell whether a value stays out of the module. IREE 3.13 has no parameters of complex numbers: its compiler crashes."""
     return inline_bytes is not None and value.nbytes > inline_bytes and value.dtype.kind != "c"
+
+
+def numbers_of(version: str) -> tuple[int, ...]:
+    """Return the numbers of a version.
+
+    Raises
+    ------
+    ValueError
+        If it is none.
+    """
+    if not isinstance(version, str) or not re.fullmatch(r"\d+\.\d+\.\d+", version, re.ASCII):
+        raise ValueError(f'A version of StableHLO is a text such as "1.9.0", not {version!r}.')
+    return tuple(map(int, version.split(".")))
 
 
 def bytecode_of(module: ir.Module) -> bytes:

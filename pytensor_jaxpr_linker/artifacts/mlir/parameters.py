@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
-import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
+from jaxpr_artifact.replacing import replacing
 from pytensor_jaxpr_linker.artifacts.iree.parameters import write_parameters
 
 #: What writes each kind of file, and the extra that installs it.
@@ -47,11 +47,6 @@ def write_safetensors(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     save_file(dict(arrays), path)
 
 
-@contextmanager
-def replacing(path: str | os.PathLike) -> Iterator[Path]:
-    """Give a new file to write, which takes the place of `path` if nothing fails; else nothing is left of it."""
-    target = Path(path).resolve()
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as folder:
-        new = Path(folder) / target.name
-        yield new
-        os.replace(new, target)
+def sha256_of(array: np.ndarray) -> str:
+    """Return the SHA-256 of the bytes that files of parameters have for an array."""
+    return hashlib.sha256(np.ascontiguousarray(array).reshape(-1).view(np.uint8)).hexdigest()

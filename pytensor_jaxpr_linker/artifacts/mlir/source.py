@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxpr_artifact.header import Argument
-from jaxpr_artifact.module_header import FunctionDescription
+from jaxpr_artifact.module_header import FunctionDescription, NamedTree, StateDescription
+from jaxpr_artifact.tree_description import TreeDescription, described_tree
 
 
 class GlobalSource(NamedTuple):
@@ -42,22 +43,24 @@ class ModuleSource(NamedTuple):
     name: str
     functions: Sequence[FunctionSource]
     globals: Mapping[str, GlobalSource]
+    state: Sequence[StateDescription] = ()
 
 
 #: The name of the result that tells which check failed.
 CHECK_CODE = Argument("check", "int32", ())
 
 
-def getter(name: str, read: Sequence[GlobalSource], is_bare: bool) -> FunctionSource:
-    """Return a function that returns globals, or one of them by itself."""
+def getter(name: str, read: Sequence[GlobalSource], tree: TreeDescription | None) -> FunctionSource:
+    """Return a function that returns globals in this tree."""
     found = tuple(argument_of(g) for g in read)
-    return FunctionSource(FunctionDescription(name, "getter", (), found, is_bare, tuple(g.name for g in read)), None)
+    return FunctionSource(FunctionDescription(name, "getter", (), found, (), tree, tuple(g.name for g in read)), None)
 
 
-def setter(name: str, written: Sequence[GlobalSource]) -> FunctionSource:
-    """Return a function that sets globals."""
-    found = tuple(argument_of(g) for g in written)
-    return FunctionSource(FunctionDescription(name, "setter", found, (), writes=tuple(g.name for g in written)), None)
+def setter(name: str, written: Sequence[GlobalSource], given: NamedTree) -> FunctionSource:
+    """Return a function that sets globals to the arrays of a tree, and returns nothing."""
+    found, names = tuple(argument_of(g) for g in written), tuple(g.name for g in written)
+    description = FunctionDescription(name, "setter", found, (), (given,), described_tree(None), writes=names)
+    return FunctionSource(description, None)
 
 
 def argument_of(given: GlobalSource) -> Argument:

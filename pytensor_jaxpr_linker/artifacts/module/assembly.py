@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Variable
 
+from jaxpr_artifact.trees import leaves_of, with_leaves
 from pytensor_jaxpr_linker.artifacts.module.declarations import FunctionDeclaration, StateDeclaration, state_leaves
 from pytensor_jaxpr_linker.artifacts.module.functions import (
     ModuleFunction,
@@ -17,7 +18,6 @@ from pytensor_jaxpr_linker.artifacts.module.functions import (
     compiled_function,
 )
 from pytensor_jaxpr_linker.artifacts.module.state import Global
-from pytensor_jaxpr_linker.artifacts.module.trees import leaves_of, with_leaves
 from pytensor_jaxpr_linker.artifacts.shapes import unique_names
 from pytensor_jaxpr_linker.frontend.targets import target_of
 
@@ -31,6 +31,8 @@ class Assembly(NamedTuple):
     """A tree of the names of globals, for each attribute of the module that is state."""
     places: dict[str, list[str]]
     """The names of the globals that each function takes, in the order of its state."""
+    declared: dict[str, Any]
+    """What the functions were made of."""
 
 
 class GlobalsFound:
@@ -94,7 +96,7 @@ def assembly_of(attributes: Mapping[str, Any], reserved: Iterable[str]) -> Assem
     variables = found.all()
     named = {leaf for tree in state.values() for _, leaf in leaves_of(tree)}
     state |= {g.name: g.name for g in variables if g.name not in named}
-    return Assembly(functions, variables, state, places)
+    return Assembly(functions, variables, state, places, declared)
 
 
 def names_of_state(attribute: str, given: Any, found: GlobalsFound) -> Any:
@@ -154,10 +156,23 @@ def attributes_of_functions(functions: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
+def declared_functions(given: Assembly) -> dict[str, Any]:
+    """Return what `attributes_of_functions` takes for the functions of a module."""
+    return {name: x.function if isinstance(x, CompiledByUser) else x for name, x in given.declared.items()}
+
+
+def check_functions(functions: Any) -> None:
+    """Raise a TypeError if functions have no names."""
+    if not isinstance(functions, Mapping) or not all(isinstance(name, str) for name in functions):
+        raise TypeError(
+            f'The functions of a module are a dict with their names, such as functions={{"step": f}}, not {functions!r:.80}.'
+        )
+
+
 def check_attributes(names: Iterable[str], reserved: Iterable[str]) -> None:
     """Raise a TypeError if a part of a module has the name of a method of all modules, or none that Python can say."""
     for name in names:
         if name in set(reserved):
             raise TypeError(f"{name!r} is a method of every module: call the function or state otherwise.")
-        if not name.isidentifier() or not name.isascii():
-            raise TypeError(f"{name!r} is no name for a part of a module: give an identifier.")
+        if not isinstance(name, str) or not name.isidentifier() or not name.isascii():
+            raise TypeError(f"{name!r:.80} is no name for a part of a module: give an identifier.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import numpy as np
@@ -13,8 +13,11 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.replace import graph_replace
 from pytensor.tensor.random.type import RandomType, random_generator_type
 
-from pytensor_jaxpr_linker.artifacts.module.trees import leaves_like, leaves_of, level, with_leaves
+from jaxpr_artifact.trees import leaves_like, leaves_of, level, with_leaves
 from pytensor_jaxpr_linker.artifacts.shapes import unique_names
+
+#: What `pytensor.function` does about an input that nothing needs.
+type OnUnusedInput = Literal["raise", "warn", "ignore"]
 
 
 class FunctionDeclaration:
@@ -24,9 +27,19 @@ class FunctionDeclaration:
     other functions may apply it.
     """
 
-    def __init__(self, inputs: Any, outputs: Any, updates: Any, like: Any, mode: Any, is_public: bool):
+    def __init__(
+        self,
+        inputs: Any,
+        outputs: Any,
+        updates: Any,
+        like: Any,
+        mode: Any,
+        is_public: bool,
+        on_unused_input: OnUnusedInput | None = None,
+    ):
         self.arguments = arguments_of(inputs)
         self.outputs, self.like, self.mode, self.is_public = outputs, like, mode, is_public
+        self.on_unused_input = on_unused_input
         for name, leaf in leaves_of(outputs, "outputs"):
             check_variable(name, leaf)
         self.updates = list(updates_of(updates))
@@ -59,7 +72,15 @@ class StateDeclaration(NamedTuple):
     is_mutable: bool | None = None
 
 
-def public(inputs: Any, outputs: Any = None, updates: Any = (), *, like: Any = None, mode: Any = "JAXPR") -> Any:
+def public(
+    inputs: Any,
+    outputs: Any = None,
+    updates: Any = (),
+    *,
+    like: Any = None,
+    mode: Any = "JAXPR",
+    on_unused_input: OnUnusedInput | None = None,
+) -> Any:
     """Declare a function that a `Module` shows to callers.
 
     Parameters
@@ -75,6 +96,9 @@ def public(inputs: Any, outputs: Any = None, updates: Any = (), *, like: Any = N
         the host are then held to them, too.
     mode : Mode or str
         A mode of this package: whose rewrites the graph gets.
+    on_unused_input : {"raise", "warn", "ignore"}
+        What happens if the outputs and updates do not need an input, as `pytensor.function` takes it. By default the setting
+        ``pytensor.config.on_unused_input`` decides.
 
     Returns
     -------
@@ -92,10 +116,12 @@ def public(inputs: Any, outputs: Any = None, updates: Any = (), *, like: Any = N
     >>> counter.advance(3), counter.advance(by=3), counter.count.get_value()
     (array(0), array(3), array(6))
     """
-    return FunctionDeclaration(inputs, outputs, updates, like, mode, True)
+    return FunctionDeclaration(inputs, outputs, updates, like, mode, True, on_unused_input)
 
 
-def private(inputs: Any, outputs: Any, *, like: Any = None, mode: Any = "JAXPR") -> Any:
+def private(
+    inputs: Any, outputs: Any, *, like: Any = None, mode: Any = "JAXPR", on_unused_input: OnUnusedInput | None = None
+) -> Any:
     """Declare a function that other functions of a `Module` apply, and that a compiled module does not show.
 
     It becomes a part of each function that applies it. On the host it may be called like others, to look into a module. For the
@@ -117,7 +143,7 @@ def private(inputs: Any, outputs: Any, *, like: Any = None, mode: Any = "JAXPR")
     >>> Scaled().total([1.0, 2.0])
     array(10.)
     """
-    return FunctionDeclaration(inputs, outputs, (), like, mode, False)
+    return FunctionDeclaration(inputs, outputs, (), like, mode, False, on_unused_input)
 
 
 def like(value: Any, name: str = "") -> Any:

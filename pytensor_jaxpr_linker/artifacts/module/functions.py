@@ -14,10 +14,10 @@ from pytensor.graph.basic import Variable
 
 from jaxpr_artifact.arguments import check_sizes, taken
 from jaxpr_artifact.header import Argument
+from jaxpr_artifact.trees import leaves_like, leaves_of, with_leaves
 from pytensor_jaxpr_linker.artifacts.exportable import signature_of_target
 from pytensor_jaxpr_linker.artifacts.mlir.source import CHECK_CODE
 from pytensor_jaxpr_linker.artifacts.module.declarations import FunctionDeclaration, is_key_type
-from pytensor_jaxpr_linker.artifacts.module.trees import leaves_like, leaves_of, with_leaves
 from pytensor_jaxpr_linker.artifacts.shapes import unique_names
 from pytensor_jaxpr_linker.base.array_types import in_order, is_tensor
 from pytensor_jaxpr_linker.base.errors import CannotEmit, refused_by_rule
@@ -202,7 +202,14 @@ def compiled_declaration(name: str, given: FunctionDeclaration) -> ModuleFunctio
     """
     outputs = [leaf for _, leaf in leaves_of(given.outputs)]
     with options(on_break="raise"):
-        f = pytensor.function(given.variables(), outputs, updates=given.updates, mode=given.mode, name=name)
+        f = pytensor.function(
+            given.variables(),
+            outputs,
+            updates=given.updates,
+            mode=given.mode,
+            name=name,
+            on_unused_input=given.on_unused_input,
+        )
     return ModuleFunction(name, f, given.arguments, given.outputs, given.like, given.is_public)
 
 

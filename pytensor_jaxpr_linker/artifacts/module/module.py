@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Self
+from weakref import WeakKeyDictionary
 
+from jaxpr_artifact.module_state import ModuleState
 from pytensor_jaxpr_linker.artifacts.iree.targets import CompileTarget
 from pytensor_jaxpr_linker.artifacts.lowering import PLATFORMS
 from pytensor_jaxpr_linker.artifacts.mlir.build import lower_for
@@ -20,12 +24,19 @@ from pytensor_jaxpr_linker.artifacts.module.assembly import (
     assembly_of,
     attributes_of_functions,
     check_attributes,
+    check_functions,
+    declared_functions,
     is_function,
 )
 from pytensor_jaxpr_linker.artifacts.module.declarations import StateDeclaration
 from pytensor_jaxpr_linker.artifacts.module.public_function import PublicFunction
 from pytensor_jaxpr_linker.artifacts.module.sources import source_of
-from pytensor_jaxpr_linker.artifacts.module.state import State, Values
+from pytensor_jaxpr_linker.artifacts.module.state import Values
+
+#: The shapes of arguments, by function and argument.
+type Seen = Mapping[str, tuple[int, ...]]
+
+NOTHING_SEEN: Seen = MappingProxyType({})
 
 
 class Module:
@@ -68,7 +79,6 @@ class Module:
 
     __name: str
     __attributes: dict[str, Any]
-    __class_assembly: Assembly | None
     __assembly: Assembly
     __values: Values
 
@@ -79,7 +89,6 @@ class Module:
         )
         found = {key: x for c in reversed(cls.__mro__) if c not in Module.__mro__ for key, x in vars(c).items()}
         cls.__attributes = {key: x for key, x in found.items() if not key.startswith(("__", "_Module__"))}
-        cls.__class_assembly = None
         parts = [key for key, x in cls.__attributes.items() if is_function(x) or is_state(key, x)]
         check_attributes(parts, RESERVED)
         check_attributes([cls.__name], ())
@@ -89,32 +98,74 @@ class Module:
             if name is not None or functions is not None:
                 raise TypeError(f"{type(self).__name__}() takes no arguments: its class says what it has.")
             cls = type(self)
-            assembly = cls.__class_assembly = cls.__class_assembly or assembly_of(cls.__attributes, RESERVED)
-            name = cls.__name
+            if cls not in ASSEMBLIES:
+                ASSEMBLIES[cls] = assembly_of(cls.__attributes, RESERVED)
+            self.__begin(cls.__name, ASSEMBLIES[cls])
         else:
             if functions is None:
+                if name is None or isinstance(name, str):
+                    raise TypeError(f'A module has functions: Module({name or "model"!r}, functions={{"step": f}}).')
                 functions = {getattr(name, "name", None) or "main": name}
                 name = next(iter(functions))
+            name = "module" if name is None else name
+            check_functions(functions)
             check_attributes(functions, RESERVED)
             check_attributes([name], ())
-            assembly = assembly_of(attributes_of_functions(functions), RESERVED)
-        self.__name, self.__assembly, self.__values = name, assembly, Values(assembly.globals)
-        self.__seen: dict[str, tuple[int, ...]] = {}  # the shapes of arguments in the latest calls
+            self.__begin(name, assembly_of(attributes_of_functions(functions), RESERVED))
+
+    def __begin(self, name: str, assembly: Assembly, values: Values | None = None, seen: Seen = NOTHING_SEEN) -> None:
+        """Give a new instance its parts; by default with the values that the shared variables have."""
+        self.__name, self.__assembly, self.__values = name, assembly, values or Values(assembly.globals)
+        self.__seen = dict(seen)  # the shapes of arguments in the latest calls
         for attribute, tree in assembly.state.items():
-            vars(self)[attribute] = State(attribute, tree, self.__values)
+            vars(self)[attribute] = ModuleState(attribute, tree, self.__values)
         for function in assembly.functions.values():
             names = assembly.places[function.name]
             vars(self)[function.name] = PublicFunction(name, function, names, self.__values, self.__seen)
 
+    def __copy__(self) -> Self:
+        """Return another instance, with the values that this one has now and the same compiled functions."""
+        other = object.__new__(type(self))
+        other.__begin(self.__name, self.__assembly, self.__values.copy(), self.__seen)
+        vars(other).update(self.__added())
+        return other
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        other = memo[id(self)] = copy.copy(self)
+        vars(other).update(copy.deepcopy(self.__added(), memo))
+        return other
+
+    def __reduce__(self) -> tuple:
+        """Return what makes an instance with the values that this one has now: of its class, or of its functions, which are compiled again."""
+        functions = None if type(self) is not Module else declared_functions(self.__assembly)
+        state = self.__values.arrays(), dict(self.__seen), self.__added()
+        return restored_module, (type(self), self.__name, functions), state
+
+    def __setstate__(self, state: tuple) -> None:
+        arrays, seen, added = state
+        self.__values.restore(arrays)
+        self.__seen.update(seen)
+        vars(self).update(added)
+
+    def __added(self) -> dict[str, Any]:
+        """Return the attributes that somebody gave the instance."""
+        parts = {*self.__assembly.state, *self.__assembly.functions}
+        return {key: x for key, x in vars(self).items() if key not in parts and not key.startswith("_Module__")}
+
     def __setattr__(self, name: str, value: Any) -> None:
-        if isinstance(vars(self).get(name), State):
+        if isinstance(vars(self).get(name), ModuleState):
             raise AttributeError(f"{name} is state of the module: m.{name}.set_value(...) sets it.")
         super().__setattr__(name, value)
 
     def __repr__(self) -> str:
         functions = [f"{f.name}{f.__signature__}" for f in self.__assembly.functions.values()]
-        state = [repr(x) for x in vars(self).values() if isinstance(x, State)]
+        state = [repr(x) for x in vars(self).values() if isinstance(x, ModuleState)]
         return f"<module {self.__name}: {', '.join([*functions, *state])}>"
+
+    def __instead__(self) -> str:
+        """Return what to ask about in place of a module."""
+        functions = ", ".join(f"m.{name}" for name in self.__assembly.functions)
+        return f"it has functions to ask about, {functions}. Module.save and Module.mlir write all of them."
 
     def mlir(self, *, inline_bytes: int | None = INLINE_BYTES, platform: str = "cpu") -> MlirModule:
         """Return the module as MLIR, with the values that its state has now.
@@ -209,7 +260,7 @@ class Module:
 
     @staticmethod
     def state(tree: Any, mutable: bool) -> Any:
-        """Declare state, and whether it may change: by updates, by `State.set_value`, and by the setter of a compiled module.
+        """Declare state, and whether it may change: by updates, by `ModuleState.set_value`, and by the setter of a compiled module.
 
         Parameters
         ----------
@@ -241,6 +292,16 @@ def is_state(name: str, given: Any) -> bool:
     tree = given.tree if isinstance(given, StateDeclaration) else given
     return declarations.state_leaves(name, tree) is not None
 
+
+def restored_module(cls: type[Module], name: str, functions: Mapping[str, Any] | None) -> Module:
+    """Return a new instance of what a pickle names. The parameters that a class may have need no values."""
+    module = object.__new__(cls)
+    Module.__init__(module, *(() if functions is None else (name, functions)))
+    return module
+
+
+#: The compiled parts of classes that have instances.
+ASSEMBLIES: WeakKeyDictionary[type, Assembly] = WeakKeyDictionary()
 
 #: What parts of a module can't be called.
 RESERVED = [name for name in vars(Module) if not name.startswith("_")]

@@ -44,7 +44,7 @@ class PublicFunction:
         self.__signature__ = function.__signature__
         self.__doc__ = f"Return {', '.join(function.results) or 'nothing'}."
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         function, values = self._function, self._values
         arrays = function.arrays(args, kwargs)
         self._seen.update(
@@ -62,6 +62,9 @@ class PublicFunction:
         """Return the results of the program for the state as it is now."""
         known = self._values.snapshot()
         return self._function.run(arrays, [known[name] for name in self._names])
+
+    def __reduce__(self) -> Any:
+        raise TypeError(f"{self!r} is part of a module: copy or pickle the module, and take the function of that.")
 
     def __repr__(self) -> str:
         return f"<function {self.__name__}{self.__signature__} of module {self._module}>"

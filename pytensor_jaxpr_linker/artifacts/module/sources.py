@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -11,7 +11,9 @@ import numpy as np
 from pytensor.graph.basic import Variable
 
 from jaxpr_artifact.header import Argument
-from jaxpr_artifact.module_header import FunctionDescription
+from jaxpr_artifact.module_header import FunctionDescription, NamedTree, StateDescription
+from jaxpr_artifact.tree_description import described_tree
+from jaxpr_artifact.trees import leaves_of
 from pytensor_jaxpr_linker.artifacts.exportable import check_text, places_of
 from pytensor_jaxpr_linker.artifacts.mlir.source import (
     CHECK_CODE,
@@ -24,7 +26,6 @@ from pytensor_jaxpr_linker.artifacts.mlir.source import (
 from pytensor_jaxpr_linker.artifacts.module.assembly import Assembly
 from pytensor_jaxpr_linker.artifacts.module.declarations import is_key_type
 from pytensor_jaxpr_linker.artifacts.module.functions import Leaf, ModuleFunction
-from pytensor_jaxpr_linker.artifacts.module.trees import leaves_of
 from pytensor_jaxpr_linker.base import jax_compat
 from pytensor_jaxpr_linker.base.errors import CannotEmit, refused_by_rule
 from pytensor_jaxpr_linker.emit.random.sampler import KEY_DTYPE
@@ -54,15 +55,20 @@ def source_of(
         for f in assembly.functions.values()
         if f.is_public
     ]
-    for attribute, tree in assembly.state.items():
-        part = [known[leaf] for _, leaf in leaves_of(tree)]
-        if attribute.startswith("_"):
-            continue
+    state = [s for s in described_state(assembly) if not s.name.startswith("_")]
+    for attribute, tree, names in ((s.name, s.tree, s.globals) for s in state):
+        part = [known[leaf] for leaf in names]
         if f"get_{attribute}" not in assembly.functions:
-            functions.append(getter(f"get_{attribute}", part, isinstance(tree, str)))
+            functions.append(getter(f"get_{attribute}", part, tree))
         if f"set_{attribute}" not in assembly.functions and all(g.is_mutable for g in part):
-            functions.append(setter(f"set_{attribute}", part))
-    return ModuleSource(name, functions, known)
+            functions.append(setter(f"set_{attribute}", part, NamedTree(attribute, tree)))
+    return ModuleSource(name, functions, known, state)
+
+
+def described_state(assembly: Assembly) -> Iterator[StateDescription]:
+    """Yield the description of each attribute that is state."""
+    for attribute, tree in assembly.state.items():
+        yield StateDescription(attribute, described_tree(tree), tuple(name for _, name in leaves_of(tree)))
 
 
 class Constants:
@@ -157,7 +163,8 @@ def described_function(
         "function",
         tuple(described_array(*of) for of in zip(names, avals, variables, strict=True)),
         (*results, CHECK_CODE) if lowered.checks else tuple(results),
-        isinstance(function.outputs, Variable),
+        tuple(NamedTree(name, described_tree(tree)) for name, tree in function.arguments.items()),
+        described_tree(function.outputs),
         tuple(reads),
         tuple(writes),
         tuple(map(check_text, lowered.checks)),

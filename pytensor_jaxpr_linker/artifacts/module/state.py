@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -12,7 +13,6 @@ from pytensor.graph.basic import Variable
 
 from pytensor_jaxpr_linker.artifacts.module.declarations import is_key_type
 from pytensor_jaxpr_linker.artifacts.module.functions import Leaf
-from pytensor_jaxpr_linker.artifacts.module.trees import dotted, leaves_like, leaves_of, level, with_leaves
 from pytensor_jaxpr_linker.base.array_types import in_order
 from pytensor_jaxpr_linker.base.random_keys import keys_of
 
@@ -47,9 +47,53 @@ class Values:
         with jax.enable_x64(True):
             self._arrays = {name: jax.device_put(g.first_value()) for name, g in self.globals.items()}
 
+    def read(self, names: Sequence[str]) -> list[jax.Array]:
+        """Return values as they are now."""
+        present = self.snapshot()
+        return [present[name] for name in names]
+
+    def is_mutable(self, name: str) -> bool:
+        """Tell whether a global may change."""
+        return self.globals[name].is_mutable
+
+    def spelled_type(self, name: str) -> str:
+        """Return dtype and shape of a global."""
+        array = self._arrays[name]
+        return f"{array.dtype}{list(array.shape)}"
+
     def snapshot(self) -> Mapping[str, jax.Array]:
         """Return the values as they are now."""
         return self._arrays
+
+    def copy(self) -> Values:
+        """Return the same values for another instance."""
+        other = copy.copy(self)
+        other.turn = threading.RLock()
+        return other
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return copies of the values by name."""
+        return {name: np.array(array) for name, array in self.snapshot().items()}
+
+    def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Replace all values by those of another instance.
+
+        Raises
+        ------
+        TypeError
+            If the other one had other globals.
+        """
+        mine, theirs = (
+            {name: f"{x.dtype}{list(x.shape)}" for name, x in known.items()} for known in (self.snapshot(), arrays)
+        )
+        if mine != theirs:
+            names = sorted(name for name in mine.keys() | theirs.keys() if mine.get(name) != theirs.get(name))
+            parts = [
+                f"{name} is {theirs.get(name, 'missing')} there and {mine.get(name, 'missing')} here" for name in names
+            ]
+            raise TypeError(f"The module has other state than the pickled one: {', '.join(parts)}.")
+        with jax.enable_x64(True):
+            self._arrays = {name: jax.device_put(array) for name, array in arrays.items()}
 
     def replace(self, changes: Mapping[str, Any]) -> None:
         """Replace values by results of a program.
@@ -86,48 +130,3 @@ class Values:
             remedy = f"Module.state({known.variable.name or name}, mutable=True) makes it state that can be set."
             raise TypeError(f"{name} is a constant of the module: none of its functions updates it. {remedy}")
         return Leaf(name, known.variable, 0, self._arrays[name].shape).taken(value)
-
-
-class State:
-    """State of a module: one global, or a tree of them. `m.params` has the parts ``m.params.w`` or ``m.params["w"]``."""
-
-    def __init__(self, name: str, tree: Any, values: Values):
-        self._name, self._tree, self._values = name, tree, values
-
-    def get_value(self) -> Any:
-        """Return a copy of the value: an array, or a tree of arrays like the one that the module was made of."""
-        arrays = self._values.snapshot()
-        return with_leaves(self._tree, iter([np.array(arrays[name]) for _, name in leaves_of(self._tree)]))
-
-    def set_value(self, value: Any) -> None:
-        """Set the value, of the dtypes and shapes that it has. A generator is set by a key, or by a NumPy generator."""
-        self._values.set({name: x for _, name, x in leaves_like(self._tree, value, self._name)})
-
-    @property
-    def is_mutable(self) -> bool:
-        """Whether functions may change it."""
-        return all(self._values.globals[name].is_mutable for _, name in leaves_of(self._tree))
-
-    def __getitem__(self, key: Any) -> State:
-        inner = level(self._tree)
-        names = inner.names if inner else []
-        if inner is None or str(key) not in names:
-            raise KeyError(f"{self._name} has {', '.join(names) or 'no parts'}, not {key!r}.")
-        return State(dotted(self._name, str(key)), inner.children[names.index(str(key))], self._values)
-
-    def __getattr__(self, key: str) -> State:
-        if key.startswith("__"):
-            raise AttributeError(key)
-        try:
-            return self[key]
-        except KeyError as error:
-            raise AttributeError(error.args[0]) from None
-
-    def __dir__(self) -> Sequence[str]:
-        inner = level(self._tree)
-        return [*super().__dir__(), *(inner.names if inner else [])]
-
-    def __repr__(self) -> str:
-        arrays = self._values.snapshot()
-        parts = [f"{name}: {arrays[name].dtype}{list(arrays[name].shape)}" for _, name in leaves_of(self._tree)]
-        return f"<{'state' if self.is_mutable else 'constant'} {', '.join(parts)}>"

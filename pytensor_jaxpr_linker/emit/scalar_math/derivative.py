@@ -7,8 +7,10 @@ taken may have an infinite slope. So each function is one ``custom_jvp_call``. I
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import cache, wraps
+from itertools import compress
 
 import numpy as np
 import pytensor.scalar as ps
@@ -17,11 +19,16 @@ from pytensor.gradient import NullTypeGradError
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.null_type import NullType
 
+from pytensor_jaxpr_linker.base.jax_compat import is_for_cpus
 from pytensor_jaxpr_linker.base.rules import ScalarRule
 from pytensor_jaxpr_linker.emit.scalar import Emit, emit_inner, numpy_astype, refuse_complex
 from pytensor_jaxpr_linker.jaxpr import prims
-from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, is_variable
+from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape, is_variable
 from pytensor_jaxpr_linker.jaxpr.formula import Value
+from pytensor_jaxpr_linker.jaxpr.signs import note_signs
+
+#: Rows of at most so many elements are short.
+SHORT_ROW = 16
 
 #: A function of values, in float64 or float32.
 type Formula = Callable[..., Value]
@@ -63,10 +70,22 @@ def evaluated(formula: Formula, single: bool) -> Emit:
     @wraps(formula)
     def rule(op: ps.ScalarOp, b: JaxprBuilder, dtype: np.dtype, *xs: Atom) -> Atom:
         precision = "float32" if single and dtype.itemsize <= 4 else "float64"
-        result = formula(*(Value(b, numpy_astype(b, x, precision)) for x in xs)).atom
-        return prims.broadcast_to(b, numpy_astype(b, result, dtype), prims.elementwise_shape(xs))
+        shape = prims.elementwise_shape(xs)
+        is_flat = has_short_rows(shape) and is_for_cpus()
+        operands = [prims.reshape(b, x, (math.prod(shape),)) if is_flat and x.aval.shape else x for x in xs]
+        result = formula(*(Value(b, numpy_astype(b, x, precision)) for x in operands)).atom
+        if is_flat and is_variable(result):
+            (result,) = prims.barrier(b, [result])  # else XLA computes the elements where they are read
+            result = prims.reshape(b, result, shape if result.aval.shape else ())
+        return prims.broadcast_to(b, numpy_astype(b, result, dtype), shape)
 
     return rule
+
+
+def has_short_rows(shape: Shape) -> bool:
+    """Tell whether XLA's loop over the last axis of an array is too short for vectors: `gammaln` takes 20 ns for each of 40 x 5 numbers, 14 for each of 200."""
+    is_known = all(type(n) is int for n in shape)
+    return is_known and len(shape) > 1 and shape[-1] <= SHORT_ROW < math.prod(shape)
 
 
 def with_pullback(rule: Emit) -> Emit:
@@ -79,11 +98,14 @@ def with_pullback(rule: Emit) -> Emit:
             xs = tuple(prims.broadcast_to(b, x, prims.elementwise_shape(xs)) if is_variable(x) else x for x in xs)
         operands = [x for x in xs if is_variable(x)]
         inner, atoms = b.sub_jaxpr([x.aval for x in operands], has_derivative=True)
+        note_signs(b, operands, inner, atoms)
+        known = [atom in inner.never_negative for atom in atoms]
         result = rule(op, inner, dtype, *insert(xs, atoms))
 
         def differentiate(
             child: JaxprBuilder, primals: Sequence[Atom], tangents: Sequence[Atom | None]
         ) -> tuple[list[Atom], list[Atom]]:
+            child.never_negative.update(compress(primals, known))
             slopes = iter(tangents)
             pairs = [next(slopes) if is_variable(x) else None for x in xs]
             values = insert(xs, primals)

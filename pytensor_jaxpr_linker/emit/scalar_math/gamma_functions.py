@@ -172,7 +172,7 @@ def gammaln(x: Value) -> Value:
 
     Next to zeros at negative x the error is absolute, like digamma's: some units in the last place of the terms.
     """
-    positive = lgamma_of_positive(where(x > 0, x, 1 - x))
+    positive = lgamma_of_positive(where(x < 0, 1 - x, x))
     reflected = -log(abs(sin_pi(x)) * (1 / np.pi)) - positive
     pole = (x <= 0) & (x == floor(x))
     return first_of((x == -np.inf, x), (pole, np.inf), (x < 0, reflected), otherwise=positive)
@@ -181,7 +181,7 @@ def gammaln(x: Value) -> Value:
 @emits_scalar(psm.Psi, form=values(single=True))
 def psi(x: Value) -> Value:
     """The digamma function, exact also next to its positive zero."""
-    y = where(x <= 0, 1 - x, x)
+    y = where(x < 0, 1 - x, x)
     small = minimum(y, LARGE)
     steps, z = steps_from_two(small)
     near = horner(z, DIGAMMA_NEAR_TWO) - where(steps < 0, 1 / small, 0.0) - where(steps < -1, 1 / (small + 1), 0.0)

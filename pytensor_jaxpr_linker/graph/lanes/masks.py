@@ -11,6 +11,7 @@ from typing import Any
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Variable
 from pytensor.tensor.basic import Alloc, ARange, Nonzero
+from pytensor.tensor.sort import ArgSortOp
 from pytensor.tensor.subtensor import (
     AdvancedIncSubtensor,
     AdvancedSubtensor,
@@ -130,8 +131,8 @@ def index_lanes(x: Operand, entries: Sequence[Any]) -> tuple[Selection, int] | N
 
 
 def is_position(x: Lanes) -> bool:
-    """Tell whether lanes are their own positions."""
-    return x.old.owner is not None and isinstance(x.old.owner.op, ARange)
+    """Tell whether lanes hold positions of active lanes: their own, or in the order of a sort."""
+    return x.old.owner is not None and isinstance(x.old.owner.op, ARange | ArgSortOp)
 
 
 # -- masks -------------------------------------------------------------------------------------------------------------

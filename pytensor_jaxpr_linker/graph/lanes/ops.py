@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.op import Op
 from pytensor.tensor.type import TensorType, dmatrix, dvector, iscalar, lscalar
 
@@ -52,8 +52,10 @@ class DynamicSlice(Op):
 
     def make_node(self, *inputs: Variable) -> Apply:
         """Take an array, a start for each axis, then a length for each."""
-        x = inputs[0]
-        shape = [None if axis in self.axes else n for axis, n in enumerate(x.type.shape)]
+        x, lengths = inputs[0], inputs[1 + len(self.axes) :]
+        shape = list(x.type.shape)
+        for axis, n in zip(self.axes, lengths, strict=True):
+            shape[axis] = int(n.data) if isinstance(n, Constant) else None
         return Apply(self, list(inputs), [x.type.clone(shape=shape)()])
 
     def perform(self, node: Apply, inputs: Sequence, outputs: list) -> None:

@@ -34,6 +34,7 @@ from pytensor_jaxpr_linker.graph.lanes.lanes import (
     refilled,
 )
 from pytensor_jaxpr_linker.graph.lanes.ops import only_output
+from pytensor_jaxpr_linker.graph.lanes.padded import joined_with_blocks
 from pytensor_jaxpr_linker.graph.lanes.selection import ONE, ZERO, Run, value_key
 
 # -- each lane by itself -----------------------------------------------------------------------------------------------
@@ -86,9 +87,11 @@ def permuted(known: GraphSelections, node: Apply, operands: Sequence[Operand]) -
 
 
 def joined_lanes(known: GraphSelections, node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
-    """Arrays that all have the same lanes, joined along another axis."""
+    """Arrays that all have the same lanes, joined along another axis; or a padded one and others, along its own."""
+    if node.op.axis == first_lanes(operands).axis:
+        return joined_with_blocks(node, operands)
     first = common_lanes(operands)
-    if first is None or node.op.axis == first.axis or not all(isinstance(x, Lanes) for x in operands):
+    if first is None or not all(isinstance(x, Lanes) for x in operands):
         return None
     return for_all_lanes(node, operands, first.selection, first.axis)
 

@@ -133,18 +133,34 @@ class PaddedRun(Run):
         self._shorter: dict[int, PaddedRun] = {}
 
     def part(self, entry: slice) -> tuple[Run, slice] | None:
-        """Return the run that a slice takes if it leaves out a constant number of lanes at either end; or None.
+        """Return the run that a slice takes if it leaves out a constant number of lanes at either end, or reverses them; or None.
 
         The array is cut as the run is. So ``x[1:]`` and ``x[:-1]`` have the same run.
         """
         dropped = dropped_by(entry)
         if dropped is None:
             return None
-        return (self.shorter(dropped) if dropped else self), entry
+        run = self.shorter(dropped) if dropped else self
+        if is_step(entry, 1):
+            return run, entry
+        return run.reversed, entry if dropped else REVERSED
+
+    def block(self, entry: slice) -> tuple[Variable, int] | None:
+        """Return the first lane and the length of a slice that is as long for each `count`, such as ``x[:3]`` and ``x[-3:]``; or None."""
+        if not is_step(entry, 1) or (bounds := constant_bounds(entry)) is None:
+            return None
+        start, stop = bounds[0] or 0, bounds[1]
+        if (stop is None or stop < 0) != (start < 0):
+            return None
+        self.whole.least = max(self.whole.least, self.dropped + (-start if stop is None or start < 0 else stop))
+        first = pt.constant(start, dtype="int64") if start >= 0 else pt.add(self.count, start)
+        return first, max((stop or 0) - start, 0)
 
     def shorter(self, k: int) -> PaddedRun:
-        """Return the run with `k` lanes less."""
+        """Return the run with `k` lanes less, or more if it is negative."""
         whole, dropped = self.whole, self.dropped + k
+        if not dropped:
+            return whole
         whole.least = max(whole.least, dropped + 1)
         if dropped not in whole._shorter:
             found = PaddedRun(pt.sub(whole.count, dropped), pt.sub(whole.n, dropped))
@@ -154,13 +170,26 @@ class PaddedRun(Run):
 
 
 def dropped_by(entry: slice) -> int | None:
-    """Return how many elements a slice leaves out if its bounds are constants that do not depend on the length; or None."""
-    start, stop = (
-        0 if v is None else int(v.data) if isinstance(v, Constant) else None for v in (entry.start, entry.stop)
-    )
-    if start is None or stop is None or start < 0 or stop > 0 or not is_step(entry, 1):
+    """Return how many elements a slice leaves out, forwards or in reverse, if its bounds are constants that do not depend on the length; or None."""
+    if (bounds := constant_bounds(entry)) is None:
         return None
-    return None if stop == 0 and entry.stop is not None else start - stop
+    start, stop = bounds
+    if is_step(entry, -1):
+        if stop == -1:  # no element
+            return None
+        start, stop = None if stop is None else stop + 1, None if start in (None, -1) else start + 1
+    elif not is_step(entry, 1):
+        return None
+    start = 0 if start is None else start
+    if start < 0 or (stop is not None and stop >= 0):
+        return None
+    return start - (stop or 0)
+
+
+def constant_bounds(entry: slice) -> tuple[int | None, int | None] | None:
+    """Return the bounds of a slice as numbers where it has them, or None if one is computed."""
+    bounds = [v if v is None or not isinstance(v, Constant) else int(v.data) for v in (entry.start, entry.stop)]
+    return None if any(isinstance(v, Variable) for v in bounds) else (bounds[0], bounds[1])
 
 
 def value_key(variable: Variable) -> Any:

@@ -19,6 +19,7 @@ from pytensor_jaxpr_linker.graph.lanes.lanes import (
     Operand,
     filled,
     has_lanes,
+    moved,
     named,
     plain,
     reverse,
@@ -28,7 +29,8 @@ from pytensor_jaxpr_linker.graph.lanes.lanes import (
     write,
 )
 from pytensor_jaxpr_linker.graph.lanes.ops import DynamicSlice, DynamicUpdate, only_output
-from pytensor_jaxpr_linker.graph.lanes.selection import FULL, REVERSED, Run, indexed, is_step
+from pytensor_jaxpr_linker.graph.lanes.padded import block_at, with_block
+from pytensor_jaxpr_linker.graph.lanes.selection import FULL, REVERSED, PaddedRun, Run, indexed, is_step
 
 
 def at_slices(known: GraphSelections, node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
@@ -101,13 +103,21 @@ def part_of_lanes(known: GraphSelections, node: Apply, x: Lanes, entries: Sequen
         if not isinstance(entry, slice):
             entries[x.axis] = selection.lane(entry)
             return read_block(known, x.filled, entries, old)
+        if isinstance(selection, PaddedRun) and (block := selection.block(entry)) is not None:
+            entries[x.axis] = FULL
+            return read_block(known, block_at(x, *block), entries, old)
         if (part := selection.part(entry)) is None:
             return None
         selection, entries[x.axis] = part
     result = read_block(known, x.filled, entries, old)
-    if selection.count is x.selection.count:
-        return Lanes(selection, axis, old, lambda: result)
-    return selected_lanes(result, selection, selection.flat, axis, old)
+    found = Lanes(selection, axis, old, lambda: result)
+    if isinstance(selection, Run) and isinstance(
+        to := selection.reversed, PaddedRun
+    ):  # in reverse: the lanes are at the end
+        found = moved(found, to, "")
+    if found.selection.count is x.selection.count:
+        return found
+    return selected_lanes(found.filled, found.selection, found.selection.flat, axis, old)
 
 
 def with_part_written(
@@ -122,6 +132,12 @@ def with_part_written(
             return None
         entries[x.axis] = selection.lane(entry)
         new = write_block(known, x.filled, y, entries, is_set, old)
+        return selected_lanes(new, selection, selection.flat, x.axis, old)
+    if isinstance(selection, PaddedRun) and (block := selection.block(entry)) is not None:
+        if isinstance(y, Lanes):
+            return None
+        entries[x.axis] = FULL
+        new = with_block(x, *block, write_block(known, block_at(x, *block), y, entries, is_set, old))
         return selected_lanes(new, selection, selection.flat, x.axis, old)
     rest = FULL
     if entry != FULL:

@@ -14,13 +14,14 @@ from pytensor.configdefaults import config
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.raise_op import CheckAndRaise
-from pytensor.tensor.basic import Alloc, ARange, Join, Nonzero
+from pytensor.tensor.basic import Alloc, ARange, Join, Nonzero, Split
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.linalg.solvers.lstsq import Lstsq
 from pytensor.tensor.math import Argmax, Dot
 from pytensor.tensor.shape import Shape, Shape_i, SpecifyShape
+from pytensor.tensor.sort import ArgSortOp, SortOp
 from pytensor.tensor.special import LogSoftmax, Softmax
 from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor, IncSubtensor, Subtensor
 
@@ -28,7 +29,7 @@ from pytensor_jaxpr_linker.base.gc_pause import gc_paused
 from pytensor_jaxpr_linker.base.rules import Table
 from pytensor_jaxpr_linker.graph import facts
 from pytensor_jaxpr_linker.graph.facts import Times
-from pytensor_jaxpr_linker.graph.lanes import masks, rules, slices
+from pytensor_jaxpr_linker.graph.lanes import masks, padded, rules, slices
 from pytensor_jaxpr_linker.graph.lanes.graph_selections import GraphSelections, LaneRule
 from pytensor_jaxpr_linker.graph.lanes.lanes import Lanes, Operand, named, plain
 from pytensor_jaxpr_linker.graph.lanes.masks import INDICES, has_mask, index_of
@@ -43,6 +44,7 @@ LANE_RULES: Table[LaneRule] = Table(
         Alloc: rules.allocated,
         ARange: rules.numbered,
         Argmax: rules.position_of_largest,
+        ArgSortOp: padded.sorted_lanes,
         Blockwise: rules.blockwise_lanes,
         CAReduce: rules.reduced,
         CheckAndRaise: rules.checked,
@@ -60,7 +62,9 @@ LANE_RULES: Table[LaneRule] = Table(
         Shape: rules.all_lengths,
         Shape_i: rules.one_length,
         Softmax: rules.softmax,
+        SortOp: padded.sorted_lanes,
         SpecifyShape: rules.specified,
+        Split: padded.split_lanes,
         Subtensor: slices.at_slices,
         TypeCastingOp: rules.copied_lanes,
         WriteLanes: rules.at_mask,

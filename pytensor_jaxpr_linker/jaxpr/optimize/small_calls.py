@@ -16,16 +16,15 @@ import numpy as np
 from jax.extend.core import primitives as p
 
 from pytensor_jaxpr_linker.base import jax_compat
-from pytensor_jaxpr_linker.base.jax_compat import xla_metadata_call_p
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, is_variable, with_operands
+from pytensor_jaxpr_linker.jaxpr.optimize.shared_sums import with_shared_sums
 from pytensor_jaxpr_linker.jaxpr.optimize.small_parts import Part
+from pytensor_jaxpr_linker.jaxpr.optimize.xla_options import is_reduction
 from pytensor_jaxpr_linker.jaxpr.traits import TRAITS, Trait
 
 #: What makes XLA's CPU compiler emit a call as one function. Its inliner would dissolve the call before.
 ATTRIBUTES = {"inlineable": "false", "xla_cpu_small_call": "true"}
-#: XLA's options where all reductions are short.
-SHORT_REDUCTIONS = {"xla_disable_hlo_passes": "tree_reduction_rewriter"}
 #: To reduce so many elements in the loop that computes them takes longer than to write them to memory.
 LONG = 64
 
@@ -58,7 +57,7 @@ def with_small_calls(closed: Any, parts: Sequence[Part], into_first: bool) -> An
             *called, witness = small_call(b, eqns, results, witness, constants)
             replaced |= zip(results, called, strict=True)
         else:
-            b.eqns += eqns
+            b.eqns += with_shared_sums(eqns)
     outvars = [replaced.get(x, x) if is_variable(x) else x for x in jaxpr.outvars]
     if into_first:
         last = prims.reshape(b, prims.convert(b, witness, outvars[0].aval.dtype), (1,))
@@ -67,28 +66,6 @@ def with_small_calls(closed: Any, parts: Sequence[Part], into_first: bool) -> An
         outvars.append(witness)
     names = [""] * len(jaxpr.invars)
     return jax_compat.make_jaxpr_object(jaxpr.constvars, jaxpr.invars, outvars, b.eqns, closed.consts, "program", names)
-
-
-def compiler_options(closed: Any) -> dict[str, str]:
-    """Return XLA's options for what `with_small_calls` returned.
-
-    XLA makes two reductions of one, which vectorizes that of a large array. The arrays of a small call are so short that the second
-    reduction takes longer than it saves (the model `hierarchical`: 21.5 instead of 18.5 µs a call).
-    """
-    outside = (eqn for eqn in closed.eqns if eqn.primitive is not xla_metadata_call_p)
-    return {} if any(map(longest_reduction, outside)) else SHORT_REDUCTIONS
-
-
-def longest_reduction(eqn: Any) -> int:
-    """Return how many elements the largest operand has of an equation that is a reduction, and of those inside it; 0 if there is none."""
-    inside = [longest_reduction(inner) for jaxpr in jax_compat.inner_jaxprs(eqn) for inner in jaxpr.eqns]
-    own = math.prod(eqn.invars[0].aval.shape) if is_reduction(eqn) else 0
-    return max(own, *inside, 0)
-
-
-def is_reduction(eqn: Any) -> bool:
-    """Tell whether an equation is a reduction over axes."""
-    return eqn.primitive.name.startswith("reduce_")
 
 
 def small_call(
@@ -107,7 +84,7 @@ def small_call(
     read = dict.fromkeys(filter(is_variable, [*(x for eqn in eqns for x in eqn.invars), witness]))
     known, operands = [x for x in read if x in constants], [x for x in read if x not in made and x not in constants]
     body = JaxprBuilder("small_call")
-    body.eqns += materialized(eqns)
+    body.eqns += with_shared_sums(materialized(eqns))
     outvars, names = [*results, read_first(body, operands)], [""] * len(operands)
     values = [constants[x] for x in known]
     closed = jax_compat.make_jaxpr_object(known, operands, outvars, body.eqns, values, "small_call", names)

@@ -12,13 +12,11 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from pytensor_jaxpr_linker.jaxpr.optimize.small_calls import SHORT_REDUCTIONS, longest_reduction
+from pytensor_jaxpr_linker.jaxpr.optimize.xla_options import options_of_chain
 from pytensor_jaxpr_linker.pymc.folder_programs import FolderPrograms, stored_function
 
 #: How many chunks a chain may be ahead of the slowest one.
 AHEAD = 8
-#: Reductions of so many elements are short, see `xla_options`.
-SHORT = 4096
 #: A child of PyMC's logger, so that notebooks and terminals show what it says.
 pymc_logger = logging.getLogger("pymc.pytensor_jaxpr_linker")
 
@@ -93,14 +91,8 @@ def compile_programs(chain: JittedChain, args: tuple, sharding: Any = None) -> C
 
 
 def xla_options(traced: jax.stages.Traced) -> dict[str, str]:
-    """Return XLA's options for the programs of a kernel, by the trace of its first one, which evaluates the log density and its gradient.
-
-    On a CPU XLA makes two reductions of one, which vectorizes that of a large array. In a chain, whose arrays stay in the cache, the second one
-    takes longer than it saves: a transition of the models `hierarchical` and `logistic` took 0.74 of the time without, the geometric mean
-    over eleven models was 0.93.
-    """
-    most = max(map(longest_reduction, traced.jaxpr.eqns), default=0)
-    return SHORT_REDUCTIONS if jax.default_backend() == "cpu" and most <= SHORT else {}
+    """Return XLA's options for the programs of a kernel, by the trace of its first one, which evaluates the log density and its gradient."""
+    return options_of_chain(traced.jaxpr) if jax.default_backend() == "cpu" else {}
 
 
 def states_of(found: Any, sharding: Any = None) -> Any:

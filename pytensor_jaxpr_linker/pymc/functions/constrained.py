@@ -13,9 +13,9 @@ import pymc as pm
 from pymc.util import get_default_varnames
 
 from pytensor_jaxpr_linker.base.errors import GraphBreakError
-from pytensor_jaxpr_linker.pymc.arguments import Names, as_names, did_you_mean
+from pytensor_jaxpr_linker.pymc.arguments import Names, as_names, check_model, did_you_mean
 from pytensor_jaxpr_linker.pymc.folder_programs import StoredFunction, stored_function
-from pytensor_jaxpr_linker.pymc.functions.graph import Data, ModelFunction, model_mode, shared_inputs
+from pytensor_jaxpr_linker.pymc.functions.graph import Data, ModelFunction, check_values, model_mode, shared_inputs
 from pytensor_jaxpr_linker.pymc.kept_programs import KeptPrograms
 
 #: How many bytes of results are computed at once.
@@ -76,6 +76,7 @@ class Constrain:
         data
             Arrays instead of the current values of shared data.
         """
+        check_values(self.model.value_vars, draws)
         if any(isinstance(draws[v.name], jax.core.Tracer) for v in self.model.value_vars):
             return self._traced(draws, data)
         first = self.model.value_vars[0]
@@ -190,4 +191,4 @@ def constrain(model: pm.Model | None = None, *, var_names: Names | None = None) 
     >>> constrain(model)({"x_log__": np.zeros((2, 3))})["x"].shape
     (2, 3)
     """
-    return Constrain(pm.modelcontext(model), var_names)
+    return Constrain(check_model(model), var_names)

@@ -13,7 +13,7 @@ from pytensor.compile.mode import Mode
 from pytensor.graph.basic import Variable
 
 from pytensor_jaxpr_linker.frontend.targets import Target
-from pytensor_jaxpr_linker.pymc.arguments import GRADIENTS, Names, as_names, check_choice
+from pytensor_jaxpr_linker.pymc.arguments import GRADIENTS, Names, as_names, check_choice, check_model
 from pytensor_jaxpr_linker.pymc.functions.differentiable import check_steps
 from pytensor_jaxpr_linker.pymc.functions.graph import Data, ModelFunction
 from pytensor_jaxpr_linker.pymc.functions.initial import layout_of
@@ -46,7 +46,7 @@ class LogDensity:
         check_steps(model)
         self.names = known if names is None else as_names(names, model.rvs_to_values)
         if sorted(self.names) != sorted(known):
-            raise ValueError(f"names must be all of {', '.join(map(repr, known))} in some order, not {self.names}.")
+            raise ValueError(f"var_names must be all of {', '.join(map(repr, known))} in some order, not {self.names}.")
         self.model = model
         self._function = ModelFunction(model, [model.logp() if graph is None else graph], gradient, mode)
 
@@ -105,7 +105,7 @@ def logdensity(
     model: pm.Model | None = None,
     *,
     gradient: Literal["pytensor", "jax"] = "pytensor",
-    names: Names | None = None,
+    var_names: Names | None = None,
 ) -> LogDensity:
     """Return the log density of a PyMC model as a pure JAX function.
 
@@ -115,7 +115,7 @@ def logdensity(
         By default that of the context.
     gradient : {"pytensor", "jax"}
         How JAX differentiates it, see `as_jax_function`.
-    names : sequence of str or of variables, optional
+    var_names : sequence of str or of variables, optional
         The order of the unconstrained variables in the flat vector, by default the model's.
 
     Returns
@@ -140,4 +140,4 @@ def logdensity(
     ...     jax.grad(logdensity(model))(jax.numpy.arange(1.0, 4.0))
     Array([-1., -2., -3.], dtype=float64)
     """
-    return LogDensity(pm.modelcontext(model), gradient, names)
+    return LogDensity(check_model(model), gradient, var_names)

@@ -4,21 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import cast
 
 import pymc as pm
 from pymc.step_methods import NUTS, STEP_METHODS
-from pytensor.gradient import NullTypeGradError, grad
-from pytensor.graph.basic import Apply, Variable
-from pytensor.graph.traversal import ancestors, toposort
+from pytensor.graph.basic import Variable
 
-from pytensor_jaxpr_linker.base.errors import GraphBreakError, describe_node, user_line
-
-#: What PyTensor raises where there is no gradient.
-NO_GRADIENT = (NotImplementedError, NullTypeGradError)
-
-#: The remedy for a model without a gradient.
-WITHOUT_GRADIENTS = "use sample(sampler='pymc'), which has steps without gradients"
+from pytensor_jaxpr_linker.base.errors import GraphBreakError
+from pytensor_jaxpr_linker.frontend.no_gradient import NO_GRADIENT, why_no_gradient
 
 
 def check_steps(model: pm.Model) -> None:
@@ -57,44 +50,7 @@ def named_gradients(model: pm.Model, remedy: str) -> Iterator[None]:
     except GraphBreakError:  # a NotImplementedError, too
         raise
     except NO_GRADIENT as error:
-        found = without_gradient(model)
-        if found is None:
+        reason = why_no_gradient(cast(Variable, model.logp()), model.continuous_value_vars, remedy)
+        if not reason:
             raise
-        names, node = found
-        raise NotImplementedError(
-            f"The log density has no gradient with respect to {', '.join(map(repr, names))}, since {describe_node(node)} has none:"
-            f" {remedy}, or give the Op a gradient (its method pullback).{user_line(node)}"
-        ) from error
-
-
-def without_gradient(model: pm.Model) -> tuple[list[str], Apply] | None:
-    """Return the first node of the log density that has no gradient, and the continuous variables that it depends on."""
-    logp: Any = model.logp()
-    values = model.continuous_value_vars
-    reached = set(ancestors_between(logp, values))
-    for node in toposort([logp]):
-        inputs = [v for v in node.inputs if v in reached]
-        outputs = [v for v in node.outputs if v in reached]
-        if inputs and not node_has_gradient(outputs, inputs):
-            behind = set(ancestors(inputs))
-            return [str(v.name) for v in values if v in behind], node
-    return None
-
-
-def ancestors_between(output: Variable, inputs: list[Any]) -> set[Variable]:
-    """Return the floating variables that depend on an input and that the output depends on, and these inputs."""
-    reached = set(inputs)
-    for node in toposort([output]):
-        if not reached.isdisjoint(node.inputs):
-            reached.update(v for v in node.outputs if getattr(v.type, "dtype", "").startswith("float"))
-    return reached
-
-
-def node_has_gradient(outputs: list[Variable], inputs: list[Variable]) -> bool:
-    """Tell whether PyTensor defines a gradient of a node's outputs with respect to its inputs, which may be zero."""
-    known: Any = {v: v * 0 + 1 for v in outputs}  # type: ignore[operator]  # also of variables with named dimensions
-    try:
-        grad(None, inputs, known_grads=known, disconnected_inputs="ignore")
-    except NO_GRADIENT:
-        return False
-    return True
+        raise NotImplementedError(reason) from error

@@ -74,7 +74,10 @@ class ModelFunction:
         """The graph, with the point where the model starts and the shared data as example arguments."""
         point = self.model.initial_point()
         values = [point[str(v.name)] for v in self.value_vars]
-        return self._call.source._replace(example=[*values, *self.current_data().values(), *self.current_lengths()])
+        kept = [*self.data.values(), *self._lengths]
+        return self._call.source._replace(
+            example=[*values, *self.current_data().values(), *self.current_lengths()], kept=kept
+        )
 
     def current_data(self) -> dict[str, np.ndarray]:
         """Return the values that the shared data have now."""
@@ -89,9 +92,7 @@ class ModelFunction:
         if unknown := set(data or ()) - set(self.data):
             known = ", ".join(map(repr, self.data)) or "none"
             raise ValueError(f"The model has no shared data {', '.join(map(repr, sorted(unknown)))}; it has {known}.")
-        if missing := [v.name for v in self.value_vars if v.name not in values]:
-            names = ", ".join(repr(v.name) for v in self.value_vars)
-            raise ValueError(f"No value for {', '.join(map(repr, missing))}: the unconstrained variables are {names}.")
+        check_values(self.value_vars, values)
         given = {**self.current_data(), **(data or {})}
         args = [in_dtype_of(in_order(v.type, values[v.name]), v.type.dtype) for v in self.value_vars]
         args += [given[name] for name in self.data]
@@ -104,6 +105,15 @@ class ModelFunction:
                     " those that must fit together, and the coords of their dims, new values in one pm.set_data."
                 )
             raise
+
+
+def check_values(value_vars: Sequence[Variable], values: Any) -> None:
+    """Raise an error unless there is a value of each variable by its name."""
+    names = ", ".join(repr(v.name) for v in value_vars)
+    if not isinstance(values, Mapping):
+        raise TypeError(f"A dict of the unconstrained variables {names} is needed, not {values!r:.100}.")
+    if missing := [v.name for v in value_vars if v.name not in values]:
+        raise ValueError(f"No value for {', '.join(map(repr, missing))}: the unconstrained variables are {names}.")
 
 
 def in_dtype_of(value: Any, dtype: str) -> Any:

@@ -15,7 +15,7 @@ from pymc.util import get_untransformed_name, is_transformed_name
 from pytensor import config
 from pytensor.graph.basic import Variable
 
-from pytensor_jaxpr_linker.pymc.arguments import chain_seeds
+from pytensor_jaxpr_linker.pymc.arguments import chain_seeds, check_model
 from pytensor_jaxpr_linker.pymc.functions.graph import model_mode
 from pytensor_jaxpr_linker.pymc.functions.layout import Layout
 
@@ -66,7 +66,7 @@ def initial_points(
     pymc.exceptions.SamplingError
         If no point with a finite log density was found. It names the terms.
     """
-    starts = draw_starts(pm.modelcontext(model), chains, random_seed, initvals, jitter)
+    starts = draw_starts(check_model(model), chains, random_seed, initvals, jitter)
     return stacked_points([start.point if logp is None else start.checked(logp) for start in starts])
 
 

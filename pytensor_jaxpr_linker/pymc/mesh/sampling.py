@@ -26,6 +26,7 @@ from pytensor_jaxpr_linker.pymc.arguments import (
     check_fraction,
     check_free,
     check_integer,
+    check_model,
     did_you_mean,
     one_program,
     require,
@@ -122,7 +123,7 @@ def sample_on_mesh(
     >>> dict(found.posterior.sizes)
     {'chain': 4, 'draw': 50}
     """
-    model = pm.modelcontext(model)
+    model = check_model(model)
     mesh = placement.automatic(mesh or Mesh(np.array(jax.devices()), (CHAINS,)))
     check_run(model, sampler, draws, tune, chains, target_accept, max_treedepth, gradient, mesh, shard, kwargs)
     package = require(ON_MESHES[sampler])

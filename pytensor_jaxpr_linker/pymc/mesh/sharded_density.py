@@ -17,7 +17,7 @@ from pytensor_jaxpr_linker.base.options import Options
 from pytensor_jaxpr_linker.frontend.linker import JaxprLinker
 from pytensor_jaxpr_linker.frontend.shared_placement import check_axes
 from pytensor_jaxpr_linker.frontend.targets import Target
-from pytensor_jaxpr_linker.pymc.arguments import Names, did_you_mean
+from pytensor_jaxpr_linker.pymc.arguments import Names, check_model, did_you_mean
 from pytensor_jaxpr_linker.pymc.functions.density import LogDensity
 from pytensor_jaxpr_linker.pymc.functions.graph import model_mode
 from pytensor_jaxpr_linker.pymc.mesh.graph import density_for_mesh, dims_of_data
@@ -73,6 +73,10 @@ class ShardedLogDensity(LogDensity):
         """Return for each divided dim its length, and into how many parts it is divided."""
         lengths = self.lengths(self.current_data())
         return [(dim, n, self.mesh.shape[self.axes[dim]]) for dim, n in lengths.items()]
+
+    def __repr__(self) -> str:
+        axes = ", ".join(f"{dim!r} along {axis!r}" for dim, axis in self.axes.items())
+        return f"<log density of {', '.join(self.names)}, with {axes} of {dict(self.mesh.shape)}, as a JAX function>"
 
     def lengths(self, data: Mapping[str, Any]) -> dict[str, int]:
         """Return the length of each divided dim in arrays of shared data."""
@@ -160,7 +164,7 @@ def shard(
     axes: Mapping[str, str] | None = None,
     *,
     gradient: Literal["pytensor", "jax"] = "pytensor",
-    names: Names | None = None,
+    var_names: Names | None = None,
 ) -> ShardedLogDensity:
     """Return the log density of a model whose data are divided among the devices of a mesh.
 
@@ -176,7 +180,7 @@ def shard(
     axes : dict
         The axis of the mesh along which each dim is divided: ``{"obs": "data"}``. Data (`pymc.Data`) and observed values with such a dim are divided,
         all others are whole on each device. A length that the devices can't divide is padded, where that is exact.
-    gradient, names
+    gradient, var_names
         See `logdensity`.
 
     Returns
@@ -204,10 +208,11 @@ def shard(
     >>> gradient
     {'x': Array(1., dtype=float64, weak_type=True)}
     """
+    model = check_model(model)
     if not isinstance(mesh, Mesh):
         raise TypeError(f"mesh must be a jax.sharding.Mesh, not {mesh!r}: make one by jax.make_mesh((8,), ('data',)).")
     if not axes:
         raise ValueError(
             'axes says along which axis of the mesh a dim is divided: give a dict such as {"obs": "data"}.'
         )
-    return ShardedLogDensity(pm.modelcontext(model), mesh, axes, gradient, names)
+    return ShardedLogDensity(model, mesh, axes, gradient, var_names)

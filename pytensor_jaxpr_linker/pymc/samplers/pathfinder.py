@@ -14,6 +14,7 @@ from blackjax.diagnostics import psis_weights
 from pymc.exceptions import SamplingError
 from pymc.stats.convergence import SamplerWarning, WarningType, log_warnings
 
+from pytensor_jaxpr_linker.frontend.no_gradient import WITHOUT_GRADIENTS
 from pytensor_jaxpr_linker.pymc.arguments import (
     GRADIENTS,
     Names,
@@ -21,12 +22,14 @@ from pytensor_jaxpr_linker.pymc.arguments import (
     check_choice,
     check_free,
     check_integer,
+    check_model,
     one_program,
 )
 from pytensor_jaxpr_linker.pymc.functions.constrained import constrain
 from pytensor_jaxpr_linker.pymc.functions.density import LogDensity, logdensity
-from pytensor_jaxpr_linker.pymc.functions.differentiable import WITHOUT_GRADIENTS, check_variables, named_gradients
+from pytensor_jaxpr_linker.pymc.functions.differentiable import check_variables, named_gradients
 from pytensor_jaxpr_linker.pymc.functions.initial import initial_points
+from pytensor_jaxpr_linker.pymc.progress import progress
 from pytensor_jaxpr_linker.pymc.results import to_datatree
 
 #: Above this shape of the tail of the weights, a mean over weighted draws is not to be trusted (Vehtari et al.).
@@ -46,6 +49,7 @@ def fit_pathfinder(
     gradient: Literal["pytensor", "jax"] = "pytensor",
     var_names: Names | None = None,
     log_likelihood: bool = False,
+    progressbar: bool = True,
 ) -> xr.DataTree:
     """Draw from an approximation of the posterior by Pathfinder: in seconds, where a chain takes minutes.
 
@@ -68,7 +72,7 @@ def fit_pathfinder(
         Determines starting points and draws. A sequence has one seed for each path.
     initvals, jitter
         Where paths start, see `initial_points`.
-    gradient, var_names, log_likelihood
+    gradient, var_names, log_likelihood, progressbar
         As for `sample`.
 
     Returns
@@ -90,13 +94,13 @@ def fit_pathfinder(
     ----------
     .. [1] Zhang, Carpenter, Gelman and Vehtari (2022). Pathfinder: parallel quasi-Newton variational inference. JMLR 23, 306.
     """
-    model = pm.modelcontext(model)
+    model = check_model(model)
     for name, value in (("draws", draws), ("paths", paths), ("maxiter", maxiter), ("elbo_draws", elbo_draws)):
         check_integer(name, value, 1)
     check_free(model)
     check_choice("gradient", gradient, GRADIENTS)
     check_variables(model, "Pathfinder", "use sample(sampler='pymc'), which has other steps")
-    seeds = chain_seeds(random_seed, paths, "paths")
+    seeds = chain_seeds(random_seed, paths, "path")
     names = constrain(model, var_names=var_names)
     rng = np.random.default_rng(seeds)
     started = time.perf_counter()
@@ -104,7 +108,7 @@ def fit_pathfinder(
     def run() -> tuple:
         logp = logdensity(model, gradient=gradient)
         points = initial_points(model, paths, seeds, initvals=initvals, jitter=jitter, logp=logp)
-        return climb(logp, points, draws, maxiter, elbo_draws, int(rng.integers(2**32)))
+        return climb(logp, points, draws, maxiter, elbo_draws, int(rng.integers(2**32)), progressbar)
 
     with named_gradients(model, WITHOUT_GRADIENTS):
         positions, stats, elbo, log_weights, pareto_k = one_program(model, "fit_pathfinder", run)
@@ -127,10 +131,17 @@ def fit_pathfinder(
 
 
 def climb(
-    logp: LogDensity, points: dict[str, np.ndarray], draws: int, maxiter: int, elbo_draws: int, seed: int
+    logp: LogDensity,
+    points: dict[str, np.ndarray],
+    draws: int,
+    maxiter: int,
+    elbo_draws: int,
+    seed: int,
+    progressbar: bool,
 ) -> tuple:
     """Return draws of all paths, their log densities, the ELBO of each path, the log weights of the draws, and Pareto k."""
 
+    @jax.jit
     def path(data: Any, key: Any, point: dict) -> tuple:
         first, second = jax.random.split(key)
         density = lambda q: logp(q, data).astype("float64")  # noqa: E731
@@ -138,18 +149,19 @@ def climb(
         drawn, lq = blackjax.pathfinder.sample(second, state, draws)
         return drawn, {"lp": jax.lax.map(density, drawn), "lq": lq}, state.elbo
 
-    @jax.jit
-    def all_paths(data: Any, keys: Any, points: dict) -> tuple:
-        # One path after the other: each evaluates all of its steps' draws at the same time.
-        drawn, stats, elbo = jax.lax.map(lambda given: path(data, *given), (keys, points))
-        drawn, stats = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), (drawn, stats))
-        ratio = stats["lp"] - stats["lq"]
-        return drawn, stats, elbo, *psis_weights(jax.numpy.where(jax.numpy.isfinite(ratio), ratio, -jax.numpy.inf))
-
     wide = {name: np.asarray(x, "float64") for name, x in points.items()}
-    with jax.enable_x64(True):
-        keys = jax.random.split(jax.random.key(seed), len(next(iter(wide.values()))))
-        drawn, stats, elbo, log_weights, pareto_k = jax.tree.map(np.asarray, all_paths(dict(logp.data), keys, wide))
-    if not np.isfinite(stats["lp"] - stats["lq"]).any():
+    count = len(next(iter(wide.values())))
+    found = []
+    # One path after the other: each evaluates all of its steps' draws at the same time.
+    with jax.enable_x64(True), progress(progressbar, count) as update:
+        for i, key in enumerate(jax.random.split(jax.random.key(seed), count)):
+            found.append(jax.tree.map(np.asarray, path(dict(logp.data), key, {name: x[i] for name, x in wide.items()})))
+            update(i + 1, "paths", f"ELBO {found[-1][2]:.3f}")
+    drawn, stats, elbo = jax.tree.map(lambda *xs: np.stack(xs), *found)
+    drawn, stats = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), (drawn, stats))
+    ratio = stats["lp"] - stats["lq"]
+    if not np.isfinite(ratio).any():
         raise SamplingError("No draw of Pathfinder has a finite log density: give other initvals, or use sample.")
-    return drawn, stats, elbo, log_weights, float(pareto_k)
+    with jax.enable_x64(True):
+        log_weights, pareto_k = jax.jit(psis_weights)(np.where(np.isfinite(ratio), ratio, -np.inf))
+    return drawn, stats, elbo, np.asarray(log_weights), float(pareto_k)

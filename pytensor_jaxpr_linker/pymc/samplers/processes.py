@@ -97,6 +97,9 @@ class Context(type(BASE)):  # type: ignore[misc]
 
     Process = Process
 
+    def __repr__(self) -> str:
+        return f"<start method {self.get_start_method()!r}, whose processes do not run the script again>"
+
 
 def process_context() -> Context:
     """Return ``mp_ctx`` for `pymc.sample` with mode JAXPR: processes that are not forked, and do not run the script again.

@@ -24,6 +24,7 @@ from pytensor_jaxpr_linker.pymc.arguments import (
     check_fraction,
     check_free,
     check_integer,
+    check_model,
     one_program,
     seed_of,
 )
@@ -102,7 +103,7 @@ def sample_smc(
     .. [2] Buchholz, Chopin and Jacob (2021). Adaptive tuning of Hamiltonian Monte Carlo within sequential Monte Carlo.
        Bayesian Analysis 16, 745-771. A step size for each particle.
     """
-    model = pm.modelcontext(model)
+    model = check_model(model)
     check_integer("draws", draws, 1)
     check_integer("chains", 1 if chains is None else chains, 1)
     check_fraction("threshold", threshold)

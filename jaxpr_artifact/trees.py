@@ -1,4 +1,4 @@
-"""Trees of variables and of values: dicts, sequences, named tuples, dataclasses, and what else JAX knows as a tree."""
+"""Trees of arrays, or of what stands for them: dicts, sequences, named tuples, dataclasses, and what else JAX knows as a tree."""
 
 from __future__ import annotations
 

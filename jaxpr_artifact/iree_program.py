@@ -1,0 +1,144 @@
+"""`IreeProgram`: what a ``.vmfb`` file holds, mapped into memory, and what it says of itself."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from jaxpr_artifact.errors import ArtifactError
+from jaxpr_artifact.iree_header import ATTRIBUTE, MAIN, IreeHeader, iree_header_of
+from jaxpr_artifact.module_header import MODULE_ATTRIBUTE, ModuleDescription, module_description_of
+from jaxpr_artifact.seal import check_seal
+
+#: The device that IREE runs a program on unless another one is named.
+DEVICE = "local-task"
+
+#: What reports say of what IREE compiled.
+MACHINE_CODE = (
+    "IREE compiled it to machine code, of which print tells the arguments, results and state. Ask about the function that it was made of,"
+    " or export that for JAX, by a path that does not end in .vmfb."
+)
+
+
+class IreeProgram:
+    """A program in a ``.vmfb`` file, which is one function or a module of functions. Nothing in it has run.
+
+    Attributes
+    ----------
+    path, device
+        The file, and the name of the device that is to run it.
+    names
+        The names of the functions in it.
+    """
+
+    def __init__(self, path: str | os.PathLike, device: str = DEVICE):
+        self.path, self.device = os.fspath(path), device
+        check_seal(path)
+        self.runtime = iree_runtime()
+        self.config = configured(self.runtime, device)
+        with self._translating("Save it again, or copy it again."):
+            self._module = self.runtime.VmModule.mmap(self.config.vm_instance, self.path)
+            self.names: Sequence[str] = self._module.function_names
+            said = [self._module.lookup_function(name).reflection for name in self.names]
+        self._texts = {key: text for texts in said for key, text in texts.items()}
+
+    @property
+    def is_module(self) -> bool:
+        """Whether it is a module of functions that share state."""
+        return MODULE_ATTRIBUTE in self._texts
+
+    def header(self) -> IreeHeader:
+        """Return what it says of its one function, or raise an ArtifactError."""
+        if self.is_module:
+            what = "The file is a module of functions that share state, not one function."
+            raise ArtifactError(self.path, what, "Load it by `load_iree_module`, or by `load`.")
+        return iree_header_of(self.path, self._texts.get(ATTRIBUTE) if MAIN in self.names else None)
+
+    def description(self) -> ModuleDescription:
+        """Return what it says of its functions and their state, or raise an ArtifactError."""
+        if not self.is_module and ATTRIBUTE in self._texts:
+            what = "The file is one function, not a module of functions that share state."
+            raise ArtifactError(self.path, what, "Load it by `load_iree`, or by `load`.")
+        return module_description_of(self.path, self._texts.get(MODULE_ATTRIBUTE))
+
+    def functions(self, target: str, others: Sequence[Any] = ()) -> Any:
+        """Return the functions by name, ready to be called.
+
+        Parameters
+        ----------
+        target
+            What the file says that it was compiled for.
+        others
+            Modules that this one needs.
+
+        Raises
+        ------
+        ArtifactError
+            If it does not run on the device.
+        """
+        with self._translating(f"It was compiled for {target!r}: name a device of that kind, or save it for this one."):
+            hal = self.runtime.create_hal_module(self.config.vm_instance, self.config.device)
+            context = self.runtime.SystemContext(vm_modules=[*others, hal, self._module], config=self.config)
+            return context.modules[self._module.name]
+
+    @contextmanager
+    def _translating(self, remedy: str) -> Iterator[None]:
+        """Raise what the runtime raises, which is of several types, as an ArtifactError."""
+        try:
+            yield
+        except Exception as error:
+            what = f"IREE can't load it on {self.device}: {first_line(error)}."
+            raise ArtifactError(self.path, what, remedy) from error
+
+
+def iree_runtime() -> Any:
+    """Return the module ``iree.runtime``.
+
+    Raises
+    ------
+    ImportError
+        If it is not installed.
+    """
+    try:
+        import iree.runtime
+    except ModuleNotFoundError as error:
+        raise ImportError(
+            "iree.runtime is not installed: `pip install iree-base-runtime`, or `pip install 'pytensor_jaxpr_linker[iree]'`.",
+            name="iree.runtime",
+        ) from error
+    return iree.runtime
+
+
+def configured(runtime: Any, device: str) -> Any:
+    """Return the runtime's configuration for a device.
+
+    Raises
+    ------
+    ValueError
+        If this machine has no such device.
+    """
+    try:
+        return runtime.Config(device)
+    except Exception as error:  # the runtime raises several types
+        drivers = ", ".join(runtime.query_available_drivers())
+        raise ValueError(
+            f"IREE finds no device {device!r} on this machine: {first_line(error)}. `device` is the name of a driver, as"
+            f" `iree-run-module --device` takes it; the runtime has {drivers}, and `iree-run-module --list_devices` lists the devices."
+        ) from error
+
+
+def owned(result: Any, dtype: np.dtype) -> np.ndarray:
+    """Return a result of IREE as an array with memory of its own. IREE has no unsigned results, and booleans are bytes."""
+    array = np.array(result.to_host() if hasattr(result, "to_host") else result, copy=True)
+    if array.dtype == dtype:
+        return array
+    return array.astype(bool) if dtype.kind == "b" else array.view(dtype)
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of a message, without the dot at its end."""
+    return next(iter(str(error).splitlines()), type(error).__name__).removesuffix(".")

@@ -1,0 +1,61 @@
+"""Context managers that say what they are, for those that users hold."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import wraps
+from types import TracebackType
+from typing import Any
+
+
+class Entered(threading.local):
+    """The contexts that a thread has entered and not left, the innermost last."""
+
+    def __init__(self) -> None:
+        self.contexts: list[AbstractContextManager[Any, bool | None]] = []
+
+
+class NamedContext[T](AbstractContextManager[T, bool | None]):
+    """A context that may be entered several times, also within itself and in several threads, and prints as the call that made it."""
+
+    def __init__(self, make: Callable[[], AbstractContextManager[T, bool | None]], call: str):
+        self._make, self._call = make, call
+        self._entered = Entered()
+
+    def __enter__(self) -> T:
+        context = self._make()
+        found = context.__enter__()
+        self._entered.contexts.append(context)
+        return found
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        return self._entered.contexts.pop().__exit__(kind, error, trace)
+
+    def __call__[**P, R](self, function: Callable[P, R]) -> Callable[P, R]:
+        """Decorate a function: its calls run inside the context."""
+
+        @wraps(function)
+        def within(*args: P.args, **kwargs: P.kwargs) -> R:
+            with self._make():
+                return function(*args, **kwargs)
+
+        return within
+
+    def __repr__(self) -> str:
+        return f"<{self._call}, for a with block>"
+
+
+def named_context[**P, T](function: Callable[P, Iterator[T]]) -> Callable[P, NamedContext[T]]:
+    """Make a context manager of a generator, as `contextlib.contextmanager` does, whose contexts say what they are."""
+    make = contextmanager(function)
+
+    @wraps(function)
+    def context(*args: P.args, **kwargs: P.kwargs) -> NamedContext[T]:
+        given: list[Any] = [*map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())]
+        return NamedContext(lambda: make(*args, **kwargs), f"{function.__name__}({', '.join(given)})")
+
+    return context

@@ -1,0 +1,60 @@
+"""Sums that share the function by which XLA adds two numbers.
+
+A reduction of XLA's has a computation of its own that combines two elements. In each call of a program XLA's CPU client allocates memory for all values
+of such computations, by `posix_memalign`, although they live in registers: 0.25 µs for each reduction, more than a short one takes. A product of
+vectors becomes a reduction as well, but for all of them XLA makes one computation. So sums are written as products with ones.
+
+XLA copies that computation for each reduction if its pass "flatten-call-graph" runs, which `xla_options` therefore leaves out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from jax.extend.core import primitives as p
+
+from pytensor_jaxpr_linker.jaxpr import prims
+from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
+
+#: Beside a longer sum the time to begin it does not matter.
+MOST_ADDED = 4096
+
+
+def with_shared_sums(eqns: Sequence[Any]) -> list[Any]:
+    """Return equations in which sums of all elements of short arrays are products of vectors, and so is whether all or any elements are true."""
+    return [new for eqn in eqns for new in (as_product(eqn) if is_short_reduction(eqn) else [eqn])]
+
+
+def is_short_reduction(eqn: Any) -> bool:
+    """Tell whether an equation reduces a short array to a number, by a sum of real numbers or of conditions."""
+    if eqn.primitive not in (p.reduce_sum_p, p.reduce_and_p, p.reduce_or_p):
+        return False
+    aval = eqn.invars[0].aval
+    is_whole = len(eqn.params["axes"]) == len(aval.shape)
+    kind = "f" if eqn.primitive is p.reduce_sum_p else "b"
+    return is_whole and aval.dtype.kind == kind and 0 < math.prod(aval.shape) <= MOST_ADDED
+
+
+def as_product(eqn: Any) -> list[Any]:
+    """Return a reduction as the product of a vector with ones: of the numbers, or how many conditions hold, or do not."""
+    b, (x,) = JaxprBuilder("sum"), eqn.invars
+    b.at_names_of(eqn)
+    if eqn.primitive is p.reduce_sum_p:
+        total_of_vector(b, x)
+    else:
+        counted = prims.not_(b, x) if eqn.primitive is p.reduce_and_p else x
+        count = total_of_vector(b, prims.convert(b, counted, np.dtype("float64")))
+        compare = prims.eq if eqn.primitive is p.reduce_and_p else prims.ne
+        compare(b, count, b.constant(np.float64(0)))
+    *before, result = b.eqns
+    return [*before, result.replace(outvars=eqn.outvars)]
+
+
+def total_of_vector(b: JaxprBuilder, x: Atom) -> Atom:
+    """Emit the product of the elements of an array, as a vector, with ones."""
+    count = math.prod(x.aval.shape)
+    ones = prims.broadcast_to(b, b.constant(np.ones((), x.aval.dtype)), (count,))
+    return prims.dot_general(b, prims.reshape(b, x, (count,)), ones, ((0,), (0,)))

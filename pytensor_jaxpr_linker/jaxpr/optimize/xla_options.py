@@ -1,0 +1,83 @@
+"""XLA's options for a program on a CPU, by the reductions and products that it has."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+from jax.extend.core import primitives as p
+
+from pytensor_jaxpr_linker.base import jax_compat
+from pytensor_jaxpr_linker.base.jax_compat import xla_metadata_call_p
+from pytensor_jaxpr_linker.jaxpr.traits import TRAITS, Trait
+
+#: XLA makes two reductions of one, which vectorizes that of a large array. For shorter ones the second takes longer than it saves: the model
+#: `hierarchical` took 21.5 instead of 18.5 µs a call.
+LONG_REDUCTION = 256
+#: The same in the loops of a Markov chain, whose arrays stay in the cache: a transition of the models `hierarchical` and `logistic` took 0.74 of
+#: the time without, the geometric mean over eleven models was 0.93.
+LONG_IN_LOOPS = 4096
+#: XLA computes products by a library, which takes 1 µs to start: `lkj` took 17.6 instead of 15.8 µs a call, and 345 instead of 284 ms in a Markov
+#: chain. For more elements the library is faster.
+LIBRARY_PRODUCT = 4096
+
+
+def options_of_call(closed: Any) -> dict[str, str]:
+    """Return the options for a program that `with_small_calls` returned. Only equations outside of small calls matter."""
+    outside = [eqn for eqn in closed.eqns if eqn.primitive is not xla_metadata_call_p]
+    passes = [] if most_read(outside, is_reduction) > LONG_REDUCTION else ["tree_reduction_rewriter"]
+    if not repeats_functions(closed):
+        passes.append("flatten-call-graph")  # else XLA copies what `shared_sums` lets sums share
+    return chosen_options(passes, most_read(outside, is_product))
+
+
+def options_of_chain(closed: Any) -> dict[str, str]:
+    """Return the options for the programs of a Markov chain, by the Jaxpr of one that evaluates the log density and its gradient."""
+    passes = [] if most_read(closed.eqns, is_reduction) > LONG_IN_LOOPS else ["tree_reduction_rewriter"]
+    return chosen_options(passes, most_read(closed.eqns, is_product))
+
+
+def chosen_options(passes: list[str], largest_product: int) -> dict[str, str]:
+    """Return the options that leave out some of XLA's passes, and its library for products if all are small."""
+    found = {"xla_disable_hlo_passes": ",".join(passes)} if passes else {}
+    return found if largest_product > LIBRARY_PRODUCT else found | {"xla_cpu_experimental_ynn_fusion_type": ""}
+
+
+def most_read(eqns: Iterable[Any], is_counted: Any) -> int:
+    """Return how many elements the largest operand has of the equations that are counted, also inside others; 0 if there are none."""
+    most = 0
+    for eqn in eqns:
+        own = [math.prod(x.aval.shape) for x in eqn.invars] if is_counted(eqn) else []
+        most = max(most, *own, *(most_read(jaxpr.eqns, is_counted) for jaxpr in jax_compat.inner_jaxprs(eqn)), 0)
+    return most
+
+
+def is_reduction(eqn: Any) -> bool:
+    """Tell whether an equation is a reduction over axes."""
+    return eqn.primitive.name.startswith("reduce_")
+
+
+def is_product(eqn: Any) -> bool:
+    """Tell whether an equation is a sum of products, or a sum, for which XLA has a library."""
+    return eqn.primitive in (p.dot_general_p, p.reduce_sum_p)
+
+
+def repeats_functions(closed: Any) -> bool:
+    """Tell whether XLA may have to copy functions of a program: those of equal equations, and the bodies of loops."""
+    found: set[Any] = set()
+
+    def repeats(eqns: Iterable[Any]) -> bool:
+        for eqn in eqns:
+            traits = TRAITS.get(eqn.primitive, Trait.FUNCTION)
+            if Trait.CONTROL_FLOW in traits:
+                return True
+            if Trait.FUNCTION in traits:
+                if eqn.primitive in found:
+                    return True
+                found.add(eqn.primitive)
+            if any(repeats(jaxpr.eqns) for jaxpr in jax_compat.inner_jaxprs(eqn)):
+                return True
+        return False
+
+    return repeats(closed.eqns)
