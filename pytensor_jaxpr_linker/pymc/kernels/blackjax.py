@@ -87,9 +87,11 @@ def divided(arguments: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], dict[s
     BlackJAX allocates memory by `max_treedepth`, and an adaptation that keeps the draws of a window by `tune`.
     """
     inputs, fixed = inputs_among(make_kernel, {"target_accept": float, "step_size": float}, arguments)
-    inputs["schedule"] = schedule_table(mass_matrix_adaptation(fixed["mass_matrix"], fixed["tune"]).schedule)
+    mass_matrix, tune = fixed["mass_matrix"], fixed["tune"]
+    inputs["schedule"] = schedule_table(mass_matrix_adaptation(mass_matrix, tune).schedule)
     # Sums over a window know nothing of its length.
-    return inputs, {**fixed, "tune": 0} if fixed["mass_matrix"] in MOMENTS else fixed
+    others = {"tune": 0 if mass_matrix in MOMENTS else tune}
+    return inputs, {name: value for name, value in (fixed | others).items() if name != "schedule"}
 
 
 def schedule_table(schedule: np.ndarray) -> np.ndarray:
