@@ -39,7 +39,9 @@ def make_kernel(
     numpy = jax.numpy
     nuts = blackjax.nuts.build_kernel()
     step_init, step_update, step_final = step_size_adaptation(target_accept)
-    with jax.ensure_compile_time_eval():  # a program may be traced here, and BlackJAX makes the schedule of JAX's arrays
+    with (
+        jax.ensure_compile_time_eval()
+    ):  # a program may be traced here, and BlackJAX makes the schedule of JAX's arrays
         adaptation = mass_matrix_adaptation(mass_matrix, tune)
     rows = schedule_table(adaptation.schedule) if schedule is None else schedule
 
