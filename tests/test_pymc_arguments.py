@@ -62,7 +62,7 @@ def no_compilation(monkeypatch):
     def begin(*args, **kwargs):
         raise AssertionError("something is compiled")
 
-    for place in ("sampling.drawn", "samplers.pymc_steps.pm.sample", "samplers.pathfinder.logdensity"):
+    for place in ("sampling.drawn", "samplers.pymc_steps.pm.sample", "samplers.pathfinder.climb"):
         monkeypatch.setattr(f"pytensor_jaxpr_linker.pymc.{place}", begin)
 
 

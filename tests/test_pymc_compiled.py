@@ -14,7 +14,7 @@ from pytensor import wrap_py
 
 import pytensor_jaxpr_linker.pymc as jaxpr_pymc
 from pytensor_jaxpr_linker import GraphBreakError, options
-from pytensor_jaxpr_linker.pymc import constrain, sample
+from pytensor_jaxpr_linker.pymc import constrain, fit_pathfinder, sample, sample_smc
 from pytensor_jaxpr_linker.pymc.functions.graph import ModelFunction
 from pytensor_jaxpr_linker.pymc.kept_models import KEPT_MODELS, MOST_MODELS
 from pytensor_jaxpr_linker.pymc.kept_programs import MOST_PROGRAMS, KeptPrograms
@@ -67,6 +67,97 @@ def test_a_second_call_compiles_nothing(compilations, sampler, method):
     assert not compilations and not np.array_equal(first.posterior["mu"], other.posterior["mu"])
 
 
+@pytest.fixture
+def nothing_kept(monkeypatch):
+    """Begin as a process does, whatever other tests have sampled."""
+    monkeypatch.setattr(KEPT_MODELS, "_kept", [])
+
+
+@pytest.mark.parametrize(
+    ("sampler", "method", "inputs"),
+    [
+        ("blackjax", "parallel", {"tune": 90, "target_accept": 0.95, "step_size": 0.3}),
+        ("blackjax", "vectorized", {"tune": 90, "target_accept": 0.95, "step_size": 0.3}),
+        ("numpyro", "parallel", {"target_accept": 0.95, "step_size": 0.3}),
+        ("mclmc", "parallel", {"desired_energy_var": 1e-5, "max_treedepth": 2}),
+        ("chees", "vectorized", {"target_accept": 0.95, "step_size": 0.3, "max_treedepth": 2}),
+    ],
+)
+def test_other_values_of_inputs_compile_nothing(compilations, nothing_kept, sampler, method, inputs):
+    pytest.importorskip("numpyro" if sampler == "numpyro" else "blackjax")
+    model = make_model()
+    arguments = {**SHORT, "sampler": sampler, "chain_method": method}
+    before = sample(model=model, **arguments).posterior["mu"]
+    compilations.clear()
+    for name, value in inputs.items():
+        sample(model=model, **{**arguments, name: value})
+        assert not compilations, name
+    found = sample(model=model, **{**arguments, **inputs}).posterior["mu"]
+    assert not np.array_equal(found, before)
+    np.testing.assert_array_equal(found, alone(make_model(), **{**arguments, **inputs}).posterior["mu"])
+
+
+@pytest.mark.parametrize(("mass_matrix", "tune"), [("dense", 90), ("low_rank", SHORT["tune"])])
+def test_other_values_of_inputs_and_another_mass_matrix(compilations, mass_matrix, tune):
+    pytest.importorskip("blackjax")
+    model = make_model()
+    compiled = jaxpr_pymc.compile(model)
+    compiled.sample(**SHORT, mass_matrix=mass_matrix)
+    compilations.clear()
+    arguments = {"mass_matrix": mass_matrix, "target_accept": 0.9, "tune": tune}
+    found = compiled.sample(**{**SHORT, **arguments})
+    assert not compilations
+    np.testing.assert_array_equal(found.posterior["mu"], alone(make_model(), **arguments).posterior["mu"])
+
+
+@pytest.mark.parametrize("arguments", [{"max_treedepth": 1}, {"mass_matrix": "dense"}], ids=str)
+def test_other_values_of_constants_compile_the_sampler_anew(compilations, nothing_kept, arguments):
+    pytest.importorskip("blackjax")
+    model = make_model()
+    before = sample(model=model, **SHORT)
+    compilations.clear()
+    found = sample(model=model, **{**SHORT, **arguments})
+    assert compilations.count("compiled") == 2  # what starts a chain, and what advances it
+    assert not np.array_equal(found.posterior["mu"], before.posterior["mu"])
+
+
+def test_each_warm_up_keeps_to_its_schedule():
+    pytest.importorskip("blackjax")
+    model = make_model()
+    for tune in (40, 0, 90):
+        found = sample(model=model, **{**SHORT, "tune": tune}, discard_tuned_samples=False)
+        assert np.ptp(found.sample_stats["step_size"].to_numpy(), axis=1).max() == 0  # adapted before the first draw
+        if tune:
+            sizes = found.warmup_sample_stats["step_size"].to_numpy()
+            assert sizes.shape == (2, tune) and (sizes[:, 1:] != sizes[:, :-1]).all()
+
+
+@pytest.mark.parametrize(
+    ("draw", "others"), [(sample_smc, {"threshold": 0.8}), (fit_pathfinder, {"initvals": {"mu": 1.0}})]
+)
+def test_a_second_call_without_chains_compiles_nothing(compilations, nothing_kept, monkeypatch, draw, others):
+    pytest.importorskip("blackjax")
+    made, compile_ = [], pm.compile
+    monkeypatch.setattr(pm, "compile", lambda *a, **k: made.append("compiled") or compile_(*a, **k))
+    model, arguments = make_model(), {"random_seed": 1, "progressbar": False}
+    if draw is sample_smc:
+        arguments |= {"chains": 2, "compute_convergence_checks": False}
+    first = draw(100, model=model, **arguments)
+    assert compilations.count("compiled") == (
+        2 if draw is sample_smc else 3
+    )  # what draws, constrained values, a density
+    for seen in (compilations, made):
+        seen.clear()
+    for changed in ({}, {"random_seed": 2}, others):
+        found = draw(100, model=model, **{**arguments, **changed})
+        assert (draw is fit_pathfinder and "initvals" in changed) or not made
+        assert not compilations
+        assert np.array_equal(found.posterior["centered"], first.posterior["centered"]) == (not changed)
+    monkeypatch.setattr(KEPT_MODELS, "_kept", [])
+    expected = draw(100, model=make_model(), **{**arguments, **others})
+    np.testing.assert_array_equal(found.posterior["centered"], expected.posterior["centered"])
+
+
 def test_an_equal_model_compiles_nothing(compilations):
     first = sample(model=make_model(), **SHORT)
     compilations.clear()
@@ -88,11 +179,11 @@ def test_another_model_is_not_mistaken_for_one_that_is_kept(arguments):
     np.testing.assert_array_equal(found.posterior["mu"], expected.posterior["mu"])
 
 
-def alone(model):
+def alone(model, **arguments):
     """Sample while nothing is kept."""
     kept, KEPT_MODELS._kept = KEPT_MODELS._kept, []
     try:
-        return sample(model=model, **SHORT)
+        return sample(model=model, **{**SHORT, **arguments})
     finally:
         KEPT_MODELS._kept = kept
 

@@ -25,13 +25,13 @@ def walk(where):
         key, subkey = jax.random.split(key)
         x = {"x": x["x"] + data["scale"] * jax.random.normal(subkey, (2,))}
         return (x, key), (x, {"diverging": False, "step_size": data["scale"], "device": where()})
-    return Kernel(lambda data, key, x: (x, key), transition, tune=30)
+    return Kernel(lambda data, key, x: (x, key), transition)
 
 found = {}
 for method, where in (("parallel", lambda: jax.lax.axis_index("chain")), ("vectorized", lambda: 0), ("sequential", lambda: 0)):
     start = {"x": np.zeros((3, 2))}
     data, kept = {"scale": np.array(0.5)}, KeptPrograms()
-    chains = Chains(lambda: walk(where), "walk", kept, 30, data, start, [1, 2, 3], ChainRun(10, method))
+    chains = Chains(lambda: walk(where), {}, "walk", kept, 30, data, start, [1, 2, 3], ChainRun(10, method))
     found[method] = chains.draw(start, lambda *_: None, None).draws
 assert found["parallel"].stats["device"].tolist() == [[0] * 10, [0] * 10, [1] * 10]
 for other in ("vectorized", "sequential"):

@@ -53,7 +53,7 @@ class CompiledModel:
         return self._kept.constrain(None)
 
     def sample(self, draws: int = 1000, **arguments: Any) -> xr.DataTree:
-        """Draw from the posterior, see `sample`. The second call with the same arguments but for seeds compiles nothing."""
+        """Draw from the posterior, see `sample`. The second call compiles nothing, also with other seeds or another `target_accept`."""
         KEPT_MODELS.keep(self._kept)
         return sample(draws, model=self.model, gradient=self.gradient, **arguments)
 

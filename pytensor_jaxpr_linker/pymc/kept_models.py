@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from hashlib import sha256
 from typing import Any, Literal
@@ -20,8 +21,8 @@ from pytensor_jaxpr_linker.pymc.arguments import Names, as_names
 from pytensor_jaxpr_linker.pymc.folder_programs import FolderPrograms
 from pytensor_jaxpr_linker.pymc.functions.constrained import Constrain
 from pytensor_jaxpr_linker.pymc.functions.density import LogDensity
-from pytensor_jaxpr_linker.pymc.functions.graph import model_mode, shared_inputs
-from pytensor_jaxpr_linker.pymc.functions.initial import Start, check_initvals, point_functions
+from pytensor_jaxpr_linker.pymc.functions.graph import ModelFunction, model_mode, shared_inputs
+from pytensor_jaxpr_linker.pymc.functions.initial import Start, check_initvals, point_functions, prior_function
 from pytensor_jaxpr_linker.pymc.kept_programs import KeptPrograms
 
 type Gradient = Literal["pytensor", "jax"]
@@ -123,6 +124,17 @@ class KeptModel:
             self._constrain[key] = Constrain(self.model, var_names, self.programs)
         return self._constrain[key]
 
+    @cached_property
+    def prior(self) -> Callable[[int, int], dict[str, np.ndarray]]:
+        """The function from a seed and a number to draws of the prior."""
+        return locked(prior_function(self.model), self._in_turn)
+
+    @cached_property
+    def terms(self) -> tuple[ModelFunction, ModelFunction]:
+        """The logarithms of the prior's density and of the likelihood."""
+        model, gradient = self.model, self.gradient
+        return ModelFunction(model, [model.varlogp], gradient), ModelFunction(model, [model.datalogp], gradient)
+
     def starts(self, chains: int, seeds: Sequence[Any], initvals: Any, jitter: bool) -> list[Start]:
         """Return the starting points of chains."""
         check_initvals(self.model, initvals)
@@ -193,3 +205,13 @@ class KeptModels:
 
 
 KEPT_MODELS = KeptModels()
+
+
+@contextmanager
+def forgotten_if_broken(kept: KeptModel) -> Iterator[None]:
+    """Forget a model if there is no program for it: a rule or a gradient may be there before the next call."""
+    try:
+        yield
+    except NotImplementedError:  # also a GraphBreakError
+        KEPT_MODELS.drop(kept)
+        raise

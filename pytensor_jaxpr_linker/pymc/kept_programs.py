@@ -7,6 +7,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Any
 
+import jax
+
 from pytensor_jaxpr_linker.pymc.folder_programs import FolderPrograms
 
 #: How many programs of one model are kept: those of a few samplers, each with one for the constrained values.
@@ -43,6 +45,10 @@ class KeptPrograms:
                     self._kept.popitem(last=False)
             self._kept.move_to_end(key)
             return self._kept[key]
+
+    def compiled(self, key: Hashable, function: Callable, args: tuple) -> jax.stages.Compiled:
+        """Return the program of a function that is kept under a key, or compile it for arguments like these, and keep it."""
+        return self.find(key, lambda: jax.jit(function).lower(*args).compile())
 
     def drop(self, key: Hashable) -> None:
         """Forget what is kept under a key: its compilation has failed."""

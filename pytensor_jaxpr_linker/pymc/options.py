@@ -189,7 +189,12 @@ def options_of(sampler: str) -> set[str]:
 
         documented = re.findall(r"^(\w+):", inspect.getdoc(nutpie.sample) or "", re.MULTILINE)
         return {*parameters(nutpie.sample), *documented} - WITHHELD["nutpie"].keys()
-    return parameters(kernel_module(sampler).make_kernel) - {"logp", "tune", "target_accept", "max_treedepth"}
+    return options_of_kernel(kernel_module(sampler))
+
+
+def options_of_kernel(kernels: Any) -> set[str]:
+    """Return the arguments that a kernel takes beyond the common ones."""
+    return parameters(kernels.make_kernel) - {"logp", "tune", "target_accept", "max_treedepth"}
 
 
 def kernel_module(sampler: str) -> Any:

@@ -20,7 +20,7 @@ from pytensor_jaxpr_linker.pymc.chains.chains import ChainDraws, usable_cores
 from pytensor_jaxpr_linker.pymc.chains.programs import pymc_logger
 from pytensor_jaxpr_linker.pymc.convergence import import_in_background, log_convergence, quiet_logger
 from pytensor_jaxpr_linker.pymc.functions.differentiable import named_gradients
-from pytensor_jaxpr_linker.pymc.kept_models import KEPT_MODELS, KeptModel
+from pytensor_jaxpr_linker.pymc.kept_models import KEPT_MODELS, KeptModel, forgotten_if_broken
 from pytensor_jaxpr_linker.pymc.mesh.sampling import sample_or_refuse
 from pytensor_jaxpr_linker.pymc.options import MAX_TREEDEPTH
 from pytensor_jaxpr_linker.pymc.request import Request, make_request
@@ -164,12 +164,12 @@ def sample_compiled(request: Request) -> xr.DataTree:
         import_in_background()
     kept = KEPT_MODELS.find(request.model, request.gradient)
     constrained = kept.constrain(request.var_names)  # bad names are found before sampling
-    try:
-        with blas_threads(request.chains_at_a_time), named_gradients(request.model, WITHOUT_GRADIENTS):
-            request, found = drawn(request, kept, constrained)
-    except NotImplementedError:  # also a GraphBreakError: a rule or a gradient may be there before the next call
-        KEPT_MODELS.drop(kept)
-        raise
+    with (
+        forgotten_if_broken(kept),
+        blas_threads(request.chains_at_a_time),
+        named_gradients(request.model, WITHOUT_GRADIENTS),
+    ):
+        request, found = drawn(request, kept, constrained)
     result = result_of(request, constrained, found)
     if found.interrupted:
         sizes, asked = result.posterior.sizes, request.draws // request.thinning

@@ -84,13 +84,15 @@ class Chains:
     Parameters
     ----------
     make_kernel
-        Returns the kernel.
+        Returns the kernel, from `inputs`.
+    inputs
+        Arguments that are inputs of the programs: other values need no other programs.
     key
-        What the kernel depends on: equal keys, equal kernels.
+        What the kernel depends on beside them: equal keys, equal kernels.
     kept
         Where programs are kept.
     tune
-        How many transitions the warm-up of a kernel has at most.
+        How many transitions the warm-up of a kernel has, if it has one.
     data
         The shared data that the kernel takes.
     like
@@ -103,7 +105,8 @@ class Chains:
 
     def __init__(
         self,
-        make_kernel: Callable[[], Kernel],
+        make_kernel: Callable[..., Kernel],
+        inputs: Mapping[str, Any],
         key: Hashable,
         kept: KeptPrograms,
         tune: int,
@@ -116,22 +119,26 @@ class Chains:
         devices = jax.devices() if run.method == "parallel" and run.cores is None else jax.devices()[:1]
         # JAX would compile a program to make a key. The starting point is drawn from the same seed, but not from this child of it.
         keys = np.stack([np.random.SeedSequence(seed, spawn_key=(0,)).generate_state(2) for seed in seeds])
+        given = dict(data), dict(inputs)
         with jax.enable_x64(True):
             self._placed: OneProgram | InThreads
             if run.method == "vectorized" or len(devices) > 1:
-                self._placed = OneProgram(data, keys, devices)
+                self._placed = OneProgram(given, keys, devices)
             else:
                 workers = 1 if run.method == "sequential" else run.cores or usable_cores()
-                self._placed = InThreads(data, keys, workers)
-            self._key = (key, length, self._placed.key, shapes_of(data), shapes_of(pick(like, 0)))
+                self._placed = InThreads(given, keys, workers)
+            shapes = shapes_of(data), shapes_of(inputs), shapes_of(pick(like, 0))
+            self._key = key, length, self._placed.key, *shapes
+
+            def make() -> JittedChain:
+                return self._placed.jitted(make_kernel(**inputs), *with_chunks(make_kernel, length))
 
             def find(args: tuple) -> JittedChain:
-                return by_way_of_folder(
-                    kept.folder, self._key, lambda: self._placed.jitted(*with_chunks(make_kernel(), length)), args
-                )
+                return by_way_of_folder(kept.folder, self._key, make, args)
 
             self.programs: ChainPrograms = kept.find(self._key, lambda: self._placed.compile(find, like))
-        self.total = self.programs.tune + run.draws
+        self.tune = tune if self.programs.has_warmup else 0
+        self.total = self.tune + run.draws
         self._count = -(-self.total // length)
 
     def wait(self) -> None:
@@ -153,7 +160,7 @@ class Chains:
 
         `each`, if there is one, gets every chunk of all chains, and the number of transitions before it.
         """
-        tune, done, began = self.programs.tune, 0, perf_counter()
+        tune, done, began = self.tune, 0, perf_counter()
         kept = KeptDraws(self.run.draws, self.run.thinning)
         warmup = KeptDraws(tune) if self.run.keep_warmup and tune else None
         with jax.enable_x64(True):
@@ -178,19 +185,24 @@ class Chains:
         return ChainDraws(kept.result(), of_warmup, interrupted, perf_counter() - began)
 
 
-def with_chunks(kernel: Kernel, length: int) -> tuple[Kernel, Callable, Callable]:
-    """Return a kernel, the function that starts chains by the data of their keys, and the one that makes `length` transitions.
+def with_chunks(make_kernel: Callable[..., Kernel], length: int) -> tuple[Callable, Callable]:
+    """Return the function that starts chains by the data of their keys, and the one that makes `length` transitions.
 
-    Between them a state is a flat list of arrays: a kernel has classes and keys of its own in it.
+    Both are given the shared data and the inputs of which a kernel is made. Between them a state is a flat list of arrays: a kernel has
+    classes and keys of its own in it.
     """
     structures: list = []
 
-    def start(data: Any, key: Any, position: dict) -> list:
-        leaves, structure = jax.tree.flatten(kernel.start(data, jax.random.wrap_key_data(key, impl=KEYS), position))
+    def start(given: tuple[dict, dict], key: Any, position: dict) -> list:
+        data, inputs = given
+        state = make_kernel(**inputs).start(data, jax.random.wrap_key_data(key, impl=KEYS), position)
+        leaves, structure = jax.tree.flatten(state)
         structures.append((structure, [is_key(x) for x in leaves]))
         return [jax.random.key_data(x) if is_key(x) else x for x in leaves]
 
-    def advance(data: Any, leaves: list) -> tuple[list, tuple[dict, dict]]:
+    def advance(given: tuple[dict, dict], leaves: list) -> tuple[list, tuple[dict, dict]]:
+        data, inputs = given
+        kernel = make_kernel(**inputs)
         structure, keys = structures[0]
         typed = [jax.random.wrap_key_data(x, impl=KEYS) if key else x for x, key in zip(leaves, keys, strict=True)]
         state, outputs = jax.lax.scan(
@@ -199,7 +211,7 @@ def with_chunks(kernel: Kernel, length: int) -> tuple[Kernel, Callable, Callable
         flat = [jax.random.key_data(x) if is_key(x) else x for x in jax.tree.leaves(state)]
         return flat, jax.tree.map(lambda x: jax.numpy.swapaxes(x, 0, 1), outputs) if kernel.is_ensemble else outputs
 
-    return kernel, start, advance
+    return start, advance
 
 
 def shapes_of(values: Mapping[str, Any]) -> tuple:

@@ -27,14 +27,17 @@ type Watch = Callable[[Sequence[int], dict[str, np.ndarray]], None]
 
 
 class Kernel(NamedTuple):
-    """A Markov chain that adapts itself."""
+    """A Markov chain that adapts itself.
+
+    The arguments of which it is made may be inputs of programs: it is made where its functions are traced.
+    """
 
     start: Callable[[Any, Any, Any], Any]
     """Maps data, a key and a position to the state of a chain."""
     transition: Callable[[Any, Any], tuple[Any, tuple[dict, dict]]]
     """Maps data and a state to the new state, and the position and statistics of this draw."""
-    tune: int
-    """How many of the first transitions adapt the chain, so are not kept."""
+    has_warmup: bool = True
+    """Whether the first transitions, as many as ``tune``, adapt the chain, so are not kept. Else `start` adapts it."""
     is_ensemble: bool = False
     """Whether both functions take all chains at once, along a first axis of keys, positions, states and draws."""
 
@@ -44,7 +47,7 @@ class JittedChain(NamedTuple):
 
     start: Any
     advance: Any
-    tune: int
+    has_warmup: bool
     options: dict[str, str] | None = None
     """XLA's, if they are known; else `xla_options` decides."""
 
@@ -54,7 +57,7 @@ class ChainPrograms(NamedTuple):
 
     start: Future[jax.stages.Compiled]
     advance: Future[jax.stages.Compiled]
-    tune: int
+    has_warmup: bool
 
     def result(self) -> tuple[jax.stages.Compiled, jax.stages.Compiled]:
         """Wait for the programs."""
@@ -67,7 +70,7 @@ class ChainPrograms(NamedTuple):
 
 
 def compile_programs(chain: JittedChain, args: tuple, sharding: Any = None) -> ChainPrograms:
-    """Begin to compile, in threads, the programs that make and advance the state of chains, from data, keys and positions.
+    """Begin to compile, in threads, the programs that make and advance the state of chains, from what they are given, keys and positions.
 
     XLA releases Python's lock while it compiles, so the other steps before sampling run at the same time.
     """
@@ -82,7 +85,7 @@ def compile_programs(chain: JittedChain, args: tuple, sharding: Any = None) -> C
     started = traced.lower()
     begun = pool.submit(compile_, started)
     advance = chain.advance.lower(args[0], states_of(started.out_info, sharding))
-    programs = ChainPrograms(begun, pool.submit(compile_, advance), chain.tune)
+    programs = ChainPrograms(begun, pool.submit(compile_, advance), chain.has_warmup)
     pool.shutdown(wait=False)
     return programs
 
@@ -105,7 +108,7 @@ def by_way_of_folder(
 
     def to_store() -> tuple:
         made.append(make())
-        start = stored_function(made[0].start, args, (made[0].tune, xla_options(made[0].start.trace(*args))))
+        start = stored_function(made[0].start, args, (made[0].has_warmup, xla_options(made[0].start.trace(*args))))
         states = states_of(jax.eval_shape(made[0].start, *args))
         return start, stored_function(made[0].advance, (args[0], states))
 
@@ -123,14 +126,14 @@ class OneProgram:
     for the slowest chain on any device.
     """
 
-    def __init__(self, data: Any, keys: np.ndarray, devices: list):
+    def __init__(self, given: Any, keys: np.ndarray, devices: list):
         self._chains = len(keys)
         self._part = -(-self._chains // len(devices))
         self._used = devices[: -(-self._chains // self._part)]
         # Equal parts: the last device may run chains of the first once more, which nobody reads.
         self._index = np.arange(self._part * len(self._used)) % self._chains
         self._mesh = Mesh(np.array(self._used), ("chain",))
-        self._data = jax.device_put(dict(data), NamedSharding(self._mesh, PartitionSpec()))
+        self._given = jax.device_put(given, NamedSharding(self._mesh, PartitionSpec()))
         self._keys = self._put(keys)
 
     @property
@@ -149,9 +152,9 @@ class OneProgram:
         def one(function: Callable) -> Callable:
             """Map a function over an axis of length 1: under `vmap` each choice of the sampler would compute both of its branches."""
 
-            def call(data: Any, *args: Any) -> Any:
+            def call(given: Any, *args: Any) -> Any:
                 return jax.tree.map(
-                    lambda x: jax.numpy.expand_dims(x, 0), function(data, *jax.tree.map(lambda x: x[0], args))
+                    lambda x: jax.numpy.expand_dims(x, 0), function(given, *jax.tree.map(lambda x: x[0], args))
                 )
 
             return call
@@ -166,20 +169,20 @@ class OneProgram:
             specs = (same, *(each,) * arguments)
             return jax.jit(jax.shard_map(batched, mesh=self._mesh, in_specs=specs, out_specs=each, check_vma=False))
 
-        return JittedChain(divide(start, 2), divide(advance, 1), kernel.tune)
+        return JittedChain(divide(start, 2), divide(advance, 1), kernel.has_warmup)
 
     def compile(self, find: Callable[[tuple], JittedChain], like: dict) -> ChainPrograms:
         """Begin to compile what `find` returns for the arguments of the first program."""
-        args = self._data, self._keys, self._put(like)
+        args = self._given, self._keys, self._put(like)
         sharding = None if len(self._used) == 1 else NamedSharding(self._mesh, PartitionSpec("chain"))
         return compile_programs(find(args), args, sharding)
 
     def run(self, programs: ChainPrograms, positions: dict, count: int, watch: Watch) -> Iterator[Chunk]:
         """Return an iterator over the chunks of transitions."""
         begin, program = programs.result()
-        states = begin(self._data, self._keys, self._put(positions))
+        states = begin(self._given, self._keys, self._put(positions))
         for _ in range(count):
-            states, outputs = program(self._data, states)
+            states, outputs = program(self._given, states)
             chunk = jax.tree.map(lambda x: np.asarray(x)[: self._chains], outputs)
             watch(range(self._chains), chunk[1])
             yield chunk
@@ -188,8 +191,8 @@ class OneProgram:
 class InThreads:
     """A program for each chain, in threads: XLA releases Python's lock while it computes."""
 
-    def __init__(self, data: Any, keys: np.ndarray, workers: int):
-        self._data, self._keys, self._workers = jax.device_put(dict(data)), keys, workers
+    def __init__(self, given: Any, keys: np.ndarray, workers: int):
+        self._given, self._keys, self._workers = jax.device_put(given), keys, workers
 
     @property
     def key(self) -> tuple:
@@ -198,21 +201,21 @@ class InThreads:
 
     def jitted(self, kernel: Kernel, start: Callable, advance: Callable) -> JittedChain:
         """Return the functions of one chain."""
-        return JittedChain(jax.jit(start), jax.jit(advance), kernel.tune)
+        return JittedChain(jax.jit(start), jax.jit(advance), kernel.has_warmup)
 
     def compile(self, find: Callable[[tuple], JittedChain], like: dict) -> ChainPrograms:
         """Begin to compile what `find` returns for the arguments of the first program."""
-        args = self._data, self._keys[0], pick(like, 0)
+        args = self._given, self._keys[0], pick(like, 0)
         return compile_programs(find(args), args)
 
     def run(self, programs: ChainPrograms, positions: dict, count: int, watch: Watch) -> Iterator[Chunk]:
         """Return an iterator over the chunks of transitions."""
         begin, program = programs.result()
-        states = [begin(self._data, key, pick(positions, i)) for i, key in enumerate(self._keys)]
+        states = [begin(self._given, key, pick(positions, i)) for i, key in enumerate(self._keys)]
 
         def go_on(state: Any) -> tuple[Any, Chunk]:
             with jax.enable_x64(True):  # this setting belongs to a thread
-                state, outputs = program(self._data, state)
+                state, outputs = program(self._given, state)
                 return state, jax.tree.map(np.asarray, outputs)
 
         def seen(chain: int, outputs: Chunk) -> None:

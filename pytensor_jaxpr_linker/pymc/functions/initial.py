@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pymc as pm
 from pymc.exceptions import SamplingError
-from pymc.initial_point import make_initial_point_fns_per_chain
+from pymc.initial_point import make_initial_point_expression, make_initial_point_fns_per_chain
+from pymc.pytensorf import reseed_rngs
 from pymc.util import get_untransformed_name, is_transformed_name
 from pytensor import config
 from pytensor.graph.basic import Variable
@@ -105,6 +106,26 @@ def point_functions(model: pm.Model, chains: int, initvals: Any, jitter: bool) -
     jittered = set(model.free_RVs) if jitter else set()
     with in_python():
         return make_initial_point_fns_per_chain(model=model, overrides=initvals, jitter_rvs=jittered, chains=chains)
+
+
+def prior_function(model: pm.Model) -> Callable[[int, int], dict[str, np.ndarray]]:
+    """Return the function from a seed and a number to so many draws of the prior, unconstrained: those of `pymc.draw`."""
+    expressions = make_initial_point_expression(
+        free_rvs=model.free_RVs,
+        rvs_to_transforms=model.rvs_to_transforms,
+        initval_strategies={},
+        default_strategy="prior",
+        return_transformed=True,
+    )
+    draw, updates = pm.compile([], expressions, mode=model_mode(model), random_seed=False, return_updates=True)
+    names = [str(model.rvs_to_values[rv].name) for rv in model.free_RVs]
+
+    def call(seed: int, count: int) -> dict[str, np.ndarray]:
+        reseed_rngs(list(updates), seed)
+        drawn = zip(*(draw() for _ in range(count)), strict=True)
+        return {name: np.stack(x) for name, x in zip(names, drawn, strict=True)}
+
+    return call
 
 
 @contextmanager

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import blackjax
 import jax
+import numpy as np
 from blackjax.mcmc.metrics import default_metric
 
 from pytensor_jaxpr_linker.pymc.chains.programs import Kernel
+from pytensor_jaxpr_linker.pymc.kernels.inputs import inputs_among
 from pytensor_jaxpr_linker.pymc.kernels.mass_matrix import INSIDE, SAMPLE, mass_matrix_adaptation
 from pytensor_jaxpr_linker.pymc.kernels.step_size import step_in_new_metric, step_size_adaptation
 from pytensor_jaxpr_linker.pymc.kernels.trajectory import nuts_kernel
@@ -30,7 +33,7 @@ def make_kernel(
 
     ``blackjax.staged_adaptation`` runs the whole warm-up in one call. This one is made of its parts, so that a progress bar
     can follow and that warm-up and sampling are one program. `store_divergences`, for positions that are vectors, adds
-    two of them as statistics of each draw.
+    two of them as statistics of each draw. `tune` may be traced, except with ``mass_matrix="low_rank"``.
     """
     numpy = jax.numpy
     nuts = nuts_kernel()
@@ -72,7 +75,17 @@ def make_kernel(
             stats |= divergence(before.position, info, inverse_mass)
         return (i + 1, key, state, step, metric), (state.position, stats)
 
-    return Kernel(start, transition, tune)
+    return Kernel(start, transition)
+
+
+def divided(arguments: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Return the arguments that are inputs of the programs, and those on which the programs depend.
+
+    BlackJAX allocates memory by `max_treedepth`, and the form of low rank keeps the draws of a window.
+    """
+    by_window = arguments.get("mass_matrix") == "low_rank"
+    types = {"target_accept": float, "step_size": float} | ({} if by_window else {"tune": int})
+    return inputs_among(make_kernel, types, arguments)
 
 
 def divergence(position: Any, info: Any, inverse_mass: Any) -> dict[str, Any]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import blackjax
 import jax
+import numpy as np
 import optax  # which BlackJAX requires: its adaptation takes one of its optimizers
 from blackjax.mcmc import dynamic_hmc
 
 from pytensor_jaxpr_linker.pymc.chains.programs import Kernel
+from pytensor_jaxpr_linker.pymc.kernels.inputs import inputs_among
 
 #: How fast the length of trajectories is learned: that of the paper.
 LEARNING_RATE = 0.025
@@ -63,7 +66,12 @@ def make_kernel(
         }
         return (keys, states, size, inverse_mass, steps), (states.position, stats)
 
-    return Kernel(start, transition, tune=0, is_ensemble=True)
+    return Kernel(start, transition, has_warmup=False, is_ensemble=True)
+
+
+def divided(arguments: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Return the arguments that are inputs of the programs, and those on which the programs depend."""
+    return inputs_among(make_kernel, {"target_accept": float, "step_size": float, "max_treedepth": int}, arguments)
 
 
 def steps_of_trajectory(i: Any, most: Any) -> Any:

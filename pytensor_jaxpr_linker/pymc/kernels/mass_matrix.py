@@ -242,7 +242,8 @@ def low_rank_adaptation(tune: int) -> MassMatrixAdaptation:
     nutpie estimates directions after every tenth draw at first. An estimate takes as long as hundreds of gradients where there are many variables, and
     ten draws say little of directions: here they give a diagonal.
     """
-    windows = build_growing_window_schedule(tune, early_window=0.05, early_window_size=10, window_size=50)
+    with jax.ensure_compile_time_eval():  # a program may be traced here, and BlackJAX makes the windows of JAX's arrays
+        windows = build_growing_window_schedule(tune, early_window=0.05, early_window_size=10, window_size=50)
     rows = np.array(windows, dtype=np.int64).reshape(-1, 2)
     ends = np.flatnonzero(rows[:, 1])
     lengths = np.diff([-1, *ends])

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import blackjax
 import jax
+import numpy as np
 from blackjax.mcmc import adjusted_mclmc_dynamic
 
 from pytensor_jaxpr_linker.pymc.chains.programs import Kernel
+from pytensor_jaxpr_linker.pymc.kernels.inputs import inputs_among
 
 #: Steps of warm-up for each of `tune`: a step takes two gradients, a draw of NUTS some tens.
 TUNING_STEPS = 10
@@ -74,7 +77,12 @@ def make_kernel(
         }
         return (key, state, params), (state.position, stats)
 
-    return Kernel(start, transition, tune=0)
+    return Kernel(start, transition, has_warmup=False)
+
+
+def divided(arguments: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Return the arguments that are inputs of the programs, and those on which the programs depend."""
+    return inputs_among(make_kernel, {"desired_energy_var": float, "max_treedepth": int}, arguments)
 
 
 def adjusted_kernel(logp: Any, tune: int) -> Kernel:
@@ -126,4 +134,4 @@ def adjusted_kernel(logp: Any, tune: int) -> Kernel:
         }
         return (key, state, params), (state.position, stats)
 
-    return Kernel(start, transition, tune=0)
+    return Kernel(start, transition, has_warmup=False)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import jax
+import numpy as np
 from numpyro.infer import NUTS
 
 from pytensor_jaxpr_linker.pymc.chains.programs import Kernel
+from pytensor_jaxpr_linker.pymc.kernels.inputs import inputs_among
 
 #: The forms of the mass matrix.
 MASS_MATRICES = ("diagonal", "dense")
@@ -55,4 +58,12 @@ def make_kernel(
         }
         return state, (state.z, stats)
 
-    return Kernel(start, transition, tune)
+    return Kernel(start, transition)
+
+
+def divided(arguments: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Return the arguments that are inputs of the programs, and those on which the programs depend.
+
+    NumPyro makes a schedule of `tune`, and allocates memory by `max_treedepth`.
+    """
+    return inputs_among(make_kernel, {"target_accept": float, "step_size": float}, arguments)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,7 +19,7 @@ from pytensor_jaxpr_linker.pymc.arguments import (
 )
 from pytensor_jaxpr_linker.pymc.functions.differentiable import check_variables
 from pytensor_jaxpr_linker.pymc.mesh.chains import CHAINS
-from pytensor_jaxpr_linker.pymc.options import PACKAGES, kernel_module
+from pytensor_jaxpr_linker.pymc.options import PACKAGES, kernel_module, options_of_kernel
 
 #: Samplers that are JAX programs, and the package of each.
 ON_MESHES = {"blackjax": "blackjax", "numpyro": "numpyro", "mclmc": "blackjax"}
@@ -101,12 +100,7 @@ def check_run(
             f"The mesh has the axis {others[0]!r}, and nothing is divided along it: give shard, a dict such as {{'obs': {others[0]!r}}}, or a mesh"
             " with the axis 'chains' alone."
         )
-    known = {*inspect.signature(kernel_module(sampler).make_kernel).parameters} - {
-        "logp",
-        "tune",
-        "target_accept",
-        "max_treedepth",
-    }
+    known = options_of_kernel(kernel_module(sampler))
     for name in options:
         if name not in known:
             raise TypeError(f"sampler={sampler!r} takes no argument {name!r} on a mesh.{did_you_mean(name, known)}")

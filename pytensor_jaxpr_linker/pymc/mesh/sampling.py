@@ -145,14 +145,15 @@ def sample_on_mesh(
         data = logp.data if shard else on_all_devices(logp, mesh)
         kernel = vector_kernel(kernel_module(sampler).make_kernel, logp, logp.layout, **adaptation)
         like = {name: np.zeros((chains, *shape)) for name, shape in logp.layout.shapes.items()}
-        programs = MeshChains(kernel, data, mesh, like, seeds, min(PER_CALL, kernel.tune + draws))
+        warmup = tune if kernel.has_warmup else 0
+        programs = MeshChains(kernel, data, mesh, like, seeds, min(PER_CALL, warmup + draws))
         named = {"draws": draws, "tune": tune, "chains": chains, "sampler": sampler, "mesh": dict(mesh.shape)}
         hashes = run_hashes(programs, logp, named, [seeds, names.names, initvals, jitter], package)
         check_same_everywhere(hashes)
         about: dict[str, Any] = {"seeds": seeds, **hashes}
         begin = partial(starting_points, model, logp, data, chains, seeds, initvals, jitter)
         states, done = gone_on(programs, before, about, str(store)) if before else (programs.start(begin()), 0)
-        draw_all(programs, states, done, kernel.tune, draws, kept, about, progressbar, on_progress)
+        draw_all(programs, states, done, warmup, draws, kept, about, progressbar, on_progress)
 
     one_program(model, f"sampler={sampler!r}", run)
     if isinstance(kept, FolderStore):

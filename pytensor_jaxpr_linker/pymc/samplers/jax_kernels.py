@@ -27,12 +27,12 @@ from pytensor_jaxpr_linker.pymc.request import Request
 def sample_jax(request: Request, kept: KeptModel, constrained: Constrain) -> ChainDraws:
     """Draw by a sampler that is a JAX program. Programs compile while the starting points are drawn and checked."""
     kernels, began, run, seeds = kernel_module(request.sampler), perf_counter(), request.run, request.seeds
-    adaptation, tune = request.adaptation, request.tune
+    inputs, fixed = kernels.divided(request.adaptation)
     key = (
         request.sampler,
         digest_of_files(request.package.__name__),
         kept.lengths,
-        *sorted((name, repr(value)) for name, value in adaptation.items()),
+        *sorted((name, repr(value)) for name, value in fixed.items()),
     )
 
     def draw() -> ChainDraws:
@@ -42,10 +42,11 @@ def sample_jax(request: Request, kept: KeptModel, constrained: Constrain) -> Cha
         like, data = wide([start.point for start in starts]), kept.data
         layout = Layout({name: x.shape[1:] for name, x in like.items()})
         chains = Chains(
-            lambda: vector_kernel(kernels.make_kernel, kept.logp, layout, **adaptation),
+            lambda **inputs: vector_kernel(kernels.make_kernel, kept.logp, layout, **fixed, **inputs),
+            inputs,
             key,
             kept.programs,
-            tune,
+            request.tune,
             data,
             like,
             seeds,
@@ -58,8 +59,8 @@ def sample_jax(request: Request, kept: KeptModel, constrained: Constrain) -> Cha
         with Progress().stage("compiling the chains with XLA", kept.nodes):
             chains.wait()
         before = perf_counter() - began
-        warmup = chains.programs.tune
-        tuning = f"{request.sampler} tunes" if tune and not warmup else ""
+        warmup = chains.tune
+        tuning = f"{request.sampler} tunes" if request.tune and not warmup else ""
         each = request.callback and each_draw(request.callback, warmup, chains.total)
         watched = Watched(request.chains, warmup, chains.total)
         with chain_progress(request.progressbar, watched, tuning, request.progressbar_theme) as watch:

@@ -25,12 +25,13 @@ from pytensor_jaxpr_linker.pymc.arguments import (
     check_model,
     one_program,
 )
-from pytensor_jaxpr_linker.pymc.functions.constrained import constrain
-from pytensor_jaxpr_linker.pymc.functions.density import LogDensity, logdensity
+from pytensor_jaxpr_linker.pymc.chains.chains import shapes_of
+from pytensor_jaxpr_linker.pymc.chains.programs import pick
 from pytensor_jaxpr_linker.pymc.functions.differentiable import check_variables, named_gradients
-from pytensor_jaxpr_linker.pymc.functions.initial import initial_points
+from pytensor_jaxpr_linker.pymc.kept_models import KEPT_MODELS, KeptModel, forgotten_if_broken
 from pytensor_jaxpr_linker.pymc.progress import progress
 from pytensor_jaxpr_linker.pymc.results import to_datatree
+from pytensor_jaxpr_linker.pymc.samplers.jax_kernels import density_of_points, wide
 
 #: Above this shape of the tail of the weights, a mean over weighted draws is not to be trusted (Vehtari et al.).
 LARGEST_K = 0.7
@@ -101,16 +102,18 @@ def fit_pathfinder(
     check_choice("gradient", gradient, GRADIENTS)
     check_variables(model, "Pathfinder", "use sample(sampler='pymc'), which has other steps")
     seeds = chain_seeds(random_seed, paths, "path")
-    names = constrain(model, var_names=var_names)
+    kept = KEPT_MODELS.find(model, gradient)
+    names = kept.constrain(var_names)
     rng = np.random.default_rng(seeds)
     started = time.perf_counter()
 
     def run() -> tuple:
-        logp = logdensity(model, gradient=gradient)
-        points = initial_points(model, paths, seeds, initvals=initvals, jitter=jitter, logp=logp)
-        return climb(logp, points, draws, maxiter, elbo_draws, int(rng.integers(2**32)), progressbar)
+        starts = kept.starts(paths, seeds, initvals, jitter)
+        value = density_of_points(kept, wide([start.point for start in starts]), kept.data)
+        points = wide([start.checked(value) for start in starts])
+        return climb(kept, points, draws, maxiter, elbo_draws, int(rng.integers(2**32)), progressbar)
 
-    with named_gradients(model, WITHOUT_GRADIENTS):
+    with forgotten_if_broken(kept), named_gradients(model, WITHOUT_GRADIENTS):
         positions, stats, elbo, log_weights, pareto_k = one_program(model, "fit_pathfinder", run)
     weights = np.exp(log_weights)
     chosen = rng.choice(len(weights), size=(1, draws), p=weights / weights.sum())
@@ -120,18 +123,18 @@ def fit_pathfinder(
         "pareto_k": pareto_k,
         "elbo": elbo,
     }
-    kept, kept_stats = jax.tree.map(lambda x: x[chosen], (positions, stats))
+    resampled, stats = jax.tree.map(lambda x: x[chosen], (positions, stats))
     if not pareto_k <= LARGEST_K:
         message = (
             f"Pareto k is {pareto_k:.2f}, above {LARGEST_K}: the approximation misses a part of the posterior. More paths may"
             " help; else use sample."
         )
         log_warnings([SamplerWarning(WarningType.CONVERGENCE, message, "warn")])
-    return to_datatree(model, names(kept), kept_stats, attrs, blackjax, log_likelihood)
+    return to_datatree(model, names(resampled), stats, attrs, blackjax, log_likelihood)
 
 
 def climb(
-    logp: LogDensity,
+    kept: KeptModel,
     points: dict[str, np.ndarray],
     draws: int,
     maxiter: int,
@@ -141,21 +144,20 @@ def climb(
 ) -> tuple:
     """Return draws of all paths, their log densities, the ELBO of each path, the log weights of the draws, and Pareto k."""
 
-    @jax.jit
     def path(data: Any, key: Any, point: dict) -> tuple:
         first, second = jax.random.split(key)
-        density = lambda q: logp(q, data).astype("float64")  # noqa: E731
+        density = lambda q: kept.logp(q, data).astype("float64")  # noqa: E731
         state, _ = blackjax.pathfinder.approximate(first, density, point, num_samples=elbo_draws, maxiter=maxiter)
         drawn, lq = blackjax.pathfinder.sample(second, state, draws)
         return drawn, {"lp": jax.lax.map(density, drawn), "lq": lq}, state.elbo
 
-    wide = {name: np.asarray(x, "float64") for name, x in points.items()}
-    count = len(next(iter(wide.values())))
-    found = []
+    count, data, found = len(next(iter(points.values()))), dict(kept.data), []
+    program = "path of Pathfinder", draws, maxiter, elbo_draws, kept.lengths, shapes_of(data), shapes_of(points)
     # One path after the other: each evaluates all of its steps' draws at the same time.
     with jax.enable_x64(True), progress(progressbar, count) as update:
         for i, key in enumerate(jax.random.split(jax.random.key(seed), count)):
-            found.append(jax.tree.map(np.asarray, path(dict(logp.data), key, {name: x[i] for name, x in wide.items()})))
+            args = data, key, pick(points, i)
+            found.append(jax.tree.map(np.asarray, kept.programs.compiled(program, path, args)(*args)))
             update(i + 1, "paths", f"ELBO {found[-1][2]:.3f}")
     drawn, stats, elbo = jax.tree.map(lambda *xs: np.stack(xs), *found)
     drawn, stats = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), (drawn, stats))

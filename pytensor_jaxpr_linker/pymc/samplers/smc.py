@@ -13,7 +13,6 @@ import pymc as pm
 import xarray as xr
 from blackjax.smc import resampling
 from pymc.exceptions import SamplingError
-from pymc.initial_point import make_initial_point_expression
 from pymc.stats.convergence import log_warnings, run_convergence_checks
 
 from pytensor_jaxpr_linker.pymc.arguments import (
@@ -30,9 +29,9 @@ from pytensor_jaxpr_linker.pymc.arguments import (
 )
 from pytensor_jaxpr_linker.pymc.chains.chains import usable_cores
 from pytensor_jaxpr_linker.pymc.chains.kept_draws import Draws
-from pytensor_jaxpr_linker.pymc.functions.constrained import constrain
 from pytensor_jaxpr_linker.pymc.functions.differentiable import check_variables, named_gradients
-from pytensor_jaxpr_linker.pymc.functions.graph import ModelFunction, model_mode
+from pytensor_jaxpr_linker.pymc.functions.graph import ModelFunction
+from pytensor_jaxpr_linker.pymc.kept_models import KEPT_MODELS, KeptModel, forgotten_if_broken
 from pytensor_jaxpr_linker.pymc.progress import progress
 from pytensor_jaxpr_linker.pymc.results import to_datatree
 
@@ -116,16 +115,15 @@ def sample_smc(
         raise ValueError("The model has no observed variables: draw from it with pm.sample_prior_predictive.")
     chains = chains or max(2, min(4, usable_cores()))
     first, second = seed_of(chain_seeds(random_seed, chains), 2)
-    names = constrain(model, var_names=var_names)
+    kept = KEPT_MODELS.find(model, gradient)
+    names = kept.constrain(var_names)
     started = time.perf_counter()
 
     def run() -> Draws:
-        prior = ModelFunction(model, [model.varlogp], gradient)
-        likelihood = ModelFunction(model, [model.datalogp], gradient)
-        points = prior_points(model, (chains, draws), first)
-        return temper(prior, likelihood, points, threshold, second, progressbar)
+        points = prior_points(kept, (chains, draws), first)
+        return temper(kept, points, threshold, second, progressbar)
 
-    with named_gradients(model, "use pm.sample_smc, which needs none"):
+    with forgotten_if_broken(kept), named_gradients(model, "use pm.sample_smc, which needs none"):
         found = one_program(model, "sample_smc", run, "pm.sample_smc(backend='JAXPR') runs")
     attrs = {"sampling_time": time.perf_counter() - started, "sampler": "smc", "threshold": threshold}
     axes = ("chain", "stage")
@@ -135,44 +133,30 @@ def sample_smc(
     return result
 
 
-def prior_points(model: pm.Model, shape: tuple[int, ...], seed: int) -> dict[str, np.ndarray]:
+def prior_points(kept: KeptModel, shape: tuple[int, ...], seed: int) -> dict[str, np.ndarray]:
     """Return draws of the prior, unconstrained; every variable's array begins with `shape`."""
-    expressions = make_initial_point_expression(
-        free_rvs=model.free_RVs,
-        rvs_to_transforms=model.rvs_to_transforms,
-        initval_strategies={},
-        default_strategy="prior",
-        return_transformed=True,
-    )
-    drawn = pm.draw(expressions, draws=int(np.prod(shape)), random_seed=seed, mode=model_mode(model))
-    names = [model.rvs_to_values[rv].name for rv in model.free_RVs]
-    return {name: np.asarray(x, "float64").reshape(*shape, *x.shape[1:]) for name, x in zip(names, drawn, strict=True)}
+    drawn = kept.prior(seed, int(np.prod(shape)))
+    return {name: np.asarray(x, "float64").reshape(*shape, *x.shape[1:]) for name, x in drawn.items()}
 
 
-def temper(
-    prior: ModelFunction,
-    likelihood: ModelFunction,
-    points: dict[str, np.ndarray],
-    threshold: float,
-    seed: int,
-    progressbar: bool,
-) -> Draws:
+def temper(kept: KeptModel, points: dict[str, np.ndarray], threshold: float, seed: int, progressbar: bool) -> Draws:
     """Run stages until the power of the likelihood is one in all chains."""
     chains, draws = next(iter(points.values())).shape[:2]
     dimensions = sum(x.size for x in points.values()) // (chains * draws)
     rows: list[dict[str, np.ndarray]] = []
     with jax.enable_x64(True), progress(progressbar, 1.0) as update:
-        data = jax.device_put({**likelihood.current_data(), **prior.current_data()})
-        stage = jax.jit(jax.vmap(make_stage(prior, likelihood, threshold, draws), in_axes=(None, 0, 0)))
+        prior, likelihood = kept.terms
+        given = jax.device_put(({**likelihood.current_data(), **prior.current_data()}, np.asarray(float(threshold))))
         state = Population(
             jax.vmap(blackjax.adaptive_tempered_smc.init)(points)._replace(tempering_param=np.zeros(chains)),
             np.full(chains, 0.5 * dimensions**-0.25),
         )
         keys = jax.random.split(jax.random.key(seed), chains)
+        stage = stage_program(kept, (given, keys, state))
         evidence, beta = np.zeros(chains), np.zeros(chains)
         while not rows or rows[-1]["beta"].min() < 1:
             split = jax.vmap(lambda key: jax.random.fold_in(key, len(rows)))(keys)
-            state, increment, accepted, step_size = stage(data, split, state)
+            state, increment, accepted, step_size = stage(given, split, state)
             rows.append(
                 {
                     "beta": beta,
@@ -194,11 +178,22 @@ def temper(
     return Draws(positions, {name: np.stack([row[name] for row in rows], axis=1) for name in rows[0]})
 
 
-def make_stage(prior: ModelFunction, likelihood: ModelFunction, threshold: float, draws: int) -> Callable:
+def stage_program(kept: KeptModel, args: tuple) -> jax.stages.Compiled:
+    """Return the program of a stage of all chains, for arguments of these shapes and dtypes, which is kept."""
+    stage = jax.vmap(make_stage(*kept.terms), in_axes=(None, 0, 0))
+    shapes = tuple((x.shape, str(x.dtype)) for x in jax.tree.leaves(args))
+    observed = [str(v.name) for v in kept.model.observed_RVs]
+    key = "stage of SMC", kept.lengths, shapes, *observed
+    return kept.programs.compiled(key, stage, args)
+
+
+def make_stage(prior: ModelFunction, likelihood: ModelFunction) -> Callable:
     """Return one stage: resample, move, and weight for the next power of the likelihood."""
     numpy = jax.numpy
 
-    def stage(data: Any, key: Any, state: Population) -> tuple:
+    def stage(given: tuple[Any, Any], key: Any, state: Population) -> tuple:
+        data, threshold = given
+
         def term(function: ModelFunction) -> Callable:
             known = {name: data[name] for name in function.data}
             return lambda q: function(q, known)[0].astype("float64")
@@ -213,7 +208,7 @@ def make_stage(prior: ModelFunction, likelihood: ModelFunction, threshold: float
             threshold,
         )
         # A step size for each particle, so that no particle comes back to where it began.
-        sizes = state.step_size * jax.random.uniform(jitter, (draws,), minval=0.5, maxval=1.5)
+        sizes = state.step_size * jax.random.uniform(jitter, state.particles.weights.shape, minval=0.5, maxval=1.5)
         parameters = {
             "step_size": sizes,
             "inverse_mass_matrix": variances(state.particles)[None],
