@@ -114,13 +114,21 @@ def test_values_of_data_are_no_part_of_a_program(folder, later_process, evaluate
     np.testing.assert_allclose(found["mean"], slope[..., :1] + slope[..., 1:] * [3.0, 1.0, 0.0])
 
 
+def test_inputs_are_no_part_of_a_program(folder, later_process, evaluated):
+    first = draws_of(regression())
+    later_process()
+    evaluated.clear()
+    found = draws_of(regression(), target_accept=0.6, step_size=0.2)
+    assert not evaluated
+    assert not np.array_equal(found["slope"], first["slope"])
+
+
 #: Arguments of the model and of `sample` that make other programs.
 OTHERS = [
     ({"scale": 2.0}, {}),
     ({"values": (0.5, -1.0, 2.5)}, {}),
     ({"rows": 4}, {}),
-    ({}, {"target_accept": 0.8}),
-    ({}, {"tune": 21}),
+    ({}, {"max_treedepth": 4}),
     ({}, {"gradient": "jax"}),
     ({}, {"mass_matrix": "dense"}),
 ]

@@ -27,10 +27,11 @@ def test_draws_agree_with_those_of_posteriordb(name, caplog):
     data = {key: np.asarray(value, "float64") for key, value in reference["data"].items()}
     found = sample(model=MODELS[name](data), chains=4, random_seed=1, progressbar=False)
     posterior = found.posterior.to_dataset()[sorted({x.partition("[")[0] for x in reference["names"]})]
-    if not az.rhat(posterior).to_dataarray().max() < 1.01:
-        assert name == HEAVY_TAIL
-        assert "rhat statistic is larger than 1.01" in caplog.text
+    rhat = float(az.rhat(posterior).to_dataarray().max())
+    assert rhat < 1.01 or "rhat statistic is larger than 1.01" in caplog.text
+    if name == HEAVY_TAIL and not rhat < 1.01:
         return
+    assert rhat < 1.03  # of long chains it would be below 1.01
     for draws, (expected, error) in [(posterior, reference["mean"]), (posterior**2, reference["mean_of_square"])]:
         # Where draws are antithetic, the error of a mean is too small to be known from them.
         own = by_stan_name(az.mcse(draws)), by_stan_name(draws.std(("chain", "draw")))
