@@ -81,7 +81,7 @@ def diagnose(data: xr.DataTree) -> Diagnosis:
     - The chains are in 2 places: the mean of 'x' is -0.05 (chains 0, 1 and 2) and 9.08 (chain 3). The posterior has several modes, or a chain got stuck: look at initvals, order what may change places (a mixture's components), or use sample_smc, which moves between modes.
     """
     check_draws(data)
-    posterior, stats = data["posterior"].to_dataset(), stats_of(data)
+    posterior, stats = numbers_of(data["posterior"].to_dataset()), stats_of(data)
     chains, draws = posterior.sizes["chain"], posterior.sizes["draw"]
     worst = worst_of(posterior)
     findings = [*of_run(data), *of_values(posterior), *of_transitions(posterior, stats), *of_chains(posterior, worst)]
@@ -96,6 +96,18 @@ def check_draws(data: Any) -> None:
         raise ValueError(
             f"diagnose needs the group 'posterior'; this DataTree has {', '.join(data.children) or 'none'}."
         )
+    if missing := [axis for axis in ("chain", "draw") if axis not in data["posterior"].sizes]:
+        raise ValueError(
+            f"diagnose needs a posterior with the dimensions 'chain' and 'draw'; it has no {missing[0]!r}."
+        )
+
+
+def numbers_of(posterior: xr.Dataset) -> xr.Dataset:
+    """Return the variables with real numbers, truth values as 0 and 1."""
+    others = [name for name, x in posterior.data_vars.items() if x.dtype.kind not in "biuf" or not x.size]
+    axes = {axis: posterior[axis] for axis in ("chain", "draw")}  # which also tell sizes where no variable is left
+    kept = posterior.assign_coords(axes).drop_vars(others)
+    return kept.assign({name: x.astype(float) for name, x in kept.data_vars.items() if x.dtype == bool})
 
 
 def described(worst: Worst) -> str:
@@ -127,7 +139,7 @@ def worst_of(posterior: xr.Dataset) -> Worst:
     import arviz_stats
 
     chains, points = posterior.sizes["chain"], int(posterior.attrs.get("superchains", 0))
-    if posterior.sizes["draw"] < 4:
+    if posterior.sizes["draw"] < 4 or not posterior.data_vars:
         return Worst(np.nan, "", np.nan, "")
     if chains > MANY:
         every = -(-chains * posterior.sizes["draw"] // MOST_SORTED)
@@ -170,7 +182,7 @@ def of_values(posterior: xr.Dataset) -> Iterator[Finding]:
             (~np.isfinite(x.transpose("chain", "draw", ...).to_numpy())).reshape(*x.shape[:2], -1).any(-1).sum()
         )
         for name, x in posterior.data_vars.items()
-        if x.dtype.kind in "fc"
+        if x.dtype.kind == "f"
     }
     name = max(counts, key=counts.__getitem__, default="")
     if counts.get(name):

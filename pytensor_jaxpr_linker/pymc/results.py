@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -13,9 +14,10 @@ from arviz_base import dict_to_dataset, from_dict, make_attrs
 from pymc.backends.arviz import coords_and_dims_for_inferencedata, find_constants, find_observations
 
 from pytensor_jaxpr_linker.base.version import __version__
+from pytensor_jaxpr_linker.pymc.after_sampling import keeping_draws
 from pytensor_jaxpr_linker.pymc.chains.chains import ChainDraws
 from pytensor_jaxpr_linker.pymc.chains.kept_draws import Draws
-from pytensor_jaxpr_linker.pymc.functions.constrained import Constrain
+from pytensor_jaxpr_linker.pymc.functions.constrained import Constrain, constrain
 from pytensor_jaxpr_linker.pymc.functions.graph import model_mode
 from pytensor_jaxpr_linker.pymc.request import Request
 
@@ -33,16 +35,30 @@ def result_of(request: Request, constrained: Constrain, found: ChainDraws) -> xr
         "chain_method": request.chain_method,
         "superchains": request.superchains,
     }
-    return to_datatree(
+    make = partial(
+        to_datatree,
         request.model,
-        constrained(found.draws.positions),
+        values_of(constrained, found.draws.positions),
         found.draws.stats,
         attrs,
         request.package,
         request.log_likelihood,
-        warmup=found.warmup and Draws(constrained(found.warmup.positions), found.warmup.stats),
-        **request.idata,
+        warmup=found.warmup and Draws(values_of(constrained, found.warmup.positions), found.warmup.stats),
     )
+    if request.idata:
+        with keeping_draws("Naming axes by idata_kwargs", "Their axes are named by the model."):
+            return make(**request.idata)
+    return make()
+
+
+def values_of(constrained: Constrain, positions: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the variables at positions, without the Deterministics if these can't be computed."""
+    with keeping_draws(
+        "Computing the Deterministics", "They are left out; pm.compute_deterministics(data.posterior) tries again."
+    ):
+        return constrained(positions)
+    free = {rv.name for rv in constrained.model.free_RVs}
+    return constrain(constrained.model, var_names=[name for name in constrained.names if name in free])(positions)
 
 
 def to_datatree(
@@ -75,6 +91,9 @@ def to_datatree(
     if warmup is not None:
         data["warmup_sample_stats"] = xr.DataTree(dict_to_dataset(warmup.stats, attrs=made))
     data["sample_stats"] = xr.DataTree(dict_to_dataset(dict(stats), attrs=made, sample_dims=stats_dims))
+    if not posterior:  # arrays have the axes of draws, so without one they come from the statistics
+        shared = {name: axis for name, axis in data["sample_stats"].coords.items() if name in ("chain", "draw")}
+        data["posterior"] = xr.DataTree(data["posterior"].to_dataset().assign_coords(shared))
     if log_likelihood:
         add_log_likelihood(model, data)
     return data
@@ -82,4 +101,5 @@ def to_datatree(
 
 def add_log_likelihood(model: pm.Model, data: xr.DataTree) -> None:
     """Add the group log_likelihood, computed by mode JAXPR."""
-    pm.compute_log_likelihood(data, model=model, progressbar=False, compile_kwargs={"mode": model_mode(model)})
+    with keeping_draws("Computing log_likelihood", "Call pm.compute_log_likelihood(data, model=model) for it."):
+        pm.compute_log_likelihood(data, model=model, progressbar=False, compile_kwargs={"mode": model_mode(model)})

@@ -14,7 +14,6 @@ import xarray as xr
 from blackjax.smc import resampling
 from pymc.exceptions import SamplingError
 from pymc.initial_point import make_initial_point_expression
-from pymc.stats.convergence import log_warnings, run_convergence_checks
 
 from pytensor_jaxpr_linker.pymc.arguments import (
     GRADIENTS,
@@ -30,6 +29,7 @@ from pytensor_jaxpr_linker.pymc.arguments import (
 )
 from pytensor_jaxpr_linker.pymc.chains.chains import usable_cores
 from pytensor_jaxpr_linker.pymc.chains.kept_draws import Draws
+from pytensor_jaxpr_linker.pymc.convergence import log_convergence
 from pytensor_jaxpr_linker.pymc.functions.constrained import constrain
 from pytensor_jaxpr_linker.pymc.functions.differentiable import check_variables, named_gradients
 from pytensor_jaxpr_linker.pymc.functions.graph import ModelFunction, model_mode
@@ -129,7 +129,7 @@ def sample_smc(
     axes = ("chain", "stage")
     result = to_datatree(model, names(found.positions), found.stats, attrs, blackjax, log_likelihood, stats_dims=axes)
     if compute_convergence_checks:
-        log_warnings(run_convergence_checks(result, model))
+        log_convergence(result, model)
     return result
 
 
