@@ -300,6 +300,21 @@ def test_what_is_no_model(function, given):
             TypeError,
             r"A dict of the unconstrained variables 'mu', 'sigma_log__' is needed, not \[1.0, 2.0\]",
         ),
+        (
+            {"mu": np.zeros(2), "sigma_log__": 0.0, "sigma": 1.0},
+            ValueError,
+            "No unconstrained variable is called 'sigma': they are 'mu', 'sigma_log__'",
+        ),
+        (
+            {"mu": 0.0, "sigma_log__": 0.0},
+            ValueError,
+            r"The value of 'mu' has shape \(\), but a point of this variable has 1 axis",
+        ),
+        (
+            {"mu": np.zeros((3, 2)), "sigma_log__": np.zeros(4)},
+            ValueError,
+            r"the same leading axes: those of 'mu' are \(3,\), of 'sigma_log__' \(4,\)",
+        ),
     ],
 )
 def test_what_is_no_draw_of_the_model(model, draws, error, message):

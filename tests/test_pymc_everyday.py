@@ -6,7 +6,7 @@ import numpy as np
 import pymc as pm
 import pytest
 
-from pytensor_jaxpr_linker.pymc import sample
+from pytensor_jaxpr_linker.pymc import fit_pathfinder, sample
 from pytensor_jaxpr_linker.pymc.samplers.pymc_steps import interrupted_in_warmup
 
 SHORT = {
@@ -71,6 +71,17 @@ def test_what_is_added_to_the_result(model):
     assert draw(model, "pymc", idata_kwargs={"log_likelihood": True}).log_likelihood["y"].shape == (2, 20, 2)
     with pytest.raises(TypeError, match=r"takes 'log_likelihood', 'coords', 'dims', not 'dim'\. Did you mean 'dims'"):
         draw(model, "blackjax", idata_kwargs={"dim": {}})
+
+
+@pytest.mark.parametrize("method", [*NUTS, "fit_pathfinder"])
+def test_a_variable_without_elements(method):
+    with pm.Model() as model:
+        pm.Normal("y", pm.Normal("x") + pm.Normal("empty", shape=0).sum(), observed=[1.0, 2.0])
+    if method == "fit_pathfinder":
+        found = fit_pathfinder(20, paths=2, maxiter=10, model=model, random_seed=1, progressbar=False)
+    else:
+        found = draw(model, method)
+    assert found.posterior["empty"].shape == (*found.posterior["x"].shape, 0)
 
 
 @pytest.mark.parametrize("sampler", NUTS)
