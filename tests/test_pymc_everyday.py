@@ -122,9 +122,42 @@ def test_a_function_that_ends_sampling(model, caplog):
     with caplog.at_level("WARNING", "pymc"):
         found = sample(model=model, sampler="blackjax", callback=stop, **{**IN_TURN, "draws": 100})
     attrs = found.posterior.attrs
-    assert attrs["interrupted"] == 1 and attrs["draws"] == 100 and found.posterior.sizes["draw"] == 55
-    assert "Interrupted: 55 of 100 draws of 2 chains are kept." in caplog.text
+    assert attrs["interrupted"] == 1 and attrs["draws"] == 100 and found.posterior.sizes["draw"] == 41
+    assert "Interrupted: 41 of 100 draws of 2 chains are kept." in caplog.text
     assert draw(model, "blackjax").posterior.attrs["interrupted"] == 0
+
+
+@pytest.mark.parametrize("sampler", ["blackjax", "pymc"])
+def test_a_function_that_counts_draws(model, sampler):
+    """As users of PyMC end sampling, after 20 draws of the warm-up and 20 more."""
+
+    def stop(trace, draw):
+        if len(trace) >= 40:
+            raise KeyboardInterrupt
+
+    found = draw(model, sampler, callback=stop, draws=100, chains=1)
+    assert dict(found.posterior.sizes) == {"chain": 1, "draw": 20, "k": 2}
+
+
+def test_a_function_that_reads_draws(model):
+    read = {}
+
+    def reader(trace, draw):
+        assert len(trace) == draw.draw_idx + 1 and trace.chain == draw.chain
+        assert {"mu", "sigma", "sigma_log__"} <= set(trace.varnames)
+        if draw.draw_idx in (10, 39):
+            assert trace.get_values("sigma_log__")[draw.draw_idx] == draw.point["sigma_log__"]
+            read[trace.chain, draw.draw_idx] = trace.get_values("sigma", burn=20)
+            assert trace.get_values("mu", 1, 3).shape == ((draw.draw_idx + 2) // 3, 2)
+
+    found = draw(model, "blackjax", callback=reader)
+    assert read[0, 10].shape == (0,)
+    np.testing.assert_allclose([read[0, 39], read[1, 39]], found.posterior["sigma"], rtol=1e-12)
+
+
+def test_a_function_that_reads_what_is_not_there(model):
+    with pytest.raises(KeyError, match="The trace has no 'sigm'; it has mu, sigma_log__, sigma"):
+        draw(model, "blackjax", callback=lambda trace, draw: trace.get_values("sigm"))
 
 
 def test_an_interrupt_in_the_warm_up(model):

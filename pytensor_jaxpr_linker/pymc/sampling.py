@@ -113,8 +113,10 @@ def sample(
     idata_kwargs : dict, optional
         ``log_likelihood``, ``coords`` and ``dims``, as for `pymc.sample`, beside those of the model.
     callback : callable, optional
-        Called after each draw of a chain as ``callback(trace=None, draw=draw)``; `draw` has the attributes of `pymc.sample`'s: chain, draw_idx,
-        tuning, is_last, point (unconstrained), stats. It may raise `KeyboardInterrupt` to end sampling. nutpie has none.
+        Called after each draw of a chain as ``callback(trace=trace, draw=draw)``. `draw` has the attributes of `pymc.sample`'s: chain, draw_idx,
+        tuning, is_last, point (unconstrained), stats. `trace` has the chain's draws so far, with those of the warm-up: ``len(trace)``,
+        ``trace.get_values(name, burn, thin)``, `chain`, `varnames`. It may raise `KeyboardInterrupt` to end sampling: this draw is the
+        last one that is kept. nutpie has none.
     progressbar : bool
         Whether to draw one, with a line for each chain. Where there is no terminal and no notebook, PyMC's log gets a line every ten seconds.
     progressbar_theme : rich.theme.Theme, optional
