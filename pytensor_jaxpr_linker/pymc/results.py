@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pymc as pm
@@ -15,6 +15,7 @@ from pymc.backends.arviz import coords_and_dims_for_inferencedata, find_constant
 
 from pytensor_jaxpr_linker.base.version import __version__
 from pytensor_jaxpr_linker.pymc.after_sampling import keeping_draws
+from pytensor_jaxpr_linker.pymc.arguments import Names, as_names
 from pytensor_jaxpr_linker.pymc.chains.chains import ChainDraws
 from pytensor_jaxpr_linker.pymc.chains.kept_draws import Draws
 from pytensor_jaxpr_linker.pymc.functions.constrained import Constrain, constrain
@@ -67,7 +68,7 @@ def to_datatree(
     stats: Mapping[str, np.ndarray],
     attrs: Mapping[str, Any],
     library: ModuleType,
-    log_likelihood: bool = False,
+    log_likelihood: bool | Names = False,
     stats_dims: tuple[str, ...] = ("chain", "draw"),
     warmup: Draws | None = None,
     coords: Mapping[str, Any] | None = None,
@@ -95,11 +96,12 @@ def to_datatree(
         shared = {name: axis for name, axis in data["sample_stats"].coords.items() if name in ("chain", "draw")}
         data["posterior"] = xr.DataTree(data["posterior"].to_dataset().assign_coords(shared))
     if log_likelihood:
-        add_log_likelihood(model, data)
+        add_log_likelihood(model, data, log_likelihood)
     return data
 
 
-def add_log_likelihood(model: pm.Model, data: xr.DataTree) -> None:
-    """Add the group log_likelihood, computed by mode JAXPR."""
+def add_log_likelihood(model: pm.Model, data: xr.DataTree, which: Literal[True] | Names) -> None:
+    """Add the group log_likelihood, of all observed variables or those that are named, computed by mode JAXPR."""
+    names, mode = None if which is True else as_names(which), model_mode(model)
     with keeping_draws("Computing log_likelihood", "Call pm.compute_log_likelihood(data, model=model) for it."):
-        pm.compute_log_likelihood(data, model=model, progressbar=False, compile_kwargs={"mode": model_mode(model)})
+        pm.compute_log_likelihood(data, var_names=names, model=model, progressbar=False, compile_kwargs={"mode": mode})

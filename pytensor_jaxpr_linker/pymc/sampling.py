@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
@@ -51,7 +52,7 @@ def sample(
     marginalize: Names | Literal[True] | None = None,
     thinning: int = 1,
     discard_tuned_samples: bool = True,
-    log_likelihood: bool = False,
+    log_likelihood: bool | Names = False,
     idata_kwargs: Mapping[str, Any] | None = None,
     callback: Callable | None = None,
     progressbar: bool | str = True,
@@ -108,8 +109,8 @@ def sample(
         Of so many draws the last one is kept, so that ``draws // thinning`` remain.
     discard_tuned_samples : bool
         False adds the groups warmup_posterior and warmup_sample_stats.
-    log_likelihood : bool
-        Whether to add the group log_likelihood.
+    log_likelihood : bool, str, variable or sequence of them
+        Whether to add the group log_likelihood, or of which observed variables.
     idata_kwargs : dict, optional
         ``log_likelihood``, ``coords`` and ``dims``, as for `pymc.sample`, beside those of the model.
     callback : callable, optional
@@ -185,13 +186,15 @@ def sample_compiled(request: Request) -> xr.DataTree:
 
 def drawn(request: Request, kept: KeptModel, constrained: Any) -> tuple[Request, ChainDraws]:
     """Return the draws of the sampler that was asked for, or of the default, which is nutpie if there are host steps."""
-    if request.is_default:
-        pymc_logger.info("NUTS of BlackJAX, which runs a chain as one XLA program with the model (sampler='blackjax')")
     if request.sampler != "nutpie":
         try:
             return request, sample_jax(request, kept, constrained)
-        except GraphBreakError:
-            if not (request.is_default and request.fits_nutpie()):
+        except GraphBreakError as error:
+            if not request.is_default or find_spec("nutpie") is None:
+                raise
+            if request.not_of_nutpie:
+                refused = " and ".join(request.not_of_nutpie)
+                error.__notes__ = [f"nutpie would run these steps on the host, but not with {refused}: leave it out."]
                 raise
         request = request._replace(sampler="nutpie", package=require("nutpie"), options={})
         pymc_logger.info("NUTS of nutpie: the log density has steps on the host, see explain(model)")

@@ -14,6 +14,7 @@ from pytensor_jaxpr_linker.pymc.arguments import one_program
 from pytensor_jaxpr_linker.pymc.chains.chain_progress import Watched, chain_progress
 from pytensor_jaxpr_linker.pymc.chains.chains import ChainDraws, Chains, shapes_of
 from pytensor_jaxpr_linker.pymc.chains.each_draw import EachDraw
+from pytensor_jaxpr_linker.pymc.chains.programs import pymc_logger
 from pytensor_jaxpr_linker.pymc.folder_programs import digest_of_files
 from pytensor_jaxpr_linker.pymc.functions.constrained import Constrain
 from pytensor_jaxpr_linker.pymc.functions.initial import stacked_points
@@ -55,6 +56,10 @@ def sample_jax(request: Request, kept: KeptModel, constrained: Constrain) -> Cha
         value = density_of_points(kept, like, data)
         checked = {id(start): start.checked(value) for start in starts}
         positions = wide([checked[id(start)] for start in starts])
+        if request.is_default:  # which is known now: tracing finds the graph breaks that nutpie is for
+            pymc_logger.info(
+                "NUTS of BlackJAX, which runs a chain as one XLA program with the model (sampler='blackjax')"
+            )
         with Progress().stage("compiling the chains with XLA", kept.nodes):
             chains.wait()
         before = perf_counter() - began

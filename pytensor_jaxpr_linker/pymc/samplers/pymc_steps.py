@@ -58,7 +58,7 @@ def sample_pymc(request: Request) -> xr.DataTree:
         for group in DRAWN:
             result[group] = xr.DataTree(result[group].to_dataset().isel(draw=last))
     if request.log_likelihood:
-        add_log_likelihood(request.model, result)
+        add_log_likelihood(request.model, result, request.log_likelihood)
     return result
 
 
