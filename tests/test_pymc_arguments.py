@@ -410,6 +410,8 @@ def test_refused_options(model, arguments, message, no_compilation):
         ({"random_seed": "a"}, TypeError, "random_seed must be an integer, one for each chain, or a NumPy generator"),
         ({"random_seed": 1.5}, TypeError, "or a NumPy generator, not 1.5."),
         ({"random_seed": jax.random.key(1)}, TypeError, "give int(jax.random.bits(key)) of a key"),
+        ({"idata_kwargs": {"bad": 1}}, TypeError, "idata_kwargs takes 'coords', 'dims', "),
+        ({"initvals": {"muu": 1}}, ValueError, "initvals has 'muu', but the free variables are 'mu', 'sigma'."),
         ({"progressbar": "wide"}, ValueError, "Unknown progressbar 'wide': choose one of 'combined', 'split'"),
         ({"progressbar": 3}, TypeError, "progressbar must be True or False, not 3."),
         ({"progressbar_theme": 3}, TypeError, "progressbar_theme must be a rich.theme.Theme, not 3."),

@@ -45,6 +45,15 @@ def test_thinning_keeps_the_last_of_so_many(model, sampler):
     np.testing.assert_array_equal(third.sample_stats["lp"], every.sample_stats["lp"][:, 2::3])
 
 
+def test_thinning_of_all_groups(model):
+    added = {"log_prior": True, "log_likelihood": True}
+    found = draw(model, "pymc", thinning=10, idata_kwargs=added, discard_tuned_samples=False)
+    sizes = {name: group.sizes["draw"] for name, group in found.children.items() if "draw" in group.sizes}
+    assert sizes.pop("warmup_posterior") == sizes.pop("warmup_sample_stats") == 20
+    assert sizes == dict.fromkeys(("posterior", "sample_stats", "log_prior", "log_likelihood"), 2)
+    assert list(found.posterior["draw"]) == list(found.log_prior["draw"]) == [0, 1]
+
+
 @pytest.mark.parametrize("sampler", NUTS)
 def test_draws_of_the_warm_up(model, sampler):
     found = draw(model, sampler, discard_tuned_samples=False, tune=30)
@@ -69,7 +78,7 @@ def test_what_is_added_to_the_result(model):
     assert found.log_likelihood["y"].shape == (2, 20, 2)
     assert list(found.posterior["mu"]["axis"]) == [5, 6]
     assert draw(model, "pymc", idata_kwargs={"log_likelihood": True}).log_likelihood["y"].shape == (2, 20, 2)
-    with pytest.raises(TypeError, match=r"takes 'log_likelihood', 'coords', 'dims', not 'dim'\. Did you mean 'dims'"):
+    with pytest.raises(TypeError, match=r"takes 'coords', 'dims', 'log_likelihood', not 'dim'\. Did you mean 'dims'"):
         draw(model, "blackjax", idata_kwargs={"dim": {}})
 
 
@@ -125,6 +134,39 @@ def test_a_function_that_ends_sampling(model, caplog):
     assert attrs["interrupted"] == 1 and attrs["draws"] == 100 and found.posterior.sizes["draw"] == 41
     assert "Interrupted: 41 of 100 draws of 2 chains are kept." in caplog.text
     assert draw(model, "blackjax").posterior.attrs["interrupted"] == 0
+
+
+def test_what_pymcs_steps_say_of_a_run(model, caplog):
+    """The attributes of other samplers, and their sentence."""
+
+    def stop(trace, draw):
+        if draw.chain == 1 and draw.draw_idx == 30:
+            raise KeyboardInterrupt
+
+    arguments = {**IN_TURN, "sampler": "pymc", "thinning": 2}
+    with caplog.at_level("WARNING", "pymc"):
+        found = sample(model=model, callback=stop, **arguments)
+    assert f"Interrupted: {found.posterior.sizes['draw']} of 10 draws of " in caplog.text
+    whole = sample(model=model, quiet=True, **arguments)
+    ours = draw(model, "blackjax", thinning=2).posterior.attrs
+    for group in (found.posterior, whole.posterior, whole.sample_stats):
+        assert ours.keys() <= group.attrs.keys()
+    assert [x.posterior.attrs["interrupted"] for x in (found, whole)] == [1, 0]
+    attrs = whole.posterior.attrs
+    assert [attrs[name] for name in ("sampler", "draws", "thinning", "tuning_steps")] == ["pymc", 20, 2, 20]
+    assert attrs["sampling_time"] > 0 and attrs["compile_time"] > 0
+
+
+def test_pymcs_steps_check_convergence(model, caplog):
+    with caplog.at_level("WARNING", "pymc"):
+        sample(model=model, sampler="pymc", **{**IN_TURN, "draws": 100, "compute_convergence_checks": True})
+    assert "effective sample size per chain is smaller than 100" in caplog.text
+
+
+def test_pymcs_steps_without_variables(model):
+    found = draw(model, "pymc", var_names=[])
+    assert not found.posterior.data_vars
+    assert (found.posterior.sizes["chain"], found.posterior.sizes["draw"]) == (2, 20)
 
 
 @pytest.mark.parametrize("sampler", ["blackjax", "pymc"])

@@ -93,7 +93,7 @@ INITS: dict[str, tuple[bool, str | None]] = {
     "adapt_full": (False, "dense"),
 }
 #: What `pymc.sample` takes as ``idata_kwargs`` and all samplers here do, too.
-IDATA = ("log_likelihood", "coords", "dims")
+IDATA = ("coords", "dims", "log_likelihood")
 
 
 def check_options(sampler: str, common: Collection[str], given: Mapping[str, Any]) -> None:

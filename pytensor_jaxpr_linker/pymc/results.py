@@ -25,17 +25,7 @@ from pytensor_jaxpr_linker.pymc.request import Request
 
 def result_of(request: Request, constrained: Constrain, found: ChainDraws) -> xr.DataTree:
     """Return what chains gave as `sample` returns it."""
-    attrs = {
-        "sampling_time": found.seconds,
-        "compile_time": found.seconds_before,
-        "tuning_steps": request.tune,
-        "draws": request.draws,
-        "thinning": request.thinning,
-        "interrupted": int(found.interrupted),  # netCDF has no booleans
-        "sampler": request.sampler,
-        "chain_method": request.chain_method,
-        "superchains": request.superchains,
-    }
+    attrs = attributes_of(request, found.seconds, found.seconds_before, found.interrupted)
     make = partial(
         to_datatree,
         request.model,
@@ -50,6 +40,22 @@ def result_of(request: Request, constrained: Constrain, found: ChainDraws) -> xr
         with keeping_draws("Naming axes by idata_kwargs", "Their axes are named by the model."):
             return make(**request.idata)
     return make()
+
+
+def attributes_of(request: Request, seconds: float, seconds_before: float, interrupted: bool) -> dict[str, Any]:
+    """Return what the groups posterior and sample_stats say about the run."""
+    return {
+        "sampling_time": seconds,
+        "compile_time": seconds_before,
+        "tuning_steps": request.tune,
+        "draws": request.draws,
+        "thinning": request.thinning,
+        "interrupted": int(interrupted),  # netCDF has no booleans
+        "sampler": request.sampler,
+        "chain_method": request.chain_method,
+        "superchains": request.superchains,
+        "pytensor_jaxpr_linker_version": __version__,
+    }
 
 
 def values_of(constrained: Constrain, positions: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

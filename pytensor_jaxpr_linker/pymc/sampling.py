@@ -158,7 +158,20 @@ def sample(
     check_script()
     request = make_request(arguments)
     with quiet_logger(quiet):
-        return sample_pymc(request) if request.sampler == "pymc" else sample_compiled(request)
+        result = sample_pymc(request) if request.sampler == "pymc" else sample_compiled(request)
+        log_result(request, result)
+    return result
+
+
+def log_result(request: Request, result: xr.DataTree) -> None:
+    """Log what a run kept if it was interrupted, and what the check of convergence finds."""
+    if result.posterior.attrs["interrupted"]:
+        sizes, asked = result.posterior.sizes, request.draws // request.thinning
+        pymc_logger.warning(
+            f"Interrupted: {sizes['draw']} of {asked} draws of {counted(sizes['chain'], 'chain')} are kept."
+        )
+    if request.compute_convergence_checks:
+        log_convergence(result, request.model)
 
 
 def sample_compiled(request: Request) -> xr.DataTree:
@@ -173,15 +186,7 @@ def sample_compiled(request: Request) -> xr.DataTree:
     except NotImplementedError:  # also a GraphBreakError: a rule or a gradient may be there before the next call
         KEPT_MODELS.drop(kept)
         raise
-    result = result_of(request, constrained, found)
-    if found.interrupted:
-        sizes, asked = result.posterior.sizes, request.draws // request.thinning
-        pymc_logger.warning(
-            f"Interrupted: {sizes['draw']} of {asked} draws of {counted(sizes['chain'], 'chain')} are kept."
-        )
-    if request.compute_convergence_checks:
-        log_convergence(result, request.model)
-    return result
+    return result_of(request, constrained, found)
 
 
 def drawn(request: Request, kept: KeptModel, constrained: Any) -> tuple[Request, ChainDraws]:
