@@ -77,9 +77,13 @@ def test_the_log_likelihood_fails(model, monkeypatch, caplog):
     assert "Computing log_likelihood failed" in caplog.text
 
 
-def test_dims_that_do_not_fit(model, caplog):
-    arguments = {"idata_kwargs": {"dims": {"x": ["a", "b"]}}, "compute_convergence_checks": False}
-    assert sample(model=model, **arguments, **SHORT).posterior["x"].dims == ("chain", "draw")
+def test_coordinates_that_do_not_fit(caplog):
+    """Where the model does not know the length before it runs."""
+    with pm.Model() as model:
+        pm.Normal("x", pm.Data("mu", [1.0, 2.0]))
+    added = {"dims": {"x": ["a"]}, "coords": {"a": [1, 2, 3]}}
+    found = sample(model=model, idata_kwargs=added, compute_convergence_checks=False, **SHORT)
+    assert found.posterior["x"].dims == ("chain", "draw", "x_dim_0")
     assert "Naming axes by idata_kwargs failed" in caplog.text
 
 

@@ -363,6 +363,9 @@ def test_an_unknown_argument(model, name, argument, message, no_compilation):
     [
         ({"sampler": "blackjax", "adaptation": "flow"}, "takes no argument 'adaptation'. Samplers that do: 'nutpie'."),
         ({"sampler": "mclmc", "desired_energy": 1}, "Did you mean 'desired_energy_var'?"),
+        ({"sampler": "mclmc", "desired_energy_var": -1}, "desired_energy_var must be a number above 0, not -1."),
+        ({"sampler": "mclmc", "adjusted": "yes"}, "adjusted must be True or False, not 'yes'."),
+        ({"sampler": "mclmc", "adjusted": True, "desired_energy_var": 1e-3}, "desired_energy_var to bound: leave it"),
         (
             {"sampler": "pymc", "nuts": {"step_scal": 1}},
             "NUTS takes no argument 'step_scal'. Did you mean 'step_scale'?",
@@ -411,6 +414,12 @@ def test_refused_options(model, arguments, message, no_compilation):
         ({"random_seed": 1.5}, TypeError, "or a NumPy generator, not 1.5."),
         ({"random_seed": jax.random.key(1)}, TypeError, "give int(jax.random.bits(key)) of a key"),
         ({"idata_kwargs": {"bad": 1}}, TypeError, "idata_kwargs takes 'coords', 'dims', "),
+        ({"idata_kwargs": {"dims": {"sigma": ["a"]}}}, ValueError, "names 1 axis of 'sigma', which has 0."),
+        (
+            {"idata_kwargs": {"dims": {"mu": ["a"]}, "coords": {"a": [1]}}},
+            ValueError,
+            "gives 'a' 1 coordinate, but 'mu' has length 2 there.",
+        ),
         ({"initvals": {"muu": 1}}, ValueError, "initvals has 'muu', but the free variables are 'mu', 'sigma'."),
         ({"progressbar": "wide"}, ValueError, "Unknown progressbar 'wide': choose one of 'combined', 'split'"),
         ({"progressbar": 3}, TypeError, "progressbar must be True or False, not 3."),

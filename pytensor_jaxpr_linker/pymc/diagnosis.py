@@ -92,7 +92,7 @@ def diagnose(data: xr.DataTree) -> Diagnosis:
     - The chains are in 2 places: the mean of 'x' is -0.05 (chains 0, 1 and 2) and 9.08 (chain 3). The posterior has several modes, or a chain got stuck: look at initvals, order what may change places (a mixture's components), or use sample_smc, which moves between modes.
     """
     check_draws(data)
-    posterior, stats = numbers_of(data["posterior"].to_dataset()), stats_of(data)
+    posterior, stats = judged_variables(data["posterior"].to_dataset()), stats_of(data)
     chains, draws = posterior.sizes["chain"], posterior.sizes["draw"]
     worst = worst_of(posterior)
     sampler = sampler_of(data)
@@ -119,7 +119,7 @@ def check_draws(data: Any) -> None:
         )
 
 
-def numbers_of(posterior: xr.Dataset) -> xr.Dataset:
+def judged_variables(posterior: xr.Dataset) -> xr.Dataset:
     """Return the variables with real numbers, truth values as 0 and 1."""
     others = [
         name

@@ -12,7 +12,7 @@ from typing import Any
 import pymc as pm
 from pymc.step_methods import NUTS, STEP_METHODS
 
-from pytensor_jaxpr_linker.pymc.arguments import check_above_zero, check_choice, check_dict, did_you_mean
+from pytensor_jaxpr_linker.pymc.arguments import check_above_zero, check_choice, check_dict, check_flag, did_you_mean
 from pytensor_jaxpr_linker.pymc.samplers.nutpie_options import refusal
 
 #: The largest number of doublings of a trajectory of NUTS: PyMC's.
@@ -113,12 +113,25 @@ def check_options(sampler: str, common: Collection[str], given: Mapping[str, Any
         raise TypeError(f"sampler={sampler!r} takes no argument {names}.{hint(unknown[0], sampler, {*common, *known})}")
     if "step_size" in given and sampler != "pymc":
         check_above_zero("step_size", given["step_size"])
+    if sampler == "mclmc":
+        check_mclmc(given)
     if "mass_matrix" in given:
         check_choice("mass_matrix", given["mass_matrix"], kernel_module(sampler).MASS_MATRICES)
     if sampler == "pymc" and (unknown := [name for name in given.get("nuts") or () if name not in nuts_options()]):
         raise TypeError(
             f"PyMC's NUTS takes no argument {', '.join(map(repr, unknown))}.{did_you_mean(unknown[0], nuts_options())}"
         )
+
+
+def check_mclmc(given: Mapping[str, Any]) -> None:
+    """Raise an error for options of MCLMC that can't be, or that do nothing."""
+    check_flag("adjusted", given.get("adjusted", False))
+    if "desired_energy_var" in given:
+        check_above_zero("desired_energy_var", given["desired_energy_var"])
+        if given.get("adjusted"):
+            raise TypeError(
+                "adjusted=True rejects steps, so no energy error is left for desired_energy_var to bound: leave it out."
+            )
 
 
 def with_nuts(

@@ -29,12 +29,12 @@ def result_of(request: Request, constrained: Constrain, found: ChainDraws) -> xr
     make = partial(
         to_datatree,
         request.model,
-        values_of(constrained, found.draws.positions),
+        variables_at(constrained, found.draws.positions),
         found.draws.stats,
         attrs,
         request.package,
         request.log_likelihood,
-        warmup=found.warmup and Draws(values_of(constrained, found.warmup.positions), found.warmup.stats),
+        warmup=found.warmup and Draws(variables_at(constrained, found.warmup.positions), found.warmup.stats),
     )
     if request.idata:
         with keeping_draws("Naming axes by idata_kwargs", "Their axes are named by the model."):
@@ -58,7 +58,7 @@ def attributes_of(request: Request, seconds: float, seconds_before: float, inter
     }
 
 
-def values_of(constrained: Constrain, positions: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def variables_at(constrained: Constrain, positions: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Return the variables at positions, without the Deterministics if these can't be computed."""
     with keeping_draws(
         "Computing the Deterministics", "They are left out; pm.compute_deterministics(data.posterior) tries again."

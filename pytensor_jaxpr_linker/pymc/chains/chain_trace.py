@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 
-class Seen:
+class PositionsSoFar:
     """The positions of all chains so far, and the model's variables there once somebody asks for them."""
 
     def __init__(self, constrained: Any):
@@ -45,7 +45,7 @@ class ChainTrace:
         The number of the chain.
     """
 
-    def __init__(self, chain: int, length: int, seen: Seen):
+    def __init__(self, chain: int, length: int, seen: PositionsSoFar):
         self.chain, self._length, self._seen = chain, length, seen
 
     @property

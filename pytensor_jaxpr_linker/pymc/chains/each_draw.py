@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pytensor_jaxpr_linker.pymc.chains.chain_trace import ChainTrace, Seen
+from pytensor_jaxpr_linker.pymc.chains.chain_trace import ChainTrace, PositionsSoFar
 from pytensor_jaxpr_linker.pymc.chains.programs import Chunk
 
 
@@ -37,7 +37,7 @@ class EachDraw:
 
     def __init__(self, callback: Callable, tune: int, total: int, constrained: Any):
         self._callback, self._tune, self._total = callback, tune, total
-        self._seen = Seen(constrained)
+        self._seen = PositionsSoFar(constrained)
 
     def __call__(self, chunk: Chunk, done: int) -> tuple[int, bool]:
         """Hand on a chunk, before which `done` transitions were made; return how many of it were, and whether this ends sampling."""
