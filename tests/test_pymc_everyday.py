@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pymc as pm
 import pytest
+from rich.theme import Theme
 
 from pytensor_jaxpr_linker.pymc import fit_pathfinder, sample
 from pytensor_jaxpr_linker.pymc.samplers.pymc_steps import interrupted_in_warmup
@@ -240,7 +241,7 @@ def test_the_first_step_size(model, sampler):
         ({"callback": 3}, TypeError, "callback must be a function of trace and draw"),
         ({"sampler": "nutpie", "callback": print}, TypeError, "nutpie calls nothing after each draw"),
         ({"sampler": "nutpie", "initvals": [{}, {}]}, ValueError, "nutpie starts all chains by the same initvals"),
-        ({"sampler": "nutpie", "progressbar_theme": object()}, TypeError, "nutpie's progress bar has no theme"),
+        ({"sampler": "nutpie", "progressbar_theme": Theme({})}, TypeError, "nutpie's progress bar has no theme"),
         ({"dense_mass": True}, TypeError, "It is mass_matrix='dense' here"),
         ({"num_warmup": 10}, TypeError, "It is tune here"),
         ({"max_tree_depth": 10}, TypeError, "It is max_treedepth here"),
