@@ -10,7 +10,6 @@ import argparse
 import json
 import sys
 import warnings
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -21,8 +20,6 @@ from clock import Clock, median_of_turns_us, pin_to_one_core
 from micro import call_with_numpy
 from worker import largest_error
 
-#: `pm.compile` gives the mode the rewrites of PyMC, and makes a plain `Mode` of it.
-PYMC_REWRITES = ("random_make_inplace", "local_check_parameter_to_ninf_switch")
 LARGE_ROWS, LARGE_COLUMNS = 1_000_000, 50
 
 
@@ -60,17 +57,6 @@ def density(name: str) -> tuple[list, list, list[np.ndarray]]:
     return model.value_vars, [model.logp(), model.dlogp()], values
 
 
-def make(side: str, inputs: list, outputs: list) -> Callable:
-    """Compile as a user does, by `pm.compile`, or by `pytensor.function` with the same rewrites."""
-    import pymc as pm
-    import pytensor
-
-    if side == "function":
-        mode = pytensor.compile.mode.get_mode("JAXPR").including(*PYMC_REWRITES)
-        return pytensor.function(inputs, outputs, mode=mode)
-    return pm.compile(inputs, outputs, mode=MODES[side])
-
-
 def later_calls(name: str, sides: list[str], args: argparse.Namespace) -> dict:
     """Return by side the median µs of a call; a side that has no translation of one of the Ops has none.
 
@@ -79,12 +65,14 @@ def later_calls(name: str, sides: list[str], args: argparse.Namespace) -> dict:
     AssertionError
         If the sides, or those of another process of the same model, do not agree.
     """
+    import pymc as pm
+
     inputs, outputs, values = density(name)
     calls, found = {}, {}
     for side in sides:
-        prepare("jaxpr" if side == "function" else side, Clock())
+        prepare(side, Clock())
         try:
-            fn = make(side, inputs, outputs)
+            fn = pm.compile(inputs, outputs, mode=MODES[side])
             results = as_numpy(fn(*values))
         except NotImplementedError as error:
             found[side] = {"failed": f"NotImplementedError: {error}".splitlines()[0]}
@@ -99,6 +87,8 @@ def later_calls(name: str, sides: list[str], args: argparse.Namespace) -> dict:
 
 def first_result(name: str, side: str, args: argparse.Namespace) -> dict:
     """Return the seconds from the graph to the first result; importing, making the graph and starting JAX are not counted."""
+    import pymc as pm
+
     inputs, outputs, values = density(name)
     prepare(side, Clock())
     if args.programs:
@@ -109,7 +99,7 @@ def first_result(name: str, side: str, args: argparse.Namespace) -> dict:
         jax.config.update("jax_enable_compilation_cache", True)
         pjl.cache(args.programs)
     start = perf_counter()
-    results = as_numpy(make(side, inputs, outputs)(*values))
+    results = as_numpy(pm.compile(inputs, outputs, mode=MODES[side])(*values))
     seconds = perf_counter() - start
     largest_error(results, args.reference)
     return {"seconds": seconds}

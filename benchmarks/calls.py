@@ -16,7 +16,6 @@ import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator
-from itertools import product
 from pathlib import Path
 from statistics import geometric_mean
 
@@ -26,7 +25,7 @@ from pymc_models import MODELS
 from report import NONE, PYMC_MODELS, describe_machine, machine, replace_section, table, with_ratio
 from run import HERE, medians, run_process
 
-SIDES = {"jaxpr": "mode JAXPR", "function": "by `pytensor.function`", "jax": "mode JAX", "numba": "mode NUMBA"}
+SIDES = {"jaxpr": "mode JAXPR", "jax": "mode JAX", "numba": "mode NUMBA"}
 RIVALS = ("jax", "numba")
 FIGURES = {
     "one": "call, one core",
@@ -40,8 +39,7 @@ TEXT = """
 {setting}
 
 Log density and gradient of the models of `pymc_models.py`, compiled by `pm.compile`: {count} of {total} models. Each figure is the median over {processes} processes.
-"×" is the ratio to mode JAXPR by `pm.compile`: above 1, mode JAXPR is faster; below 1, it is slower. *By `pytensor.function`* is the same program,
-called by the package's own `Function`: `pm.compile` makes a plain one of PyTensor's (for mode NUMBA both are that one). Before anything is timed, the results of all sides are compared, to
+"×" is the ratio to mode JAXPR: above 1, mode JAXPR is faster; below 1, it is slower. Before anything is timed, the results of all sides are compared, to
 1e-6 of the largest number of each output. A mode without a translation of one of the model's Ops has no figure. `calls.py` writes this section.
 {remark}
 ### Summary
@@ -65,12 +63,11 @@ are empty. *Caches full*: an earlier process has compiled the same, and Numba's 
 def jobs(args: argparse.Namespace, repeat: int) -> Iterator[tuple[str, str, str]]:
     """Give what to measure in the order in which it runs: figure, model and sides, in an order that changes with the repeat."""
     for model in args.models:
-        sides = ["numba", "jaxpr", "function"] if model in LARGE else ["numba", "jax", "jaxpr", "function"]
+        sides = ["numba", "jaxpr"] if model in LARGE else ["numba", "jax", "jaxpr"]
         turn = repeat % len(sides)
         for key in CALLS:
             yield key, model, "+".join(sides[turn:] + sides[:turn])
         if not args.skip_cold and model not in LARGE:
-            sides.remove("function")
             for side in sides[turn:] + sides[:turn]:
                 yield "cold", model, side
                 if side != "numba" and repeat == 0:
@@ -125,9 +122,9 @@ def figures_of(found: list[dict]) -> dict:
     return medians(found) if found else {}
 
 
-def ratios(models: dict, key: str, rival: str, side: str = "jaxpr") -> dict[str, float]:
-    """Return by model the ratio of a rival's figure to that of a side of mode JAXPR, where both have one."""
-    pairs = {name: (found.get(rival, {}).get(key), found.get(side, {}).get(key)) for name, found in models.items()}
+def ratios(models: dict, key: str, rival: str) -> dict[str, float]:
+    """Return by model the ratio of a rival's figure to that of mode JAXPR, where both have one."""
+    pairs = {name: (found.get(rival, {}).get(key), found["jaxpr"].get(key)) for name, found in models.items()}
     return {name: theirs / ours for name, (theirs, ours) in pairs.items() if theirs and ours}
 
 
@@ -135,19 +132,16 @@ def summary(models: dict) -> str:
     """Return how often mode JAXPR is ahead, and the models where it is behind, worst first."""
     rows, behind = [], []
     for key, title in FIGURES.items():
-        for side, rival in product(("jaxpr", "function"), RIVALS):
-            name_of_row = title if side == "jaxpr" else f"{title}, {SIDES[side]}"
-            found = ratios(moderate(models), key, rival, side)
+        for rival in RIVALS:
+            found = ratios(moderate(models), key, rival)
             if found:
                 worst = min(found, key=found.__getitem__)
                 ahead = f"{sum(ratio > 1 for ratio in found.values())} of {len(found)}"
                 mean, least = f"{geometric_mean(found.values()):.2f}×", f"{found[worst]:.2f}× ({worst})"
-                rows.append([name_of_row, TITLES[rival], ahead, mean, least])
-            slower = sorted((r, name) for name, r in ratios(models, key, rival, side).items() if r < 1)
+                rows.append([title, TITLES[rival], ahead, mean, least])
+            slower = sorted((r, name) for name, r in ratios(models, key, rival).items() if r < 1)
             if slower:
-                behind.append(
-                    f"- {name_of_row}, {TITLES[rival]}: " + ", ".join(f"{name} {r:.2f}×" for r, name in slower)
-                )
+                behind.append(f"- {title}, {TITLES[rival]}: " + ", ".join(f"{name} {r:.2f}×" for r, name in slower))
     header = ["figure", "beside", "models where mode JAXPR is ahead", "geometric mean", "least ratio"]
     lines = "\n".join(behind) or "- none"
     return f"{table(header, rows, 2)}\nModels where mode JAXPR is behind, worst first:\n\n{lines}\n"
@@ -206,9 +200,8 @@ def section(found: dict) -> str:
     header = ["model", *(f"{title}, {FIGURES[key].split(', ')[1]}" for key in CALLS for title in SIDES.values())]
     parts.append(table(header, rows(models, CALLS, list(SIDES), 1.0), 1))
     if any(key in result for found in models.values() for result in found.values() for key in FIRSTS):
-        sides = [side for side in SIDES if side != "function"]
-        header = ["model", *(f"{FIGURES[key]}, {SIDES[side]}" for key in FIRSTS for side in sides)]
-        parts += [FIRST, table(header, rows(models, FIRSTS, sides, 1.0), 1)]
+        header = ["model", *(f"{FIGURES[key]}, {title}" for key in FIRSTS for title in SIDES.values())]
+        parts += [FIRST, table(header, rows(models, FIRSTS, list(SIDES), 1.0), 1)]
     failures = failures_of(models)
     if failures:
         parts += ["### Models without a figure\n", "\n".join(failures) + "\n"]

@@ -3,6 +3,7 @@
     python benchmarks/effective_draws.py                       all models, for at most 60 minutes
     python benchmarks/effective_draws.py --add                 the models that the last run did not get to
     python benchmarks/effective_draws.py --models garch lkj --sides jaxpr/default jaxpr/numpyro --repeats 3
+    python benchmarks/effective_draws.py --draws 10000         a section of its own: "Effective draws, 10,000 a chain"
     python benchmarks/effective_draws.py --render              the section again, from EFFECTIVE_DRAWS.json
 
 Each measurement is two fresh processes one after the other: the first has empty caches, the second those that the first has filled. It writes
@@ -23,6 +24,8 @@ from run import HERE, medians, run_process
 
 OURS, DEFAULT = "jaxpr/default", "pymc/nutpie"
 SIDES = {OURS: "`pjl.pymc.sample`", DEFAULT: "`pm.sample`", "jaxpr/numpyro": '`sampler="numpyro"`'}
+#: Draws of a chain of which the README tells.
+DRAWS = 1000
 CACHES = {"cold": "caches empty", "warm": "caches filled"}
 PACKAGES_OF_SAMPLERS = (*PACKAGES, "nutpie", "numpyro", "blackjax", "arviz")
 
@@ -139,6 +142,16 @@ def quality_table(results: dict, sides: list[str]) -> str:
     return table(["model", *header], rows, 1)
 
 
+def heading(draws: int) -> str:
+    """Return the heading of the section about runs of so many draws a chain."""
+    return EFFECTIVE if draws == DRAWS else f"{EFFECTIVE.rstrip()}, {draws:,} a chain\n"
+
+
+def data_file(out: Path, draws: int) -> Path:
+    """Return the file of the medians of runs of so many draws a chain."""
+    return out.with_name("EFFECTIVE_DRAWS.json" if draws == DRAWS else f"EFFECTIVE_DRAWS_{draws}.json")
+
+
 def write(collected: dict, out: Path) -> list[str]:
     """Put the section in the place of the last one, and return the measurements that failed."""
     setting, results = collected["setting"], collected["results"]
@@ -152,11 +165,13 @@ def write(collected: dict, out: Path) -> list[str]:
         for side, found in measured.items()
         if "failed" in found
     ]
-    parts = [INTRODUCTION.format(setting=machine(setting), pairs=pairs, **numbers), PICTURE, summary(results, sides)]
-    parts += [model_table(results, sides), quality_table(results, sides)]
+    parts = [INTRODUCTION.format(setting=machine(setting), pairs=pairs, **numbers)]
+    parts += [PICTURE] if setting["draws"] == DRAWS else []
+    parts += [summary(results, sides), model_table(results, sides), quality_table(results, sides)]
     if failures:
         parts += ["Without a result:\n", "\n".join(f"- {line}" for line in failures) + "\n"]
-    replace_section(out, EFFECTIVE, "\n".join([EFFECTIVE, *parts]))
+    title = heading(setting["draws"])
+    replace_section(out, title, "\n".join([title, *parts]))
     return failures
 
 
@@ -165,7 +180,7 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
     parser.add_argument("--sides", nargs="+", choices=list(SIDES), default=[OURS, DEFAULT])
-    for option, default in (("draws", 1000), ("tune", 1000), ("chains", 4), ("repeats", 1)):
+    for option, default in (("draws", DRAWS), ("tune", 1000), ("chains", 4), ("repeats", 1)):
         parser.add_argument(f"--{option}", type=int, default=default, help=f"default {default}")
     parser.add_argument("--timeout", type=float, default=400, help="seconds for one process (default 400)")
     parser.add_argument("--minutes", type=float, default=60, help="begin no model after so many (default 60)")
@@ -178,7 +193,7 @@ def parse_arguments() -> argparse.Namespace:
 def main() -> int:
     """Run the benchmark and write its section; the exit status is 1 if a process failed."""
     args, began = parse_arguments(), monotonic()
-    data = args.out.with_name("EFFECTIVE_DRAWS.json")
+    data = data_file(args.out, args.draws)
     setting = describe_machine(PACKAGES_OF_SAMPLERS)
     setting |= {key: getattr(args, key) for key in ("sides", "draws", "tune", "chains", "repeats")}
     collected = {"setting": setting, "results": {}}

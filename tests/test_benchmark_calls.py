@@ -26,7 +26,7 @@ MEASUREMENT = """
 import sys; sys.path.insert(0, {folder!r})
 import call_worker
 
-sys.argv[1:] = "calls eight_schools jaxpr+function --seconds 0.01 --one-core".split() + ["--out", {out!r}, "--reference", {reference!r}]
+sys.argv[1:] = "calls eight_schools jaxpr+jax --seconds 0.01 --one-core".split() + ["--out", {out!r}, "--reference", {reference!r}]
 call_worker.main()
 """
 
@@ -52,7 +52,7 @@ def test_a_model_is_measured(tmp_path):
     out, reference = tmp_path / "result.json", tmp_path / "values.npz"
     run_python(MEASUREMENT.format(folder=BENCHMARKS, out=str(out), reference=str(reference)))
     found = json.loads(out.read_text())
-    assert found.keys() == {"jaxpr", "function"}
+    assert found.keys() == {"jaxpr", "jax"}
     assert all(side["one"] > 0 for side in found.values())
     assert reference.exists()
 

@@ -162,7 +162,7 @@ DOORS = [export_logdensity, export_predictive, export_sampler]
 
 @pytest.mark.parametrize("door", DOORS)
 def test_what_is_no_model(door, path):
-    with pytest.raises(TypeError, match="A PyMC model is needed, .* not 3"):
+    with pytest.raises(TypeError, match=r"A PyMC model is needed, .* not 3"):
         door(3, path=path)
 
 

@@ -102,7 +102,8 @@ def test_shared_variables_of_several_processes(folder):
 def test_processes_that_differ(folder, what):
     for i in (0, 1):
         (found,) = arrays(folder, f"different{i}")
-        wanted = f"The processes of this run have different {what} (process 1 differs from process 0): start the same program, with the same"
+        different = {"arguments": "draws"}.get(what, what)
+        wanted = f"The processes of this run have different {different} (process 1 differs from process 0): start the same program, with the same"
         assert wanted in str(found[what])
 
 

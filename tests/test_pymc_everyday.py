@@ -262,6 +262,12 @@ def test_what_is_refused_before_anything_compiles(model, monkeypatch, arguments,
     assert message in str(found.value)
 
 
+def test_more_chains_than_draws(model, recwarn):
+    found = draw(model, "blackjax", chains=6, draws=4)
+    assert found.posterior["mu"].shape == (6, 4, 2)
+    assert not [w for w in recwarn if "longer than draw" in str(w.message)]
+
+
 def test_times(model):
     attrs = draw(model, "blackjax").posterior.attrs
     assert 0 < attrs["sampling_time"] < 60 and attrs["compile_time"] > 0

@@ -37,7 +37,7 @@ SHORT = {
 }
 STATS = {"acceptance_rate", "diverging", "energy", "lp", "n_steps", "reached_max_treedepth", "step_size", "tree_depth"}
 MORE_STATS = {
-    "blackjax": {"energy_error", "step_size_bar"},
+    "blackjax": {"energy_error", "step_size_bar", "index_in_trajectory", "max_energy_error"},
     "nutpie": {"energy_error", "step_size_bar", "index_in_trajectory"},
     "numpyro": set(),
 }

@@ -21,6 +21,7 @@ from pytensor_jaxpr_linker.graph.lanes.ops import (
     DynamicUpdate,
     FillLanes,
     MatchedMask,
+    PadLanes,
     RepeatCounts,
     ShiftLanes,
     SliceBounds,
@@ -108,6 +109,16 @@ def emit_ShiftLanes(op, node, b, x, shift, n):
     positions = prims.add(b, prims.iota(b, "int64", (count,), 0), numpy_astype(b, shift, "int64"))
     inside = prims.clamp(b, number(b, positions, 0), positions, number(b, positions, length - 1))
     return take_lanes(b, x, inside, axis)
+
+
+@emits(PadLanes, static=(1,))
+def emit_PadLanes(op, node, b, x, n):
+    """Append copies of the first element."""
+    shape, axis = x.aval.shape, op.axis
+    op.check(shape[axis])
+    first = prims.slice_(b, x, [0] * len(shape), [1 if i == axis else m for i, m in enumerate(shape)], [1] * len(shape))
+    more = tuple(n.item() - m if i == axis else m for i, m in enumerate(shape))
+    return prims.concatenate(b, [x, prims.broadcast_to(b, first, more)], axis) if more[axis] else x
 
 
 def as_lanes(b: JaxprBuilder, x: Atom, mask: Atom, axis: int) -> tuple[Atom, Atom]:

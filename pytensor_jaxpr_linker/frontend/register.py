@@ -1,4 +1,4 @@
-"""Registers the linker, the mode and the rewrites with PyTensor. The package calls `register` when it is imported."""
+"""Registers the linker, the mode, the rewrites and the constructors of shared variables with PyTensor. The package calls `register` when it is imported."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from pytensor_jaxpr_linker.frontend.linker import JaxprLinker
 from pytensor_jaxpr_linker.frontend.logsumexp_gradient import FIXED_MAXIMA, PLAIN_RATIOS, fix_maxima, undo_softmax
 from pytensor_jaxpr_linker.frontend.original_graph import KEEP, KeepOriginal
 from pytensor_jaxpr_linker.frontend.rewrite_cache import FIND, KEEP_OR_EXPAND, REWRITE_CACHE, Finders, KeepOrExpand
+from pytensor_jaxpr_linker.frontend.shared_constructors import register_constructors
 from pytensor_jaxpr_linker.graph.scan_trace import REDUCED_TRACES, reduce_trace
 
 #: The rewrites of graphs, by their position among PyTensor's; the linker asks for them by name.
@@ -32,7 +33,10 @@ OPTDB_REWRITES = (
 
 
 def register(mode: Mode) -> None:
-    """Register the linker ``"jaxpr"`` and the class of its functions, `mode` as ``"JAXPR"``, and the rewrites. A package that is reloaded registers none of them again."""
+    """Register the linker ``"jaxpr"`` and the class of its functions, `mode` as ``"JAXPR"``, the rewrites and the constructors.
+
+    A package that is reloaded registers none of them again.
+    """
     show_logs(os.environ.get(LOGS_VARIABLE, ""))
     if "jaxpr" not in predefined_linkers:
         register_linker("jaxpr", JaxprLinker())
@@ -43,6 +47,7 @@ def register(mode: Mode) -> None:
     for position, name, rewrite in OPTDB_REWRITES:
         if name not in optdb:
             optdb.register(name, rewrite, *(REWRITE_CACHE,) * (name in (FIND, KEEP_OR_EXPAND)), position=position)
+    register_constructors()
     # PyTensor chooses the rewrites of inner graphs by the linker's class: ours wants what its functional backends get.
     for of_inner_graph in (rewrite_ofg_inner_graph, rewrite_scan_inner_graph, rewrite_optimize_inner_graph):
         of_inner_graph.register(JaxprLinker)(of_inner_graph.dispatch(JAXLinker))

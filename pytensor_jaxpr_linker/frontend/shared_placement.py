@@ -8,10 +8,8 @@ from typing import Any
 import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from pytensor.compile.sharedvalue import SharedVariable, shared_constructor
+from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.link.basic import Container
-from pytensor.tensor.sharedvar import TensorSharedVariable, tensor_constructor
-from pytensor.tensor.type import TensorType
 
 from pytensor_jaxpr_linker.base.array_types import is_tensor
 from pytensor_jaxpr_linker.base.errors import variable_name
@@ -163,6 +161,12 @@ def check_axes(name: str, mesh: Mesh, wanted: Sequence[str]) -> None:
         )
 
 
+def value_in_place(variable: SharedVariable) -> Any:
+    """Return the value of a shared variable without a copy: an array on a mesh as it lies there, any other as NumPy's."""
+    held = variable.container.storage[0]
+    return held if placement.is_sharded(held) else variable.get_value(borrow=True)
+
+
 def device_array(variable: SharedVariable) -> jax.Array:
     """Return the value of a shared variable as the JAX array that lies on the devices, without a copy to the host if it is there.
 
@@ -185,19 +189,3 @@ def device_array(variable: SharedVariable) -> jax.Array:
     """
     found = variable.container.storage[0]
     return found if isinstance(found, jax.Array) else transfer.on_device(np.asarray(found))
-
-
-@shared_constructor.register(jax.Array)
-def constructor_of_device_arrays(value: jax.Array, name: str | None = None, **options: Any) -> SharedVariable:
-    """Make ``pytensor.shared`` of a JAX array a tensor; a sharded array stays as it is."""
-    if not placement.is_sharded(value):
-        return tensor_constructor(np.asarray(value), name=name, **options)
-    declared = options.get("shape") or (None,) * value.ndim
-    container = adopt(
-        Container(TensorType(value.dtype.name, shape=declared), [value], name=name), name or "a shared variable"
-    )
-    if isinstance(value.sharding, NamedSharding):
-        mesh = placement.automatic(value.sharding.mesh)
-        container.type.sharding = NamedSharding(mesh, value.sharding.spec)
-    none: Any = None  # the container has the value
-    return TensorSharedVariable(type=container.type.type, value=none, strict=none, container=container, name=name)

@@ -57,6 +57,10 @@ class Group(NamedTuple):
     places: list[Place]
     longest: int | None = None
     """The length to which they are padded, if it is marked."""
+    lengths: tuple[int, ...] = ()
+    """The positions of inputs whose value is the length."""
+    only: int | None = None
+    """The one length that they have, if it is a constant of the padded region. Then nodes may know it."""
 
     def length(self, args: Sequence[Any]) -> int:
         """Return the length that the axes have."""
@@ -80,7 +84,7 @@ class Group(NamedTuple):
 class Padding(NamedTuple):
     """How a region is called for lengths that it is not compiled for."""
 
-    region: Region  #: the padded region: its further inputs are the lengths of the groups, before padding
+    region: Region  #: the padded region: its further inputs are the lengths before padding, where they are no constants
     groups: list[Group]  #: the padded axes of inputs
     #: The output axes that are cut after a call: the group whose length they have, and how many elements less than that.
     cuts: dict[Place, tuple[int, int]]
@@ -189,6 +193,13 @@ def padding_for(
     plan = make_plan(graph)
     check_plan(plan, [run.count for run in runs])
     least = [run.least for run in runs]
+    for group, run in zip(groups, runs, strict=True):
+        if run.length is not None and run.length < run.least:
+            i, axis = group.places[0]
+            raise NotExact(
+                f"a slice along axis {axis} of {variable_name(region.inputs[i])} leaves elements only of {run.least} or"
+                f" more, and there are {run.length}"
+            )
     return Padding(plan.regions[0], groups, cuts, least, spell_groups(region.inputs, groups))
 
 
@@ -204,26 +215,35 @@ def padded_graph(
     _, results, nodes = without_wrappers(Graph(inputs, region.outputs, toposort(region.outputs, inputs)), find_rule)
     rewriter = Rewriter(facts.analyze(inputs, nodes, static).static, find_rule)
     runs = []
+    padded_axes: dict[int, list[tuple[PaddedRun, int]]] = {}
     for group in groups:
         position, axis = group.places[0]
         first = inputs[position]
-        count = pt.lscalar(f"{first.name or 'input'}.shape[{axis}]")
+        name = f"{first.name or 'input'}.shape[{axis}]"
+        count = pt.lscalar(name) if group.only is None else pt.constant(group.only, name, dtype="int64")
         run = PaddedRun(count, only_output(Shape_i(axis), first))
         rewriter.selections.counts[count] = run
+        for i in group.lengths:
+            rewriter.replace(inputs[i], count)
         for i, axis in group.places:
-            rewriter.replace(inputs[i], Lanes(run, axis, inputs[i], lambda x=inputs[i]: x))  # type: ignore[misc]
+            padded_axes.setdefault(i, []).append((run, axis))
         runs.append(run)
+    for i, ((run, axis), *others) in padded_axes.items():
+        x = inputs[i]
+        for other, cut in others:  # an array has lanes along one axis only
+            x = other.compact(x, cut, other.flat)
+        rewriter.replace(inputs[i], Lanes(run, axis, inputs[i], lambda x=x: x))  # type: ignore[misc]
     for node in nodes:
         rewriter.visit(node)
     outputs, cuts = [], {}
     for i, v in enumerate(results):
         result = rewriter.operand(v)
-        if isinstance(result, Lanes) and isinstance(used := result.selection, PaddedRun):
+        if isinstance(result, Lanes) and isinstance(used := result.selection, PaddedRun) and used.length is None:
             cuts[Place(i, result.axis)] = runs.index(used.whole), used.dropped
             outputs.append(result.filled)
         else:
             outputs.append(rewriter.variable(v))
-    padded = [*inputs, *(run.count for run in runs)]
+    padded = [*inputs, *(run.count for run in runs if run.length is None)]
     return Graph(padded, outputs, toposort(outputs, padded)), runs, cuts
 
 

@@ -94,10 +94,12 @@ def to_datatree(
         if found:
             groups[group] = found
     made = make_attrs({**attrs, "pytensor_jaxpr_linker_version": __version__}, inference_library=library)
-    data = from_dict(groups, coords=coords, dims=dims, attrs={"posterior": made}, save_warmup=True)
+    # ArviZ guesses that axes are exchanged where there are more chains than draws.
+    unchecked: dict[str, Any] = {"check_conventions": False}
+    data = from_dict(groups, coords=coords, dims=dims, attrs={"posterior": made}, save_warmup=True, **unchecked)
     if warmup is not None:
-        data["warmup_sample_stats"] = xr.DataTree(dict_to_dataset(warmup.stats, attrs=made))
-    data["sample_stats"] = xr.DataTree(dict_to_dataset(dict(stats), attrs=made, sample_dims=stats_dims))
+        data["warmup_sample_stats"] = xr.DataTree(dict_to_dataset(warmup.stats, attrs=made, **unchecked))
+    data["sample_stats"] = xr.DataTree(dict_to_dataset(dict(stats), attrs=made, sample_dims=stats_dims, **unchecked))
     if not posterior:  # arrays have the axes of draws, so without one they come from the statistics
         shared = {name: axis for name, axis in data["sample_stats"].coords.items() if name in ("chain", "draw")}
         data["posterior"] = xr.DataTree(data["posterior"].to_dataset().assign_coords(shared))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import jax
 import numpy as np
 import pymc as pm
@@ -115,8 +117,15 @@ def test_a_run_goes_on_where_it_was(tmp_path):
 
 @pytest.mark.parametrize(
     ("change", "what"),
-    [({"draws": 31}, "arguments"), ({"random_seed": 6}, "seeds"), ({"max_treedepth": 4}, "programs"), ({}, "data")],
-    ids=["arguments", "seeds", "programs", "data"],
+    [
+        ({"draws": 31}, "draws"),
+        ({"mesh": jax.make_mesh((2,), ("chains",), devices=DEVICES[:2])}, "mesh"),
+        ({"jitter": False}, "arguments"),
+        ({"random_seed": 6}, "seeds"),
+        ({"max_treedepth": 4}, "programs"),
+        ({}, "data"),
+    ],
+    ids=["draws", "mesh", "arguments", "seeds", "programs", "data"],
 )
 def test_a_store_of_another_run(tmp_path, change, what):
     model = hierarchical(40, groups=3)
@@ -129,6 +138,37 @@ def test_a_store_of_another_run(tmp_path, change, what):
         ValueError, match=f"has a run with other {what}: finish that with the same, or give another folder"
     ):
         sample_on_mesh(model=model, store=tmp_path, **{**run, **change})
+
+
+def interrupt(done, total):
+    if done > 10:
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("to_folder", [True, False], ids=["folder", "memory"])
+def test_interrupted(to_folder, tmp_path, caplog):
+    """Draws in memory are the result. A folder goes on, and the error says so."""
+    run = {"draws": 40, "tune": 0, "chains": 1, "max_treedepth": 3, "random_seed": 5, "mesh": ONE, **QUIET}
+    call = partial(sample_on_mesh, model=hierarchical(40, groups=3), on_progress=interrupt, **run)
+    if to_folder:
+        with pytest.raises(KeyboardInterrupt) as caught:
+            call(store=tmp_path)
+        assert caught.value.__notes__ == [
+            f"The folder {tmp_path} keeps 25 of 40 transitions of each chain: the same call goes on after them."
+        ]
+    else:
+        assert call().posterior.sizes["draw"] == 25
+        assert "Interrupted: 25 of 40 draws of 1 chain are kept." in caplog.text
+
+
+def test_a_damaged_store(tmp_path):
+    (tmp_path / "checkpoint.npz").write_bytes(b"no archive")
+    (tmp_path / "file").touch()
+    run = {"model": hierarchical(40, groups=3), "mesh": ONE, **FEW}
+    with pytest.raises(ValueError, match=r"checkpoint\.npz is damaged: delete the folder, or give another one"):
+        sample_on_mesh(store=tmp_path, **run)
+    with pytest.raises(NotADirectoryError, match="file' is a file: give a folder, which is made if it is missing"):
+        sample_on_mesh(store=tmp_path / "file", **run)
 
 
 def test_blocks_and_checkpoints(tmp_path):
@@ -171,6 +211,23 @@ def test_blocks_and_checkpoints(tmp_path):
             "sampler='chees' knows of no mesh: use one of 'blackjax', 'numpyro', 'mclmc'.",
         ),
         (
+            {"sampler": "blackjx", "mesh": ONE},
+            ValueError,
+            "There is no sampler 'blackjx': use one of 'blackjax', 'numpyro', 'mclmc'. Did you mean 'blackjax'?",
+        ),
+        ({"mesh": 8}, TypeError, "mesh must be a jax.sharding.Mesh, not 8: make one by jax.make_mesh"),
+        ({"mesh": ONE, "shard": "obs"}, TypeError, "shard says along which axis .* give a dict such as .*, not 'obs'"),
+        (
+            {"mesh": mesh_of(2, 4), "shard": {"obs": ("chains", "data")}},
+            ValueError,
+            "A dim is divided along one axis of the mesh, and shard has \\('chains', 'data'\\) for 'obs'",
+        ),
+        (
+            {"shard": {"obs": "data"}},
+            ValueError,
+            "there is none: give one, such as mesh=jax.make_mesh\\(\\(1, 8\\), \\('chains', 'data'\\)\\)",
+        ),
+        (
             {"mesh": mesh_of(2, 4)},
             ValueError,
             "The mesh has the axis 'data', and nothing is divided along it: give shard",
@@ -193,7 +250,21 @@ def test_blocks_and_checkpoints(tmp_path):
         ),
         ({"store": "folder", "draws": 0}, ValueError, "draws must be an integer and at least 1, not 0"),
     ],
-    ids=["sampler", "chees", "axis", "chains", "shard", "cores", "option", "draws"],
+    ids=[
+        "sampler",
+        "chees",
+        "typo",
+        "number",
+        "name",
+        "two",
+        "none",
+        "axis",
+        "chains",
+        "shard",
+        "cores",
+        "option",
+        "draws",
+    ],
 )
 def test_what_can_not_be(arguments, error, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

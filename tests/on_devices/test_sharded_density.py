@@ -11,6 +11,7 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 from helpers import Doubled
+from jax.sharding import NamedSharding, PartitionSpec
 from mesh_models import MODELS, hierarchical, regression
 from pytensor.compile.mode import get_mode
 
@@ -78,9 +79,9 @@ def test_new_data():
         compare_densities(logp, logdensity(model), logp.place({"x": x, "given": y}))
         np.testing.assert_array_equal(logp.data["x"], logp.place({"x": x})["x"])
     with pytest.raises(
-        ValueError, match=r"'x' has 409 elements along the dim 'obs', .* at most 408: call .*shard. again"
+        ValueError, match=r"The data have 409 elements along the dim 'obs', .* 0 to 408: call .*shard. again"
     ):
-        logp.place({"x": np.zeros((409, 5))})
+        logp.place({"x": np.zeros((409, 5)), "given": np.zeros(409)})
     with model:
         np.testing.assert_allclose(logp(np.zeros(6)), logdensity()(np.zeros(6)), rtol=1e-12)
 
@@ -94,6 +95,22 @@ def test_other_data_on_the_mesh():
     assert placed["x"].sharding.spec[0] == "data"
     np.testing.assert_allclose(logp(flat, placed), logdensity(model)(flat, other), rtol=1e-12)
     assert logp.unravel(flat).keys() == {"slope", "intercept"}
+
+
+def test_data_that_are_on_the_mesh():
+    """`set_value` keeps an array where it lies, and the log density reads it there. PyMC makes NumPy arrays of what it gets."""
+    model = regression(400)
+    x = jax.device_put(np.random.default_rng(4).normal(size=(400, 5)), NamedSharding(MESH, PartitionSpec("data")))
+    model["x"].set_value(x, borrow=True)
+    logp = shard(model, MESH, {"obs": "data"})
+    assert logp.data["x"] is pjl.device_array(model["x"]) is x
+    np.testing.assert_allclose(
+        logp(np.ones(6)), logdensity(regression(400))(np.ones(6), {"x": np.asarray(x)}), rtol=1e-12
+    )
+    pjl.shard(model["x"], MESH, ["data"])
+    pm.set_data({"x": x + 1}, model=model)
+    assert logp.data["x"] is pjl.device_array(model["x"])
+    assert logp.data["x"].sharding.is_equivalent_to(x.sharding, 2)
 
 
 @pytest.mark.parametrize("n", LENGTHS)
@@ -163,10 +180,11 @@ def test_explain_takes_one():
 
 
 def test_a_constant_of_that_length_is_named():
+    """Nothing says which dim the rows of an array have that a model sorts."""
     x = np.random.default_rng(6).normal(size=(400, 50))
     with pm.Model(coords={"obs": range(400)}) as model:
         slope = pm.Normal("slope", size=50)
-        pm.Normal("y", x @ slope, 1, observed=np.zeros(400), dims="obs")
+        pm.Normal("y", pt.sort(x * slope, axis=0).sum(axis=1), 1, observed=np.zeros(400), dims="obs")
     with pytest.warns(
         UserWarning,
         match=r"An array of shape \(400, 50\) is a constant of the model, .* make it pm.Data with the dim 'obs'",
@@ -175,12 +193,11 @@ def test_a_constant_of_that_length_is_named():
     compare_densities(logp, logdensity(model), logp.data)
 
 
-def processes(n):
-    """A Gaussian process over all observations: its matrix has no rows that may be added."""
-    with pm.Model(coords={"obs": range(n), "one": [0]}) as model:
-        where = pm.Data("where", np.linspace(0, 1, n)[:, None], dims=("obs", "one"))
-        process = pm.gp.Marginal(cov_func=pm.HalfNormal("height") ** 2 * pm.gp.cov.ExpQuad(1, 0.3))
-        process.marginal_likelihood("y", where, pm.Data("given", np.zeros(n), dims="obs"), 0.1, dims="obs")
+def lagged(n):
+    """Slices that leave nothing of few observations."""
+    with pm.Model(coords={"obs": range(n)}) as model:
+        x = pm.Data("x", np.linspace(0, 1, n), dims="obs")
+        pm.Potential("y", -((x[10:] - pm.Normal("slope") * x[:-10]) ** 2).sum())
     return model
 
 
@@ -203,9 +220,10 @@ def processes(n):
             "along the dim 'group': only free variables have it, and those are whole on each device",
         ),
         (
-            lambda: processes(11),
+            lambda: lagged(9),
             {"obs": "data"},
-            "The mesh does not divide the dim 'obs', and padding would change the result: .* Use as many devices as divide it",
+            r"The mesh does not divide the dim 'obs' of length 9, and padding would change the result: a slice along axis 0 of 'x' leaves elements only of"
+            r" 11 or more, and there are 9\. Give the mesh 3 instead of 8 devices along its axis 'data'\.",
         ),
         (lambda: regression(400), {}, "axes says along which axis of the mesh a dim is divided"),
     ],
@@ -241,6 +259,12 @@ def test_a_host_step():
             pjl.GraphBreakError, match=r"cannot put Doubled\(x\) into one XLA program: .* To do: register a rule"
         ):
             call(model, MESH, {"obs": "data"})
+
+
+def test_other_names_of_data():
+    logp = shard(regression(400), MESH, {"obs": "data"})
+    with pytest.raises(ValueError, match="The model has no shared data 'z'; it has 'given', 'x'"):
+        logp.place({"z": np.zeros(400)})
 
 
 def test_a_mesh_is_needed():

@@ -85,9 +85,12 @@ def test_set_value_keeps_the_sharding(value):
     np.testing.assert_allclose(f(), 2 * (X + 1), rtol=1e-6)
 
 
-def test_a_sharded_value_of_a_variable_that_is_not():
-    """It takes the place of the old value as it is, once a function has been compiled; a whole array takes its place again."""
+@pytest.mark.parametrize("compiled", ["before", "after"])
+def test_a_sharded_value_of_a_variable_that_is_not(compiled):
+    """It takes the place of the old value as it is; a whole array takes its place again."""
     w = pytensor.shared(X, name="w")
+    if compiled == "after":
+        w.set_value(placed(X + 1, "data"))
     f = pytensor.function([], w.sum(axis=0), mode="JAXPR")
     w.set_value(placed(X + 1, "data"))
     assert layout(w) == ("data",)
@@ -95,6 +98,30 @@ def test_a_sharded_value_of_a_variable_that_is_not():
     w.set_value(X)
     assert type(w.container.storage[0]) is np.ndarray
     np.testing.assert_allclose(f(), X.sum(axis=0), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "value", [np.zeros(()), 0.0, np.float64(0), 0, 0j], ids=["array", "float", "numpy", "int", "complex"]
+)
+def test_the_first_sharded_value_of_a_number(value):
+    w = pytensor.shared(value)
+    w.set_value(placed(np.asarray(value) + 1))
+    assert len(pjl.device_array(w).sharding.device_set) == 8
+    assert w.get_value() == 1
+
+
+def test_a_value_of_another_type():
+    """Nothing changes, as in PyTensor; casts that it makes are made on the devices."""
+    w = pytensor.shared(X, name="w")
+    with pytest.raises(TypeError, match="Wrong number of dimensions"):
+        w.set_value(
+            placed(
+                X[0],
+            )
+        )
+    np.testing.assert_array_equal(w.get_value(), X)
+    w.set_value(placed(X.astype("float32"), "data"))
+    assert (layout(w), w.get_value().dtype) == (("data",), np.float64)
 
 
 def test_shared_of_a_jax_array():

@@ -10,8 +10,8 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Variable
 from pytensor.raise_op import CheckAndRaise
 
-from pytensor_jaxpr_linker.graph.lanes.ops import FillLanes, ShiftLanes, WriteLanes, only_output
-from pytensor_jaxpr_linker.graph.lanes.selection import FULL, REVERSED, Run, Selection, indexed
+from pytensor_jaxpr_linker.graph.lanes.ops import FillLanes, PadLanes, ShiftLanes, WriteLanes, only_output
+from pytensor_jaxpr_linker.graph.lanes.selection import FULL, REVERSED, PaddedRun, Run, Selection, indexed
 
 
 class Lanes:
@@ -97,11 +97,21 @@ def common_lanes(operands: Sequence[Operand]) -> Lanes | None:
     return first
 
 
+def rank(x: Operand) -> int:
+    """Return the number of dimensions of an operand."""
+    return x.ndim if isinstance(x, Lanes) else x.type.ndim
+
+
 def has_lanes(y: Operand, selection: Selection, from_end: int) -> bool:
     """Tell whether `y` has the lanes along an axis, counted from the last, or broadcasts along it."""
     if isinstance(y, Lanes):
         return y.selection is selection and y.ndim - y.axis == from_end
     return y.type.ndim < from_end or y.type.shape[-from_end] == 1
+
+
+def with_lanes_of(x: Operand, lanes: Lanes, from_end: int) -> Operand:
+    """Return an array that is broadcast together with `lanes`, as `padded_like` makes it. The axis is counted from the last."""
+    return x if rank(x) < from_end else padded_like(x, lanes, rank(x) - from_end)
 
 
 def moved[T: Operand](x: T, to: Selection, message: str, may_be_one: bool = False) -> T | Lanes:
@@ -128,6 +138,24 @@ def moved_together(operands: Sequence[Operand], message: str) -> list[Operand]:
     """Return operands whose runs of lanes are where the first one is."""
     to = first_lanes(operands).selection
     return [moved(x, to, message) for x in operands]
+
+
+def padded_like(x: Operand, lanes: Lanes, axis: int) -> Operand:
+    """Return an array without lanes as one with those of an axis that is padded from a constant length; any other as it is.
+
+    The axis of `x` must have that length, or be declared to have the length 1.
+    """
+    run = lanes.selection
+    if isinstance(x, Lanes) or not isinstance(run, PaddedRun) or run.length is None or x.type.shape[axis] == 1:
+        return x
+    pad = PadLanes(axis, run.length)
+    return Lanes(run, axis, x, lambda: only_output(pad, x, run.n), lambda: x)
+
+
+def padded_together(operands: Sequence[Operand]) -> list[Operand]:
+    """Return operands of one rank with the lanes of the first that has lanes, as `padded_like` makes them."""
+    first = first_lanes(operands)
+    return [padded_like(x, first, first.axis) for x in operands]
 
 
 def to_be_written(y: Operand, selection: Selection, from_end: int) -> Operand:
@@ -174,8 +202,7 @@ def reverse(x: Operand, axis: int) -> Operand:
 
 def reversed_value(y: Operand, from_end: int) -> Operand:
     """Return a value for a write to an axis in reverse. The axis is counted from the last; the value may have fewer."""
-    ndim = y.ndim if isinstance(y, Lanes) else y.type.ndim
-    return y if ndim < from_end else reverse(y, ndim - from_end)
+    return y if rank(y) < from_end else reverse(y, rank(y) - from_end)
 
 
 # -- results of rules --------------------------------------------------------------------------------------------------

@@ -6,11 +6,13 @@ The selected elements stay lanes of the whole array. So do the positions that `N
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import pytensor.tensor as pt
-from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.tensor.basic import Alloc, ARange, Nonzero
+from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.sort import ArgSortOp
 from pytensor.tensor.subtensor import (
     AdvancedIncSubtensor,
@@ -30,9 +32,11 @@ from pytensor_jaxpr_linker.graph.lanes.lanes import (
     has_lanes,
     named,
     plain,
+    rank,
     refilled,
     selected_lanes,
     to_be_written,
+    with_lanes_of,
     write,
 )
 from pytensor_jaxpr_linker.graph.lanes.ops import CountedNonzero, FillLanes, LstsqParts, MatchedMask, only_output
@@ -65,15 +69,15 @@ def selects(node: Apply) -> bool:
 
 
 def at_arrays(known: GraphSelections, node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
-    """`AdvancedSubtensor`: reading at masks, at vectors with lanes, or at a vector along another axis than that of lanes."""
+    """`AdvancedSubtensor`: reading at masks, at arrays with lanes, or at a vector along another axis than that of lanes."""
     if selects(node) and (found := at_masks(known, node, operands)) is not None:
         return [found]
     x, entries = operands[0], index_of(node, operands)
     if isinstance(x, Lanes) and is_beside(x, entries):
         return for_all_lanes(node, operands, x.selection, x.axis)
-    if (index := index_lanes(x, entries)) is not None:
-        return for_all_lanes(node, operands, *index)
-    return None
+    if (index := index_lanes(node, x, operands[1:])) is None:
+        return None
+    return for_all_lanes(node, [x, *index.arrays], index.selection, index.axis)
 
 
 def written_at_arrays(known: GraphSelections, node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
@@ -88,14 +92,15 @@ def written_at_arrays(known: GraphSelections, node: Apply, operands: Sequence[Op
         if not has_lanes(y, x.selection, from_end):
             return None
         return for_all_lanes(node, [x, y, *flat], x.selection, x.axis)
-    if node.op.set_instead_of_inc or (index := index_lanes(x, entries)) is None:
+    if node.op.set_instead_of_inc or (index := index_lanes(node, x, flat)) is None:
         return None
-    selection, axis = index
-    ndim = node.outputs[0].type.ndim - sum(isinstance(v, Lanes) for v in flat) + 1
-    if not has_lanes(y, selection, ndim - axis):
+    selection, from_end = index.selection, index.ndim - index.axis
+    y = with_lanes_of(y, index.lanes, from_end)
+    if not has_lanes(y, selection, from_end):
         return None
-    added = pt.switch(selection.along(axis, ndim), filled(y), pt.constant(0, dtype=filled(y).type.dtype))
-    (new,) = node.clone_with_new_inputs([filled(x), added, *map(filled, flat)], strict=False).outputs
+    mask = selection.along(index.axis, index.ndim)
+    added = pt.switch(mask, filled(y), pt.constant(0, dtype=filled(y).type.dtype))
+    (new,) = node.clone_with_new_inputs([filled(x), added, *map(filled, index.arrays)], strict=False).outputs
     return refilled(node, new, selection, x.axis) if isinstance(x, Lanes) else [new]
 
 
@@ -108,31 +113,53 @@ def is_beside(x: Lanes, entries: Sequence[Any]) -> bool:
     return not isinstance(index, Lanes) and index.type.ndim == 1 and all(e is index or e == FULL for e in entries)
 
 
-def index_lanes(x: Operand, entries: Sequence[Any]) -> tuple[Selection, int] | None:
-    """Return the selection that all vectors of an index share, and the first axis that they index; or None.
+class IndexLanes(NamedTuple):
+    """The lanes that the arrays of an index share."""
 
-    The vectors index neighbouring axes, and the rest are full slices. If `x` has lanes, they are indexed by their own positions:
+    arrays: list[Operand]  #: the arrays of the index: each has the lanes, or broadcasts along them
+    lanes: Lanes  #: the first array that has them
+    axis: int  #: the axis of lanes of what is read
+    ndim: int  #: the rank of what is read
+
+    @property
+    def selection(self) -> Selection:
+        """Which lanes are active."""
+        return self.lanes.selection
+
+
+def index_lanes(node: Apply, x: Operand, arrays: Sequence[Operand]) -> IndexLanes | None:
+    """Return the lanes that the arrays of an index share, or None if they don't.
+
+    The arrays index neighbouring axes, and the rest are full slices. If `x` has lanes, they are indexed by their own positions:
     the length of the axis would not tell whether other positions are in bounds.
     """
-    arrays = [i for i, e in enumerate(entries) if not isinstance(e, slice)]
-    first, last = arrays[0], arrays[-1]
-    if len(arrays) != last - first + 1 or any(e != FULL for e in entries if isinstance(e, slice)):
+    entries = list(unflatten_index_variables(arrays, node.op.idx_list))
+    at = [i for i, e in enumerate(entries) if not isinstance(e, slice)]
+    if len(at) != at[-1] - at[0] + 1 or any(e != FULL for e in entries if isinstance(e, slice)):
         return None
-    vectors = [v for v in entries[first : last + 1] if isinstance(v, Lanes) and v.ndim == 1]
-    if len(vectors) < len(arrays) or any(v.selection is not vectors[0].selection for v in vectors):
+    lanes = next((v for v in arrays if isinstance(v, Lanes)), None)
+    if lanes is None or not lanes.selection.never_empty:
         return None
-    selection = vectors[0].selection
-    if not selection.never_empty:
+    from_end = lanes.ndim - lanes.axis
+    arrays = [with_lanes_of(v, lanes, from_end) for v in arrays]
+    if not all(has_lanes(v, lanes.selection, from_end) for v in arrays):
         return None
-    if not isinstance(x, Lanes):
-        return selection, first
-    is_own = x.selection is selection and first <= x.axis <= last and is_position(entries[x.axis])
-    return (selection, first) if is_own else None
+    if isinstance(x, Lanes):
+        own = arrays[x.axis - at[0]] if at[0] <= x.axis <= at[-1] else None
+        if x.selection is not lanes.selection or not isinstance(own, Lanes) or not is_position(own.old):
+            return None
+    ndim = max(rank(v) for v in arrays)
+    return IndexLanes(arrays, lanes, at[0] + ndim - from_end, rank(x) - len(at) + ndim)
 
 
-def is_position(x: Lanes) -> bool:
-    """Tell whether lanes hold positions of active lanes: their own, or in the order of a sort."""
-    return x.old.owner is not None and isinstance(x.old.owner.op, ARange | ArgSortOp)
+def is_position(index: Variable) -> bool:
+    """Tell whether an index holds positions of active lanes along its one axis: their own, or in the order of a sort."""
+    while index.owner is not None and isinstance(index.owner.op, DimShuffle):
+        index = index.owner.inputs[0]
+    if isinstance(index, Constant):
+        size = index.data.size
+        return size in index.data.shape and np.array_equal(np.ravel(index.data), np.arange(size))
+    return index.type.ndim == 1 and index.owner is not None and isinstance(index.owner.op, ARange | ArgSortOp)
 
 
 # -- masks -------------------------------------------------------------------------------------------------------------

@@ -139,6 +139,35 @@ class ShiftLanes(Op):
         outputs[0][0] = x.take(np.arange(n) + shift, axis=self.axis, mode="clip")
 
 
+class PadLanes(Op):
+    """An array whose axis is made longer, from `length` to `n` elements: the new ones repeat the first.
+
+    Where the axis has another length, this raises the error of an elementwise Op.
+    """
+
+    __props__ = ("axis", "length")
+
+    def __init__(self, axis: int, length: int):
+        self.axis, self.length = axis, length
+
+    def make_node(self, *inputs: Variable) -> Apply:
+        """Take an array, and the length of the result's axis."""
+        x = inputs[0]
+        shape = [None if axis == self.axis else n for axis, n in enumerate(x.type.shape)]
+        return Apply(self, list(inputs), [x.type.clone(shape=shape)()])
+
+    def perform(self, node: Apply, inputs: Sequence, outputs: list) -> None:
+        """Repeat the first element."""
+        x, n = inputs
+        self.check(x.shape[self.axis])
+        outputs[0][0] = x.take(np.where(np.arange(n) < self.length, np.arange(n), 0), axis=self.axis)
+
+    def check(self, length: int) -> None:
+        """Raise a ValueError unless an axis has the length that the Op is for."""
+        if length != self.length:
+            raise ValueError(f"Incompatible Elemwise input shapes: a length is {length}, and must be {self.length}")
+
+
 # -- masks -------------------------------------------------------------------------------------------------------------
 
 

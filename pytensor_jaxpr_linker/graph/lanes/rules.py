@@ -17,7 +17,7 @@ from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.basic import ARange, MakeVector
 from pytensor.tensor.math import MulWithoutZeros
 from pytensor.tensor.shape import Shape_i
-from pytensor.tensor.type_other import NoneTypeT
+from pytensor.tensor.type_other import NoneConst, NoneTypeT
 
 from pytensor_jaxpr_linker.base.errors import empty_reduction
 from pytensor_jaxpr_linker.graph.lanes.graph_selections import GraphSelections
@@ -30,12 +30,14 @@ from pytensor_jaxpr_linker.graph.lanes.lanes import (
     for_all_lanes,
     has_lanes,
     moved_together,
+    padded_like,
+    padded_together,
     plain,
     refilled,
 )
 from pytensor_jaxpr_linker.graph.lanes.ops import only_output
 from pytensor_jaxpr_linker.graph.lanes.padded import joined_with_blocks
-from pytensor_jaxpr_linker.graph.lanes.selection import ONE, ZERO, Run, value_key
+from pytensor_jaxpr_linker.graph.lanes.selection import ONE, ZERO, PaddedRun, Run, value_key
 
 # -- each lane by itself -----------------------------------------------------------------------------------------------
 
@@ -43,14 +45,18 @@ from pytensor_jaxpr_linker.graph.lanes.selection import ONE, ZERO, Run, value_ke
 def elementwise_lanes(known: GraphSelections, node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
     """Elementwise Ops: the operands have the same lanes, or one element for all of them."""
     operands = moved_together(operands, "Incompatible Elemwise input shapes: slices of different lengths")
+    operands = padded_together(operands)
     first = common_lanes(operands)
     return None if first is None else for_all_lanes(node, operands, first.selection, first.axis)
 
 
 def blockwise_lanes(known: GraphSelections, node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
     """Blockwise Ops, if lanes are batches. Copies of an active batch raise no error that this batch does not raise."""
+    if first_lanes(operands).axis >= node.op.batch_ndim(node):
+        return None
+    operands = padded_together(operands)
     first = common_lanes(operands)
-    if first is None or not first.selection.never_empty or first.axis >= node.op.batch_ndim(node):
+    if first is None or not first.selection.never_empty:
         return None
     return for_all_lanes(node, operands, first.selection, first.axis)
 
@@ -71,11 +77,16 @@ def checked(known: GraphSelections, node: Apply, operands: Sequence[Operand]) ->
 
 
 def specified(known: GraphSelections, node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
-    """`SpecifyShape`, if it says nothing of the length of the lanes."""
+    """`SpecifyShape`, if it says nothing of the length of the lanes, or what is known of it."""
     x, *lengths = operands
-    if not isinstance(x, Lanes) or not isinstance(node.inputs[1 + x.axis].type, NoneTypeT):
+    if not isinstance(x, Lanes) or any(isinstance(v, Lanes) for v in lengths):
         return None
-    return None if any(isinstance(v, Lanes) for v in lengths) else for_all_lanes(node, operands, x.selection, x.axis)
+    run, length = x.selection, plain(lengths[x.axis])
+    if not isinstance(length.type, NoneTypeT):
+        if not isinstance(run, PaddedRun) or (value_key(length) != run.length and length is not run.count):
+            return None
+        lengths[x.axis] = NoneConst
+    return for_all_lanes(node, [x, *lengths], run, x.axis)
 
 
 def permuted(known: GraphSelections, node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
@@ -90,6 +101,7 @@ def joined_lanes(known: GraphSelections, node: Apply, operands: Sequence[Operand
     """Arrays that all have the same lanes, joined along another axis; or a padded one and others, along its own."""
     if node.op.axis == first_lanes(operands).axis:
         return joined_with_blocks(node, operands)
+    operands = padded_together(operands)
     first = common_lanes(operands)
     if first is None or not all(isinstance(x, Lanes) for x in operands):
         return None
@@ -267,8 +279,12 @@ def softmax(known: GraphSelections, node: Apply, operands: Sequence[Operand]) ->
 def matrix_product_of_lanes(known: GraphSelections, node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
     """A product of matrices that sums over lanes, or has them as its rows or columns."""
     x, y = operands
+    if isinstance(x, Lanes) and x.axis == 1:
+        y = padded_like(y, x, 0)
+    elif isinstance(y, Lanes) and y.axis == 0:
+        x = padded_like(x, y, 1)
     if isinstance(x, Lanes) and isinstance(y, Lanes):
-        x, y = moved_together(operands, "shapes not aligned: slices of different lengths")
+        x, y = moved_together([x, y], "shapes not aligned: slices of different lengths")
         assert isinstance(x, Lanes)
         assert isinstance(y, Lanes)
         if x.selection is not y.selection or (x.axis, y.axis) != (1, 0):

@@ -120,7 +120,10 @@ class Run(Selection):
 
 
 class PaddedRun(Run):
-    """The first `count` of `n` lanes: an axis of length `count`, padded to length `n` with copies of its first element."""
+    """The first `count` of `n` lanes: an axis of length `count`, padded to length `n` with copies of its first element.
+
+    With a constant `count`, Ops may know the length, and arrays without lanes are padded beside those with lanes.
+    """
 
     never_empty = True
 
@@ -131,6 +134,12 @@ class PaddedRun(Run):
         #: The run that this one is a part of, or itself, and how many lanes less it has.
         self.whole, self.dropped = self, 0
         self._shorter: dict[int, PaddedRun] = {}
+
+    @property
+    def length(self) -> int | None:
+        """The number of active lanes if it is a constant."""
+        count = self.whole.count
+        return int(count.data) - self.dropped if isinstance(count, Constant) else None
 
     def part(self, entry: slice) -> tuple[Run, slice] | None:
         """Return the run that a slice takes if it leaves out a constant number of lanes at either end, or reverses them; or None.

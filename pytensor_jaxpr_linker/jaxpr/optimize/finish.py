@@ -12,6 +12,7 @@ from pytensor_jaxpr_linker.jaxpr.builder import DEAD_CODE
 from pytensor_jaxpr_linker.jaxpr.optimize.barriers import add_barriers
 from pytensor_jaxpr_linker.jaxpr.optimize.branch_guards import guard_branches
 from pytensor_jaxpr_linker.jaxpr.optimize.fuse_rows import fuse_rows
+from pytensor_jaxpr_linker.jaxpr.optimize.matrix_sums import multiply_by_ones
 from pytensor_jaxpr_linker.jaxpr.optimize.products import block_products
 from pytensor_jaxpr_linker.jaxpr.optimize.sums import simplify_sums
 
@@ -20,6 +21,7 @@ PASSES = (
     DEAD_CODE,
     Pass("fuse rows", fuse_rows),
     Pass("sums", simplify_sums),
+    Pass("matrix sums", multiply_by_ones),
     Pass("products", block_products),
     Pass("branch guards", guard_branches),
     Pass("barriers", add_barriers),

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any, Literal
 
 import jax
 import numpy as np
 import pymc as pm
-from pytensor.compile.mode import Mode
 from pytensor.graph.basic import Variable
 
 from pytensor_jaxpr_linker.frontend.targets import Target
@@ -37,7 +36,7 @@ class LogDensity:
         gradient: Literal["pytensor", "jax"],
         names: Names | None = None,
         graph: Variable | None = None,
-        mode: Mode | None = None,
+        make_function: Callable[[], ModelFunction] | None = None,
     ):
         known = [str(v.name) for v in model.value_vars]
         if not known:
@@ -48,7 +47,11 @@ class LogDensity:
         if sorted(self.names) != sorted(known):
             raise ValueError(f"var_names must be all of {', '.join(map(repr, known))} in some order, not {self.names}.")
         self.model = model
-        self._function = ModelFunction(model, [model.logp() if graph is None else graph], gradient, mode)
+        self._function = (
+            ModelFunction(model, [model.logp() if graph is None else graph], gradient)
+            if make_function is None
+            else make_function()
+        )
 
     def __repr__(self) -> str:
         return f"<log density of {', '.join(self.names)}, as a JAX function>"

@@ -17,6 +17,7 @@ from pytensor.tensor.random.type import RandomType
 from pytensor_jaxpr_linker.base.array_types import in_order
 from pytensor_jaxpr_linker.base.errors import variable_name
 from pytensor_jaxpr_linker.frontend.as_jax_function import as_jax_function
+from pytensor_jaxpr_linker.frontend.shared_placement import value_in_place
 from pytensor_jaxpr_linker.frontend.targets import Target
 
 type Data = Mapping[str, Any]
@@ -75,25 +76,30 @@ class ModelFunction:
         point = self.model.initial_point()
         values = [point[str(v.name)] for v in self.value_vars]
         kept = [*self.data.values(), *self._lengths]
-        return self._call.source._replace(
-            example=[*values, *self.current_data().values(), *self.current_lengths()], kept=kept
-        )
+        example = [*values, *self.current_data(gather=False).values(), *self.current_lengths()]
+        return self._call.source._replace(example=example, kept=kept)
 
-    def current_data(self) -> dict[str, np.ndarray]:
-        """Return the values that the shared data have now."""
-        return {name: v.get_value(borrow=True) for name, v in self.data.items()}
+    def current_data(self, gather: bool = True) -> dict[str, Any]:
+        """Return the values that the shared data have now; with `gather` false, those on a mesh as they lie there."""
+        return {name: v.get_value(borrow=True) if gather else value_in_place(v) for name, v in self.data.items()}
 
     def current_lengths(self) -> list[Any]:
         """Return the current lengths of dims that the outputs depend on: the function is traced for them."""
         return [v.get_value() for v in self._lengths]
 
-    def __call__(self, values: Mapping[str, Any], data: Data | None = None) -> list[Any]:
-        """Return the outputs for values by the names of variables. Shared data that is not in `data` has its current values."""
-        if unknown := set(data or ()) - set(self.data):
+    def check_data(self, data: Data) -> None:
+        """Raise an error for data that the outputs do not depend on."""
+        if unknown := set(data) - set(self.data):
             known = ", ".join(map(repr, self.data)) or "none"
             raise ValueError(f"The model has no shared data {', '.join(map(repr, sorted(unknown)))}; it has {known}.")
+
+    def __call__(self, values: Mapping[str, Any], data: Data | None = None) -> list[Any]:
+        """Return the outputs for values by the names of variables. Shared data that is not in `data` has its current values."""
+        self.check_data(data or {})
         check_values(self.value_vars, values)
-        given = {**self.current_data(), **(data or {})}
+        given = dict(data or {})
+        if given.keys() != self.data.keys():
+            given = {**self.current_data(), **given}
         args = [in_dtype_of(in_order(v.type, values[v.name]), v.type.dtype) for v in self.value_vars]
         args += [given[name] for name in self.data]
         try:

@@ -6,14 +6,15 @@ from typing import Any, Literal
 
 import blackjax
 import jax
-import numpy as np
 from blackjax.mcmc.metrics import default_metric
 
 from pytensor_jaxpr_linker.pymc.chains.programs import Kernel
-from pytensor_jaxpr_linker.pymc.kernels.mass_matrix import INSIDE, MOMENTS, SAMPLE, mass_matrix_adaptation
-from pytensor_jaxpr_linker.pymc.kernels.step_size import step_size_adaptation
+from pytensor_jaxpr_linker.pymc.kernels.mass_matrix import INSIDE, SAMPLE, mass_matrix_adaptation
+from pytensor_jaxpr_linker.pymc.kernels.step_size import step_in_new_metric, step_size_adaptation
+from pytensor_jaxpr_linker.pymc.kernels.trajectory import nuts_kernel
 
-MASS_MATRICES = (*MOMENTS, "low_rank")
+#: The forms of the mass matrix.
+MASS_MATRICES = ("diagonal", "dense", "low_rank")
 
 
 def make_kernel(
@@ -32,11 +33,9 @@ def make_kernel(
     two of them as statistics of each draw.
     """
     numpy = jax.numpy
-    nuts = blackjax.nuts.build_kernel()
+    nuts = nuts_kernel()
     step_init, step_update, step_final = step_size_adaptation(target_accept)
     adaptation = mass_matrix_adaptation(mass_matrix, tune)
-    # One row more, for all transitions after warm-up.
-    schedule = np.array([*adaptation.schedule, (SAMPLE, INSIDE)])
 
     def select(condition: Any, new: Any, old: Any) -> Any:
         return jax.tree.map(lambda a, b: numpy.where(condition, a, b), new, old)
@@ -48,19 +47,18 @@ def make_kernel(
     def transition(data: Any, chain: tuple) -> tuple[tuple, tuple[Any, dict]]:
         i, key, state, step, metric = chain
         key, subkey = jax.random.split(key)
-        stage, place = numpy.asarray(schedule)[numpy.minimum(i, tune)]
+        stage, place = adaptation.schedule(i)
         adapted = step_final(step)
         size = numpy.where(stage == SAMPLE, adapted, numpy.exp(step.log_step_size))
         before, inverse_mass = state, metric.inverse_mass_matrix
-        state, info = nuts(subkey, state, lambda q: logp(q, data), size, inverse_mass, max_treedepth)
+        state, info, trajectory = nuts(subkey, state, lambda q: logp(q, data), size, inverse_mass, max_treedepth)
         step = select(stage == SAMPLE, step, step_update(step, info.acceptance_rate))
-        step = select(place == INSIDE, step, step_init(step_final(step)))
         metric = adaptation.update(metric, stage, place, state)
+        step = select(place == INSIDE, step, step_init(step_in_new_metric(step_final(step), *metric.frequencies)))
         stats = {
             "acceptance_rate": info.acceptance_rate,
             "diverging": info.is_divergent,
             "energy": info.energy,
-            "energy_error": info.energy - kinetic_energy(info.momentum, inverse_mass) + before.logdensity,
             "lp": state.logdensity,
             "n_steps": info.num_integration_steps,
             "reached_max_treedepth": (info.num_trajectory_expansions >= max_treedepth)
@@ -68,6 +66,7 @@ def make_kernel(
             "step_size": size,
             "step_size_bar": adapted,
             "tree_depth": info.num_trajectory_expansions,
+            **trajectory._asdict(),
         }
         if store_divergences:
             stats |= divergence(before.position, info, inverse_mass)

@@ -1,7 +1,15 @@
-"""How a warm-up adapts the mass matrix: in windows, by BlackJAX's estimates.
+"""How a warm-up adapts the mass matrix: in windows, from the draws and the gradients of each.
 
-The first two forms are Stan's. The third, of rank 10 beside a diagonal, is nutpie's (A. Seyboldt et al., "Preconditioning Hamiltonian Monte Carlo by
-minimizing Fisher divergence", 2026). That paper's diagonal took fewer gradients on five of ten models of `benchmarks/`, and more on the others.
+Two of the three forms are estimated from variances or covariances in Stan's windows, the third, of rank 10 beside a diagonal, by nutpie's method.
+All begin with a diagonal from the gradient at the start.
+
+References
+----------
+.. [1] Stan Development Team. Stan Reference Manual, "MCMC sampling", section "HMC algorithm parameters": the windows, and what a variance is shrunk to.
+.. [2] A. Seyboldt, E. Carlson, B. Carpenter (2026). Preconditioning Hamiltonian Monte Carlo by minimizing Fisher divergence: the diagonal from draws and
+   gradients, the one from the gradient at the start, and the form of low rank. The paper's diagonal alone took fewer gradients on five of ten models of
+   `benchmarks/`, and more on the others.
+.. [3] BlackJAX: Welford's algorithm, the windows of the third form and its estimate.
 """
 
 from __future__ import annotations
@@ -12,19 +20,28 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 from blackjax.adaptation.low_rank_adaptation import build_growing_window_schedule
+from blackjax.adaptation.mass_matrix import WelfordAlgorithmState, welford_algorithm
 from blackjax.adaptation.metric_recipes import MetricCore, lookup_recipe, seed_low_rank_sigma_from_grad
-from blackjax.adaptation.staged_adaptation import build_schedule
 from blackjax.mcmc.metrics import LowRankInverseMassMatrix
+from jax.flatten_util import ravel_pytree
 
 #: Stages of a schedule: the first two are BlackJAX's.
 ADAPT_STEP_SIZE, ADAPT_BOTH, SAMPLE = 0, 1, 2
 #: What a transition is to a window: inside it, or its last. A short window renews the diagonal only.
 INSIDE, LAST, LAST_OF_SHORT = 0, 1, 2
-#: How many transitions at the end of the warm-up adapt the step size alone. After Stan's 50 two runs of `eight_schools` had acceptance rates of 0.77 and 0.84
-#: for 0.8, after 100 of 0.79 and 0.80.
-LAST_TRANSITIONS = 100
+#: How many transitions adapt the step size alone, before Stan's windows and after them. After Stan's 50 two runs of `eight_schools` had acceptance rates of
+#: 0.77 and 0.84 for 0.8, after 100 of 0.79 and 0.80.
+FIRST_TRANSITIONS, LAST_TRANSITIONS = 75, 100
+#: The length of the first of Stan's windows.
+FIRST_WINDOW = 25
 #: From so few draws a window estimates no directions.
 SHORT_WINDOW = 20
+#: How many draws of a window weigh as much as what Stan shrinks its variance to.
+PSEUDO_DRAWS = 5
+#: What Stan shrinks covariance matrices to, times the identity; here correlation matrices.
+RIDGE = 1e-3
+#: A smaller gradient at the start says nothing of a scale: nutpie's limit.
+TINY_GRADIENT = 1e-10
 
 
 class MassMatrixAdaptation(NamedTuple):
@@ -33,45 +50,185 @@ class MassMatrixAdaptation(NamedTuple):
     Attributes
     ----------
     schedule
-        A row for each transition: its stage, and what it is to its window.
+        Returns the stage of a transition, by its number, and what the transition is to its window.
     start
-        Returns the state of the adaptation from that of NUTS; its ``inverse_mass_matrix`` is in use.
+        Returns the state of the adaptation from that of NUTS. Its ``inverse_mass_matrix`` is in use, and its ``frequencies`` are those of `frequencies`
+        for the last change of the mass matrix.
     update
-        Returns the new state from the old one, the row of the schedule and the new state of NUTS.
+        Returns the new state from the old one, what `schedule` says of the transition, and the new state of NUTS.
     """
 
-    schedule: np.ndarray
+    schedule: Callable[[Any], tuple[Any, Any]]
     start: Callable[[Any], Any]
     update: Callable[[Any, Any, Any, Any], Any]
 
 
 def mass_matrix_adaptation(mass_matrix: str, tune: int) -> MassMatrixAdaptation:
     """Return the adaptation of one of the forms of the mass matrix, in a warm-up of `tune` transitions."""
-    return low_rank_adaptation(tune) if mass_matrix == "low_rank" else adaptation_by_moments(MOMENTS[mass_matrix], tune)
+    return low_rank_adaptation(tune) if mass_matrix == "low_rank" else adaptation_by_moments(mass_matrix, tune)
 
 
-#: The forms that BlackJAX estimates from the moments of a window, by its names of the estimates.
-MOMENTS = {"diagonal": "welford_diag", "dense": "welford_dense"}
+def stan_windows(i: Any, tune: Any) -> tuple[Any, Any]:
+    """Return the stage of transition `i` of a warm-up, and what the transition is to its window.
+
+    After `FIRST_TRANSITIONS` come windows of 25, 50, 100 ... transitions. The last one ends `LAST_TRANSITIONS` before the end of the warm-up, and takes what is
+    too short for one more. In a short warm-up 15 percent come before the windows and 20 percent after them, and the first window has a third of the rest.
+    Both arguments may be arrays, or traced.
+    """
+    numpy = jax.numpy
+    before = numpy.minimum(FIRST_TRANSITIONS, tune * 3 // 20)
+    length = tune - before - numpy.minimum(LAST_TRANSITIONS, tune // 5)
+    window = numpy.clip(length // 3, 1, FIRST_WINDOW)
+    done = i + 1 - before
+    # A window ends after 1, 3, 7, 15 ... times the first one, if one of twice its length fits into the rest.
+    count = done // window + 1
+    is_end = (done % window == 0) & (count & (count - 1) == 0) & (2 * done + window <= length) | (done == length)
+    is_in_windows = (done > 0) & (done <= length)
+    stage = numpy.where(is_in_windows, ADAPT_BOTH, ADAPT_STEP_SIZE)
+    return numpy.where(i < tune, stage, SAMPLE), numpy.where(is_in_windows & is_end, LAST, INSIDE)
 
 
-def adaptation_by_moments(recipe: str, tune: int) -> MassMatrixAdaptation:
-    """Return the adaptation of Stan's windows."""
-    core = lookup_recipe(recipe).build_core()
+class Moments(NamedTuple):
+    """The moments of a window: variances or covariances of its draws, and variances of its gradients."""
 
-    def update(metric: Any, stage: Any, place: Any, state: Any) -> Any:
-        given = metric, state.position, state.logdensity_grad
-        metric = jax.lax.cond(stage == ADAPT_BOTH, core.update, lambda metric, *_: metric, *given)
-        return jax.lax.cond(place == LAST, core.final, lambda metric: metric, metric)
+    draws: WelfordAlgorithmState
+    gradients: WelfordAlgorithmState
 
-    rows = np.array(build_schedule(tune, final_buffer_size=LAST_TRANSITIONS), dtype=np.int64).reshape(-1, 2)
-    return MassMatrixAdaptation(rows, lambda state: core.init(size_of(state)), update)
+
+def moments(dense: bool) -> tuple[Callable[[int], Moments], Callable[[Moments, Any], Moments]]:
+    """Return two functions: one makes empty moments of a number of coordinates, the other adds a state of NUTS to moments."""
+    empty_draws, add_draw, _ = welford_algorithm(not dense)
+    empty_gradients, add_gradient, _ = welford_algorithm(True)
+
+    def empty(size: int) -> Moments:
+        return Moments(empty_draws(size), empty_gradients(size))
+
+    def add(window: Moments, state: Any) -> Moments:
+        draws = add_draw(window.draws, flat(state.position))
+        return Moments(draws, add_gradient(window.gradients, flat(state.logdensity_grad)))
+
+    return empty, add
+
+
+class MomentsState(NamedTuple):
+    """The mass matrix in use, what its last change did to frequencies, and the moments of the window."""
+
+    inverse_mass_matrix: Any
+    frequencies: tuple[Any, Any]
+    window: Moments
+
+
+def adaptation_by_moments(mass_matrix: str, tune: Any) -> MassMatrixAdaptation:
+    """Return the adaptation of a diagonal or dense mass matrix in Stan's windows; `tune` may be traced."""
+    dense = mass_matrix == "dense"
+    empty, add = moments(dense)
+    of_window = window_covariances if dense else window_variances
+
+    def start(state: Any) -> MomentsState:
+        first = variances_by_gradient(flat(state.logdensity_grad))
+        return MomentsState(jax.numpy.diag(first) if dense else first, unknown_frequencies(), empty(len(first)))
+
+    def estimate(metric: MomentsState) -> MomentsState:
+        old = metric.inverse_mass_matrix
+        new = of_window(metric.window, metric_diagonal(old))
+        changed = frequencies(old, new, fisher_variances(metric.window))
+        return MomentsState(new, changed, empty(len(new)))
+
+    def update(metric: MomentsState, stage: Any, place: Any, state: Any) -> MomentsState:
+        window = jax.lax.cond(stage == ADAPT_BOTH, add, lambda window, _: window, metric.window, state)
+        return jax.lax.cond(place == LAST, estimate, lambda metric: metric, metric._replace(window=window))
+
+    return MassMatrixAdaptation(lambda i: stan_windows(i, tune), start, update)
+
+
+def variances_by_gradient(gradient: Any) -> Any:
+    """Return ``1 / abs(gradient)``, a first guess of the variances, or 1 where the gradient is about zero or not finite."""
+    numpy = jax.numpy
+    size = abs(gradient).astype(float)
+    is_usable = numpy.isfinite(size) & (size > TINY_GRADIENT)
+    return 1 / numpy.where(is_usable, size, 1)
+
+
+def window_variances(window: Moments, old: Any) -> Any:
+    """Return the diagonal of the inverse mass matrix after a window, from the `old` diagonal.
+
+    It is the variance of the draws, shrunk to that of `fisher_variances` in logarithms. Stan shrinks to 0.001 with the same weight, which outweighs much smaller
+    variances. A coordinate whose draws are all the same keeps the old value.
+    """
+    numpy = jax.numpy
+    count = window.draws.sample_size
+    variance, fisher = metric_diagonal(window.draws.m2) / numpy.maximum(count - 1, 1), fisher_variances(window)
+    weight = weight_of_shrinkage(count)
+    target = numpy.where(is_scale(fisher), fisher, variance)
+    found = numpy.exp((1 - weight) * numpy.log(variance) + weight * numpy.log(target))
+    return numpy.where(is_scale(found), found, old)
+
+
+def window_covariances(window: Moments, old: Any) -> Any:
+    """Return the inverse mass matrix after a window: the diagonal of `window_variances`, and Stan's correlations of the draws.
+
+    The correlations are shrunk to 0, so that the matrix is positive definite whatever the scales are. Few draws say nothing of many directions, and along some of
+    these the draws have next to no variance: where a window has fewer draws than there are coordinates, most of the weight is that of 0.
+    """
+    numpy = jax.numpy
+    length = numpy.sqrt(metric_diagonal(window.draws.m2))
+    length = numpy.where(is_scale(length), length, numpy.inf)
+    count, size = window.draws.sample_size, len(length)
+    # Draws of independent coordinates have correlation matrices whose least eigenvalue is (1 - sqrt(size / count)) ** 2: half of 1 for a ratio of 1/12, 1/4 for
+    # 1/4, and 0 from 1 on. The power leaves strong correlations of well-known matrices alone.
+    odds = (size / numpy.maximum(count, 1)) ** 4
+    shrinkage = numpy.maximum(weight_of_shrinkage(count) * RIDGE, odds / (1 + odds))
+    correlation = (1 - shrinkage) * window.draws.m2 / length / length[:, None]
+    scale = numpy.sqrt(window_variances(window, old))
+    return numpy.where(numpy.eye(size, dtype=bool), 1, correlation) * scale * scale[:, None]
+
+
+def weight_of_shrinkage(count: Any) -> Any:
+    """Return the weight, in an estimate from so many draws, of what the estimate is shrunk to."""
+    return PSEUDO_DRAWS / (count + PSEUDO_DRAWS)
+
+
+def fisher_variances(window: Moments) -> Any:
+    """Return ``sd(draws) / sd(gradients)`` of each coordinate: the diagonal that minimizes the Fisher divergence.
+
+    For a normal distribution with independent coordinates that is the variance from two draws on, even where draws come from far out.
+    """
+    return jax.numpy.sqrt(metric_diagonal(window.draws.m2) / window.gradients.m2)
+
+
+def frequencies(old: Any, new: Any, fisher: Any) -> tuple[Any, Any]:
+    """Return the highest frequency of trajectories under the old mass matrix, and under the new one.
+
+    A coordinate oscillates with the square root of inverse mass times curvature. The curvature is the inverse of `fisher_variances`, from the window before the change.
+    """
+    curvature = jax.numpy.where(is_scale(fisher), 1 / fisher, 0)
+    before, after = (jax.numpy.sqrt(jax.numpy.max(metric_diagonal(matrix) * curvature)) for matrix in (old, new))
+    return before, after
+
+
+def unknown_frequencies() -> tuple[Any, Any]:
+    """Return the frequencies before the first change."""
+    return jax.numpy.ones(()), jax.numpy.ones(())
+
+
+def metric_diagonal(matrix: Any) -> Any:
+    """Return the diagonal of a mass matrix, or of its inverse, in one of the three forms."""
+    if isinstance(matrix, LowRankInverseMassMatrix):
+        return matrix.sigma**2 * (1 + matrix.U**2 @ (matrix.lam - 1))
+    return matrix if matrix.ndim == 1 else jax.numpy.diag(matrix)
+
+
+def is_scale(x: Any) -> Any:
+    """Return where `x` is positive and finite."""
+    return (x > 0) & jax.numpy.isfinite(x)
 
 
 class LowRankState(NamedTuple):
-    """The draws and gradients of a window, and their moments; BlackJAX has a state for each."""
+    """The draws and gradients of a window with the mass matrix in use, what its last change did to frequencies, and the moments of the window."""
 
     window: Any
-    moments: Any
+    frequencies: tuple[Any, Any]
+    moments: Moments
 
     @property
     def inverse_mass_matrix(self) -> LowRankInverseMassMatrix:
@@ -90,40 +247,55 @@ def low_rank_adaptation(tune: int) -> MassMatrixAdaptation:
     ends = np.flatnonzero(rows[:, 1])
     lengths = np.diff([-1, *ends])
     rows[ends, 1] = np.where(lengths <= SHORT_WINDOW, LAST_OF_SHORT, LAST)
+    # One row more, for all transitions after warm-up.
+    rows = np.array([*rows, (SAMPLE, INSIDE)])
     by_window: MetricCore = lookup_recipe("fisher_low_rank").build_core(buffer_size=max([1, *lengths]))
-    by_moments: MetricCore = lookup_recipe("fisher_diag").build_core()
+    empty, add = moments(dense=False)
+
+    def schedule(i: Any) -> tuple[Any, Any]:
+        stage, place = jax.numpy.asarray(rows)[jax.numpy.minimum(i, tune)]
+        return stage, place
 
     def start(state: Any) -> LowRankState:
         size = size_of(state)
         window = seed_low_rank_sigma_from_grad(by_window.init(size), state.logdensity_grad)
-        return LowRankState(window, by_moments.init(size))
+        return LowRankState(window, unknown_frequencies(), empty(size))
 
-    def diagonal(metric: LowRankState) -> LowRankInverseMassMatrix:
-        sigma = jax.numpy.sqrt(by_moments.final(metric.moments).inverse_mass_matrix)
-        old = metric.inverse_mass_matrix
-        return LowRankInverseMassMatrix(sigma, jax.numpy.zeros_like(old.U), jax.numpy.ones_like(old.lam))
+    def kept(metric: LowRankState) -> tuple:
+        return metric.inverse_mass_matrix, metric.frequencies
+
+    def low_rank(metric: LowRankState) -> tuple:
+        return changed(metric, by_window.final(metric.window).inverse_mass_matrix)
+
+    def diagonal(metric: LowRankState) -> tuple:
+        old, found = metric.inverse_mass_matrix, fisher_variances(metric.moments)
+        sigma = jax.numpy.sqrt(jax.numpy.where(is_scale(found), found, metric_diagonal(old)))
+        new = LowRankInverseMassMatrix(sigma, jax.numpy.zeros_like(old.U), jax.numpy.ones_like(old.lam))
+        return changed(metric, new)
+
+    def changed(metric: LowRankState, new: LowRankInverseMassMatrix) -> tuple:
+        return new, frequencies(metric.inverse_mass_matrix, new, fisher_variances(metric.moments))
 
     def update(metric: LowRankState, stage: Any, place: Any, state: Any) -> LowRankState:
         # At every transition, also where nothing reads it: a branch would copy the window, which takes as long as some gradients.
-        given = state.position, state.logdensity_grad
-        metric = LowRankState(by_window.update(metric.window, *given), by_moments.update(metric.moments, *given))
-        matrix = jax.lax.switch(
-            place,
-            [
-                lambda metric: metric.inverse_mass_matrix,
-                lambda metric: by_window.final(metric.window).inverse_mass_matrix,
-                diagonal,
-            ],
-            metric,
-        )
+        window = by_window.update(metric.window, state.position, state.logdensity_grad)
+        metric = LowRankState(window, metric.frequencies, add(metric.moments, state))
+        matrix, found = jax.lax.switch(place, [kept, low_rank, diagonal], metric)
         is_inside = place == INSIDE
-        window = metric.window._replace(
-            inverse_mass_matrix=matrix, buffer_idx=jax.numpy.where(is_inside, metric.window.buffer_idx, 0)
+        window = window._replace(
+            inverse_mass_matrix=matrix, buffer_idx=jax.numpy.where(is_inside, window.buffer_idx, 0)
         )
-        empty = by_moments.init(size_of(state))
-        return LowRankState(window, jax.tree.map(lambda a, b: jax.numpy.where(is_inside, a, b), metric.moments, empty))
+        fresh = empty(size_of(state))
+        return LowRankState(
+            window, found, jax.tree.map(lambda a, b: jax.numpy.where(is_inside, a, b), metric.moments, fresh)
+        )
 
-    return MassMatrixAdaptation(rows, start, update)
+    return MassMatrixAdaptation(schedule, start, update)
+
+
+def flat(tree: Any) -> Any:
+    """Return the numbers of a position or gradient as one vector."""
+    return ravel_pytree(tree)[0]
 
 
 def size_of(state: Any) -> int:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import jax
 from blackjax.adaptation.step_size import dual_averaging_adaptation
 
 #: How little an acceptance rate changes the step size. 0.2 and 0.5 gave about as many effective draws; Hoffman and Gelman have 0.05.
@@ -27,6 +28,23 @@ def step_size_adaptation(target_accept: float) -> tuple[Callable, Callable, Call
 
     def begin(step_size: Any) -> Any:
         state = init(step_size)
-        return state._replace(mu=state.log_step_size)
+        return state._replace(mu=state.log_step_size, log_step_size_avg=state.log_step_size)
 
     return begin, update, final
+
+
+def step_in_new_metric(step_size: Any, old: Any, new: Any) -> Any:
+    """Return the step size to begin with after the mass matrix has changed.
+
+    `GAMMA` makes dual averaging too slow to come back from a step that the old mass matrix made short. Neither a search nor a gradient is needed: the angle of a
+    step stays, up to 1 radian. Leapfrog is unstable from 2 on, so a longer one is of a window in which the step size did not settle.
+
+    Parameters
+    ----------
+    step_size
+        The one that was found with the old mass matrix.
+    old, new
+        The highest frequency of trajectories under either, in radians per unit of step size.
+    """
+    found = jax.numpy.minimum(step_size * old, 1) / new
+    return jax.numpy.where((found > 0) & jax.numpy.isfinite(found), found, step_size)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
+from zipfile import BadZipFile
 
 import jax
 import numpy as np
@@ -81,6 +82,8 @@ class FolderStore:
         if find_spec("zarr") is None:
             raise ImportError("A store needs Zarr: pip install 'pytensor_jaxpr_linker[store]'.")
         self.folder, self._draws, self._make_tree = Path(folder), draws, make_tree
+        if self.folder.exists() and not self.folder.is_dir():
+            raise NotADirectoryError(f"store={str(folder)!r} is a file: give a folder, which is made if it is missing.")
         self.folder.mkdir(parents=True, exist_ok=True)
         self._pending: tuple[dict, dict] | None = None
         self._written = 0
@@ -150,6 +153,15 @@ class FolderStore:
         path = self.folder / "checkpoint.npz"
         if not path.exists():
             return None
+        try:
+            return self._loaded(path)
+        except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
+            raise ValueError(
+                f"The checkpoint {path} is damaged: delete the folder, or give another one as `store`, and the run begins anew."
+            ) from error
+
+    def _loaded(self, path: Path) -> Checkpoint:
+        """Return the checkpoint in a file."""
         with np.load(path) as file:
             about = json.loads(str(file["about"]))
             state = [file[f"state{i}"] for i in range(about.pop("leaves"))]

@@ -1,8 +1,10 @@
-"""A log density whose data are padded to lengths that devices can divide: exact, since no element that was added counts."""
+"""A log density whose arrays are padded to lengths that devices can divide: exact, since no element that was added counts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -16,8 +18,9 @@ from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor_jaxpr_linker.frontend.function import JaxprMode
 from pytensor_jaxpr_linker.frontend.linker import JaxprLinker
 from pytensor_jaxpr_linker.frontend.targets import Target
-from pytensor_jaxpr_linker.plan.padding import Group, NotExact, Place, pad_axis, padding_for
+from pytensor_jaxpr_linker.plan.padding import Group, NotExact, Padding, Place, pad_axis, padding_for
 from pytensor_jaxpr_linker.pymc.functions.graph import ModelFunction
+from pytensor_jaxpr_linker.pymc.mesh.axes import Dims
 from pytensor_jaxpr_linker.run import placement
 from pytensor_jaxpr_linker.run.plans import make_plan, rules_in_force
 from pytensor_jaxpr_linker.run.program import Program, pure_function
@@ -26,12 +29,29 @@ from pytensor_jaxpr_linker.run.program import Program, pure_function
 class PaddedFunction(ModelFunction):
     """The log density as a function of padded data.
 
-    With ``gradient="pytensor"`` one padded program computes the log density and its gradient, so there is no second derivative.
+    With ``gradient="pytensor"`` one padded program computes the log density and PyTensor's gradient of it. A second derivative is JAX's own of
+    that program.
+
+    If nothing must know the lengths before padding, they are data, and may change. Else they are constants of the program.
+
+    Parameters
+    ----------
+    dims
+        Those of each array of the shared data.
+    lengths
+        For each padded dim its length.
+    longest
+        For each padded dim the length to which it is padded.
 
     Attributes
     ----------
     counts
-        For each padded dim the shared variable of its length before padding. It is one of the data.
+        For each padded dim the shared variable of its length before padding. It is one of the data. If lengths can't change there is none.
+
+    Raises
+    ------
+    NotExact
+        If padding would change the result.
     """
 
     def __init__(
@@ -39,58 +59,58 @@ class PaddedFunction(ModelFunction):
         model: pm.Model,
         density: Variable,
         gradient: Literal["pytensor", "jax"],
-        dims: Mapping[str, tuple[str | None, ...]],
+        dims: Mapping[str, Dims],
         lengths: Mapping[str, int],
+        longest: Mapping[str, int],
         mode: Mode,
     ):
         by_pytensor = gradient == "pytensor"
         wrt = list(model.value_vars) if by_pytensor else []
         gradients: Any = pytensor.grad(density, wrt, disconnected_inputs="ignore")
-        outputs = [density, *gradients]
-        super().__init__(model, outputs, gradient, mode)
-        self._dims, self._lengths_to = dims, lengths
-        data = list(self.data)
-        places: dict[str, list[Place]] = {dim: [] for dim in lengths}
-        for name, found in dims.items():
-            for axis, dim in enumerate(found):
-                if dim in lengths:
-                    places[str(dim)].append(Place(len(self.value_vars) + data.index(name), axis))
-        self.counts = {f"{dim}_length": pytensor.shared(np.int64(0), name=f"{dim}_length") for dim in lengths}
-        self.data |= self.counts
-        region = self._call.program.region
-        groups = [Group(found, lengths[dim]) for dim, found in places.items()]
-        try:
-            padding = padding_for(region, groups, rules_in_force(), make_plan)
-        except NotExact as error:
-            raise ValueError(
-                f"The mesh does not divide {spell_dims(places)}, and padding would change the result: {error}. Use as many devices as divide it, or"
-                " leave out observations."
-            ) from None
+        super().__init__(model, [density, *gradients], gradient, mode)
+        self._dims, self._lengths_of, self._longest = dims, dict(lengths), dict(longest)
+        padding = self._padding()
+        self._least = dict(zip(longest, padding.least, strict=True))
+        self._region = padding.region
         program = Program(padding.region, self._call.program.name, checked=False).as_pure(
             differentiable=not by_pytensor
         )
-        run = pure_function(program)
-        #: The order of the padded program: values, data, lengths of dims, counts.
-        first, last = len(self.value_vars) + len(data), len(self.counts)
+        self._call: Any = PaddedCall(program, len(self.value_vars), len(self.data), len(self._lengths), by_pytensor)
+        variable = [dim for dim, group in zip(longest, padding.groups, strict=True) if group.only is None]
+        self.counts = {count_name(dim): pytensor.shared(np.int64(0), name=count_name(dim)) for dim in variable}
+        self.data |= self.counts
 
-        def ordered(values: list[Any], rest: list[Any]) -> list[Any]:
-            data_and_counts, lengths_of_dims = rest[: first - len(values) + last], rest[first - len(values) + last :]
-            given = [
-                *values,
-                *data_and_counts[: first - len(values)],
-                *lengths_of_dims,
-                *data_and_counts[first - len(values) :],
-            ]
-            return run(*given)
+    def _padding(self) -> Padding:
+        """Return how the program is padded: for any lengths, or, where a node must know them, for those of now."""
+        region, find_rule = self._call.program.region, rules_in_force()
+        with suppress(NotExact):
+            found = padding_for(region, self._groups(), find_rule, make_plan)
+            if all(n <= self._lengths_of[dim] for dim, n in zip(self._longest, found.least, strict=True)):
+                return found
+        return padding_for(region, self._groups(self._lengths_of), find_rule, make_plan)
 
-        density_of = with_gradient(ordered) if by_pytensor else lambda values, rest: ordered(values, rest)[0]
-        self._region = padding.region
-        self._call: Any = PaddedCall(density_of, len(self.value_vars), program)
+    def _groups(self, only: Mapping[str, int] = MappingProxyType({})) -> list[Group]:
+        """Return for each padded dim the axes of the data that run along it, and the inputs that are its length."""
+        known, first = self.model.dim_lengths, len(self.value_vars)
+        lengths = {v: first + len(self.data) + i for i, v in enumerate(self._lengths)}
+        return [
+            Group(
+                [Place(first + i, axis) for i, name in enumerate(self.data) for axis in self._axes(name, dim)],
+                longest,
+                tuple(i for v, i in lengths.items() if v is known.get(dim)),
+                only.get(dim),
+            )
+            for dim, longest in self._longest.items()
+        ]
+
+    def _axes(self, name: str, dim: str) -> list[int]:
+        """Return the axes of an array of the data that run along a dim."""
+        return [axis for axis, found in enumerate(self._dims.get(name, ())) if found == dim]
 
     @property
     def source(self) -> Target:
         """The padded graph, which is not rewritten again, with example arguments in the order of `__call__`."""
-        point, data = self.model.initial_point(), self.current_data()
+        point, data = self.model.initial_point(), self.current_data(gather=False)
         inputs = self._region.inputs
         first, last = len(inputs) - len(self.counts) - len(self._lengths), len(inputs) - len(self.counts)
         ordered = [*inputs[:first], *inputs[last:], *inputs[first:last]]
@@ -103,38 +123,95 @@ class PaddedFunction(ModelFunction):
             example=example,
         )
 
-    def counts_of(self, lengths: Mapping[str, int]) -> dict[str, np.ndarray]:
-        """Return the counts, as data, for the lengths of dims."""
-        return {f"{dim}_length": np.array(n, "int64") for dim, n in lengths.items() if dim in self._lengths_to}
+    def counts_of(self, data: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the counts, as data, of the padded dims of arrays before padding.
 
-    def current_data(self) -> dict[str, np.ndarray]:
+        An array with parts in other processes is padded already, and tells no length. A count that is among the data is taken as it is.
+
+        Raises
+        ------
+        ValueError
+            If arrays differ in length, or the program is for other lengths.
+        """
+        given = {name: n for name, n in data.items() if name in self.counts}
+        wanted = [dim for dim in self._longest if count_name(dim) not in given]
+        found = lengths_along(wanted, self._dims, {name: x for name, x in data.items() if placement.is_here(x)})
+        for dim, n in found.items():
+            longest, least, only = self._longest[dim], self._least[dim], self._lengths_of[dim]
+            if count_name(dim) not in self.counts:
+                least = longest = only
+            if not least <= n <= longest:
+                fits = f"{only} and no other number" if least == longest else f"{least} to {longest}"
+                raise ValueError(
+                    f"The data have {n} elements along the dim {dim!r}, and the log density was made for {fits}: call"
+                    " `pytensor_jaxpr_linker.pymc.shard` again."
+                )
+        counts = {count_name(dim): np.array(n, "int64") for dim, n in found.items()}
+        return {name: n for name, n in counts.items() if name in self.counts} | given
+
+    def current_data(self, gather: bool = True) -> dict[str, Any]:
         """Return the values that the shared data have now, before padding."""
-        found = super().current_data()
-        lengths = {str(d): np.shape(found[name])[i] for name, dims in self._dims.items() for i, d in enumerate(dims)}
-        for name, count in self.counts_of(lengths).items():
+        found = super().current_data(gather)
+        for name, count in self.counts_of(data_without(found, self.counts)).items():
             if self.counts[name].get_value() != count:
                 self.counts[name].set_value(count)
             found[name] = self.counts[name].get_value(borrow=True)
         return found
 
+    def beside_current(self, data: Mapping[str, Any]) -> dict[str, Any]:
+        """Return data with the counts of all arrays: of these, and of those that they leave as they are now."""
+        current = data_without(super().current_data(gather=False), self.counts)
+        return {**data, **self.counts_of({**current, **data})}
+
     def pad(self, name: str, value: Any) -> Any:
         """Return an array of shared data, padded."""
-        for axis, dim in enumerate(self._dims.get(name, ())):
-            longest = self._lengths_to.get(str(dim))
-            if longest is None or value.shape[axis] == longest:
-                continue
-            if value.shape[axis] > longest:
-                raise ValueError(
-                    f"{name!r} has {value.shape[axis]} elements along the dim {dim!r}, and the log density was made for at most {longest}: call"
-                    " `pytensor_jaxpr_linker.pymc.shard` again."
-                )
-            if not placement.is_here(value):
-                raise ValueError(
-                    f"{name!r} has {value.shape[axis]} elements along the dim {dim!r} and parts in other processes: make it {longest} long, its last"
-                    f" elements copies of others; {dim}_length says how many count."
-                )
-            value = pad_axis(np.asarray(value), axis, longest)
+        for dim, longest in self._longest.items():
+            for axis in self._axes(name, dim):
+                if value.shape[axis] == longest:
+                    continue
+                if not placement.is_here(value):
+                    counted = f"; {count_name(dim)} says how many count" if count_name(dim) in self.counts else ""
+                    raise ValueError(
+                        f"{name!r} has {value.shape[axis]} elements along the dim {dim!r} and parts in other processes: make it {longest} long, its"
+                        f" last elements copies of others{counted}."
+                    )
+                value = pad_axis(np.asarray(value), axis, longest)
         return value
+
+
+def data_without(data: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+    """Return data without some names."""
+    return {name: x for name, x in data.items() if name not in names}
+
+
+def count_name(dim: str) -> str:
+    """Return the name that the length of a dim before padding has among the data."""
+    return f"{dim}_length"
+
+
+def lengths_along(
+    dims: Collection[str], dims_of: Mapping[str, Sequence[str | None]], arrays: Mapping[str, Any]
+) -> dict[str, int]:
+    """Return the length that arrays have along each of the `dims` that they have.
+
+    Raises
+    ------
+    ValueError
+        If two of them differ.
+    """
+    first: dict[str, tuple[str, int]] = {}
+    for name, array in arrays.items():
+        for axis, dim in enumerate(dims_of.get(name, ())):
+            if dim is None or dim not in dims:
+                continue
+            length = np.shape(array)[axis]
+            other, known = first.setdefault(dim, (name, length))
+            if known != length:
+                raise ValueError(
+                    f"Along the dim {dim!r} {name!r} has {length} elements and {other!r} {known}: give all arrays with this dim, and its coords, new"
+                    " values in one pm.set_data, and make those pm.Data that are NumPy arrays."
+                )
+    return {dim: length for dim, (_, length) in first.items()}
 
 
 class PaddedCall(NamedTuple):
@@ -142,25 +219,36 @@ class PaddedCall(NamedTuple):
 
     Attributes
     ----------
-    density
-        The log density, of a list of values and a list of the others.
-    values
-        How many values there are.
     program
-        The padded program.
+        The padded program: of values, data, lengths of dims, counts.
+    values, data, lengths
+        How many of them there are.
+    has_gradient
+        Whether the program returns the gradient, too.
     """
 
-    density: Callable[[list[Any], list[Any]], Any]
-    values: int
     program: Program
+    values: int
+    data: int
+    lengths: int
+    has_gradient: bool
 
     def __call__(self, *args: Any) -> list[Any]:
         """Return the log density in a list."""
+        density = with_gradient(self._results) if self.has_gradient else self._density
         with jax.enable_x64(True):
-            return [self.density(list(args[: self.values]), list(args[self.values :]))]
+            return [density(list(args[: self.values]), list(args[self.values :]))]
+
+    def _results(self, values: list[Any], rest: list[Any]) -> list[Any]:
+        last = len(rest) - self.lengths
+        data, counts, lengths = rest[: self.data], rest[self.data : last], rest[last:]
+        return pure_function(self.program)(*values, *data, *lengths, *counts)
+
+    def _density(self, values: list[Any], rest: list[Any]) -> Any:
+        return self._results(values, rest)[0]
 
 
-def with_gradient(run: Any) -> Any:
+def with_gradient(run: Callable[..., list[Any]]) -> Any:
     """Return the first result of a function as one whose derivatives by its first argument are the other results."""
 
     @jax.custom_vjp
@@ -176,8 +264,3 @@ def with_gradient(run: Any) -> Any:
 
     density.defvjp(forward, backward)
     return density
-
-
-def spell_dims(places: Mapping[str, Any]) -> str:
-    """Return the names of dims, for messages."""
-    return ", ".join(f"the dim {dim!r}" for dim in places)

@@ -17,26 +17,22 @@ import xarray as xr
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from pytensor_jaxpr_linker.base.version import __version__
+from pytensor_jaxpr_linker.base.words import counted
 from pytensor_jaxpr_linker.pymc.arguments import (
-    GRADIENTS,
     Names,
     chain_seeds,
-    check_choice,
-    check_fraction,
-    check_free,
-    check_integer,
     check_model,
-    did_you_mean,
     one_program,
     require,
 )
+from pytensor_jaxpr_linker.pymc.chains.programs import pymc_logger
 from pytensor_jaxpr_linker.pymc.convergence import log_convergence
 from pytensor_jaxpr_linker.pymc.functions.constrained import constrain
 from pytensor_jaxpr_linker.pymc.functions.density import LogDensity, logdensity
-from pytensor_jaxpr_linker.pymc.functions.differentiable import check_variables
 from pytensor_jaxpr_linker.pymc.functions.initial import initial_points
 from pytensor_jaxpr_linker.pymc.kernels.vectors import vector_kernel
 from pytensor_jaxpr_linker.pymc.mesh.chains import CHAINS, MeshChains, check_same_everywhere
+from pytensor_jaxpr_linker.pymc.mesh.checks import ON_MESHES, check_run
 from pytensor_jaxpr_linker.pymc.mesh.draw_store import Checkpoint, FolderStore, MemoryStore
 from pytensor_jaxpr_linker.pymc.mesh.sharded_density import ShardedLogDensity
 from pytensor_jaxpr_linker.pymc.options import TARGET_ACCEPTS, kernel_module
@@ -44,8 +40,6 @@ from pytensor_jaxpr_linker.pymc.progress import progress
 from pytensor_jaxpr_linker.pymc.results import to_datatree
 from pytensor_jaxpr_linker.run import placement
 
-#: Samplers that are JAX programs, and the package of each.
-ON_MESHES = {"blackjax": "blackjax", "numpyro": "numpyro", "mclmc": "blackjax"}
 #: Transitions in one call of the compiled program, so between two checkpoints.
 PER_CALL = 25
 
@@ -124,8 +118,8 @@ def sample_on_mesh(
     {'chain': 4, 'draw': 50}
     """
     model = check_model(model)
-    mesh = placement.automatic(mesh or Mesh(np.array(jax.devices()), (CHAINS,)))
     check_run(model, sampler, draws, tune, chains, target_accept, max_treedepth, gradient, mesh, shard, kwargs)
+    mesh = placement.automatic(Mesh(np.array(jax.devices()), (CHAINS,)) if mesh is None else mesh)
     package = require(ON_MESHES[sampler])
     chains = chains or max(4, mesh.shape.get(CHAINS, 1))
     names = constrain(model, var_names=var_names)
@@ -152,8 +146,8 @@ def sample_on_mesh(
         kernel = vector_kernel(kernel_module(sampler).make_kernel, logp, logp.layout, **adaptation)
         like = {name: np.zeros((chains, *shape)) for name, shape in logp.layout.shapes.items()}
         programs = MeshChains(kernel, data, mesh, like, seeds, min(PER_CALL, kernel.tune + draws))
-        arguments = [draws, tune, chains, sampler, seeds, names.names, initvals, jitter]
-        hashes = run_hashes(programs, logp, arguments, package)
+        named = {"draws": draws, "tune": tune, "chains": chains, "sampler": sampler, "mesh": dict(mesh.shape)}
+        hashes = run_hashes(programs, logp, named, [seeds, names.names, initvals, jitter], package)
         check_same_everywhere(hashes)
         about: dict[str, Any] = {"seeds": seeds, **hashes}
         begin = partial(starting_points, model, logp, data, chains, seeds, initvals, jitter)
@@ -193,25 +187,39 @@ def draw_all(
     progressbar: bool,
     on_progress: Callable[[int, int], None] | None,
 ) -> None:
-    """Make the transitions that are left, and keep the draws after the warm-up; save a checkpoint after each call."""
+    """Make the transitions that are left, and keep the draws after the warm-up; save a checkpoint after each call.
+
+    If the user interrupts it, draws in memory so far are the result, and an error says what a folder keeps.
+    """
     total, writes = tune + draws, jax.process_index() == 0
-    with progress(progressbar and writes, total) as update:
-        while done < total:
-            try:
-                states, chunk = programs.advance(states)
-                saved = programs.saved(states) if isinstance(kept, FolderStore) else []
-            except jax.errors.JaxRuntimeError as error:
-                raise process_is_gone(error, kept, done) from error
-            first, end = min(programs.length, max(0, tune - done)), min(programs.length, total - done)
-            done += end
-            if writes or isinstance(kept, MemoryStore):
-                if first < end:
-                    kept.add(jax.tree.map(lambda x, first=first, end=end: x[:, first:end], chunk))
-                if isinstance(kept, FolderStore):
-                    kept.save(done, saved, about)
-            update(done, "sampling" if done > tune else "warm-up", f"of {programs.count} chains")
-            if on_progress is not None:
-                on_progress(done, total)
+    try:
+        with progress(progressbar and writes, total) as update:
+            while done < total:
+                try:
+                    states, chunk = programs.advance(states)
+                    saved = programs.saved(states) if isinstance(kept, FolderStore) else []
+                except jax.errors.JaxRuntimeError as error:
+                    raise process_is_gone(error, kept, done) from error
+                first, end = min(programs.length, max(0, tune - done)), min(programs.length, total - done)
+                if writes or isinstance(kept, MemoryStore):
+                    if first < end:
+                        kept.add(jax.tree.map(lambda x, first=first, end=end: x[:, first:end], chunk))
+                    if isinstance(kept, FolderStore):
+                        kept.save(done + end, saved, about)
+                done += end
+                update(done, "sampling" if done > tune else "warm-up", f"of {programs.count} chains")
+                if on_progress is not None:
+                    on_progress(done, total)
+    except KeyboardInterrupt as error:
+        if isinstance(kept, FolderStore):
+            error.add_note(
+                f"The folder {kept.folder} keeps {done} of {total} transitions of each chain: the same call goes on after them."
+            )
+        if isinstance(kept, FolderStore) or done <= tune or jax.process_count() > 1:
+            raise
+        pymc_logger.warning(
+            f"Interrupted: {done - tune} of {draws} draws of {counted(programs.count, 'chain')} are kept."
+        )
 
 
 def process_is_gone(error: Exception, kept: Any, done: int) -> Exception:
@@ -234,7 +242,8 @@ def gone_on(programs: MeshChains, before: Checkpoint, about: Mapping[str, Any], 
     for name, value in about.items():
         if before.about.get(name) != value:
             raise ValueError(
-                f"The folder {store} has a run with other {name}: finish that with the same, or give another folder as `store`."
+                f"The folder {store} has a run with other {name.removeprefix('other ')}: finish that with the same, or give another folder as"
+                " `store`."
             )
     return programs.restored(before.state), before.done
 
@@ -274,8 +283,10 @@ def same_seeds(seeds: list[int]) -> list[int]:
     return [(int(high) << 16) + int(low) for high, low in found]
 
 
-def run_hashes(programs: MeshChains, logp: LogDensity, arguments: list, package: ModuleType) -> dict[str, str]:
-    """Return hashes of what determines the draws of a run, by what error messages call it."""
+def run_hashes(
+    programs: MeshChains, logp: LogDensity, named: Mapping[str, Any], others: list, package: ModuleType
+) -> dict[str, str]:
+    """Return hashes of what determines the draws of a run, by what error messages call it: `named` arguments, and others."""
 
     def digest(*parts: bytes) -> str:
         found = hashlib.sha256()
@@ -289,57 +300,8 @@ def run_hashes(programs: MeshChains, logp: LogDensity, arguments: list, package:
     versions = [jax.__version__, __version__, pm.__version__, str(package.__version__)]
     return {
         "versions of packages": digest(" ".join(versions).encode()),
-        "arguments": digest(repr(arguments).encode()),
+        **{name: digest(repr(value).encode()) for name, value in named.items()},
+        "other arguments": digest(repr(others).encode()),
         "data": digest(*data),
         "programs": digest(programs.lowered.as_text().encode()),
     }
-
-
-def check_run(
-    model: pm.Model,
-    sampler: str,
-    draws: int,
-    tune: int,
-    chains: int | None,
-    target_accept: float | None,
-    max_treedepth: int,
-    gradient: str,
-    mesh: Mesh,
-    shard: Mapping[str, str] | None,
-    options: Mapping[str, Any],
-) -> None:
-    """Raise an error, with the remedy, for arguments that can't be."""
-    if sampler not in ON_MESHES:
-        raise ValueError(f"sampler={sampler!r} knows of no mesh: use one of {', '.join(map(repr, ON_MESHES))}.")
-    check_choice("gradient", gradient, GRADIENTS)
-    for name, value, least in (
-        ("draws", draws, 1),
-        ("tune", tune, 0),
-        ("chains", chains or 1, 1),
-        ("max_treedepth", max_treedepth, 1),
-    ):
-        check_integer(name, value, least)
-    if target_accept is not None:
-        check_fraction("target_accept", target_accept)
-    check_free(model)
-    check_variables(
-        model, "MCLMC" if sampler == "mclmc" else "NUTS", "leave out mesh and store, and use sampler='pymc'"
-    )
-    if CHAINS in dict(shard or {}).values():
-        raise ValueError(
-            "Chains are divided along the mesh's axis 'chains', so data can't be: give the mesh another axis for them."
-        )
-    if shard is None and (others := [n for n in mesh.axis_names if n != CHAINS]):
-        raise ValueError(
-            f"The mesh has the axis {others[0]!r}, and nothing is divided along it: give shard, a dict such as {{'obs': {others[0]!r}}}, or a mesh"
-            " with the axis 'chains' alone."
-        )
-    known = {*inspect.signature(kernel_module(sampler).make_kernel).parameters} - {
-        "logp",
-        "tune",
-        "target_accept",
-        "max_treedepth",
-    }
-    for name in options:
-        if name not in known:
-            raise TypeError(f"sampler={sampler!r} takes no argument {name!r} on a mesh.{did_you_mean(name, known)}")

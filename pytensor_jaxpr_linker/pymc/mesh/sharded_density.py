@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Literal
 
 import jax
-import numpy as np
 import pymc as pm
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from pytensor.compile.mode import Mode, get_mode
@@ -15,13 +15,15 @@ from pytensor.compile.mode import Mode, get_mode
 from pytensor_jaxpr_linker.base.errors import warn_user
 from pytensor_jaxpr_linker.base.options import Options
 from pytensor_jaxpr_linker.frontend.linker import JaxprLinker
-from pytensor_jaxpr_linker.frontend.shared_placement import check_axes
+from pytensor_jaxpr_linker.frontend.shared_placement import check_axes, value_in_place
 from pytensor_jaxpr_linker.frontend.targets import Target
+from pytensor_jaxpr_linker.plan.padding import NotExact
 from pytensor_jaxpr_linker.pymc.arguments import Names, check_model, did_you_mean
 from pytensor_jaxpr_linker.pymc.functions.density import LogDensity
-from pytensor_jaxpr_linker.pymc.functions.graph import model_mode
-from pytensor_jaxpr_linker.pymc.mesh.graph import density_for_mesh, dims_of_data
-from pytensor_jaxpr_linker.pymc.mesh.padded_density import PaddedFunction
+from pytensor_jaxpr_linker.pymc.functions.graph import ModelFunction, model_mode, shared_inputs
+from pytensor_jaxpr_linker.pymc.mesh.checks import check_division, check_mesh
+from pytensor_jaxpr_linker.pymc.mesh.graph import density_for_mesh
+from pytensor_jaxpr_linker.pymc.mesh.padded_density import PaddedFunction, lengths_along
 from pytensor_jaxpr_linker.pymc.mesh.sums import with_sums_of_parts
 from pytensor_jaxpr_linker.run import placement
 
@@ -50,29 +52,45 @@ class ShardedLogDensity(LogDensity):
         self.mesh, self.axes = placement.automatic(mesh), dict(axes)
         for dim, axis in self.axes.items():
             check_axes(f"the dim {dim!r}", mesh, [axis])
-        graph = density_for_mesh(model, self.axes)
-        parts = math.prod(mesh.shape[axis] for axis in {*axes.values()})
-        mode = with_sums_of_parts(model_mode(model), parts)
-        super().__init__(model, gradient, names, graph, mode)
-        self._dims = dims_of_data(model, self._function.data)
-        check_dims(model, self.axes, self._dims)
-        self.shardings = {name: self._sharding(name) for name in self._dims}
-        #: For each dim that its mesh axis does not divide, the length to which it is padded.
-        self.padded = {dim: -(-n // parts) * parts for dim, n, parts in self._divided() if n % parts}
-        if self.padded:
-            self._function = PaddedFunction(model, graph, gradient, self._dims, self.padded, mode)
-            self.shardings |= {name: NamedSharding(self.mesh, PartitionSpec()) for name in self._function.counts}
+        super().__init__(model, gradient, names, make_function=partial(self._make_function, model, gradient))
+        self.shardings = {name: self._sharding(name) for name in self._function.data}
         self._warn_of_constants()
         self._placed: dict[str, tuple[Any, jax.Array]] = {}
 
-    def _sharding(self, name: str) -> NamedSharding:
-        """Return how an array of shared data lies on the mesh."""
-        return NamedSharding(self.mesh, PartitionSpec(*[self.axes.get(str(dim)) for dim in self._dims[name]]))
+    def _make_function(self, model: pm.Model, gradient: Literal["pytensor", "jax"]) -> ModelFunction:
+        """Return the log density as a function, of padded data if the mesh does not divide them."""
+        graph, dims = density_for_mesh(model, self.axes)
+        data, _ = shared_inputs(model, [graph])
+        self._dims = {name: dims.get(name, ()) for name in data}
+        check_dims(model, self.axes, self._dims)
+        lengths, sizes = self.lengths({name: value_in_place(v) for name, v in data.items()}), self.mesh.shape
+        #: For each dim that its mesh axis does not divide, the length to which it is padded.
+        self.padded = {dim: -(-n // k) * k for dim, n in lengths.items() if n % (k := sizes[self.axes[dim]])}
+        mode = with_sums_of_parts(model_mode(model), math.prod(sizes[axis] for axis in {*self.axes.values()}))
+        if not self.padded:
+            return ModelFunction(model, [graph], gradient, mode)
+        try:
+            return PaddedFunction(model, graph, gradient, self._dims, lengths, self.padded, mode)
+        except NotExact as error:
+            raise self._not_padded(error, lengths) from None
 
-    def _divided(self) -> list[tuple[str, int, int]]:
-        """Return for each divided dim its length, and into how many parts it is divided."""
-        lengths = self.lengths(self.current_data())
-        return [(dim, n, self.mesh.shape[self.axes[dim]]) for dim, n in lengths.items()]
+    def _not_padded(self, error: NotExact, lengths: Mapping[str, int]) -> ValueError:
+        """Return the error for data that can't be divided; the remedies are numbers of devices that divide all dims along an axis."""
+        dims = " and ".join(f"the dim {dim!r} of length {lengths[dim]}" for dim in self.padded)
+        remedies = []
+        for axis in dict.fromkeys(self.axes[dim] for dim in self.padded):
+            size, n = self.mesh.shape[axis], math.gcd(*(lengths[dim] for dim in self.axes if self.axes[dim] == axis))
+            fits = max(k for k in range(1, size + 1) if n % k == 0)
+            remedies.append(f"{fits} instead of {size} devices along its axis {axis!r}")
+        return ValueError(
+            f"The mesh does not divide {dims}, and padding would change the result: {error}. Give the mesh {' and '.join(remedies)}."
+        )
+
+    def _sharding(self, name: str) -> NamedSharding:
+        """Return how an array of shared data lies on the mesh: along an axis of the mesh one of its axes is divided, the first."""
+        wanted = [self.axes.get(str(dim)) for dim in self._dims.get(name, ())]
+        spec = [axis if wanted.index(axis) == i else None for i, axis in enumerate(wanted)]
+        return NamedSharding(self.mesh, PartitionSpec(*spec))
 
     def __repr__(self) -> str:
         axes = ", ".join(f"{dim!r} along {axis!r}" for dim, axis in self.axes.items())
@@ -80,17 +98,11 @@ class ShardedLogDensity(LogDensity):
 
     def lengths(self, data: Mapping[str, Any]) -> dict[str, int]:
         """Return the length of each divided dim in arrays of shared data."""
-        return {
-            str(dim): np.shape(data[name])[axis]
-            for name, dims in self._dims.items()
-            if name in data
-            for axis, dim in enumerate(dims)
-            if dim in self.axes
-        }
+        return lengths_along(self.axes, self._dims, data)
 
     def _warn_of_constants(self) -> None:
         """Warn of arrays that are constants of the model, so that each device has all of them."""
-        lengths = self.lengths(self.current_data())
+        lengths = self.lengths(self._function.current_data(gather=False))
         for array in self._function._call.program.constants:
             if dim := next((dim for dim, n in lengths.items() if n in array.shape), None):
                 warn_user(
@@ -111,7 +123,7 @@ class ShardedLogDensity(LogDensity):
     @property
     def data(self) -> dict[str, Any]:
         """The shared data on the mesh, padded where a length needs it. It follows `pymc.set_data`."""
-        current = self.current_data()
+        current = self._function.current_data(gather=False)
         changed = {name: x for name, x in current.items() if self._placed.get(name, (None,))[0] is not x}
         self._placed |= {name: (current[name], x) for name, x in self._put(changed).items()}
         return {name: self._placed[name][1] for name in current}
@@ -125,15 +137,22 @@ class ShardedLogDensity(LogDensity):
             NumPy arrays, or JAX arrays that are on the mesh already: in a program of several processes, where each has its own part of the
             data, those of `jax.make_array_from_process_local_data`.
         """
-        given = dict(data)
+        self._function.check_data(data)
         if isinstance(self._function, PaddedFunction):
-            given |= self._function.counts_of(self.lengths(given))
-        return self._put(given)
+            data = self._function.beside_current(data)
+        return self._put(data)
 
     def _put(self, values: Mapping[str, Any]) -> dict[str, jax.Array]:
         """Return values on the mesh."""
-        pad = self._function.pad if isinstance(self._function, PaddedFunction) else lambda _, x: x
-        return {name: placement.put(pad(name, x), self.shardings[name], repr(name)) for name, x in values.items()}
+        if isinstance(self._function, PaddedFunction):
+            values = {name: self._function.pad(name, x) for name, x in values.items()}
+        for dim, n in self.lengths(values).items():
+            if n % self.mesh.shape[self.axes[dim]]:
+                raise ValueError(
+                    f"The data have {n} elements along the dim {dim!r}, which the mesh does not divide, and the log density was made for a length"
+                    " that it divides: call `pytensor_jaxpr_linker.pymc.shard` again."
+                )
+        return {name: placement.put(x, self.shardings[name], repr(name)) for name, x in values.items()}
 
     def __call__(self, position: Any, data: Mapping[str, Any] | None = None) -> Any:
         """Return the log density, see `LogDensity`. What `data` leaves out is on the mesh already."""
@@ -179,7 +198,8 @@ def shard(
         The devices, of one process or several.
     axes : dict
         The axis of the mesh along which each dim is divided: ``{"obs": "data"}``. Data (`pymc.Data`) and observed values with such a dim are divided,
-        all others are whole on each device. A length that the devices can't divide is padded, where that is exact.
+        and arrays that the model lines up with them. All others are whole on each device. A length that the devices can't divide is padded: the log
+        density stays the same.
     gradient, var_names
         See `logdensity`.
 
@@ -209,10 +229,4 @@ def shard(
     {'x': Array(1., dtype=float64, weak_type=True)}
     """
     model = check_model(model)
-    if not isinstance(mesh, Mesh):
-        raise TypeError(f"mesh must be a jax.sharding.Mesh, not {mesh!r}: make one by jax.make_mesh((8,), ('data',)).")
-    if not axes:
-        raise ValueError(
-            'axes says along which axis of the mesh a dim is divided: give a dict such as {"obs": "data"}.'
-        )
-    return ShardedLogDensity(model, mesh, axes, gradient, var_names)
+    return ShardedLogDensity(model, check_mesh(mesh), check_division("axes", axes), gradient, var_names)

@@ -40,6 +40,8 @@ from pytensor_jaxpr_linker.pymc.results import to_datatree
 TRAJECTORIES, STEPS = 5, 10
 #: Acceptance that the step size aims at.
 TARGET_ACCEPT = 0.8
+#: Particles whose relative spread is smaller agree but for rounding.
+ROUNDING = 1e-12
 
 
 class Population(NamedTuple):
@@ -226,10 +228,10 @@ def make_stage(prior: ModelFunction, likelihood: ModelFunction, threshold: float
 
 
 def variances(state: Any) -> Any:
-    """Return the variance of each coordinate among weighted particles, drawn to 1 as Stan does it."""
+    """Return the variance of each coordinate among weighted particles, or 1 where all particles agree."""
     numpy = jax.numpy
     # The order of the flat vector is that of ``ravel_pytree``, which BlackJAX uses.
     flat = numpy.concatenate([x.reshape(len(x), -1) for x in jax.tree.leaves(state.particles)], axis=1)
     mean = state.weights @ flat
-    count = len(flat)
-    return count / (count + 5) * (state.weights @ (flat - mean) ** 2) + 5e-3 / (count + 5)
+    found = state.weights @ (flat - mean) ** 2
+    return numpy.where(found > (ROUNDING * mean) ** 2, found, 1.0)

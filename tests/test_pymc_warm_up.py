@@ -1,0 +1,146 @@
+"""What the warm-up of BlackJAX's NUTS finds: scales of many orders of magnitude, and in few transitions."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import arviz as az
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+
+pytest.importorskip("blackjax")
+
+from blackjax.adaptation.staged_adaptation import build_schedule
+
+from pytensor_jaxpr_linker.pymc import sample
+from pytensor_jaxpr_linker.pymc.kernels import mass_matrix
+from pytensor_jaxpr_linker.pymc.kernels.mass_matrix import Moments, stan_windows
+from pytensor_jaxpr_linker.pymc.kernels.step_size import step_in_new_metric, step_size_adaptation
+from pytensor_jaxpr_linker.pymc.samplers.smc import variances as variances_of_particles
+
+QUIET = {"random_seed": 1, "progressbar": False, "compute_convergence_checks": False}
+
+
+@pytest.mark.parametrize("form", ["diagonal", "dense"])
+def test_predictors_that_nobody_standardized(form):
+    """With Stan's shrinkage to 0.001, R-hat is 2 and a draw takes hundreds of steps."""
+    rng = np.random.default_rng(0)
+    predictors = rng.normal(size=(100, 4)) * [1, 100, 1e4, 0.01]
+    with pm.Model() as model:
+        slopes = pm.Normal("slopes", 0, 10, shape=4)
+        mean = pt.dot(predictors, slopes)
+        pm.Normal("y", mean, pm.HalfNormal("s", 10), observed=predictors @ [1, 0.2, 0.001, 3] + rng.normal(size=100))
+    found = sample(draws=500, tune=300, chains=4, model=model, mass_matrix=form, **QUIET)
+    assert az.rhat(found.posterior.to_dataset()).to_dataarray().max() < 1.01
+    assert found.sample_stats["n_steps"].mean() < 10
+
+
+SCALES = {"tiny": np.full(50, 1e-3), "many": 10 ** np.random.default_rng(0).uniform(-2, 2, 50)}
+
+
+@pytest.mark.parametrize(
+    ("scales", "tune", "form"),
+    [
+        *[("tiny", tune, "diagonal") for tune in (100, 150, 200, 300)],
+        *[("many", tune, "diagonal") for tune in (50, 100, 300)],
+        ("tiny", 100, "dense"),
+        ("many", 100, "low_rank"),
+    ],
+)
+def test_a_short_warm_up(scales, tune, form):
+    """The start is a thousand standard deviations away, or too near for some coordinates."""
+    with pm.Model() as model:
+        pm.Normal("x", 0, SCALES[scales], shape=50)
+    found = sample(draws=200, tune=tune, chains=2, model=model, mass_matrix=form, **QUIET)
+    assert abs(found.sample_stats["acceptance_rate"].mean() - 0.9) < 0.05
+    assert found.sample_stats["n_steps"].mean() < 20
+
+
+@pytest.mark.parametrize("tune", [500, 501, 1000, 2345])
+def test_windows_are_those_of_stan(tune):
+    expected = np.array(build_schedule(tune, final_buffer_size=mass_matrix.LAST_TRANSITIONS))
+    stage, place = stan_windows(np.arange(tune), tune)
+    np.testing.assert_array_equal(expected, np.stack([stage, place], axis=1))
+
+
+def test_windows_change_little_from_one_length_of_the_warm_up_to_the_next():
+    i = np.arange(700)
+    stages, places = (np.array(x) for x in jax.vmap(jax.jit(stan_windows), (None, 0))(i, np.arange(700)))
+    assert (stages[i, i] == mass_matrix.SAMPLE).all()
+    assert (abs(np.diff((stages == mass_matrix.ADAPT_BOTH).sum(axis=1))) <= 1).all()
+    for tune in range(1, 700):
+        ends = np.flatnonzero(places[tune])
+        in_windows = np.flatnonzero(stages[tune] == mass_matrix.ADAPT_BOTH)
+        assert ends[-1] == in_windows[-1]
+        lengths = np.diff([in_windows[0] - 1, *ends])
+        assert (np.diff(lengths) >= 0).all()
+
+
+def moments_of(draws: np.ndarray, gradients: np.ndarray, form: str) -> Moments:
+    """Return the moments of a window."""
+    empty, add = mass_matrix.moments(form == "dense")
+    window = empty(draws.shape[1])
+    for x, gradient in zip(draws, gradients, strict=True):
+        window = add(window, SimpleNamespace(position=x, logdensity_grad=gradient))
+    return window
+
+
+@pytest.mark.parametrize("form", ["diagonal", "dense"])
+@pytest.mark.parametrize("count", [0, 1, 2, 30])
+def test_coordinates_of_which_a_window_says_nothing_keep_what_they_had(form, count):
+    """One whose draws are all the same, and one with a gradient that is not finite, whose variance is that of the draws."""
+    with jax.enable_x64(True):
+        draws = np.random.default_rng(1).normal(size=(count, 4)) * [1e-6, 0, 1, 1e6]
+        gradients = -draws / np.array([1e-12, 1, 1, 1e12])
+        gradients[:, 2] = np.nan
+        window = moments_of(draws, gradients, form)
+        old = np.array([2.0, 3.0, 4.0, 5.0])
+        new = (mass_matrix.window_covariances if form == "dense" else mass_matrix.window_variances)(window, old)
+        before, after = mass_matrix.frequencies(old, new, mass_matrix.fisher_variances(window))
+        found, step_size = np.asarray(new), np.asarray(step_in_new_metric(0.5, before, after))
+    diagonal = np.diag(found) if form == "dense" else found
+    assert np.isfinite(found).all() and 0 < step_size < np.inf
+    if count < 2:
+        np.testing.assert_allclose(diagonal, old)
+        assert step_size == 0.5
+    else:
+        variance = draws.var(axis=0, ddof=1)
+        np.testing.assert_allclose(diagonal[1:3], [3, variance[2]])
+        # Fisher's diagonal is exact, and has the weight of five draws.
+        expected = np.exp((count * np.log(variance[[0, 3]]) + 5 * np.log([1e-12, 1e12])) / (count + 5))
+        np.testing.assert_allclose(diagonal[[0, 3]], expected)
+    if form == "dense":
+        scale = np.sqrt(diagonal)
+        assert np.linalg.eigvalsh(found / scale / scale[:, None]).min() > 1e-5
+
+
+def test_the_first_mass_matrix_is_from_the_gradient():
+    with jax.enable_x64(True):
+        found = np.asarray(mass_matrix.variances_by_gradient(np.array([4.0, -1e6, 0, 1e-12, np.inf, np.nan])))
+    np.testing.assert_allclose(found, [0.25, 1e-6, 1, 1, 1, 1])
+
+
+@pytest.mark.parametrize(
+    ("step_size", "old", "new", "expected"),
+    [(0.1, 10, 1, 1), (0.1, 5, 1, 0.5), (0.5, 1, 4, 0.125), (3, 1, 2, 0.5), (0.7, 0, 0, 0.7), (0.7, 0, 1, 0.7)],
+)
+def test_a_step_in_a_new_mass_matrix(step_size, old, new, expected):
+    found = step_in_new_metric(*map(jnp.float32, (step_size, old, new)))
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_a_step_size_is_that_of_the_beginning_until_there_is_a_transition():
+    begin, _, final = step_size_adaptation(0.8)
+    np.testing.assert_allclose(final(begin(0.01)), 0.01, rtol=1e-6)
+
+
+def test_variances_of_particles_of_any_scale():
+    x = np.random.default_rng(1).normal(size=(1000, 3)) * [1e-6, 1e6, 0] + [0, 0, 2]
+    particles = SimpleNamespace(particles={"x": x}, weights=np.full(1000, 1e-3))
+    with jax.enable_x64(True):
+        found = np.asarray(variances_of_particles(particles))
+    np.testing.assert_allclose(found, [1e-12, 1e12, 1], rtol=0.2)
