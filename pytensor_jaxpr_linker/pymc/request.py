@@ -159,7 +159,7 @@ def make_request(given: Mapping[str, Any]) -> Request:
         raise TypeError("nutpie's progress bar has no theme: use progress_template, or leave out progressbar_theme.")
     check_initvals(model, given["initvals"])
     idata = checked_idata_kwargs(sampler, given["idata_kwargs"])
-    check_dims(model, idata)
+    check_axes_of_variables(model, idata)
     log_likelihood = checked_log_likelihood(
         model, idata.pop("log_likelihood", given["log_likelihood"]), given["var_names"]
     )
@@ -208,7 +208,7 @@ def check_kinds(given: Mapping[str, Any], sampler: str) -> None:
         raise TypeError(f"progressbar_theme must be a rich.theme.Theme, not {shown(theme)}.")
 
 
-def check_dims(model: pm.Model, idata: Mapping[str, Any]) -> None:
+def check_axes_of_variables(model: pm.Model, idata: Mapping[str, Any]) -> None:
     """Raise an error for names of axes, or coordinates, that can't be those of a variable, as far as the model knows its shape."""
     coords = idata.get("coords") or {}
     for name, axes in (idata.get("dims") or {}).items():
