@@ -6,6 +6,7 @@ import inspect
 import logging
 from functools import partial
 
+import jax
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
@@ -300,6 +301,21 @@ def test_what_is_no_model(function, given):
             TypeError,
             r"A dict of the unconstrained variables 'mu', 'sigma_log__' is needed, not \[1.0, 2.0\]",
         ),
+        (
+            {"mu": np.zeros(2), "sigma_log__": 0.0, "sigma": 1.0},
+            ValueError,
+            "No unconstrained variable is called 'sigma': they are 'mu', 'sigma_log__'",
+        ),
+        (
+            {"mu": 0.0, "sigma_log__": 0.0},
+            ValueError,
+            r"The value of 'mu' has shape \(\), but a point of this variable has 1 axis",
+        ),
+        (
+            {"mu": np.zeros((3, 2)), "sigma_log__": np.zeros(4)},
+            ValueError,
+            r"the same leading axes: those of 'mu' are \(3,\), of 'sigma_log__' \(4,\)",
+        ),
     ],
 )
 def test_what_is_no_draw_of_the_model(model, draws, error, message):
@@ -347,6 +363,9 @@ def test_an_unknown_argument(model, name, argument, message, no_compilation):
     [
         ({"sampler": "blackjax", "adaptation": "flow"}, "takes no argument 'adaptation'. Samplers that do: 'nutpie'."),
         ({"sampler": "mclmc", "desired_energy": 1}, "Did you mean 'desired_energy_var'?"),
+        ({"sampler": "mclmc", "desired_energy_var": -1}, "desired_energy_var must be a number above 0, not -1."),
+        ({"sampler": "mclmc", "adjusted": "yes"}, "adjusted must be True or False, not 'yes'."),
+        ({"sampler": "mclmc", "adjusted": True, "desired_energy_var": 1e-3}, "desired_energy_var to bound: leave it"),
         (
             {"sampler": "pymc", "nuts": {"step_scal": 1}},
             "NUTS takes no argument 'step_scal'. Did you mean 'step_scale'?",
@@ -360,7 +379,10 @@ def test_an_unknown_argument(model, name, argument, message, no_compilation):
         ({"sampler": "nutpie", "seed": 1}, "'seed' here: use random_seed."),
         ({"sampler": "nutpie", "store_gradent": True}, "Did you mean 'store_gradient'?"),
         ({"sampler": "nutpie", "mass_matrix_gamma": 1e-5}, "not available for diag adaptation"),
-        ({"sampler": "nutpie", "adaptation": "flow"}, "nutpie' refuses its options: "),
+        (
+            {"sampler": "nutpie", "adaptation": "flow"},
+            "nutpie' refuses its options: No transformation adapter specified.",
+        ),
     ],
     ids=lambda x: "-".join(map(str, x.values())) if isinstance(x, dict) else "",
 )
@@ -369,6 +391,87 @@ def test_refused_options(model, arguments, message, no_compilation):
     with pytest.raises((TypeError, ValueError)) as error:
         sample(model=model, **SHORT, **arguments)
     assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"mass_matrix": np.eye(2)}, ValueError, "Unknown mass_matrix array([[1., 0.], [0., 1.]]): choose one of 'dia"),
+        ({"sampler": ["blackjax"]}, ValueError, "Unknown sampler ['blackjax']: choose one of"),
+        ({"nuts": 3}, TypeError, "nuts must be a dict, not 3."),
+        ({"var_names": 3}, TypeError, "Variables of the model, or their names, are needed, not 3."),
+        ({"var_names": [3]}, TypeError, "Variables of the model, or their names, are needed, not [3]."),
+        ({"initvals": "x"}, TypeError, "initvals must be a dict, or a list with a dict for each chain, not 'x'."),
+        ({"initvals": [1, 2]}, TypeError, "initvals must be a dict, or a list with a dict for each chain, not [1, 2]."),
+        ({"idata_kwargs": 3}, TypeError, "idata_kwargs must be a dict, not 3."),
+        ({"idata_kwargs": {"dims": 3}}, TypeError, "idata_kwargs['dims'] must be a dict, not 3."),
+        ({"idata_kwargs": {"log_likelihood": ["z"]}}, ValueError, "has 'z', but the observed variables are 'y'."),
+        ({"log_likelihood": 3}, TypeError, "Variables of the model, or their names, are needed, not 3."),
+        ({"log_likelihood": True, "var_names": "mu"}, ValueError, "var_names leaves out 'sigma': add it."),
+        ({"random_seed": -1}, ValueError, "random_seed must be at least 0, not -1."),
+        ({"random_seed": [1, -2]}, ValueError, "random_seed must be at least 0, not -2."),
+        ({"random_seed": "a"}, TypeError, "random_seed must be an integer, one for each chain, or a NumPy generator"),
+        ({"random_seed": 1.5}, TypeError, "or a NumPy generator, not 1.5."),
+        ({"random_seed": jax.random.key(1)}, TypeError, "give int(jax.random.bits(key)) of a key"),
+        ({"idata_kwargs": {"bad": 1}}, TypeError, "idata_kwargs takes 'coords', 'dims', "),
+        ({"idata_kwargs": {"dims": {"sigma": ["a"]}}}, ValueError, "names 1 axis of 'sigma', which has 0."),
+        (
+            {"idata_kwargs": {"dims": {"mu": ["a"]}, "coords": {"a": [1]}}},
+            ValueError,
+            "gives 'a' 1 coordinate, but 'mu' has length 2 there.",
+        ),
+        ({"initvals": {"muu": 1}}, ValueError, "initvals has 'muu', but the free variables are 'mu', 'sigma'."),
+        ({"progressbar": "wide"}, ValueError, "Unknown progressbar 'wide': choose one of 'combined', 'split'"),
+        ({"progressbar": 3}, TypeError, "progressbar must be True or False, not 3."),
+        ({"progressbar_theme": 3}, TypeError, "progressbar_theme must be a rich.theme.Theme, not 3."),
+        ({"jitter": "no"}, TypeError, "jitter must be True or False, not 'no'."),
+        ({"return_inferencedata": False}, TypeError, "'return_inferencedata' here: sample returns a DataTree."),
+    ],
+    ids=lambda x: "-".join(x) if isinstance(x, dict) else "",
+)
+@pytest.mark.parametrize("sampler", ["blackjax", "pymc"])
+def test_arguments_of_another_kind(model, sampler, arguments, error, message, no_compilation):
+    if sampler == "pymc" and "mass_matrix" in arguments:
+        pytest.skip("PyMC has no such argument")
+    with pytest.raises(error) as raised:
+        sample(model=model, **{**SHORT, "sampler": sampler, **arguments})
+    assert message in str(raised.value) and "\n" not in str(raised.value)
+
+
+def test_one_seed_in_several_forms(model):
+    first = draw("blackjax", model=model, random_seed=[0, 1]).posterior["mu"]
+    np.testing.assert_array_equal(first, draw("blackjax", model=model, random_seed=range(2)).posterior["mu"])
+    second = draw("blackjax", model=model, random_seed=1).posterior["mu"]
+    np.testing.assert_array_equal(second, draw("blackjax", model=model, random_seed=np.array(1)).posterior["mu"])
+    assert draw("pymc", model=model, random_seed=range(2)).posterior["mu"].shape == (2, 20, 2)
+
+
+def test_what_pymcs_users_write_is_taken(model):
+    found = draw("blackjax", model=model, return_inferencedata=True, progressbar=0)
+    assert found.posterior["mu"].shape == (2, 20, 2)
+
+
+def test_the_log_likelihood_of_some_variables():
+    with pm.Model() as model:
+        x = pm.Normal("x")
+        pm.Normal("y1", x, observed=1.0)
+        pm.Normal("y2", x, observed=2.0)
+    for asked in ({"log_likelihood": "y1"}, {"idata_kwargs": {"log_likelihood": ["y1"]}}):
+        assert list(draw("blackjax", model=model, **asked).log_likelihood.data_vars) == ["y1"]
+
+
+def test_the_argument_of_a_compiled_model(model):
+    with pytest.raises(TypeError, match="The compiled model has its model: leave out model="):
+        ours.compile(model).sample(model=model)
+
+
+def test_nutpies_words(model):
+    pytest.importorskip("nutpie")
+    with pytest.raises(TypeError, match=r"takes no argument 'mass_matrix'\. It is adaptation='low_rank' here\."):
+        sample(model=model, sampler="nutpie", mass_matrix="low_rank", **SHORT)
+    plain, jittered = (draw("nutpie", model=model, init=init).posterior["mu"] for init in ("adapt_diag", "auto"))
+    np.testing.assert_array_equal(plain, draw("nutpie", model=model, jitter=False).posterior["mu"])
+    np.testing.assert_array_equal(jittered, draw("nutpie", model=model).posterior["mu"])
 
 
 def test_an_option_that_is_given_twice(model):

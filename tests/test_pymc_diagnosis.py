@@ -97,6 +97,13 @@ def test_nothing_but_nan():
     ("data", "error", "message"),
     [
         (None, TypeError, "takes the DataTree that sample or pymc.sample returned, not None"),
+        ({}, TypeError, "takes the DataTree that sample or pymc.sample returned, not {}"),
+        (tree()["posterior"].to_dataset(), TypeError, "takes the DataTree that"),
+        (
+            xr.DataTree.from_dict({"posterior": xr.Dataset({"x": ("sample", np.zeros(4))})}),
+            ValueError,
+            "needs a posterior with the dimensions 'chain' and 'draw'; it has no 'chain'",
+        ),
         (xr.DataTree.from_dict({"prior": xr.Dataset()}), ValueError, "needs the group 'posterior'.* has prior"),
     ],
 )
@@ -114,7 +121,36 @@ def test_chains_that_never_moved():
 def test_one_chain_and_few_draws():
     one = diagnose(tree().isel(chain=[0]))
     assert "One chain alone" in one.findings[0].problem and "R-hat" not in one.summary
-    assert diagnose(tree().isel(draw=slice(3))).summary == "4 chains of 3 draws: too few to judge."
+    for count, words in ((0, "0 draws"), (1, "1 draw"), (3, "3 draws")):
+        few = diagnose(tree(diverging=NORMAL > 99, reached_max_treedepth=NORMAL > 99).isel(draw=slice(count)))
+        assert few.summary == f"4 chains of {words}: too few to judge."
+        assert [f.problem for f in few.findings] == [f"A chain has only {words}, which tell nothing."]
+
+
+@pytest.mark.parametrize(
+    ("sampler", "data", "remedy"),
+    [
+        ("blackjax", tree(AR).isel(draw=slice(400)), "times the draws, or try mass_matrix='low_rank'."),
+        ("nutpie", tree(AR).isel(draw=slice(400)), "times the draws, or try adaptation='low_rank'."),
+        ("chees", tree(AR).isel(draw=slice(400)), "or try sampler='blackjax' with mass_matrix='low_rank'."),
+        ("smc", tree(AR).isel(draw=slice(400)), "times the draws."),
+        ("nutpie", tree(reached_max_treedepth=NORMAL > 0), "try adaptation='low_rank' for correlated variables"),
+        ("pathfinder", tree().isel(chain=[0]), "Pathfinder approximates the posterior"),
+        ("smc", tree(NORMAL + np.array([[0], [8], [0], [0]])), "components), or run more draws."),
+        ("smc", tree(NORMAL + np.array([[0], [0.6], [0], [0]])), "Run more draws; if"),
+        ("smc", xr.DataTree.from_dict({"posterior": xr.Dataset({"x": (("chain", "draw"), STUCK)})}), "Run more draws."),
+    ],
+)
+def test_advice_is_in_the_words_of_the_sampler(sampler, data, remedy):
+    data = data.copy()
+    data["posterior"].attrs["sampler"] = sampler
+    assert any(remedy in f.remedy for f in diagnose(data).findings), diagnose(data)
+
+
+def test_variables_that_were_not_drawn_are_left_out():
+    data = tree()
+    data["posterior"] = xr.DataTree(data["posterior"].to_dataset().assign(fixed=("j", np.zeros(3)), name="a"))
+    assert str(diagnose(data)) == str(diagnose(tree()))
 
 
 def test_many_chains_that_start_at_few_points():

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pymc as pm
 import pytest
+from rich.theme import Theme
 
-from pytensor_jaxpr_linker.pymc import sample
+from pytensor_jaxpr_linker.pymc import fit_pathfinder, sample
 from pytensor_jaxpr_linker.pymc.samplers.pymc_steps import interrupted_in_warmup
 
 SHORT = {
@@ -45,6 +46,15 @@ def test_thinning_keeps_the_last_of_so_many(model, sampler):
     np.testing.assert_array_equal(third.sample_stats["lp"], every.sample_stats["lp"][:, 2::3])
 
 
+def test_thinning_of_all_groups(model):
+    added = {"log_prior": True, "log_likelihood": True}
+    found = draw(model, "pymc", thinning=10, idata_kwargs=added, discard_tuned_samples=False)
+    sizes = {name: group.sizes["draw"] for name, group in found.children.items() if "draw" in group.sizes}
+    assert sizes.pop("warmup_posterior") == sizes.pop("warmup_sample_stats") == 20
+    assert sizes == dict.fromkeys(("posterior", "sample_stats", "log_prior", "log_likelihood"), 2)
+    assert list(found.posterior["draw"]) == list(found.log_prior["draw"]) == [0, 1]
+
+
 @pytest.mark.parametrize("sampler", NUTS)
 def test_draws_of_the_warm_up(model, sampler):
     found = draw(model, sampler, discard_tuned_samples=False, tune=30)
@@ -69,8 +79,19 @@ def test_what_is_added_to_the_result(model):
     assert found.log_likelihood["y"].shape == (2, 20, 2)
     assert list(found.posterior["mu"]["axis"]) == [5, 6]
     assert draw(model, "pymc", idata_kwargs={"log_likelihood": True}).log_likelihood["y"].shape == (2, 20, 2)
-    with pytest.raises(TypeError, match=r"takes 'log_likelihood', 'coords', 'dims', not 'dim'\. Did you mean 'dims'"):
+    with pytest.raises(TypeError, match=r"takes 'coords', 'dims', 'log_likelihood', not 'dim'\. Did you mean 'dims'"):
         draw(model, "blackjax", idata_kwargs={"dim": {}})
+
+
+@pytest.mark.parametrize("method", [*NUTS, "fit_pathfinder"])
+def test_a_variable_without_elements(method):
+    with pm.Model() as model:
+        pm.Normal("y", pm.Normal("x") + pm.Normal("empty", shape=0).sum(), observed=[1.0, 2.0])
+    if method == "fit_pathfinder":
+        found = fit_pathfinder(20, paths=2, maxiter=10, model=model, random_seed=1, progressbar=False)
+    else:
+        found = draw(model, method)
+    assert found.posterior["empty"].shape == (*found.posterior["x"].shape, 0)
 
 
 @pytest.mark.parametrize("sampler", NUTS)
@@ -111,9 +132,75 @@ def test_a_function_that_ends_sampling(model, caplog):
     with caplog.at_level("WARNING", "pymc"):
         found = sample(model=model, sampler="blackjax", callback=stop, **{**IN_TURN, "draws": 100})
     attrs = found.posterior.attrs
-    assert attrs["interrupted"] == 1 and attrs["draws"] == 100 and found.posterior.sizes["draw"] == 55
-    assert "Interrupted: 55 of 100 draws of 2 chains are kept." in caplog.text
+    assert attrs["interrupted"] == 1 and attrs["draws"] == 100 and found.posterior.sizes["draw"] == 41
+    assert "Interrupted: 41 of 100 draws of 2 chains are kept." in caplog.text
     assert draw(model, "blackjax").posterior.attrs["interrupted"] == 0
+
+
+def test_what_pymcs_steps_say_of_a_run(model, caplog):
+    """The attributes of other samplers, and their sentence."""
+
+    def stop(trace, draw):
+        if draw.chain == 1 and draw.draw_idx == 30:
+            raise KeyboardInterrupt
+
+    arguments = {**IN_TURN, "sampler": "pymc", "thinning": 2}
+    with caplog.at_level("WARNING", "pymc"):
+        found = sample(model=model, callback=stop, **arguments)
+    assert f"Interrupted: {found.posterior.sizes['draw']} of 10 draws of " in caplog.text
+    whole = sample(model=model, quiet=True, **arguments)
+    ours = draw(model, "blackjax", thinning=2).posterior.attrs
+    for group in (found.posterior, whole.posterior, whole.sample_stats):
+        assert ours.keys() <= group.attrs.keys()
+    assert [x.posterior.attrs["interrupted"] for x in (found, whole)] == [1, 0]
+    attrs = whole.posterior.attrs
+    assert [attrs[name] for name in ("sampler", "draws", "thinning", "tuning_steps")] == ["pymc", 20, 2, 20]
+    assert attrs["sampling_time"] > 0 and attrs["compile_time"] > 0
+
+
+def test_pymcs_steps_check_convergence(model, caplog):
+    with caplog.at_level("WARNING", "pymc"):
+        sample(model=model, sampler="pymc", **{**IN_TURN, "draws": 100, "compute_convergence_checks": True})
+    assert "effective sample size per chain is smaller than 100" in caplog.text
+
+
+def test_pymcs_steps_without_variables(model):
+    found = draw(model, "pymc", var_names=[])
+    assert not found.posterior.data_vars
+    assert (found.posterior.sizes["chain"], found.posterior.sizes["draw"]) == (2, 20)
+
+
+@pytest.mark.parametrize("sampler", ["blackjax", "pymc"])
+def test_a_function_that_counts_draws(model, sampler):
+    """As users of PyMC end sampling, after 20 draws of the warm-up and 20 more."""
+
+    def stop(trace, draw):
+        if len(trace) >= 40:
+            raise KeyboardInterrupt
+
+    found = draw(model, sampler, callback=stop, draws=100, chains=1)
+    assert dict(found.posterior.sizes) == {"chain": 1, "draw": 20, "k": 2}
+
+
+def test_a_function_that_reads_draws(model):
+    read = {}
+
+    def reader(trace, draw):
+        assert len(trace) == draw.draw_idx + 1 and trace.chain == draw.chain
+        assert {"mu", "sigma", "sigma_log__"} <= set(trace.varnames)
+        if draw.draw_idx in (10, 39):
+            assert trace.get_values("sigma_log__")[draw.draw_idx] == draw.point["sigma_log__"]
+            read[trace.chain, draw.draw_idx] = trace.get_values("sigma", burn=20)
+            assert trace.get_values("mu", 1, 3).shape == ((draw.draw_idx + 2) // 3, 2)
+
+    found = draw(model, "blackjax", callback=reader)
+    assert read[0, 10].shape == (0,)
+    np.testing.assert_allclose([read[0, 39], read[1, 39]], found.posterior["sigma"], rtol=1e-12)
+
+
+def test_a_function_that_reads_what_is_not_there(model):
+    with pytest.raises(KeyError, match="The trace has no 'sigm'; it has mu, sigma_log__, sigma"):
+        draw(model, "blackjax", callback=lambda trace, draw: trace.get_values("sigm"))
 
 
 def test_an_interrupt_in_the_warm_up(model):
@@ -154,7 +241,7 @@ def test_the_first_step_size(model, sampler):
         ({"callback": 3}, TypeError, "callback must be a function of trace and draw"),
         ({"sampler": "nutpie", "callback": print}, TypeError, "nutpie calls nothing after each draw"),
         ({"sampler": "nutpie", "initvals": [{}, {}]}, ValueError, "nutpie starts all chains by the same initvals"),
-        ({"sampler": "nutpie", "progressbar_theme": object()}, TypeError, "nutpie's progress bar has no theme"),
+        ({"sampler": "nutpie", "progressbar_theme": Theme({})}, TypeError, "nutpie's progress bar has no theme"),
         ({"dense_mass": True}, TypeError, "It is mass_matrix='dense' here"),
         ({"num_warmup": 10}, TypeError, "It is tune here"),
         ({"max_tree_depth": 10}, TypeError, "It is max_treedepth here"),

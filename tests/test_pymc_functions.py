@@ -12,6 +12,7 @@ from pymc.exceptions import SamplingError
 from pytensor import config, wrap_py
 
 import pytensor_jaxpr_linker as pjl
+import pytensor_jaxpr_linker.pymc as jaxpr_pymc
 from pytensor_jaxpr_linker.pymc import constrain, initial_points, logdensity, process_context, shard
 
 
@@ -203,6 +204,29 @@ def test_constrain(regression, monkeypatch):
     )
     with pytest.raises(ValueError, match="no 'gamma'; it has"):
         constrain(regression, var_names=["gamma"])
+
+
+@pytest.mark.parametrize("lead", [(), (3,), (2, 3), (0,)], ids=str)
+def test_constrain_with_any_leading_axes(lead):
+    """Of a scalar, and of a variable without elements, too."""
+    with pm.Model() as model:
+        pm.HalfNormal("x")
+        pm.Normal("empty", shape=(2, 0))
+    point = {"x_log__": np.full(lead, 1.0), "empty": np.zeros((*lead, 2, 0))}
+    found = constrain(model)(point)
+    np.testing.assert_allclose(found["x"], np.full(lead, np.e))
+    assert found["x"].shape == lead and found["empty"].shape == (*lead, 2, 0)
+
+
+def test_constrain_differentiates_as_it_is_asked():
+    with pm.Model() as model:
+        pm.Deterministic("y", pm.Normal("x") ** 2)
+    both = [constrain(model, gradient="jax"), jaxpr_pymc.compile(model, gradient="jax").constrain]
+    with jax.enable_x64(True):
+        for function in both:
+            np.testing.assert_allclose(jax.jacfwd(function)({"x": 3.0})["y"]["x"], 6.0)
+    with pytest.raises(ValueError, match="Unknown gradient 'stan'"):
+        constrain(model, gradient="stan")
 
 
 def test_constrain_with_a_dim_of_new_length():

@@ -77,6 +77,27 @@ def test_a_terminal_has_a_line_for_each_chain(model, terminal, method):
     assert "chain 2" not in shown
 
 
+@pytest.mark.parametrize(
+    ("width", "shown", "hidden"),
+    [
+        (50, ("━", "3000/9000", "0:30 left"), ("diverged", "…")),
+        (80, ("━", "3000/9000", "0:30 left", "0 diverged, 200 draws/s"), ("step size", "…")),
+        (150, ("━", "3000/9000", "0:30 left", "0.25, 1,023 gradients a draw, 200 draws/s"), ("…",)),
+    ],
+)
+def test_a_narrow_terminal_leaves_details_out(monkeypatch, width, shown, hidden):
+    written = io.StringIO()
+    console = Console(file=written, force_terminal=True, width=width)
+    watched = Watched(1, tune=1000, total=9000)
+    monkeypatch.setattr(chain_progress, "monotonic", lambda: watched.began + 15)
+    with chain_progress.on_terminal(console, {"chain 0": [0]}, watched, "") as draw:
+        watched.add([0], {**stats(1, 3000), "n_steps": np.full((1, 3000), 1023)})
+        draw()
+    last = written.getvalue().split("chain 0 ")[-1]
+    assert last.startswith("sampling")
+    assert all(text in last for text in shown) and not any(text in last for text in hidden)
+
+
 def test_many_chains_have_one_line(model, terminal):
     with model:
         pm.Normal("y")  # ChEES, too, is for several dimensions

@@ -236,9 +236,12 @@ def test_the_default_for_host_steps(caplog):
     with caplog.at_level("INFO", "pymc.pytensor_jaxpr_linker"), pytest.warns(pjl.GraphBreakWarning):
         found = sample(model=model, **SHORT)
     assert found.posterior.attrs["sampler"] == found.posterior.attrs["inference_library"] == "nutpie"
-    assert "NUTS of nutpie: the log density has steps on the host" in caplog.text
-    with pytest.raises(pjl.GraphBreakError):  # nutpie has no such argument
-        sample(model=model, mass_matrix="low_rank", **SHORT)
+    assert "NUTS of nutpie: the log density has steps on the host" in caplog.text and "BlackJAX" not in caplog.text
+    for argument in ({"mass_matrix": "low_rank"}, {"callback": print}, {"chain_method": "vectorized"}):
+        with pytest.raises(pjl.GraphBreakError) as error:
+            sample(model=model, **SHORT | argument)
+        (note,) = error.value.__notes__
+        assert f"not with {next(iter(argument))}" in note and len(note) < 120
 
 
 @pytest.mark.parametrize("method", ["parallel", "vectorized"])

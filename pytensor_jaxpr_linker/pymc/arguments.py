@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
+import jax
 import numpy as np
 import pymc as pm
 from pymc.util import _get_seeds_per_chain
@@ -37,8 +38,33 @@ def check_model(model: Any) -> pm.Model:
 
 def check_choice(name: str, value: Any, choices: Collection[str]) -> None:
     """Raise an error unless the argument is one of the choices."""
-    if value not in choices:
-        raise ValueError(f"Unknown {name} {value!r}: choose one of {', '.join(map(repr, choices))}.")
+    if not isinstance(value, str) or value not in choices:
+        raise ValueError(f"Unknown {name} {shown(value)}: choose one of {', '.join(map(repr, choices))}.")
+
+
+def check_flag(name: str, value: Any) -> None:
+    """Raise an error unless the argument is true or false."""
+    if not isinstance(value, bool | np.bool_ | int) or value not in (0, 1):
+        raise TypeError(f"{name} must be True or False, not {shown(value)}.")
+
+
+def check_dict(name: str, value: Any) -> None:
+    """Raise an error unless the argument is a dict, or None."""
+    if value is not None and not isinstance(value, Mapping):
+        raise TypeError(f"{name} must be a dict, not {shown(value)}.")
+
+
+def shown(value: Any) -> str:
+    """Return a value in one short line.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pytensor_jaxpr_linker.pymc.arguments import shown
+    >>> shown(np.eye(2))
+    'array([[1., 0.], [0., 1.]])'
+    """
+    return f"{' '.join(repr(value).split()):.100}"
 
 
 def check_integer(name: str, value: Any, least: int) -> None:
@@ -67,17 +93,42 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 def as_names(names: Names, instead: Mapping[Any, Any] | None = None) -> list[str]:
     """Return the names of one or several variables, which may be names; `instead` replaces variables by others."""
-    several = [names] if isinstance(names, str | Variable) else names
+    one = isinstance(names, str | Variable) or not isinstance(names, Iterable)
+    several: list[Any] = [names] if one else list(names)  # type: ignore[arg-type]
+    if not all(isinstance(v, str | Variable) for v in several):
+        raise TypeError(f"Variables of the model, or their names, are needed, not {shown(names)}.")
     found = ((instead or {}).get(v, v) for v in several)
     return [str(v.name) if isinstance(v, Variable) else v for v in found]
 
 
 def chain_seeds(random_seed: Any, count: int, of: str = "chain") -> list[int]:
     """Return one seed for each chain: those of a sequence, else PyMC's for one number, a generator or None."""
-    if isinstance(random_seed, list | tuple | np.ndarray) and np.size(random_seed) != count:
-        given = counted(np.size(random_seed), "seed")
+    if isinstance(random_seed, np.random.Generator | np.random.RandomState | None):
+        return [int(seed) for seed in _get_seeds_per_chain(random_seed, count)]
+    if isinstance(random_seed, jax.Array):
+        raise TypeError(
+            "random_seed takes no array or key of JAX: give int(jax.random.bits(key)) of a key, or a number for each chain."
+        )
+    is_sequence = isinstance(random_seed, Sequence) and not isinstance(random_seed, str)
+    several = is_sequence or np.ndim(random_seed) > 0
+    seeds = list(random_seed) if several else [random_seed]
+    for seed in seeds:
+        check_seed(seed)
+    if not several:
+        return [int(seed) for seed in _get_seeds_per_chain(random_seed, count)]
+    if len(seeds) != count:
+        given = counted(len(seeds), "seed")
         raise ValueError(f"random_seed has {given} for {counted(count, of)}: give one number, or one seed for each.")
-    return [int(seed) for seed in _get_seeds_per_chain(random_seed, count)]
+    return [int(seed) for seed in seeds]
+
+
+def check_seed(seed: Any) -> None:
+    """Raise an error unless this is an integer that is not negative."""
+    number = seed.item() if isinstance(seed, np.ndarray) and seed.ndim == 0 else seed
+    if isinstance(number, bool) or not isinstance(number, int | np.integer):
+        raise TypeError(f"random_seed must be an integer, one for each chain, or a NumPy generator, not {shown(seed)}.")
+    if number < 0:
+        raise ValueError(f"random_seed must be at least 0, not {number}.")
 
 
 def seed_of(seeds: list[int], words: int = 1) -> list[int]:

@@ -54,6 +54,8 @@ class CompiledModel:
 
     def sample(self, draws: int = 1000, **arguments: Any) -> xr.DataTree:
         """Draw from the posterior, see `sample`. The second call compiles nothing, also with other seeds or another `target_accept`."""
+        if given := [name for name in ("model", "gradient") if name in arguments]:
+            raise TypeError(f"The compiled model has its {given[0]}: leave out {given[0]}=, or compile another one.")
         KEPT_MODELS.keep(self._kept)
         return sample(draws, model=self.model, gradient=self.gradient, **arguments)
 

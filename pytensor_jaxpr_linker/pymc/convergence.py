@@ -12,6 +12,7 @@ import pymc as pm
 import xarray as xr
 from pymc.stats.convergence import log_warnings, run_convergence_checks
 
+from pytensor_jaxpr_linker.pymc.after_sampling import keeping_draws
 from pytensor_jaxpr_linker.pymc.chains.programs import pymc_logger
 from pytensor_jaxpr_linker.pymc.diagnosis import MANY, diagnose
 
@@ -27,12 +28,14 @@ def import_in_background() -> None:
 
 
 def log_convergence(result: xr.DataTree, model: pm.Model) -> None:
-    """Log PyMC's warnings; of many chains, which PyMC's thresholds are not for, what `diagnose` finds."""
-    if result.posterior.sizes["chain"] <= MANY:
-        log_warnings(run_convergence_checks(result, model))
-        return
-    for finding in diagnose(result).findings:
-        pymc_logger.warning("%s %s", finding.problem, finding.remedy)
+    """Log PyMC's warnings. Of many chains, or without a free variable, PyMC can't tell: then log what `diagnose` finds."""
+    with keeping_draws("The check of convergence", "Call diagnose(data) to see where."):
+        has_free = any(rv.name in result.posterior for rv in model.free_RVs)
+        if has_free and result.posterior.sizes["chain"] <= MANY:
+            log_warnings(run_convergence_checks(result, model))
+            return
+        for finding in diagnose(result).findings:
+            pymc_logger.warning("%s %s", finding.problem, finding.remedy)
 
 
 @contextmanager

@@ -11,11 +11,22 @@ import xarray as xr
 
 from pytensor_jaxpr_linker.base.documentation import page_url
 from pytensor_jaxpr_linker.base.words import counted
+from pytensor_jaxpr_linker.pymc.advice import (
+    for_correlated,
+    for_disagreement,
+    for_few_effective,
+    for_modes,
+    for_one_chain,
+    for_stuck,
+    sampler_of,
+)
 
 #: Above this many chains, those that started at one point are compared together (nested R-hat).
 MANY = 16
 #: Draws of many chains that are sorted for their ranks: of more, some are left out, which makes both measures worse at most.
 MOST_SORTED = 2**18
+#: Draws of a chain from which R-hat and effective draws are defined.
+LEAST_DRAWS = 4
 #: What arviz and PyMC warn of, too: R-hat above, effective draws (of all chains) and the energy's fraction below.
 MOST_RHAT, LEAST_ESS, LEAST_BFMI = 1.01, 400, 0.3
 #: Nested R-hat above: a few short chains from each point leave it more noise.
@@ -81,10 +92,16 @@ def diagnose(data: xr.DataTree) -> Diagnosis:
     - The chains are in 2 places: the mean of 'x' is -0.05 (chains 0, 1 and 2) and 9.08 (chain 3). The posterior has several modes, or a chain got stuck: look at initvals, order what may change places (a mixture's components), or use sample_smc, which moves between modes.
     """
     check_draws(data)
-    posterior, stats = data["posterior"].to_dataset(), stats_of(data)
+    posterior, stats = judged_variables(data["posterior"].to_dataset()), stats_of(data)
     chains, draws = posterior.sizes["chain"], posterior.sizes["draw"]
     worst = worst_of(posterior)
-    findings = [*of_run(data), *of_values(posterior), *of_transitions(posterior, stats), *of_chains(posterior, worst)]
+    sampler = sampler_of(data)
+    findings = [
+        *of_run(data),
+        *of_values(posterior),
+        *of_transitions(posterior, stats, sampler),
+        *of_chains(posterior, worst, sampler),
+    ]
     return Diagnosis(findings, f"{counted(chains, 'chain')} of {counted(draws, 'draw')}: {described(worst)}.")
 
 
@@ -96,6 +113,22 @@ def check_draws(data: Any) -> None:
         raise ValueError(
             f"diagnose needs the group 'posterior'; this DataTree has {', '.join(data.children) or 'none'}."
         )
+    if missing := [axis for axis in ("chain", "draw") if axis not in data["posterior"].sizes]:
+        raise ValueError(
+            f"diagnose needs a posterior with the dimensions 'chain' and 'draw'; it has no {missing[0]!r}."
+        )
+
+
+def judged_variables(posterior: xr.Dataset) -> xr.Dataset:
+    """Return the variables with real numbers, truth values as 0 and 1."""
+    others = [
+        name
+        for name, x in posterior.data_vars.items()
+        if x.dtype.kind not in "biuf" or not x.size or not {"chain", "draw"} <= set(x.dims)
+    ]
+    axes = {axis: posterior[axis] for axis in ("chain", "draw")}  # which also tell sizes where no variable is left
+    kept = posterior.assign_coords(axes).drop_vars(others)
+    return kept.assign({name: x.astype(float) for name, x in kept.data_vars.items() if x.dtype == bool})
 
 
 def described(worst: Worst) -> str:
@@ -127,7 +160,7 @@ def worst_of(posterior: xr.Dataset) -> Worst:
     import arviz_stats
 
     chains, points = posterior.sizes["chain"], int(posterior.attrs.get("superchains", 0))
-    if posterior.sizes["draw"] < 4:
+    if posterior.sizes["draw"] < LEAST_DRAWS or not posterior.data_vars:
         return Worst(np.nan, "", np.nan, "")
     if chains > MANY:
         every = -(-chains * posterior.sizes["draw"] // MOST_SORTED)
@@ -170,7 +203,7 @@ def of_values(posterior: xr.Dataset) -> Iterator[Finding]:
             (~np.isfinite(x.transpose("chain", "draw", ...).to_numpy())).reshape(*x.shape[:2], -1).any(-1).sum()
         )
         for name, x in posterior.data_vars.items()
-        if x.dtype.kind in "fc"
+        if x.dtype.kind == "f"
     }
     name = max(counts, key=counts.__getitem__, default="")
     if counts.get(name):
@@ -181,8 +214,10 @@ def of_values(posterior: xr.Dataset) -> Iterator[Finding]:
         )
 
 
-def of_transitions(posterior: xr.Dataset, stats: xr.Dataset) -> Iterator[Finding]:
+def of_transitions(posterior: xr.Dataset, stats: xr.Dataset, sampler: str) -> Iterator[Finding]:
     """Yield what single transitions show: divergences, depth, energy."""
+    if not posterior.sizes["draw"]:
+        return
     if "diverging" in stats and (count := int(stats["diverging"].sum())):
         total, place = stats["diverging"].size, divergence_place(posterior, stats["diverging"])
         yield Finding(
@@ -196,7 +231,7 @@ def of_transitions(posterior: xr.Dataset, stats: xr.Dataset) -> Iterator[Finding
         if share > MOST_AT_DEPTH:
             yield Finding(
                 f"{share:.0%} of the transitions reached the maximum tree depth: each cost the most gradients, and went less far than it should.",
-                "Standardize the predictors, try mass_matrix='low_rank' for correlated variables, or raise max_treedepth.",
+                f"Standardize the predictors, try {for_correlated(sampler)} for correlated variables, or raise max_treedepth.",
             )
     if "energy" in stats and stats["energy"].sizes.get("draw", 0) > 1:
         low = [i for i, fraction in enumerate(bfmi(stats["energy"].to_numpy())) if fraction < LEAST_BFMI]
@@ -237,41 +272,37 @@ def scalar_elements(posterior: xr.Dataset) -> Iterator[tuple[str, str, np.ndarra
             yield str(name), str(list(index)) if index else "", array[(..., *index)]
 
 
-def of_chains(posterior: xr.Dataset, worst: Worst) -> Iterator[Finding]:
+def of_chains(posterior: xr.Dataset, worst: Worst, sampler: str) -> Iterator[Finding]:
     """Yield what the comparison of chains shows."""
     chains, draws = posterior.sizes["chain"], posterior.sizes["draw"]
-    if draws < 4:
+    if draws < LEAST_DRAWS:
+        yield Finding(f"A chain has only {counted(draws, 'draw')}, which tell nothing.", "Take 1,000 draws.")
         return
     disagree = chains > 1 and worst.rhat > (MOST_RHAT if chains <= MANY else MOST_NESTED_RHAT)
     if chains == 1:
-        yield Finding("One chain alone can't show whether it has found the whole posterior.", "Run four.")
-    stuck = sorted(
-        {i for _, _, x in scalar_elements(posterior) for i in np.flatnonzero(np.ptp(x, axis=1) == 0)}
-        if draws > 1
-        else ()
-    )
+        yield Finding("One chain alone can't show whether it has found the whole posterior.", for_one_chain(sampler))
+    stuck = {i for _, _, x in scalar_elements(posterior) for i in np.flatnonzero(np.ptp(x, axis=1) == 0)}
     fixed = {i for i in stuck if all(np.ptp(x[i]) == 0 for _, _, x in scalar_elements(posterior))}
     if fixed:
-        yield Finding(f"{chains_named(sorted(fixed)).capitalize()} never moved.", "Give other initvals, or more tune.")
+        yield Finding(f"{chains_named(sorted(fixed)).capitalize()} never moved.", for_stuck(sampler))
     elif disagree:
         apart = chains_apart(posterior) if chains <= MANY else ""
         yield (
             Finding(
                 apart,
-                "The posterior has several modes, or a chain got stuck: look at initvals, order what may change places (a mixture's"
-                " components), or use sample_smc, which moves between modes.",
+                f"The posterior has several modes, or a chain got stuck: {for_modes(sampler)}",
             )
             if apart
             else Finding(
                 f"The chains do not agree on {worst.rhat_name!r} yet (R-hat {worst.rhat:.3f}).",
-                "Run more draws and a longer warm-up (tune); if that does not help, reparameterize.",
+                for_disagreement(sampler),
             )
         )
     if worst.ess < LEAST_ESS and not disagree:
         factor = int(np.ceil(LEAST_ESS / max(worst.ess, 1.0)))
         yield Finding(
             f"{worst.ess_name!r} has only {worst.ess:.0f} effective draws, too few for quantiles.",
-            f"Take {factor} times the draws, or try mass_matrix='low_rank'.",
+            for_few_effective(sampler, factor),
         )
 
 

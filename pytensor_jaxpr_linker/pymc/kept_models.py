@@ -121,7 +121,7 @@ class KeptModel:
         """Return the function from unconstrained draws to variables."""
         key = None if var_names is None else tuple(as_names(var_names))
         if key not in self._constrain:
-            self._constrain[key] = Constrain(self.model, var_names, self.programs)
+            self._constrain[key] = Constrain(self.model, var_names, self.programs, self.gradient)
         return self._constrain[key]
 
     @cached_property

@@ -12,7 +12,7 @@ from typing import Any
 import pymc as pm
 from pymc.step_methods import NUTS, STEP_METHODS
 
-from pytensor_jaxpr_linker.pymc.arguments import check_above_zero, check_choice, did_you_mean
+from pytensor_jaxpr_linker.pymc.arguments import check_above_zero, check_choice, check_dict, check_flag, did_you_mean
 from pytensor_jaxpr_linker.pymc.samplers.nutpie_options import refusal
 
 #: The largest number of doublings of a trajectory of NUTS: PyMC's.
@@ -66,6 +66,7 @@ SYNONYMS = {
     "initial_step": "step_size",
     "is_mass_matrix_diagonal": "mass_matrix",
     "max_tree_depth": "max_treedepth",
+    "mass_matrix": "adaptation='low_rank'",
     "maxdepth": "max_treedepth",
     "n_chains": "chains",
     "num_chains": "chains",
@@ -92,7 +93,7 @@ INITS: dict[str, tuple[bool, str | None]] = {
     "adapt_full": (False, "dense"),
 }
 #: What `pymc.sample` takes as ``idata_kwargs`` and all samplers here do, too.
-IDATA = ("log_likelihood", "coords", "dims")
+IDATA = ("coords", "dims", "log_likelihood")
 
 
 def check_options(sampler: str, common: Collection[str], given: Mapping[str, Any]) -> None:
@@ -112,12 +113,25 @@ def check_options(sampler: str, common: Collection[str], given: Mapping[str, Any
         raise TypeError(f"sampler={sampler!r} takes no argument {names}.{hint(unknown[0], sampler, {*common, *known})}")
     if "step_size" in given and sampler != "pymc":
         check_above_zero("step_size", given["step_size"])
+    if sampler == "mclmc":
+        check_mclmc(given)
     if "mass_matrix" in given:
         check_choice("mass_matrix", given["mass_matrix"], kernel_module(sampler).MASS_MATRICES)
     if sampler == "pymc" and (unknown := [name for name in given.get("nuts") or () if name not in nuts_options()]):
         raise TypeError(
             f"PyMC's NUTS takes no argument {', '.join(map(repr, unknown))}.{did_you_mean(unknown[0], nuts_options())}"
         )
+
+
+def check_mclmc(given: Mapping[str, Any]) -> None:
+    """Raise an error for options of MCLMC that can't be, or that do nothing."""
+    check_flag("adjusted", given.get("adjusted", False))
+    if "desired_energy_var" in given:
+        check_above_zero("desired_energy_var", given["desired_energy_var"])
+        if given.get("adjusted"):
+            raise TypeError(
+                "adjusted=True rejects steps, so no energy error is left for desired_energy_var to bound: leave it out."
+            )
 
 
 def with_nuts(
@@ -138,7 +152,7 @@ def with_nuts(
 
 def with_init(sampler: str, jitter: bool, options: dict[str, Any]) -> tuple[bool, dict[str, Any]]:
     """Return `jitter` and options in place of PyMC's ``init``, which only ``sampler="pymc"`` takes as it is."""
-    if sampler in ("pymc", "nutpie") or "init" not in options:
+    if sampler == "pymc" or "init" not in options:
         return jitter, options
     init = options["init"]
     check_choice("init", init, INITS)
@@ -157,12 +171,16 @@ def check_callback(sampler: str, callback: Callable | None) -> None:
 
 def checked_idata_kwargs(sampler: str, given: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return ``idata_kwargs``, or raise an error for those that a sampler does not take."""
+    check_dict("idata_kwargs", given)
     found = dict(given or {})
-    if sampler != "pymc" and (unknown := [name for name in found if name not in IDATA]):
+    known = sorted(parameters(pm.to_inference_data) - {"trace", "model"}) if sampler == "pymc" else IDATA
+    if unknown := [name for name in found if name not in known]:
         raise TypeError(
-            f"idata_kwargs takes {', '.join(map(repr, IDATA))}, not {', '.join(map(repr, unknown))}."
-            f"{did_you_mean(unknown[0], IDATA)}"
+            f"idata_kwargs takes {', '.join(map(repr, known))}, not {', '.join(map(repr, unknown))}."
+            f"{did_you_mean(unknown[0], known)}"
         )
+    for name in ("coords", "dims"):
+        check_dict(f"idata_kwargs[{name!r}]", found.get(name))
     return found
 
 

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib.util import find_spec
 from types import ModuleType
 from typing import Any, Literal, NamedTuple
 
 import pymc as pm
+from rich.theme import Theme
 
 from pytensor_jaxpr_linker.base.words import counted
 from pytensor_jaxpr_linker.pymc.arguments import (
     GRADIENTS,
     Names,
+    as_names,
     chain_seeds,
     check_choice,
+    check_dict,
+    check_flag,
     check_fraction,
     check_free,
     check_integer,
     check_model,
     require,
+    shown,
 )
 from pytensor_jaxpr_linker.pymc.chains.chains import ChainRun, usable_cores
 from pytensor_jaxpr_linker.pymc.functions.differentiable import check_variables
@@ -38,6 +42,10 @@ from pytensor_jaxpr_linker.pymc.samplers.marginal import marginalized
 #: Samplers that are no NUTS.
 METHOD_NAMES = {"mclmc": "MCLMC", "chees": "ChEES"}
 METHODS = ("parallel", "vectorized", "sequential")
+#: Arguments that are true or false.
+FLAGS = ("jitter", "discard_tuned_samples", "quiet", "compute_convergence_checks")
+#: PyMC's kinds of progress bars, which are one here.
+BARS = ("combined", "split", "combined+stats", "stats+combined", "split+stats", "stats+split")
 #: Chains where none are asked for: ChEES learns from many.
 MANY_CHAINS = 64
 #: Most points at which many chains start.
@@ -82,7 +90,7 @@ class Request(NamedTuple):
     var_names: Names | None
     thinning: int
     discard_tuned_samples: bool
-    log_likelihood: bool
+    log_likelihood: bool | list[str]
     idata: dict[str, Any]
     callback: Any
     progressbar: Any
@@ -115,20 +123,20 @@ class Request(NamedTuple):
         """How many chains run at the same time, each in a thread of its own."""
         return self.chains if self.chain_method == "parallel" else 1
 
-    def fits_nutpie(self) -> bool:
-        """Tell whether nutpie, which runs host steps, can take the place of the default sampler."""
-        return (
-            find_spec("nutpie") is not None
-            and self.chain_method != "vectorized"
-            and not self.options
-            and self.callback is None
-        )
+    @property
+    def not_of_nutpie(self) -> list[str]:
+        """The arguments that keep nutpie, which runs host steps, from taking the place of the default sampler."""
+        vectorized = ["chain_method='vectorized'"] if self.chain_method == "vectorized" else []
+        return [*vectorized, *self.options, *(["callback"] if self.callback is not None else [])]
 
 
 def make_request(given: Mapping[str, Any]) -> Request:
     """Check the arguments of `sample`, and raise an error, with the remedy, for those that can't be."""
     model = marginalized(check_model(given["model"]), given["marginalize"])
     quiet, kwargs = given["quiet"], dict(given["kwargs"])
+    check_dict("nuts", given["nuts"])
+    if kwargs.get("return_inferencedata") is True:  # which is what `sample` returns
+        del kwargs["return_inferencedata"]
     named, pymcs = given["sampler"], given["nuts_sampler"]
     if pymcs is not None and named not in (None, pymcs):
         raise ValueError(f"nuts_sampler={pymcs!r} is PyMC's name of sampler={named!r}: leave out one of them.")
@@ -141,6 +149,7 @@ def make_request(given: Mapping[str, Any]) -> Request:
     )
     jitter, kwargs = with_init(sampler, given["jitter"], kwargs)
     chains = given["chains"]
+    check_kinds(given, sampler)
     check_numbers(given, target_accept, max_treedepth)
     check_sampler(sampler, given, target_accept)
     check_variables_for(model, sampler)
@@ -148,9 +157,12 @@ def make_request(given: Mapping[str, Any]) -> Request:
     check_callback(sampler, given["callback"])
     if sampler == "nutpie" and given["progressbar_theme"] is not None:
         raise TypeError("nutpie's progress bar has no theme: use progress_template, or leave out progressbar_theme.")
-    if sampler != "pymc":
-        check_initvals(model, given["initvals"])
+    check_initvals(model, given["initvals"])
     idata = checked_idata_kwargs(sampler, given["idata_kwargs"])
+    check_axes_of_variables(model, idata)
+    log_likelihood = checked_log_likelihood(
+        model, idata.pop("log_likelihood", given["log_likelihood"]), given["var_names"]
+    )
     chains = chains or (MANY_CHAINS if sampler == "chees" else max(2, min(4, usable_cores())))
     return Request(
         model=model,
@@ -161,7 +173,7 @@ def make_request(given: Mapping[str, Any]) -> Request:
         tune=given["tune"],
         chains=chains,
         seeds=chain_seeds(given["random_seed"], chains),
-        random_seed=given["random_seed"],
+        random_seed=list(given["random_seed"]) if isinstance(given["random_seed"], range) else given["random_seed"],
         target_accept=target_accept,
         max_treedepth=max_treedepth,
         chain_method="vectorized" if sampler == "chees" else given["chain_method"],
@@ -172,7 +184,7 @@ def make_request(given: Mapping[str, Any]) -> Request:
         var_names=given["var_names"],
         thinning=given["thinning"],
         discard_tuned_samples=given["discard_tuned_samples"],
-        log_likelihood=bool(idata.pop("log_likelihood", given["log_likelihood"])),
+        log_likelihood=log_likelihood,
         idata=idata,
         callback=given["callback"],
         progressbar=False if quiet else given["progressbar"],
@@ -181,6 +193,53 @@ def make_request(given: Mapping[str, Any]) -> Request:
         compute_convergence_checks=given["compute_convergence_checks"],
         options=kwargs,
     )
+
+
+def check_kinds(given: Mapping[str, Any], sampler: str) -> None:
+    """Raise an error for arguments that are of another kind than all samplers take."""
+    for name in FLAGS:
+        check_flag(name, given[name])
+    bar, theme = given["progressbar"], given["progressbar_theme"]
+    if isinstance(bar, str):
+        check_choice("progressbar", bar, BARS)
+    else:
+        check_flag("progressbar", bar)
+    if not isinstance(theme, (Theme | str | None) if sampler == "pymc" else (Theme | None)):
+        raise TypeError(f"progressbar_theme must be a rich.theme.Theme, not {shown(theme)}.")
+
+
+def check_axes_of_variables(model: pm.Model, idata: Mapping[str, Any]) -> None:
+    """Raise an error for names of axes, or coordinates, that can't be those of a variable, as far as the model knows its shape."""
+    coords = idata.get("coords") or {}
+    for name, axes in (idata.get("dims") or {}).items():
+        if name not in model.named_vars:
+            continue
+        shape = model[name].type.shape
+        if len(axes) > len(shape):
+            raise ValueError(f"idata_kwargs names {counted(len(axes), 'axis')} of {name!r}, which has {len(shape)}.")
+        for axis, length in zip(axes, shape, strict=False):
+            if axis in coords and length is not None and len(coords[axis]) != length:
+                raise ValueError(
+                    f"idata_kwargs gives {axis!r} {counted(len(coords[axis]), 'coordinate')}, but {name!r} has length {length} there."
+                )
+
+
+def checked_log_likelihood(model: pm.Model, asked: Any, var_names: Names | None) -> bool | list[str]:
+    """Return whether to compute the log likelihood, or of which observed variables."""
+    if isinstance(asked, bool | None):
+        found: bool | list[str] = bool(asked)
+    else:
+        found, known = as_names(asked), [str(rv.name) for rv in model.observed_RVs]
+        if unknown := [name for name in found if name not in known]:
+            raise ValueError(
+                f"log_likelihood has {unknown[0]!r}, but the observed variables are {', '.join(map(repr, known)) or 'none'}."
+            )
+    names = None if var_names is None else as_names(var_names)
+    if found and names is not None and (missing := [rv.name for rv in model.free_RVs if rv.name not in names]):
+        raise ValueError(
+            f"log_likelihood is computed from all free variables, and var_names leaves out {missing[0]!r}: add it."
+        )
+    return found
 
 
 def check_numbers(given: Mapping[str, Any], target_accept: float | None, max_treedepth: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
@@ -51,7 +52,7 @@ def sample(
     marginalize: Names | Literal[True] | None = None,
     thinning: int = 1,
     discard_tuned_samples: bool = True,
-    log_likelihood: bool = False,
+    log_likelihood: bool | Names = False,
     idata_kwargs: Mapping[str, Any] | None = None,
     callback: Callable | None = None,
     progressbar: bool | str = True,
@@ -108,13 +109,15 @@ def sample(
         Of so many draws the last one is kept, so that ``draws // thinning`` remain.
     discard_tuned_samples : bool
         False adds the groups warmup_posterior and warmup_sample_stats.
-    log_likelihood : bool
-        Whether to add the group log_likelihood.
+    log_likelihood : bool, str, variable or sequence of them
+        Whether to add the group log_likelihood, or of which observed variables.
     idata_kwargs : dict, optional
         ``log_likelihood``, ``coords`` and ``dims``, as for `pymc.sample`, beside those of the model.
     callback : callable, optional
-        Called after each draw of a chain as ``callback(trace=None, draw=draw)``; `draw` has the attributes of `pymc.sample`'s: chain, draw_idx,
-        tuning, is_last, point (unconstrained), stats. It may raise `KeyboardInterrupt` to end sampling. nutpie has none.
+        Called after each draw of a chain as ``callback(trace=trace, draw=draw)``. `draw` has the attributes of `pymc.sample`'s: chain, draw_idx,
+        tuning, is_last, point (unconstrained), stats. `trace` has the chain's draws so far, with those of the warm-up: ``len(trace)``,
+        ``trace.get_values(name, burn, thin)``, `chain`, `varnames`. It may raise `KeyboardInterrupt` to end sampling: this draw is the
+        last one that is kept. nutpie has none.
     progressbar : bool
         Whether to draw one, with a line for each chain. Where there is no terminal and no notebook, PyMC's log gets a line every ten seconds.
     progressbar_theme : rich.theme.Theme, optional
@@ -155,7 +158,20 @@ def sample(
     check_script()
     request = make_request(arguments)
     with quiet_logger(quiet):
-        return sample_pymc(request) if request.sampler == "pymc" else sample_compiled(request)
+        result = sample_pymc(request) if request.sampler == "pymc" else sample_compiled(request)
+        log_result(request, result)
+    return result
+
+
+def log_result(request: Request, result: xr.DataTree) -> None:
+    """Log what a run kept if it was interrupted, and what the check of convergence finds."""
+    if result.posterior.attrs["interrupted"]:
+        sizes, asked = result.posterior.sizes, request.draws // request.thinning
+        pymc_logger.warning(
+            f"Interrupted: {sizes['draw']} of {asked} draws of {counted(sizes['chain'], 'chain')} are kept."
+        )
+    if request.compute_convergence_checks:
+        log_convergence(result, request.model)
 
 
 def sample_compiled(request: Request) -> xr.DataTree:
@@ -170,26 +186,20 @@ def sample_compiled(request: Request) -> xr.DataTree:
         named_gradients(request.model, WITHOUT_GRADIENTS),
     ):
         request, found = drawn(request, kept, constrained)
-    result = result_of(request, constrained, found)
-    if found.interrupted:
-        sizes, asked = result.posterior.sizes, request.draws // request.thinning
-        pymc_logger.warning(
-            f"Interrupted: {sizes['draw']} of {asked} draws of {counted(sizes['chain'], 'chain')} are kept."
-        )
-    if request.compute_convergence_checks:
-        log_convergence(result, request.model)
-    return result
+    return result_of(request, constrained, found)
 
 
 def drawn(request: Request, kept: KeptModel, constrained: Any) -> tuple[Request, ChainDraws]:
     """Return the draws of the sampler that was asked for, or of the default, which is nutpie if there are host steps."""
-    if request.is_default:
-        pymc_logger.info("NUTS of BlackJAX, which runs a chain as one XLA program with the model (sampler='blackjax')")
     if request.sampler != "nutpie":
         try:
             return request, sample_jax(request, kept, constrained)
-        except GraphBreakError:
-            if not (request.is_default and request.fits_nutpie()):
+        except GraphBreakError as error:
+            if not request.is_default or find_spec("nutpie") is None:
+                raise
+            if request.not_of_nutpie:
+                refused = " and ".join(request.not_of_nutpie)
+                error.__notes__ = [f"nutpie would run these steps on the host, but not with {refused}: leave it out."]
                 raise
         request = request._replace(sampler="nutpie", package=require("nutpie"), options={})
         pymc_logger.info("NUTS of nutpie: the log density has steps on the host, see explain(model)")

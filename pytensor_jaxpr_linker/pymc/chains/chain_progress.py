@@ -10,12 +10,17 @@ from typing import Any
 import numpy as np
 import rich
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, Task, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
 from pytensor_jaxpr_linker.pymc.chains.programs import pymc_logger
 
 #: Most chains that have a line each.
 MOST_LINES = 12
+#: Characters from which a terminal has a long bar, and those that a time takes.
+WIDE, TIME_WIDTH = 100, len("00:00 left")
+#: What a line leaves out if it has no room, the first one first.
+LEFT_OUT_FIRST = ("gradients", "step size", "rate", "diverged")
 #: Seconds between lines in a log, and between updates of a notebook without ipywidgets.
 LOG_SECONDS, NOTEBOOK_SECONDS = 10.0, 0.5
 
@@ -47,19 +52,52 @@ class Watched:
 
     def text(self, chains: Sequence[int]) -> str:
         """Return one line about some chains."""
+        return ", ".join(filter(None, [f"{self.count(chains)} {self.details(chains, np.inf)}", self.left(chains)]))
+
+    def count(self, chains: Sequence[int]) -> str:
+        """Return how many transitions the slowest of some chains has made, of how many."""
+        return f"{self.done[np.asarray(chains)].min()}/{self.total}"
+
+    def rate(self, chains: Sequence[int]) -> float:
+        """Return how many transitions a second some chains make together."""
+        return self.done[np.asarray(chains)].sum() / max(monotonic() - self.began, 1e-9)
+
+    def left(self, chains: Sequence[int]) -> str:
+        """Return the time that some chains will take, or nothing if they are done or have not begun."""
+        done, rate = self.done[np.asarray(chains)], self.rate(chains)
+        left = (self.total * len(done) - done.sum()) / rate if rate else 0.0
+        return f"{clock(left)} left" if done.min() and left > 0 else ""
+
+    def details(self, chains: Sequence[int], width: float) -> str:
+        """Return more about some chains: of what takes more than `width` characters, the least important is left out."""
         index = np.asarray(chains)
-        done, seconds = int(self.done[index].min()), max(monotonic() - self.began, 1e-9)
-        rate = self.done[index].sum() / seconds
-        left = (self.total * len(index) - self.done[index].sum()) / rate if rate else np.inf
-        remaining = f", {clock(left)} left" if done and left > 0 else ""
-        return (
-            f"{done}/{self.total} {self.diverged[index].sum()} diverged, step size {self.step_size[index].mean():.2g},"
-            f" {self.gradients[index].sum() / max(1, self.done[index].sum()):.3g} gradients a draw, {rate:.3g} draws/s{remaining}"
-        )
+        gradients = self.gradients[index].sum() / max(1, self.done[index].sum())
+        parts = {
+            "diverged": f"{self.diverged[index].sum()} diverged",
+            "step size": f"step size {self.step_size[index].mean():.2g}",
+            "gradients": f"{short_number(gradients)} gradients a draw",
+            "rate": f"{short_number(self.rate(chains))} draws/s",
+        }
+        for name in LEFT_OUT_FIRST:
+            if len(", ".join(parts.values())) > width:
+                del parts[name]
+        return ", ".join(parts.values())
 
     def stage(self, chains: Sequence[int]) -> str:
         """Return what some chains do."""
         return "sampling" if self.done[np.asarray(chains)].min() >= self.tune else "warm-up"
+
+
+def short_number(x: float) -> str:
+    """Return a number with three digits, or all those before the point.
+
+    Examples
+    --------
+    >>> from pytensor_jaxpr_linker.pymc.chains.chain_progress import short_number
+    >>> short_number(7.8812), short_number(9290.4)
+    ('7.88', '9,290')
+    """
+    return f"{x:,.0f}" if x >= 100 else f"{x:.3g}"
 
 
 def clock(seconds: float) -> str:
@@ -121,20 +159,36 @@ def can_import(package: str) -> bool:
     return True
 
 
+class TimeColumn(TimeElapsedColumn):
+    """The time that is left; before the first draws, and at the end, the time that has passed."""
+
+    def render(self, task: Task) -> Text:
+        """Return the text of a line."""
+        return Text(task.fields["left"], style="progress.remaining") if task.fields["left"] else super().render(task)
+
+
 @contextmanager
 def on_terminal(
     console: Console, groups: dict[str, list[int]], watched: Watched, tuning: str
 ) -> Iterator[Callable[[], None]]:
     """Show bars."""
-    columns = (TextColumn("{task.description:18}"), BarColumn(bar_width=24), TextColumn("{task.fields[text]}"))
-    with Progress(*columns, TimeElapsedColumn(), console=console) as bars:
-        tasks = {name: bars.add_task(f"{name} {tuning or 'starts'}", total=watched.total, text="") for name in groups}
+    bar_width = 24 if console.width >= WIDE else 10
+    texts = [TextColumn(f"{{task.fields[{name}]}}") for name in ("count", "details")]
+    columns = TextColumn("{task.description}"), BarColumn(bar_width), texts[0], TimeColumn(), texts[1]
+    empty: dict[str, Any] = {"count": f"0/{watched.total}", "left": "", "details": ""}
+    with Progress(*columns, console=console) as bars:
+        tasks = {name: bars.add_task(f"{name} {tuning or 'starts'}", total=watched.total, **empty) for name in groups}
 
         def draw() -> None:
             for name, chains in groups.items():
                 if (done := int(watched.done[chains].min())) != bars.tasks[tasks[name]].completed:
-                    description = f"{name} {watched.stage(chains)}"
-                    bars.update(tasks[name], completed=done, description=description, text=watched.text(chains))
+                    about: dict[str, Any] = {
+                        "description": f"{name} {watched.stage(chains)}",
+                        "count": watched.count(chains),
+                    }
+                    room = console.width - sum(map(len, about.values())) - bar_width - TIME_WIDTH - len(columns) + 1
+                    left, details = watched.left(chains), watched.details(chains, room)
+                    bars.update(tasks[name], completed=done, **about, left=left, details=details)
 
         try:
             yield draw

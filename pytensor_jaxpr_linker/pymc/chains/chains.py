@@ -154,11 +154,12 @@ class Chains:
         return self._placed.run(self.programs, positions, self._count, watch)
 
     def draw(
-        self, positions: dict[str, np.ndarray], watch: Watch, each: Callable[[Chunk, int], None] | None
+        self, positions: dict[str, np.ndarray], watch: Watch, each: Callable[[Chunk, int], tuple[int, bool]] | None
     ) -> ChainDraws:
         """Run the chains and return their draws after warm-up; if interrupted, those so far.
 
-        `each`, if there is one, gets every chunk of all chains, and the number of transitions before it.
+        `each`, if there is one, gets every chunk of all chains, and the number of transitions before it. It returns how many transitions of
+        the chunk are to be kept, and whether these are the last ones.
         """
         tune, done, began = self.tune, 0, perf_counter()
         kept = KeptDraws(self.run.draws, self.run.thinning)
@@ -168,13 +169,17 @@ class Chains:
                 for chunk in self.chunks(positions, watch):
                     length = next(iter(chunk[1].values())).shape[1]
                     first, end = min(length, max(0, tune - done)), min(length, self.total - done)
+                    ended = False
+                    if each is not None:
+                        end, ended = each(jax.tree.map(lambda x, end=end: x[:, :end], chunk), done)
+                        first = min(first, end)
                     if first and warmup is not None:
                         warmup.add(chunk, 0, first)
                     if first < end:
                         kept.add(chunk, first, end)
                     done += end
-                    if each is not None:
-                        each(jax.tree.map(lambda x, end=end: x[:, :end], chunk), done - end)
+                    if ended:
+                        raise KeyboardInterrupt
             except KeyboardInterrupt:
                 if not kept.length:
                     raise

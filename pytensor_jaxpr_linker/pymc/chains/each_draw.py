@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from pytensor_jaxpr_linker.pymc.chains.chain_trace import ChainTrace, PositionsSoFar
 from pytensor_jaxpr_linker.pymc.chains.programs import Chunk
 
 
@@ -21,21 +22,36 @@ class DrawOfChain(NamedTuple):
     point: dict[str, np.ndarray]
 
 
-def each_draw(callback: Callable, tune: int, total: int) -> Callable[[Chunk, int], None]:
-    """Return the function that hands on the transitions of a chunk, of which `done` were made before it.
+class EachDraw:
+    """Hands on the transitions of chains, one by one, to a user's function.
 
-    `callback` is called as ``callback(trace=None, draw=draw)``: draws are kept in arrays, not in a trace of PyMC's. It may raise
-    `KeyboardInterrupt` to end sampling.
+    Parameters
+    ----------
+    callback
+        Called as ``callback(trace=trace, draw=draw)``. It may raise `KeyboardInterrupt` to end sampling.
+    tune, total
+        How many transitions are the warm-up, and how many there are.
+    constrained
+        Maps positions to the variables that `trace` has beside them.
     """
 
-    def each(chunk: Chunk, done: int) -> None:
+    def __init__(self, callback: Callable, tune: int, total: int, constrained: Any):
+        self._callback, self._tune, self._total = callback, tune, total
+        self._seen = PositionsSoFar(constrained)
+
+    def __call__(self, chunk: Chunk, done: int) -> tuple[int, bool]:
+        """Hand on a chunk, before which `done` transitions were made; return how many of it were, and whether this ends sampling."""
         positions, stats = chunk
         chains, length = next(iter(stats.values())).shape[:2]
+        self._seen.add(positions)
         for i in range(length):
             for chain in range(chains):
                 found = {name: x[chain, i] for name, x in stats.items()}
                 point = {name: x[chain, i] for name, x in positions.items()}
                 at = done + i
-                callback(trace=None, draw=DrawOfChain(chain, at == total - 1, at, at < tune, [found], point))
-
-    return each
+                draw = DrawOfChain(chain, at == self._total - 1, at, at < self._tune, [found], point)
+                try:
+                    self._callback(trace=ChainTrace(chain, at + 1, self._seen), draw=draw)
+                except KeyboardInterrupt:
+                    return i + 1, True
+        return length, False

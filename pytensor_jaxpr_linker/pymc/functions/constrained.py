@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import numpy as np
@@ -13,7 +14,8 @@ import pymc as pm
 from pymc.util import get_default_varnames
 
 from pytensor_jaxpr_linker.base.errors import GraphBreakError
-from pytensor_jaxpr_linker.pymc.arguments import Names, as_names, check_model, did_you_mean
+from pytensor_jaxpr_linker.base.words import counted
+from pytensor_jaxpr_linker.pymc.arguments import GRADIENTS, Names, as_names, check_choice, check_model, did_you_mean
 from pytensor_jaxpr_linker.pymc.folder_programs import StoredFunction, stored_function
 from pytensor_jaxpr_linker.pymc.functions.graph import Data, ModelFunction, check_values, model_mode, shared_inputs
 from pytensor_jaxpr_linker.pymc.kept_programs import KeptPrograms
@@ -39,7 +41,14 @@ class Constrain:
         The variables that it returns.
     """
 
-    def __init__(self, model: pm.Model, var_names: Names | None, programs: KeptPrograms | None = None):
+    def __init__(
+        self,
+        model: pm.Model,
+        var_names: Names | None,
+        programs: KeptPrograms | None = None,
+        gradient: Literal["pytensor", "jax"] = "pytensor",
+    ):
+        check_choice("gradient", gradient, GRADIENTS)
         variables = get_default_varnames(model.unobserved_value_vars, include_transformed=False)
         known = [str(v.name) for v in variables]
         wanted = known if var_names is None else as_names(var_names)
@@ -48,7 +57,7 @@ class Constrain:
             raise ValueError(f"The model has no {', '.join(map(repr, unknown))}; it has {', '.join(known)}.{question}")
         self._outputs = [v for v in variables if v.name in wanted]
         self.names = [str(v.name) for v in self._outputs]
-        self.model = model
+        self.model, self._gradient = model, gradient
         self._programs = KeptPrograms() if programs is None else programs
 
     def __repr__(self) -> str:
@@ -63,7 +72,7 @@ class Constrain:
 
     @cached_property
     def _function(self) -> ModelFunction:
-        return ModelFunction(self.model, self._outputs)
+        return ModelFunction(self.model, self._outputs, self._gradient)
 
     def __call__(self, draws: Mapping[str, Any], data: Data | None = None) -> dict[str, np.ndarray]:
         """Return arrays with the leading axes of `draws`, computed in chunks of bounded size.
@@ -71,23 +80,22 @@ class Constrain:
         Parameters
         ----------
         draws
-            For each unconstrained variable an array, all with the same leading axes. Inside a transformation of JAX (`jit`, `vmap`, `grad`)
-            they are tracers, and so are the results.
+            For each unconstrained variable an array, all with the same leading axes; with none, it is one point. Inside a transformation of
+            JAX (`jit`, `vmap`, `grad`) they are tracers, and so are the results.
         data
             Arrays instead of the current values of shared data.
         """
         check_values(self.model.value_vars, draws)
         if any(isinstance(draws[v.name], jax.core.Tracer) for v in self.model.value_vars):
             return self._traced(draws, data)
-        first = self.model.value_vars[0]
         values = {v.name: np.asarray(draws[v.name]) for v in self.model.value_vars}
-        lead = values[first.name].shape[: values[first.name].ndim - first.type.ndim]
-        flat = {name: x.reshape(-1, *x.shape[len(lead) :]) for name, x in values.items()}
+        lead = leading_axes(self.model.value_vars, values)
+        flat = {name: x.reshape((math.prod(lead), *x.shape[len(lead) :])) for name, x in values.items()}
         try:
             results = self._in_chunks(flat, data)
         except GraphBreakError:
             results = self._one_by_one(flat, data)
-        return {name: x.reshape(*lead, *x.shape[1:]) for name, x in zip(self.names, results, strict=True)}
+        return {name: x.reshape((*lead, *x.shape[1:])) for name, x in zip(self.names, results, strict=True)}
 
     def _named(self, values: Mapping[str, Any], data: Data) -> dict[str, Any]:
         """Return the values of one draw by name."""
@@ -95,9 +103,8 @@ class Constrain:
 
     def _traced(self, draws: Mapping[str, Any], data: Data | None) -> dict[str, Any]:
         """Return the values of tracers, as a part of the program that is traced."""
-        first = self.model.value_vars[0]
         call: Any = self._named
-        for _ in range(np.ndim(draws[first.name]) - first.type.ndim):
+        for _ in leading_axes(self.model.value_vars, draws):
             call = jax.vmap(call, in_axes=(0, None))
         values = {v.name: draws[v.name] for v in self.model.value_vars}
         return call(values, {**self._current_data(), **(data or {})})
@@ -157,6 +164,23 @@ class Constrain:
         return [np.stack(column) for column in zip(*rows, strict=True)]
 
 
+def leading_axes(value_vars: Sequence[Any], draws: Mapping[str, Any]) -> tuple[int, ...]:
+    """Return the lengths of the axes, of chains and draws say, that all arrays have in front."""
+    shapes = {v: np.shape(draws[v.name]) for v in value_vars}
+    for v, shape in shapes.items():
+        if len(shape) < v.type.ndim:
+            axes = counted(v.type.ndim, "axis")
+            raise ValueError(f"The value of {v.name!r} has shape {shape}, but a point of this variable has {axes}.")
+    leads = {v.name: shape[: len(shape) - v.type.ndim] for v, shape in shapes.items()}
+    (first, lead), *others = leads.items()
+    for name, other in others:
+        if other != lead:
+            raise ValueError(
+                f"All draws need the same leading axes: those of {first!r} are {lead}, of {name!r} {other}."
+            )
+    return lead
+
+
 def len_of(draws: Mapping[str, Any]) -> int:
     """Return how many draws there are."""
     return next(iter(draws.values())).shape[0]
@@ -167,13 +191,20 @@ def chunk_of(draws: Mapping[str, Any], size: int) -> dict[str, jax.ShapeDtypeStr
     return {name: jax.ShapeDtypeStruct((size, *x.shape[1:]), x.dtype) for name, x in draws.items()}
 
 
-def constrain(model: pm.Model | None = None, *, var_names: Names | None = None) -> Constrain:
+def constrain(
+    model: pm.Model | None = None,
+    *,
+    gradient: Literal["pytensor", "jax"] = "pytensor",
+    var_names: Names | None = None,
+) -> Constrain:
     """Return the function from unconstrained draws to a model's variables and Deterministics.
 
     Parameters
     ----------
     model : pymc.Model, optional
         By default that of the context.
+    gradient : {"pytensor", "jax"}
+        How JAX differentiates it, see `as_jax_function`. "jax" also gives `jax.jacfwd`.
     var_names : str, variable or sequence of them, optional
         Which variables to compute, by default all.
 
@@ -191,4 +222,4 @@ def constrain(model: pm.Model | None = None, *, var_names: Names | None = None) 
     >>> constrain(model)({"x_log__": np.zeros((2, 3))})["x"].shape
     (2, 3)
     """
-    return Constrain(check_model(model), var_names)
+    return Constrain(check_model(model), var_names, gradient=gradient)

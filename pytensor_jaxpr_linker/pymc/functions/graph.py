@@ -118,6 +118,8 @@ def check_values(value_vars: Sequence[Variable], values: Any) -> None:
     names = ", ".join(repr(v.name) for v in value_vars)
     if not isinstance(values, Mapping):
         raise TypeError(f"A dict of the unconstrained variables {names} is needed, not {values!r:.100}.")
+    if unknown := sorted(str(name) for name in values.keys() - {v.name for v in value_vars}):
+        raise ValueError(f"No unconstrained variable is called {unknown[0]!r}: they are {names}.")
     if missing := [v.name for v in value_vars if v.name not in values]:
         raise ValueError(f"No value for {', '.join(map(repr, missing))}: the unconstrained variables are {names}.")
 

@@ -16,7 +16,7 @@ from pymc.util import get_untransformed_name, is_transformed_name
 from pytensor import config
 from pytensor.graph.basic import Variable
 
-from pytensor_jaxpr_linker.pymc.arguments import chain_seeds, check_model
+from pytensor_jaxpr_linker.pymc.arguments import chain_seeds, check_model, shown
 from pytensor_jaxpr_linker.pymc.functions.graph import model_mode
 from pytensor_jaxpr_linker.pymc.functions.layout import Layout
 
@@ -154,7 +154,10 @@ def stacked_points(points: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]
 def check_initvals(model: pm.Model, initvals: Any) -> None:
     """Raise an error if `initvals` names anything but free variables, or has values of other shapes."""
     free = {rv.name: rv for rv in model.free_RVs}
-    for given in [initvals] if isinstance(initvals, Mapping) else initvals or []:
+    several = [initvals] if isinstance(initvals, Mapping | None) else initvals
+    if not isinstance(several, list | tuple) or not all(isinstance(given, Mapping | None) for given in several):
+        raise TypeError(f"initvals must be a dict, or a list with a dict for each chain, not {shown(initvals)}.")
+    for given in several:
         for key, value in (given or {}).items():
             name = get_untransformed_name(key) if is_transformed_name(str(key)) else str(key)
             if name not in free:

@@ -22,7 +22,8 @@ class Layout(NamedTuple):
     def ravel(self, values: Mapping[str, Any]) -> np.ndarray:
         """Return the flat vector of a dict of values; leading axes, of chains say, stay."""
         arrays = {name: np.asarray(values[name]) for name in self.shapes}
-        flat = [a.reshape((*a.shape[: a.ndim - len(self.shapes[name])], -1)) for name, a in arrays.items()]
+        leads = [a.shape[: a.ndim - len(shape)] for a, shape in zip(arrays.values(), self.shapes.values(), strict=True)]
+        flat = [a.reshape((*lead, n)) for a, lead, n in zip(arrays.values(), leads, self.sizes, strict=True)]
         return np.concatenate(flat, axis=-1)
 
     def unravel(self, vector: Any) -> dict[str, Any]:

@@ -6,6 +6,7 @@ one by one; as vectors they are one array each. The model `hierarchical`, of six
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -53,5 +54,6 @@ def vector_kernel(make_kernel: Callable[..., Kernel], logp: LogDensity, layout: 
 
 def raveled(position: dict, layout: Layout) -> Any:
     """Return the flat vector of a dict, as a part of the program that is traced; leading axes stay."""
-    arrays = [(position[name], len(shape)) for name, shape in layout.shapes.items()]
-    return jax.numpy.concatenate([x.reshape((*x.shape[: x.ndim - rank], -1)) for x, rank in arrays], axis=-1)
+    arrays = [(position[name], shape) for name, shape in layout.shapes.items()]
+    flat = [x.reshape((*x.shape[: x.ndim - len(shape)], math.prod(shape))) for x, shape in arrays]
+    return jax.numpy.concatenate(flat, axis=-1)

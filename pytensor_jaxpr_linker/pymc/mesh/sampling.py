@@ -15,7 +15,6 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from pymc.stats.convergence import log_warnings, run_convergence_checks
 
 from pytensor_jaxpr_linker.base.version import __version__
 from pytensor_jaxpr_linker.base.words import counted
@@ -27,6 +26,7 @@ from pytensor_jaxpr_linker.pymc.arguments import (
     require,
 )
 from pytensor_jaxpr_linker.pymc.chains.programs import pymc_logger
+from pytensor_jaxpr_linker.pymc.convergence import log_convergence
 from pytensor_jaxpr_linker.pymc.functions.constrained import constrain
 from pytensor_jaxpr_linker.pymc.functions.density import LogDensity, logdensity
 from pytensor_jaxpr_linker.pymc.functions.initial import initial_points
@@ -160,7 +160,7 @@ def sample_on_mesh(
         return kept.result()
     result = make_tree(kept.draws)
     if compute_convergence_checks:
-        log_warnings(run_convergence_checks(result, model))
+        log_convergence(result, model)
     return result
 
 

@@ -13,7 +13,8 @@ from pytensor_jaxpr_linker.base.progress import Progress
 from pytensor_jaxpr_linker.pymc.arguments import one_program
 from pytensor_jaxpr_linker.pymc.chains.chain_progress import Watched, chain_progress
 from pytensor_jaxpr_linker.pymc.chains.chains import ChainDraws, Chains, shapes_of
-from pytensor_jaxpr_linker.pymc.chains.each_draw import each_draw
+from pytensor_jaxpr_linker.pymc.chains.each_draw import EachDraw
+from pytensor_jaxpr_linker.pymc.chains.programs import pymc_logger
 from pytensor_jaxpr_linker.pymc.folder_programs import digest_of_files
 from pytensor_jaxpr_linker.pymc.functions.constrained import Constrain
 from pytensor_jaxpr_linker.pymc.functions.initial import stacked_points
@@ -56,12 +57,16 @@ def sample_jax(request: Request, kept: KeptModel, constrained: Constrain) -> Cha
         value = density_of_points(kept, like, data)
         checked = {id(start): start.checked(value) for start in starts}
         positions = wide([checked[id(start)] for start in starts])
+        if request.is_default:  # which is known now: tracing finds the graph breaks that nutpie is for
+            pymc_logger.info(
+                "NUTS of BlackJAX, which runs a chain as one XLA program with the model (sampler='blackjax')"
+            )
         with Progress().stage("compiling the chains with XLA", kept.nodes):
             chains.wait()
         before = perf_counter() - began
         warmup = chains.tune
         tuning = f"{request.sampler} tunes" if request.tune and not warmup else ""
-        each = request.callback and each_draw(request.callback, warmup, chains.total)
+        each = request.callback and EachDraw(request.callback, warmup, chains.total, constrained)
         watched = Watched(request.chains, warmup, chains.total)
         with chain_progress(request.progressbar, watched, tuning, request.progressbar_theme) as watch:
             return chains.draw(positions, watch, each)._replace(seconds_before=before)

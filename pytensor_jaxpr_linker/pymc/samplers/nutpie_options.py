@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -35,7 +37,25 @@ def refusal(options: Mapping[str, Any]) -> str:
         return ""
     normal = as_model(lambda x: (-0.5 * float(x @ x), -x), 1, lambda seed: np.ones(1))
     try:
-        nutpie.sample(normal, draws=1, tune=1, chains=1, cores=1, seed=1, progress_bar=False, **settings)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a run that nobody asked for: the run itself warns
+            nutpie.sample(normal, draws=1, tune=1, chains=1, cores=1, seed=1, progress_bar=False, **settings)
     except Exception as error:  # which of them depends on nutpie's release
-        return " ".join(str(error).split())
+        return reason_of(" ".join(str(error).split()))
     return ""
+
+
+def reason_of(text: str) -> str:
+    """Return what an error of nutpie says, without the stack of its Rust functions: the Python error that caused it, if there is one.
+
+    Examples
+    --------
+    >>> from pytensor_jaxpr_linker.pymc.samplers.nutpie_options import reason_of
+    >>> reason_of("Failed Caused by: PyError { value: ValueError('no adapter'), traceback: None } Stack backtrace: 0: <unknown>")
+    'no adapter'
+    >>> reason_of("Failed Caused by: bad gradient Stack backtrace: 0: <unknown>")
+    'Failed'
+    """
+    text = text.partition(" Stack backtrace")[0]
+    caused = re.search(r"value: \w+\('(.*)'\)", text)
+    return caused.group(1) if caused else text.partition(" Caused by")[0]

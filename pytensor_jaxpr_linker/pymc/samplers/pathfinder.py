@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import Any, Literal
 
@@ -160,7 +161,7 @@ def climb(
             found.append(jax.tree.map(np.asarray, kept.programs.compiled(program, path, args)(*args)))
             update(i + 1, "paths", f"ELBO {found[-1][2]:.3f}")
     drawn, stats, elbo = jax.tree.map(lambda *xs: np.stack(xs), *found)
-    drawn, stats = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), (drawn, stats))
+    drawn, stats = jax.tree.map(lambda x: x.reshape((math.prod(x.shape[:2]), *x.shape[2:])), (drawn, stats))
     ratio = stats["lp"] - stats["lq"]
     if not np.isfinite(ratio).any():
         raise SamplingError("No draw of Pathfinder has a finite log density: give other initvals, or use sample.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from time import perf_counter
 from typing import Any
 
 import pymc as pm
@@ -14,22 +15,22 @@ from pytensor_jaxpr_linker.pymc.chains.chains import usable_cores
 from pytensor_jaxpr_linker.pymc.functions.constrained import constrain
 from pytensor_jaxpr_linker.pymc.options import MAX_TREEDEPTH
 from pytensor_jaxpr_linker.pymc.request import Request
-from pytensor_jaxpr_linker.pymc.results import add_log_likelihood
+from pytensor_jaxpr_linker.pymc.results import add_log_likelihood, attributes_of
 from pytensor_jaxpr_linker.pymc.samplers.processes import in_one_sentence, process_context
-
-#: Groups of draws, and their axis.
-DRAWN = ("posterior", "sample_stats")
 
 
 def sample_pymc(request: Request) -> xr.DataTree:
     """Sample with `pymc.sample`."""
     at_a_time = request.cores or min(request.chains, 4, usable_cores())
     names = constrain(request.model, var_names=request.var_names).names  # bad names are found before sampling
+    began = perf_counter()
     options: dict[str, Any] = {
         "init": "jitter+adapt_diag" if request.jitter else "adapt_diag",
         "cores": 1 if request.chain_method == "sequential" else at_a_time,
         "mp_ctx": process_context(),
-        "var_names": None if request.var_names is None else names,
+        "var_names": None
+        if request.var_names is None
+        else names or None,  # PyMC takes a run without names for one without draws
         **request.options,
         **nuts_of(request),
     }
@@ -50,16 +51,36 @@ def sample_pymc(request: Request) -> xr.DataTree:
             callback=request.callback,
             progressbar=request.progressbar,
             quiet=request.quiet,
-            compute_convergence_checks=request.compute_convergence_checks,
+            compute_convergence_checks=False,  # as for all samplers, `sample` makes them
             **options,
         )
+    describe_run(request, result, perf_counter() - began)
     if request.thinning > 1:
-        last = slice(request.thinning - 1, None, request.thinning)
-        for group in DRAWN:
-            result[group] = xr.DataTree(result[group].to_dataset().isel(draw=last))
+        thin(result, request.thinning)
+    if not names:
+        posterior = result["posterior"].to_dataset()
+        result["posterior"] = xr.DataTree(posterior.drop_vars(list(posterior.data_vars)))
     if request.log_likelihood:
-        add_log_likelihood(request.model, result)
+        add_log_likelihood(request.model, result, request.log_likelihood)
     return result
+
+
+def describe_run(request: Request, result: xr.DataTree, seconds: float) -> None:
+    """Give PyMC's result the attributes that results of all samplers have; the run took `seconds`, with compilation."""
+    posterior = result["posterior"]
+    interrupted = posterior.sizes["draw"] < request.draws or posterior.sizes["chain"] < request.chains
+    sampling = float(posterior.attrs.get("sampling_time", seconds))
+    for group in ("posterior", "sample_stats"):
+        if group in result.children:
+            result[group].attrs.update(attributes_of(request, sampling, seconds - sampling, interrupted))
+
+
+def thin(result: xr.DataTree, thinning: int) -> None:
+    """Keep of each group of draws, but those of the warm-up, the last one of every `thinning`."""
+    for name, group in result.children.items():
+        if "draw" in group.sizes and not name.startswith("warmup_"):
+            kept = group.to_dataset().isel(draw=slice(thinning - 1, None, thinning))
+            result[name] = xr.DataTree(kept.assign_coords(draw=range(kept.sizes["draw"])))
 
 
 @contextmanager

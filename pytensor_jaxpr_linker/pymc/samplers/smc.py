@@ -13,7 +13,6 @@ import pymc as pm
 import xarray as xr
 from blackjax.smc import resampling
 from pymc.exceptions import SamplingError
-from pymc.stats.convergence import log_warnings, run_convergence_checks
 
 from pytensor_jaxpr_linker.pymc.arguments import (
     GRADIENTS,
@@ -29,6 +28,7 @@ from pytensor_jaxpr_linker.pymc.arguments import (
 )
 from pytensor_jaxpr_linker.pymc.chains.chains import usable_cores
 from pytensor_jaxpr_linker.pymc.chains.kept_draws import Draws
+from pytensor_jaxpr_linker.pymc.convergence import log_convergence
 from pytensor_jaxpr_linker.pymc.functions.differentiable import check_variables, named_gradients
 from pytensor_jaxpr_linker.pymc.functions.graph import ModelFunction
 from pytensor_jaxpr_linker.pymc.kept_models import KEPT_MODELS, KeptModel, forgotten_if_broken
@@ -129,7 +129,7 @@ def sample_smc(
     axes = ("chain", "stage")
     result = to_datatree(model, names(found.positions), found.stats, attrs, blackjax, log_likelihood, stats_dims=axes)
     if compute_convergence_checks:
-        log_warnings(run_convergence_checks(result, model))
+        log_convergence(result, model)
     return result
 
 
