@@ -15,6 +15,12 @@ from pytensor_jaxpr_linker.pymc import diagnose, sample, sample_smc
 SHORT = {"draws": 20, "tune": 20, "chains": 2, "random_seed": 1, "progressbar": False}
 
 
+@pytest.fixture(autouse=True)
+def warnings_of_pymc(caplog):
+    """Other modules of tests set the level of PyMC's log."""
+    caplog.set_level("WARNING", "pymc")
+
+
 @pytest.fixture(scope="module")
 def model():
     """Return a model with a Deterministic of truth values."""
