@@ -48,6 +48,13 @@ def test_draws_are_those_of_one_device(sampler, sizes):
     np.testing.assert_array_equal(found.sample_stats["n_steps"], want.sample_stats["n_steps"])
 
 
+def test_quiet(capfd, caplog):
+    loud = {name: value for name, value in FEW.items() if name not in QUIET}
+    sample(model=regression(16), mesh=ONE, quiet=True, **loud)
+    assert capfd.readouterr() == ("", "")
+    assert not caplog.text
+
+
 def test_chains_alone_and_data_alone():
     """More devices than chains, too: the last ones run chains of the first once more, and nobody reads them."""
     model, run = hierarchical(40, groups=3), {**FEW, "chains": 3}

@@ -26,7 +26,7 @@ from pytensor_jaxpr_linker.pymc.arguments import (
     require,
 )
 from pytensor_jaxpr_linker.pymc.chains.programs import pymc_logger
-from pytensor_jaxpr_linker.pymc.convergence import log_convergence
+from pytensor_jaxpr_linker.pymc.convergence import log_convergence, quiet_logger
 from pytensor_jaxpr_linker.pymc.functions.constrained import constrain
 from pytensor_jaxpr_linker.pymc.functions.density import LogDensity, logdensity
 from pytensor_jaxpr_linker.pymc.functions.initial import initial_points
@@ -167,6 +167,7 @@ def sample_on_mesh(
 def sample_or_refuse(given: Mapping[str, Any], signature: inspect.Signature) -> xr.DataTree:
     """Call `sample_on_mesh` with the arguments of `sample`; refuse those that it does not have."""
     known, taken = inspect.signature(sample_on_mesh).parameters, dict(given["kwargs"])
+    quiet, given = given["quiet"], {name: value for name, value in given.items() if name != "quiet"}
     for name, value in given.items():
         if name in known and name != "kwargs":
             taken[name] = value
@@ -174,7 +175,10 @@ def sample_or_refuse(given: Mapping[str, Any], signature: inspect.Signature) -> 
             raise TypeError(f"{name} is not for runs with mesh, shard or store: leave it out.")
     if taken["sampler"] is None:
         del taken["sampler"]
-    return sample_on_mesh(**taken)
+    if quiet:
+        taken["progressbar"] = False
+    with quiet_logger(quiet):
+        return sample_on_mesh(**taken)
 
 
 def draw_all(
