@@ -102,7 +102,9 @@ def adopt(container: Container, name: str) -> SharedContainer:
     return container  # type: ignore[return-value]
 
 
-def shard(variable: SharedVariable, mesh: Mesh, axes: Sequence[str | tuple[str, ...] | None] = ()) -> SharedVariable:
+def shard(
+    variable: SharedVariable, mesh: Mesh, axes: str | Sequence[str | tuple[str, ...] | None] = ()
+) -> SharedVariable:
     """Put the value of a shared variable on the devices of a mesh, where it stays.
 
     `set_value`, updates and pickles keep the layout. A function of mode JAXPR that reads the variable runs on all of these devices: XLA
@@ -114,8 +116,9 @@ def shard(variable: SharedVariable, mesh: Mesh, axes: Sequence[str | tuple[str, 
         A shared variable of tensor type.
     mesh : jax.sharding.Mesh
         The devices. In a program of several processes each of them calls `shard` with the same mesh and value.
-    axes : sequence of str, tuple of str or None
-        For each axis of the variable the mesh axis, or axes, along which it is divided; None, and what is left out, is whole on each device.
+    axes : str, or sequence of str, tuple of str or None
+        For each axis of the variable the mesh axis, or axes, along which it is divided; None, and what is left out, is whole on each device. One
+        name is for the first axis.
 
     Returns
     -------
@@ -124,6 +127,8 @@ def shard(variable: SharedVariable, mesh: Mesh, axes: Sequence[str | tuple[str, 
 
     Raises
     ------
+    TypeError
+        If the variable is no shared tensor, or `mesh` no mesh.
     ValueError
         If the mesh has no such axis, or a length can't be divided.
 
@@ -140,17 +145,30 @@ def shard(variable: SharedVariable, mesh: Mesh, axes: Sequence[str | tuple[str, 
     >>> weights.get_value()
     array([1., 1., 1., 1.])
     """
-    if not isinstance(variable, SharedVariable) or not is_tensor(variable.type):
+    if not is_shared_tensor(variable):
         raise TypeError(
-            f"Only shared variables of tensor type can be sharded, not {variable!r}: compile with sharded arguments instead."
+            f"Only shared variables of tensor type can be sharded, not {variable!r:.100}. Divide the data of a PyMC model by"
+            " pytensor_jaxpr_linker.pymc.shard, and give arguments of functions as sharded JAX arrays."
         )
-    name = variable_name(variable)
-    check_axes(name, mesh, [n for entry in axes for n in placement.axis_names(entry)])
+    if not isinstance(mesh, Mesh):
+        raise TypeError(f"mesh is a jax.sharding.Mesh, such as jax.make_mesh((2,), ('data',)), not {mesh!r:.100}.")
+    name, axes = variable_name(variable), (axes,) if isinstance(axes, str) else tuple(axes)
+    wanted = [n for entry in axes for n in placement.axis_names(entry)]
+    check_axes(name, mesh, wanted)
+    if twice := [n for n in mesh.axis_names if wanted.count(n) > 1]:
+        raise ValueError(
+            f"{name} can't be divided along {twice[0]!r} twice: give one of its axes another name, or None."
+        )
     sharding = NamedSharding(placement.automatic(mesh), PartitionSpec(*axes))
     container = adopt(variable.container, name)
     placed = placement.put(container.storage[0], sharding, name)
     container.type.sharding, container.storage[0] = sharding, placed
     return variable
+
+
+def is_shared_tensor(variable: Any) -> bool:
+    """Tell whether this is a shared variable whose value is an array."""
+    return isinstance(variable, SharedVariable) and is_tensor(variable.type)
 
 
 def check_axes(name: str, mesh: Mesh, wanted: Sequence[str]) -> None:
@@ -180,6 +198,11 @@ def device_array(variable: SharedVariable) -> jax.Array:
     jax.Array
         With the sharding of `shard`; of a variable that is not sharded, a copy on JAX's default device.
 
+    Raises
+    ------
+    TypeError
+        If this is no shared variable of tensor type.
+
     Examples
     --------
     >>> import numpy as np, pytensor
@@ -187,5 +210,7 @@ def device_array(variable: SharedVariable) -> jax.Array:
     >>> pjl.device_array(pytensor.shared(np.zeros(2, "float32")))
     Array([0., 0.], dtype=float32)
     """
+    if not is_shared_tensor(variable):
+        raise TypeError(f"device_array takes a shared variable of tensor type, not {variable!r:.100}.")
     found = variable.container.storage[0]
     return found if isinstance(found, jax.Array) else transfer.on_device(np.asarray(found))

@@ -255,6 +255,17 @@ def test_only_shared_tensors_are_sharded():
     for variable in (pt.dvector("x"), pytensor.shared(np.random.default_rng())):
         with pytest.raises(TypeError, match="Only shared variables of tensor type can be sharded"):
             pjl.shard(variable, MESH, ["data"])
+        with pytest.raises(TypeError, match="device_array takes a shared variable of tensor type, not "):
+            pjl.device_array(variable)
+
+
+def test_how_axes_are_named():
+    w = pjl.shard(pytensor.shared(X, name="w"), MESH, "data")
+    assert pjl.device_array(w).sharding.spec == jax.sharding.PartitionSpec("data")
+    with pytest.raises(TypeError, match=r"mesh is a jax.sharding.Mesh, such as .*, not 8"):
+        pjl.shard(w, 8, "data")
+    with pytest.raises(ValueError, match="'w' can't be divided along 'data' twice"):
+        pjl.shard(w, MESH, ["data", "data"])
 
 
 def test_data_on_another_mesh():
