@@ -22,7 +22,7 @@ HEAVY_TAIL = "one_comp_mm_elim_abs"
 
 @pytest.mark.parametrize("name", MODELS)
 def test_draws_agree_with_those_of_posteriordb(name, caplog):
-    caplog.set_level("WARNING", "pymc")  # other modules of tests set it
+    caplog.set_level("INFO", "pymc")  # other modules of tests set it higher
     reference = REFERENCE[name]
     data = {key: np.asarray(value, "float64") for key, value in reference["data"].items()}
     found = sample(model=MODELS[name](data), chains=4, random_seed=1, progressbar=False)
