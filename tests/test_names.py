@@ -19,7 +19,7 @@ ALLOWED = {
     "REWRITES": "the table of the classes that a pass over graphs rewrites",
     "shard": "`shard` is for shared variables, and `pymc.shard` for models",
     "make_kernel": "each module of a kernel makes it by this function",
-    "divided": "each module of a kernel divides the arguments by this function",
+    "inputs_and_constants": "each module of a kernel divides the arguments by this function",
     **dict.fromkeys(
         [
             "ceil",

@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 from jax.extend.core import primitives as p
 
 from pytensor_jaxpr_linker.base import jax_compat
-from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
+from pytensor_jaxpr_linker.jaxpr.optimize.shared_sums import times_ones
 from pytensor_jaxpr_linker.jaxpr.optimize.small_parts import MOST_BYTES
 from pytensor_jaxpr_linker.jaxpr.optimize.xla_options import LIBRARY_PRODUCT
 
@@ -51,6 +50,5 @@ def as_products(b: JaxprBuilder, eqn: Any) -> list[Any]:
     b.at_names_of(eqn)
     (x,) = eqn.invars
     for axis in sorted(eqn.params["axes"], reverse=True):
-        ones = prims.broadcast_to(b, b.constant(np.ones((), x.aval.dtype)), (x.aval.shape[axis],))
-        x = prims.dot_general(b, x, ones, ((axis,), (0,)))
+        x = times_ones(b, x, axis)
     return [*b.eqns[:-1], b.eqns[-1].replace(outvars=eqn.outvars)]

@@ -56,5 +56,10 @@ def as_product(eqn: Any) -> list[Any]:
 def total_of_vector(b: JaxprBuilder, x: Atom) -> Atom:
     """Emit the product of the elements of an array, as a vector, with ones."""
     count = math.prod(x.aval.shape)
-    ones = prims.broadcast_to(b, b.constant(np.ones((), x.aval.dtype)), (count,))
-    return prims.dot_general(b, prims.reshape(b, x, (count,)), ones, ((0,), (0,)))
+    return times_ones(b, prims.reshape(b, x, (count,)), 0)
+
+
+def times_ones(b: JaxprBuilder, x: Atom, axis: int) -> Atom:
+    """Emit the product of an array with ones along an axis."""
+    ones = prims.broadcast_to(b, b.constant(np.ones((), x.aval.dtype)), (x.aval.shape[axis],))
+    return prims.dot_general(b, x, ones, ((axis,), (0,)))

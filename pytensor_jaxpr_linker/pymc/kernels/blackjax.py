@@ -78,7 +78,7 @@ def make_kernel(
     return Kernel(start, transition)
 
 
-def divided(arguments: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+def inputs_and_constants(arguments: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Return the arguments that are inputs of the programs, and those on which the programs depend.
 
     BlackJAX allocates memory by `max_treedepth`, and the form of low rank keeps the draws of a window.

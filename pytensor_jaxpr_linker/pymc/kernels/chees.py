@@ -69,7 +69,7 @@ def make_kernel(
     return Kernel(start, transition, has_warmup=False, is_ensemble=True)
 
 
-def divided(arguments: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+def inputs_and_constants(arguments: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Return the arguments that are inputs of the programs, and those on which the programs depend."""
     return inputs_among(make_kernel, {"target_accept": float, "step_size": float, "max_treedepth": int}, arguments)
 

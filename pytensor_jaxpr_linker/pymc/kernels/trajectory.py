@@ -12,7 +12,7 @@ from blackjax.mcmc.integrators import IntegratorState, velocity_verlet
 from blackjax.mcmc.metrics import default_metric
 
 
-class Path(NamedTuple):
+class PathFromStart(NamedTuple):
     """What happened between the start of a trajectory and one of its states."""
 
     index: Any
@@ -36,14 +36,14 @@ class Trajectory(NamedTuple):
 def nuts_kernel() -> Callable[..., tuple[Any, Any, Trajectory]]:
     """Return BlackJAX's kernel, whose transitions also return their `Trajectory`.
 
-    BlackJAX carries the gradient of each state of a trajectory and leaves it to the integrator, so the integrator can carry a `Path` beside it.
+    BlackJAX carries the gradient of each state of a trajectory and leaves it to the integrator, so the integrator can carry a `PathFromStart` beside it.
     """
     kernel = blackjax.nuts.build_kernel(with_path)
 
     def transition(
         key: Any, state: Any, logp: Callable, step_size: Any, inverse_mass: Any, max_treedepth: Any
     ) -> tuple[Any, Any, Trajectory]:
-        start = Path(np.int64(0), np.float64(np.inf), np.float64(-np.inf))
+        start = PathFromStart(np.int64(0), np.float64(np.inf), np.float64(-np.inf))
         before = state._replace(logdensity_grad=(state.logdensity_grad, jax.tree.map(jax.numpy.asarray, start)))
         drawn, info = kernel(key, before, logp, step_size, inverse_mass, max_treedepth)
         gradient, path = drawn.logdensity_grad
@@ -59,7 +59,7 @@ def nuts_kernel() -> Callable[..., tuple[Any, Any, Trajectory]]:
 
 
 def with_path(logdensity: Callable, kinetic_energy: Callable) -> Callable[[IntegratorState, Any], IntegratorState]:
-    """Return an integrator whose states carry the gradient and a `Path`."""
+    """Return an integrator whose states carry the gradient and a `PathFromStart`."""
     step = velocity_verlet(logdensity, kinetic_energy)
 
     def advance(state: IntegratorState, step_size: Any) -> IntegratorState:
@@ -69,7 +69,7 @@ def with_path(logdensity: Callable, kinetic_energy: Callable) -> Callable[[Integ
         energy = kinetic_energy(new.momentum) - new.logdensity
         energy = numpy.where(numpy.isnan(energy), np.inf, energy)
         index = path.index + numpy.sign(step_size).astype(path.index.dtype)
-        path = Path(index, numpy.minimum(path.least, energy), numpy.maximum(path.most, energy))
+        path = PathFromStart(index, numpy.minimum(path.least, energy), numpy.maximum(path.most, energy))
         return new._replace(logdensity_grad=(new.logdensity_grad, path))
 
     return advance

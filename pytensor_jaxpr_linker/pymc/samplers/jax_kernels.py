@@ -28,7 +28,7 @@ from pytensor_jaxpr_linker.pymc.request import Request
 def sample_jax(request: Request, kept: KeptModel, constrained: Constrain) -> ChainDraws:
     """Draw by a sampler that is a JAX program. Programs compile while the starting points are drawn and checked."""
     kernels, began, run, seeds = kernel_module(request.sampler), perf_counter(), request.run, request.seeds
-    inputs, fixed = kernels.divided(request.adaptation)
+    inputs, fixed = kernels.inputs_and_constants(request.adaptation)
     key = (
         request.sampler,
         digest_of_files(request.package.__name__),
