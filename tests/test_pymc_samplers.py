@@ -20,7 +20,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker.pymc import sample
-from pytensor_jaxpr_linker.pymc.chains import chains, programs
+from pytensor_jaxpr_linker.pymc.chains import chains, chunk_lengths, programs
 from pytensor_jaxpr_linker.pymc.chains.chains import usable_cores
 from pytensor_jaxpr_linker.pymc.chains.programs import xla_options
 from pytensor_jaxpr_linker.pymc.functions.layout import Layout
@@ -278,9 +278,10 @@ def test_interrupted_sampling_keeps_the_finished_draws(model, monkeypatch):
             yield chunk
 
     monkeypatch.setattr(chains.Chains, "chunks", interrupted)
+    monkeypatch.setattr(chunk_lengths, "CALL_SECONDS", np.inf)
     short = {**SHORT, "tune": 50}
     found = sample(model=model, sampler="blackjax", chain_method="vectorized", **short)
-    assert found.posterior.sizes["draw"] == 4 * 25 - 50  # four chunks of 25 transitions
+    assert found.posterior.sizes["draw"] == 1 + 4 + 16 + 64 - 50  # four chunks
     with pytest.raises(KeyboardInterrupt):  # nothing is kept of the warm-up
         sample(model=model, sampler="blackjax", chain_method="vectorized", **{**short, "tune": 120})
 
@@ -345,7 +346,7 @@ def test_no_chain_waits_for_a_slower_one_nor_runs_far_ahead():
     """The first chain is held back: the second goes on, but not beyond the chunks that are kept for it."""
     held, count, done = threading.Event(), 2 * programs.AHEAD, [0, 0]
 
-    def run(state):
+    def run(state, _):
         chain, chunk = state
         if chain == 0:
             assert held.wait(30)
@@ -356,26 +357,26 @@ def test_no_chain_waits_for_a_slower_one_nor_runs_far_ahead():
         return (chain, chunk + 1), np.array([chain, chunk])
 
     with ThreadPoolExecutor(2) as pool:
-        outputs = list(programs.side_by_side(pool, run, [(0, 0), (1, 0)], count))
+        outputs = list(programs.side_by_side(pool, run, [(0, 0), (1, 0)], lambda number: number < count))
     assert [o.tolist() for o in outputs] == [[[0, i], [1, i]] for i in range(count)]
     assert done == [count, count]
 
 
 def test_an_error_in_one_chain_ends_all():
-    def run(state):
+    def run(state, _):
         if state == (1, 2):
             raise ArithmeticError("chain 1")
         return (state[0], state[1] + 1), np.array(state)
 
     with ThreadPoolExecutor(2) as pool, pytest.raises(ArithmeticError, match="chain 1"):
-        list(programs.side_by_side(pool, run, [(0, 0), (1, 0)], 5))
+        list(programs.side_by_side(pool, run, [(0, 0), (1, 0)], lambda number: number < 5))
 
 
 def test_chunks_that_wait_for_a_thread_are_dropped_after_an_error():
     """One thread for three chains: the first fails, the second is running by then, the third never runs."""
     seen, ended = [], threading.Event()
 
-    def run(chain):
+    def run(chain, _):
         seen.append(chain)
         if chain == 0:
             raise KeyboardInterrupt
@@ -384,7 +385,7 @@ def test_chunks_that_wait_for_a_thread_are_dropped_after_an_error():
 
     with ThreadPoolExecutor(1) as pool:
         with pytest.raises(KeyboardInterrupt):
-            next(programs.side_by_side(pool, run, [0, 1, 2], 1))
+            next(programs.side_by_side(pool, run, [0, 1, 2], lambda number: number < 1))
         ended.set()
     assert 2 not in seen
 

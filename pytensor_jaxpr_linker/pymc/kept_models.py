@@ -22,7 +22,13 @@ from pytensor_jaxpr_linker.pymc.folder_programs import FolderPrograms
 from pytensor_jaxpr_linker.pymc.functions.constrained import Constrain
 from pytensor_jaxpr_linker.pymc.functions.density import LogDensity
 from pytensor_jaxpr_linker.pymc.functions.graph import ModelFunction, model_mode, shared_inputs
-from pytensor_jaxpr_linker.pymc.functions.initial import Start, check_initvals, point_functions, prior_function
+from pytensor_jaxpr_linker.pymc.functions.initial import (
+    Start,
+    check_initvals,
+    check_shapes,
+    point_functions,
+    prior_function,
+)
 from pytensor_jaxpr_linker.pymc.kept_programs import KeptPrograms
 
 type Gradient = Literal["pytensor", "jax"]
@@ -146,7 +152,10 @@ class KeptModel:
                     (draw,) = point_functions(self.model, 1, None, jitter)
                     self._point_functions[jitter] = [locked(draw, self._in_turn)]
             functions = self._point_functions[jitter] * chains
-        return [Start(self.model, draw, seed, jitter) for draw, seed in zip(functions, seeds, strict=True)]
+        starts = [Start(self.model, draw, seed, jitter) for draw, seed in zip(functions, seeds, strict=True)]
+        if initvals is not None:
+            check_shapes(self.model, [start.point for start in starts])
+        return starts
 
 
 def locked(function: Callable, lock: Any) -> Callable:

@@ -21,6 +21,9 @@ LONG_IN_LOOPS = 4096
 #: XLA computes products by a library, which takes 1 µs to start: `lkj` took 17.6 instead of 15.8 µs a call, and 345 instead of 284 ms in a Markov
 #: chain. For more elements the library is faster.
 LIBRARY_PRODUCT = 4096
+#: For a program that runs only a few times, LLVM's optimizations take longer than they save: `hierarchical` starts its chains by a program that compiles
+#: in 160 instead of 300 ms of processor time, and that runs once for each.
+FEW_CALLS = {"xla_backend_optimization_level": 0}
 
 
 def options_of_call(closed: Any) -> dict[str, str]:

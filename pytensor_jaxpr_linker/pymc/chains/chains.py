@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from pytensor_jaxpr_linker.pymc.chains.chunk_lengths import ChunkLengths, longest_chunk
 from pytensor_jaxpr_linker.pymc.chains.kept_draws import Draws, KeptDraws
 from pytensor_jaxpr_linker.pymc.chains.programs import (
     ChainPrograms,
@@ -25,8 +26,6 @@ from pytensor_jaxpr_linker.pymc.chains.programs import (
 )
 from pytensor_jaxpr_linker.pymc.kept_programs import KeptPrograms
 
-#: Most transitions in one call of the compiled program, so between updates of the progress bar.
-TRANSITIONS_PER_CALL = 25
 #: How JAX makes random numbers of keys.
 KEYS = "threefry2x32"
 
@@ -115,7 +114,7 @@ class Chains:
         seeds: list[int],
         run: ChainRun,
     ):
-        self.run, self._kept, length = run, kept, min(TRANSITIONS_PER_CALL, tune + run.draws)
+        self.run, self._kept = run, kept
         devices = jax.devices() if run.method == "parallel" and run.cores is None else jax.devices()[:1]
         # JAX would compile a program to make a key. The starting point is drawn from the same seed, but not from this child of it.
         keys = np.stack([np.random.SeedSequence(seed, spawn_key=(0,)).generate_state(2) for seed in seeds])
@@ -128,10 +127,11 @@ class Chains:
                 workers = 1 if run.method == "sequential" else run.cores or usable_cores()
                 self._placed = InThreads(given, keys, workers)
             shapes = shapes_of(data), shapes_of(inputs), shapes_of(pick(like, 0))
-            self._key = key, length, self._placed.key, *shapes
+            self._key = key, self._placed.key, *shapes
+            self._most = longest_chunk(like, self._placed.chains)
 
             def make() -> JittedChain:
-                return self._placed.jitted(make_kernel(**inputs), *with_chunks(make_kernel, length))
+                return self._placed.jitted(make_kernel(**inputs), *with_chunks(make_kernel, self._most))
 
             def find(args: tuple) -> JittedChain:
                 return by_way_of_folder(kept.folder, self._key, make, args)
@@ -139,7 +139,6 @@ class Chains:
             self.programs: ChainPrograms = kept.find(self._key, lambda: self._placed.compile(find, like))
         self.tune = tune if self.programs.has_warmup else 0
         self.total = self.tune + run.draws
-        self._count = -(-self.total // length)
 
     def wait(self) -> None:
         """Wait until the programs are compiled."""
@@ -151,7 +150,7 @@ class Chains:
 
     def chunks(self, positions: dict[str, np.ndarray], watch: Watch) -> Iterator[Chunk]:
         """Return an iterator over the chunks of transitions: the positions and statistics of each."""
-        return self._placed.run(self.programs, positions, self._count, watch)
+        return self._placed.run(self.programs, positions, ChunkLengths(self.total, self._most), watch)
 
     def draw(
         self, positions: dict[str, np.ndarray], watch: Watch, each: Callable[[Chunk, int], tuple[int, bool]] | None
@@ -190,11 +189,11 @@ class Chains:
         return ChainDraws(kept.result(), of_warmup, interrupted, perf_counter() - began)
 
 
-def with_chunks(make_kernel: Callable[..., Kernel], length: int) -> tuple[Callable, Callable]:
-    """Return the function that starts chains by the data of their keys, and the one that makes `length` transitions.
+def with_chunks(make_kernel: Callable[..., Kernel], most: int) -> tuple[Callable, Callable]:
+    """Return the function that starts chains by the data of their keys, and the one that makes transitions.
 
-    Both are given the shared data and the inputs of which a kernel is made. Between them a state is a flat list of arrays: a kernel has
-    classes and keys of its own in it.
+    Both are given the shared data and the inputs of which a kernel is made, the second one also how many transitions to make, up to `most`. Its outputs have
+    room for `most`. Between the functions a state is a flat list of arrays: a kernel has classes and keys of its own in it.
     """
     structures: list = []
 
@@ -205,14 +204,23 @@ def with_chunks(make_kernel: Callable[..., Kernel], length: int) -> tuple[Callab
         structures.append((structure, [is_key(x) for x in leaves]))
         return [jax.random.key_data(x) if is_key(x) else x for x in leaves]
 
-    def advance(given: tuple[dict, dict], leaves: list) -> tuple[list, tuple[dict, dict]]:
-        data, inputs = given
+    def advance(given: tuple[dict, dict, Any], leaves: list) -> tuple[list, tuple[dict, dict]]:
+        data, inputs, count = given
         kernel = make_kernel(**inputs)
         structure, keys = structures[0]
         typed = [jax.random.wrap_key_data(x, impl=KEYS) if key else x for x, key in zip(leaves, keys, strict=True)]
-        state, outputs = jax.lax.scan(
-            lambda s, _: kernel.transition(data, s), jax.tree.unflatten(structure, typed), length=length
-        )
+        transition = jax.jit(kernel.transition)  # is traced once, for the shapes of its outputs and in the loop
+        state = jax.tree.unflatten(structure, typed)
+        _, one = jax.eval_shape(transition, data, state)
+        room = jax.tree.map(lambda x: jax.numpy.zeros((most, *x.shape), x.dtype), one)
+
+        def step(i: Any, loop: tuple) -> tuple:
+            state, outputs = loop
+            state, one = transition(data, state)
+            store = jax.lax.dynamic_update_index_in_dim
+            return state, jax.tree.map(lambda xs, x: store(xs, x, i, 0), outputs, one)
+
+        state, outputs = jax.lax.fori_loop(0, count, step, (state, room))
         flat = [jax.random.key_data(x) if is_key(x) else x for x in jax.tree.leaves(state)]
         return flat, jax.tree.map(lambda x: jax.numpy.swapaxes(x, 0, 1), outputs) if kernel.is_ensemble else outputs
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
+from functools import cache
+from time import perf_counter
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from pytensor_jaxpr_linker.jaxpr.optimize.xla_options import options_of_chain
-from pytensor_jaxpr_linker.pymc.folder_programs import FolderPrograms, stored_function
+from pytensor_jaxpr_linker.jaxpr.optimize.xla_options import FEW_CALLS, options_of_chain
+from pytensor_jaxpr_linker.pymc.chains.chunk_lengths import ChunkLengths
+from pytensor_jaxpr_linker.pymc.folder_programs import FolderPrograms, StoredFunction, stored_function
 
 #: How many chunks a chain may be ahead of the slowest one.
 AHEAD = 8
@@ -46,7 +50,9 @@ class JittedChain(NamedTuple):
     """The functions of a kernel as they are lowered: one makes states, the other advances them by a chunk of transitions."""
 
     start: Any
-    advance: Any
+    advance: Callable[[Any], Any]
+    """Returns the second function, from its arguments: it is traced when XLA already compiles the first one. Beside what both are given it takes
+    how many transitions to make."""
     has_warmup: bool
     options: dict[str, str] | None = None
     """XLA's, if they are known; else `xla_options` decides."""
@@ -75,7 +81,7 @@ def compile_programs(chain: JittedChain, args: tuple, sharding: Any = None) -> C
     XLA releases Python's lock while it compiles, so the other steps before sampling run at the same time.
     """
 
-    def compile_(lowered: jax.stages.Lowered) -> jax.stages.Compiled:
+    def compile_(lowered: jax.stages.Lowered, options: dict[str, Any]) -> jax.stages.Compiled:
         with jax.enable_x64(True):  # this setting belongs to a thread
             return lowered.compile(options)
 
@@ -83,9 +89,10 @@ def compile_programs(chain: JittedChain, args: tuple, sharding: Any = None) -> C
     traced = chain.start.trace(*args)
     options = xla_options(traced) if chain.options is None else chain.options
     started = traced.lower()
-    begun = pool.submit(compile_, started)
-    advance = chain.advance.lower(args[0], states_of(started.out_info, sharding))
-    programs = ChainPrograms(begun, pool.submit(compile_, advance), chain.has_warmup)
+    begun = pool.submit(compile_, started, options | options_of_few_calls() if chain.has_warmup else options)
+    further = with_count(args[0], 0), states_of(started.out_info, sharding)
+    advance = chain.advance(further).lower(*further)
+    programs = ChainPrograms(begun, pool.submit(compile_, advance, options), chain.has_warmup)
     pool.shutdown(wait=False)
     return programs
 
@@ -93,6 +100,16 @@ def compile_programs(chain: JittedChain, args: tuple, sharding: Any = None) -> C
 def xla_options(traced: jax.stages.Traced) -> dict[str, str]:
     """Return XLA's options for the programs of a kernel, by the trace of its first one, which evaluates the log density and its gradient."""
     return options_of_chain(traced.jaxpr) if jax.default_backend() == "cpu" else {}
+
+
+def options_of_few_calls() -> dict[str, Any]:
+    """Return XLA's options for a program that runs only a few times."""
+    return FEW_CALLS if jax.default_backend() == "cpu" else {}
+
+
+def with_count(given: tuple, count: int) -> tuple:
+    """Return what the functions of a chain are given, with how many transitions to make."""
+    return *given, np.int64(count)
 
 
 def states_of(found: Any, sharding: Any = None) -> Any:
@@ -104,19 +121,22 @@ def by_way_of_folder(
     folder: FolderPrograms, key: Hashable, make: Callable[[], JittedChain], args: tuple
 ) -> JittedChain:
     """Return the functions of a kernel from the folder of `cache`, or those that `make` returns, which are put there."""
-    made: list[JittedChain] = []
+    made = cache(make)
 
-    def to_store() -> tuple:
-        made.append(make())
-        start = stored_function(made[0].start, args, (made[0].has_warmup, xla_options(made[0].start.trace(*args))))
-        states = states_of(jax.eval_shape(made[0].start, *args))
-        return start, stored_function(made[0].advance, (args[0], states))
+    def start_to_store() -> StoredFunction:
+        start = made().start
+        return stored_function(start, args, (made().has_warmup, xla_options(start.trace(*args))))
 
-    found = folder.find(key, to_store)
-    if found is None:
-        return made[0] if made else make()
-    start, advance = found
-    return JittedChain(start.jitted(), advance.jitted(), *start.about)
+    def advance(further: tuple) -> Any:
+        def to_store() -> StoredFunction:
+            jax.eval_shape(made().start, *args)  # which shows what states consist of
+            return stored_function(made().advance(further), further)
+
+        found = folder.find(("advance", key), to_store)
+        return made().advance(further) if found is None else found.jitted()
+
+    found = folder.find(("start", key), start_to_store)
+    return made() if found is None else JittedChain(found.jitted(), advance, *found.about)
 
 
 class OneProgram:
@@ -124,14 +144,19 @@ class OneProgram:
 
     ``shard_map`` leaves each device its own loops: where XLA's partitioner divides the batch, every step of a trajectory waits
     for the slowest chain on any device.
+
+    Attributes
+    ----------
+    chains
+        How many chains a call of the program advances.
     """
 
     def __init__(self, given: Any, keys: np.ndarray, devices: list):
-        self._chains = len(keys)
-        self._part = -(-self._chains // len(devices))
-        self._used = devices[: -(-self._chains // self._part)]
+        self.chains = len(keys)
+        self._part = -(-self.chains // len(devices))
+        self._used = devices[: -(-self.chains // self._part)]
         # Equal parts: the last device may run chains of the first once more, which nobody reads.
-        self._index = np.arange(self._part * len(self._used)) % self._chains
+        self._index = np.arange(self._part * len(self._used)) % self.chains
         self._mesh = Mesh(np.array(self._used), ("chain",))
         self._given = jax.device_put(given, NamedSharding(self._mesh, PartitionSpec()))
         self._keys = self._put(keys)
@@ -139,7 +164,7 @@ class OneProgram:
     @property
     def key(self) -> tuple:
         """What the programs depend on."""
-        return "one program", self._chains, tuple(self._used)
+        return "one program", self.chains, tuple(self._used)
 
     def _put(self, values: Any) -> Any:
         sharding = NamedSharding(self._mesh, PartitionSpec("chain"))
@@ -169,7 +194,7 @@ class OneProgram:
             specs = (same, *(each,) * arguments)
             return jax.jit(jax.shard_map(batched, mesh=self._mesh, in_specs=specs, out_specs=each, check_vma=False))
 
-        return JittedChain(divide(start, 2), divide(advance, 1), kernel.has_warmup)
+        return JittedChain(divide(start, 2), lambda further: divide(advance, 1), kernel.has_warmup)
 
     def compile(self, find: Callable[[tuple], JittedChain], like: dict) -> ChainPrograms:
         """Begin to compile what `find` returns for the arguments of the first program."""
@@ -177,19 +202,26 @@ class OneProgram:
         sharding = None if len(self._used) == 1 else NamedSharding(self._mesh, PartitionSpec("chain"))
         return compile_programs(find(args), args, sharding)
 
-    def run(self, programs: ChainPrograms, positions: dict, count: int, watch: Watch) -> Iterator[Chunk]:
+    def run(self, programs: ChainPrograms, positions: dict, lengths: ChunkLengths, watch: Watch) -> Iterator[Chunk]:
         """Return an iterator over the chunks of transitions."""
         begin, program = programs.result()
         states = begin(self._given, self._keys, self._put(positions))
-        for _ in range(count):
-            states, outputs = program(self._given, states)
-            chunk = jax.tree.map(lambda x: np.asarray(x)[: self._chains], outputs)
-            watch(range(self._chains), chunk[1])
+        for number in itertools.count():
+            if not (length := lengths(number)):
+                return
+            began = perf_counter()
+            states, outputs = program(with_count(self._given, length), states)
+            chunk = jax.tree.map(lambda x, n=length: np.asarray(x)[: self.chains, :n], outputs)
+            lengths.took(length, perf_counter() - began)
+            watch(range(self.chains), chunk[1])
             yield chunk
 
 
 class InThreads:
     """A program for each chain, in threads: XLA releases Python's lock while it computes."""
+
+    chains = 1
+    """How many chains a call of the program advances."""
 
     def __init__(self, given: Any, keys: np.ndarray, workers: int):
         self._given, self._keys, self._workers = jax.device_put(given), keys, workers
@@ -201,28 +233,31 @@ class InThreads:
 
     def jitted(self, kernel: Kernel, start: Callable, advance: Callable) -> JittedChain:
         """Return the functions of one chain."""
-        return JittedChain(jax.jit(start), jax.jit(advance), kernel.has_warmup)
+        return JittedChain(jax.jit(start), lambda further: jax.jit(advance), kernel.has_warmup)
 
     def compile(self, find: Callable[[tuple], JittedChain], like: dict) -> ChainPrograms:
         """Begin to compile what `find` returns for the arguments of the first program."""
         args = self._given, self._keys[0], pick(like, 0)
         return compile_programs(find(args), args)
 
-    def run(self, programs: ChainPrograms, positions: dict, count: int, watch: Watch) -> Iterator[Chunk]:
+    def run(self, programs: ChainPrograms, positions: dict, lengths: ChunkLengths, watch: Watch) -> Iterator[Chunk]:
         """Return an iterator over the chunks of transitions."""
         begin, program = programs.result()
         states = [begin(self._given, key, pick(positions, i)) for i, key in enumerate(self._keys)]
 
-        def go_on(state: Any) -> tuple[Any, Chunk]:
+        def go_on(state: Any, length: int) -> tuple[Any, Chunk]:
+            began = perf_counter()
             with jax.enable_x64(True):  # this setting belongs to a thread
-                state, outputs = program(self._given, state)
-                return state, jax.tree.map(np.asarray, outputs)
+                state, outputs = program(with_count(self._given, length), state)
+                chunk = jax.tree.map(lambda x: np.asarray(x)[:length], outputs)
+            lengths.took(length, perf_counter() - began)
+            return state, chunk
 
         def seen(chain: int, outputs: Chunk) -> None:
             watch([chain], {name: x[None] for name, x in outputs[1].items()})
 
         with ThreadPoolExecutor(self._workers) as pool:
-            yield from side_by_side(pool, go_on, states, count, seen)
+            yield from side_by_side(pool, go_on, states, lengths, seen)
 
 
 def is_key(value: Any) -> bool:
@@ -237,14 +272,14 @@ def pick(values: Any, i: int) -> Any:
 
 def side_by_side(
     pool: Executor,
-    run: Callable[[Any], tuple[Any, Any]],
+    run: Callable[[Any, int], tuple[Any, Any]],
     states: list[Any],
-    count: int,
+    lengths: Callable[[int], int],
     seen: Callable[[int, Any], None] = lambda chain, outputs: None,
 ) -> Iterator[Any]:
-    """Run `count` chunks of each chain and return an iterator over their outputs, those of all chains together.
+    """Run chunks of each chain and return an iterator over their outputs, those of all chains together.
 
-    A chain does not wait for the others, whose trajectories may be longer, until it is `AHEAD` chunks ahead of the slowest. `seen` is called
+    `lengths` gives the length of a chunk by its number, 0 behind the last one. `run` takes a state and a length. A chain does not wait for the others, whose trajectories may be longer, until it is `AHEAD` chunks ahead of the slowest. `seen` is called
     in this thread with each chain's outputs as they come.
     """
     states, begun = list(states), [0] * len(states)
@@ -252,12 +287,14 @@ def side_by_side(
     running: dict[Future, int] = {}
 
     def go_on(i: int) -> None:
-        if begun[i] < count and len(finished[i]) < AHEAD:
-            running[pool.submit(run, states[i])] = i
+        if len(finished[i]) < AHEAD and (length := lengths(begun[i])):
+            running[pool.submit(run, states[i], length)] = i
             begun[i] += 1
 
     try:
-        for _ in range(count):
+        for number in itertools.count():
+            if not lengths(number):
+                return
             for i in set(range(len(states))) - set(running.values()):
                 go_on(i)
             while not all(finished):

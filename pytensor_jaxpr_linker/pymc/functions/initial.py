@@ -139,11 +139,20 @@ def in_python() -> Iterator[None]:
         yield
 
 
+def shapes_of_points(model: pm.Model) -> dict[str, tuple[int, ...]]:
+    """Return the shape of each unconstrained variable, as it is now."""
+    declared = {str(v.name): v.type.shape for v in model.value_vars}
+    if not any(None in shape for shape in declared.values()):
+        return declared
+    with in_python():
+        found = model.eval_rv_shapes()
+    return {name: tuple(map(int, found[name])) for name in declared}
+
+
 def layout_of(model: pm.Model, names: Sequence[str]) -> Layout:
     """Return where unconstrained variables lie in the flat vector, with the shapes that they have now."""
-    with in_python():
-        point = model.initial_point()
-    return Layout({name: np.shape(point[name]) for name in names})
+    shapes = shapes_of_points(model)
+    return Layout({name: shapes[name] for name in names})
 
 
 def stacked_points(points: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
@@ -167,6 +176,16 @@ def check_initvals(model: pm.Model, initvals: Any) -> None:
             declared, shape = free[name].type.shape, np.shape(value)
             if len(declared) != len(shape) or any(n not in (None, m) for n, m in zip(declared, shape, strict=True)):
                 raise ValueError(f"initvals has shape {shape} for {name!r}, which is a {free[name].type}.")
+
+
+def check_shapes(model: pm.Model, points: Sequence[Mapping[str, np.ndarray]]) -> None:
+    """Raise a ValueError if starting points, which `initvals` may have changed, have other shapes than the model's variables."""
+    for name, shape in shapes_of_points(model).items():
+        for point in points:
+            if point[name].shape != shape:
+                raise ValueError(
+                    f"initvals gives {name!r} the shape {point[name].shape}, but in this model it has {shape}."
+                )
 
 
 def describe_start(model: pm.Model, point: Mapping[str, Any], value: float) -> str:

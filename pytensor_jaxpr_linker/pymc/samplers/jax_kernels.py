@@ -9,15 +9,16 @@ from typing import Any
 import jax
 import numpy as np
 
+from pytensor_jaxpr_linker.base.gc_pause import gc_paused
 from pytensor_jaxpr_linker.base.progress import Progress
 from pytensor_jaxpr_linker.pymc.arguments import one_program
 from pytensor_jaxpr_linker.pymc.chains.chain_progress import Watched, chain_progress
 from pytensor_jaxpr_linker.pymc.chains.chains import ChainDraws, Chains, shapes_of
 from pytensor_jaxpr_linker.pymc.chains.each_draw import EachDraw
-from pytensor_jaxpr_linker.pymc.chains.programs import pymc_logger
+from pytensor_jaxpr_linker.pymc.chains.programs import options_of_few_calls, pymc_logger
 from pytensor_jaxpr_linker.pymc.folder_programs import digest_of_files
 from pytensor_jaxpr_linker.pymc.functions.constrained import Constrain
-from pytensor_jaxpr_linker.pymc.functions.initial import stacked_points
+from pytensor_jaxpr_linker.pymc.functions.initial import check_initvals, shapes_of_points, stacked_points
 from pytensor_jaxpr_linker.pymc.functions.layout import Layout
 from pytensor_jaxpr_linker.pymc.kept_models import KeptModel
 from pytensor_jaxpr_linker.pymc.kernels.vectors import vector_kernel
@@ -37,22 +38,24 @@ def sample_jax(request: Request, kept: KeptModel, constrained: Constrain) -> Cha
     )
 
     def draw() -> ChainDraws:
+        check_initvals(kept.model, request.initvals)
+        data, layout = kept.data, Layout(shapes_of_points(kept.model))
+        like = {name: np.broadcast_to(0.0, (request.chains, *shape)) for name, shape in layout.shapes.items()}
+        with gc_paused():
+            chains = Chains(
+                lambda **inputs: vector_kernel(kernels.make_kernel, kept.logp, layout, **fixed, **inputs),
+                inputs,
+                key,
+                kept.programs,
+                request.tune,
+                data,
+                like,
+                seeds,
+                run,
+            )
         points = request.superchains
         starts = kept.starts(points, seeds[:points], request.initvals, request.jitter)
         starts = [start for start in starts for _ in range(request.chains // points)]
-        like, data = wide([start.point for start in starts]), kept.data
-        layout = Layout({name: x.shape[1:] for name, x in like.items()})
-        chains = Chains(
-            lambda **inputs: vector_kernel(kernels.make_kernel, kept.logp, layout, **fixed, **inputs),
-            inputs,
-            key,
-            kept.programs,
-            request.tune,
-            data,
-            like,
-            seeds,
-            run,
-        )
         constrained.prepare(like, request.chains * (run.draws // run.thinning))
         value = density_of_points(kept, like, data)
         checked = {id(start): start.checked(value) for start in starts}
@@ -86,7 +89,8 @@ def density_of_points(kept: KeptModel, like: dict[str, np.ndarray], data: Mappin
 
     def make() -> jax.stages.Compiled:
         args = one, dict(data)
-        return kept.programs.folder.jitted(key, lambda q, data: kept.logp(q, data), args).lower(*args).compile()
+        jitted = kept.programs.folder.jitted(key, lambda q, data: kept.logp(q, data), args)
+        return jitted.lower(*args).compile(options_of_few_calls())
 
     key = "log density", shapes_of(data), shapes_of(one), kept.lengths
     with jax.enable_x64(True):
