@@ -77,9 +77,7 @@ def later_calls(name: str, sides: list[str], args: argparse.Namespace) -> dict:
         except NotImplementedError as error:
             found[side] = {"failed": f"NotImplementedError: {error}".splitlines()[0]}
             continue
-        if not args.reference.exists():
-            np.savez(args.reference, *results)
-        largest_error(results, args.reference)
+        compare(results, args.reference)
         calls[side] = partial(call_with_numpy, fn, values)
     key = "one" if args.one_core else "all"
     return found | {side: {key: us} for side, us in median_of_turns_us(calls, args.seconds).items()}
@@ -101,8 +99,15 @@ def first_result(name: str, side: str, args: argparse.Namespace) -> dict:
     start = perf_counter()
     results = as_numpy(pm.compile(inputs, outputs, mode=MODES[side])(*values))
     seconds = perf_counter() - start
-    largest_error(results, args.reference)
+    compare(results, args.reference)
     return {"seconds": seconds}
+
+
+def compare(results: list[np.ndarray], reference: Path) -> None:
+    """Compare results with those of the first process of the model, which saves its own; an AssertionError says that they differ."""
+    if not reference.exists():
+        np.savez(reference, *results)
+    largest_error(results, reference)
 
 
 def main() -> None:

@@ -1,9 +1,10 @@
 """Compare log density and gradient of PyMC models in modes JAXPR, JAX and NUMBA: later calls, and first results with empty and full caches.
 
-    python benchmarks/calls.py                                    everything, some hours
-    python benchmarks/calls.py --processes 3 --skip-cold          later calls only
+    python benchmarks/calls.py                                    everything, two hours
+    python benchmarks/calls.py --tasks calls                      later calls only, some 20 minutes
     python benchmarks/calls.py --models garch lkj --out some/RESULTS.md
-    python benchmarks/calls.py --add --models garch lkj           beside the models of the last run
+    python benchmarks/calls.py --add --models garch lkj           beside the other models of the last run
+    python benchmarks/calls.py --add --tasks first                first results, beside the later calls of the last run
     python benchmarks/calls.py --render                           write the section again, from the JSON file
 
 Writes the section "PyMC models" of `--out`, and the medians (JSON) beside it.
@@ -34,6 +35,7 @@ FIGURES = {
     "warm": "first result, caches full",
 }
 CALLS, FIRSTS = ("one", "all"), ("cold", "warm")
+TASKS = ("calls", "first")
 
 TEXT = """
 {setting}
@@ -57,6 +59,7 @@ FIRST = """### First results of PyMC models
 
 Seconds from the graph to the first result, in a process of its own; imports, making the model and its gradient, and the start of JAX are not counted. *First result*: all caches
 are empty. *Caches full*: an earlier process has compiled the same, and Numba's cache, or JAX's compilation cache (`pjl.cache`, for both modes), has kept it.
+With empty caches mode NUMBA takes so long that its figure is of one process.
 """
 
 
@@ -65,12 +68,14 @@ def jobs(args: argparse.Namespace, repeat: int) -> Iterator[tuple[str, str, str]
     for model in args.models:
         sides = ["numba", "jaxpr"] if model in LARGE else ["numba", "jax", "jaxpr"]
         turn = repeat % len(sides)
-        for key in CALLS:
-            yield key, model, "+".join(sides[turn:] + sides[:turn])
-        if not args.skip_cold and model not in LARGE:
-            for side in sides[turn:] + sides[:turn]:
-                yield "cold", model, side
-                if side != "numba" and repeat == 0:
+        sides = sides[turn:] + sides[:turn]
+        if "calls" in args.tasks:
+            yield from ((key, model, "+".join(sides)) for key in CALLS)
+        if "first" in args.tasks and model not in LARGE:
+            for side in sides:
+                if repeat == 0 or side != "numba":
+                    yield "cold", model, side
+                if repeat == 0 and side != "numba":
                     yield "fill", model, side
                 yield "warm", model, side
 
@@ -78,8 +83,7 @@ def jobs(args: argparse.Namespace, repeat: int) -> Iterator[tuple[str, str, str]
 def measure(key: str, model: str, sides: str, repeat: int, folder: Path, args: argparse.Namespace) -> dict:
     """Run one process and return its result.
 
-    Later calls find what Numba compiled for the model in an earlier process. First results begin with an empty folder, which the second process finds
-    as the first one has left it.
+    Later calls find what Numba compiled for the model in an earlier process; so do first results with full caches.
     """
     out = folder / "result.json"
     options: list = ["--out", out, "--reference", folder / f"{model}.npz", "--seconds", args.seconds]
@@ -87,7 +91,7 @@ def measure(key: str, model: str, sides: str, repeat: int, folder: Path, args: a
         caches, task = (args.caches or folder) / f"{model}-calls", "calls"
         options += ["--one-core"] * (key == "one")
     else:
-        caches, task = folder / f"{model}-{sides}-{repeat}", "first"
+        caches, task = folder / f"{model}-{sides}{'' if sides == 'numba' else repeat}", "first"
         if sides != "numba" and key != "cold":
             options += ["--programs", folder / f"{model}-{sides}-programs"]
     threads = len(os.sched_getaffinity(0)) if model in LARGE and key == "all" else 1
@@ -97,7 +101,7 @@ def measure(key: str, model: str, sides: str, repeat: int, folder: Path, args: a
 
 
 def run_all(args: argparse.Namespace, data: Path, kept: dict) -> None:
-    """Run the processes one after the other; after each repeat, save the medians of those so far, beside the models in `kept`."""
+    """Run the processes one after the other; after each repeat, save the medians of those so far, beside the other figures in `kept`."""
     raw: dict = defaultdict(lambda: defaultdict(list))
     setting = describe_machine()
     with tempfile.TemporaryDirectory() as folder:
@@ -109,10 +113,11 @@ def run_all(args: argparse.Namespace, data: Path, kept: dict) -> None:
                     found = result.get(side, result)
                     raw[model, side][key].append({key: found["seconds"]} if "seconds" in found else found)
             models: dict = {
-                name: kept.get(name, {}) for name in (*MODELS, *LARGE) if name in kept or name in args.models
+                name: dict(kept.get(name, {})) for name in (*MODELS, *LARGE) if name in kept or name in args.models
             }
             for (model, side), by_key in raw.items():
-                models[model][side] = {k: v for key in FIGURES for k, v in figures_of(by_key[key]).items()}
+                new = {k: v for key in FIGURES for k, v in figures_of(by_key[key]).items()}
+                models[model][side] = kept.get(model, {}).get(side, {}) | new
             collected = {"setting": setting | {"processes": repeat + 1}, "models": models}
             data.write_text(json.dumps(collected, indent=1) + "\n")
 
@@ -214,10 +219,10 @@ def parse_arguments() -> argparse.Namespace:
     known = [*MODELS, *LARGE]
     parser.add_argument("--models", nargs="+", choices=known, default=known)
     parser.add_argument("--processes", type=int, default=5, help="processes for each figure (default 5)")
-    parser.add_argument("--skip-cold", action="store_true", help="later calls only, no first results")
+    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=TASKS, help="what to measure (default: both)")
     parser.add_argument("--seconds", type=float, default=0.5, help="for how long calls of each side are repeated")
     parser.add_argument("--caches", type=Path, help="a folder that keeps what Numba compiles for later calls")
-    parser.add_argument("--add", action="store_true", help="keep the other models of the last run")
+    parser.add_argument("--add", action="store_true", help="keep the other models and tasks of the last run")
     parser.add_argument("--out", type=Path, default=HERE / "RESULTS.md")
     parser.add_argument("--render", action="store_true", help="only write the section again, from the JSON file")
     return parser.parse_args()
@@ -232,7 +237,7 @@ def main() -> int:
         last = json.loads(data.read_text()) if args.add and data.exists() else {"setting": {}, "models": {}}
         if last["setting"].get("processes", args.processes) != args.processes:
             raise SystemExit(f"{data} was measured with another number of processes: run without --add.")
-        run_all(args, data, {name: found for name, found in last["models"].items() if name not in args.models})
+        run_all(args, data, last["models"])
     collected = json.loads(data.read_text())
     replace_section(args.out, PYMC_MODELS, section(collected))
     return 1 if any("NotImplementedError" not in line for line in failures_of(collected["models"])) else 0

@@ -235,7 +235,8 @@ def test_another_setting_is_not_found():
     assert compiled(graph_of)[1]
 
 
-def test_other_versions_are_not_found(monkeypatch):
+def test_in_a_folder_other_versions_are_not_found(monkeypatch, tmp_path):
+    STORE.use(tmp_path / "graphs")
     compiled(graph_of)
     environment.versions.cache_clear()
     with monkeypatch.context() as patch:
@@ -245,7 +246,8 @@ def test_other_versions_are_not_found(monkeypatch):
     assert compiled(graph_of)[1]
 
 
-def test_a_source_that_changed_after_its_import_ends_it(monkeypatch):
+def test_in_a_folder_a_source_that_changed_after_its_import_ends_it(monkeypatch, tmp_path):
+    STORE.use(tmp_path / "graphs")
     environment.versions.cache_clear()
     with monkeypatch.context() as patch:
         patch.setattr(environment, "IMPORTED", 0)
@@ -414,4 +416,4 @@ def test_a_folder_that_is_taken_away(tmp_path):
         compiled(graph_of)
     assert caught[0].filename == __file__
     compiled(vectors)  # warns no more
-    assert compiled(graph_of)[1]
+    assert is_found(graph_of)

@@ -12,6 +12,8 @@ from pytensor.compile.maker import FunctionMaker
 from pytensor.compile.mode import Mode
 from pytensor.graph.op import Op
 
+from pytensor_jaxpr_linker.base.gc_pause import gc_paused
+
 try:
     from pytensor.conditional.op import IfElse, LazyIfElse
 except ModuleNotFoundError:  # older releases have one conditional Op
@@ -58,7 +60,8 @@ def set_function_class(linker_class: type, function_class: type[Function]) -> No
     def function_maker(self: Mode) -> Any:
         ours, functions = function_maker.chosen  # type: ignore[attr-defined]
         is_ours = isinstance(self.linker, ours)
-        return partial(FunctionMaker, function_class=functions) if is_ours else of_pytensor.fget(self)
+        # Making it rewrites the graph, which makes many objects that stay.
+        return gc_paused()(partial(FunctionMaker, function_class=functions)) if is_ours else of_pytensor.fget(self)
 
     function_maker.chosen = linker_class, function_class  # type: ignore[attr-defined]
     Mode.function_maker = property(function_maker)  # type: ignore[method-assign, assignment]

@@ -76,7 +76,7 @@ class FindRewritten(GraphRewriter):
             return  # nothing would put the graph in place
         inputs, outputs, tables = list(fgraph.inputs), list(fgraph.outputs), Tables()
         try:
-            environment = name_of(type(mode.linker)) + text_of_environment(fgraph, self.query)
+            environment = name_of(type(mode.linker)) + text_of_environment(fgraph, self.query, STORE.has_folder)
             flat = flatten(inputs, outputs, tables)
             text = text_of(flat, inputs, tables)
         except NotDescribed:

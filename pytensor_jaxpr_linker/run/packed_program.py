@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import jax
 
 from pytensor_jaxpr_linker.base import jax_compat
+from pytensor_jaxpr_linker.base.gc_pause import gc_paused
 from pytensor_jaxpr_linker.jaxpr.optimize.small_calls import with_small_calls
 from pytensor_jaxpr_linker.jaxpr.optimize.small_parts import Part, split_small
 from pytensor_jaxpr_linker.jaxpr.optimize.xla_options import options_of_call
@@ -65,7 +66,9 @@ def packed_program(
         def with_parts(parts: Sequence[Part], options: Callable[[Any], dict[str, str]]) -> tuple[Any, Any]:
             whole = with_small_calls(jaxpr, parts, into_first=bool(results.pieces))
             jitted = jit(whole, compiler_options=options(whole), donate_argnums=(0,) if donates else ())
-            return jitted, jitted.lower(*whole.in_avals).compile()  # JAX keeps the program for the calls
+            with gc_paused():
+                lowered = jitted.lower(*whole.in_avals)
+            return jitted, lowered.compile()  # JAX keeps the program for the calls
 
         try:
             jitted, program = with_parts(split_small(jaxpr.eqns), options_of_call)

@@ -32,14 +32,14 @@ SILENT = {"optimizer_verbose": False, "profile_optimizer": False, "check_stack_t
 OTHERS = frozenset({"mode", "compiledir", "base_compiledir", "blas__ldflags", "gcc_version_str"})
 
 
-def text_of_environment(fgraph: FunctionGraph, query: RewriteDatabaseQuery) -> str:
-    """Return a text that is equal only where all that rewrites depend on, beside the graph, is equal."""
-    return repr(state_of(fgraph)) + text_of_process(query)
+def text_of_environment(fgraph: FunctionGraph, query: RewriteDatabaseQuery, in_folder: bool) -> str:
+    """Return a text that is equal only where all that rewrites depend on, beside the graph, is equal: also in another process, if `in_folder`."""
+    return repr(state_of(fgraph)) + text_of_process(query, in_folder)
 
 
-def text_of_process(query: RewriteDatabaseQuery) -> str:
-    """Return a text of what the rewrites of every graph depend on: which are chosen and registered, settings and versions."""
-    return repr([chosen(query), settings(), registered(), inferences(), versions()])
+def text_of_process(query: RewriteDatabaseQuery, in_folder: bool = True) -> str:
+    """Return a text of what the rewrites of every graph depend on: which are chosen and registered, settings and, if `in_folder`, versions."""
+    return repr([chosen(query), settings(), registered(), inferences(), versions() if in_folder else None])
 
 
 @cache
