@@ -60,8 +60,14 @@ def set_function_class(linker_class: type, function_class: type[Function]) -> No
     def function_maker(self: Mode) -> Any:
         ours, functions = function_maker.chosen  # type: ignore[attr-defined]
         is_ours = isinstance(self.linker, ours)
-        # Making it rewrites the graph, which makes many objects that stay.
-        return gc_paused()(partial(FunctionMaker, function_class=functions)) if is_ours else of_pytensor.fget(self)
+        return partial(make_function_maker, functions) if is_ours else of_pytensor.fget(self)
 
     function_maker.chosen = linker_class, function_class  # type: ignore[attr-defined]
     Mode.function_maker = property(function_maker)  # type: ignore[method-assign, assignment]
+
+
+def make_function_maker(function_class: type[Function], *args: Any, **kwargs: Any) -> FunctionMaker:
+    """Make what makes a function of this class. It rewrites the graph, which makes many objects that stay."""
+    make = partial(FunctionMaker, function_class=function_class)
+    with gc_paused():  # as a decorator it would be a file that warnings do not skip
+        return make(*args, **kwargs)
