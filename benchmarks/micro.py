@@ -79,6 +79,7 @@ def planning(nodes: int, backend: str) -> dict:
     from pytensor.printing import Print
 
     from pytensor_jaxpr_linker.report.explain import report
+    from pytensor_jaxpr_linker.report.provenance import Provenance
     from pytensor_jaxpr_linker.run.plans import make_graph, make_plan
 
     prepare(backend, Clock())
@@ -94,7 +95,7 @@ def planning(nodes: int, backend: str) -> dict:
             graph = make_graph(fgraph)
             plan = make_plan(graph)
             planned = perf_counter()
-            str(report(graph, plan, {}, [], {}, None))
+            str(report(graph, plan, {}, [], {}, None, Provenance(graph, None)))
             found.append((planned - start, perf_counter() - planned))
         result |= dict(zip((f"plan{name}", f"explain{name}"), map(min, zip(*found, strict=True)), strict=True))
     return result

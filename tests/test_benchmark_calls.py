@@ -1,4 +1,4 @@
-"""`benchmarks/calls.py`: the summary's numbers, and one measurement."""
+"""The benchmark: the summary's numbers, and the measurements at a small size."""
 
 from __future__ import annotations
 
@@ -63,3 +63,25 @@ def test_the_report_begins_with_the_summary_of_its_data():
     expected = run_python(IN_SHORT.format(folder=BENCHMARKS))
     assert expected.strip().startswith("## In short")
     assert expected.strip() in report
+
+
+SMALL_MEASUREMENTS = """
+import sys; sys.path.insert(0, {folder!r})
+import json, warnings; warnings.simplefilter("ignore")
+import micro
+
+both = ["jaxpr", "hand"]
+found = [micro.build_chain(8, "jaxpr"), micro.planning(2000, "jaxpr"), micro.scan("AR(2)/forward/10", both, 0.01)]
+print(json.dumps([*found, micro.host_step(10, both, 0.01), micro.dispatch(both, 0.01)]))
+"""
+
+
+def test_the_small_measurements_run():
+    """They call functions inside the package, which change."""
+    build, planning, scan, host_step, dispatch = json.loads(run_python(SMALL_MEASUREMENTS.format(folder=BENCHMARKS)))
+    assert build["build_us"] > 0
+    assert planning.keys() == {"plan", "explain", "plan_breaks", "explain_breaks"}
+    assert scan["jaxpr"].keys() == scan["hand"].keys() == {"call", "first"}
+    assert host_step["jaxpr"].keys() == {"call", "thunk"}
+    assert dispatch["jaxpr"].keys() > dispatch["hand"].keys()
+    assert all(us > 0 for times in (planning, *scan.values(), *host_step.values()) for us in times.values())
