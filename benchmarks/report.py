@@ -113,8 +113,11 @@ def describe_machine(packages: tuple[str, ...] = PACKAGES) -> dict:
     cpu = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
     if info.exists():
-        names = [line.split(":")[1].strip() for line in info.read_text().splitlines() if line.startswith("model name")]
-        cpu = names[0] if names else cpu
+        # "AMD EPYC" alone, as virtual machines say, is five generations of processors.
+        lines = [line.partition(":") for line in info.read_text(encoding="utf-8").splitlines()]
+        found = {name.strip(): value.strip() for name, _, value in lines}
+        if "model name" in found:
+            cpu = f"{found['model name']} (family {found.get('cpu family')}, model {found.get('model')})"
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {
         "versions": versions,
