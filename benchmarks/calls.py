@@ -59,8 +59,10 @@ FIRST = """### First results of PyMC models
 
 Seconds from the graph to the first result, in a process of its own; imports, making the model and its gradient, and the start of JAX are not counted. *First result*: all caches
 are empty. *Caches full*: an earlier process has compiled the same, and Numba's cache, or JAX's compilation cache (`pjl.cache`, for both modes), has kept it.
-With empty caches mode NUMBA takes so long that its figure is of one process. In some models a pass of Python's garbage
-collector over all objects, 0.15 s, falls into the time of mode JAX or NUMBA; mode JAXPR pauses the collector while it makes a function.
+With empty caches mode NUMBA takes so long that its figure is of one process.
+
+Part of the difference is Python's garbage collector, which mode JAXPR pauses while it makes a function: on some models a pass over all objects, 0.16 to 0.2 s, falls into the
+time of the other modes. In mode JAXPR it comes later, or not in a short program.
 """
 
 

@@ -113,7 +113,7 @@ def describe_machine(packages: tuple[str, ...] = PACKAGES) -> dict:
     cpu = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
     if info.exists():
-        # "AMD EPYC" alone, as virtual machines say, is five generations of processors.
+        # Virtual machines say "AMD EPYC" for processors of any generation.
         lines = [line.partition(":") for line in info.read_text(encoding="utf-8").splitlines()]
         found = {name.strip(): value.strip() for name, _, value in lines}
         if "model name" in found:
