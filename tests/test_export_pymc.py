@@ -7,6 +7,7 @@ from pathlib import Path
 
 import jax
 import numpy as np
+import pytensor
 import pytest
 from helpers import run_python
 from test_export import WITHOUT_PYTENSOR, run_elsewhere
@@ -220,6 +221,19 @@ def test_run_of_a_sampler_elsewhere(path):
     assert shape == ["2", "300"]
     np.testing.assert_allclose([float(mean), float(sigma)], [least_squares, spread], atol=0.15)
     assert int(diverging) < 30
+
+
+def test_run_of_a_sampler_in_float32(path):
+    """Chains move in float64; draws have the dtype of the model."""
+    pytest.importorskip("blackjax")
+    with pytensor.config.change_flags(floatX="float32"):
+        with pm.Model() as model:
+            pm.Normal("x", 3, 2, shape=2)
+            pm.HalfNormal("sigma")
+        loaded = export_sampler(model, path=path, draws=500, tune=200)
+        x, sigma, *_ = loaded(np.array([1, 2], "uint32"), np.zeros(2, "float32"), np.float32(0))
+    assert (x.dtype, x.shape, sigma.dtype) == ("float32", (500, 2), "float32")
+    np.testing.assert_allclose([np.mean(x), np.std(x)], [3, 2], atol=0.3)
 
 
 def test_radon_of_three_sizes_elsewhere(path, monkeypatch):

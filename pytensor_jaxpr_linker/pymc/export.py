@@ -10,6 +10,7 @@ from typing import Any, Literal
 import jax
 import numpy as np
 import pymc as pm
+from jax.flatten_util import ravel_pytree
 from pytensor.gradient import grad
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import graph_replace
@@ -218,9 +219,7 @@ def export_sampler(
     require("blackjax")
     check_variables(model, "NUTS", "export its log density, for a sampler of your own")
     logp = LogDensity(model, "pytensor", None)
-    kernel = importlib.import_module(f"{__package__}.kernels.blackjax").make_kernel(
-        logp, tune, target_accept or TARGET_ACCEPTS["blackjax"], max_treedepth
-    )
+    make_kernel = importlib.import_module(f"{__package__}.kernels.blackjax").make_kernel
     shown = Constrain(model, var_names)
     constrained = ModelFunction(model, shown._outputs)
     point = model.initial_point()
@@ -236,9 +235,18 @@ def export_sampler(
             dict(zip(names[count:], args[count:], strict=True)),
         )
         of_logp = {name: data[name] for name in logp.current_data()}
-        chain = kernel.start(of_logp, jax.random.wrap_key_data(key, impl="threefry2x32"), position)
+        vector, unravel = ravel_pytree(position)
+
+        def position_at(vector_of_chain: Any) -> Any:
+            return unravel(vector_of_chain.astype(vector.dtype))  # chains move in float64
+
+        kernel = make_kernel(
+            lambda q, data: logp(position_at(q), data), tune, target_accept or TARGET_ACCEPTS["blackjax"], max_treedepth
+        )
+        chain = kernel.start(of_logp, jax.random.wrap_key_data(key, impl="threefry2x32"), vector.astype("float64"))
         chain, _ = jax.lax.scan(lambda c, _: (kernel.transition(of_logp, c)[0], None), chain, length=tune)
-        _, (positions, stats) = jax.lax.scan(lambda c, _: kernel.transition(of_logp, c), chain, length=draws)
+        _, (vectors, stats) = jax.lax.scan(lambda c, _: kernel.transition(of_logp, c), chain, length=draws)
+        positions = jax.vmap(position_at)(vectors)
         of_shown = {name: data[name] for name in constrained.data}
         found = jax.vmap(lambda q: constrained(q, of_shown))(positions)
         return [*found, *[stats[name] for name in sorted(stats)]]

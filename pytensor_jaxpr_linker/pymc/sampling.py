@@ -176,8 +176,6 @@ def log_result(request: Request, result: xr.DataTree) -> None:
 
 def sample_compiled(request: Request) -> xr.DataTree:
     """Draw by a sampler that calls the compiled log density."""
-    if request.compute_convergence_checks:
-        import_in_background()
     kept = KEPT_MODELS.find(request.model, request.gradient)
     constrained = kept.constrain(request.var_names)  # bad names are found before sampling
     with (
@@ -203,6 +201,8 @@ def drawn(request: Request, kept: KeptModel, constrained: Any) -> tuple[Request,
                 raise
         request = request._replace(sampler="nutpie", package=require("nutpie"), options={})
         pymc_logger.info("NUTS of nutpie: the log density has steps on the host, see explain(model)")
+    if request.compute_convergence_checks:
+        import_in_background()
     return request, sample_nutpie(request, kept)
 
 

@@ -14,7 +14,7 @@ from pytensor_jaxpr_linker.pymc.chains.programs import Kernel
 from pytensor_jaxpr_linker.pymc.kernels.inputs import inputs_among
 from pytensor_jaxpr_linker.pymc.kernels.mass_matrix import INSIDE, SAMPLE, mass_matrix_adaptation
 from pytensor_jaxpr_linker.pymc.kernels.step_size import step_in_new_metric, step_size_adaptation
-from pytensor_jaxpr_linker.pymc.kernels.trajectory import nuts_kernel
+from pytensor_jaxpr_linker.pymc.kernels.trajectory import noise_of, nuts_transition
 
 #: The forms of the mass matrix.
 MASS_MATRICES = ("diagonal", "dense", "low_rank")
@@ -36,7 +36,6 @@ def make_kernel(
     two of them as statistics of each draw. `tune` may be traced, except with ``mass_matrix="low_rank"``.
     """
     numpy = jax.numpy
-    nuts = nuts_kernel()
     step_init, step_update, step_final = step_size_adaptation(target_accept)
     adaptation = mass_matrix_adaptation(mass_matrix, tune)
 
@@ -49,12 +48,12 @@ def make_kernel(
 
     def transition(data: Any, chain: tuple) -> tuple[tuple, tuple[Any, dict]]:
         i, key, state, step, metric = chain
-        key, subkey = jax.random.split(key)
+        key, noise = noise_of(key, state.position.size, max_treedepth)
         stage, place = adaptation.schedule(i)
         adapted = step_final(step)
         size = numpy.where(stage == SAMPLE, adapted, numpy.exp(step.log_step_size))
         before, inverse_mass = state, metric.inverse_mass_matrix
-        state, info, trajectory = nuts(subkey, state, lambda q: logp(q, data), size, inverse_mass, max_treedepth)
+        state, info = nuts_transition(noise, state, lambda q: logp(q, data), size, inverse_mass, max_treedepth)
         step = select(stage == SAMPLE, step, step_update(step, info.acceptance_rate))
         metric = adaptation.update(metric, stage, place, state)
         step = select(place == INSIDE, step, step_init(step_in_new_metric(step_final(step), *metric.frequencies)))
@@ -69,7 +68,7 @@ def make_kernel(
             "step_size": size,
             "step_size_bar": adapted,
             "tree_depth": info.num_trajectory_expansions,
-            **trajectory._asdict(),
+            **{name: getattr(info, name) for name in ("energy_error", "index_in_trajectory", "max_energy_error")},
         }
         if store_divergences:
             stats |= divergence(before.position, info, inverse_mass)

@@ -1,30 +1,119 @@
-"""NUTS of BlackJAX that also tells where on its trajectory a draw lies, and how far off the energy was."""
+"""One transition of NUTS, from random numbers that are given.
+
+The algorithm is that of Stan and BlackJAX [1]_: a trajectory doubles until it turns back or diverges, and its draw is chosen by weight. As in NumPyro and BlackJAX
+[2]_ there is no recursion: a doubling is a loop that keeps one state for each level of the tree. BlackJAX's metrics and integrator are used.
+
+It differs from ``blackjax.nuts`` in its random numbers. That kernel makes keys for each doubling and each step. Here one call of the generator makes all numbers
+of a transition, and one number chooses among all states of a doubling. XLA compiles the chains of `eight_schools` in 0.7 of the time, and a step takes 0.7 to 0.95 of it.
+
+References
+----------
+.. [1] M. Betancourt (2017). A conceptual introduction to Hamiltonian Monte Carlo, appendix A: multinomial sampling, biased progressive sampling between
+   doublings, and the criterion for a turn.
+.. [2] D. Phan, N. Pradhan, M. Jankowiak (2019). Composable effects for flexible and accelerated probabilistic programming in NumPyro: the iterative doubling.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import blackjax
 import jax
 import numpy as np
 from blackjax.mcmc.integrators import IntegratorState, velocity_verlet
 from blackjax.mcmc.metrics import default_metric
 
+#: A trajectory diverges if its energy grows by more: BlackJAX's and Stan's limit.
+DIVERGENCE = 1000.0
+#: Differences of energies are cut off here, so that no weight is NaN.
+LARGEST = 1e300
 
-class PathFromStart(NamedTuple):
-    """What happened between the start of a trajectory and one of its states."""
 
+class Noise(NamedTuple):
+    """The random numbers of a transition."""
+
+    normal: Any
+    """Standard normal numbers, as many as a position has: float64."""
+    uniform: Any
+    """Three numbers in [0, 1) for each doubling: its direction, its draw, and whether the trajectory takes that draw. Shape (3, doublings), float64."""
+
+
+class Draw(NamedTuple):
+    """A state of a trajectory that may be the next one of the chain."""
+
+    position: Any
+    logdensity: Any
+    gradient: Any
+    energy: Any
     index: Any
-    """How many steps the state is from the start, negative if backwards: int64."""
-    least: Any
-    most: Any
-    """The smallest and the largest energy on the way: float64."""
+    """How many steps it is from the start, negative if backwards: int64."""
+
+
+class Tree(NamedTuple):
+    """Consecutive states of a trajectory."""
+
+    draw: Draw
+    log_weight: Any
+    """The logarithm of the sum of ``exp(energy of the start - energy)``."""
+    momentum_sum: Any
+    acceptance_sum: Any
+    """The sum of the Metropolis acceptance probabilities of its steps."""
+    steps: Any
+    lowest: Any
+    """The lowest energy, infinite if there are no steps."""
+    highest: Any
+
+
+class System(NamedTuple):
+    """What a trajectory moves in."""
+
+    energy_of_start: Any
+    kinetic_energy: Callable
+    check_turning: Callable
+    """Tells from the first and last momentum of consecutive states and from the sum of all whether they turn back."""
+    step: Callable
+    """Returns the next state of the integrator, by a state and a step size."""
 
 
 class Trajectory(NamedTuple):
-    """What BlackJAX does not tell of a transition. The names are those of PyMC's statistics."""
+    """A trajectory after a number of doublings."""
 
+    doublings: Any
+    left: IntegratorState
+    right: IntegratorState
+    forwards: Any
+    """How many of its steps are forwards."""
+    tree: Tree
+    saved: Any
+    """Memory for `Branch.saved`."""
+    is_divergent: Any
+    is_turning: Any
+
+
+class Branch(NamedTuple):
+    """The states that a doubling adds, as far as they are made."""
+
+    end: IntegratorState
+    tree: Tree
+    chance: Any
+    """A number in [0, 1) that chooses the draw."""
+    saved: Any
+    """For each level of the tree the momentum of the first state of a part, and the sum of momenta up to it. The last row is never read. Shape (2, levels + 1, size)."""
+    is_divergent: Any
+    is_turning: Any
+
+
+class Transition(NamedTuple):
+    """What a transition tells beside the draw. The names are those of ``blackjax.mcmc.nuts.NUTSInfo``, the last three those of PyMC's statistics."""
+
+    acceptance_rate: Any
+    is_divergent: Any
+    is_turning: Any
+    energy: Any
+    num_trajectory_expansions: Any
+    num_integration_steps: Any
+    trajectory_leftmost_state: IntegratorState
+    trajectory_rightmost_state: IntegratorState
     energy_error: Any
     """The energy of the draw, minus that of the start."""
     index_in_trajectory: Any
@@ -33,43 +122,169 @@ class Trajectory(NamedTuple):
     """The energy of the state that is farthest off, minus that of the start; infinite if an energy was NaN."""
 
 
-def nuts_kernel() -> Callable[..., tuple[Any, Any, Trajectory]]:
-    """Return BlackJAX's kernel, whose transitions also return their `Trajectory`.
+def noise_of(key: Any, size: int, max_treedepth: int) -> tuple[Any, Noise]:
+    """Return a new key and the random numbers of a transition.
 
-    BlackJAX carries the gradient of each state of a trajectory and leaves it to the integrator, so the integrator can carry a `PathFromStart` beside it.
+    Parameters
+    ----------
+    key
+        A key of two 32-bit words.
+    size
+        How many numbers a position has.
+    max_treedepth
+        How often a trajectory doubles at most.
     """
-    kernel = blackjax.nuts.build_kernel(with_path)
-
-    def transition(
-        key: Any, state: Any, logp: Callable, step_size: Any, inverse_mass: Any, max_treedepth: Any
-    ) -> tuple[Any, Any, Trajectory]:
-        start = PathFromStart(np.int64(0), np.float64(np.inf), np.float64(-np.inf))
-        before = state._replace(logdensity_grad=(state.logdensity_grad, jax.tree.map(jax.numpy.asarray, start)))
-        drawn, info = kernel(key, before, logp, step_size, inverse_mass, max_treedepth)
-        gradient, path = drawn.logdensity_grad
-        energy = default_metric(inverse_mass).kinetic_energy(info.momentum) - state.logdensity
-        ends = [end.logdensity_grad[1] for end in (info.trajectory_leftmost_state, info.trajectory_rightmost_state)]
-        above = jax.numpy.maximum(ends[0].most, ends[1].most) - energy
-        below = jax.numpy.minimum(ends[0].least, ends[1].least) - energy
-        farthest = jax.numpy.where(above > -below, above, below)
-        found = Trajectory(info.energy - energy, path.index, farthest)
-        return drawn._replace(logdensity_grad=gradient), info, found
-
-    return transition
+    # All from one call: XLA takes 50 ms to compile each call of the generator.
+    bits = jax.random.bits(key, (1 + size + 3 * max_treedepth,), "uint64")
+    numbers = ((bits[1:] >> 12).astype("float64") + 0.5) * 2.0**-52
+    normal = np.sqrt(2) * jax.lax.erf_inv(2 * numbers[:size] - 1)
+    new = jax.random.wrap_key_data(
+        jax.numpy.stack([bits[0] >> 32, bits[0] & 0xFFFFFFFF]).astype("uint32"), impl=jax.random.key_impl(key)
+    )
+    return new, Noise(normal, numbers[size:].reshape(3, max_treedepth))
 
 
-def with_path(logdensity: Callable, kinetic_energy: Callable) -> Callable[[IntegratorState, Any], IntegratorState]:
-    """Return an integrator whose states carry the gradient and a `PathFromStart`."""
-    step = velocity_verlet(logdensity, kinetic_energy)
+def nuts_transition(
+    noise: Noise, state: Any, logp: Callable, step_size: Any, inverse_mass: Any, max_treedepth: int
+) -> tuple[Any, Transition]:
+    """Return the next state of a chain, and what happened.
 
-    def advance(state: IntegratorState, step_size: Any) -> IntegratorState:
-        numpy = jax.numpy
-        gradient, path = state.logdensity_grad
-        new = step(state._replace(logdensity_grad=gradient), step_size)
-        energy = kinetic_energy(new.momentum) - new.logdensity
-        energy = numpy.where(numpy.isnan(energy), np.inf, energy)
-        index = path.index + numpy.sign(step_size).astype(path.index.dtype)
-        path = PathFromStart(index, numpy.minimum(path.least, energy), numpy.maximum(path.most, energy))
-        return new._replace(logdensity_grad=(new.logdensity_grad, path))
+    Parameters
+    ----------
+    noise
+        The random numbers.
+    state : blackjax.mcmc.hmc.HMCState
+        The state before, whose position is a vector of float64.
+    logp
+        The log density of a position.
+    step_size
+        That of the integrator.
+    inverse_mass
+        The inverse mass matrix, in one of the forms that BlackJAX's ``default_metric`` takes.
+    max_treedepth
+        How often the trajectory doubles at most.
+    """
+    metric = default_metric(inverse_mass)
+    momentum = metric.scale(state.position, noise.normal, inv=False, trans=False)
+    start = IntegratorState(state.position, momentum, state.logdensity, state.logdensity_grad)
+    energy = metric.kinetic_energy(momentum) - state.logdensity
+    system = System(energy, metric.kinetic_energy, metric.check_turning, velocity_verlet(logp, metric.kinetic_energy))
+    draw = Draw(state.position, state.logdensity, state.logdensity_grad, energy, 0)
+    tree = Tree(draw, 0.0, momentum, 0.0, 0, np.inf, -np.inf)
+    saved = np.zeros((2, max_treedepth + 1, momentum.size))
+    found: Trajectory = jax.lax.while_loop(
+        lambda path: (path.doublings < max_treedepth) & ~path.is_divergent & ~path.is_turning,
+        lambda path: doubled(path, system, noise, step_size),
+        arrays(Trajectory(0, start, start, 0, tree, saved, False, False)),
+    )
+    draw, tree = found.tree.draw, found.tree
+    above, below = tree.highest - energy, tree.lowest - energy
+    told = Transition(
+        tree.acceptance_sum / tree.steps,
+        found.is_divergent,
+        found.is_turning,
+        draw.energy,
+        found.doublings,
+        tree.steps,
+        found.left,
+        found.right,
+        draw.energy - energy,
+        draw.index,
+        jax.numpy.where(above > -below, above, below),
+    )
+    return state._replace(position=draw.position, logdensity=draw.logdensity, logdensity_grad=draw.gradient), told
 
-    return advance
+
+def doubled(path: Trajectory, system: System, noise: Noise, step_size: Any) -> Trajectory:
+    """Return a trajectory with as many states more as it has, at one of its ends, or fewer if these turn back or diverge."""
+    to_direction, to_draw, to_take = noise.uniform[:, path.doublings]
+    forward, tree = to_direction < 0.5, path.tree
+    end, signed = select(forward, (path.right, step_size), (path.left, -step_size))
+    index = jax.numpy.where(forward, path.forwards, path.forwards - tree.steps)
+    empty = tree._replace(log_weight=-np.inf, momentum_sum=np.zeros(end.momentum.shape), acceptance_sum=0.0, steps=0)
+    branch: Branch = jax.lax.while_loop(
+        lambda branch: (branch.tree.steps < 1 << path.doublings) & ~branch.is_divergent & ~branch.is_turning,
+        lambda branch: with_step(branch, system, signed, index),
+        arrays(Branch(end, empty, to_draw, path.saved, False, False)),
+    )
+    new, fails = branch.tree, branch.is_divergent | branch.is_turning
+    left, right = select(forward, (path.left, branch.end), (branch.end, path.right))
+    takes = (to_take < jax.numpy.exp(new.log_weight - tree.log_weight)) & ~fails
+    whole = Tree(
+        select(takes, new.draw, tree.draw),
+        log_of_sum(tree.log_weight, new.log_weight),
+        tree.momentum_sum + new.momentum_sum,
+        tree.acceptance_sum + new.acceptance_sum,
+        tree.steps + new.steps,
+        new.lowest,
+        new.highest,
+    )
+    turns = branch.is_turning | system.check_turning(left.momentum, right.momentum, whole.momentum_sum)
+    forwards = path.forwards + jax.numpy.where(forward, new.steps, 0)
+    return Trajectory(path.doublings + 1, left, right, forwards, whole, branch.saved, branch.is_divergent, turns)
+
+
+def with_step(branch: Branch, system: System, step_size: Any, index: Any) -> Branch:
+    """Return a branch with one state more. The branch begins behind the state with an index; `step_size` is negative if it goes backwards."""
+    numpy, tree = jax.numpy, branch.tree
+    end = system.step(branch.end, step_size)
+    energy = system.kinetic_energy(end.momentum) - end.logdensity
+    energy = numpy.where(numpy.isnan(energy), np.inf, energy)
+    gain = numpy.clip(system.energy_of_start - energy, -LARGEST, LARGEST)
+    log_weight = log_of_sum(tree.log_weight, gain)
+    # If the number is less than the share of the new state, or if not, it is uniform again when it is rescaled: one number chooses among all states.
+    share = numpy.exp(gain - log_weight)
+    takes = branch.chance < share
+    chance = select(takes, branch.chance, branch.chance - share) / select(takes, share, 1 - share)
+    steps = tree.steps + 1
+    here = Draw(
+        end.position, end.logdensity, end.logdensity_grad, energy, index + numpy.where(step_size > 0, steps, -steps)
+    )
+    tree = Tree(
+        select(takes, here, tree.draw),
+        log_weight,
+        tree.momentum_sum + end.momentum,
+        tree.acceptance_sum + numpy.exp(numpy.minimum(gain, 0)),
+        steps,
+        numpy.minimum(tree.lowest, energy),
+        numpy.maximum(tree.highest, energy),
+    )
+    saved, turns = with_turn(branch.saved, tree, end.momentum, system.check_turning)
+    return Branch(end, tree, chance, saved, gain < -DIVERGENCE, turns)
+
+
+def with_turn(saved: Any, tree: Tree, momentum: Any, check_turning: Callable) -> tuple[Any, Any]:
+    """Return `Branch.saved` after a step, and whether a part of the tree that ends there turns back.
+
+    Parts have 2, 4, 8 ... states. A state of an even number ends none, and is the first of one or more. The levels of those that a state of an odd number ends follow
+    from the bits of the number, as in NumPyro.
+    """
+    number = tree.steps - 1
+    level = jax.lax.population_count(number >> 1)
+    last = level - jax.lax.population_count((~number & (number + 1)) - 1) + 1
+    unread = saved.shape[1] - 1
+    row = jax.numpy.stack([momentum, tree.momentum_sum])[:, None]
+    saved = jax.lax.dynamic_update_slice_in_dim(saved, row, select(number % 2 == 0, level, unread), 1)
+
+    def check(loop: tuple) -> tuple:
+        level, _ = loop
+        first, sum_to_first = saved[:, level]
+        return level - 1, check_turning(first, momentum, tree.momentum_sum - sum_to_first + first)
+
+    _, turns = jax.lax.while_loop(lambda loop: (loop[0] >= last) & ~loop[1], check, arrays((level, False)))
+    return saved, turns
+
+
+def arrays(values: Any) -> Any:
+    """Return values with arrays in the place of Python's numbers, for the state of a loop: JAX traces a loop twice if the dtype of a number in it is weak."""
+    return jax.tree.map(lambda x: x if isinstance(x, jax.Array) else np.asarray(x), values)
+
+
+def select(condition: Any, if_true: Any, if_false: Any) -> Any:
+    """Return one of two trees of arrays."""
+    return jax.tree.map(lambda a, b: jax.lax.select(condition, a, b), if_true, if_false)
+
+
+def log_of_sum(a: Any, b: Any) -> Any:
+    """Return ``log(exp(a) + exp(b))`` of two numbers of which the second is finite."""
+    return jax.numpy.maximum(a, b) + jax.numpy.log1p(jax.numpy.exp(-abs(a - b)))

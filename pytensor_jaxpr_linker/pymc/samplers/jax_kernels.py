@@ -16,6 +16,7 @@ from pytensor_jaxpr_linker.pymc.chains.chain_progress import Watched, chain_prog
 from pytensor_jaxpr_linker.pymc.chains.chains import ChainDraws, Chains, shapes_of
 from pytensor_jaxpr_linker.pymc.chains.each_draw import EachDraw
 from pytensor_jaxpr_linker.pymc.chains.programs import options_of_few_calls, pymc_logger
+from pytensor_jaxpr_linker.pymc.convergence import import_in_background
 from pytensor_jaxpr_linker.pymc.folder_programs import digest_of_files
 from pytensor_jaxpr_linker.pymc.functions.constrained import Constrain
 from pytensor_jaxpr_linker.pymc.functions.initial import check_initvals, shapes_of_points, stacked_points
@@ -53,6 +54,10 @@ def sample_jax(request: Request, kept: KeptModel, constrained: Constrain) -> Cha
                 seeds,
                 run,
             )
+        if (
+            request.compute_convergence_checks
+        ):  # when XLA compiles: before, it would compete with the trace for Python's lock
+            import_in_background()
         points = request.superchains
         starts = kept.starts(points, seeds[:points], request.initvals, request.jitter)
         starts = [start for start in starts for _ in range(request.chains // points)]
