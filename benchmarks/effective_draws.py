@@ -33,7 +33,7 @@ INTRODUCTION = """{setting}
 
 Effective draws a second of the whole call: the smallest bulk effective sample size of all elements of the free variables of a model, divided by the wall time of the
 call that samples it, {chains} chains of {draws} draws after {tune} of warm-up, with both sides' default arguments. `pm.sample` takes nutpie on Numba by default,
-`pytensor_jaxpr_linker.pymc.sample` BlackJAX's NUTS. Each call is a fresh process; imports, making the model and starting JAX are not counted. *Caches
+`pytensor_jaxpr_linker.pymc.sample` NUTS by the parts of BlackJAX. Each call is a fresh process; imports, making the model and starting JAX are not counted. *Caches
 empty* is the first process, *caches filled* a second one for the same model: `pjl.cache(folder)` here; there PyTensor's and Numba's caches, which they use by themselves. nutpie
 compiles a model again in each process. Each figure is {pairs}. "×" is the ratio to `pjl.pymc.sample`. `effective_draws.py` writes this section.
 

@@ -38,7 +38,7 @@ class Noise(NamedTuple):
     """Three numbers in [0, 1) for each doubling: its direction, its draw, and whether the trajectory takes that draw. Shape (3, doublings), float64."""
 
 
-class Draw(NamedTuple):
+class Candidate(NamedTuple):
     """A state of a trajectory that may be the next one of the chain."""
 
     position: Any
@@ -52,7 +52,7 @@ class Draw(NamedTuple):
 class Tree(NamedTuple):
     """Consecutive states of a trajectory."""
 
-    draw: Draw
+    draw: Candidate
     log_weight: Any
     """The logarithm of the sum of ``exp(energy of the start - energy)``."""
     momentum_sum: Any
@@ -169,7 +169,7 @@ def nuts_transition(
     start = IntegratorState(state.position, momentum, state.logdensity, state.logdensity_grad)
     energy = metric.kinetic_energy(momentum) - state.logdensity
     system = System(energy, metric.kinetic_energy, metric.check_turning, velocity_verlet(logp, metric.kinetic_energy))
-    draw = Draw(state.position, state.logdensity, state.logdensity_grad, energy, 0)
+    draw = Candidate(state.position, state.logdensity, state.logdensity_grad, energy, 0)
     tree = Tree(draw, 0.0, momentum, 0.0, 0, np.inf, -np.inf)
     saved = np.zeros((2, max_treedepth + 1, momentum.size))
     found: Trajectory = jax.lax.while_loop(
@@ -199,7 +199,7 @@ def doubled(path: Trajectory, system: System, noise: Noise, step_size: Any) -> T
     """Return a trajectory with as many states more as it has, at one of its ends, or fewer if these turn back or diverge."""
     to_direction, to_draw, to_take = noise.uniform[:, path.doublings]
     forward, tree = to_direction < 0.5, path.tree
-    end, signed = select(forward, (path.right, step_size), (path.left, -step_size))
+    end, signed = either(forward, (path.right, step_size), (path.left, -step_size))
     index = jax.numpy.where(forward, path.forwards, path.forwards - tree.steps)
     empty = tree._replace(log_weight=-np.inf, momentum_sum=np.zeros(end.momentum.shape), acceptance_sum=0.0, steps=0)
     branch: Branch = jax.lax.while_loop(
@@ -208,10 +208,10 @@ def doubled(path: Trajectory, system: System, noise: Noise, step_size: Any) -> T
         arrays(Branch(end, empty, to_draw, path.saved, False, False)),
     )
     new, fails = branch.tree, branch.is_divergent | branch.is_turning
-    left, right = select(forward, (path.left, branch.end), (branch.end, path.right))
+    left, right = either(forward, (path.left, branch.end), (branch.end, path.right))
     takes = (to_take < jax.numpy.exp(new.log_weight - tree.log_weight)) & ~fails
     whole = Tree(
-        select(takes, new.draw, tree.draw),
+        either(takes, new.draw, tree.draw),
         log_of_sum(tree.log_weight, new.log_weight),
         tree.momentum_sum + new.momentum_sum,
         tree.acceptance_sum + new.acceptance_sum,
@@ -235,13 +235,13 @@ def with_step(branch: Branch, system: System, step_size: Any, index: Any) -> Bra
     # If the number is less than the share of the new state, or if not, it is uniform again when it is rescaled: one number chooses among all states.
     share = numpy.exp(gain - log_weight)
     takes = branch.chance < share
-    chance = select(takes, branch.chance, branch.chance - share) / select(takes, share, 1 - share)
+    chance = either(takes, branch.chance, branch.chance - share) / either(takes, share, 1 - share)
     steps = tree.steps + 1
-    here = Draw(
+    here = Candidate(
         end.position, end.logdensity, end.logdensity_grad, energy, index + numpy.where(step_size > 0, steps, -steps)
     )
     tree = Tree(
-        select(takes, here, tree.draw),
+        either(takes, here, tree.draw),
         log_weight,
         tree.momentum_sum + end.momentum,
         tree.acceptance_sum + numpy.exp(numpy.minimum(gain, 0)),
@@ -264,7 +264,7 @@ def with_turn(saved: Any, tree: Tree, momentum: Any, check_turning: Callable) ->
     last = level - jax.lax.population_count((~number & (number + 1)) - 1) + 1
     unread = saved.shape[1] - 1
     row = jax.numpy.stack([momentum, tree.momentum_sum])[:, None]
-    saved = jax.lax.dynamic_update_slice_in_dim(saved, row, select(number % 2 == 0, level, unread), 1)
+    saved = jax.lax.dynamic_update_slice_in_dim(saved, row, either(number % 2 == 0, level, unread), 1)
 
     def check(loop: tuple) -> tuple:
         level, _ = loop
@@ -280,7 +280,7 @@ def arrays(values: Any) -> Any:
     return jax.tree.map(lambda x: x if isinstance(x, jax.Array) else np.asarray(x), values)
 
 
-def select(condition: Any, if_true: Any, if_false: Any) -> Any:
+def either(condition: Any, if_true: Any, if_false: Any) -> Any:
     """Return one of two trees of arrays."""
     return jax.tree.map(lambda a, b: jax.lax.select(condition, a, b), if_true, if_false)
 
