@@ -55,9 +55,10 @@ def test_a_short_warm_up(scales, tune, form):
     """The start is a thousand standard deviations away, or too near for some coordinates."""
     with pm.Model() as model:
         pm.Normal("x", 0, SCALES[scales], shape=50)
-    found = sample(draws=200, tune=tune, chains=4, model=model, mass_matrix=form, **QUIET)
-    # After 50 transitions of warm-up the rate of two chains was 0.80 to 0.90 for 24 seeds, on average 0.87.
-    assert abs(found.sample_stats["acceptance_rate"].mean() - 0.9) < (0.08 if tune == 50 else 0.05)
+    # After 50 transitions of warm-up the rate of two chains is 0.80 to 0.90, by the seed: only the mean of many chains tells.
+    chains = 32 if tune == 50 else 2
+    found = sample(draws=200, tune=tune, chains=chains, model=model, mass_matrix=form, **QUIET)
+    assert abs(found.sample_stats["acceptance_rate"].mean() - 0.9) < 0.05
     assert found.sample_stats["n_steps"].mean() < 20
 
 

@@ -18,7 +18,7 @@ from pytensor_jaxpr_linker.pymc.diagnosis import MANY, diagnose
 
 
 def import_in_background() -> None:
-    """Import, while chains run, what the checks of convergence import, which takes about a second."""
+    """Import, while XLA compiles and chains run, what the checks of convergence import, which takes about a second."""
 
     def import_() -> None:
         with suppress(ImportError):  # the checks raise it, with PyMC's text

@@ -54,10 +54,8 @@ def sample_jax(request: Request, kept: KeptModel, constrained: Constrain) -> Cha
                 seeds,
                 run,
             )
-        if (
-            request.compute_convergence_checks
-        ):  # when XLA compiles: before, it would compete with the trace for Python's lock
-            import_in_background()
+        if request.compute_convergence_checks:
+            import_in_background()  # not before XLA compiles: it would keep JAX's trace from Python's lock
         points = request.superchains
         starts = kept.starts(points, seeds[:points], request.initvals, request.jitter)
         starts = [start for start in starts for _ in range(request.chains // points)]
