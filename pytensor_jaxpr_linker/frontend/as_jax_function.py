@@ -19,7 +19,15 @@ from pytensor_jaxpr_linker.base.options import resolve
 from pytensor_jaxpr_linker.frontend.jax_function import JaxFunction
 from pytensor_jaxpr_linker.frontend.original_graph import Original, copy_of, original_of
 from pytensor_jaxpr_linker.frontend.pytensor_gradient import with_pytensor_gradient
-from pytensor_jaxpr_linker.frontend.targets import LOADED, Target, compiled, compiled_runner, graph_target, target_of
+from pytensor_jaxpr_linker.frontend.targets import (
+    LOADED,
+    Target,
+    compiled,
+    compiled_runner,
+    graph_target,
+    rewrite,
+    target_of,
+)
 from pytensor_jaxpr_linker.graph.facts import may_be_static
 from pytensor_jaxpr_linker.jaxpr.lower import lower_region
 from pytensor_jaxpr_linker.plan.large_constants import LargeConstants
@@ -225,7 +233,7 @@ def with_constants(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> O
 def graph_program(graph: Original, mode: Any) -> Program:
     """Rewrite a graph and return its program."""
     fgraph = FunctionGraph(*graph, clone=True)
-    get_mode(mode).optimizer.rewrite(fgraph)
+    rewrite(fgraph, get_mode(mode))
     return rewritten_program(fgraph, resolve(getattr(get_mode(mode).linker, "options", None)).allow_traced_leaves)
 
 

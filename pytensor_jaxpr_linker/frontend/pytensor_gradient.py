@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 from jax.custom_derivatives import CustomVJPPrimal, SymbolicZero
+from pytensor import config
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.mode import optdb
 from pytensor.compile.ops import view_op
@@ -252,14 +253,17 @@ def pull_back(
     # Views, since an output may be computed from another one, or be there twice.
     ends: Any = list(map(view_op, outputs))
     try:
-        gradients: Any = grad(
-            None,
-            list(wrt.values()),
-            known_grads=dict(zip(ends, cotangents, strict=True)),
-            disconnected_inputs="ignore",
-            return_disconnected="disconnected",
-            null_gradients="return",
-        )
+        with config.change_flags(
+            traceback__limit=config.traceback__compile_limit
+        ):  # the stack is JAX's and this package's
+            gradients: Any = grad(
+                None,
+                list(wrt.values()),
+                known_grads=dict(zip(ends, cotangents, strict=True)),
+                disconnected_inputs="ignore",
+                return_disconnected="disconnected",
+                null_gradients="return",
+            )
     except NotImplementedError as error:  # an Op without a pullback
         return {}, dict.fromkeys(wrt, str(error))
     found = dict(zip(wrt, gradients, strict=True))

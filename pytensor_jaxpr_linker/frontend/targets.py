@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from pytensor import config
 from pytensor.compile.executor import Function
-from pytensor.compile.mode import get_mode
+from pytensor.compile.mode import Mode, get_mode
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.gradient import grad
 from pytensor.graph.basic import Apply, Constant, Variable, clone_get_equiv
@@ -204,6 +205,12 @@ class Compiled(NamedTuple):
         ]
 
 
+def rewrite(fgraph: FunctionGraph, mode: Mode) -> None:
+    """Rewrite a graph by a mode, as `pytensor.function` does: new nodes have no trace of the stack unless the user asks for one."""
+    with config.change_flags(traceback__limit=config.traceback__compile_limit):
+        mode.optimizer.rewrite(fgraph)
+
+
 def compiled(target: Target) -> Compiled:
     """Return a target with what runs it; for a graph, what would run a function that is compiled from it."""
     if (f := target.function) is not None:
@@ -221,7 +228,7 @@ def compiled(target: Target) -> Compiled:
         copies[v].tag.trace = [[(ROLE, 0, "", role.text)], *(getattr(v.tag, "trace", None) or ()), *role.traces]
     fgraph = FunctionGraph([copies[v] for v in inputs], [copies[v] for v in target.outputs], clone=False)
     mode = get_mode(target.mode)
-    mode.optimizer.rewrite(fgraph)
+    rewrite(fgraph, mode)
     rewriting = perf_counter() - started
     for v, asked in zip(fgraph.outputs, target.outputs, strict=True):
         if v.owner is not None:
