@@ -156,5 +156,5 @@ def test_an_interrupt_while_xla_compiles_is_explained(caplog):
     compiled = Interrupted()
     compiled.set_result(None)
     with caplog.at_level("WARNING", "pymc"), pytest.raises(KeyboardInterrupt):
-        ChainPrograms(compiled, compiled, has_warmup=False).result()
+        ChainPrograms(compiled, compiled, has_warmup=False, first_evaluates=False).result()
     assert "Interrupted while XLA compiles, which can't be stopped" in caplog.text

@@ -190,6 +190,29 @@ def test_a_start_without_density_names_the_term(sampler):
         sample(model=model, sampler=sampler, **SHORT)
 
 
+@pytest.mark.parametrize("sampler", ["blackjax", "nutpie"])
+def test_a_start_without_gradient_names_the_variable(sampler):
+    """The log density is finite at 0, the gradient of the square root is not; with jitter the chains start elsewhere."""
+    pytest.importorskip(sampler)
+    with pm.Model() as model:
+        pm.Normal("a")
+        x = pm.Normal("x", shape=3, initval=np.zeros(3))
+        pm.Potential("p", -pt.sqrt((x**2).sum()))
+    with pytest.raises(SamplingError, match=r"is -3\.67\d*: the gradient by 'x' is not finite \(3 of 3 elements"):
+        sample(model=model, sampler=sampler, jitter=False, **SHORT)
+    assert not sample(model=model, sampler=sampler, **SHORT).sample_stats["diverging"].all()
+
+
+@pytest.mark.parametrize("method", ["parallel", "vectorized", "sequential"])
+def test_a_start_without_density_is_drawn_anew(method):
+    """Where half of the jittered points have no density, each chain finds one that has, and chains of a group share theirs."""
+    with pm.Model() as model:
+        x = pm.Normal("x", shape=2, initval=np.zeros(2))
+        pm.Potential("p", pt.log(x[0]))
+    found = sample(model=model, sampler="blackjax", chain_method=method, **{**SHORT, "chains": 6})
+    assert (found.posterior["x"][..., 0] > 0).all()
+
+
 def test_a_host_step_in_the_density():
     """nutpie runs it, the samplers that are one program refuse it and say why."""
 

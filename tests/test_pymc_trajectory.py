@@ -9,6 +9,8 @@ from scipy import stats
 
 blackjax = pytest.importorskip("blackjax")
 
+from pytensor_jaxpr_linker.pymc.kernels.blackjax import make_kernel  # noqa: E402
+from pytensor_jaxpr_linker.pymc.kernels.mass_matrix import metric_diagonal  # noqa: E402
 from pytensor_jaxpr_linker.pymc.kernels.trajectory import DIVERGENCE, Noise, noise_of, nuts_transition  # noqa: E402
 
 SCALES = np.array([1.0, 3.0])
@@ -24,6 +26,46 @@ def logp(x):
 def transition(noise, step_size, start=START, logdensity=logp, mass=MASS):
     state = blackjax.nuts.init(jax.numpy.asarray(start), logdensity)
     return nuts_transition(noise, state, logdensity, step_size, jax.numpy.asarray(mass), DEPTH)
+
+
+@pytest.mark.parametrize("form", ["diagonal", "dense", "low_rank"])
+@pytest.mark.parametrize("tune", [0, 30])
+def test_the_first_transition_evaluates_the_start(form, tune):
+    with jax.enable_x64(True):
+        kernel = make_kernel(lambda q, scale: logp(q) * scale, tune, 0.8, DEPTH, mass_matrix=form, step_size=0.7)
+        assert kernel.first_evaluates
+        chain = kernel.start(1.0, jax.random.key(3, impl="threefry2x32"), jax.numpy.asarray(START))
+        (i, _, state, step, metric), (position, stats) = jax.jit(kernel.transition)(2.0, chain)
+        gradient = -2 * START / SCALES**2
+        np.testing.assert_array_equal(position, START)
+        np.testing.assert_array_equal(state.position, START)
+        np.testing.assert_allclose(state.logdensity, 2 * logp(START), rtol=1e-15)
+        np.testing.assert_allclose(stats["lp"], state.logdensity)
+        np.testing.assert_allclose(state.logdensity_grad, gradient, rtol=1e-15)
+        np.testing.assert_allclose(metric_diagonal(metric.inverse_mass_matrix), 1 / abs(gradient), rtol=1e-12)
+        np.testing.assert_allclose(np.exp(step.log_step_size), 0.7, rtol=1e-15)
+        assert i == 0 and jax.tree.all(
+            jax.tree.map(lambda a, b: a.shape == b.shape and a.dtype == b.dtype, state, chain[2])
+        )
+
+
+@pytest.mark.parametrize("value", [np.nan, -np.inf])
+@pytest.mark.parametrize("of_gradient", [False, True])
+def test_the_first_transition_refuses_a_start(value, of_gradient):
+    """Without a finite log density, or gradient, the state keeps a density of zero."""
+
+    @jax.custom_vjp
+    def density(x):
+        return logp(x) + (0 if of_gradient else value)
+
+    density.defvjp(lambda x: (density(x), x), lambda x, g: (g * (x * value if of_gradient else x),))
+    with jax.enable_x64(True):
+        kernel = make_kernel(lambda q, _: density(q), 10, 0.8, DEPTH)
+        chain = kernel.start(None, jax.random.key(3, impl="threefry2x32"), jax.numpy.asarray(START))
+        (_, _, state, _, metric), (position, stats) = jax.jit(kernel.transition)(None, chain)
+    np.testing.assert_array_equal(position, START)
+    assert np.asarray(stats["lp"]) == np.asarray(state.logdensity) == -np.inf
+    assert np.isfinite(np.asarray(metric.inverse_mass_matrix)).all()
 
 
 def noises(seed, count):

@@ -11,6 +11,7 @@ import pytensor.tensor as pt
 import pytest
 from helpers import compare
 from jax import lax
+from pytensor.conditional import ifelse
 from test_prims import ROWS, assembled
 
 import pytensor_jaxpr_linker as pjl
@@ -220,6 +221,15 @@ def test_options_follow_the_size_of_reductions(length):
     assert passes_left_out(call) == ({COPIES} if length == 10_000 else {TWO_STEPS, COPIES})
     assert passes_left_out(chain) == (set() if length == 10_000 else {TWO_STEPS})
     assert (LIBRARY in call, LIBRARY in chain) == (length < 10_000,) * 2
+
+
+def test_options_of_a_chain_leave_out_conditions():
+    x, c = pt.dvector("x"), pt.bscalar("c")
+    sums = {"inside": ifelse(c, pt.exp(x).max(), x[0]), "outside": ifelse(c, x[1], x[0]) * pt.exp(x).max()}
+    for place, output in sums.items():
+        f = pytensor.function([x, c], output, mode="JAXPR")
+        chain = options_of_chain(pjl.make_jaxpr(f, np.ones(10_000), np.int8(1)))
+        assert passes_left_out(chain) == ({TWO_STEPS} if place == "inside" else set())
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])

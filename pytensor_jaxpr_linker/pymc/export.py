@@ -241,10 +241,15 @@ def export_sampler(
             return unravel(vector_of_chain.astype(vector.dtype))  # chains move in float64
 
         kernel = make_kernel(
-            lambda q, data: logp(position_at(q), data), tune, target_accept or TARGET_ACCEPTS["blackjax"], max_treedepth
+            lambda q, data: logp(position_at(q), data).astype("float64"),
+            tune,
+            target_accept or TARGET_ACCEPTS["blackjax"],
+            max_treedepth,
         )
         chain = kernel.start(of_logp, jax.random.wrap_key_data(key, impl="threefry2x32"), vector.astype("float64"))
-        chain, _ = jax.lax.scan(lambda c, _: (kernel.transition(of_logp, c)[0], None), chain, length=tune)
+        chain, _ = jax.lax.scan(
+            lambda c, _: (kernel.transition(of_logp, c)[0], None), chain, length=tune + kernel.first_evaluates
+        )
         _, (vectors, stats) = jax.lax.scan(lambda c, _: kernel.transition(of_logp, c), chain, length=draws)
         positions = jax.vmap(position_at)(vectors)
         of_shown = {name: data[name] for name in constrained.data}

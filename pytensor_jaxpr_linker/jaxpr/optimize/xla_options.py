@@ -36,9 +36,10 @@ def options_of_call(closed: Any) -> dict[str, str]:
 
 
 def options_of_chain(closed: Any) -> dict[str, str]:
-    """Return the options for the programs of a Markov chain, by the Jaxpr of one that evaluates the log density and its gradient."""
-    passes = [] if most_read(closed.eqns, is_reduction) > LONG_IN_LOOPS else ["tree_reduction_rewriter"]
-    return chosen_options(passes, most_read(closed.eqns, is_product))
+    """Return the options for the programs of a Markov chain, by the Jaxpr that makes transitions. What it does under a condition is left out: that is
+    mostly the adaptation, which runs once a transition or less, and not at each gradient."""
+    passes = [] if most_read(closed.eqns, is_reduction, p.cond_p) > LONG_IN_LOOPS else ["tree_reduction_rewriter"]
+    return chosen_options(passes, most_read(closed.eqns, is_product, p.cond_p))
 
 
 def chosen_options(passes: list[str], largest_product: int) -> dict[str, str]:
@@ -47,12 +48,14 @@ def chosen_options(passes: list[str], largest_product: int) -> dict[str, str]:
     return found if largest_product > LIBRARY_PRODUCT else found | {"xla_cpu_experimental_ynn_fusion_type": ""}
 
 
-def most_read(eqns: Iterable[Any], is_counted: Any) -> int:
-    """Return how many elements the largest operand has of the equations that are counted, also inside others; 0 if there are none."""
+def most_read(eqns: Iterable[Any], is_counted: Any, *closed: Any) -> int:
+    """Return how many elements the largest operand has of the equations that are counted; 0 if there are none. Those inside others count, but not inside
+    equations of the primitives `closed`."""
     most = 0
     for eqn in eqns:
         own = [math.prod(x.aval.shape) for x in eqn.invars] if is_counted(eqn) else []
-        most = max(most, *own, *(most_read(jaxpr.eqns, is_counted) for jaxpr in jax_compat.inner_jaxprs(eqn)), 0)
+        inside = [] if eqn.primitive in closed else jax_compat.inner_jaxprs(eqn)
+        most = max(most, *own, *(most_read(jaxpr.eqns, is_counted, *closed) for jaxpr in inside), 0)
     return most
 
 

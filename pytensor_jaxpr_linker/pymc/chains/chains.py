@@ -148,6 +148,16 @@ class Chains:
             self._kept.drop(self._key)
             raise
 
+    @property
+    def first_evaluates(self) -> bool:
+        """Whether `logdensities` knows any."""
+        return self.programs.first_evaluates
+
+    def logdensities(self, positions: dict[str, np.ndarray]) -> np.ndarray:
+        """Return the log density of the position of each chain, NaN or -infinity where it or its gradient is not finite."""
+        with jax.enable_x64(True):
+            return self._placed.begun(self.programs, positions)[1]
+
     def chunks(self, positions: dict[str, np.ndarray], watch: Watch) -> Iterator[Chunk]:
         """Return an iterator over the chunks of transitions: the positions and statistics of each."""
         return self._placed.run(self.programs, positions, ChunkLengths(self.total, self._most), watch)

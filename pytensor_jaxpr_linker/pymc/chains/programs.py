@@ -44,18 +44,20 @@ class Kernel(NamedTuple):
     """Whether the first transitions, as many as ``tune``, adapt the chain, so are not kept. Else `start` adapts it."""
     is_ensemble: bool = False
     """Whether both functions take all chains at once, along a first axis of keys, positions, states and draws."""
+    first_evaluates: bool = False
+    """Whether the first transition stays where the chain starts, and gives it the log density and its gradient; it is neither warm-up nor a draw. Then
+    one program has the model: XLA would compile it once more for a `start` that evaluates it."""
 
 
 class JittedChain(NamedTuple):
     """The functions of a kernel as they are lowered: one makes states, the other advances them by a chunk of transitions."""
 
     start: Any
-    advance: Callable[[Any], Any]
-    """Returns the second function, from its arguments: it is traced when XLA already compiles the first one. Beside what both are given it takes
-    how many transitions to make."""
+    advance: Callable[[Any], tuple[Any, dict[str, str] | None]]
+    """Returns, from its arguments, the second function, and XLA's options if they are known. Beside what both are given it takes how many
+    transitions to make."""
     has_warmup: bool
-    options: dict[str, str] | None = None
-    """XLA's, if they are known; else `xla_options` decides."""
+    first_evaluates: bool
 
 
 class ChainPrograms(NamedTuple):
@@ -64,6 +66,7 @@ class ChainPrograms(NamedTuple):
     start: Future[jax.stages.Compiled]
     advance: Future[jax.stages.Compiled]
     has_warmup: bool
+    first_evaluates: bool
 
     def result(self) -> tuple[jax.stages.Compiled, jax.stages.Compiled]:
         """Wait for the programs."""
@@ -86,19 +89,19 @@ def compile_programs(chain: JittedChain, args: tuple, sharding: Any = None) -> C
             return lowered.compile(options)
 
     pool = ThreadPoolExecutor(2)
-    traced = chain.start.trace(*args)
-    options = xla_options(traced) if chain.options is None else chain.options
-    started = traced.lower()
-    begun = pool.submit(compile_, started, options | options_of_few_calls() if chain.has_warmup else options)
-    further = with_count(args[0], 0), states_of(started.out_info, sharding)
-    advance = chain.advance(further).lower(*further)
-    programs = ChainPrograms(begun, pool.submit(compile_, advance, options), chain.has_warmup)
+    start = chain.start.trace(*args)
+    further = with_count(args[0], 0), states_of(start.out_info, sharding)
+    jitted, options = chain.advance(further)
+    advance = jitted.trace(*further)
+    options = xla_options(advance) if options is None else options
+    begun = pool.submit(compile_, start.lower(), options | options_of_few_calls() if chain.has_warmup else options)
+    advanced = pool.submit(compile_, advance.lower(), options)
     pool.shutdown(wait=False)
-    return programs
+    return ChainPrograms(begun, advanced, chain.has_warmup, chain.first_evaluates)
 
 
 def xla_options(traced: jax.stages.Traced) -> dict[str, str]:
-    """Return XLA's options for the programs of a kernel, by the trace of its first one, which evaluates the log density and its gradient."""
+    """Return XLA's options for the programs of a kernel, by the trace of the one that makes transitions."""
     return options_of_chain(traced.jaxpr) if jax.default_backend() == "cpu" else {}
 
 
@@ -124,16 +127,16 @@ def by_way_of_folder(
     made = cache(make)
 
     def start_to_store() -> StoredFunction:
-        start = made().start
-        return stored_function(start, args, (made().has_warmup, xla_options(start.trace(*args))))
+        return stored_function(made().start, args, (made().has_warmup, made().first_evaluates))
 
-    def advance(further: tuple) -> Any:
+    def advance(further: tuple) -> tuple[Any, dict[str, str] | None]:
         def to_store() -> StoredFunction:
             jax.eval_shape(made().start, *args)  # which shows what states consist of
-            return stored_function(made().advance(further), further)
+            jitted, _ = made().advance(further)
+            return stored_function(jitted, further, xla_options(jitted.trace(*further)))
 
         found = folder.find(("advance", key), to_store)
-        return made().advance(further) if found is None else found.jitted()
+        return made().advance(further) if found is None else (found.jitted(), found.about)
 
     found = folder.find(("start", key), start_to_store)
     return made() if found is None else JittedChain(found.jitted(), advance, *found.about)
@@ -194,7 +197,9 @@ class OneProgram:
             specs = (same, *(each,) * arguments)
             return jax.jit(jax.shard_map(batched, mesh=self._mesh, in_specs=specs, out_specs=each, check_vma=False))
 
-        return JittedChain(divide(start, 2), lambda further: divide(advance, 1), kernel.has_warmup)
+        return JittedChain(
+            divide(start, 2), lambda _: (divide(advance, 1), None), kernel.has_warmup, kernel.first_evaluates
+        )
 
     def compile(self, find: Callable[[tuple], JittedChain], like: dict) -> ChainPrograms:
         """Begin to compile what `find` returns for the arguments of the first program."""
@@ -202,10 +207,19 @@ class OneProgram:
         sharding = None if len(self._used) == 1 else NamedSharding(self._mesh, PartitionSpec("chain"))
         return compile_programs(find(args), args, sharding)
 
-    def run(self, programs: ChainPrograms, positions: dict, lengths: ChunkLengths, watch: Watch) -> Iterator[Chunk]:
-        """Return an iterator over the chunks of transitions."""
+    def begun(self, programs: ChainPrograms, positions: dict) -> tuple[Any, np.ndarray | None]:
+        """Return the states of chains before warm-up, and the log density of each if the first transition evaluates it."""
         begin, program = programs.result()
         states = begin(self._given, self._keys, self._put(positions))
+        if not programs.first_evaluates:
+            return states, None
+        states, (_, stats) = program(with_count(self._given, 1), states)
+        return states, np.asarray(stats["lp"])[: self.chains, 0]
+
+    def run(self, programs: ChainPrograms, positions: dict, lengths: ChunkLengths, watch: Watch) -> Iterator[Chunk]:
+        """Return an iterator over the chunks of transitions."""
+        _, program = programs.result()
+        states, _ = self.begun(programs, positions)
         for number in itertools.count():
             if not (length := lengths(number)):
                 return
@@ -233,17 +247,28 @@ class InThreads:
 
     def jitted(self, kernel: Kernel, start: Callable, advance: Callable) -> JittedChain:
         """Return the functions of one chain."""
-        return JittedChain(jax.jit(start), lambda further: jax.jit(advance), kernel.has_warmup)
+        return JittedChain(
+            jax.jit(start), lambda _: (jax.jit(advance), None), kernel.has_warmup, kernel.first_evaluates
+        )
 
     def compile(self, find: Callable[[tuple], JittedChain], like: dict) -> ChainPrograms:
         """Begin to compile what `find` returns for the arguments of the first program."""
         args = self._given, self._keys[0], pick(like, 0)
         return compile_programs(find(args), args)
 
-    def run(self, programs: ChainPrograms, positions: dict, lengths: ChunkLengths, watch: Watch) -> Iterator[Chunk]:
-        """Return an iterator over the chunks of transitions."""
+    def begun(self, programs: ChainPrograms, positions: dict) -> tuple[list[Any], np.ndarray | None]:
+        """Return the states of chains before warm-up, and the log density of each if the first transition evaluates it."""
         begin, program = programs.result()
         states = [begin(self._given, key, pick(positions, i)) for i, key in enumerate(self._keys)]
+        if not programs.first_evaluates:
+            return states, None
+        found = [program(with_count(self._given, 1), state) for state in states]
+        return [state for state, _ in found], np.array([np.asarray(stats["lp"])[0] for _, (_, stats) in found])
+
+    def run(self, programs: ChainPrograms, positions: dict, lengths: ChunkLengths, watch: Watch) -> Iterator[Chunk]:
+        """Return an iterator over the chunks of transitions."""
+        _, program = programs.result()
+        states, _ = self.begun(programs, positions)
 
         def go_on(state: Any, length: int) -> tuple[Any, Chunk]:
             began = perf_counter()

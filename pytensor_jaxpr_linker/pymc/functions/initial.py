@@ -14,6 +14,7 @@ from pymc.initial_point import make_initial_point_expression, make_initial_point
 from pymc.pytensorf import reseed_rngs
 from pymc.util import get_untransformed_name, is_transformed_name
 from pytensor import config
+from pytensor.gradient import grad
 from pytensor.graph.basic import Variable
 
 from pytensor_jaxpr_linker.pymc.arguments import chain_seeds, check_model, shown
@@ -68,27 +69,43 @@ def initial_points(
         If no point with a finite log density was found. It names the terms.
     """
     starts = draw_starts(check_model(model), chains, random_seed, initvals, jitter)
-    return stacked_points([start.point if logp is None else start.checked(logp) for start in starts])
+    if logp is not None:
+        check_starts(starts, lambda points: [logp(point) for point in points])
+    return stacked_points([start.point for start in starts])
 
 
 class Start:
-    """The starting point of a chain: `point`, or another one that is drawn if its log density is not finite."""
+    """The starting point of a chain, which `check_starts` draws anew if its log density is not finite."""
 
     def __init__(self, model: pm.Model, draw: Callable[[Any], dict[str, np.ndarray]], seed: Any, jitter: bool):
         self._model, self._draw, self._jitter = model, draw, jitter
         self._seeds = np.random.default_rng(seed)
         self.point = draw(seed)
 
-    def checked(self, logp: Callable[[dict[str, np.ndarray]], Any]) -> dict[str, np.ndarray]:
-        """Return a point with a finite log density, or raise a `SamplingError` that says why there is none."""
-        point = self.point
-        for _ in range(RETRIES if self._jitter else 0):
-            if np.isfinite(logp(point)):
-                return point
-            point = self._draw(self._seeds.integers(2**30, dtype=np.int64))
-        if not np.isfinite(value := float(logp(point))):
-            raise SamplingError(describe_start(self._model, point, value))
-        return point
+    def draw_anew(self, value: float, attempt: int) -> None:
+        """Draw another point, as `value` is not finite. After `RETRIES` attempts, or without jitter, raise a `SamplingError` that says why."""
+        if attempt >= (RETRIES if self._jitter else 0):
+            raise SamplingError(describe_start(self._model, self.point, value))
+        self.point = self._draw(self._seeds.integers(2**30, dtype=np.int64))
+
+
+def check_starts(starts: Sequence[Start], logps: Callable[[list[dict[str, np.ndarray]]], Sequence[Any]]) -> None:
+    """Draw points anew until each has a finite log density, or raise a `SamplingError` that says why one has none.
+
+    Parameters
+    ----------
+    starts
+        The starting points, which change.
+    logps
+        The log densities of as many points.
+    """
+    for attempt in range(RETRIES + 1):
+        values = [float(x) for x in logps([start.point for start in starts])]
+        if all(map(np.isfinite, values)):
+            return
+        for start, value in zip(starts, values, strict=True):
+            if not np.isfinite(value):
+                start.draw_anew(value, attempt)
 
 
 def draw_starts(model: pm.Model, chains: int, seed: Any, initvals: Any, jitter: bool) -> list[Start]:
@@ -189,20 +206,34 @@ def check_shapes(model: pm.Model, points: Sequence[Mapping[str, np.ndarray]]) ->
 
 
 def describe_start(model: pm.Model, point: Mapping[str, Any], value: float) -> str:
-    """Return why the log density at a starting point is not finite."""
-    bad = [name for name, x in point.items() if not np.all(np.isfinite(x))]
+    """Return why a chain can't start at a point: its log density is `value` for a sampler, which is not finite, or the gradient is not."""
     names = [v.name for v in (*model.basic_RVs, *model.potentials)]
-    with model:
-        terms = pm.compile(model.value_vars, model.logp(sum=False), mode=model_mode(model), on_unused_input="ignore")
-        found = terms(*(point[v.name] for v in model.value_vars))
-    parts = [
-        f"the term of {name!r} is {np.sum(x)} ({np.sum(~np.isfinite(x))} of {np.size(x)} elements are not finite)"
-        for name, x in zip(names, found, strict=True)
-        if not np.all(np.isfinite(x))
-    ]
-    if bad:
+    terms = values_at(model, point, model.logp(sum=False))
+    parts = [f"the term of {name!r} is {np.sum(x)} ({how_many(x)})" for name, x in zip(names, terms, strict=True)]
+    parts = [part for part, x in zip(parts, terms, strict=True) if not np.all(np.isfinite(x))]
+    if bad := [name for name, x in point.items() if not np.all(np.isfinite(x))]:
         parts.append(f"the starting value of {', '.join(map(repr, bad))} is not finite")
+    total = float(sum(map(np.sum, terms)))
+    if np.isfinite(total):
+        inputs = model.continuous_value_vars
+        gradients = values_at(model, point, grad(model.logp(), inputs)) if inputs else []
+        found = [(v.name, x) for v, x in zip(inputs, gradients, strict=True) if not np.all(np.isfinite(x))]
+        parts = [f"the gradient by {name!r} is not finite ({how_many(x)})" for name, x in found]
+    if parts:
+        value = total
     return (
         f"The log density at the starting point is {value}: {'; '.join(parts) or 'the terms are finite, their sum is not'}."
         " Give other initvals, or look for data outside of the support and priors that are too wide."
     )
+
+
+def values_at(model: pm.Model, point: Mapping[str, Any], outputs: list[Any]) -> list[np.ndarray]:
+    """Return the values of expressions at a point."""
+    with model:
+        call = pm.compile(model.value_vars, outputs, mode=model_mode(model), on_unused_input="ignore")
+        return call(*(point[v.name] for v in model.value_vars))
+
+
+def how_many(x: np.ndarray) -> str:
+    """Return how many elements of an array are not finite."""
+    return f"{np.sum(~np.isfinite(x))} of {np.size(x)} elements are not finite"

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-import blackjax
 import jax
 import numpy as np
+from blackjax.mcmc.hmc import HMCState
 from blackjax.mcmc.metrics import default_metric
 
 from pytensor_jaxpr_linker.pymc.chains.programs import Kernel
 from pytensor_jaxpr_linker.pymc.kernels.inputs import inputs_among
-from pytensor_jaxpr_linker.pymc.kernels.mass_matrix import INSIDE, SAMPLE, mass_matrix_adaptation
+from pytensor_jaxpr_linker.pymc.kernels.mass_matrix import FIRST, INSIDE, SAMPLE, mass_matrix_adaptation
 from pytensor_jaxpr_linker.pymc.kernels.step_size import step_in_new_metric, step_size_adaptation
 from pytensor_jaxpr_linker.pymc.kernels.trajectory import noise_of, nuts_transition
 
@@ -43,20 +43,26 @@ def make_kernel(
         return jax.tree.map(lambda a, b: numpy.where(condition, a, b), new, old)
 
     def start(data: Any, key: Any, position: Any) -> tuple:
-        state = blackjax.nuts.init(position, lambda q: logp(q, data))
-        return 0, key, state, step_init(step_size), adaptation.start(state)
+        # A density of zero: whatever the first transition evaluates is better.
+        nowhere = HMCState(position, numpy.asarray(-np.inf), numpy.zeros(position.size))
+        return -1, key, nowhere, step_init(step_size), adaptation.start(position.size)
 
     def transition(data: Any, chain: tuple) -> tuple[tuple, tuple[Any, dict]]:
         i, key, state, step, metric = chain
         key, noise = noise_of(key, state.position.size, max_treedepth)
-        stage, place = adaptation.schedule(i)
+        is_first = i < 0
+        stage, place = select(is_first, (SAMPLE, FIRST), adaptation.schedule(i))
         adapted = step_final(step)
         size = numpy.where(stage == SAMPLE, adapted, numpy.exp(step.log_step_size))
         before, inverse_mass = state, metric.inverse_mass_matrix
-        state, info = nuts_transition(noise, state, lambda q: logp(q, data), size, inverse_mass, max_treedepth)
+        # The first transition is one step of length zero.
+        length, doublings = select(is_first, (0.0, 1), (size, max_treedepth))
+        state, info = nuts_transition(noise, state, lambda q: logp(q, data), length, inverse_mass, doublings)
         step = select(stage == SAMPLE, step, step_update(step, info.acceptance_rate))
         metric = adaptation.update(metric, stage, place, state)
-        step = select(place == INSIDE, step, step_init(step_in_new_metric(step_final(step), *metric.frequencies)))
+        step = select(
+            (place == INSIDE) | is_first, step, step_init(step_in_new_metric(step_final(step), *metric.frequencies))
+        )
         stats = {
             "acceptance_rate": info.acceptance_rate,
             "diverging": info.is_divergent,
@@ -74,7 +80,7 @@ def make_kernel(
             stats |= divergence(before.position, info, inverse_mass)
         return (i + 1, key, state, step, metric), (state.position, stats)
 
-    return Kernel(start, transition)
+    return Kernel(start, transition, first_evaluates=True)
 
 
 def inputs_and_constants(arguments: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], dict[str, Any]]:

@@ -145,7 +145,7 @@ def noise_of(key: Any, size: int, max_treedepth: int) -> tuple[Any, Noise]:
 
 
 def nuts_transition(
-    noise: Noise, state: Any, logp: Callable, step_size: Any, inverse_mass: Any, max_treedepth: int
+    noise: Noise, state: Any, logp: Callable, step_size: Any, inverse_mass: Any, max_treedepth: Any
 ) -> tuple[Any, Transition]:
     """Return the next state of a chain, and what happened.
 
@@ -162,7 +162,7 @@ def nuts_transition(
     inverse_mass
         The inverse mass matrix, in one of the forms that BlackJAX's ``default_metric`` takes.
     max_treedepth
-        How often the trajectory doubles at most.
+        How often the trajectory doubles at most, up to as often as there are random numbers for. It may be traced.
     """
     metric = default_metric(inverse_mass)
     momentum = metric.scale(state.position, noise.normal, inv=False, trans=False)
@@ -171,7 +171,7 @@ def nuts_transition(
     system = System(energy, metric.kinetic_energy, metric.check_turning, velocity_verlet(logp, metric.kinetic_energy))
     draw = Candidate(state.position, state.logdensity, state.logdensity_grad, energy, 0)
     tree = Tree(draw, 0.0, momentum, 0.0, 0, np.inf, -np.inf)
-    saved = np.zeros((2, max_treedepth + 1, momentum.size))
+    saved = np.zeros((2, noise.uniform.shape[1] + 1, momentum.size))
     found: Trajectory = jax.lax.while_loop(
         lambda path: (path.doublings < max_treedepth) & ~path.is_divergent & ~path.is_turning,
         lambda path: doubled(path, system, noise, step_size),

@@ -31,8 +31,8 @@ class VectorDensity:
         self.size = sum(layout.sizes)
 
     def __call__(self, position: Any, data: Any) -> Any:
-        """Return the log density."""
-        return self._logp(self._layout.unravel(position), data)
+        """Return the log density: float64, whatever the model computes in."""
+        return self._logp(self._layout.unravel(position), data).astype("float64")
 
 
 def vector_kernel(make_kernel: Callable[..., Kernel], logp: LogDensity, layout: Layout, **options: Any) -> Kernel:

@@ -145,14 +145,14 @@ def sample_on_mesh(
         data = logp.data if shard else on_all_devices(logp, mesh)
         kernel = vector_kernel(kernel_module(sampler).make_kernel, logp, logp.layout, **adaptation)
         like = {name: np.zeros((chains, *shape)) for name, shape in logp.layout.shapes.items()}
-        warmup = tune if kernel.has_warmup else 0
-        programs = MeshChains(kernel, data, mesh, like, seeds, min(PER_CALL, warmup + draws))
+        warmup, first = tune if kernel.has_warmup else 0, int(kernel.first_evaluates)
+        programs = MeshChains(kernel, data, mesh, like, seeds, min(PER_CALL, first + warmup + draws))
         named = {"draws": draws, "tune": tune, "chains": chains, "sampler": sampler, "mesh": dict(mesh.shape)}
         hashes = run_hashes(programs, logp, named, [seeds, names.names, initvals, jitter], package)
         check_same_everywhere(hashes)
         about: dict[str, Any] = {"seeds": seeds, **hashes}
         begin = partial(starting_points, model, logp, data, chains, seeds, initvals, jitter)
-        states, done = gone_on(programs, before, about, str(store)) if before else (programs.start(begin()), 0)
+        states, done = gone_on(programs, before, about, str(store)) if before else (programs.start(begin()), -first)
         draw_all(programs, states, done, warmup, draws, kept, about, progressbar, on_progress)
 
     one_program(model, f"sampler={sampler!r}", run)
@@ -204,7 +204,7 @@ def draw_all(
                     states, chunk = programs.advance(states)
                     saved = programs.saved(states) if isinstance(kept, FolderStore) else []
                 except jax.errors.JaxRuntimeError as error:
-                    raise process_is_gone(error, kept, done) from error
+                    raise process_is_gone(error, kept, max(0, done)) from error
                 first, end = min(programs.length, max(0, tune - done)), min(programs.length, total - done)
                 if writes or isinstance(kept, MemoryStore):
                     if first < end:
@@ -218,7 +218,7 @@ def draw_all(
     except KeyboardInterrupt as error:
         if isinstance(kept, FolderStore):
             error.add_note(
-                f"The folder {kept.folder} keeps {done} of {total} transitions of each chain: the same call goes on after them."
+                f"The folder {kept.folder} keeps {max(0, done)} of {total} transitions of each chain: the same call goes on after them."
             )
         if isinstance(kept, FolderStore) or done <= tune or jax.process_count() > 1:
             raise

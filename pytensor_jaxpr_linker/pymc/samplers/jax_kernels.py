@@ -19,7 +19,12 @@ from pytensor_jaxpr_linker.pymc.chains.programs import options_of_few_calls, pym
 from pytensor_jaxpr_linker.pymc.convergence import import_in_background
 from pytensor_jaxpr_linker.pymc.folder_programs import digest_of_files
 from pytensor_jaxpr_linker.pymc.functions.constrained import Constrain
-from pytensor_jaxpr_linker.pymc.functions.initial import check_initvals, shapes_of_points, stacked_points
+from pytensor_jaxpr_linker.pymc.functions.initial import (
+    check_initvals,
+    check_starts,
+    shapes_of_points,
+    stacked_points,
+)
 from pytensor_jaxpr_linker.pymc.functions.layout import Layout
 from pytensor_jaxpr_linker.pymc.kept_models import KeptModel
 from pytensor_jaxpr_linker.pymc.kernels.vectors import vector_kernel
@@ -58,17 +63,25 @@ def sample_jax(request: Request, kept: KeptModel, constrained: Constrain) -> Cha
             import_in_background()  # not before XLA compiles: it would keep JAX's trace from Python's lock
         points = request.superchains
         starts = kept.starts(points, seeds[:points], request.initvals, request.jitter)
-        starts = [start for start in starts for _ in range(request.chains // points)]
         constrained.prepare(like, request.chains * (run.draws // run.thinning))
-        value = density_of_points(kept, like, data)
-        checked = {id(start): start.checked(value) for start in starts}
-        positions = wide([checked[id(start)] for start in starts])
+
+        if not chains.first_evaluates:
+            value = density_of_points(kept, like, data)
+            check_starts(starts, lambda points: [value(point) for point in points])
         if request.is_default:  # which is known now: tracing finds the graph breaks that nutpie is for
             pymc_logger.info(
                 "NUTS of BlackJAX, which runs a chain as one XLA program with the model (sampler='blackjax')"
             )
         with Progress().stage("compiling the chains with XLA", kept.nodes):
             chains.wait()
+
+        def of_chains(points: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+            return wide([point for point in points for _ in range(request.chains // len(points))])
+
+        if chains.first_evaluates:
+            each = request.chains // len(starts)
+            check_starts(starts, lambda points: chains.logdensities(of_chains(points))[::each])
+        positions = of_chains([start.point for start in starts])
         before = perf_counter() - began
         warmup = chains.tune
         tuning = f"{request.sampler} tunes" if request.tune and not warmup else ""

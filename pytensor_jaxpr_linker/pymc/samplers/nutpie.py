@@ -17,7 +17,7 @@ from pytensor_jaxpr_linker.pymc.arguments import seed_of
 from pytensor_jaxpr_linker.pymc.chains.chains import ChainDraws, shapes_of
 from pytensor_jaxpr_linker.pymc.chains.kept_draws import Draws
 from pytensor_jaxpr_linker.pymc.functions.graph import model_mode
-from pytensor_jaxpr_linker.pymc.functions.initial import Start, layout_of, point_functions
+from pytensor_jaxpr_linker.pymc.functions.initial import Start, check_starts, layout_of, point_functions
 from pytensor_jaxpr_linker.pymc.functions.layout import Layout
 from pytensor_jaxpr_linker.pymc.kept_models import KeptModel
 from pytensor_jaxpr_linker.pymc.request import Request
@@ -207,10 +207,14 @@ def sample_nutpie(request: Request, kept: KeptModel) -> ChainDraws:
     def ravel(point: dict) -> np.ndarray:
         return layout.ravel(point).astype("float64")
 
+    def usable(value: Any, gradient: Any) -> float:
+        return float(value) if np.all(np.isfinite(gradient)) else np.nan  # nutpie would panic
+
     def start(seed: int) -> np.ndarray:
         with in_turn:  # the function that draws is shared by the threads
             begun = Start(request.model, draw, seed, request.jitter)
-            return ravel(begun.checked(lambda point: density(ravel(point))[0]))
+            check_starts([begun], lambda points: [usable(*density(ravel(point))) for point in points])
+            return ravel(begun.point)
 
     found = run_nutpie(
         density,

@@ -29,6 +29,7 @@ from pytensor_jaxpr_linker.pymc.arguments import (
 from pytensor_jaxpr_linker.pymc.chains.chains import shapes_of
 from pytensor_jaxpr_linker.pymc.chains.programs import pick
 from pytensor_jaxpr_linker.pymc.functions.differentiable import check_variables, named_gradients
+from pytensor_jaxpr_linker.pymc.functions.initial import check_starts
 from pytensor_jaxpr_linker.pymc.kept_models import KEPT_MODELS, KeptModel, forgotten_if_broken
 from pytensor_jaxpr_linker.pymc.progress import progress
 from pytensor_jaxpr_linker.pymc.results import to_datatree
@@ -111,7 +112,8 @@ def fit_pathfinder(
     def run() -> tuple:
         starts = kept.starts(paths, seeds, initvals, jitter)
         value = density_of_points(kept, wide([start.point for start in starts]), kept.data)
-        points = wide([start.checked(value) for start in starts])
+        check_starts(starts, lambda points: [value(point) for point in points])
+        points = wide([start.point for start in starts])
         return climb(kept, points, draws, maxiter, elbo_draws, int(rng.integers(2**32)), progressbar)
 
     with forgotten_if_broken(kept), named_gradients(model, WITHOUT_GRADIENTS):
