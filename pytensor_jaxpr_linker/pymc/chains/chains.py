@@ -150,13 +150,15 @@ class Chains:
 
     @property
     def first_evaluates(self) -> bool:
-        """Whether `logdensities` knows any."""
+        """Whether the first transition evaluates the log density, so that `logdensities` may be called."""
         return self.programs.first_evaluates
 
     def logdensities(self, positions: dict[str, np.ndarray]) -> np.ndarray:
-        """Return the log density of the position of each chain, NaN or -infinity where it or its gradient is not finite."""
+        """Return the log density of the position of each chain; one that is not finite where its gradient is not."""
         with jax.enable_x64(True):
-            return self._placed.begun(self.programs, positions)[1]
+            _, found = self._placed.begun(self.programs, positions)
+        assert found is not None
+        return found
 
     def chunks(self, positions: dict[str, np.ndarray], watch: Watch) -> Iterator[Chunk]:
         """Return an iterator over the chunks of transitions: the positions and statistics of each."""

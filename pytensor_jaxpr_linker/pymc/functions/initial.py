@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -89,7 +89,7 @@ class Start:
         self.point = self._draw(self._seeds.integers(2**30, dtype=np.int64))
 
 
-def check_starts(starts: Sequence[Start], logps: Callable[[list[dict[str, np.ndarray]]], Sequence[Any]]) -> None:
+def check_starts(starts: Sequence[Start], logps: Callable[[list[dict[str, np.ndarray]]], Iterable[Any]]) -> None:
     """Draw points anew until each has a finite log density, or raise a `SamplingError` that says why one has none.
 
     Parameters
@@ -209,14 +209,17 @@ def describe_start(model: pm.Model, point: Mapping[str, Any], value: float) -> s
     """Return why a chain can't start at a point: its log density is `value` for a sampler, which is not finite, or the gradient is not."""
     names = [v.name for v in (*model.basic_RVs, *model.potentials)]
     terms = values_at(model, point, model.logp(sum=False))
-    parts = [f"the term of {name!r} is {np.sum(x)} ({how_many(x)})" for name, x in zip(names, terms, strict=True)]
-    parts = [part for part, x in zip(parts, terms, strict=True) if not np.all(np.isfinite(x))]
+    parts = [
+        f"the term of {name!r} is {np.sum(x)} ({how_many(x)})"
+        for name, x in zip(names, terms, strict=True)
+        if not np.all(np.isfinite(x))
+    ]
     if bad := [name for name, x in point.items() if not np.all(np.isfinite(x))]:
         parts.append(f"the starting value of {', '.join(map(repr, bad))} is not finite")
     total = float(sum(map(np.sum, terms)))
     if np.isfinite(total):
         inputs = model.continuous_value_vars
-        gradients = values_at(model, point, grad(model.logp(), inputs)) if inputs else []
+        gradients = values_at(model, point, [*grad(model.logp(), inputs)]) if inputs else []
         found = [(v.name, x) for v, x in zip(inputs, gradients, strict=True) if not np.all(np.isfinite(x))]
         parts = [f"the gradient by {name!r} is not finite ({how_many(x)})" for name, x in found]
     if parts:
@@ -227,7 +230,7 @@ def describe_start(model: pm.Model, point: Mapping[str, Any], value: float) -> s
     )
 
 
-def values_at(model: pm.Model, point: Mapping[str, Any], outputs: list[Any]) -> list[np.ndarray]:
+def values_at(model: pm.Model, point: Mapping[str, Any], outputs: Any) -> list[np.ndarray]:
     """Return the values of expressions at a point."""
     with model:
         call = pm.compile(model.value_vars, outputs, mode=model_mode(model), on_unused_input="ignore")

@@ -55,8 +55,7 @@ def make_kernel(
         adapted = step_final(step)
         size = numpy.where(stage == SAMPLE, adapted, numpy.exp(step.log_step_size))
         before, inverse_mass = state, metric.inverse_mass_matrix
-        # The first transition is one step of length zero.
-        length, doublings = select(is_first, (0.0, 1), (size, max_treedepth))
+        length, doublings = select(is_first, (0.0, 1), (size, max_treedepth))  # the first one stays where it is
         state, info = nuts_transition(noise, state, lambda q: logp(q, data), length, inverse_mass, doublings)
         step = select(stage == SAMPLE, step, step_update(step, info.acceptance_rate))
         metric = adaptation.update(metric, stage, place, state)

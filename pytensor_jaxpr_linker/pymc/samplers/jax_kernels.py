@@ -64,7 +64,6 @@ def sample_jax(request: Request, kept: KeptModel, constrained: Constrain) -> Cha
         points = request.superchains
         starts = kept.starts(points, seeds[:points], request.initvals, request.jitter)
         constrained.prepare(like, request.chains * (run.draws // run.thinning))
-
         if not chains.first_evaluates:
             value = density_of_points(kept, like, data)
             check_starts(starts, lambda points: [value(point) for point in points])
@@ -79,8 +78,8 @@ def sample_jax(request: Request, kept: KeptModel, constrained: Constrain) -> Cha
             return wide([point for point in points for _ in range(request.chains // len(points))])
 
         if chains.first_evaluates:
-            each = request.chains // len(starts)
-            check_starts(starts, lambda points: chains.logdensities(of_chains(points))[::each])
+            group = request.chains // len(starts)
+            check_starts(starts, lambda points: chains.logdensities(of_chains(points))[::group])
         positions = of_chains([start.point for start in starts])
         before = perf_counter() - began
         warmup = chains.tune
