@@ -219,7 +219,8 @@ def describe_start(model: pm.Model, point: Mapping[str, Any], value: float) -> s
     total = float(sum(map(np.sum, terms)))
     if np.isfinite(total):
         inputs = model.continuous_value_vars
-        gradients = values_at(model, point, [*grad(model.logp(), inputs)]) if inputs else []
+        derivatives: Any = grad(model.logp(), inputs) if inputs else []
+        gradients = values_at(model, point, derivatives)
         found = [(v.name, x) for v, x in zip(inputs, gradients, strict=True) if not np.all(np.isfinite(x))]
         parts = [f"the gradient by {name!r} is not finite ({how_many(x)})" for name, x in found]
     if parts:
