@@ -41,7 +41,7 @@ from pytensor_jaxpr_linker.pymc.samplers.marginal import marginalized
 
 #: Samplers that are no NUTS.
 METHOD_NAMES = {"mclmc": "MCLMC", "chees": "ChEES"}
-METHODS = ("parallel", "vectorized", "sequential")
+METHODS = ("parallel", "vectorized", "sequential", "processes")
 #: Arguments that are true or false.
 FLAGS = ("jitter", "discard_tuned_samples", "quiet", "compute_convergence_checks")
 #: PyMC's kinds of progress bars, which are one here.
@@ -259,7 +259,7 @@ def check_numbers(given: Mapping[str, Any], target_accept: float | None, max_tre
         )
     if target_accept is not None:
         check_fraction("target_accept", target_accept)
-    if given["cores"] is not None and given["chain_method"] != "parallel":
+    if given["cores"] is not None and given["chain_method"] not in ("parallel", "processes"):
         raise ValueError("cores is how many chains run at a time with chain_method='parallel': leave one of them out.")
 
 
@@ -269,6 +269,9 @@ def check_sampler(sampler: str, given: Mapping[str, Any], target_accept: float |
         raise ValueError(
             f"{sampler} can't run chains as one program: use chain_method='parallel', or sampler='blackjax' or 'numpyro'."
         )
+    if given["chain_method"] == "processes" and sampler != "nutpie":
+        what = "PyMC's chains are processes anyway" if sampler == "pymc" else "chains of JAX's programs need none"
+        raise ValueError(f"chain_method='processes' is for sampler='nutpie': {what}, so leave it out.")
     if sampler == "mclmc" and target_accept is not None:
         raise TypeError("sampler='mclmc' accepts every step, so it has no target_accept: use desired_energy_var.")
     if sampler in ("mclmc", "chees") and not given["discard_tuned_samples"]:

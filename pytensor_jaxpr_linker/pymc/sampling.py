@@ -11,13 +11,13 @@ from typing import Any, Literal
 import pymc as pm
 import xarray as xr
 from jax.sharding import Mesh
-from threadpoolctl import threadpool_info, threadpool_limits
 
 from pytensor_jaxpr_linker.base.errors import GraphBreakError
 from pytensor_jaxpr_linker.base.words import counted
 from pytensor_jaxpr_linker.frontend.no_gradient import WITHOUT_GRADIENTS
 from pytensor_jaxpr_linker.pymc.arguments import Names, require
-from pytensor_jaxpr_linker.pymc.chains.chains import ChainDraws, usable_cores
+from pytensor_jaxpr_linker.pymc.chains.blas_threads import blas_threads
+from pytensor_jaxpr_linker.pymc.chains.chains import ChainDraws
 from pytensor_jaxpr_linker.pymc.chains.programs import pymc_logger
 from pytensor_jaxpr_linker.pymc.convergence import import_in_background, log_convergence, quiet_logger
 from pytensor_jaxpr_linker.pymc.functions.differentiable import named_gradients
@@ -28,6 +28,7 @@ from pytensor_jaxpr_linker.pymc.request import Request, make_request
 from pytensor_jaxpr_linker.pymc.results import result_of
 from pytensor_jaxpr_linker.pymc.samplers.jax_kernels import sample_jax
 from pytensor_jaxpr_linker.pymc.samplers.nutpie import sample_nutpie
+from pytensor_jaxpr_linker.pymc.samplers.nutpie_processes import sample_nutpie_in_processes
 from pytensor_jaxpr_linker.pymc.samplers.processes import check_script
 from pytensor_jaxpr_linker.pymc.samplers.pymc_steps import sample_pymc
 
@@ -42,7 +43,7 @@ def sample(
     target_accept: float | None = None,
     max_treedepth: int = MAX_TREEDEPTH,
     nuts: Mapping[str, Any] | None = None,
-    chain_method: Literal["parallel", "vectorized", "sequential"] = "parallel",
+    chain_method: Literal["parallel", "vectorized", "sequential", "processes"] = "parallel",
     cores: int | None = None,
     random_seed: Any = None,
     initvals: Any = None,
@@ -87,13 +88,14 @@ def sample(
         Aim of the adaptation of the step size, by default 0.9 for "blackjax", 0.8 for other NUTS; largest number of doublings of a trajectory.
     nuts : dict, optional
         These two and other arguments of NUTS, as `pymc.sample` takes them.
-    chain_method : {"parallel", "vectorized", "sequential"}
+    chain_method : {"parallel", "vectorized", "sequential", "processes"}
         "parallel" runs chains at the same time: in threads (PyMC: processes) or, if JAX has several devices, divided among
         them; "vectorized" as one program over all chains on one device; "sequential" one after the other. nutpie and PyMC
-        have no "vectorized" and know of one device; nutpie runs chains of calls below 40 µs one after the other, which is faster.
+        have no "vectorized" and know of one device; nutpie runs chains of calls below 40 µs one after the other, which is faster. "processes" is
+        for nutpie, whose chains otherwise wait for each other's Python: where they run for longer than a process takes to start, some seconds.
     cores : int, optional
-        How many chains run at a time if `chain_method` is "parallel": in threads of one device (PyMC: in processes). By default as many
-        as there are cores.
+        How many chains run at a time if `chain_method` is "parallel", in threads of one device (PyMC: in processes), or "processes". By default as
+        many as there are cores.
     random_seed : int, sequence of int or Generator, optional
         Determines starting points and draws. A sequence has one seed for each chain.
     initvals, jitter
@@ -203,14 +205,6 @@ def drawn(request: Request, kept: KeptModel, constrained: Any) -> tuple[Request,
         pymc_logger.info("NUTS of nutpie: the log density has steps on the host, see explain(model)")
     if request.compute_convergence_checks:
         import_in_background()
+    if request.chain_method == "processes":
+        return request, sample_nutpie_in_processes(request)
     return request, sample_nutpie(request, kept)
-
-
-def blas_threads(chains: int) -> threadpool_limits:
-    """Return a context in which BLAS divides the cores among chains that run at the same time, and keeps a limit that the user has set.
-
-    `pymc.sample` does so, too. Else LAPACK, which XLA calls on the CPU, starts as many threads for each chain as there are cores, and they
-    wait for each other: four chains of a Gaussian process took 3 to 12 times as long, more than one after the other.
-    """
-    outside = [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
-    return threadpool_limits(limits=max(1, min([usable_cores() // chains, *outside])), user_api="blas")
