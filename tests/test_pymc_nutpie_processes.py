@@ -75,7 +75,7 @@ def test_an_interrupt_keeps_the_draws(monkeypatch):
     def progress(shown, total):
         def update(done, name, text):
             if "2 running" in text:
-                threading.Timer(10, os.kill, (os.getpid(), signal.SIGINT)).start()
+                threading.Timer(15, os.kill, (os.getpid(), signal.SIGINT)).start()
 
         yield update
 
