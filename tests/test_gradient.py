@@ -21,6 +21,21 @@ from pytensor_jaxpr_linker.frontend.logsumexp_gradient import FIXED_MAXIMA
 from pytensor_jaxpr_linker.frontend.pytensor_gradient import FORWARD_MODE
 
 
+@pytest.mark.parametrize("limit", [0, 3])
+def test_rewrites_record_as_much_of_the_stack_as_those_of_pytensor_function(limit, monkeypatch):
+    asked = []
+    original = pytensor.graph.utils.simple_extract_stack
+    record = lambda *args, limit, **named: asked.append(limit) or original(*args, limit=limit, **named)  # noqa: E731
+    x = pt.dvector("x")
+    y = (pt.log(pt.exp(x) + 1) ** 2).sum()
+    monkeypatch.setattr(pytensor.graph.utils, "simple_extract_stack", record)
+    with pytensor.config.change_flags(traceback__compile_limit=limit):
+        gradient = jax.grad(pjl.as_jax_function([x], y))(np.ones(3))
+    np.testing.assert_allclose(gradient, 2 * np.log(np.e + 1) * np.e / (np.e + 1) * np.ones(3))
+    outside = [n for n in asked if n not in (0, limit)]  # the output's view and cotangent
+    assert limit in asked and len(asked) > 50 and len(outside) <= 2
+
+
 @pytest.fixture(autouse=True)
 def x64():
     """Run each test with 64 bits in JAX."""

@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 from contextlib import contextmanager
+from multiprocessing import active_children
 from types import SimpleNamespace
 
 import numpy as np
@@ -32,10 +33,9 @@ def make_model():
     return model
 
 
-def test_draws(tmp_path):
+def test_draws():
     """Three chains in two processes, with warm-up and thinning; seeds decide them, whatever the number of processes."""
     model, more = make_model(), {"draws": 400, "tune": 200, "chains": 3, "thinning": 2, "discard_tuned_samples": False}
-    pjl.cache(tmp_path)
     with pjl.options(on_break="raise"):
         found = sample(model=model, **RUN, **more)
     assert found.posterior["y"].shape == (3, 200, 2) and found.warmup_posterior["x"].shape == (3, 200, 2)
@@ -66,6 +66,33 @@ def test_a_process_that_ends():
     with pytest.raises(RuntimeError, match="A process of nutpie's chains ended with exit code -9"):
         nutpie_processes.check_end(ended)
     nutpie_processes.check_end(SimpleNamespace(join=lambda: None, exitcode=0))
+
+
+def test_a_process_that_is_killed(monkeypatch):
+    @contextmanager
+    def progress(shown, total):
+        def update(done, name, text):
+            if "2 running" in text:
+                active_children()[0].kill()
+
+        yield update
+
+    monkeypatch.setattr(nutpie_processes, "progress", progress)
+    with pytest.raises(RuntimeError, match="A process of nutpie's chains ended with exit code -9, for want of memory"):
+        sample(model=make_model(), **RUN, draws=2_000_000, tune=100, chains=2)
+    assert not active_children()
+
+
+def test_processes_use_the_cache(tmp_path):
+    """The program of the gradient, which only they compile, is in the folder."""
+    code = f"""
+import pytensor_jaxpr_linker as pjl
+pjl.cache({str(tmp_path / "cache")!r})
+sample(model=model(pt.exp), sampler="nutpie", chain_method="processes", **short)
+"""
+    done = run_script(tmp_path / "script.py", code)
+    assert done.returncode == 0, done.stderr
+    assert list((tmp_path / "cache").glob("jit_value_and_gradient*"))
 
 
 def test_an_interrupt_keeps_the_draws(monkeypatch):
@@ -103,7 +130,8 @@ short |= dict(sampler="nutpie", chain_method="processes")
 
 def test_a_script_with_steps_on_the_host(tmp_path):
     """What a script defines goes to the processes by value."""
-    done = run_script(tmp_path / "script.py", HALF + "print(sample(model=model(Half()), **short).posterior['x'].shape)")
+    code = HALF + "print(sample(model=model(Half()), **short).posterior['x'].shape)"
+    done = run_script(tmp_path / "script.py", code)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["runs", "(2, 5)"]
     # The processes' warning is shown once, at the user's line.

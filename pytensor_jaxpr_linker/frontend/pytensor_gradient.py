@@ -253,9 +253,8 @@ def pull_back(
     # Views, since an output may be computed from another one, or be there twice.
     ends: Any = list(map(view_op, outputs))
     try:
-        with config.change_flags(
-            traceback__limit=config.traceback__compile_limit
-        ):  # the stack is JAX's and this package's
+        # No line of the user's is on the stack: it is JAX's and this package's.
+        with config.change_flags(traceback__limit=config.traceback__compile_limit):
             gradients: Any = grad(
                 None,
                 list(wrt.values()),

@@ -150,7 +150,7 @@ def sample(
     GraphBreakError
         If a sampler of BlackJAX or NumPyro is asked for a log density that is not one XLA program.
     pymc.exceptions.SamplingError
-        If the log density where a chain starts is not finite.
+        If the log density where a chain starts, or its gradient, is not finite.
     ValueError, ImportError, TypeError
         For arguments that can't be: the message has the remedy.
     """

@@ -145,7 +145,8 @@ def sample_on_mesh(
         data = logp.data if shard else on_all_devices(logp, mesh)
         kernel = vector_kernel(kernel_module(sampler).make_kernel, logp, logp.layout, **adaptation)
         like = {name: np.zeros((chains, *shape)) for name, shape in logp.layout.shapes.items()}
-        warmup, first = tune if kernel.has_warmup else 0, int(kernel.first_evaluates)
+        warmup = tune if kernel.has_warmup else 0
+        first = int(kernel.first_evaluates)  # is counted as transition 0, so users see `tune + draws` of them
         programs = MeshChains(kernel, data, mesh, like, seeds, min(PER_CALL, first + warmup + draws))
         named = {"draws": draws, "tune": tune, "chains": chains, "sampler": sampler, "mesh": dict(mesh.shape)}
         hashes = run_hashes(programs, logp, named, [seeds, names.names, initvals, jitter], package)

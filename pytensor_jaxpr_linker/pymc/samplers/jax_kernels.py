@@ -62,6 +62,7 @@ def sample_jax(request: Request, kept: KeptModel, constrained: Constrain) -> Cha
         if request.compute_convergence_checks:
             import_in_background()  # not before XLA compiles: it would keep JAX's trace from Python's lock
         points = request.superchains
+        group = request.chains // points
         starts = kept.starts(points, seeds[:points], request.initvals, request.jitter)
         constrained.prepare(like, request.chains * (run.draws // run.thinning))
         if not chains.first_evaluates:
@@ -75,10 +76,9 @@ def sample_jax(request: Request, kept: KeptModel, constrained: Constrain) -> Cha
             chains.wait()
 
         def of_chains(points: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-            return wide([point for point in points for _ in range(request.chains // len(points))])
+            return wide([point for point in points for _ in range(group)])
 
         if chains.first_evaluates:
-            group = request.chains // len(starts)
             check_starts(starts, lambda points: chains.logdensities(of_chains(points))[::group])
         positions = of_chains([start.point for start in starts])
         before = perf_counter() - began

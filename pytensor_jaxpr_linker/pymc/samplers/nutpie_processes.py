@@ -58,7 +58,7 @@ def sample_nutpie_in_processes(request: Request) -> ChainDraws:
                         continue
                     if isinstance(result, Exception):
                         raise result
-                    for message, category in warned if number == 0 else ():
+                    for message, category in warned if number == 0 else ():  # all chains have the same
                         warn_user(message, category)
                     found[number] = result
                     begun = sum(x is None for x in found.values())
@@ -80,6 +80,7 @@ def sample_nutpie_in_processes(request: Request) -> ChainDraws:
         finally:
             for process in running.values():
                 process.terminate()
+                process.join()
     done = {number: result for number, result in sorted(found.items()) if result is not None}
     if not done:
         raise KeyboardInterrupt
