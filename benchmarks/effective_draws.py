@@ -37,7 +37,7 @@ call that samples it, {chains} chains of {draws} draws after {tune} of warm-up, 
 empty* is the first process, *caches filled* a second one for the same model: `pjl.cache(folder)` here; there PyTensor's and Numba's caches, which they use by themselves. nutpie
 compiles a model again in each process. Each figure is {pairs}. "×" is the ratio to `pjl.pymc.sample`. `effective_draws.py` writes this section.
 
-The ratio of `mixture` is a matter of the seed: a second mode keeps chains, of 24 seeds in 8 runs of `pjl.pymc.sample` and in 10 of nutpie. Such a run has an R-hat of 1.5 and about
+The ratio of `mixture` is a matter of the seed: a second mode keeps chains, in 15 runs of 32 seeds of `pjl.pymc.sample` and in 10 of 24 of nutpie. Such a run has an R-hat of 1.5 and about
 7 effective draws, and both log that it has not converged.
 """
 
