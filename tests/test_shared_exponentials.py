@@ -1,0 +1,98 @@
+"""Sigmoids and softplus of one array from one exponential (`jaxpr/optimize/shared_exponentials.py`)."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import jax
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import pytensor_jaxpr_linker as pjl
+
+#: What a Bernoulli variable and its gradient compute of a logit.
+PAIRS = {
+    "softplus and sigmoid": lambda x: [pt.softplus(x), pt.sigmoid(x)],
+    "sigmoid and softplus": lambda x: [pt.sigmoid(x), pt.softplus(x)],
+    "softplus of the negation": lambda x: [pt.softplus(-x), pt.sigmoid(x)],
+    "both sigmoids": lambda x: [pt.sigmoid(x), pt.sigmoid(-x)],
+    "all three": lambda x: [pt.sigmoid(-x), pt.softplus(x), pt.sigmoid(x)],
+}
+SPECIAL = [0.0, -0.0, 1e-320, 1e-9, 0.5, 36.0, 37.0, 709.0, 710.0, 745.0, 1e300, np.inf]
+
+
+def counts(fn, *args):
+    """Return how often each primitive is in a Jaxpr."""
+    return Counter(eqn.primitive.name for eqn in pjl.make_jaxpr(fn, *args).eqns)
+
+
+@pytest.mark.parametrize("pair", PAIRS.values(), ids=PAIRS)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("shape", [(), (0,), (3, 8)])
+def test_values(pair, dtype, shape):
+    x = pt.tensor("x", dtype=dtype, shape=(None,) * len(shape))
+    f, reference = (pytensor.function([x], pair(x), mode=mode) for mode in ("JAXPR", "FAST_COMPILE"))
+    values = [*SPECIAL, *(-a for a in SPECIAL)]
+    with np.errstate(over="ignore"):
+        arg = np.resize(values, shape).astype(dtype)
+    for got, want in zip(f(arg), reference(arg), strict=True):
+        assert (got.dtype, got.shape) == (want.dtype, want.shape)
+        np.testing.assert_allclose(got, want, rtol=4 * np.finfo(dtype).eps, atol=np.finfo(dtype).tiny)
+    found = counts(f, arg)
+    assert found["exp"] == 1 and not found["logistic"]
+
+
+@given(st.floats(width=64))
+def test_any_number(value):
+    for got, want in zip(SHARED(value), REFERENCE(value), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-15, atol=np.finfo("float64").tiny)
+
+
+X = pt.dscalar("x")
+SHARED, REFERENCE = (pytensor.function([X], PAIRS["all three"](X), mode=mode) for mode in ("JAXPR", "FAST_COMPILE"))
+
+
+def test_sigmoids_that_stay():
+    x, y = pt.dvector("x"), pt.dvector("y")
+    f = pytensor.function([x, y], [pt.sigmoid(x), pt.sigmoid(y), pt.exp(x), pt.softplus(x + y)], mode="JAXPR")
+    assert counts(f, np.ones(3), np.ones(3))["logistic"] == 2
+
+
+def test_long_arrays_stay():
+    x = pt.dvector("x")
+    f = pytensor.function([x], [pt.sigmoid(x).sum(), pt.softplus(x).sum()], mode="JAXPR")
+    assert [counts(f, np.ones(n))["logistic"] for n in (2**19, 2**19 + 1)] == [0, 1]
+
+
+@pytest.mark.parametrize("gradient", ["jax", "pytensor"])
+def test_derivatives_at_zero(gradient):
+    x = pt.dvector("x")
+    fn = pjl.as_jax_function([x], sum(y.sum() for y in PAIRS["all three"](x)), gradient=gradient)
+    values = np.array([0.0, -0.0, 2.0])
+    sigmoid = 1 / (1 + np.exp(-values))
+    with jax.enable_x64(True):
+        slopes = jax.grad(fn)(values)
+        batched = jax.jit(jax.vmap(jax.grad(fn)))(np.stack([values, values]))
+        curvatures = jax.jacrev(jax.grad(fn))(values)
+    np.testing.assert_allclose(slopes, sigmoid, rtol=1e-14)
+    np.testing.assert_allclose(batched, [sigmoid, sigmoid], rtol=1e-14)
+    np.testing.assert_allclose(curvatures, np.diag(sigmoid * (1 - sigmoid)), rtol=1e-14, atol=1e-16)
+
+
+def test_a_model():
+    rng = np.random.default_rng(1)
+    with pm.Model() as model:
+        slopes = pm.Normal("slopes", shape=3)
+        pm.Bernoulli("y", logit_p=rng.normal(size=(40, 3)) @ slopes, observed=rng.random(40) < 0.5)
+    found = []
+    for mode in ("JAXPR", "FAST_COMPILE"):
+        f = model.logp_dlogp_function(ravel_inputs=True, mode=mode)
+        f.set_extra_values({})
+        found.append(f(np.array([0.3, -2.0, 1.0])))
+    for got, want in zip(*found, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-13)
