@@ -3,16 +3,20 @@
     python benchmarks/call_worker.py calls MODEL SIDE+SIDE --out FILE --reference FILE [--one-core] [--seconds S]
     python benchmarks/call_worker.py first MODEL SIDE --out FILE --reference FILE [--programs FOLDER]
 
-`calls` measures later calls, of all sides in turns; `first` the time to the first result, with JAX's compiled programs kept in `--programs`.
+`calls` measures later calls, of all sides in turns, of which one may be `copy`, a copy of the model's data; `first` the time to the first result, with JAX's compiled programs kept in `--programs`.
 """
 
 import argparse
 import json
+import os
 import sys
 import warnings
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 from backends import MODES, as_numpy, prepare
@@ -31,6 +35,15 @@ def radon_12k():
     return radon.build_model(radon.load_houses(radon.DATA))
 
 
+def radon_1m():
+    """The same with each house a hundred times: 1,228,900 rows."""
+    sys.path.append(str(Path(__file__).parents[1] / "examples"))
+    import pandas as pd
+    import radon
+
+    return radon.build_model(pd.concat([radon.load_houses(radon.DATA)] * 100, ignore_index=True))
+
+
 def logistic_1m_50():
     """Logistic regression, 1,000,000 rows by 50 columns, data as `pm.Data`."""
     import pymc as pm
@@ -44,7 +57,9 @@ def logistic_1m_50():
     return m
 
 
-LARGE = {make.__name__: make for make in (radon_12k, logistic_1m_50)}
+LARGE = {make.__name__: make for make in (radon_12k, radon_1m, logistic_1m_50)}
+#: Not a backend: a copy of the data of a model, as its program has to read them.
+COPY = "copy"
 
 
 def density(name: str) -> tuple[list, list, list[np.ndarray]]:
@@ -57,8 +72,39 @@ def density(name: str) -> tuple[list, list, list[np.ndarray]]:
     return model.value_vars, [model.logp(), model.dlogp()], values
 
 
+def copy_of_data(outputs: list) -> tuple[int, Callable[[], None]]:
+    """Return how many bytes the data of a graph have, and a function that copies as many, a part in each core that the process may use."""
+    from pytensor.graph.basic import Constant
+    from pytensor.graph.traversal import graph_inputs
+
+    found = {
+        v: v.data if isinstance(v, Constant) else v.get_value(borrow=True) for v in graph_inputs(outputs) if has_data(v)
+    }
+    source = np.ones(sum(np.asarray(x).nbytes for x in found.values()) // 8)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    parts = [*zip(np.array_split(np.empty_like(source), cores), np.array_split(source, cores), strict=True)]
+    pool = ThreadPoolExecutor(cores)
+
+    def copy() -> None:
+        if cores == 1:
+            np.copyto(*parts[0])
+        else:
+            list(pool.map(lambda part: np.copyto(*part), parts))
+
+    return source.nbytes, copy
+
+
+def has_data(variable: Any) -> bool:
+    """Tell whether a variable is an array with a value: a constant or shared data."""
+    from pytensor.compile.sharedvalue import SharedVariable
+    from pytensor.graph.basic import Constant
+    from pytensor.tensor.type import TensorType
+
+    return isinstance(variable, Constant | SharedVariable) and isinstance(variable.type, TensorType)
+
+
 def later_calls(name: str, sides: list[str], args: argparse.Namespace) -> dict:
-    """Return by side the median µs of a call; a side that has no translation of one of the Ops has none.
+    """Return by side the median µs of a call; a side that has no translation of one of the Ops has none. A copy also has how many bytes it copies.
 
     Raises
     ------
@@ -70,6 +116,9 @@ def later_calls(name: str, sides: list[str], args: argparse.Namespace) -> dict:
     inputs, outputs, values = density(name)
     calls, found = {}, {}
     for side in sides:
+        if side == COPY:
+            copied, calls[side] = copy_of_data(outputs)
+            continue
         prepare(side, Clock())
         try:
             fn = pm.compile(inputs, outputs, mode=MODES[side])
@@ -80,7 +129,10 @@ def later_calls(name: str, sides: list[str], args: argparse.Namespace) -> dict:
         compare(results, args.reference)
         calls[side] = partial(call_with_numpy, fn, values)
     key = "one" if args.one_core else "all"
-    return found | {side: {key: us} for side, us in median_of_turns_us(calls, args.seconds).items()}
+    found |= {side: {key: us} for side, us in median_of_turns_us(calls, args.seconds).items()}
+    if COPY in found:
+        found[COPY]["bytes"] = copied
+    return found
 
 
 def first_result(name: str, side: str, args: argparse.Namespace) -> dict:

@@ -21,7 +21,7 @@ from pathlib import Path
 from statistics import geometric_mean
 
 from backends import TITLES
-from call_worker import LARGE
+from call_worker import COPY, LARGE
 from pymc_models import MODELS
 from report import NONE, PYMC_MODELS, describe_machine, machine, replace_section, table, with_ratio
 from run import HERE, medians, run_process
@@ -52,7 +52,13 @@ LATER = """### Later calls of PyMC models
 
 Microseconds a call, NumPy arrays in and out. The calls of all sides take turns in one process, pinned to one core or on all {cores}; the median of all calls
 counts, without the first of each turn. BLAS has one thread, except for the large data on all cores. Mode JAX does not run on large data here
-(`radon_12k`: 12,289 houses, `logistic_1m_50`: 1,000,000 rows by 50 columns), and the geometric mean leaves these out.
+(`radon_12k`: 12,289 houses, `radon_1m`: each of these a hundred times, `logistic_1m_50`: 1,000,000 rows by 50 columns), and the geometric mean leaves these out.
+"""
+
+BANDWIDTH = """### Large data beside a copy of it
+
+The same calls beside a copy of the model's data by NumPy, in as many threads as cores, in turns with them. A copy reads and writes each byte once; log density and gradient of
+`logistic_1m_50` read the matrix twice. "×" is how many times as long a call of mode JAXPR takes.
 """
 
 FIRST = """### First results of PyMC models
@@ -69,7 +75,7 @@ time of the other modes. In mode JAXPR it comes later, or not in a short program
 def jobs(args: argparse.Namespace, repeat: int) -> Iterator[tuple[str, str, str]]:
     """Give what to measure in the order in which it runs: figure, model and sides, in an order that changes with the repeat."""
     for model in args.models:
-        sides = ["numba", "jaxpr"] if model in LARGE else ["numba", "jax", "jaxpr"]
+        sides = ["numba", "jaxpr", COPY] if model in LARGE else ["numba", "jax", "jaxpr"]
         turn = repeat % len(sides)
         sides = sides[turn:] + sides[:turn]
         if "calls" in args.tasks:
@@ -181,6 +187,19 @@ def rows(models: dict, keys: tuple[str, ...], sides: list[str], scale: float) ->
     return [*result, ["geometric mean", *means]]
 
 
+def beside_copies(models: dict) -> list[list[str]]:
+    """Return a line for each model of large data: how much there is, and for one core and all the time of a copy and of a call."""
+    result = []
+    for name, found in models.items():
+        if COPY in found and "bytes" in found[COPY]:
+            cells = [f"{found[COPY]['bytes'] / 1e6:,.1f}"]
+            for key in CALLS:
+                copy, call = found[COPY][key], found["jaxpr"][key]
+                cells += [f"{copy:,.0f}", f"{call:,.0f} ({call / copy:.2g}×)"]
+            result.append([name, *cells])
+    return result
+
+
 def failures_of(models: dict) -> list[str]:
     """Name every model that a side has no figures of, with the reason."""
     return [
@@ -207,6 +226,13 @@ def section(found: dict) -> str:
     parts = [PYMC_MODELS, text.strip() + "\n", LATER.format(cores=setting["cores"])]
     header = ["model", *(f"{title}, {FIGURES[key].split(', ')[1]}" for key in CALLS for title in SIDES.values())]
     parts.append(table(header, rows(models, CALLS, list(SIDES), 1.0), 1))
+    if copies := beside_copies(models):
+        header = [
+            "model",
+            "MB",
+            *(f"{what}, {FIGURES[key].split(', ')[1]}" for key in CALLS for what in ("copy, µs", "mode JAXPR, µs")),
+        ]
+        parts += [BANDWIDTH, table(header, copies, 1)]
     if any(key in result for found in models.values() for result in found.values() for key in FIRSTS):
         header = ["model", *(f"{FIGURES[key]}, {title}" for key in FIRSTS for title in SIDES.values())]
         parts += [FIRST, table(header, rows(models, FIRSTS, list(SIDES), 1.0), 1)]

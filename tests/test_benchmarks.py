@@ -22,11 +22,21 @@ print(calls.summary({{
 }}))
 """
 
+COPIES = """
+import sys; sys.path.insert(0, {folder!r})
+import calls
+
+print(calls.beside_copies({{
+    "garch": {{"jaxpr": {{"one": 1.0}}}},
+    "radon_1m": {{"jaxpr": {{"one": 3000.0, "all": 2000.0}}, "copy": {{"one": 1500.0, "all": 1000.0, "bytes": 2e7}}}},
+}}))
+"""
+
 MEASUREMENT = """
 import sys; sys.path.insert(0, {folder!r})
 import call_worker
 
-sys.argv[1:] = "calls eight_schools jaxpr+jax --seconds 0.01 --one-core".split() + ["--out", {out!r}, "--reference", {reference!r}]
+sys.argv[1:] = "calls eight_schools jaxpr+jax+copy --seconds 0.01 --one-core".split() + ["--out", {out!r}, "--reference", {reference!r}]
 call_worker.main()
 """
 
@@ -48,11 +58,17 @@ def test_the_summary_counts_and_names_models():
     assert "- call, one core, mode NUMBA: ode 0.25×, radon_12k 0.50×, lkj 0.75×" in lines
 
 
+def test_large_data_stand_beside_a_copy():
+    printed = run_python(COPIES.format(folder=BENCHMARKS)).strip()
+    assert printed == "[['radon_1m', '20.0', '1,500', '3,000 (2×)', '1,000', '2,000 (2×)']]"
+
+
 def test_a_model_is_measured(tmp_path):
     out, reference = tmp_path / "result.json", tmp_path / "values.npz"
     run_python(MEASUREMENT.format(folder=BENCHMARKS, out=str(out), reference=str(reference)))
     found = json.loads(out.read_text())
-    assert found.keys() == {"jaxpr", "jax"}
+    assert found.keys() == {"jaxpr", "jax", "copy"}
+    assert found["copy"]["bytes"] >= 2 * 8 * 8  # effects and their standard errors
     assert all(side["one"] > 0 for side in found.values())
     assert reference.exists()
 
