@@ -58,7 +58,7 @@ def logistic_1m_50():
 
 
 LARGE = {make.__name__: make for make in (radon_12k, radon_1m, logistic_1m_50)}
-#: Not a backend: a copy of the data of a model, as its program has to read them.
+#: A side that is no backend: it copies the data of a model, to show how fast memory is.
 COPY = "copy"
 
 
@@ -77,10 +77,9 @@ def copy_of_data(outputs: list) -> tuple[int, Callable[[], None]]:
     from pytensor.graph.basic import Constant
     from pytensor.graph.traversal import graph_inputs
 
-    found = {
-        v: v.data if isinstance(v, Constant) else v.get_value(borrow=True) for v in graph_inputs(outputs) if has_data(v)
-    }
-    source = np.ones(sum(np.asarray(x).nbytes for x in found.values()) // 8)
+    variables = set(filter(has_data, graph_inputs(outputs)))
+    arrays = [v.data if isinstance(v, Constant) else v.get_value(borrow=True) for v in variables]
+    source = np.ones(sum(np.asarray(x).nbytes for x in arrays) // 8)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     parts = [*zip(np.array_split(np.empty_like(source), cores), np.array_split(source, cores), strict=True)]
     pool = ThreadPoolExecutor(cores)
