@@ -107,7 +107,12 @@ def test_an_interrupt_keeps_the_draws(monkeypatch):
         yield update
 
     monkeypatch.setattr(nutpie_processes, "progress", progress)
-    found = sample(model=make_model(), **RUN, draws=2_000_000, tune=100, chains=2, compute_convergence_checks=False)
+    # A shell starts processes in the background with SIGINT ignored, and pytest then never sees it.
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        found = sample(model=make_model(), **RUN, draws=2_000_000, tune=100, chains=2, compute_convergence_checks=False)
+    finally:
+        signal.signal(signal.SIGINT, handler)
     assert found.posterior.attrs["interrupted"] and found.posterior.sizes["chain"] == 2
     assert 0 < found.posterior.sizes["draw"] < 2_000_000
 
