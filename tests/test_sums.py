@@ -194,6 +194,20 @@ def test_neighbours_of_one_group_are_added_first():
     assert added < N / 2
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64"])
+def test_many_blocks_are_not_joined_with_other_rows(dtype):
+    groups = np.repeat(np.arange(20_000) % 40, 30)[1:]
+    x, y = pt.vector("x", dtype=dtype), pt.vector("y", dtype=dtype)
+    sums = pt.inc_subtensor(x[groups], y)
+    numbers = np.random.default_rng(0).integers(-9, 9, len(groups)).astype(dtype)  # sums are exact in any order
+    closed = jaxpr_of([x, y], sums, [np.ones(40, dtype), numbers])
+    assert not sizes(closed, "concatenate")
+    assert len(sizes(closed, "scatter-add")) == 2
+    found = pytensor.function([x, y], sums, mode="JAXPR")(np.ones(40, dtype), numbers)
+    assert found.dtype == dtype
+    np.testing.assert_array_equal(found, 1 + np.bincount(groups, numbers, 40))
+
+
 def test_gradients_of_grouped_effects():
     effects, s = pt.vector("effects", shape=(40,)), pt.scalar("s")
     y, slope = RNG.normal(size=N), RNG.integers(0, 2, N)
