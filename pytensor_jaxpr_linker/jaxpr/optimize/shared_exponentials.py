@@ -15,8 +15,8 @@ from jax.extend.core import primitives as p
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, is_variable, live_equations, with_operands
 
-#: The bytes of the largest array. XLA keeps the exponential and the sigmoid in memory, which it did not before. In a call with several of 8 MB their memory, new in each call, costs more than it
-#: saves: 1,000,000 numbers take 1.3 times as long on one core, 300,000 take 0.7.
+#: The bytes of the largest array. XLA keeps a shared exponential in memory. Arrays of 8 MB are new memory in each call, which costs more than the shared exponential saves:
+#: 1,000,000 numbers take 1.3 times as long on one core, 300,000 take 0.7.
 MOST_SHARED = 2**22
 
 #: What is computed before a broadcast.

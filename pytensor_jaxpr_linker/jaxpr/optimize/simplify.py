@@ -1,7 +1,7 @@
 """Peepholes: simpler equals of an equation, by the equations that computed its operands.
 
 `JaxprBuilder.bind` calls the peephole of a primitive before it adds an equation. The peephole returns an atom with the same value, or
-None.
+None. The functions of `prims.elementwise` call `JaxprBuilder.bind_many`, so of elementwise primitives only the negation has a peephole.
 """
 
 from __future__ import annotations
