@@ -20,7 +20,7 @@ from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, is_variable,
 MOST_SHARED = 2**22
 
 #: What is computed before a broadcast.
-MOVED = {p.logistic_p: prims.logistic, p.neg_p: prims.neg}
+BEFORE_BROADCASTS = {p.logistic_p: prims.logistic, p.neg_p: prims.neg}
 
 
 def share_exponentials(eqns: list[Any], b: JaxprBuilder, outputs: Sequence[Atom]) -> list[Any]:
@@ -67,11 +67,13 @@ def before_broadcasts(eqns: Sequence[Any], b: JaxprBuilder) -> list[Any]:
     broadcasts: dict[Atom, Any] = {}
     result: list[Any] = []
     for eqn in eqns:
-        broadcast = broadcasts.get(eqn.invars[0]) if eqn.primitive in MOVED and is_variable(eqn.invars[0]) else None
+        broadcast = (
+            broadcasts.get(eqn.invars[0]) if eqn.primitive in BEFORE_BROADCASTS and is_variable(eqn.invars[0]) else None
+        )
         if broadcast is not None:
             b.restart()
             b.at_names_of(eqn)
-            smaller = MOVED[eqn.primitive](b, broadcast.invars[0])
+            smaller = BEFORE_BROADCASTS[eqn.primitive](b, broadcast.invars[0])
             prims.broadcast_in_dim(b, smaller, eqn.outvars[0].aval.shape, broadcast.params["broadcast_dimensions"])
             *before, last = b.eqns
             result += before
