@@ -26,6 +26,7 @@ from pytensor_jaxpr_linker.pymc.arguments import (
     shown,
 )
 from pytensor_jaxpr_linker.pymc.chains.chains import ChainRun, usable_cores
+from pytensor_jaxpr_linker.pymc.chains.restarts import RESTARTS
 from pytensor_jaxpr_linker.pymc.functions.differentiable import check_variables
 from pytensor_jaxpr_linker.pymc.functions.initial import check_initvals
 from pytensor_jaxpr_linker.pymc.options import (
@@ -41,6 +42,8 @@ from pytensor_jaxpr_linker.pymc.samplers.marginal import marginalized
 
 #: Samplers that are no NUTS.
 METHOD_NAMES = {"mclmc": "MCLMC", "chees": "ChEES"}
+#: Samplers whose chains may start again.
+RESTARTING = ("blackjax", "numpyro")
 METHODS = ("parallel", "vectorized", "sequential", "processes")
 #: Arguments that are true or false.
 FLAGS = ("jitter", "discard_tuned_samples", "quiet", "compute_convergence_checks")
@@ -87,6 +90,7 @@ class Request(NamedTuple):
     cores: int | None
     initvals: Any
     jitter: bool
+    restarts: int
     gradient: Literal["pytensor", "jax"]
     var_names: Names | None
     thinning: int
@@ -103,7 +107,8 @@ class Request(NamedTuple):
     @property
     def run(self) -> ChainRun:
         """How chains of a JAX program run."""
-        return ChainRun(self.draws, self.chain_method, self.cores, self.thinning, not self.discard_tuned_samples)
+        keep_warmup = not self.discard_tuned_samples
+        return ChainRun(self.draws, self.chain_method, self.cores, self.thinning, keep_warmup, self.restarts)
 
     @property
     def adaptation(self) -> dict[str, Any]:
@@ -128,7 +133,8 @@ class Request(NamedTuple):
     def not_of_nutpie(self) -> list[str]:
         """The arguments that keep nutpie, which runs host steps, from taking the place of the default sampler."""
         vectorized = ["chain_method='vectorized'"] if self.chain_method == "vectorized" else []
-        return [*vectorized, *self.options, *(["callback"] if self.callback is not None else [])]
+        asked = {"callback": self.callback is not None, "restarts": self.restarts not in (0, RESTARTS)}
+        return [*vectorized, *self.options, *(name for name, is_asked in asked.items() if is_asked)]
 
 
 def make_request(given: Mapping[str, Any]) -> Request:
@@ -181,6 +187,7 @@ def make_request(given: Mapping[str, Any]) -> Request:
         cores=given["cores"],
         initvals=given["initvals"],
         jitter=jitter,
+        restarts=checked_restarts(sampler, given["restarts"], jitter, given["initvals"]),
         gradient=given["gradient"],
         var_names=given["var_names"],
         thinning=given["thinning"],
@@ -194,6 +201,16 @@ def make_request(given: Mapping[str, Any]) -> Request:
         compute_convergence_checks=given["compute_convergence_checks"],
         options=kwargs,
     )
+
+
+def checked_restarts(sampler: str, asked: int | None, jitter: bool, initvals: Any) -> int:
+    """Return how often a chain may start again: by default not from points that the user chose."""
+    check_integer("restarts", 0 if asked is None else asked, 0)
+    if asked and sampler not in RESTARTING:
+        raise TypeError(f"sampler={sampler!r} starts no chain again: leave out restarts, or use sampler='blackjax'.")
+    if asked and not jitter:
+        raise ValueError("Without jitter a chain would start again at the same point: leave out restarts.")
+    return RESTARTS if asked is None and jitter and initvals is None else asked or 0
 
 
 def check_kinds(given: Mapping[str, Any], sampler: str) -> None:

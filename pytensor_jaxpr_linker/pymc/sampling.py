@@ -48,6 +48,7 @@ def sample(
     random_seed: Any = None,
     initvals: Any = None,
     jitter: bool = True,
+    restarts: int | None = None,
     gradient: Literal["pytensor", "jax"] = "pytensor",
     var_names: Names | None = None,
     marginalize: Names | Literal[True] | None = None,
@@ -100,6 +101,9 @@ def sample(
         Determines starting points and draws. A sequence has one seed for each chain.
     initvals, jitter
         Where chains start, see `initial_points`.
+    restarts : int, optional
+        How often a chain of "blackjax" or "numpyro" may start again from another random point, during its warm-up: if it is in a region that has less than 2e-9
+        of the probability around the best chain, as by Laplace's approximation. PyMC's log says so. By default 3, and 0 if there are `initvals` or no jitter.
     gradient : {"pytensor", "jax"}
         Whose derivative, see `as_jax_function`. "pymc", and nutpie where there are host steps, have PyTensor's only.
     var_names : str, variable or sequence of them, optional

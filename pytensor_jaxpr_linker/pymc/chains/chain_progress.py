@@ -50,6 +50,10 @@ class Watched:
         self.step_size[index] = stats["step_size"][:, -1]
         self.done[index] = np.minimum(self.done[index] + length, self.total)
 
+    def begin_again(self) -> None:
+        """Count the transitions of all chains from the first one."""
+        self.done[:] = self.gradients[:] = 0
+
     def text(self, chains: Sequence[int]) -> str:
         """Return one line about some chains."""
         return ", ".join(filter(None, [f"{self.count(chains)} {self.details(chains, np.inf)}", self.left(chains)]))

@@ -24,8 +24,11 @@ from pytensor_jaxpr_linker.pymc.chains.programs import (
     is_key,
     pick,
 )
+from pytensor_jaxpr_linker.pymc.chains.restarts import lost_chains, trial_length
 from pytensor_jaxpr_linker.pymc.kept_programs import KeptPrograms
 
+#: Maps the chains that are to start again, with their `log_shares`, to the positions where all chains start.
+type Elsewhere = Callable[[dict[int, float]], dict[str, np.ndarray]]
 #: How JAX makes random numbers of keys.
 KEYS = "threefry2x32"
 
@@ -43,6 +46,8 @@ class ChainRun(NamedTuple):
         How many chains run at a time in threads; None for as many as there are cores.
     keep_warmup
         Whether the draws of the warm-up are kept, too.
+    restarts
+        How often a chain may start again, see `restarts`.
     """
 
     draws: int
@@ -50,6 +55,7 @@ class ChainRun(NamedTuple):
     cores: int | None = None
     thinning: int = 1
     keep_warmup: bool = False
+    restarts: int = 0
 
 
 class ChainDraws(NamedTuple):
@@ -63,6 +69,8 @@ class ChainDraws(NamedTuple):
         Whether somebody stopped the chains.
     seconds, seconds_before
         How long they ran, and how long it took to compile them.
+    restarts
+        How often chains started again.
     """
 
     draws: Draws
@@ -70,6 +78,7 @@ class ChainDraws(NamedTuple):
     interrupted: bool = False
     seconds: float = 0.0
     seconds_before: float = 0.0
+    restarts: int = 0
 
 
 def usable_cores() -> int:
@@ -160,15 +169,33 @@ class Chains:
         assert found is not None
         return found
 
-    def chunks(self, positions: dict[str, np.ndarray], watch: Watch) -> Iterator[Chunk]:
+    def chunks(self, positions: dict[str, np.ndarray], watch: Watch, elsewhere: Elsewhere | None) -> Iterator[Chunk]:
         """Return an iterator over the chunks of transitions: the positions and statistics of each."""
-        return self._placed.run(self.programs, positions, ChunkLengths(self.total, self._most), watch)
+        restarts = 0 if elsewhere is None else self.run.restarts
+        trial = trial_length(self.tune) if restarts else 0
+        lengths = ChunkLengths(trial, self._most)
+
+        def tried(positions: dict[str, np.ndarray], left: int) -> tuple[Any, list[Chunk]]:
+            states, _ = self._placed.begun(self.programs, positions)
+            chunks = list(self._placed.run(self.programs, states, lengths, watch))
+            lost = lost_chains(chunks) if left else {}
+            return tried(elsewhere(lost), left - 1) if elsewhere and lost else (states, chunks)
+
+        states, chunks = tried(positions, restarts)
+        yield from chunks
+        yield from self._placed.run(self.programs, states, ChunkLengths(self.total - trial, self._most, lengths), watch)
 
     def draw(
-        self, positions: dict[str, np.ndarray], watch: Watch, each: Callable[[Chunk, int], tuple[int, bool]] | None
+        self,
+        positions: dict[str, np.ndarray],
+        watch: Watch,
+        each: Callable[[Chunk, int], tuple[int, bool]] | None,
+        elsewhere: Elsewhere | None = None,
     ) -> ChainDraws:
         """Run the chains and return their draws after warm-up; if interrupted, those so far.
 
+        `elsewhere`, if there is one, is called with `lost_chains` if there are any. It returns the positions where all chains start again: the others do
+        what they did.
         `each`, if there is one, gets every chunk of all chains, and the number of transitions before it. It returns how many transitions of
         the chunk are to be kept, and whether these are the last ones.
         """
@@ -177,7 +204,7 @@ class Chains:
         warmup = KeptDraws(tune) if self.run.keep_warmup and tune else None
         with jax.enable_x64(True):
             try:
-                for chunk in self.chunks(positions, watch):
+                for chunk in self.chunks(positions, watch, elsewhere):
                     length = next(iter(chunk[1].values())).shape[1]
                     first, end = min(length, max(0, tune - done)), min(length, self.total - done)
                     ended = False

@@ -26,6 +26,8 @@ class ChunkLengths:
         How many transitions a chain makes.
     most
         Of how many a chunk has room.
+    after
+        The lengths of the chunks before these, if there were any.
 
     Examples
     --------
@@ -39,18 +41,20 @@ class ChunkLengths:
     [1, 4, 10, 10, 10, 5]
     """
 
-    def __init__(self, total: int, most: int):
+    def __init__(self, total: int, most: int, after: ChunkLengths | None = None):
         self._left, self._most = total, most
         self._lengths: list[int] = []
-        self._seconds = 0.0
+        self._longest: int = 1 if after is None else after._longest
+        self._seconds: float = 0.0 if after is None else after._seconds
 
     def __call__(self, number: int) -> int:
         """Return the length of a chunk by its number, 0 behind the last one. Chunks are asked for in turn."""
         if number == len(self._lengths):
-            longest = GROWTH * self._lengths[-1] if self._lengths else 1
-            in_time = max(1, CALL_SECONDS / self._seconds) if self._seconds else longest
-            self._lengths.append(int(min(self._left, self._most, longest, in_time)))
-            self._left -= self._lengths[-1]
+            in_time = max(1, CALL_SECONDS / self._seconds) if self._seconds else self._longest
+            length = int(min(self._left, self._most, self._longest, in_time))
+            self._lengths.append(length)
+            self._left -= length
+            self._longest = GROWTH * length or self._longest
         return self._lengths[number]
 
     def took(self, length: int, seconds: float) -> None:

@@ -216,15 +216,14 @@ class OneProgram:
         states, (_, stats) = program(with_count(self._given, 1), states)
         return states, np.asarray(stats["lp"])[: self.chains, 0]
 
-    def run(self, programs: ChainPrograms, positions: dict, lengths: ChunkLengths, watch: Watch) -> Iterator[Chunk]:
-        """Return an iterator over the chunks of transitions."""
+    def run(self, programs: ChainPrograms, states: list, lengths: ChunkLengths, watch: Watch) -> Iterator[Chunk]:
+        """Return an iterator over the chunks of transitions, which change `states`."""
         _, program = programs.result()
-        states, _ = self.begun(programs, positions)
         for number in itertools.count():
             if not (length := lengths(number)):
                 return
             began = perf_counter()
-            states, outputs = program(with_count(self._given, length), states)
+            states[:], outputs = program(with_count(self._given, length), states)
             chunk = jax.tree.map(lambda x, n=length: np.asarray(x)[: self.chains, :n], outputs)
             lengths.took(length, perf_counter() - began)
             watch(range(self.chains), chunk[1])
@@ -265,10 +264,9 @@ class InThreads:
         found = [program(with_count(self._given, 1), state) for state in states]
         return [state for state, _ in found], np.array([np.asarray(stats["lp"])[0] for _, (_, stats) in found])
 
-    def run(self, programs: ChainPrograms, positions: dict, lengths: ChunkLengths, watch: Watch) -> Iterator[Chunk]:
-        """Return an iterator over the chunks of transitions."""
+    def run(self, programs: ChainPrograms, states: list, lengths: ChunkLengths, watch: Watch) -> Iterator[Chunk]:
+        """Return an iterator over the chunks of transitions, which change `states`."""
         _, program = programs.result()
-        states, _ = self.begun(programs, positions)
 
         def go_on(state: Any, length: int) -> tuple[Any, Chunk]:
             began = perf_counter()
@@ -304,10 +302,10 @@ def side_by_side(
 ) -> Iterator[Any]:
     """Run chunks of each chain and return an iterator over their outputs, those of all chains together.
 
-    `lengths` gives the length of a chunk by its number, 0 behind the last one. `run` takes a state and a length. A chain does not wait for the others, whose trajectories may be longer, until it is `AHEAD` chunks ahead of the slowest. `seen` is called
+    `lengths` gives the length of a chunk by its number, 0 behind the last one. `run` takes a state and a length; `states` has the last states at the end. A chain does not wait for the others, whose trajectories may be longer, until it is `AHEAD` chunks ahead of the slowest. `seen` is called
     in this thread with each chain's outputs as they come.
     """
-    states, begun = list(states), [0] * len(states)
+    begun = [0] * len(states)
     finished: list[deque] = [deque() for _ in states]
     running: dict[Future, int] = {}
 

@@ -33,7 +33,7 @@ from pytensor_jaxpr_linker.pymc.functions.initial import check_starts
 from pytensor_jaxpr_linker.pymc.kept_models import KEPT_MODELS, KeptModel, forgotten_if_broken
 from pytensor_jaxpr_linker.pymc.progress import progress
 from pytensor_jaxpr_linker.pymc.results import to_datatree
-from pytensor_jaxpr_linker.pymc.samplers.jax_kernels import density_of_points, wide
+from pytensor_jaxpr_linker.pymc.samplers.chain_starts import density_of_points, wide
 
 #: Above this shape of the tail of the weights, a mean over weighted draws is not to be trusted (Vehtari et al.).
 LARGEST_K = 0.7
@@ -111,8 +111,7 @@ def fit_pathfinder(
 
     def run() -> tuple:
         starts = kept.starts(paths, seeds, initvals, jitter)
-        value = density_of_points(kept, wide([start.point for start in starts]), kept.data)
-        check_starts(starts, lambda points: [value(point) for point in points])
+        check_starts(starts, density_of_points(kept, wide([start.point for start in starts]), kept.data))
         points = wide([start.point for start in starts])
         return climb(kept, points, draws, maxiter, elbo_draws, int(rng.integers(2**32)), progressbar)
 
