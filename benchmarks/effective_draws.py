@@ -37,8 +37,8 @@ call that samples it, {chains} chains of {draws} draws after {tune} of warm-up, 
 empty* is the first process, *caches filled* a second one for the same model: `pjl.cache(folder)` here; there PyTensor's and Numba's caches, which they use by themselves. nutpie
 compiles a model again in each process. Each figure is {pairs}. "×" is the ratio to `pjl.pymc.sample`. `effective_draws.py` writes this section.
 
-The ratio of `mixture` is a matter of the seed: a second mode keeps chains, in 15 runs of 32 seeds of `pjl.pymc.sample` and in 10 of 24 of nutpie. Such a run has an R-hat of 1.5 and about
-7 effective draws, and both log that it has not converged.
+`mixture` and `hidden_markov` have a second mode of negligible probability. A chain that stays there takes R-hat to 1.5 and the effective draws to about 7. With nutpie this
+happened to `mixture` in 10 of 24 runs; `pjl.pymc.sample` lets such a chain start again (docs/from_pymc.md, "Chains in minor modes").
 """
 
 PICTURE = "![For each model, seconds of the first call, and effective draws a second of later ones](../docs/images/draws.svg)\n"

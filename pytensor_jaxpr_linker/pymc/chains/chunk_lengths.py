@@ -44,7 +44,9 @@ class ChunkLengths:
     def __init__(self, total: int, most: int, after: ChunkLengths | None = None):
         self._left, self._most = total, most
         self._lengths: list[int] = []
-        self._longest: int = 1 if after is None else after._longest
+        self._longest = (
+            1 if after is None else GROWTH * max(after._lengths, default=0) or 1
+        )  # its last one may be a rest
         self._seconds: float = 0.0 if after is None else after._seconds
 
     def __call__(self, number: int) -> int:
