@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import re
 import sys
+import threading
 from concurrent.futures import Future
 from types import SimpleNamespace
 
@@ -15,7 +17,7 @@ from rich.console import Console
 from rich.theme import Theme
 
 from pytensor_jaxpr_linker.pymc import fit_pathfinder, sample
-from pytensor_jaxpr_linker.pymc.chains import chain_progress
+from pytensor_jaxpr_linker.pymc.chains import chain_progress, programs
 from pytensor_jaxpr_linker.pymc.chains.chain_progress import Watched
 from pytensor_jaxpr_linker.pymc.chains.programs import ChainPrograms
 
@@ -90,7 +92,7 @@ def test_a_narrow_terminal_leaves_details_out(monkeypatch, width, shown, hidden)
     console = Console(file=written, force_terminal=True, width=width)
     watched = Watched(1, tune=1000, total=9000)
     monkeypatch.setattr(chain_progress, "monotonic", lambda: watched.began + 15)
-    with chain_progress.on_terminal(console, {"chain 0": [0]}, watched, "") as draw:
+    with chain_progress.on_terminal(console, {"chain 0": [0]}, watched) as draw:
         watched.add([0], {**stats(1, 3000), "n_steps": np.full((1, 3000), 1023)})
         draw()
     last = written.getvalue().split("chain 0 ")[-1]
@@ -113,7 +115,7 @@ def test_a_log_has_lines_of_a_long_run_only(model, monkeypatch, capsys, caplog):
         assert not caplog.records
         monkeypatch.setattr(chain_progress, "LOG_SECONDS", 0.0)
         sample(model=model, sampler="blackjax", **SHORT)
-    assert "2 chains, warm-up: " in caplog.text and "2 chains, sampling: 120/120" in caplog.text
+    assert "2 chains, warm-up " in caplog.text and "2 chains, sampling 120/120" in caplog.text
     assert capsys.readouterr().out == ""
 
 
@@ -137,6 +139,53 @@ def test_a_notebook_without_ipywidgets(model, monkeypatch):
     assert len(shown) == 1
     first, second = updates[-1].text.splitlines()
     assert first.startswith("chain 0 sampling 120/120") and second.startswith("chain 1 sampling 120/120")
+
+
+def test_a_log_tells_of_the_tuning(monkeypatch, caplog):
+    """MCLMC tunes before its first draw; the log says so until then, with the time."""
+    with pm.Model() as model:
+        pm.Normal("x", shape=2)
+    begun = programs.InThreads.begun
+
+    def slow(*args):
+        assert waited.wait(30)
+        return begun(*args)
+
+    waited = threading.Event()
+    monkeypatch.setattr(programs.InThreads, "begun", slow)
+    monkeypatch.setattr(chain_progress, "LOG_SECONDS", 0.001)
+    info, lines = chain_progress.pymc_logger.info, []
+
+    def log(text, *args):
+        info(text, *args)
+        lines.append(text % args)
+        if "tunes" in lines[-1]:
+            waited.set()
+
+    monkeypatch.setattr(chain_progress.pymc_logger, "info", log)
+    sample(model=model, sampler="mclmc", **SHORT)
+    assert any(re.fullmatch(r"2 chains, mclmc tunes 0:\d\d", line) for line in lines)
+    assert lines[-1].startswith("2 chains, sampling ")
+
+
+def test_a_thread_ends_with_the_first_chunk():
+    watched, drawn = Watched(1, tune=0, total=10), threading.Event()
+    with chain_progress.until_begun(watched, 0.001, drawn.set):
+        assert drawn.wait(30)
+        threads = {thread for thread in threading.enumerate() if thread.daemon and "run" in thread.name}
+        assert len(threads) == 1
+        watched.add([0], stats(1, 5))
+        for thread in threads:
+            thread.join(30)
+            assert not thread.is_alive()
+
+
+def test_what_chains_do_before_they_begin(monkeypatch):
+    watched = Watched(2, tune=0, total=40, beginning="mclmc tunes")
+    monkeypatch.setattr(chain_progress, "monotonic", lambda: watched.began + 75)
+    assert watched.line([0, 1]) == "mclmc tunes 1:15"
+    watched.add([0], stats(1, 10))
+    assert watched.line([0]).startswith("sampling 10/40 ") and watched.line([1]) == "mclmc tunes 1:15"
 
 
 def test_quiet_and_no_bar(model, terminal, caplog):

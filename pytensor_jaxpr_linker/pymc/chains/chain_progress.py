@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from time import monotonic
@@ -32,10 +33,12 @@ class Watched:
     ----------
     chains, tune, total
         How many chains there are; how many transitions each makes, and how many of these are its warm-up.
+    beginning
+        What is done before the first transition.
     """
 
-    def __init__(self, chains: int, tune: int, total: int):
-        self.tune, self.total = tune, total
+    def __init__(self, chains: int, tune: int, total: int, beginning: str = "starts"):
+        self.tune, self.total, self.beginning = tune, total, beginning
         self.done, self.diverged, self.gradients = (np.zeros(chains, int) for _ in range(3))
         self.step_size = np.full(chains, np.nan)
         self.began = monotonic()
@@ -87,8 +90,14 @@ class Watched:
                 del parts[name]
         return ", ".join(parts.values())
 
+    def line(self, chains: Sequence[int]) -> str:
+        """Return one line: what some chains do and how far they are, or for how long they have not begun."""
+        if self.done[np.asarray(chains)].any():
+            return f"{self.stage(chains)} {self.text(chains)}"
+        return f"{self.beginning} {clock(monotonic() - self.began)}"
+
     def stage(self, chains: Sequence[int]) -> str:
-        """Return what some chains do."""
+        """Return what some chains do that have begun."""
         return "sampling" if self.done[np.asarray(chains)].min() >= self.tune else "warm-up"
 
 
@@ -118,17 +127,14 @@ def clock(seconds: float) -> str:
 
 @contextmanager
 def chain_progress(
-    shown: bool, watched: Watched, tuning: str = "", theme: Any = None
+    shown: bool, watched: Watched, theme: Any = None
 ) -> Iterator[Callable[[Sequence[int], dict[str, np.ndarray]], None]]:
-    """Show, if `shown`, how far chains are, and give the function that is told of their chunks.
-
-    `tuning` says what is done before the first chunk.
-    """
+    """Show, if `shown`, how far chains are, and give the function that is told of their chunks."""
     if not shown:
         yield watched.add
         return
     groups = grouped(len(watched.done))
-    with view_for(groups, watched, tuning, theme) as draw:
+    with view_for(groups, watched, theme) as draw:
 
         def add(chains: Sequence[int], stats: dict[str, np.ndarray]) -> None:
             watched.add(chains, stats)
@@ -144,13 +150,13 @@ def grouped(chains: int) -> dict[str, list[int]]:
     return {f"chain {i}": [i] for i in range(chains)}
 
 
-def view_for(groups: dict[str, list[int]], watched: Watched, tuning: str, theme: Any) -> Any:
+def view_for(groups: dict[str, list[int]], watched: Watched, theme: Any) -> Any:
     """Return the context that shows the lines: what fits the console."""
     console = rich.get_console() if theme is None else Console(theme=theme)
     if console.is_jupyter and not can_import("ipywidgets"):
         return in_notebook(groups, watched)
     if console.is_terminal or console.is_jupyter:
-        return on_terminal(console, groups, watched, tuning)
+        return on_terminal(console, groups, watched)
     return in_log(groups, watched)
 
 
@@ -172,16 +178,14 @@ class TimeColumn(TimeElapsedColumn):
 
 
 @contextmanager
-def on_terminal(
-    console: Console, groups: dict[str, list[int]], watched: Watched, tuning: str
-) -> Iterator[Callable[[], None]]:
+def on_terminal(console: Console, groups: dict[str, list[int]], watched: Watched) -> Iterator[Callable[[], None]]:
     """Show bars."""
     bar_width = 24 if console.width >= WIDE else 10
     texts = [TextColumn(f"{{task.fields[{name}]}}") for name in ("count", "details")]
     columns = TextColumn("{task.description}"), BarColumn(bar_width), texts[0], TimeColumn(), texts[1]
     empty: dict[str, Any] = {"count": f"0/{watched.total}", "left": "", "details": ""}
     with Progress(*columns, console=console) as bars:
-        tasks = {name: bars.add_task(f"{name} {tuning or 'starts'}", total=watched.total, **empty) for name in groups}
+        tasks = {name: bars.add_task(f"{name} {watched.beginning}", total=watched.total, **empty) for name in groups}
 
         def draw() -> None:
             for name, chains in groups.items():
@@ -207,7 +211,7 @@ def in_notebook(groups: dict[str, list[int]], watched: Watched) -> Iterator[Call
 
     class Lines(Pretty):
         def __init__(self) -> None:
-            super().__init__("\n".join(f"{name} {watched.stage(c)} {watched.text(c)}" for name, c in groups.items()))
+            super().__init__("\n".join(f"{name} {watched.line(c)}" for name, c in groups.items()))
 
     shown, last = display(Lines(), display_id=True), [monotonic()]
 
@@ -217,7 +221,8 @@ def in_notebook(groups: dict[str, list[int]], watched: Watched) -> Iterator[Call
             shown.update(Lines())
 
     try:
-        yield draw
+        with until_begun(watched, NOTEBOOK_SECONDS, draw):
+            yield draw
     finally:
         shown.update(Lines())
 
@@ -231,6 +236,25 @@ def in_log(groups: dict[str, list[int]], watched: Watched) -> Iterator[Callable[
     def draw() -> None:
         if monotonic() - last[0] > LOG_SECONDS:
             last[0] = monotonic()
-            pymc_logger.info("%d chains, %s: %s", len(every), watched.stage(every), watched.text(every))
+            pymc_logger.info("%d chains, %s", len(every), watched.line(every))
 
-    yield draw
+    with until_begun(watched, LOG_SECONDS, draw):
+        yield draw
+
+
+@contextmanager
+def until_begun(watched: Watched, seconds: float, draw: Callable[[], None]) -> Iterator[None]:
+    """Call a function every so many seconds, in a thread, until the first chunk: a sampler may tune for minutes before it."""
+    ended = threading.Event()
+
+    def run() -> None:
+        while not ended.wait(seconds) and not watched.done.any():
+            draw()
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()

@@ -76,10 +76,10 @@ def sample_jax(request: Request, kept: KeptModel, constrained: Constrain) -> Cha
             begun.check()
         before = perf_counter() - began
         warmup = chains.tune
-        tuning = f"{request.sampler} tunes" if request.tune and not warmup else ""
+        beginning = f"{request.sampler} tunes" if request.tune and not warmup else "starts"
         each = request.callback and EachDraw(request.callback, warmup, chains.total, constrained)
-        watched = Watched(request.chains, warmup, chains.total)
-        with chain_progress(request.progressbar, watched, tuning, request.progressbar_theme) as watch:
+        watched = Watched(request.chains, warmup, chains.total, beginning)
+        with chain_progress(request.progressbar, watched, request.progressbar_theme) as watch:
             found = chains.draw(begun.positions(), watch, each, partial(begun.elsewhere, watched, chains.tune))
         return found._replace(seconds_before=before, restarts=begun.restarts)
 
