@@ -170,6 +170,7 @@ def write(collected: dict, out: Path) -> list[str]:
         if "failed" in found
     ]
     parts = [INTRODUCTION.format(setting=machine(setting), pairs=pairs, **numbers)]
+    parts += [setting["remark"] + "\n"] if "remark" in setting else []
     parts += [PICTURE] if setting["draws"] == DRAWS else []
     parts += [summary(results, sides), model_table(results, sides), quality_table(results, sides)]
     if failures:

@@ -44,10 +44,10 @@ class ChunkLengths:
     def __init__(self, total: int, most: int, after: ChunkLengths | None = None):
         self._left, self._most = total, most
         self._lengths: list[int] = []
-        self._longest = (
-            1 if after is None else GROWTH * max(after._lengths, default=0) or 1
-        )  # its last one may be a rest
-        self._seconds: float = 0.0 if after is None else after._seconds
+        self._longest, self._seconds = 1, 0.0
+        if after is not None:
+            self._longest = max(1, GROWTH * max(after._lengths, default=0))  # not by its last one, which may be a rest
+            self._seconds = after._seconds
 
     def __call__(self, number: int) -> int:
         """Return the length of a chunk by its number, 0 behind the last one. Chunks are asked for in turn."""

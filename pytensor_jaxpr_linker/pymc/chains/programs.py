@@ -302,8 +302,9 @@ def side_by_side(
 ) -> Iterator[Any]:
     """Run chunks of each chain and return an iterator over their outputs, those of all chains together.
 
-    `lengths` gives the length of a chunk by its number, 0 behind the last one. `run` takes a state and a length; `states` has the last states at the end. A chain does not wait for the others, whose trajectories may be longer, until it is `AHEAD` chunks ahead of the slowest. `seen` is called
-    in this thread with each chain's outputs as they come.
+    `lengths` gives the length of a chunk by its number, 0 behind the last one. `run` takes a state and a length; `states` has the last states at the end. A chain
+    does not wait for the others, whose trajectories may be longer, until it is `AHEAD` chunks ahead of the slowest. `seen` is called in this thread with
+    each chain's outputs as they come.
     """
     begun = [0] * len(states)
     finished: list[deque] = [deque() for _ in states]

@@ -50,7 +50,7 @@ def lost_chains(chunks: Sequence[Chunk]) -> dict[int, float]:
 def log_shares(chunks: Sequence[Chunk]) -> np.ndarray:
     """Return, for each chain, an upper estimate of the logarithm of how much probability its region has, for 1 of that of the best chain.
 
-    By Laplace's approximation a region has the density that its draws have on average, times its width in each direction, the standard deviation of the draws.
+    By Laplace's approximation, the probability of a region is proportional to the mean density of its draws, and to their standard deviation in each direction.
     A region that seems narrower than the best chain's counts as equally wide: a chain that hardly moves shows too little of its width. The second half
     of the transitions counts. The best chain is that of the highest density. NaN if no density is finite.
 
