@@ -13,7 +13,12 @@ from blackjax.mcmc.metrics import default_metric
 from pytensor_jaxpr_linker.pymc.chains.programs import Kernel
 from pytensor_jaxpr_linker.pymc.kernels.inputs import inputs_among
 from pytensor_jaxpr_linker.pymc.kernels.mass_matrix import FIRST, INSIDE, SAMPLE, mass_matrix_adaptation
-from pytensor_jaxpr_linker.pymc.kernels.step_size import step_in_new_metric, step_size_adaptation
+from pytensor_jaxpr_linker.pymc.kernels.step_size import (
+    acceptance_to_aim_at,
+    share_of_large_errors,
+    step_in_new_metric,
+    step_size_adaptation,
+)
 from pytensor_jaxpr_linker.pymc.kernels.trajectory import noise_of, nuts_transition
 
 #: The forms of the mass matrix.
@@ -23,7 +28,7 @@ MASS_MATRICES = ("diagonal", "dense", "low_rank")
 def make_kernel(
     logp: Any,
     tune: int,
-    target_accept: float,
+    target_accept: float | tuple[float, float],
     max_treedepth: int,
     mass_matrix: Literal["diagonal", "dense", "low_rank"] = "diagonal",
     step_size: float = 1.0,
@@ -34,9 +39,12 @@ def make_kernel(
     ``blackjax.staged_adaptation`` runs the whole warm-up in one call. This one is made of its parts, so that a progress bar
     can follow and that warm-up and sampling are one program. `store_divergences`, for positions that are vectors, adds
     two of them as statistics of each draw. `tune` may be traced, except with ``mass_matrix="low_rank"``.
+
+    With two numbers as `target_accept` the step size aims at the first where all trajectories keep their energy, and at up to the second where some do not.
     """
     numpy = jax.numpy
-    step_init, step_update, step_final = step_size_adaptation(target_accept)
+    step_init, step_update, step_final = step_size_adaptation()
+    targets = numpy.broadcast_to(numpy.asarray(target_accept), 2)
     adaptation = mass_matrix_adaptation(mass_matrix, tune)
 
     def select(condition: Any, new: Any, old: Any) -> Any:
@@ -45,10 +53,10 @@ def make_kernel(
     def start(data: Any, key: Any, position: Any) -> tuple:
         # A density of zero: whatever the first transition evaluates is better.
         nowhere = HMCState(position, numpy.asarray(-np.inf), numpy.zeros(position.size))
-        return -1, key, nowhere, step_init(step_size), adaptation.start(position.size)
+        return -1, key, nowhere, step_init(step_size), numpy.zeros(()), adaptation.start(position.size)
 
     def transition(data: Any, chain: tuple) -> tuple[tuple, tuple[Any, dict]]:
-        i, key, state, step, metric = chain
+        i, key, state, step, errors, metric = chain
         key, noise = noise_of(key, state.position.size, max_treedepth)
         is_first = i < 0
         stage, place = select(is_first, (SAMPLE, FIRST), adaptation.schedule(i))
@@ -57,7 +65,9 @@ def make_kernel(
         before, inverse_mass = state, metric.inverse_mass_matrix
         length, doublings = select(is_first, (0.0, 1), (size, max_treedepth))  # the first one stays where it is
         state, info = nuts_transition(noise, state, lambda q: logp(q, data), length, inverse_mass, doublings)
-        step = select(stage == SAMPLE, step, step_update(step, info.acceptance_rate))
+        errors = share_of_large_errors(errors, i, info.max_energy_error)
+        aim = acceptance_to_aim_at(targets, errors)
+        step = select(stage == SAMPLE, step, step_update(step, info.acceptance_rate, aim))
         metric = adaptation.update(metric, stage, place, state)
         step = select(
             (place == INSIDE) | is_first, step, step_init(step_in_new_metric(step_final(step), *metric.frequencies))
@@ -77,7 +87,7 @@ def make_kernel(
         }
         if store_divergences:
             stats |= divergence(before.position, info, inverse_mass)
-        return (i + 1, key, state, step, metric), (state.position, stats)
+        return (i + 1, key, state, step, errors, metric), (state.position, stats)
 
     return Kernel(start, transition, first_evaluates=True)
 
@@ -88,8 +98,13 @@ def inputs_and_constants(arguments: Mapping[str, Any]) -> tuple[dict[str, np.nda
     BlackJAX allocates memory by `max_treedepth`, and the form of low rank keeps the draws of a window.
     """
     by_window = arguments.get("mass_matrix") == "low_rank"
-    types = {"target_accept": float, "step_size": float} | ({} if by_window else {"tune": int})
+    types = {"target_accept": two_targets, "step_size": float} | ({} if by_window else {"tune": int})
     return inputs_among(make_kernel, types, arguments)
+
+
+def two_targets(target_accept: float | tuple[float, float]) -> np.ndarray:
+    """Return the lowest and the highest acceptance rate to aim at, the same for one number. Shape (2,), float64."""
+    return np.broadcast_to(np.asarray(target_accept, float), 2)
 
 
 def divergence(position: Any, info: Any, inverse_mass: Any) -> dict[str, Any]:
