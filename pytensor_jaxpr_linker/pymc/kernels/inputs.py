@@ -10,7 +10,7 @@ import numpy as np
 
 
 def inputs_among(
-    make_kernel: Callable, types: Mapping[str, type], arguments: Mapping[str, Any]
+    make_kernel: Callable, types: Mapping[str, Callable], arguments: Mapping[str, Any]
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Divide the arguments of a kernel, those given and the defaults of others.
 
