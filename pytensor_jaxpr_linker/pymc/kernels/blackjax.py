@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import jax
 import numpy as np
 from blackjax.mcmc.hmc import HMCState
-from blackjax.mcmc.metrics import default_metric
 
 from pytensor_jaxpr_linker.pymc.chains.programs import Kernel
 from pytensor_jaxpr_linker.pymc.kernels.inputs import inputs_among
-from pytensor_jaxpr_linker.pymc.kernels.mass_matrix import FIRST, INSIDE, SAMPLE, mass_matrix_adaptation
+from pytensor_jaxpr_linker.pymc.kernels.mass_matrix import (
+    FIRST,
+    INSIDE,
+    SAMPLE,
+    MassMatrixAdaptation,
+    mass_matrix_adaptation,
+)
 from pytensor_jaxpr_linker.pymc.kernels.step_size import (
     acceptance_to_aim_at,
     share_of_large_errors,
     step_in_new_metric,
     step_size_adaptation,
 )
-from pytensor_jaxpr_linker.pymc.kernels.trajectory import noise_of, nuts_transition
+from pytensor_jaxpr_linker.pymc.kernels.trajectory import kinetic_energy, noise_of, nuts_transition
 
 #: The forms of the mass matrix.
 MASS_MATRICES = ("diagonal", "dense", "low_rank")
+#: The mass matrix of so many coordinates or fewer is dense by default.
+MOST_OF_DENSE = 16
 
 
 def make_kernel(
@@ -30,7 +37,7 @@ def make_kernel(
     tune: int,
     target_accept: float | tuple[float, float],
     max_treedepth: int,
-    mass_matrix: Literal["diagonal", "dense", "low_rank"] = "diagonal",
+    mass_matrix: Literal["diagonal", "dense", "low_rank"] | None = None,
     step_size: float = 1.0,
     store_divergences: bool = False,
 ) -> Kernel:
@@ -45,7 +52,10 @@ def make_kernel(
     numpy = jax.numpy
     step_init, step_update, step_final = step_size_adaptation()
     targets = numpy.broadcast_to(numpy.asarray(target_accept), 2)
-    adaptation = mass_matrix_adaptation(mass_matrix, tune)
+
+    def adaptation_of(position: Any) -> MassMatrixAdaptation:
+        form = mass_matrix or ("dense" if position.size <= MOST_OF_DENSE else "diagonal")
+        return mass_matrix_adaptation(form, tune)
 
     def select(condition: Any, new: Any, old: Any) -> Any:
         return jax.tree.map(lambda a, b: numpy.where(condition, a, b), new, old)
@@ -53,18 +63,19 @@ def make_kernel(
     def start(data: Any, key: Any, position: Any) -> tuple:
         # A density of zero: whatever the first transition evaluates is better.
         nowhere = HMCState(position, numpy.asarray(-np.inf), numpy.zeros(position.size))
-        return -1, key, nowhere, step_init(step_size), numpy.zeros(()), adaptation.start(position.size)
+        return -1, key, nowhere, step_init(step_size), numpy.zeros(()), adaptation_of(position).start(position.size)
 
     def transition(data: Any, chain: tuple) -> tuple[tuple, tuple[Any, dict]]:
         i, key, state, step, errors, metric = chain
+        adaptation = adaptation_of(state.position)
         key, noise = noise_of(key, state.position.size, max_treedepth)
         is_first = i < 0
         stage, place = select(is_first, (SAMPLE, FIRST), adaptation.schedule(i))
         adapted = step_final(step)
         size = numpy.where(stage == SAMPLE, adapted, numpy.exp(step.log_step_size))
-        before, inverse_mass = state, metric.inverse_mass_matrix
+        before = state
         length, doublings = select(is_first, (0.0, 1), (size, max_treedepth))  # the first one stays where it is
-        state, info = nuts_transition(noise, state, lambda q: logp(q, data), length, inverse_mass, doublings)
+        state, info = nuts_transition(noise, state, lambda q: logp(q, data), length, metric.factor, doublings)
         errors = share_of_large_errors(errors, i, info.max_energy_error)
         aim = acceptance_to_aim_at(targets, errors)
         step = select(stage == SAMPLE, step, step_update(step, info.acceptance_rate, aim))
@@ -86,7 +97,7 @@ def make_kernel(
             **{name: getattr(info, name) for name in ("energy_error", "index_in_trajectory", "max_energy_error")},
         }
         if store_divergences:
-            stats |= divergence(before.position, info, inverse_mass)
+            stats |= divergence(before.position, info)
         return (i + 1, key, state, step, errors, metric), (state.position, stats)
 
     return Kernel(start, transition, first_evaluates=True)
@@ -98,8 +109,8 @@ def inputs_and_constants(arguments: Mapping[str, Any]) -> tuple[dict[str, np.nda
     BlackJAX allocates memory by `max_treedepth`, and the form of low rank keeps the draws of a window.
     """
     by_window = arguments.get("mass_matrix") == "low_rank"
-    types = {"target_accept": two_targets, "step_size": float} | ({} if by_window else {"tune": int})
-    return inputs_among(make_kernel, types, arguments)
+    types: dict[str, Callable] = {"target_accept": two_targets, "step_size": float}
+    return inputs_among(make_kernel, types if by_window else types | {"tune": int}, arguments)
 
 
 def two_targets(target_accept: float | tuple[float, float]) -> np.ndarray:
@@ -107,7 +118,7 @@ def two_targets(target_accept: float | tuple[float, float]) -> np.ndarray:
     return np.broadcast_to(np.asarray(target_accept, float), 2)
 
 
-def divergence(position: Any, info: Any, inverse_mass: Any) -> dict[str, Any]:
+def divergence(position: Any, info: Any) -> dict[str, Any]:
     """Return, of a transition that diverged, the positions where it began and where its energy was farthest off; else NaN.
 
     The names are nutpie's. The trajectory ends where it diverged, on one of its sides.
@@ -115,15 +126,10 @@ def divergence(position: Any, info: Any, inverse_mass: Any) -> dict[str, Any]:
     numpy = jax.numpy
 
     def energy(end: Any) -> Any:
-        found = kinetic_energy(end.momentum, inverse_mass) - end.logdensity
+        found = kinetic_energy(end.momentum) - end.logdensity
         return numpy.where(numpy.isfinite(found), found, numpy.inf)
 
     left, right = info.trajectory_leftmost_state, info.trajectory_rightmost_state
     end = numpy.where(energy(left) > energy(right), left.position, right.position)
     found = {"divergence_start": position, "divergence_end": end}
     return {name: numpy.where(info.is_divergent, x, numpy.nan) for name, x in found.items()}
-
-
-def kinetic_energy(momentum: Any, inverse_mass: Any) -> Any:
-    """Return the kinetic energy of a momentum, by BlackJAX's metric."""
-    return default_metric(inverse_mass).kinetic_energy(momentum)

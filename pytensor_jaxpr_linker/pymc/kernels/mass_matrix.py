@@ -25,6 +25,8 @@ from blackjax.adaptation.metric_recipes import MetricCore, lookup_recipe, seed_l
 from blackjax.mcmc.metrics import LowRankInverseMassMatrix
 from jax.flatten_util import ravel_pytree
 
+from pytensor_jaxpr_linker.pymc.kernels.metric import factor_of, variances
+
 #: Stages of a schedule: the first two are BlackJAX's.
 ADAPT_STEP_SIZE, ADAPT_BOTH, SAMPLE = 0, 1, 2
 #: What a transition is to a window: inside it, or its last, or the one that evaluates the gradient at the start. A short window renews the diagonal only.
@@ -52,7 +54,7 @@ class MassMatrixAdaptation(NamedTuple):
     schedule
         Returns the stage of a transition, by its number, and what the transition is to its window.
     start
-        Returns the state of the adaptation for a number of coordinates. Its ``inverse_mass_matrix`` is in use, and its ``frequencies`` are those of
+        Returns the state of the adaptation for a number of coordinates. Its ``factor``, in a form of `metric.py`, is in use, and its ``frequencies`` are those of
         `frequencies` for the last change of the mass matrix.
     update
         Returns the new state from the old one, what `schedule` says of the transition (or SAMPLE and FIRST), and the new state of NUTS.
@@ -111,9 +113,9 @@ def moments(dense: bool) -> tuple[Callable[[int], Moments], Callable[[Moments, A
 
 
 class MomentsState(NamedTuple):
-    """The mass matrix in use, what its last change did to frequencies, and the moments of the window."""
+    """The factor in use, what its last change did to frequencies, and the moments of the window."""
 
-    inverse_mass_matrix: Any
+    factor: Any
     frequencies: tuple[Any, Any]
     window: Moments
 
@@ -128,14 +130,14 @@ def adaptation_by_moments(mass_matrix: str, tune: Any) -> MassMatrixAdaptation:
         return MomentsState(np.eye(size) if dense else np.ones(size), unknown_frequencies(), empty(size))
 
     def by_gradient(metric: MomentsState, state: Any) -> MomentsState:
-        first = variances_by_gradient(flat(state.logdensity_grad))
-        return metric._replace(inverse_mass_matrix=jax.numpy.diag(first) if dense else first)
+        first = factor_of(variances_by_gradient(flat(state.logdensity_grad)))
+        return metric._replace(factor=jax.numpy.diag(first) if dense else first)
 
     def estimate(metric: MomentsState, _: Any) -> MomentsState:
-        old = metric.inverse_mass_matrix
-        new = of_window(metric.window, metric_diagonal(old))
-        changed = frequencies(old, new, fisher_variances(metric.window))
-        return MomentsState(new, changed, empty(len(new)))
+        old = variances(metric.factor)
+        new = of_window(metric.window, old)
+        changed = frequencies(old, metric_diagonal(new), fisher_variances(metric.window))
+        return MomentsState(factor_of(new), changed, empty(len(new)))
 
     def update(metric: MomentsState, stage: Any, place: Any, state: Any) -> MomentsState:
         window = jax.lax.cond(stage == ADAPT_BOTH, add, lambda window, _: window, metric.window, state)
@@ -201,12 +203,12 @@ def fisher_variances(window: Moments) -> Any:
 
 
 def frequencies(old: Any, new: Any, fisher: Any) -> tuple[Any, Any]:
-    """Return the highest frequency of trajectories under the old mass matrix, and under the new one.
+    """Return the highest frequency of trajectories under the mass matrix whose inverse has the diagonal `old`, and under that of `new`.
 
     A coordinate oscillates with the square root of inverse mass times curvature. The curvature is the inverse of `fisher_variances`, from the window before the change.
     """
     curvature = jax.numpy.where(is_scale(fisher), 1 / fisher, 0)
-    before, after = (jax.numpy.sqrt(jax.numpy.max(metric_diagonal(matrix) * curvature)) for matrix in (old, new))
+    before, after = (jax.numpy.sqrt(jax.numpy.max(diagonal * curvature)) for diagonal in (old, new))
     return before, after
 
 
@@ -216,9 +218,7 @@ def unknown_frequencies() -> tuple[Any, Any]:
 
 
 def metric_diagonal(matrix: Any) -> Any:
-    """Return the diagonal of a mass matrix, or of its inverse, in one of the three forms."""
-    if isinstance(matrix, LowRankInverseMassMatrix):
-        return matrix.sigma**2 * (1 + matrix.U**2 @ (matrix.lam - 1))
+    """Return the diagonal of a matrix, or a vector as it is."""
     return matrix if matrix.ndim == 1 else jax.numpy.diag(matrix)
 
 
@@ -235,7 +235,7 @@ class LowRankState(NamedTuple):
     moments: Moments
 
     @property
-    def inverse_mass_matrix(self) -> LowRankInverseMassMatrix:
+    def factor(self) -> LowRankInverseMassMatrix:
         """The one in use."""
         return self.window.inverse_mass_matrix
 
@@ -265,7 +265,7 @@ def low_rank_adaptation(tune: int) -> MassMatrixAdaptation:
         return LowRankState(by_window.init(size), unknown_frequencies(), empty(size))
 
     def kept(metric: LowRankState, _: Any) -> tuple:
-        return metric.inverse_mass_matrix, metric.frequencies
+        return metric.factor, metric.frequencies
 
     def by_gradient(metric: LowRankState, gradient: Any) -> tuple:
         return seed_low_rank_sigma_from_grad(metric.window, gradient).inverse_mass_matrix, metric.frequencies
@@ -274,13 +274,13 @@ def low_rank_adaptation(tune: int) -> MassMatrixAdaptation:
         return changed(metric, by_window.final(metric.window).inverse_mass_matrix)
 
     def diagonal(metric: LowRankState, _: Any) -> tuple:
-        old, found = metric.inverse_mass_matrix, fisher_variances(metric.moments)
-        sigma = jax.numpy.sqrt(jax.numpy.where(is_scale(found), found, metric_diagonal(old)))
+        old, found = metric.factor, fisher_variances(metric.moments)
+        sigma = jax.numpy.sqrt(jax.numpy.where(is_scale(found), found, variances(old)))
         new = LowRankInverseMassMatrix(sigma, jax.numpy.zeros_like(old.U), jax.numpy.ones_like(old.lam))
         return changed(metric, new)
 
     def changed(metric: LowRankState, new: LowRankInverseMassMatrix) -> tuple:
-        return new, frequencies(metric.inverse_mass_matrix, new, fisher_variances(metric.moments))
+        return new, frequencies(variances(metric.factor), variances(new), fisher_variances(metric.moments))
 
     def update(metric: LowRankState, stage: Any, place: Any, state: Any) -> LowRankState:
         # At every transition, also where nothing reads it: a branch would copy the window, which takes as long as some gradients.
