@@ -10,11 +10,11 @@ from scipy import stats
 blackjax = pytest.importorskip("blackjax")
 
 from pytensor_jaxpr_linker.pymc.kernels.blackjax import make_kernel  # noqa: E402
-from pytensor_jaxpr_linker.pymc.kernels.mass_matrix import metric_diagonal  # noqa: E402
+from pytensor_jaxpr_linker.pymc.kernels.metric import factor_of, inverse_mass_diagonal  # noqa: E402
 from pytensor_jaxpr_linker.pymc.kernels.trajectory import DIVERGENCE, Noise, noise_of, nuts_transition  # noqa: E402
 
 SCALES = np.array([1.0, 3.0])
-MASS = np.array([1.0, 2.0])
+INVERSE_MASS = np.array([1.0, 2.0])
 START = np.array([0.3, -2.0])
 DEPTH = 6
 
@@ -23,9 +23,9 @@ def logp(x):
     return -0.5 * ((x / SCALES) ** 2).sum()
 
 
-def transition(noise, step_size, start=START, logdensity=logp, mass=MASS):
+def transition(noise, step_size, start=START, logdensity=logp):
     state = blackjax.nuts.init(jax.numpy.asarray(start), logdensity)
-    return nuts_transition(noise, state, logdensity, step_size, jax.numpy.asarray(mass), DEPTH)
+    return nuts_transition(noise, state, logdensity, step_size, jax.numpy.asarray(np.sqrt(INVERSE_MASS)), DEPTH)
 
 
 @pytest.mark.parametrize("form", ["diagonal", "dense", "low_rank"])
@@ -35,14 +35,14 @@ def test_the_first_transition_evaluates_the_start(form, tune):
         kernel = make_kernel(lambda q, scale: logp(q) * scale, tune, 0.8, DEPTH, mass_matrix=form, step_size=0.7)
         assert kernel.first_evaluates
         chain = kernel.start(1.0, jax.random.key(3, impl="threefry2x32"), jax.numpy.asarray(START))
-        (i, _, state, step, metric), (position, stats) = jax.jit(kernel.transition)(2.0, chain)
+        (i, _, state, step, _, metric), (position, stats) = jax.jit(kernel.transition)(2.0, chain)
         gradient = -2 * START / SCALES**2
         np.testing.assert_array_equal(position, START)
         np.testing.assert_array_equal(state.position, START)
         np.testing.assert_allclose(state.logdensity, 2 * logp(START), rtol=1e-15)
         np.testing.assert_allclose(stats["lp"], state.logdensity)
         np.testing.assert_allclose(state.logdensity_grad, gradient, rtol=1e-15)
-        np.testing.assert_allclose(metric_diagonal(metric.inverse_mass_matrix), 1 / abs(gradient), rtol=1e-12)
+        np.testing.assert_allclose(inverse_mass_diagonal(metric.factor), 1 / abs(gradient), rtol=1e-12)
         np.testing.assert_allclose(np.exp(step.log_step_size), 0.7, rtol=1e-15)
         assert i == 0 and jax.tree.all(
             jax.tree.map(lambda a, b: a.shape == b.shape and a.dtype == b.dtype, state, chain[2])
@@ -62,10 +62,10 @@ def test_the_first_transition_refuses_a_start(value, of_gradient):
     with jax.enable_x64(True):
         kernel = make_kernel(lambda q, _: density(q), 10, 0.8, DEPTH)
         chain = kernel.start(None, jax.random.key(3, impl="threefry2x32"), jax.numpy.asarray(START))
-        (_, _, state, _, metric), (position, stats) = jax.jit(kernel.transition)(None, chain)
+        (_, _, state, _, _, metric), (position, stats) = jax.jit(kernel.transition)(None, chain)
     np.testing.assert_array_equal(position, START)
     assert np.asarray(stats["lp"]) == np.asarray(state.logdensity) == -np.inf
-    assert np.isfinite(np.asarray(metric.inverse_mass_matrix)).all()
+    assert np.isfinite(np.asarray(metric.factor)).all()
 
 
 def noises(seed, count):
@@ -76,7 +76,7 @@ def noises(seed, count):
 def turns(states):
     """The criterion of a turn for consecutive states."""
     rho = sum(p for _, p in states) - (states[0][1] + states[-1][1]) / 2
-    return any((MASS * p) @ rho <= 0 for p in (states[0][1], states[-1][1]))
+    return any((INVERSE_MASS * p) @ rho <= 0 for p in (states[0][1], states[-1][1]))
 
 
 def in_plain_python(noise, step_size):
@@ -84,13 +84,13 @@ def in_plain_python(noise, step_size):
 
     def step(q, p, size):
         p = p - size / 2 * q / SCALES**2
-        q = q + size * MASS * p
+        q = q + size * INVERSE_MASS * p
         return q, p - size / 2 * q / SCALES**2
 
     def energy(q, p):
-        return 0.5 * p @ (MASS * p) - float(logp(q))
+        return 0.5 * p @ (INVERSE_MASS * p) - float(logp(q))
 
-    states = {0: (START, noise.normal / np.sqrt(MASS))}
+    states = {0: (START, noise.normal / np.sqrt(INVERSE_MASS))}
     draw, weight = 0, 1.0
     diverges = turned = False
     for doubling in range(DEPTH):
@@ -148,7 +148,9 @@ def test_beside_plain_python(step_size):
                 (info.trajectory_leftmost_state, min(states)),
                 (info.trajectory_rightmost_state, max(states)),
             ):
-                np.testing.assert_allclose([end.position, end.momentum], states[index], rtol=1e-9)
+                position, momentum = states[index]
+                np.testing.assert_allclose(end.position, position, rtol=1e-9)
+                np.testing.assert_allclose(end.momentum, np.sqrt(INVERSE_MASS) * momentum, rtol=1e-9)
             depths.add(doublings)
     assert len(depths) > 1 or (step_size == 300 and diverges) or (step_size == 0.05 and depths == {DEPTH})
 
@@ -200,7 +202,7 @@ def test_draws_beside_blackjax(form):
         def ours(carry, _):
             key, state = carry
             key, noise = noise_of(key, 2, DEPTH)
-            state, info = nuts_transition(noise, state, density, 0.6, jax.numpy.asarray(mass), DEPTH)
+            state, info = nuts_transition(noise, state, density, 0.6, factor_of(jax.numpy.asarray(mass)), DEPTH)
             return (key, state), (state.position, info.num_integration_steps)
 
         kernel = blackjax.nuts.build_kernel()

@@ -109,7 +109,8 @@ def test_coordinates_of_which_a_window_says_nothing_keep_what_they_had(form, cou
         window = moments_of(draws, gradients, form)
         old = np.array([2.0, 3.0, 4.0, 5.0])
         new = (mass_matrix.window_covariances if form == "dense" else mass_matrix.window_variances)(window, old)
-        before, after = mass_matrix.frequencies(old, new, mass_matrix.fisher_variances(window))
+        after_window = mass_matrix.metric_diagonal(new)
+        before, after = mass_matrix.frequencies(old, after_window, mass_matrix.fisher_variances(window))
         found, step_size = np.asarray(new), np.asarray(step_in_new_metric(0.5, before, after))
     diagonal = np.diag(found) if form == "dense" else found
     assert np.isfinite(found).all() and 0 < step_size < np.inf

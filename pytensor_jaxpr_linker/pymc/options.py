@@ -87,11 +87,13 @@ SYNONYMS = {
 #: PyMC's ways to begin, as `jitter` and `mass_matrix`.
 INITS: dict[str, tuple[bool, str | None]] = {
     "auto": (True, None),
-    "jitter+adapt_diag": (True, None),
-    "adapt_diag": (False, None),
+    "jitter+adapt_diag": (True, "diagonal"),
+    "adapt_diag": (False, "diagonal"),
     "jitter+adapt_full": (True, "dense"),
     "adapt_full": (False, "dense"),
 }
+#: The samplers whose mass matrix has several forms.
+OF_SEVERAL_FORMS = ("blackjax", "numpyro")
 #: What `pymc.sample` takes as ``idata_kwargs`` and all samplers here do, too.
 IDATA = ("coords", "dims", "log_likelihood")
 
@@ -158,7 +160,9 @@ def with_init(sampler: str, jitter: bool, options: dict[str, Any]) -> tuple[bool
     check_choice("init", init, INITS)
     jitters, mass_matrix = INITS[init]
     rest = {name: value for name, value in options.items() if name != "init"}
-    return jitter and jitters, rest if mass_matrix is None else {"mass_matrix": mass_matrix, **rest}
+    if mass_matrix is None or (mass_matrix == "diagonal" and sampler not in OF_SEVERAL_FORMS):
+        return jitter and jitters, rest
+    return jitter and jitters, {"mass_matrix": mass_matrix, **rest}
 
 
 def check_callback(sampler: str, callback: Callable | None) -> None:

@@ -28,7 +28,8 @@ from pytensor_jaxpr_linker.pymc.kernels.trajectory import kinetic_energy, noise_
 
 #: The forms of the mass matrix.
 MASS_MATRICES = ("diagonal", "dense", "low_rank")
-#: The mass matrix of so many coordinates or fewer is dense by default.
+#: The mass matrix of so many coordinates or fewer is dense by default. The 17 models of `benchmarks/` with up to 11 coordinates have 1.5 times as many effective draws
+#: then, from 0.7 of the gradients. Of the six with 28 to 176 coordinates two have fewer, and a step of three takes longer.
 MOST_OF_DENSE = 16
 
 
@@ -47,7 +48,8 @@ def make_kernel(
     can follow and that warm-up and sampling are one program. `store_divergences`, for positions that are vectors, adds
     two of them as statistics of each draw. `tune` may be traced, except with ``mass_matrix="low_rank"``.
 
-    With two numbers as `target_accept` the step size aims at the first where all trajectories keep their energy, and at up to the second where some do not.
+    The default mass matrix is dense for up to `MOST_OF_DENSE` coordinates, and else diagonal. With two numbers as `target_accept` the step size aims at the first
+    where all trajectories keep their energy, and at up to the second where some do not.
     """
     numpy = jax.numpy
     step_init, step_update, step_final = step_size_adaptation()

@@ -25,7 +25,7 @@ from blackjax.adaptation.metric_recipes import MetricCore, lookup_recipe, seed_l
 from blackjax.mcmc.metrics import LowRankInverseMassMatrix
 from jax.flatten_util import ravel_pytree
 
-from pytensor_jaxpr_linker.pymc.kernels.metric import factor_of, variances
+from pytensor_jaxpr_linker.pymc.kernels.metric import factor_of, inverse_mass_diagonal
 
 #: Stages of a schedule: the first two are BlackJAX's.
 ADAPT_STEP_SIZE, ADAPT_BOTH, SAMPLE = 0, 1, 2
@@ -134,7 +134,7 @@ def adaptation_by_moments(mass_matrix: str, tune: Any) -> MassMatrixAdaptation:
         return metric._replace(factor=jax.numpy.diag(first) if dense else first)
 
     def estimate(metric: MomentsState, _: Any) -> MomentsState:
-        old = variances(metric.factor)
+        old = inverse_mass_diagonal(metric.factor)
         new = of_window(metric.window, old)
         changed = frequencies(old, metric_diagonal(new), fisher_variances(metric.window))
         return MomentsState(factor_of(new), changed, empty(len(new)))
@@ -275,12 +275,14 @@ def low_rank_adaptation(tune: int) -> MassMatrixAdaptation:
 
     def diagonal(metric: LowRankState, _: Any) -> tuple:
         old, found = metric.factor, fisher_variances(metric.moments)
-        sigma = jax.numpy.sqrt(jax.numpy.where(is_scale(found), found, variances(old)))
+        sigma = jax.numpy.sqrt(jax.numpy.where(is_scale(found), found, inverse_mass_diagonal(old)))
         new = LowRankInverseMassMatrix(sigma, jax.numpy.zeros_like(old.U), jax.numpy.ones_like(old.lam))
         return changed(metric, new)
 
     def changed(metric: LowRankState, new: LowRankInverseMassMatrix) -> tuple:
-        return new, frequencies(variances(metric.factor), variances(new), fisher_variances(metric.moments))
+        return new, frequencies(
+            inverse_mass_diagonal(metric.factor), inverse_mass_diagonal(new), fisher_variances(metric.moments)
+        )
 
     def update(metric: LowRankState, stage: Any, place: Any, state: Any) -> LowRankState:
         # At every transition, also where nothing reads it: a branch would copy the window, which takes as long as some gradients.

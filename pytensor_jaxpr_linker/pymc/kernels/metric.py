@@ -34,7 +34,7 @@ def to_force(factor: Any, gradient: Any) -> Any:
     return factor * gradient if factor.ndim == 1 else factor.T @ gradient
 
 
-def variances(factor: Any) -> Any:
+def inverse_mass_diagonal(factor: Any) -> Any:
     """Return the diagonal of the inverse mass matrix."""
     if isinstance(factor, LowRankInverseMassMatrix):
         return factor.sigma**2 * (1 + factor.U**2 @ (factor.lam - 1))
@@ -43,7 +43,7 @@ def variances(factor: Any) -> Any:
 
 def factor_of(inverse_mass: Any) -> Any:
     """Return the factor of the inverse of a mass matrix, of its diagonal or of all of it."""
-    if inverse_mass.ndim == 1:
+    if inverse_mass.ndim == 1 or inverse_mass.size == 0:
         return jax.numpy.sqrt(inverse_mass)
     return jax.lax.platform_dependent(inverse_mass, cpu=cholesky_by_columns, default=jax.lax.linalg.cholesky)
 
