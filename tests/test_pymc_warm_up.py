@@ -128,6 +128,16 @@ def test_coordinates_of_which_a_window_says_nothing_keep_what_they_had(form, cou
         assert np.linalg.eigvalsh(found / scale / scale[:, None]).min() > 1e-5
 
 
+def test_draws_that_overflow_leave_a_dense_mass_matrix_usable():
+    """The square of one coordinate's draws is infinite, and its products with another one's, too."""
+    with jax.enable_x64(True):
+        draws = np.random.default_rng(1).normal(size=(30, 3)) * [1, 1e160, 1e155]
+        window, old = moments_of(draws, -draws, "dense"), np.ones(3)
+        assert np.isinf(np.asarray(window.draws.m2)).any()
+        found = np.asarray(mass_matrix.window_covariances(window, old))
+    assert np.isfinite(found).all() and np.linalg.eigvalsh(found / np.sqrt(np.outer(*[np.diag(found)] * 2))).min() > 0
+
+
 def test_the_first_mass_matrix_is_from_the_gradient():
     with jax.enable_x64(True):
         found = np.asarray(mass_matrix.variances_by_gradient(np.array([4.0, -1e6, 0, 1e-12, np.inf, np.nan])))

@@ -141,8 +141,9 @@ def sample(
     **kwargs
         For `nutpie.sample` or `pymc.sample`. Of "blackjax" ``mass_matrix``, which is "dense" (the default for up to 16 dimensions, takes up to about
         100), "diagonal" (the default for more) or "low_rank" (for strong correlations in many dimensions); "numpyro" has "diagonal", its default,
-        and "dense". Both take ``step_size``, with which the adaptation begins, by default 1. Of "mclmc" ``desired_energy_var``, the variance of the energy error by dimension that its step
-        size aims at, by default 5e-4, and ``adjusted=True``, which rejects some of its steps, so that draws have no bias.
+        and "dense". Both take ``step_size``, with which the adaptation begins, by default 1. Of "mclmc" ``desired_energy_var``, the variance of the
+        energy error by dimension that its step size aims at, by default 5e-4, and ``adjusted=True``, which rejects some of its steps, so that draws
+        have no bias.
 
     Returns
     -------

@@ -1,4 +1,7 @@
-"""NUTS of BlackJAX with a warm-up in windows, whose estimates of the mass matrix are BlackJAX's."""
+"""The default NUTS: the transitions of `trajectory.py`, and a warm-up in windows that adapts the step size and the mass matrix.
+
+``sampler="blackjax"`` is its name, for it is made of BlackJAX's dual averaging, Welford's algorithm and estimate of low rank.
+"""
 
 from __future__ import annotations
 
@@ -85,24 +88,40 @@ def make_kernel(
         step = select(
             (place == INSIDE) | is_first, step, step_init(step_in_new_metric(step_final(step), *metric.frequencies))
         )
-        stats = {
-            "acceptance_rate": info.acceptance_rate,
-            "diverging": info.is_divergent,
-            "energy": info.energy,
-            "lp": state.logdensity,
-            "n_steps": info.num_integration_steps,
-            "reached_max_treedepth": (info.num_trajectory_expansions >= max_treedepth)
-            & ~(info.is_turning | info.is_divergent),
-            "step_size": size,
-            "step_size_bar": adapted,
-            "tree_depth": info.num_trajectory_expansions,
-            **{name: getattr(info, name) for name in ("energy_error", "index_in_trajectory", "max_energy_error")},
-        }
+        stats = statistics(info, state, size, adapted, info.num_trajectory_expansions >= max_treedepth)
         if store_divergences:
             stats |= divergence(before.position, info)
         return (i + 1, key, state, step, errors, metric), (state.position, stats)
 
     return Kernel(start, transition, first_evaluates=True)
+
+
+def statistics(info: Any, state: Any, step_size: Any, adapted: Any, is_deepest: Any) -> dict[str, Any]:
+    """Return the statistics of a transition, by PyMC's names.
+
+    Parameters
+    ----------
+    info : Transition
+        What the transition tells.
+    state : blackjax.mcmc.hmc.HMCState
+        The state after it.
+    step_size, adapted
+        The step size in use, and the one that the warm-up has found so far.
+    is_deepest
+        Whether the trajectory doubled as often as it may.
+    """
+    return {
+        "acceptance_rate": info.acceptance_rate,
+        "diverging": info.is_divergent,
+        "energy": info.energy,
+        "lp": state.logdensity,
+        "n_steps": info.num_integration_steps,
+        "reached_max_treedepth": is_deepest & ~(info.is_turning | info.is_divergent),
+        "step_size": step_size,
+        "step_size_bar": adapted,
+        "tree_depth": info.num_trajectory_expansions,
+        **{name: getattr(info, name) for name in ("energy_error", "index_in_trajectory", "max_energy_error")},
+    }
 
 
 def inputs_and_constants(arguments: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], dict[str, Any]]:

@@ -185,6 +185,8 @@ def window_covariances(window: Moments, old: Any) -> Any:
     odds = (size / numpy.maximum(count, 1)) ** 4
     shrinkage = numpy.maximum(weight_of_shrinkage(count) * RIDGE, odds / (1 + odds))
     correlation = (1 - shrinkage) * window.draws.m2 / length / length[:, None]
+    # Products of draws may overflow where their variances do: such a pair counts as uncorrelated, since one NaN would stop the chain.
+    correlation = numpy.where(numpy.isfinite(correlation), correlation, 0)
     scale = numpy.sqrt(window_variances(window, old))
     return numpy.where(numpy.eye(size, dtype=bool), 1, correlation) * scale * scale[:, None]
 

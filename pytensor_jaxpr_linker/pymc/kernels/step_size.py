@@ -58,7 +58,7 @@ def share_of_large_errors(share: Any, number: Any, error: Any) -> Any:
     number
         How many transitions came before.
     error
-        By how much the energy grew most in this transition.
+        The energy that was farthest off in this transition, minus that of its start; NaN counts as no error.
     """
     return share + ((error > LARGE_ERROR) - share) * RECENT / (number + 10 * RECENT)
 
