@@ -13,8 +13,9 @@ pytest.importorskip("blackjax")
 PROGRAM = """
 import jax, numpy as np, pymc as pm
 from pytensor_jaxpr_linker.pymc import sample
-from pytensor_jaxpr_linker.pymc.chains.programs import Kernel
+from pytensor_jaxpr_linker.pymc.chains.kernel import Kernel
 from pytensor_jaxpr_linker.pymc.chains.chains import Chains, ChainRun
+from pytensor_jaxpr_linker.pymc.chains.programs import Watch
 from pytensor_jaxpr_linker.pymc.kept_programs import KeptPrograms
 
 assert len(jax.devices()) == 2
@@ -32,7 +33,7 @@ for method, where in (("parallel", lambda: jax.lax.axis_index("chain")), ("vecto
     start = {"x": np.zeros((3, 2))}
     data, kept = {"scale": np.array(0.5)}, KeptPrograms()
     chains = Chains(lambda: walk(where), {}, "walk", kept, 30, data, start, [1, 2, 3], ChainRun(10, method))
-    found[method] = chains.draw(start, lambda *_: None, None).draws
+    found[method] = chains.draw(start, Watch(lambda *_: None, lambda *_: None), None).draws
 assert found["parallel"].stats["device"].tolist() == [[0] * 10, [0] * 10, [1] * 10]
 for other in ("vectorized", "sequential"):
     np.testing.assert_allclose(found["parallel"].positions["x"], found[other].positions["x"], rtol=1e-12)
@@ -40,9 +41,10 @@ for other in ("vectorized", "sequential"):
 with pm.Model() as model:
     x = pm.Normal("x", 1, 0.1, shape=2)
     pm.Deterministic("y", pm.Data("scale", 2.0) * x)
-data = sample(100, tune=100, chains=3, model=model, sampler="blackjax", random_seed=1, progressbar=False)
-assert data.posterior["y"].shape == (3, 100, 2)
-assert abs(float(data.posterior["y"].mean()) - 2) < 0.1
+for sampler in "blackjax", "mclmc":
+    data = sample(100, tune=100, chains=3, model=model, sampler=sampler, random_seed=1, progressbar=False)
+    assert data.posterior["y"].shape == (3, 100, 2)
+    assert abs(float(data.posterior["y"].mean()) - 2) < 0.1
 """
 
 

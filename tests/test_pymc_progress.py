@@ -19,6 +19,7 @@ from rich.theme import Theme
 from pytensor_jaxpr_linker.pymc import fit_pathfinder, sample
 from pytensor_jaxpr_linker.pymc.chains import chain_progress, programs
 from pytensor_jaxpr_linker.pymc.chains.chain_progress import Watched
+from pytensor_jaxpr_linker.pymc.chains.kernel import AboutChain
 from pytensor_jaxpr_linker.pymc.chains.programs import ChainPrograms
 
 SHORT = {"draws": 60, "tune": 60, "chains": 2, "random_seed": 1, "compute_convergence_checks": False}
@@ -142,7 +143,7 @@ def test_a_notebook_without_ipywidgets(model, monkeypatch):
 
 
 def test_a_log_tells_of_the_tuning(monkeypatch, caplog):
-    """MCLMC tunes before its first draw; the log says so until then, with the time."""
+    """MCLMC tunes before its first draw; the log says how far it is, and before its first step for how long it waits."""
     with pm.Model() as model:
         pm.Normal("x", shape=2)
     begun = programs.InThreads.begun
@@ -165,7 +166,32 @@ def test_a_log_tells_of_the_tuning(monkeypatch, caplog):
     monkeypatch.setattr(chain_progress.pymc_logger, "info", log)
     sample(model=model, sampler="mclmc", **SHORT)
     assert any(re.fullmatch(r"2 chains, mclmc tunes 0:\d\d", line) for line in lines)
+    assert any(re.fullmatch(r"2 chains, mclmc tunes [1-9]\d+/\d{3}, 0:\d\d left", line) for line in lines)
     assert lines[-1].startswith("2 chains, sampling ")
+
+
+def test_a_terminal_shows_the_tuning(terminal):
+    with pm.Model() as model:
+        pm.Normal("x", shape=2)
+    sample(model=model, sampler="mclmc", **SHORT)
+    shown = terminal.getvalue()
+    assert re.search(r"chain 0 mclmc tunes .*\d/\d{3} ", shown) and re.search(r"chain 1 sampling .*60/60 ", shown)
+
+
+def test_how_far_chains_are_that_tune(monkeypatch):
+    watched, now = Watched(2, tune=0, total=40, beginning="mclmc tunes", tuning=300), [0.0]
+    began = watched.began
+    monkeypatch.setattr(chain_progress, "monotonic", lambda: began + now[0])
+    watched.add_tuning([0], 100)
+    now[0] = 10.0
+    assert watched.line([0]) == "mclmc tunes 100/300, 0:20 left" and watched.line([1]) == "mclmc tunes 0:10"
+    assert watched.of_stage([0])[1] == 300 and watched.details([0], 100) == ""
+    watched.add_tuning([0], 200)
+    watched.add_tuning([1], 300)
+    now[0] = 12.0
+    watched.add([0], stats(1, 10))  # in two seconds, so 30 more take six
+    assert watched.line([0]).startswith("sampling 10/40 ") and watched.left([0]) == "0:06 left"
+    assert watched.of_stage([0])[1] == 40
 
 
 def test_a_thread_ends_with_the_first_chunk():
@@ -205,5 +231,5 @@ def test_an_interrupt_while_xla_compiles_is_explained(caplog):
     compiled = Interrupted()
     compiled.set_result(None)
     with caplog.at_level("WARNING", "pymc"), pytest.raises(KeyboardInterrupt):
-        ChainPrograms(compiled, compiled, has_warmup=False, first_evaluates=False).result()
+        ChainPrograms(compiled, compiled, compiled, AboutChain(False, False, 1, 1)).result()
     assert "Interrupted while XLA compiles, which can't be stopped" in caplog.text

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, Task, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from pytensor_jaxpr_linker.pymc.chains.programs import pymc_logger
+from pytensor_jaxpr_linker.pymc.chains.programs import Watch, pymc_logger
 
 #: Most chains that have a line each.
 MOST_LINES = 12
@@ -35,11 +35,13 @@ class Watched:
         How many chains there are; how many transitions each makes, and how many of these are its warm-up.
     beginning
         What is done before the first transition.
+    tuning
+        How many steps that has, if they are counted.
     """
 
-    def __init__(self, chains: int, tune: int, total: int, beginning: str = "starts"):
-        self.tune, self.total, self.beginning = tune, total, beginning
-        self.done, self.diverged, self.gradients = (np.zeros(chains, int) for _ in range(3))
+    def __init__(self, chains: int, tune: int, total: int, beginning: str = "starts", tuning: int = 0):
+        self.tune, self.total, self.beginning, self.tuning = tune, total, beginning, tuning
+        self.done, self.tuned, self.diverged, self.gradients = (np.zeros(chains, int) for _ in range(4))
         self.step_size = np.full(chains, np.nan)
         self.began = monotonic()
 
@@ -53,6 +55,12 @@ class Watched:
         self.step_size[index] = stats["step_size"][:, -1]
         self.done[index] = np.minimum(self.done[index] + length, self.total)
 
+    def add_tuning(self, chains: Sequence[int], steps: int) -> None:
+        """Count steps before the first transition of some chains."""
+        self.tuned[np.asarray(chains)] += steps
+        if self.tuned.min() == self.tuning:
+            self.began = monotonic()  # from now on rates are those of transitions
+
     def begin_again(self) -> None:
         """Count the transitions of all chains from the first one."""
         self.done[:] = self.gradients[:] = 0
@@ -61,22 +69,34 @@ class Watched:
         """Return one line about some chains."""
         return ", ".join(filter(None, [f"{self.count(chains)} {self.details(chains, np.inf)}", self.left(chains)]))
 
+    def of_stage(self, chains: Sequence[int]) -> tuple[np.ndarray, int]:
+        """Return how many transitions each of some chains has made, and of how many; of chains that tune, how many steps."""
+        index = np.asarray(chains)
+        return (self.tuned[index], self.tuning) if self.tunes(chains) else (self.done[index], self.total)
+
+    def tunes(self, chains: Sequence[int]) -> bool:
+        """Tell whether some chains make steps before their first transition."""
+        return bool(self.tuning) and not self.done[np.asarray(chains)].any()
+
     def count(self, chains: Sequence[int]) -> str:
-        """Return how many transitions the slowest of some chains has made, of how many."""
-        return f"{self.done[np.asarray(chains)].min()}/{self.total}"
+        """Return how many transitions, or steps of its tuning, the slowest of some chains has made, of how many."""
+        done, total = self.of_stage(chains)
+        return f"{done.min()}/{total}"
 
     def rate(self, chains: Sequence[int]) -> float:
-        """Return how many transitions a second some chains make together."""
-        return self.done[np.asarray(chains)].sum() / max(monotonic() - self.began, 1e-9)
+        """Return how many transitions, or steps of their tuning, some chains make together in a second."""
+        return self.of_stage(chains)[0].sum() / max(monotonic() - self.began, 1e-9)
 
     def left(self, chains: Sequence[int]) -> str:
-        """Return the time that some chains will take, or nothing if they are done or have not begun."""
-        done, rate = self.done[np.asarray(chains)], self.rate(chains)
-        left = (self.total * len(done) - done.sum()) / rate if rate else 0.0
+        """Return the time that some chains will take for what they do, or nothing if it is done or has not begun."""
+        (done, total), rate = self.of_stage(chains), self.rate(chains)
+        left = (total * len(done) - done.sum()) / rate if rate else 0.0
         return f"{clock(left)} left" if done.min() and left > 0 else ""
 
     def details(self, chains: Sequence[int], width: float) -> str:
         """Return more about some chains: of what takes more than `width` characters, the least important is left out."""
+        if self.tunes(chains):
+            return ""
         index = np.asarray(chains)
         gradients = self.gradients[index].sum() / max(1, self.done[index].sum())
         parts = {
@@ -94,10 +114,14 @@ class Watched:
         """Return one line: what some chains do and how far they are, or for how long they have not begun."""
         if self.done[np.asarray(chains)].any():
             return f"{self.stage(chains)} {self.text(chains)}"
+        if self.tuned[np.asarray(chains)].any():
+            return ", ".join(filter(None, [f"{self.stage(chains)} {self.count(chains)}", self.left(chains)]))
         return f"{self.beginning} {clock(monotonic() - self.began)}"
 
     def stage(self, chains: Sequence[int]) -> str:
         """Return what some chains do that have begun."""
+        if self.tunes(chains):
+            return self.beginning
         return "sampling" if self.done[np.asarray(chains)].min() >= self.tune else "warm-up"
 
 
@@ -126,21 +150,22 @@ def clock(seconds: float) -> str:
 
 
 @contextmanager
-def chain_progress(
-    shown: bool, watched: Watched, theme: Any = None
-) -> Iterator[Callable[[Sequence[int], dict[str, np.ndarray]], None]]:
-    """Show, if `shown`, how far chains are, and give the function that is told of their chunks."""
+def chain_progress(shown: bool, watched: Watched, theme: Any = None) -> Iterator[Watch]:
+    """Show, if `shown`, how far chains are, and give who is told of it."""
     if not shown:
-        yield watched.add
+        yield Watch(watched.add, watched.add_tuning)
         return
     groups = grouped(len(watched.done))
     with view_for(groups, watched, theme) as draw:
 
-        def add(chains: Sequence[int], stats: dict[str, np.ndarray]) -> None:
-            watched.add(chains, stats)
-            draw()
+        def then_draw(count: Callable) -> Callable:
+            def call(*args: Any) -> None:
+                count(*args)
+                draw()
 
-        yield add
+            return call
+
+        yield Watch(then_draw(watched.add), then_draw(watched.add_tuning))
 
 
 def grouped(chains: int) -> dict[str, list[int]]:
@@ -183,20 +208,23 @@ def on_terminal(console: Console, groups: dict[str, list[int]], watched: Watched
     bar_width = 24 if console.width >= WIDE else 10
     texts = [TextColumn(f"{{task.fields[{name}]}}") for name in ("count", "details")]
     columns = TextColumn("{task.description}"), BarColumn(bar_width), texts[0], TimeColumn(), texts[1]
-    empty: dict[str, Any] = {"count": f"0/{watched.total}", "left": "", "details": ""}
+    total = watched.tuning or watched.total
+    empty: dict[str, Any] = {"count": f"0/{total}", "left": "", "details": ""}
     with Progress(*columns, console=console) as bars:
-        tasks = {name: bars.add_task(f"{name} {watched.beginning}", total=watched.total, **empty) for name in groups}
+        tasks = {name: bars.add_task(f"{name} {watched.beginning}", total=total, **empty) for name in groups}
 
         def draw() -> None:
             for name, chains in groups.items():
-                if (done := int(watched.done[chains].min())) != bars.tasks[tasks[name]].completed:
+                counts, total = watched.of_stage(chains)
+                task, done = bars.tasks[tasks[name]], int(counts.min())
+                if (done, total) != (task.completed, task.total):
                     about: dict[str, Any] = {
                         "description": f"{name} {watched.stage(chains)}",
                         "count": watched.count(chains),
                     }
                     room = console.width - sum(map(len, about.values())) - bar_width - TIME_WIDTH - len(columns) + 1
                     left, details = watched.left(chains), watched.details(chains, room)
-                    bars.update(tasks[name], completed=done, **about, left=left, details=details)
+                    bars.update(tasks[name], completed=done, total=total, **about, left=left, details=details)
 
         try:
             yield draw
@@ -244,11 +272,11 @@ def in_log(groups: dict[str, list[int]], watched: Watched) -> Iterator[Callable[
 
 @contextmanager
 def until_begun(watched: Watched, seconds: float, draw: Callable[[], None]) -> Iterator[None]:
-    """Call a function every so many seconds, in a thread, until the first chunk: a sampler may tune for minutes before it."""
+    """Call a function every so many seconds, in a thread, until the first chunk: that of a slow model may take minutes."""
     ended = threading.Event()
 
     def run() -> None:
-        while not ended.wait(seconds) and not watched.done.any():
+        while not ended.wait(seconds) and not (watched.done.any() or watched.tuned.any()):
             draw()
 
     thread = threading.Thread(target=run, daemon=True)

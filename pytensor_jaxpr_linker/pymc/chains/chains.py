@@ -10,18 +10,18 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from pytensor_jaxpr_linker.pymc.chains.chain_functions import ChainFunctions
 from pytensor_jaxpr_linker.pymc.chains.chunk_lengths import ChunkLengths, longest_chunk
 from pytensor_jaxpr_linker.pymc.chains.kept_draws import Draws, KeptDraws
+from pytensor_jaxpr_linker.pymc.chains.kernel import Kernel
 from pytensor_jaxpr_linker.pymc.chains.programs import (
     ChainPrograms,
     Chunk,
     InThreads,
     JittedChain,
-    Kernel,
     OneProgram,
     Watch,
     by_way_of_folder,
-    is_key,
     pick,
 )
 from pytensor_jaxpr_linker.pymc.chains.restarts import lost_chains, trial_length
@@ -29,8 +29,6 @@ from pytensor_jaxpr_linker.pymc.kept_programs import KeptPrograms
 
 #: Maps the chains that are to start again, with their `log_shares`, to the positions where all chains start.
 type Elsewhere = Callable[[dict[int, float]], dict[str, np.ndarray]]
-#: How JAX makes random numbers of keys.
-KEYS = "threefry2x32"
 
 
 class ChainRun(NamedTuple):
@@ -140,13 +138,14 @@ class Chains:
             self._most = longest_chunk(like, self._placed.chains)
 
             def make() -> JittedChain:
-                return self._placed.jitted(make_kernel(**inputs), *with_chunks(make_kernel, self._most))
+                return self._placed.jitted(make_kernel(**inputs), ChainFunctions(make_kernel, self._most))
 
             def find(args: tuple) -> JittedChain:
                 return by_way_of_folder(kept.folder, self._key, make, args)
 
             self.programs: ChainPrograms = kept.find(self._key, lambda: self._placed.compile(find, like))
-        self.tune = tune if self.programs.has_warmup else 0
+        self.tune = tune if self.programs.about.has_warmup else 0
+        self.tuning = self.programs.about.tuning
         self.total = self.tune + run.draws
 
     def wait(self) -> None:
@@ -160,7 +159,7 @@ class Chains:
     @property
     def first_evaluates(self) -> bool:
         """Whether the first transition evaluates the log density, so that `logdensities` may be called."""
-        return self.programs.first_evaluates
+        return self.programs.about.first_evaluates
 
     def logdensities(self, positions: dict[str, np.ndarray]) -> np.ndarray:
         """Return the log density of the position of each chain; one that is not finite where its gradient is not."""
@@ -177,6 +176,7 @@ class Chains:
 
         def tried(positions: dict[str, np.ndarray], left: int) -> tuple[Any, list[Chunk]]:
             states, _ = self._placed.begun(self.programs, positions)
+            states = self._placed.tuned(self.programs, states, ChunkLengths(self.tuning, self.tuning), watch)
             chunks = list(self._placed.run(self.programs, states, lengths, watch))
             lost = lost_chains(chunks) if left else {}
             return tried(elsewhere(lost), left - 1) if elsewhere and lost else (states, chunks)
@@ -226,44 +226,6 @@ class Chains:
                 interrupted = False
         of_warmup = None if warmup is None else warmup.result()
         return ChainDraws(kept.result(), of_warmup, interrupted, perf_counter() - began)
-
-
-def with_chunks(make_kernel: Callable[..., Kernel], most: int) -> tuple[Callable, Callable]:
-    """Return the function that starts chains by the data of their keys, and the one that makes transitions.
-
-    Both are given the shared data and the inputs of which a kernel is made, the second one also how many transitions to make, up to `most`. Its outputs have
-    room for `most`. Between the functions a state is a flat list of arrays: a kernel has classes and keys of its own in it.
-    """
-    structures: list = []
-
-    def start(given: tuple[dict, dict], key: Any, position: dict) -> list:
-        data, inputs = given
-        state = make_kernel(**inputs).start(data, jax.random.wrap_key_data(key, impl=KEYS), position)
-        leaves, structure = jax.tree.flatten(state)
-        structures.append((structure, [is_key(x) for x in leaves]))
-        return [jax.random.key_data(x) if is_key(x) else x for x in leaves]
-
-    def advance(given: tuple[dict, dict, Any], leaves: list) -> tuple[list, tuple[dict, dict]]:
-        data, inputs, count = given
-        kernel = make_kernel(**inputs)
-        structure, keys = structures[0]
-        typed = [jax.random.wrap_key_data(x, impl=KEYS) if key else x for x, key in zip(leaves, keys, strict=True)]
-        transition = jax.jit(kernel.transition)  # is traced once, for the shapes of its outputs and in the loop
-        state = jax.tree.unflatten(structure, typed)
-        _, one = jax.eval_shape(transition, data, state)
-        room = jax.tree.map(lambda x: jax.numpy.zeros((most, *x.shape), x.dtype), one)
-
-        def step(i: Any, loop: tuple) -> tuple:
-            state, outputs = loop
-            state, one = transition(data, state)
-            store = jax.lax.dynamic_update_index_in_dim
-            return state, jax.tree.map(lambda xs, x: store(xs, x, i, 0), outputs, one)
-
-        state, outputs = jax.lax.fori_loop(0, count, step, (state, room))
-        flat = [jax.random.key_data(x) if is_key(x) else x for x in jax.tree.leaves(state)]
-        return flat, jax.tree.map(lambda x: jax.numpy.swapaxes(x, 0, 1), outputs) if kernel.is_ensemble else outputs
-
-    return start, advance
 
 
 def shapes_of(values: Mapping[str, Any]) -> tuple:

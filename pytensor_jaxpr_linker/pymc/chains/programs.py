@@ -16,7 +16,9 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from pytensor_jaxpr_linker.jaxpr.optimize.xla_options import FEW_CALLS, options_of_chain
+from pytensor_jaxpr_linker.pymc.chains.chain_functions import ChainFunctions
 from pytensor_jaxpr_linker.pymc.chains.chunk_lengths import ChunkLengths
+from pytensor_jaxpr_linker.pymc.chains.kernel import AboutChain, Kernel
 from pytensor_jaxpr_linker.pymc.folder_programs import FolderPrograms, StoredFunction, stored_function
 
 #: How many chunks a chain may be ahead of the slowest one.
@@ -26,55 +28,60 @@ pymc_logger = logging.getLogger("pymc.pytensor_jaxpr_linker")
 
 #: Positions and statistics of a chunk of transitions, with an axis of chains and one of transitions in front.
 type Chunk = tuple[dict[str, np.ndarray], dict[str, np.ndarray]]
-#: Is told of each chunk that is done: of which chains, and their statistics.
-type Watch = Callable[[Sequence[int], dict[str, np.ndarray]], None]
 
 
-class Kernel(NamedTuple):
-    """A Markov chain that adapts itself.
+class Watch(NamedTuple):
+    """Who is told how far chains are.
 
-    The arguments of which it is made may be inputs of programs: it is made where its functions are traced.
+    Attributes
+    ----------
+    chunk
+        Of each chunk that is done: of which chains, and their statistics.
+    tuning
+        Of steps of the tuning that are done: of which chains, and how many steps each has made.
     """
 
-    start: Callable[[Any, Any, Any], Any]
-    """Maps data, a key and a position to the state of a chain."""
-    transition: Callable[[Any, Any], tuple[Any, tuple[dict, dict]]]
-    """Maps data and a state to the new state, and the position and statistics of this draw."""
-    has_warmup: bool = True
-    """Whether the first transitions, as many as ``tune``, adapt the chain, so are not kept. Else `start` adapts it."""
-    is_ensemble: bool = False
-    """Whether both functions take all chains at once, along a first axis of keys, positions, states and draws."""
-    first_evaluates: bool = False
-    """Whether the first transition stays where the chain starts, and gives it the log density and its gradient; it is neither warm-up nor a draw. Then
-    one program has the model: XLA would compile it once more for a `start` that evaluates it."""
+    chunk: Callable[[Sequence[int], dict[str, np.ndarray]], None]
+    tuning: Callable[[Sequence[int], int], None]
 
 
 class JittedChain(NamedTuple):
-    """The functions of a kernel as they are lowered: one makes states, the other advances them by a chunk of transitions."""
+    """The functions of a kernel as they are lowered.
+
+    Attributes
+    ----------
+    start
+        Makes a state, of what both are given, a key and a position.
+    tune
+        Makes, of its arguments, the function that takes a state from one step of the tuning to another one, which are given, too.
+    advance
+        Makes, of its arguments, the function that advances a state by a chunk of transitions; how many is given, too. Beside it come XLA's options if they
+        are known.
+    about
+        Tells more when `start` has been traced.
+    """
 
     start: Any
-    advance: Callable[[Any], tuple[Any, dict[str, str] | None]]
-    """Returns, from its arguments, the second function, and XLA's options if they are known. Beside what both are given it takes how many
-    transitions to make."""
-    has_warmup: bool
-    first_evaluates: bool
+    tune: Callable[[tuple], Any]
+    advance: Callable[[tuple], tuple[Any, dict[str, str] | None]]
+    about: Callable[[], AboutChain]
 
 
 class ChainPrograms(NamedTuple):
-    """The programs of a kernel, which compile in threads of their own."""
+    """The programs of a kernel, which compile in threads of their own. Only chains that tune have one for that."""
 
     start: Future[jax.stages.Compiled]
+    tune: Future[jax.stages.Compiled] | None
     advance: Future[jax.stages.Compiled]
-    has_warmup: bool
-    first_evaluates: bool
+    about: AboutChain
 
-    def result(self) -> tuple[jax.stages.Compiled, jax.stages.Compiled]:
+    def result(self) -> tuple[jax.stages.Compiled, jax.stages.Compiled | None, jax.stages.Compiled]:
         """Wait for the programs."""
         try:
-            return self.start.result(), self.advance.result()
+            return self.start.result(), None if self.tune is None else self.tune.result(), self.advance.result()
         except KeyboardInterrupt:
             pymc_logger.warning("Interrupted while XLA compiles, which can't be stopped: this ends when XLA has done.")
-            wait([self.start, self.advance])
+            wait([program for program in (self.start, self.tune, self.advance) if program is not None])
             raise
 
 
@@ -88,16 +95,23 @@ def compile_programs(chain: JittedChain, args: tuple, sharding: Any = None) -> C
         with jax.enable_x64(True):  # this setting belongs to a thread
             return lowered.compile(options)
 
-    pool = ThreadPoolExecutor(2)
+    pool = ThreadPoolExecutor(3)
     start = chain.start.trace(*args)
-    further = with_count(args[0], 0), states_of(start.out_info, sharding)
+    about = chain.about()
+    begun = states_of(start.out_info, sharding)
+    further = with_counts(args[0], 0), begun[: about.results]
     jitted, options = chain.advance(further)
     advance = jitted.trace(*further)
     options = xla_options(advance) if options is None else options
-    begun = pool.submit(compile_, start.lower(), options | options_of_few_calls() if chain.has_warmup else options)
+    runs_once = about.has_warmup or about.tuning
+    started = pool.submit(compile_, start.lower(), options | options_of_few_calls() if runs_once else options)
+    tuned = None
+    if about.tuning:
+        to_tune = with_counts(args[0], 0, 0), begun
+        tuned = pool.submit(compile_, chain.tune(to_tune).lower(*to_tune), options)
     advanced = pool.submit(compile_, advance.lower(), options)
     pool.shutdown(wait=False)
-    return ChainPrograms(begun, advanced, chain.has_warmup, chain.first_evaluates)
+    return ChainPrograms(started, tuned, advanced, about)
 
 
 def xla_options(traced: jax.stages.Traced) -> dict[str, str]:
@@ -110,9 +124,9 @@ def options_of_few_calls() -> dict[str, Any]:
     return FEW_CALLS if jax.default_backend() == "cpu" else {}
 
 
-def with_count(given: tuple, count: int) -> tuple:
-    """Return what the functions of a chain are given, with how many transitions to make."""
-    return *given, np.int64(count)
+def with_counts(given: tuple, *counts: int) -> tuple:
+    """Return what the functions of a chain are given, with how many transitions to make, or which steps of the tuning."""
+    return *given, *map(np.int64, counts)
 
 
 def states_of(found: Any, sharding: Any = None) -> Any:
@@ -127,19 +141,28 @@ def by_way_of_folder(
     made = cache(make)
 
     def start_to_store() -> StoredFunction:
-        return stored_function(made().start, args, (made().has_warmup, made().first_evaluates))
+        stored = stored_function(made().start, args)
+        return stored._replace(about=tuple(made().about()))
 
-    def advance(further: tuple) -> tuple[Any, dict[str, str] | None]:
+    def later(name: str, function: Callable[[], Any], further: tuple, options: Callable[[Any], Any]) -> Any:
+        """Return a function that takes states, and what is known of it."""
+
         def to_store() -> StoredFunction:
             jax.eval_shape(made().start, *args)  # which shows what states consist of
-            jitted, _ = made().advance(further)
-            return stored_function(jitted, further, xla_options(jitted.trace(*further)))
+            jitted = function()
+            return stored_function(jitted, further, options(jitted))
 
-        found = folder.find(("advance", key), to_store)
-        return made().advance(further) if found is None else (found.jitted(), found.about)
+        found = folder.find((name, key), to_store)
+        return (function(), None) if found is None else (found.jitted(), found.about)
+
+    def tune(further: tuple) -> Any:
+        return later("tune", lambda: made().tune(further), further, lambda _: None)[0]
+
+    def advance(further: tuple) -> tuple[Any, dict[str, str] | None]:
+        return later("advance", lambda: made().advance(further)[0], further, lambda f: xla_options(f.trace(*further)))
 
     found = folder.find(("start", key), start_to_store)
-    return made() if found is None else JittedChain(found.jitted(), advance, *found.about)
+    return made() if found is None else JittedChain(found.jitted(), tune, advance, lambda: AboutChain(*found.about))
 
 
 class OneProgram:
@@ -173,7 +196,7 @@ class OneProgram:
         sharding = NamedSharding(self._mesh, PartitionSpec("chain"))
         return jax.device_put(jax.tree.map(lambda x: x[self._index], values), sharding)
 
-    def jitted(self, kernel: Kernel, start: Callable, advance: Callable) -> JittedChain:
+    def jitted(self, kernel: Kernel, functions: ChainFunctions) -> JittedChain:
         """Return the functions of all chains."""
         each, same = PartitionSpec("chain"), PartitionSpec()
 
@@ -198,7 +221,10 @@ class OneProgram:
             return jax.jit(jax.shard_map(batched, mesh=self._mesh, in_specs=specs, out_specs=each, check_vma=False))
 
         return JittedChain(
-            divide(start, 2), lambda _: (divide(advance, 1), None), kernel.has_warmup, kernel.first_evaluates
+            divide(functions.start, 2),
+            lambda _: divide(functions.tune, 1),
+            lambda _: (divide(functions.advance, 1), None),
+            functions.about,
         )
 
     def compile(self, find: Callable[[tuple], JittedChain], like: dict) -> ChainPrograms:
@@ -209,24 +235,38 @@ class OneProgram:
 
     def begun(self, programs: ChainPrograms, positions: dict) -> tuple[Any, np.ndarray | None]:
         """Return the states of chains before warm-up, and the log density of each if the first transition evaluates it."""
-        begin, program = programs.result()
+        begin, _, program = programs.result()
         states = begin(self._given, self._keys, self._put(positions))
-        if not programs.first_evaluates:
+        if not programs.about.first_evaluates:
             return states, None
-        states, (_, stats) = program(with_count(self._given, 1), states)
+        states, (_, stats) = program(with_counts(self._given, 1), states)
         return states, np.asarray(stats["lp"])[: self.chains, 0]
+
+    def tuned(self, programs: ChainPrograms, states: list, lengths: ChunkLengths, watch: Watch) -> list:
+        """Return the states of chains after the steps of their tuning."""
+        _, tune, _ = programs.result()
+        done = 0
+        for number in itertools.count():
+            if tune is None or not (length := lengths(number)):
+                return states[: programs.about.results]
+            began = perf_counter()
+            states = jax.block_until_ready(tune(with_counts(self._given, done, done + length), states))
+            lengths.took(length, perf_counter() - began)
+            done += length
+            watch.tuning(range(self.chains), length)
+        raise AssertionError
 
     def run(self, programs: ChainPrograms, states: list, lengths: ChunkLengths, watch: Watch) -> Iterator[Chunk]:
         """Return an iterator over the chunks of transitions, which change `states`."""
-        _, program = programs.result()
+        _, _, program = programs.result()
         for number in itertools.count():
             if not (length := lengths(number)):
                 return
             began = perf_counter()
-            states[:], outputs = program(with_count(self._given, length), states)
+            states[:], outputs = program(with_counts(self._given, length), states)
             chunk = jax.tree.map(lambda x, n=length: np.asarray(x)[: self.chains, :n], outputs)
             lengths.took(length, perf_counter() - began)
-            watch(range(self.chains), chunk[1])
+            watch.chunk(range(self.chains), chunk[1])
             yield chunk
 
 
@@ -244,10 +284,13 @@ class InThreads:
         """What the programs depend on."""
         return ("one chain", jax.devices()[0])
 
-    def jitted(self, kernel: Kernel, start: Callable, advance: Callable) -> JittedChain:
+    def jitted(self, kernel: Kernel, functions: ChainFunctions) -> JittedChain:
         """Return the functions of one chain."""
         return JittedChain(
-            jax.jit(start), lambda _: (jax.jit(advance), None), kernel.has_warmup, kernel.first_evaluates
+            jax.jit(functions.start),
+            lambda _: jax.jit(functions.tune),
+            lambda _: (jax.jit(functions.advance), None),
+            functions.about,
         )
 
     def compile(self, find: Callable[[tuple], JittedChain], like: dict) -> ChainPrograms:
@@ -257,35 +300,50 @@ class InThreads:
 
     def begun(self, programs: ChainPrograms, positions: dict) -> tuple[list[Any], np.ndarray | None]:
         """Return the states of chains before warm-up, and the log density of each if the first transition evaluates it."""
-        begin, program = programs.result()
+        begin, _, program = programs.result()
         states = [begin(self._given, key, pick(positions, i)) for i, key in enumerate(self._keys)]
-        if not programs.first_evaluates:
+        if not programs.about.first_evaluates:
             return states, None
-        found = [program(with_count(self._given, 1), state) for state in states]
+        found = [program(with_counts(self._given, 1), state) for state in states]
         return [state for state, _ in found], np.array([np.asarray(stats["lp"])[0] for _, (_, stats) in found])
+
+    def tuned(self, programs: ChainPrograms, states: list, lengths: ChunkLengths, watch: Watch) -> list:
+        """Return the states of chains after the steps of their tuning."""
+        _, tune, _ = programs.result()
+        if tune is None:
+            return states
+
+        def go_on(state: tuple[int, list], length: int) -> tuple[tuple[int, list], int]:
+            done, arrays = state
+            began = perf_counter()
+            with jax.enable_x64(True):  # this setting belongs to a thread
+                arrays = jax.block_until_ready(tune(with_counts(self._given, done, done + length), arrays))
+            lengths.took(length, perf_counter() - began)
+            return (done + length, arrays), length
+
+        counted = [(0, state) for state in states]
+        with ThreadPoolExecutor(self._workers) as pool:
+            for _ in side_by_side(pool, go_on, counted, lengths, lambda chain, length: watch.tuning([chain], length)):
+                pass
+        return [arrays[: programs.about.results] for _, arrays in counted]
 
     def run(self, programs: ChainPrograms, states: list, lengths: ChunkLengths, watch: Watch) -> Iterator[Chunk]:
         """Return an iterator over the chunks of transitions, which change `states`."""
-        _, program = programs.result()
+        _, _, program = programs.result()
 
         def go_on(state: Any, length: int) -> tuple[Any, Chunk]:
             began = perf_counter()
             with jax.enable_x64(True):  # this setting belongs to a thread
-                state, outputs = program(with_count(self._given, length), state)
+                state, outputs = program(with_counts(self._given, length), state)
                 chunk = jax.tree.map(lambda x: np.asarray(x)[:length], outputs)
             lengths.took(length, perf_counter() - began)
             return state, chunk
 
         def seen(chain: int, outputs: Chunk) -> None:
-            watch([chain], {name: x[None] for name, x in outputs[1].items()})
+            watch.chunk([chain], {name: x[None] for name, x in outputs[1].items()})
 
         with ThreadPoolExecutor(self._workers) as pool:
             yield from side_by_side(pool, go_on, states, lengths, seen)
-
-
-def is_key(value: Any) -> bool:
-    """Tell whether a value is a key of `jax.random`, or several."""
-    return jax.dtypes.issubdtype(getattr(value, "dtype", np.float64), jax.dtypes.prng_key)
 
 
 def pick(values: Any, i: int) -> Any:

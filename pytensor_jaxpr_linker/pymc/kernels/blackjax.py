@@ -12,7 +12,7 @@ import jax
 import numpy as np
 from blackjax.mcmc.hmc import HMCState
 
-from pytensor_jaxpr_linker.pymc.chains.programs import Kernel
+from pytensor_jaxpr_linker.pymc.chains.kernel import Kernel
 from pytensor_jaxpr_linker.pymc.kernels.inputs import inputs_among
 from pytensor_jaxpr_linker.pymc.kernels.mass_matrix import (
     FIRST,

@@ -11,7 +11,7 @@ import numpy as np
 import optax  # which BlackJAX requires: its adaptation takes one of its optimizers
 from blackjax.mcmc import dynamic_hmc
 
-from pytensor_jaxpr_linker.pymc.chains.programs import Kernel
+from pytensor_jaxpr_linker.pymc.chains.kernel import Kernel
 from pytensor_jaxpr_linker.pymc.kernels.inputs import inputs_among
 
 #: How fast the length of trajectories is learned: that of the paper.

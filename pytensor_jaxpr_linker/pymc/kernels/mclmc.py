@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from blackjax.mcmc import adjusted_mclmc_dynamic
 
-from pytensor_jaxpr_linker.pymc.chains.programs import Kernel
+from pytensor_jaxpr_linker.pymc.chains.kernel import Kernel
 from pytensor_jaxpr_linker.pymc.kernels.inputs import inputs_among
 
 #: Steps of warm-up for each of `tune`: a step takes two gradients, a draw of NUTS some tens.

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from numpyro.infer import NUTS
 
-from pytensor_jaxpr_linker.pymc.chains.programs import Kernel
+from pytensor_jaxpr_linker.pymc.chains.kernel import Kernel
 from pytensor_jaxpr_linker.pymc.kernels.inputs import inputs_among
 
 #: The forms of the mass matrix.

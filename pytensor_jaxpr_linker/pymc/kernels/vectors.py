@@ -12,7 +12,7 @@ from typing import Any
 
 import jax
 
-from pytensor_jaxpr_linker.pymc.chains.programs import Kernel
+from pytensor_jaxpr_linker.pymc.chains.kernel import Kernel
 from pytensor_jaxpr_linker.pymc.functions.density import LogDensity
 from pytensor_jaxpr_linker.pymc.functions.layout import Layout
 

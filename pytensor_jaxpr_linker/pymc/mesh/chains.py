@@ -10,7 +10,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from pytensor_jaxpr_linker.pymc.chains.programs import is_key
+from pytensor_jaxpr_linker.pymc.chains.kernel import is_key
 from pytensor_jaxpr_linker.run import placement
 
 #: The axis of a mesh along which chains are divided.

@@ -78,7 +78,7 @@ def sample_jax(request: Request, kept: KeptModel, constrained: Constrain) -> Cha
         warmup = chains.tune
         beginning = f"{request.sampler} tunes" if request.tune and not warmup else "starts"
         each = request.callback and EachDraw(request.callback, warmup, chains.total, constrained)
-        watched = Watched(request.chains, warmup, chains.total, beginning)
+        watched = Watched(request.chains, warmup, chains.total, beginning, chains.tuning)
         with chain_progress(request.progressbar, watched, request.progressbar_theme) as watch:
             found = chains.draw(begun.positions(), watch, each, partial(begun.elsewhere, watched, chains.tune))
         return found._replace(seconds_before=before, restarts=begun.restarts)

@@ -1,0 +1,102 @@
+"""The functions of a kernel as programs have them: states are flat lists of arrays, and a call makes several transitions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from pytensor_jaxpr_linker.pymc.chains.kernel import AboutChain, Kernel, is_key
+from pytensor_jaxpr_linker.pymc.chains.long_scans import CutFunction
+
+#: How JAX makes random numbers of keys.
+KEYS = "threefry2x32"
+
+
+class ChainFunctions:
+    """The functions that start a chain by the data of its key, tune it, and make transitions.
+
+    Each is given the shared data and the inputs of which a kernel is made. Between them a state is a flat list of arrays: a kernel has classes and keys of
+    its own in it.
+
+    Parameters
+    ----------
+    make_kernel
+        Returns the kernel, from the inputs.
+    most
+        How many transitions the outputs of `advance` have room for.
+    """
+
+    def __init__(self, make_kernel: Callable[..., Kernel], most: int):
+        self._make, self._most = make_kernel, most
+        self._start_args: Any = None
+        self._tree: Any = None
+        self._is_key: list[bool] = []
+        self._about: AboutChain | None = None
+
+    def about(self) -> AboutChain:
+        """Return what is known of the chain after `start` has been traced."""
+        assert self._about is not None
+        return self._about
+
+    def start(self, given: tuple[dict, dict], key: Any, position: dict) -> list:
+        """Return the state of a chain, before the first step of its tuning if it has one."""
+        data, inputs = given
+        kernel = self._make(**inputs)
+        args = jax.random.wrap_key_data(key, impl=KEYS), position
+        if kernel.has_warmup:
+            leaves, self._tree = jax.tree.flatten(kernel.start(data, *args))
+            steps, results = 0, leaves
+        else:
+            cut = self._cut(given, args)
+            leaves, self._tree, steps = cut.begin(), cut.tree, cut.steps
+            results = leaves[: cut.results]
+        self._start_args = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), args)
+        self._is_key = [is_key(x) for x in results]
+        self._about = AboutChain(kernel.has_warmup, kernel.first_evaluates, steps, len(results))
+        return raw_leaves(leaves)
+
+    def _cut(self, given: tuple[dict, dict], args: Any) -> CutFunction:
+        """Return the start of a kernel that adapts itself there, cut at its long scans."""
+
+        def start(given: tuple[dict, dict], key: Any, position: dict) -> Any:
+            data, inputs = given
+            return self._make(**inputs).start(data, key, position)
+
+        return CutFunction(start, given, *args)
+
+    def tune(self, given: tuple[dict, dict, Any, Any], leaves: list) -> list:
+        """Return the state before a step of the tuning, from that before another one."""
+        data, inputs, begin, end = given
+        cut = self._cut((data, inputs), self._start_args)
+        return raw_leaves(cut.go_on(begin, end, typed_leaves(leaves, map(is_key, cut.state_avals))))
+
+    def advance(self, given: tuple[dict, dict, Any], leaves: list) -> tuple[list, tuple[dict, dict]]:
+        """Return the state after as many transitions as are given, and their positions and statistics, in arrays with room for `most`."""
+        data, inputs, count = given
+        kernel = self._make(**inputs)
+        transition = jax.jit(kernel.transition)  # is traced once, for the shapes of its outputs and in the loop
+        state = jax.tree.unflatten(self._tree, typed_leaves(leaves, self._is_key))
+        _, one = jax.eval_shape(transition, data, state)
+        room = jax.tree.map(lambda x: jax.numpy.zeros((self._most, *x.shape), x.dtype), one)
+
+        def step(i: Any, loop: tuple) -> tuple:
+            state, outputs = loop
+            state, one = transition(data, state)
+            store = jax.lax.dynamic_update_index_in_dim
+            return state, jax.tree.map(lambda xs, x: store(xs, x, i, 0), outputs, one)
+
+        state, outputs = jax.lax.fori_loop(0, count, step, (state, room))
+        flat = raw_leaves(jax.tree.leaves(state))
+        return flat, jax.tree.map(lambda x: jax.numpy.swapaxes(x, 0, 1), outputs) if kernel.is_ensemble else outputs
+
+
+def raw_leaves(leaves: list) -> list:
+    """Return arrays with the data of keys in place of keys."""
+    return [jax.random.key_data(x) if is_key(x) else x for x in leaves]
+
+
+def typed_leaves(leaves: list, keys: Any) -> list:
+    """Return arrays with keys where `keys` says that there were some."""
+    return [jax.random.wrap_key_data(x, impl=KEYS) if key else x for x, key in zip(leaves, keys, strict=True)]
