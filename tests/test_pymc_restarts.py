@@ -12,7 +12,7 @@ import pytest
 from pytensor_jaxpr_linker.pymc import sample
 from pytensor_jaxpr_linker.pymc.chains.chain_progress import Watched
 from pytensor_jaxpr_linker.pymc.chains.chunk_lengths import CALL_SECONDS, GROWTH, ChunkLengths
-from pytensor_jaxpr_linker.pymc.chains.restarts import NEGLIGIBLE, log_shares, lost_chains, trial_length
+from pytensor_jaxpr_linker.pymc.chains.restarts import NEGLIGIBLE, are_rising, log_shares, lost_chains, trial_length
 
 pytest.importorskip("blackjax")
 SHORT = {"draws": 50, "tune": 200, "chains": 6, "random_seed": 4, "progressbar": False}
@@ -147,6 +147,32 @@ def test_densities_that_are_not_finite(lp):
 def test_a_chain_without_a_density_is_not_the_best_one(lp):
     x = np.random.default_rng(1).normal(size=(3, 100, 1))
     assert 1 in lost_chains([chunk(x, [lp, -30.0, 0.0])])
+
+
+def test_a_chain_that_rises_is_on_its_way():
+    """By three standard deviations, which are 2 for 8 coordinates, in the second half; what a chain did before does not count."""
+    x = np.random.default_rng(1).normal(size=(4, 100, 8))
+    found = chunk(x, [0.0, -90.0, -90.0, -90.0])
+    found[1]["lp"] = lp = found[1]["lp"].copy()
+    lp[1, 75:] += 5.9
+    lp[2, 75:] += 6.1
+    lp[3, :50] = -1e6
+    assert are_rising([found]).tolist() == [False, False, True, False]
+    assert lost_chains([found]).keys() == {1, 3}
+    lp[1, 50:75] = -np.inf
+    assert lost_chains([found]).keys() == {3}
+
+
+def test_predictors_of_other_scales_than_the_starting_points():
+    """Chains of a regression far away from its only mode are not taken for lost."""
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(100, 5)) * 100
+    with pm.Model() as model:
+        beta, sigma = pm.Normal("beta", 0, 10, shape=5), pm.HalfNormal("sigma", 10)
+        pm.Normal("y", x @ beta, sigma, observed=x.sum(axis=1) + rng.normal(size=100))
+    found = sample(model=model, draws=50, tune=1000, chains=8, random_seed=3, progressbar=False)
+    assert found.posterior.attrs["restarts"] == 0
+    np.testing.assert_allclose(found.posterior["beta"].mean(("chain", "draw")), 1, atol=0.01)
 
 
 def test_a_model_without_elements():

@@ -26,6 +26,10 @@ SHORTEST_TRIAL = 20
 RESTARTS = 3
 #: The logarithm of the share of the probability below which a region is negligible: 2e-9.
 NEGLIGIBLE = -20.0
+#: A chain whose mean log density rises by more than so many of its standard deviations, from the third to the fourth quarter of the transitions, is on its way.
+#: In 48 runs of `mixture` and `hidden_markov` no chain in a minor mode rose by more than 1. In 40 runs of four of posteriordb's regressions and time series 32 chains
+#: were still far away, because of the scales of their predictors, and rose by 2.9 or more.
+RISING = 3.0
 
 
 def trial_length(tune: int) -> int:
@@ -42,9 +46,32 @@ def trial_length(tune: int) -> int:
 
 
 def lost_chains(chunks: Sequence[Chunk]) -> dict[int, float]:
-    """Return the chains, by their `log_shares`, whose regions are negligible."""
-    shares = log_shares(chunks) if chunks else np.empty(0)
-    return {int(i): float(shares[i]) for i in np.flatnonzero(shares < NEGLIGIBLE)}
+    """Return the chains, by their `log_shares`, whose regions are negligible, except those on their way to another."""
+    if not chunks:
+        return {}
+    shares = log_shares(chunks)
+    return {int(i): float(shares[i]) for i in np.flatnonzero((shares < NEGLIGIBLE) & ~are_rising(chunks))}
+
+
+def are_rising(chunks: Sequence[Chunk]) -> np.ndarray:
+    """Tell of each chain whether its log density still rises, so that it is in no mode yet.
+
+    The standard deviation of the log density of a normal distribution of d dimensions is the square root of d / 2.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pytensor_jaxpr_linker.pymc.chains.restarts import are_rising
+    >>> lp = np.array([[-100.0] * 20, np.linspace(-200, -100, 20)])
+    >>> are_rising([({"x": np.zeros((2, 20, 8))}, {"lp": lp})]).tolist()
+    [False, True]
+    """
+    positions, stats = zip(*chunks, strict=True)
+    late = second_half([x["lp"] for x in stats])
+    middle = late.shape[1] // 2
+    dimensions = sum(x[0, 0].size for x in positions[0].values())
+    with np.errstate(all="ignore"):
+        return late[:, middle:].mean(axis=1) - late[:, :middle].mean(axis=1) > RISING * np.sqrt(dimensions / 2)
 
 
 def log_shares(chunks: Sequence[Chunk]) -> np.ndarray:
