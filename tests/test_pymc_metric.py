@@ -74,7 +74,7 @@ def test_cholesky_by_columns(size, dtype):
 
 
 @pytest.mark.parametrize(("size", "ndim"), [(1, 2), (MOST_OF_DENSE, 2), (MOST_OF_DENSE + 1, 1)])
-def test_few_coordinates_have_a_dense_mass_matrix(size, ndim):
+def test_up_to_so_many_coordinates_have_a_dense_mass_matrix(size, ndim):
     """Unless another is asked for."""
     key = jax.random.key(1, impl="threefry2x32")
     with jax.enable_x64(True):
@@ -94,3 +94,47 @@ def test_correlated_coordinates():
     assert 10 * steps[0] < steps[1]
     draws = found.posterior["x"].to_numpy().reshape(-1, 2)
     np.testing.assert_allclose(np.cov(draws.T), [[1, 0.999], [0.999, 1]], atol=0.1)
+
+
+def factors_of(logp, size, tune=1000):
+    """Return the factor of the default NUTS at the end of the warm-up of a chain."""
+    kernel = make_kernel(lambda q, _: logp(q), tune, (0.8, 0.9), 10)
+    with jax.enable_x64(True):
+        state = kernel.start(None, jax.random.key(1, impl="threefry2x32"), jax.numpy.full(size, 0.1))
+        step = jax.jit(lambda state: jax.lax.fori_loop(0, tune + 1, lambda _, x: kernel.transition(None, x)[0], state))
+        return np.asarray(step(state)[-1].factor)
+
+
+def correlations_of(factor):
+    matrix = factor @ factor.T
+    scales = np.sqrt(np.diag(matrix))
+    return matrix / np.outer(scales, scales)
+
+
+def neighbours(size, correlation):
+    """Return the matrix of correlations of a chain of neighbours, and its log density."""
+    matrix = correlation ** np.abs(np.arange(size)[:, None] - np.arange(size))
+    precision = np.linalg.inv(matrix)
+    return matrix, lambda q: -q @ precision @ q / 2
+
+
+def test_correlations_of_many_coordinates_are_found():
+    matrix, logp = neighbours(40, 0.9)
+    np.testing.assert_allclose(correlations_of(factors_of(logp, 40)), matrix, atol=0.2)
+    np.testing.assert_allclose(correlations_of(factors_of(logp, 40, tune=150)), np.eye(40), atol=1e-6)  # too few draws
+
+
+def test_many_coordinates_without_correlations_have_none():
+    _, logp = neighbours(40, 0.0)
+    np.testing.assert_allclose(correlations_of(factors_of(logp, 40)), np.eye(40), atol=0.1)
+
+
+def test_correlations_that_vary_are_left_out():
+    """The scale of pairs that are correlated at any scale is a coordinate, too, as in a funnel."""
+    _, of_pairs = neighbours(20, 0.95)
+
+    def logp(q):
+        scale = jax.numpy.exp(q[0] / 2)
+        return -(q[0] ** 2) / 8 - 10 * q[0] + of_pairs(q[1:] / scale)
+
+    np.testing.assert_allclose(correlations_of(factors_of(logp, 21)), np.eye(21), atol=1e-6)

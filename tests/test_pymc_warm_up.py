@@ -17,8 +17,9 @@ pytest.importorskip("blackjax")
 from blackjax.adaptation.staged_adaptation import build_schedule
 
 from pytensor_jaxpr_linker.pymc import sample
-from pytensor_jaxpr_linker.pymc.kernels import mass_matrix
-from pytensor_jaxpr_linker.pymc.kernels.mass_matrix import Moments, stan_windows
+from pytensor_jaxpr_linker.pymc.kernels import covariances, mass_matrix
+from pytensor_jaxpr_linker.pymc.kernels.covariances import MANY_DRAWS, Moments, noise_of_correlations
+from pytensor_jaxpr_linker.pymc.kernels.mass_matrix import SETTLING_DRAWS, stan_windows, variation
 from pytensor_jaxpr_linker.pymc.kernels.step_size import (
     LARGE_ERROR,
     MANY_LARGE_ERRORS,
@@ -91,7 +92,7 @@ def test_windows_change_little_from_one_length_of_the_warm_up_to_the_next():
 
 def moments_of(draws: np.ndarray, gradients: np.ndarray, form: str) -> Moments:
     """Return the moments of a window."""
-    empty, add = mass_matrix.moments(form == "dense")
+    empty, add = covariances.moments(form == "dense")
     window = empty(draws.shape[1])
     for x, gradient in zip(draws, gradients, strict=True):
         window = add(window, SimpleNamespace(position=x, logdensity_grad=gradient))
@@ -108,9 +109,9 @@ def test_coordinates_of_which_a_window_says_nothing_keep_what_they_had(form, cou
         gradients[:, 2] = np.nan
         window = moments_of(draws, gradients, form)
         old = np.array([2.0, 3.0, 4.0, 5.0])
-        new = (mass_matrix.window_covariances if form == "dense" else mass_matrix.window_variances)(window, old)
-        after_window = mass_matrix.metric_diagonal(new)
-        before, after = mass_matrix.frequencies(old, after_window, mass_matrix.fisher_variances(window))
+        new = (covariances.window_covariances if form == "dense" else covariances.window_variances)(window, old)
+        after_window = covariances.metric_diagonal(new)
+        before, after = mass_matrix.frequencies(old, after_window, covariances.fisher_variances(window))
         found, step_size = np.asarray(new), np.asarray(step_in_new_metric(0.5, before, after))
     diagonal = np.diag(found) if form == "dense" else found
     assert np.isfinite(found).all() and 0 < step_size < np.inf
@@ -134,13 +135,61 @@ def test_draws_that_overflow_leave_a_dense_mass_matrix_usable():
         draws = np.random.default_rng(1).normal(size=(30, 3)) * [1, 1e160, 1e155]
         window, old = moments_of(draws, -draws, "dense"), np.ones(3)
         assert np.isinf(np.asarray(window.draws.m2)).any()
-        found = np.asarray(mass_matrix.window_covariances(window, old))
+        found = np.asarray(covariances.window_covariances(window, old))
     assert np.isfinite(found).all() and np.linalg.eigvalsh(found / np.sqrt(np.outer(*[np.diag(found)] * 2))).min() > 0
+
+
+def correlated_draws(count, size, correlation):
+    """Draws of neighbours with a correlation."""
+    matrix = correlation ** np.abs(np.arange(size)[:, None] - np.arange(size))
+    return np.random.default_rng(1).normal(size=(count, size)) @ np.linalg.cholesky(matrix).T
+
+
+@pytest.mark.parametrize(
+    ("count", "correlation", "low", "high"), [(450, 0, 0.9, 1.1), (450, 0.9, 0, 0.05), (0, 0, np.inf, np.inf)]
+)
+def test_the_noise_of_correlations(count, correlation, low, high):
+    """About 1 if there are none, infinite without draws."""
+    with jax.enable_x64(True):
+        draws = correlated_draws(count, 40, correlation) * np.geomspace(1e-6, 1e6, 40)
+        assert low <= float(noise_of_correlations(moments_of(draws, draws, "dense"))) <= high
+
+
+@pytest.mark.parametrize(
+    ("count", "correlation", "varying", "expected"),
+    [(450, 0.9, 0, 0), (450, 0.9, 0.4, 0.4), (450, 0, 0, 1), (MANY_DRAWS - 1, 0.9, 0, 1), (MANY_DRAWS, 0.9, 0, 0)],
+)
+def test_correlations_of_many_coordinates_need_evidence(count, correlation, varying, expected):
+    with jax.enable_x64(True):
+        draws = correlated_draws(count, 40, correlation)
+        window = moments_of(draws, draws, "dense")
+        assert float(covariances.weight_of_no_correlations(window, varying)) == pytest.approx(expected, abs=0.01)
+
+
+def test_correlations_are_shrunk_as_asked():
+    with jax.enable_x64(True):
+        draws = correlated_draws(450, 40, 0.9)
+        window, old = moments_of(draws, draws, "dense"), np.ones(40)
+        least = [np.asarray(covariances.window_covariances(window, old, x)) for x in (0, 0.5, 1)]
+    scales = np.sqrt(np.diag(least[0]))
+    np.testing.assert_allclose([np.diag(x) for x in least], 3 * [scales**2])
+    found = [(x / np.outer(scales, scales))[0, 1] for x in least]
+    np.testing.assert_allclose(found, [found[0], found[0] / 2, 0], rtol=1e-3)
+    assert found[0] > 0.85
+
+
+def test_large_errors_tell_that_correlations_vary():
+    """From 0.003 to 0.006 of the transitions, after those in which the step size settles; a short window tells nothing."""
+    with jax.enable_x64(True):
+        long, short = (moments_of(np.zeros((n, 2)), np.zeros((n, 2)), "dense") for n in (1000 + SETTLING_DRAWS, 99))
+        assert [float(variation(long, n)) for n in (0, 3, 6, 1000)] == pytest.approx([0, 0, 1, 1])
+        assert float(variation(long, 4.5)) == pytest.approx(0.5)
+        assert float(variation(short, 40)) == 0
 
 
 def test_the_first_mass_matrix_is_from_the_gradient():
     with jax.enable_x64(True):
-        found = np.asarray(mass_matrix.variances_by_gradient(np.array([4.0, -1e6, 0, 1e-12, np.inf, np.nan])))
+        found = np.asarray(covariances.variances_by_gradient(np.array([4.0, -1e6, 0, 1e-12, np.inf, np.nan])))
     np.testing.assert_allclose(found, [0.25, 1e-6, 1, 1, 1, 1])
 
 

@@ -139,7 +139,7 @@ def sample(
         Devices on which chains and data are divided, and a folder from which a run goes on after a crash: if one is given, `sample_on_mesh` draws,
         which says what they are.
     **kwargs
-        For `nutpie.sample` or `pymc.sample`. Of "blackjax" ``mass_matrix``, which is "dense" (the default for up to 16 dimensions, takes up to about
+        For `nutpie.sample` or `pymc.sample`. Of "blackjax" ``mass_matrix``, which is "dense" (the default for up to 80 dimensions, takes up to about
         100), "diagonal" (the default for more) or "low_rank" (for strong correlations in many dimensions); "numpyro" has "diagonal", its default,
         and "dense". Both take ``step_size``, with which the adaptation begins, by default 1. Of "mclmc" ``desired_energy_var``, the variance of the
         energy error by dimension that its step size aims at, by default 5e-4, and ``adjusted=True``, which rejects some of its steps, so that draws

@@ -22,6 +22,7 @@ from pytensor_jaxpr_linker.pymc.kernels.mass_matrix import (
     mass_matrix_adaptation,
 )
 from pytensor_jaxpr_linker.pymc.kernels.step_size import (
+    LARGE_ERROR,
     acceptance_to_aim_at,
     share_of_large_errors,
     step_in_new_metric,
@@ -32,8 +33,8 @@ from pytensor_jaxpr_linker.pymc.kernels.trajectory import kinetic_energy, noise_
 #: The forms of the mass matrix.
 MASS_MATRICES = ("diagonal", "dense", "low_rank")
 #: The mass matrix of so many coordinates or fewer is dense by default. The 17 models of `benchmarks/` with up to 11 coordinates have 1.5 times as many effective draws
-#: then, from 0.7 of the gradients. Of the six with 28 to 176 coordinates two have fewer, and a step of three takes longer.
-MOST_OF_DENSE = 16
+#: then, from 0.7 of the gradients. With more, a step may take longer than it gains: multiplying by a factor of 100 rows takes as long as the gradient of a small model.
+MOST_OF_DENSE = 80
 
 
 def make_kernel(
@@ -51,7 +52,7 @@ def make_kernel(
     can follow and that warm-up and sampling are one program. `store_divergences`, for positions that are vectors, adds
     two of them as statistics of each draw. `tune` may be traced, except with ``mass_matrix="low_rank"``.
 
-    The default mass matrix is dense for up to `MOST_OF_DENSE` coordinates, and else diagonal. With two numbers as `target_accept` the step size aims at the first
+    The default mass matrix is dense for up to `MOST_OF_DENSE` coordinates, see `adaptation_by_moments`, and else diagonal. With two numbers as `target_accept` the step size aims at the first
     where all trajectories keep their energy, and at up to the second where some do not.
     """
     numpy = jax.numpy
@@ -59,7 +60,7 @@ def make_kernel(
     targets = numpy.broadcast_to(numpy.asarray(target_accept), 2)
 
     def adaptation_of(position: Any) -> MassMatrixAdaptation:
-        form = mass_matrix or ("dense" if position.size <= MOST_OF_DENSE else "diagonal")
+        form = mass_matrix or ("correlated" if position.size <= MOST_OF_DENSE else "diagonal")
         return mass_matrix_adaptation(form, tune)
 
     def select(condition: Any, new: Any, old: Any) -> Any:
@@ -84,7 +85,7 @@ def make_kernel(
         errors = share_of_large_errors(errors, i, info.max_energy_error)
         aim = acceptance_to_aim_at(targets, errors)
         step = select(stage == SAMPLE, step, step_update(step, info.acceptance_rate, aim))
-        metric = adaptation.update(metric, stage, place, state)
+        metric = adaptation.update(metric, stage, place, state, info.max_energy_error > LARGE_ERROR)
         step = select(
             (place == INSIDE) | is_first, step, step_init(step_in_new_metric(step_final(step), *metric.frequencies))
         )

@@ -5,11 +5,10 @@ All begin with a diagonal from the gradient at the start.
 
 References
 ----------
-.. [1] Stan Development Team. Stan Reference Manual, "MCMC sampling", section "HMC algorithm parameters": the windows, and what a variance is shrunk to.
-.. [2] A. Seyboldt, E. Carlson, B. Carpenter (2026). Preconditioning Hamiltonian Monte Carlo by minimizing Fisher divergence: the diagonal from draws and
-   gradients, the one from the gradient at the start, and the form of low rank. The paper's diagonal alone took fewer gradients on five of ten models of
-   `benchmarks/`, and more on the others.
-.. [3] BlackJAX: Welford's algorithm, the windows of the third form and its estimate.
+.. [1] Stan Development Team. Stan Reference Manual, "MCMC sampling", section "HMC algorithm parameters": the windows.
+.. [2] A. Seyboldt, E. Carlson, B. Carpenter (2026). Preconditioning Hamiltonian Monte Carlo by minimizing Fisher divergence: the diagonal from the gradient at
+   the start, and the form of low rank.
+.. [3] BlackJAX: the windows of the third form and its estimate.
 """
 
 from __future__ import annotations
@@ -20,11 +19,23 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 from blackjax.adaptation.low_rank_adaptation import build_growing_window_schedule
-from blackjax.adaptation.mass_matrix import WelfordAlgorithmState, welford_algorithm
 from blackjax.adaptation.metric_recipes import MetricCore, lookup_recipe, seed_low_rank_sigma_from_grad
 from blackjax.mcmc.metrics import LowRankInverseMassMatrix
-from jax.flatten_util import ravel_pytree
 
+from pytensor_jaxpr_linker.pymc.kernels.covariances import (
+    FEW_COORDINATES,
+    MANY_DRAWS,
+    Moments,
+    fisher_variances,
+    flat,
+    is_scale,
+    metric_diagonal,
+    moments,
+    variances_by_gradient,
+    weight_of_no_correlations,
+    window_covariances,
+    window_variances,
+)
 from pytensor_jaxpr_linker.pymc.kernels.metric import factor_of, inverse_mass_diagonal
 
 #: Stages of a schedule: the first two are BlackJAX's.
@@ -38,12 +49,11 @@ FIRST_TRANSITIONS, LAST_TRANSITIONS = 75, 100
 FIRST_WINDOW = 25
 #: From so few draws a window estimates no directions.
 SHORT_WINDOW = 20
-#: How many draws of a window weigh as much as what Stan shrinks its variance to.
-PSEUDO_DRAWS = 5
-#: What Stan shrinks covariance matrices to, times the identity; here correlation matrices.
-RIDGE = 1e-3
-#: A smaller gradient at the start says nothing of a scale: nutpie's limit.
-TINY_GRADIENT = 1e-10
+#: In how many transitions the step size settles after the mass matrix has changed: those before it does may have large errors.
+SETTLING_DRAWS = 50
+#: From which share of transitions with a large error on, and from which entirely, correlations are left out: where curvature varies, so may they. With a diagonal mass matrix and
+#: an acceptance rate of 0.8, models have at most 0.003, or more than 0.02 (see `step_size.py`). Up to 0.01 and 0.02 made no difference.
+SOME_LARGE_ERRORS, TOO_MANY_LARGE_ERRORS = 0.003, 0.006
 
 
 class MassMatrixAdaptation(NamedTuple):
@@ -57,12 +67,13 @@ class MassMatrixAdaptation(NamedTuple):
         Returns the state of the adaptation for a number of coordinates. Its ``factor``, in a form of `metric.py`, is in use, and its ``frequencies`` are those of
         `frequencies` for the last change of the mass matrix.
     update
-        Returns the new state from the old one, what `schedule` says of the transition (or SAMPLE and FIRST), and the new state of NUTS.
+        Returns the new state from the old one, what `schedule` says of the transition (or SAMPLE and FIRST), the new state of NUTS, and whether the energy of the
+        transition had a large error.
     """
 
     schedule: Callable[[Any], tuple[Any, Any]]
     start: Callable[[Any], Any]
-    update: Callable[[Any, Any, Any, Any], Any]
+    update: Callable[[Any, Any, Any, Any, Any], Any]
 
 
 def mass_matrix_adaptation(mass_matrix: str, tune: int) -> MassMatrixAdaptation:
@@ -90,118 +101,76 @@ def stan_windows(i: Any, tune: Any) -> tuple[Any, Any]:
     return numpy.where(i < tune, stage, SAMPLE), numpy.where(is_in_windows & is_end, LAST, INSIDE)
 
 
-class Moments(NamedTuple):
-    """The moments of a window: variances or covariances of its draws, and variances of its gradients."""
-
-    draws: WelfordAlgorithmState
-    gradients: WelfordAlgorithmState
-
-
-def moments(dense: bool) -> tuple[Callable[[int], Moments], Callable[[Moments, Any], Moments]]:
-    """Return two functions: one makes empty moments of a number of coordinates, the other adds a state of NUTS to moments."""
-    empty_draws, add_draw, _ = welford_algorithm(not dense)
-    empty_gradients, add_gradient, _ = welford_algorithm(True)
-
-    def empty(size: int) -> Moments:
-        return Moments(empty_draws(size), empty_gradients(size))
-
-    def add(window: Moments, state: Any) -> Moments:
-        draws = add_draw(window.draws, flat(state.position))
-        return Moments(draws, add_gradient(window.gradients, flat(state.logdensity_grad)))
-
-    return empty, add
-
-
 class MomentsState(NamedTuple):
-    """The factor in use, what its last change did to frequencies, and the moments of the window."""
+    """What adapts a diagonal or dense mass matrix.
+
+    Attributes
+    ----------
+    factor, frequencies
+        The factor in use, and what its last change did to frequencies.
+    window
+        The moments of the window.
+    errors
+        How many transitions of the window, after its first `SETTLING_DRAWS`, had a large error.
+    varying
+        How surely correlations vary from place to place, from 0 to 1.
+    """
 
     factor: Any
     frequencies: tuple[Any, Any]
     window: Moments
+    errors: Any
+    varying: Any
 
 
 def adaptation_by_moments(mass_matrix: str, tune: Any) -> MassMatrixAdaptation:
-    """Return the adaptation of a diagonal or dense mass matrix in Stan's windows; `tune` may be traced."""
-    dense = mass_matrix == "dense"
+    """Return the adaptation of a diagonal or dense mass matrix in Stan's windows; `tune` may be traced.
+
+    "correlated", the default, is a dense one that leaves out the correlations of many coordinates if draws do not show any, or if they vary from place to place.
+    """
+    dense = mass_matrix != "diagonal"
     empty, add = moments(dense)
-    of_window = window_covariances if dense else window_variances
 
     def start(size: int) -> MomentsState:
-        return MomentsState(np.eye(size) if dense else np.ones(size), unknown_frequencies(), empty(size))
+        factor = np.eye(size) if dense else np.ones(size)
+        return MomentsState(factor, unknown_frequencies(), empty(size), np.zeros(()), np.zeros(()))
+
+    def kept(metric: MomentsState, _: Any) -> MomentsState:
+        return metric
 
     def by_gradient(metric: MomentsState, state: Any) -> MomentsState:
         first = factor_of(variances_by_gradient(flat(state.logdensity_grad)))
         return metric._replace(factor=jax.numpy.diag(first) if dense else first)
 
     def estimate(metric: MomentsState, _: Any) -> MomentsState:
-        old = inverse_mass_diagonal(metric.factor)
-        new = of_window(metric.window, old)
-        changed = frequencies(old, metric_diagonal(new), fisher_variances(metric.window))
-        return MomentsState(factor_of(new), changed, empty(len(new)))
+        window, old = metric.window, inverse_mass_diagonal(metric.factor)
+        varying = jax.numpy.maximum(metric.varying, variation(window, metric.errors))
+        if not dense:
+            new = window_variances(window, old)
+        elif mass_matrix == "correlated" and len(old) > FEW_COORDINATES:
+            new = window_covariances(window, old, weight_of_no_correlations(window, varying))
+        else:
+            new = window_covariances(window, old)
+        changed = frequencies(old, metric_diagonal(new), fisher_variances(window))
+        return MomentsState(factor_of(new), changed, empty(len(new)), jax.numpy.zeros(()), varying)
 
-    def update(metric: MomentsState, stage: Any, place: Any, state: Any) -> MomentsState:
+    def update(metric: MomentsState, stage: Any, place: Any, state: Any, is_large_error: Any) -> MomentsState:
         window = jax.lax.cond(stage == ADAPT_BOTH, add, lambda window, _: window, metric.window, state)
-        choices = {INSIDE: lambda metric, _: metric, LAST: estimate, FIRST: by_gradient}
-        return jax.lax.switch(place, [choices[i] for i in sorted(choices)], metric._replace(window=window), state)
+        is_settled = window.draws.sample_size > SETTLING_DRAWS
+        metric = metric._replace(window=window, errors=metric.errors + (is_settled & is_large_error))
+        choices = {INSIDE: kept, LAST: estimate, FIRST: by_gradient}
+        return jax.lax.switch(place, [choices[i] for i in sorted(choices)], metric, state)
 
     return MassMatrixAdaptation(lambda i: stan_windows(i, tune), start, update)
 
 
-def variances_by_gradient(gradient: Any) -> Any:
-    """Return ``1 / abs(gradient)``, a first guess of the variances, or 1 where the gradient is about zero or not finite."""
-    numpy = jax.numpy
-    size = abs(gradient).astype(float)
-    is_usable = numpy.isfinite(size) & (size > TINY_GRADIENT)
-    return 1 / numpy.where(is_usable, size, 1)
-
-
-def window_variances(window: Moments, old: Any) -> Any:
-    """Return the diagonal of the inverse mass matrix after a window, from the `old` diagonal.
-
-    It is the variance of the draws, shrunk to that of `fisher_variances` in logarithms. Stan shrinks to 0.001 with the same weight, which outweighs much smaller
-    variances. A coordinate whose draws are all the same keeps the old value.
-    """
+def variation(window: Moments, errors: Any) -> Any:
+    """Return how surely correlations vary from place to place, from 0 to 1, by the `errors` of a `MomentsState`; 0 for a short window."""
     numpy = jax.numpy
     count = window.draws.sample_size
-    variance, fisher = metric_diagonal(window.draws.m2) / numpy.maximum(count - 1, 1), fisher_variances(window)
-    weight = weight_of_shrinkage(count)
-    target = numpy.where(is_scale(fisher), fisher, variance)
-    found = numpy.exp((1 - weight) * numpy.log(variance) + weight * numpy.log(target))
-    return numpy.where(is_scale(found), found, old)
-
-
-def window_covariances(window: Moments, old: Any) -> Any:
-    """Return the inverse mass matrix after a window: the diagonal of `window_variances`, and Stan's correlations of the draws.
-
-    The correlations are shrunk to 0, so that the matrix is positive definite whatever the scales are. Few draws say nothing of many directions, and along some of
-    these the draws have next to no variance: where a window has fewer draws than there are coordinates, most of the weight is that of 0.
-    """
-    numpy = jax.numpy
-    length = numpy.sqrt(metric_diagonal(window.draws.m2))
-    length = numpy.where(is_scale(length), length, numpy.inf)
-    count, size = window.draws.sample_size, len(length)
-    # Draws of independent coordinates have correlation matrices whose least eigenvalue is (1 - sqrt(size / count)) ** 2: half of 1 for a ratio of 1/12, 1/4 for
-    # 1/4, and 0 from 1 on. The power leaves strong correlations of well-known matrices alone.
-    odds = (size / numpy.maximum(count, 1)) ** 4
-    shrinkage = numpy.maximum(weight_of_shrinkage(count) * RIDGE, odds / (1 + odds))
-    correlation = (1 - shrinkage) * window.draws.m2 / length / length[:, None]
-    # Products of draws may overflow where their variances do: such a pair counts as uncorrelated, since one NaN would stop the chain.
-    correlation = numpy.where(numpy.isfinite(correlation), correlation, 0)
-    scale = numpy.sqrt(window_variances(window, old))
-    return numpy.where(numpy.eye(size, dtype=bool), 1, correlation) * scale * scale[:, None]
-
-
-def weight_of_shrinkage(count: Any) -> Any:
-    """Return the weight, in an estimate from so many draws, of what the estimate is shrunk to."""
-    return PSEUDO_DRAWS / (count + PSEUDO_DRAWS)
-
-
-def fisher_variances(window: Moments) -> Any:
-    """Return ``sd(draws) / sd(gradients)`` of each coordinate: the diagonal that minimizes the Fisher divergence.
-
-    For a normal distribution with independent coordinates that is the variance from two draws on, even where draws come from far out.
-    """
-    return jax.numpy.sqrt(metric_diagonal(window.draws.m2) / window.gradients.m2)
+    share = errors / numpy.maximum(count - SETTLING_DRAWS, 1)
+    found = numpy.clip((share - SOME_LARGE_ERRORS) / (TOO_MANY_LARGE_ERRORS - SOME_LARGE_ERRORS), 0, 1)
+    return numpy.where(count >= MANY_DRAWS, found, 0)
 
 
 def frequencies(old: Any, new: Any, fisher: Any) -> tuple[Any, Any]:
@@ -217,16 +186,6 @@ def frequencies(old: Any, new: Any, fisher: Any) -> tuple[Any, Any]:
 def unknown_frequencies() -> tuple[Any, Any]:
     """Return the frequencies before the first change."""
     return jax.numpy.ones(()), jax.numpy.ones(())
-
-
-def metric_diagonal(matrix: Any) -> Any:
-    """Return the diagonal of a matrix, or a vector as it is."""
-    return matrix if matrix.ndim == 1 else jax.numpy.diag(matrix)
-
-
-def is_scale(x: Any) -> Any:
-    """Return where `x` is positive and finite."""
-    return (x > 0) & jax.numpy.isfinite(x)
 
 
 class LowRankState(NamedTuple):
@@ -286,7 +245,7 @@ def low_rank_adaptation(tune: int) -> MassMatrixAdaptation:
             inverse_mass_diagonal(metric.factor), inverse_mass_diagonal(new), fisher_variances(metric.moments)
         )
 
-    def update(metric: LowRankState, stage: Any, place: Any, state: Any) -> LowRankState:
+    def update(metric: LowRankState, stage: Any, place: Any, state: Any, _: Any) -> LowRankState:
         # At every transition, also where nothing reads it: a branch would copy the window, which takes as long as some gradients.
         window = by_window.update(metric.window, state.position, state.logdensity_grad)
         metric = LowRankState(window, metric.frequencies, add(metric.moments, state))
@@ -302,11 +261,6 @@ def low_rank_adaptation(tune: int) -> MassMatrixAdaptation:
         )
 
     return MassMatrixAdaptation(schedule, start, update)
-
-
-def flat(tree: Any) -> Any:
-    """Return the numbers of a position or gradient as one vector."""
-    return ravel_pytree(tree)[0]
 
 
 def size_of(state: Any) -> int:
