@@ -245,16 +245,14 @@ class OneProgram:
     def tuned(self, programs: ChainPrograms, states: list, lengths: ChunkLengths, watch: Watch) -> list:
         """Return the states of chains after the steps of their tuning."""
         _, tune, _ = programs.result()
-        done = 0
-        for number in itertools.count():
-            if tune is None or not (length := lengths(number)):
-                return states[: programs.about.results]
+        number = done = 0
+        while tune is not None and (length := lengths(number)):
             began = perf_counter()
             states = jax.block_until_ready(tune(with_counts(self._given, done, done + length), states))
             lengths.took(length, perf_counter() - began)
-            done += length
+            number, done = number + 1, done + length
             watch.tuning(range(self.chains), length)
-        raise AssertionError
+        return states[: programs.about.results]
 
     def run(self, programs: ChainPrograms, states: list, lengths: ChunkLengths, watch: Watch) -> Iterator[Chunk]:
         """Return an iterator over the chunks of transitions, which change `states`."""
