@@ -166,6 +166,25 @@ def test_correlations_of_many_coordinates_need_evidence(count, correlation, vary
         assert float(covariances.weight_of_no_correlations(window, varying)) == pytest.approx(expected, abs=0.01)
 
 
+def test_a_narrow_direction_of_many_coordinates_is_seen():
+    """The sum of 30 coordinates is known, and pairs have a correlation of -1/29."""
+    with jax.enable_x64(True):
+        draws = np.random.default_rng(1).normal(size=(450, 30))
+        draws += (0.01 - 1) * draws.sum(axis=1, keepdims=True) / 30
+        window = moments_of(draws, draws, "dense")
+        assert abs(np.corrcoef(draws.T) - np.eye(30)).max() < 0.25
+        assert float(covariances.weight_of_no_correlations(window, 0)) < 0.01
+
+
+def test_draws_that_overflow_show_no_correlations():
+    with jax.enable_x64(True):
+        draws = correlated_draws(450, 20, 0.9) * np.r_[np.ones(10), np.full(5, 1e160), np.full(5, 1e155)]
+        window = moments_of(draws, draws, "dense")
+        weight = float(covariances.weight_of_no_correlations(window, 0))
+        found = np.asarray(covariances.window_covariances(window, np.ones(20), weight))
+    assert 0 <= weight <= 1 and np.isfinite(found).all()
+
+
 def test_correlations_are_shrunk_as_asked():
     with jax.enable_x64(True):
         draws = correlated_draws(450, 40, 0.9)

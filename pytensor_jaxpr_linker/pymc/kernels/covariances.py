@@ -5,7 +5,7 @@ References
 .. [1] Stan Development Team. Stan Reference Manual, "MCMC sampling", section "HMC algorithm parameters": what a variance is shrunk to.
 .. [2] A. Seyboldt, E. Carlson, B. Carpenter (2026). Preconditioning Hamiltonian Monte Carlo by minimizing Fisher divergence: the diagonal from draws and gradients.
    Alone it took fewer gradients on five of ten models of `benchmarks/`, and more on the others.
-.. [3] J. Schäfer, K. Strimmer (2005). A shrinkage approach to large-scale covariance matrix estimation: the sampling error of correlations.
+.. [3] M. S. Bartlett (1951). The effect of standardization on a chi square approximation in factor analysis: whether coordinates are correlated at all.
 .. [4] BlackJAX: Welford's algorithm.
 """
 
@@ -19,6 +19,8 @@ import numpy as np
 from blackjax.adaptation.mass_matrix import WelfordAlgorithmState, welford_algorithm
 from jax.flatten_util import ravel_pytree
 
+from pytensor_jaxpr_linker.pymc.kernels.metric import factor_of
+
 #: How many draws of a window weigh as much as what Stan shrinks its variance to.
 PSEUDO_DRAWS = 5
 #: What Stan shrinks covariance matrices to, times the identity; here correlation matrices.
@@ -27,8 +29,8 @@ RIDGE = 1e-3
 TINY_GRADIENT = 1e-10
 #: By default, the correlations of so many coordinates or fewer are those of any window; those of more need windows of `MANY_DRAWS` that show some.
 FEW_COORDINATES, MANY_DRAWS = 16, 100
-#: Of draws of independent coordinates, `noise_of_correlations` is 0.37 to 0.42, since draws of NUTS are not independent of each other. The power makes a switch of the limit.
-NOISE, NOISE_POWER = 0.3, 8
+#: Of draws of independent coordinates, `noise_of_correlations` is 0.33 to 0.38, since draws of NUTS are not independent of each other. The power makes a switch of the limit.
+NOISE, NOISE_POWER = 0.25, 8
 
 
 class Moments(NamedTuple):
@@ -113,16 +115,19 @@ def weight_of_no_correlations(window: Moments, varying: Any) -> Any:
 
 
 def noise_of_correlations(window: Moments) -> Any:
-    """Return how much of the squares of a window's correlations would be sampling error if draws were independent of each other.
+    """Return what Bartlett's test statistic would be without correlations, for independent draws, as a part of what it is: 1 if there are none, less if there are.
 
-    As a weight of 0 it gives the least mean squared error. For a mass matrix the ratio of eigenvalues counts, of which such a weight would raise the least ones: so here it
-    only decides whether there are correlations.
+    The statistic is the negative logarithm of the determinant of the correlation matrix, times the number of draws. It tells also of a narrow direction of many coordinates, no two of which
+    are strongly correlated, such as the sum of the coefficients of equal predictors.
     """
     numpy = jax.numpy
-    squares = numpy.where(numpy.eye(len(window.draws.m2), dtype=bool), 0, correlations(window) ** 2)
-    pairs = squares.size - len(squares)
-    error = (pairs - 2 * squares.sum() + (squares**2).sum()) / numpy.maximum(window.draws.sample_size - 1, 1)
-    return error / numpy.maximum(squares.sum(), np.finfo(float).tiny)
+    matrix, count = correlations(window), window.draws.sample_size
+    size = len(matrix)
+    matrix = numpy.where(numpy.eye(size, dtype=bool), 1 + weight_of_shrinkage(count) * RIDGE, matrix)
+    narrowness = -2 * numpy.log(numpy.diag(factor_of(matrix))).sum()
+    # Not a number where products of draws have overflowed: then nothing is shown.
+    narrowness = numpy.where(narrowness > 0, narrowness, np.finfo(float).tiny)
+    return size * (size - 1) / 2 / numpy.maximum(count, 1) / narrowness
 
 
 def weight_of_odds(odds: Any) -> Any:
