@@ -130,7 +130,7 @@ def test_many_coordinates_without_correlations_have_none():
 
 
 def test_correlations_that_vary_are_left_out():
-    """The scale of pairs that are correlated at any scale is a coordinate, too, as in a funnel."""
+    """A funnel: the first coordinate is the logarithm of the scale of the others, whose correlations alone a window would show."""
     _, of_pairs = neighbours(20, 0.95)
 
     def logp(q):

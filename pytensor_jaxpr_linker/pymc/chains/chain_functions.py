@@ -7,11 +7,8 @@ from typing import Any
 
 import jax
 
-from pytensor_jaxpr_linker.pymc.chains.kernel import AboutChain, Kernel, is_key
+from pytensor_jaxpr_linker.pymc.chains.kernel import KEYS, AboutChain, Kernel, is_key
 from pytensor_jaxpr_linker.pymc.chains.long_scans import CutFunction
-
-#: How JAX makes random numbers of keys.
-KEYS = "threefry2x32"
 
 
 class ChainFunctions:

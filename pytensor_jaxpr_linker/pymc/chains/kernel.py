@@ -8,6 +8,9 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+#: How JAX makes random numbers of the keys of chains.
+KEYS = "threefry2x32"
+
 
 class Kernel(NamedTuple):
     """A Markov chain that adapts itself.

@@ -10,13 +10,11 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from pytensor_jaxpr_linker.pymc.chains.kernel import is_key
+from pytensor_jaxpr_linker.pymc.chains.kernel import KEYS, is_key
 from pytensor_jaxpr_linker.run import placement
 
 #: The axis of a mesh along which chains are divided.
 CHAINS = "chains"
-#: The generator of random numbers of chains.
-IMPL = "threefry2x32"
 
 
 class MeshChains:
@@ -55,7 +53,7 @@ class MeshChains:
         keys = np.stack([np.random.SeedSequence(seed, spawn_key=(0,)).generate_state(2) for seed in seeds])
 
         def start(data: Any, key: Any, position: dict) -> Any:
-            return without_keys(kernel.start(data, jax.random.wrap_key_data(key, impl=IMPL), position))
+            return without_keys(kernel.start(data, jax.random.wrap_key_data(key, impl=KEYS), position))
 
         def advance(data: Any, state: Any) -> tuple[Any, tuple[dict, dict]]:
             state, outputs = jax.lax.scan(lambda s, _: kernel.transition(data, s), with_keys(state), length=length)
@@ -135,7 +133,7 @@ def without_keys(state: Any) -> Any:
 def with_keys(state: Any) -> Any:
     """Return a state with keys in the place of `KeyData`."""
     return jax.tree.map(
-        lambda x: jax.random.wrap_key_data(x.data, impl=IMPL) if isinstance(x, KeyData) else x,
+        lambda x: jax.random.wrap_key_data(x.data, impl=KEYS) if isinstance(x, KeyData) else x,
         state,
         is_leaf=lambda x: isinstance(x, KeyData),
     )
