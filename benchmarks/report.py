@@ -146,7 +146,12 @@ def with_ratio(value: float | None, base: float | None, scale: float = 1.0) -> s
     """Write a number and its ratio to another, mode JAXPR's mostly."""
     if value is None or not base:
         return figure(value, scale)
-    return f"{figure(value, scale)} ({value / base:.2g}×)"
+    return f"{figure(value, scale)} ({times(value / base)})"
+
+
+def times(ratio: float) -> str:
+    """Write a ratio in two digits."""
+    return f"{float(f'{ratio:.2g}'):,g}×"
 
 
 def table(header: list[str], rows: list[list[str]], texts: int) -> str:

@@ -4,10 +4,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from statistics import geometric_mean
 
-from report import NONE, SAMPLERS, figure, machine, mark_models, of_processes, table, with_ratio
+from report import NONE, SAMPLERS, figure, machine, mark_models, of_processes, table, times, with_ratio
 
 MODES = ("JAXPR", "JAX", "NUMBA")
 SIDES = {"jaxpr": "`pjl.pymc.sample`", "pymc": "`pm.sample`"}
+#: What the table of draws has: by title the part of `samplers.py` that measures it, and its name there.
+DRAWN = {"first draw": ("first", "seconds"), "second call": ("first", "again"), "last draw": ("last", "seconds")}
 
 INTRODUCTION = (
     SAMPLERS
@@ -23,7 +25,7 @@ DRAWS = """### Time to draws
 
 Seconds of a call of `pytensor_jaxpr_linker.pymc.sample(sampler=...)` and of `pymc.sample(nuts_sampler=...)`: "nutpie" is PyMC's default and runs on Numba
 there, "numpyro" and "blackjax" on mode JAX. *First draw* is the wall time of the call for 1 draw after 1 step of warm-up in each of {chains} chains, until
-the draws are NumPy arrays: so it has all compilation, and the compilation and running of what maps draws to constrained values. *Last draw* is that of the
+the draws are NumPy arrays: so it has all compilation, and the compilation and running of what maps draws to constrained values. *Second call* is the same call once more in the same process, for the same model with another seed. *Last draw* is that of the
 call for {draws} draws after {tune} steps of warm-up. (`pm.sample` with these two returns while JAX still computes the draws.) Imports, making the model and starting JAX are not counted. Each side has its own random numbers, so trajectories differ.
 `pm.sample` raises a TypeError with BlackJAX 1.7, which has changed two functions; they are mended for it here (`mend_blackjax`).
 """
@@ -44,27 +46,25 @@ def get(found: dict, key: str) -> float | None:
 def mean_ratio(pairs: Iterable[tuple[float | None, float | None]]) -> str:
     """Write the geometric mean of the ratios of pairs that have both figures."""
     ratios = [value / base for value, base in pairs if value and base]
-    return f"{geometric_mean(ratios):.2g}×" if ratios else NONE
+    return times(geometric_mean(ratios)) if ratios else NONE
 
 
 def draw_table(results: dict, samplers: list[str]) -> str:
-    """Seconds to the first and the last draw, a line for each model and sampler, then geometric means."""
+    """Seconds to the draws of each kind of call, a line for each model and sampler, then geometric means."""
     rows, pairs = [], {}
     for model, found in results.items():
         for sampler in samplers:
             cells = []
-            for when in ("first", "last"):
-                ours, theirs = (get(found.get(f"{when}/{side}/{sampler}", {}), "seconds") for side in SIDES)
-                pairs.setdefault((sampler, when), []).append((theirs, ours))
+            for title, (part, key) in DRAWN.items():
+                ours, theirs = (get(found.get(f"{part}/{side}/{sampler}", {}), key) for side in SIDES)
+                pairs.setdefault((sampler, title), []).append((theirs, ours))
                 cells += [figure(ours), with_ratio(theirs, ours)]
             rows.append([model, sampler, *cells])
     rows = mark_models(rows)
     for label, some in [(sampler, [sampler]) for sampler in samplers] + [("all", samplers)]:
-        first, last = (
-            mean_ratio(pair for s in some for pair in pairs.get((s, when), ())) for when in ("first", "last")
-        )
-        rows.append(["geometric mean", label, NONE, first, NONE, last])
-    header = [f"{when} draw, {title}" for when in ("first", "last") for title in SIDES.values()]
+        means = [mean_ratio(pair for s in some for pair in pairs.get((s, title), ())) for title in DRAWN]
+        rows.append(["geometric mean", label, *(cell for mean in means for cell in (NONE, mean))])
+    header = [f"{title}, {side}" for title in DRAWN for side in SIDES.values()]
     return table(["model", "sampler", *header], rows, 2)
 
 

@@ -2,15 +2,16 @@
 
     python benchmarks/sampler_worker.py calls MODEL MODE+MODE --out FILE [--seconds S]
     python benchmarks/sampler_worker.py sample MODEL SIDE/SAMPLER --out FILE [--draws N] [--tune N] [--chains N] [--seed N]
-                                        [--cache FOLDER] [--effective]
+                                        [--cache FOLDER] [--effective] [--again]
 
-`calls` measures log density plus gradient in modes of PyTensor's, `sample` the wall time of a call that samples.
+`calls` measures log density plus gradient in modes of PyTensor's, `sample` the wall time of a call that samples, and with `--again` that of a second one.
 """
 
 import argparse
 import importlib
 import json
 import warnings
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -51,10 +52,12 @@ def calls(name: str, modes: str, args: argparse.Namespace) -> dict:
 
 
 def sample(name: str, subject: str, args: argparse.Namespace) -> dict:
-    """Return the seconds until one call's draws are NumPy arrays; importing, making the model and starting JAX are not counted."""
+    """Return the seconds until one call's draws are NumPy arrays; importing, making the model and starting JAX are not counted.
+
+    With `args.again` also those of a second call for the same model, with another seed.
+    """
     side, sampler = subject.split("/")
-    options = {"tune": args.tune, "chains": args.chains, "random_seed": args.seed, "progressbar": False}
-    options |= {"compute_convergence_checks": False}
+    options = {"tune": args.tune, "chains": args.chains, "progressbar": False, "compute_convergence_checks": False}
     if side == "pymc":
         run, chosen = importlib.import_module("pymc").sample, {"nuts_sampler": sampler}
         # PyMC's module must come before JAX starts: it sets the number of devices for parallel chains.
@@ -75,14 +78,30 @@ def sample(name: str, subject: str, args: argparse.Namespace) -> dict:
 
         jax.jit(jax.lax.neg)(np.ones(1, "float32"))
     with MODELS[name]() as model:
-        start = perf_counter()
-        found = run(args.draws, **chosen, **options)
-        # `pymc.sample` may return JAX's arrays while they are still being computed.
-        posterior = {name: np.asarray(x) for name, x in found["posterior"].data_vars.items()}
-        seconds = perf_counter() - start
+        call = partial(run, args.draws, **chosen, **options)
+        seconds, found = timed(call, args, seed=args.seed)
+        result = {"seconds": seconds}
+        if args.again:
+            result["again"], _ = timed(call, args, seed=args.seed + 1)
+    return result | (effective(found, [v.name for v in model.free_RVs]) if args.effective else {})
+
+
+def timed(call: Callable, args: argparse.Namespace, seed: int) -> tuple[float, Any]:
+    """Return the seconds of a call that samples, and what it returned.
+
+    Raises
+    ------
+    AssertionError
+        If draws are missing, or are not finite.
+    """
+    start = perf_counter()
+    found = call(random_seed=seed)
+    # `pymc.sample` may return JAX's arrays while they are still being computed.
+    posterior = {name: np.asarray(x) for name, x in found["posterior"].data_vars.items()}
+    seconds = perf_counter() - start
     assert all(x.shape[:2] == (args.chains, args.draws) for x in posterior.values()), "draws of another shape"
     assert all(np.isfinite(x).all() for x in posterior.values()), "draws that are not finite"
-    return {"seconds": seconds} | (effective(found, [v.name for v in model.free_RVs]) if args.effective else {})
+    return seconds, found
 
 
 def effective(found: Any, names: list[str]) -> dict[str, float]:
@@ -120,6 +139,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=0.5)
     parser.add_argument("--cache", type=Path, help="the folder of `pytensor_jaxpr_linker.cache`")
     parser.add_argument("--effective", action="store_true", help="whether to measure how good the draws are")
+    parser.add_argument("--again", action="store_true", help="whether to measure a second call in the same process")
     for option in ("draws", "tune", "chains", "seed"):
         parser.add_argument(f"--{option}", type=int, default=1)
     args = parser.parse_args()

@@ -37,7 +37,7 @@ def measure(model: str, subject: str, repeat: int, folder: Path, args: argparse.
     if part == "last":
         options |= {"--draws": args.draws, "--tune": args.tune}
     command = [HERE / "sampler_worker.py", "calls" if part == "calls" else "sample", model, rest]
-    command += [word for option in options.items() for word in option]
+    command += [word for option in options.items() for word in option] + ["--again"] * (part == "first")
     caches = folder / f"{model}-{subject.replace('/', '-')}-{repeat}"
     if failed := run_process(command, caches, args.timeout):
         return {"failed": failed}
