@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from pytensor_jaxpr_linker.pymc import sample
 from pytensor_jaxpr_linker.pymc.chains import programs
-from pytensor_jaxpr_linker.pymc.chains.kernel import is_key
 from pytensor_jaxpr_linker.pymc.chains.long_scans import LEAST_STEPS, CutFunction
+from pytensor_jaxpr_linker.pymc.chains.random_keys import is_key
 from pytensor_jaxpr_linker.pymc.kernels import chees, mclmc
 
 numpy = jax.numpy

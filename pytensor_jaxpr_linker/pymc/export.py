@@ -33,6 +33,7 @@ from pytensor_jaxpr_linker.pymc.arguments import (
     did_you_mean,
     require,
 )
+from pytensor_jaxpr_linker.pymc.chains.random_keys import KEYS
 from pytensor_jaxpr_linker.pymc.export_shapes import Shapes
 from pytensor_jaxpr_linker.pymc.functions.constrained import Constrain
 from pytensor_jaxpr_linker.pymc.functions.density import LogDensity
@@ -246,7 +247,7 @@ def export_sampler(
             target_accept or TARGET_ACCEPTS["blackjax"],
             max_treedepth,
         )
-        chain = kernel.start(of_logp, jax.random.wrap_key_data(key, impl="threefry2x32"), vector.astype("float64"))
+        chain = kernel.start(of_logp, jax.random.wrap_key_data(key, impl=KEYS), vector.astype("float64"))
         chain, _ = jax.lax.scan(
             lambda c, _: (kernel.transition(of_logp, c)[0], None), chain, length=tune + kernel.first_evaluates
         )
@@ -317,7 +318,7 @@ def with_key(given: Exportable) -> Exportable:
     count = len(given.arguments)
 
     def call(key: Any, *args: Any) -> Sequence[Any]:
-        keys = jax.random.split(jax.random.wrap_key_data(key, impl="threefry2x32"), max(1, len(generators)))
+        keys = jax.random.split(jax.random.wrap_key_data(key, impl=KEYS), max(1, len(generators)))
         data = jax.random.key_data(keys)
         others = iter(args[count : count + len(rest)])
         state = [data[generators.index(i)] if i in generators else next(others) for i in range(len(given.state))]

@@ -7,8 +7,9 @@ from typing import Any
 
 import jax
 
-from pytensor_jaxpr_linker.pymc.chains.kernel import KEYS, AboutChain, Kernel, is_key
+from pytensor_jaxpr_linker.pymc.chains.kernel import AboutChain, Kernel
 from pytensor_jaxpr_linker.pymc.chains.long_scans import CutFunction
+from pytensor_jaxpr_linker.pymc.chains.random_keys import KEYS, with_keys, without_keys
 
 
 class ChainFunctions:
@@ -28,8 +29,8 @@ class ChainFunctions:
     def __init__(self, make_kernel: Callable[..., Kernel], most: int):
         self._make, self._most = make_kernel, most
         self._start_args: Any = None
-        self._tree: Any = None
-        self._is_key: list[bool] = []
+        self._begun: Any = None
+        self._ready: Any = None
         self._about: AboutChain | None = None
 
     def about(self) -> AboutChain:
@@ -43,16 +44,17 @@ class ChainFunctions:
         kernel = self._make(**inputs)
         args = jax.random.wrap_key_data(key, impl=KEYS), position
         if kernel.has_warmup:
-            leaves, self._tree = jax.tree.flatten(kernel.start(data, *args))
-            steps, results = 0, leaves
+            steps, begun = 0, kernel.start(data, *args)
+            ready = begun
         else:
             cut = self._cut(given, args)
-            leaves, self._tree, steps = cut.begin(), cut.tree, cut.steps
-            results = leaves[: cut.results]
+            steps, begun = cut.steps, cut.begin()
+            ready = jax.tree.unflatten(cut.tree, begun[: cut.results])
         self._start_args = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), args)
-        self._is_key = [is_key(x) for x in results]
-        self._about = AboutChain(kernel.has_warmup, kernel.first_evaluates, steps, len(results))
-        return raw_leaves(leaves)
+        leaves, self._begun = jax.tree.flatten(without_keys(begun))
+        self._ready = jax.tree.structure(without_keys(ready))
+        self._about = AboutChain(kernel.has_warmup, kernel.first_evaluates, steps, self._ready.num_leaves)
+        return leaves
 
     def _cut(self, given: tuple[dict, dict], args: Any) -> CutFunction:
         """Return the start of a kernel that adapts itself there, cut at its long scans."""
@@ -67,14 +69,15 @@ class ChainFunctions:
         """Return the state before a step of the tuning, from that before another one."""
         data, inputs, begin, end = given
         cut = self._cut((data, inputs), self._start_args)
-        return raw_leaves(cut.go_on(begin, end, typed_leaves(leaves, map(is_key, cut.state_avals))))
+        state = with_keys(jax.tree.unflatten(self._begun, leaves))
+        return jax.tree.leaves(without_keys(cut.go_on(begin, end, state)))
 
     def advance(self, given: tuple[dict, dict, Any], leaves: list) -> tuple[list, tuple[dict, dict]]:
         """Return the state after as many transitions as are given, and their positions and statistics, in arrays with room for `most`."""
         data, inputs, count = given
         kernel = self._make(**inputs)
         transition = jax.jit(kernel.transition)  # is traced once, for the shapes of its outputs and in the loop
-        state = jax.tree.unflatten(self._tree, typed_leaves(leaves, self._is_key))
+        state = with_keys(jax.tree.unflatten(self._ready, leaves))
         _, one = jax.eval_shape(transition, data, state)
         room = jax.tree.map(lambda x: jax.numpy.zeros((self._most, *x.shape), x.dtype), one)
 
@@ -85,15 +88,15 @@ class ChainFunctions:
             return state, jax.tree.map(lambda xs, x: store(xs, x, i, 0), outputs, one)
 
         state, outputs = jax.lax.fori_loop(0, count, step, (state, room))
-        flat = raw_leaves(jax.tree.leaves(state))
+        flat = jax.tree.leaves(without_keys(state))
         return flat, jax.tree.map(lambda x: jax.numpy.swapaxes(x, 0, 1), outputs) if kernel.is_ensemble else outputs
 
 
-def raw_leaves(leaves: list) -> list:
-    """Return arrays with the data of keys in place of keys."""
-    return [jax.random.key_data(x) if is_key(x) else x for x in leaves]
+def for_one(function: Callable) -> Callable:
+    """Map a function over an axis of length 1: under `vmap` each choice of the sampler would compute both of its branches."""
 
+    def call(given: Any, *args: Any) -> Any:
+        found = function(given, *jax.tree.map(lambda x: x[0], args))
+        return jax.tree.map(lambda x: jax.numpy.expand_dims(x, 0), found)
 
-def typed_leaves(leaves: list, keys: Any) -> list:
-    """Return arrays with keys where `keys` says that there were some."""
-    return [jax.random.wrap_key_data(x, impl=KEYS) if key else x for x, key in zip(leaves, keys, strict=True)]
+    return call

@@ -138,7 +138,7 @@ class Chains:
             self._most = longest_chunk(like, self._placed.chains)
 
             def make() -> JittedChain:
-                return self._placed.jitted(make_kernel(**inputs), ChainFunctions(make_kernel, self._most))
+                return self._placed.jitted(ChainFunctions(make_kernel, self._most), make_kernel(**inputs).is_ensemble)
 
             def find(args: tuple) -> JittedChain:
                 return by_way_of_folder(kept.folder, self._key, make, args)

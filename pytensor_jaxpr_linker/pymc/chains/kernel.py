@@ -5,12 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import jax
-import numpy as np
-
-#: How JAX makes random numbers of the keys of chains.
-KEYS = "threefry2x32"
-
 
 class Kernel(NamedTuple):
     """A Markov chain that adapts itself.
@@ -48,8 +42,3 @@ class AboutChain(NamedTuple):
     first_evaluates: bool
     tuning: int
     results: int
-
-
-def is_key(value: Any) -> bool:
-    """Tell whether a value is a key of `jax.random`, or several."""
-    return jax.dtypes.issubdtype(getattr(value, "dtype", np.float64), jax.dtypes.prng_key)

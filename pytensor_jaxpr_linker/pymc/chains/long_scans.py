@@ -14,7 +14,7 @@ import jax.extend.core as jex
 
 from pytensor_jaxpr_linker.base.jax_compat import make_jaxpr_object, scan_counts
 from pytensor_jaxpr_linker.jaxpr.builder import is_variable
-from pytensor_jaxpr_linker.pymc.chains.kernel import is_key
+from pytensor_jaxpr_linker.pymc.chains.random_keys import is_key
 
 #: Scans of fewer steps run as a whole.
 LEAST_STEPS = 20

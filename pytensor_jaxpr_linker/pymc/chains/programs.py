@@ -16,9 +16,9 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from pytensor_jaxpr_linker.jaxpr.optimize.xla_options import FEW_CALLS, options_of_chain
-from pytensor_jaxpr_linker.pymc.chains.chain_functions import ChainFunctions
+from pytensor_jaxpr_linker.pymc.chains.chain_functions import ChainFunctions, for_one
 from pytensor_jaxpr_linker.pymc.chains.chunk_lengths import ChunkLengths
-from pytensor_jaxpr_linker.pymc.chains.kernel import AboutChain, Kernel
+from pytensor_jaxpr_linker.pymc.chains.kernel import AboutChain
 from pytensor_jaxpr_linker.pymc.folder_programs import FolderPrograms, StoredFunction, stored_function
 
 #: How many chunks a chain may be ahead of the slowest one.
@@ -196,25 +196,17 @@ class OneProgram:
         sharding = NamedSharding(self._mesh, PartitionSpec("chain"))
         return jax.device_put(jax.tree.map(lambda x: x[self._index], values), sharding)
 
-    def jitted(self, kernel: Kernel, functions: ChainFunctions) -> JittedChain:
-        """Return the functions of all chains."""
+    def jitted(self, functions: ChainFunctions, is_ensemble: bool) -> JittedChain:
+        """Return the functions of all chains, which take all of them at once or one (`Kernel.is_ensemble`)."""
         each, same = PartitionSpec("chain"), PartitionSpec()
 
-        def one(function: Callable) -> Callable:
-            """Map a function over an axis of length 1: under `vmap` each choice of the sampler would compute both of its branches."""
-
-            def call(given: Any, *args: Any) -> Any:
-                return jax.tree.map(
-                    lambda x: jax.numpy.expand_dims(x, 0), function(given, *jax.tree.map(lambda x: x[0], args))
-                )
-
-            return call
-
         def divide(function: Callable, arguments: int) -> Any:
-            if kernel.is_ensemble:
+            if is_ensemble:
                 batched = function
+            elif self._part == 1:
+                batched = for_one(function)
             else:
-                batched = one(function) if self._part == 1 else jax.vmap(function, in_axes=(None, *(0,) * arguments))
+                batched = jax.vmap(function, in_axes=(None, *(0,) * arguments))
             if len(self._used) == 1:
                 return jax.jit(batched)
             specs = (same, *(each,) * arguments)
@@ -282,7 +274,7 @@ class InThreads:
         """What the programs depend on."""
         return ("one chain", jax.devices()[0])
 
-    def jitted(self, kernel: Kernel, functions: ChainFunctions) -> JittedChain:
+    def jitted(self, functions: ChainFunctions, is_ensemble: bool) -> JittedChain:
         """Return the functions of one chain."""
         return JittedChain(
             jax.jit(functions.start),

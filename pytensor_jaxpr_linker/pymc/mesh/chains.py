@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from pytensor_jaxpr_linker.pymc.chains.kernel import KEYS, is_key
+from pytensor_jaxpr_linker.pymc.chains.chain_functions import for_one
+from pytensor_jaxpr_linker.pymc.chains.random_keys import KEYS, with_keys, without_keys
 from pytensor_jaxpr_linker.run import placement
 
 #: The axis of a mesh along which chains are divided.
@@ -117,36 +118,6 @@ class MeshChains:
         """Return the states that were saved."""
         sharding = NamedSharding(self.mesh, self._each)
         return jax.tree.unflatten(self._tree, [placement.put(x, sharding, "the state of chains") for x in leaves])
-
-
-class KeyData(NamedTuple):
-    """The numbers of a random key in a state, as an array that can be saved."""
-
-    data: Any
-
-
-def without_keys(state: Any) -> Any:
-    """Return a state with `KeyData` in the place of keys."""
-    return jax.tree.map(lambda x: KeyData(jax.random.key_data(x)) if is_key(x) else x, state)
-
-
-def with_keys(state: Any) -> Any:
-    """Return a state with keys in the place of `KeyData`."""
-    return jax.tree.map(
-        lambda x: jax.random.wrap_key_data(x.data, impl=KEYS) if isinstance(x, KeyData) else x,
-        state,
-        is_leaf=lambda x: isinstance(x, KeyData),
-    )
-
-
-def for_one(function: Callable) -> Callable:
-    """Map a function over an axis of length 1: under `vmap` each choice of the sampler would compute both of its branches."""
-
-    def call(data: Any, *args: Any) -> Any:
-        found = function(data, *jax.tree.map(lambda x: x[0], args))
-        return jax.tree.map(lambda x: jax.numpy.expand_dims(x, 0), found)
-
-    return call
 
 
 def check_same_everywhere(parts: Mapping[str, str]) -> None:
