@@ -169,6 +169,7 @@ def main() -> None:
 
     jax.config.update("jax_enable_x64", True)
     device = jax.devices()[0]
+    jax.block_until_ready(jax.numpy.linalg.cholesky(jax.numpy.eye(2) @ jax.numpy.eye(2)))  # loads the libraries
     found: dict[str, Any] = {
         "device": device.device_kind,
         "platform": device.platform,

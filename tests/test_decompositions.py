@@ -164,6 +164,14 @@ def test_what_has_no_decomposition(decompose, value, match):
     compare_error([x], outputs[0] if isinstance(outputs, list) else outputs, [value], match)
 
 
+def test_eigenvalues_of_what_is_not_finite_are_nan_without_checks():
+    x = pt.dtensor3("x")
+    fn = pjl.as_jax_function([x], pt.linalg.eig(x)[0])
+    with jax.enable_x64(True):
+        found = np.asarray(fn(np.stack([np.full((3, 3), np.inf), np.eye(3)])))
+    assert np.isnan(found[0]).all() and (found[1] == 1).all()
+
+
 def test_failures_that_are_nan():
     x, y = pt.dtensor3("x"), pt.dtensor3("y")
     compare([x], linalg.lu_factor(x), [np.stack([A[0], np.ones((3, 3))])], rtol=1e-9)

@@ -43,6 +43,43 @@ def test_values_are_those_of_the_reference():
         np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-12)
 
 
+def test_of_equal_indices_the_last_one_is_set():
+    """The scatters of a GPU have no order."""
+    rng = np.random.default_rng(0)
+    x, y, v = pt.dmatrix("x"), pt.dmatrix("y"), pt.lvector("v")
+    fixed = rng.integers(0, 50, 10_000)
+    outputs = [pt.set_subtensor(x[v], y), pt.set_subtensor(x[fixed], y)]
+    values = [np.zeros((50, 7)), rng.normal(size=(10_000, 7)), rng.integers(-50, 50, 10_000)]
+    found = pytensor.function([x, y, v], outputs, mode="JAXPR")(*values)
+    for got, want in zip(found, pytensor.function([x, y, v], outputs, mode="FAST_COMPILE")(*values), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+def test_failures_of_libraries_are_those_of_pytensor():
+    x, y = pt.dmatrix("x"), pt.dvector("y")
+    f = pytensor.function([x], pt.linalg.eig(x)[0], mode="JAXPR")
+    with pytest.raises(np.linalg.LinAlgError, match="infs or NaNs"):
+        f(np.full((3, 3), np.nan))
+    solution = pytensor.function([x, y], pt.linalg.solve(x, y, assume_a="tridiagonal", b_ndim=1), mode="JAXPR")
+    assert np.isnan(solution(np.ones((2, 2)), np.ones(2))).all()
+
+
+def test_digamma_next_to_its_zero():
+    zero = 1.461632144968362341
+    x = pt.dvector("x")
+    points = np.nextafter(zero, [1, 1.4616321449683623, 2, 3])
+    found = pytensor.function([x], pt.digamma(x), mode="JAXPR")(points)
+    slope, rest = 0.9676722454476212, 9.549995429965697e-17
+    np.testing.assert_allclose(found, slope * ((points - zero) - rest), rtol=1e-12)
+
+
+def test_profile_names_the_nodes():
+    x = pt.dmatrix("x")
+    outputs = [pt.exp(x @ x).sum(), pt.sort(x, axis=0)[0], pt.cumsum(x, axis=1)[:, -1]]
+    profile = pjl.stages(pytensor.function([x], outputs, mode="JAXPR"), np.full((500, 500), 1e-3)).profile(calls=3)
+    assert {"Dot", "Exp"} <= {node.op for row in profile.rows for node in row.nodes}, str(profile)
+
+
 def test_results_and_shared_variables_stay_on_the_device():
     w = pytensor.shared(X, name="w")
     with pjl.options(results="jax", checks="skip"):

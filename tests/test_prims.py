@@ -288,7 +288,7 @@ for mode in ("PROMISE_IN_BOUNDS", "CLIP", "FILL_OR_DROP"):
             POSITIONS % len(x),
             assemble=lambda b, x, i, m=lax.GatherScatterMode[mode]: prims.gather(b, x, i, GATHER, (1,), (3,), m),
         )
-for name in ("scatter", "scatter_add", "scatter_mul"):
+for name in ("scatter", "scatter_add", "scatter_max", "scatter_mul"):
     for unique in (False, True):
         row(
             name,

@@ -1,5 +1,6 @@
 """Solutions of linear systems, inverses, determinants, least squares and Sylvester's equation."""
 
+import jax
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
@@ -9,6 +10,7 @@ from pytensor.tensor import linalg
 from pytensor.tensor.blockwise import Blockwise
 
 import pytensor_jaxpr_linker as pjl
+from pytensor_jaxpr_linker.base.platforms import for_platforms
 
 pytestmark = pytest.mark.filterwarnings("ignore:PyTensor could not link to a BLAS")
 
@@ -72,6 +74,17 @@ def test_forms_of_the_right_hand_side():
 def test_solve_singular_is_nan(kind):
     a, y = pt.dmatrix("a"), pt.dmatrix("y")
     compare([a, y], linalg.solve(a, y, assume_a=kind), [SINGULAR, np.eye(2)])
+
+
+def test_a_tridiagonal_solution_that_is_not_finite_is_nan_on_gpus():
+    """Their library does not say that a matrix is singular; of a batch, the other solutions are kept."""
+    a, y = pt.dtensor3("a"), pt.dtensor3("y")
+    values = [np.stack([np.eye(2) * 2.0**-1000, np.eye(2)]), np.array([[[2.0**1000], [1.0]]] * 2)]
+    fn = pjl.as_jax_function([a, y], linalg.solve(a, y, assume_a="tridiagonal", b_ndim=2))
+    with jax.enable_x64(True):
+        np.testing.assert_array_equal(fn(*values), [[[np.inf], [2.0**1000]], [[2.0**1000], [1]]])
+        with for_platforms(["cuda"]):
+            np.testing.assert_array_equal(fn(*values), [[[np.nan], [np.nan]], [[2.0**1000], [1]]])
 
 
 @pytest.mark.parametrize("shapes", [((2, 3), (2, 2)), ((2, 2), (3, 2))], ids=["rectangle", "rows"])

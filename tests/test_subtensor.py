@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pytensor_jaxpr_linker as pjl
+from pytensor_jaxpr_linker.base.platforms import for_platforms
 
 S = np.s_
 X = np.arange(60.0).reshape(3, 4, 5) + 0.5
@@ -134,6 +135,30 @@ def test_constant_mask():
 def test_last_duplicate_is_set():
     x, v, y = pt.dvector("x"), pt.lvector("v"), pt.dvector("y")
     compare([x, v, y], pt.set_subtensor(x[v], y), [np.zeros(3), np.array([1, 1, 2, 1]), np.arange(4.0)])
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["run_time", "constant"])
+@pytest.mark.parametrize(("index", "arrays"), ADVANCED.values(), ids=ADVANCED)
+def test_the_last_duplicate_is_set_where_scatters_have_no_order(index, arrays, known):
+    """On GPUs: a scatter gets each position once there, so any order of its updates has one result."""
+    x, y, arrays = pt.dtensor3("x"), pt.dvector("y"), [np.asarray(a) for a in arrays]
+    inputs = [] if known else variables(*arrays)
+    part = x[substitute(index, [pt.constant(a) for a in arrays] if known else inputs)]
+    given = np.cos(np.arange(X[substitute(index, arrays)].size))
+    output = pt.set_subtensor(part, y.reshape(part.shape))
+    values = [X, given, *([] if known else arrays)]
+    want = pytensor.function([x, y, *inputs], output, mode="FAST_COMPILE")(*values)
+    fn = pjl.as_jax_function([x, y, *inputs], output)
+    with for_platforms(["cuda"]), jax.enable_x64(True):
+        np.testing.assert_array_equal(fn(*values), want)
+        pairs = [np.stack([v, v[::-1]]) for v in values]
+        np.testing.assert_array_equal(jax.vmap(fn)(*pairs), [fn(*(pair[i] for pair in pairs)) for i in (0, 1)])
+        closed = pjl.make_jaxpr(fn, *values)
+        written = [eqn.invars[1] for eqn in closed.eqns if eqn.primitive.name == "scatter"]
+        found = jax.core.eval_jaxpr(closed.jaxpr.replace(outvars=written), closed.consts, *values)
+    for vectors in found:
+        kept = [v for v in np.reshape(vectors, (-1, vectors.shape[-1])).tolist() if min(v) >= 0]
+        assert len(np.unique(kept, axis=0)) == len(kept) > 0
 
 
 def test_zero_length_axis():

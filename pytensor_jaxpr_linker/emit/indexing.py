@@ -13,6 +13,7 @@ from jax import lax
 from jax.lax import GatherDimensionNumbers, GatherScatterMode, ScatterDimensionNumbers
 from pytensor.graph.basic import Apply
 
+from pytensor_jaxpr_linker.emit.by_platform import ON_CPU, emit_one_of
 from pytensor_jaxpr_linker.emit.scalar import emit_scalar, number
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
@@ -156,9 +157,47 @@ def scatter_points(b: JaxprBuilder, x: Atom, y: Atom, points: Points, how: str) 
     if how == "add" and b.is_inner and (sums := add_to_groups(b, x, points.indices, y)) is not None:
         return sums
     dims = ScatterDimensionNumbers(points.window, points.axes, points.axes)
-    scatter = prims.scatter if how == "set" else prims.scatter_add
-    unique = all_differ(b.known(points.indices), tuple(x.aval.shape[axis] for axis in points.axes))
-    return scatter(b, x, points.indices, y, dims, unique)
+    shape = tuple(x.aval.shape[axis] for axis in points.axes)
+    vectors = b.known(points.indices)
+    unique = all_differ(vectors, shape)
+    if how == "add" or unique:
+        scatter = prims.scatter if how == "set" else prims.scatter_add
+        return scatter(b, x, points.indices, y, dims, unique)
+    if vectors is not None and all(type(n) is int for n in shape):
+        return prims.scatter(b, x, b.constant(only_last(vectors, shape)), y, dims)
+
+    def set_last(b: JaxprBuilder, x: Atom, indices: Atom, y: Atom) -> list[Atom]:
+        return [prims.scatter(b, x, last_of_equal(b, indices, shape), y, dims)]
+
+    return emit_one_of(b, ON_CPU, lambda b, *atoms: [prims.scatter(b, *atoms, dims)], set_last, [x, points.indices, y])[
+        0
+    ]
+
+
+#: An index that scatters drop.
+DROPPED = -1
+
+
+def only_last(vectors: np.ndarray, shape: Shape) -> np.ndarray:
+    """Return index vectors into an array of `shape` of which each that has an equal one behind it is `DROPPED`."""
+    flat = np.ravel_multi_index(tuple(np.moveaxis(vectors, -1, 0)), shape)
+    last = np.unique(flat.ravel()[::-1], return_index=True)[1]
+    kept = np.zeros(flat.size, bool)
+    kept[flat.size - 1 - last] = True
+    return np.where(kept.reshape((*flat.shape, 1)), vectors, DROPPED).astype(vectors.dtype)
+
+
+def last_of_equal(b: JaxprBuilder, vectors: Atom, shape: Shape) -> Atom:
+    """Emit what `only_last` returns, for index vectors of run time: XLA for GPUs writes those of equal indices in any order."""
+    common = vectors.aval.shape[:-1]
+    order = prims.reshape(b, prims.iota(b, "int32", (math.prod(common),), 0), common)
+    axes = tuple(range(len(shape)))
+    none = prims.broadcast_to(b, number(b, order, DROPPED), shape)
+    last = prims.scatter_max(b, none, vectors, order, ScatterDimensionNumbers((), axes, axes))
+    mode = GatherScatterMode.FILL_OR_DROP
+    found = prims.gather(b, last, vectors, GatherDimensionNumbers((), axes, axes), (1,) * len(axes), common, mode)
+    kept = prims.broadcast_in_dim(b, prims.eq(b, found, order), vectors.aval.shape, range(len(common)))
+    return prims.select(b, kept, vectors, number(b, vectors, DROPPED))
 
 
 def is_diagonal(vectors: np.ndarray | None, shape: Shape, axes: Sequence[int]) -> bool:

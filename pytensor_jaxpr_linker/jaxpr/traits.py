@@ -62,7 +62,7 @@ NAMES = {
         shift_left shift_right_arithmetic shift_right_logical sinh sqrt tan zeta
     """,
     ALONE: """
-        eig fft linear_solve qr scatter scatter_add scatter_mul schur sort tridiagonal_solve
+        eig fft linear_solve qr scatter scatter_add scatter_max scatter_mul schur sort tridiagonal_solve
     """,
     ALONE | FUNCTION: "threefry2x32",
     ELEMENTWISE | FUNCTION: "lgamma regularized_incomplete_beta",

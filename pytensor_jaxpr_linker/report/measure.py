@@ -17,6 +17,7 @@ from pytensor_jaxpr_linker.base import jax_compat
 from pytensor_jaxpr_linker.base.array_types import is_tensor
 from pytensor_jaxpr_linker.base.errors import variable_name
 from pytensor_jaxpr_linker.base.options import Options
+from pytensor_jaxpr_linker.base.platforms import kind_of
 from pytensor_jaxpr_linker.base.stance import current_stance
 from pytensor_jaxpr_linker.base.words import counted
 from pytensor_jaxpr_linker.frontend.linker import Runner
@@ -38,6 +39,8 @@ SECONDS, MOST_CALLS = 0.3, 100
 #: At most so many runs, and about so many events, are recorded in one go. The longer the profiler runs, the more often it takes memory that
 #: a run has just freed, so that the next run gets new pages of the operating system: programs of 50 µs took 150 µs, others of 0.8 ms 4 ms.
 MOST_RUNS, MOST_EVENTS = 8, 1000
+#: XLA for GPUs starts operations in a row as one CUDA graph, whose name is all that the profiler tells of each: here no row is long enough for that.
+EACH_ALONE = {"xla_gpu_graph_min_graph_size": 2**30}
 #: What is known of an operation that the HLO text does not name.
 UNNAMED = Operation("", frozenset(), frozenset(), frozenset())
 
@@ -266,7 +269,8 @@ def compile_marked(marks: Marks, s: Specialization, args: Sequence[Any], device:
 
     call.__name__ = call.__qualname__ = f"profiled_{s.name}"
     sharding = None if device is None else jax.sharding.SingleDeviceSharding(device)
-    return jax.jit(call, in_shardings=sharding).lower(*args).compile()
+    on_gpu = any(kind_of(platform) == "gpu" for platform in jax_compat.target_platforms())
+    return jax.jit(call, in_shardings=sharding).lower(*args).compile(compiler_options=EACH_ALONE if on_gpu else None)
 
 
 def how_often(run: Callable[[], Any], calls: int | None) -> int:

@@ -5,7 +5,7 @@ On the CPU they call LAPACK, as PyTensor does, so signs and phases agree, except
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from pytensor_jaxpr_linker.base import jax_compat
 from pytensor_jaxpr_linker.base.platforms import kind_of
 from pytensor_jaxpr_linker.base.rules import emits
 from pytensor_jaxpr_linker.emit.blockwise import core_op
-from pytensor_jaxpr_linker.emit.linalg.by_platform import ON_CPU, ON_CPU_AND_GPU, emit_by_platform
+from pytensor_jaxpr_linker.emit.by_platform import ON_CPU, ON_CPU_AND_GPU, emit_by_platform
 from pytensor_jaxpr_linker.emit.linalg.factors import cholesky_factors, lu_factors, triangular_solution
 from pytensor_jaxpr_linker.emit.linalg.matrices import (
     adjoint,
@@ -236,7 +236,23 @@ def emit_Eig(op, node, b, x):
     dtype = np.dtype(node.outputs[0].type.dtype)
     x = numpy_astype(b, x, dtype if x.aval.dtype.kind == "c" else prims.part_dtype(dtype))
     check_finite(b, x, np.linalg.LinAlgError("Array must not contain infs or NaNs"), node)
-    return prims.eig(b, x)
+    return of_finite(b, prims.eig, x)
+
+
+def of_finite(b: JaxprBuilder, decompose: Callable[..., Sequence[Atom]], x: Atom) -> list[Atom]:
+    """Emit a decomposition, NaN where `x` is not finite.
+
+    On such a matrix LAPACK might iterate forever, and the library of a GPU fails with an error of the whole program.
+    """
+    batch = len(x.aval.shape) - 2
+    finite = prims.is_finite(b, prims.abs_(b, x))
+    bad = prims.not_(b, prims.reduce_and(b, finite, (batch, batch + 1)))
+
+    def where_bad(value: float, y: Atom) -> Atom:
+        shape = y.aval.shape
+        return prims.select(b, prims.broadcast_in_dim(b, bad, shape, range(batch)), number(b, y, value), y)
+
+    return [where_bad(np.nan, y) for y in decompose(b, where_bad(0, x))]
 
 
 def refuse_schur(node: Apply) -> str | None:
@@ -253,13 +269,8 @@ def emit_Schur(op, node, b, x):
 
 
 def finite_schur(b: JaxprBuilder, x: Atom) -> list[Atom]:
-    """Emit the Schur form and vectors, NaN where `x` is not finite: LAPACK might iterate forever on such a matrix.
+    """Emit the Schur form and vectors, NaN where `x` is not finite.
 
     JAX has them on CPUs only. Elsewhere loops find them, to some n eps times the norm of `x`.
     """
-    batch = len(x.aval.shape) - 2
-    finite = prims.is_finite(b, prims.abs_(b, x))
-    bad = prims.not_(b, prims.reduce_and(b, finite, (batch, batch + 1)))
-    bad = prims.broadcast_in_dim(b, bad, x.aval.shape, range(batch))
-    results = emit_by_platform(b, prims.schur, [prims.select(b, bad, number(b, x, 0), x)], ON_CPU)
-    return [prims.select(b, bad, number(b, x, np.nan), y) for y in results]
+    return of_finite(b, lambda b, x: emit_by_platform(b, prims.schur, [x], ON_CPU), x)

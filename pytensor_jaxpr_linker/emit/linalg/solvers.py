@@ -12,6 +12,7 @@ from pytensor.tensor.linalg.solvers.psd import CholeskySolve
 from pytensor.tensor.linalg.solvers.triangular import SolveTriangular
 
 from pytensor_jaxpr_linker.base.rules import emits
+from pytensor_jaxpr_linker.emit.by_platform import ON_CPU, emit_one_of
 from pytensor_jaxpr_linker.emit.linalg.decomposition import is_singular
 from pytensor_jaxpr_linker.emit.linalg.factors import cholesky_factors, lu_factors, triangular_solution
 from pytensor_jaxpr_linker.emit.linalg.matrices import (
@@ -124,7 +125,15 @@ def solve_by_diagonals(b: JaxprBuilder, low: Atom, main: Atom, high: Atom, y: At
     zero, others = number(b, y, 0), [(0, 0, 0)] * (len(low.aval.shape) - 1)
     low = prims.pad(b, low, zero, [*others, (1, 0, 0)])
     high = prims.pad(b, high, zero, [*others, (0, 1, 0)])
-    return prims.tridiagonal_solve(b, low, main, high, y)
+    x = prims.tridiagonal_solve(b, low, main, high, y)
+    return emit_one_of(b, ON_CPU, lambda b, x: [x], nan_unless_finite, [x])[0]
+
+
+def nan_unless_finite(b: JaxprBuilder, x: Atom) -> list[Atom]:
+    """Emit solutions, all NaN where not all are finite. The library of a GPU does not say whether a tridiagonal matrix is singular."""
+    batch = len(x.aval.shape) - 2
+    finite = prims.reduce_and(b, prims.is_finite(b, x), (batch, batch + 1))
+    return [prims.select(b, prims.broadcast_in_dim(b, finite, x.aval.shape, range(batch)), x, number(b, x, np.nan))]
 
 
 def solve_factored(b: JaxprBuilder, a: Atom, y: Atom, factored: Factored, transposed: bool = False) -> Atom:

@@ -130,5 +130,5 @@ def ndtri_exp(x: Value) -> Value:
     upper = maximum(x, np.log(0.5))
     log_of_two_tails = where(low, minimum(x, -1.0) + log_2, log(-2 * expm1(where(upper <= 0, upper, np.nan))))
     tail = inverse_log_erfc(where(x < np.log(0.75), minimum(log_of_two_tails, -0.6), log_of_two_tails))
-    inner = inverse_erf_near_zero(expm1((x + log_2) + rest))
+    inner = inverse_erf_near_zero(expm1(x + log_2) + rest)  # in one sum XLA for GPUs would add the two constants first
     return np.sqrt(2.0) * first_of((low, -tail), (x > np.log(0.75), tail), (x == x, inner), otherwise=x)

@@ -191,8 +191,10 @@ def psi(x: Value) -> Value:
     inverse = 1 / (large * large)
     value = where(y < LARGE, near, log(large) - 0.5 / large - inverse * horner(inverse, DIGAMMA))
     zero, rest = split(DIGAMMA_ZERO, x.dtype)
-    distance = (y - zero) - rest
-    value = where(abs(distance) < 0.3, distance * horner(distance, NEAR_ZERO), value)
+    distance = y - zero
+    slope = horner(distance - rest, NEAR_ZERO)
+    # As a product of the difference, XLA for GPUs would add the two constants first.
+    value = where(abs(distance) < 0.3, distance * slope - rest * slope, value)
     turn = where(x < 0, x, 0.5)
     reflected = value - np.pi * cos_pi(turn) / sin_pi(turn)
     pole = (x < 0) & (x == floor(x))

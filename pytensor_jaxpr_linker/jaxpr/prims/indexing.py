@@ -10,7 +10,7 @@ from jax import lax
 from jax.extend.core import primitives as p
 
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
-from pytensor_jaxpr_linker.jaxpr.prims.arithmetic import add, mul
+from pytensor_jaxpr_linker.jaxpr.prims.arithmetic import add, max_, mul
 
 
 def dynamic_slice(b: JaxprBuilder, x: Atom, starts: Sequence[Atom], sizes: Shape) -> Atom:
@@ -90,3 +90,4 @@ def scatter_family(primitive: Any, combine: Callable[..., Atom] | None) -> Calla
 scatter = scatter_family(p.scatter_p, None)
 scatter_add = scatter_family(p.scatter_add_p, add)
 scatter_mul = scatter_family(p.scatter_mul_p, mul)
+scatter_max = scatter_family(p.scatter_max_p, max_)

@@ -1,4 +1,4 @@
-"""Decompositions that JAX has for some platforms only: elsewhere, basic operations stand for them."""
+"""What differs by platform: primitives that JAX has for some only, and results that only some compute as PyTensor does."""
 
 from __future__ import annotations
 
@@ -10,12 +10,31 @@ from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
 from pytensor_jaxpr_linker.jaxpr.portable.rewrite import portable_inside
 
+#: An emission, from atoms to the atoms of its results.
+type EmitResults = Callable[..., Sequence[Atom]]
+
 #: The platforms that JAX has a decomposition for.
 ON_CPU, ON_CPU_AND_GPU = ("cpu",), ("cpu", *GPUS)
 
 
+def emit_one_of(
+    b: JaxprBuilder, platforms: Sequence[str], there: EmitResults, elsewhere: EmitResults, operands: Sequence[Atom]
+) -> list[Atom]:
+    """Emit ``there(b, *operands)`` on some platforms, and ``elsewhere(b, *operands)``, which is right on all, on others.
+
+    If the platforms that the program is lowered for are not given, the program holds both, and the lowering chooses.
+    """
+    if given := given_platforms():
+        return list((there if set(given) <= set(platforms) else elsewhere)(b, *operands))
+    branches = []
+    for emit in (there, elsewhere):
+        child, atoms = b.sub_jaxpr([x.aval for x in operands])
+        branches.append(child.build(list(emit(child, *atoms))))
+    return prims.platform_cond(b, platforms, *branches, operands)
+
+
 def emit_by_platform(
-    b: JaxprBuilder, emit: Callable[..., Sequence[Atom]], operands: Sequence[Atom], platforms: Sequence[str]
+    b: JaxprBuilder, emit: EmitResults, operands: Sequence[Atom], platforms: Sequence[str]
 ) -> list[Atom]:
     """Emit what ``emit(b, *operands)`` does on platforms that JAX has its primitives for, and on others what the portable pass makes of that.
 
