@@ -13,6 +13,7 @@ from pytensor_jaxpr_linker.jaxpr.optimize.barriers import add_barriers
 from pytensor_jaxpr_linker.jaxpr.optimize.branch_guards import guard_branches
 from pytensor_jaxpr_linker.jaxpr.optimize.fuse_rows import fuse_rows
 from pytensor_jaxpr_linker.jaxpr.optimize.matrix_sums import multiply_by_ones
+from pytensor_jaxpr_linker.jaxpr.optimize.operand_choices import choose_operands
 from pytensor_jaxpr_linker.jaxpr.optimize.products import block_products
 from pytensor_jaxpr_linker.jaxpr.optimize.shared_exponentials import share_exponentials
 from pytensor_jaxpr_linker.jaxpr.optimize.sums import simplify_sums
@@ -21,6 +22,7 @@ from pytensor_jaxpr_linker.jaxpr.optimize.sums import simplify_sums
 PASSES = (
     DEAD_CODE,
     Pass("fuse rows", fuse_rows),
+    Pass("operand choices", choose_operands),
     Pass("sums", simplify_sums),
     Pass("shared exponentials", share_exponentials),
     Pass("matrix sums", multiply_by_ones),

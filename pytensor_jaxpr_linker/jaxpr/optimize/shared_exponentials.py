@@ -33,7 +33,7 @@ def share_exponentials(eqns: list[Any], b: JaxprBuilder, outputs: Sequence[Atom]
     if not any(eqn.primitive is p.logistic_p for eqn in eqns):
         return eqns
     eqns = before_broadcasts(eqns, b)
-    defined = {eqn.outvars[0]: eqn for eqn in eqns if eqn.primitive in (p.neg_p, p.min_p)}
+    defined = {eqn.outvars[0]: eqn for eqn in eqns if eqn.primitive in (p.neg_p, p.abs_p)}
     shared_by = [exponential_argument(eqn, defined) for eqn in eqns]
     counts = Counter(x for x in shared_by if x is not None)
     if not counts or max(counts.values()) == 1:
@@ -52,7 +52,7 @@ def share_exponentials(eqns: list[Any], b: JaxprBuilder, outputs: Sequence[Atom]
             b.restart()
             b.at_names_of(eqn)
             if x not in exponentials:
-                exponentials[x] = prims.exp(b, prims.min_(b, x, prims.neg(b, x)))
+                exponentials[x] = prims.exp(b, prims.neg(b, prims.abs_(b, x)))
             if x not in pairs:
                 pairs[x] = sigmoids(b, exponentials[x])
             larger, smaller = pairs[x]
@@ -87,7 +87,7 @@ def before_broadcasts(eqns: Sequence[Any], b: JaxprBuilder) -> list[Any]:
 def exponential_argument(eqn: Any, defined: Mapping[Atom, Any]) -> Atom | None:
     """Return `x` if an equation is ``sigmoid(x)``, ``sigmoid(-x)`` or ``exp(-|x|)`` and `x` is short, else None.
 
-    `defined` has the equations of negations and minima, by their results.
+    `defined` has the equations of negations and absolute values, by their results.
     """
     if eqn.primitive not in (p.logistic_p, p.exp_p):
         return None
@@ -97,16 +97,8 @@ def exponential_argument(eqn: Any, defined: Mapping[Atom, Any]) -> Atom | None:
     inner = defined.get(operand)
     if eqn.primitive is p.logistic_p:
         return inner.invars[0] if inner is not None and inner.primitive is p.neg_p else operand
-    return operand_of_minus_abs(inner, defined) if inner is not None and inner.primitive is p.min_p else None
-
-
-def operand_of_minus_abs(minimum: Any, defined: Mapping[Atom, Any]) -> Atom | None:
-    """Return `x` if a minimum is that of `x` and its negation, else None."""
-    for x, other in (minimum.invars, minimum.invars[::-1]):
-        negation = defined.get(other) if is_variable(other) else None
-        if negation is not None and negation.primitive is p.neg_p and negation.invars[0] is x:
-            return x
-    return None
+    size = defined.get(inner.invars[0]) if inner is not None and inner.primitive is p.neg_p else None
+    return size.invars[0] if size is not None and size.primitive is p.abs_p else None
 
 
 def may_share(aval: Any) -> bool:
