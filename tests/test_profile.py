@@ -1,6 +1,7 @@
 """`stages(f).profile()`: which nodes of a function take how long. No test asserts a duration."""
 
 import pickle
+import platform
 import re
 
 import jax
@@ -12,6 +13,7 @@ from pytensor import wrap_py
 from pytensor.compile.mode import Mode
 
 import pytensor_jaxpr_linker as pjl
+from pytensor_jaxpr_linker.report import measure
 from pytensor_jaxpr_linker.report.marked import Marks, operations_of
 from pytensor_jaxpr_linker.report.measure import called_by, compile_marked, split_count
 from pytensor_jaxpr_linker.report.page import METADATA
@@ -130,6 +132,19 @@ def test_all_on_the_host():
     with pjl.stance("force_host"):
         profile = pjl.stages(f, np.arange(4.0)).profile(calls=2)
     assert [row.operation for row in profile.rows] == ["host"] and ops(profile.rows) == {"Exp", "Add"}
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another allocator")
+def test_memory_that_goes_back_to_the_operating_system(monkeypatch):
+    x = pt.vector("x", dtype="float64")
+    f = pytensor.function([x], pt.cumsum(pt.sort(x) * pt.sort(x**2))[-1], mode="JAXPR")
+    arg = np.linspace(0, 1, 50_000)
+    assert not pjl.stages(f, arg).profile(calls=2).notes
+    monkeypatch.setattr(measure, "LARGEST_KEPT", 300_000)
+    (note,) = pjl.stages(f, arg).profile(calls=2).notes
+    assert re.match(r"Region 0 has \d MB of temporary arrays, .* MALLOC_MMAP_THRESHOLD_=\d+ and MALLOC_TRIM", note)
+    monkeypatch.setenv("MALLOC_MMAP_THRESHOLD_", str(2**30))
+    assert not pjl.stages(f, arg).profile(calls=2).notes
 
 
 @pytest.mark.parametrize("several", [False, True])

@@ -30,7 +30,7 @@ def emit_one_of(
     for emit in (there, elsewhere):
         child, atoms = b.sub_jaxpr([x.aval for x in operands])
         branches.append(child.build(list(emit(child, *atoms))))
-    return prims.platform_cond(b, platforms, *branches, operands)
+    return prims.platform_cond(b, platforms, branches[0], branches[1], operands)
 
 
 def emit_by_platform(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import platform
 from collections.abc import Callable, Sequence
 from functools import partial
 from operator import attrgetter
@@ -41,6 +43,9 @@ SECONDS, MOST_CALLS = 0.3, 100
 MOST_RUNS, MOST_EVENTS = 8, 1000
 #: XLA for GPUs starts operations in a row as one CUDA graph, whose name is all that the profiler tells of each: here no row is long enough for that.
 EACH_ALONE = {"xla_gpu_graph_min_graph_size": 2**30}
+#: The largest block of memory that glibc keeps when it is freed: of `DEFAULT_MMAP_THRESHOLD_MAX` in its malloc.c. The pages of a larger one go back to the
+#: operating system.
+LARGEST_KEPT = 2**25
 #: What is known of an operation that the HLO text does not name.
 UNNAMED = Operation("", frozenset(), frozenset(), frozenset())
 
@@ -196,6 +201,12 @@ class Measured:
             members, readers = sorted(known.nodes), sorted(known.readers)
             taken, runs = sum(durations) / len(kept), len(durations) / len(kept)
             self._rows.append(Timed(batch, members, readers, inner, operation, known.result, taken, runs))
+        temporary = compiled.memory_analysis().temp_size_in_bytes
+        if where.platform == "cpu" and temporary > LARGEST_KEPT and gives_memory_back():
+            self._notes.append(
+                f"Region {batch} has {temporary / 1e6:.0f} MB of temporary arrays, for which the operating system gives new pages in each call: that may take half of its time."
+                " MALLOC_MMAP_THRESHOLD_=1073741824 and MALLOC_TRIM_THRESHOLD_=2147483648 in the environment, before Python starts, keep them."
+            )
         if not times:
             self._notes.append(f"JAX's profiler told of no operation of region {batch} on {where}.")
         self._done.append(count)
@@ -269,8 +280,13 @@ def compile_marked(marks: Marks, s: Specialization, args: Sequence[Any], device:
 
     call.__name__ = call.__qualname__ = f"profiled_{s.name}"
     sharding = None if device is None else jax.sharding.SingleDeviceSharding(device)
-    on_gpu = any(kind_of(platform) == "gpu" for platform in jax_compat.target_platforms())
+    on_gpu = any(kind_of(target) == "gpu" for target in jax_compat.target_platforms())
     return jax.jit(call, in_shardings=sharding).lower(*args).compile(compiler_options=EACH_ALONE if on_gpu else None)
+
+
+def gives_memory_back() -> bool:
+    """Tell whether the allocator is glibc's, and nobody has told it to keep large blocks."""
+    return platform.libc_ver()[0] == "glibc" and "MALLOC_MMAP_THRESHOLD_" not in os.environ
 
 
 def how_often(run: Callable[[], Any], calls: int | None) -> int:
