@@ -83,6 +83,19 @@ def test_sigmoids_of_broadcast_arrays():
     assert (counts(f, arg)["exp"], counts(f, arg)["logistic"]) == (1, 0)
 
 
+def test_a_column_and_its_vector():
+    x = pt.matrix("x", shape=(None, 1), dtype="float64")
+    vector = x[:, 0]
+    outputs = [pt.softplus(vector), pt.sigmoid(x), pt.sigmoid(-x), pt.softplus(-x)]
+    f, reference = (pytensor.function([x], outputs, mode=mode) for mode in ("JAXPR", "FAST_COMPILE"))
+    arg = np.array([[-1.0], [0.0], [3.0], [800.0]])
+    for got, want in zip(f(arg), reference(arg), strict=True):
+        assert got.shape == want.shape
+        np.testing.assert_allclose(got, want, rtol=1e-15, atol=1e-300)
+    found = counts(f, arg)
+    assert (found["exp"], found["div"], found["logistic"]) == (1, 1, 0)
+
+
 def test_no_equation_is_dead():
     x = pt.dvector("x")
     eqns = pjl.make_jaxpr(pjl.as_jax_function([x], PAIRS["all three"](x)), np.ones(3)).jaxpr

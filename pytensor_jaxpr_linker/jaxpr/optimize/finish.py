@@ -11,6 +11,7 @@ from pytensor_jaxpr_linker.base.passes import Pass
 from pytensor_jaxpr_linker.jaxpr.builder import DEAD_CODE
 from pytensor_jaxpr_linker.jaxpr.optimize.barriers import add_barriers
 from pytensor_jaxpr_linker.jaxpr.optimize.branch_guards import guard_branches
+from pytensor_jaxpr_linker.jaxpr.optimize.column_stacks import split_stacks
 from pytensor_jaxpr_linker.jaxpr.optimize.fuse_rows import fuse_rows
 from pytensor_jaxpr_linker.jaxpr.optimize.matrix_sums import multiply_by_ones
 from pytensor_jaxpr_linker.jaxpr.optimize.operand_choices import choose_operands
@@ -22,6 +23,7 @@ from pytensor_jaxpr_linker.jaxpr.optimize.sums import simplify_sums
 PASSES = (
     DEAD_CODE,
     Pass("fuse rows", fuse_rows),
+    Pass("column stacks", split_stacks),
     Pass("operand choices", choose_operands),
     Pass("sums", simplify_sums),
     Pass("shared exponentials", share_exponentials),

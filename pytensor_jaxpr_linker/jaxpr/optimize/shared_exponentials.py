@@ -7,7 +7,7 @@ them. All three follow from ``exp(-|x|)``, which never overflows.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from jax.extend.core import primitives as p
@@ -20,7 +20,13 @@ from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, is_variable,
 MOST_SHARED = 2**22
 
 #: What is computed before a broadcast.
-BEFORE_BROADCASTS = {p.logistic_p: prims.logistic, p.neg_p: prims.neg}
+BEFORE_BROADCASTS = {
+    p.abs_p: prims.abs_,
+    p.exp_p: prims.exp,
+    p.log1p_p: prims.log1p,
+    p.logistic_p: prims.logistic,
+    p.neg_p: prims.neg,
+}
 
 
 def share_exponentials(eqns: list[Any], b: JaxprBuilder, outputs: Sequence[Atom]) -> list[Any]:
@@ -63,25 +69,44 @@ def share_exponentials(eqns: list[Any], b: JaxprBuilder, outputs: Sequence[Atom]
 
 
 def before_broadcasts(eqns: Sequence[Any], b: JaxprBuilder) -> list[Any]:
-    """Return equations that broadcast sigmoids instead of their operands. PyMC's gradient adds an axis to ``-x`` before it takes the sigmoid."""
-    broadcasts: dict[Atom, Any] = {}
+    """Return equations that compute functions before they broadcast, as the softplus and the sigmoid of an array, and what these are made of.
+
+    PyMC's gradient adds an axis to ``-x`` before it takes the sigmoid; or `x` is a column, of which the log density takes a vector. A column is a broadcast of its vector.
+    """
+    smaller: dict[Atom, tuple[Atom, Sequence[int]]] = {}
     result: list[Any] = []
-    for eqn in eqns:
-        broadcast = (
-            broadcasts.get(eqn.invars[0]) if eqn.primitive in BEFORE_BROADCASTS and is_variable(eqn.invars[0]) else None
-        )
-        if broadcast is not None:
+    for eqn in squeezed_early(eqns):
+        emit = BEFORE_BROADCASTS.get(eqn.primitive)
+        if emit is not None and is_variable(eqn.invars[0]) and eqn.invars[0] in smaller:
+            x, dimensions = smaller[eqn.invars[0]]
             b.restart()
             b.at_names_of(eqn)
-            smaller = BEFORE_BROADCASTS[eqn.primitive](b, broadcast.invars[0])
-            prims.broadcast_in_dim(b, smaller, eqn.outvars[0].aval.shape, broadcast.params["broadcast_dimensions"])
+            prims.broadcast_in_dim(b, emit(b, x), eqn.outvars[0].aval.shape, dimensions)
             *before, last = b.eqns
             result += before
             eqn = last.replace(outvars=eqn.outvars)
         if eqn.primitive is p.broadcast_in_dim_p:
-            broadcasts[eqn.outvars[0]] = eqn
+            smaller[eqn.outvars[0]] = eqn.invars[0], eqn.params["broadcast_dimensions"]
+        elif eqn.primitive is p.squeeze_p:
+            kept = [i for i in range(len(eqn.invars[0].aval.shape)) if i not in eqn.params["dimensions"]]
+            smaller.setdefault(eqn.invars[0], (eqn.outvars[0], kept))
         result.append(eqn)
     return result
+
+
+def squeezed_early(eqns: Sequence[Any]) -> Iterator[Any]:
+    """Yield equations in an order in which each vector of a column comes before what else reads the column."""
+    squeezes: dict[Atom, list[Any]] = {}
+    for eqn in eqns:
+        if eqn.primitive is p.squeeze_p:
+            squeezes.setdefault(eqn.invars[0], []).append(eqn)
+    made = {x for eqn in eqns for x in eqn.outvars}
+    waiting = [eqn for x in squeezes if x not in made for eqn in squeezes[x]]
+    for eqn in [*waiting, *(eqn for eqn in eqns if eqn.primitive is not p.squeeze_p)]:
+        stack = [eqn]
+        while stack:
+            yield (first := stack.pop())
+            stack += [squeeze for x in first.outvars for squeeze in squeezes.get(x, ())]
 
 
 def exponential_argument(eqn: Any, defined: Mapping[Atom, Any]) -> Atom | None:
