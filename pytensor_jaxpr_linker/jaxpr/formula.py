@@ -12,6 +12,7 @@ from functools import reduce
 from typing import Any
 
 import numpy as np
+from numpy.polynomial import chebyshev
 
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
@@ -190,6 +191,15 @@ def split(number: Fraction, dtype: np.dtype) -> tuple[float, float]:
     """Return a number rounded to a dtype, and the rest: subtracting both in turn keeps the digits of a difference."""
     rounded = float(dtype.type(float(number)))
     return rounded, float(number - Fraction(rounded))
+
+
+def economized(coefficients: Sequence[float], radius: float) -> list[float]:
+    """Return a shorter polynomial that is equal for |x| <= radius: Chebyshev's series without its tail (Lanczos 1956, ch. 7)."""
+    powers = radius ** np.arange(len(coefficients))
+    series = chebyshev.poly2cheb(coefficients * powers)
+    tails = np.cumsum(np.abs(series[::-1]))[::-1]
+    shortened = chebyshev.cheb2poly(series[tails > 2.0**-56 * abs(series[0])])
+    return list(map(float, shortened / powers[: len(shortened)]))
 
 
 def horner(x: Value, coefficients: Sequence[Term]) -> Value:

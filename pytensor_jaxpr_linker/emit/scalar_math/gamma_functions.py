@@ -6,18 +6,17 @@ Taylor's series about 2 (DLMF 5.7.3) serves arguments from 1.5 to 2.5, and by th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from fractions import Fraction
 from math import comb, factorial, fsum, pi
 
 import numpy as np
 import pytensor.scalar.math as psm
-from numpy.polynomial import chebyshev
 
 from pytensor_jaxpr_linker.emit.scalar import emits_scalar
 from pytensor_jaxpr_linker.emit.scalar_math.derivative import values
 from pytensor_jaxpr_linker.jaxpr.formula import (
     Value,
+    economized,
     exp,
     first_of,
     floor,
@@ -63,15 +62,6 @@ def hurwitz_zeta(s: int, q: float) -> float:
     terms += [s * end ** (-s - 1) / 12, -s * (s + 1) * (s + 2) * end ** (-s - 3) / 720]
     terms += [s * (s + 1) * (s + 2) * (s + 3) * (s + 4) * end ** (-s - 5) / 30240]
     return fsum(terms)
-
-
-def economized(coefficients: Sequence[float], radius: float) -> list[float]:
-    """Return a shorter polynomial that is equal for |x| <= radius: Chebyshev's series without its tail (Lanczos 1956, ch. 7)."""
-    powers = radius ** np.arange(len(coefficients))
-    series = chebyshev.poly2cheb(coefficients * powers)
-    tails = np.cumsum(np.abs(series[::-1]))[::-1]
-    shortened = chebyshev.cheb2poly(series[tails > 2.0**-56 * abs(series[0])])
-    return list(map(float, shortened / powers[: len(shortened)]))
 
 
 #: ``lgamma(2 + z) / z``.

@@ -18,6 +18,7 @@ from pytensor_jaxpr_linker.jaxpr.optimize.operand_choices import choose_operands
 from pytensor_jaxpr_linker.jaxpr.optimize.products import block_products
 from pytensor_jaxpr_linker.jaxpr.optimize.shared_exponentials import share_exponentials
 from pytensor_jaxpr_linker.jaxpr.optimize.sums import simplify_sums
+from pytensor_jaxpr_linker.jaxpr.optimize.vector_logarithms import vectorize_logarithms
 
 #: The input and output of each pass but the first contain no dead equation.
 PASSES = (
@@ -27,6 +28,7 @@ PASSES = (
     Pass("operand choices", choose_operands),
     Pass("sums", simplify_sums),
     Pass("shared exponentials", share_exponentials),
+    Pass("vector logarithms", vectorize_logarithms),
     Pass("matrix sums", multiply_by_ones),
     Pass("products", block_products),
     Pass("branch guards", guard_branches),

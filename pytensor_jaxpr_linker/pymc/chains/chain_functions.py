@@ -24,10 +24,12 @@ class ChainFunctions:
         Returns the kernel, from the inputs.
     most
         How many transitions the outputs of `advance` have room for.
+    is_ensemble
+        Whether the functions take all chains at once: `Kernel.is_ensemble`.
     """
 
-    def __init__(self, make_kernel: Callable[..., Kernel], most: int):
-        self._make, self._most = make_kernel, most
+    def __init__(self, make_kernel: Callable[..., Kernel], most: int, is_ensemble: bool):
+        self._make, self._most, self.is_ensemble = make_kernel, most, is_ensemble
         self._start_args: Any = None
         self._begun: Any = None
         self._ready: Any = None

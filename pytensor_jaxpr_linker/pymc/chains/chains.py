@@ -138,7 +138,8 @@ class Chains:
             self._most = longest_chunk(like, self._placed.chains)
 
             def make() -> JittedChain:
-                return self._placed.jitted(ChainFunctions(make_kernel, self._most), make_kernel(**inputs).is_ensemble)
+                functions = ChainFunctions(make_kernel, self._most, make_kernel(**inputs).is_ensemble)
+                return self._placed.jitted(functions)
 
             def find(args: tuple) -> JittedChain:
                 return by_way_of_folder(kept.folder, self._key, make, args)

@@ -196,12 +196,12 @@ class OneProgram:
         sharding = NamedSharding(self._mesh, PartitionSpec("chain"))
         return jax.device_put(jax.tree.map(lambda x: x[self._index], values), sharding)
 
-    def jitted(self, functions: ChainFunctions, is_ensemble: bool) -> JittedChain:
-        """Return the functions of all chains, which take all of them at once or one (`Kernel.is_ensemble`)."""
+    def jitted(self, functions: ChainFunctions) -> JittedChain:
+        """Return the functions of all chains, which take all of them at once or one."""
         each, same = PartitionSpec("chain"), PartitionSpec()
 
         def divide(function: Callable, arguments: int) -> Any:
-            if is_ensemble:
+            if functions.is_ensemble:
                 batched = function
             elif self._part == 1:
                 batched = for_one(function)
@@ -274,7 +274,7 @@ class InThreads:
         """What the programs depend on."""
         return ("one chain", jax.devices()[0])
 
-    def jitted(self, functions: ChainFunctions, is_ensemble: bool) -> JittedChain:
+    def jitted(self, functions: ChainFunctions) -> JittedChain:
         """Return the functions of one chain."""
         return JittedChain(
             jax.jit(functions.start),
