@@ -203,6 +203,13 @@ class JaxprBuilder:
         self.eqns = []
         self._shared.clear()
 
+    def ending_in(self, outvars: Sequence[Var]) -> list[JaxprEqn]:
+        """Return the equations since `restart`. The last one now defines `outvars`: a pass puts them in the place of the equation that did."""
+        *before, last = self.eqns
+        last = last.replace(outvars=list(outvars))
+        self._definitions.update(dict.fromkeys(last.outvars, last))
+        return [*before, last]
+
     def bind(
         self, primitive: jex.Primitive, operands: Sequence[Atom], shape: Shape, dtype: np.dtype, params: dict
     ) -> Atom:

@@ -46,6 +46,7 @@ def split_stacks(eqns: list[Any], b: JaxprBuilder, outputs: Sequence[Atom]) -> l
     if b.differentiable or not any(is_stack(eqn) for eqn in eqns) or not is_for_cpus():
         return eqns
     stacks: dict[Atom, Stack] = {}
+    broadcasts = {eqn.outvars[0]: eqn for eqn in eqns if eqn.primitive is p.broadcast_in_dim_p}
     ends = set(filter(is_variable, outputs))
     result: list[Any] = []
     for eqn in eqns:
@@ -57,10 +58,10 @@ def split_stacks(eqns: list[Any], b: JaxprBuilder, outputs: Sequence[Atom]) -> l
             stacks[out] = Stack(axis, [prims.squeeze(b, x, [axis]) for x in eqn.invars])
             result += b.eqns
         elif read and is_elementwise(eqn, [stacks[x].axis for x in read]):
-            stacks[out] = columns_of(b, eqn, stacks, read[0])
+            stacks[out] = columns_of(b, eqn, stacks, broadcasts)
             result += b.eqns
         elif read and emit_of_columns(b, eqn, stacks[read[0]]):
-            result += [*b.eqns[:-1], b.eqns[-1].replace(outvars=eqn.outvars)]
+            result += b.ending_in(eqn.outvars)
         else:
             for x in dict.fromkeys(read):
                 result += put_together(b, x, stacks.pop(x))
@@ -85,7 +86,7 @@ def put_together(b: JaxprBuilder, x: Atom, stack: Stack) -> list[Any]:
     b.restart()
     axis, columns = stack
     prims.concatenate(b, [with_axis(b, column, axis) for column in columns], axis)
-    return [*b.eqns[:-1], b.eqns[-1].replace(outvars=[x])]
+    return b.ending_in([x])
 
 
 def with_axis(b: JaxprBuilder, column: Atom, axis: int) -> Atom:
@@ -100,16 +101,17 @@ def is_elementwise(eqn: Any, axes: Sequence[int]) -> bool:
     return Trait.ELEMENTWISE in TRAITS.get(eqn.primitive, Trait(0)) and len(set(axes)) == 1
 
 
-def columns_of(b: JaxprBuilder, eqn: Any, stacks: Mapping[Atom, Stack], read: Atom) -> Stack:
-    """Emit an elementwise result of stacks, of which `read` is one."""
-    axis, columns = stacks[read]
+def columns_of(b: JaxprBuilder, eqn: Any, stacks: Mapping[Atom, Stack], broadcasts: Mapping[Atom, Any]) -> Stack:
+    """Emit an elementwise result of stacks. `broadcasts` has the equations of broadcasts by their results."""
+    axis, columns = next(stacks[x] for x in eqn.invars if is_variable(x) and x in stacks)
     (out,) = eqn.outvars
     column = b.aval(shape_without(out.aval.shape, axis), out.aval.dtype)
     found = []
     for i in range(len(columns)):
-        operands = [
-            stacks[x].columns[i] if is_variable(x) and x in stacks else column_of(b, x, axis, i) for x in eqn.invars
-        ]
+        operands = []
+        for x in eqn.invars:
+            of_stack = is_variable(x) and x in stacks
+            operands.append(stacks[x].columns[i] if of_stack else column_of(b, x, axis, i, broadcasts))
         found += b.bind_many(eqn.primitive, operands, [column], eqn.params)
     return Stack(axis, found)
 
@@ -119,12 +121,12 @@ def shape_without(shape: Shape, axis: int) -> Shape:
     return (*shape[:axis], *shape[axis + 1 :])
 
 
-def column_of(b: JaxprBuilder, x: Atom, axis: int, i: int) -> Atom:
+def column_of(b: JaxprBuilder, x: Atom, axis: int, i: int, broadcasts: Mapping[Atom, Any]) -> Atom:
     """Emit a column of an operand that is no stack: of a number that number, of a broadcast the broadcast of what it repeats."""
     shape = x.aval.shape
     if not shape:
         return x
-    inner = b.definition(x, p.broadcast_in_dim_p)
+    inner = broadcasts.get(x)
     if inner is None:
         return taken(b, x, axis, i)
     source, dimensions = inner.invars[0], [*inner.params["broadcast_dimensions"]]

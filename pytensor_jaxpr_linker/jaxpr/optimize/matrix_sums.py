@@ -51,4 +51,4 @@ def as_products(b: JaxprBuilder, eqn: Any) -> list[Any]:
     (x,) = eqn.invars
     for axis in sorted(eqn.params["axes"], reverse=True):
         x = times_ones(b, x, axis)
-    return [*b.eqns[:-1], b.eqns[-1].replace(outvars=eqn.outvars)]
+    return b.ending_in(eqn.outvars)

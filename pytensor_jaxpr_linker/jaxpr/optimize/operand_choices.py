@@ -54,7 +54,7 @@ def operand_choice(b: JaxprBuilder, choice: Any, read_once: Mapping[Atom, Any]) 
         b.at_names_of(eqn)
         operands = [x if i == position else other for i, other in enumerate(eqn.invars)]
         (x,) = b.bind_many(eqn.primitive, operands, [var.aval for var in eqn.outvars], eqn.params)
-    return [*b.eqns[:-1], b.eqns[-1].replace(outvars=choice.outvars)]
+    return b.ending_in(choice.outvars)
 
 
 def common_function(*alternatives: Any) -> tuple[Any, int, list[Atom]] | None:

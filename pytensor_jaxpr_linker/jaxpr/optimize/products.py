@@ -34,7 +34,7 @@ def block_products(eqns: list[Any], b: JaxprBuilder, outputs: Sequence[Atom]) ->
             b.restart()
             b.at_names_of(eqn)
             prims.reshape(b, blockwise_product(b, *found, rows), eqn.outvars[0].aval.shape)
-            result += [*b.eqns[:-1], b.eqns[-1].replace(outvars=eqn.outvars)]
+            result += b.ending_in(eqn.outvars)
             changed = True
         else:
             result.append(eqn)

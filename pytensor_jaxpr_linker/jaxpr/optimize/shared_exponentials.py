@@ -64,7 +64,7 @@ def share_exponentials(eqns: list[Any], b: JaxprBuilder, outputs: Sequence[Atom]
             larger, smaller = pairs[x]
             compare, zero = prims.ge if eqn.invars[0] is x else prims.le, b.constant(0, eqn.outvars[0].aval.dtype)
             prims.select(b, compare(b, x, zero), larger, smaller)
-            result += [*b.eqns[:-1], b.eqns[-1].replace(outvars=eqn.outvars)]
+            result += b.ending_in(eqn.outvars)
     return live_equations(result, outputs)[0]
 
 
@@ -82,9 +82,8 @@ def before_broadcasts(eqns: Sequence[Any], b: JaxprBuilder) -> list[Any]:
             b.restart()
             b.at_names_of(eqn)
             prims.broadcast_in_dim(b, emit(b, x), eqn.outvars[0].aval.shape, dimensions)
-            *before, last = b.eqns
+            *before, eqn = b.ending_in(eqn.outvars)
             result += before
-            eqn = last.replace(outvars=eqn.outvars)
         if eqn.primitive is p.broadcast_in_dim_p:
             smaller[eqn.outvars[0]] = eqn.invars[0], eqn.params["broadcast_dimensions"]
         elif eqn.primitive is p.squeeze_p:

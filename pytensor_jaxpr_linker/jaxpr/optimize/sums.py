@@ -61,9 +61,8 @@ def simplify_sums(eqns: list[Any], b: JaxprBuilder, outputs: Sequence[Atom]) -> 
             b.restart()  # nothing is shared with other sums, so the last equation defines the result
             b.at_names_of(eqn)
             if REWRITES[eqn.primitive](factors, eqn) is not None:
-                *new, last = b.eqns
+                *new, eqn = b.ending_in(eqn.outvars)
                 result += new
-                eqn = last.replace(outvars=eqn.outvars)
                 changed = True
         result.append(eqn)
     b.eqns = live_equations(result, outputs)[0] if changed else eqns

@@ -65,7 +65,7 @@ def vectorize_logarithms(eqns: list[Any], b: JaxprBuilder, outputs: Sequence[Ato
         value = (vector_log if eqn.primitive is p.log_p else vector_log1p)(Value(b, eqn.invars[0]))
         # In a kernel with what reads it, XLA would put parts of the formula into arrays of their own.
         prims.barrier(b, [value.atom])
-        result += [*b.eqns[:-1], b.eqns[-1].replace(outvars=eqn.outvars)]
+        result += b.ending_in(eqn.outvars)
     return result
 
 
