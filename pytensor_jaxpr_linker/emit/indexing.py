@@ -166,12 +166,13 @@ def scatter_points(b: JaxprBuilder, x: Atom, y: Atom, points: Points, how: str) 
     if vectors is not None and all(type(n) is int for n in shape):
         return prims.scatter(b, x, b.constant(only_last(vectors, shape)), y, dims)
 
-    def set_last(b: JaxprBuilder, x: Atom, indices: Atom, y: Atom) -> list[Atom]:
+    def in_order(b: JaxprBuilder, x: Atom, indices: Atom, y: Atom) -> list[Atom]:
+        return [prims.scatter(b, x, indices, y, dims)]
+
+    def in_any_order(b: JaxprBuilder, x: Atom, indices: Atom, y: Atom) -> list[Atom]:
         return [prims.scatter(b, x, last_of_equal(b, indices, shape), y, dims)]
 
-    return emit_one_of(b, ON_CPU, lambda b, *atoms: [prims.scatter(b, *atoms, dims)], set_last, [x, points.indices, y])[
-        0
-    ]
+    return emit_one_of(b, ON_CPU, in_order, in_any_order, [x, points.indices, y])[0]
 
 
 #: An index that scatters drop.

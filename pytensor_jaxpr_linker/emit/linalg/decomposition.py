@@ -28,12 +28,14 @@ from pytensor_jaxpr_linker.emit.linalg.matrices import (
     all_true,
     below,
     check_square,
+    finite_matrices,
     identity_matrices,
     inverse_permutation,
     permute_rows,
     symmetric,
     tril,
     triu,
+    where_matrices,
 )
 from pytensor_jaxpr_linker.emit.scalar import number, numpy_astype
 from pytensor_jaxpr_linker.emit.tensor_basic import diagonal, slice_axis
@@ -244,15 +246,8 @@ def of_finite(b: JaxprBuilder, decompose: Callable[..., Sequence[Atom]], x: Atom
 
     On such a matrix LAPACK might iterate forever, and the library of a GPU fails with an error of the whole program.
     """
-    batch = len(x.aval.shape) - 2
-    finite = prims.is_finite(b, prims.abs_(b, x))
-    bad = prims.not_(b, prims.reduce_and(b, finite, (batch, batch + 1)))
-
-    def where_bad(value: float, y: Atom) -> Atom:
-        shape = y.aval.shape
-        return prims.select(b, prims.broadcast_in_dim(b, bad, shape, range(batch)), number(b, y, value), y)
-
-    return [where_bad(np.nan, y) for y in decompose(b, where_bad(0, x))]
+    finite = finite_matrices(b, x)
+    return [where_matrices(b, finite, y, np.nan) for y in decompose(b, where_matrices(b, finite, x, 0))]
 
 
 def refuse_schur(node: Apply) -> str | None:

@@ -117,6 +117,18 @@ def any_true(b: JaxprBuilder, x: Atom) -> Atom:
     return prims.reduce_or(b, x, axes) if x.aval.shape else x
 
 
+def finite_matrices(b: JaxprBuilder, x: Atom) -> Atom:
+    """Emit for each matrix of a batch whether all of its elements are finite."""
+    batch = len(x.aval.shape) - 2
+    return prims.reduce_and(b, prims.is_finite(b, prims.abs_(b, x)), (batch, batch + 1))
+
+
+def where_matrices(b: JaxprBuilder, holds: Atom, x: Atom, otherwise: float) -> Atom:
+    """Emit an array of which those of a batch for which `holds` is false are one number."""
+    holds = prims.broadcast_in_dim(b, holds, x.aval.shape, range(len(holds.aval.shape)))
+    return prims.select(b, holds, x, number(b, x, otherwise))
+
+
 def check_square(*shape: int) -> None:
     """Raise NumPy's LinAlgError if the lengths of the last two axes differ."""
     if shape[-1] != shape[-2]:

@@ -17,12 +17,14 @@ from pytensor_jaxpr_linker.emit.linalg.decomposition import is_singular
 from pytensor_jaxpr_linker.emit.linalg.factors import cholesky_factors, lu_factors, triangular_solution
 from pytensor_jaxpr_linker.emit.linalg.matrices import (
     adjoint,
+    finite_matrices,
     inverse_permutation,
     matmul,
     permute_rows,
     superdiagonal,
     swap,
     symmetric,
+    where_matrices,
     without_transpose,
 )
 from pytensor_jaxpr_linker.emit.scalar import number, numpy_astype
@@ -131,9 +133,7 @@ def solve_by_diagonals(b: JaxprBuilder, low: Atom, main: Atom, high: Atom, y: At
 
 def nan_unless_finite(b: JaxprBuilder, x: Atom) -> list[Atom]:
     """Emit solutions, all NaN where not all are finite. The library of a GPU does not say whether a tridiagonal matrix is singular."""
-    batch = len(x.aval.shape) - 2
-    finite = prims.reduce_and(b, prims.is_finite(b, x), (batch, batch + 1))
-    return [prims.select(b, prims.broadcast_in_dim(b, finite, x.aval.shape, range(batch)), x, number(b, x, np.nan))]
+    return [where_matrices(b, finite_matrices(b, x), x, np.nan)]
 
 
 def solve_factored(b: JaxprBuilder, a: Atom, y: Atom, factored: Factored, transposed: bool = False) -> Atom:
