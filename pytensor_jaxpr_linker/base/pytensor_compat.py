@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -10,7 +11,9 @@ from pytensor.assumptions import core
 from pytensor.compile.executor import Function
 from pytensor.compile.maker import FunctionMaker
 from pytensor.compile.mode import Mode
+from pytensor.graph.features import Feature
 from pytensor.graph.op import Op
+from pytensor.graph.rewriting.basic import GraphRewriter
 
 from pytensor_jaxpr_linker.base.gc_pause import gc_paused
 
@@ -23,7 +26,15 @@ except ModuleNotFoundError:  # older releases have one conditional Op
         """Stands in where PyTensor has none; no graph contains it."""
 
 
-__all__ = ["INFER_REGISTRIES", "IfElse", "LazyIfElse", "accept_as_config_mode", "set_function_class"]
+__all__ = [
+    "INFER_REGISTRIES",
+    "IfElse",
+    "LazyIfElse",
+    "accept_as_config_mode",
+    "hears",
+    "set_function_class",
+    "set_rewriter",
+]
 
 #: The tables of the functions by which rewrites infer what a matrix is: diagonal, positive definite. Older releases have fewer.
 INFER_REGISTRIES: list[dict[Any, Any]] = [
@@ -44,6 +55,34 @@ def accept_as_config_mode(name: str) -> None:
 
         checked.accepted = name  # type: ignore[attr-defined]
         option._apply = checked
+
+
+def hears[F: Feature](*callbacks: str) -> Callable[[type[F]], type[F]]:
+    """Return a decorator for a class of features that are told of no other changes: PyTensor calls what a feature inherits, too, for each change of a graph."""
+
+    def chosen(feature_class: type[F]) -> type[F]:
+        feature_class._feature_callbacks = frozenset(callbacks)
+        return feature_class
+
+    return chosen
+
+
+def set_rewriter(linker_class: type, rewriter_of: Callable[[GraphRewriter], GraphRewriter]) -> None:
+    """Let modes with a linker of this class rewrite graphs by what `rewriter_of` makes of the rewriter of their query, also the graphs inside Ops."""
+    of_pytensor: Any = Mode.optimizer  # a property
+    if hasattr(of_pytensor.fget, "chosen"):  # a package that is reloaded finds it done
+        of_pytensor.fget.chosen = linker_class, rewriter_of
+        return
+
+    def optimizer(self: Mode) -> Any:
+        found = of_pytensor.fget(self)
+        ours, changed = optimizer.chosen  # type: ignore[attr-defined]
+        if isinstance(self.linker, ours):
+            found._rewriter = changed(found._rewriter)
+        return found
+
+    optimizer.chosen = linker_class, rewriter_of  # type: ignore[attr-defined]
+    Mode.optimizer = property(optimizer)  # type: ignore[method-assign, assignment]
 
 
 def set_function_class(linker_class: type, function_class: type[Function]) -> None:

@@ -19,6 +19,7 @@ from pytensor_jaxpr_linker.base.errors import CannotEmit, refused_by_rule, varia
 from pytensor_jaxpr_linker.base.options import Options, resolve
 from pytensor_jaxpr_linker.base.platforms import given_platforms
 from pytensor_jaxpr_linker.base.stance import current_stance
+from pytensor_jaxpr_linker.frontend.early_folding import EARLY_FOLDING
 from pytensor_jaxpr_linker.frontend.jax_function import check_count
 from pytensor_jaxpr_linker.frontend.logsumexp_gradient import FIXED_MAXIMA, PLAIN_RATIOS
 from pytensor_jaxpr_linker.frontend.original_graph import KEEP, remember_original
@@ -71,6 +72,7 @@ class JaxprLinker(PerformLinker):
         "lazy_ifelse",
         REDUCED_TRACES,
         KEEP,
+        EARLY_FOLDING,
         FIXED_MAXIMA,
         PLAIN_RATIOS,
         REWRITE_CACHE,

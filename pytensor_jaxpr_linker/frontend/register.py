@@ -12,12 +12,14 @@ from pytensor.scan.rewriting.inner_graph import rewrite_scan_inner_graph
 from pytensor.tensor.rewriting.optimize import rewrite_optimize_inner_graph
 
 from pytensor_jaxpr_linker.base.logs import LOGS_VARIABLE, show_logs
-from pytensor_jaxpr_linker.base.pytensor_compat import accept_as_config_mode, set_function_class
+from pytensor_jaxpr_linker.base.pytensor_compat import accept_as_config_mode, set_function_class, set_rewriter
+from pytensor_jaxpr_linker.frontend.early_folding import EARLY_FOLDING, EarlyFolding
 from pytensor_jaxpr_linker.frontend.function import JaxprFunction
 from pytensor_jaxpr_linker.frontend.linker import JaxprLinker
 from pytensor_jaxpr_linker.frontend.logsumexp_gradient import FIXED_MAXIMA, PLAIN_RATIOS, fix_maxima, undo_softmax
 from pytensor_jaxpr_linker.frontend.original_graph import KEEP, KeepOriginal
 from pytensor_jaxpr_linker.frontend.rewrite_cache import FIND, KEEP_OR_EXPAND, REWRITE_CACHE, Finders, KeepOrExpand
+from pytensor_jaxpr_linker.frontend.rewriters import without_measurements
 from pytensor_jaxpr_linker.frontend.shared_constructors import register_constructors
 from pytensor_jaxpr_linker.graph.scan_trace import REDUCED_TRACES, reduce_trace
 
@@ -25,6 +27,7 @@ from pytensor_jaxpr_linker.graph.scan_trace import REDUCED_TRACES, reduce_trace
 OPTDB_REWRITES = (
     (-3, FIND, Finders()),
     (-2, KEEP, KeepOriginal()),
+    (-1.5, EARLY_FOLDING, EarlyFolding()),
     (-0.02, FIXED_MAXIMA, dfs_rewriter(fix_maxima)),  # before `inline_ofg_expansion`
     (1.501, PLAIN_RATIOS, dfs_rewriter(undo_softmax)),  # after `stabilize`
     (1.612, REDUCED_TRACES, dfs_rewriter(reduce_trace, ignore_newtrees=True)),  # where PyTensor has its own
@@ -44,6 +47,7 @@ def register(mode: Mode) -> None:
         register_mode("JAXPR", mode)
         accept_as_config_mode("JAXPR")
     set_function_class(JaxprLinker, JaxprFunction)
+    set_rewriter(JaxprLinker, without_measurements)
     for position, name, rewrite in OPTDB_REWRITES:
         if name not in optdb:
             optdb.register(name, rewrite, *(REWRITE_CACHE,) * (name in (FIND, KEEP_OR_EXPAND)), position=position)

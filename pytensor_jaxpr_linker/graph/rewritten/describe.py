@@ -63,10 +63,15 @@ class Descriptions:
         self.texts: list[str] = []
         self._numbers: dict[str, int] = {}
         self._known: dict[int, tuple[Any, int]] = {}
+        self._tensor_types: dict[tuple, TensorType] = {}
         self._bytes = 0
 
     def number(self, value: Any) -> int:
         """Return the number of an Op, a type, or any object with attributes."""
+        if type(value) is TensorType:  # most values, and most of them equal
+            value = self._tensor_types.setdefault(
+                (value.dtype, value.shape, value.name, value.filter_checks_isfinite), value
+            )
         found = self._known.get(id(value))
         if found is None:
             text = f"{name_of(type(value))} {self.state(value)!r}"

@@ -7,7 +7,7 @@ import platform
 import sys
 import time
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, cached_property
 from hashlib import sha256
 from operator import itemgetter
 from typing import Any
@@ -39,7 +39,7 @@ def text_of_environment(fgraph: FunctionGraph, query: RewriteDatabaseQuery, in_f
 
 def text_of_process(query: RewriteDatabaseQuery, in_folder: bool = True) -> str:
     """Return a text of what the rewrites of every graph depend on: which are chosen and registered, settings and, if `in_folder`, versions."""
-    return repr([chosen(query), settings(), registered(), inferences(), versions() if in_folder else None])
+    return repr([chosen(query), settings(), registered(in_folder), inferences(), versions() if in_folder else None])
 
 
 @cache
@@ -83,22 +83,39 @@ def chosen(query: RewriteDatabaseQuery) -> list:
     return [list(query.include), list(query.require), list(query.exclude)]
 
 
-def registered() -> str:
-    """Return a digest of the rewrites that are registered with PyTensor: their tags, order, positions and functions."""
+def registered(in_folder: bool) -> str:
+    """Return a text of the rewrites that are registered with PyTensor: their tags, order, positions and functions.
+
+    In one process a number is enough, which is another one after each change.
+    """
     global _last
-    databases = list(databases_below(optdb))
-    tagged = [(db, tag, list(found)) for db in databases for tag, found in db.__db__.items() if found]
-    ids = [(id(db), tag, [*map(id, found)]) for db, tag, found in tagged]
-    if ids != _last[0]:
-        rewrites = {id(r): (getattr(db, "__position__", {}).get(r.name), r) for db, _, found in tagged for r in found}
+    tagged = [(db, tag, list(found)) for db in databases_below(optdb) for tag, found in db.__db__.items() if found]
+    if tagged != _last.tagged:
+        _last = Registered(tagged, _last.number + 1)
+    return _last.digest if in_folder else f"{_last.number}"
+
+
+class Registered:
+    """Databases of rewrites, and the rewrites that each has under each tag. Their sources are known."""
+
+    def __init__(self, tagged: list[tuple[RewriteDatabase, str, list]], number: int):
+        for r in {id(r): r for db, tag, found in tagged if tag in db._names for r in found}.values():
+            sources(r)
+        self.tagged, self.number = tagged, number
+
+    @cached_property
+    def digest(self) -> str:
+        """A digest of names, positions and sources, which another process has, too."""
+        rewrites = {
+            id(r): (getattr(db, "__position__", {}).get(r.name), r) for db, _, found in self.tagged for r in found
+        }
         texts = {i: f"{r.name} {position} {sources(r)}" for i, (position, r) in rewrites.items()}
-        text = repr([(tag, [texts.pop(id(r), r.name) for r in found]) for _, tag, found in tagged])
-        _last = ids, tagged, sha256(text.encode()).hexdigest()
-    return _last[2]
+        text = repr([(tag, [texts.pop(id(r), r.name) for r in found]) for _, tag, found in self.tagged])
+        return sha256(text.encode()).hexdigest()
 
 
-#: The ids of the rewrites that were registered last time, the rewrites, and their digest.
-_last: tuple[list, list, str] = [], [], ""
+#: The rewrites that were registered when they were last asked for.
+_last = Registered([], 0)
 
 
 def inferences() -> list[str]:
@@ -110,10 +127,12 @@ def inferences() -> list[str]:
 def databases_below(db: Any) -> Iterator[RewriteDatabase]:
     """Give a database of rewrites and those inside it."""
     yield db
-    inner = [getattr(db, "db", None), *(r for name in sorted(db._names) for r in db.__db__[name])]
-    for other in inner:
-        if isinstance(other, RewriteDatabase):
-            yield from databases_below(other)
+    if isinstance(other := getattr(db, "db", None), RewriteDatabase):
+        yield from databases_below(other)
+    for name in sorted(db._names):
+        for other in db.__db__[name]:
+            if isinstance(other, RewriteDatabase):
+                yield from databases_below(other)
 
 
 def sources(rewrite: Any) -> list[str]:

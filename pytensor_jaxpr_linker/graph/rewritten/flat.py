@@ -119,11 +119,22 @@ def text_of(flat: Flat, inputs: Sequence[Variable], tables: Tables) -> str:
     """Return a text that equal graphs have, and no others: which variables share lines of code included."""
     describe = Descriptions()
     leaves = [
-        (type(v).__name__, describe.number(v.type), v.name, tables.traces_of(v), describe(read_tags(v)))
+        (
+            type(v).__name__,
+            describe.number(v.type),
+            v.name,
+            tables.traces_of(v),
+            describe(tags) if (tags := read_tags(v)) else None,
+        )
         for v in (*inputs, *tables.constants)
     ]
     nodes = [
-        (n.op, n.operands, [(*v[:3], describe(v[3]) if v[3] else None) for v in n.outputs], describe(n.tags))
+        (
+            n.op,
+            n.operands,
+            [(*v[:3], describe(v[3]) if v[3] else None) for v in n.outputs],
+            describe(n.tags) if n.tags else None,
+        )
         for n in flat.nodes
     ]
     ops, types = ([describe.number(x) for x in table] for table in (tables.ops, tables.types))

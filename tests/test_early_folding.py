@@ -1,0 +1,125 @@
+"""Numbers that constants determine are computed before other rewrites see them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from helpers import compare
+from pytensor.compile.builders import OpFromGraph
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Constant
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.traversal import graph_inputs
+from pytensor.raise_op import Assert
+from pytensor.scan.basic import scan
+
+from pytensor_jaxpr_linker.frontend.early_folding import EARLY_FOLDING, EarlyFolding
+from pytensor_jaxpr_linker.frontend.rewrite_cache import REWRITE_CACHE
+
+
+def folded(inputs, *outputs) -> FunctionGraph:
+    """Return a graph after the rewrite."""
+    fgraph = FunctionGraph(inputs, list(outputs), clone=True)
+    EarlyFolding().rewrite(fgraph)
+    return fgraph
+
+
+def ops(fgraph: FunctionGraph) -> list[str]:
+    """Return the names of the Ops of a graph."""
+    return [str(node.op) for node in fgraph.toposort()]
+
+
+def constants(fgraph: FunctionGraph) -> list:
+    """Return the values of the constants that nodes read."""
+    return [v.data for node in fgraph.toposort() for v in node.inputs if isinstance(v, Constant)]
+
+
+def numbers():
+    x = pt.dvector("x")
+    half = pt.log(pt.sqrt(pt.constant(2.0) * np.pi))
+    return [x], [x - half, pt.switch(pt.constant(5.0) > 0, x, -np.inf)]
+
+
+def test_an_expression_is_one_constant():
+    inputs, outputs = numbers()
+    fgraph = folded(inputs, *outputs)
+    assert ops(fgraph) == ["Sub", "Switch"] or ops(fgraph) == ["Switch", "Sub"]
+    values = {np.asarray(c).item() for c in constants(fgraph)}
+    assert {np.log(np.sqrt(2 * np.pi)), True} <= values
+    compare(inputs, outputs, [np.arange(3.0)])
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "int8", "bool", "complex128"])
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1)])
+def test_each_dtype_and_number_of_dimensions(dtype, shape):
+    x = pt.vector("x", dtype="float64")
+    c = pt.constant(np.ones(shape, dtype))
+    outputs = [x.sum() + (c + c).sum(), pt.exp(c) * x]
+    assert len(folded([x], *outputs).apply_nodes) <= 4
+    compare([x], outputs, [np.arange(3.0)])
+
+
+def test_scalars_and_reductions():
+    x, data = pt.dvector("x"), pt.constant(np.arange(6.0).reshape(2, 3))
+    length = pt.scalar_from_tensor(pt.constant(2) + 1)
+    assert ops(folded([x], data.sum() * x.sum())) == ["Sum{axes=None}", "Mul"]
+    fgraph = folded([x], x[:length])
+    assert ops(fgraph) == ["Subtensor{:stop}"]
+    compare([x], [x[:length], data.sum() * x], [np.arange(5.0)])
+
+
+def test_longer_arrays_are_left_to_pytensor():
+    """``second(ones(300), 2)`` as an array would hide that it is one number."""
+    x, ones = pt.dvector("x"), pt.constant(np.ones(300))
+    fgraph = folded([x], x * pt.second(ones, pt.constant(2.0)) * pt.exp(pt.constant(0.0)))
+    assert "Second" in str(ops(fgraph))
+    assert "Exp" not in str(ops(fgraph))
+
+
+def test_what_is_not_folded():
+    """Draws, loops, inner graphs and what decides for itself."""
+    x, one = pt.dscalar("x"), pt.constant(1.0, dtype="float64")
+    loop = scan(lambda s: s * 2, outputs_info=one, n_steps=3, return_updates=False)[-1]
+    inner = OpFromGraph([x], [x * 3])(one)
+    asserted = Assert("no")(one, pt.constant(False))
+    rng = pytensor.shared(np.random.default_rng(1))
+    y = pt.random.normal(one, 1.0, rng=rng, return_next_rng=True)[1] + loop + inner + asserted + x
+    generators = [v for v in graph_inputs([y]) if isinstance(v, SharedVariable)]
+    found = str(ops(folded([x, *generators], y)))
+    assert all(name in found for name in ("normal", "Scan", "OpFromGraph", "Assert"))
+
+
+def test_errors_are_pytensors():
+    x, values = pt.dscalar("x"), pt.constant(np.arange(3.0))
+    outside = values[pt.constant(7)]
+    assert "Subtensor" in str(ops(folded([x], x + outside)))
+    with pytest.raises(IndexError), pytensor.config.change_flags(on_opt_error="ignore"):
+        pytensor.function([x], x + outside, mode="JAXPR")(1.0)
+
+
+def test_lines_and_names():
+    x = pt.dvector("x")
+    two = pt.exp(pt.constant(0.0)) + 1
+    two.name = "two"
+    fgraph = folded([x], x * two)
+    (constant,) = [v for node in fgraph.toposort() for v in node.inputs if isinstance(v, Constant)]
+    assert constant.name is None
+    assert "test_early_folding" in str(constant.tag.trace)
+
+
+def test_outputs_may_be_numbers():
+    x = pt.dscalar("x")
+    outputs = [pt.exp(pt.constant(0.0)), x, pt.exp(pt.constant(0.0)) + 1]
+    fgraph = folded([x], *outputs)
+    assert not fgraph.apply_nodes
+    compare([x], outputs, [2.0])
+
+
+def test_it_can_be_left_out():
+    inputs, outputs = numbers()
+    mode = pytensor.compile.mode.get_mode("JAXPR").excluding(EARLY_FOLDING, REWRITE_CACHE)
+    f, g = (pytensor.function(inputs, outputs, mode=m) for m in (mode, "JAXPR"))
+    for a, b in zip(f(np.arange(3.0)), g(np.arange(3.0)), strict=True):
+        np.testing.assert_array_equal(a, b)
