@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -13,7 +14,7 @@ import pytest
 from helpers import Doubled, run_python
 
 import pytensor_jaxpr_linker as pjl
-from pytensor_jaxpr_linker.run.cpu_client import device_for, own_device
+from pytensor_jaxpr_linker.run.cpu_client import ALIGNMENT, device_for, own_copy, own_device
 from pytensor_jaxpr_linker.run.transfer import buffer_of
 
 X = np.arange(6.0)
@@ -289,3 +290,33 @@ def test_shared_variables_that_nothing_reads():
         np.testing.assert_array_equal(alone(jax.device_put(X)), X)
     with pjl.stance("force_host"):
         np.testing.assert_array_equal(alone(X), X)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "int8", "bool", "complex128"])
+@pytest.mark.parametrize("shape", [(), (1,), (5,), (3, 4), (0,), (1000, 3)])
+def test_a_copy_has_memory_of_xlas(dtype, shape):
+    """Also of an array that begins where XLA would take its memory, and of one whose elements are apart."""
+    size = math.prod(shape)
+    memory = np.zeros(16 * size + 128, np.uint8)
+    start = -memory.ctypes.data % ALIGNMENT
+    value = memory[start : start + size * np.dtype(dtype).itemsize].view(dtype).reshape(shape)
+    value[...] = np.arange(size).reshape(shape) % 2
+    expected = value.copy()
+    with jax.enable_x64(True):
+        copies = [own_copy(v, device) for device in (own_device(), None) for v in (value, value.T.copy().T)]
+    value[...] = 1
+    for copy in copies:
+        assert (copy.dtype, copy.shape) == (value.dtype, shape)
+        np.testing.assert_array_equal(np.asarray(copy), expected)
+
+
+def test_shared_arrays_are_uploaded_without_a_program(monkeypatch):
+    """`jax.Array.copy` compiles one for each shape."""
+    compiled = []
+    array_class = type(jax.device_put(1))
+    copy = array_class.copy
+    monkeypatch.setattr(array_class, "copy", lambda self: compiled.append(self) or copy(self))
+    shared = [pytensor.shared(np.arange(float(n)), name=f"s{n}") for n in (3, 4, 5)]
+    f = pytensor.function([x], x[0] * pt.concatenate(shared), mode="JAXPR")
+    np.testing.assert_array_equal(f(X + 2), 2 * np.concatenate([s.get_value() for s in shared]))
+    assert not compiled

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
@@ -109,6 +110,26 @@ def test_the_witness_is_part_of_packed_results(dtype):
     f(value)
     (call,) = f.vm.runner.program.specialize(()).short_calls.values()
     assert len(call.results.pieces) == 4
+
+
+@pytest.mark.parametrize("also_returned", [False, True])
+def test_the_last_call_ends_with_the_witness(also_returned):
+    """A kernel of its own for the witness would take XLA 7 ms to compile. A first result that is also another one stays as it is."""
+
+    def function(x):
+        y = jnp.concatenate([jnp.exp(x) + 1, jnp.sin(x)])
+        return (y, y) if also_returned else (y, x.sum())
+
+    with jax.enable_x64(True):
+        closed = jax.make_jaxpr(function)(np.ones(3))
+        program = with_small_calls(closed, [small_parts.Part([*closed.eqns], True)], into_first=True)
+        first, second = map(np.asarray, on_own_client(program)(np.arange(3.0)))
+    outside = [eqn.primitive.name for eqn in program.eqns]
+    assert ("concatenate" in outside) == also_returned
+    expected = [*(np.exp(np.arange(3.0)) + 1), *np.sin(np.arange(3.0))]
+    np.testing.assert_allclose(first[:-1], expected)
+    np.testing.assert_allclose(second, expected if also_returned else 3.0)
+    assert first[-1] == 0  # the first element of x
 
 
 @pytest.mark.parametrize("n", [40, 1300, 8000])
@@ -220,6 +241,21 @@ def test_options_follow_the_size_of_reductions(length):
     assert passes_left_out(call) == ({COPIES} if length == 10_000 else {TWO_STEPS, COPIES})
     assert passes_left_out(chain) == (set() if length == 10_000 else {TWO_STEPS})
     assert (LIBRARY in call, LIBRARY in chain) == (length < 10_000,) * 2
+
+
+def loop(x):
+    return pytensor.scan(lambda s: s * 0.5, outputs_info=x, n_steps=3, return_updates=False)[-1]
+
+
+@pytest.mark.parametrize(
+    "function, is_arithmetic",
+    [(pt.exp, True), (pt.cumsum, True), (pt.psi, False), (loop, False), (lambda x: x @ pt.outer(x, x), True)],
+)
+def test_llvm_optimizes_arithmetic_less(function, is_arithmetic):
+    x = pt.dvector("x")
+    f = pytensor.function([x], function(x) + 1, mode="JAXPR")
+    options = options_of_call(in_calls(pjl.make_jaxpr(f, np.ones(20))))
+    assert options.get("xla_backend_optimization_level") == (1 if is_arithmetic else None)
 
 
 @pytest.mark.parametrize("is_inside", [True, False])

@@ -63,7 +63,7 @@ def packed_program(
         filled = length - 1 if donates else theirs  # the witness comes last
         jaxpr = packed_jaxpr(closed, arguments, others, results, length, filled)
 
-        def with_parts(parts: Sequence[Part], options: Callable[[Any], dict[str, str]]) -> tuple[Any, Any]:
+        def with_parts(parts: Sequence[Part], options: Callable[[Any], dict[str, Any]]) -> tuple[Any, Any]:
             whole = with_small_calls(jaxpr, parts, into_first=bool(results.pieces))
             jitted = jit(whole, compiler_options=options(whole), donate_argnums=(0,) if donates else ())
             with gc_paused():

@@ -11,7 +11,7 @@ from pytensor.graph.type import Type
 from pytensor.tensor.random.utils import custom_rng_deepcopy
 from pytensor.tensor.type import TensorType, all_dtypes
 
-from pytensor_jaxpr_linker.run.cpu_client import own_device
+from pytensor_jaxpr_linker.run.cpu_client import own_copy, own_device
 
 
 class DeviceBuffer:
@@ -67,9 +67,9 @@ def buffer_of(host: Any) -> DeviceBuffer | None:
 
 def upload(value: np.ndarray, device: jax.Device | None = None) -> np.ndarray:
     """Copy an array to a device, or JAX's default device, and return its mirror."""
-    host = np.array(value)
-    array = jax.device_put(host, device)
-    return mirror(array.copy()) if shares_memory(array) or not array.size else np.asarray(DeviceBuffer(array, host))
+    array = own_copy(value, device)
+    is_mirrored = shares_memory(array) or not array.size
+    return mirror(array) if is_mirrored else np.asarray(DeviceBuffer(array, np.array(value)))
 
 
 def on_device(value: Any, device: jax.Device | None = None) -> jax.Array:
@@ -77,7 +77,7 @@ def on_device(value: Any, device: jax.Device | None = None) -> jax.Array:
     if isinstance(value, jax.Array):
         return value
     with jax.enable_x64(True):
-        return jax.device_put(np.array(value), device).copy()
+        return own_copy(np.asarray(value), device)
 
 
 def read_inputs(value: Any) -> jax.Array:

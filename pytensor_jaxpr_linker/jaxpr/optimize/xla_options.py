@@ -24,28 +24,43 @@ LIBRARY_PRODUCT = 4096
 #: For a program that runs only a few times, LLVM's optimizations take longer than they save: `hierarchical` starts its chains by a program that compiles
 #: in 160 instead of 300 ms of processor time, and that runs once for each.
 FEW_CALLS = {"xla_backend_optimization_level": 0}
+#: In the arithmetic of arrays LLVM's higher levels find nothing that makes a call faster, and take a tenth of XLA's time. In loops and special functions they
+#: do: with this level a call of `state_space` took 1.15 times as long, of `dirichlet_multinomial` 1.08 times.
+SHORT_FUNCTIONS = {"xla_backend_optimization_level": 1}
 
 
-def options_of_call(closed: Any) -> dict[str, str]:
+def options_of_call(closed: Any) -> dict[str, Any]:
     """Return the options for a program that `with_small_calls` returned. Only equations outside of small calls matter."""
     outside = [eqn for eqn in closed.eqns if eqn.primitive is not xla_metadata_call_p]
     passes = [] if most_read(outside, is_reduction) > LONG_REDUCTION else ["tree_reduction_rewriter"]
     if not repeats_functions(closed):
         passes.append("flatten-call-graph")  # else XLA copies what `shared_sums` lets sums share
-    return chosen_options(passes, most_read(outside, is_product))
+    return chosen_options(passes, most_read(outside, is_product)) | (
+        {} if has_long_functions(closed.eqns) else SHORT_FUNCTIONS
+    )
 
 
-def options_of_chain(closed: Any) -> dict[str, str]:
+def options_of_chain(closed: Any) -> dict[str, Any]:
     """Return the options for the programs of a Markov chain, by the Jaxpr that makes transitions. What it does under a condition is left out: that is
     mostly the adaptation, which runs once a transition or less, and not at each gradient."""
     passes = [] if most_read(closed.eqns, is_reduction, p.cond_p) > LONG_IN_LOOPS else ["tree_reduction_rewriter"]
     return chosen_options(passes, most_read(closed.eqns, is_product, p.cond_p))
 
 
-def chosen_options(passes: list[str], largest_product: int) -> dict[str, str]:
+def chosen_options(passes: list[str], largest_product: int) -> dict[str, Any]:
     """Return the options that leave out some of XLA's passes, and its library for products if all are small."""
-    found = {"xla_disable_hlo_passes": ",".join(passes)} if passes else {}
+    found: dict[str, Any] = {"xla_disable_hlo_passes": ",".join(passes)} if passes else {}
     return found if largest_product > LIBRARY_PRODUCT else found | {"xla_cpu_experimental_ynn_fusion_type": ""}
+
+
+def has_long_functions(eqns: Iterable[Any]) -> bool:
+    """Tell whether there are loops, branches or special functions that are written out."""
+    return any(
+        Trait.CONTROL_FLOW in TRAITS.get(eqn.primitive, Trait.CONTROL_FLOW)
+        or eqn.primitive is p.custom_jvp_call_p
+        or any(has_long_functions(jaxpr.eqns) for jaxpr in jax_compat.inner_jaxprs(eqn))
+        for eqn in eqns
+    )
 
 
 def most_read(eqns: Iterable[Any], is_counted: Any, *closed: Any) -> int:

@@ -63,7 +63,7 @@ class JittedChain(NamedTuple):
 
     start: Any
     tune: Callable[[tuple], Any]
-    advance: Callable[[tuple], tuple[Any, dict[str, str] | None]]
+    advance: Callable[[tuple], tuple[Any, dict[str, Any] | None]]
     about: Callable[[], AboutChain]
 
 
@@ -114,7 +114,7 @@ def compile_programs(chain: JittedChain, args: tuple, sharding: Any = None) -> C
     return ChainPrograms(started, tuned, advanced, about)
 
 
-def xla_options(traced: jax.stages.Traced) -> dict[str, str]:
+def xla_options(traced: jax.stages.Traced) -> dict[str, Any]:
     """Return XLA's options for the programs of a kernel, by the trace of the one that makes transitions."""
     return options_of_chain(traced.jaxpr) if jax.default_backend() == "cpu" else {}
 
@@ -158,7 +158,7 @@ def by_way_of_folder(
     def tune(further: tuple) -> Any:
         return later("tune", lambda: made().tune(further), further, lambda _: None)[0]
 
-    def advance(further: tuple) -> tuple[Any, dict[str, str] | None]:
+    def advance(further: tuple) -> tuple[Any, dict[str, Any] | None]:
         return later("advance", lambda: made().advance(further)[0], further, lambda f: xla_options(f.trace(*further)))
 
     found = folder.find(("start", key), start_to_store)
