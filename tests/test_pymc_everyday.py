@@ -288,7 +288,7 @@ def test_the_energy_error():
 @pytest.mark.parametrize("sampler", ["blackjax", "nutpie"])
 def test_positions_of_divergences(sampler):
     with pm.Model() as funnel:
-        v = pm.Normal("v", 0, 3)
+        v = pm.Normal("v", 0, 5)
         pm.Normal("x", 0, pm.math.exp(v / 2), shape=9)
     found = draw(funnel, sampler, store_divergences=True, draws=200, tune=100, target_accept=0.6)
     stats = found.sample_stats
