@@ -58,7 +58,7 @@ def accept_as_config_mode(name: str) -> None:
 
 
 def hears[F: Feature](*callbacks: str) -> Callable[[type[F]], type[F]]:
-    """Return a decorator for a class of features that are told of no other changes: PyTensor calls what a feature inherits, too, for each change of a graph."""
+    """Return a decorator that lets PyTensor call these callbacks of a class of features only, not the empty ones that it inherits: a graph calls all, at each change."""
 
     def chosen(feature_class: type[F]) -> type[F]:
         feature_class._feature_callbacks = frozenset(callbacks)

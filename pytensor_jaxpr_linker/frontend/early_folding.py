@@ -49,20 +49,12 @@ def known_numbers(fgraph: FunctionGraph) -> dict[Variable, Any]:
     """Return the values of all results of a graph that are one number and depend on constants alone."""
     known: dict[Variable, Any] = {}
     for node in fgraph.toposort():
-        operands = []
-        for v in node.inputs:
-            if v in known:
-                operands.append(known[v])
-            elif isinstance(v, Constant):
-                operands.append(v.data)
-            else:
-                break
-        else:
-            if gives_numbers(node):
-                try:
-                    known.update(zip(node.outputs, perform(node, operands), strict=True))
-                except Exception:
-                    continue  # an error is PyTensor's to report, when it folds the node or the function is called
+        if all(v in known or isinstance(v, Constant) for v in node.inputs) and gives_numbers(node):
+            operands = [v.data if isinstance(v, Constant) else known[v] for v in node.inputs]
+            try:
+                known.update(zip(node.outputs, perform(node, operands), strict=True))
+            except Exception:
+                continue  # an error is PyTensor's to report, when it folds the node or the function is called
     return known
 
 

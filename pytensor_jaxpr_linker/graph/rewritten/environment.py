@@ -127,12 +127,10 @@ def inferences() -> list[str]:
 def databases_below(db: Any) -> Iterator[RewriteDatabase]:
     """Give a database of rewrites and those inside it."""
     yield db
-    if isinstance(other := getattr(db, "db", None), RewriteDatabase):
-        yield from databases_below(other)
-    for name in sorted(db._names):
-        for other in db.__db__[name]:
-            if isinstance(other, RewriteDatabase):
-                yield from databases_below(other)
+    inner = [getattr(db, "db", None), *(r for name in sorted(db._names) for r in db.__db__[name])]
+    for other in inner:
+        if isinstance(other, RewriteDatabase):
+            yield from databases_below(other)
 
 
 def sources(rewrite: Any) -> list[str]:

@@ -118,13 +118,17 @@ def read_tags(leaf: Variable) -> dict[str, Any]:
 def text_of(flat: Flat, inputs: Sequence[Variable], tables: Tables) -> str:
     """Return a text that equal graphs have, and no others: which variables share lines of code included."""
     describe = Descriptions()
+
+    def described(tags: dict[str, Any]) -> Any:
+        return describe(tags) if tags else None  # most variables and nodes have none
+
     leaves = [
         (
             type(v).__name__,
             describe.number(v.type),
             v.name,
             tables.traces_of(v),
-            describe(tags) if (tags := read_tags(v)) else None,
+            described(read_tags(v)),
         )
         for v in (*inputs, *tables.constants)
     ]
@@ -132,8 +136,8 @@ def text_of(flat: Flat, inputs: Sequence[Variable], tables: Tables) -> str:
         (
             n.op,
             n.operands,
-            [(*v[:3], describe(v[3]) if v[3] else None) for v in n.outputs],
-            describe(n.tags) if n.tags else None,
+            [(*v[:3], described(v[3])) for v in n.outputs],
+            described(n.tags),
         )
         for n in flat.nodes
     ]
