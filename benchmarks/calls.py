@@ -57,7 +57,8 @@ counts, without the first of each turn. BLAS has one thread, except for the larg
 
 BANDWIDTH = """### Large data beside a copy of it
 
-The same calls beside a copy of the model's data by NumPy, in as many threads as cores, in turns with them. A copy reads and writes each byte once; log density and gradient of
+The same calls beside a copy of the model's data by NumPy, in as many threads as cores, in turns with them. A turn has calls for 0.3 s, of which those of the
+first 0.1 do not count: before, threads of the side before may still run, and those of this side share a core. A copy reads and writes each byte once; log density and gradient of
 `logistic_1m_50` read the matrix twice. "×" is how many times as long a call of mode JAXPR takes.
 """
 

@@ -132,29 +132,39 @@ def least_us(calls: dict[Any, Callable[[], Any]], seconds: float = 1.0, least: i
     return {key: time / 1000 for key, time in best.items()}
 
 
-def median_of_turns_us(calls: dict[Any, Callable[[], Any]], seconds: float = 1.0, least: int = 20) -> dict[Any, float]:
-    """Median time of each of several calls in µs, with the parameters of `least_us`; the first call of a turn does not count."""
+def median_of_turns_us(
+    calls: dict[Any, Callable[[], Any]], seconds: float = 1.0, least: int = 20, settle: float = 0.0
+) -> dict[Any, float]:
+    """Median time of each of several calls in µs, with the parameters of `least_us`.
+
+    The first call of a turn does not count, nor do those of its first `settle` seconds; a turn goes on for three times as long.
+    """
     times: dict[Any, list[int]] = {key: [] for key in calls}
-    for key, place, time in take_turns(calls, seconds, least):
-        if place:
+    for key, counts, time in take_turns(calls, seconds, least, settle):
+        if counts:
             times[key].append(time)
     return {key: statistics.median(found) / 1000 for key, found in times.items()}
 
 
-def take_turns(calls: dict[Any, Callable[[], Any]], seconds: float, least: int) -> Iterator[tuple[Any, int, int]]:
-    """Give key, place in its turn and ns of each call, in turns of three calls, of which the first brings its data back into the caches.
+def take_turns(
+    calls: dict[Any, Callable[[], Any]], seconds: float, least: int, settle: float = 0.0
+) -> Iterator[tuple[Any, bool, int]]:
+    """Give key and ns of each call, in turns of at least three calls, and whether it counts: the first one brings its data back into the caches.
 
-    The order of the turns changes: after a call that leaves threads running, as those of mode JAX, the next one takes longer.
+    The order of the turns changes: after a call that leaves threads running, as those of mode JAX and of OpenBLAS, the next one takes longer.
     """
     until, turns, order, chance = perf_counter() + seconds * len(calls), 0, list(calls), random.Random(0)
     while turns < least or perf_counter() < until:
         turns += 1
         chance.shuffle(order)
         for key in order:
-            for place in range(3):
+            place, began = 0, perf_counter()
+            while place < 3 or perf_counter() - began < 3 * settle:
+                counts = place > 0 and perf_counter() - began >= settle
                 start = perf_counter_ns()
                 calls[key]()
-                yield key, place, perf_counter_ns() - start
+                yield key, counts, perf_counter_ns() - start
+                place += 1
 
 
 def pin_to_one_core() -> bool:

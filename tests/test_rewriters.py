@@ -21,6 +21,7 @@ from pytensor.graph.rewriting.basic import (
     GraphRewriter,
     NodeRewriter,
     SequentialGraphRewriter,
+    SequentialNodeRewriter,
     WalkingGraphRewriter,
     node_rewriter,
     out2in,
@@ -33,7 +34,13 @@ from test_rewrite_cache import GRAPHS
 
 from pytensor_jaxpr_linker.frontend.linker import JaxprLinker
 from pytensor_jaxpr_linker.frontend.rewrite_cache import REWRITE_CACHE
-from pytensor_jaxpr_linker.frontend.rewriters import Equilibrium, GraphWalk, RewriteAttempt, without_measurements
+from pytensor_jaxpr_linker.frontend.rewriters import (
+    Equilibrium,
+    GraphWalk,
+    InTurn,
+    RewriteAttempt,
+    without_measurements,
+)
 
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 
@@ -139,6 +146,12 @@ def never(fgraph, node):
     """Leave a node as it is."""
 
 
+@node_rewriter([pt.tanh])
+def fails_on_tanh(fgraph, node):
+    """Raise an error."""
+    raise ValueError("no such rewrite")
+
+
 @node_rewriter([Elemwise])
 def fails(fgraph, node):
     """Raise an error."""
@@ -236,6 +249,59 @@ def test_a_rewrite_keeps_its_name():
     without_measurements(WalkingGraphRewriter(to_sine)).rewrite(fgraph)
     assert old.tag.removed_by == ["to_sine"]
     assert RewriteAttempt(to_sine).name == "to_sine"
+
+
+@node_rewriter([pt.exp])
+def exp_to_cos(fgraph, node):
+    """Replace an exponential by a cosine."""
+    return [pt.cos(node.inputs[0])]
+
+
+@node_rewriter([pt.cos])
+def cos_to_sin(fgraph, node):
+    """Replace a cosine by a sine, by a mapping."""
+    return {node.outputs[0]: pt.sin(node.inputs[0])}
+
+
+@node_rewriter([pt.sin])
+def sin_to_operand(fgraph, node):
+    """Leave out a sine."""
+    return [node.inputs[0]]
+
+
+@pytest.mark.parametrize(
+    "all_of_them, more, expected",
+    [(False, [], "Cos.0"), (True, [], "Sin.0"), (False, [sin_to_operand], "Cos.0"), (True, [sin_to_operand], "x")],
+)
+def test_rewrites_in_turn(all_of_them, more, expected):
+    """As PyTensor's: the first one that finds something, or each on what the one before has found."""
+    rewrites = [fails_on_tanh, cos_to_sin, exp_to_cos, *more]
+    theirs = SequentialNodeRewriter(*rewrites, apply_all_rewrites=all_of_them)
+    fgraph = graph()
+    (node,) = fgraph.toposort()
+    found, ours = theirs.transform(fgraph, node), InTurn(theirs)(fgraph, node)
+    values = [[*x.values()] if isinstance(x, dict) else x for x in (found, ours)]
+    assert type(found) is type(ours)
+    assert [str(v) for (v,) in values] == [expected, expected]
+    assert InTurn(theirs)(fgraph, pt.sqrt(fgraph.inputs[0]).owner) is None
+    with pytest.raises(ValueError, match="no such rewrite"):
+        InTurn(theirs)(fgraph, pt.tanh(fgraph.inputs[0]).owner)
+
+
+def test_a_walk_visits_tracked_classes_and_those_derived_from_them():
+    class Derived(Elemwise):
+        """An Op of the user's."""
+
+    seen = []
+
+    @node_rewriter([Elemwise])
+    def see(fgraph, node):
+        seen.append(type(node.op).__name__)
+
+    x = pt.dvector("x")
+    fgraph = FunctionGraph([x], [pt.sum(Derived(pt.exp.scalar_op)(pt.cos(x)))])
+    without_measurements(WalkingGraphRewriter(see)).rewrite(fgraph)
+    assert sorted(seen) == ["Derived", "Elemwise"]
 
 
 def test_what_verbose_prints(capsys):

@@ -11,7 +11,6 @@ from pytensor.assumptions import core
 from pytensor.compile.executor import Function
 from pytensor.compile.maker import FunctionMaker
 from pytensor.compile.mode import Mode
-from pytensor.graph.features import Feature
 from pytensor.graph.op import Op
 from pytensor.graph.rewriting.basic import GraphRewriter
 
@@ -31,7 +30,6 @@ __all__ = [
     "IfElse",
     "LazyIfElse",
     "accept_as_config_mode",
-    "hears",
     "set_function_class",
     "set_rewriter",
 ]
@@ -55,16 +53,6 @@ def accept_as_config_mode(name: str) -> None:
 
         checked.accepted = name  # type: ignore[attr-defined]
         option._apply = checked
-
-
-def hears[F: Feature](*callbacks: str) -> Callable[[type[F]], type[F]]:
-    """Return a decorator that lets PyTensor call these callbacks of a class of features only, not the empty ones that it inherits: a graph calls all, at each change."""
-
-    def chosen(feature_class: type[F]) -> type[F]:
-        feature_class._feature_callbacks = frozenset(callbacks)
-        return feature_class
-
-    return chosen
 
 
 def set_rewriter(linker_class: type, rewriter_of: Callable[[GraphRewriter], GraphRewriter]) -> None:

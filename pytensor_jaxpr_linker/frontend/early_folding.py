@@ -49,7 +49,9 @@ def known_numbers(fgraph: FunctionGraph) -> dict[Variable, Any]:
     """Return the values of all results of a graph that are one number and depend on constants alone."""
     known: dict[Variable, Any] = {}
     for node in fgraph.toposort():
-        if all(v in known or isinstance(v, Constant) for v in node.inputs) and gives_numbers(node):
+        if all(v in known or (v.owner is None and isinstance(v, Constant)) for v in node.inputs) and gives_numbers(
+            node
+        ):
             operands = [v.data if isinstance(v, Constant) else known[v] for v in node.inputs]
             try:
                 known.update(zip(node.outputs, perform(node, operands), strict=True))
@@ -60,11 +62,13 @@ def known_numbers(fgraph: FunctionGraph) -> dict[Variable, Any]:
 
 def gives_numbers(node: Apply) -> bool:
     """Tell whether each result of a node is one number, and its Op leaves the decision to fold it to PyTensor."""
-    if type(node.op).do_constant_folding is not Op.do_constant_folding or isinstance(node.op, HasInnerGraph):
+    if type(node.op).do_constant_folding is not Op.do_constant_folding or not all(
+        is_number(v.type) for v in node.outputs
+    ):
         return False
-    return all(is_number(v.type) for v in node.outputs)
+    return not isinstance(node.op, HasInnerGraph)
 
 
 def is_number(of_type: Any) -> bool:
     """Tell whether values of a type are one number, whatever their dimensions."""
-    return isinstance(of_type, ScalarType) or (isinstance(of_type, TensorType) and all(n == 1 for n in of_type.shape))
+    return all(n == 1 for n in of_type.shape) if isinstance(of_type, TensorType) else isinstance(of_type, ScalarType)

@@ -16,7 +16,6 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.basic import GraphRewriter
 
 from pytensor_jaxpr_linker.base.gc_pause import gc_paused
-from pytensor_jaxpr_linker.base.pytensor_compat import hears
 from pytensor_jaxpr_linker.graph.rewritten.flat import Flat, Rewritten, Tables, rebuilt
 
 #: The name of the rewrite that keeps a copy, and of the attribute of a variable's tag that holds the copy.
@@ -66,7 +65,6 @@ def copy_of(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> Original
     return Original(*clone(list(inputs), list(outputs), copy_orphans=False))
 
 
-@hears()
 class KeptOriginal(Feature):
     """Holds the original of a graph."""
 

@@ -20,7 +20,6 @@ from pytensor.graph.rewriting.basic import GraphRewriter
 from pytensor.graph.rewriting.db import RewriteDatabase, RewriteDatabaseQuery
 
 from pytensor_jaxpr_linker.base.gc_pause import gc_paused
-from pytensor_jaxpr_linker.base.pytensor_compat import hears
 from pytensor_jaxpr_linker.frontend.original_graph import KeptOriginal, LazyOriginal
 from pytensor_jaxpr_linker.graph.rewritten.describe import NotDescribed, name_of
 from pytensor_jaxpr_linker.graph.rewritten.environment import text_of_environment
@@ -50,7 +49,6 @@ class Kept(Op):
         return False
 
 
-@hears()
 class Pending(Feature):
     """What the last rewrite has to do."""
 

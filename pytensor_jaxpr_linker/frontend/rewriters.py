@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from functools import cache, cached_property, partial
 from math import inf
@@ -17,7 +17,6 @@ from typing import Any
 
 from pytensor import config
 from pytensor.graph.basic import Apply
-from pytensor.graph.features import Feature
 from pytensor.graph.fg import FunctionGraph, Output
 from pytensor.graph.op import Op
 from pytensor.graph.rewriting.basic import (
@@ -33,7 +32,8 @@ from pytensor.graph.rewriting.basic import (
 )
 from pytensor.graph.traversal import apply_ancestors, toposort
 
-from pytensor_jaxpr_linker.base.pytensor_compat import hears
+from pytensor_jaxpr_linker.base.identity import identity
+from pytensor_jaxpr_linker.frontend.graph_events import GraphEvents, counted_events
 
 
 def without_measurements(rewriter: GraphRewriter) -> GraphRewriter:
@@ -41,7 +41,7 @@ def without_measurements(rewriter: GraphRewriter) -> GraphRewriter:
     if config.profile_optimizer or not type(rewriter).__module__.startswith("pytensor."):
         return rewriter
     if isinstance(rewriter, SequentialGraphRewriter):
-        same = with_class(rewriter, type(rewriter))
+        same = with_class(rewriter, derived(type(rewriter), SequentialGraphRewriter, RewriteSequence))
         same.data = [*map(without_measurements, rewriter.data)]
         return same
     if isinstance(rewriter, WalkingGraphRewriter):
@@ -50,7 +50,7 @@ def without_measurements(rewriter: GraphRewriter) -> GraphRewriter:
         same = with_class(rewriter, derived(type(rewriter), EquilibriumGraphRewriter, Equilibrium))
         for kind in ("global_rewriters", "final_rewriters", "cleanup_rewriters"):
             setattr(same, kind, [*map(without_measurements, getattr(rewriter, kind))])
-        by_inheritance(same.node_tracker)
+        same.node_tracker = by_inheritance(copy(same.node_tracker))
         return same
     return rewriter
 
@@ -73,13 +73,19 @@ class RewriteAttempt:
 
     def __init__(self, rewriter: Any, is_tracked: bool = True):
         self.rewriter, self.found = rewriter, None
-        if type(rewriter) is FromFunctionNodeRewriter and (is_tracked or not rewriter.tracks()):
-            self.find = rewriter.fn
-            return
-        if type(rewriter) is SequentialNodeRewriter:
-            rewriter = copy(rewriter)
-            rewriter.profile = False
-        self.find = partial(rewriter.transform, enforce_tracks=not is_tracked)
+        #: Tells whether the Ops of a class may be those that the rewriter tracks.
+        self.is_for: Callable[[type], bool] = lambda op_class: True
+        if type(rewriter) is FromFunctionNodeRewriter:
+            tracked = () if is_tracked else rewriter.tracks() or ()
+            if all(isinstance(t, type) for t in tracked):
+                self.find = rewriter.fn
+                if tracked:
+                    self.is_for = subclass_test(frozenset(tracked))
+                return
+        if type(rewriter) is SequentialNodeRewriter and not config.optimizer_verbose:
+            self.find = InTurn(rewriter)
+        else:
+            self.find = partial(rewriter.transform, enforce_tracks=not is_tracked)
 
     def change(self, navigator: NodeProcessingGraphRewriter, fgraph: FunctionGraph, node: Apply) -> bool:
         """Put what the rewriter finds for a node in its place, and tell whether that changed the graph."""
@@ -108,26 +114,62 @@ class RewriteAttempt:
         return str(self.rewriter)
 
 
-def by_inheritance(tracker: OpToRewriterTracker) -> None:
-    """Let a tracker find the tracked classes of an Op among those that it inherits from, without a question to each abstract base class."""
-    if tracker._cached_composed_mro is None:
-        tracker._cached_composed_mro = attrgetter("__mro__")
+def subclass_test(classes: frozenset[type]) -> Callable[[type], bool]:
+    """Return a function that tells whether a class inherits from one of these, and remembers it."""
+    return cache(lambda cls: not classes.isdisjoint(cls.__mro__))
 
 
-@hears("on_import", "on_change_input")
-class Changes(Feature):
-    """Counts the changes of a graph."""
+class InTurn:
+    """Tries node rewriters one after the other, as a `SequentialNodeRewriter` does."""
 
-    def __init__(self) -> None:
-        self.count = 0
+    def __init__(self, rewriter: SequentialNodeRewriter):
+        self.goes_on = rewriter.apply_all_rewrites
+        self.attempts = Attempts(by_inheritance(copy(rewriter.tracker)))
 
-    def on_import(self, fgraph: FunctionGraph, node: Apply, reason: Any) -> None:
-        """Count a new node."""
-        self.count += 1
+    def __call__(self, fgraph: FunctionGraph, node: Apply) -> Any:
+        """Return the replacements that the first rewriter finds which finds some, or where all are to be applied, those of the last one."""
+        result = None
+        while True:
+            found = next(filter(None, (attempt.find(fgraph, node) for attempt in self.attempts.of(node.op))), None)
+            if found is None:
+                return result
+            new = found if isinstance(found, tuple | list) else [*found.values()]
+            if not self.goes_on or new[0].owner is None:
+                return found
+            result, node = found, new[0].owner
 
-    def on_change_input(self, *_args: Any, **_kwargs: Any) -> None:
-        """Count a new input of a node."""
-        self.count += 1
+
+class Attempts:
+    """The attempts to rewrite the nodes with an Op. The hash of an Op takes as long as a rewrite, so Ops are told apart by identity."""
+
+    def __init__(self, tracker: OpToRewriterTracker):
+        self.tracker = tracker
+        #: With an Op, for no other to have its identity.
+        self.known: dict[int, tuple[Op, list[RewriteAttempt]]] = {}
+
+    def of(self, op: Op) -> list[RewriteAttempt]:
+        """Return what tries the rewrites that track an Op."""
+        key = identity(op)
+        known = self.known.get(key)
+        if known is None:
+            known = self.known[key] = op, [*map(RewriteAttempt, self.tracker.get_trackers(op))]
+        return known[1]
+
+
+def by_inheritance(tracker: OpToRewriterTracker) -> OpToRewriterTracker:
+    """Return a tracker that finds the tracked classes of an Op among those that it inherits from, without a question to each abstract base class."""
+    tracker._cached_composed_mro = attrgetter("__mro__")
+    tracker.get_trackers = tracker._get_trackers  # type: ignore[assignment]  # that of PyTensor remembers by hash
+    return tracker
+
+
+class RewriteSequence(SequentialGraphRewriter):
+    """Applies rewriters in turn, as a `SequentialGraphRewriter` does."""
+
+    def apply(self, fgraph: FunctionGraph) -> Any:
+        """Rewrite a graph."""
+        with counted_events(fgraph):
+            return super().apply(fgraph)
 
 
 class GraphWalk(WalkingGraphRewriter):
@@ -137,17 +179,19 @@ class GraphWalk(WalkingGraphRewriter):
         """Rewrite the nodes of a graph, once each."""
         attempt = RewriteAttempt(self.node_rewriter, is_tracked=False)
         order = apply_ancestors if self.order == "dfs" else toposort
-        queue = deque(order(fgraph.outputs if start_from is None else start_from))
-        take = queue.pop if self.order == "out_to_in" else queue.popleft
         node = None
-        updater = self.attach_updater(fgraph, lambda new: None if new is node else queue.append(new), None)
-        try:
-            while queue:
-                node = take()
-                if node in fgraph.apply_nodes:
-                    attempt.change(self, fgraph, node)
-        finally:
-            self.detach_updater(fgraph, updater)
+        with counted_events(fgraph) as events:
+            in_order = order is toposort and start_from is None
+            queue = deque(events.nodes() if in_order else order(fgraph.outputs if start_from is None else start_from))
+            take = queue.pop if self.order == "out_to_in" else queue.popleft
+            updater = self.attach_updater(fgraph, lambda new: None if new is node else queue.append(new), None)
+            try:
+                while queue:
+                    node = take()
+                    if attempt.is_for(type(node.op)) and node in fgraph.apply_nodes:
+                        attempt.change(self, fgraph, node)
+            finally:
+                self.detach_updater(fgraph, updater)
 
 
 class Equilibrium(EquilibriumGraphRewriter):
@@ -162,12 +206,8 @@ class Equilibrium(EquilibriumGraphRewriter):
             If a rewrite has changed the graph `max_use_ratio` times as often as the graph has nodes, and errors of rewrites are raised; else
             this is logged. The graph is then what the rewrites have made of it.
         """
-        changes = Changes()
-        fgraph.attach_feature(changes)
-        try:
-            Rounds(self, fgraph, fgraph.outputs if start_from is None else start_from, changes).run()
-        finally:
-            fgraph.remove_feature(changes)
+        with counted_events(fgraph) as events:
+            Rounds(self, fgraph, fgraph.outputs if start_from is None else start_from, events).run()
 
 
 class Rounds:
@@ -176,10 +216,9 @@ class Rounds:
     A rewrite that left a node, or the graph, as it was is not tried on it again while the graph is the same: it would see nothing new.
     """
 
-    def __init__(self, rewriter: Equilibrium, fgraph: FunctionGraph, outputs: Sequence[Any], changes: Changes):
-        self.rewriter, self.fgraph, self.outputs, self.changes = rewriter, fgraph, outputs, changes
-        #: By the id of an Op, what tries the rewrites that track it; and the Op, for no other to have its id.
-        self.attempts: dict[int, tuple[Op, list[RewriteAttempt]]] = {}
+    def __init__(self, rewriter: Equilibrium, fgraph: FunctionGraph, outputs: Sequence[Any], events: GraphEvents):
+        self.rewriter, self.fgraph, self.outputs, self.events = rewriter, fgraph, outputs, events
+        self.attempts = Attempts(rewriter.node_tracker)
         #: For a node or a graph rewriter, how many changes there had been when no rewrite changed it, or it nothing.
         self.settled: dict[Any, int] = {}
         self.uses: Counter[Rewriter] = Counter()
@@ -189,8 +228,8 @@ class Rounds:
     def run(self) -> None:
         """Apply all rewriters, again and again, until nothing changes."""
         rewriter, before = self.rewriter, -1
-        while before != self.changes.count and self.overused is None:
-            before = self.changes.count
+        while before != self.events.changes and self.overused is None:
+            before = self.events.changes
             self.rewrite_graph(rewriter.global_rewriters)
             self.rewrite_graph(rewriter.cleanup_rewriters)
             self.rewrite_nodes()
@@ -205,11 +244,11 @@ class Rounds:
     def rewrite_graph(self, rewriters: Iterable[GraphRewriter]) -> None:
         """Apply rewriters of the whole graph."""
         for rewriter in rewriters:
-            before = self.changes.count
+            before = self.events.changes
             if self.settled.get(rewriter) == before:
                 continue
             rewriter.apply(self.fgraph)
-            if self.changes.count != before:
+            if self.events.changes != before:
                 self.count_use(rewriter)
             else:
                 self.settled[rewriter] = before
@@ -217,7 +256,7 @@ class Rounds:
     def rewrite_nodes(self) -> None:
         """Apply the node rewriters to each node, from the outputs on, and to new nodes if new nodes are asked for."""
         fgraph, rewriter = self.fgraph, self.rewriter
-        queue = deque(toposort(self.outputs))
+        queue = deque(self.events.nodes() if self.outputs is fgraph.outputs else toposort(self.outputs))
         self.most_nodes = max(self.most_nodes, len(queue))
         node = None
 
@@ -234,25 +273,21 @@ class Rounds:
         try:
             while queue:
                 node = queue.pop()
-                if node in fgraph.apply_nodes and self.settled.get(node) != self.changes.count:
+                if node in fgraph.apply_nodes and self.settled.get(node) != self.events.changes:
                     self.rewrite_node(node)
         finally:
             rewriter.detach_updater(fgraph, updater)
 
     def rewrite_node(self, node: Apply) -> None:
         """Try the rewrites that track the Op of a node, until the node is gone."""
-        fgraph, rewriter, before = self.fgraph, self.rewriter, self.changes.count
-        known = self.attempts.get(id(node.op))  # the hash of an Op takes as long as a rewrite
-        if known is None:
-            known = node.op, [*map(RewriteAttempt, rewriter.node_tracker.get_trackers(node.op))]
-            self.attempts[id(node.op)] = known
-        for attempt in known[1]:
+        fgraph, rewriter, before = self.fgraph, self.rewriter, self.events.changes
+        for attempt in self.attempts.of(node.op):
             if attempt.change(rewriter, fgraph, node):
                 self.count_use(attempt.rewriter)
                 self.rewrite_graph(rewriter.cleanup_rewriters)
                 if node not in fgraph.apply_nodes:
                     return
-        if self.changes.count == before:
+        if self.events.changes == before:
             self.settled[node] = before
 
     def count_use(self, rewriter: Rewriter) -> None:

@@ -23,6 +23,8 @@ from pytensor.misc.frozendict import frozendict
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.type import TensorType
 
+from pytensor_jaxpr_linker.base.identity import identity
+
 #: The packages whose classes and functions a text may name: `environment` looks at their files.
 OF_PYTENSOR = ("pytensor", "pymc", "pymc_extras", "pytensor_jaxpr_linker")
 #: Others, whose versions say what they are.
@@ -72,13 +74,13 @@ class Descriptions:
             value = self._tensor_types.setdefault(
                 (value.dtype, value.shape, value.name, value.filter_checks_isfinite), value
             )
-        found = self._known.get(id(value))
+        found = self._known.get(identity(value))
         if found is None:
             text = f"{name_of(type(value))} {self.state(value)!r}"
             number = self._numbers.setdefault(text, len(self.texts))
             if number == len(self.texts):
                 self.texts.append(text)
-            found = self._known[id(value)] = value, number
+            found = self._known[identity(value)] = value, number
         return found[1]
 
     def state(self, value: Any) -> Any:
@@ -192,8 +194,10 @@ def is_plain(cls: type) -> bool:
 
     What belongs to a graph consists of more.
     """
-    return not issubclass(cls, Variable | Apply | Scratchpad) and all(
-        c is object or c.__module__.partition(".")[0] in (*OF_PYTENSOR, "abc", "typing") for c in cls.__mro__
+    return all(
+        c not in (Variable, Apply, Scratchpad)
+        and (c is object or c.__module__.partition(".")[0] in (*OF_PYTENSOR, "abc", "typing"))
+        for c in cls.__mro__
     )
 
 

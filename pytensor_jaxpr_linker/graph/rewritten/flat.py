@@ -9,6 +9,7 @@ import numpy as np
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.traversal import toposort
 
+from pytensor_jaxpr_linker.base.identity import identity
 from pytensor_jaxpr_linker.graph.rewritten.describe import Descriptions, NotDescribed
 
 #: Tags that PyTensor computes from the values of constants.
@@ -45,9 +46,9 @@ class Tables:
 
     def number(self, table: list, value: Any) -> int:
         """Return the number of a value in one of the tables, at its end if it is new there. Values are told apart by identity."""
-        found = self._numbers.get(id(value))
+        found = self._numbers.get(identity(value))
         if found is None:
-            found = self._numbers[id(value)] = len(table)
+            found = self._numbers[identity(value)] = len(table)
             table.append(value)
         return found
 
@@ -57,7 +58,7 @@ class Tables:
 
     def known_traces_of(self, variable: Variable) -> list[int]:
         """Return the numbers of those of a variable's tracebacks that have one."""
-        numbers = [self._numbers.get(id(t)) for t in getattr(variable.tag, "trace", ())]
+        numbers = [self._numbers.get(identity(t)) for t in getattr(variable.tag, "trace", ())]
         return [i for i in numbers if i is not None]
 
 
