@@ -1,0 +1,79 @@
+"""The pause of Python's garbage collector."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import pytest
+
+from pytensor_jaxpr_linker.base import gc_pause
+from pytensor_jaxpr_linker.base.gc_pause import gc_paused
+
+
+class Cycle:
+    """An object that refers to itself."""
+
+    def __init__(self):
+        self.itself = self
+
+
+@pytest.fixture
+def unseen(monkeypatch):
+    """Count from zero."""
+    gc.collect()
+    monkeypatch.setattr(gc_pause, "UNSEEN", gc_pause.Unseen())
+    return gc_pause.UNSEEN
+
+
+def is_old(value) -> bool:
+    return any(x is value for x in gc.get_objects(2))
+
+
+def test_what_a_pause_makes_is_old_and_can_be_collected(unseen):
+    with gc_paused():
+        assert not gc.isenabled()
+        kept, garbage = Cycle(), weakref.ref(Cycle())
+    assert gc.isenabled()
+    assert is_old(kept)
+    assert garbage() is not None
+    gc.collect()
+    assert garbage() is None
+    assert kept.itself is kept
+
+
+def test_many_unseen_objects_wait_for_the_collector(unseen, monkeypatch):
+    monkeypatch.setattr(gc_pause, "MOST_UNSEEN", 5000)
+    with gc_paused():
+        many = [[] for _ in range(6000)]
+    assert not is_old(many)
+    gc.collect()
+    with gc_paused():
+        few = [[] for _ in range(100)]
+    assert is_old(few)
+    assert 100 <= unseen.count <= 5000
+
+
+def test_objects_that_the_user_hides_from_the_collector_stay_hidden(unseen):
+    gc.freeze()
+    try:
+        count = gc.get_freeze_count()
+        with gc_paused():
+            new = Cycle()
+        assert gc.get_freeze_count() == count > 0
+        assert not is_old(new)
+    finally:
+        gc.unfreeze()
+
+
+def test_a_pause_that_fails_or_is_inside_another(unseen):
+    with pytest.raises(ValueError, match="stop"), gc_paused(), gc_paused():
+        raise ValueError("stop")
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        with gc_paused():
+            pass
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
