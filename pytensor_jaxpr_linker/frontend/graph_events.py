@@ -1,7 +1,7 @@
 """Tells what watches a graph of its changes, while the graph is rewritten.
 
-PyTensor calls every feature of a graph at each change, for its time to be measured; most inherit methods that do nothing. Six hundred changes and ten features
-are a twentieth of the time of a rewriting.
+PyTensor calls every feature of a graph at each change, and measures how long each takes; most inherit methods that do nothing. Over 23 PyMC models that was 2.5 % of
+the time to a first result.
 """
 
 from __future__ import annotations
