@@ -23,6 +23,7 @@ from pytensor.graph.rewriting.basic import (
     EquilibriumGraphRewriter,
     FromFunctionNodeRewriter,
     GraphRewriter,
+    MergeOptimizer,
     NodeProcessingGraphRewriter,
     OpToRewriterTracker,
     Rewriter,
@@ -34,6 +35,7 @@ from pytensor.graph.traversal import apply_ancestors, toposort
 
 from pytensor_jaxpr_linker.base.identity import identity
 from pytensor_jaxpr_linker.frontend.graph_events import GraphEvents, counted_events
+from pytensor_jaxpr_linker.frontend.merging import Merge
 
 
 def without_measurements(rewriter: GraphRewriter) -> GraphRewriter:
@@ -46,6 +48,8 @@ def without_measurements(rewriter: GraphRewriter) -> GraphRewriter:
         return same
     if isinstance(rewriter, WalkingGraphRewriter):
         return with_class(rewriter, derived(type(rewriter), WalkingGraphRewriter, GraphWalk))
+    if isinstance(rewriter, MergeOptimizer):
+        return with_class(rewriter, derived(type(rewriter), MergeOptimizer, Merge))
     if isinstance(rewriter, EquilibriumGraphRewriter):
         same = with_class(rewriter, derived(type(rewriter), EquilibriumGraphRewriter, Equilibrium))
         for kind in ("global_rewriters", "final_rewriters", "cleanup_rewriters"):
@@ -140,20 +144,30 @@ class InTurn:
 
 
 class Attempts:
-    """The attempts to rewrite the nodes with an Op. The hash of an Op takes as long as a rewrite, so Ops are told apart by identity."""
+    """The attempts to rewrite the nodes with an Op. The hash of an Op takes as long as a rewrite, so Ops are told apart by identity, and rewriters, too."""
 
     def __init__(self, tracker: OpToRewriterTracker):
         self.tracker = tracker
         #: With an Op, for no other to have its identity.
         self.known: dict[int, tuple[Op, list[RewriteAttempt]]] = {}
+        #: The attempt of each rewriter, which the tracker has.
+        self.by_rewriter: dict[int, RewriteAttempt] = {}
 
     def of(self, op: Op) -> list[RewriteAttempt]:
         """Return what tries the rewrites that track an Op."""
         key = identity(op)
         known = self.known.get(key)
         if known is None:
-            known = self.known[key] = op, [*map(RewriteAttempt, self.tracker.get_trackers(op))]
+            known = self.known[key] = op, [*map(self.attempt, self.tracker.get_trackers(op))]
         return known[1]
+
+    def attempt(self, rewriter: Any) -> RewriteAttempt:
+        """Return what tries a rewriter."""
+        key = identity(rewriter)
+        found = self.by_rewriter.get(key)
+        if found is None:
+            found = self.by_rewriter[key] = RewriteAttempt(rewriter)
+        return found
 
 
 def by_inheritance(tracker: OpToRewriterTracker) -> OpToRewriterTracker:
@@ -178,6 +192,8 @@ class GraphWalk(WalkingGraphRewriter):
     def apply(self, fgraph: FunctionGraph, start_from: Sequence[Any] | None = None) -> None:
         """Rewrite the nodes of a graph, once each."""
         attempt = RewriteAttempt(self.node_rewriter, is_tracked=False)
+        if not any(attempt.is_for(type(node.op)) for node in fgraph.apply_nodes):
+            return  # most walks look for an Op that a graph does not have
         order = apply_ancestors if self.order == "dfs" else toposort
         node = None
         with counted_events(fgraph) as events:
@@ -219,9 +235,11 @@ class Rounds:
     def __init__(self, rewriter: Equilibrium, fgraph: FunctionGraph, outputs: Sequence[Any], events: GraphEvents):
         self.rewriter, self.fgraph, self.outputs, self.events = rewriter, fgraph, outputs, events
         self.attempts = Attempts(rewriter.node_tracker)
-        #: For a node or a graph rewriter, how many changes there had been when no rewrite changed it, or it nothing.
-        self.settled: dict[Any, int] = {}
-        self.uses: Counter[Rewriter] = Counter()
+        #: For a node, how many changes there had been when no rewrite changed it; for the identity of a graph rewriter, when it changed nothing.
+        self.settled_nodes: dict[Apply, int] = {}
+        self.settled_rewriters: dict[int, int] = {}
+        #: How often a rewriter has changed the graph, by its identity.
+        self.uses: Counter[int] = Counter()
         self.most_nodes = len(fgraph.apply_nodes)
         self.overused: Rewriter | None = None
 
@@ -244,14 +262,14 @@ class Rounds:
     def rewrite_graph(self, rewriters: Iterable[GraphRewriter]) -> None:
         """Apply rewriters of the whole graph."""
         for rewriter in rewriters:
-            before = self.events.changes
-            if self.settled.get(rewriter) == before:
+            before, key = self.events.changes, identity(rewriter)
+            if self.settled_rewriters.get(key) == before:
                 continue
             rewriter.apply(self.fgraph)
             if self.events.changes != before:
                 self.count_use(rewriter)
             else:
-                self.settled[rewriter] = before
+                self.settled_rewriters[key] = before
 
     def rewrite_nodes(self) -> None:
         """Apply the node rewriters to each node, from the outputs on, and to new nodes if new nodes are asked for."""
@@ -273,7 +291,7 @@ class Rounds:
         try:
             while queue:
                 node = queue.pop()
-                if node in fgraph.apply_nodes and self.settled.get(node) != self.events.changes:
+                if node in fgraph.apply_nodes and self.settled_nodes.get(node) != self.events.changes:
                     self.rewrite_node(node)
         finally:
             rewriter.detach_updater(fgraph, updater)
@@ -288,10 +306,11 @@ class Rounds:
                 if node not in fgraph.apply_nodes:
                     return
         if self.events.changes == before:
-            self.settled[node] = before
+            self.settled_nodes[node] = before
 
     def count_use(self, rewriter: Rewriter) -> None:
         """Note that a rewriter has changed the graph, and whether that is too often."""
-        self.uses[rewriter] += 1
-        if self.uses[rewriter] > self.most_nodes * (self.rewriter.max_use_ratio or inf):
+        key = identity(rewriter)
+        self.uses[key] += 1
+        if self.uses[key] > self.most_nodes * (self.rewriter.max_use_ratio or inf):
             self.overused = rewriter
