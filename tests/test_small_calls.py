@@ -18,7 +18,14 @@ import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker.base import jax_compat
 from pytensor_jaxpr_linker.jaxpr.optimize import small_parts
 from pytensor_jaxpr_linker.jaxpr.optimize.small_calls import with_small_calls
-from pytensor_jaxpr_linker.jaxpr.optimize.small_parts import fits_small_call, in_order_of_use, split_small
+from pytensor_jaxpr_linker.jaxpr.optimize.small_parts import (
+    LEAST_IN_KERNEL,
+    MOST_IN_KERNEL,
+    MOST_RESULTS,
+    fits_small_call,
+    in_order_of_use,
+    split_small,
+)
 from pytensor_jaxpr_linker.jaxpr.optimize.xla_options import options_of_call, options_of_chain
 from pytensor_jaxpr_linker.run.cpu_client import own_device
 
@@ -188,11 +195,52 @@ def test_long_programs_are_several_functions(monkeypatch):
     for i in range(40):
         y = pt.sin(y) + x * i
     f = pytensor.function([x], y, mode="JAXPR")
-    value = np.linspace(0, 1, 5)
+    value = np.linspace(0, 1, LEAST_IN_KERNEL - 1)
     parts = parts_of(f, value)
     assert len(parts) > 5
     assert max(n for n, _ in parts) == 10
     compare([x], [y], [value])
+
+
+def chain(x, y, steps: int):
+    """Return a chain of elementwise Ops, four a step."""
+    for _ in range(steps):
+        x = pt.tanh(pt.sin(x) + y) * y
+    return x
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("size, are_kernels", [(LEAST_IN_KERNEL - 1, False), (LEAST_IN_KERNEL, True), (100, True)])
+def test_long_arithmetic_is_several_kernels(size, are_kernels, dtype):
+    """Where vectors are long enough; the arguments and the results stay in functions."""
+    x, y = (pt.vector(name, dtype=dtype, shape=(size,)) for name in "xy")
+    rng = np.random.default_rng(1)
+    values = [rng.standard_normal(size).astype(dtype), rng.uniform(0.5, 1.5, size).astype(dtype)]
+    f = pytensor.function([x, y], chain(x, y, 80), mode="JAXPR")
+    apart = [part for part in split_small(pjl.make_jaxpr(f, *values).eqns) if part.is_apart]
+    assert [len(part.eqns) for part in apart] == [MOST_IN_KERNEL] * (80 * 4 // MOST_IN_KERNEL) * are_kernels
+    compare([x, y], chain(x, y, 80), values, rtol=1e-5 if dtype == "float32" else 1e-9)
+
+
+def test_arithmetic_with_many_results_is_functions():
+    """Each result is a kernel of its own; a gradient reads much that the value is computed from."""
+    x, y = (pt.vector(name, shape=(20,)) for name in "xy")
+    total = sum(pt.exp(-pt.sqr(x - c) / (1 + pt.sqr(y + c))).sum() for c in np.linspace(0, 1, 30))
+    outputs = [total, pt.grad(total, x)]
+    values = np.linspace(0.0, 1.0, 20), np.linspace(1.0, 2.0, 20)
+    parts = split_small(pjl.make_jaxpr(pytensor.function([x, y], outputs, mode="JAXPR"), *values).eqns)
+    read = [{v for eqn in part.eqns for v in eqn.invars if not hasattr(v, "val")} for part in parts]
+    results = [
+        {v for eqn in part.eqns for v in eqn.outvars}.intersection(set().union(*read[i + 1 :]))
+        for i, part in enumerate(parts)
+    ]
+    assert max(map(len, results)) > MOST_RESULTS
+    assert all(
+        part.is_small and not part.is_apart
+        for part, found in zip(parts, results, strict=True)
+        if len(found) > MOST_RESULTS
+    )
+    compare([x, y], outputs, values)
 
 
 def test_long_programs_in_order_of_use():

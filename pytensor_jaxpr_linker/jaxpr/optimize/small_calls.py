@@ -53,14 +53,16 @@ def with_small_calls(closed: Any, parts: Sequence[Part], into_first: bool) -> An
     first = jaxpr.outvars[0] if into_first else None
     for part, later in zip(parts, reversed(read_later), strict=True):
         eqns = [with_operands(eqn, replaced) for eqn in part.eqns]
+        results = [var for eqn in eqns for var in eqn.outvars if var in later]
         if part.is_small:
-            results = [var for eqn in eqns for var in eqn.outvars if var in later]
             ends = part is parts[-1] and first in results and jaxpr.outvars.count(first) == 1
             called = small_call(b, eqns, results, witness, constants, first if ends else None)
             witness = None if ends else called.pop()
             replaced |= zip(results, called, strict=True)
         else:
             b.eqns += with_shared_sums(eqns)
+            if part.is_apart:
+                replaced |= zip(results, prims.barrier(b, results), strict=True)
     outvars = [replaced.get(x, x) if is_variable(x) else x for x in jaxpr.outvars]
     if not into_first:
         outvars.append(witness)
