@@ -243,6 +243,26 @@ def test_dot_ranks():
     compare_grad([x, y, u], x @ y @ (x @ u), values[:3])
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex128", "int64", "bool"])
+@pytest.mark.parametrize(
+    "n, k, m", [(5, 3, 1), (1, 3, 4), (1, 3, 1), (5, 1, 1), (1, 1, 1), (0, 3, 1), (1, 0, 1), (5, 0, 1)]
+)
+def test_products_with_a_single_row_or_column(n, k, m, dtype):
+    """They are products with vectors: XLA would copy a matrix with one column."""
+    values = [example(dtype, (n, k)), example(dtype, (k, m)), example(dtype, (2, n, k)), example(dtype, (2, k, m))]
+    x, y, xs, ys = (pt.tensor(dtype=dtype, shape=v.shape) for v in values)
+    outputs = [x @ y, pt.dot(x, y), xs @ ys, (y.T @ x.T).T]
+    if dtype != "bool":
+        outputs += [BatchedDot()(xs, ys), (x @ y)[:, 0] + 1, (xs @ ys).sum(axis=2)]
+    compare([x, y, xs, ys], outputs, values, rtol=1e-6)
+    eqns = pjl.make_jaxpr(pytensor.function([x, y], x @ y, mode="JAXPR"), *values[:2]).eqns
+    operands = [v for eqn in eqns if eqn.primitive.name == "dot_general" for v in eqn.invars]
+    assert all(1 not in v.aval.shape or k == 1 for v in operands)
+    if dtype == "float64":
+        compare_grad([x, y], x @ y, values[:2])
+        compare_grad([xs, ys], xs @ ys, values[2:])
+
+
 def test_products_read_transposed_operands_in_place():
     x, y, t = pt.dmatrix("x"), pt.dmatrix("y"), pt.dtensor3("t")
     values = [X[0], X[1], X]

@@ -149,10 +149,13 @@ SLICES = {
 
 
 def simplify_dot_general(b: JaxprBuilder, operands: Sequence[Atom], aval: Any, params: dict) -> Atom | None:
-    """A product of transposes reads the matrices themselves: XLA would copy to transpose."""
+    """A product of transposes reads the matrices themselves: XLA would copy to transpose. One of a matrix with a single column is one with a vector."""
     ((xc, yc), (xb, yb)), (x, y) = params["dimension_numbers"], operands
     (left, xc), (right, yc) = untransposed(b, x, xc, xb), untransposed(b, y, yc, yb)
-    return None if left is x and right is y else prims.dot_general(b, left, right, (xc, yc), (xb, yb))
+    (left, xc, xb), (right, yc, yb) = without_single(b, left, xc, xb), without_single(b, right, yc, yb)
+    if left is x and right is y:
+        return None
+    return prims.reshape(b, prims.dot_general(b, left, right, (xc, yc), (xb, yb)), aval.shape)
 
 
 def untransposed(b: JaxprBuilder, x: Atom, contract: tuple, batch: tuple) -> tuple[Atom, tuple]:
@@ -163,6 +166,26 @@ def untransposed(b: JaxprBuilder, x: Atom, contract: tuple, batch: tuple) -> tup
     source: tuple = inner.params["permutation"]
     moved = tuple(source[i] for i in contract)
     return (inner.invars[0], moved) if tuple(source[i] for i in batch) == batch else (x, contract)
+
+
+def without_single(b: JaxprBuilder, x: Atom, contract: tuple, batch: tuple) -> tuple[Atom, tuple, tuple]:
+    """Return an operand of a product without axes of length 1 that are axes of the result, and its axes `contract` and `batch`.
+
+    XLA copies a matrix with one column before and behind a small call, in a kernel of its own that takes it more than 5 ms to compile.
+    """
+    shape = x.aval.shape
+    kept = [i for i, n in enumerate(shape) if i in contract + batch or not (type(n) is int and n == 1)]
+    if len(kept) == len(shape):
+        return x, contract, batch
+    moved = {i: place for place, i in enumerate(kept)}
+    contract, batch = (tuple(moved[i] for i in axes) for axes in (contract, batch))
+    return prims.reshape(b, x, tuple(shape[i] for i in kept)), contract, batch
+
+
+def simplify_squeeze(b: JaxprBuilder, operands: Sequence[Atom], aval: Any, params: dict) -> Atom | None:
+    """A squeeze of a reshape is a reshape."""
+    inner = b.definition(operands[0], p.reshape_p)
+    return None if inner is None else prims.reshape(b, inner.invars[0], aval.shape)
 
 
 def simplify_reduce_sum(b: JaxprBuilder, operands: Sequence[Atom], aval: Any, params: dict) -> Atom | None:
@@ -233,5 +256,6 @@ PEEPHOLES: Mapping[jex.Primitive, Peephole] = {
     p.reshape_p: simplify_reshape,
     p.rev_p: simplify_rev,
     p.slice_p: simplify_slice,
+    p.squeeze_p: simplify_squeeze,
     p.transpose_p: simplify_transpose,
 }
