@@ -21,8 +21,8 @@ from pytensor_jaxpr_linker.frontend.merging import EqualParts, Merge, signature_
 from pytensor_jaxpr_linker.frontend.rewriters import without_measurements
 
 DTYPES = ("bool", "int8", "int64", "uint8", "uint64", "float16", "float32", "float64", "complex64", "complex128")
-#: Values that are merged or not for a reason: signs of zero, NaN, infinity, the largest ones.
-SPECIAL = (0.0, -0.0, 1.0, np.nan, np.inf, -np.inf, 1.7976931348623157e308, 5e-324)
+#: Values that are merged or not for a reason: signs of zero, NaN, infinity, the smallest and large ones. PyTensor warns of sums that overflow.
+SPECIAL = (0.0, -0.0, 1.0, np.nan, np.inf, -np.inf, 4e307, 5e-324)
 SHAPES = ((), (1,), (1, 1), (2,), (0,), (2, 2))
 
 

@@ -26,11 +26,11 @@ from pytensor_jaxpr_linker.jaxpr.optimize.xla_options import LIBRARY_PRODUCT
 LEAST = LIBRARY_PRODUCT + 1
 #: The same inside of special functions, which have many logarithms: those of `lgamma` and `digamma` take 0.2 s more to compile.
 LEAST_INSIDE = 2**15
-#: What XLA's library computes together with a sum, where nothing else reads it.
+#: What XLA's library computes together with a sum, where nothing else reads it; a reshape is no computation.
 IN_SUMS = frozenset(
     {
         *(p.abs_p, p.add_p, p.div_p, p.exp_p, p.integer_pow_p, p.max_p, p.min_p, p.mul_p, p.neg_p, p.sqrt_p, p.square_p),
-        p.sub_p,
+        *(p.sub_p, p.reshape_p, p.squeeze_p),
     }
 )  # fmt: skip
 SUMMING = frozenset({p.reduce_sum_p, p.dot_general_p})
