@@ -143,6 +143,22 @@ def test_kinds_of_graphs_at_several_lengths(variable, outputs, shape, path):
             np.testing.assert_allclose(got, want, rtol=1e-10, atol=1e-12)
 
 
+def test_products_with_a_single_column(path):
+    """The column is a vector in the program, at any number of rows."""
+    column, batch = pt.tensor("column", shape=(None, 1)), pt.tensor("batch", shape=(None, None, 1))
+    outputs = [M @ column, (M @ column)[:, 0], M.T @ (M @ column), batch.swapaxes(1, 2) @ batch]
+    inputs, dims = [M, column, batch], {"M": "n, k", "column": "k, 1", "batch": "m, q, 1"}
+    loaded = pjl.export(inputs, outputs, path=path, dims=dims)
+    reference = pytensor.function(inputs, outputs, mode="FAST_COMPILE")
+    rng = np.random.default_rng(1)
+    for n, k in ((5, 3), (1, 1), (4, 1), (1, 2)):
+        values = [rng.normal(size=shape) for shape in ((n, k), (k, 1), (3, n, 1))]
+        for got, want in zip(loaded(*values), reference(*values), strict=True):
+            assert got.dtype == want.dtype
+            assert got.shape == want.shape
+            np.testing.assert_allclose(got, want, rtol=1e-12)
+
+
 @pytest.mark.parametrize("make", ["graph", "compiled", "as_jax_function"])
 def test_what_is_exported(make, path):
     x, w = matrix_and_vector()

@@ -1,7 +1,7 @@
 """Merges equal constants and equal nodes, as PyTensor does, with less work for each.
 
-PyTensor looks for equal constants by the sum of their elements that are not NaN, with masked arrays and a context of warnings for each, also for the many that are one
-number. Over 23 PyMC models that was 3 % of the time to a first result.
+PyTensor finds equal constants by the sum of their elements that are not NaN. It makes masked arrays and a context of warnings for each constant, also for the many that are one
+number. Over 23 PyMC models that was 2.5 % of the time to a first result.
 """
 
 from __future__ import annotations
@@ -83,6 +83,6 @@ def signature_of(constant: AtomicVariable) -> Any:
             total = data.sum()
         else:
             return signature
-        if total - total == 0:
+        if total - total == 0:  # it is finite, so no element is NaN
             vars(signature).update(_sum=total, _no_nan=data, has_nan=False)
     return signature

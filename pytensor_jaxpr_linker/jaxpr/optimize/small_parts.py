@@ -66,7 +66,7 @@ def small_parts(eqns: list[Any], reads: Counter[Any]) -> list[Part]:
         return [Part(eqns, is_worth_it(eqns))]
 
     def are_kernels(piece: Sequence[Any]) -> bool:
-        inside = reads_in(piece)
+        inside = reads_in(piece)  # what no equation reads is a result of the program
         results = sum(inside[x] < max(reads[x], 1) for eqn in piece for x in eqn.outvars)
         return results <= MOST_RESULTS and is_long_arithmetic(piece)
 
