@@ -46,6 +46,14 @@ class Check(NamedTuple):
     node: Any
 
 
+class ElementwiseFunction(NamedTuple):
+    """A function of the elements of arrays, as one call."""
+
+    jaxpr: Any  #: the closed Jaxpr of the call
+    key: tuple  #: equal for the same function
+    emit: Callable[..., Atom]  #: emits the function of other operands: ``emit(b, *operands)``
+
+
 class JaxprBuilder:
     """Collects the equations of one Jaxpr.
 
@@ -107,6 +115,8 @@ class JaxprBuilder:
         self.repeated: dict[Var, Atom] = {}
         #: Variables that are proved to be never negative, see `signs`.
         self.never_negative: set[Var] = set()
+        #: What calls of elementwise functions compute, by the id of their Jaxpr.
+        self.functions: dict[int, ElementwiseFunction] = {}
         self._constants: dict[int, tuple[np.ndarray, Any]] = {}
         self._literals: dict[tuple, Literal] = {}
         self._derived: dict[tuple, Atom] = {}

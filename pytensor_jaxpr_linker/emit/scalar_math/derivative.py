@@ -23,7 +23,7 @@ from pytensor_jaxpr_linker.base.jax_compat import is_for_cpus
 from pytensor_jaxpr_linker.base.rules import ScalarRule
 from pytensor_jaxpr_linker.emit.scalar import Emit, emit_inner, numpy_astype, refuse_complex
 from pytensor_jaxpr_linker.jaxpr import prims
-from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape, is_variable
+from pytensor_jaxpr_linker.jaxpr.builder import Atom, ElementwiseFunction, JaxprBuilder, Shape, is_variable
 from pytensor_jaxpr_linker.jaxpr.formula import Value
 from pytensor_jaxpr_linker.jaxpr.signs import note_signs
 
@@ -114,7 +114,11 @@ def with_pullback(rule: Emit) -> Emit:
 
         if not operands:
             return rule(op, b, dtype, *xs)
-        return prims.custom_jvp_call(b, inner.build([result]), differentiate, operands)[0]
+        jaxpr = inner.build([result])
+        if len(operands) == len(xs):
+            function = ElementwiseFunction(jaxpr, (op, dtype), lambda b, *xs: wrapped(op, b, dtype, *xs))
+            b.functions[id(jaxpr)] = function
+        return prims.custom_jvp_call(b, jaxpr, differentiate, operands)[0]
 
     return wrapped
 

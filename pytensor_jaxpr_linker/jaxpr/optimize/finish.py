@@ -13,6 +13,7 @@ from pytensor_jaxpr_linker.jaxpr.optimize.barriers import add_barriers
 from pytensor_jaxpr_linker.jaxpr.optimize.branch_guards import guard_branches
 from pytensor_jaxpr_linker.jaxpr.optimize.column_stacks import split_stacks
 from pytensor_jaxpr_linker.jaxpr.optimize.fuse_rows import fuse_rows
+from pytensor_jaxpr_linker.jaxpr.optimize.joined_functions import join_functions
 from pytensor_jaxpr_linker.jaxpr.optimize.matrix_sums import multiply_by_ones
 from pytensor_jaxpr_linker.jaxpr.optimize.operand_choices import choose_operands
 from pytensor_jaxpr_linker.jaxpr.optimize.products import block_products
@@ -28,6 +29,7 @@ PASSES = (
     Pass("operand choices", choose_operands),
     Pass("sums", simplify_sums),
     Pass("shared exponentials", share_exponentials),
+    Pass("joined functions", join_functions),
     Pass("vector logarithms", vectorize_logarithms),
     Pass("matrix sums", multiply_by_ones),
     Pass("products", block_products),
