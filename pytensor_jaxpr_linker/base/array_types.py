@@ -1,10 +1,11 @@
-"""Tells which PyTensor types have dense arrays as values."""
+"""Tells which PyTensor types have dense arrays as values, and how arrays lie in memory."""
 
 from __future__ import annotations
 
 import sys
 from typing import Any
 
+import numpy as np
 from pytensor.tensor.type import DenseTensorType
 
 
@@ -22,3 +23,14 @@ def has_names(type_: Any) -> bool:
 def in_order(type_: Any, value: Any) -> Any:
     """Return the array of an `xarray.DataArray`, its axes in the order of the type's dimensions; any other value as it is."""
     return value.transpose(*type_.dims).values if has_names(type_) and hasattr(value, "dims") else value
+
+
+def array_key(array: np.ndarray) -> tuple:
+    """Return a key that two views share if they are the same array."""
+    return array.ctypes.data, array.shape, array.strides, array.dtype
+
+
+def in_memory_order(array: np.ndarray) -> tuple[np.ndarray, list[int]]:
+    """Return a view of an array with its axes in the order of memory, and which of the array's axes each is."""
+    order = sorted(range(array.ndim), key=lambda axis: -abs(array.strides[axis]))
+    return array.transpose(order), order

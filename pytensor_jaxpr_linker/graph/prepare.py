@@ -12,6 +12,7 @@ from pytensor_jaxpr_linker.graph.decompose import decompose
 from pytensor_jaxpr_linker.graph.eager_numbers import eager_numbers
 from pytensor_jaxpr_linker.graph.inline import inline
 from pytensor_jaxpr_linker.graph.lanes.with_lanes import lanes
+from pytensor_jaxpr_linker.graph.sorted_rows import sort_rows
 from pytensor_jaxpr_linker.graph.sparse import basic, math  # noqa: F401  (they register lowerings)
 from pytensor_jaxpr_linker.graph.sparse.lowering import sparse
 from pytensor_jaxpr_linker.graph.walk import FindRule, Graph, toposort
@@ -24,6 +25,7 @@ PASSES = (
     Pass("eager numbers", eager_numbers),
     Pass("until counts", until_counts),
     Pass("lanes", lanes),
+    Pass("sorted rows", sort_rows),
 )
 
 

@@ -100,7 +100,8 @@ def lower_into(
         if v in static and marks.is_static(v):
             env[v] = b.constant(static[v], v.type.dtype)
     for constant, (place, axes) in region.constants.views.items() if constants else ():
-        env[constant] = b.remember(prims.transpose(b, constants[place], axes), constant.data)
+        wide = prims.convert(b, prims.transpose(b, constants[place], axes), constant.data.dtype)
+        env[constant] = b.remember(wide, constant.data)
     env.streamed = stream_keys(b, region, env)
     env.update(env.streamed)
     emit_steps(b, region.steps, env)

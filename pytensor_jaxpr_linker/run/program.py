@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 from jax.sharding import NamedSharding
-from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.basic import Apply, Constant, Variable
 
 from pytensor_jaxpr_linker.base.errors import CannotEmit, RuntimeTracerError, variable_name
 from pytensor_jaxpr_linker.emit.random.sampler import KEY_DTYPE, KEY_SHAPE
@@ -231,12 +231,12 @@ class Padded(NamedTuple):
         return self.padding.cut(results, padded[: len(self.program.inputs)]), specialization, padded
 
 
-def constant_operands(region: Region) -> Iterator[Constant]:
-    """Yield the constants that the equations of a region read."""
+def constant_operands(region: Region) -> Iterator[tuple[Constant, Apply]]:
+    """Yield the constants that the equations of a region read, each with a node that reads it."""
     for step in region.steps:
         for i, v in enumerate(step.node.inputs):
             if isinstance(v, Constant) and i not in step.static:
-                yield v
+                yield v, step.node
 
 
 def declared_aval(variable: Variable, key_count: int = 1) -> Any:

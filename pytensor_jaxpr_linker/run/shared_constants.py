@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from pytensor_jaxpr_linker.plan.large_constants import array_key
+from pytensor_jaxpr_linker.base.array_types import array_key
 from pytensor_jaxpr_linker.run.program import Program, pure_function
 
 

@@ -181,36 +181,50 @@ class Rows(NamedTuple):
     """How rows are added to their groups.
 
     Rows of grouped data stand by group, and each addition to a group waits for the one before it. So blocks of neighbours that are
-    of one group are added first. What is then added goes to several copies of the groups in turn: neighbours do not wait for each
+    of one group are added first, and of many blocks again blocks. What is then added goes to several copies of the groups in turn: neighbours do not wait for each
     other. 1,000,000 rows in 400 groups took 2,930 µs, in copies 530, in blocks and copies 190, on one core.
     """
 
-    block: int  #: how many neighbours are added first, 1 if none are
-    groups: np.ndarray  #: the group of each block; the number of groups if a block has rows of several
-    rest: np.ndarray  #: the rows that are in no block of one group
+    blocks: list[Blocks]  #: which neighbours are added first, then which of these sums
+    groups: np.ndarray  #: the group of each sum; the number of groups if it has rows of several
     copies: int  #: how many copies of the groups there are
     is_empty: np.ndarray  #: which groups have no rows
 
 
+class Blocks(NamedTuple):
+    """Neighbours that are added to each other."""
+
+    length: int  #: how many are a block
+    rest: np.ndarray  #: those that are in no block of one group
+    rest_groups: np.ndarray  #: the groups of these
+
+
 def plan_rows(groups: np.ndarray, n: int) -> Rows:
     """Return how rows are added to `n` groups, of which each row's is known."""
-    plans = [in_blocks(groups, n, block) for block in BLOCKS]
-    best = min(plans, key=lambda plan: len(plan[1]) + 2 * len(plan[2]))  # what is in no block is read, then added
-    if 2 * (len(best[1]) + len(best[2])) > len(groups):
-        best = (1, groups, groups[:0])
-    added = np.concatenate([best[1], groups[best[2]]])
+    is_empty = np.bincount(groups, minlength=n) == 0
+    blocks: list[Blocks] = []
+    while not blocks or len(groups) >= MANY_BLOCKS:
+        plans = [in_blocks(groups, n, length) for length in BLOCKS]
+        # What is in no block is read, then added.
+        best, sums = min(plans, key=lambda plan: len(plan[1]) + 2 * len(plan[0].rest))
+        if 2 * (len(sums) + len(best.rest)) > len(groups):
+            break
+        blocks.append(best)
+        groups = sums
+    added = np.concatenate([groups, *(level.rest_groups for level in blocks)])
     is_grouped = 4 * np.count_nonzero(added[1:] == added[:-1]) > len(added)
     copies = next((c for c in COPIES if is_grouped and c * n <= len(added)), 1)
-    return Rows(*best, copies, np.bincount(groups, minlength=n) == 0)
+    return Rows(blocks, groups, copies, is_empty)
 
 
-def in_blocks(groups: np.ndarray, n: int, block: int) -> tuple[int, np.ndarray, np.ndarray]:
-    """Return the first three fields of `Rows` for blocks of `block` neighbours."""
-    count = len(groups) // block
-    blocks = groups[: count * block].reshape(count, block)
+def in_blocks(groups: np.ndarray, n: int, length: int) -> tuple[Blocks, np.ndarray]:
+    """Return blocks of `length` neighbours, and the group of each. Neighbours of group `n` are sums of rows of several groups, which are added otherwise."""
+    count = len(groups) // length
+    blocks = groups[: count * length].reshape(count, length)
     is_one = (blocks == blocks[:, :1]).all(1)
-    rest = np.append(np.repeat(~is_one, block), np.ones(len(groups) - count * block, bool))
-    return block, np.where(is_one, blocks[:, 0], n), np.flatnonzero(rest)
+    is_left = np.append(np.repeat(~is_one, length), np.ones(len(groups) - count * length, bool))
+    rest = np.flatnonzero(is_left & (groups < n))
+    return Blocks(length, rest, groups[rest]), np.where(is_one, blocks[:, 0], n)
 
 
 def sum_of_groups(factors: Factors, eqn: Any) -> Atom | None:
@@ -244,10 +258,10 @@ def add_to_groups(
             return None
         plans[indices] = plan_rows(groups, shape[0])
     (n,), plan, numbers = shape, plans[indices], split(rows)
-    if plan.block == plan.copies == 1 and not numbers.factors:
+    if not plan.blocks and plan.copies == 1 and not numbers.factors:
         return None
     array = numbers.array
-    if plan.block > 1 and not are_cheap_rows(b, array):
+    if plan.blocks and not are_cheap_rows(b, array):
         (array,) = prims.barrier(b, [array])
     sums = numbers.scale(b, add_by_plan(b, array, indices, n, plan))
     if numbers.factors and plan.is_empty.any():  # 0 / 0 is no sum of no rows
@@ -274,26 +288,36 @@ def are_cheap_rows(b: JaxprBuilder, x: Atom) -> bool:
 
 def add_by_plan(b: JaxprBuilder, rows: Atom, indices: Atom, n: int, plan: Rows) -> Atom:
     """Emit the sums of the rows of `n` groups, whose known indices are `indices`."""
-    block, groups, rest, copies, _ = plan
+    blocks, groups, copies, _ = plan
     rows = prims.reshape(b, rows, (b.known(indices).size,))
-    added = [(add_neighbours(b, rows, block), groups)]
-    if len(rest):
-        unpaired = b.constant_of(lambda: rest.astype("int32")[:, None], [indices], ("rest", block))
-        added.append((prims.gather(b, rows, unpaired, READ, (1,), (len(rest),)), b.known(indices).ravel()[rest]))
-    if len(groups) < MANY_BLOCKS:
+    added = []
+    for level, (length, rest, rest_groups) in enumerate(blocks):
+        if level:
+            (rows,) = prims.barrier(b, [rows])
+        if len(rest):
+            at = b.constant_of(partial(as_column, rest), [indices], ("rest", n, level))
+            added.append((prims.gather(b, rows, at, READ, (1,), (len(rest),)), rest_groups))
+        rows = add_neighbours(b, rows, length)
+    added.insert(0, (rows, groups))
+    if len(blocks) < 2:
         arrays, places = zip(*added, strict=True)
         added = [(prims.concatenate(b, arrays, 0), np.concatenate(places))]
     sums = prims.broadcast_to(b, b.constant(0, rows.aval.dtype), (n * copies,))
     for part, (array, to) in enumerate(added):
-        at = b.constant_of(partial(place_in_copies, to, n, copies), [indices], ("copies", n, block, copies, part))
+        at = b.constant_of(partial(place_in_copies, to, n, copies), [indices], ("copies", n, copies, part))
         sums = prims.scatter_add(b, sums, at, array, WRITE)
     return sums if copies == 1 else prims.reduce_sum(b, prims.reshape(b, sums, (copies, n)), (0,))
+
+
+def as_column(positions: np.ndarray) -> np.ndarray:
+    """Return positions in a vector, as the primitives that read and write them take them."""
+    return positions.astype("int32")[:, None]
 
 
 def place_in_copies(groups: np.ndarray, n: int, copies: int) -> np.ndarray:
     """Return positions in `copies` copies of `n` groups, which take turns. Group `n` is none: its position is past the end, where XLA drops what is added."""
     copied = groups.astype("int64") + n * (np.arange(len(groups)) % copies)
-    return np.where(groups < n, copied, n * copies).astype("int32")[:, None]
+    return as_column(np.where(groups < n, copied, n * copies))
 
 
 def add_neighbours(b: JaxprBuilder, x: Atom, block: int) -> Atom:

@@ -1,0 +1,231 @@
+"""The pass that puts rows of data in the order of their groups.
+
+The gradient of an effect adds what belongs to each group. If rows stand by group, a processor adds neighbours (`jaxpr/optimize/sums.py`) and reads one effect many times in a row. Nothing that is
+computed row by row and then added up depends on the order, so the constants of such a part of the graph are sorted when a function is made.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+from weakref import WeakValueDictionary
+
+import numpy as np
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.raise_op import CheckAndRaise
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.math import All, Dot, Max, Min, Sum
+from pytensor.tensor.math import Any as AnyOf
+from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor
+
+from pytensor_jaxpr_linker.base.array_types import array_key, in_memory_order
+from pytensor_jaxpr_linker.base.jax_compat import is_for_cpus
+from pytensor_jaxpr_linker.base.rules import Table
+from pytensor_jaxpr_linker.graph.walk import FindRule, Graph, Operands, copied_onto, toposort
+
+#: Fewer rows stay as they are: they are in the cache of a core, and sorting takes as long as a thousand calls save.
+LEAST_ROWS = 2**13
+#: Sorted arrays are copies: more bytes than these stay as they are.
+MOST_BYTES = 2**28
+
+#: The axis along which each variable has the rows.
+type Axes = Mapping[Variable, int]
+
+
+def sort_rows(graph: Graph, find_rule: FindRule) -> Graph:
+    """Sort rows by the groups to which their values are added, where only sums and conditions of all rows see their order."""
+    starts = [node for node in graph.nodes if is_sum_by_group(node)]
+    if not starts or not is_for_cpus():
+        return graph
+    readers: dict[Variable, list[Apply]] = {}
+    for node in graph.nodes:
+        for variable in node.inputs:
+            readers.setdefault(variable, []).append(node)
+    in_order: dict[Apply, dict[Variable, Variable]] = {}
+    seen: set[Apply] = set()
+    for start in starts:
+        if start not in seen:
+            found = rows_with(start, readers, set(graph.outputs))
+            seen.update(found or ())
+            in_order.update(sorted_constants(found) if found else {})
+    return with_constants(graph, find_rule, in_order) if in_order else graph
+
+
+def is_sum_by_group(node: Apply) -> bool:
+    """Tell whether a node adds many rows to groups that are known."""
+    if type(node.op) is not AdvancedIncSubtensor or sum_by_group(node, {}) is None:
+        return False
+    index = node.inputs[2]
+    return isinstance(index, Constant) and len(index.data) >= LEAST_ROWS
+
+
+# -- which nodes compute row by row --------------------------------------------------------------------------------------
+
+
+def rows_with(
+    start: Apply, readers: Mapping[Variable, Sequence[Apply]], outputs: set[Variable]
+) -> dict[Apply, Axes] | None:
+    """Return the nodes that compute with the rows that a node reads, each with the axes of its variables; None if the order of the rows matters to one."""
+    axes: dict[Variable, int] = {}
+    found: dict[Apply, Axes] = {}
+    waiting = deque([start])
+    while waiting:
+        node = waiting.popleft()
+        rule = RULES.of(type(node.op))
+        of_node = rule(node, axes) if rule else None
+        if of_node is None or any(v in axes and v not in of_node for v in (*node.inputs, *node.outputs)):
+            return None
+        found[node] = of_node
+        for variable, axis in of_node.items():
+            if axes.setdefault(variable, axis) != axis or variable in outputs:
+                return None
+        for variable in of_node:
+            if not isinstance(variable, Constant):
+                if variable.owner is None:
+                    return None
+                waiting += [n for n in (variable.owner, *readers.get(variable, ())) if variable not in found.get(n, ())]
+    return found
+
+
+def elementwise(node: Apply, axes: Axes) -> Axes | None:
+    """All variables that are not broadcast along the axis have rows."""
+    variables = [*node.inputs, *node.outputs]
+    axis = next(axes[v] for v in variables if v in axes)
+    return {v: axis for v in variables if not v.type.broadcastable[axis]}
+
+
+def moved_axes(node: Apply, axes: Axes) -> Axes | None:
+    """The axis of the rows moves."""
+    (x,), (y,), order = node.inputs, node.outputs, node.op.new_order
+    axis = axes[x] if x in axes else order[axes[y]]
+    return {x: axis, y: order.index(axis)} if axis in order else None
+
+
+def reduced(node: Apply, axes: Axes) -> Axes | None:
+    """A reduction of the rows has none; one along another axis has."""
+    (x,), (y,) = node.inputs, node.outputs
+    over = range(x.type.ndim) if node.op.axis is None else node.op.axis
+    kept = [axis for axis in range(x.type.ndim) if axis not in over]
+    axis = axes[x] if x in axes else kept[axes[y]]
+    return {x: axis, y: kept.index(axis)} if axis in kept else {x: axis}
+
+
+def read_by_group(node: Apply, axes: Axes) -> Axes | None:
+    """Each row reads the element of its group."""
+    index = node.inputs[1]
+    return {index: 0, node.outputs[0]: 0} if is_by_first_axis(node, index) else None
+
+
+def sum_by_group(node: Apply, axes: Axes) -> Axes | None:
+    """Each row is added to the element of its group."""
+    x, value, index = node.inputs[0], node.inputs[1], node.inputs[-1]
+    if node.op.set_instead_of_inc or not is_by_first_axis(node, index) or value.type.ndim != x.type.ndim:
+        return None
+    return {index: 0} if value.type.broadcastable[0] else {index: 0, value: 0}
+
+
+def is_by_first_axis(node: Apply, index: Variable) -> bool:
+    """Tell whether one vector of integers indexes the first axis of an array."""
+    return node.op.idx_list == (0,) and index.type.ndim == 1 and index.type.dtype != "bool"
+
+
+def product(node: Apply, axes: Axes) -> Axes | None:
+    """Rows are multiplied and added, or each is a row of the product."""
+    (x, y), (z,) = node.inputs, node.outputs
+    x_added, y_added = x.type.ndim - 1, max(y.type.ndim - 2, 0)
+    if axes.get(x) == x_added or axes.get(y) == y_added:
+        return {x: x_added, y: y_added}
+    last = z.type.ndim - 1
+    is_left = x in axes or (z in axes and x.type.ndim == 2 and axes[z] == 0)
+    return {x: 0, z: 0} if is_left else {y: 1, z: last}
+
+
+def checked(node: Apply, axes: Axes) -> Axes | None:
+    """A checked value has the axes of the value."""
+    x, y = node.inputs[0], node.outputs[0]
+    axis = axes[x] if x in axes else axes.get(y)
+    return None if axis is None else {x: axis, y: axis}
+
+
+RULES: Table[Callable[[Apply, Axes], Axes | None]] = Table(
+    {
+        AdvancedIncSubtensor: sum_by_group,
+        AdvancedSubtensor: read_by_group,
+        CheckAndRaise: checked,
+        DimShuffle: moved_axes,
+        Dot: product,
+        Elemwise: elementwise,
+        **dict.fromkeys((All, AnyOf, Max, Min, Sum), reduced),
+    }
+)
+
+# -- sorting -------------------------------------------------------------------------------------------------------------
+
+
+class SortedArray:
+    """An array that was made of others, which it keeps: their memory, by which it is found again, gets no other use."""
+
+    def __init__(self, array: np.ndarray, made_of: tuple[Any, ...]):
+        self.array, self.made_of = array, made_of
+
+
+#: The arrays that constants of some graph hold, so that functions of one model share them.
+SORTED: WeakValueDictionary[tuple, SortedArray] = WeakValueDictionary()
+
+
+def kept(key: tuple, made_of: tuple[Any, ...], make: Callable[[], np.ndarray]) -> SortedArray:
+    """Return the array for a key, made unless a graph has it."""
+    found = SORTED.get(key)
+    if found is None:
+        found = SORTED[key] = SortedArray(make(), made_of)
+    return found
+
+
+def sorted_constants(found: Mapping[Apply, Axes]) -> dict[Apply, dict[Variable, Variable]]:
+    """Return the constants of nodes that compute row by row, sorted, by node and by the constants that they replace. There are none if the rows are sorted."""
+    indices = dict.fromkeys(
+        node.inputs[-1] for node in found if isinstance(node.op, (AdvancedIncSubtensor, AdvancedSubtensor))
+    )
+    groups = [v.data for v in indices if isinstance(v, Constant)]
+    constants = {v: axis for axes in found.values() for v, axis in axes.items() if isinstance(v, Constant)}
+    if min(data.min() for data in groups) < 0 or sum(v.data.nbytes for v in constants) > MOST_BYTES:
+        return {}
+    key = tuple(map(array_key, groups))
+    order = kept(key, tuple(groups), lambda: order_of_rows(groups))
+    if (order.array[1:] > order.array[:-1]).all():
+        return {}
+    replaced: dict[Variable, Variable] = {v: sorted_constant(v, axis, order, key) for v, axis in constants.items()}
+    return {node: {v: replaced[v] for v in axes if v in replaced} for node, axes in found.items()}
+
+
+def order_of_rows(groups: Sequence[np.ndarray]) -> np.ndarray:
+    """Return the order in which rows stand by group, first by what has the most groups. Integers of 16 bits are sorted in a fifth of the time."""
+    order = np.arange(len(groups[0]))
+    for index in sorted(groups, key=np.max):
+        short = index.astype("uint16") if index.max() < 2**16 else index
+        order = order[np.argsort(short[order], kind="stable")]
+    return order
+
+
+def sorted_constant(constant: Constant, axis: int, order: SortedArray, key: tuple) -> Constant:
+    """Return a constant with its rows in another order. Views of one array stay views of one array."""
+    base, axes = in_memory_order(constant.data)
+    place = axes.index(axis)
+    made = kept((*array_key(base), place, key), (base, order), lambda: np.take(base, order.array, place))
+    new = type(constant)(constant.type, made.array.transpose(np.argsort(axes)), name=constant.name)
+    new.tag.sorted_array = made
+    return new
+
+
+def with_constants(graph: Graph, find_rule: FindRule, in_order: Mapping[Apply, Mapping[Variable, Variable]]) -> Graph:
+    """Return a graph of which nodes read other constants."""
+    known = Operands(graph, find_rule)
+    for node in graph.nodes:
+        constants = in_order.get(node, {})
+        operands = [constants[v] if v in constants else known.variable(v) for v in node.inputs]
+        if any(new is not old for new, old in zip(operands, node.inputs, strict=True)):
+            for old, new in zip(node.outputs, copied_onto(node, operands).outputs, strict=True):
+                known.define(old, new)
+    outputs = [known.variable(v) for v in graph.outputs]
+    return Graph(graph.inputs, outputs, toposort(outputs, graph.inputs))
