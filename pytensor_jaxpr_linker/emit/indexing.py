@@ -15,18 +15,25 @@ from pytensor.graph.basic import Apply
 
 from pytensor_jaxpr_linker.emit.by_platform import ON_CPU, emit_one_of
 from pytensor_jaxpr_linker.emit.scalar import emit_scalar, number
+from pytensor_jaxpr_linker.graph.sorted_rows import in_order_given
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
 from pytensor_jaxpr_linker.jaxpr.optimize.sums import add_to_groups
+from pytensor_jaxpr_linker.plan.large_constants import WIDE_CONSTANT_BYTES
 
 
 def known_positions(value: np.ndarray, axis: int, n: int) -> np.ndarray:
     """Return known indices counted from the start of their axis; one out of bounds is an `IndexError`."""
+    check_positions(value, axis, n)
+    value = value.astype("int64")
+    return np.where(value < 0, value + n, value)
+
+
+def check_positions(value: np.ndarray, axis: int, n: int) -> None:
+    """Raise an `IndexError` that names the first of known indices that is out of bounds, if one is."""
     bad = (value >= n) | (value < -n)
     if bad.any():
         raise IndexError(f"index {value[bad].flat[0]} is out of bounds for axis {axis} with size {n}")
-    value = value.astype("int64")
-    return np.where(value < 0, value + n, value)
 
 
 def runtime_positions(b: JaxprBuilder, node: Apply | None, index: Atom, axis: int, n: int, dtype: np.dtype) -> Atom:
@@ -109,7 +116,12 @@ def index_vectors(b: JaxprBuilder, node: Apply | None, shape: Shape, arrays: dic
     lengths = tuple(shape[axis] for axis in arrays)
     dtype, values = index_dtype(lengths), [b.known(array) for array in arrays.values()]
     if all(v is not None for v in values) and all(type(n) is int for n in lengths):
-        make = partial(known_vectors, values, tuple(arrays), lengths, common)
+        given = [in_order_given(node, v) for v in values]
+        make = partial(known_vectors, values, given, tuple(arrays), lengths, common)
+        (array, *others), (value, *_) = arrays.values(), values
+        if not others and is_argument(b, array) and value.min() >= 0:  # the program need not hold it a second time
+            column = prims.broadcast_in_dim(b, prims.convert(b, array, dtype), (*common, 1), range(len(common)))
+            return b.remember(column, make())
         return b.constant_of(make, arrays.values(), ("index vectors", *arrays, *lengths))
     atoms = [axis_positions(b, node, array, axis, shape[axis], dtype) for axis, array in arrays.items()]
     atoms = [prims.broadcast_to(b, atom, common) for atom in atoms]
@@ -117,8 +129,17 @@ def index_vectors(b: JaxprBuilder, node: Apply | None, shape: Shape, arrays: dic
     return prims.concatenate(b, atoms, len(common))
 
 
-def known_vectors(values: Sequence[np.ndarray], axes: Sequence[int], lengths: Shape, common: Shape) -> np.ndarray:
-    """Return the index vectors of known index arrays of axes that have these lengths."""
+def is_argument(b: JaxprBuilder, array: Atom) -> bool:
+    """Tell whether a known array is an argument of the program that takes long to read."""
+    return b.known(array).nbytes > WIDE_CONSTANT_BYTES and array not in b.constvars
+
+
+def known_vectors(
+    values: Sequence[np.ndarray], given: Sequence[np.ndarray], axes: Sequence[int], lengths: Shape, common: Shape
+) -> np.ndarray:
+    """Return the index vectors of known index arrays of axes that have these lengths. The arrays as the user gave them, see `sorted_rows`, say which index an error names."""
+    for each in zip(given, axes, lengths, strict=True):
+        check_positions(*each)
     columns = [known_positions(*each) for each in zip(values, axes, lengths, strict=True)]
     return np.stack([np.broadcast_to(c, common) for c in columns], -1).astype(index_dtype(lengths))
 

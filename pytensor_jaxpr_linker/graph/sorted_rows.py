@@ -29,13 +29,16 @@ LEAST_ROWS = 2**13
 #: Sorted arrays are copies: more bytes than these stay as they are.
 MOST_BYTES = 2**28
 
+#: In how many parts the rows are: the rows at one place of all parts are neighbours by group. Adding these is adding vectors.
+STACKED = 8
+
 #: The axis along which each variable has the rows.
 type Axes = Mapping[Variable, int]
 
 
 def sort_rows(graph: Graph, find_rule: FindRule) -> Graph:
     """Sort rows by the groups to which their values are added, where only sums and conditions of all rows see their order."""
-    starts = [node for node in graph.nodes if is_sum_by_group(node)]
+    starts = [node for node in graph.nodes if is_by_group(node)]
     if not starts or not is_for_cpus():
         return graph
     readers: dict[Variable, list[Apply]] = {}
@@ -52,11 +55,15 @@ def sort_rows(graph: Graph, find_rule: FindRule) -> Graph:
     return with_constants(graph, find_rule, in_order) if in_order else graph
 
 
-def is_sum_by_group(node: Apply) -> bool:
-    """Tell whether a node adds many rows to groups that are known."""
-    if type(node.op) is not AdvancedIncSubtensor or sum_by_group(node, {}) is None:
+def is_by_group(node: Apply) -> bool:
+    """Tell whether a node reads or adds by group, for many rows of which the groups are known.
+
+    Reading alone gains little. But then the functions of a model, with a gradient and without, have the same arrays.
+    """
+    rule = RULES.of(type(node.op))
+    if rule not in (read_by_group, sum_by_group) or rule(node, {}) is None:
         return False
-    index = node.inputs[2]
+    index = node.inputs[-1]
     return isinstance(index, Constant) and len(index.data) >= LEAST_ROWS
 
 
@@ -183,18 +190,15 @@ def kept(key: tuple, made_of: tuple[Any, ...], make: Callable[[], np.ndarray]) -
 
 
 def sorted_constants(found: Mapping[Apply, Axes]) -> dict[Apply, dict[Variable, Variable]]:
-    """Return the constants of nodes that compute row by row, sorted, by node and by the constants that they replace. There are none if the rows are sorted."""
-    indices = dict.fromkeys(
-        node.inputs[-1] for node in found if isinstance(node.op, (AdvancedIncSubtensor, AdvancedSubtensor))
-    )
+    """Return the constants of nodes that compute row by row, sorted, by node and by the constants that they replace. There are none if they are too large."""
+    by_group = (node for node in found if RULES.of(type(node.op)) in (read_by_group, sum_by_group))
+    indices = dict.fromkeys(node.inputs[-1] for node in by_group)
     groups = [v.data for v in indices if isinstance(v, Constant)]
     constants = {v: axis for axes in found.values() for v, axis in axes.items() if isinstance(v, Constant)}
     if min(data.min() for data in groups) < 0 or sum(v.data.nbytes for v in constants) > MOST_BYTES:
         return {}
     key = tuple(map(array_key, groups))
     order = kept(key, tuple(groups), lambda: order_of_rows(groups))
-    if (order.array[1:] > order.array[:-1]).all():
-        return {}
     replaced: dict[Variable, Variable] = {v: sorted_constant(v, axis, order, key) for v, axis in constants.items()}
     return {node: {v: replaced[v] for v in axes if v in replaced} for node, axes in found.items()}
 
@@ -205,7 +209,8 @@ def order_of_rows(groups: Sequence[np.ndarray]) -> np.ndarray:
     for index in sorted(groups, key=np.max):
         short = index.astype("uint16") if index.max() < 2**16 else index
         order = order[np.argsort(short[order], kind="stable")]
-    return order
+    count = len(order) // STACKED * STACKED
+    return np.append(order[:count].reshape(-1, STACKED).T, order[count:])
 
 
 def sorted_constant(constant: Constant, axis: int, order: SortedArray, key: tuple) -> Constant:
@@ -214,8 +219,16 @@ def sorted_constant(constant: Constant, axis: int, order: SortedArray, key: tupl
     place = axes.index(axis)
     made = kept((*array_key(base), place, key), (base, order), lambda: np.take(base, order.array, place))
     new = type(constant)(constant.type, made.array.transpose(np.argsort(axes)), name=constant.name)
-    new.tag.sorted_array = made
+    new.tag.sorted_array, new.tag.in_order_given = made, constant.data
     return new
+
+
+def in_order_given(node: Apply | None, value: np.ndarray) -> np.ndarray:
+    """Return the value of a sorted constant of a node as the user gave it, and any other value as it is."""
+    for v in node.inputs if node else ():
+        if isinstance(v, Constant) and v.data is value:
+            return getattr(v.tag, "in_order_given", value)
+    return value
 
 
 def with_constants(graph: Graph, find_rule: FindRule, in_order: Mapping[Apply, Mapping[Variable, Variable]]) -> Graph:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import batched
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +17,7 @@ from jax.extend.core import primitives as p
 from jax.lax import GatherDimensionNumbers, ScatterDimensionNumbers
 
 from pytensor_jaxpr_linker.base import jax_compat
+from pytensor_jaxpr_linker.graph.sorted_rows import STACKED
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, is_variable, live_equations
 from pytensor_jaxpr_linker.jaxpr.optimize.barriers import count_readers
@@ -192,9 +194,10 @@ class Rows(NamedTuple):
 
 
 class Blocks(NamedTuple):
-    """Neighbours that are added to each other."""
+    """Rows that are added to each other: neighbours, or those at the same place of equal parts of all rows."""
 
     length: int  #: how many are a block
+    are_stacked: bool  #: whether they are in parts, see `sorted_rows`: XLA adds vectors then
     rest: np.ndarray  #: those that are in no block of one group
     rest_groups: np.ndarray  #: the groups of these
 
@@ -205,6 +208,7 @@ def plan_rows(groups: np.ndarray, n: int) -> Rows:
     blocks: list[Blocks] = []
     while not blocks or len(groups) >= MANY_BLOCKS:
         plans = [in_blocks(groups, n, length) for length in BLOCKS]
+        plans.append(in_blocks(groups, n, STACKED, are_stacked=True))
         # What is in no block is read, then added.
         best, sums = min(plans, key=lambda plan: len(plan[1]) + 2 * len(plan[0].rest))
         if 2 * (len(sums) + len(best.rest)) > len(groups):
@@ -217,14 +221,16 @@ def plan_rows(groups: np.ndarray, n: int) -> Rows:
     return Rows(blocks, groups, copies, is_empty)
 
 
-def in_blocks(groups: np.ndarray, n: int, length: int) -> tuple[Blocks, np.ndarray]:
-    """Return blocks of `length` neighbours, and the group of each. Neighbours of group `n` are sums of rows of several groups, which are added otherwise."""
+def in_blocks(groups: np.ndarray, n: int, length: int, are_stacked: bool = False) -> tuple[Blocks, np.ndarray]:
+    """Return blocks of `length` rows, and the group of each. Rows of group `n` are sums of rows of several groups, which are added otherwise."""
     count = len(groups) // length
-    blocks = groups[: count * length].reshape(count, length)
-    is_one = (blocks == blocks[:, :1]).all(1)
-    is_left = np.append(np.repeat(~is_one, length), np.ones(len(groups) - count * length, bool))
+    parts = groups[: count * length]
+    blocks = parts.reshape(length, count) if are_stacked else parts.reshape(count, length).T
+    is_one = (blocks == blocks[:1]).all(0)
+    of_rows = np.tile(is_one, length) if are_stacked else np.repeat(is_one, length)
+    is_left = np.append(~of_rows, np.ones(len(groups) - len(parts), bool))
     rest = np.flatnonzero(is_left & (groups < n))
-    return Blocks(length, rest, groups[rest]), np.where(is_one, blocks[:, 0], n)
+    return Blocks(length, are_stacked, rest, groups[rest]), np.where(is_one, blocks[0], n)
 
 
 def sum_of_groups(factors: Factors, eqn: Any) -> Atom | None:
@@ -291,13 +297,13 @@ def add_by_plan(b: JaxprBuilder, rows: Atom, indices: Atom, n: int, plan: Rows) 
     blocks, groups, copies, _ = plan
     rows = prims.reshape(b, rows, (b.known(indices).size,))
     added = []
-    for level, (length, rest, rest_groups) in enumerate(blocks):
+    for level, (length, are_stacked, rest, rest_groups) in enumerate(blocks):
         if level:
             (rows,) = prims.barrier(b, [rows])
         if len(rest):
             at = b.constant_of(partial(as_column, rest), [indices], ("rest", n, level))
             added.append((prims.gather(b, rows, at, READ, (1,), (len(rest),)), rest_groups))
-        rows = add_neighbours(b, rows, length)
+        rows = (add_stacked if are_stacked else add_neighbours)(b, rows, length)
     added.insert(0, (rows, groups))
     if len(blocks) < 2:
         arrays, places = zip(*added, strict=True)
@@ -327,6 +333,15 @@ def add_neighbours(b: JaxprBuilder, x: Atom, block: int) -> Atom:
         first, second = (prims.slice_(b, x, (i,), (count - 1 + i,), (2,)) for i in (0, 1))
         x, block, count = prims.add(b, first, second), block // 2, count // 2
     return x
+
+
+def add_stacked(b: JaxprBuilder, x: Atom, length: int) -> Atom:
+    """Emit the sum of the first `length` parts of a vector; the number of parts is a power of two."""
+    count = x.aval.shape[0] // length
+    parts = [prims.slice_(b, x, (i * count,), ((i + 1) * count,), (1,)) for i in range(length)]
+    while len(parts) > 1:
+        parts = [prims.add(b, *pair) for pair in batched(parts, 2)]
+    return parts[0]
 
 
 REWRITES: dict[Any, Callable[[Factors, Any], Atom | None]] = {
