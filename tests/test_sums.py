@@ -12,6 +12,7 @@ import pytest
 from helpers import compare, compare_grad
 
 import pytensor_jaxpr_linker as pjl
+from pytensor_jaxpr_linker.jaxpr.optimize import sums
 
 N = 3000
 RNG = np.random.default_rng(0)
@@ -182,6 +183,26 @@ def test_rows_in_runs(run, rows):
     groups = (np.arange(rows) // run * 5) % 16
     start, values = pt.vector("start"), pt.vector("values")
     numbers = np.random.default_rng(run).integers(-9, 9, rows).astype(float)  # sums are exact in any order
+    f = pytensor.function([start, values], pt.inc_subtensor(start[groups], values), mode="JAXPR")
+    np.testing.assert_array_equal(f(np.ones(16), numbers), 1 + np.bincount(groups, numbers, 16))
+
+
+@pytest.mark.parametrize("many", [8, 64, 2**16])
+@pytest.mark.parametrize("rows", [256, 257, 1023, 4000])
+@pytest.mark.parametrize("run", [1, 3, 40, 500])
+@pytest.mark.parametrize("are_stacked", [False, True])
+def test_blocks_of_blocks(monkeypatch, are_stacked, run, rows, many):
+    monkeypatch.setattr(sums, "MANY_BLOCKS", many)
+    groups = (np.arange(rows) // run * 5) % 16
+    if are_stacked:
+        count = rows // 8 * 8
+        groups = np.append(groups[:count].reshape(-1, 8).T, groups[count:])
+    numbers = np.random.default_rng(run).integers(-9, 9, rows).astype(float)
+    plan = sums.plan_rows(groups, 16)
+    if run == 500 and rows > 1000:
+        assert plan.blocks[0].are_stacked == are_stacked
+        assert (len(plan.blocks) > 1) == (many < 100)
+    start, values = pt.vector("start"), pt.vector("values")
     f = pytensor.function([start, values], pt.inc_subtensor(start[groups], values), mode="JAXPR")
     np.testing.assert_array_equal(f(np.ones(16), numbers), 1 + np.bincount(groups, numbers, 16))
 

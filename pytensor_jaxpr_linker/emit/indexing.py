@@ -119,7 +119,9 @@ def index_vectors(b: JaxprBuilder, node: Apply | None, shape: Shape, arrays: dic
         given = [in_order_given(node, v) for v in values]
         make = partial(known_vectors, values, given, tuple(arrays), lengths, common)
         (array, *others), (value, *_) = arrays.values(), values
-        if not others and is_argument(b, array) and value.min() >= 0:  # the program need not hold it a second time
+        if (
+            not others and is_large_argument(b, array) and value.min() >= 0
+        ):  # the program need not hold it a second time
             column = prims.broadcast_in_dim(b, prims.convert(b, array, dtype), (*common, 1), range(len(common)))
             return b.remember(column, make())
         return b.constant_of(make, arrays.values(), ("index vectors", *arrays, *lengths))
@@ -129,7 +131,7 @@ def index_vectors(b: JaxprBuilder, node: Apply | None, shape: Shape, arrays: dic
     return prims.concatenate(b, atoms, len(common))
 
 
-def is_argument(b: JaxprBuilder, array: Atom) -> bool:
+def is_large_argument(b: JaxprBuilder, array: Atom) -> bool:
     """Tell whether a known array is an argument of the program that takes long to read."""
     return b.known(array).nbytes > WIDE_CONSTANT_BYTES and array not in b.constvars
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pytensor.graph.fg import AbstractFunctionGraph, FrozenFunctionGraph, FunctionGraph
 from pytensor.printing import debugprint
 
@@ -12,7 +14,6 @@ from pytensor_jaxpr_linker.graph.decompose import decompose
 from pytensor_jaxpr_linker.graph.eager_numbers import eager_numbers
 from pytensor_jaxpr_linker.graph.inline import inline
 from pytensor_jaxpr_linker.graph.lanes.with_lanes import lanes
-from pytensor_jaxpr_linker.graph.sorted_rows import sort_rows
 from pytensor_jaxpr_linker.graph.sparse import basic, math  # noqa: F401  (they register lowerings)
 from pytensor_jaxpr_linker.graph.sparse.lowering import sparse
 from pytensor_jaxpr_linker.graph.walk import FindRule, Graph, toposort
@@ -25,20 +26,19 @@ PASSES = (
     Pass("eager numbers", eager_numbers),
     Pass("until counts", until_counts),
     Pass("lanes", lanes),
-    Pass("sorted rows", sort_rows),
 )
 
 
 @gc_paused()
-def prepare(fgraph: AbstractFunctionGraph, find_rule: FindRule) -> Graph:
-    """Run all passes on a copy of a graph: the one after PyTensor's rewrites, or an inner graph."""
+def prepare(fgraph: AbstractFunctionGraph, find_rule: FindRule, more: Sequence[Pass] = ()) -> Graph:
+    """Run all passes, and then `more`, on a copy of a graph: the one after PyTensor's rewrites, or an inner graph."""
     inputs, outputs = list(fgraph.inputs), list(fgraph.outputs)
     if isinstance(fgraph, FrozenFunctionGraph):  # its nodes can't be copied one by one
         outputs = fgraph.bind(inputs)
     is_ordered = isinstance(fgraph, FunctionGraph) and fgraph.orderings()
     nodes = list(fgraph.toposort()) if is_ordered else toposort(outputs, inputs)
     return run_passes(
-        PASSES, Graph(inputs, outputs, nodes), find_rule, size=lambda graph: len(graph.nodes), show=graph_text
+        (*PASSES, *more), Graph(inputs, outputs, nodes), find_rule, size=lambda graph: len(graph.nodes), show=graph_text
     )
 
 

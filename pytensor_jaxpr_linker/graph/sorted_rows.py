@@ -20,14 +20,13 @@ from pytensor.tensor.math import Any as AnyOf
 from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor
 
 from pytensor_jaxpr_linker.base.array_types import array_key, in_memory_order
-from pytensor_jaxpr_linker.base.jax_compat import is_for_cpus
 from pytensor_jaxpr_linker.base.rules import Table
 from pytensor_jaxpr_linker.graph.walk import FindRule, Graph, Operands, copied_onto, toposort
 
 #: Fewer rows stay as they are: they are in the cache of a core, and sorting takes as long as a thousand calls save.
-LEAST_ROWS = 2**13
+LEAST_SORTED = 2**13
 #: Sorted arrays are copies: more bytes than these stay as they are.
-MOST_BYTES = 2**28
+MOST_SORTED_BYTES = 2**28
 
 #: In how many parts the rows are: the rows at one place of all parts are neighbours by group. Adding these is adding vectors.
 STACKED = 8
@@ -36,10 +35,16 @@ STACKED = 8
 type Axes = Mapping[Variable, int]
 
 
-def sort_rows(graph: Graph, find_rule: FindRule) -> Graph:
-    """Sort rows by the groups to which their values are added, where only sums and conditions of all rows see their order."""
+def sort_rows(graph: Graph, find_rule: FindRule, is_wanted: Callable[[], bool]) -> Graph:
+    """Sort rows by the groups that their values are added to, or read from, where only sums and conditions of all rows see their order.
+
+    Parameters
+    ----------
+    is_wanted
+        Whether rows in order are faster where the graph will run: asked if there are rows.
+    """
     starts = [node for node in graph.nodes if is_by_group(node)]
-    if not starts or not is_for_cpus():
+    if not starts or not is_wanted():
         return graph
     readers: dict[Variable, list[Apply]] = {}
     for node in graph.nodes:
@@ -52,7 +57,7 @@ def sort_rows(graph: Graph, find_rule: FindRule) -> Graph:
             found = rows_with(start, readers, set(graph.outputs))
             seen.update(found or ())
             in_order.update(sorted_constants(found) if found else {})
-    return with_constants(graph, find_rule, in_order) if in_order else graph
+    return with_sorted(graph, find_rule, in_order) if in_order else graph
 
 
 def is_by_group(node: Apply) -> bool:
@@ -60,11 +65,11 @@ def is_by_group(node: Apply) -> bool:
 
     Reading alone gains little. But then the functions of a model, with a gradient and without, have the same arrays.
     """
-    rule = RULES.of(type(node.op))
-    if rule not in (read_by_group, sum_by_group) or rule(node, {}) is None:
+    rule = AXES_OF.of(type(node.op))
+    if rule not in (read_rows, added_rows) or rule(node, {}) is None:
         return False
     index = node.inputs[-1]
-    return isinstance(index, Constant) and len(index.data) >= LEAST_ROWS
+    return isinstance(index, Constant) and len(index.data) >= LEAST_SORTED
 
 
 # -- which nodes compute row by row --------------------------------------------------------------------------------------
@@ -79,7 +84,7 @@ def rows_with(
     waiting = deque([start])
     while waiting:
         node = waiting.popleft()
-        rule = RULES.of(type(node.op))
+        rule = AXES_OF.of(type(node.op))
         of_node = rule(node, axes) if rule else None
         if of_node is None or any(v in axes and v not in of_node for v in (*node.inputs, *node.outputs)):
             return None
@@ -95,21 +100,21 @@ def rows_with(
     return found
 
 
-def elementwise(node: Apply, axes: Axes) -> Axes | None:
+def elementwise_rows(node: Apply, axes: Axes) -> Axes | None:
     """All variables that are not broadcast along the axis have rows."""
     variables = [*node.inputs, *node.outputs]
     axis = next(axes[v] for v in variables if v in axes)
     return {v: axis for v in variables if not v.type.broadcastable[axis]}
 
 
-def moved_axes(node: Apply, axes: Axes) -> Axes | None:
+def moved_rows(node: Apply, axes: Axes) -> Axes | None:
     """The axis of the rows moves."""
     (x,), (y,), order = node.inputs, node.outputs, node.op.new_order
     axis = axes[x] if x in axes else order[axes[y]]
     return {x: axis, y: order.index(axis)} if axis in order else None
 
 
-def reduced(node: Apply, axes: Axes) -> Axes | None:
+def reduced_rows(node: Apply, axes: Axes) -> Axes | None:
     """A reduction of the rows has none; one along another axis has."""
     (x,), (y,) = node.inputs, node.outputs
     over = range(x.type.ndim) if node.op.axis is None else node.op.axis
@@ -118,13 +123,13 @@ def reduced(node: Apply, axes: Axes) -> Axes | None:
     return {x: axis, y: kept.index(axis)} if axis in kept else {x: axis}
 
 
-def read_by_group(node: Apply, axes: Axes) -> Axes | None:
+def read_rows(node: Apply, axes: Axes) -> Axes | None:
     """Each row reads the element of its group."""
     index = node.inputs[1]
     return {index: 0, node.outputs[0]: 0} if is_by_first_axis(node, index) else None
 
 
-def sum_by_group(node: Apply, axes: Axes) -> Axes | None:
+def added_rows(node: Apply, axes: Axes) -> Axes | None:
     """Each row is added to the element of its group."""
     x, value, index = node.inputs[0], node.inputs[1], node.inputs[-1]
     if node.op.set_instead_of_inc or not is_by_first_axis(node, index) or value.type.ndim != x.type.ndim:
@@ -137,7 +142,7 @@ def is_by_first_axis(node: Apply, index: Variable) -> bool:
     return node.op.idx_list == (0,) and index.type.ndim == 1 and index.type.dtype != "bool"
 
 
-def product(node: Apply, axes: Axes) -> Axes | None:
+def product_of_rows(node: Apply, axes: Axes) -> Axes | None:
     """Rows are multiplied and added, or each is a row of the product."""
     (x, y), (z,) = node.inputs, node.outputs
     x_added, y_added = x.type.ndim - 1, max(y.type.ndim - 2, 0)
@@ -148,22 +153,22 @@ def product(node: Apply, axes: Axes) -> Axes | None:
     return {x: 0, z: 0} if is_left else {y: 1, z: last}
 
 
-def checked(node: Apply, axes: Axes) -> Axes | None:
+def checked_rows(node: Apply, axes: Axes) -> Axes | None:
     """A checked value has the axes of the value."""
     x, y = node.inputs[0], node.outputs[0]
     axis = axes[x] if x in axes else axes.get(y)
     return None if axis is None else {x: axis, y: axis}
 
 
-RULES: Table[Callable[[Apply, Axes], Axes | None]] = Table(
+AXES_OF: Table[Callable[[Apply, Axes], Axes | None]] = Table(
     {
-        AdvancedIncSubtensor: sum_by_group,
-        AdvancedSubtensor: read_by_group,
-        CheckAndRaise: checked,
-        DimShuffle: moved_axes,
-        Dot: product,
-        Elemwise: elementwise,
-        **dict.fromkeys((All, AnyOf, Max, Min, Sum), reduced),
+        AdvancedIncSubtensor: added_rows,
+        AdvancedSubtensor: read_rows,
+        CheckAndRaise: checked_rows,
+        DimShuffle: moved_rows,
+        Dot: product_of_rows,
+        Elemwise: elementwise_rows,
+        **dict.fromkeys((All, AnyOf, Max, Min, Sum), reduced_rows),
     }
 )
 
@@ -191,11 +196,11 @@ def kept(key: tuple, made_of: tuple[Any, ...], make: Callable[[], np.ndarray]) -
 
 def sorted_constants(found: Mapping[Apply, Axes]) -> dict[Apply, dict[Variable, Variable]]:
     """Return the constants of nodes that compute row by row, sorted, by node and by the constants that they replace. There are none if they are too large."""
-    by_group = (node for node in found if RULES.of(type(node.op)) in (read_by_group, sum_by_group))
+    by_group = (node for node in found if AXES_OF.of(type(node.op)) in (read_rows, added_rows))
     indices = dict.fromkeys(node.inputs[-1] for node in by_group)
     groups = [v.data for v in indices if isinstance(v, Constant)]
     constants = {v: axis for axes in found.values() for v, axis in axes.items() if isinstance(v, Constant)}
-    if min(data.min() for data in groups) < 0 or sum(v.data.nbytes for v in constants) > MOST_BYTES:
+    if min(data.min() for data in groups) < 0 or sum(v.data.nbytes for v in constants) > MOST_SORTED_BYTES:
         return {}
     key = tuple(map(array_key, groups))
     order = kept(key, tuple(groups), lambda: order_of_rows(groups))
@@ -231,7 +236,7 @@ def in_order_given(node: Apply | None, value: np.ndarray) -> np.ndarray:
     return value
 
 
-def with_constants(graph: Graph, find_rule: FindRule, in_order: Mapping[Apply, Mapping[Variable, Variable]]) -> Graph:
+def with_sorted(graph: Graph, find_rule: FindRule, in_order: Mapping[Apply, Mapping[Variable, Variable]]) -> Graph:
     """Return a graph of which nodes read other constants."""
     known = Operands(graph, find_rule)
     for node in graph.nodes:

@@ -19,8 +19,6 @@ INLINE_CONSTANT_BYTES = 2**16
 WIDE_CONSTANT_BYTES = 2**20
 #: The dtypes that may hold the numbers of another one, the smallest first.
 NARROW = [np.dtype(name) for name in ("int8", "uint8", "int16", "uint16", "int32", "float32")]
-#: Ops that read their operands, or their indices, element by element.
-ELEMENTWISE, INDEXING = Elemwise, (AdvancedSubtensor, AdvancedIncSubtensor)
 
 
 class LargeConstants(NamedTuple):
@@ -57,9 +55,11 @@ def find_large_constants(read: Iterable[tuple[Constant, Apply]]) -> LargeConstan
 
 def reads_elements(node: Apply, constant: Constant) -> bool:
     """Tell whether a node reads a constant element by element, so that XLA converts elements where it reads them. A product would need a converted array."""
-    if isinstance(node.op, INDEXING):
-        return constant not in node.inputs[: 2 if isinstance(node.op, AdvancedIncSubtensor) else 1]
-    return isinstance(node.op, ELEMENTWISE)
+    if isinstance(node.op, AdvancedSubtensor):
+        return constant is not node.inputs[0]
+    if isinstance(node.op, AdvancedIncSubtensor):
+        return constant not in node.inputs[:2]
+    return isinstance(node.op, Elemwise)
 
 
 def narrowed(array: np.ndarray) -> np.ndarray:
@@ -76,6 +76,5 @@ def holds(dtype: np.dtype, array: np.ndarray) -> bool:
     """Tell whether a dtype holds the numbers of an array: -0.0 and NaN are no integers."""
     with np.errstate(invalid="ignore", over="ignore"):
         again = array.astype(dtype).astype(array.dtype)
-    return np.array_equal(
-        again.view(f"u{array.dtype.itemsize}"), np.ascontiguousarray(array).view(f"u{array.dtype.itemsize}")
-    )
+    bits = f"u{array.dtype.itemsize}"
+    return np.array_equal(again.view(bits), array.view(bits))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from types import MappingProxyType
 
 from pytensor.graph.basic import Apply
@@ -10,12 +11,18 @@ from pytensor.graph.fg import AbstractFunctionGraph
 
 from pytensor_jaxpr_linker.base import marks, rules
 from pytensor_jaxpr_linker.base.errors import CannotEmit
+from pytensor_jaxpr_linker.base.jax_compat import is_for_cpus
+from pytensor_jaxpr_linker.base.passes import Pass
 from pytensor_jaxpr_linker.emit import traced_leaf
 from pytensor_jaxpr_linker.graph.prepare import prepare
+from pytensor_jaxpr_linker.graph.sorted_rows import sort_rows
 from pytensor_jaxpr_linker.graph.walk import Graph
 from pytensor_jaxpr_linker.plan.inner import Rules
 from pytensor_jaxpr_linker.plan.model import Plan, Region
 from pytensor_jaxpr_linker.plan.partition import partition
+
+#: What was measured on CPUs applies to them alone: the threads of a GPU do not wait for each other as they add to a group.
+SORTED_ROWS = Pass("sorted rows", partial(sort_rows, is_wanted=is_for_cpus))
 
 
 def rules_in_force(traced_leaves: bool = True) -> Rules:
@@ -29,7 +36,7 @@ def rules_in_force(traced_leaves: bool = True) -> Rules:
 
 def make_graph(fgraph: AbstractFunctionGraph, find_rule: Rules | None = None) -> Graph:
     """Return the graph that `make_plan` takes, for these rules; by default those in force."""
-    return prepare(fgraph, find_rule or rules_in_force())
+    return prepare(fgraph, find_rule or rules_in_force(), [SORTED_ROWS])
 
 
 def make_plan(

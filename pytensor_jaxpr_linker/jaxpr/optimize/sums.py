@@ -305,7 +305,7 @@ def add_by_plan(b: JaxprBuilder, rows: Atom, indices: Atom, n: int, plan: Rows) 
             added.append((prims.gather(b, rows, at, READ, (1,), (len(rest),)), rest_groups))
         rows = (add_stacked if are_stacked else add_neighbours)(b, rows, length)
     added.insert(0, (rows, groups))
-    if len(blocks) < 2:
+    if len(blocks) < 2 and len(groups) < MANY_BLOCKS:
         arrays, places = zip(*added, strict=True)
         added = [(prims.concatenate(b, arrays, 0), np.concatenate(places))]
     sums = prims.broadcast_to(b, b.constant(0, rows.aval.dtype), (n * copies,))
