@@ -19,9 +19,9 @@ from rich.console import Console
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import pytensor_jaxpr_linker as pjl
+from pytensor_jaxpr_linker.base.platforms import usable_cores
 from pytensor_jaxpr_linker.pymc import sample
 from pytensor_jaxpr_linker.pymc.chains import chains, chunk_lengths, programs
-from pytensor_jaxpr_linker.pymc.chains.chains import usable_cores
 from pytensor_jaxpr_linker.pymc.chains.programs import xla_options
 from pytensor_jaxpr_linker.pymc.functions.layout import Layout
 from pytensor_jaxpr_linker.pymc.progress import progress

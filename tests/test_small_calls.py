@@ -222,6 +222,28 @@ def test_long_arithmetic_is_several_kernels(size, are_kernels, dtype):
     compare([x, y], chain(x, y, 80), values, rtol=1e-5 if dtype == "float32" else 1e-9)
 
 
+@pytest.mark.parametrize(
+    "cores, work, most, length",
+    [
+        (2, 40_000, 2048, 320),  # a tanh, a sine, a product and a sum of 100 numbers, 80 times: 48,000 operations
+        (2, 24_000, 2048, 160),
+        (2, 49_000, 2048, MOST_IN_KERNEL),
+        (2, 40_000, 300, MOST_IN_KERNEL),
+        (1, 40_000, 2048, MOST_IN_KERNEL),
+    ],
+)
+def test_a_kernel_has_as_many_equations_as_two_threads_need(monkeypatch, cores, work, most, length):
+    monkeypatch.setattr(small_parts, "usable_cores", lambda: cores)
+    monkeypatch.setattr(small_parts, "WORK_FOR_THREADS", work)
+    monkeypatch.setattr(small_parts, "MOST_IN_THREADS", most)
+    x, y = pt.vector("x", shape=(100,)), pt.vector("y", shape=(100,))
+    values = [np.linspace(-1, 1, 100), np.linspace(0.5, 1.5, 100)]
+    f = pytensor.function([x, y], chain(x, y, 80), mode="JAXPR")
+    apart = [part for part in split_small(pjl.make_jaxpr(f, *values).eqns) if part.is_apart]
+    assert [len(part.eqns) for part in apart] == [length] * (320 // length)
+    compare([x, y], chain(x, y, 80), values)
+
+
 def test_arithmetic_with_many_results_is_functions():
     """Each result is a kernel of its own; a gradient reads much that the value is computed from."""
     x, y = (pt.vector(name, shape=(20,)) for name in "xy")

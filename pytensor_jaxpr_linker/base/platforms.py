@@ -1,7 +1,8 @@
-"""The platforms that programs are planned and lowered for, where that is said: else it is the one that they run on."""
+"""The platforms that programs are planned and lowered for, where that is said: else it is the one that they run on. How many cores this process has."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -30,3 +31,8 @@ def given_platforms() -> tuple[str, ...]:
 def kind_of(platform: str) -> str:
     """Return "gpu" for each GPU, and other platforms as they are."""
     return "gpu" if platform in GPUS else platform
+
+
+def usable_cores() -> int:
+    """Return on how many cores this process may run: in a container or under ``taskset``, fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -19,6 +19,7 @@ import pytensor.tensor as pt
 from pytensor.gradient import grad
 
 from pytensor_jaxpr_linker.base.documentation import SITE
+from pytensor_jaxpr_linker.base.platforms import usable_cores
 from pytensor_jaxpr_linker.base.report_block import Section, described_error, environment_lines, report_block
 from pytensor_jaxpr_linker.base.requirements import fitting_versions, import_problem, requirements
 from pytensor_jaxpr_linker.base.words import counted
@@ -61,9 +62,8 @@ def looked_at(title: str, part: Callable[[], Section]) -> Section:
 
 def machine() -> Section:
     """Return what the machine is."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return Section(
-        "Machine", [platform.platform(), f"{platform.machine()}, {counted(cores or 1, 'core')} for this process"]
+        "Machine", [platform.platform(), f"{platform.machine()}, {counted(usable_cores(), 'core')} for this process"]
     )
 
 

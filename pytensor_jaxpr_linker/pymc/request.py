@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 import pymc as pm
 from rich.theme import Theme
 
+from pytensor_jaxpr_linker.base.platforms import usable_cores
 from pytensor_jaxpr_linker.base.words import counted
 from pytensor_jaxpr_linker.pymc.arguments import (
     GRADIENTS,
@@ -25,7 +26,7 @@ from pytensor_jaxpr_linker.pymc.arguments import (
     require,
     shown,
 )
-from pytensor_jaxpr_linker.pymc.chains.chains import ChainRun, usable_cores
+from pytensor_jaxpr_linker.pymc.chains.chains import ChainRun
 from pytensor_jaxpr_linker.pymc.chains.restarts import RESTARTS
 from pytensor_jaxpr_linker.pymc.functions.differentiable import check_variables
 from pytensor_jaxpr_linker.pymc.functions.initial import check_initvals

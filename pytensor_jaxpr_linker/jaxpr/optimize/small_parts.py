@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import batched, chain, groupby
-from math import inf, prod
+from math import ceil, inf, prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,8 +13,9 @@ from jax import lax
 from jax.extend.core import primitives as p
 
 from pytensor_jaxpr_linker.base import jax_compat
+from pytensor_jaxpr_linker.base.platforms import usable_cores
 from pytensor_jaxpr_linker.jaxpr.builder import is_variable
-from pytensor_jaxpr_linker.jaxpr.traits import TRAITS, Trait
+from pytensor_jaxpr_linker.jaxpr.traits import TRAITS, Trait, having
 
 #: Equations on larger arrays stay outside: XLA vectorizes their kernels better, and runs them in threads.
 MOST_BYTES = 2**13
@@ -25,6 +26,11 @@ MOST_EQUATIONS = 256
 #: XLA makes few kernels of elementwise equations, whose loops LLVM vectorizes. In more equations than these it takes longer: 2,000 on vectors of 100 compiled in
 #: 0.6 of the time of functions, and ran in 0.8; with 128 or 256 in 0.85, and all in one kernel took three times as long to compile.
 MOST_IN_KERNEL = 64
+#: XLA runs a kernel in two threads from so many operations on; an expensive one counts twice (`parallel_task_assignment.cc`). 2,000 equations on vectors of 100 are one kernel then, and
+#: take 0.65 of the time on two cores; they compile in 2.4 s instead of 0.5, as long as if XLA chose the kernels. More equations than these would take too long.
+WORK_FOR_THREADS, MOST_IN_THREADS = 200_000, 2048
+#: What XLA counts as one operation for each element.
+COUNTED_ONCE = having(Trait.CHEAP) | {p.div_p, p.rem_p}
 #: Kernels of single numbers have no vectors, and for more results there are more kernels: a recursion of 300 scalar equations with its derivative took twice as long as
 #: in functions, a sum of forty terms with its derivative 1.4 times as long.
 LEAST_IN_KERNEL, MOST_RESULTS = 8, 4
@@ -72,12 +78,25 @@ def small_parts(eqns: list[Any], reads: Counter[Any]) -> list[Part]:
 
     parts = []
     for kernels, pieces in groupby(batched(in_order_of_use(eqns), MOST_IN_KERNEL), are_kernels):
+        together = [*chain.from_iterable(pieces)]
         if kernels:
-            parts += [Part([*piece], False, is_apart=True) for piece in pieces]
+            longer = [*batched(together, length_for_threads(together))]
+            shorter = batched(together, MOST_IN_KERNEL)
+            parts += [
+                Part([*piece], False, is_apart=True) for piece in (longer if all(map(are_kernels, longer)) else shorter)
+            ]
         else:
-            longer = batched(chain.from_iterable(pieces), MOST_EQUATIONS)
-            parts += [Part([*piece], is_worth_it(piece)) for piece in longer]
+            parts += [Part([*piece], is_worth_it(piece)) for piece in batched(together, MOST_EQUATIONS)]
     return parts
+
+
+def length_for_threads(eqns: Sequence[Any]) -> int:
+    """Return how many elementwise equations are one kernel: as many as XLA needs to run it in two threads, if it can, else `MOST_IN_KERNEL`."""
+    work = sum(prod(eqn.outvars[0].aval.shape) * (1 if eqn.primitive in COUNTED_ONCE else 2) for eqn in eqns)
+    count = work // WORK_FOR_THREADS
+    if not count or usable_cores() < 2 or len(eqns) > MOST_IN_THREADS * count:
+        return MOST_IN_KERNEL
+    return ceil(len(eqns) / count)
 
 
 def reads_in(eqns: Iterable[Any]) -> Counter[Any]:

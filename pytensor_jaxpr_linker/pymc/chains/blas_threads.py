@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from pytensor_jaxpr_linker.pymc.chains.chains import usable_cores
+from pytensor_jaxpr_linker.base.platforms import usable_cores
 
 
 def blas_threads(chains: int) -> threadpool_limits:

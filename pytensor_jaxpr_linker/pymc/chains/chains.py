@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -10,6 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from pytensor_jaxpr_linker.base.platforms import usable_cores
 from pytensor_jaxpr_linker.pymc.chains.chain_functions import ChainFunctions
 from pytensor_jaxpr_linker.pymc.chains.chunk_lengths import ChunkLengths, longest_chunk
 from pytensor_jaxpr_linker.pymc.chains.kept_draws import Draws, KeptDraws
@@ -77,11 +77,6 @@ class ChainDraws(NamedTuple):
     seconds: float = 0.0
     seconds_before: float = 0.0
     restarts: int = 0
-
-
-def usable_cores() -> int:
-    """Return on how many cores this process may run: in a container or under ``taskset``, fewer than the machine has."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class Chains:

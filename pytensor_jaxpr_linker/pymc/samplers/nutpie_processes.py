@@ -20,9 +20,10 @@ from pytensor import config
 
 from pytensor_jaxpr_linker.base.errors import warn_user
 from pytensor_jaxpr_linker.base.options import options, resolve
+from pytensor_jaxpr_linker.base.platforms import usable_cores
 from pytensor_jaxpr_linker.graph.rewritten.store import STORE
 from pytensor_jaxpr_linker.pymc.chains.blas_threads import blas_threads
-from pytensor_jaxpr_linker.pymc.chains.chains import ChainDraws, usable_cores
+from pytensor_jaxpr_linker.pymc.chains.chains import ChainDraws
 from pytensor_jaxpr_linker.pymc.kept_models import KEPT_MODELS
 from pytensor_jaxpr_linker.pymc.progress import progress
 from pytensor_jaxpr_linker.pymc.request import Request

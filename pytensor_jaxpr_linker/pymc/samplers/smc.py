@@ -14,6 +14,7 @@ import xarray as xr
 from blackjax.smc import resampling
 from pymc.exceptions import SamplingError
 
+from pytensor_jaxpr_linker.base.platforms import usable_cores
 from pytensor_jaxpr_linker.pymc.arguments import (
     GRADIENTS,
     Names,
@@ -26,7 +27,6 @@ from pytensor_jaxpr_linker.pymc.arguments import (
     one_program,
     seed_of,
 )
-from pytensor_jaxpr_linker.pymc.chains.chains import usable_cores
 from pytensor_jaxpr_linker.pymc.chains.kept_draws import Draws
 from pytensor_jaxpr_linker.pymc.convergence import log_convergence
 from pytensor_jaxpr_linker.pymc.functions.differentiable import check_variables, named_gradients
