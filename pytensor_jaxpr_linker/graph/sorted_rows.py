@@ -1,7 +1,7 @@
 """The pass that puts rows of data in the order of their groups.
 
-The gradient of an effect adds what belongs to each group. If rows stand by group, a processor adds neighbours (`jaxpr/optimize/sums.py`) and reads one effect many times in a row. Nothing that is
-computed row by row and then added up depends on the order, so the constants of such a part of the graph are sorted when a function is made.
+The gradient of an effect adds the rows of each group. If rows stand by group, a processor adds neighbours first (`jaxpr/optimize/sums_by_group.py`). A result that is computed row by row and then added
+up does not depend on the order of the rows. So the constants of such a part of the graph are sorted when a function is made.
 """
 
 from __future__ import annotations
