@@ -32,10 +32,10 @@ def indices_of(f):
     return {node.inputs[0].type.shape: node.inputs[-1].data for node in nodes}
 
 
-def is_sorted(index):
+def is_sorted(index, in_parts=True):
     """Tell whether an index array is in the order of `sorted_rows`: neighbours are at one place of eight parts."""
     count = len(index) // 8 * 8
-    rows = np.append(index[:count].reshape(8, -1).T, index[count:])
+    rows = np.append(index[:count].reshape(8, -1).T, index[count:]) if in_parts else index
     return bool(np.all(rows[1:] >= rows[:-1]))
 
 
@@ -84,6 +84,18 @@ def test_a_checked_value_and_one_without_rows():
     assert is_sorted(indices_of(f)[(GROUPS,)])
     with pytest.raises(AssertionError, match="a is large"):
         f(np.full(GROUPS, 200.0))
+
+
+@pytest.mark.parametrize("groups", [500, 1000, 70_000])
+def test_small_groups_are_neighbours(groups):
+    a = pt.dvector("a", shape=(groups,))
+    index = RNG.integers(0, groups, N)
+    index[0] = groups - 1
+    loss = ((Y - a[index]) ** 2).sum()
+    outputs = [loss, pytensor.grad(loss, a)]
+    compare([a], outputs, [RNG.normal(size=groups)])
+    f = pytensor.function([a], outputs, mode="JAXPR")
+    assert is_sorted(indices_of(f)[(groups,)], in_parts=16 * groups <= N)
 
 
 LATENT = pt.dvector("latent", shape=(N,))

@@ -30,6 +30,8 @@ MOST_SORTED_BYTES = 2**28
 
 #: In how many parts the rows are: the rows at one place of all parts are neighbours by group. Adding these is adding vectors.
 STACKED = 8
+#: Groups with fewer rows, on average, are not in parts: neighbours are of one group more often than eight rows are.
+LEAST_IN_PARTS = 2 * STACKED
 
 #: The axis along which each variable has the rows.
 type Axes = Mapping[Variable, int]
@@ -43,7 +45,7 @@ def sort_rows(graph: Graph, find_rule: FindRule, is_wanted: Callable[[], bool]) 
     is_wanted
         Whether rows in order are faster where the graph will run: asked if there are rows.
     """
-    starts = [node for node in graph.nodes if is_by_group(node)]
+    starts = [node for node in graph.nodes if type(node.op) in BY_GROUP and is_by_group(node)]
     if not starts or not is_wanted():
         return graph
     readers: dict[Variable, list[Apply]] = {}
@@ -65,11 +67,8 @@ def is_by_group(node: Apply) -> bool:
 
     Reading alone gains little. But then the functions of a model, with a gradient and without, have the same arrays.
     """
-    rule = AXES_OF.of(type(node.op))
-    if rule not in (read_rows, added_rows) or rule(node, {}) is None:
-        return False
     index = node.inputs[-1]
-    return isinstance(index, Constant) and len(index.data) >= LEAST_SORTED
+    return isinstance(index, Constant) and bool(BY_GROUP[type(node.op)](node, {})) and len(index.data) >= LEAST_SORTED
 
 
 # -- which nodes compute row by row --------------------------------------------------------------------------------------
@@ -160,10 +159,14 @@ def checked_rows(node: Apply, axes: Axes) -> Axes | None:
     return None if axis is None else {x: axis, y: axis}
 
 
+#: Ops whose last operand is the group of each row.
+BY_GROUP: dict[type | str, Callable[[Apply, Axes], Axes | None]] = {
+    AdvancedIncSubtensor: added_rows,
+    AdvancedSubtensor: read_rows,
+}
 AXES_OF: Table[Callable[[Apply, Axes], Axes | None]] = Table(
     {
-        AdvancedIncSubtensor: added_rows,
-        AdvancedSubtensor: read_rows,
+        **BY_GROUP,
         CheckAndRaise: checked_rows,
         DimShuffle: moved_rows,
         Dot: product_of_rows,
@@ -196,8 +199,7 @@ def kept(key: tuple, made_of: tuple[Any, ...], make: Callable[[], np.ndarray]) -
 
 def sorted_constants(found: Mapping[Apply, Axes]) -> dict[Apply, dict[Variable, Variable]]:
     """Return the constants of nodes that compute row by row, sorted, by node and by the constants that they replace. There are none if they are too large."""
-    by_group = (node for node in found if AXES_OF.of(type(node.op)) in (read_rows, added_rows))
-    indices = dict.fromkeys(node.inputs[-1] for node in by_group)
+    indices = dict.fromkeys(node.inputs[-1] for node in found if type(node.op) in BY_GROUP)
     groups = [v.data for v in indices if isinstance(v, Constant)]
     constants = {v: axis for axes in found.values() for v, axis in axes.items() if isinstance(v, Constant)}
     if min(data.min() for data in groups) < 0 or sum(v.data.nbytes for v in constants) > MOST_SORTED_BYTES:
@@ -209,11 +211,13 @@ def sorted_constants(found: Mapping[Apply, Axes]) -> dict[Apply, dict[Variable, 
 
 
 def order_of_rows(groups: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the order in which rows stand by group, first by what has the most groups. Integers of 16 bits are sorted in a fifth of the time."""
+    """Return the order in which rows stand by group, first by what has the most groups, in parts if these are long. Integers of 16 bits are sorted in a fifth of the time."""
     order = np.arange(len(groups[0]))
     for index in sorted(groups, key=np.max):
         short = index.astype("uint16") if index.max() < 2**16 else index
         order = order[np.argsort(short[order], kind="stable")]
+    if len(order) < LEAST_IN_PARTS * (index.max() + 1):
+        return order
     count = len(order) // STACKED * STACKED
     return np.append(order[:count].reshape(-1, STACKED).T, order[count:])
 
