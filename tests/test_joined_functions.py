@@ -91,9 +91,11 @@ def test_inside_a_loop():
     compare([x, y], outputs, [np.arange(3.0, 7), np.arange(4.0, 8)])
 
 
-def test_programs_that_jax_differentiates_stay():
+@pytest.mark.parametrize("gradient", ["jax", "pytensor"])
+def test_programs_that_jax_transforms_stay(gradient):
+    """Their arrays may be divided over devices, which would have to exchange them."""
     x, y = pt.dvectors("xy")
-    fn = pjl.as_jax_function([x, y], pt.gammaln(x).sum() + pt.gammaln(y).sum(), gradient="jax")
+    fn = pjl.as_jax_function([x, y], pt.gammaln(x).sum() + pt.gammaln(y).sum(), gradient=gradient)
     with jax.enable_x64(True):
         args = jnp.arange(1.0, 4), jnp.arange(1.0, 6)
         closed = jax.make_jaxpr(fn)(*args)

@@ -71,6 +71,8 @@ class JaxprBuilder:
         The builder of the Jaxpr around this one.
     differentiable : bool
         Whether JAX differentiates the Jaxpr: then branches that are not taken get the derivative 0, see `branch_guards`.
+    for_jax : bool
+        Whether JAX transforms the Jaxpr, and may divide arrays over devices: then arrays of several values are not put together.
     passes : sequence of Pass
         What `build` does with the equations. A builder inside this one has the same.
     peepholes : dict
@@ -93,11 +95,12 @@ class JaxprBuilder:
         checked: bool = False,
         parent: JaxprBuilder | None = None,
         differentiable: bool = False,
+        for_jax: bool = False,
         passes: Sequence[Pass] | None = None,
         peepholes: Mapping[jex.Primitive, Peephole] = MappingProxyType({}),
     ):
         self.name = name
-        self.checked, self.differentiable = checked, differentiable
+        self.checked, self.differentiable, self.for_jax = checked, differentiable, for_jax
         self.is_inner = parent is not None
         self.passes: Sequence[Pass] = parent.passes if parent else (DEAD_CODE,) if passes is None else passes
         self.peepholes: Mapping[jex.Primitive, Peephole] = parent.peepholes if parent else peepholes
@@ -283,7 +286,7 @@ class JaxprBuilder:
         Both share the list of run-time checks, so a check code means the same in both. With `has_derivative`, the call of the
         inner Jaxpr has a derivative of its own, and JAX never differentiates its equations.
         """
-        child = JaxprBuilder(self.name, self.checked, self, self.differentiable and not has_derivative)
+        child = JaxprBuilder(self.name, self.checked, self, self.differentiable and not has_derivative, self.for_jax)
         return child, [child.input(aval.shape, aval.dtype) for aval in avals]
 
     # -- run-time checks -----------------------------------------------------------------------------------------------

@@ -44,6 +44,7 @@ def lower_region(
     checked: bool = False,
     name: str = "pytensor_function",
     differentiable: bool = False,
+    for_jax: bool = False,
 ) -> Lowered:
     """Build the Jaxpr of a region.
 
@@ -59,6 +60,8 @@ def lower_region(
         Whether run-time checks become one more output.
     differentiable
         Whether JAX differentiates the Jaxpr.
+    for_jax
+        Whether JAX transforms the Jaxpr: it may divide the arrays over devices.
 
     Raises
     ------
@@ -66,7 +69,9 @@ def lower_region(
         What PyTensor raises for these shapes and static values. A note says which node it comes from.
     """
     with enable_x64(True):
-        b = JaxprBuilder(name, checked, differentiable=differentiable, passes=PASSES, peepholes=PEEPHOLES)
+        b = JaxprBuilder(
+            name, checked, differentiable=differentiable, for_jax=for_jax, passes=PASSES, peepholes=PEEPHOLES
+        )
         names = [v.name or "" for v in region.inputs] + ["constant"] * len(region.constants.arrays)
         atoms = [b.input(aval.shape, np.dtype(aval.dtype), name) for aval, name in zip(avals, names, strict=True)]
         count = len(region.inputs)

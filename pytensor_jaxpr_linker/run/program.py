@@ -65,7 +65,7 @@ class Program:
         may_pad: bool = True,
     ):
         self.name, self.checked, self._capacity = name, checked, capacity
-        self._differentiable = False
+        self._differentiable = self._for_jax = False
         self.recompiles = None
         if policy is not None:
             pad = partial(padding_of, region, policy.options.allow_traced_leaves) if may_pad else None
@@ -160,7 +160,7 @@ class Program:
                     for shape, dtype, x in key
                 ]
                 static = dict(zip(self.region.demanded, values, strict=True)) if key else {}
-                how = (self.checked, self.name, self._capacity, self.recompiles, self._differentiable)
+                how = (self.checked, self.name, self._capacity, self.recompiles, self._differentiable, self._for_jax)
                 found = Specialization(self.region, static, *how)
                 if self.recompiles is not None and self.recompiles.closed:
                     return found  # its call fails: it must not take the place of one that is compiled
@@ -204,7 +204,7 @@ class Program:
     def as_pure(self, checked: bool = False, differentiable: bool = False) -> Program:
         """Return the same program without a policy, for JAX to transform and, if `differentiable`, to differentiate its equations."""
         program = copy(self)
-        program.checked, program._differentiable = checked, differentiable
+        program.checked, program._differentiable, program._for_jax = checked, differentiable, True
         program._specializations, program._lock = OrderedDict(), threading.Lock()
         program.recompiles = program.padded = None
         program._only = None if program.static_positions else program.specialize(())

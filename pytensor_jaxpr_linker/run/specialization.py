@@ -63,9 +63,10 @@ class Specialization:
         capacity: int,
         recompiles: Recompiles | None = None,
         differentiable: bool = False,
+        for_jax: bool = False,
     ):
         self.region, self.static, self.checked, self.name = region, static, checked, name
-        self._differentiable = differentiable
+        self._differentiable, self._for_jax = differentiable, for_jax
         self._capacity, self.recompiles = capacity, recompiles
         self._lock = threading.RLock()
         self.short_calls: dict[tuple, Any] = {}
@@ -196,7 +197,8 @@ class Specialization:
         found = self.lowered.get(key)
         if found is None:
             started = perf_counter()
-            found = lower_region(self.region, avals, self.static, self.checked, self.name, self._differentiable)
+            how = (self.checked, self.name, self._differentiable, self._for_jax)
+            found = lower_region(self.region, avals, self.static, *how)
             seconds = {"lower": perf_counter() - started}
             if len(self.lowered) >= self._capacity:
                 self._clear()

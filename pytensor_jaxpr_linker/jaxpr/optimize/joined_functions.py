@@ -21,8 +21,8 @@ from pytensor_jaxpr_linker.jaxpr.signs import is_never_negative
 
 
 def join_functions(eqns: list[Any], b: JaxprBuilder, outputs: Sequence[Atom]) -> list[Any]:
-    """Compute each special function of several small arrays in one call, in programs for CPUs that JAX does not differentiate."""
-    if b.differentiable or len(b.functions) < 2 or not jax_compat.is_for_cpus():
+    """Compute each special function of several small arrays in one call, in programs for CPUs that JAX does not transform."""
+    if b.for_jax or len(b.functions) < 2 or not jax_compat.is_for_cpus():
         return eqns
     levels, groups = levels_and_groups(eqns, b)
     joined = {id(eqn): members for group in groups.values() for members in in_small_arrays(group) for eqn in members}
