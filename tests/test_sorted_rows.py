@@ -33,10 +33,11 @@ def indices_of(f):
 
 
 def is_sorted(index, in_parts=True):
-    """Tell whether an index array is in the order of `sorted_rows`: neighbours are at one place of eight parts."""
-    count = len(index) // 8 * 8
-    rows = np.append(index[:count].reshape(8, -1).T, index[count:]) if in_parts else index
-    return bool(np.all(rows[1:] >= rows[:-1]))
+    """Tell whether an index array is in the order of `sorted_rows`: rows at one place of eight parts are of one group, but where groups meet."""
+    if not in_parts:
+        return bool(np.all(index[1:] >= index[:-1]))
+    blocks = index[: len(index) // 8 * 8].reshape(8, -1)
+    return np.count_nonzero((blocks != blocks[0]).any(0)) < len(np.unique(index))
 
 
 def effects():
@@ -96,6 +97,20 @@ def test_small_groups_are_neighbours(groups):
     compare([a], outputs, [RNG.normal(size=groups)])
     f = pytensor.function([a], outputs, mode="JAXPR")
     assert is_sorted(indices_of(f)[(groups,)], in_parts=16 * groups <= N)
+
+
+@pytest.mark.parametrize("rows", [8192, 8193, 9_999, 65_536, 100_003])
+def test_rows_in_parts(rows):
+    """Groups take turns, in the parts of 64 rows, so that no addition waits for the one before it."""
+    index = np.random.default_rng(rows).integers(0, 9, rows)
+    order = sorted_rows.order_of_rows([index])
+    np.testing.assert_array_equal(np.sort(order), np.arange(rows))
+    count = rows // 8
+    blocks = index[order][: count * 8].reshape(8, count)
+    assert np.count_nonzero((blocks != blocks[0]).any(0)) < 9
+    larger = blocks[0][: count // 8 * 8].reshape(8, -1)
+    assert np.count_nonzero((larger != larger[0]).any(0)) < 9
+    assert np.count_nonzero(larger[0][1:] == larger[0][:-1]) < len(larger[0]) / 4 + 9
 
 
 LATENT = pt.dvector("latent", shape=(N,))

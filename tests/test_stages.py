@@ -242,6 +242,7 @@ def test_graph_passes():
         ("eager numbers", False),
         ("until counts", True),
         ("lanes", True),
+        ("sorted rows", False),
     ]
     assert records[0].before == len(f.maker.fgraph.apply_nodes)
     assert records[0].after == records[0].before + 1  # exp and mul in place of one node

@@ -192,7 +192,7 @@ def test_rows_in_runs(run, rows):
 @pytest.mark.parametrize("run", [1, 3, 40, 500])
 @pytest.mark.parametrize("are_stacked", [False, True])
 def test_blocks_of_blocks(monkeypatch, are_stacked, run, rows, many):
-    monkeypatch.setattr(sums_by_group, "MANY_BLOCKS", many)
+    monkeypatch.setattr(sums_by_group, "MANY_SUMS", many)
     groups = (np.arange(rows) // run * 5) % 16
     if are_stacked:
         count = rows // 8 * 8

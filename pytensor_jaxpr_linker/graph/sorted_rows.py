@@ -28,7 +28,7 @@ LEAST_SORTED = 2**13
 #: Sorted arrays are copies: more bytes than these stay as they are.
 MOST_SORTED_BYTES = 2**28
 
-#: In how many parts the rows are: the rows at one place of all parts are neighbours by group. Adding these is adding vectors.
+#: In how many parts the rows are: the rows at one place of all parts are of one group, almost always. Adding these is adding vectors.
 STACKED = 8
 #: Groups with fewer rows, on average, are not in parts: neighbours are of one group more often than eight rows are.
 LEAST_IN_PARTS = 2 * STACKED
@@ -216,10 +216,20 @@ def order_of_rows(groups: Sequence[np.ndarray]) -> np.ndarray:
     for index in sorted(groups, key=np.max):
         short = index.astype("uint16") if index.max() < 2**16 else index
         order = order[np.argsort(short[order], kind="stable")]
-    if len(order) < LEAST_IN_PARTS * (index.max() + 1):
-        return order
-    count = len(order) // STACKED * STACKED
-    return np.append(order[:count].reshape(-1, STACKED).T, order[count:])
+    return order if len(order) < LEAST_IN_PARTS * (index.max() + 1) else in_parts(order, index[order])
+
+
+def in_parts(order: np.ndarray, groups: np.ndarray) -> np.ndarray:
+    """Return sorted rows in eight parts, each of which is in eight parts. In these, groups take turns: an addition need not wait for the one before it."""
+    count = len(order) // STACKED
+    blocks = order[: count * STACKED].reshape(count, STACKED)
+    count //= STACKED
+    larger, rest = blocks[: count * STACKED].reshape(count, STACKED, STACKED), blocks[count * STACKED :]
+    of_larger = groups[: count * STACKED**2 : STACKED**2]
+    turn = np.arange(count) - np.searchsorted(of_larger, of_larger)
+    larger = larger[np.argsort(turn, kind="stable")]
+    blocks = np.concatenate([larger.swapaxes(0, 1).reshape(-1, STACKED), rest])
+    return np.append(blocks.T, order[blocks.size :])
 
 
 def sorted_constant(constant: Constant, axis: int, order: SortedArray, key: tuple) -> Constant:

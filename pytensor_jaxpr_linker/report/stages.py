@@ -313,7 +313,7 @@ def stages(f: Any, *args: Any) -> Stages | LoadedStages:
     >>> sorted(s.timings)
     ['plan', 'regions']
     >>> [p.name for p in s.passes.graph]
-    ['inline', 'sparse', 'decompose', 'eager numbers', 'until counts', 'lanes']
+    ['inline', 'sparse', 'decompose', 'eager numbers', 'until counts', 'lanes', 'sorted rows']
     """
     if isinstance(f, LoadedFunction):
         return LoadedStages(f, args)

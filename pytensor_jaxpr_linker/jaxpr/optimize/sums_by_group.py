@@ -30,6 +30,9 @@ BLOCKS, COPIES = (2, 4, 8), (8, 4, 2)
 #: of the radon model with 369,000 and 1,229,000 houses took 0.43 and 1.65 ms instead of 0.54 and 2.0. On one core, and for fewer houses, they take as long.
 MANY_BLOCKS = 2**16
 
+#: So many sums are added to each other again before they meet their groups.
+MANY_SUMS = 2**13
+
 #: The dimension numbers of reading and writing single numbers of a vector.
 READ, WRITE = GatherDimensionNumbers((), (0,), (0,)), ScatterDimensionNumbers((), (0,), (0,))
 
@@ -61,7 +64,7 @@ def plan_rows(groups: np.ndarray, n: int) -> Rows:
     """Return how rows are added to `n` groups, of which each row's is known."""
     is_empty = np.bincount(groups, minlength=n) == 0
     blocks: list[Blocks] = []
-    while not blocks or len(groups) >= MANY_BLOCKS:
+    while not blocks or len(groups) >= MANY_SUMS:
         plans = [in_blocks(groups, n, length) for length in BLOCKS]
         plans.append(in_blocks(groups, n, STACKED, are_stacked=True))
         # What is in no block is read, then added.
