@@ -73,6 +73,16 @@ def test_dtypes_are_apart():
     assert joined(jaxpr_mode([x, y], outputs), *args) == [(3,), (4,)]
 
 
+def test_orders_of_other_dtypes_are_apart():
+    orders = [pt.vector(name, dtype=dtype) for name, dtype in (("m", "int8"), ("n", "int64"), ("k", "int64"))]
+    inputs = pt.dvectors("xyz")
+    outputs = [pt.polygamma(n, x) for n, x in zip(orders, inputs, strict=True)]
+    args = [np.arange(n) % 4 for n in (2, 3, 4)], [np.linspace(0.5, 3, n) for n in (2, 3, 4)]
+    args = [*(x.astype(v.type.dtype) for x, v in zip(args[0], orders, strict=True)), *args[1]]
+    compare([*orders, *inputs], outputs, args)
+    assert joined(jaxpr_mode([*orders, *inputs], outputs), *args) == [(2,), (7,)]
+
+
 def test_no_more_than_one_small_array():
     inputs = pt.dvectors("abcd")
     outputs = [pt.gammaln(x) for x in inputs]

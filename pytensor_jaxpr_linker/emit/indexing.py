@@ -119,9 +119,8 @@ def index_vectors(b: JaxprBuilder, node: Apply | None, shape: Shape, arrays: dic
         given = [in_order_given(node, v) for v in values]
         make = partial(known_vectors, values, given, tuple(arrays), lengths, common)
         (array, *others), (value, *_) = arrays.values(), values
-        if (
-            not others and is_large_argument(b, array) and value.min() >= 0
-        ):  # the program need not hold it a second time
+        if not others and is_large_argument(b, array) and value.min() >= 0:
+            # The program need not hold the indices a second time.
             column = prims.broadcast_in_dim(b, prims.convert(b, array, dtype), (*common, 1), range(len(common)))
             return b.remember(column, make())
         return b.constant_of(make, arrays.values(), ("index vectors", *arrays, *lengths))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -178,23 +177,20 @@ AXES_OF: Table[Callable[[Apply, Axes], Axes | None]] = Table(
 # -- sorting -------------------------------------------------------------------------------------------------------------
 
 
-class SortedArray:
-    """An array that was made of others, which it keeps: their memory, by which it is found again, gets no other use."""
-
-    def __init__(self, array: np.ndarray, made_of: tuple[Any, ...]):
-        self.array, self.made_of = array, made_of
-
-
 #: The arrays that constants of some graph hold, so that functions of one model share them.
-SORTED: WeakValueDictionary[tuple, SortedArray] = WeakValueDictionary()
+SORTED: WeakValueDictionary[tuple, np.ndarray] = WeakValueDictionary()
 
 
-def kept(key: tuple, made_of: tuple[Any, ...], make: Callable[[], np.ndarray]) -> SortedArray:
-    """Return the array for a key, made unless a graph has it."""
+def shared(key: tuple, array: np.ndarray) -> np.ndarray:
+    """Return the equal array that a graph has under a key, else this one.
+
+    The key is where the array came from. A constant holds the user's own array, which may have been written to since, or freed: so what is found is compared bit by bit.
+    """
     found = SORTED.get(key)
-    if found is None:
-        found = SORTED[key] = SortedArray(make(), made_of)
-    return found
+    if found is not None and np.array_equal(found.view("u1"), array.view("u1")):
+        return found
+    SORTED[key] = array
+    return array
 
 
 def sorted_constants(found: Mapping[Apply, Axes]) -> dict[Apply, dict[Variable, Variable]]:
@@ -204,8 +200,7 @@ def sorted_constants(found: Mapping[Apply, Axes]) -> dict[Apply, dict[Variable, 
     constants = {v: axis for axes in found.values() for v, axis in axes.items() if isinstance(v, Constant)}
     if min(data.min() for data in groups) < 0 or sum(v.data.nbytes for v in constants) > MOST_SORTED_BYTES:
         return {}
-    key = tuple(map(array_key, groups))
-    order = kept(key, tuple(groups), lambda: order_of_rows(groups))
+    order, key = order_of_rows(groups), tuple(map(array_key, groups))
     replaced: dict[Variable, Variable] = {v: sorted_constant(v, axis, order, key) for v, axis in constants.items()}
     return {node: {v: replaced[v] for v in axes if v in replaced} for node, axes in found.items()}
 
@@ -232,13 +227,13 @@ def in_parts(order: np.ndarray, groups: np.ndarray) -> np.ndarray:
     return np.append(blocks.T, order[blocks.size :])
 
 
-def sorted_constant(constant: Constant, axis: int, order: SortedArray, key: tuple) -> Constant:
+def sorted_constant(constant: Constant, axis: int, order: np.ndarray, key: tuple) -> Constant:
     """Return a constant with its rows in another order. Views of one array stay views of one array."""
     base, axes = in_memory_order(constant.data)
     place = axes.index(axis)
-    made = kept((*array_key(base), place, key), (base, order), lambda: np.take(base, order.array, place))
-    new = type(constant)(constant.type, made.array.transpose(np.argsort(axes)), name=constant.name)
-    new.tag.sorted_array, new.tag.in_order_given = made, constant.data
+    made = shared((*array_key(base), place, key), np.take(base, order, place))
+    new = type(constant)(constant.type, made.transpose(np.argsort(axes)), name=constant.name)
+    new.tag.in_order_given = constant.data
     return new
 
 

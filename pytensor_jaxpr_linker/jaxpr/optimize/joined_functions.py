@@ -51,8 +51,8 @@ def levels_and_groups(eqns: Sequence[Any], b: JaxprBuilder) -> tuple[dict[int, i
         is_call = may_join(eqn, b)
         depth.update(dict.fromkeys(eqn.outvars, level + is_call))
         if is_call:
-            signs = [is_never_negative(b, x) for x in eqn.invars]
-            groups[level, b.functions[id(eqn.params["call_jaxpr"])].key, *signs].append(eqn)
+            operands = [(x.aval.dtype, is_never_negative(b, x)) for x in eqn.invars]
+            groups[level, b.functions[id(eqn.params["call_jaxpr"])].key, *operands].append(eqn)
     return levels, groups
 
 
