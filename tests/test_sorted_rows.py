@@ -123,6 +123,9 @@ KEPT = {
     "neighbours": lambda a: [((a[COUNTY] * Y)[1:] * Y[:-1]).sum()],
     "pairs of rows": lambda a: [((a[COUNTY][:, None] - a[COUNTY][None]) ** 2)[:3].sum()],
     "a group's last row": lambda a: [pt.set_subtensor(pt.zeros(GROUPS)[COUNTY], a[COUNTY] * Y)],
+    "a group's last addition": lambda a: [
+        pt.inc_subtensor(pt.zeros(GROUPS)[COUNTY], a[COUNTY] * Y, ignore_duplicates=True)
+    ],
     "a vector that rows index": lambda a: [(a[COUNTY] * Y)[YEAR[:N]].sum()],
     "negative groups": lambda a: [(a[COUNTY - GROUPS] * Y).sum()],
     "few rows": lambda a: [(a[COUNTY[:1000]] * Y[:1000]).sum()],

@@ -130,7 +130,9 @@ def read_rows(node: Apply, axes: Axes) -> Axes | None:
 def added_rows(node: Apply, axes: Axes) -> Axes | None:
     """Each row is added to the element of its group."""
     x, value, index = node.inputs[0], node.inputs[1], node.inputs[-1]
-    if node.op.set_instead_of_inc or not is_by_first_axis(node, index) or value.type.ndim != x.type.ndim:
+    if node.op.set_instead_of_inc or node.op.ignore_duplicates:  # of the rows of a group the last one counts
+        return None
+    if not is_by_first_axis(node, index) or value.type.ndim != x.type.ndim:
         return None
     return {index: 0} if value.type.broadcastable[0] else {index: 0, value: 0}
 
