@@ -115,6 +115,60 @@ def test_long_arrays_stay():
     assert [counts(f, np.ones(n))["logistic"] for n in (2**19, 2**19 + 1)] == [0, 1]
 
 
+@pytest.mark.parametrize("length", [2**19, 2**19 + 1])
+def test_two_long_sigmoids_that_are_read_once(length):
+    x = pt.dvector("x")
+    f, reference = (
+        pytensor.function([x], (3 * pt.sigmoid(x) - 2 * pt.sigmoid(-x)).sum(), mode=mode)
+        for mode in ("JAXPR", "FAST_COMPILE")
+    )
+    arg = np.resize([*SPECIAL, *(-a for a in SPECIAL)], length)
+    with np.errstate(over="ignore"):
+        np.testing.assert_allclose(f(arg), reference(arg), rtol=1e-12)
+    assert (counts(f, arg)["exp"], counts(f, arg)["logistic"]) == (1, 0)
+
+
+def test_long_sigmoids_that_are_results_stay():
+    x = pt.dvector("x")
+    f = pytensor.function([x], [pt.sigmoid(x), pt.sigmoid(-x)], mode="JAXPR")
+    assert [counts(f, np.ones(n))["logistic"] for n in (2**19, 2**19 + 1)] == [0, 2]
+
+
+BOUNDS = {
+    "at most one": (lambda p: p <= 1.0, True),
+    "at least zero": (lambda p: p >= 0.0, True),
+    "both bounds": (lambda p: pt.and_(p <= 1.0, p >= 0.0), True),
+    "wider bounds": (lambda p: pt.and_(p <= 2.5, p >= -np.inf), True),
+    "a bound within": (lambda p: p <= 0.5, False),
+    "some bounds within": (lambda p: p >= np.array([0.0, 0.1, -1.0, 0.0]), False),
+    "below one": (lambda p: p < 1.0, False),
+    "NaN": (lambda p: p <= np.nan, False),
+}
+
+
+@pytest.mark.parametrize(("check", "is_simpler"), BOUNDS.values(), ids=BOUNDS)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("shape", [(4,), (3, 4), (0, 4)])
+def test_bounds_of_a_sigmoid(check, is_simpler, dtype, shape):
+    """Whether it is within bounds that it never leaves, its argument tells: it is, unless that is NaN."""
+    x = pt.tensor("x", dtype=dtype, shape=(None,) * len(shape))
+    f, reference = (pytensor.function([x], check(pt.sigmoid(x)), mode=mode) for mode in ("JAXPR", "FAST_COMPILE"))
+    for values in ([np.nan, np.inf, -np.inf, 0.0], [-1e30, 1e30, 40.0, -0.0]):
+        arg = np.resize(values, shape).astype(dtype)
+        got, want = f(arg), reference(arg)
+        assert (got.dtype, got.shape) == (want.dtype, want.shape)
+        np.testing.assert_array_equal(got, want)
+    assert (counts(f, arg)["logistic"] == 0) is is_simpler
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (2, 3)])
+def test_a_sigmoid_and_an_array_of_bounds(shape):
+    x = pt.tensor("x", dtype="float64", shape=(None,) * len(shape))
+    f = pytensor.function([x], pt.sigmoid(x) <= np.array([1.0, 2.0, np.inf]), mode="JAXPR")
+    np.testing.assert_array_equal(f(np.full(shape, 5.0)), np.ones(shape or 3, bool))
+    np.testing.assert_array_equal(f(np.full(shape, np.nan)), np.zeros(shape or 3, bool))
+
+
 @pytest.mark.parametrize("gradient", ["jax", "pytensor"])
 def test_derivatives_at_zero(gradient):
     x = pt.dvector("x")

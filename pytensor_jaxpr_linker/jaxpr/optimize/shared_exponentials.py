@@ -7,16 +7,17 @@ them. All three follow from ``exp(-|x|)``, which never overflows.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 
 from jax.extend.core import primitives as p
 
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, is_variable, live_equations, with_operands
+from pytensor_jaxpr_linker.jaxpr.optimize.barriers import count_readers
 
-#: The bytes of the largest array. XLA keeps a shared exponential in memory. Arrays of 8 MB are new memory in each call, which costs more than the shared exponential saves:
-#: 1,000,000 numbers take 1.3 times as long on one core, 300,000 take 0.7.
+#: The bytes of the largest array. XLA keeps an exponential in memory that several kernels share. Arrays of 8 MB are new memory in each call, which costs more than that saves:
+#: 1,000,000 numbers take 1.3 times as long on one core, 300,000 take 0.7. Two sigmoids that are each read once share theirs at any length: one kernel reads both.
 MOST_SHARED = 2**22
 
 #: What is computed before a broadcast.
@@ -40,7 +41,8 @@ def share_exponentials(eqns: list[Any], b: JaxprBuilder, outputs: Sequence[Atom]
         return eqns
     eqns = before_broadcasts(eqns, b)
     defined = {eqn.outvars[0]: eqn for eqn in eqns if eqn.primitive in (p.neg_p, p.abs_p)}
-    shared_by = [exponential_argument(eqn, defined) for eqn in eqns]
+    read_once = {x for x, count in count_readers(eqns).items() if count == 1}.difference(filter(is_variable, outputs))
+    shared_by = [exponential_argument(eqn, defined, read_once) for eqn in eqns]
     counts = Counter(x for x in shared_by if x is not None)
     if not counts or max(counts.values()) == 1:
         return live_equations(eqns, outputs)[0]
@@ -108,15 +110,21 @@ def squeezed_early(eqns: Sequence[Any]) -> Iterator[Any]:
             stack += [squeeze for x in first.outvars for squeeze in squeezes.get(x, ())]
 
 
-def exponential_argument(eqn: Any, defined: Mapping[Atom, Any]) -> Atom | None:
-    """Return `x` if an equation is ``sigmoid(x)``, ``sigmoid(-x)`` or ``exp(-|x|)`` and `x` is short, else None.
+def exponential_argument(eqn: Any, defined: Mapping[Atom, Any], read_once: Container[Atom]) -> Atom | None:
+    """Return `x` if an equation is ``sigmoid(x)``, ``sigmoid(-x)`` or ``exp(-|x|)`` and may share an exponential, else None.
 
-    `defined` has the equations of negations and absolute values, by their results.
+    Parameters
+    ----------
+    defined
+        The equations of negations and absolute values, by their results.
+    read_once
+        The variables that one equation reads, once, and that are no results.
     """
     if eqn.primitive not in (p.logistic_p, p.exp_p):
         return None
     (operand,) = eqn.invars
-    if not is_variable(operand) or not may_share(operand.aval):
+    is_read_once = eqn.primitive is p.logistic_p and eqn.outvars[0] in read_once
+    if not is_variable(operand) or not (is_read_once or may_share(operand.aval)):
         return None
     inner = defined.get(operand)
     if eqn.primitive is p.logistic_p:

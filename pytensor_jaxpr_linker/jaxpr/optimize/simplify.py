@@ -1,7 +1,7 @@
 """Peepholes: simpler equals of an equation, by the equations that computed its operands.
 
 `JaxprBuilder.bind` calls the peephole of a primitive before it adds an equation. The peephole returns an atom with the same value, or
-None. The functions of `prims.elementwise` call `JaxprBuilder.bind_many`, so of elementwise primitives only the negation has a peephole.
+None. The functions of `prims.elementwise` call `JaxprBuilder.bind_many`, so of elementwise primitives only the negation and two comparisons have a peephole.
 """
 
 from __future__ import annotations
@@ -25,6 +25,25 @@ def simplify_neg(b: JaxprBuilder, operands: Sequence[Atom], aval: Any, params: d
     """A negation of a negation."""
     inner = b.definition(operands[0], p.neg_p)
     return None if inner is None else inner.invars[0]
+
+
+def simplify_ge(b: JaxprBuilder, operands: Sequence[Atom], aval: Any, params: dict) -> Atom | None:
+    """Whether a sigmoid is at least zero, or a lower bound: it is, unless it is NaN."""
+    x, bound = operands
+    return not_nan(b, x, aval) if (value := b.known(bound)) is not None and np.all(value <= 0) else None
+
+
+def simplify_le(b: JaxprBuilder, operands: Sequence[Atom], aval: Any, params: dict) -> Atom | None:
+    """Whether a sigmoid is at most one, or a higher bound. PyMC checks the probability of a Bernoulli variable so."""
+    x, bound = operands
+    return not_nan(b, x, aval) if (value := b.known(bound)) is not None and np.all(value >= 1) else None
+
+
+def not_nan(b: JaxprBuilder, x: Atom, aval: Any) -> Atom | None:
+    """Return whether each element of a sigmoid is a number, as its argument tells; None for any other value, or for a result of another shape."""
+    sigmoid = b.definition(x, p.logistic_p)
+    is_sigmoid = sigmoid is not None and x.aval.shape == aval.shape
+    return prims.eq(b, sigmoid.invars[0], sigmoid.invars[0]) if is_sigmoid else None
 
 
 def simplify_convert(b: JaxprBuilder, operands: Sequence[Atom], aval: Any, params: dict) -> Atom | None:
@@ -250,6 +269,8 @@ PEEPHOLES: Mapping[jex.Primitive, Peephole] = {
     p.concatenate_p: simplify_concatenate,
     p.convert_element_type_p: simplify_convert,
     p.dot_general_p: simplify_dot_general,
+    p.ge_p: simplify_ge,
+    p.le_p: simplify_le,
     p.neg_p: simplify_neg,
     p.reduce_and_p: simplify_reduce_and,
     p.reduce_sum_p: simplify_reduce_sum,

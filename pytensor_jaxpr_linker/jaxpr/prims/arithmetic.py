@@ -60,12 +60,10 @@ exp = elementwise(p.exp_p, accuracy=None)
 exp2 = elementwise(p.exp2_p, accuracy=None)
 expm1 = elementwise(p.expm1_p, accuracy=None)
 floor = elementwise(p.floor_p)
-ge = elementwise(p.ge_p, BOOL)
 gt = elementwise(p.gt_p, BOOL)
 igamma = elementwise(p.igamma_p)
 igammac = elementwise(p.igammac_p)
 is_finite = elementwise(p.is_finite_p, BOOL)
-le = elementwise(p.le_p, BOOL)
 lgamma = elementwise(p.lgamma_p)
 log = elementwise(p.log_p, accuracy=None)
 log1p = elementwise(p.log1p_p, accuracy=None)
@@ -104,6 +102,16 @@ zeta = elementwise(p.zeta_p)
 def neg(b: JaxprBuilder, x: Atom) -> Atom:
     """Assemble the negation."""
     return b.bind(p.neg_p, (x,), x.aval.shape, x.aval.dtype, {})
+
+
+def ge(b: JaxprBuilder, x: Atom, y: Atom) -> Atom:
+    """Assemble ``x >= y``."""
+    return b.bind(p.ge_p, (x, y), elementwise_shape((x, y)), BOOL, {})
+
+
+def le(b: JaxprBuilder, x: Atom, y: Atom) -> Atom:
+    """Assemble ``x <= y``."""
+    return b.bind(p.le_p, (x, y), elementwise_shape((x, y)), BOOL, {})
 
 
 def part_dtype(dtype: np.dtype) -> np.dtype:
