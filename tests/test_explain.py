@@ -36,7 +36,7 @@ from pytensor_jaxpr_linker.report.layout import NODE_HEIGHT, NODE_WIDTH, lay_out
 from pytensor_jaxpr_linker.report.provenance import Provenance
 from pytensor_jaxpr_linker.report.svg import as_svg
 from pytensor_jaxpr_linker.report.text import duration, line_place, list_seconds
-from pytensor_jaxpr_linker.run.plans import SORTED_ROWS, make_graph, make_plan
+from pytensor_jaxpr_linker.run.plans import FOR_CPUS, make_graph, make_plan
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "breaks.md"
 QUIET = Mode(pjl.JaxprLinker(pjl.Options(on_break="ignore")), "fast_run")
@@ -344,7 +344,7 @@ def test_passes_are_told_on_request(monkeypatch):
     x, counts = vector(), pt.lvector("counts")
     outputs = [pt.repeat(x, counts), x[x > 0].sum()]
     e = pjl.explain(outputs, [x, counts], passes=True)
-    assert [p.name for p in e.passes] == [*(p.name for p in PASSES), SORTED_ROWS.name]
+    assert [p.name for p in e.passes] == [*(p.name for p in (*PASSES, *FOR_CPUS)), "column-major inputs"]
     assert {p.name: (p.before, p.after) for p in e.passes if p.changed} == {"decompose": (4, 10), "lanes": (10, 12)}
     assert {p.subject for p in e.passes} == {"graph"} and e.passes[-1].after == len(e.nodes)
     assert all(("FillLanes" in p.text) == (p.name == "lanes") for p in e.passes)

@@ -55,6 +55,8 @@ def test_block_sizes(shape, blocks):
         (1024, 128),  # 1 MB
         (2**20 + 7, 16),  # a prime number of rows
         (2**20, 4),  # few columns
+        (500, 8000),  # long rows
+        (2, 600_000),  # rows of more than a block
     ],
 )
 def test_products_that_stay(shape):

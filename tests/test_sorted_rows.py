@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pytensor.raise_op import Assert
 
 import pytensor_jaxpr_linker as pjl
-from pytensor_jaxpr_linker.graph import sorted_rows
+from pytensor_jaxpr_linker.graph import made_constants, sorted_rows
 from pytensor_jaxpr_linker.plan import large_constants
 from pytensor_jaxpr_linker.plan.large_constants import narrowed
 
@@ -184,17 +184,17 @@ def test_data_that_was_written_to_since():
 
 def test_functions_of_a_model_share_sorted_arrays_and_free_them():
     gc.collect()
-    before = len(sorted_rows.SORTED)
+    before = len(made_constants.MADE)
     a = effects()
     county, y = pt.constant(COUNTY), pt.constant(Y)
     loss = ((y - a[county]) ** 2).sum()
     functions = [pytensor.function([a], out, mode="JAXPR") for out in (loss, pytensor.grad(loss, a))]
     one, other = (indices_of(f).get((GROUPS,)) for f in functions)
     assert one is not None and np.shares_memory(one, other)
-    assert len(sorted_rows.SORTED) == before + 2  # the groups and the numbers
+    assert len(made_constants.MADE) == before + 2  # the groups and the numbers
     del functions, one, other
     gc.collect()
-    assert len(sorted_rows.SORTED) == before
+    assert len(made_constants.MADE) == before
 
 
 def test_a_model_of_two_likelihoods():

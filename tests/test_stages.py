@@ -225,7 +225,7 @@ def test_what_is_printed():
 
 
 def many_passes():
-    """Return the inputs and outputs of a graph that each pass but two changes."""
+    """Return the inputs and outputs of a graph that each pass changes but two, and those for large data."""
     x, counts, a = vector(), pt.lvector("counts"), vector()
     inner = OpFromGraph([a], [pt.exp(a) * 2], name="inner_one")
     doubled = pytensor.scan(lambda s: (s * 2, until(s > 10)), outputs_info=[x.sum()], n_steps=20, return_updates=False)
@@ -243,6 +243,8 @@ def test_graph_passes():
         ("until counts", True),
         ("lanes", True),
         ("sorted rows", False),
+        ("column-major constants", False),
+        ("column-major inputs", False),
     ]
     assert records[0].before == len(f.maker.fgraph.apply_nodes)
     assert records[0].after == records[0].before + 1  # exp and mul in place of one node

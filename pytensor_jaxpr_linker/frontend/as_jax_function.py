@@ -166,7 +166,7 @@ def make_jaxpr(f: Any, *args: Any) -> Any:
     Returns
     -------
     jax.extend.core.Jaxpr
-        A closed Jaxpr of the inputs and then the shared variables. Its print names the PyTensor node, and the user's
+        A closed Jaxpr of the inputs and then the shared variables, of a matrix in column-major order the transpose. Its print names the PyTensor node, and the user's
         variable, behind each equation.
 
     Examples
@@ -183,7 +183,7 @@ def make_jaxpr(f: Any, *args: Any) -> Any:
         return f.trace(*args).jaxpr
     target = target_of(f, "make_jaxpr", also=LOADED)
     found = compiled(target)
-    program = found.runner.single_program()
+    program = found.runner.program or found.runner.single_program()
     with jax.enable_x64(True):
         values = found.examples(target.arguments(args))
         static = {program.inputs[i]: static_value(program.inputs[i], values[i]) for i in program.static_positions}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -20,6 +20,7 @@ from pytensor.tensor.random.type import RandomType
 from pytensor_jaxpr_linker.base.array_types import is_tensor
 from pytensor_jaxpr_linker.base.errors import variable_name
 from pytensor_jaxpr_linker.base.options import Options
+from pytensor_jaxpr_linker.frontend.shared_layout import InRows
 from pytensor_jaxpr_linker.frontend.shared_placement import adopt
 from pytensor_jaxpr_linker.run import placement, transfer
 from pytensor_jaxpr_linker.run.cpu_client import device_for
@@ -47,13 +48,21 @@ class Storage(NamedTuple):
     turns: tuple[Turn, ...]
     """A call with updates holds them, in this order, from reading to writing: no update is lost, no generator gives its numbers twice."""
 
-    def read(self, given: Sequence[Any], device: jax.Device | None) -> list:
-        """Return the values of the inputs, those of shared arrays on a device; the first are `given` where no cell holds them."""
+    def read(self, given: Sequence[Any], device: jax.Device | None, column_major: Collection[int] = ()) -> list:
+        """Return the values of the inputs, those of shared arrays on a device; the first are `given` where no cell holds them.
+
+        Those at the positions `column_major` are the transposes of matrices.
+
+        Raises
+        ------
+        InRows
+            If such a matrix is on the device in rows.
+        """
         with consistent:
             values = [cell[0] for cell in self.inputs]
         values[: len(given)] = given
         for i in self.arrays:
-            values[i] = shared_device_array(self.inputs[i], values[i], device)
+            values[i] = shared_device_array(self.inputs[i], values[i], device, i in column_major)
         return values
 
     def update(self, values: Sequence[Any]) -> None:
@@ -131,15 +140,20 @@ def in_turn(thunk: Callable[[], list], turns: Sequence[Turn]) -> Callable[[], li
     return run if locks else thunk
 
 
-def shared_device_array(cell: list, value: Any, device: jax.Device | None) -> Any:
-    """Return the copy of a shared variable's value on a device, or on JAX's default device, uploading it the first time it is seen."""
+def shared_device_array(cell: list, value: Any, device: jax.Device | None, is_column_major: bool) -> Any:
+    """Return the copy of a shared variable's value, or of its transpose, on a device, or on JAX's default device.
+
+    It is uploaded the first time it is seen. One that is there in column-major order is uploaded again in rows if these are wanted, and stays so.
+    """
     buffer = transfer.buffer_of(value)
-    if buffer is not None:
+    if buffer is not None and buffer.is_column_major is is_column_major:
         return buffer.on(device)
+    if is_column_major and (buffer is not None or not isinstance(value, np.ndarray)):
+        raise InRows
     if not isinstance(value, np.ndarray) or not value.size:
-        return value  # an array on a mesh or an accelerator is where it belongs
+        return value.T if is_column_major else value  # an array on a mesh or an accelerator is where it belongs
     with jax.enable_x64(True):
-        uploaded = transfer.upload(value, device)
+        uploaded = transfer.upload(value, device, is_column_major)
     count_upload(value.nbytes)
     with consistent:
         if cell[0] is value:  # else another thread has replaced or uploaded it
@@ -160,10 +174,18 @@ class SharedArrays:
     ----------
     kept
         What the cells hold, the arrays on the device, and their shapes; None for each if it is not known.
+
+    Parameters
+    ----------
+    cells
+        The cells, by the positions of the inputs.
+    column_major
+        The positions of matrices that the function takes in column-major order.
     """
 
-    def __init__(self, cells: Sequence[list], options: Options):
-        self._cells, self._options = cells, options
+    def __init__(self, cells: Mapping[int, list], options: Options, column_major: Collection[int] = ()):
+        self._cells, self._options = [*cells.values()], options
+        self._orders = [i in column_major for i in cells]
         self.kept: tuple = (None,) * (3 * len(cells))
 
     def read(self) -> bool:
@@ -172,7 +194,13 @@ class SharedArrays:
         with consistent:
             values = [cell[0] for cell in self._cells]
         has_own = device_for(self._options) is not None
-        buffers = [b for b in map(transfer.buffer_of, values) if b is not None and b.is_own is has_own]
+        buffers = [
+            buffer
+            for value, order in zip(values, self._orders, strict=True)
+            if (buffer := transfer.buffer_of(value)) is not None
+            and buffer.is_own is has_own
+            and buffer.is_column_major is order
+        ]
         if len(buffers) < len(values) or sum(value.nbytes for value in values) > MOST_KEPT:
             return False
         arrays = [buffer.array for buffer in buffers]

@@ -27,9 +27,11 @@ from pytensor_jaxpr_linker.base.array_types import in_order
 from pytensor_jaxpr_linker.base.errors import ROLE, variable_name
 from pytensor_jaxpr_linker.base.options import resolve
 from pytensor_jaxpr_linker.frontend.jax_function import as_argument, check_shape
-from pytensor_jaxpr_linker.frontend.linker import JaxprLinker, Runner
+from pytensor_jaxpr_linker.frontend.linker import JaxprLinker
 from pytensor_jaxpr_linker.frontend.no_gradient import NO_GRADIENT, why_no_gradient
 from pytensor_jaxpr_linker.frontend.original_graph import Original, original_of
+from pytensor_jaxpr_linker.frontend.runner import Runner
+from pytensor_jaxpr_linker.frontend.shared_layout import transposed
 
 ACCEPTED = (
     "a function compiled with mode JAXPR, one that a PyMC model compiled with it (compile_logp, logp_dlogp_function), what"
@@ -187,7 +189,7 @@ class Compiled(NamedTuple):
     """The graph before PyTensor's rewrites, if it was kept."""
 
     def examples(self, args: Sequence[Any]) -> list[Any]:
-        """Return a value, or shape and dtype, of each input, for example arguments.
+        """Return a value, or shape and dtype, of each input of the runner's graph, for example arguments.
 
         Raises
         ------
@@ -198,10 +200,10 @@ class Compiled(NamedTuple):
             names = ", ".join(map(variable_name, self.fgraph.inputs)) or "nothing"
             raise TypeError(f"There are {len(args)} examples, and the function takes {names}.")
         counts = {} if self.runner.program is None else self.runner.program.key_counts
-        given = [*args, *self.stored[len(args) :]]
+        given = transposed([*args, *self.stored[len(args) :]], self.runner.column_major)
         return [
             example_value(v, x, counts.get(i, 1))
-            for i, (v, x) in enumerate(zip(self.fgraph.inputs, given, strict=True))
+            for i, (v, x) in enumerate(zip(self.runner.graph.inputs, given, strict=True))
         ]
 
 

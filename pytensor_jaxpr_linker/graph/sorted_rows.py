@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from weakref import WeakValueDictionary
 
 import numpy as np
 from pytensor.graph.basic import Apply, Constant, Variable
@@ -20,7 +19,8 @@ from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor
 
 from pytensor_jaxpr_linker.base.array_types import array_key, in_memory_order
 from pytensor_jaxpr_linker.base.rules import Table
-from pytensor_jaxpr_linker.graph.walk import FindRule, Graph, Operands, copied_onto, toposort
+from pytensor_jaxpr_linker.graph.made_constants import shared
+from pytensor_jaxpr_linker.graph.walk import FindRule, Graph, with_other_operands
 
 #: Fewer rows stay as they are: they are in the cache of a core, and sorting takes as long as a thousand calls save.
 LEAST_SORTED = 2**13
@@ -58,7 +58,7 @@ def sort_rows(graph: Graph, find_rule: FindRule, is_wanted: Callable[[], bool]) 
             found = rows_with(start, readers, set(graph.outputs))
             seen.update(found or ())
             in_order.update(sorted_constants(found) if found else {})
-    return with_sorted(graph, find_rule, in_order) if in_order else graph
+    return with_other_operands(graph, find_rule, lambda node: in_order.get(node, {})) if in_order else graph
 
 
 def is_by_group(node: Apply) -> bool:
@@ -179,22 +179,6 @@ AXES_OF: Table[Callable[[Apply, Axes], Axes | None]] = Table(
 # -- sorting -------------------------------------------------------------------------------------------------------------
 
 
-#: The arrays that constants of some graph hold, so that functions of one model share them.
-SORTED: WeakValueDictionary[tuple, np.ndarray] = WeakValueDictionary()
-
-
-def shared(key: tuple, array: np.ndarray) -> np.ndarray:
-    """Return the equal array that a graph has under a key, else this one.
-
-    The key is where the array came from. A constant holds the user's own array, which may have been written to since, or freed: so what is found is compared bit by bit.
-    """
-    found = SORTED.get(key)
-    if found is not None and np.array_equal(found.view("u1"), array.view("u1")):
-        return found
-    SORTED[key] = array
-    return array
-
-
 def sorted_constants(found: Mapping[Apply, Axes]) -> dict[Apply, dict[Variable, Variable]]:
     """Return the constants of nodes that compute row by row, sorted, by node and by the constants that they replace. There are none if they are too large."""
     indices = dict.fromkeys(node.inputs[-1] for node in found if type(node.op) in BY_GROUP)
@@ -245,16 +229,3 @@ def in_order_given(node: Apply | None, value: np.ndarray) -> np.ndarray:
         if isinstance(v, Constant) and v.data is value:
             return getattr(v.tag, "in_order_given", value)
     return value
-
-
-def with_sorted(graph: Graph, find_rule: FindRule, in_order: Mapping[Apply, Mapping[Variable, Variable]]) -> Graph:
-    """Return a graph of which nodes read other constants."""
-    known = Operands(graph, find_rule)
-    for node in graph.nodes:
-        constants = in_order.get(node, {})
-        operands = [constants[v] if v in constants else known.variable(v) for v in node.inputs]
-        if any(new is not old for new, old in zip(operands, node.inputs, strict=True)):
-            for old, new in zip(node.outputs, copied_onto(node, operands).outputs, strict=True):
-                known.define(old, new)
-    outputs = [known.variable(v) for v in graph.outputs]
-    return Graph(graph.inputs, outputs, toposort(outputs, graph.inputs))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -102,6 +102,21 @@ def rewritten[T: Operands](
     outputs = [known.variable(v) for v in graph.outputs]
     if all(new is old for old, new in zip(graph.outputs, outputs, strict=True)):
         return graph
+    return Graph(graph.inputs, outputs, toposort(outputs, graph.inputs))
+
+
+def with_other_operands(
+    graph: Graph, find_rule: FindRule, replaced: Callable[[Apply], Mapping[Variable, Variable]]
+) -> Graph:
+    """Return a graph of which nodes read other variables, of the same types: `replaced` returns those of a node, by what it reads now."""
+    known = Operands(graph, find_rule)
+    for node in graph.nodes:
+        others = replaced(node)
+        operands = [others[v] if v in others else known.variable(v) for v in node.inputs]
+        if any(new is not old for new, old in zip(operands, node.inputs, strict=True)):
+            for old, new in zip(node.outputs, copied_onto(node, operands).outputs, strict=True):
+                known.define(old, new)
+    outputs = [known.variable(v) for v in graph.outputs]
     return Graph(graph.inputs, outputs, toposort(outputs, graph.inputs))
 
 

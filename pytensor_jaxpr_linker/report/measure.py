@@ -22,7 +22,7 @@ from pytensor_jaxpr_linker.base.options import Options
 from pytensor_jaxpr_linker.base.platforms import kind_of
 from pytensor_jaxpr_linker.base.stance import current_stance
 from pytensor_jaxpr_linker.base.words import counted
-from pytensor_jaxpr_linker.frontend.linker import Runner
+from pytensor_jaxpr_linker.frontend.runner import Runner
 from pytensor_jaxpr_linker.frontend.storage import storage_of
 from pytensor_jaxpr_linker.frontend.targets import Compiled, example_value
 from pytensor_jaxpr_linker.report.marked import Marks, Operation, operations_of
@@ -66,7 +66,8 @@ def profile_of(found: Compiled, args: Sequence[Any], calls: int | None = None) -
     call()  # compiles, and plans again if a rule can't emit a node
     call_times = seconds_of(call, how_often(call, calls))
     measured = Measured(runner, calls)
-    measured.run(storage.read([], device_for(runner.options)) if storage.is_shared else values)
+    on_device = storage.read([], device_for(runner.options), runner.column_major) if storage.is_shared else values
+    measured.run(on_device)
     if runner.deferred is not None:
         runner.deferred.raise_failed()
     return measured.profile(fmean(fastest(call_times)) * 1e6)
@@ -128,7 +129,7 @@ class Measured:
         runner = self._runner
         on_host = current_stance.get() == "force_host" or runner.call(values) is None
         if on_host:
-            self._host(0, runner.graph.nodes, partial(runner.host_call, values))
+            self._host(0, runner.graph.nodes, partial(runner.host_call, values, runner.column_major))
         elif runner.program is not None:
             self._region(0, runner.program, [*values], runner.options)
         else:

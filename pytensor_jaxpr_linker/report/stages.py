@@ -15,6 +15,7 @@ from jaxpr_artifact import LoadedFunction
 from pytensor_jaxpr_linker.base import jax_compat
 from pytensor_jaxpr_linker.base.passes import PassRecord, record_passes
 from pytensor_jaxpr_linker.base.words import counted
+from pytensor_jaxpr_linker.frontend.shared_layout import shared_pass
 from pytensor_jaxpr_linker.frontend.targets import LOADED, Compiled, compiled, target_of
 from pytensor_jaxpr_linker.jaxpr.lower import lower_region
 from pytensor_jaxpr_linker.report.loaded_stages import LoadedStages
@@ -181,7 +182,7 @@ class Stages:
     def graph_passes(self) -> list[PassRecord]:
         """What each graph pass did. The passes run once more for it, which changes nothing."""
         with record_passes() as runs:
-            make_graph(self._fgraph, rules_in_force(self._traced_leaves))
+            make_graph(self._fgraph, rules_in_force(self._traced_leaves), [shared_pass(self._fgraph)])
         return runs[-1]
 
     @property
@@ -313,7 +314,7 @@ def stages(f: Any, *args: Any) -> Stages | LoadedStages:
     >>> sorted(s.timings)
     ['plan', 'regions']
     >>> [p.name for p in s.passes.graph]
-    ['inline', 'sparse', 'decompose', 'eager numbers', 'until counts', 'lanes', 'sorted rows']
+    ['inline', 'sparse', 'decompose', 'eager numbers', 'until counts', 'lanes', 'sorted rows', 'column-major constants', 'column-major inputs']
     """
     if isinstance(f, LoadedFunction):
         return LoadedStages(f, args)

@@ -15,6 +15,7 @@ import jax
 import numpy as np
 
 from pytensor_jaxpr_linker.base import jax_compat
+from pytensor_jaxpr_linker.base.array_types import copy_matrix
 from pytensor_jaxpr_linker.base.options import Options
 
 
@@ -61,7 +62,7 @@ def own_copy(value: np.ndarray, device: jax.Device | None) -> jax.Array:
     memory = np.empty(value.nbytes + 2 * ALIGNMENT, np.uint8)
     start = -memory.ctypes.data % ALIGNMENT + value.dtype.itemsize
     copied = memory[start : start + value.nbytes].view(value.dtype).reshape(value.shape)
-    copied[...] = value
+    copy_matrix(copied, value)
     array = jax.device_put(copied, device)
     is_shared = array.size and array.platform() == "cpu" and array.unsafe_buffer_pointer() == copied.ctypes.data
     return array.copy() if is_shared else array

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 
@@ -14,6 +14,7 @@ from pytensor_jaxpr_linker.base.errors import CannotEmit
 from pytensor_jaxpr_linker.base.jax_compat import is_for_cpus
 from pytensor_jaxpr_linker.base.passes import Pass
 from pytensor_jaxpr_linker.emit import traced_leaf
+from pytensor_jaxpr_linker.graph.column_major import lay_constants
 from pytensor_jaxpr_linker.graph.prepare import prepare
 from pytensor_jaxpr_linker.graph.sorted_rows import sort_rows
 from pytensor_jaxpr_linker.graph.walk import Graph
@@ -21,8 +22,11 @@ from pytensor_jaxpr_linker.plan.inner import Rules
 from pytensor_jaxpr_linker.plan.model import Plan, Region
 from pytensor_jaxpr_linker.plan.partition import partition
 
-#: What was measured on CPUs applies to them alone: the threads of a GPU do not wait for each other as they add to a group.
-SORTED_ROWS = Pass("sorted rows", partial(sort_rows, is_wanted=is_for_cpus))
+#: Graph passes for what was measured on CPUs. The threads of a GPU do not wait for each other as they add to a group.
+FOR_CPUS = (
+    Pass("sorted rows", partial(sort_rows, is_wanted=is_for_cpus)),
+    Pass("column-major constants", partial(lay_constants, is_wanted=is_for_cpus)),
+)
 
 
 def rules_in_force(traced_leaves: bool = True) -> Rules:
@@ -34,9 +38,9 @@ def rules_in_force(traced_leaves: bool = True) -> Rules:
     return Rules(find)
 
 
-def make_graph(fgraph: AbstractFunctionGraph, find_rule: Rules | None = None) -> Graph:
-    """Return the graph that `make_plan` takes, for these rules; by default those in force."""
-    return prepare(fgraph, find_rule or rules_in_force(), [SORTED_ROWS])
+def make_graph(fgraph: AbstractFunctionGraph, find_rule: Rules | None = None, more: Sequence[Pass] = ()) -> Graph:
+    """Return the graph that `make_plan` takes, for these rules; by default those in force. The passes `more` are the last."""
+    return prepare(fgraph, find_rule or rules_in_force(), (*FOR_CPUS, *more))
 
 
 def make_plan(

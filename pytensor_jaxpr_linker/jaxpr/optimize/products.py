@@ -12,6 +12,7 @@ from typing import Any
 from jax.extend.core import primitives as p
 
 from pytensor_jaxpr_linker.base import jax_compat
+from pytensor_jaxpr_linker.graph.column_major import LONG_COLUMNS
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
 
@@ -54,9 +55,11 @@ def find_matrix(eqn: Any) -> tuple[Atom, Atom] | None:
 
 
 def block_rows(matrix: Any) -> int | None:
-    """Return how many rows a block of a matrix has, or None if the product is computed at once, as on a GPU."""
+    """Return how many rows a block of a matrix has, or None if the product is computed at once, as on a GPU, or as that of few, long rows."""
     n, columns = matrix.shape
     if type(columns) is not int or columns < LEAST_COLUMNS or matrix.dtype.itemsize * n * columns < LEAST_BYTES:
+        return None
+    if columns >= LONG_COLUMNS * n:
         return None
     if not jax_compat.is_for_cpus():
         return None
