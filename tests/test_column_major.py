@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from pytensor.compile.mode import Mode
 
 import pytensor_jaxpr_linker as pjl
+from pytensor_jaxpr_linker.graph import column_major
 
 N, K = 8_000, 5
 RNG = np.random.default_rng(7)
@@ -86,6 +87,23 @@ def test_matrices_that_stay_in_rows(x, make):
         np.testing.assert_allclose(got, want, rtol=1e-9)
     assert not g.vm.runner.column_major
     assert shared.get_value(borrow=True).flags.c_contiguous
+
+
+def test_a_large_matrix_is_not_copied(monkeypatch):
+    monkeypatch.setattr(column_major, "MOST_COPIED_BYTES", X.nbytes - 1)
+    inputs, outputs = regression(pt.constant(X))
+    f = pytensor.function(inputs, outputs, mode="JAXPR")
+    check(f, X)
+    assert (K, N) not in shapes_taken(f)
+
+
+def test_constants_that_are_no_arrays():
+    """The size of a random variable is a constant without a shape."""
+    beta, rng = pt.dvector("beta", shape=(K,)), pytensor.shared(np.random.default_rng(1))
+    _, noise = pt.random.normal(0.0, 1e-12, size=None, rng=rng, return_next_rng=True)
+    f = pytensor.function([beta], pt.constant(X) @ beta + noise, mode="JAXPR")
+    np.testing.assert_allclose(f(BETA), X @ BETA, atol=1e-9)
+    assert (K, N) in shapes_taken(f)
 
 
 def test_functions_of_one_matrix_share_its_copy():
@@ -278,6 +296,17 @@ def test_reports(x):
         assert stages.profile().rows
         check(f, X)
     assert in_columns(x)
+
+
+@pytest.mark.parametrize("example", [X[:7000], jax.ShapeDtypeStruct((7000, K), "float64")], ids=["array", "shape"])
+def test_an_example_of_the_shared_matrix(x, example):
+    """It has the shape that the variable has, as the rest of the user's program sees it."""
+    beta = pt.dvector("beta")
+    f = pytensor.function([beta], x @ beta, mode="JAXPR")
+    assert pjl.make_jaxpr(f, BETA, example).in_avals[1].shape == (K, 7000)
+    assert f"shared variable: x.T {7000 * K * 8} bytes" in str(pjl.explain(f, args=[BETA, example]))
+    with pytest.raises(TypeError, match="input 'x'"):
+        pjl.make_jaxpr(f, BETA, np.ones(3))
 
 
 def test_the_pure_function_takes_rows(x):

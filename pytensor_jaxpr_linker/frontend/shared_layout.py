@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Any
 
+import jax
 import numpy as np
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Variable
@@ -41,5 +42,12 @@ def may_lie_in_columns(variable: Variable) -> bool:
 
 
 def transposed(values: Sequence[Any], positions: Collection[int]) -> list:
-    """Return the values of inputs with the transposes of those at some positions."""
-    return [np.asarray(x).T if i in positions else x for i, x in enumerate(values)] if positions else [*values]
+    """Return the values of inputs, or their shapes and dtypes, with the transposes of those at some positions."""
+    return [transpose(x) if i in positions else x for i, x in enumerate(values)] if positions else [*values]
+
+
+def transpose(matrix: Any) -> Any:
+    """Return the transpose of a matrix, or its shape and dtype."""
+    if isinstance(matrix, jax.ShapeDtypeStruct):
+        return jax.ShapeDtypeStruct(matrix.shape[::-1], matrix.dtype)
+    return np.asarray(matrix).T

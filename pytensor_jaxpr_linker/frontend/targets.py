@@ -200,11 +200,12 @@ class Compiled(NamedTuple):
             names = ", ".join(map(variable_name, self.fgraph.inputs)) or "nothing"
             raise TypeError(f"There are {len(args)} examples, and the function takes {names}.")
         counts = {} if self.runner.program is None else self.runner.program.key_counts
-        given = transposed([*args, *self.stored[len(args) :]], self.runner.column_major)
-        return [
+        given = [*args, *self.stored[len(args) :]]
+        values = [
             example_value(v, x, counts.get(i, 1))
-            for i, (v, x) in enumerate(zip(self.runner.graph.inputs, given, strict=True))
+            for i, (v, x) in enumerate(zip(self.fgraph.inputs, given, strict=True))
         ]
+        return transposed(values, self.runner.column_major)
 
 
 def rewrite(fgraph: FunctionGraph, mode: Mode) -> None:
