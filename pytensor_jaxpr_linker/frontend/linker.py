@@ -15,10 +15,7 @@ from pytensor_jaxpr_linker.frontend.logsumexp_gradient import FIXED_MAXIMA, PLAI
 from pytensor_jaxpr_linker.frontend.original_graph import KEEP, remember_original
 from pytensor_jaxpr_linker.frontend.rewrite_cache import REWRITE_CACHE
 from pytensor_jaxpr_linker.frontend.runner import Runner
-from pytensor_jaxpr_linker.frontend.storage import (
-    containers,
-    storage_of,
-)
+from pytensor_jaxpr_linker.frontend.storage import containers, storage_of
 from pytensor_jaxpr_linker.graph.scan_trace import REDUCED_TRACES
 
 

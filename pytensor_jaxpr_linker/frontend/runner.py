@@ -19,12 +19,7 @@ from pytensor_jaxpr_linker.base.platforms import given_platforms
 from pytensor_jaxpr_linker.base.stance import current_stance
 from pytensor_jaxpr_linker.frontend.jax_function import check_count
 from pytensor_jaxpr_linker.frontend.shared_layout import InRows, shared_pass, transposed
-from pytensor_jaxpr_linker.frontend.storage import (
-    SharedArrays,
-    Storage,
-    in_turn,
-    result_converters,
-)
+from pytensor_jaxpr_linker.frontend.storage import SharedArrays, Storage, in_turn, result_converters
 from pytensor_jaxpr_linker.graph.walk import Graph
 from pytensor_jaxpr_linker.plan.model import Plan, describe_plan, host_step
 from pytensor_jaxpr_linker.run.call import program_call
@@ -76,7 +71,6 @@ class Runner:
         self.fallbacks: dict[Apply, CannotEmit] = {}
         self.updates: dict[int, int] = getattr(fgraph, "update_mapping", None) or {}
         self._fgraph = fgraph
-        self.column_major = frozenset(i for i, v in enumerate(fgraph.inputs) if v is not self.graph.inputs[i])
         self._converters = result_converters(fgraph, borrowed, options)
         self._on_host: Callable[[list], list] | None = None
         # NumPy arrays are waited for as it is, so a call knows how the one before it ended.
@@ -120,6 +114,12 @@ class Runner:
         except CannotEmit as error:
             self._fall_back(error)
 
+    @property
+    def column_major(self) -> frozenset[int]:
+        """The positions of the shared matrices of which `graph` takes the transposes."""
+        pairs = zip(self._fgraph.inputs, self.graph.inputs, strict=True)
+        return frozenset(i for i, (v, taken) in enumerate(pairs) if taken is not v)
+
     @cached_property
     def _in_rows(self) -> Graph:
         """The graph that takes all matrices in rows."""
@@ -147,7 +147,7 @@ class Runner:
         assert self.program is not None
         return [self.program]
 
-    def host_call(self, args: list, column_major: Collection[int] = ()) -> list:
+    def host_call(self, args: list, column_major: Collection[int]) -> list:
         """Run the whole graph by PyTensor's own Python implementations. The arguments at the positions `column_major` are the transposes of matrices."""
         if self._on_host is None:
             inputs, outputs, nodes = self._in_rows
@@ -179,10 +179,10 @@ class Runner:
         """Return the graph as one program that takes all matrices in rows, or raise what `Plan.single_region` raises."""
         plan = self.plan
         if self.column_major:
-            plan = make_plan(self._in_rows, self._rules)
-        elif self.program is None and given_platforms():  # on which nodes that run on the host here may have a rule
+            return Program(make_plan(self._in_rows, self._rules).single_region())
+        if self.program is None and given_platforms():  # on which nodes that run on the host here may have a rule
             plan = make_plan(self.graph, self._rules, self.fallbacks)
-        return Program(plan.single_region()) if self.column_major or self.program is None else self.program
+        return self.program or Program(plan.single_region())
 
     def plan_again(self, error: CannotEmit, failed: Callable[[list], list | None]) -> None:
         """Plan again after a rule could not emit a node in the call `failed`, unless another thread has done so."""
@@ -200,7 +200,7 @@ class Runner:
         """Plan again for shared matrices in rows, unless another thread has done so."""
         with self._planning:
             if self.column_major:
-                self.graph, self.column_major, self.fallbacks = self._in_rows, frozenset(), {}
+                self.graph, self.fallbacks = self._in_rows, {}
                 self.prepare()
 
     def _shortened(self, storage: Storage, inputs: Sequence[Declared]) -> Callable[[Sequence[Any]], list | None] | None:

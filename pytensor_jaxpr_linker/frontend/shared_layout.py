@@ -43,10 +43,10 @@ def may_lie_in_columns(variable: Variable) -> bool:
 
 def transposed(values: Sequence[Any], positions: Collection[int]) -> list:
     """Return the values of inputs, or their shapes and dtypes, with the transposes of those at some positions."""
-    return [transpose(x) if i in positions else x for i, x in enumerate(values)] if positions else [*values]
+    return [transposed_value(x) if i in positions else x for i, x in enumerate(values)] if positions else [*values]
 
 
-def transpose(matrix: Any) -> Any:
+def transposed_value(matrix: Any) -> Any:
     """Return the transpose of a matrix, or its shape and dtype."""
     if isinstance(matrix, jax.ShapeDtypeStruct):
         return jax.ShapeDtypeStruct(matrix.shape[::-1], matrix.dtype)

@@ -48,7 +48,7 @@ class Storage(NamedTuple):
     turns: tuple[Turn, ...]
     """A call with updates holds them, in this order, from reading to writing: no update is lost, no generator gives its numbers twice."""
 
-    def read(self, given: Sequence[Any], device: jax.Device | None, column_major: Collection[int] = ()) -> list:
+    def read(self, given: Sequence[Any], device: jax.Device | None, column_major: Collection[int]) -> list:
         """Return the values of the inputs, those of shared arrays on a device; the first are `given` where no cell holds them.
 
         Those at the positions `column_major` are the transposes of matrices.
@@ -183,7 +183,7 @@ class SharedArrays:
         The positions of matrices that the function takes in column-major order.
     """
 
-    def __init__(self, cells: Mapping[int, list], options: Options, column_major: Collection[int] = ()):
+    def __init__(self, cells: Mapping[int, list], options: Options, column_major: Collection[int]):
         self._cells, self._options = [*cells.values()], options
         self._orders = [i in column_major for i in cells]
         self.kept: tuple = (None,) * (3 * len(cells))

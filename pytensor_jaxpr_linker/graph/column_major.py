@@ -1,4 +1,4 @@
-"""The pass that lays matrices of many rows in column-major order, where only products with vectors read them.
+"""The passes that lay matrices of many rows in column-major order, where only products with vectors read them.
 
 XLA's CPU compiler computes the product of a matrix and a vector with eight rows of the matrix at a time. If these are long, a processor reads eight streams of numbers, and
 adds vectors of them: a product of 1,000,000 x 50 numbers takes 14 ms on one core, where the same in row-major order takes 25 to 28, and 5 columns of 10,000 rows half as long.
@@ -6,7 +6,7 @@ adds vectors of them: a product of 1,000,000 x 50 numbers takes 14 ms on one cor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from pytensor.tensor.shape import Shape, Shape_i
 
 from pytensor_jaxpr_linker.base.array_types import array_key, copy_matrix, in_memory_order
 from pytensor_jaxpr_linker.graph.made_constants import shared
-from pytensor_jaxpr_linker.graph.walk import FindRule, Graph, made_for, with_other_operands
+from pytensor_jaxpr_linker.graph.walk import FindRule, Graph, Readers, made_for, readers_of, with_other_operands
 
 #: Matrices of fewer bytes take the same time in either order.
 LEAST_BYTES = 2**18
@@ -26,9 +26,6 @@ LEAST_BYTES = 2**18
 LONG_COLUMNS = 8
 #: A constant in another order is a copy: more bytes than these stay as they are.
 MOST_COPIED_BYTES = 2**30
-
-#: The nodes that read each variable.
-type Readers = Mapping[Variable, Sequence[Apply]]
 
 
 def is_large_matrix(value: Any) -> bool:
@@ -42,15 +39,6 @@ def gains(value: Any) -> bool:
 
 
 # -- which matrices ------------------------------------------------------------------------------------------------------
-
-
-def readers_of(graph: Graph) -> Readers:
-    """Return the nodes of a graph that read each variable."""
-    found: dict[Variable, list[Apply]] = {}
-    for node in graph.nodes:
-        for variable in node.inputs:
-            found.setdefault(variable, []).append(node)
-    return found
 
 
 def is_only_multiplied(matrix: Variable, graph: Graph, readers: Readers) -> bool:
@@ -118,11 +106,13 @@ def lay_constants(graph: Graph, find_rule: FindRule, is_wanted: Callable[[], boo
     ]
     if not found or not is_wanted():
         return graph
-    replaced: dict[Variable, Variable] = {old: new for constants in found for old, new in column_major(constants)}
+    replaced: dict[Variable, Variable] = {
+        old: new for constants in found for old, new in in_column_major_order(constants)
+    }
     return with_other_operands(graph, find_rule, lambda _: replaced)
 
 
-def column_major(constants: Sequence[Constant]) -> Iterator[tuple[Constant, Constant]]:
+def in_column_major_order(constants: Sequence[Constant]) -> Iterator[tuple[Constant, Constant]]:
     """Yield constants that are views of one array, and the same as views of one in column-major order."""
     base, _ = in_memory_order(constants[0].data)
     made = np.empty(base.shape[::-1], base.dtype)

@@ -20,7 +20,7 @@ from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor
 from pytensor_jaxpr_linker.base.array_types import array_key, in_memory_order
 from pytensor_jaxpr_linker.base.rules import Table
 from pytensor_jaxpr_linker.graph.made_constants import shared
-from pytensor_jaxpr_linker.graph.walk import FindRule, Graph, with_other_operands
+from pytensor_jaxpr_linker.graph.walk import FindRule, Graph, Readers, readers_of, with_other_operands
 
 #: Fewer rows stay as they are: they are in the cache of a core, and sorting takes as long as a thousand calls save.
 LEAST_SORTED = 2**13
@@ -47,10 +47,7 @@ def sort_rows(graph: Graph, find_rule: FindRule, is_wanted: Callable[[], bool]) 
     starts = [node for node in graph.nodes if type(node.op) in BY_GROUP and is_by_group(node)]
     if not starts or not is_wanted():
         return graph
-    readers: dict[Variable, list[Apply]] = {}
-    for node in graph.nodes:
-        for variable in node.inputs:
-            readers.setdefault(variable, []).append(node)
+    readers = readers_of(graph)
     in_order: dict[Apply, dict[Variable, Variable]] = {}
     seen: set[Apply] = set()
     for start in starts:
@@ -73,9 +70,7 @@ def is_by_group(node: Apply) -> bool:
 # -- which nodes compute row by row --------------------------------------------------------------------------------------
 
 
-def rows_with(
-    start: Apply, readers: Mapping[Variable, Sequence[Apply]], outputs: set[Variable]
-) -> dict[Apply, Axes] | None:
+def rows_with(start: Apply, readers: Readers, outputs: set[Variable]) -> dict[Apply, Axes] | None:
     """Return the nodes that compute with the rows that a node reads, each with the axes of its variables; None if the order of the rows matters to one."""
     axes: dict[Variable, int] = {}
     found: dict[Apply, Axes] = {}

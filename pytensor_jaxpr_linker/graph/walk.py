@@ -34,6 +34,19 @@ class Graph(GraphParts):
         return frozenset({type(node.op) for node in self.nodes})
 
 
+#: The nodes that read each variable.
+type Readers = Mapping[Variable, Sequence[Apply]]
+
+
+def readers_of(graph: Graph) -> Readers:
+    """Return the nodes of a graph that read each variable."""
+    found: dict[Variable, list[Apply]] = {}
+    for node in graph.nodes:
+        for variable in node.inputs:
+            found.setdefault(variable, []).append(node)
+    return found
+
+
 def copied_onto(node: Apply, operands: Sequence[Variable]) -> Apply:
     """Return a copy of a node that reads other operands, which hold the same values.
 

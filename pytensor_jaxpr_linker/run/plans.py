@@ -22,7 +22,7 @@ from pytensor_jaxpr_linker.plan.inner import Rules
 from pytensor_jaxpr_linker.plan.model import Plan, Region
 from pytensor_jaxpr_linker.plan.partition import partition
 
-#: Graph passes for what was measured on CPUs. The threads of a GPU do not wait for each other as they add to a group.
+#: Graph passes for CPUs, where they were measured. The threads of a GPU do not wait for each other as they add to a group, and its libraries take matrices in any order.
 FOR_CPUS = (
     Pass("sorted rows", partial(sort_rows, is_wanted=is_for_cpus)),
     Pass("column-major constants", partial(lay_constants, is_wanted=is_for_cpus)),
