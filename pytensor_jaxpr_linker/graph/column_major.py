@@ -12,13 +12,20 @@ from typing import Any
 import numpy as np
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.link.basic import Container
-from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.math import Dot
 from pytensor.tensor.shape import Shape, Shape_i
 
 from pytensor_jaxpr_linker.base.array_types import array_key, copy_matrix, in_memory_order
 from pytensor_jaxpr_linker.graph.made_constants import shared
-from pytensor_jaxpr_linker.graph.walk import FindRule, Graph, Readers, made_for, readers_of, with_other_operands
+from pytensor_jaxpr_linker.graph.walk import (
+    FindRule,
+    Graph,
+    Readers,
+    is_transpose,
+    made_for,
+    readers_of,
+    with_other_operands,
+)
 
 #: Matrices of fewer bytes take the same time in either order.
 LEAST_BYTES = 2**18
@@ -71,11 +78,6 @@ def is_product_with_vector(node: Apply, matrix: Variable) -> bool:
     return (x is matrix and y.type.broadcastable[-1:] == (True,)) or (
         y is matrix and x.type.broadcastable[:1] == (True,)
     )
-
-
-def is_transpose(node: Apply) -> bool:
-    """Tell whether a node transposes a matrix."""
-    return isinstance(node.op, DimShuffle) and node.op.new_order == (1, 0)
 
 
 # -- constants -----------------------------------------------------------------------------------------------------------

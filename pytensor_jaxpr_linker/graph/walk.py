@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from pytensor.configdefaults import config
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.op import Op
+from pytensor.tensor.elemwise import DimShuffle
 
 from pytensor_jaxpr_linker.base.array_types import is_tensor
 from pytensor_jaxpr_linker.base.errors import WrongResult, describe_node, variable_name
@@ -45,6 +46,11 @@ def readers_of(graph: Graph) -> Readers:
         for variable in node.inputs:
             found.setdefault(variable, []).append(node)
     return found
+
+
+def is_transpose(node: Apply) -> bool:
+    """Tell whether a node transposes a matrix."""
+    return isinstance(node.op, DimShuffle) and node.op.new_order == (1, 0)
 
 
 def copied_onto(node: Apply, operands: Sequence[Variable]) -> Apply:

@@ -314,7 +314,7 @@ def stages(f: Any, *args: Any) -> Stages | LoadedStages:
     >>> sorted(s.timings)
     ['plan', 'regions']
     >>> [p.name for p in s.passes.graph]
-    ['inline', 'sparse', 'decompose', 'eager numbers', 'until counts', 'lanes', 'sorted rows', 'column-major constants', 'column-major inputs']
+    ['outer products', 'inline', 'sparse', 'decompose', 'eager numbers', 'until counts', 'lanes', 'sorted rows', 'column-major constants', 'column-major inputs']
     """
     if isinstance(f, LoadedFunction):
         return LoadedStages(f, args)

@@ -101,7 +101,7 @@ def sections(explanation: ExplanationData, most: int) -> list[tuple[str, list[st
         found.append((f"On the platform {p.platform}: {batches}", [*p.missing, *lowered, *p.notes]))
     for subject, told in groupby(explanation.passes, attrgetter("subject")):
         title = "Graph passes" if subject == "graph" else f"Jaxpr passes of {subject}"
-        found.append((title, [line for p in told for line in pass_lines(p, most)]))
+        found.append((title, pass_lines(list(told), most)))
     if spent := compile_seconds(explanation, {}):
         programs = sum(len(batch.specializations) for batch in explanation.batches)
         of = f", {counted(programs, 'program')}" if programs else ""
@@ -216,13 +216,17 @@ def node_head(node: Node) -> str:
     return f"#{node.index} {node.op}" + (f" = '{node.name}'" if node.name else "")
 
 
-def pass_lines(p: PassReport, most: int) -> list[str]:
-    """Return the lines of a pass, with the beginning of the graph or Jaxpr after it if it changed something."""
-    if not p.changed:
-        return [f"{p.name:<14}unchanged, {duration(p.seconds)}"]
-    lines = p.text.splitlines()
-    head = f"{p.name:<14}{p.before} -> {counted(p.after, 'node' if p.subject == 'graph' else 'equation')}, {duration(p.seconds)}"
-    return [head, *(f"    {line}".rstrip() for line in [*lines[:most], *rest(len(lines), most)])]
+def pass_lines(passes: Sequence[PassReport], most: int) -> list[str]:
+    """Return the lines of passes, each with the beginning of the graph or Jaxpr after it if it changed something."""
+    width = 2 + max(len(p.name) for p in passes)
+    found = []
+    for p in passes:
+        after = counted(p.after, "node" if p.subject == "graph" else "equation")
+        what = f"{p.before} -> {after}" if p.changed else "unchanged"
+        found.append(f"{p.name:<{width}}{what}, {duration(p.seconds)}")
+        lines = p.text.splitlines() if p.changed else []
+        found += [f"    {line}".rstrip() for line in [*lines[:most], *rest(len(lines), most)]]
+    return found
 
 
 def break_lines(explanation: ExplanationData, b: BreakReport) -> list[str]:
