@@ -178,11 +178,19 @@ READ = {
 }
 
 
+FORMS = {
+    "a product": lambda u, v: pt.mul(u[:, None], v[None], LOWER),
+    "a product of a product": lambda u, v: pt.mul(pt.mul(u[:, None], v[None]), LOWER),
+    "a product of matrices": lambda u, v: pt.mul(pt.dot(u[:, None], v[None]), LOWER),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("what", READ)
-def test_which_triangle_is_read(what):
+def test_which_triangle_is_read(what, form):
     read, left = READ[what]
     a, u, v = pt.matrix("a", shape=(N, N)), pt.vector("u", shape=(N,)), pt.vector("v", shape=(N,))
-    output = read(pt.dot(Cholesky()(a).T, pt.mul(u[:, None], v[None], LOWER)))
+    output = read(pt.dot(Cholesky()(a).T, FORMS[form](u, v)))
     values = [COVARIANCE, VECTOR, VECTOR[::-1].copy()]
     f = pytensor.function([a, u, v], output, mode=Mode(get_mode("JAXPR").linker, None))
     reference = pytensor.function([a, u, v], output, mode="FAST_COMPILE")

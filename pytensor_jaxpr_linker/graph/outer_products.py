@@ -149,14 +149,15 @@ def summands_of(matrix: Variable, scale: float) -> Iterator[Summand | None]:
     elif applies(node, Neg):
         yield from summands_of(node.inputs[0], -scale)
     else:
-        yield outer_product(node, scale) if applies(node, Mul) else None
+        yield outer_product(matrix, scale)
 
 
-def outer_product(node: Apply, scale: float) -> Summand | None:
-    """Return a product as a summand if its factors are columns, rows, numbers, and perhaps constants with zeros above the diagonal."""
-    columns = [v for v in node.inputs if v.type.broadcastable == LAST]
-    rows = [v for v in node.inputs if v.type.broadcastable in (FIRST, BOTH)]
-    others = [v for v in node.inputs if v.type.broadcastable == NEITHER]
+def outer_product(matrix: Variable, scale: float) -> Summand | None:
+    """Return a matrix as a summand if its factors are columns, rows, numbers, and perhaps constants with zeros above the diagonal."""
+    factors = list(factors_of(matrix))
+    columns = [v for v in factors if v.type.broadcastable == LAST]
+    rows = [v for v in factors if v.type.broadcastable in (FIRST, BOTH)]
+    others = [v for v in factors if v.type.broadcastable == NEITHER]
     masks = [factor_of_mask(v) for v in others]
     if not columns or not any(v.type.broadcastable == FIRST for v in rows) or None in masks:
         return None
@@ -165,6 +166,19 @@ def outer_product(node: Apply, scale: float) -> Summand | None:
     if masks and None in lengths:
         return None
     return Summand(columns, rows, scale * prod(mask for mask in masks if mask is not None), is_triangular=bool(masks))
+
+
+def factors_of(matrix: Variable) -> Iterator[Variable]:
+    """Yield the factors of an elementwise product, and the column and row of a product of these."""
+    node = matrix.owner
+    is_matrix = node is not None and matrix.type.broadcastable == NEITHER
+    if is_matrix and applies(node, Mul):
+        for factor in node.inputs:
+            yield from factors_of(factor)
+    elif is_matrix and isinstance(node.op, Dot) and node.inputs[0].type.broadcastable == LAST:
+        yield from node.inputs
+    else:
+        yield matrix
 
 
 def factor_of_mask(matrix: Variable) -> float | None:
