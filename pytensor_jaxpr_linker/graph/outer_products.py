@@ -2,7 +2,7 @@
 
 PyTensor's gradient of a Cholesky factor ``L`` computes ``L.T @ G`` and reads its lower triangle (I. Murray, Differentiation of the Cholesky decomposition, 2016). Where ``L`` solves a system
 with one right-hand side, ``G`` is ``tril(u @ v.T) + diag(d)``. As ``L.T`` is upper triangular, `tril` makes no difference to the lower triangle of the product, which then takes n^2 operations
-instead of n^3. The two triangular systems of the gradient, and the factor itself, take n^3 each.
+instead of n^3. The two triangular systems of the gradient take n^3 each.
 """
 
 from __future__ import annotations
