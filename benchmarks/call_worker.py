@@ -61,6 +61,8 @@ LARGE = {make.__name__: make for make in (radon_12k, radon_1m, logistic_1m_50)}
 #: With large data a turn has calls for 0.3 s, of which those of the first 0.1 do not count: so long the threads of OpenBLAS wait for work, in the cores of the
 #: next side, and so long it may take until a side's own threads have a core each.
 LEAST_TURNS, SETTLE_SECONDS = 6, 0.1
+#: With the other models it has calls for 3 ms, of which those of the first do not count. After a call of mode JAX it takes five calls until a processor predicts the branches of this side again.
+SETTLE_SECONDS_OF_SMALL = 0.001
 #: A side that is no backend: it copies the data of a model, to show how fast memory is.
 COPY = "copy"
 
@@ -131,7 +133,7 @@ def later_calls(name: str, sides: list[str], args: argparse.Namespace) -> dict:
         compare(results, args.reference)
         calls[side] = partial(call_with_numpy, fn, values)
     key = "one" if args.one_core else "all"
-    turns = {"least": LEAST_TURNS, "settle": SETTLE_SECONDS} if name in LARGE else {}
+    turns = {"least": LEAST_TURNS, "settle": SETTLE_SECONDS} if name in LARGE else {"settle": SETTLE_SECONDS_OF_SMALL}
     found |= {side: {key: us} for side, us in median_of_turns_us(calls, args.seconds, **turns).items()}
     if COPY in found:
         found[COPY]["bytes"] = copied

@@ -50,8 +50,8 @@ Log density and gradient of the models of `pymc_models.py`, compiled by `pm.comp
 
 LATER = """### Later calls of PyMC models
 
-Microseconds a call, NumPy arrays in and out. The calls of all sides take turns in one process, pinned to one core or on all {cores}; the median of all calls
-counts, without the first of each turn. BLAS has one thread, except for the large data on all cores. Mode JAX does not run on large data here
+Microseconds a call, NumPy arrays in and out. The calls of all sides take turns in one process, pinned to one core or on all {cores}. A turn has calls for 3 ms, as a
+sampler makes them one after the other; the median of all but those of the first millisecond counts, because a processor takes some calls to predict the branches of another side. BLAS has one thread, except for the large data on all cores. Mode JAX does not run on large data here
 (`radon_12k`: 12,289 houses, `radon_1m`: each of these a hundred times, `logistic_1m_50`: 1,000,000 rows by 50 columns), and the geometric mean leaves these out.
 """
 

@@ -91,29 +91,6 @@ def union_length(spans: list[tuple[float, float]]) -> float:
     return total
 
 
-def median_us(call: Callable[[], Any], seconds: float = 1.0, least: int = 20) -> float:
-    """Median time of one call in µs, each call timed by itself, after a warm-up of a fifth of the time.
-
-    Parameters
-    ----------
-    call
-        What to time, without arguments.
-    seconds
-        For how long to repeat it.
-    least
-        The least number of repeats.
-    """
-    until = perf_counter() + seconds / 5
-    while perf_counter() < until:
-        call()
-    times, until = [], perf_counter() + seconds
-    while len(times) < least or perf_counter() < until:
-        start = perf_counter_ns()
-        call()
-        times.append(perf_counter_ns() - start)
-    return statistics.median(times) / 1000
-
-
 def least_us(calls: dict[Any, Callable[[], Any]], seconds: float = 1.0, least: int = 20) -> dict[Any, float]:
     """Least time of each of several calls in µs: they take turns, so that what else the machine does touches all alike.
 

@@ -1,4 +1,4 @@
-"""Small measurements: what planning and building cost for each node, and, on one core, what calls of several backends take."""
+"""Small measurements: what planning and building cost for each node, and what calls of several backends take."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -6,7 +6,7 @@ from functools import partial
 from time import perf_counter
 
 from backends import Compiled, as_compile, as_numpy, on_device, prepare, take_apart, waiter
-from clock import Clock, least_us
+from clock import Clock, least_us, median_of_turns_us
 from models import chain, small
 from pytensor.graph.fg import FunctionGraph
 
@@ -199,24 +199,30 @@ def dispatch_calls(backend: str) -> dict[str, Callable]:
     }
 
 
-def later_calls(problem, backends: list[str], seconds: float) -> dict:
-    """Later calls of a problem: least times in µs, by backend.
+def later_calls(problem, backends: list[str], seconds: float, is_pinned: bool) -> dict:
+    """Later calls of a problem, in turns: µs by backend.
+
+    Parameters
+    ----------
+    is_pinned
+        Whether the process is pinned to one core. Then the least times count. On all cores the median does: calls wait for threads.
 
     Returns
     -------
     dict
-        `call_pinned` with NumPy arrays in and out, and `part_pinned`, the compiled part alone.
+        `call` with NumPy arrays in and out, and `part`, the compiled part alone, or `call_pinned` and `part_pinned`.
     """
+    end = "_pinned" if is_pinned else ""
     calls: dict = {}
     for backend in backends:
         prepare(backend, Clock())
         fn = as_compile(backend, problem)
         as_numpy(fn(*problem.values))
         part = take_apart(backend, fn, problem.values)
-        calls[backend, "call_pinned"] = partial(call_with_numpy, fn, problem.values)
-        calls[backend, "part_pinned"] = partial(call_part, part, waiter(backend))
+        calls[backend, f"call{end}"] = partial(call_with_numpy, fn, problem.values)
+        calls[backend, f"part{end}"] = partial(call_part, part, waiter(backend))
     with x64():
-        return by_backend(least_us(calls, seconds))
+        return by_backend((least_us if is_pinned else median_of_turns_us)(calls, seconds))
 
 
 def call_with_numpy(fn: Callable, values) -> list:

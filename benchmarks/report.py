@@ -54,8 +54,8 @@ a second time in the process, without what each library does only once.
 LATER = """## Later calls
 
 Microseconds a call. *call* takes NumPy arrays and ends when results are NumPy arrays; *compiled part* takes and gives
-device arrays (NumPy arrays for NUMBA), without PyTensor's `Function` around it. *one core* is the least time of calls of all backends that
-take turns in a process pinned to one core: without it, a call may wait for a thread of XLA's to wake up. *equations* counts those of inner Jaxprs, not the calls that wrap them.
+device arrays (NumPy arrays for NUMBA), without PyTensor's `Function` around it. Calls of all backends take turns in one process, and their median counts.
+*one core* is the least time of such calls in a process pinned to one core: without it, a call may wait for a thread of XLA's to wake up. *equations* counts those of inner Jaxprs, not the calls that wrap them.
 A function with a derivative of its own (`custom_jvp_call`) is one equation, as the primitives are that JAX has for some special functions
 and whose formulas are in XLA; the equations of such functions are *in bodies*.
 """

@@ -57,7 +57,7 @@ def plan(
         order = [b for b in order if b != "numba" or repeat < numba_repeats]
         for model in models:
             jobs += [Job("first", model, backend, repeat) for backend in order]
-            jobs += [Job("pinned", model, "+".join(order), repeat)] * pinned
+            jobs += [Job(task, model, "+".join(order), repeat) for task in ("turns", "pinned")[: 1 + pinned]]
         jobs += [Job("chain", str(n), b, repeat) for b in order for n in CHAINS.get(b, ())]
         if "jaxpr" in order:
             jobs += [Job("planning", str(PLANNED), "jaxpr", repeat)]
@@ -72,7 +72,7 @@ def run_job(job: Job, folder: Path, seconds: float) -> dict:
     """Run one process and read its result, or the last line of what it said when it failed.
 
     Caches start empty: JAX's persistent cache is off, and every repeat of a model in a backend has a compile directory of
-    its own. Only the pinned run finds the one that its first run made: Numba would compile the same again for minutes.
+    its own. Only the runs whose calls take turns find the one that the first run made: Numba would compile the same again for minutes.
     BLAS gets one thread: with more, a call on small matrices mostly waits for a core that somebody else is using.
     """
     out = folder / (f"{job.subject}.npz" if job.task == "reference" else "result.json")
@@ -117,7 +117,7 @@ def run_all(jobs: list[Job], seconds: float) -> dict:
     Returns
     -------
     dict
-        ``{task: {subject: {backend: medians over the repeats}}}``, where `pinned` results are merged into `first`, and those of backends that took turns are sorted by them.
+        ``{task: {subject: {backend: medians over the repeats}}}``, where `turns` and `pinned` results are merged into `first`, and those of backends that took turns are sorted by them.
     """
     raw: dict = defaultdict(list)
     bar = Progress(
@@ -132,16 +132,13 @@ def run_all(jobs: list[Job], seconds: float) -> dict:
         for job in jobs:
             bar.update(task, description=f"{job.subject} · {job.backend} · {job.task}")
             result = run_job(job, Path(folder), seconds)
-            kind = "first" if job.task == "pinned" else job.task
+            kind = "first" if job.task in ("turns", "pinned") else job.task
             for backend in job.backend.split("+"):
                 raw[kind, job.subject, backend].append(result if "failed" in result else result.get(backend, result))
             if "failed" in result:
                 bar.console.print(f"{job.subject} · {job.backend} · {job.task}: {result['failed']}", style="red")
             elif "first" in result:
-                text = (
-                    f"{job.subject:<16} {job.backend:<6} first {result['first']:6.2f} s   call {result['call']:8.1f} µs"
-                )
-                bar.console.print(text, highlight=False)
+                bar.console.print(f"{job.subject:<16} {job.backend:<6} first {result['first']:6.2f} s", highlight=False)
             bar.advance(task)
     results: dict = defaultdict(lambda: defaultdict(dict))
     for (kind, subject, backend), found in raw.items():

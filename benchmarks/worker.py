@@ -2,10 +2,10 @@
 
     python benchmarks/worker.py TASK SUBJECT BACKEND --out FILE [--reference FILE] [--seconds S]
 
-Tasks: `reference` (values from PyTensor's Python implementations), `first` (stages, first call and later calls), `chain` (time to build
-a chain of SUBJECT nodes), `planning` (to plan and explain it), and on one core, for several backends (`jaxpr+jax+hand`) whose calls
-take turns: `pinned` (later calls), `host` (a call with a host step between two regions, on SUBJECT numbers), `dispatch` (what a
-call costs by itself) and `scan` (a loop).
+Tasks: `reference` (values from PyTensor's Python implementations), `first` (stages and first call), `chain` (time to build
+a chain of SUBJECT nodes), `planning` (to plan and explain it), and for several backends (`jaxpr+jax+hand`) whose calls take turns: `turns`
+(later calls), and on one core `pinned` (later calls), `host` (a call with a host step between two regions, on SUBJECT numbers), `dispatch`
+(what a call costs by itself) and `scan` (a loop).
 """
 
 import argparse
@@ -14,10 +14,10 @@ import warnings
 from pathlib import Path
 from time import perf_counter
 
-from clock import Clock, count_equations, median_us, pin_to_one_core
+from clock import Clock, count_equations, pin_to_one_core
 
 TOLERANCE = 1e-6
-#: In these tasks the calls of several backends take turns.
+#: In these tasks the calls of several backends take turns, on one core.
 ONE_CORE = ("pinned", "host", "dispatch", "scan")
 
 
@@ -52,8 +52,8 @@ def largest_error(results, file: Path) -> float:
 
 
 def measure(name: str, backend: str, args: argparse.Namespace) -> dict:
-    """Compile and call one problem in one backend; time the stages, the first call and later ones, and the stages again."""
-    from backends import as_compile, as_numpy, prepare, scope, take_apart, waiter
+    """Compile and call one problem in one backend; time the stages, the first call, and the stages again."""
+    from backends import as_compile, as_numpy, prepare, scope, take_apart
     from models import PROBLEMS
 
     problem, clock = PROBLEMS[name](), Clock()
@@ -67,13 +67,10 @@ def measure(name: str, backend: str, args: argparse.Namespace) -> dict:
     error = largest_error(results, args.reference)
 
     part = take_apart(backend, fn, values)
-    wait = waiter(backend)
-    calls = {"call": median_us(lambda: as_numpy(fn(*values)), args.seconds)}
     with scope(backend):
-        calls["part"] = median_us(lambda: wait(part.part(*part.part_args)), args.seconds)
         equations, bodies = (None, None) if backend == "numba" else equations_of(part)
     other = first - sum(stages.values())
-    found = {"stages": stages | {"other": other}, "first": first, "error": error, **calls}
+    found = {"stages": stages | {"other": other}, "first": first, "error": error}
     found |= {"equations": equations, "bodies": bodies}
     if backend != "numba":
         clock.spans.clear()
@@ -92,7 +89,7 @@ def equations_of(part) -> tuple[int, int]:
 def main() -> None:
     """Run the task that the command line names."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("task", choices=["reference", "first", "chain", "planning", *ONE_CORE])
+    parser.add_argument("task", choices=["reference", "first", "chain", "planning", "turns", *ONE_CORE])
     parser.add_argument("subject")
     parser.add_argument("backend")
     parser.add_argument("--out", type=Path, required=True)
@@ -106,7 +103,8 @@ def main() -> None:
     if args.task == "first":
         result = measure(args.subject, args.backend, args)
     else:
-        result = measure_apart(args) if pin_to_one_core() or args.task != "pinned" else {}
+        is_pinned = args.task != "turns" and pin_to_one_core()
+        result = measure_apart(args) if is_pinned or args.task != "pinned" else {}
     args.out.write_text(json.dumps(result))
 
 
@@ -121,8 +119,8 @@ def measure_apart(args: argparse.Namespace) -> dict:
             return micro.build_chain(int(args.subject), args.backend)
         case "planning":
             return micro.planning(int(args.subject), args.backend)
-        case "pinned":
-            return micro.later_calls(PROBLEMS[args.subject](), backends, args.seconds)
+        case "turns" | "pinned":
+            return micro.later_calls(PROBLEMS[args.subject](), backends, args.seconds, args.task == "pinned")
         case "host":
             return micro.host_step(int(args.subject), backends, args.seconds)
         case "dispatch":

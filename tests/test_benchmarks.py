@@ -88,16 +88,20 @@ import micro
 
 both = ["jaxpr", "hand"]
 found = [micro.build_chain(8, "jaxpr"), micro.planning(2000, "jaxpr"), micro.scan("AR(2)/forward/10", both, 0.01)]
-print(json.dumps([*found, micro.host_step(10, both, 0.01), micro.dispatch(both, 0.01)]))
+found += [micro.host_step(10, both, 0.01), micro.dispatch(both, 0.01)]
+print(json.dumps([*found, *(micro.later_calls(micro.chain(8), both, 0.01, is_pinned) for is_pinned in (False, True))]))
 """
 
 
 def test_the_small_measurements_run():
     """They call functions inside the package, which change."""
-    build, planning, scan, host_step, dispatch = json.loads(run_python(SMALL_MEASUREMENTS.format(folder=BENCHMARKS)))
+    measured = json.loads(run_python(SMALL_MEASUREMENTS.format(folder=BENCHMARKS)))
+    build, planning, scan, host_step, dispatch, calls, pinned = measured
     assert build["build_us"] > 0
     assert planning.keys() == {"plan", "explain", "plan_breaks", "explain_breaks"}
     assert scan["jaxpr"].keys() == scan["hand"].keys() == {"call", "first"}
     assert host_step["jaxpr"].keys() == {"call", "thunk"}
     assert dispatch["jaxpr"].keys() > dispatch["hand"].keys()
-    assert all(us > 0 for times in (planning, *scan.values(), *host_step.values()) for us in times.values())
+    assert calls["jaxpr"].keys() == {"call", "part"} and pinned["hand"].keys() == {"call_pinned", "part_pinned"}
+    found = (planning, *scan.values(), *host_step.values(), *calls.values(), *pinned.values())
+    assert all(us > 0 for times in found for us in times.values())
