@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 from backends import MODES, as_numpy, prepare
-from clock import Clock, median_of_turns_us, pin_to_one_core
+from clock import SETTLE_SECONDS_OF_SMALL, Clock, median_of_turns_us, pin_to_one_core
 from micro import call_with_numpy
 from worker import largest_error
 
@@ -61,8 +61,6 @@ LARGE = {make.__name__: make for make in (radon_12k, radon_1m, logistic_1m_50)}
 #: With large data a turn has calls for 0.3 s, of which those of the first 0.1 do not count: so long the threads of OpenBLAS wait for work, in the cores of the
 #: next side, and so long it may take until a side's own threads have a core each.
 LEAST_TURNS, SETTLE_SECONDS = 6, 0.1
-#: With the other models it has calls for 3 ms, of which those of the first do not count. After a call of mode JAX it takes five calls until a processor predicts the branches of this side again.
-SETTLE_SECONDS_OF_SMALL = 0.001
 #: A side that is no backend: it copies the data of a model, to show how fast memory is.
 COPY = "copy"
 

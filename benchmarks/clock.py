@@ -123,6 +123,10 @@ def median_of_turns_us(
     return {key: statistics.median(found) / 1000 for key, found in times.items()}
 
 
+#: Of turns of calls of µs, the first millisecond does not count. After a call of mode JAX it takes five calls until a processor predicts the branches of another side again.
+SETTLE_SECONDS_OF_SMALL = 0.001
+
+
 def take_turns(
     calls: dict[Any, Callable[[], Any]], seconds: float, least: int, settle: float = 0.0
 ) -> Iterator[tuple[Any, bool, int]]:

@@ -6,7 +6,7 @@ from functools import partial
 from time import perf_counter
 
 from backends import Compiled, as_compile, as_numpy, on_device, prepare, take_apart, waiter
-from clock import Clock, least_us, median_of_turns_us
+from clock import SETTLE_SECONDS_OF_SMALL, Clock, least_us, median_of_turns_us
 from models import chain, small
 from pytensor.graph.fg import FunctionGraph
 
@@ -222,7 +222,9 @@ def later_calls(problem, backends: list[str], seconds: float, is_pinned: bool) -
         calls[backend, f"call{end}"] = partial(call_with_numpy, fn, problem.values)
         calls[backend, f"part{end}"] = partial(call_part, part, waiter(backend))
     with x64():
-        return by_backend((least_us if is_pinned else median_of_turns_us)(calls, seconds))
+        if is_pinned:
+            return by_backend(least_us(calls, seconds))
+        return by_backend(median_of_turns_us(calls, seconds, settle=SETTLE_SECONDS_OF_SMALL))
 
 
 def call_with_numpy(fn: Callable, values) -> list:
