@@ -231,5 +231,6 @@ def test_a_replaced_product_keeps_its_name_and_line():
     product = a @ (u[:, None] * v)
     product.name = "projected"
     f = pytensor.function([a, u, v], product, mode="JAXPR")
+    assert [output.name for output in f.vm.runner.graph.outputs] == ["projected"]
     with pytest.raises(ValueError, match="test_outer_products"):
         f(np.ones((2, 3)), np.ones(2), np.ones(4))
