@@ -10,6 +10,7 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 from helpers import compare
+from pytensor.compile.debug.profiling import ProfileStats
 from pytensor.raise_op import Assert
 
 import pytensor_jaxpr_linker as pjl
@@ -184,6 +185,9 @@ def test_shapes_that_run_on_the_host_are_forgotten(monkeypatch):
 
 def is_short(f, *args, **kwargs) -> bool:
     """Tell whether a call goes to the program by the shortest way."""
+    if f._short is None:
+        f(*args, **kwargs)
+        return False
     ways = []
 
     def short(values):
@@ -238,6 +242,66 @@ def test_the_shortest_way_checks():
     with pytest.raises(AssertionError, match="must be positive"):
         f(-np.ones(2))
     np.testing.assert_array_equal(f(np.ones(2)), [2, 2])
+
+
+def test_the_shortest_way_is_made_when_there_is_a_program_to_call():
+    x = pt.vector("x", shape=(2,), dtype="float64")
+    f = pytensor.function([x], [x * 2, x.sum()], mode="JAXPR")
+    f(jax.numpy.ones(2))
+    with pjl.stance("force_host"):
+        f(np.ones(2))
+    with pytest.raises(TypeError):
+        f(np.ones(3))
+    assert f._short is None
+    f([1.0, 2.0])
+    assert is_short(f, np.ones(2))
+    for other in (np.ones(3), np.ones((2, 1)), np.ones(2, "float32"), [1.0, 2.0]):
+        assert f._short([other]) is None
+    assert f._short([]) is f._short([np.ones(2), np.ones(2)]) is None
+
+
+@pytest.mark.parametrize("shape", [(), (2,), (None,)])
+def test_the_shortest_way_beside_shared_variables_that_nothing_reads(shape):
+    """The check reads all arguments to say which value is wrong."""
+    x, unread = pt.tensor("x", shape=shape, dtype="float64"), pytensor.shared(np.ones(3), name="unread")
+    outputs = Assert("must be positive")(x + 0 * unread.shape[0], (x > 0).all()) * 2
+    f = pytensor.function([x], outputs, mode="JAXPR")
+    value = np.ones([n or 3 for n in shape])
+    assert not is_short(f, value) and is_short(f, value)
+    with pytest.raises(AssertionError, match="must be positive"):
+        f(-value)
+    np.testing.assert_array_equal(f(value), 2 * value)
+
+
+def test_a_profile_and_kept_cells_take_the_long_way():
+    x = pt.vector("x", shape=(2,), dtype="float64")
+    f = pytensor.function([x], x * 2, mode="JAXPR")
+    f(np.ones(2))
+    f.profile = ProfileStats(atexit_print=False)
+    assert not is_short(f, np.ones(2)) and f.profile.fct_callcount == 1
+    f.profile, f.vm.allow_gc = None, False
+    assert not is_short(f, np.ones(2))
+    np.testing.assert_array_equal(f.input_storage[0].storage[0], np.ones(2))
+    f.vm.allow_gc = True
+    assert is_short(f, np.ones(2))
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 7])
+@pytest.mark.parametrize("dtype", ["float64", "int8"])
+def test_results_are_in_memory_of_their_own(count, dtype):
+    """Few are copied one by one, of more the copy of all is shared: what a user writes to one result changes no other, nor a later call."""
+    x = pt.vector("x", shape=(4,), dtype=dtype)
+    outputs = [x * 2, x.sum(dtype=dtype), x.reshape((2, 2)) + x[0], x[:0], x[1:3], x[::-1], x.max()][:count]
+    f = pytensor.function([x], outputs, mode="JAXPR")
+    compare([x], outputs, [np.arange(4).astype(dtype)])
+    value = np.arange(4).astype(dtype)
+    first, kept = f(value), [r.copy() for r in f(value)]
+    for result, want in zip(first, kept, strict=True):
+        np.testing.assert_array_equal(result, want, strict=True)
+        result[...] = 77
+    for result, want in zip(f(value), kept, strict=True):
+        np.testing.assert_array_equal(result, want, strict=True)
+    assert not any(np.shares_memory(a, b) for i, a in enumerate(first) for b in first[:i])
 
 
 def test_functions_for_which_the_shortest_way_is_not():

@@ -16,7 +16,7 @@ import jax
 import jax.extend.core as jex
 import jax.numpy as jnp
 from jax import lax
-from jax._src import core, dispatch, flattree, source_info_util, xla_bridge
+from jax._src import core, flattree, source_info_util, xla_bridge
 from jax._src.core import dim_value_aval
 from jax._src.export.shape_poly import _DimExpr as SymbolicDim
 from jax._src.export.shape_poly import dim_as_value_p
@@ -251,8 +251,13 @@ def executable_of(compiled: jax.stages.Compiled) -> Executable | None:
     return Executable(run.xla_executable.execute_sharded, run.out_handler.handlers)
 
 
-#: Tells whether JAX looks for NaN or infinities in the results of each program, by the settings `jax_debug_nans` and `jax_debug_infs`.
-looks_for_nan = dispatch.needs_check_special
+#: JAX's settings `jax_debug_nans` and `jax_debug_infs`: it looks for NaN or infinities in the results of each program if the `value` of one is true.
+debug_nans, debug_infs = jax.debug_nans, jax.debug_infs
+
+
+def looks_for_nan() -> bool:
+    """Tell whether JAX looks for NaN or infinities in the results of each program."""
+    return bool(debug_nans.value or debug_infs.value)
 
 
 def is_ready(array: Any) -> bool:

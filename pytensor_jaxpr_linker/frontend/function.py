@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copyreg
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Literal
@@ -34,6 +34,7 @@ class JaxprFunction(Function):
         "__weakref__",
         "_as_declared",
         "_count",
+        "_declared",
         "_is_direct",
         "_names",
         "_places",
@@ -48,8 +49,8 @@ class JaxprFunction(Function):
         self._spare: list[Function] = []
         inputs: list[Any] = self.input_storage
         given = [c for c in inputs if not c.implicit]
-        declarations = list(map(declared, given))
-        self._as_declared = as_declared(declarations)
+        self._declared = list(map(declared, given))
+        self._as_declared = as_declared(self._declared)
         self._count = len(given)
         self._names = [c.name for c in given]
         self._places = {
@@ -58,8 +59,7 @@ class JaxprFunction(Function):
         is_simple = given == inputs[: len(given)] and all(c.required for c in given)
         can_compute = getattr(self.vm, "compute", None) is not None
         self._is_direct = is_simple and can_compute and not self._potential_aliased_input_groups
-        shortened = getattr(self.vm, "shortened", None)
-        self._short = shortened(declarations) if self._is_direct and shortened is not None else None
+        self._short: Callable[[Sequence[Any]], list | None] | None = None  # made when the first call has ended
 
     def __repr__(self) -> str:
         names = ", ".join(variable_name(c.variable) for c in self.maker.inputs if not c.implicit)
@@ -71,18 +71,13 @@ class JaxprFunction(Function):
         """Return the results for the arguments, as `Function` does."""
         vm: Any = self.vm
         values = self._in_order(args, kwargs) if kwargs else args
-        short = self._short
-        if short is not None and vm.allow_gc and not self.profile:
-            outputs = short(values)
+        short, outputs = self._short, None
+        if not self.profile and vm.allow_gc:
+            if short is not None:
+                outputs = short(values)
+            if outputs is None and self._is_direct and len(values) == self._count:
+                outputs = self._computed(values)
             if outputs is not None:
-                return outputs[0] if self.unpack_single else None if self.return_none else outputs
-        if self._is_direct and len(values) == self._count and vm.allow_gc and not self.profile:
-            try:
-                given = [*values] if self.trust_input else self._as_declared(values)
-            except Exception:
-                pass  # `Function` says what is wrong with which argument
-            else:
-                outputs = vm.compute(given)
                 return outputs[0] if self.unpack_single else None if self.return_none else outputs
         if not self._unused.acquire(False):
             return self._call_beside(*args, **kwargs)
@@ -90,6 +85,18 @@ class JaxprFunction(Function):
             return super().__call__(*args, **kwargs)
         finally:
             self._unused.release()
+
+    def _computed(self, values: Sequence[Any]) -> list | None:
+        """Return the outputs, or None if `Function` has to say what is wrong with an argument."""
+        vm: Any = self.vm
+        try:
+            given = [*values] if self.trust_input else self._as_declared(values)
+        except Exception:
+            return None
+        outputs = vm.compute(given)
+        if self._short is None and vm.shortened is not None:
+            self._short = vm.shortened(self._declared)
+        return outputs
 
     def _in_order(self, args: Sequence[Any], named: Mapping[str, Any]) -> Sequence[Any]:
         """Return the values of all arguments in their order; too many values if a name is unknown or an argument comes twice."""

@@ -204,10 +204,10 @@ class Runner:
                 self.prepare()
 
     def _shortened(self, storage: Storage, inputs: Sequence[Declared]) -> Callable[[Sequence[Any]], list | None] | None:
-        """Return the `short_call` for arguments that are the first inputs, or None if a call does more than that."""
+        """Return the `short_call` for arguments that are the first inputs, or None if a call does more than that, or there was none yet."""
         call, column_major = self.in_use
         calls = getattr(call, "calls", None)
-        if calls is None or any(declared.dtype is None for declared in inputs):
+        if not calls or any(declared.dtype is None for declared in inputs):
             return None
         shared = {i: storage.inputs[i] for i in call.shared}  # type: ignore[attr-defined]
         arrays = SharedArrays(shared, self.options, column_major)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -76,7 +77,7 @@ class ShortCalls:
         self,
         program: Program,
         policy: Policy,
-        test: Callable[[Specialization, Any, list], None],
+        test: Callable[[Specialization, Any, Sequence[Any]], None],
         converters: Sequence[Callable[[Any], Any]],
         packs_code: bool,
         donated: Sequence[int],
@@ -140,7 +141,8 @@ class ShortCalls:
         code = count if has_code and self.packs_code else None
         packed = only.packed(avals, arguments, pack_results(results, self.packable, code, least), device)
         on_device = all(i in self.shared and isinstance(args[i], jax.Array) for i in packed.others if i < len(args))
-        check = self.check if has_code else None
+        structs = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in avals]
+        check = partial(self.check, structs) if has_code else None
         found = codegen.packed_call(packed, constants, len(args), self.converters, check, on_device)
         calls = only.short_calls
         if len(calls) >= MOST_SHAPES:
@@ -148,16 +150,16 @@ class ShortCalls:
         calls[shapes] = found
         return found
 
-    def check(self, code: Any, args: list) -> None:
-        """Test the check code of a call."""
-        self.test(self.specialization, code, [*args, *self.program.constants])
+    def check(self, args: Sequence[Any], code: Any) -> None:
+        """Test the check code of a call with arguments, or avals, of which the last are the constants."""
+        self.test(self.specialization, code, args)
 
     def call_as_they_are(self, args: list) -> list:
         """Call the program without packing."""
         placed, device = place(args, self.policy.options)
         results = self.specialization.on(device)(*placed, *self.program.constants_beside(placed, device))
         if len(results) > len(self.converters):
-            self.check(results.pop(), args)
+            self.check([*args, *self.program.constants], results.pop())
         return [convert(x) for convert, x in zip(self.converters, results, strict=True)]
 
 
@@ -165,7 +167,7 @@ def general_call(
     program: Program,
     policy: Policy,
     donated: Sequence[int],
-    test: Callable[[Specialization, Any, list], None],
+    test: Callable[[Specialization, Any, Sequence[Any]], None],
     converters: Sequence[Callable[[Any], Any]],
 ) -> Callable[[list], list | None]:
     """Return what `program_call` returns, for any program; `test` is called with the number of the check that failed, or 0."""

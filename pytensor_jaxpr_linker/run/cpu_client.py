@@ -17,6 +17,7 @@ import numpy as np
 from pytensor_jaxpr_linker.base import jax_compat
 from pytensor_jaxpr_linker.base.array_types import copy_matrix
 from pytensor_jaxpr_linker.base.options import Options
+from pytensor_jaxpr_linker.run.packing import Packing
 
 
 @cache
@@ -78,13 +79,15 @@ class CallBuffer:
     ----------
     dtype, length
         Those of the array.
-    arguments, results
-        How many elements a call writes and reads.
+    arguments
+        How many elements a call writes.
+    results
+        What a call reads.
     """
 
-    __slots__ = ("array", "memory", "results")
+    __slots__ = ("array", "copies", "memory", "results")
 
-    def __init__(self, dtype: np.dtype, length: int, arguments: int, results: int, device: jax.Device):
+    def __init__(self, dtype: np.dtype, length: int, arguments: int, results: Packing, device: jax.Device):
         with jax.enable_x64(True):
             #: A donating call replaces it by the result of the program, which has the same memory.
             self.array = own_copy(np.zeros(length, dtype), device)
@@ -92,4 +95,6 @@ class CallBuffer:
         memory = (ctypes.c_char * size).from_address(self.array.unsafe_buffer_pointer())
         elements = np.frombuffer(memory, dtype)
         self.memory = memoryview(elements[:arguments].view(np.uint8))
-        self.results = elements[:results]
+        self.results = elements[: results.length]
+        #: Each returns a copy of one result.
+        self.copies = tuple(elements[start:stop].reshape(shape).copy for _, start, stop, shape in results.pieces)

@@ -14,7 +14,7 @@ from pytensor_jaxpr_linker.jaxpr.optimize.small_calls import with_small_calls
 from pytensor_jaxpr_linker.jaxpr.optimize.small_parts import Part, split_small
 from pytensor_jaxpr_linker.jaxpr.optimize.xla_options import options_of_call
 from pytensor_jaxpr_linker.run.cpu_client import CallBuffer
-from pytensor_jaxpr_linker.run.packing import Packing, packed_jaxpr, read_inputs_of
+from pytensor_jaxpr_linker.run.packing import NOTHING, Packing, packed_jaxpr, read_inputs_of
 
 #: To fill the memory of the arguments behind the results with more zeros takes longer than new memory.
 MOST_FILL_BYTES = 2**12
@@ -78,7 +78,7 @@ def packed_program(
             jitted, program = with_parts([Part(jaxpr.eqns, False)], lambda _: {})
         if donates and not program.memory_analysis().alias_size_in_bytes:
             return compiled(donates=False)
-        read = theirs if donates else 0
+        read = results if donates else NOTHING
         make_buffer = partial(CallBuffer, arguments.dtype, length, ours, read, device) if ours else None
         executable, has_witness = jax_compat.executable_of(program), not results.pieces
         return PackedProgram(arguments, others, results, jitted, executable, make_buffer, donates, has_witness)
