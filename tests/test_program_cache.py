@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -63,6 +64,35 @@ def test_damaged_and_foreign_entries_are_compiled(tmp_path):
         path.write_bytes(b"not a program")
     (tmp_path / "notes.txt").write_text("not an entry")
     assert run(tmp_path)[1:] == [0, misses, results]
+
+
+FULL = """
+import json, os, warnings
+import jax
+import numpy as np
+jax.jit(lambda x: x + 1)(1.0)  # JAX is in use before the import
+import resource, pytensor, pytensor.tensor as pt
+import pytensor_jaxpr_linker as pjl
+
+folder, x = pjl.cache(os.environ["FOLDER"]), pt.dvector("x")
+if "SIZE" in os.environ:  # a file that becomes larger can't be written, as if the disk were full
+    resource.setrlimit(resource.RLIMIT_FSIZE, (int(os.environ["SIZE"]), resource.RLIM_INFINITY))
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always", pjl.CacheWarning)
+    results = [pytensor.function([x], pt.exp(x) + k, mode="JAXPR")(np.zeros(2)).tolist() for k in range(3)]
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+warned = [str(w.message) for w in caught if w.category is pjl.CacheWarning]
+print(json.dumps([results, warned, len(os.listdir(folder / "graphs"))]))
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no limit for the size of a file")
+def test_a_folder_that_is_full(tmp_path):
+    """One warning, the right results, and nothing that is left of what had no room; a later process finds room again."""
+    want = [[1.0, 1.0], [2.0, 2.0], [3.0, 3.0]]
+    results, (warned,), left = json.loads(run_python(FULL, FOLDER=str(tmp_path), SIZE="100"))
+    assert (results, left) == (want, 0) and "can't be kept in" in warned and "File too large" in warned
+    assert json.loads(run_python(FULL, FOLDER=str(tmp_path))) == [want, [], 3]
 
 
 def test_a_folder_that_cannot_be_written(tmp_path):

@@ -68,9 +68,7 @@ class GraphStore:
         if self._folder is None:
             return
         try:
-            with tempfile.NamedTemporaryFile(dir=self._folder, delete=False) as file:
-                file.write(checksum(key, data) + data)
-            os.replace(file.name, self._folder / key)  # at once: a reader sees all of it or nothing
+            write_at_once(self._folder / key, checksum(key, data) + data)
         except OSError as error:
             self._warn(f"Rewritten graphs and samplers can't be kept in {self._folder}: {error}")
             self._folder = None
@@ -116,6 +114,18 @@ class GraphStore:
                 f"{what}. It is made again. To do: look at the folder, or use another one.",
                 CacheWarning,
             )
+
+
+def write_at_once(path: Path, data: bytes) -> None:
+    """Write a file so that a reader sees all of it or nothing, and leave nothing where there is no room for it."""
+    handle, name = tempfile.mkstemp(dir=path.parent)
+    try:
+        with open(handle, "wb") as file:
+            file.write(data)
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise
 
 
 def checksum(key: str, data: bytes) -> bytes:
