@@ -80,7 +80,7 @@ takes and checks the arguments. The figure in brackets is the ratio to the progr
 DISPATCH = """## What a call costs by itself
 
 Microseconds for a function of three inputs and two outputs with hardly any arithmetic, on one core: the least time of calls that take turns. The first two lines end when results
-are ready, the others when they are NumPy arrays. Each line includes the ones above it except the first; the last two are PyTensor's own call overhead.
+are ready, the others when they are NumPy arrays. Each line includes the ones above it except the first; the last two are PyTensor's own call overhead. In mode JAXPR `f(...)` calls the program by a way of its own, past the lines above it.
 """
 
 SCANS = """## Loops
