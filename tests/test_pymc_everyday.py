@@ -46,6 +46,39 @@ def test_thinning_keeps_the_last_of_so_many(model, sampler):
     np.testing.assert_array_equal(third.sample_stats["lp"], every.sample_stats["lp"][:, 2::3])
 
 
+@pytest.mark.parametrize("sampler", NUTS)
+def test_thinning_keeps_the_divergences_of_the_draws_that_it_leaves_out(sampler):
+    """In a funnel more groups of seven draws have one that diverged than have a last one that did. The last group has 11 draws."""
+    with pm.Model() as funnel:
+        v = pm.Normal("v", 0, 3)
+        pm.Normal("x", 0, pm.math.exp(v / 2), shape=9)
+    arguments = {"draws": 200, "tune": 60, "target_accept": 0.5, "max_treedepth": 6}
+    every, seventh = draw(funnel, sampler, **arguments), draw(funnel, sampler, thinning=7, **arguments)
+    for name in ("diverging", "reached_max_treedepth"):
+        found = every.sample_stats[name].to_numpy()
+        groups = np.split(found, range(7, 196, 7), axis=1)
+        assert len(groups) == 28
+        np.testing.assert_array_equal(seventh.sample_stats[name], np.stack([g.any(axis=1) for g in groups], axis=1))
+    assert seventh.sample_stats["diverging"].sum() > every.sample_stats["diverging"][:, 6::7].sum()
+    np.testing.assert_array_equal(seventh.sample_stats["n_steps"], every.sample_stats["n_steps"][:, 6::7])
+
+
+@pytest.mark.parametrize("sampler", ["blackjax", "nutpie"])
+def test_thinning_keeps_where_draws_diverged(sampler):
+    with pm.Model() as funnel:
+        v = pm.Normal("v", 0, 3)
+        pm.Normal("x", 0, pm.math.exp(v / 2), shape=9)
+    arguments = {"draws": 100, "tune": 60, "target_accept": 0.5, "store_divergences": True}
+    every, tenth = (
+        draw(funnel, sampler, **arguments).sample_stats,
+        draw(funnel, sampler, thinning=10, **arguments).sample_stats,
+    )
+    assert tenth["diverging"].any()
+    np.testing.assert_array_equal(np.isfinite(tenth["divergence_start"]).all(axis=2), tenth["diverging"])
+    places = {tuple(x) for x in every["divergence_start"].to_numpy()[every["diverging"].to_numpy()]}
+    assert {tuple(x) for x in tenth["divergence_start"].to_numpy()[tenth["diverging"].to_numpy()]} <= places
+
+
 def test_thinning_of_all_groups(model):
     added = {"log_prior": True, "log_likelihood": True}
     found = draw(model, "pymc", thinning=10, idata_kwargs=added, discard_tuned_samples=False)

@@ -9,6 +9,11 @@ import numpy as np
 
 from pytensor_jaxpr_linker.pymc.chains.programs import Chunk
 
+#: Statistics by which a transition warns. A kept draw has them if it, or a transition that is skipped, has.
+WARNINGS = ("diverging", "reached_max_treedepth")
+#: How the names of arrays begin that tell of a divergence, and are NaN for other transitions.
+OF_DIVERGENCE = "divergence_"
+
 
 class Draws(NamedTuple):
     """Positions and statistics, with axes of chains and draws in front."""
@@ -25,7 +30,8 @@ class KeptDraws:
     count
         How many transitions there will be.
     thinning
-        Of so many transitions the last one is kept.
+        Of so many transitions the last one is kept, with the warnings of all of them: those in which no divergence is seen would tell of a posterior without
+        any. What is too short for one more draw counts to the last one.
 
     Examples
     --------
@@ -33,9 +39,11 @@ class KeptDraws:
     >>> from pytensor_jaxpr_linker.pymc.chains.kept_draws import KeptDraws
     >>> kept = KeptDraws(6, thinning=2)
     >>> for first in (0, 3):
-    ...     kept.add(({"x": np.arange(first, first + 3.0)[None]}, {}), 0, 3)
-    >>> kept.result().positions["x"]
-    array([[1., 3., 5.]])
+    ...     chunk = np.arange(first, first + 3.0)[None]
+    ...     kept.add(({"x": chunk}, {"diverging": chunk == 2, "n_steps": chunk}), 0, 3)
+    >>> draws = kept.result()
+    >>> draws.positions["x"], draws.stats["n_steps"], draws.stats["diverging"]
+    (array([[1., 3., 5.]]), array([[1., 3., 5.]]), array([[False,  True, False]]))
     """
 
     def __init__(self, count: int, thinning: int = 1):
@@ -45,21 +53,39 @@ class KeptDraws:
 
     def add(self, chunk: Chunk, first: int, end: int) -> None:
         """Keep what is to be kept of the transitions from `first` to `end` of a chunk."""
-        index = np.arange(first + (-self._seen - 1) % self._thinning, end, self._thinning)
         if self._arrays is None:
-            self._arrays = jax.tree.map(self._empty, chunk)
-        at = slice(self.length, self.length + len(index))
-
-        def store(kept: np.ndarray, x: np.ndarray) -> None:
-            kept[:, at] = x[:, index]
-
-        jax.tree.map(store, self._arrays, chunk)
+            self._arrays = tuple({name: self._empty(name, x) for name, x in group.items()} for group in chunk)
+        positions, stats = jax.tree.map(lambda x: x[:, first:end], chunk)
+        kept_positions, kept_stats = self._arrays
+        numbers = np.arange(self._seen, self._seen + end - first)
+        rows, is_kept = np.minimum(numbers // self._thinning, self._room - 1), (numbers + 1) % self._thinning == 0
+        for name, x in positions.items():
+            kept_positions[name][:, rows[is_kept]] = x[:, is_kept]
+        for name, x in stats.items():
+            if name in WARNINGS:
+                np.logical_or.at(kept_stats[name].swapaxes(0, 1), rows, x.swapaxes(0, 1))
+            elif name.startswith(OF_DIVERGENCE):
+                chains, diverged = np.nonzero(stats["diverging"])
+                kept_stats[name][chains, rows[diverged]] = x[chains, diverged]
+            else:
+                kept_stats[name][:, rows[is_kept]] = x[:, is_kept]
         self._seen += end - first
-        self.length += len(index)
+        self.length += int(is_kept.sum())
 
-    def _empty(self, x: np.ndarray) -> np.ndarray:
-        return np.empty((len(x), self._room, *x.shape[2:]), x.dtype)
+    def _empty(self, name: str, x: np.ndarray) -> np.ndarray:
+        fill = np.nan if name.startswith(OF_DIVERGENCE) and x.dtype.kind == "f" else 0
+        return np.full((len(x), self._room, *x.shape[2:]), fill, x.dtype)
 
     def result(self) -> Draws:
         """Return the draws so far."""
         return Draws(*jax.tree.map(lambda x: x[:, : self.length], self._arrays))
+
+
+def thinned(draws: Draws, thinning: int) -> Draws:
+    """Return every `thinning`-th of some draws, with the warnings of all: see `KeptDraws`."""
+    if thinning == 1:
+        return draws
+    count = next(iter(draws.stats.values())).shape[1]
+    kept = KeptDraws(count, thinning)
+    kept.add((draws.positions, draws.stats), 0, count)
+    return kept.result()

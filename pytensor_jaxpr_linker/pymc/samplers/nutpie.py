@@ -15,7 +15,7 @@ import pymc as pm
 from pytensor_jaxpr_linker.base.errors import GraphBreakError
 from pytensor_jaxpr_linker.pymc.arguments import seed_of
 from pytensor_jaxpr_linker.pymc.chains.chains import ChainDraws, shapes_of
-from pytensor_jaxpr_linker.pymc.chains.kept_draws import Draws
+from pytensor_jaxpr_linker.pymc.chains.kept_draws import Draws, thinned
 from pytensor_jaxpr_linker.pymc.functions.graph import model_mode
 from pytensor_jaxpr_linker.pymc.functions.initial import Start, check_starts, layout_of, point_functions
 from pytensor_jaxpr_linker.pymc.functions.layout import Layout
@@ -156,21 +156,21 @@ def run_nutpie(
     # An interrupted run has chains of different lengths, and NaN where one ends earlier.
     lengths = np.isfinite(trace.posterior["position"].to_numpy()).all(axis=2).sum(axis=1)
     kept, length = most_draws(lengths)
-    if not length:
+    if length < thinning:
         raise KeyboardInterrupt
-    draws = draws_of(trace.posterior, trace.sample_stats, kept, slice(thinning - 1, length, thinning), layout)
+    draws = thinned(draws_of(trace.posterior, trace.sample_stats, kept, length, layout), thinning)
     warmup = None
     if keep_warmup:
-        warmup = draws_of(trace.warmup_posterior, trace.warmup_sample_stats, kept, slice(None), layout)
+        warmup = draws_of(trace.warmup_posterior, trace.warmup_sample_stats, kept, None, layout)
     return ChainDraws(draws, warmup, bool((lengths < options["draws"]).any()), seconds)
 
 
-def draws_of(posterior: Any, stats: Any, chains: np.ndarray, draws: slice, layout: Layout) -> Draws:
-    """Return the draws of some chains of nutpie's, with PyMC's names of statistics."""
+def draws_of(posterior: Any, stats: Any, chains: np.ndarray, length: int | None, layout: Layout) -> Draws:
+    """Return the first draws of some chains of nutpie's, or all, with PyMC's names of statistics."""
     # `store_gradient` and the like add statistics with one more axis: the flat vector's.
     names = STATS | {str(name): str(name) for name, x in stats.data_vars.items() if x.ndim > 2}
-    found = {new: stats[old].to_numpy()[chains][:, draws] for old, new in names.items()}
-    return Draws(layout.unravel(posterior["position"].to_numpy()[chains][:, draws]), found)
+    found = {new: stats[old].to_numpy()[chains][:, :length] for old, new in names.items()}
+    return Draws(layout.unravel(posterior["position"].to_numpy()[chains][:, :length]), found)
 
 
 def most_draws(lengths: np.ndarray) -> tuple[np.ndarray, int]:

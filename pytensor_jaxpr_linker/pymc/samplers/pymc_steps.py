@@ -12,6 +12,7 @@ import xarray as xr
 from pymc.sampling.mcmc import assign_step_methods
 
 from pytensor_jaxpr_linker.base.platforms import usable_cores
+from pytensor_jaxpr_linker.pymc.chains.kept_draws import WARNINGS, Draws, thinned
 from pytensor_jaxpr_linker.pymc.functions.constrained import constrain
 from pytensor_jaxpr_linker.pymc.options import MAX_TREEDEPTH
 from pytensor_jaxpr_linker.pymc.request import Request
@@ -76,10 +77,14 @@ def describe_run(request: Request, result: xr.DataTree, seconds: float) -> None:
 
 
 def thin(result: xr.DataTree, thinning: int) -> None:
-    """Keep of each group of draws, but those of the warm-up, the last one of every `thinning`."""
+    """Keep of each group of draws, but those of the warm-up, the last one of every `thinning`, and the warnings of all."""
     for name, group in result.children.items():
         if "draw" in group.sizes and not name.startswith("warmup_"):
             kept = group.to_dataset().isel(draw=slice(thinning - 1, None, thinning))
+            for stat in WARNINGS if kept.sizes["draw"] and name == "sample_stats" else ():
+                if stat in kept:
+                    marks = thinned(Draws({}, {stat: group[stat].to_numpy()}), thinning)
+                    kept[stat] = kept[stat].copy(data=marks.stats[stat])
             result[name] = xr.DataTree(kept.assign_coords(draw=range(kept.sizes["draw"])))
 
 
