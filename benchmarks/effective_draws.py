@@ -38,8 +38,8 @@ both, are off. For 1,000 draws they add 0.01 to 0.3 s to either side, by the num
 empty* is the first process, *caches filled* a second one for the same model: `pjl.cache(folder)` here; there PyTensor's and Numba's caches, which they use by themselves. nutpie
 compiles a model again in each process. Each figure is {pairs}. "×" is the ratio to `pjl.pymc.sample`. `effective_draws.py` writes this section.
 
-`mixture` and `hidden_markov` have a second mode of negligible probability. A chain that stays there takes R-hat to 1.5 and the effective draws to about 7. With nutpie this
-happened to `mixture` in 10 of 24 runs; `pjl.pymc.sample` lets such a chain start again (docs/from_pymc.md, "Chains in minor modes").
+`mixture` and `hidden_markov` have a second mode of negligible probability. A chain that stays there takes R-hat to 1.5 and the effective draws to about 7. To `mixture` this happened
+in 10 of 24 runs of nutpie, and in 19 of 48 of `pjl.pymc.sample` (docs/notes/warm-up.md, "Minor modes").
 """
 
 PICTURE = "![For each model, seconds of the first call, and effective draws a second of later ones](../docs/images/draws.svg)\n"

@@ -438,6 +438,24 @@ def test_arguments_of_another_kind(model, sampler, arguments, error, message, no
     assert message in str(raised.value) and "\n" not in str(raised.value)
 
 
+@pytest.mark.parametrize("restarts", [1, -1, None, True, 0.5, "no"])
+@pytest.mark.parametrize(
+    "more", [{}, {"sampler": "pymc"}, {"sampler": "mclmc"}, {"mesh": jax.make_mesh((1,), ("chains",))}], ids=str
+)
+def test_chains_do_not_start_again(model, restarts, more, no_compilation):
+    with pytest.raises(ValueError, match=r"that hid modes .* more chains.* reparametrize.* sample_smc"):
+        sample(model=model, restarts=restarts, **SHORT, **more)
+
+
+def test_no_restarts_are_accepted(model):
+    """The argument has no effect; on a mesh the error is about another one."""
+    found = ours.compile(model).sample(restarts=np.int64(0), **SHORT)
+    assert "restarts" not in found.posterior.attrs
+    np.testing.assert_array_equal(found.posterior["mu"], sample(model=model, **SHORT).posterior["mu"])
+    with pytest.raises(TypeError, match="thinning is not for runs with mesh"):
+        sample(model=model, restarts=0, mesh=jax.make_mesh((1,), ("chains",)), thinning=2, **SHORT)
+
+
 def test_one_seed_in_several_forms(model):
     first = draw("blackjax", model=model, random_seed=[0, 1]).posterior["mu"]
     np.testing.assert_array_equal(first, draw("blackjax", model=model, random_seed=range(2)).posterior["mu"])

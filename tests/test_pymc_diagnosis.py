@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import arviz as az
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 import pytest
 import xarray as xr
 
@@ -203,3 +205,29 @@ def test_what_many_chains_can_not_do(arguments, message):
         pm.Normal("x", shape=2)
     with pytest.raises(ValueError, match=message):
         sample(model=model, sampler="chees", **arguments)
+
+
+def test_chains_in_two_modes():
+    """A tenth of the probability is in a mode that an AR(1) of 0.99 correlates, the rest in a normal one whose basin is as large: no chain leaves either, and R-hat tells of both."""
+    d, share = 20, 0.9
+    correlation = 0.99 ** abs(np.subtract.outer(np.arange(d), np.arange(d)))
+    precision, logdet = np.linalg.inv(correlation), np.linalg.slogdet(correlation)[1]
+    starts = np.random.default_rng(0).uniform(-1, 1, (4000, d))
+    narrow = -0.5 * logdet - 0.5 * np.einsum("ni,ij,nj->n", starts, precision, starts)
+    center = min(np.linspace(3, 8, 200), key=lambda c: abs(np.mean(-0.5 * ((starts - c) ** 2).sum(1) > narrow) - 0.5))
+    with pm.Model() as model:
+        x = pm.Flat("x", shape=d)
+        one = np.log(1 - share) - 0.5 * logdet - 0.5 * pt.dot(x, pt.dot(precision, x))
+        pm.Potential("modes", pt.logaddexp(one, np.log(share) - 0.5 * pt.sum((x - center) ** 2)))
+    seen = set()
+    for seed in range(3):
+        arguments = {"model": model, "draws": 200, "tune": 600, "chains": 6, "random_seed": seed, "quiet": True}
+        default, without = sample(**arguments), sample(restarts=0, **arguments)
+        np.testing.assert_array_equal(default.posterior["x"], without.posterior["x"])
+        modes = default.posterior["x"].to_numpy().mean(axis=(1, 2)) > center / 2
+        if modes.any() and not modes.all():
+            assert float(az.rhat(default.posterior["x"]).max()) > 1.1
+            told = str(diagnose(default))
+            assert "The chains are in 2 places" in told and "use sample_smc" in told
+            seen.add(seed)
+    assert seen  # else the test shows nothing

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from numbers import Integral
 from types import ModuleType
 from typing import Any, Literal, NamedTuple
 
@@ -27,7 +28,6 @@ from pytensor_jaxpr_linker.pymc.arguments import (
     shown,
 )
 from pytensor_jaxpr_linker.pymc.chains.chains import ChainRun
-from pytensor_jaxpr_linker.pymc.chains.restarts import RESTARTS
 from pytensor_jaxpr_linker.pymc.functions.differentiable import check_variables
 from pytensor_jaxpr_linker.pymc.functions.initial import check_initvals
 from pytensor_jaxpr_linker.pymc.options import (
@@ -43,8 +43,6 @@ from pytensor_jaxpr_linker.pymc.samplers.marginal import marginalized
 
 #: Samplers that are no NUTS.
 METHOD_NAMES = {"mclmc": "MCLMC", "chees": "ChEES"}
-#: Samplers whose chains may start again.
-RESTARTING = ("blackjax", "numpyro")
 METHODS = ("parallel", "vectorized", "sequential", "processes")
 #: Arguments that are true or false.
 FLAGS = ("jitter", "discard_tuned_samples", "quiet", "compute_convergence_checks")
@@ -90,7 +88,6 @@ class Request(NamedTuple):
     cores: int | None
     initvals: Any
     jitter: bool
-    restarts: int
     gradient: Literal["pytensor", "jax"]
     var_names: Names | None
     thinning: int
@@ -108,7 +105,7 @@ class Request(NamedTuple):
     def run(self) -> ChainRun:
         """How chains of a JAX program run."""
         keep_warmup = not self.discard_tuned_samples
-        return ChainRun(self.draws, self.chain_method, self.cores, self.thinning, keep_warmup, self.restarts)
+        return ChainRun(self.draws, self.chain_method, self.cores, self.thinning, keep_warmup)
 
     @property
     def adaptation(self) -> dict[str, Any]:
@@ -133,8 +130,7 @@ class Request(NamedTuple):
     def not_of_nutpie(self) -> list[str]:
         """The arguments that keep nutpie, which runs host steps, from taking the place of the default sampler."""
         vectorized = ["chain_method='vectorized'"] if self.chain_method == "vectorized" else []
-        asked = {"callback": self.callback is not None, "restarts": self.restarts not in (0, RESTARTS)}
-        return [*vectorized, *self.options, *(name for name, is_asked in asked.items() if is_asked)]
+        return [*vectorized, *self.options, *(["callback"] if self.callback is not None else [])]
 
 
 def make_request(given: Mapping[str, Any]) -> Request:
@@ -187,7 +183,6 @@ def make_request(given: Mapping[str, Any]) -> Request:
         cores=given["cores"],
         initvals=given["initvals"],
         jitter=jitter,
-        restarts=checked_restarts(sampler, given["restarts"], jitter, given["initvals"]),
         gradient=given["gradient"],
         var_names=given["var_names"],
         thinning=given["thinning"],
@@ -203,14 +198,13 @@ def make_request(given: Mapping[str, Any]) -> Request:
     )
 
 
-def checked_restarts(sampler: str, asked: int | None, jitter: bool, initvals: Any) -> int:
-    """Return how often a chain may start again: by default not from points that the user chose."""
-    check_integer("restarts", 0 if asked is None else asked, 0)
-    if asked and sampler not in RESTARTING:
-        raise TypeError(f"sampler={sampler!r} starts no chain again: leave out restarts, or use sampler='blackjax'.")
-    if asked and not jitter:
-        raise ValueError("Without jitter a chain would start again at the same point: leave out restarts.")
-    return RESTARTS if asked is None and jitter and initvals is None else asked or 0
+def check_restarts(asked: Any) -> None:
+    """Raise an error for restarts of chains, which this package no longer has."""
+    if isinstance(asked, bool) or not isinstance(asked, Integral) or asked:
+        raise ValueError(
+            f"restarts={shown(asked)}: chains no longer start again, since that hid modes of the posterior. Leave restarts out. If R-hat is above 1.01, run more"
+            " chains, look at each of them (diagnose) and reparametrize; sample_smc samples separate modes."
+        )
 
 
 def check_kinds(given: Mapping[str, Any], sampler: str) -> None:

@@ -25,7 +25,7 @@ from pytensor_jaxpr_linker.pymc.request import Request
 
 def result_of(request: Request, constrained: Constrain, found: ChainDraws) -> xr.DataTree:
     """Return what chains gave as `sample` returns it."""
-    attrs = attributes_of(request, found.seconds, found.seconds_before, found.interrupted, found.restarts)
+    attrs = attributes_of(request, found.seconds, found.seconds_before, found.interrupted)
     make = partial(
         to_datatree,
         request.model,
@@ -42,9 +42,7 @@ def result_of(request: Request, constrained: Constrain, found: ChainDraws) -> xr
     return make()
 
 
-def attributes_of(
-    request: Request, seconds: float, seconds_before: float, interrupted: bool, restarts: int = 0
-) -> dict[str, Any]:
+def attributes_of(request: Request, seconds: float, seconds_before: float, interrupted: bool) -> dict[str, Any]:
     """Return what the groups posterior and sample_stats say about the run."""
     return {
         "sampling_time": seconds,
@@ -53,7 +51,6 @@ def attributes_of(
         "draws": request.draws,
         "thinning": request.thinning,
         "interrupted": int(interrupted),  # netCDF has no booleans
-        "restarts": restarts,
         "sampler": request.sampler,
         "chain_method": request.chain_method,
         "superchains": request.superchains,

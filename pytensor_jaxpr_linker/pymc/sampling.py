@@ -24,7 +24,7 @@ from pytensor_jaxpr_linker.pymc.functions.differentiable import named_gradients
 from pytensor_jaxpr_linker.pymc.kept_models import KEPT_MODELS, KeptModel, forgotten_if_broken
 from pytensor_jaxpr_linker.pymc.mesh.sampling import sample_or_refuse
 from pytensor_jaxpr_linker.pymc.options import MAX_TREEDEPTH
-from pytensor_jaxpr_linker.pymc.request import Request, make_request
+from pytensor_jaxpr_linker.pymc.request import Request, check_restarts, make_request
 from pytensor_jaxpr_linker.pymc.results import result_of
 from pytensor_jaxpr_linker.pymc.samplers.jax_kernels import sample_jax
 from pytensor_jaxpr_linker.pymc.samplers.nutpie import sample_nutpie
@@ -48,7 +48,7 @@ def sample(
     random_seed: Any = None,
     initvals: Any = None,
     jitter: bool = True,
-    restarts: int | None = None,
+    restarts: Literal[0] = 0,
     gradient: Literal["pytensor", "jax"] = "pytensor",
     var_names: Names | None = None,
     marginalize: Names | Literal[True] | None = None,
@@ -102,9 +102,8 @@ def sample(
         Determines starting points and draws. A sequence has one seed for each chain.
     initvals, jitter
         Where chains start, see `initial_points`.
-    restarts : int, optional
-        How often a chain of "blackjax" or "numpyro" may start again from another random point, during its warm-up: if it is in a region that has less than 2e-9
-        of the probability around the best chain, as by Laplace's approximation. PyMC's log says so. By default 3, and 0 if there are `initvals` or no jitter.
+    restarts : {0}
+        No effect: chains no longer start again, see "Chains in several modes" in docs/from_pymc.md.
     gradient : {"pytensor", "jax"}
         Whose derivative, see `as_jax_function`. "pymc", and nutpie where there are host steps, have PyTensor's only.
     var_names : str, variable or sequence of them, optional
@@ -113,7 +112,8 @@ def sample(
         Discrete variables to sum over by pymc-extras, True for all: samplers that follow the gradient can't move them. They are not in the
         posterior; ``pymc_extras.recover_marginals`` draws them.
     thinning : int
-        Of so many draws the last one is kept, so that ``draws // thinning`` remain.
+        Of so many draws the last one is kept, so that ``draws // thinning`` remain. A kept draw has ``diverging`` and ``reached_max_treedepth`` if one of the
+        draws before it that are left out has: so no divergence gets lost. The other statistics are those of the kept draw.
     discard_tuned_samples : bool
         False adds the groups warmup_posterior and warmup_sample_stats.
     log_likelihood : bool, str, variable or sequence of them
@@ -161,6 +161,7 @@ def sample(
         For arguments that can't be: the message has the remedy.
     """
     arguments = dict(locals())
+    check_restarts(restarts)
     if mesh is not None or shard is not None or store is not None:
         return sample_or_refuse(arguments, inspect.signature(sample))
     check_script()

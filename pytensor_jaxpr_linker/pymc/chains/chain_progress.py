@@ -61,10 +61,6 @@ class Watched:
         if self.tuned.min() == self.tuning:
             self.began = monotonic()  # from now on rates are those of transitions
 
-    def begin_again(self) -> None:
-        """Count the transitions of all chains from the first one."""
-        self.done[:] = self.gradients[:] = 0
-
     def text(self, chains: Sequence[int]) -> str:
         """Return one line about some chains."""
         return ", ".join(filter(None, [f"{self.count(chains)} {self.details(chains, np.inf)}", self.left(chains)]))

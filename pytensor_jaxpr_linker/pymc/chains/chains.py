@@ -24,11 +24,7 @@ from pytensor_jaxpr_linker.pymc.chains.programs import (
     by_way_of_folder,
     pick,
 )
-from pytensor_jaxpr_linker.pymc.chains.restarts import lost_chains, trial_length
 from pytensor_jaxpr_linker.pymc.kept_programs import KeptPrograms
-
-#: Maps the chains that are to start again, with their `log_shares`, to the positions where all chains start.
-type Elsewhere = Callable[[dict[int, float]], dict[str, np.ndarray]]
 
 
 class ChainRun(NamedTuple):
@@ -44,8 +40,6 @@ class ChainRun(NamedTuple):
         How many chains run at a time in threads; None for as many as there are cores.
     keep_warmup
         Whether the draws of the warm-up are kept, too.
-    restarts
-        How often a chain may start again, see `restarts`.
     """
 
     draws: int
@@ -53,7 +47,6 @@ class ChainRun(NamedTuple):
     cores: int | None = None
     thinning: int = 1
     keep_warmup: bool = False
-    restarts: int = 0
 
 
 class ChainDraws(NamedTuple):
@@ -67,8 +60,6 @@ class ChainDraws(NamedTuple):
         Whether somebody stopped the chains.
     seconds, seconds_before
         How long they ran, and how long it took to compile them.
-    restarts
-        How often chains started again.
     """
 
     draws: Draws
@@ -76,7 +67,6 @@ class ChainDraws(NamedTuple):
     interrupted: bool = False
     seconds: float = 0.0
     seconds_before: float = 0.0
-    restarts: int = 0
 
 
 class Chains:
@@ -164,34 +154,17 @@ class Chains:
         assert found is not None
         return found
 
-    def chunks(self, positions: dict[str, np.ndarray], watch: Watch, elsewhere: Elsewhere | None) -> Iterator[Chunk]:
+    def chunks(self, positions: dict[str, np.ndarray], watch: Watch) -> Iterator[Chunk]:
         """Return an iterator over the chunks of transitions: the positions and statistics of each."""
-        restarts = 0 if elsewhere is None else self.run.restarts
-        trial = trial_length(self.tune) if restarts else 0
-        lengths = ChunkLengths(trial, self._most)
-
-        def tried(positions: dict[str, np.ndarray], left: int) -> tuple[Any, list[Chunk]]:
-            states, _ = self._placed.begun(self.programs, positions)
-            states = self._placed.tuned(self.programs, states, ChunkLengths(self.tuning, self.tuning), watch)
-            chunks = list(self._placed.run(self.programs, states, lengths, watch))
-            lost = lost_chains(chunks) if left else {}
-            return tried(elsewhere(lost), left - 1) if elsewhere and lost else (states, chunks)
-
-        states, chunks = tried(positions, restarts)
-        yield from chunks
-        yield from self._placed.run(self.programs, states, ChunkLengths(self.total - trial, self._most, lengths), watch)
+        states, _ = self._placed.begun(self.programs, positions)
+        states = self._placed.tuned(self.programs, states, ChunkLengths(self.tuning, self.tuning), watch)
+        return self._placed.run(self.programs, states, ChunkLengths(self.total, self._most), watch)
 
     def draw(
-        self,
-        positions: dict[str, np.ndarray],
-        watch: Watch,
-        each: Callable[[Chunk, int], tuple[int, bool]] | None,
-        elsewhere: Elsewhere | None = None,
+        self, positions: dict[str, np.ndarray], watch: Watch, each: Callable[[Chunk, int], tuple[int, bool]] | None
     ) -> ChainDraws:
         """Run the chains and return their draws after warm-up; if interrupted, those so far.
 
-        `elsewhere`, if there is one, is called with `lost_chains` if there are any. It returns the positions where all chains start again: the others do
-        what they did.
         `each`, if there is one, gets every chunk of all chains, and the number of transitions before it. It returns how many transitions of
         the chunk are to be kept, and whether these are the last ones.
         """
@@ -200,7 +173,7 @@ class Chains:
         warmup = KeptDraws(tune) if self.run.keep_warmup and tune else None
         with jax.enable_x64(True):
             try:
-                for chunk in self.chunks(positions, watch, elsewhere):
+                for chunk in self.chunks(positions, watch):
                     length = next(iter(chunk[1].values())).shape[1]
                     first, end = min(length, max(0, tune - done)), min(length, self.total - done)
                     ended = False

@@ -26,8 +26,6 @@ class ChunkLengths:
         How many transitions a chain makes.
     most
         Of how many a chunk has room.
-    after
-        The lengths of the chunks before these, if there were any.
 
     Examples
     --------
@@ -41,22 +39,18 @@ class ChunkLengths:
     [1, 4, 10, 10, 10, 5]
     """
 
-    def __init__(self, total: int, most: int, after: ChunkLengths | None = None):
+    def __init__(self, total: int, most: int):
         self._left, self._most = total, most
         self._lengths: list[int] = []
-        self._longest, self._seconds = 1, 0.0
-        if after is not None:
-            self._longest = max(1, GROWTH * max(after._lengths, default=0))  # not by its last one, which may be a rest
-            self._seconds = after._seconds
+        self._seconds = 0.0
 
     def __call__(self, number: int) -> int:
         """Return the length of a chunk by its number, 0 behind the last one. Chunks are asked for in turn."""
         if number == len(self._lengths):
-            in_time = max(1, CALL_SECONDS / self._seconds) if self._seconds else self._longest
-            length = int(min(self._left, self._most, self._longest, in_time))
-            self._lengths.append(length)
-            self._left -= length
-            self._longest = GROWTH * length or self._longest
+            longest = GROWTH * self._lengths[-1] if self._lengths else 1
+            in_time = max(1, CALL_SECONDS / self._seconds) if self._seconds else longest
+            self._lengths.append(int(min(self._left, self._most, longest, in_time)))
+            self._left -= self._lengths[-1]
         return self._lengths[number]
 
     def took(self, length: int, seconds: float) -> None:

@@ -247,13 +247,13 @@ class OneProgram:
         return states[: programs.about.results]
 
     def run(self, programs: ChainPrograms, states: list, lengths: ChunkLengths, watch: Watch) -> Iterator[Chunk]:
-        """Return an iterator over the chunks of transitions, which change `states`."""
+        """Return an iterator over the chunks of transitions."""
         _, _, program = programs.result()
         for number in itertools.count():
             if not (length := lengths(number)):
                 return
             began = perf_counter()
-            states[:], outputs = program(with_counts(self._given, length), states)
+            states, outputs = program(with_counts(self._given, length), states)
             chunk = jax.tree.map(lambda x, n=length: np.asarray(x)[: self.chains, :n], outputs)
             lengths.took(length, perf_counter() - began)
             watch.chunk(range(self.chains), chunk[1])
@@ -318,7 +318,7 @@ class InThreads:
         return [arrays[: programs.about.results] for _, arrays in counted]
 
     def run(self, programs: ChainPrograms, states: list, lengths: ChunkLengths, watch: Watch) -> Iterator[Chunk]:
-        """Return an iterator over the chunks of transitions, which change `states`."""
+        """Return an iterator over the chunks of transitions."""
         _, _, program = programs.result()
 
         def go_on(state: Any, length: int) -> tuple[Any, Chunk]:

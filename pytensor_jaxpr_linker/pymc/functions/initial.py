@@ -86,10 +86,6 @@ class Start:
         """Draw another point, as `value` is not finite. After `RETRIES` attempts, or without jitter, raise a `SamplingError` that says why."""
         if attempt >= (RETRIES if self._jitter else 0):
             raise SamplingError(describe_start(self._model, self.point, value))
-        self.draw_another()
-
-    def draw_another(self) -> None:
-        """Draw another point."""
         self.point = self._draw(self._seeds.integers(2**30, dtype=np.int64))
 
 

@@ -1,66 +1,17 @@
-"""The points where chains start, their log densities, and where a chain starts again."""
+"""The points where chains start, and their log densities."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
 import numpy as np
 
-from pytensor_jaxpr_linker.pymc.chains.chain_progress import Watched
 from pytensor_jaxpr_linker.pymc.chains.chains import Chains, shapes_of
-from pytensor_jaxpr_linker.pymc.chains.programs import options_of_few_calls, pymc_logger
-from pytensor_jaxpr_linker.pymc.chains.restarts import trial_length
-from pytensor_jaxpr_linker.pymc.functions.initial import Start, check_starts, stacked_points
+from pytensor_jaxpr_linker.pymc.chains.programs import options_of_few_calls
+from pytensor_jaxpr_linker.pymc.functions.initial import stacked_points
 from pytensor_jaxpr_linker.pymc.kept_models import KeptModel
-
-#: What PyMC's log says of a chain that starts again.
-RESTARTED = (
-    "Chain {chain} starts again from another point: after {count} transitions it was in a region with about {share:.0e} of the probability around the best chain"
-    " (restarts=0 keeps it there)."
-)
-
-
-class ChainStarts:
-    """The points where chains start.
-
-    Parameters
-    ----------
-    starts
-        The points, which change.
-    group
-        How many chains start at each.
-    evaluate
-        Maps as many points to their log densities.
-
-    Attributes
-    ----------
-    restarts
-        How often chains have started again.
-    """
-
-    def __init__(self, starts: Sequence[Start], group: int, evaluate: Callable[[list[dict]], Iterable[Any]]):
-        self._starts, self._group, self._evaluate = starts, group, evaluate
-        self.restarts = 0
-
-    def check(self) -> None:
-        """Draw points anew where the log density is not finite, see `check_starts`."""
-        check_starts(self._starts, self._evaluate)
-
-    def positions(self) -> dict[str, np.ndarray]:
-        """Return the positions of all chains."""
-        return chain_positions([start.point for start in self._starts], self._group)
-
-    def elsewhere(self, watched: Watched, tune: int, lost: Mapping[int, float]) -> dict[str, np.ndarray]:
-        """Draw other points for chains that start again, given with their `log_shares`. Return the positions of all chains."""
-        for chain, log_share in lost.items():
-            pymc_logger.info(RESTARTED.format(chain=chain, count=trial_length(tune), share=np.exp(log_share)))
-            self._starts[chain].draw_another()
-        self.restarts += len(lost)
-        self.check()
-        watched.begin_again()
-        return self.positions()
 
 
 def chain_positions(points: list[dict[str, np.ndarray]], group: int) -> dict[str, np.ndarray]:

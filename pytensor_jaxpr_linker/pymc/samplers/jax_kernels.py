@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from time import perf_counter
 
 import numpy as np
@@ -19,6 +18,7 @@ from pytensor_jaxpr_linker.pymc.folder_programs import digest_of_files
 from pytensor_jaxpr_linker.pymc.functions.constrained import Constrain
 from pytensor_jaxpr_linker.pymc.functions.initial import (
     check_initvals,
+    check_starts,
     shapes_of_points,
 )
 from pytensor_jaxpr_linker.pymc.functions.layout import Layout
@@ -26,7 +26,7 @@ from pytensor_jaxpr_linker.pymc.kept_models import KeptModel
 from pytensor_jaxpr_linker.pymc.kernels.vectors import vector_kernel
 from pytensor_jaxpr_linker.pymc.options import kernel_module
 from pytensor_jaxpr_linker.pymc.request import Request
-from pytensor_jaxpr_linker.pymc.samplers.chain_starts import ChainStarts, density_of_points, logdensities_of
+from pytensor_jaxpr_linker.pymc.samplers.chain_starts import chain_positions, density_of_points, logdensities_of
 
 
 def sample_jax(request: Request, kept: KeptModel, constrained: Constrain) -> ChainDraws:
@@ -63,9 +63,8 @@ def sample_jax(request: Request, kept: KeptModel, constrained: Constrain) -> Cha
         starts = kept.starts(points, seeds[:points], request.initvals, request.jitter)
         constrained.prepare(like, request.chains * (run.draws // run.thinning))
         evaluate = logdensities_of(chains, group) if chains.first_evaluates else density_of_points(kept, like, data)
-        begun = ChainStarts(starts, group, evaluate)
         if not chains.first_evaluates:
-            begun.check()
+            check_starts(starts, evaluate)
         if request.is_default:  # which is known now: tracing finds the graph breaks that nutpie is for
             pymc_logger.info(
                 "NUTS of BlackJAX, which runs a chain as one XLA program with the model (sampler='blackjax')"
@@ -73,15 +72,15 @@ def sample_jax(request: Request, kept: KeptModel, constrained: Constrain) -> Cha
         with Progress().stage("compiling the chains with XLA", kept.nodes):
             chains.wait()
         if chains.first_evaluates:
-            begun.check()
+            check_starts(starts, evaluate)
+        positions = chain_positions([start.point for start in starts], group)
         before = perf_counter() - began
         warmup = chains.tune
         beginning = f"{request.sampler} tunes" if request.tune and not warmup else "starts"
         each = request.callback and EachDraw(request.callback, warmup, chains.total, constrained)
         watched = Watched(request.chains, warmup, chains.total, beginning, chains.tuning)
         with chain_progress(request.progressbar, watched, request.progressbar_theme) as watch:
-            found = chains.draw(begun.positions(), watch, each, partial(begun.elsewhere, watched, chains.tune))
-        return found._replace(seconds_before=before, restarts=begun.restarts)
+            return chains.draw(positions, watch, each)._replace(seconds_before=before)
 
     # The gradient is built when it is traced, so sampling itself may find a break.
     return one_program(kept.model, f"sampler={request.sampler!r}", draw)
