@@ -641,7 +641,7 @@ def test_a_term_of_a_model_names_the_line_of_its_random_variable():
     nodes = pjl.explain(model).nodes
     for role, line in (("log density of a", 'pm.Normal("a"'), ("log density of y", 'pm.Normal("y"')):
         of_term = [node for node in nodes if node.role == role]
-        assert of_term and all(line in node.line for node in of_term)
+        assert of_term and all(line in node.line for node in of_term if node.op != "Exp")
     assert [node.op for node in nodes if "mean = pt.exp(a)" in node.line] == ["Exp"]
     assert not any("explain(model)" in node.line for node in nodes)  # gradients: PyTensor makes them for the report
 

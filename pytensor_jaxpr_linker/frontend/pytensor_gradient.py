@@ -1,7 +1,7 @@
 """PyTensor's gradient as the derivative of a JAX function.
 
 PyTensor's pullback is JAX's vector-Jacobian product, so the derivative of a function is a second graph, of the inputs and a cotangent for
-each output. It is built from the graph before rewrites, when JAX first asks for it.
+each output. It is built when JAX first asks for it, from the canonical and stable form of the user's graph (see `pregrad`).
 
 Most functions that are differentiated return one number, such as a log density. One graph computes the number and its gradient, so that
 loops and factorizations that both need are there once, as in PyTensor's own functions; the pullback is a product with the cotangent.
@@ -10,6 +10,7 @@ loops and factorizations that both need are there once, as in PyTensor's own fun
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import jax
@@ -17,19 +18,18 @@ import numpy as np
 from jax.custom_derivatives import CustomVJPPrimal, SymbolicZero
 from pytensor import config
 from pytensor.compile.builders import OpFromGraph
-from pytensor.compile.mode import optdb
 from pytensor.compile.ops import view_op
 from pytensor.gradient import DisconnectedType, GradClip, NullTypeGradError, UndefinedGrad, grad
 from pytensor.graph.basic import Variable
-from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.null_type import NullType
 from pytensor.graph.op import HasInnerGraph
 from pytensor.graph.traversal import ancestors
 
 from pytensor_jaxpr_linker.base import jax_compat
-from pytensor_jaxpr_linker.base.array_types import has_names, is_tensor
+from pytensor_jaxpr_linker.base.array_types import is_tensor
 from pytensor_jaxpr_linker.base.errors import GraphBreakError
 from pytensor_jaxpr_linker.frontend.original_graph import Original
+from pytensor_jaxpr_linker.frontend.pregrad import pregrad
 
 FORWARD_MODE = (
     "JAX runs PyTensor's gradient in reverse mode only: forward mode (jvp, jacfwd, hessian, linearize) is supported by"
@@ -131,10 +131,15 @@ class Pullbacks:
     def __init__(
         self, fn: Callable[..., list], original: Original, build: Callable[..., Callable[..., list]], has_checks: bool
     ):
-        self._fn, self._original, self._build = fn, with_tensor_ops(original), build
+        self._fn, self._original, self._build = fn, original, build
         self._built: dict[tuple, Pullback] = {}
         self._number = None if has_checks else the_number(original.outputs)
         self._joint: dict[tuple, tuple[list[int], Callable[..., list]] | None] = {}
+
+    @cached_property
+    def _outputs(self) -> list[Variable]:
+        """The outputs in the form that is differentiated."""
+        return pregrad(self._original.outputs)
 
     def results_and_gradient(self, values: Sequence[Any], wrt: Sequence[int]) -> tuple[list, dict[int, Any] | None]:
         """Return the results and, if they are one number, its gradient by the inputs at the positions `wrt`."""
@@ -152,7 +157,7 @@ class Pullbacks:
 
     def _make_joint(self, wrt: Sequence[int], number: int) -> tuple[list[int], Callable[..., list]] | None:
         """Build the function and its gradient as one graph, if PyTensor defines all of the gradient."""
-        inputs, outputs = self._original
+        inputs, outputs = self._original.inputs, self._outputs
         type_: Any = outputs[number].type
         one = type_.constant_type(type_, np.ones((), type_.dtype))
         defined, undefined = pull_back([outputs[number]], [one], {i: inputs[i] for i in wrt})
@@ -207,7 +212,7 @@ class Pullbacks:
 
     def _make(self, wrt: Sequence[int], of: Sequence[int]) -> Pullback:
         """Build the pullback from the outputs at `of` to the inputs at `wrt`."""
-        inputs, outputs = self._original
+        inputs, outputs = self._original.inputs, self._outputs
         cotangents = [outputs[i].type(f"cotangent {i}") for i in of]
         defined, undefined = pull_back([outputs[i] for i in of], cotangents, {i: inputs[i] for i in wrt})
         return Pullback(self._program([*inputs, *cotangents], list(defined.values())), list(defined), undefined)
@@ -227,15 +232,6 @@ class Pullbacks:
         except Exception as error:
             error.add_note("PyTensor has no gradient here, so JAX's own was tried. " + next(iter(undefined.values())))
             raise
-
-
-def with_tensor_ops(graph: Original) -> Original:
-    """Return a graph whose Ops on named dimensions are replaced by Ops on tensors, since only those have gradients."""
-    if not any(has_names(v.type) for v in ancestors(graph.outputs)):
-        return graph
-    fgraph = FunctionGraph(*graph, clone=True)
-    optdb.query("+lower_xtensor").rewrite(fgraph)
-    return Original(list(fgraph.inputs), list(fgraph.outputs))
 
 
 def pull_back(

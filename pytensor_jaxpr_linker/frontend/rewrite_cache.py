@@ -74,31 +74,18 @@ class FindRewritten(GraphRewriter):
             return  # the graph inside an Op, or a query with rewrites of the user's
         if self.query.exclude & {KEEP_OR_EXPAND, KeepOrExpand.__name__}:
             return  # nothing would put the graph in place
-        inputs, outputs, tables = list(fgraph.inputs), list(fgraph.outputs), Tables()
         try:
             environment = name_of(type(mode.linker)) + text_of_environment(fgraph, self.query, STORE.has_folder)
-            flat = flatten(inputs, outputs, tables)
-            text = text_of(flat, inputs, tables)
+            entry = Entry(fgraph.inputs, fgraph.outputs, environment)
         except NotDescribed:
             return
-        key = sha256(f"{environment}\n{text}".encode()).hexdigest()
-        fgraph.attach_feature(KeptOriginal(LazyOriginal(inputs, flat, tables)))
-        kept = STORE.find(key)
-        if kept is not None:
-            rewritten = rebuilt(kept, inputs, tables)
-            put_in_place(fgraph, stand_in(inputs, outputs))
-            fgraph.attach_feature(Pending(lambda fgraph: put_in_place(fgraph, rewritten)))
+        fgraph.attach_feature(KeptOriginal(LazyOriginal(entry.inputs, entry.flat, entry.tables)))
+        rewritten = entry.find()
+        if rewritten is None:
+            fgraph.attach_feature(Pending(entry.keep))
         else:
-            leaves = [(v, v.name, dict(vars(v.tag))) for v in (*inputs, *tables.constants)]
-            types = [v.type for v in outputs]
-
-            def finish(fgraph: FunctionGraph) -> None:
-                for v, name, tags in leaves:
-                    restore(v, name, tags)
-                if all(t.is_super(v.type) for t, v in zip(types, fgraph.outputs, strict=True)):
-                    keep(key, fgraph, tables)
-
-            fgraph.attach_feature(Pending(finish))
+            put_in_place(fgraph, stand_in(fgraph.inputs, fgraph.outputs))
+            fgraph.attach_feature(Pending(lambda fgraph: put_in_place(fgraph, rewritten)))
 
     def apply(self, fgraph: FunctionGraph) -> None:
         """Do nothing."""
@@ -123,21 +110,51 @@ class Finders(RewriteDatabase):
         return FindRewritten(tags[0])
 
 
-def keep(key: str, fgraph: FunctionGraph, before: Tables) -> None:
-    """Keep a graph that has been rewritten."""
-    with suppress(NotDescribed):  # a rewrite may make what the graph before did not have
-        STORE.keep(key, rewritten_graph(fgraph.inputs, fgraph.outputs, before))
+class Entry:
+    """The place of a graph in the store. It is made before the rewrites, since these change the graph.
 
-
-def restore(leaf: Variable, name: str | None, tags: dict[str, Any]) -> None:
-    """Give an input or a constant, which is the user's own, the name and tags that it had.
-
-    PyTensor's rewrites give it names, tags and lines of code of what it replaces: more with each function that is compiled of it.
+    Raises
+    ------
+    NotDescribed
+        If a part of the graph has no text, so that nothing can be kept.
     """
-    leaf.name = name
-    of_value = {k: x for k, x in vars(leaf.tag).items() if k in OF_VALUES}
-    leaf.tag.clear()
-    vars(leaf.tag).update(tags | of_value)
+
+    def __init__(self, inputs: Sequence[Variable], outputs: Sequence[Variable], environment: str):
+        self.inputs, self.tables = list(inputs), Tables()
+        self.flat = flatten(self.inputs, outputs, self.tables)
+        text = text_of(self.flat, self.inputs, self.tables)
+        self._key = sha256(f"{environment}\n{text}".encode()).hexdigest()
+        self._restore = restorer((*self.inputs, *self.tables.constants))
+        self._types = [v.type for v in outputs]
+
+    def find(self) -> list[Variable] | None:
+        """Return the outputs of the rewritten graph if it is kept."""
+        kept = STORE.find(self._key)
+        return None if kept is None else rebuilt(kept, self.inputs, self.tables)
+
+    def keep(self, fgraph: FunctionGraph) -> None:
+        """Keep the graph, which has been rewritten."""
+        self._restore()
+        if all(t.is_super(v.type) for t, v in zip(self._types, fgraph.outputs, strict=True)):
+            with suppress(NotDescribed):  # a rewrite may make what the graph before did not have
+                STORE.keep(self._key, rewritten_graph(fgraph.inputs, fgraph.outputs, self.tables))
+
+
+def restorer(leaves: Sequence[Variable]) -> Callable[[], None]:
+    """Return a function that gives inputs and constants, which are the user's own, the names and tags that they have now.
+
+    PyTensor's rewrites give them names, tags and lines of code of what they replace: more with each function that is compiled of them.
+    """
+    found = [(v, v.name, dict(vars(v.tag))) for v in leaves]
+
+    def restore() -> None:
+        for v, name, tags in found:
+            v.name = name
+            of_value = {k: x for k, x in vars(v.tag).items() if k in OF_VALUES}
+            v.tag.clear()
+            vars(v.tag).update(tags | of_value)
+
+    return restore
 
 
 def stand_in(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> list[Variable]:

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from time import perf_counter
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
@@ -15,8 +14,7 @@ from pytensor import config
 from pytensor.compile.executor import Function
 from pytensor.compile.mode import Mode, get_mode
 from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.gradient import grad
-from pytensor.graph.basic import Apply, Constant, Variable, clone_get_equiv
+from pytensor.graph.basic import Apply, Constant, Variable, clone
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import graph_inputs
 from pytensor.tensor.elemwise import Elemwise
@@ -30,6 +28,7 @@ from pytensor_jaxpr_linker.frontend.jax_function import as_argument, check_shape
 from pytensor_jaxpr_linker.frontend.linker import JaxprLinker
 from pytensor_jaxpr_linker.frontend.no_gradient import NO_GRADIENT, why_no_gradient
 from pytensor_jaxpr_linker.frontend.original_graph import Original, original_of
+from pytensor_jaxpr_linker.frontend.pregrad import value_and_gradient
 from pytensor_jaxpr_linker.frontend.runner import Runner
 from pytensor_jaxpr_linker.frontend.shared_layout import transposed
 
@@ -61,8 +60,6 @@ class Target(NamedTuple):
     """Whether the one output of a graph was asked for by itself, not in a list."""
     example: Sequence[Any] = ()
     """Arguments in place of those that the user does not give."""
-    roles: Mapping[Variable, Role] = MappingProxyType({})
-    """What variables of a graph are for, which reports say of the nodes that compute them."""
     kept: Sequence[Variable] = ()
     """Inputs of a graph that are shared variables, of which an artifact keeps the values as its state."""
     no_gradient: str = ""
@@ -118,12 +115,11 @@ def graph_target(inputs: Any, outputs: Any, mode: Any, asker: str) -> Target:
 
 def model_target(model: Any, mode: Any, needs_gradient: bool) -> Target:
     """Return the log density of a PyMC model and its gradient as a graph, with the rewrite that `pymc.compile` adds."""
-    logp, wrt = model.logp(), list(model.continuous_value_vars)
-    roles = term_roles(logp, {value.name: rv for value, rv in model.values_to_rvs.items()})
+    logp, wrt = with_roles(model), list(model.continuous_value_vars)
     gradient: Any = []
     no_gradient = ""
     try:
-        gradient = grad(logp, wrt) if wrt else []
+        logp, gradient = value_and_gradient(logp, wrt)
     except NO_GRADIENT as error:
         no_gradient = why_no_gradient(logp, wrt)
         if needs_gradient or not no_gradient:
@@ -136,7 +132,17 @@ def model_target(model: Any, mode: Any, needs_gradient: bool) -> Target:
     example = [point[v.name] for v in model.value_vars]
     mode = get_mode(mode).including(checks)
     outputs = [logp, *gradient]
-    return Target(None, model.value_vars, outputs, mode, example=example, roles=roles, no_gradient=no_gradient)
+    return Target(None, model.value_vars, outputs, mode, example=example, no_gradient=no_gradient)
+
+
+def with_roles(model: Any) -> Variable:
+    """Return the log density of a PyMC model. Its variables' traces, which rewrites hand on, say which term they are of."""
+    logp = model.logp()
+    inputs = [v for v in graph_inputs([logp]) if not isinstance(v, Constant)]
+    (logp,) = clone(inputs, [logp], copy_inputs=False, copy_orphans=False)[1]
+    for v, role in term_roles(logp, {value.name: rv for value, rv in model.values_to_rvs.items()}).items():
+        v.tag.trace = [[(ROLE, 0, "", role.text)], *(getattr(v.tag, "trace", None) or ()), *role.traces]
+    return logp
 
 
 def term_roles(logp: Any, random_variables: Mapping[str, Variable]) -> dict[Variable, Role]:
@@ -226,10 +232,7 @@ def compiled(target: Target) -> Compiled:
     roots = [v for v in graph_inputs(target.outputs) if not isinstance(v, Constant)]
     given = list(target.inputs)
     inputs = [*given, *(v for v in roots if v not in given)]
-    copies: Any = clone_get_equiv(inputs, target.outputs)
-    for v, role in target.roles.items():  # the copies' traces, which rewrites hand on
-        copies[v].tag.trace = [[(ROLE, 0, "", role.text)], *(getattr(v.tag, "trace", None) or ()), *role.traces]
-    fgraph = FunctionGraph([copies[v] for v in inputs], [copies[v] for v in target.outputs], clone=False)
+    fgraph = FunctionGraph(inputs, list(target.outputs), clone=True)
     mode = get_mode(target.mode)
     rewrite(fgraph, mode)
     rewriting = perf_counter() - started

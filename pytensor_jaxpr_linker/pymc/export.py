@@ -11,7 +11,6 @@ import jax
 import numpy as np
 import pymc as pm
 from jax.flatten_util import ravel_pytree
-from pytensor.gradient import grad
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import graph_inputs
@@ -23,6 +22,7 @@ from pytensor_jaxpr_linker.artifacts.lowering import PLATFORMS, checked_platform
 from pytensor_jaxpr_linker.artifacts.shapes import Input, Spec, as_texts, inputs_of
 from pytensor_jaxpr_linker.artifacts.writing import Exportable
 from pytensor_jaxpr_linker.emit.random.sampler import KEY_DTYPE, KEY_SHAPE
+from pytensor_jaxpr_linker.frontend.pregrad import value_and_gradient
 from pytensor_jaxpr_linker.frontend.targets import Target
 from pytensor_jaxpr_linker.pymc.arguments import (
     Names,
@@ -90,8 +90,8 @@ def export_logdensity(
     1.5
     """
     model, platforms, constraints = checked_options(model, path, platforms, constraints)
-    logp, continuous = model.logp(), list(model.continuous_value_vars)
-    gradient: Any = grad(logp, continuous) if continuous else []
+    continuous = list(model.continuous_value_vars)
+    logp, gradient = value_and_gradient(model.logp(), continuous)
     for v, g in zip(continuous, gradient, strict=True):
         g.name = f"gradient_{v.name}"
     logp.name = "logp"

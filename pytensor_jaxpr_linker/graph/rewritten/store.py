@@ -12,6 +12,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.utils import Scratchpad
 
 from pytensor_jaxpr_linker.base.errors import CacheWarning, warn_user
@@ -137,12 +138,21 @@ def checksum(key: str, data: bytes) -> bytes:
 CHECKSUM = 32
 
 
+#: What an `OpFromGraph` remembers of its gradients: local functions, once somebody has differentiated any equal Op.
+FORGOTTEN: dict[str, Any] = {"_lop_op_cache": {}, "_rop_op_cache": None}
+
+
 class Pickler(pickle.Pickler):
-    """Pickles without the tags of variables inside Ops, which are those of whoever made an equal variable first."""
+    """Pickles without what belongs to others: the tags of variables inside Ops are those of whoever made an equal variable first."""
 
     def reducer_override(self, value: Any) -> Any:
-        """Return an empty tag for a tag."""
-        return (Scratchpad, ()) if type(value) is Scratchpad else NotImplemented
+        """Return an empty tag for a tag, and an Op without its caches."""
+        if type(value) is Scratchpad:
+            return Scratchpad, ()
+        if isinstance(value, OpFromGraph):
+            reduced: Any = value.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
+            return *reduced[:2], reduced[2] | FORGOTTEN
+        return NotImplemented
 
 
 def packed(value: Any) -> bytes:

@@ -14,9 +14,9 @@ from pymc.initial_point import make_initial_point_expression, make_initial_point
 from pymc.pytensorf import reseed_rngs
 from pymc.util import get_untransformed_name, is_transformed_name
 from pytensor import config
-from pytensor.gradient import grad
 from pytensor.graph.basic import Variable
 
+from pytensor_jaxpr_linker.frontend.pregrad import value_and_gradient
 from pytensor_jaxpr_linker.pymc.arguments import chain_seeds, check_model, shown
 from pytensor_jaxpr_linker.pymc.functions.graph import model_mode
 from pytensor_jaxpr_linker.pymc.functions.layout import Layout
@@ -219,8 +219,7 @@ def describe_start(model: pm.Model, point: Mapping[str, Any], value: float) -> s
     total = float(sum(map(np.sum, terms)))
     if np.isfinite(total):
         inputs = model.continuous_value_vars
-        derivatives: Any = grad(model.logp(), inputs) if inputs else []
-        gradients = values_at(model, point, derivatives)
+        gradients = values_at(model, point, value_and_gradient(model.logp(), inputs)[1])
         found = [(v.name, x) for v, x in zip(inputs, gradients, strict=True) if not np.all(np.isfinite(x))]
         parts = [f"the gradient by {name!r} is not finite ({how_many(x)})" for name, x in found]
     if parts:

@@ -17,6 +17,7 @@ from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 
 from pytensor_jaxpr_linker.frontend.function import JaxprMode
 from pytensor_jaxpr_linker.frontend.linker import JaxprLinker
+from pytensor_jaxpr_linker.frontend.pregrad import value_and_gradient
 from pytensor_jaxpr_linker.frontend.targets import Target
 from pytensor_jaxpr_linker.plan.padding import Group, NotExact, Padding, Place, pad_axis, padding_for
 from pytensor_jaxpr_linker.pymc.functions.graph import ModelFunction
@@ -65,8 +66,7 @@ class PaddedFunction(ModelFunction):
         mode: Mode,
     ):
         by_pytensor = gradient == "pytensor"
-        wrt = list(model.value_vars) if by_pytensor else []
-        gradients: Any = pytensor.grad(density, wrt, disconnected_inputs="ignore")
+        density, gradients = value_and_gradient(density, model.value_vars) if by_pytensor else (density, [])
         super().__init__(model, [density, *gradients], gradient, mode)
         self._dims, self._lengths_of, self._longest = dims, dict(lengths), dict(longest)
         padding = self._padding()

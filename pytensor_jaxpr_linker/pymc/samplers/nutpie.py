@@ -11,8 +11,10 @@ from typing import Any
 import jax
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 
 from pytensor_jaxpr_linker.base.errors import GraphBreakError
+from pytensor_jaxpr_linker.frontend.pregrad import value_and_gradient
 from pytensor_jaxpr_linker.pymc.arguments import seed_of
 from pytensor_jaxpr_linker.pymc.chains.chains import ChainDraws, shapes_of
 from pytensor_jaxpr_linker.pymc.chains.kept_draws import Draws, thinned
@@ -75,8 +77,9 @@ def compiled_density(kept: KeptModel) -> tuple[Callable[[np.ndarray], tuple[floa
 
 def density_with_host_steps(model: pm.Model) -> tuple[Callable[[np.ndarray], tuple[float, np.ndarray]], Layout]:
     """Return a function, perhaps with host steps, from a flat vector to log density and gradient, and the vector's layout."""
+    logp, gradients = value_and_gradient(model.logp(), model.value_vars)
     with model:
-        f = pm.compile(model.value_vars, [model.logp(), model.dlogp()], mode=model_mode(model))
+        f = pm.compile(model.value_vars, [logp, pt.concatenate([g.ravel() for g in gradients])], mode=model_mode(model))
     layout = layout_of(model, [str(v.name) for v in model.value_vars])
     dtypes = [v.type.dtype for v in model.value_vars]
     in_turn = threading.Lock()
