@@ -57,8 +57,8 @@ def as_jax_function(
     mode : Mode or str
         Whose rewrites the graph gets.
     gradient : {"pytensor", "jax"}
-        How JAX differentiates the function. With "pytensor" its derivative is the `pytensor.grad` of the graph before
-        rewrites, so `zero_grad`, `grad_clip`, overrides and the like hold; it works in reverse mode, to any order. With
+        How JAX differentiates the function. With "pytensor" its derivative is the `pytensor.grad` of the graph in its
+        canonical and stable form, in which `zero_grad`, `grad_clip`, overrides and the like hold; it works in reverse mode, to any order. With
         "jax" each equation has JAX's own derivative, in forward mode too (`jax.jvp`, `jax.jacfwd`, `jax.hessian`).
     checks : {"skip", "checkify"}
         What becomes of run-time checks, which can't raise inside JAX transformations. With "skip" an index out of bounds
