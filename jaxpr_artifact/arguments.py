@@ -48,6 +48,8 @@ def taken(argument: Argument, value: Any) -> Any:
         if not argument.is_key:
             raise TypeError(f"{argument.name} takes numbers of dtype {argument.dtype}, not a random key.")
         return jax.random.key_data(value)
+    if isinstance(value, np.ma.MaskedArray):
+        value = np.asarray(value)  # what is under the mask, as PyTensor takes it
     dtype = np.dtype(argument.dtype)
     if isinstance(value, jax.Array | np.ndarray | np.generic):
         if value.dtype == dtype:

@@ -19,6 +19,7 @@ from jaxpr_artifact.describe import described
 from jaxpr_artifact.errors import ArtifactError
 from jaxpr_artifact.functions import function_of, with_shared
 from jaxpr_artifact.header import Argument, Check, Stored, header_of
+from jaxpr_artifact.precision import with_x64_restored
 from jaxpr_artifact.programs import from_programs
 from jaxpr_artifact.state import State
 
@@ -66,6 +67,7 @@ class LoadedFunction:
         self._updates = {s.name: s.output for s in header.state if s.output is not None}
         self._is_wide = any(a.dtype in WIDE for a in (*header.arguments, *header.outputs, *self._stored))
 
+    @with_x64_restored
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Return the outputs as NumPy arrays, after updates went into `state`.
 
@@ -91,6 +93,7 @@ class LoadedFunction:
             self.state.update_all(updates)
         return self._returned(outputs, given)
 
+    @with_x64_restored
     def pure(self, state: Mapping[str, Any], /, *args: Any, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
         """Return the outputs and the next state, as JAX arrays, for a state like `state`: for `jax.jit`, `jax.grad`, `jax.lax.scan`.
 
@@ -107,6 +110,7 @@ class LoadedFunction:
         following = {name: like_key(state[name], value) for name, value in updates.items()}
         return self._asked(self._with_keys(outputs, given)), {**state, **following}
 
+    @with_x64_restored
     def jax(self, /, *args: Any, **kwargs: Any) -> Any:
         """Return the outputs, as JAX arrays, for the values that `state` has now; updates are dropped. For JAX's transformations.
 
@@ -116,6 +120,7 @@ class LoadedFunction:
         outputs, _ = self._run("call", self.header.arguments, given)
         return self._asked(self._with_keys(outputs, given))
 
+    @with_x64_restored
     def batched(self, /, *args: Any, **kwargs: Any) -> Any:
         """Return the outputs, as NumPy arrays, for arguments with one more axis, the first. One without it is the same in each row.
 
@@ -146,6 +151,7 @@ class LoadedFunction:
         """The program as StableHLO text, for the lengths that the file leaves open. Its locations name PyTensor's nodes."""
         return self._exported.mlir_module()
 
+    @with_x64_restored
     def trace(self, /, *args: Any, **kwargs: Any) -> Any:
         """Return the program for the shapes of arguments as JAX's `jax.stages.Traced`, of which `lower` and `compile` make the next ones.
 

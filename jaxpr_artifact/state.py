@@ -10,6 +10,7 @@ import numpy as np
 
 from jaxpr_artifact.arguments import argument_of, check_sizes, taken
 from jaxpr_artifact.header import Stored
+from jaxpr_artifact.precision import with_x64_restored
 
 
 class State(MutableMapping[str, Any]):
@@ -27,6 +28,7 @@ class State(MutableMapping[str, Any]):
     def __getitem__(self, name: str) -> np.ndarray:
         return np.asarray(self._values[name])
 
+    @with_x64_restored
     def __setitem__(self, name: str, value: Any) -> None:
         if name not in self._arguments:
             raise KeyError(f"The function has no state {name!r}; it has {', '.join(self._arguments) or 'none'}.")
@@ -49,8 +51,8 @@ class State(MutableMapping[str, Any]):
 
     def update_all(self, values: Mapping[str, Any]) -> None:
         """Replace values by results of the program, without a check."""
+        self._changed |= values.keys()  # before the values change: Ctrl-C may come in between
         self._values = {**self._values, **values}
-        self._changed |= values.keys()
 
     def changes(self) -> dict[str, np.ndarray]:
         """Return the values that are no longer those of the file."""

@@ -7,7 +7,7 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 from pytensor import wrap_py
-from pytensor.compile.io import Out
+from pytensor.compile.io import In, Out
 from pytensor.compile.mode import Mode
 
 import pytensor_jaxpr_linker as pjl
@@ -130,3 +130,77 @@ def test_a_write_in_place_is_seen_by_no_program_that_was_called_before():
         result = f()
         memory(s)[...] = 0
         assert np.all(np.asarray(result) == n)
+
+
+@pytest.mark.parametrize("borrow", [False, True], ids=["own", "borrowed"])
+@pytest.mark.parametrize("size", [0, 3, 2048, 3000, 300_000])
+def test_the_old_value_of_a_shared_variable_is_writable(size, borrow):
+    """An output may be the value that an update replaces: alone, twice, or as a view."""
+    s, x = pytensor.shared(np.zeros(size), name="s"), pt.dvector("x")
+    for outputs in ([s], [s, s], [s[::-1], x.sum(), s], [s.reshape((1, -1)), s]):
+        f = pytensor.function([x], [Out(y, borrow=borrow) for y in outputs], updates={s: s + x}, mode="JAXPR")
+        held = s.get_value(borrow=True)
+        for _ in range(2):
+            before = s.get_value()
+            for y, result in zip(outputs, f(np.ones(size)), strict=True):
+                assert y is not s or np.array_equal(result, before)
+                assert result.flags.writeable or (borrow and len(outputs) > 1)
+                if result.flags.writeable:
+                    result += 100
+            np.testing.assert_array_equal(s.get_value(), before + 1)
+            assert s.get_value().flags.writeable and s.get_value(borrow=True).flags.writeable
+        assert not size or held[0] < 100
+
+
+MASKED = {
+    "masked": np.ma.array([1.0, 5.0, 3.0], mask=[False, True, False]),
+    "no mask": np.ma.array([1.0, 5.0, 3.0]),
+    "integers": np.ma.array([1, 5, 3], dtype="int32", mask=[False, False, True]),
+    "empty": np.ma.array(np.zeros(0), mask=np.zeros(0, bool)),
+}
+
+
+@pytest.mark.parametrize("value", MASKED.values(), ids=MASKED)
+def test_masked_arrays_count_with_what_is_under_the_mask(value):
+    """As in FAST_COMPILE, whose Ops mostly see the numbers; a mask is not kept."""
+    x, s, data = pt.dvector("x"), pytensor.shared(np.zeros(len(value))), value.data
+
+    def check(results):
+        for result, want in zip(results, (2 * data, data.sum(), data + data), strict=True):
+            assert type(np.asarray(result)) is np.ndarray and not isinstance(result, np.ma.MaskedArray)
+            np.testing.assert_array_equal(result, want)
+
+    outputs = [x * 2, x.sum(), on_host(x) - 1 + x]
+    f = pytensor.function([x], outputs, mode=pjl.JaxprMode(on_break="ignore"))
+    check(f(value)), check(f(x=value))
+    check(pytensor.function([x], outputs, mode=pjl.JaxprMode(on_break="ignore"), allow_input_downcast=True)(value))
+    f.trust_input = True
+    check(f(value))
+    one = pytensor.function([x], [x * 2, x.sum(), x + x], mode="JAXPR")
+    check(one(value))
+    one.trust_input = True
+    check(one(value))
+    check(pjl.as_jax_function([x], [x * 2, x.sum(), x + x])(value))
+    reads = pytensor.function([], [s * 2, s.sum(), s + s], mode="JAXPR")
+    adds = pytensor.function([x], [x * 2, x.sum(), x + x], updates={s: s + x}, mode="JAXPR")
+    reads()
+    s.set_value(value)
+    check(reads())
+    check(adds(value))
+    np.testing.assert_array_equal(s.get_value(), 2 * data)
+
+
+def test_masked_arrays_of_the_declared_dtype_are_taken_strictly():
+    value = MASKED["masked"]
+    x = pt.dvector("x")
+    f = pytensor.function([In(x, strict=True)], x * 2, mode="JAXPR")
+    np.testing.assert_array_equal(f(value), [2, 10, 6])
+    with pytest.raises(TypeError):
+        f(value.astype("float32"))
+
+
+def test_exported_functions_take_masked_arrays(tmp_path):
+    x = pt.dvector("x")
+    pjl.export([x], x * 2, tmp_path / "f.jaxpr")
+    f = pjl.load(tmp_path / "f.jaxpr")
+    np.testing.assert_array_equal(f(MASKED["masked"]), [2, 10, 6])

@@ -12,8 +12,10 @@ from pytensor_jaxpr_linker.artifacts.files import check_kind, platforms_of, writ
 from pytensor_jaxpr_linker.artifacts.iree.targets import CompileTarget
 from pytensor_jaxpr_linker.artifacts.lowering import PLATFORMS, checked_platforms
 from pytensor_jaxpr_linker.artifacts.shapes import Spec, as_texts
+from pytensor_jaxpr_linker.base.jax_compat import with_x64_restored
 
 
+@with_x64_restored
 def export(
     inputs: Any,
     outputs: Any = None,

@@ -199,8 +199,8 @@ def without_source_paths() -> Iterator[None]:
     """Keep the paths of source files out of what is lowered. The setting is the process's: only the debug locations of others miss it."""
     with _alone:
         before = jax.config.jax_traceback_in_locations_limit
-        jax.config.update("jax_traceback_in_locations_limit", 0)
         try:
+            jax.config.update("jax_traceback_in_locations_limit", 0)
             yield
         finally:
             jax.config.update("jax_traceback_in_locations_limit", before)

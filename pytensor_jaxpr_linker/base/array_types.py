@@ -25,6 +25,11 @@ def in_order(type_: Any, value: Any) -> Any:
     return value.transpose(*type_.dims).values if has_names(type_) and hasattr(value, "dims") else value
 
 
+def unmasked(value: Any) -> Any:
+    """Return the numbers of a masked array, also those under its mask, as most Ops of PyTensor take them; any other value as it is."""
+    return np.asarray(value) if isinstance(value, np.ma.MaskedArray) else value
+
+
 def array_key(array: np.ndarray) -> tuple:
     """Return a key that two views share if they are the same array."""
     return array.ctypes.data, array.shape, array.strides, array.dtype

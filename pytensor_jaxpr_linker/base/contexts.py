@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
 from functools import wraps
 from types import TracebackType
 from typing import Any
@@ -17,18 +18,34 @@ class Entered(threading.local):
         self.contexts: list[AbstractContextManager[Any, bool | None]] = []
 
 
+@contextmanager
+def bound[T](variable: ContextVar[T], value: T) -> Iterator[None]:
+    """Give a context variable a value in a ``with`` block. A token would be lost if Ctrl-C came between its making and the `try`."""
+    before = variable.get()
+    try:
+        variable.set(value)
+        yield
+    finally:
+        variable.set(before)
+
+
 class NamedContext[T](AbstractContextManager[T, bool | None]):
     """A context that may be entered several times, also within itself and in several threads, and prints as the call that made it."""
 
-    def __init__(self, make: Callable[[], AbstractContextManager[T, bool | None]], call: str):
+    def __init__(self, make: Callable[[], Any], call: str):
         self._make, self._call = make, call
         self._entered = Entered()
 
     def __enter__(self) -> T:
-        context = self._make()
-        found = context.__enter__()
-        self._entered.contexts.append(context)
-        return found
+        context, entered = self._make(), self._entered.contexts
+        try:
+            found = context.__enter__()
+            entered.append(context)
+            return found
+        except BaseException:  # after Ctrl-C, Python calls no `__exit__`
+            entered[:] = [other for other in entered if other is not context]
+            context.gen.close()
+            raise
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

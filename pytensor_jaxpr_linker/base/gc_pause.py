@@ -23,13 +23,15 @@ def gc_paused() -> Iterator[None]:
     What was made during the pause is then old, for most of it stays: a graph and its functions. To look at it once more took 5 to 15 ms of a first result.
     """
     was_enabled = gc.isenabled()
-    gc.disable()
     try:
+        gc.disable()
         yield
     finally:
         if was_enabled:
-            UNSEEN.make_old()
-            gc.enable()
+            try:
+                UNSEEN.make_old()
+            finally:
+                gc.enable()
 
 
 class Unseen:

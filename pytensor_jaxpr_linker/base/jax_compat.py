@@ -33,9 +33,10 @@ from jax.extend.core import primitives
 from jax.interpreters import mlir
 from jaxlib import xla_client
 
+from jaxpr_artifact.precision import set_thread_x64, thread_x64, with_x64_restored
 from pytensor_jaxpr_linker.base.platforms import given_platforms
 
-#: What other modules import from here as JAX defines it.
+#: What other modules import from here as it is defined elsewhere.
 __all__ = [
     "LinearSolveTuple",
     "SymbolicDim",
@@ -45,16 +46,14 @@ __all__ = [
     "geqrf_p",
     "optimization_barrier_p",
     "platform_index_p",
+    "set_thread_x64",
+    "thread_x64",
+    "with_x64_restored",
     "xla_metadata_call_p",
 ]
 
 #: From JAX 0.12 on, ``erfc`` has the param that ``exp`` and others have had.
 ERFC_PARAMS: dict[str, Any] = {"accuracy": None} if "accuracy" in inspect.signature(lax.erfc).parameters else {}
-
-
-#: ``with jax.enable_x64(True)`` calls these on entry and exit, by way of five Python functions, which take seven times as long.
-#: The first sets this thread's flag and returns its old value, the second takes that.
-swap_x64, restore_x64 = jax.enable_x64.swap_local, jax.enable_x64.set_local
 
 
 class NamedJaxpr(jex.Jaxpr):

@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from dataclasses import InitVar, dataclass, field, fields
 from typing import Any, ClassVar, Literal
 
-from pytensor_jaxpr_linker.base.contexts import named_context
+from pytensor_jaxpr_linker.base.contexts import bound, named_context
 from pytensor_jaxpr_linker.base.logs import LOGS_VARIABLE
 
 #: What each option that is one of several words may be.
@@ -153,11 +153,8 @@ def options(**named: Any) -> Iterator[None]:
     >>> f([1.0])
     Array([2.], dtype=float64)
     """
-    token = _contexts.set((*_contexts.get(), Options(**named)))
-    try:
+    with bound(_contexts, (*_contexts.get(), Options(**named))):
         yield
-    finally:
-        _contexts.reset(token)
 
 
 def resolve(*chosen: Options | None) -> Options:

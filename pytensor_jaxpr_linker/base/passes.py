@@ -12,6 +12,8 @@ from functools import partial
 from time import perf_counter
 from typing import Any, NamedTuple
 
+from pytensor_jaxpr_linker.base.contexts import bound
+
 
 class Pass(NamedTuple):
     """One step of a list of passes.
@@ -49,11 +51,8 @@ def record_passes() -> Iterator[list[list[PassRecord]]]:
     Inner graphs and inner Jaxprs are finished first, so the last list is that of the outermost one.
     """
     runs: list[list[PassRecord]] = []
-    token = RUNS.set(runs)
-    try:
+    with bound(RUNS, runs):
         yield runs
-    finally:
-        RUNS.reset(token)
 
 
 def run_passes[T](

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+from pytensor_jaxpr_linker.base.contexts import bound
+
 _given: ContextVar[tuple[str, ...]] = ContextVar("platforms", default=())
 
 #: The names of platforms that are GPUs; JAX's rules for both are those of "gpu".
@@ -16,11 +18,8 @@ GPUS = ("cuda", "rocm")
 @contextmanager
 def for_platforms(platforms: Sequence[str]) -> Iterator[None]:
     """Plan and lower for these platforms, whatever devices this machine has."""
-    token = _given.set(tuple(platforms))
-    try:
+    with bound(_given, tuple(platforms)):
         yield
-    finally:
-        _given.reset(token)
 
 
 def given_platforms() -> tuple[str, ...]:

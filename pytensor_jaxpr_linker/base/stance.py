@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Literal
 
-from pytensor_jaxpr_linker.base.contexts import named_context
+from pytensor_jaxpr_linker.base.contexts import bound, named_context
 
 type Stance = Literal["default", "fail_on_recompile", "force_host"]
 
@@ -41,8 +41,5 @@ def stance(kind: Stance) -> Iterator[None]:
     """
     if kind not in STANCES:
         raise ValueError(f"the stance must be 'default', 'fail_on_recompile' or 'force_host', not {kind!r}")
-    token = current_stance.set(None if kind == "default" else kind)
-    try:
+    with bound(current_stance, None if kind == "default" else kind):
         yield
-    finally:
-        current_stance.reset(token)

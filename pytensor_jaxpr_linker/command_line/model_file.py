@@ -57,8 +57,9 @@ def read_model(text: str) -> ModelInFile:
     path, name = split_target(text)
     if not path.is_file():
         raise FileNotFoundError(f"There is no file {path}.")
-    sys.path.insert(0, str(path.resolve().parent))
+    folder = str(path.resolve().parent)
     try:
+        sys.path.insert(0, folder)
         namespace = runpy.run_path(str(path), run_name=path.stem)
     finally:
         sys.path.pop(0)

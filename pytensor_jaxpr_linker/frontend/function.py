@@ -13,10 +13,11 @@ from pytensor.compile.executor import Function
 from pytensor.compile.mode import Mode
 
 from pytensor_jaxpr_linker.base.errors import variable_name
+from pytensor_jaxpr_linker.base.jax_compat import with_x64_restored
 from pytensor_jaxpr_linker.base.options import Options
 from pytensor_jaxpr_linker.base.words import counted
 from pytensor_jaxpr_linker.frontend.linker import JaxprLinker
-from pytensor_jaxpr_linker.frontend.storage import containers
+from pytensor_jaxpr_linker.frontend.storage import containers, taking
 from pytensor_jaxpr_linker.run.codegen import Declared, as_declared
 from pytensor_jaxpr_linker.run.transfer import DeviceTensorType
 
@@ -79,13 +80,21 @@ class JaxprFunction(Function):
                 outputs = self._computed(values)
             if outputs is not None:
                 return outputs[0] if self.unpack_single else None if self.return_none else outputs
-        if not self._unused.acquire(False):
-            return self._call_beside(*args, **kwargs)
-        try:
-            return super().__call__(*args, **kwargs)
-        finally:
-            self._unused.release()
+        return self._call_in_cells(*args, **kwargs)
 
+    @with_x64_restored
+    def _call_in_cells(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function as `Function` does, with the cells of this object if nobody uses them."""
+        held, releases = taking([self._unused.release])
+        try:
+            held.extend(map(self._unused.acquire, [False]))
+            if held[0]:
+                return super().__call__(*args, **kwargs)
+        finally:
+            any(releases)
+        return self._call_beside(*args, **kwargs)
+
+    @with_x64_restored
     def _computed(self, values: Sequence[Any]) -> list | None:
         """Return the outputs, or None if `Function` has to say what is wrong with an argument."""
         vm: Any = self.vm

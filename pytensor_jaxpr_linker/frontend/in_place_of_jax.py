@@ -56,11 +56,12 @@ def in_place_of_jax() -> Iterator[None]:
             compiled = nutpie.compile_pymc_model(model, backend="jax")
         trace = nutpie.sample(compiled)
     """
-    _replacement.enter()
+    user = object()
     try:
+        _replacement.enter(user)
         yield
     finally:
-        _replacement.leave()
+        _replacement.leave(user)
 
 
 class Replacement:
@@ -68,20 +69,20 @@ class Replacement:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._users = 0
+        self._users: set[object] = set()
         self._undo = ExitStack()
 
-    def enter(self) -> None:
+    def enter(self, user: object) -> None:
         """Add a user; the first one replaces the names."""
         with self._lock:
             if not self._users:
-                self._undo = replace_names()
-            self._users += 1
+                replace_names(self._undo)
+            self._users.add(user)
 
-    def leave(self) -> None:
-        """Take a user away; the last one restores the names."""
+    def leave(self, user: object) -> None:
+        """Take a user away, if it is one; the last one restores the names."""
         with self._lock:
-            self._users -= 1
+            self._users.discard(user)
             if not self._users:
                 self._undo.close()
 
@@ -89,12 +90,11 @@ class Replacement:
 _replacement = Replacement()
 
 
-def replace_names() -> ExitStack:
-    """Put mode JAXPR under the names of mode JAX, and return the stack that restores them."""
+def replace_names(undo: ExitStack) -> None:
+    """Put mode JAXPR under the names of mode JAX, and add to a stack what restores them."""
     from pytensor.link.jax.dispatch import jax_funcify  # sets jax_enable_x64, so not with the package
 
     mode = JaxprMode(JaxprLinkerForJax(), RewriteDatabaseQuery(include=["fast_run"]))
-    undo = ExitStack()
     # PyMC gives nutpie the backend "jax" only for a JAXLinker, so mode "JAXPR" is replaced, too.
     places: list[tuple[Any, str]] = [
         (modes.predefined_modes, "JAX"),
@@ -109,7 +109,6 @@ def replace_names() -> ExitStack:
     pytensors = jax_funcify.dispatch(FunctionGraph)
     undo.callback(jax_funcify.register, FunctionGraph, pytensors)
     jax_funcify.register(FunctionGraph, funcify_or(pytensors))
-    return undo
 
 
 def funcify_or(pytensors: Callable[..., Any]) -> Callable[..., Any]:

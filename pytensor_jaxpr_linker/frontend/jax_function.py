@@ -9,8 +9,9 @@ import jax
 import numpy as np
 from pytensor.graph.basic import Variable
 
-from pytensor_jaxpr_linker.base.array_types import in_order
+from pytensor_jaxpr_linker.base.array_types import in_order, unmasked
 from pytensor_jaxpr_linker.base.errors import CannotEmit, refused_by_rule, variable_name
+from pytensor_jaxpr_linker.base.jax_compat import with_x64_restored
 from pytensor_jaxpr_linker.base.random_keys import keys_of
 from pytensor_jaxpr_linker.base.words import counted
 from pytensor_jaxpr_linker.run.call import find_generators
@@ -50,6 +51,7 @@ class JaxFunction:
     def constants(self) -> list[jax.Array]:
         return list(self._shared.collected())
 
+    @with_x64_restored
     def __call__(self, *args: Any, constants: Sequence[Any] | None = None) -> Any:
         """Return the outputs: a list, or the one output that was asked for by itself.
 
@@ -131,7 +133,7 @@ def as_argument(variable: Variable, value: Any, key_count: int = 1) -> Any:
         return jax.random.key_data(value) if is_typed_key(value) else value
     if isinstance(value, np.random.Generator):
         return keys_of(value, key_count)
-    value = in_order(variable.type, value)
+    value = unmasked(in_order(variable.type, value))
     if isinstance(value, np.ndarray | np.generic):
         return value
     return np.asarray(value, getattr(variable.type, "dtype", None))

@@ -96,9 +96,12 @@ class JaxprLinker(PerformLinker):
         return thunk, *containers(fgraph, input_storage, output_storage), [thunk], nodes
 
     def _borrowed(self, fgraph: FunctionGraph) -> set[int]:
-        """Return the positions of the outputs whose memory the user agreed to share."""
+        """Return the positions of the outputs whose memory the user agreed to share.
+
+        PyTensor does not say so of an output that is an input, such as the old value of a shared variable that is updated.
+        """
         kept = set(self.no_recycling or ())
-        return {i for i, v in enumerate(fgraph.outputs) if v not in kept}
+        return {i for i, v in enumerate(fgraph.outputs) if v not in kept and v.owner is not None}
 
     def __repr__(self) -> str:
         return f"JaxprLinker({self.options})"

@@ -19,7 +19,7 @@ from pytensor_jaxpr_linker.base.platforms import given_platforms
 from pytensor_jaxpr_linker.base.stance import current_stance
 from pytensor_jaxpr_linker.frontend.jax_function import check_count
 from pytensor_jaxpr_linker.frontend.shared_layout import InRows, shared_pass, transposed
-from pytensor_jaxpr_linker.frontend.storage import SharedArrays, Storage, in_turn, result_converters
+from pytensor_jaxpr_linker.frontend.storage import SharedArrays, Storage, in_turn, result_converters, store
 from pytensor_jaxpr_linker.graph.walk import Graph
 from pytensor_jaxpr_linker.plan.model import Plan, describe_plan, host_step
 from pytensor_jaxpr_linker.run.call import program_call
@@ -194,12 +194,16 @@ class Runner:
         """Plan again, with the node that a rule can't emit on the host."""
         assert error.node is not None and error.node not in self.fallbacks, error
         self.fallbacks[error.node] = error
-        self.prepare()
+        try:
+            self.prepare()
+        except BaseException:  # refused, or interrupted: the next call finds the same
+            del self.fallbacks[error.node]
+            raise
 
     def plan_in_rows(self) -> None:
         """Plan again for shared matrices in rows, unless another thread has done so."""
         with self._planning:
-            if self.column_major:
+            if self.in_use[1]:  # as long as planning has not succeeded
                 self.graph, self.fallbacks = self._in_rows, {}
                 self.prepare()
 
@@ -256,8 +260,7 @@ class Runner:
 
         def thunk() -> list:
             values = compute([cell[0] for cell in given_cells])
-            for cell, value in zip(outputs, values):  # noqa: B905
-                cell[0] = value
+            store(outputs, values)
             if updates:
                 storage.update(values)
             return values

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from operator import call
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -17,7 +19,7 @@ from pytensor.link.basic import Container
 from pytensor.scalar.basic import ScalarType
 from pytensor.tensor.random.type import RandomType
 
-from pytensor_jaxpr_linker.base.array_types import is_tensor
+from pytensor_jaxpr_linker.base.array_types import is_tensor, unmasked
 from pytensor_jaxpr_linker.base.errors import variable_name
 from pytensor_jaxpr_linker.base.options import Options
 from pytensor_jaxpr_linker.frontend.shared_layout import InRows
@@ -45,6 +47,8 @@ class Storage(NamedTuple):
     """If not: the cells of the last inputs, shared variables that nothing reads. The lengths of a PyMC model's dims are such."""
     updates: tuple[tuple[int, list], ...]
     """The position of each output that becomes the value of an input, and the input's cell."""
+    updated: tuple[list, ...]
+    """The cells of these inputs, in this order."""
     turns: tuple[Turn, ...]
     """A call with updates holds them, in this order, from reading to writing: no update is lost, no generator gives its numbers twice."""
 
@@ -66,11 +70,10 @@ class Storage(NamedTuple):
         return values
 
     def update(self, values: Sequence[Any]) -> None:
-        """Store the values of outputs that become the value of an input, each where the value before it lies."""
+        """Store the values of outputs that become the value of an input, each where the value before it lies: all or none."""
         kept = [placed_like(cell[0], values[i]) for i, cell in self.updates]
         with consistent:
-            for (_, cell), value in zip(self.updates, kept, strict=True):
-                cell[0] = value
+            store(self.updated, kept)
 
     def with_inputs(self, inputs: Sequence[list]) -> Storage:
         """Return the storage of a call that runs at the same time, with outputs of its own."""
@@ -94,8 +97,14 @@ def storage_of(fgraph: FunctionGraph, inputs: Sequence[list], outputs: Sequence[
         is_shared,
         () if is_shared else inputs[first:],
         tuple((output, inputs[i]) for output, i in mapping.items()),
+        tuple(inputs[i] for i in mapping.values()),
         tuple(sorted(turns, key=lambda turn: turn.number)),  # two calls that wait for each other would never end
     )
+
+
+def store(cells: Sequence[list], values: Sequence[Any]) -> None:
+    """Store a value in each cell, in one call of C: Python handles Ctrl-C before it or after it, not in between."""
+    deque(map(list.__setitem__, cells, itertools.repeat(0), values), maxlen=0)
 
 
 class Turn:
@@ -123,21 +132,28 @@ def turn_of(variable: Variable, cell: list) -> Turn:
 
 def in_turn(thunk: Callable[[], list], turns: Sequence[Turn]) -> Callable[[], list]:
     """Return a thunk that runs while all of the turns are held."""
-    locks = [turn.lock for turn in turns]
+    take = [turn.lock.acquire for turn in turns]
+    release = [turn.lock.release for turn in turns]
 
     def run() -> list:
         process.check()  # before it waits for a lock that another thread held when the process was forked
-        held = []
+        held, releases = taking(release)
         try:
-            for lock in locks:
-                lock.acquire()
-                held.append(lock)
+            held.extend(map(call, take))
             return thunk()
         finally:
-            for lock in held:
-                lock.release()
+            any(releases)
 
-    return run if locks else thunk
+    return run if turns else thunk
+
+
+def taking(release: Iterable[Callable[[], None]]) -> tuple[list[bool], Iterable[None]]:
+    """Return a list for what the `acquire` of each lock returns, and what releases those that were acquired when `any` reads it.
+
+    ``held.extend(map(...))`` and ``any(releases)`` are calls of C, so Ctrl-C leaves no lock acquired that the list does not know, nor one unreleased.
+    """
+    held: list[bool] = []
+    return held, map(call, itertools.compress(release, held))
 
 
 def shared_device_array(cell: list, value: Any, device: jax.Device | None, is_column_major: bool) -> Any:
@@ -151,7 +167,9 @@ def shared_device_array(cell: list, value: Any, device: jax.Device | None, is_co
     if is_column_major and (buffer is not None or not isinstance(value, np.ndarray)):
         raise InRows
     if not isinstance(value, np.ndarray) or not value.size:
-        return value.T if is_column_major else value  # an array on a mesh or an accelerator is where it belongs
+        return (
+            value.T if is_column_major else unmasked(value)
+        )  # an array on a mesh or an accelerator is where it belongs
     with jax.enable_x64(True):
         uploaded = transfer.upload(value, device, is_column_major)
     count_upload(value.nbytes)

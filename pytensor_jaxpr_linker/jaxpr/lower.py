@@ -15,6 +15,7 @@ from pytensor_jaxpr_linker.base import marks
 from pytensor_jaxpr_linker.base.errors import CannotEmit, note_node
 from pytensor_jaxpr_linker.base.gc_pause import gc_paused
 from pytensor_jaxpr_linker.base.identity import identity
+from pytensor_jaxpr_linker.base.jax_compat import with_x64_restored
 from pytensor_jaxpr_linker.base.random_keys import keys_of
 from pytensor_jaxpr_linker.base.rules import find_rule
 from pytensor_jaxpr_linker.graph.generators import generators_read
@@ -36,6 +37,7 @@ class Lowered(NamedTuple):
     checks: list[Check]  #: run-time checks, in the order in which the check code counts them from 1
 
 
+@with_x64_restored
 @gc_paused()
 def lower_region(
     region: Region,

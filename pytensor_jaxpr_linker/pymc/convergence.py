@@ -43,9 +43,9 @@ def quiet_logger(quiet: bool) -> Iterator[None]:
     """Keep PyMC's log from showing anything, if `quiet`."""
     logger = logging.getLogger("pymc")
     before = logger.level
-    if quiet:
-        logger.setLevel(logging.CRITICAL + 1)
     try:
+        if quiet:
+            logger.setLevel(logging.CRITICAL + 1)
         yield
     finally:
         if quiet:

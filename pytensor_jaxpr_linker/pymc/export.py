@@ -21,6 +21,7 @@ from pytensor_jaxpr_linker.artifacts.iree.targets import CompileTarget
 from pytensor_jaxpr_linker.artifacts.lowering import PLATFORMS, checked_platforms
 from pytensor_jaxpr_linker.artifacts.shapes import Input, Spec, as_texts, inputs_of
 from pytensor_jaxpr_linker.artifacts.writing import Exportable
+from pytensor_jaxpr_linker.base.jax_compat import with_x64_restored
 from pytensor_jaxpr_linker.emit.random.sampler import KEY_DTYPE, KEY_SHAPE
 from pytensor_jaxpr_linker.frontend.pregrad import value_and_gradient
 from pytensor_jaxpr_linker.frontend.targets import Target
@@ -45,6 +46,7 @@ from pytensor_jaxpr_linker.pymc.options import TARGET_ACCEPTS
 KEY = Input("key", jax.ShapeDtypeStruct(KEY_SHAPE, KEY_DTYPE), True)
 
 
+@with_x64_restored
 def export_logdensity(
     model: pm.Model | None = None,
     *,
@@ -110,6 +112,7 @@ def export_logdensity(
     return write_file(path, with_integers(found), platforms, target, vjp_order, batched, constraints)
 
 
+@with_x64_restored
 def export_predictive(
     model: pm.Model | None = None,
     var_names: Names | None = None,
@@ -171,6 +174,7 @@ def export_predictive(
     )
 
 
+@with_x64_restored
 def export_sampler(
     model: pm.Model | None = None,
     *,

@@ -13,6 +13,7 @@ import xarray as xr
 from jax.sharding import Mesh
 
 from pytensor_jaxpr_linker.base.errors import GraphBreakError
+from pytensor_jaxpr_linker.base.jax_compat import with_x64_restored
 from pytensor_jaxpr_linker.base.words import counted
 from pytensor_jaxpr_linker.frontend.no_gradient import WITHOUT_GRADIENTS
 from pytensor_jaxpr_linker.pymc.arguments import Names, require
@@ -33,6 +34,7 @@ from pytensor_jaxpr_linker.pymc.samplers.processes import check_script
 from pytensor_jaxpr_linker.pymc.samplers.pymc_steps import sample_pymc
 
 
+@with_x64_restored
 def sample(
     draws: int = 1000,
     *,

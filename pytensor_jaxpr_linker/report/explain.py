@@ -14,6 +14,7 @@ from jaxpr_artifact import LoadedFunction
 from pytensor_jaxpr_linker.artifacts.lowering import PLATFORMS
 from pytensor_jaxpr_linker.base.errors import Break, CannotEmit, describe_node, source_line
 from pytensor_jaxpr_linker.base.gc_pause import gc_paused
+from pytensor_jaxpr_linker.base.jax_compat import with_x64_restored
 from pytensor_jaxpr_linker.base.passes import PassRecord
 from pytensor_jaxpr_linker.frontend.targets import LOADED, Compiled, compiled, graph_target, target_of
 from pytensor_jaxpr_linker.graph.walk import Graph
@@ -45,6 +46,7 @@ from pytensor_jaxpr_linker.run.program import Program
 from pytensor_jaxpr_linker.run.specialization import Specialization
 
 
+@with_x64_restored
 def explain(
     f: Any,
     inputs: Sequence[Variable] | None = None,

@@ -13,6 +13,7 @@ from pytensor.graph.fg import FunctionGraph
 
 from jaxpr_artifact import LoadedFunction
 from pytensor_jaxpr_linker.base import jax_compat
+from pytensor_jaxpr_linker.base.jax_compat import with_x64_restored
 from pytensor_jaxpr_linker.base.passes import PassRecord, record_passes
 from pytensor_jaxpr_linker.base.words import counted
 from pytensor_jaxpr_linker.frontend.shared_layout import shared_pass
@@ -287,6 +288,7 @@ class Stages:
         return profile_of(self._found, self._args, calls)
 
 
+@with_x64_restored
 def stages(f: Any, *args: Any) -> Stages | LoadedStages:
     """Return the stages of a compiled function: graph, passes, Jaxprs, StableHLO, HLO, XLA's analyses, and the time of each.
 

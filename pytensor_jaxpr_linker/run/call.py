@@ -117,13 +117,14 @@ class ShortCalls:
         """Return the results of `run`, or those of `general` where it has to do more, or None if the nodes have to run on the host."""
         if self.donated or self.program.padded is not None or jax_compat.looks_for_nan():
             return self.general(args)
-        outside = jax_compat.swap_x64(True)
+        outside = jax_compat.thread_x64()
         try:
+            jax_compat.set_thread_x64(True)
             results = run(args)
         except NotAdmitted as other:
             return None if isinstance(other.decision, OnHost) else self.general(args)
         finally:
-            jax_compat.restore_x64(outside)
+            jax_compat.set_thread_x64(outside)
         if self.policy.progress.active:
             self.policy.progress.end()
         return results
@@ -174,18 +175,19 @@ def general_call(
     count, progress = len(program.outputs), policy.progress
     run, generators = program.run, find_generators(program.region)
     constants = find_constant_generators(program.region)
-    swap_x64, restore_x64 = jax_compat.swap_x64, jax_compat.restore_x64
+    thread_x64, set_thread_x64 = jax_compat.thread_x64, jax_compat.set_thread_x64
 
     def call(given: list) -> list | None:
         args = [*given]  # keys go into it
         if generators:
             successors = take_keys(args, generators, program.key_counts)
-        outside = swap_x64(True)
+        outside = thread_x64()
         try:
+            set_thread_x64(True)
             taken = donated if donated and is_worth_donating([args[i] for i in donated]) else ()
             found = run(args, taken)
         finally:
-            restore_x64(outside)
+            set_thread_x64(outside)
         if found is None:
             return None
         results, specialization, args = found

@@ -232,9 +232,9 @@ def packed_call(
         names |= program.executable._asdict()
         lines.append(f" [{', '.join(targets)}] = execute([{', '.join(operands)}]).consume_with_handlers(handlers)")
     else:
-        names |= {"swap_x64": jax_compat.swap_x64, "restore_x64": jax_compat.restore_x64}
-        lines += [" outside = swap_x64(True)", " try:", f"  [{', '.join(targets)}] = jitted({', '.join(operands)})"]
-        lines += [" finally:", "  restore_x64(outside)"]
+        names |= {"thread_x64": jax_compat.thread_x64, "set_thread_x64": jax_compat.set_thread_x64}
+        lines += [" outside = thread_x64()", " try:", "  set_thread_x64(True)"]
+        lines += [f"  [{', '.join(targets)}] = jitted({', '.join(operands)})", " finally:", "  set_thread_x64(outside)"]
     scalars = {i for i, convert in enumerate(converters) if convert is transfer.numpy_scalar} | {len(converters)}
     unpacking, unpacked = unpacked_results(results, scalars, program.donates)
     lines += unpacking

@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 from pytensor_jaxpr_linker.base import jax_compat
-from pytensor_jaxpr_linker.base.array_types import copy_matrix
+from pytensor_jaxpr_linker.base.array_types import copy_matrix, unmasked
 from pytensor_jaxpr_linker.base.options import Options
 from pytensor_jaxpr_linker.run.packing import Packing
 
@@ -48,7 +48,7 @@ def place(args: list, options: Options) -> tuple[list, jax.Device | None]:
 
     With a JAX array of the user's among them it runs where that array is.
     """
-    own = device_for(options)
+    own, args = device_for(options), [unmasked(x) for x in args]
     if own is None or all(not isinstance(x, jax.Array) or own in x.devices() for x in args):
         return args, own
     return [np.asarray(x) if isinstance(x, jax.Array) and own in x.devices() else x for x in args], None
@@ -87,6 +87,7 @@ class CallBuffer:
 
     __slots__ = ("array", "copies", "memory", "results")
 
+    @jax_compat.with_x64_restored
     def __init__(self, dtype: np.dtype, length: int, arguments: int, results: Packing, device: jax.Device):
         with jax.enable_x64(True):
             #: A donating call replaces it by the result of the program, which has the same memory.

@@ -11,6 +11,7 @@ from pytensor.graph.type import Type
 from pytensor.tensor.random.utils import custom_rng_deepcopy
 from pytensor.tensor.type import TensorType, all_dtypes
 
+from pytensor_jaxpr_linker.base.array_types import unmasked
 from pytensor_jaxpr_linker.run.cpu_client import own_copy, own_device
 
 
@@ -166,7 +167,7 @@ class DeviceTensorType(Type):
                 getattr(getattr(value, "dtype", None), "kind", "") == "O"
             ):  # TensorType.filter fails on these with an AttributeError
                 raise TypeError("an array of Python objects is not a tensor")
-            return self.type.filter(value, strict=strict, allow_downcast=allow_downcast)
+            return unmasked(self.type.filter(value, strict=strict, allow_downcast=allow_downcast))
         except Exception as error:
             error.add_note(f"The input is {self.name}, of type {self.type}.")
             raise

@@ -14,7 +14,7 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.tensor.random.type import RandomType
 
-from pytensor_jaxpr_linker.base.contexts import named_context
+from pytensor_jaxpr_linker.base.contexts import bound, named_context
 from pytensor_jaxpr_linker.base.words import counted
 from pytensor_jaxpr_linker.emit.random.sampler import KEY_DTYPE, KEY_SHAPE
 from pytensor_jaxpr_linker.graph.facts import is_array
@@ -255,12 +255,11 @@ def count_transfers() -> Iterator[TransferCount]:
       result: 10 arrays, 80 bytes
     """
     count = TransferCount()
-    open_counts.append(count)
-    token = _current.set(count)
     try:
-        yield count
+        open_counts.append(count)
+        with bound(_current, count):
+            yield count
     finally:
-        _current.reset(token)
         open_counts.remove(count)
 
 

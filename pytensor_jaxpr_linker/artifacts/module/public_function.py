@@ -10,6 +10,7 @@ import numpy as np
 from pytensor_jaxpr_linker.artifacts.module.functions import ModuleFunction
 from pytensor_jaxpr_linker.artifacts.module.sources import shape_key
 from pytensor_jaxpr_linker.artifacts.module.state import Values
+from pytensor_jaxpr_linker.base.jax_compat import with_x64_restored
 
 
 class PublicFunction:
@@ -44,6 +45,7 @@ class PublicFunction:
         self.__signature__ = function.__signature__
         self.__doc__ = f"Return {', '.join(function.results) or 'nothing'}."
 
+    @with_x64_restored
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         function, values = self._function, self._values
         arrays = function.arrays(args, kwargs)

@@ -14,6 +14,7 @@ import pymc as pm
 from pymc.util import get_default_varnames
 
 from pytensor_jaxpr_linker.base.errors import GraphBreakError
+from pytensor_jaxpr_linker.base.jax_compat import with_x64_restored
 from pytensor_jaxpr_linker.base.words import counted
 from pytensor_jaxpr_linker.pymc.arguments import GRADIENTS, Names, as_names, check_choice, check_model, did_you_mean
 from pytensor_jaxpr_linker.pymc.folder_programs import StoredFunction, stored_function
@@ -74,6 +75,7 @@ class Constrain:
     def _function(self) -> ModelFunction:
         return ModelFunction(self.model, self._outputs, self._gradient)
 
+    @with_x64_restored
     def __call__(self, draws: Mapping[str, Any], data: Data | None = None) -> dict[str, np.ndarray]:
         """Return arrays with the leading axes of `draws`, computed in chunks of bounded size.
 

@@ -16,6 +16,7 @@ import pymc as pm
 import xarray as xr
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from pytensor_jaxpr_linker.base.jax_compat import with_x64_restored
 from pytensor_jaxpr_linker.base.version import __version__
 from pytensor_jaxpr_linker.base.words import counted
 from pytensor_jaxpr_linker.pymc.arguments import (
@@ -44,6 +45,7 @@ from pytensor_jaxpr_linker.run import placement
 PER_CALL = 25
 
 
+@with_x64_restored
 def sample_on_mesh(
     draws: int = 1000,
     *,

@@ -15,6 +15,7 @@ from blackjax.diagnostics import psis_weights
 from pymc.exceptions import SamplingError
 from pymc.stats.convergence import SamplerWarning, WarningType, log_warnings
 
+from pytensor_jaxpr_linker.base.jax_compat import with_x64_restored
 from pytensor_jaxpr_linker.frontend.no_gradient import WITHOUT_GRADIENTS
 from pytensor_jaxpr_linker.pymc.arguments import (
     GRADIENTS,
@@ -39,6 +40,7 @@ from pytensor_jaxpr_linker.pymc.samplers.chain_starts import density_of_points, 
 LARGEST_K = 0.7
 
 
+@with_x64_restored
 def fit_pathfinder(
     draws: int = 1000,
     *,

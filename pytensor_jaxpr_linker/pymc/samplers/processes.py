@@ -33,9 +33,9 @@ def without_script() -> Iterator[None]:
     """Hide the file of the main module, so that a new process does not run it."""
     main = main_module()
     hidden: dict[str, Any] = {name: main[name] for name in ("__file__", "__spec__") if name in main}
-    main.pop("__file__", None)
-    main["__spec__"] = None
     try:
+        main.pop("__file__", None)
+        main["__spec__"] = None
         yield
     finally:
         main.update(hidden)

@@ -14,6 +14,7 @@ import xarray as xr
 from blackjax.smc import resampling
 from pymc.exceptions import SamplingError
 
+from pytensor_jaxpr_linker.base.jax_compat import with_x64_restored
 from pytensor_jaxpr_linker.base.platforms import usable_cores
 from pytensor_jaxpr_linker.pymc.arguments import (
     GRADIENTS,
@@ -50,6 +51,7 @@ class Population(NamedTuple):
     step_size: Any
 
 
+@with_x64_restored
 def sample_smc(
     draws: int = 2000,
     *,
