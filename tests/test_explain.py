@@ -785,3 +785,87 @@ def test_what_a_print_would_show_may_be_an_output():
     assert pjl.explain(Print("now")(pt.exp(x)) + 1, [x]).best_change.what.startswith("take out each Print")
     assert b.code == "JX006" and b.hint.startswith("take it out of the graph")
     assert (b.before, b.after) == ("Print(...)(pt.exp(x))", "pt.exp(x) as one more output of the function")
+
+
+class OwnOp(Op):
+    """An Op of the user's, whose variables are made in its own methods."""
+
+    __props__ = ()
+
+    def make_node(self, x):
+        x = pt.as_tensor(x)
+        return Apply(self, [x], [self.out_type(x)])
+
+    def out_type(self, x):
+        return x.type()
+
+    def perform(self, node, inputs, outputs):
+        outputs[0][0] = inputs[0]
+
+
+class CalledOp(OwnOp):
+    """An Op with a `__call__` of its own."""
+
+    def __call__(self, x, **kwargs):
+        return super().__call__(x * 1, **kwargs)
+
+
+class Layer:
+    """No Op: its `__call__` is the user's line."""
+
+    def __call__(self, x):
+        return OwnOp()(x)  # the layer's line
+
+
+def line_told(f):
+    """Return the line that the first break of a function names."""
+    return pjl.explain(f).breaks[0].line
+
+
+@pytest.mark.parametrize("op", [OwnOp(), CalledOp()], ids=["own", "with __call__"])
+def test_a_break_names_the_line_that_applies_the_op(op):
+    x = pt.dvector("x")
+    with pytest.warns(pjl.GraphBreakWarning, match=r"Made at .*test_explain.py:\d+: y = op\(x\)  # applied here"):
+        y = op(x)  # applied here
+        f = pytensor.function([x], y, mode="JAXPR")
+    assert "# applied here" in line_told(f)
+
+
+@pytest.mark.filterwarnings("ignore::pytensor_jaxpr_linker.GraphBreakWarning")
+def test_a_class_that_applies_an_op_is_the_users():
+    x = pt.dvector("x")
+    assert "# the layer's line" in line_told(pytensor.function([x], Layer()(x), mode="JAXPR"))
+
+
+@pytest.mark.filterwarnings("ignore::pytensor_jaxpr_linker.GraphBreakWarning")
+def test_a_break_names_the_users_line_for_an_op_of_an_installed_package(tmp_path, monkeypatch):
+    package = tmp_path / "site-packages" / "third_party_ops"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text(
+        "import pytensor.tensor as pt\n"
+        "from pytensor.graph.basic import Apply\n"
+        "from pytensor.graph.op import Op\n"
+        "class Theirs(Op):\n"
+        "    __props__ = ()\n"
+        "    def make_node(self, x):\n"
+        "        return Apply(self, [x], [x.type()])\n"
+        "    def perform(self, node, inputs, outputs):\n"
+        "        outputs[0][0] = inputs[0]\n"
+        "def theirs(x):\n"
+        "    return Theirs()(x)\n"
+    )
+    monkeypatch.syspath_prepend(package.parent)
+    import third_party_ops
+
+    x = pt.dvector("x")
+    f = pytensor.function([x], third_party_ops.theirs(x), mode="JAXPR")  # theirs, here
+    assert "# theirs, here" in line_told(f)
+
+
+@pytest.mark.filterwarnings("ignore::pytensor_jaxpr_linker.GraphBreakWarning")
+def test_a_line_without_text_is_told_by_its_number():
+    names = {"pt": pt, "OwnOp": OwnOp}
+    exec(compile("x = pt.dvector('x')\n\n\ny = OwnOp()(x)\n", "<stdin>", "exec"), names)
+    f = pytensor.function([names["x"]], names["y"], mode="JAXPR")
+    assert line_told(f) == "<stdin>:4"
+    assert "None" not in str(pjl.explain(f))

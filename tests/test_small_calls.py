@@ -12,6 +12,9 @@ import pytensor.tensor as pt
 import pytest
 from helpers import compare
 from jax import lax
+from pytensor.graph.basic import Apply
+from pytensor.graph.op import Op
+from pytensor.link.jax.dispatch import jax_funcify
 from test_prims import ROWS, assembled
 
 import pytensor_jaxpr_linker as pjl
@@ -27,6 +30,7 @@ from pytensor_jaxpr_linker.jaxpr.optimize.small_parts import (
     split_small,
 )
 from pytensor_jaxpr_linker.jaxpr.optimize.xla_options import options_of_call, options_of_chain
+from pytensor_jaxpr_linker.run import specialization
 from pytensor_jaxpr_linker.run.cpu_client import own_device
 
 ATTRIBUTE = 'xla_cpu_small_call="true"'
@@ -456,3 +460,50 @@ def test_an_equation_of_an_unknown_primitive_stays_alone():
         assert [part.is_small for part in split_small(closed.eqns)] == [True, False, True]
         got, _ = on_own_client(in_calls(closed))(np.arange(4.0))
         np.testing.assert_array_equal(got, [7.0, 5.0])
+
+
+class Failing(Op):
+    """An Op whose JAX function calls back to the host, which fails."""
+
+    __props__ = ()
+
+    def make_node(self, x):
+        return Apply(self, [x], [x.type()])
+
+    def perform(self, node, inputs, outputs):
+        raise NotImplementedError
+
+
+def test_a_program_that_fails_runs_once():
+    """A JaxRuntimeError of a call is not that XLA's compiler lacks small calls: to call the program again would do twice what it does."""
+    calls = []
+
+    def called(x):
+        calls.append(x)
+        raise RuntimeError("out of everything")
+
+    @jax_funcify.register(Failing)
+    def jax_failing(op, **kwargs):
+        return lambda x: jax.pure_callback(called, jax.ShapeDtypeStruct(x.shape, x.dtype), x)
+
+    x, n = pt.dvector("x"), pt.iscalar("n")
+    many = sum((pt.exp(x * k) for k in range(1, 20)), start=Failing()(x))
+    f = pytensor.function(
+        [x, n], [many, pt.zeros(n)], mode="JAXPR"
+    )  # a known length: the program is called without packing
+    with pytest.raises(jax.errors.JaxRuntimeError, match="out of everything"):
+        f(np.ones(3), 2)
+    assert len(calls) == 1
+
+
+def test_a_program_that_the_compiler_refuses_with_small_calls_is_compiled_without(monkeypatch):
+    x, n = pt.dvector("x"), pt.iscalar("n")
+    f = pytensor.function([x, n], [sum(pt.exp(x * k) for k in range(1, 20)), pt.zeros(n)], mode="JAXPR")
+
+    def refused(*_args, **_kwargs):
+        raise jax.errors.JaxRuntimeError("UNIMPLEMENTED: no small call of this")
+
+    monkeypatch.setattr(specialization, "with_small_calls", refused)
+    want = sum(np.exp(np.ones(3) * k) for k in range(1, 20))
+    for _ in range(2):
+        np.testing.assert_allclose(f(np.ones(3), 2)[0], want, rtol=1e-12)

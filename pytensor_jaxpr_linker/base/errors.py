@@ -9,7 +9,8 @@ import sys
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from types import CodeType
+from typing import Any, NamedTuple
 
 from pytensor import gradient
 from pytensor.graph.basic import Apply, Variable
@@ -157,20 +158,38 @@ def source_line(node: Apply) -> str:
 
 
 def lines_of(node: Apply) -> tuple[str, str]:
-    """Return the line of the user's program that made a node, and that of a library, such as PyMC; nothing where there is none."""
+    """Return the line of the user's program that applies a node's Op, and that of a library, such as PyMC; nothing where there is none."""
     pytensors, *others = library_folders()
     of_library = ""
     for variable in node.outputs:
         for frames in getattr(variable.tag, "trace", None) or ():
-            for filename, line, _, text in reversed(frames):
+            for filename, line, _, text in reversed(outside_of_op(node, frames)):
                 if filename.startswith(OURS):
                     break  # a pass or a report of ours made the node; whoever asked for it did not
                 if filename.startswith((pytensors, ROLE)) or is_of_python(filename):
                     continue
-                if not filename.startswith(tuple(others)):
-                    return f"{filename}:{line}: {text}", of_library
-                of_library = of_library or f"{filename}:{line}: {text}"
+                found = f"{filename}:{line}" + (f": {text}" if text else "")  # Python has no text of a terminal's lines
+                if not (filename.startswith(tuple(others)) or is_installed(filename)):
+                    return found, of_library
+                of_library = of_library or found
     return "", of_library
+
+
+def outside_of_op(node: Apply, frames: Sequence[Any]) -> Sequence[Any]:
+    """Return the frames of a trace, outermost first, up to the one that applies a node's Op: without its `make_node` and its `__call__`."""
+    made = [i for i, (_, _, name, _) in enumerate(frames) if name == "make_node"]
+    outside = frames[: made[-1]] if made else frames
+    methods = [vars(kind)["__call__"] for kind in type(node.op).__mro__ if "__call__" in vars(kind)]
+    codes = [method.__code__ for method in methods if hasattr(method, "__code__")]
+    while outside and any(is_in(code, outside[-1]) for code in codes):
+        outside = outside[:-1]
+    return outside
+
+
+def is_in(code: CodeType, frame: Any) -> bool:
+    """Tell whether a frame of a trace is one of a function."""
+    filename, line, name, _ = frame
+    return (filename, name) == (code.co_filename, code.co_name) and any(line == n for *_, n in code.co_lines())
 
 
 #: In place of a file in a variable's trace, which rewrites hand on: the frame's text says what the variable is for, "log density of y".
@@ -203,6 +222,11 @@ def library_folders() -> tuple[str, ...]:
     """Return the folders whose lines a user can't change: PyTensor's first."""
     packages = [sys.modules[name].__file__ for name in NOT_THE_USER if name in sys.modules]
     return tuple(os.path.dirname(file) + os.sep for file in packages if file)
+
+
+def is_installed(filename: str) -> bool:
+    """Tell whether a file is part of an installed package."""
+    return not {"site-packages", "dist-packages"}.isdisjoint(Path(filename).parts)
 
 
 def is_of_python(filename: str) -> bool:

@@ -113,7 +113,7 @@ COMBINED_ONE_BY_ONE = 8
 
 @emits(CumOp)
 def emit_CumOp(op, node, b, x):
-    """Cumulative sum or product in the operand's dtype, as PyTensor's C code has it."""
+    """Cumulative sum or product, as NumPy's: of masks and smaller integers in 64 bits, int64 or uint64, where PyTensor declares the operand's dtype."""
     cumulative = (
         partial(running, prims.cumsum, prims.add) if op.mode == "add" else partial(running, prims.cumprod, prims.mul)
     )

@@ -214,7 +214,7 @@ class Runner:
         if not calls or any(declared.dtype is None for declared in inputs):
             return None
         shared = {i: storage.inputs[i] for i in call.shared}  # type: ignore[attr-defined]
-        arrays = SharedArrays(shared, self.options, column_major)
+        arrays = SharedArrays(shared, call.narrow, self.options, column_major)  # type: ignore[attr-defined]
         return short_call(inputs, shared, len(storage.inputs), calls, arrays)
 
     def thunk(self, storage: Storage) -> Callable[[], list]:

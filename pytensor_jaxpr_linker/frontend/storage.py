@@ -197,12 +197,17 @@ class SharedArrays:
     ----------
     cells
         The cells, by the positions of the inputs.
+    narrow
+        The dtypes of those that may hold arrays of another one.
     column_major
         The positions of matrices that the function takes in column-major order.
     """
 
-    def __init__(self, cells: Mapping[int, list], options: Options, column_major: Collection[int]):
+    def __init__(
+        self, cells: Mapping[int, list], narrow: Mapping[int, np.dtype], options: Options, column_major: Collection[int]
+    ):
         self._cells, self._options = [*cells.values()], options
+        self._dtypes = [narrow.get(i) for i in cells]
         self._orders = [i in column_major for i in cells]
         self.kept: tuple = (None,) * (3 * len(cells))
 
@@ -214,10 +219,11 @@ class SharedArrays:
         has_own = device_for(self._options) is not None
         buffers = [
             buffer
-            for value, order in zip(values, self._orders, strict=True)
+            for value, order, dtype in zip(values, self._orders, self._dtypes, strict=True)
             if (buffer := transfer.buffer_of(value)) is not None
             and buffer.is_own is has_own
             and buffer.is_column_major is order
+            and (dtype is None or value.dtype == dtype)
         ]
         if len(buffers) < len(values) or sum(value.nbytes for value in values) > MOST_KEPT:
             return False

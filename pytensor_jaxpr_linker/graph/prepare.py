@@ -18,11 +18,13 @@ from pytensor_jaxpr_linker.graph.outer_products import outer_products
 from pytensor_jaxpr_linker.graph.sparse import basic, math  # noqa: F401  (they register lowerings)
 from pytensor_jaxpr_linker.graph.sparse.lowering import sparse
 from pytensor_jaxpr_linker.graph.walk import FindRule, Graph, toposort
+from pytensor_jaxpr_linker.graph.wide_counts import wide_counts
 
 #: The passes over a graph, in order. Each takes a graph and `find_rule`, and returns the same graph if it does not apply.
 PASSES = (
     Pass("outer products", outer_products),
     Pass("inline", inline),
+    Pass("wide counts", wide_counts),
     Pass("sparse", sparse),
     Pass("decompose", decompose),
     Pass("eager numbers", eager_numbers),

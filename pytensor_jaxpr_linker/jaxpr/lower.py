@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jax import enable_x64
 from jax.errors import InconclusiveDimensionOperation
+from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Apply, Constant, Variable
 
 from pytensor_jaxpr_linker.base import marks
@@ -21,6 +22,7 @@ from pytensor_jaxpr_linker.base.rules import find_rule
 from pytensor_jaxpr_linker.graph.generators import generators_read
 from pytensor_jaxpr_linker.graph.static_values import NotStatic, StaticValues
 from pytensor_jaxpr_linker.graph.symbolic_values import is_symbolic
+from pytensor_jaxpr_linker.graph.wide_counts import wide_dtype
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, Check, JaxprBuilder
 from pytensor_jaxpr_linker.jaxpr.nested import fixed_value
@@ -88,9 +90,11 @@ def lower_region(
 
 
 def convert_input(b: JaxprBuilder, variable: Variable, atom: Atom) -> Atom:
-    """Return an input in the dtype that the graph declares."""
+    """Return an input in the dtype that the graph declares; counts that an update has stored stay wide, see `graph.wide_counts`."""
     dtype = getattr(variable.type, "dtype", None)
-    return atom if dtype is None else prims.convert(b, atom, dtype)
+    if dtype is None or (isinstance(variable, SharedVariable) and atom.aval.dtype == wide_dtype(dtype)):
+        return atom
+    return prims.convert(b, atom, dtype)
 
 
 def lower_into(

@@ -12,6 +12,7 @@ from pytensor_jaxpr_linker.base import marks
 from pytensor_jaxpr_linker.base.errors import INNER_GRAPH, GraphBreakError, Reason
 from pytensor_jaxpr_linker.base.rules import InnerGraphs, Rule
 from pytensor_jaxpr_linker.graph.prepare import prepare
+from pytensor_jaxpr_linker.graph.wide_counts import declared_outputs
 from pytensor_jaxpr_linker.plan.model import InnerPlan, Plan, PlannedRule
 from pytensor_jaxpr_linker.plan.partition import partition
 
@@ -64,5 +65,6 @@ class Rules:
             thawed = graph.unfreeze() if hasattr(graph, "unfreeze") else graph.clone()
             for v in thawed.inputs[:varying]:
                 marks.mark_varying(v)
-            plan = self._plans[fgraph, varying] = partition(prepare(thawed, self), self)
+            declared = declared_outputs(prepare(thawed, self), thawed.outputs)
+            plan = self._plans[fgraph, varying] = partition(declared, self)
         return plan

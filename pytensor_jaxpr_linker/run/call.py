@@ -16,6 +16,7 @@ from pytensor_jaxpr_linker.base import jax_compat
 from pytensor_jaxpr_linker.base.array_types import is_tensor
 from pytensor_jaxpr_linker.base.random_keys import keys_of
 from pytensor_jaxpr_linker.graph.generators import Ancestor, generator_ancestor
+from pytensor_jaxpr_linker.graph.wide_counts import may_be_wide
 from pytensor_jaxpr_linker.plan.model import Region
 from pytensor_jaxpr_linker.run import codegen, transfer
 from pytensor_jaxpr_linker.run.checks import DeferredChecks, raise_if_failed
@@ -89,6 +90,7 @@ class ShortCalls:
         self.packable = [i for i, convert in enumerate(converters) if convert in transfer.NUMPY_RESULTS]
         inputs, read = program.inputs, variables_read(program.region)
         self.dtypes = {i: v.type.numpy_dtype for i, v in enumerate(inputs) if is_argument(v)}
+        self.narrow = {i: v.type.numpy_dtype for i, v in enumerate(inputs) if may_be_wide(v) and i not in self.dtypes}
         self.shared = [i for i, v in enumerate(inputs) if is_tensor(v.type) and v in read and i not in self.dtypes]
 
     def by_shapes(self) -> Callable[[list], list | None]:
@@ -99,10 +101,10 @@ class ShortCalls:
         """
         calls = self.specialization.short_calls
         call: Any = codegen.by_shapes(
-            len(self.program.inputs), self.dtypes, self.shared, calls, self.call_first, self.call
+            len(self.program.inputs), self.dtypes, self.shared, self.narrow, calls, self.call_first, self.call
         )
         if self.packs_code:
-            call.calls, call.shared = calls, self.shared
+            call.calls, call.shared, call.narrow = calls, self.shared, self.narrow
         return call
 
     def call_first(self, shapes: tuple, args: list) -> list | None:

@@ -95,6 +95,7 @@ def by_shapes(
     count: int,
     dtypes: Mapping[int, np.dtype],
     shared: Sequence[int],
+    narrow: Mapping[int, np.dtype],
     calls: Mapping[tuple, Callable[[list], list]],
     first: Callable[[tuple, list], list | None],
     otherwise: Callable[[list], list | None],
@@ -109,6 +110,8 @@ def by_shapes(
         The dtypes of those that must be NumPy arrays, by position; if one is not, `otherwise` is called.
     shared
         The positions of shared arrays; if one is sharded, `otherwise` is called.
+    narrow
+        The dtypes of those that may have another one, see `may_be_wide`: `otherwise` is called then.
     calls
         The calls by the shapes of all these arrays.
     first
@@ -120,6 +123,8 @@ def by_shapes(
     names |= {"ndarray": np.ndarray, "calls": calls, "first": first, "otherwise": otherwise}
     names |= {"one": SingleDeviceSharding, **DEBUG_SETTINGS}
     tests = "".join(f" and type(x{i}) is ndarray and x{i}.dtype is dtype{i}" for i in dtypes)
+    names |= {f"dtype{i}": dtype for i, dtype in narrow.items()}
+    tests += "".join(f" and x{i}.dtype == dtype{i}" for i in narrow if i in shared)
     tests += "".join(f" and (type(x{i}) is ndarray or type(x{i}.sharding) is one)" for i in shared)
     lines = [
         "def call(args):",

@@ -96,6 +96,8 @@ class Specialization:
             try:
                 return small(*args)[:-1]
             except jax.errors.JaxRuntimeError:
+                if is_compiled(small, args):
+                    raise  # by what it computes, calls, or has no memory for: to run it again would do that twice
                 self._on[device] = self.jitted(device=device)
                 return self._on[device](*args)
 
@@ -208,6 +210,15 @@ class Specialization:
             if logs.guards.isEnabledFor(logging.DEBUG):
                 logs.guards.debug("%s is for %s", self.name, spell(describe(self.region, self.static, avals)))
         return found
+
+
+def is_compiled(jitted: Any, args: Sequence[Any]) -> bool:
+    """Tell whether XLA's compiler takes the program for some arguments."""
+    try:
+        jitted.lower(*args).compile()
+    except jax.errors.JaxRuntimeError:
+        return False
+    return True
 
 
 def aval_key(avals: Sequence[Any]) -> tuple:
