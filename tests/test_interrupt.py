@@ -24,6 +24,7 @@ from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 
 import pytensor_jaxpr_linker as pjl
+from pytensor_jaxpr_linker.base.errors import CannotEmit
 from pytensor_jaxpr_linker.base.gc_pause import gc_paused
 from pytensor_jaxpr_linker.base.options import resolve
 from pytensor_jaxpr_linker.base.stance import current_stance
@@ -242,3 +243,40 @@ def test_contexts_that_an_interrupt_ends_while_they_are_entered(context):
     while entered:
         entered.pop().__exit__(None, None, None)
     assert settings() == before
+
+
+def test_a_function_that_was_interrupted_while_it_was_planned_again(monkeypatch):
+    """A rule refuses a node when the first call lowers it; the next call plans again what Ctrl-C broke off."""
+
+    class Refused(Doubled):
+        pass
+
+    @pjl.emits(Refused)
+    def emit_Refused(op, node, b, x):
+        raise CannotEmit("it does not take this length")
+
+    f = pytensor.function([X], Refused()(X) + 1, mode="JAXPR")
+    runner = f.vm.runner
+    with monkeypatch.context() as patched:
+
+        def interrupted() -> None:
+            raise KeyboardInterrupt
+
+        patched.setattr(runner, "prepare", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            f(np.ones(3))
+    np.testing.assert_array_equal(f(np.ones(3)), [3, 3, 3])
+
+
+def test_a_break_that_is_an_error_is_one_in_each_call():
+    class AlsoRefused(Doubled):
+        pass
+
+    @pjl.emits(AlsoRefused)
+    def emit_AlsoRefused(op, node, b, x):
+        raise CannotEmit("it does not take this length")
+
+    f = pytensor.function([X], AlsoRefused()(X) + 1, mode=pjl.JaxprMode(on_break="raise"))
+    for _ in range(2):
+        with pytest.raises(pjl.GraphBreakError, match="this length"):
+            f(np.ones(3))

@@ -325,7 +325,8 @@ def test_warning_once_though_planned_anew():
 
     x = pt.vector("x", dtype="float64")
     with pytest.warns(pjl.GraphBreakWarning) as first:
-        f = pytensor.function([x], [Unknown()(x), Late()(pt.exp(x))], mode="JAXPR")
+        unknown = Unknown()(x)
+        f = pytensor.function([x], [unknown, Late()(pt.exp(x))], mode="JAXPR")
     with pytest.warns(pjl.GraphBreakWarning) as second:
         f(np.ones(2))
     assert "Unknown" in str(first[0].message) and "Late" not in str(first[0].message)

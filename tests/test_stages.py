@@ -240,6 +240,7 @@ def test_graph_passes():
         ("inline", True),
         ("sparse", False),
         ("decompose", True),
+        ("wide counts", False),
         ("eager numbers", False),
         ("until counts", True),
         ("lanes", True),

@@ -169,7 +169,7 @@ def lines_of(node: Apply) -> tuple[str, str]:
                 if filename.startswith((pytensors, ROLE)) or is_of_python(filename):
                     continue
                 found = f"{filename}:{line}" + (f": {text}" if text else "")  # Python has no text of a terminal's lines
-                if not (filename.startswith(tuple(others)) or is_installed(filename)):
+                if not (filename.startswith(tuple(others)) or is_in_package(filename)):
                     return found, of_library
                 of_library = of_library or found
     return "", of_library
@@ -224,7 +224,7 @@ def library_folders() -> tuple[str, ...]:
     return tuple(os.path.dirname(file) + os.sep for file in packages if file)
 
 
-def is_installed(filename: str) -> bool:
+def is_in_package(filename: str) -> bool:
     """Tell whether a file is part of an installed package."""
     return not {"site-packages", "dist-packages"}.isdisjoint(Path(filename).parts)
 

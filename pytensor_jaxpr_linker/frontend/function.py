@@ -7,6 +7,8 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import compress
+from operator import call
 from typing import Any, Literal
 
 from pytensor.compile.executor import Function
@@ -17,7 +19,7 @@ from pytensor_jaxpr_linker.base.jax_compat import with_x64_restored
 from pytensor_jaxpr_linker.base.options import Options
 from pytensor_jaxpr_linker.base.words import counted
 from pytensor_jaxpr_linker.frontend.linker import JaxprLinker
-from pytensor_jaxpr_linker.frontend.storage import containers, taking
+from pytensor_jaxpr_linker.frontend.storage import containers
 from pytensor_jaxpr_linker.run.codegen import Declared, as_declared
 from pytensor_jaxpr_linker.run.transfer import DeviceTensorType
 
@@ -85,9 +87,10 @@ class JaxprFunction(Function):
     @with_x64_restored
     def _call_in_cells(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function as `Function` does, with the cells of this object if nobody uses them."""
-        held, releases = taking([self._unused.release])
+        held: list[bool] = []
+        releases = map(call, compress((self._unused.release,), held))
         try:
-            held.extend(map(self._unused.acquire, [False]))
+            held.extend(map(self._unused.acquire, (False,)))  # one call of C: Ctrl-C comes before it or after it
             if held[0]:
                 return super().__call__(*args, **kwargs)
         finally:

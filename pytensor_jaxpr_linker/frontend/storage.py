@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from operator import call
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -137,23 +137,17 @@ def in_turn(thunk: Callable[[], list], turns: Sequence[Turn]) -> Callable[[], li
 
     def run() -> list:
         process.check()  # before it waits for a lock that another thread held when the process was forked
-        held, releases = taking(release)
+        held: list[bool] = []
+        releases = map(call, itertools.compress(release, held))
         try:
-            held.extend(map(call, take))
+            held.extend(
+                map(call, take)
+            )  # one call of C, as `any` is: Ctrl-C leaves no lock acquired that is not in the list
             return thunk()
         finally:
             any(releases)
 
     return run if turns else thunk
-
-
-def taking(release: Iterable[Callable[[], None]]) -> tuple[list[bool], Iterable[None]]:
-    """Return a list for what the `acquire` of each lock returns, and what releases those that were acquired when `any` reads it.
-
-    ``held.extend(map(...))`` and ``any(releases)`` are calls of C, so Ctrl-C leaves no lock acquired that the list does not know, nor one unreleased.
-    """
-    held: list[bool] = []
-    return held, map(call, itertools.compress(release, held))
 
 
 def shared_device_array(cell: list, value: Any, device: jax.Device | None, is_column_major: bool) -> Any:

@@ -24,9 +24,9 @@ from pytensor_jaxpr_linker.graph.wide_counts import wide_counts
 PASSES = (
     Pass("outer products", outer_products),
     Pass("inline", inline),
-    Pass("wide counts", wide_counts),
     Pass("sparse", sparse),
     Pass("decompose", decompose),
+    Pass("wide counts", wide_counts),
     Pass("eager numbers", eager_numbers),
     Pass("until counts", until_counts),
     Pass("lanes", lanes),

@@ -24,6 +24,7 @@ from pytensor.tensor.shape import Reshape, SpecifyShape
 from pytensor.tensor.sort import ArgSortOp, SortOp
 from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor, IncSubtensor, Subtensor
 
+from pytensor_jaxpr_linker.base.array_types import is_tensor
 from pytensor_jaxpr_linker.base.pytensor_compat import IfElse, LazyIfElse
 from pytensor_jaxpr_linker.base.rules import Table
 from pytensor_jaxpr_linker.graph.walk import FindRule, Graph, Operands, Rewrite, made_for, rewritten, toposort
@@ -37,7 +38,7 @@ def wide_counts(graph: Graph, find_rule: FindRule) -> Graph:
     known, wide = Operands(graph, find_rule), dict[Variable, Variable]()
     for node in graph.nodes:
         operands = [wide.get(v, known.variable(v)) for v in node.inputs]
-        results = known.node(node).outputs
+        results: Sequence[Variable] = known.node(node).outputs
         if isinstance(node.op, CumOp) or not wide.keys().isdisjoint(node.inputs):
             results = made_for(node, operands, lambda: of_wide(node, operands) or results)  # noqa: B023
         for old, new in zip(node.outputs, results, strict=True):
@@ -84,13 +85,13 @@ def of_wide(node: Apply, operands: Sequence[Variable]) -> Sequence[Variable] | N
     """Return the outputs of a node for operands of which some are wide, or None if it reads those of the declared dtypes."""
     make = READERS.of(type(node.op))
     try:
-        results = (make or taken)(node, operands)
+        results = (make or any_dtype)(node, operands)
     except (TypeError, ValueError, NotImplementedError):  # the Op does not take these dtypes together
         return None
     return results if make or all(map(has_dtype, results, node.outputs)) else None
 
 
-def cumulated(node: Apply, operands: Sequence[Variable]) -> Sequence[Variable]:
+def cumulated_counts(node: Apply, operands: Sequence[Variable]) -> Sequence[Variable]:
     """Return cumulative sums or products of integers in 64 bits."""
     (x,) = operands
     return [node.op(pt.cast(x, wide_dtype(x.type.dtype)))]
@@ -104,23 +105,25 @@ def wide_dtype(dtype: str) -> str:
 
 def may_be_wide(variable: Variable) -> bool:
     """Tell whether an update may have stored counts of another dtype in a shared variable than it declares."""
-    dtype = getattr(variable.type, "dtype", "")
+    if not is_tensor(variable.type):
+        return False
+    dtype = variable.type.dtype
     return dtype.startswith(("bool", "int", "uint")) and wide_dtype(dtype) != dtype
 
 
-def elementwise(node: Apply, operands: Sequence[Variable]) -> Sequence[Variable]:
+def elementwise_counts(node: Apply, operands: Sequence[Variable]) -> Sequence[Variable]:
     """Return the results of wide numbers in the declared dtypes, as `Elemwise.perform` does."""
     results = Elemwise(node.op.scalar_op).make_node(*operands).outputs
     return [pt.cast(new, old.type.dtype) for new, old in zip(results, node.outputs, strict=True)]
 
 
-def reduced(node: Apply, operands: Sequence[Variable]) -> Sequence[Variable]:
+def reduced_counts(node: Apply, operands: Sequence[Variable]) -> Sequence[Variable]:
     """Return what reduces wide numbers in the accumulator's dtype."""
     (x,), (old,) = operands, node.outputs
     return [pt.cast(node.op(pt.cast(x, node.op.acc_dtype or old.type.dtype)), old.type.dtype)]
 
 
-def chosen(node: Apply, operands: Sequence[Variable]) -> Sequence[Variable]:
+def chosen_counts(node: Apply, operands: Sequence[Variable]) -> Sequence[Variable]:
     """Return the choice between two lists of values; of two values, one of which is wide, both are."""
     condition, *values = operands
     count = len(node.outputs)
@@ -128,25 +131,25 @@ def chosen(node: Apply, operands: Sequence[Variable]) -> Sequence[Variable]:
     return node.op.make_node(condition, *map(pt.cast, values, 2 * dtypes)).outputs
 
 
-def taken(node: Apply, operands: Sequence[Variable]) -> Sequence[Variable]:
+def any_dtype(node: Apply, operands: Sequence[Variable]) -> Sequence[Variable]:
     """Return the outputs for operands of any dtype."""
     return node.op.make_node(*operands).outputs
 
 
-#: How Ops read wide numbers, by class; `taken` where the arrays that an Op makes have its operand's dtype. Other Ops, such as those to which
+#: How Ops read wide numbers, by class; `any_dtype` where the arrays that an Op makes have its operand's dtype. Other Ops, such as those to which
 #: the numbers are lengths, read them where that makes no other dtype.
 READERS: Table[Callable[[Apply, Sequence[Variable]], Sequence[Variable]]] = Table(
     {
-        CAReduce: reduced,
-        CumOp: cumulated,
-        Elemwise: elementwise,
-        IfElse: chosen,
+        CAReduce: reduced_counts,
+        CumOp: cumulated_counts,
+        Elemwise: elementwise_counts,
+        IfElse: chosen_counts,
         **dict.fromkeys(
-            (AdvancedIncSubtensor, AdvancedSubtensor, Alloc, Argmax, ArgSortOp, DeepCopyOp, DimShuffle, Dot), taken
+            (AdvancedIncSubtensor, AdvancedSubtensor, Alloc, Argmax, ArgSortOp, DeepCopyOp, DimShuffle, Dot), any_dtype
         ),
         **dict.fromkeys(
-            (IncSubtensor, JoinDims, Repeat, Reshape, ScalarFromTensor, SearchsortedOp, SortOp, SpecifyShape), taken
+            (IncSubtensor, JoinDims, Repeat, Reshape, ScalarFromTensor, SearchsortedOp, SortOp, SpecifyShape), any_dtype
         ),
-        **dict.fromkeys((Split, SplitDims, Subtensor, TensorFromScalar, TypeCastingOp, Unique), taken),
+        **dict.fromkeys((Split, SplitDims, Subtensor, TensorFromScalar, TypeCastingOp, Unique), any_dtype),
     }
 )
