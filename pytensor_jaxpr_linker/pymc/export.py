@@ -39,7 +39,7 @@ from pytensor_jaxpr_linker.pymc.export_shapes import Shapes
 from pytensor_jaxpr_linker.pymc.functions.constrained import Constrain
 from pytensor_jaxpr_linker.pymc.functions.density import LogDensity
 from pytensor_jaxpr_linker.pymc.functions.differentiable import check_variables
-from pytensor_jaxpr_linker.pymc.functions.graph import ModelFunction, model_mode
+from pytensor_jaxpr_linker.pymc.functions.graph import ModelFunction, data_names, model_mode
 from pytensor_jaxpr_linker.pymc.options import TARGET_ACCEPTS
 
 #: What the argument for a random key is called.
@@ -229,17 +229,17 @@ def export_sampler(
     constrained = ModelFunction(model, shown._outputs)
     point = model.initial_point()
     shapes = Shapes(model, [model.logp(), *shown._outputs], model.value_vars, [point[v.name] for v in model.value_vars])
-    names = [str(v.name) for v in shapes.inputs]
+    count = len(model.value_vars)
+    names = [*(str(v.name) for v in model.value_vars), *data_names(model, shapes.inputs[count:]).values()]
     examples = dict(zip(names, shapes.examples, strict=True))
     inputs = inputs_of(shapes.inputs, names, shapes.dims(as_texts(symbolic), dims), examples, constraints)
-    count = len(model.value_vars)
 
     def run(key: Any, *args: Any) -> list[Any]:
         position, data = (
             dict(zip(names[:count], args, strict=False)),
             dict(zip(names[count:], args[count:], strict=True)),
         )
-        of_logp = {name: data[name] for name in logp.current_data()}
+        of_logp = {name: data[name] for name in logp.current_data() if name in data}
         vector, unravel = ravel_pytree(position)
 
         def position_at(vector_of_chain: Any) -> Any:
@@ -257,7 +257,7 @@ def export_sampler(
         )
         _, (vectors, stats) = jax.lax.scan(lambda c, _: kernel.transition(of_logp, c), chain, length=draws)
         positions = jax.vmap(position_at)(vectors)
-        of_shown = {name: data[name] for name in constrained.data}
+        of_shown = {name: data[name] for name in constrained.data if name in data}
         found = jax.vmap(lambda q: constrained(q, of_shown))(positions)
         return [*found, *[stats[name] for name in sorted(stats)]]
 

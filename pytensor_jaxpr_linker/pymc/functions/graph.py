@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import count
 from typing import Any, Literal
 
 import jax
@@ -35,15 +36,53 @@ def shared_inputs(model: pm.Model, outputs: Sequence[Variable]) -> tuple[dict[st
 
     Lengths determine shapes, so their values must be known when a function is traced.
     """
-    shared = [v for v in graph_inputs(outputs) if isinstance(v, SharedVariable)]
+    shared = shared_of(outputs)
     if drawn := [v for v in shared if isinstance(v.type, RandomType)]:
         raise ValueError(
             f"The model draws random numbers ({', '.join(map(variable_name, drawn))}), as pm.Minibatch does, so it is no"
             " function of its parameters: use pm.fit, or all of the data."
         )
     lengths = set(model.dim_lengths.values())
-    data = {str(v.name): v for v in sorted(shared, key=lambda v: str(v.name)) if v not in lengths}
-    return data, [v for v in shared if v in lengths]
+    names = data_names(model, [v for v in shared if v not in lengths])
+    return {names[v]: v for v in sorted(names, key=names.__getitem__)}, [v for v in shared if v in lengths]
+
+
+def data_names(model: pm.Model, shared: Sequence[Any]) -> dict[Any, str]:
+    """Return the name of each shared variable among the data of all functions of a model.
+
+    It is the variable's own, if it has one and no other variable has it: those of `pymc.Data` come first. Else a number follows.
+    """
+    sources = [*model.basic_RVs, *model.potentials, *model.deterministics, *model.rvs_to_values.values()]
+    known = [v for v in (*model.data_vars, *shared_of(sources)) if not isinstance(v.type, RandomType)]
+    names = distinct_names(known)
+    if any(v not in names and (v.name is None or v.name in names.values()) for v in shared):
+        known += shared_of([model.logp()])  # transforms, and densities of the user's, may read others
+    names = distinct_names([*known, *shared])
+    return {v: names[v] for v in shared}
+
+
+def shared_of(outputs: Sequence[Variable]) -> list[Any]:
+    """Return the shared variables that outputs depend on."""
+    return [v for v in graph_inputs(outputs) if isinstance(v, SharedVariable)]
+
+
+def distinct_names(shared: Sequence[Any]) -> dict[Any, str]:
+    """Return a name for each variable, in order: its own, or, if it has none or another one has it, one with a number.
+
+    Examples
+    --------
+    >>> import pytensor
+    >>> from pytensor_jaxpr_linker.pymc.functions.graph import distinct_names
+    >>> list(distinct_names([pytensor.shared(1.0, name=name) for name in ("x", "x", None, "x_2", None)]).values())
+    ['x', 'x_3', 'shared_1', 'x_2', 'shared_2']
+    """
+    own = {v.name for v in shared}
+    found: dict[Any, str] = {}
+    for v in dict.fromkeys(shared):
+        taken, base, first = set(found.values()), v.name or "shared", 2 if v.name else 1
+        numbered = (name for i in count(first) if (name := f"{base}_{i}") not in own | taken)
+        found[v] = v.name if v.name and v.name not in taken else next(numbered)
+    return found
 
 
 class ModelFunction:

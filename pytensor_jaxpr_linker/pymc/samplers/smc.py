@@ -148,7 +148,7 @@ def temper(kept: KeptModel, points: dict[str, np.ndarray], threshold: float, see
     rows: list[dict[str, np.ndarray]] = []
     with jax.enable_x64(True), progress(progressbar, 1.0) as update:
         prior, likelihood = kept.terms
-        given = jax.device_put(({**likelihood.current_data(), **prior.current_data()}, np.asarray(float(threshold))))
+        given = jax.device_put(((prior.current_data(), likelihood.current_data()), np.asarray(float(threshold))))
         state = Population(
             jax.vmap(blackjax.adaptive_tempered_smc.init)(points)._replace(tempering_param=np.zeros(chains)),
             np.full(chains, 0.5 * dimensions**-0.25),
@@ -194,16 +194,15 @@ def make_stage(prior: ModelFunction, likelihood: ModelFunction) -> Callable:
     numpy = jax.numpy
 
     def stage(given: tuple[Any, Any], key: Any, state: Population) -> tuple:
-        data, threshold = given
+        (of_prior, of_likelihood), threshold = given
 
-        def term(function: ModelFunction) -> Callable:
-            known = {name: data[name] for name in function.data}
-            return lambda q: function(q, known)[0].astype("float64")
+        def term(function: ModelFunction, data: Any) -> Callable:
+            return lambda q: function(q, data)[0].astype("float64")
 
         jitter, key = jax.random.split(key)
         kernel = blackjax.adaptive_tempered_smc.build_kernel(
-            term(prior),
-            term(likelihood),
+            term(prior, of_prior),
+            term(likelihood, of_likelihood),
             blackjax.hmc.build_kernel(),
             blackjax.hmc.init,
             resampling.systematic,
