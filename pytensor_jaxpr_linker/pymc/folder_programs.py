@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Hashable
 from contextlib import suppress
-from functools import cache, cached_property
+from functools import cached_property
 from hashlib import sha256
 from typing import Any, NamedTuple
 
@@ -15,10 +14,9 @@ from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 
 from jaxpr_artifact.header import Program
 from jaxpr_artifact.programs import from_program, to_program
-from pytensor_jaxpr_linker.base.rules import RULES, SCALAR_RULES
-from pytensor_jaxpr_linker.graph.rewritten.describe import OF_PYTENSOR, NotDescribed
-from pytensor_jaxpr_linker.graph.rewritten.environment import IMPORTED, files_of, text_of_process
+from pytensor_jaxpr_linker.graph.rewritten.describe import NotDescribed
 from pytensor_jaxpr_linker.graph.rewritten.store import STORE
+from pytensor_jaxpr_linker.pymc.surroundings import text_for_folder
 
 #: The name of the one program among the members of a `StoredFunction`.
 MEMBER = "program"
@@ -98,7 +96,7 @@ class FolderPrograms:
         if self._structure is None or self._query is None:
             return None
         with suppress(NotDescribed):
-            return sha256(f"{self._structure} {surroundings(self._query)}".encode()).hexdigest()
+            return sha256(f"{self._structure} {text_for_folder(self._query)}".encode()).hexdigest()
         return None
 
     def find(self, key: Hashable, make: Callable[[], Any]) -> Any:
@@ -127,37 +125,3 @@ class FolderPrograms:
         """Return a function for `jax.jit`, by way of the folder if there is one."""
         found = self.find(key, lambda: stored_function(function, args))
         return jax.jit(function) if found is None else found.jitted()
-
-
-def surroundings(query: RewriteDatabaseQuery) -> str:
-    """Return a text of what programs depend on beside the model: versions, settings, rewrites, rules and the device."""
-    check_rules()
-    device = jax.devices()[0]
-    versions = jax.__version__, jax.lib.__version__, device.platform, device.device_kind, len(jax.devices())
-    return repr([text_of_process(query), versions])
-
-
-@cache
-def digest_of_files(package: str) -> str:
-    """Return a digest of the sizes and times of a sampler's files, which say what its programs are."""
-    try:
-        return sha256(repr(files_of(package)).encode()).hexdigest()
-    except NotDescribed:
-        return str(IMPORTED)  # no other process has it
-
-
-def check_rules() -> None:
-    """Raise NotDescribed if a rule, or a JAX function, for one of PyTensor's Ops is the user's own."""
-    rules: list[tuple[Any, Any]] = [*RULES.items(), *SCALAR_RULES.items()]
-    found = [(op_type, rule.emit) for op_type, rule in rules]
-    if basic := sys.modules.get("pytensor.link.jax.dispatch.basic"):
-        found += basic.jax_funcify.registry.items()
-    for op_type, function in found:
-        of_op = op_type if isinstance(op_type, str) else op_type.__module__
-        if package_of(of_op) in OF_PYTENSOR and package_of(function.__module__) not in OF_PYTENSOR:
-            raise NotDescribed(f"{function} is registered for {op_type}")
-
-
-def package_of(name: str) -> str:
-    """Return the first part of a dotted name."""
-    return name.partition(".")[0]

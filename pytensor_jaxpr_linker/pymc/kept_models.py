@@ -9,14 +9,15 @@ from functools import cached_property
 from hashlib import sha256
 from typing import Any, Literal
 
-import jax
 import numpy as np
 import pymc as pm
+from pymc.distributions.distribution import _support_point
+from pymc.logprob.abstract import _icdf, _logccdf, _logcdf, _logprob
 from pytensor.graph.traversal import toposort
 
-from pytensor_jaxpr_linker.base.options import resolve
 from pytensor_jaxpr_linker.graph.rewritten.describe import NotDescribed
 from pytensor_jaxpr_linker.graph.rewritten.flat import Tables, flatten, text_of
+from pytensor_jaxpr_linker.graph.rewritten.live import LiveDescriptions
 from pytensor_jaxpr_linker.pymc.arguments import Names, as_names
 from pytensor_jaxpr_linker.pymc.folder_programs import FolderPrograms
 from pytensor_jaxpr_linker.pymc.functions.constrained import Constrain
@@ -30,21 +31,34 @@ from pytensor_jaxpr_linker.pymc.functions.initial import (
     prior_function,
 )
 from pytensor_jaxpr_linker.pymc.kept_programs import KeptPrograms
+from pytensor_jaxpr_linker.pymc.surroundings import settings_of, surroundings
 
 type Gradient = Literal["pytensor", "jax"]
 
-#: JAX's configuration that programs depend on.
-OF_JAX = (
-    "jax_platforms",
-    "jax_default_device",
-    "jax_default_matmul_precision",
-    "jax_debug_nans",
-    "jax_debug_infs",
-    "jax_random_seed_offset",
-    "jax_threefry_partitionable",
-)
 #: How many models are kept, with the data that they hold.
 MOST_MODELS = 4
+#: PyMC's functions that are looked up by class of Op while it builds densities and starting points.
+BY_OP = (_logprob, _logcdf, _logccdf, _icdf, _support_point)
+
+
+class ModelState:
+    """What a model is now. States of one model are equal if nothing of it has changed but the values of shared variables.
+
+    A change in place counts: of an array, of an attribute of an Op or a transform, of what a function of the user's reads.
+    """
+
+    def __init__(self, model: pm.Model):
+        tables = (model.rvs_to_values, model.rvs_to_transforms, model.rvs_to_initial_values, model.dim_lengths)
+        variables = [*model.basic_RVs, *model.potentials, *model.deterministics]
+        ops = {type(node.op) for node in toposort([*variables, *model.rvs_to_values.values()])}
+        functions = [by_op.dispatch(op) for op in sorted(ops, key=lambda op: op.__qualname__) for by_op in BY_OP]
+        self._live = LiveDescriptions()  # which holds what the digest tells by identity
+        self._digest = self._live.digest([variables, [list(table.items()) for table in tables], functions])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ModelState) and self._digest == other._digest
+
+    __hash__ = None  # type: ignore[assignment]
 
 
 class KeptModel:
@@ -60,17 +74,15 @@ class KeptModel:
 
     def __init__(self, model: pm.Model, gradient: Gradient):
         self.model, self.gradient, self.programs = model, gradient, KeptPrograms()
-        self._members, self._settings = members_of(model), settings_of(model)
+        self._state, self._surroundings = ModelState(model), surroundings(model)
         self._constrain: dict[tuple[str, ...] | None, Constrain] = {}
         self._point_functions: dict[bool, list] = {}
         self._making, self._in_turn = threading.Lock(), threading.Lock()
 
     def is_of(self, model: pm.Model, gradient: Gradient) -> bool:
         """Tell whether this was made of a model as it is now; the values of its shared data may be others."""
-        if model is not self.model or gradient != self.gradient or settings_of(model) != self._settings:
-            return False
-        members = members_of(model)
-        return len(members) == len(self._members) and all(a is b for a, b in zip(members, self._members, strict=True))
+        is_same = model is self.model and gradient == self.gradient
+        return is_same and surroundings(model) == self._surroundings and ModelState(model) == self._state
 
     @cached_property
     def graph(self) -> Any:
@@ -113,12 +125,13 @@ class KeptModel:
         except NotDescribed:
             return None
         names = [v.name for v in outputs]
-        return sha256(f"{self.gradient}{self._settings}{names}{text}".encode()).hexdigest()
+        return sha256(repr([self.gradient, settings_of(self.model), names, text]).encode()).hexdigest()
 
     def share(self, others: Sequence[KeptModel]) -> None:
         """Take over the programs of a model of equal structure."""
         structure = self.structure  # now, for later models, too: sampling may be the end of this one
-        if twin := next((o for o in others if structure and o.structure == structure), None):
+        equal = (o for o in others if structure and o.structure == structure and o._surroundings == self._surroundings)
+        if twin := next(equal, None):
             self.programs = twin.programs
         else:
             self.programs.folder = FolderPrograms(structure, model_mode(self.model)._optimizer)
@@ -166,18 +179,6 @@ def locked(function: Callable, lock: Any) -> Callable:
             return function(*args)
 
     return call
-
-
-def members_of(model: pm.Model) -> list[Any]:
-    """Return what a model consists of, in an order: each change of a model puts another object in the place of one."""
-    tables = (model.rvs_to_values, model.rvs_to_transforms, model.rvs_to_initial_values, model.dim_lengths)
-    variables = (*model.basic_RVs, *model.potentials, *model.deterministics)
-    return [*variables, *(x for table in tables for item in table.items() for x in item)]
-
-
-def settings_of(model: pm.Model) -> tuple:
-    """Return what a program depends on beside the graph: options, JAX's configuration, and whether PyMC's checks are in it."""
-    return model.check_bounds, resolve(), *(getattr(jax.config, name) for name in OF_JAX)
 
 
 class KeptModels:

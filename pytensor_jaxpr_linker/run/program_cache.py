@@ -10,6 +10,7 @@ import pytensor
 from jax.experimental.compilation_cache import compilation_cache
 
 from pytensor_jaxpr_linker.base.errors import CacheWarning, warn_user
+from pytensor_jaxpr_linker.base.private_files import UnsafeFolderError, checked_folder, make_folder
 from pytensor_jaxpr_linker.graph.rewritten.store import STORE
 
 
@@ -27,12 +28,19 @@ def cache(directory: str | Path | None = None) -> Path | None:
 
     Notes
     -----
-    The folder must be one that only you can write to: what is in its folder ``graphs`` are pickles, and programs are machine code.
+    What is read from the folder is executed: its folder ``graphs`` has pickles, and programs are machine code. So a folder that somebody else can write to is
+    refused, as ssh does, and what the folder gets is for you alone. JAX reads and writes its programs by itself: the check of the folder, and of what is in it
+    when this is called, is theirs. Windows has no such rights, and nothing is checked there: choose a folder in your profile.
 
     Returns
     -------
     Path or None
         The folder; None, with a `CacheWarning`, if no file can be written there.
+
+    Raises
+    ------
+    UnsafeFolderError
+        A PermissionError, if the folder, or something in it, belongs to another user or can be written to by one, or a folder above it can.
 
     Examples
     --------
@@ -45,10 +53,14 @@ def cache(directory: str | Path | None = None) -> Path | None:
         directory = compiled.with_name(compiled.name.replace("compiledir", "xla"))
     folder = Path(directory).expanduser()
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder) as file:
+        make_folder(folder)
+        real = checked_folder(folder)  # a link may lead elsewhere later
+        make_folder(real / "graphs")
+        checked_folder(real / "graphs")
+        with tempfile.TemporaryFile(dir=real) as file:
             file.write(b"0")
-        STORE.use(folder / "graphs")
+    except UnsafeFolderError:
+        raise
     except OSError as error:
         message = (
             f"Compiled programs can't be kept in {folder}: {error}. Functions work, and are compiled in each process. To do: call"
@@ -56,8 +68,9 @@ def cache(directory: str | Path | None = None) -> Path | None:
         )
         warn_user(message, CacheWarning)
         return None
+    STORE.use(real / "graphs")
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
     compilation_cache.reset_cache()  # JAX remembers that it had none, if it has compiled before
-    compilation_cache.set_cache_dir(str(folder))
+    compilation_cache.set_cache_dir(str(real))
     return folder

@@ -76,12 +76,16 @@ class Descriptions:
             )
         found = self._known.get(identity(value))
         if found is None:
-            text = f"{name_of(type(value))} {self.state(value)!r}"
+            text = f"{self.name(type(value))} {self.state(value)!r}"
             number = self._numbers.setdefault(text, len(self.texts))
             if number == len(self.texts):
                 self.texts.append(text)
             found = self._known[identity(value)] = value, number
         return found[1]
+
+    def name(self, value: Any) -> Any:
+        """Return the name of a class or function."""
+        return name_of(value)
 
     def state(self, value: Any) -> Any:
         """Return what an object holds."""
@@ -139,22 +143,22 @@ def described_items(describe: Descriptions, value: Any) -> Any:
     """Describe a tuple or a list."""
     if type(value) is tuple and OWN_TEXTS.issuperset(map(type, value)):
         return "tuple", value
-    return name_of(type(value)), [describe(x) for x in value]
+    return describe.name(type(value)), [describe(x) for x in value]
 
 
 def described_pairs(describe: Descriptions, value: Any) -> Any:
     """Describe a mapping, in its order."""
-    return name_of(type(value)), [(describe(k), describe(v)) for k, v in value.items()]
+    return describe.name(type(value)), [(describe(k), describe(v)) for k, v in value.items()]
 
 
 def described_set(describe: Descriptions, value: Any) -> Any:
     """Describe a set."""
-    return name_of(type(value)), sorted(repr(describe(x)) for x in value)
+    return describe.name(type(value)), sorted(repr(describe(x)) for x in value)
 
 
 def described_sparse(describe: Descriptions, value: Any) -> Any:
     """Describe a sparse matrix of compressed rows or columns."""
-    return name_of(type(value)), value.shape, *map(describe, (value.data, value.indices, value.indptr))
+    return describe.name(type(value)), value.shape, *map(describe, (value.data, value.indices, value.indptr))
 
 
 def described_object(describe: Descriptions, value: Any) -> Any:
@@ -230,14 +234,13 @@ BY_CLASS: dict[type, Callable[[Descriptions, Any], Any]] = {
     **dict.fromkeys((set, frozenset), described_set),
     np.ndarray: Descriptions.array,
     slice: lambda describe, x: ("slice", *map(describe, (x.start, x.stop, x.step))),
-    **dict.fromkeys((FunctionType, BuiltinFunctionType), lambda _, x: ("name", name_of(x))),
-    np.ufunc: lambda _, x: ("name", name_of(x)),
+    **dict.fromkeys((FunctionType, BuiltinFunctionType, np.ufunc), lambda describe, x: ("name", describe.name(x))),
 }
 #: What describes a value of a class that is derived from this one, in order.
 BY_BASE: list[tuple[Any, Callable[[Descriptions, Any], Any]]] = [
-    (type, lambda _, x: ("name", name_of(x))),
+    (type, lambda describe, x: ("name", describe.name(x))),
     (np.generic, lambda describe, x: ("scalar", describe(np.asarray(x)))),
     (np.dtype, lambda describe, x: ("dtype", describe(np.empty(0, x)))),
-    (Enum, lambda _, x: (name_of(type(x)), x.name)),
+    (Enum, lambda describe, x: (describe.name(type(x)), x.name)),
     (tuple, described_items),
 ]

@@ -39,6 +39,7 @@ def text_of_environment(fgraph: FunctionGraph, query: RewriteDatabaseQuery, in_f
 
 def text_of_process(query: RewriteDatabaseQuery, in_folder: bool = True) -> str:
     """Return a text of what the rewrites of every graph depend on: which are chosen and registered, settings and, if `in_folder`, versions."""
+    check_silent()
     return repr([chosen(query), settings(), registered(in_folder), inferences(), versions() if in_folder else None])
 
 
@@ -68,10 +69,14 @@ def files_of(package: str) -> list[tuple[str, int, int]]:
 def settings() -> list[tuple[str, str]]:
     """Return PyTensor's settings."""
     config = pytensor.config
-    for name, value in SILENT.items():
-        if getattr(config, name) != value:
-            raise NotDescribed(f"{name} is not {value}")
     return [(name, repr(getattr(config, name))) for name in config._config_var_dict if name not in OTHERS]
+
+
+def check_silent() -> None:
+    """Raise if rewrites show or check what they do."""
+    for name, value in SILENT.items():
+        if getattr(pytensor.config, name) != value:
+            raise NotDescribed(f"{name} is not {value}")
 
 
 def chosen(query: RewriteDatabaseQuery) -> list:
@@ -93,6 +98,22 @@ def registered(in_folder: bool) -> str:
     if tagged != _last.tagged:
         _last = Registered(tagged, _last.number + 1)
     return _last.digest if in_folder else f"{_last.number}"
+
+
+def foreign_rewrites() -> list[tuple[str, Any]]:
+    """Return the registered rewrites that are neither PyTensor's nor PyMC's, by tag. Those that PyTensor imports when it needs them are its own."""
+    tagged = ((tag, r) for db in databases_below(optdb) for tag, found in db.__db__.items() for r in found)
+    return [(tag, r) for tag, r in tagged if is_foreign(r)]
+
+
+@cache
+def is_foreign(rewrite: Any) -> bool:
+    """Return whether a rewrite may be the user's own."""
+    try:
+        sources(rewrite)
+    except NotDescribed:
+        return True
+    return False
 
 
 class Registered:

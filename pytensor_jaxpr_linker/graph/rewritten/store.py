@@ -16,6 +16,7 @@ from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.utils import Scratchpad
 
 from pytensor_jaxpr_linker.base.errors import CacheWarning, warn_user
+from pytensor_jaxpr_linker.base.private_files import make_folder, read_file
 
 #: How many are kept in memory. A graph takes 10 to 50 KB, a sampler a few hundred.
 MOST_GRAPHS = 64
@@ -40,7 +41,7 @@ class GraphStore:
     def use(self, folder: Path | None) -> None:
         """Keep entries in a folder, which is made if it is missing, from now on; None for none."""
         if folder is not None:
-            folder.mkdir(parents=True, exist_ok=True)
+            make_folder(folder)
         self._folder, self._has_warned = folder, False
 
     def clear(self) -> None:
@@ -87,7 +88,7 @@ class GraphStore:
         if self._folder is None:
             return None
         try:
-            held = (self._folder / key).read_bytes()
+            held = read_file(self._folder / key)
         except FileNotFoundError:
             return None
         except OSError as error:

@@ -70,6 +70,11 @@ class LogDensity:
         """Return the values that the shared data have now, as the model holds them: whole, and without padding."""
         return self._function.current_data()
 
+    @property
+    def constants(self) -> list[np.ndarray]:
+        """The large arrays that the graph holds, which a program takes as arguments."""
+        return list(self._function._call.program.constants)
+
     @cached_property
     def layout(self) -> Layout:
         """Where the unconstrained variables lie in the flat vector."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -15,10 +14,12 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from pytensor.graph.basic import Variable
 
 from pytensor_jaxpr_linker.base.jax_compat import with_x64_restored
 from pytensor_jaxpr_linker.base.version import __version__
 from pytensor_jaxpr_linker.base.words import counted
+from pytensor_jaxpr_linker.graph.rewritten.live import LiveDescriptions
 from pytensor_jaxpr_linker.pymc.arguments import (
     Names,
     chain_seeds,
@@ -151,7 +152,7 @@ def sample_on_mesh(
         first = int(kernel.first_evaluates)  # is counted as transition 0, so users see `tune + draws` of them
         programs = MeshChains(kernel, data, mesh, like, seeds, min(PER_CALL, first + warmup + draws))
         named = {"draws": draws, "tune": tune, "chains": chains, "sampler": sampler, "mesh": dict(mesh.shape)}
-        hashes = run_hashes(programs, logp, named, [seeds, names.names, initvals, jitter], package)
+        hashes = run_hashes(programs, logp, named, [seeds, names.names, plain(initvals), jitter], package)
         check_same_everywhere(hashes)
         about: dict[str, Any] = {"seeds": seeds, **hashes}
         begin = partial(starting_points, model, logp, data, chains, seeds, initvals, jitter)
@@ -294,22 +295,25 @@ def same_seeds(seeds: list[int]) -> list[int]:
 def run_hashes(
     programs: MeshChains, logp: LogDensity, named: Mapping[str, Any], others: list, package: ModuleType
 ) -> dict[str, str]:
-    """Return hashes of what determines the draws of a run, by what error messages call it: `named` arguments, and others."""
+    """Hash every input that determines the draws; keys are the names used in error messages."""
 
-    def digest(*parts: bytes) -> str:
-        found = hashlib.sha256()
-        for part in parts:
-            found.update(part)
-        return found.hexdigest()
+    def digest(value: Any) -> str:
+        return LiveDescriptions().digest(value)
 
-    data = [
-        part for name, x in logp.current_data().items() for part in (name.encode(), np.ascontiguousarray(x).tobytes())
-    ]
     versions = [jax.__version__, __version__, pm.__version__, str(package.__version__)]
     return {
-        "versions of packages": digest(" ".join(versions).encode()),
-        **{name: digest(repr(value).encode()) for name, value in named.items()},
-        "other arguments": digest(repr(others).encode()),
-        "data": digest(*data),
-        "programs": digest(programs.lowered.as_text().encode()),
+        "versions of packages": digest(versions),
+        **{name: digest(value) for name, value in named.items()},
+        "other arguments": digest(others),
+        "data": digest(logp.current_data()),
+        "programs": digest([programs.lowered.as_text(), logp.constants]),
     }
+
+
+def plain(value: Any) -> Any:
+    """Return initial values with texts in the place of variables, which are others in each process."""
+    if isinstance(value, Mapping):
+        return {str(name): plain(x) for name, x in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(x) for x in value]
+    return str(value) if isinstance(value, Variable) else value

@@ -14,7 +14,6 @@ from pytensor_jaxpr_linker.pymc.chains.chains import ChainDraws, Chains
 from pytensor_jaxpr_linker.pymc.chains.each_draw import EachDraw
 from pytensor_jaxpr_linker.pymc.chains.programs import pymc_logger
 from pytensor_jaxpr_linker.pymc.convergence import import_in_background
-from pytensor_jaxpr_linker.pymc.folder_programs import digest_of_files
 from pytensor_jaxpr_linker.pymc.functions.constrained import Constrain
 from pytensor_jaxpr_linker.pymc.functions.initial import (
     check_initvals,
@@ -27,6 +26,7 @@ from pytensor_jaxpr_linker.pymc.kernels.vectors import vector_kernel
 from pytensor_jaxpr_linker.pymc.options import kernel_module
 from pytensor_jaxpr_linker.pymc.request import Request
 from pytensor_jaxpr_linker.pymc.samplers.chain_starts import chain_positions, density_of_points, logdensities_of
+from pytensor_jaxpr_linker.pymc.surroundings import digest_of_files
 
 
 def sample_jax(request: Request, kept: KeptModel, constrained: Constrain) -> ChainDraws:

@@ -10,7 +10,7 @@ import pymc as pm
 from pytensor.compile.sharedvalue import SharedVariable
 
 from pytensor_jaxpr_linker.pymc.arguments import Names, as_names
-from pytensor_jaxpr_linker.pymc.kept_models import MOST_MODELS, members_of
+from pytensor_jaxpr_linker.pymc.kept_models import MOST_MODELS, ModelState
 
 
 class Marginalized:
@@ -18,15 +18,14 @@ class Marginalized:
 
     def __init__(self, model: pm.Model, names: list[str]):
         self.model, self.names = model, names
-        self._members, self._coords = members_of(model), dict(model.coords)
+        self._state, self._coords = ModelState(model), dict(model.coords)
         self.result = without_variables(model, names)
 
     def is_of(self, model: pm.Model, names: list[str]) -> bool:
         """Tell whether this was made of a model as it is now; the values of its data may be others."""
         if model is not self.model or names != self.names or dict(model.coords) != self._coords:
             return False
-        members = members_of(model)
-        return len(members) == len(self._members) and all(a is b for a, b in zip(members, self._members, strict=True))
+        return ModelState(model) == self._state
 
     def with_current_data(self) -> pm.Model:
         """Return the model that was made, with the values that the data of the other have now."""

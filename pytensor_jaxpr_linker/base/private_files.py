@@ -1,0 +1,81 @@
+"""Folders and files that nobody but the user can write to: what is read from them is executed.
+
+Windows has other owners and rights than those that are looked at here: there nothing is checked, and a folder in the user's profile is closed to others.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+#: What the group and others may do: write to a file or a folder, or enter a folder.
+WRITE, ENTER = stat.S_IWGRP | stat.S_IWOTH, stat.S_IXGRP | stat.S_IXOTH
+
+
+class UnsafeFolderError(PermissionError):
+    """Somebody else can change what is in a folder."""
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder, and those above it that are missing, for the user alone."""
+    if not folder.is_dir():
+        make_folder(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)
+
+
+def checked_folder(folder: Path) -> Path:
+    """Return a folder without links on the way to it; raise an `UnsafeFolderError` if somebody else can change what is in it, or has put something there.
+
+    As for the files of ssh, the folders above it count, up to the user's home: who may rename it there can put another one in its place.
+    """
+    real, home = folder.resolve(), Path("~").expanduser()
+    if not hasattr(os, "geteuid"):
+        return real
+    if reason := why_foreign(real.stat()):
+        raise refusal(folder, f"it {reason}")
+    for above in real.parents:
+        about = above.stat()
+        # A group that has the user's number has no other members, by convention.
+        is_closed = about.st_mode & stat.S_ISVTX or (about.st_gid == about.st_uid and not about.st_mode & stat.S_IWOTH)
+        if reason := why_foreign(about, 0 if is_closed else WRITE):
+            raise refusal(folder, f"{above}, above it, {reason}")
+        if above == home:
+            break
+    unsafe = WRITE if real.stat().st_mode & ENTER else 0
+    for path in real.iterdir():
+        if not path.is_symlink() and (reason := why_foreign(path.stat(), unsafe)):
+            raise refusal(folder, f"{path.name}, in it, {reason}")
+    return real
+
+
+def read_file(path: Path) -> bytes:
+    """Return the contents of a file, or raise a PermissionError if somebody else can write to it or has written it."""
+
+    def opened(name: str, flags: int) -> int:
+        return os.open(name, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+
+    with open(path, "rb", opener=opened) as file:
+        about = os.fstat(file.fileno())  # of what is read, whatever is put in its place meanwhile
+        if hasattr(os, "geteuid") and (reason := why_foreign(about)):
+            raise PermissionError(f"{path} {reason}")
+        if not stat.S_ISREG(about.st_mode):
+            raise PermissionError(f"{path} is no file")
+        return file.read()
+
+
+def why_foreign(about: os.stat_result, unsafe: int = WRITE) -> str | None:
+    """Return why a file or a folder is not the user's alone, or None. `unsafe` are the rights that nobody else may have."""
+    if about.st_uid not in (os.geteuid(), 0):
+        return f"belongs to another user (number {about.st_uid})"
+    if about.st_mode & unsafe:
+        return f"can be written to by other users (mode {stat.S_IMODE(about.st_mode):o})"
+    return None
+
+
+def refusal(folder: Path, reason: str) -> UnsafeFolderError:
+    """Return the error for a folder, with the remedy."""
+    return UnsafeFolderError(
+        f"The folder {folder} is not used, for {reason}: what is read from it is executed, so nobody else may write there. Do 'chmod 700 {folder}'"
+        f" if all that is in it is yours ('chown' gives it to you), or choose a new folder in your home, which is made for you alone."
+    )
