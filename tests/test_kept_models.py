@@ -328,7 +328,8 @@ def shifted():
 def test_sample_sees_arrays_and_coordinates():
     model, shift = shifted()
     compiled = jaxpr_pymc.compile(model)
-    before = compiled.logdensity({"slope": 0.0})
+    with jax.enable_x64(True):
+        before = compiled.logdensity({"slope": 0.0})
     first = sample(model=model, **SHORT).posterior
     shift += 50.0
     model.set_dim("row", 50, coord_values=range(100, 150))
@@ -336,7 +337,9 @@ def test_sample_sees_arrays_and_coordinates():
     np.testing.assert_allclose([first["slope"].mean(), second["slope"].mean()], [0.0, -50.0], atol=0.1)
     np.testing.assert_array_equal(second["row"], range(100, 150))
     np.testing.assert_allclose(second["mean"].mean(), 0.0, atol=0.1)
-    assert compiled.logdensity({"slope": 0.0}) < before - 50**2 / 2 * 50 + 1e3
+    with jax.enable_x64(True):
+        change = compiled.logdensity({"slope": 0.0}) - before
+    np.testing.assert_allclose(change, -(shift @ shift - (shift - 50.0) @ (shift - 50.0)) / 2, rtol=1e-9)
 
 
 def test_surroundings_are_part_of_the_key(monkeypatch):
@@ -352,7 +355,7 @@ def test_surroundings_are_part_of_the_key(monkeypatch):
         jax.debug_nans(True),
         pjl.options(allow_traced_leaves=False),
         pytensor.config.change_flags(floatX="float32"),
-        pytensor.config.change_flags(optimizer_excluding="fusion"),
+        pytensor.config.change_flags(optdb__max_use_ratio=7),
     ]
     for context in contexts:
         with context:
@@ -385,10 +388,10 @@ def test_a_run_in_a_folder_is_of_the_same_arrays(tmp_path):
     pytest.importorskip("zarr")
     shift = np.linspace(-1.0, 1.0, 20_000)
     with pm.Model() as model:
-        slope = pm.Normal("slope", shape=2000)
+        slope = pm.Normal("slope", shape=1200)
         pm.Normal("y", slope.sum() + pt.constant(shift), 1, observed=np.zeros(20_000))
-    start = np.zeros(2000)
-    arguments = {"draws": 2, "tune": 2, "model": model, "max_treedepth": 1, "random_seed": 1, "progressbar": False}
+    start = np.zeros(1200)
+    arguments = {"draws": 1, "tune": 0, "model": model, "max_treedepth": 1, "random_seed": 1, "progressbar": False}
 
     def run():
         sample(store=tmp_path, sampler="blackjax", mass_matrix="diagonal", initvals={"slope": start}, **arguments)
@@ -396,10 +399,10 @@ def test_a_run_in_a_folder_is_of_the_same_arrays(tmp_path):
     run()
     run()  # goes on after the last draw
     for array, what in ((start, "arguments"), (shift, "programs")):
-        array[1000] += 0.5
+        array[600] += 0.5
         with pytest.raises(ValueError, match=f"has a run with other {what}"):
             run()
-        array[1000] -= 0.5
+        array[600] -= 0.5
 
 
 def test_what_can_refer_to_itself_has_a_text():
