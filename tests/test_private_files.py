@@ -1,4 +1,4 @@
-"""Folders that others can write to are refused, and files that others may have written are not read: what is in them is executed."""
+"""Folders and files that others can write to: what is in them would be executed, so they are refused."""
 
 from __future__ import annotations
 

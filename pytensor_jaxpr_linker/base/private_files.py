@@ -1,6 +1,7 @@
 """Folders and files that nobody but the user can write to: what is read from them is executed.
 
-Windows has other owners and rights than those that are looked at here: there nothing is checked, and a folder in the user's profile is closed to others.
+Windows has other owners and rights than those that are looked at here: there nothing is checked, and a folder in the
+user's profile is closed to others.
 """
 
 from __future__ import annotations
@@ -25,27 +26,33 @@ def make_folder(folder: Path) -> None:
 
 
 def checked_folder(folder: Path) -> Path:
-    """Return a folder without links on the way to it; raise an `UnsafeFolderError` if somebody else can change what is in it, or has put something there.
+    """Return a folder without links on the way to it, or raise if somebody else can change what is in it.
 
-    As for the files of ssh, the folders above it count, up to the user's home: who may rename it there can put another one in its place.
+    As for the files of ssh, the folders above it count, up to the user's home: who may rename it there can put another
+    one in its place.
+
+    Raises
+    ------
+    UnsafeFolderError
+        With the reason and the remedy.
     """
     real, home = folder.resolve(), Path("~").expanduser()
     if not hasattr(os, "geteuid"):
         return real
     if reason := why_foreign(real.stat()):
-        raise refusal(folder, f"it {reason}")
+        raise unsafe_folder_error(folder, f"it {reason}")
     for above in real.parents:
         about = above.stat()
         # A group that has the user's number has no other members, by convention.
         is_closed = about.st_mode & stat.S_ISVTX or (about.st_gid == about.st_uid and not about.st_mode & stat.S_IWOTH)
         if reason := why_foreign(about, 0 if is_closed else WRITE):
-            raise refusal(folder, f"{above}, above it, {reason}")
+            raise unsafe_folder_error(folder, f"{above}, above it, {reason}")
         if above == home:
             break
     unsafe = WRITE if real.stat().st_mode & ENTER else 0
     for path in real.iterdir():
         if not path.is_symlink() and (reason := why_foreign(path.stat(), unsafe)):
-            raise refusal(folder, f"{path.name}, in it, {reason}")
+            raise unsafe_folder_error(folder, f"{path.name}, in it, {reason}")
     return real
 
 
@@ -65,7 +72,7 @@ def read_file(path: Path) -> bytes:
 
 
 def why_foreign(about: os.stat_result, unsafe: int = WRITE) -> str | None:
-    """Return why a file or a folder is not the user's alone, or None. `unsafe` are the rights that nobody else may have."""
+    """Return why a file or a folder is not the user's alone, or None; nobody else may have the rights `unsafe`."""
     if about.st_uid not in (os.geteuid(), 0):
         return f"belongs to another user (number {about.st_uid})"
     if about.st_mode & unsafe:
@@ -73,9 +80,10 @@ def why_foreign(about: os.stat_result, unsafe: int = WRITE) -> str | None:
     return None
 
 
-def refusal(folder: Path, reason: str) -> UnsafeFolderError:
+def unsafe_folder_error(folder: Path, reason: str) -> UnsafeFolderError:
     """Return the error for a folder, with the remedy."""
     return UnsafeFolderError(
-        f"The folder {folder} is not used, for {reason}: what is read from it is executed, so nobody else may write there. Do 'chmod 700 {folder}'"
-        f" if all that is in it is yours ('chown' gives it to you), or choose a new folder in your home, which is made for you alone."
+        f"The folder {folder} is not used, for {reason}: what is read from it is executed, so nobody else may write"
+        f" there. Do 'chmod 700 {folder}' if all that is in it is yours ('chown' gives it to you), or choose a new folder"
+        " in your home, which is made for you alone."
     )

@@ -42,9 +42,10 @@ BY_OP = (_logprob, _logcdf, _logccdf, _icdf, _support_point)
 
 
 class ModelState:
-    """What a model is now. States of one model are equal if nothing of it has changed but the values of shared variables.
+    """What a model is now: states of one model are equal unless something changed beside values of shared variables.
 
-    A change in place counts: of an array, of an attribute of an Op or a transform, of what a function of the user's reads.
+    A change in place counts: of an array, of an attribute of an Op or a transform, of what a function of the user's
+    reads.
     """
 
     def __init__(self, model: pm.Model):

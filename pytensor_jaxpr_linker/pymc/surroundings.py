@@ -1,4 +1,4 @@
-"""What the programs of a model depend on beside the model: one definition for what this process keeps and for the folder of `cache`."""
+"""What the programs of a model depend on beside the model: one definition for memory and for the folder of `cache`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pytensor_jaxpr_linker.graph.rewritten.environment import (
 )
 from pytensor_jaxpr_linker.graph.rewritten.live import package_of
 
-#: Settings of JAX that no program depends on: where programs are kept, what is shown, and the one with which samplers always run.
+#: Settings of JAX that no program depends on: where programs are kept, what is shown, and one that samplers set.
 OF_NO_PROGRAM = (
     "jax_compilation_cache",
     "jax_dump",
@@ -47,7 +47,7 @@ def surroundings(model: pm.Model) -> list:
 
 
 def settings_of(model: pm.Model) -> str:
-    """Return a text, equal in each process, of what somebody chose: options, JAX's configuration, and PyMC's checks of parameters."""
+    """Return a text, equal in each process, of options, JAX's configuration, and PyMC's checks of parameters."""
     config = jax.config
     of_jax = [
         (name, getattr(config, name, value))
@@ -66,7 +66,7 @@ def foreign_rules() -> list[tuple[Any, Any]]:
 
 
 def text_for_folder(query: RewriteDatabaseQuery) -> str:
-    """Return a text of what programs depend on beside the model and `settings_of` it: versions, rewrites, rules and the device.
+    """Return a text of what programs depend on beside the model and its settings: versions, rewrites and the device.
 
     Raises
     ------

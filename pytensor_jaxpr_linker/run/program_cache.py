@@ -28,9 +28,10 @@ def cache(directory: str | Path | None = None) -> Path | None:
 
     Notes
     -----
-    What is read from the folder is executed: its folder ``graphs`` has pickles, and programs are machine code. So a folder that somebody else can write to is
-    refused, as ssh does, and what the folder gets is for you alone. JAX reads and writes its programs by itself: the check of the folder, and of what is in it
-    when this is called, is theirs. Windows has no such rights, and nothing is checked there: choose a folder in your profile.
+    What is read from the folder is executed: its folder ``graphs`` has pickles, and programs are machine code. So a
+    folder that somebody else can write to is refused, as ssh does, and what is made is for you alone. JAX reads and
+    writes its programs by itself: this check of the folder, and of what is in it, protects them. Windows has no such
+    rights, and nothing is checked there: choose a folder in your profile.
 
     Returns
     -------
@@ -40,7 +41,8 @@ def cache(directory: str | Path | None = None) -> Path | None:
     Raises
     ------
     UnsafeFolderError
-        A PermissionError, if the folder, or something in it, belongs to another user or can be written to by one, or a folder above it can.
+        A PermissionError, if the folder or something in it belongs to another user or can be written to by one, or a
+        folder above it can.
 
     Examples
     --------

@@ -1,6 +1,7 @@
 """Texts of values as they are now, in this process: every value has one, and it changes with whatever changes in place.
 
-What `Descriptions` has no text for is told by its identity and by what it holds: attributes, items, and the variables that a function reads.
+What `Descriptions` has no text for is told by its identity and by what it holds: attributes, items, and the variables
+that a function reads.
 """
 
 from __future__ import annotations
@@ -41,7 +42,10 @@ OF_CLASSES = frozenset({"__dict__", "__weakref__", "__doc__", "__annotations__",
 
 
 class LiveDescriptions(Descriptions):
-    """Describes values as they are now. A text is of this process, as long as the descriptions live: they hold what it tells by identity."""
+    """Describes values as they are now, for this process.
+
+    A text holds as long as the descriptions live: they keep what it tells by identity.
+    """
 
     def __init__(self) -> None:
         super().__init__()

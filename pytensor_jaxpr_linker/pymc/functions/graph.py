@@ -50,7 +50,8 @@ def shared_inputs(model: pm.Model, outputs: Sequence[Variable]) -> tuple[dict[st
 def data_names(model: pm.Model, shared: Sequence[Any]) -> dict[Any, str]:
     """Return the name of each shared variable among the data of all functions of a model.
 
-    It is the variable's own, if it has one and no other variable has it: those of `pymc.Data` come first. Else a number follows.
+    It is the variable's own, if it has one and no other variable has it: those of `pymc.Data` come first. Else a number
+    follows.
     """
     sources = [*model.basic_RVs, *model.potentials, *model.deterministics, *model.rvs_to_values.values()]
     known = [v for v in (*model.data_vars, *shared_of(sources)) if not isinstance(v.type, RandomType)]

@@ -79,7 +79,8 @@ class PaddedFunction(ModelFunction):
         variable = [dim for dim, group in zip(longest, padding.groups, strict=True) if group.only is None]
         if taken := [dim for dim in variable if count_name(dim) in self.data]:
             raise ValueError(
-                f"The model has data called {count_name(taken[0])!r}, as the length of the dim {taken[0]!r} is: give one of them another name."
+                f"The model has data called {count_name(taken[0])!r}, as the length of the dim {taken[0]!r} is: give one"
+                " of them another name."
             )
         self.counts = {count_name(dim): pytensor.shared(np.int64(0), name=count_name(dim)) for dim in variable}
         self.data |= self.counts

@@ -152,7 +152,7 @@ def sample_on_mesh(
         first = int(kernel.first_evaluates)  # is counted as transition 0, so users see `tune + draws` of them
         programs = MeshChains(kernel, data, mesh, like, seeds, min(PER_CALL, first + warmup + draws))
         named = {"draws": draws, "tune": tune, "chains": chains, "sampler": sampler, "mesh": dict(mesh.shape)}
-        hashes = run_hashes(programs, logp, named, [seeds, names.names, plain(initvals), jitter], package)
+        hashes = run_hashes(programs, logp, named, [seeds, names.names, named_values(initvals), jitter], package)
         check_same_everywhere(hashes)
         about: dict[str, Any] = {"seeds": seeds, **hashes}
         begin = partial(starting_points, model, logp, data, chains, seeds, initvals, jitter)
@@ -310,10 +310,10 @@ def run_hashes(
     }
 
 
-def plain(value: Any) -> Any:
+def named_values(value: Any) -> Any:
     """Return initial values with texts in the place of variables, which are others in each process."""
     if isinstance(value, Mapping):
-        return {str(name): plain(x) for name, x in value.items()}
+        return {str(name): named_values(x) for name, x in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(x) for x in value]
+        return [named_values(x) for x in value]
     return str(value) if isinstance(value, Variable) else value
