@@ -36,7 +36,7 @@ def checked_folder(folder: Path) -> Path:
     UnsafeFolderError
         With the reason and the remedy.
     """
-    real, home = folder.resolve(), Path("~").expanduser()
+    real, home = folder.resolve(), Path(os.environ.get("HOME", "/"))
     if not hasattr(os, "geteuid"):
         return real
     if reason := why_foreign(real.stat()):

@@ -72,7 +72,7 @@ def sample(
     """Draw from the posterior of a PyMC model, whose log density mode JAXPR compiles.
 
     A second call for the same model, or for an equal one, compiles nothing: the last models are kept with their programs. Data that
-    `pymc.set_data` has set since then is seen, and so is any change of the model. `compile` gives a model to keep.
+    `pymc.set_data` has set since then is seen, and so is any change of the model, also in place. `compile` gives a model to keep.
 
     Parameters
     ----------
