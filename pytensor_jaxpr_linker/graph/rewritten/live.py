@@ -37,6 +37,8 @@ from pytensor_jaxpr_linker.graph.rewritten.flat import OF_VALUES, tags_of
 
 #: Modules of the standard library whose objects hold threads, files and each other.
 OPAQUE = frozenset({"asyncio", "concurrent", "io", "logging", "multiprocessing", "threading", "_thread", "weakref"})
+#: Tags that PyTensor's rewrites write into the user's variables, as they do names into constants: no rewrite reads them.
+WRITTEN = OF_VALUES | {"values_eq_approx"}
 #: Attributes of classes that say nothing of what their instances do.
 OF_CLASSES = frozenset({"__dict__", "__weakref__", "__doc__", "__annotations__", "__abstractmethods__", "_abc_impl"})
 
@@ -168,8 +170,9 @@ class LiveDescriptions(Descriptions):
         """Give a variable a number and a text, which says where it comes from."""
         self._variables[variable] = len(self.texts)
         self.texts.append("")
-        tags = {k: x for k, x in tags_of(variable).items() if k not in OF_VALUES}
-        about = variable.name, self.number(variable.type), self(tags) if tags else None
+        tags = {k: x for k, x in tags_of(variable).items() if k not in WRITTEN}
+        name = None if isinstance(variable, Constant) else variable.name
+        about = name, self.number(variable.type), self(tags) if tags else None
         self.texts[self._variables[variable]] = repr((source, about))
 
 
