@@ -47,10 +47,53 @@ for sampler in "blackjax", "mclmc":
     assert abs(float(data.posterior["y"].mean()) - 2) < 0.1
 """
 
+SEVERAL_MESHES = """
+import jax, numpy as np, pymc as pm
+from pytensor_jaxpr_linker.pymc import fit_pathfinder, logdensity, sample, sample_smc
 
-def test_parallel_chains_on_two_devices():
-    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+with pm.Model() as model:
+    x = pm.Normal("x", 1, 0.1, shape=2)
+    pm.Normal("z", x, 1, observed=[1.0, 2.0])
+short = {"draws": 20, "tune": 20, "random_seed": 1, "model": model, "quiet": True, "compute_convergence_checks": False}
+found = {}
+for name, arguments in {
+    "four": {"chains": 4},
+    "chees": {"sampler": "chees", "chains": 8},
+    "three": {"chains": 5},
+    "one": {"chains": 4, "chain_method": "vectorized"},
+    "mclmc": {"sampler": "mclmc", "chains": 4},
+    "vectorized mclmc": {"sampler": "mclmc", "chains": 4, "chain_method": "vectorized"},
+    "mesh": {"chains": 2, "mesh": jax.make_mesh((2,), ("chains",))},
+    "four again": {"chains": 4},
+}.items():
+    found[name] = sample(**short, **arguments).posterior["x"]
+for alike in ("one", "four again"):
+    np.testing.assert_allclose(found["four"], found[alike], rtol=1e-9)
+np.testing.assert_allclose(found["mclmc"], found["vectorized mclmc"], rtol=1e-3)
+assert sample_smc(32, model=model, random_seed=1, progressbar=False).posterior["x"].size
+assert fit_pathfinder(model=model, random_seed=1, progressbar=False).posterior["x"].size
+
+logp = logdensity(model)
+with jax.enable_x64(True):
+    points = np.ones((12, 2))
+    for count in (4, 3, 2, 1):
+        mesh = jax.sharding.Mesh(np.array(jax.devices()[:count]), ("chain",))
+        spec = jax.sharding.PartitionSpec("chain")
+        gradients = jax.vmap(lambda y: jax.lax.fori_loop(0, 2, lambda i, y: y - 0.001 * jax.grad(logp)(y), y))
+        mapped = jax.shard_map(gradients, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False)
+        want = np.array([1.0, 1.0])
+        for _ in range(2):
+            want = want - 0.001 * ((1 - want) / 0.01 + [1.0, 2.0] - want)
+        np.testing.assert_allclose(jax.jit(mapped)(points), np.broadcast_to(want, (12, 2)))
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "devices"), [(PROGRAM, 2), (SEVERAL_MESHES, 4)], ids=["parallel", "several meshes"]
+)
+def test_chains_on_several_devices(program, devices):
+    flags = {"XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}"}
     run = subprocess.run(
-        [sys.executable, "-c", PROGRAM], env={**os.environ, **flags}, capture_output=True, text=True, timeout=300
+        [sys.executable, "-c", program], env={**os.environ, **flags}, capture_output=True, text=True, timeout=600
     )
     assert run.returncode == 0, run.stderr

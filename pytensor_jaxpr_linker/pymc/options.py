@@ -19,8 +19,9 @@ from pytensor_jaxpr_linker.pymc.samplers.nutpie_options import refusal
 MAX_TREEDEPTH = 10
 #: The acceptance rate that the adaptation of the step size aims at where none is given: of nutpie and NumPyro PyMC's. BlackJAX's NUTS reaches what it aims at: the first number, and up to
 #: the second where trajectories have large errors of their energy. With 0.8 alone the models `latent_gp`, `hsgp` and `eight_schools` of `benchmarks/` had dozens of divergences in
-#: 4,000 draws, with 0.9 a few or none. With 0.9 alone the others took 1.4 times as many gradients for an effective draw.
-TARGET_ACCEPTS = {"blackjax": (0.8, 0.9), "numpyro": 0.8, "nutpie": 0.8, "chees": 0.651}
+#: 4,000 draws, with 0.9 a few or none; with 0.9 a banana's mean was off by more than three standard errors in 38 % of runs, with 0.95 in 5 % (docs/notes/warm-up.md). With 0.9 alone the
+#: others took 1.4 times as many gradients for an effective draw.
+TARGET_ACCEPTS = {"blackjax": (0.8, 0.95), "numpyro": 0.8, "nutpie": 0.8, "chees": 0.651}
 
 #: The samplers, and the package of each.
 PACKAGES = {

@@ -88,7 +88,7 @@ def sample(
         fewer gradients in many dimensions, but it never rejects, so its draws have a small bias. "chees", BlackJAX's Hamiltonian Monte Carlo
         of many chains, by default 64, which adapt together and run as one program.
     target_accept, max_treedepth
-        Acceptance rate that the adaptation of the step size aims at, by default 0.8; "blackjax" then takes up to 0.9 where trajectories do not keep their energy.
+        Acceptance rate that the adaptation of the step size aims at, by default 0.8; "blackjax" then takes up to 0.95 where trajectories do not keep their energy.
         Largest number of doublings of a trajectory.
     nuts : dict, optional
         These two and other arguments of NUTS, as `pymc.sample` takes them.

@@ -243,10 +243,10 @@ def describe_specialization(s: Specialization, padding: Padding | None = None) -
             tuple(f"{dtype}[{','.join(map(str, shape))}]" for shape, dtype in key),
             static,
             len(lowered.jaxpr.eqns),
-            dict(s.seconds[key]),
+            dict(s.seconds[key, mesh]),
             "" if padding is None else padding.text_for([shape for shape, _ in key]),
         )
-        for key, lowered in list(s.lowered.items())
+        for (key, mesh), lowered in list(s.lowered.items())
     ]
 
 

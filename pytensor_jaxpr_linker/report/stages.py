@@ -27,7 +27,7 @@ from pytensor_jaxpr_linker.report.text import list_seconds
 from pytensor_jaxpr_linker.run.placement import copied_to_mesh, is_sharded
 from pytensor_jaxpr_linker.run.plans import make_graph, rules_in_force
 from pytensor_jaxpr_linker.run.program import Program, declared_aval
-from pytensor_jaxpr_linker.run.specialization import Specialization, aval_key
+from pytensor_jaxpr_linker.run.specialization import Specialization, lowering_key
 
 
 class NodeCode(NamedTuple):
@@ -112,10 +112,10 @@ class RegionStages:
 
         They are those of the first call with these shapes. Where there was none the region is compiled now.
         """
-        seconds = self.specialization.seconds.get(aval_key(self.avals), {})
+        seconds = self.specialization.seconds.get(lowering_key(self.avals), {})
         if "xla" not in seconds:
             _ = self.compiled
-        return dict(self.specialization.seconds[aval_key(self.avals)])
+        return dict(self.specialization.seconds[lowering_key(self.avals)])
 
     def __repr__(self) -> str:
         return f"<Stages of a {region_line(self)}>"
@@ -328,8 +328,8 @@ def region_line(region: RegionStages | None) -> str:
     """Return what is known of a region in one line."""
     if region is None:
         return "region of unknown shapes: give stages() example arguments, or call the function first"
-    specialization, key = region.specialization, aval_key(region.avals)
-    shapes = ", ".join(f"{dtype}{list(shape)}" for shape, dtype in key)
+    specialization, key = region.specialization, lowering_key(region.avals)
+    shapes = ", ".join(f"{dtype}{list(shape)}" for shape, dtype in key[0])
     lowered = specialization.lowered.get(key)
     built = "not lowered yet" if lowered is None else counted(len(lowered.jaxpr.eqns), "equation")
     return f"region for ({shapes}): {built}, {list_seconds(specialization.seconds.get(key, {}))}"
@@ -386,7 +386,7 @@ def examples_of(found: Compiled, args: Sequence[Any]) -> list[RegionStages | Non
 def latest(program: Program) -> RegionStages | None:
     """Return the stages of a program for the shapes that it was built for last, or that its variables declare."""
     for specialization in reversed(program.specializations):
-        for key in reversed(specialization.lowered):
+        for key, _ in reversed(specialization.lowered):
             return RegionStages(specialization, [jax.ShapeDtypeStruct(*aval) for aval in key])
     avals = [declared_aval(v) for v in program.inputs]
     if program.static_positions or any(a is None for a in avals):

@@ -13,7 +13,7 @@ from pytensor_jaxpr_linker.frontend.targets import Compiled
 from pytensor_jaxpr_linker.report.model import TransferReport
 from pytensor_jaxpr_linker.report.nodes import Texts
 from pytensor_jaxpr_linker.report.stages import RegionStages
-from pytensor_jaxpr_linker.run.specialization import aval_key
+from pytensor_jaxpr_linker.run.specialization import lowering_key
 from pytensor_jaxpr_linker.run.transfer_count import (
     Held,
     Sizes,
@@ -40,7 +40,7 @@ def describe_transfers(
         if args:
             _ = region.jaxpr  # builds it, so that its results and checks are known
         made |= bytes_of(program.inputs, region.avals)
-        if (lowered := region.specialization.lowered.get(aval_key(region.avals))) is not None:
+        if (lowered := region.specialization.lowered.get(lowering_key(region.avals))) is not None:
             made |= bytes_of(program.outputs, lowered.jaxpr.out_avals)
         codes.append(code_bytes(region.specialization, len(program.outputs)))
     given = [*args, *found.stored[len(args) :]]

@@ -126,7 +126,7 @@ class Specialization:
         """
 
         def call(*given: Any) -> list:
-            key = aval_key(given)
+            key = lowering_key(given)
             was_lowered = key in self.lowered
             jaxpr = self.admit(given).jaxpr
             seconds = self.seconds.get(key, {})  # another thread may have cleared it
@@ -142,7 +142,7 @@ class Specialization:
     ) -> PackedProgram:
         """Return the program for one tuple of avals with packed arguments and results, see `packed_program`."""
         closed = self.admit(avals).jaxpr
-        seconds = self.seconds.get(aval_key(avals), {})  # another thread may have cleared it
+        seconds = self.seconds.get(lowering_key(avals), {})  # another thread may have cleared it
 
         def jit(jaxpr: Any, **options: Any) -> Any:
             def call(*given: Any) -> list:
@@ -195,7 +195,7 @@ class Specialization:
 
     def lower(self, avals: Sequence[Any]) -> Lowered:
         """Return the Jaxpr for these avals (or values)."""
-        key = aval_key(avals)
+        key = lowering_key(avals)
         found = self.lowered.get(key)
         if found is None:
             started = perf_counter()
@@ -222,8 +222,16 @@ def is_compiled(jitted: Any, args: Sequence[Any]) -> bool:
 
 
 def aval_key(avals: Sequence[Any]) -> tuple:
-    """Return the key of the Jaxpr for avals, or values."""
+    """Return the shapes and dtypes of avals, or values."""
     return tuple((tuple(a.shape), np.dtype(a.dtype)) for a in avals)
+
+
+def lowering_key(avals: Sequence[Any]) -> tuple:
+    """Return the key of the Jaxpr for avals, or values: their shapes and dtypes, and the mesh on which the caller traces.
+
+    JAX keeps what its transformations make of a Jaxpr, and that names the mesh: on another mesh the same Jaxpr would be refused.
+    """
+    return aval_key(avals), jax.sharding.get_abstract_mesh()
 
 
 def usable_for(results: Sequence[Any], args: Sequence[Any], positions: Sequence[int]) -> tuple[int, ...]:
