@@ -11,6 +11,7 @@ import numpy as np
 
 from jaxpr_artifact.arguments import check_sizes, signature_of, taken
 from jaxpr_artifact.describe_iree import described_function
+from jaxpr_artifact.fork import iree_threads
 from jaxpr_artifact.iree_header import FIRST_STATE, MAIN
 from jaxpr_artifact.iree_program import DEVICE, MACHINE_CODE, IreeProgram, first_line, owned
 from jaxpr_artifact.loaded import State, error_of
@@ -50,6 +51,7 @@ class IreeFunction:
         Exception
             What a run-time check of the graph raises. The state keeps its values.
         """
+        iree_threads.check()
         header = self.header
         given = self.__signature__.bind(*args, **kwargs).args
         values = [np.asarray(taken(a, value)) for a, value in zip(header.arguments, given, strict=True)]

@@ -13,6 +13,7 @@ import numpy as np
 
 from jaxpr_artifact.arguments import check_sizes, taken
 from jaxpr_artifact.describe_iree import described_module
+from jaxpr_artifact.fork import iree_threads
 from jaxpr_artifact.iree_parameters import parameter_modules
 from jaxpr_artifact.iree_program import DEVICE, MACHINE_CODE, IreeProgram, owned
 from jaxpr_artifact.loaded import error_of
@@ -101,6 +102,7 @@ class IreeModuleFunction:
 
     def flat(self, given: Sequence[Any]) -> list[np.ndarray]:
         """Return the arrays of the results for the arrays of the arguments, checked."""
+        iree_threads.check()
         what = self.description
         arrays = [np.asarray(taken(a, x)) for a, x in zip(what.arguments, given, strict=True)]
         check_sizes(what.arguments, arrays)

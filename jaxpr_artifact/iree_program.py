@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from jaxpr_artifact.errors import ArtifactError
+from jaxpr_artifact.fork import iree_threads
 from jaxpr_artifact.iree_header import ATTRIBUTE, MAIN, IreeHeader, iree_header_of
 from jaxpr_artifact.module_header import MODULE_ATTRIBUTE, ModuleDescription, module_description_of
 from jaxpr_artifact.seal import check_seal
@@ -38,6 +39,7 @@ class IreeProgram:
     def __init__(self, path: str | os.PathLike, device: str = DEVICE):
         self.path, self.device = os.fspath(path), device
         check_seal(path)
+        iree_threads.start()
         self.runtime = iree_runtime()
         self.config = configured(self.runtime, device)
         with self._translating("Save it again, or copy it again."):

@@ -17,6 +17,7 @@ from jaxpr_artifact.arguments import argument_of, check_sizes, like_key, signatu
 from jaxpr_artifact.container import mapped, read_container
 from jaxpr_artifact.describe import described
 from jaxpr_artifact.errors import ArtifactError
+from jaxpr_artifact.fork import jax_threads
 from jaxpr_artifact.functions import function_of, with_shared
 from jaxpr_artifact.header import Argument, Check, Stored, header_of
 from jaxpr_artifact.precision import with_x64_restored
@@ -39,6 +40,7 @@ class LoadedFunction:
     """
 
     def __init__(self, path: str | os.PathLike, verify: bool = True, data: memoryview | None = None):
+        jax_threads.start()  # JAX reads a program with threads, too
         self._data = mapped(path) if data is None else data
         contents = read_container(path, verify, self._data)
         self.path, self.header = os.fspath(path), header_of(path, contents.header)
@@ -149,6 +151,7 @@ class LoadedFunction:
     @property
     def stablehlo(self) -> str:
         """The program as StableHLO text, for the lengths that the file leaves open. Its locations name PyTensor's nodes."""
+        jax_threads.check()
         return self._exported.mlir_module()
 
     @with_x64_restored
@@ -171,6 +174,7 @@ class LoadedFunction:
 
     def _given(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[Any]:
         """Return the arguments in their order."""
+        jax_threads.check()  # before the caller waits for a lock that another thread held when the process was forked
         if not kwargs and len(args) == len(self.header.arguments):
             return args
         return self.__signature__.bind(*args, **kwargs).args
@@ -235,6 +239,11 @@ class LoadedFunction:
         """Return the outputs as they were asked for: in a list, or one by itself."""
         return outputs[0] if self.header.is_bare else outputs
 
+    def __getattr__(self, name: str) -> Any:
+        """Refuse, in a forked process, what is asked of a function that `restored` has not loaded."""
+        jax_threads.check()
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+
     def __reduce__(self) -> tuple:
         """Return the contents of the file and the state as it is now: a pickle needs no file, whatever is at its path later."""
         return restored, (self.path, bytes(self._data), self.state.changes())
@@ -254,7 +263,12 @@ class LoadedFunction:
 
 
 def restored(path: str, data: bytes | memoryview, state: Mapping[str, Any], verify: bool = True) -> LoadedFunction:
-    """Return a function from the contents of its file, with a state."""
+    """Return a function from the contents of its file, with a state.
+
+    In a forked process it is not loaded, and refuses to be called. (An error here would end a worker of `multiprocessing.Pool`, which waits forever then.)
+    """
+    if jax_threads.has_no_threads:
+        return object.__new__(LoadedFunction)
     found = LoadedFunction(path, verify, memoryview(data))
     found.state.update(state)
     return found

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 from helpers import run_python
@@ -38,7 +40,7 @@ CHILDREN = """
         os._exit(in_child(lambda: f(value)))
 
     def compiled():
-        pytensor.function([x], x * 2, mode="JAXPR")
+        pytensor.function([x], x * 2, mode="JAXPR")(value)
 
     assert jax._src.xla_bridge._backends == {}
     assert in_child(lambda: f(value)) == in_child(compiled) == in_child(lambda: h(value)) == 0  # JAX starts in the child
@@ -106,3 +108,32 @@ def test_pymc_sample_says_it_and_ours_does_not_fork(tmp_path):
     # Either chain may be the first to fail.
     assert re.match(r"Chain \d failed with: This process was forked", said[0]) and "pymc.process_context()" in said[0]
     assert said[-1] == "(2, 5)"
+
+
+DOORS = Path(__file__).parent / "processes" / "doors.py"
+#: Shapes of what `use` in that program returns.
+SHAPES = "[(3,), (3,), (2,), (1, 5, 2), (), (1, 5, 2)]"
+
+
+def lines_of(method: str) -> list[str]:
+    """Return what the program prints that uses each public door in other processes."""
+    env = {**os.environ, "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run([sys.executable, DOORS, method], capture_output=True, text=True, timeout=1200, env=env)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing is forked here")
+def test_each_door_is_closed_in_a_forked_process():
+    """Nothing hangs: an error says what to do."""
+    for package in ("pymc", "blackjax", "numpyro", "nutpie"):
+        pytest.importorskip(package)
+    lines = lines_of("fork")
+    assert len(lines) > 40 and {line.rpartition(": ")[2] for line in lines} == {"refused"}, lines
+
+
+@pytest.mark.parametrize("method", ["spawn", "loky"])
+def test_other_processes_run_what_was_used_here(method):
+    for package in ("pymc", "blackjax", "numpyro", *(["joblib"] if method == "loky" else [])):
+        pytest.importorskip(package)
+    assert lines_of(method) == ([SHAPES] if method == "spawn" else [SHAPES, "refused"])

@@ -11,6 +11,7 @@ from pytensor_jaxpr_linker.artifacts.iree.compiled import write_iree
 from pytensor_jaxpr_linker.artifacts.iree.targets import CompileTarget
 from pytensor_jaxpr_linker.artifacts.lowering import PLATFORMS
 from pytensor_jaxpr_linker.artifacts.writing import Exportable, write_exportable
+from pytensor_jaxpr_linker.run.fork import process
 
 
 def is_for_iree(path: str | os.PathLike) -> bool:
@@ -77,6 +78,7 @@ def write_file(
     TypeError
         If an option is none of the kind of file.
     """
+    process.start()  # lowering has threads, too
     if not is_for_iree(path):
         if target != "host":
             raise TypeError(f"target={target!r} is for files of IREE, whose names end in .vmfb; others have platforms.")

@@ -60,7 +60,6 @@ class Runner:
     """
 
     def __init__(self, fgraph: FunctionGraph, borrowed: set[int], options: Options):
-        process.check()
         self.options = options
         self._policy = Policy(options, fgraph.inputs, getattr(fgraph, "name", None))
         started = perf_counter()

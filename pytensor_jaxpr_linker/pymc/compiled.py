@@ -32,14 +32,14 @@ class CompiledModel:
     def __init__(
         self, model: pm.Model, gradient: Literal["pytensor", "jax"] = "pytensor", programs: KeptPrograms | None = None
     ):
-        self.model, self.gradient = model, gradient
-        self._found = KEPT_MODELS.find(model, gradient, programs)
+        self.model, self.gradient, self._programs = model, gradient, programs
+        self._found: KeptModel | None = None
 
     @property
     def _kept(self) -> KeptModel:
         """The programs of the model as it is now."""
-        if not self._found.is_of(self.model, self.gradient):
-            self._found = KEPT_MODELS.find(self.model, self.gradient)
+        if self._found is None or not self._found.is_of(self.model, self.gradient):
+            self._found, self._programs = KEPT_MODELS.find(self.model, self.gradient, self._programs), None
         return self._found
 
     @property

@@ -32,6 +32,7 @@ from pytensor_jaxpr_linker.pymc.functions.initial import (
 )
 from pytensor_jaxpr_linker.pymc.kept_programs import KeptPrograms
 from pytensor_jaxpr_linker.pymc.surroundings import settings_of, surroundings
+from pytensor_jaxpr_linker.run.fork import process
 
 type Gradient = Literal["pytensor", "jax"]
 
@@ -194,6 +195,7 @@ class KeptModels:
 
         `programs` are those of the model that this one is a copy of.
         """
+        process.check()
         with self._in_turn:  # also while it is made: two threads that sample one model compile it once
             found = next((k for k in self._kept if k.is_of(model, gradient)), None)
             if found is None:

@@ -10,6 +10,7 @@ from typing import Any
 import jax
 
 from pytensor_jaxpr_linker.pymc.folder_programs import FolderPrograms
+from pytensor_jaxpr_linker.run.fork import process
 
 #: How many programs of one model are kept: those of a few samplers, each with one for the constrained values.
 MOST_PROGRAMS = 16
@@ -38,6 +39,7 @@ class KeptPrograms:
 
     def find(self, key: Hashable, make: Callable[[], Any]) -> Any:
         """Return what is kept under a key, or make and keep it."""
+        process.check()
         with self._in_turn:
             if key not in self._kept:
                 self._kept[key] = make()

@@ -24,6 +24,7 @@ from pytensor_jaxpr_linker.report.marked import Marks, equation_texts, located_l
 from pytensor_jaxpr_linker.report.measure import profile_of
 from pytensor_jaxpr_linker.report.profile import Profile
 from pytensor_jaxpr_linker.report.text import list_seconds
+from pytensor_jaxpr_linker.run.fork import process
 from pytensor_jaxpr_linker.run.placement import copied_to_mesh, is_sharded
 from pytensor_jaxpr_linker.run.plans import make_graph, rules_in_force
 from pytensor_jaxpr_linker.run.program import Program, declared_aval
@@ -67,6 +68,7 @@ class RegionStages:
     @cached_property
     def lowered(self) -> Any:
         """JAX's `jax.stages.Lowered`."""
+        process.check()
         with jax.enable_x64(True):
             return self.specialization.call.lower(*self.avals)
 
@@ -125,6 +127,7 @@ class RegionStages:
 
         The region is lowered once more, with the number of its node in the name of each equation.
         """
+        process.check()
         jaxpr = Marks(index).lower(self.specialization, self.avals)
         with jax.enable_x64(True):
             lowered = jax.jit(lambda *args: jax_compat.call_jaxpr(jaxpr, *args)).lower(*self.avals)

@@ -30,6 +30,7 @@ from pytensor_jaxpr_linker.base import jax_compat
 from pytensor_jaxpr_linker.base.errors import CannotEmit, refused_by_rule
 from pytensor_jaxpr_linker.emit.random.sampler import KEY_DTYPE
 from pytensor_jaxpr_linker.jaxpr.lower import Lowered
+from pytensor_jaxpr_linker.run.fork import process
 from pytensor_jaxpr_linker.run.program import static_value
 
 
@@ -46,6 +47,7 @@ def source_of(
     TypeError
         If a shape is not known, or depends on values that are not.
     """
+    process.start()  # lowering has threads, too
     arrays = {g.name: np.asarray(values[g.name]) for g in assembly.globals}
     known = {
         g.name: GlobalSource(g.name, arrays[g.name], is_key_type(g.variable), g.is_mutable) for g in assembly.globals
