@@ -83,13 +83,12 @@ def test_the_log_likelihood_fails(model, monkeypatch, caplog):
     assert "Computing log_likelihood failed" in caplog.text
 
 
-def test_coordinates_that_do_not_fit(caplog):
-    """Where the model does not know the length before it runs."""
+def test_axis_names_that_can_not_be(caplog):
+    """ArviZ refuses two axes of one name."""
     with pm.Model() as model:
-        pm.Normal("x", pm.Data("mu", [1.0, 2.0]))
-    added = {"dims": {"x": ["a"]}, "coords": {"a": [1, 2, 3]}}
-    found = sample(model=model, idata_kwargs=added, compute_convergence_checks=False, **SHORT)
-    assert found.posterior["x"].dims == ("chain", "draw", "x_dim_0")
+        pm.Normal("x", shape=(2, 2))
+    found = sample(model=model, idata_kwargs={"dims": {"x": ["a", "a"]}}, compute_convergence_checks=False, **SHORT)
+    assert found.posterior["x"].dims == ("chain", "draw", "x_dim_0", "x_dim_1")
     assert "Naming axes by idata_kwargs failed" in caplog.text
 
 

@@ -20,13 +20,15 @@ from pytensor.graph.op import Op
 
 import pytensor_jaxpr_linker as pjl
 import pytensor_jaxpr_linker.pymc as ours
+from pytensor_jaxpr_linker.base.rules import RULES
 from pytensor_jaxpr_linker.frontend.no_gradient import without_gradient
 from pytensor_jaxpr_linker.pymc import constrain, fit_pathfinder, initial_points, logdensity, sample, sample_smc
 
 SAMPLERS = ("nutpie", "numpyro", "blackjax", "mclmc", "pymc")
 METHODS = (*SAMPLERS, "sample_smc", "fit_pathfinder")
 BY_GRADIENTS = tuple(name for name in METHODS if name != "pymc")
-QUIET = {"progressbar": False, "compute_convergence_checks": False}
+NO_CHECKS = {"compute_convergence_checks": False}
+QUIET = {"progressbar": False, **NO_CHECKS}
 SHORT = {"draws": 20, "tune": 20, "chains": 2, "random_seed": 1, **QUIET}
 IN_TURN = {**SHORT, "sampler": "pymc", "chain_method": "sequential", "quiet": True}
 
@@ -236,6 +238,61 @@ def test_the_op_without_gradient_is_named(name, function):
     assert __file__ in message
 
 
+class WithoutRule(Op):
+    """Doubles, and has no emission rule."""
+
+    __props__ = ()
+
+    def make_node(self, x):
+        return Apply(self, [x], [x.type()])
+
+    def perform(self, node, inputs, outputs):
+        outputs[0][0] = np.asarray(2 * inputs[0])
+
+
+class Doubled(WithoutRule):
+    """Has an emission rule in the tests below; its gradient is an Op without one."""
+
+    def pullback(self, inputs, outputs, cotangents):
+        return [WithoutRule()(cotangents[0])]
+
+
+@pytest.fixture
+def with_rule(monkeypatch):
+    """Register the emission rule of an Op of this file while a test runs."""
+    before = dict(RULES)
+    pjl.emits(Doubled)(lambda op, node, b, x: pjl.prims.add(b, x, x))
+    yield
+    RULES.clear()
+    RULES.update(before)
+
+
+@pytest.mark.parametrize("name", [name for name in BY_GRADIENTS if name != "nutpie"])
+def test_remedies_for_a_gradient_without_rule(name, with_rule):
+    """The message names what works, and it does: JAX's derivative here, the other samplers in the next test."""
+    model = black_box(Doubled())
+    other = {"sample_smc": "use pm.sample_smc(backend='JAXPR')", "fit_pathfinder": "use sample, which"}
+    with pytest.raises(pjl.GraphBreakError) as error:
+        draw(name, model=model)
+    remedies = str(error.value).splitlines()[-1]
+    assert "WithoutRule" in str(error.value) and "give gradient='jax'" in remedies
+    assert other.get(name, f"leave out sampler={name!r}, or give sampler='nutpie' or 'pymc'") in remedies
+    assert "sigma" in draw(name, model=model, gradient="jax").posterior
+
+
+@pytest.mark.filterwarnings("ignore::pytensor_jaxpr_linker.GraphBreakWarning")
+def test_other_samplers_run_a_gradient_without_rule(with_rule):
+    pytest.importorskip("nutpie")
+    model = black_box(Doubled())
+    for arguments in ({}, {"sampler": "nutpie"}, {"sampler": "pymc", "cores": 1, "quiet": True}):
+        assert sample(model=model, **SHORT, **arguments).posterior.sizes["draw"] == 20
+    assert pm.sample_smc(20, model=model, backend="JAXPR", chains=1, cores=1, progressbar=False, **NO_CHECKS)
+    with pytest.raises(pjl.GraphBreakError, match="leave out mesh, shard, store and sampler") as error:
+        sample(model=model, mesh=jax.make_mesh((1,), ("chains",)), **SHORT)
+    assert "give gradient='jax'" in str(error.value)
+    assert sample(model=model, mesh=jax.make_mesh((1,), ("chains",)), gradient="jax", **SHORT)
+
+
 def test_explain_tells_of_the_value_where_there_is_no_gradient():
     told = pjl.explain(black_box(half))
     assert told.no_gradient.startswith(f"The log density has no gradient with respect to 'x', since {half}(x) has none")
@@ -418,7 +475,7 @@ def test_refused_options(model, arguments, message, no_compilation):
         (
             {"idata_kwargs": {"dims": {"mu": ["a"]}, "coords": {"a": [1]}}},
             ValueError,
-            "gives 'a' 1 coordinate, but 'mu' has length 2 there.",
+            "'mu' has length 2 along the dim 'a', of which idata_kwargs has 1 coordinate: give",
         ),
         ({"initvals": {"muu": 1}}, ValueError, "initvals has 'muu', but the free variables are 'mu', 'sigma'."),
         ({"progressbar": "wide"}, ValueError, "Unknown progressbar 'wide': choose one of 'combined', 'split'"),

@@ -189,12 +189,11 @@ def test_a_host_step_in_the_density():
     with pm.Model() as model:
         x = pm.Normal("x")
         pm.Potential("p", half(pm.Data("d", 1.0)) * x)
-    for function, remedy in ((sample_smc, "pm.sample_smc"), (fit_pathfinder, "sampler='nutpie'")):
+    for function, remedy in ((sample_smc, "pm.sample_smc"), (fit_pathfinder, "use sample,")):
         with pytest.raises(pjl.GraphBreakError) as error:
             function(10, model=model)
         *_, note = error.value.__notes__  # before it JAX says that frames of its own are hidden
-        assert remedy in note
-        assert "half" in note
+        assert remedy in str(error.value) and "half" in note
 
 
 def test_infinite_start_names_the_term():

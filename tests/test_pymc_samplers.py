@@ -226,8 +226,8 @@ def test_a_host_step_in_the_density():
     with pytest.raises(pjl.GraphBreakError) as error:
         sample(model=model, sampler="blackjax", **SHORT)
     (note,) = error.value.__notes__
-    assert "sampler='nutpie' and 'pymc' run it" in note
-    assert "half" in note
+    assert "leave out sampler='blackjax', or give sampler='nutpie' or 'pymc', which run it" in str(error.value)
+    assert "gradient='jax'" not in str(error.value) and "half" in note
     pytest.importorskip("nutpie")
     with pytest.warns(pjl.GraphBreakWarning):
         found = sample(model=model, sampler="nutpie", **SHORT)
@@ -263,8 +263,7 @@ def test_the_default_for_host_steps(caplog):
     for argument in ({"mass_matrix": "low_rank"}, {"callback": print}, {"chain_method": "vectorized"}):
         with pytest.raises(pjl.GraphBreakError) as error:
             sample(model=model, **SHORT | argument)
-        (note,) = error.value.__notes__
-        assert f"not with {next(iter(argument))}" in note and len(note) < 120
+        assert f"leave out {next(iter(argument))}" in str(error.value) and not hasattr(error.value, "__notes__")
 
 
 @pytest.mark.parametrize("method", ["parallel", "vectorized"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from importlib.util import find_spec
 from types import ModuleType
@@ -15,10 +15,7 @@ import pymc as pm
 from pymc.util import _get_seeds_per_chain
 from pytensor.graph.basic import Variable
 
-from pytensor_jaxpr_linker.base.errors import GraphBreakError
 from pytensor_jaxpr_linker.base.words import counted
-from pytensor_jaxpr_linker.pymc.functions.graph import model_mode
-from pytensor_jaxpr_linker.report.explain import explain
 
 #: Variables of a model, as a user may name them.
 type Names = str | Variable | Iterable[str | Variable]
@@ -149,17 +146,3 @@ def check_free(model: pm.Model) -> None:
     """Raise an error for a model that has nothing to sample."""
     if not model.value_vars:
         raise ValueError("The model has no free variables: draw from it with pm.sample_prior_predictive.")
-
-
-def one_program[T](
-    model: pm.Model, method: str, make: Callable[[], T], remedy: str = "sampler='nutpie' and 'pymc' run"
-) -> T:
-    """Call `make`, which compiles the log density; a `GraphBreakError` gets a note that explains the breaks."""
-    try:
-        return make()
-    except GraphBreakError as error:
-        error.add_note(
-            f"{method} needs a log density that is one XLA program: {remedy} it with host"
-            f" steps.\n{explain([model.logp(), model.dlogp()], mode=model_mode(model))}"
-        )
-        raise

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+import numpy as np
 import pymc as pm
 import xarray as xr
 from pymc.stats.convergence import log_warnings, run_convergence_checks
@@ -29,13 +30,22 @@ def import_in_background() -> None:
 
 def log_convergence(result: xr.DataTree, model: pm.Model) -> None:
     """Log PyMC's warnings. Of many chains, or without a free variable, PyMC can't tell: then log what `diagnose` finds."""
-    with keeping_draws("The check of convergence", "Call diagnose(data) to see where."):
-        has_free = any(rv.name in result.posterior for rv in model.free_RVs)
-        if has_free and result.posterior.sizes["chain"] <= MANY:
-            log_warnings(run_convergence_checks(result, model))
+    with keeping_draws("The check of convergence", "Call diagnose(data) to see where."), np.errstate(all="ignore"):
+        posterior = result.posterior.to_dataset()
+        free = [rv.name for rv in model.free_RVs if rv.name in posterior and varies(posterior[rv.name])]
+        if free and posterior.sizes["chain"] <= MANY:
+            # PyMC takes the largest R-hat of all, which is an error for an empty variable, and NaN if that of the first variable is NaN.
+            judged = {"posterior": posterior[free], "sample_stats": result.sample_stats.to_dataset()}
+            log_warnings(run_convergence_checks(xr.DataTree.from_dict(judged), model))
             return
         for finding in diagnose(result).findings:
             pymc_logger.warning("%s %s", finding.problem, finding.remedy)
+
+
+def varies(draws: xr.DataArray) -> bool:
+    """Return whether an element of a variable has draws that are finite and differ, so that R-hat is defined."""
+    x = draws.transpose("chain", "draw", ...).to_numpy()
+    return bool(((x != x[:1, :1]).any((0, 1)) & np.isfinite(x).all((0, 1))).any())
 
 
 @contextmanager

@@ -92,6 +92,12 @@ def diagnose(data: xr.DataTree) -> Diagnosis:
     - The chains are in 2 places: the mean of 'x' is -0.05 (chains 0, 1 and 2) and 9.08 (chain 3). The posterior has several modes, or a chain got stuck: look at initvals, order what may change places (a mixture's components), or use sample_smc, which moves between modes.
     """
     check_draws(data)
+    with np.errstate(all="ignore"):  # an element that is constant has no R-hat
+        return findings_of(data)
+
+
+def findings_of(data: xr.DataTree) -> Diagnosis:
+    """Return what `diagnose` finds."""
     posterior, stats = judged_variables(data["posterior"].to_dataset()), stats_of(data)
     chains, draws = posterior.sizes["chain"], posterior.sizes["draw"]
     worst = worst_of(posterior)

@@ -28,6 +28,7 @@ from pytensor_jaxpr_linker.pymc.arguments import (
     shown,
 )
 from pytensor_jaxpr_linker.pymc.chains.chains import ChainRun
+from pytensor_jaxpr_linker.pymc.functions.axis_names import check_axis_lengths
 from pytensor_jaxpr_linker.pymc.functions.differentiable import check_variables
 from pytensor_jaxpr_linker.pymc.functions.initial import check_initvals
 from pytensor_jaxpr_linker.pymc.options import (
@@ -162,7 +163,7 @@ def make_request(given: Mapping[str, Any]) -> Request:
         raise TypeError("nutpie's progress bar has no theme: use progress_template, or leave out progressbar_theme.")
     check_initvals(model, given["initvals"])
     idata = checked_idata_kwargs(sampler, given["idata_kwargs"])
-    check_axes_of_variables(model, idata)
+    check_axis_lengths(model, given["var_names"], idata)
     log_likelihood = checked_log_likelihood(
         model, idata.pop("log_likelihood", given["log_likelihood"]), given["var_names"]
     )
@@ -218,22 +219,6 @@ def check_kinds(given: Mapping[str, Any], sampler: str) -> None:
         check_flag("progressbar", bar)
     if not isinstance(theme, (Theme | str | None) if sampler == "pymc" else (Theme | None)):
         raise TypeError(f"progressbar_theme must be a rich.theme.Theme, not {shown(theme)}.")
-
-
-def check_axes_of_variables(model: pm.Model, idata: Mapping[str, Any]) -> None:
-    """Raise an error for names of axes, or coordinates, that can't be those of a variable, as far as the model knows its shape."""
-    coords = idata.get("coords") or {}
-    for name, axes in (idata.get("dims") or {}).items():
-        if name not in model.named_vars:
-            continue
-        shape = model[name].type.shape
-        if len(axes) > len(shape):
-            raise ValueError(f"idata_kwargs names {counted(len(axes), 'axis')} of {name!r}, which has {len(shape)}.")
-        for axis, length in zip(axes, shape, strict=False):
-            if axis in coords and length is not None and len(coords[axis]) != length:
-                raise ValueError(
-                    f"idata_kwargs gives {axis!r} {counted(len(coords[axis]), 'coordinate')}, but {name!r} has length {length} there."
-                )
 
 
 def checked_log_likelihood(model: pm.Model, asked: Any, var_names: Names | None) -> bool | list[str]:

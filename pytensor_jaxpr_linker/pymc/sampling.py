@@ -22,6 +22,7 @@ from pytensor_jaxpr_linker.pymc.chains.chains import ChainDraws
 from pytensor_jaxpr_linker.pymc.chains.programs import pymc_logger
 from pytensor_jaxpr_linker.pymc.convergence import import_in_background, log_convergence, quiet_logger
 from pytensor_jaxpr_linker.pymc.functions.differentiable import named_gradients
+from pytensor_jaxpr_linker.pymc.functions.remedies import add_remedies, add_report
 from pytensor_jaxpr_linker.pymc.kept_models import KEPT_MODELS, KeptModel, forgotten_if_broken
 from pytensor_jaxpr_linker.pymc.mesh.sampling import sample_or_refuse
 from pytensor_jaxpr_linker.pymc.options import MAX_TREEDEPTH
@@ -204,11 +205,10 @@ def drawn(request: Request, kept: KeptModel, constrained: Any) -> tuple[Request,
         try:
             return request, sample_jax(request, kept, constrained)
         except GraphBreakError as error:
-            if not request.is_default or find_spec("nutpie") is None:
-                raise
-            if request.not_of_nutpie:
-                refused = " and ".join(request.not_of_nutpie)
-                error.__notes__ = [f"nutpie would run these steps on the host, but not with {refused}: leave it out."]
+            if remedy := without_nutpie(request):
+                add_remedies(error, request.model, f"sampler={request.sampler!r}", request.gradient, remedy)
+                if not request.is_default:
+                    add_report(error, request.model)
                 raise
         request = request._replace(sampler="nutpie", package=require("nutpie"), options={})
         pymc_logger.info("NUTS of nutpie: the log density has steps on the host, see explain(model)")
@@ -217,3 +217,14 @@ def drawn(request: Request, kept: KeptModel, constrained: Any) -> tuple[Request,
     if request.chain_method == "processes":
         return request, sample_nutpie_in_processes(request)
     return request, sample_nutpie(request, kept)
+
+
+def without_nutpie(request: Request) -> str:
+    """Return what to do where nutpie, which runs host steps, can't take the place of the sampler; nothing if it can."""
+    others = "sampler='nutpie' or 'pymc', which run it with host steps"
+    if not request.is_default:
+        return f"leave out sampler={request.sampler!r}, or give {others}"
+    if find_spec("nutpie") is None:
+        return f"give {others} (pip install 'pytensor_jaxpr_linker[nutpie]')"
+    refused = " and ".join(request.not_of_nutpie)
+    return f"leave out {refused}, with which nutpie can't run it with host steps" if refused else ""

@@ -24,14 +24,15 @@ from pytensor_jaxpr_linker.pymc.arguments import (
     Names,
     chain_seeds,
     check_model,
-    one_program,
     require,
 )
 from pytensor_jaxpr_linker.pymc.chains.programs import pymc_logger
 from pytensor_jaxpr_linker.pymc.convergence import log_convergence, quiet_logger
+from pytensor_jaxpr_linker.pymc.functions.axis_names import check_axis_lengths
 from pytensor_jaxpr_linker.pymc.functions.constrained import constrain
 from pytensor_jaxpr_linker.pymc.functions.density import LogDensity, logdensity
 from pytensor_jaxpr_linker.pymc.functions.initial import initial_points
+from pytensor_jaxpr_linker.pymc.functions.remedies import one_program
 from pytensor_jaxpr_linker.pymc.kernels.vectors import vector_kernel
 from pytensor_jaxpr_linker.pymc.mesh.chains import CHAINS, MeshChains, check_same_everywhere
 from pytensor_jaxpr_linker.pymc.mesh.checks import ON_MESHES, check_run
@@ -42,6 +43,8 @@ from pytensor_jaxpr_linker.pymc.progress import progress
 from pytensor_jaxpr_linker.pymc.results import to_datatree
 from pytensor_jaxpr_linker.run import placement
 
+#: What to do about a log density that is not one XLA program.
+WITHOUT_MESH = "leave out mesh, shard, store and sampler: sample then runs it with host steps, by nutpie, and so does sampler='pymc'"
 #: Transitions in one call of the compiled program, so between two checkpoints.
 PER_CALL = 25
 
@@ -122,6 +125,7 @@ def sample_on_mesh(
     """
     model = check_model(model)
     check_run(model, sampler, draws, tune, chains, target_accept, max_treedepth, gradient, mesh, shard, kwargs)
+    check_axis_lengths(model, var_names)
     mesh = placement.automatic(Mesh(np.array(jax.devices()), (CHAINS,)) if mesh is None else mesh)
     package = require(ON_MESHES[sampler])
     chains = chains or max(4, mesh.shape.get(CHAINS, 1))
@@ -159,7 +163,7 @@ def sample_on_mesh(
         states, done = gone_on(programs, before, about, str(store)) if before else (programs.start(begin()), -first)
         draw_all(programs, states, done, warmup, draws, kept, about, progressbar, on_progress)
 
-    one_program(model, f"sampler={sampler!r}", run)
+    one_program(model, f"sampler={sampler!r} on a mesh", gradient, run, WITHOUT_MESH)
     if isinstance(kept, FolderStore):
         return kept.result()
     result = make_tree(kept.draws)

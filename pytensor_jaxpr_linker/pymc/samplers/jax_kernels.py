@@ -8,7 +8,6 @@ import numpy as np
 
 from pytensor_jaxpr_linker.base.gc_pause import gc_paused
 from pytensor_jaxpr_linker.base.progress import Progress
-from pytensor_jaxpr_linker.pymc.arguments import one_program
 from pytensor_jaxpr_linker.pymc.chains.chain_progress import Watched, chain_progress
 from pytensor_jaxpr_linker.pymc.chains.chains import ChainDraws, Chains
 from pytensor_jaxpr_linker.pymc.chains.each_draw import EachDraw
@@ -39,48 +38,41 @@ def sample_jax(request: Request, kept: KeptModel, constrained: Constrain) -> Cha
         kept.lengths,
         *sorted((name, repr(value)) for name, value in fixed.items()),
     )
-
-    def draw() -> ChainDraws:
-        check_initvals(kept.model, request.initvals)
-        data, layout = kept.data, Layout(shapes_of_points(kept.model))
-        like = {name: np.broadcast_to(0.0, (request.chains, *shape)) for name, shape in layout.shapes.items()}
-        with gc_paused():
-            chains = Chains(
-                lambda **inputs: vector_kernel(kernels.make_kernel, kept.logp, layout, **fixed, **inputs),
-                inputs,
-                key,
-                kept.programs,
-                request.tune,
-                data,
-                like,
-                seeds,
-                run,
-            )
-        if request.compute_convergence_checks:
-            import_in_background()  # not before XLA compiles: it would keep JAX's trace from Python's lock
-        points = request.superchains
-        group = request.chains // points
-        starts = kept.starts(points, seeds[:points], request.initvals, request.jitter)
-        constrained.prepare(like, request.chains * (run.draws // run.thinning))
-        evaluate = logdensities_of(chains, group) if chains.first_evaluates else density_of_points(kept, like, data)
-        if not chains.first_evaluates:
-            check_starts(starts, evaluate)
-        if request.is_default:  # which is known now: tracing finds the graph breaks that nutpie is for
-            pymc_logger.info(
-                "NUTS of BlackJAX, which runs a chain as one XLA program with the model (sampler='blackjax')"
-            )
-        with Progress().stage("compiling the chains with XLA", kept.nodes):
-            chains.wait()
-        if chains.first_evaluates:
-            check_starts(starts, evaluate)
-        positions = chain_positions([start.point for start in starts], group)
-        before = perf_counter() - began
-        warmup = chains.tune
-        beginning = f"{request.sampler} tunes" if request.tune and not warmup else "starts"
-        each = request.callback and EachDraw(request.callback, warmup, chains.total, constrained)
-        watched = Watched(request.chains, warmup, chains.total, beginning, chains.tuning)
-        with chain_progress(request.progressbar, watched, request.progressbar_theme) as watch:
-            return chains.draw(positions, watch, each)._replace(seconds_before=before)
-
-    # The gradient is built when it is traced, so sampling itself may find a break.
-    return one_program(kept.model, f"sampler={request.sampler!r}", draw)
+    check_initvals(kept.model, request.initvals)
+    data, layout = kept.data, Layout(shapes_of_points(kept.model))
+    like = {name: np.broadcast_to(0.0, (request.chains, *shape)) for name, shape in layout.shapes.items()}
+    with gc_paused():
+        chains = Chains(
+            lambda **inputs: vector_kernel(kernels.make_kernel, kept.logp, layout, **fixed, **inputs),
+            inputs,
+            key,
+            kept.programs,
+            request.tune,
+            data,
+            like,
+            seeds,
+            run,
+        )
+    if request.compute_convergence_checks:
+        import_in_background()  # not before XLA compiles: it would keep JAX's trace from Python's lock
+    points = request.superchains
+    group = request.chains // points
+    starts = kept.starts(points, seeds[:points], request.initvals, request.jitter)
+    constrained.prepare(like, request.chains * (run.draws // run.thinning))
+    evaluate = logdensities_of(chains, group) if chains.first_evaluates else density_of_points(kept, like, data)
+    if not chains.first_evaluates:
+        check_starts(starts, evaluate)
+    if request.is_default:  # which is known now: tracing finds the graph breaks that nutpie is for
+        pymc_logger.info("NUTS of BlackJAX, which runs a chain as one XLA program with the model (sampler='blackjax')")
+    with Progress().stage("compiling the chains with XLA", kept.nodes):
+        chains.wait()
+    if chains.first_evaluates:
+        check_starts(starts, evaluate)
+    positions = chain_positions([start.point for start in starts], group)
+    before = perf_counter() - began
+    warmup = chains.tune
+    beginning = f"{request.sampler} tunes" if request.tune and not warmup else "starts"
+    each = request.callback and EachDraw(request.callback, warmup, chains.total, constrained)
+    watched = Watched(request.chains, warmup, chains.total, beginning, chains.tuning)
+    with chain_progress(request.progressbar, watched, request.progressbar_theme) as watch:
+        return chains.draw(positions, watch, each)._replace(seconds_before=before)

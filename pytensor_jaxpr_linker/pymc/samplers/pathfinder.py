@@ -25,12 +25,13 @@ from pytensor_jaxpr_linker.pymc.arguments import (
     check_free,
     check_integer,
     check_model,
-    one_program,
 )
 from pytensor_jaxpr_linker.pymc.chains.chains import shapes_of
 from pytensor_jaxpr_linker.pymc.chains.programs import pick
+from pytensor_jaxpr_linker.pymc.functions.axis_names import check_axis_lengths
 from pytensor_jaxpr_linker.pymc.functions.differentiable import check_variables, named_gradients
 from pytensor_jaxpr_linker.pymc.functions.initial import check_starts
+from pytensor_jaxpr_linker.pymc.functions.remedies import one_program
 from pytensor_jaxpr_linker.pymc.kept_models import KEPT_MODELS, KeptModel, forgotten_if_broken
 from pytensor_jaxpr_linker.pymc.progress import progress
 from pytensor_jaxpr_linker.pymc.results import to_datatree
@@ -105,6 +106,7 @@ def fit_pathfinder(
     check_free(model)
     check_choice("gradient", gradient, GRADIENTS)
     check_variables(model, "Pathfinder", "use sample(sampler='pymc'), which has other steps")
+    check_axis_lengths(model, var_names)
     seeds = chain_seeds(random_seed, paths, "path")
     kept = KEPT_MODELS.find(model, gradient)
     names = kept.constrain(var_names)
@@ -118,7 +120,9 @@ def fit_pathfinder(
         return climb(kept, points, draws, maxiter, elbo_draws, int(rng.integers(2**32)), progressbar)
 
     with forgotten_if_broken(kept), named_gradients(model, WITHOUT_GRADIENTS):
-        positions, stats, elbo, log_weights, pareto_k = one_program(model, "fit_pathfinder", run)
+        positions, stats, elbo, log_weights, pareto_k = one_program(
+            model, "fit_pathfinder", gradient, run, "use sample, which runs it with host steps"
+        )
     weights = np.exp(log_weights)
     chosen = rng.choice(len(weights), size=(1, draws), p=weights / weights.sum())
     attrs = {

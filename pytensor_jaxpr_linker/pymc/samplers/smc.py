@@ -25,13 +25,14 @@ from pytensor_jaxpr_linker.pymc.arguments import (
     check_free,
     check_integer,
     check_model,
-    one_program,
     seed_of,
 )
 from pytensor_jaxpr_linker.pymc.chains.kept_draws import Draws
 from pytensor_jaxpr_linker.pymc.convergence import log_convergence
+from pytensor_jaxpr_linker.pymc.functions.axis_names import check_axis_lengths
 from pytensor_jaxpr_linker.pymc.functions.differentiable import check_variables, named_gradients
 from pytensor_jaxpr_linker.pymc.functions.graph import ModelFunction
+from pytensor_jaxpr_linker.pymc.functions.remedies import one_program
 from pytensor_jaxpr_linker.pymc.kept_models import KEPT_MODELS, KeptModel, forgotten_if_broken
 from pytensor_jaxpr_linker.pymc.progress import progress
 from pytensor_jaxpr_linker.pymc.results import to_datatree
@@ -115,6 +116,7 @@ def sample_smc(
     check_variables(model, "SMC with gradients", "use pm.sample_smc, which has none")
     if not (model.observed_RVs or model.potentials):
         raise ValueError("The model has no observed variables: draw from it with pm.sample_prior_predictive.")
+    check_axis_lengths(model, var_names)
     chains = chains or max(2, min(4, usable_cores()))
     first, second = seed_of(chain_seeds(random_seed, chains), 2)
     kept = KEPT_MODELS.find(model, gradient)
@@ -126,7 +128,9 @@ def sample_smc(
         return temper(kept, points, threshold, second, progressbar)
 
     with forgotten_if_broken(kept), named_gradients(model, "use pm.sample_smc, which needs none"):
-        found = one_program(model, "sample_smc", run, "pm.sample_smc(backend='JAXPR') runs")
+        found = one_program(
+            model, "sample_smc", gradient, run, "use pm.sample_smc(backend='JAXPR'), which runs it with host steps"
+        )
     attrs = {"sampling_time": time.perf_counter() - started, "sampler": "smc", "threshold": threshold}
     axes = ("chain", "stage")
     result = to_datatree(model, names(found.positions), found.stats, attrs, blackjax, log_likelihood, stats_dims=axes)
