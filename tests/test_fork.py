@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import os
+import pickle
 import re
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
 
+import pytensor.tensor as pt
 import pytest
 from helpers import run_python
+from pytensor import wrap_py
+
+import pytensor_jaxpr_linker as pjl
 
 CHILDREN = """
     import os, warnings
@@ -137,3 +142,14 @@ def test_other_processes_run_what_was_used_here(method):
     for package in ("pymc", "blackjax", "numpyro", *(["joblib"] if method == "loky" else [])):
         pytest.importorskip(package)
     assert lines_of(method) == ([SHAPES] if method == "spawn" else [SHAPES, "refused"])
+
+
+def test_an_error_goes_to_another_process():
+    """One that does not unpickle ends the thread of a `multiprocessing.Pool` that takes results, so its caller waits forever."""
+    x = pt.dvector("x")
+    with pytest.raises(pjl.GraphBreakError) as error:
+        pjl.as_jax_function([x], wrap_py([pt.dvector], [pt.dvector])(abs)(x))
+    error.value.add_note("in a worker")
+    found = pickle.loads(pickle.dumps(error.value))
+    assert type(found) is pjl.GraphBreakError and str(found) == str(error.value) and "abs" in str(found)
+    assert found.__notes__ == ["in a worker"] and found.breaks == ()

@@ -116,6 +116,17 @@ class GraphBreakError(NotImplementedError):
             shown.append(f"... and {len(self.breaks) - SHOWN_BREAKS} more, see the error's `breaks`")
         super().__init__("\n".join(shown))
 
+    def __reduce__(self) -> tuple:
+        """Return the message and the notes: an error that does not unpickle leaves who waits for a pool of processes waiting."""
+        return break_error, (str(self),), {"__notes__": getattr(self, "__notes__", [])}
+
+
+def break_error(message: str) -> GraphBreakError:
+    """Return the error that another process raised, without its breaks."""
+    error = GraphBreakError(())
+    error.args = (message,)
+    return error
+
 
 def describe_break(b: Break) -> str:
     """Return the message of a break."""
