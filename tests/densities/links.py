@@ -30,6 +30,8 @@ def sigmoid(u: Any) -> Share:
 
 def upper_tail(u: Any) -> Any:
     """Return the normal probability above a number: by its asymptotic series, where mpmath's own function would take its square for an int."""
+    if u < -200:
+        return 1 - upper_tail(-u)
     if u < 200:
         return mp.erfc(u / mp.sqrt(2)) / 2
     term, total, k = mpf(1), mpf(1), 0

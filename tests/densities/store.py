@@ -36,11 +36,14 @@ def main() -> None:
     saved = time.perf_counter()
     for row in ROWS:
         if row.id not in values:
+            started = time.perf_counter()
             try:
                 values[row.id] = reference(row)
-            except Exception as error:
+            except ArithmeticError as error:
                 print(f"{row.id}: {error!r}", flush=True)
-        if time.perf_counter() - saved > 60:
+            if time.perf_counter() - started > 10:
+                print(f"{row.id}: {time.perf_counter() - started:.0f} s", flush=True)
+        if time.perf_counter() - saved > 30:
             save(values)
             saved = time.perf_counter()
     save(values)
