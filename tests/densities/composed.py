@@ -239,6 +239,12 @@ def ordered_logistic(y: int, eta: Number) -> Terms:
     return ordered_terms(y, [mpf(c) for c in CUTPOINTS], eta, sigmoid)
 
 
+def ordered_multinomial(y: Any, eta: Number) -> Terms:
+    """Counts of 2, 4 and 1."""
+    choose = [book.gammaln(mpf(8)), *(-book.gammaln(mpf(n + 1)) for n in (2, 4, 1))]
+    return [*choose, *(n * t for i, n in enumerate((2, 4, 1)) for t in ordered_logistic(i, eta))]
+
+
 def ordered_probit(y: int, eta: Number, sigma: Number) -> Terms:
     return ordered_terms(y, [mpf(c) / sigma for c in CUTPOINTS], eta / sigma, normal_cdf)
 
@@ -278,6 +284,15 @@ ORDERED = [
         distribution="OrderedProbit",
         eta=real(0.375),
         sigma=positive(1.5),
+    ),
+    *rows_of(
+        lambda name, eta, observed: pm.OrderedMultinomial(
+            name, eta, CUTPOINTS, 7, compute_p=False, observed=np.array([2, 4, 1])
+        ),
+        ordered_multinomial,
+        ["[2, 4, 1]"],
+        distribution="OrderedMultinomial",
+        eta=real(0.375),
     ),
     free_cutpoints(pm.OrderedLogistic, sigmoid, 1),
     free_cutpoints(pm.OrderedProbit, normal_cdf, 1),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -116,7 +115,9 @@ def truths(parts: Sequence[Part], references: Sequence[Reference], grid: Sequenc
         rest = sum(n * x for n, x in zip(copies, alone, strict=True)) - alone[i]
         scale = max([*most[:i], *most[i + 1 :], *[most[i]] * (copies[i] - 1)], default=0.0)
         found.append(
-            Truth(ref.density[index] + rest, np.maximum(ref.largest[index], scale), ref.gradient[index], ref.slopes[index])
+            Truth(
+                ref.density[index] + rest, np.maximum(ref.largest[index], scale), ref.gradient[index], ref.slopes[index]
+            )
         )
     return found
 

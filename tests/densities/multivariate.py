@@ -27,7 +27,9 @@ def observed_row(distribution: str, name: str, make: Callable[[str, Any], Any], 
 
 
 def free_row(distribution: str, name: str, make: Callable[[str], Any], terms: Any, *others: float) -> Row:
-    return Row(distribution, f"{name}; free", lambda label, shape: make(f"{label}_x"), lambda *u: terms(list(u)), others)
+    return Row(
+        distribution, f"{name}; free", lambda label, shape: make(f"{label}_x"), lambda *u: terms(list(u)), others
+    )
 
 
 def log_sum_exp(u: Sequence[Number]) -> Number:
@@ -60,7 +62,9 @@ def dirichlet(x: Sequence[Number], a: Sequence[Number]) -> Terms:
 
 def dirichlet_multinomial(y: Sequence[int], a: Sequence[Number]) -> Terms:
     n, total = mpf(sum(y)), sum(a)
-    each = [t for k, v in zip(y, a, strict=True) for t in (book.gammaln(k + v), -book.gammaln(v), -book.gammaln(mpf(k + 1)))]
+    each = [
+        t for k, v in zip(y, a, strict=True) for t in (book.gammaln(k + v), -book.gammaln(v), -book.gammaln(mpf(k + 1)))
+    ]
     return [book.gammaln(total), book.gammaln(n + 1), -book.gammaln(n + total), *each]
 
 
@@ -218,6 +222,14 @@ def lkj_correlation(v: list[Number]) -> Terms:
     return [(eta - 1) * left, -beta, 3 * left / 2]
 
 
+def wishart(x: Any, nu: int, scale: Any) -> Terms:
+    """Matrices of two rows."""
+    inverse = mp.inverse(scale) * x
+    gammas = [-mp.log(mp.pi) / 2, -book.gammaln(mpf(nu) / 2), -book.gammaln(mpf(nu - 1) / 2)]
+    determinants = [(nu - 3) * mp.log(mp.det(x)) / 2, -nu * mp.log(mp.det(scale)) / 2]
+    return [*determinants, -(inverse[0, 0] + inverse[1, 1]) / 2, -nu * mp.log(2), *gammas]
+
+
 def zero_sum(v: list[Number]) -> Terms:
     """An orthogonal basis of the plane in which values sum to zero: the norm is that of the unconstrained values."""
     sigma = mpf(1.5)
@@ -304,12 +316,24 @@ GAUSSIANS = [
         0.25,
         -0.5,
     ),
+    observed_row(
+        "Wishart",
+        "nu=5, V with exp(a); y of 2 x 2",
+        lambda name, a: pm.Wishart(
+            name, nu=5, V=pt.constant(pm.floatX(COV)) * pt.exp(a[0]), observed=pm.floatX(CHOL @ CHOL.T)
+        ),
+        lambda u: wishart(exact(CHOL) * exact(CHOL).T, 5, exact(COV) * mp.exp(u[0])),
+    ),
     free_row("LKJCorr", "eta=1.5, n=2", lambda name: pm.LKJCorr(name, n=2, eta=1.5), lkj_correlation),
     observed_row(
         "MatrixNormal",
         "mu=a, rowcov, colcov; y of 2 x 2",
         lambda name, a: pm.MatrixNormal(
-            name, mu=a[0] * pt.ones((2, 2)), rowcov=pm.floatX(COV), colcov=pm.floatX(COV), observed=pm.floatX(FOUR.reshape(2, 2))
+            name,
+            mu=a[0] * pt.ones((2, 2)),
+            rowcov=pm.floatX(COV),
+            colcov=pm.floatX(COV),
+            observed=pm.floatX(FOUR.reshape(2, 2)),
         ),
         lambda u: gaussian(away([u[0]] * 4, FOUR), kronecker_of(COV, COV)),
     ),
@@ -339,7 +363,9 @@ GAUSSIANS = [
         ),
         lambda u: conditional_autoregression([mpf(x) for x in AREAS], sigmoid(u[0]), mpf(0.375)),
     ),
-    free_row("ZeroSumNormal", "sigma=1.5, shape=3", lambda name: pm.ZeroSumNormal(name, sigma=1.5, shape=3), zero_sum, 0.25),
+    free_row(
+        "ZeroSumNormal", "sigma=1.5, shape=3", lambda name: pm.ZeroSumNormal(name, sigma=1.5, shape=3), zero_sum, 0.25
+    ),
 ]
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from densities import textbook as book
-from densities.multivariate import ADJACENT, COV, exact, free_row, gaussian, observed_row
+from densities.multivariate import ADJACENT, COV, exact, free_row, gaussian, observed_row, student
 from densities.textbook import Number, Terms
 from mpmath import mp, mpf
 
@@ -49,12 +50,24 @@ def vector_walk(name: str, a: Any) -> Any:
     return pm.MvGaussianRandomWalk(name, mu=a, cov=pm.floatX(COV), init_dist=start, observed=y)
 
 
-def vector_walk_terms(u: list[Number]) -> Terms:
+def vector_walk_terms(
+    u: list[Number], density: Callable[[list[Number]], Terms] = lambda x: gaussian(x, exact(COV))
+) -> Terms:
     rows = [numbers(x) for x in zip(SERIES_Y[:3], SERIES_Y[2:], strict=True)]
     terms = gaussian(rows[0], exact(np.eye(2)))
     for a, b in zip(rows, rows[1:], strict=False):
-        terms += gaussian([y - x - m for x, y, m in zip(a, b, u, strict=True)], exact(COV))
+        terms += density([y - x - m for x, y, m in zip(a, b, u, strict=True)])
     return terms
+
+
+def student_walk(name: str, a: Any) -> Any:
+    y = pm.floatX(np.stack([SERIES_Y[:3], SERIES_Y[2:]], axis=-1))
+    start = pm.MvNormal.dist(np.zeros(2), np.eye(2))
+    return pm.MvStudentTRandomWalk(name, nu=4.5, mu=a, scale=pm.floatX(COV), init_dist=start, observed=y)
+
+
+def student_walk_terms(u: list[Number]) -> Terms:
+    return vector_walk_terms(u, lambda x: student(x, mpf(4.5), exact(COV)))
 
 
 def euler_maruyama(name: str, a: Any) -> Any:
@@ -65,7 +78,9 @@ def euler_maruyama(name: str, a: Any) -> Any:
 
 def euler_maruyama_terms(u: list[Number]) -> Terms:
     y, theta, dt = numbers(SERIES_Y), mp.exp(u[0]), mpf(0.25)
-    steps = [t for a, b in zip(y, y[1:], strict=False) for t in book.normal(b, a - dt * theta * a, mp.sqrt(dt) * mpf(1.5))]
+    steps = [
+        t for a, b in zip(y, y[1:], strict=False) for t in book.normal(b, a - dt * theta * a, mp.sqrt(dt) * mpf(1.5))
+    ]
     return [*book.normal(y[0], mpf(0), mpf(1.5)), *steps]
 
 
@@ -99,6 +114,7 @@ SERIES = [
         -0.5,
     ),
     observed_row("MvGaussianRandomWalk", "mu=a, cov; y of 3 x 2", vector_walk, vector_walk_terms, 0.25),
+    observed_row("MvStudentTRandomWalk", "nu=4.5, mu=a, scale; y of 3 x 2", student_walk, student_walk_terms, 0.25),
     *(
         observed_row(
             "AR",
@@ -139,7 +155,5 @@ SERIES = [
         lambda u: garch(Y5, HALF, 1 / (1 + mp.exp(-u[0])), 1 / (1 + mp.exp(u[0])), mpf(0.75)),
     ),
     observed_row("EulerMaruyama", "dt=0.25, drift -exp(a) x, noise 1.5; y of 5", euler_maruyama, euler_maruyama_terms),
-    free_row(
-        "ICAR", "W, sigma=1.5", lambda name: pm.ICAR(name, W=ADJACENT, sigma=1.5), intrinsic, 0.25, -0.5
-    ),
+    free_row("ICAR", "W, sigma=1.5", lambda name: pm.ICAR(name, W=ADJACENT, sigma=1.5), intrinsic, 0.25, -0.5),
 ]

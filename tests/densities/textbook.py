@@ -79,8 +79,8 @@ def beta(x: Number, alpha: Number, beta: Number) -> Terms:
     return [(alpha - 1) * log(x), (beta - 1) * log(1 - x), *minus(log_beta(alpha, beta))]
 
 
-def beta_mean(x: Number, mu: Share, sigma: Number) -> Terms:
-    nu = mu.p * mu.q / sigma**2 - 1
+def beta_mean(x: Number, mu: Share, sigma: float) -> Terms:
+    nu = mu.p * mu.q / mpf(sigma) ** 2 - 1
     return beta(x, mu.p * nu, mu.q * nu) if nu > 0 else [-INF]
 
 

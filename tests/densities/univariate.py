@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pymc as pm
 from densities import textbook as book
 from densities.links import above, fixed, interval, log_transform, no_transform, positive, real, unit
 from densities.row import rows_of
-from mpmath import mp
+from densities.textbook import Number, Terms
+from mpmath import mp, mpf
 
 INF = mp.inf
 #: Constants are numbers of float32, so that they are the same ones in both precisions.
 CONTINUOUS = [
-    *rows_of(pm.Uniform, book.uniform, [0.25], interval(-1.5, 2.5), lower=real(-1.5), upper=real(2.5)),
+    *rows_of(pm.Uniform, book.uniform, [0.25], interval(-1.5, 2.5), lower=fixed(-1.5), upper=real(2.5)),
+    *rows_of(pm.Uniform, book.uniform, [1.25], lower=real(-1.5), upper=fixed(2.5)),
     *rows_of(pm.HalfFlat, lambda x: [], [], log_transform),
     *rows_of(pm.Normal, book.normal, [2.25], no_transform, mu=real(0.375), sigma=positive(1.5)),
     *rows_of(pm.Normal, book.by_tau(book.normal), [2.25], mu=real(0.375), tau=positive(0.375)),
@@ -47,7 +50,7 @@ CONTINUOUS = [
         alpha=real(1.75),
     ),
     *rows_of(pm.Beta, book.beta, [0.375], interval(0, 1), alpha=positive(2.25), beta=positive(1.5)),
-    *rows_of(pm.Beta, book.beta_mean, [0.375], mu=unit(0.625), sigma=positive(0.125)),
+    *rows_of(pm.Beta, book.beta_mean, [0.375], mu=unit(0.625), sigma=fixed(0.125)),
     *rows_of(pm.Beta, book.beta_size, [0.375], mu=unit(0.625), nu=positive(5.5)),
     *rows_of(pm.Kumaraswamy, book.kumaraswamy, [0.375], interval(0, 1), a=positive(2.25), b=positive(1.5)),
     *rows_of(pm.Exponential, book.exponential, [1.25], log_transform, lam=positive(0.75)),
@@ -65,9 +68,7 @@ CONTINUOUS = [
     *rows_of(pm.AsymmetricLaplace, book.asymmetric_laplace_q, [2.25], mu=real(0.375), b=positive(1.5), q=unit(0.375)),
     *rows_of(pm.LogNormal, book.log_normal, [2.25], log_transform, mu=real(0.375), sigma=positive(1.5)),
     *rows_of(pm.LogNormal, book.by_tau(book.log_normal), [2.25], mu=real(0.375), tau=positive(0.375)),
-    *rows_of(
-        pm.StudentT, book.student_t, [2.25], no_transform, nu=positive(4.5), mu=real(0.375), sigma=positive(1.5)
-    ),
+    *rows_of(pm.StudentT, book.student_t, [2.25], no_transform, nu=positive(4.5), mu=real(0.375), sigma=positive(1.5)),
     *rows_of(pm.StudentT, book.by_lam(book.student_t), [2.25], nu=positive(4.5), mu=real(0.375), lam=positive(0.375)),
     *rows_of(pm.HalfStudentT, book.half_student_t, [2.25], log_transform, nu=positive(4.5), sigma=positive(1.5)),
     *rows_of(pm.HalfStudentT, book.by_lam(book.half_student_t), [2.25], nu=positive(4.5), lam=positive(0.375)),
@@ -115,6 +116,23 @@ CONTINUOUS = [
     *rows_of(pm.Wald, lambda x, lam, phi: book.wald(x, lam / phi, lam), [2.25], lam=positive(1.75), phi=positive(0.5)),
 ]
 
+POINTS, HEIGHTS = np.array([0.0, 1.0, 3.0]), np.array([0.5, 1.0, 0.25])
+
+
+def interpolated(x: Number) -> Terms:
+    """Straight lines between points: the area below them is 2."""
+    height = mpf(1) / 2 * (1 + x) if x < 1 else 1 - mpf(3) / 8 * (x - 1)
+    return [mp.log(height), -mp.log(2)] if 0 <= x <= 3 else [-INF]
+
+
+CONTINUOUS += rows_of(
+    lambda name, **given: pm.Interpolated(name, POINTS, HEIGHTS, **given),
+    interpolated,
+    [],
+    interval(0, 3),
+    distribution="Interpolated",
+)
+
 DISCRETE = [
     *rows_of(pm.Binomial, book.binomial, [0, 3, 7], n=fixed(7), p=unit(0.375)),
     *rows_of(pm.Bernoulli, book.bernoulli, [0, 1], p=unit(0.375)),
@@ -157,6 +175,11 @@ DISCRETE = [
         pm.HurdleGamma, book.hurdle(book.gamma), [0.0, 2.25], psi=unit(0.375), alpha=positive(2.5), beta=positive(1.5)
     ),
     *rows_of(
-        pm.HurdleLogNormal, book.hurdle(book.log_normal), [0.0, 2.25], psi=unit(0.375), mu=real(0.375), sigma=positive(1.5)
+        pm.HurdleLogNormal,
+        book.hurdle(book.log_normal),
+        [0.0, 2.25],
+        psi=unit(0.375),
+        mu=real(0.375),
+        sigma=positive(1.5),
     ),
 ]
