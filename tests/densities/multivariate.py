@@ -231,9 +231,10 @@ def wishart(x: Any, nu: int, scale: Any) -> Terms:
 
 
 def zero_sum(v: list[Number]) -> Terms:
-    """An orthogonal basis of the plane in which values sum to zero: the norm is that of the unconstrained values."""
-    sigma = mpf(1.5)
-    return [-sum(x * x for x in v) / (2 * sigma**2), *([-mp.log(sigma), -mp.log(2 * mp.pi) / 2] * len(v))]
+    """An orthogonal basis of the plane in which values sum to zero: the squared norm is that of the two unconstrained values."""
+    sigma, (a, b) = mpf(1.5), v
+    squares = [-((a + b) ** 2) / (4 * sigma**2), -((a - b) ** 2) / (4 * sigma**2)]
+    return [*squares, *([-mp.log(sigma), -mp.log(2 * mp.pi) / 2] * 2)]
 
 
 ADJACENT = np.array([[0.0, 1, 0], [1, 0, 1], [0, 1, 0]])
@@ -241,16 +242,14 @@ AREAS = np.array([0.75, -1.25, 0.5])
 
 
 def conditional_autoregression(y: Sequence[Number], alpha: Any, tau: Number) -> Terms:
-    """CAR: the precision is tau (D - alpha W), whose determinant for a chain of three is 2 tau**3 (1 - alpha**2)."""
+    """CAR: the precision is tau (D - alpha W), whose determinant for a chain of three is 2 tau**3 (1 - alpha**2).
+
+    PyMC leaves out the constants, log 2 and log 2 pi.
+    """
     pairs, n = y[0] * y[1] + y[1] * y[2], len(y)
     squares = sum(d * x * x for d, x in zip((1, 2, 1), y, strict=True))
-    return [
-        n * mp.log(tau) / 2,
-        mp.log(2 * (1 + alpha.p) * alpha.q) / 2,
-        -tau * squares / 2,
-        tau * alpha.p * pairs,
-        -n * mp.log(2 * mp.pi) / 2,
-    ]
+    determinant = [n * mp.log(tau) / 2, mp.log1p(alpha.p) / 2, mp.log(alpha.q) / 2]
+    return [*determinant, -tau * squares / 2, tau * alpha.p * pairs]
 
 
 def kronecker(a: Number) -> Any:
@@ -375,8 +374,8 @@ def kronecker_of(one: np.ndarray, two: np.ndarray) -> Any:
 
 def two_softmax(u: list[Number]) -> Terms:
     """A mixture of two normal distributions with weights softmax(a)."""
-    shares = [mp.exp(sum(two)) for two in log_softmax(u)]
-    return book.mixed(shares, [book.normal(mpf(0.75), mpf(m), mpf(1.5)) for m in (0.375, -1.25)])
+    densities = [sum(book.normal(mpf(0.75), mpf(m), mpf(1.5))) for m in (0.375, -1.25)]
+    return [log_sum_exp([x + d for x, d in zip(u, densities, strict=True)]), -log_sum_exp(u)]
 
 
 MIXED = [

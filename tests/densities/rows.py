@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
-
 from densities.composed import COMPOSED
 from densities.loops import LOOPS
 from densities.multivariate import MULTIVARIATE
-from densities.row import BOUND, Row
+from densities.row import Row
 from densities.series import SERIES
 from densities.univariate import CONTINUOUS, DISCRETE
 
@@ -29,10 +27,3 @@ EXCLUDED = {
     "RandomWalk": "GaussianRandomWalk is one",
     "Flat": "its log density is zero: it is the free variable of most rows",
 }
-#: Bounds of rows that are not `BOUND`, with the reason.
-BOUNDS: list[tuple[str, float, str]] = []
-
-
-def bound(row: Row, kind: str) -> float:
-    """Return how many units in the last place of the largest term a row may be off."""
-    return next((x for rows, x, _ in BOUNDS if re.fullmatch(rows, f"{row.id}, {kind}")), BOUND)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -22,12 +23,12 @@ def numbers(x: Any) -> list[Number]:
 
 def steps_of(y: list[Number], drift: Number, sigma: Number, start: tuple[Number, Number]) -> Terms:
     """Return the density of a random walk: its start is normal, and so are its steps."""
-    steps = [t for a, b in zip(y, y[1:], strict=False) for t in book.normal(b - a, drift, sigma)]
+    steps = [t for a, b in itertools.pairwise(y) for t in book.normal(b - a, drift, sigma)]
     return [*book.normal(y[0], *start), *steps]
 
 
 def autoregression(y: list[Number], rho: Number, sigma: Number) -> Terms:
-    steps = [t for a, b in zip(y, y[1:], strict=False) for t in book.normal(b, rho * a, sigma)]
+    steps = [t for a, b in itertools.pairwise(y) for t in book.normal(b, rho * a, sigma)]
     return [*book.normal(y[0], mpf(0), mpf(1.5)), *steps]
 
 
@@ -55,7 +56,7 @@ def vector_walk_terms(
 ) -> Terms:
     rows = [numbers(x) for x in zip(SERIES_Y[:3], SERIES_Y[2:], strict=True)]
     terms = gaussian(rows[0], exact(np.eye(2)))
-    for a, b in zip(rows, rows[1:], strict=False):
+    for a, b in itertools.pairwise(rows):
         terms += density([y - x - m for x, y, m in zip(a, b, u, strict=True)])
     return terms
 
@@ -79,7 +80,7 @@ def euler_maruyama(name: str, a: Any) -> Any:
 def euler_maruyama_terms(u: list[Number]) -> Terms:
     y, theta, dt = numbers(SERIES_Y), mp.exp(u[0]), mpf(0.25)
     steps = [
-        t for a, b in zip(y, y[1:], strict=False) for t in book.normal(b, a - dt * theta * a, mp.sqrt(dt) * mpf(1.5))
+        t for a, b in itertools.pairwise(y) for t in book.normal(b, a - dt * theta * a, mp.sqrt(dt) * mpf(1.5))
     ]
     return [*book.normal(y[0], mpf(0), mpf(1.5)), *steps]
 

@@ -43,7 +43,7 @@ def main() -> None:
                 print(f"{row.id}: {error!r}", flush=True)
             if time.perf_counter() - started > 10:
                 print(f"{row.id}: {time.perf_counter() - started:.0f} s", flush=True)
-        if time.perf_counter() - saved > 30:
+        if time.perf_counter() - saved > 10:
             save(values)
             saved = time.perf_counter()
     save(values)

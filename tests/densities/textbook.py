@@ -265,6 +265,8 @@ def beta_binomial(x: int, alpha: Number, beta: Number, n: int) -> Terms:
 
 
 def discrete_weibull(x: int, q: Share, beta: Number) -> Terms:
+    if x and beta * mp.log(x) > 5000:
+        return [-INF]  # far beyond what float64 holds, and mpmath's exponential of it would not end
     up, down = mpf(x) ** beta * log(q.p), mpf(x + 1) ** beta * log(q.p)
     return [up, log(-mp.expm1(down - up))]
 
