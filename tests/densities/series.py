@@ -79,9 +79,7 @@ def euler_maruyama(name: str, a: Any) -> Any:
 
 def euler_maruyama_terms(u: list[Number]) -> Terms:
     y, theta, dt = numbers(SERIES_Y), mp.exp(u[0]), mpf(0.25)
-    steps = [
-        t for a, b in itertools.pairwise(y) for t in book.normal(b, a - dt * theta * a, mp.sqrt(dt) * mpf(1.5))
-    ]
+    steps = [t for a, b in itertools.pairwise(y) for t in book.normal(b, a - dt * theta * a, mp.sqrt(dt) * mpf(1.5))]
     return [*book.normal(y[0], mpf(0), mpf(1.5)), *steps]
 
 
