@@ -132,7 +132,11 @@ def test_tuning_of_samplers(make, options):
     kernel, data, key, q = make(Density(), 30, 10, **options), numpy.arange(1.0, 6), jax.random.key(2), numpy.ones(5)
     args = (jax.random.split(key, 4), numpy.ones((4, 5))) if kernel.is_ensemble else (key, q)
     assert CutFunction(kernel.start, data, *args).steps >= 30
-    assert_same(run(kernel.start, 11, data, *args), jax.jit(kernel.start)(data, *args), rtol=1e-7)
+    cut = run(kernel.start, 11, data, *args)
+    assert_same(cut, run(kernel.start, 1000, data, *args), rtol=0)
+    # XLA rounds the whole otherwise. An adjusted chain that rounds otherwise may make another number of steps, and is another chain then.
+    if not options:
+        assert_same(cut, jax.jit(kernel.start)(data, *args), rtol=1e-7)
 
 
 @pytest.mark.parametrize("method", ["parallel", "vectorized"])

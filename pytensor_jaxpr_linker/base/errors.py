@@ -300,7 +300,7 @@ def warn_user(message: str, category: type[Warning]) -> None:
 
 
 #: The packages whose lines a user can't change.
-NOT_THE_USER = ("pytensor", "pytensor_jaxpr_linker", "pymc", "jax")
+NOT_THE_USER = ("pytensor", "pytensor_jaxpr_linker", "jaxpr_artifact", "pymc", "jax")
 #: The folder of Python's own modules.
 STDLIB = os.path.dirname(contextlib.__file__) + os.sep
 
