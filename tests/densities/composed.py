@@ -64,6 +64,11 @@ def truncated_normal_share(low: Number, high: Number, mu: Number, sigma: Number)
     return book.log_cdf_between((low - mu) / sigma, (high - mu) / sigma)
 
 
+def log_below(x: Number) -> Number:
+    """Return ``log(1 - exp(-x))``; mpmath's exponential would not end where that is zero."""
+    return mp.log(-mp.expm1(-x)) if x < 1e6 else mpf(0)
+
+
 #: The bounds of the truncated normal distribution that is censored, and where it is censored.
 OUTER, INNER = (mpf(-2.25), mpf(3.0)), (-1.25, 1.5)
 
@@ -150,10 +155,7 @@ TRUNCATED = [
     ),
     *rows_of(
         truncate(pm.Weibull, None, 2.5),
-        lambda x, alpha, beta: [
-            *book.weibull(x, alpha, beta),
-            -mp.log(-mp.expm1(-((mpf(2.5) / beta) ** alpha))),
-        ],
+        lambda x, alpha, beta: [*book.weibull(x, alpha, beta), -log_below((mpf(2.5) / beta) ** alpha)],
         [1.25],
         distribution="Truncated(Weibull)",
         alpha=positive(2.5),

@@ -49,6 +49,35 @@ KNOWN = [
         "`1 - p` of a `p` that is rounded: where `p` is close to 1, its digits are gone before a logarithm or a gradient is taken.",
     ),
     Departure(
+        r"(ZeroInflated|Mixture).*(psi|w)=.*\(a\).*",
+        anywhere,
+        "Weights `[1 - p, p]` are stacked before their logarithm is taken, so no rewrite sees `log(1 - p)`, and the gradient is that of 1 - 1.",
+    ),
+    Departure(
+        r"DiscreteWeibull.*",
+        anywhere,
+        "`log(q**(x**beta) - q**((x + 1)**beta))`, a difference of numbers that round to each other.",
+    ),
+    Departure(
+        r"(Hurdle|Truncated\(Poisson).*",
+        anywhere,
+        "`log(1 - exp(...))` of the log probability of zero, which has rounded to 0 or to -inf.",
+    ),
+    Departure(
+        r"(Censored|Truncated|TruncatedNormal|Ordered).*",
+        anywhere,
+        "A difference of distribution functions, or the logarithm of one, that has rounded to 0 or 1.",
+    ),
+    Departure(r"Triangular.*", anywhere, "`x - lower` and `upper - x` of a value that has rounded to its bound."),
+    Departure(
+        r"Rice.*",
+        anywhere,
+        "The exponential of the density underflows before its logarithm is taken, and `i0` of a tiny number is 1.",
+    ),
+    Departure(
+        r"Wald.*", anywhere, "`(x - mu) / mu` for a large `mu`, whose derivative is a difference of large numbers."
+    ),
+    Departure(
         r".*invprobit.*",
         anywhere,
         "`pm.math.invprobit` is `erfc(-a / sqrt(2)) / 2`, which rounds to 1 from 8 on and underflows at -38: no rewrite knows its logarithm.",
@@ -73,6 +102,11 @@ KNOWN = [
     ),
     Departure(
         r"LKJCholeskyCov.*", anywhere, "The diagonal of the correlations is a quotient of norms that are rounded."
+    ),
+    Departure(
+        r"NegativeBinomial: p=.*n=exp.*",
+        anywhere,
+        "`n` beyond 1e10, where PyMC takes the Poisson density, whose mean `n (1 - p) / p` is as large.",
     ),
     Departure(r".*", anywhere, "Not explained yet."),
 ]

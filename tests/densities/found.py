@@ -11,6 +11,7 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import batched
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +33,8 @@ COLUMNS = {
     "compile_dlogp": (engines.pymc, "float64", False),
     "nutpie": (engines.nutpie, "float64", False),
 }
+#: How many rows become one model, at most: of some distributions XLA can't compile as many in the memory of a usual computer.
+MOST_ROWS = {"NegativeBinomial": 4, "ZeroInflatedNegativeBinomial": 4}
 DISTRIBUTIONS: dict[str, list[Row]] = {}
 for row in ROWS:
     DISTRIBUTIONS.setdefault(row.distribution, []).append(row)
@@ -50,8 +53,17 @@ def precision(dtype: str) -> Iterator[None]:
             autocast_float.dtypes, autocast_int.dtypes = before
 
 
+def chunks(rows: list[Row]) -> list[list[Row]]:
+    """Return the rows of one model each: XLA takes minutes and many gigabytes for too many at once."""
+    return [list(some) for some in batched(rows, MOST_ROWS.get(rows[0].distribution, 17), strict=False)]
+
+
 def evaluate(rows: list[Row], column: str) -> list[Found]:
-    """Return what an engine gives for each row at its grid; NaN where it refuses the model."""
+    """Return what an engine gives for each row at its grid."""
+    return [found for some in chunks(rows) for found in evaluate_together(some, column)]
+
+
+def evaluate_together(rows: list[Row], column: str) -> list[Found]:
     engine, dtype, vector = COLUMNS[column]
     grid = GRID if dtype == "float64" else SINGLE_GRID
     with precision(dtype), warnings.catch_warnings():

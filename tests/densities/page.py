@@ -21,9 +21,11 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from densities import found, store
 from densities.departures import KNOWN, departure
-from densities.measure import Reference, model_of, row_errors, truths
+from densities.measure import Found, Reference, model_of, row_errors, truths
 from densities.row import GRID, SINGLE_GRID, Row
 from densities.rows import ROWS
+
+type Errors = tuple[np.ndarray, np.ndarray]
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -38,10 +40,20 @@ def grid_of(column: str) -> list[float]:
     return GRID if found.COLUMNS[column][1] == "float64" else SINGLE_GRID
 
 
-def errors_of(
-    rows: Sequence[Row], references: dict[str, Reference], column: str, results: Any
-) -> list[tuple[Any, Any]]:
+def errors_of(rows: list[Row], references: dict[str, Reference], column: str, results: list[Found]) -> list[Errors]:
     """Return for each row the errors of the density and of the gradient at each point."""
+    result_of = dict(zip((row.id for row in rows), results, strict=True))
+    return [
+        errors
+        for some in found.chunks(rows)
+        for errors in errors_together(some, references, column, [result_of[row.id] for row in some])
+    ]
+
+
+def errors_together(
+    rows: list[Row], references: dict[str, Reference], column: str, results: list[Found]
+) -> list[Errors]:
+    """Return the errors of rows that are one model."""
     _, dtype, vector = found.COLUMNS[column]
     with found.precision(dtype):
         _, parts = model_of(rows, vector)
@@ -50,7 +62,7 @@ def errors_of(
     return [row_errors(part, truth, x, dtype) for part, truth, x in zip(here, right, results, strict=True)]
 
 
-def summary(errors: tuple[Any, Any], column: str) -> dict[str, Any]:
+def summary(errors: Errors, column: str) -> dict[str, Any]:
     """Return the largest error of what is right, and where it is wrong."""
     limit, entry = WRONG[found.COLUMNS[column][1]], {}
     for kind, off in zip(KINDS, errors, strict=True):

@@ -108,7 +108,7 @@ CONTINUOUS = [
     *rows_of(pm.Rice, book.rice, [2.25], log_transform, nu=positive(0.75), sigma=positive(1.5)),
     *rows_of(pm.Rice, book.rice_b, [2.25], b=positive(0.75), sigma=positive(1.5)),
     *rows_of(pm.Logistic, book.logistic, [2.25], no_transform, mu=real(0.375), s=positive(1.5)),
-    *rows_of(pm.LogitNormal, book.logit_normal, [0.375], interval(0, 1), mu=real(0.375), sigma=positive(1.5)),
+    *rows_of(pm.LogitNormal, book.logit_normal, [0.375], mu=real(0.375), sigma=positive(1.5)),
     *rows_of(pm.LogitNormal, book.by_tau(book.logit_normal), [0.375], mu=real(0.375), tau=positive(0.375)),
     *rows_of(pm.Moyal, book.moyal, [2.25], no_transform, mu=real(0.375), sigma=positive(1.5)),
     *rows_of(pm.Wald, book.wald, [2.25], log_transform, mu=positive(1.75), lam=positive(1.5)),
