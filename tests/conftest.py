@@ -32,3 +32,12 @@ def no_other_jax(monkeypatch):
         raise AssertionError("PyTensor's own JAX backend runs")
 
     monkeypatch.setattr("pytensor.link.jax.dispatch.basic.fgraph_to_python", convert)
+
+
+@pytest.fixture(autouse=True)
+def precision_of_the_process():
+    """Restore JAX's precision, which PyTensor's JAX backend sets for the process when a test is the first to import it."""
+    wide = jax.config.jax_enable_x64
+    yield
+    if jax.config.jax_enable_x64 != wide:
+        jax.config.update("jax_enable_x64", wide)
