@@ -256,8 +256,8 @@ def test_graph_passes():
     texts = [r.show() for r in records]
     assert "inner_one" in pytensor.dprint(f.maker.fgraph, file="str") and "inner_one" not in texts[1]
     assert "Repeat{" in texts[2] and "Repeat{" not in texts[3] and "RepeatCounts" in texts[3]
-    assert "Minimum" not in texts[4] and "Minimum" in texts[5]  # how many rows of the loop there are
-    assert "FillLanes" not in texts[5] and "FillLanes" in texts[6]
+    assert "Minimum" not in texts[5] and "Minimum" in texts[6]  # how many rows of the loop there are
+    assert "FillLanes" not in texts[6] and "FillLanes" in texts[7]
     assert repr(records[2]).startswith("<sparse: unchanged, ")
 
 
