@@ -1,4 +1,4 @@
-"""Fixtures of the tests in which other libraries use PyTensor's JAX backend."""
+"""Settings of all tests, and fixtures of those in which other libraries use PyTensor's JAX backend."""
 
 from __future__ import annotations
 
@@ -6,6 +6,11 @@ import os
 
 import jax
 import pytest
+from hypothesis import settings
+
+# A deadline would fail on a busy machine, not for a fault.
+settings.register_profile("no deadline", deadline=None)
+settings.load_profile("no deadline")
 
 #: A program that `test_processes.py` starts: importing it runs it.
 collect_ignore = ["processes/member.py"]

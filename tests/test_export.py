@@ -98,21 +98,6 @@ def test_environment_that_has_jax_and_numpy_alone(path, tmp_path):
     assert run.stdout == "4.0 [1.0, 0.0, 1.0]\n", run.stderr
 
 
-def test_first_result_in_a_fresh_process(path):
-    x, w = matrix_and_vector()
-    pjl.export([x, w], pt.exp(x @ w), path=path, dims={"x": "n, 3", "w": "3"}, vjp_order=1)
-    seconds = run_elsewhere(
-        f"""
-        from time import perf_counter
-        jax.device_put(1.0).block_until_ready()  # JAX's own start is nothing of ours
-        started = perf_counter()
-        load({str(path)!r})(np.ones((5, 3)), np.ones(3))
-        print(perf_counter() - started)
-        """
-    )
-    assert float(seconds) < 1
-
-
 x, M = pt.dvector("x"), pt.dmatrix("M")
 KINDS = {
     "scan": (x, pytensor.scan(lambda b, a: a / 2 + b, x, [pt.zeros((), "float64")], return_updates=False), "n"),

@@ -256,15 +256,10 @@ def test_radon_of_three_sizes_elsewhere(path, monkeypatch):
         wanted.append([len(table["measured"]), logp(point), *dlogp(point)])
     run_elsewhere(
         f"""
-        from time import process_time
-        jax.device_put(1.0).block_until_ready()  # JAX's own start is nothing of ours
-        started = process_time()
         logp = load({str(path)!r})
         for i in range(3):
             with np.load("{path.parent}/" + f"{{i}}.npz") as file:
                 value, *gradient = logp(**file)
-                if i == 0:
-                    assert process_time() - started < 1, process_time() - started
                 np.save("{path.parent}/" + f"{{i}}.npy", np.hstack([len(file["measured"]), value, *gradient]))
         """
     )

@@ -135,9 +135,7 @@ def test_a_process_that_is_killed_ends_the_others_and_loses_nothing(tmp_path):
     try:
         last = reported(members[0], 100)
         members[1].kill()
-        killed = time.monotonic()
         rest, _ = members[0].communicate(timeout=120)
-        assert time.monotonic() - killed < 90
     finally:
         end(members)
     assert members[0].returncode != 0

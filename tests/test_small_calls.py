@@ -14,7 +14,6 @@ from helpers import compare
 from jax import lax
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
-from pytensor.link.jax.dispatch import jax_funcify
 from test_prims import ROWS, assembled
 
 import pytensor_jaxpr_linker as pjl
@@ -476,6 +475,8 @@ class Failing(Op):
 
 def test_a_program_that_fails_runs_once():
     """A JaxRuntimeError of a call is not that XLA's compiler lacks small calls: to call the program again would do twice what it does."""
+    from pytensor.link.jax.dispatch import jax_funcify  # sets JAX's precision for the process, which a fixture restores
+
     calls = []
 
     def called(x):
