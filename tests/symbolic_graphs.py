@@ -235,7 +235,8 @@ GRAPHS = {
     "batched-product": Graph(lambda x: x @ x.transpose((0, 2, 1)), ("x n m 2",)),
     "cholesky": Graph(lambda x: pt.linalg.cholesky(x), ("s n",)),
     "log-determinant": Graph(lambda x: pt.log(pt.diagonal(pt.linalg.cholesky(x))).sum(), ("s n",)),
-    "solve": Graph(lambda x, y: pt.linalg.solve(x, y, assume_a="pos"), ("s n", "x n")),
+    # Of one matrix that is symmetric: the gradient by the matrix that `solve` takes may lie in one triangle, or in both.
+    "solve": Graph(lambda x, y: pt.linalg.solve((x + x.mT) / 2, y, assume_a="pos"), ("s n", "x n")),
     "solve-triangular": Graph(lambda x, y: pt.linalg.solve_triangular(x, y, lower=True), ("s n", "x n")),
     "convolve-same": Graph(lambda x: pt.signal.convolve1d(x, np.ones(3), mode="same")),
     "convolve-full": Graph(lambda x: pt.signal.convolve1d(x, np.array([1.0, 2.0]), mode="full")),

@@ -130,13 +130,6 @@ def test_cumulative(dtype):
     compare([x], [pt.cumsum(x, axis=0), pt.cumprod(x, axis=1), pt.cumsum(x)], [value], rtol=1e-6)
 
 
-def test_cumulative_keeps_a_narrow_dtype():
-    x = pt.bvector("x")
-    result = pt.cumsum(x).eval({x: np.array([100, 100], "int8")}, mode="JAXPR")
-    assert result.dtype == np.int8
-    np.testing.assert_array_equal(result, [100, -56])
-
-
 SYMBOLIC = {
     "softmax": lambda x: pt.special.softmax(x, axis=1),
     "softmax_all": pt.special.softmax,
