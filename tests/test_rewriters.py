@@ -120,6 +120,13 @@ def test_a_rewriter_of_the_users_is_as_it_was():
     assert [type(r) for r in (*parts, *final)] == [WalkingGraphRewriter, EquilibriumGraphRewriter, WalkingGraphRewriter]
 
 
+def test_traces_of_a_variable_in_many_switches():
+    """PyTensor triples them with each `switch` that chooses between a variable and itself: 3 to the power of 30 here, a MemoryError in other modes."""
+    x, conditions = pt.dvector("x"), pt.dvectors(30)
+    f = pytensor.function([x, *conditions], sum(pt.switch(c > 0, x, x * 1.0) for c in conditions), mode=MODE)
+    np.testing.assert_array_equal(f([1.5], *[[1.0]] * 30), [45.0])
+
+
 def test_a_class_of_the_users_stays():
     class Own(EquilibriumGraphRewriter):
         """A rewriter of the user's."""

@@ -58,6 +58,9 @@ def without_measurements(rewriter: GraphRewriter) -> GraphRewriter:
         return same
     return rewriter
 
+#: How many traces of a variable are few: most have one.
+SOME_TRACES = 8
+
 
 def with_class(rewriter: GraphRewriter, new_class: type) -> Any:
     """Return a rewriter with the attributes of another one, which others may use, too."""
@@ -103,6 +106,7 @@ class RewriteAttempt:
         if found is False or found is None:
             return False
         self.found = found
+        without_repeated_traces(found.values() if isinstance(found, dict) else found)
         return navigator.process_node(fgraph, node, self)  # type: ignore[arg-type]
 
     def transform(self, *_args: Any, **_kwargs: Any) -> Any:
@@ -116,6 +120,17 @@ class RewriteAttempt:
     def name(self) -> str:
         """The rewriter's name: PyTensor writes it into each node that is replaced, and it may be the names of thirty rewriters."""
         return str(self.rewriter)
+
+
+def without_repeated_traces(variables: Iterable[Any]) -> None:
+    """Keep each trace of variables once.
+
+    PyTensor's `local_useless_switch` adds the traces of its operands to one of them: three times as many with each ``switch(., x, x)`` that has it, and
+    twenty of them need more memory than there is.
+    """
+    for v in variables:
+        if len(traces := getattr(getattr(v, "tag", None), "trace", None) or ()) > SOME_TRACES:
+            v.tag.trace = list({id(trace): trace for trace in traces}.values())
 
 
 def subclass_test(classes: frozenset[type]) -> Callable[[type], bool]:

@@ -33,8 +33,8 @@ COLUMNS = {
     "compile_dlogp": (engines.pymc, "float64", False),
     "nutpie": (engines.nutpie, "float64", False),
 }
-#: How many rows become one model, at most: of some distributions XLA can't compile as many in the memory of a usual computer.
-MOST_ROWS = {"NegativeBinomial": 4, "ZeroInflatedNegativeBinomial": 4}
+#: How many rows become one model, at most.
+MOST_ROWS = 17
 DISTRIBUTIONS: dict[str, list[Row]] = {}
 for row in ROWS:
     DISTRIBUTIONS.setdefault(row.distribution, []).append(row)
@@ -54,8 +54,8 @@ def precision(dtype: str) -> Iterator[None]:
 
 
 def chunks(rows: list[Row]) -> list[list[Row]]:
-    """Return the rows of one model each: XLA takes minutes and many gigabytes for too many at once."""
-    return [list(some) for some in batched(rows, MOST_ROWS.get(rows[0].distribution, 17), strict=False)]
+    """Return the rows of one model each: XLA takes minutes for too many at once."""
+    return [list(some) for some in batched(rows, MOST_ROWS, strict=False)]
 
 
 def evaluate(rows: list[Row], column: str) -> list[Found]:
