@@ -27,12 +27,13 @@ from pytensor_jaxpr_linker.base.array_types import has_names
 from pytensor_jaxpr_linker.base.gc_pause import gc_paused
 from pytensor_jaxpr_linker.frontend.rewrite_cache import Entry, restorer
 from pytensor_jaxpr_linker.frontend.rewriters import without_measurements
+from pytensor_jaxpr_linker.frontend.stable_logarithms import REPLACED, STABLE_LOGARITHMS
 from pytensor_jaxpr_linker.graph.rewritten.describe import NotDescribed
 from pytensor_jaxpr_linker.graph.rewritten.environment import text_of_process
 from pytensor_jaxpr_linker.graph.rewritten.store import STORE
 
-#: PyMC's choice, without what needs a C compiler.
-PREGRAD = RewriteDatabaseQuery(include=["canonicalize", "stabilize"], exclude=["cxx_only"])
+#: PyMC's choice, with logarithms that it leaves out, and without what needs a C compiler.
+PREGRAD = RewriteDatabaseQuery(include=["canonicalize", "stabilize", STABLE_LOGARITHMS], exclude=["cxx_only", REPLACED])
 #: The rewrite that takes every view for the identity, whatever its gradient.
 DROPS_OVERRIDES = "local_view_op"
 

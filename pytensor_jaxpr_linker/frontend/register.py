@@ -21,6 +21,8 @@ from pytensor_jaxpr_linker.frontend.original_graph import KEEP, KeepOriginal
 from pytensor_jaxpr_linker.frontend.rewrite_cache import FIND, KEEP_OR_EXPAND, REWRITE_CACHE, Finders, KeepOrExpand
 from pytensor_jaxpr_linker.frontend.rewriters import without_measurements
 from pytensor_jaxpr_linker.frontend.shared_constructors import register_constructors
+from pytensor_jaxpr_linker.frontend.stable_logarithms import REWRITES as STABLE
+from pytensor_jaxpr_linker.frontend.stable_logarithms import STABLE_LOGARITHMS
 from pytensor_jaxpr_linker.graph.scan_trace import REDUCED_TRACES, reduce_trace
 
 #: The rewrites of graphs, by their position among PyTensor's; the linker asks for them by name.
@@ -51,6 +53,10 @@ def register(mode: Mode) -> None:
     for position, name, rewrite in OPTDB_REWRITES:
         if name not in optdb:
             optdb.register(name, rewrite, *(REWRITE_CACHE,) * (name in (FIND, KEEP_OR_EXPAND)), position=position)
+    stabilize = optdb["stabilize"]
+    for rewriter in STABLE:
+        if (name := f"jaxpr_{rewriter.fn.__name__}") not in stabilize:
+            stabilize.register(name, rewriter, STABLE_LOGARITHMS, use_db_name_as_tag=False)
     register_constructors()
     # PyTensor chooses the rewrites of inner graphs by the linker's class: ours wants what its functional backends get.
     for of_inner_graph in (rewrite_ofg_inner_graph, rewrite_scan_inner_graph, rewrite_optimize_inner_graph):

@@ -58,6 +58,7 @@ def without_measurements(rewriter: GraphRewriter) -> GraphRewriter:
         return same
     return rewriter
 
+
 #: How many traces of a variable are few: most have one.
 SOME_TRACES = 8
 

@@ -1,0 +1,128 @@
+"""Rewrites before `grad` that keep the logarithm of a probability near 0 and 1: those that PyTensor's own `stabilize` leaves out.
+
+PyTensor's patterns want a factor that nothing else reads, and none sees through `stack`. ``log(stack([1 - p, p]))`` is how mixtures and hidden Markov
+models are written, and there ``p`` is read twice: without these rewrites the gradient is NaN where ``p`` rounds to 1, at log odds of 37.
+"""
+
+from __future__ import annotations
+
+from itertools import permutations
+from typing import Any
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.rewriting.basic import NodeRewriter, copy_stack_trace, node_rewriter
+from pytensor.tensor.basic import Join, MakeVector
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
+
+#: The tag by which `pregrad` asks for them.
+STABLE_LOGARITHMS = "jaxpr_stable_logarithms"
+#: PyTensor's rewrite that one of them replaces.
+REPLACED = "local_log_erfc"
+
+
+def operands(variable: Any, op: Elemwise) -> list[Variable]:
+    """Return the operands of an Op where it makes the variable."""
+    return variable.owner.inputs if variable.owner is not None and variable.owner.op == op else []
+
+
+def number_of(variable: Any) -> float | None:
+    """Return the number that a constant is, if it has one element."""
+    data = getattr(variable, "data", None)
+    return float(data.item()) if isinstance(data, np.ndarray) and data.size == 1 and data.dtype.kind in "biuf" else None
+
+
+def split(variable: Any, op: Elemwise, neutral: float) -> tuple[float, Variable]:
+    """Return the constant and the other operand of a sum or product of two, the neutral number and the variable where it is none."""
+    for constant, rest in permutations(operands(variable, op), 2) if len(operands(variable, op)) == 2 else ():
+        if (number := number_of(constant)) is not None:
+            return number, rest
+    return neutral, variable
+
+
+def scaled(variable: Any) -> tuple[float, Variable]:
+    """Return the constant factors and the rest of products, with -1 for a change of sign."""
+    found = operands(variable, pt.neg)
+    factor, rest = (-1.0, found[0]) if found else split(variable, pt.mul, 1.0)
+    if rest is variable:
+        return 1.0, variable
+    more, rest = scaled(rest)
+    return factor * more, rest
+
+
+def one_minus(variable: Any) -> tuple[float, Variable]:
+    """Return the factor and the rest of a product `p` where a variable is ``1 - p``; a factor of 0 where it is not."""
+    match operands(variable, pt.sub):
+        case [one, p] if number_of(one) == 1:
+            return scaled(p)
+    one, rest = split(variable, pt.add, 0.0)
+    factor, p = scaled(rest)
+    return (-factor, p) if one == 1 else (0.0, p)
+
+
+def with_trace(node: Apply, new: Any) -> list[Variable] | None:
+    """Return a replacement that has the lines of what it replaces, None where the type would be another."""
+    (old,) = node.outputs
+    if new is None or new.type.dtype != old.type.dtype or not old.type.is_super(new.type):
+        return None
+    copy_stack_trace(old, new)
+    return [new]
+
+
+@node_rewriter([pt.sub, pt.add])
+def one_minus_probability(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
+    """Rewrite ``1 - sigmoid(x)`` to ``sigmoid(-x)``, ``1 - erfc(x) / 2`` to ``erfc(-x) / 2``."""
+    factor, p = one_minus(node.outputs[0])
+    for x in operands(p, pt.sigmoid) if factor == 1 else ():
+        return with_trace(node, pt.sigmoid(-x))
+    for x in operands(p, pt.erfc) if factor == 0.5 else ():
+        return with_trace(node, 0.5 * pt.erfc(-x))
+    return None
+
+
+def log_of_half_erfc(x: Variable) -> Any:
+    """Return ``log(erfc(x) / 2)``. No branch is infinite where the other one is taken."""
+    right, left = pt.maximum(x, 0), pt.maximum(-x, 0)
+    return pt.switch(x > 0, pt.log(pt.erfcx(right)) - (right**2 + np.log(2)), pt.log1p(-0.5 * pt.erfc(left)))
+
+
+@node_rewriter([pt.log, pt.log1p])
+def log_of_probability(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
+    """Rewrite ``log(erfc(x) / 2)``, that of the normal distribution function, which underflows from 27 on; ``log1p(-p)`` for it and ``-1 * sigmoid(x)``.
+
+    PyTensor's `local_log_erfc` has a series from there on, with a gradient of 0 / 0.
+    """
+    factor, p = scaled(node.inputs[0])
+    if node.op == pt.log1p:
+        for x in operands(p, pt.sigmoid) if factor == -1 else ():
+            return with_trace(node, -pt.softplus(x))
+        for x in operands(p, pt.erfc) if factor == -0.5 else ():
+            if not operands(x, pt.maximum):  # of `log_of_half_erfc` itself
+                return with_trace(node, log_of_half_erfc(-x))
+        return None
+    for x in operands(p, pt.erfc) if factor > 0 else ():
+        return with_trace(node, log_of_half_erfc(x) + np.log(2 * factor))
+    return None
+
+
+@node_rewriter([pt.log])
+def log_of_parts(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
+    """Rewrite ``log(stack([a, b]))`` to ``stack([log(a), log(b)])``."""
+    (x,), shuffles = node.inputs, []
+    while x.owner is not None and isinstance(x.owner.op, DimShuffle):
+        shuffles.append(x.owner.op)
+        (x,) = x.owner.inputs
+    joined = x.owner
+    if joined is None or not isinstance(joined.op, MakeVector | Join) or all(v.owner is None for v in joined.inputs):
+        return None
+    dtype, has_axis = x.type.dtype, isinstance(joined.op, Join)
+    parts = (v if has_axis and v.type.ndim == 0 else pt.log(pt.cast(v, dtype)) for v in joined.inputs)
+    new = joined.op(*parts)
+    for shuffle in reversed(shuffles):
+        new = shuffle(new)
+    return with_trace(node, new)
+
+
+REWRITES: list[NodeRewriter] = [one_minus_probability, log_of_probability, log_of_parts]
