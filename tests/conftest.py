@@ -7,6 +7,7 @@ import os
 import jax
 import pytest
 from hypothesis import settings
+from jax.experimental.compilation_cache import compilation_cache
 
 # A deadline would fail on a busy machine, not for a fault.
 settings.register_profile("no deadline", deadline=None)
@@ -40,9 +41,12 @@ def no_other_jax(monkeypatch):
 
 
 @pytest.fixture(autouse=True)
-def precision_of_the_process():
-    """Restore JAX's precision, which PyTensor's JAX backend sets for the process when a test is the first to import it."""
-    wide = jax.config.jax_enable_x64
+def settings_of_the_process():
+    """Restore JAX's precision, which PyTensor's JAX backend sets when a test is the first to import it, and the folder of `cache`."""
+    wide, folder = jax.config.jax_enable_x64, jax.config.jax_compilation_cache_dir
     yield
     if jax.config.jax_enable_x64 != wide:
         jax.config.update("jax_enable_x64", wide)
+    if jax.config.jax_compilation_cache_dir != folder:
+        compilation_cache.reset_cache()
+        jax.config.update("jax_compilation_cache_dir", folder)

@@ -15,7 +15,7 @@ from pytensor.compile.executor import Function
 from pytensor.compile.mode import Mode
 
 from pytensor_jaxpr_linker.base.errors import variable_name
-from pytensor_jaxpr_linker.base.jax_compat import with_x64_restored
+from pytensor_jaxpr_linker.base.jax_compat import set_thread_x64, thread_x64, with_x64_restored
 from pytensor_jaxpr_linker.base.options import Options
 from pytensor_jaxpr_linker.base.words import counted
 from pytensor_jaxpr_linker.frontend.linker import JaxprLinker
@@ -71,7 +71,7 @@ class JaxprFunction(Function):
         return f"<function of mode JAXPR of ({names}) with {counted(count, 'output')}>"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the results for the arguments, as `Function` does."""
+        """Return the results for the arguments, as `Function` does, with the cells of this object if nobody uses them."""
         vm: Any = self.vm
         values = self._in_order(args, kwargs) if kwargs else args
         short, outputs = self._short, None
@@ -82,17 +82,16 @@ class JaxprFunction(Function):
                 outputs = self._computed(values)
             if outputs is not None:
                 return outputs[0] if self.unpack_single else None if self.return_none else outputs
-        return self._call_in_cells(*args, **kwargs)
-
-    @with_x64_restored
-    def _call_in_cells(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the function as `Function` does, with the cells of this object if nobody uses them."""
+        outside = thread_x64()
         held: list[bool] = []
         releases = map(call, compress((self._unused.release,), held))
         try:
             held.extend(map(self._unused.acquire, (False,)))  # one call of C: Ctrl-C comes before it or after it
             if held[0]:
                 return super().__call__(*args, **kwargs)
+        except BaseException:
+            set_thread_x64(outside)
+            raise
         finally:
             any(releases)
         return self._call_beside(*args, **kwargs)
@@ -119,6 +118,7 @@ class JaxprFunction(Function):
         is_clear = -1 not in values and len(values) == len(args) + len(named)
         return [values[i] for i in sorted(values)] if is_clear else [None] * (self._count + 1)
 
+    @with_x64_restored
     def _call_beside(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function with cells that nobody uses."""
         try:
