@@ -18,6 +18,8 @@ REFERENCE = json.loads(Path(__file__).parent.joinpath("posteriors", "reference.j
 
 #: A tail of `K_m` as heavy as its Cauchy prior's: some runs do not converge, and say so.
 HEAVY_TAIL = "one_comp_mm_elim_abs"
+#: A chain that begins far from the model's initial values stays in a mode of almost no probability, as any chain of NUTS does.
+FAR_MODES = "lotka_volterra"
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -25,7 +27,7 @@ def test_draws_agree_with_those_of_posteriordb(name, caplog):
     caplog.set_level("INFO", "pymc")  # other modules of tests set it higher
     reference = REFERENCE[name]
     data = {key: np.asarray(value, "float64") for key, value in reference["data"].items()}
-    found = sample(model=MODELS[name](data), chains=4, random_seed=1, progressbar=False)
+    found = sample(model=MODELS[name](data), chains=4, random_seed=1, progressbar=False, jitter=name != FAR_MODES)
     posterior = found.posterior.to_dataset()[sorted({x.partition("[")[0] for x in reference["names"]})]
     rhat = float(az.rhat(posterior).to_dataarray().max())
     assert rhat < 1.01 or "rhat statistic is larger than 1.01" in caplog.text

@@ -319,7 +319,7 @@ def stages(f: Any, *args: Any) -> Stages | LoadedStages:
     >>> sorted(s.timings)
     ['plan', 'regions']
     >>> [p.name for p in s.passes.graph]
-    ['outer products', 'inline', 'sparse', 'decompose', 'eager numbers', 'until counts', 'lanes', 'sorted rows', 'column-major constants', 'column-major inputs']
+    ['outer products', 'inline', 'sparse', 'decompose', 'wide counts', 'eager numbers', 'until counts', 'lanes', 'sorted rows', 'column-major constants', 'column-major inputs']
     """
     if isinstance(f, LoadedFunction):
         return LoadedStages(f, args)
