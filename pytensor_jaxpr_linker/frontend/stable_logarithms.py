@@ -16,6 +16,7 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.basic import NodeRewriter, copy_stack_trace, node_rewriter
 from pytensor.tensor.basic import Join, MakeVector
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.special import Softmax
 
 #: The tag by which `pregrad` asks for them.
 STABLE_LOGARITHMS = "jaxpr_stable_logarithms"
@@ -84,8 +85,8 @@ def one_minus_probability(fgraph: FunctionGraph, node: Apply) -> list[Variable] 
 
 def log_of_half_erfc(x: Variable) -> Any:
     """Return ``log(erfc(x) / 2)``. No branch is infinite where the other one is taken."""
-    right, left = pt.maximum(x, 0), pt.maximum(-x, 0)
-    return pt.switch(x > 0, pt.log(pt.erfcx(right)) - (right**2 + np.log(2)), pt.log1p(-0.5 * pt.erfc(left)))
+    right, left, log_2 = pt.maximum(x, 0), pt.maximum(-x, 0), np.asarray(np.log(2), x.type.dtype)
+    return pt.switch(x > 0, pt.log(pt.erfcx(right)) - (right**2 + log_2), pt.log1p(-0.5 * pt.erfc(left)))
 
 
 @node_rewriter([pt.log, pt.log1p])
@@ -103,7 +104,7 @@ def log_of_probability(fgraph: FunctionGraph, node: Apply) -> list[Variable] | N
                 return with_trace(node, log_of_half_erfc(-x))
         return None
     for x in operands(p, pt.erfc) if factor > 0 else ():
-        return with_trace(node, log_of_half_erfc(x) + np.log(2 * factor))
+        return with_trace(node, log_of_half_erfc(x) + np.asarray(np.log(2 * factor), x.type.dtype))
     return None
 
 
@@ -114,10 +115,12 @@ def log_of_parts(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
     while x.owner is not None and isinstance(x.owner.op, DimShuffle):
         shuffles.append(x.owner.op)
         (x,) = x.owner.inputs
-    joined = x.owner
-    if joined is None or not isinstance(joined.op, MakeVector | Join) or all(v.owner is None for v in joined.inputs):
+    joined, dtype = x.owner, node.outputs[0].type.dtype
+    if joined is None or not isinstance(joined.op, MakeVector | Join) or x.type.dtype != dtype:
         return None
-    dtype, has_axis = x.type.dtype, isinstance(joined.op, Join)
+    if not any(v.owner is not None and isinstance(v.owner.op, Elemwise | Softmax) for v in joined.inputs):
+        return None  # no part has a logarithm that is simpler, and there may be many
+    has_axis = isinstance(joined.op, Join)
     parts = (v if has_axis and v.type.ndim == 0 else pt.log(pt.cast(v, dtype)) for v in joined.inputs)
     new = joined.op(*parts)
     for shuffle in reversed(shuffles):
