@@ -54,8 +54,8 @@ def register(mode: Mode) -> None:
         if name not in optdb:
             optdb.register(name, rewrite, *(REWRITE_CACHE,) * (name in (FIND, KEEP_OR_EXPAND)), position=position)
     stabilize = optdb["stabilize"]
-    for rewriter in STABLE:
-        if (name := f"jaxpr_{rewriter.fn.__name__}") not in stabilize:
+    for name, rewriter in STABLE.items():
+        if name not in stabilize:
             stabilize.register(name, rewriter, STABLE_LOGARITHMS, use_db_name_as_tag=False)
     register_constructors()
     # PyTensor chooses the rewrites of inner graphs by the linker's class: ours wants what its functional backends get.

@@ -24,7 +24,7 @@ STABLE_LOGARITHMS = "jaxpr_stable_logarithms"
 REPLACED = "local_log_erfc"
 
 
-def operands(variable: Any, op: Elemwise) -> list[Variable]:
+def operands(variable: Any, op: Elemwise) -> list[Any]:
     """Return the operands of an Op where it makes the variable."""
     return variable.owner.inputs if variable.owner is not None and variable.owner.op == op else []
 
@@ -35,7 +35,7 @@ def number_of(variable: Any) -> float | None:
     return float(data.item()) if isinstance(data, np.ndarray) and data.size == 1 and data.dtype.kind in "biuf" else None
 
 
-def split(variable: Any, op: Elemwise, neutral: float) -> tuple[float, Variable]:
+def split(variable: Any, op: Elemwise, neutral: float) -> tuple[float, Any]:
     """Return the constant and the other operand of a sum or product of two, the neutral number and the variable where it is none."""
     for constant, rest in permutations(operands(variable, op), 2) if len(operands(variable, op)) == 2 else ():
         if (number := number_of(constant)) is not None:
@@ -43,7 +43,7 @@ def split(variable: Any, op: Elemwise, neutral: float) -> tuple[float, Variable]
     return neutral, variable
 
 
-def scaled(variable: Any) -> tuple[float, Variable]:
+def scaled(variable: Any) -> tuple[float, Any]:
     """Return the constant factors and the rest of products, with -1 for a change of sign."""
     found = operands(variable, pt.neg)
     factor, rest = (-1.0, found[0]) if found else split(variable, pt.mul, 1.0)
@@ -53,7 +53,7 @@ def scaled(variable: Any) -> tuple[float, Variable]:
     return factor * more, rest
 
 
-def one_minus(variable: Any) -> tuple[float, Variable]:
+def one_minus(variable: Any) -> tuple[float, Any]:
     """Return the factor and the rest of a product `p` where a variable is ``1 - p``; a factor of 0 where it is not."""
     match operands(variable, pt.sub):
         case [one, p] if number_of(one) == 1:
@@ -83,7 +83,7 @@ def one_minus_probability(fgraph: FunctionGraph, node: Apply) -> list[Variable] 
     return None
 
 
-def log_of_half_erfc(x: Variable) -> Any:
+def log_of_half_erfc(x: Any) -> Any:
     """Return ``log(erfc(x) / 2)``. No branch is infinite where the other one is taken."""
     right, left, log_2 = pt.maximum(x, 0), pt.maximum(-x, 0), np.asarray(np.log(2), x.type.dtype)
     return pt.switch(x > 0, pt.log(pt.erfcx(right)) - (right**2 + log_2), pt.log1p(-0.5 * pt.erfc(left)))
@@ -128,4 +128,8 @@ def log_of_parts(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
     return with_trace(node, new)
 
 
-REWRITES: list[NodeRewriter] = [one_minus_probability, log_of_probability, log_of_parts]
+REWRITES: dict[str, NodeRewriter] = {
+    "jaxpr_one_minus_probability": one_minus_probability,
+    "jaxpr_log_of_probability": log_of_probability,
+    "jaxpr_log_of_parts": log_of_parts,
+}
