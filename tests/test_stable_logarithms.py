@@ -56,6 +56,11 @@ def joined(p):
     return both[0, 0] - 2 * both[0, 1]
 
 
+def selected(p):
+    """Return the logarithm of a row of a matrix that an index chooses."""
+    return pt.log(pt.stack([p, 1 - p, pt.constant(0.0)])[pt.as_tensor([0, 1, 1])]).sum()
+
+
 GRAPHS = {
     "stacked sigmoids": (lambda x: stacked(pt.sigmoid(x)), lambda x: log_sigmoid(x) - 2 * log_sigmoid(-x)),
     "expanded sigmoids": (lambda x: expanded(pt.sigmoid(x)), lambda x: log_sigmoid(x) - 2 * log_sigmoid(-x)),
@@ -65,6 +70,11 @@ GRAPHS = {
     "complement of probit": (lambda x: pt.log1p(-probit(x)), lambda x: log_normal(-x)),
     "one minus probit": (lambda x: pt.log(1 - probit(x)), lambda x: log_normal(-x)),
     "stacked probits": (lambda x: stacked(probit(x)), lambda x: log_normal(x) - 2 * log_normal(-x)),
+    "selected sigmoids": (lambda x: selected(pt.sigmoid(x)), lambda x: log_sigmoid(x) + 2 * log_sigmoid(-x)),
+    "selected exponential": (
+        lambda x: pt.log(pt.exp(pt.stack([x, -(x**2)]))[pt.as_tensor([1, 0, 1])]).sum(),
+        lambda x: x - 2 * x**2,
+    ),
     "free beta": (
         lambda x: (p := pt.sigmoid(x)) * 0 + 2 * pt.log(p) + 3 * pt.log1p(-1 * p),
         lambda x: 2 * log_sigmoid(x) + 3 * log_sigmoid(-x),
@@ -127,6 +137,12 @@ def test_vectors_that_stay():
     for parts in ([i, i + 1], [v[0], v[2]]):
         (found,) = pregrad([pt.log(pt.stack(parts))])
         assert found.owner.op == pt.log and isinstance(found.owner.inputs[0].owner.op, MakeVector)
+
+
+def test_what_an_index_leaves_out_may_be_zero():
+    x, i = pt.dscalar("x"), pt.lvector("i")
+    f = jax.grad(pjl.as_jax_function([x, i], pt.log(pt.stack([pt.maximum(x, 0), x**2])[i]).sum()))
+    np.testing.assert_allclose(f(-2.0, np.array([1, 1])), -2.0)
 
 
 @pytest.mark.parametrize("name", ["probit", "one minus probit", "stacked sigmoids"])

@@ -17,6 +17,7 @@ from pytensor.graph.rewriting.basic import NodeRewriter, copy_stack_trace, node_
 from pytensor.tensor.basic import Join, MakeVector
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.special import Softmax
+from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
 
 #: The tag by which `pregrad` asks for them.
 STABLE_LOGARITHMS = "jaxpr_stable_logarithms"
@@ -74,10 +75,11 @@ def with_trace(node: Apply, new: Any) -> list[Variable] | None:
 
 @node_rewriter([pt.sub, pt.add])
 def one_minus_probability(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
-    """Rewrite ``1 - sigmoid(x)`` to ``sigmoid(-x)``, ``1 - erfc(x) / 2`` to ``erfc(-x) / 2``."""
+    """Rewrite ``1 - erfc(x) / 2`` to ``erfc(-x) / 2``.
+
+    Not so ``1 - sigmoid(x)``: PyTensor's gradient of ``sigmoid(-x)`` is without digits for a small ``sigmoid(x)``.
+    """
     factor, p = one_minus(node.outputs[0])
-    for x in operands(p, pt.sigmoid) if factor == 1 else ():
-        return with_trace(node, pt.sigmoid(-x))
     for x in operands(p, pt.erfc) if factor == 0.5 else ():
         return with_trace(node, 0.5 * pt.erfc(-x))
     return None
@@ -108,23 +110,46 @@ def log_of_probability(fgraph: FunctionGraph, node: Apply) -> list[Variable] | N
     return None
 
 
+def has_finite_log(part: Any) -> bool:
+    """Return whether the logarithm of a part is finite where its argument is, however small the part: one of `exp` and sigmoids."""
+    while part.owner is not None and isinstance(part.owner.op, DimShuffle):
+        part = part.owner.inputs[0]
+    factor, p = one_minus(part)
+    return (
+        part.owner is None or part.owner.op in (pt.exp, pt.sigmoid) or (factor == 1 and bool(operands(p, pt.sigmoid)))
+    )
+
+
 @node_rewriter([pt.log])
 def log_of_parts(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
-    """Rewrite ``log(stack([a, b]))`` to ``stack([log(a), log(b)])``."""
-    (x,), shuffles = node.inputs, []
-    while x.owner is not None and isinstance(x.owner.op, DimShuffle):
-        shuffles.append(x.owner.op)
-        (x,) = x.owner.inputs
-    joined, dtype = x.owner, node.outputs[0].type.dtype
-    if joined is None or not isinstance(joined.op, MakeVector | Join) or x.type.dtype != dtype:
+    """Rewrite ``log(stack([a, b]))`` to ``stack([log(a), log(b)])`` and ``log(exp(x)[i])`` to ``x[i]``.
+
+    An index of a stack may leave out what is 0, and 0 times the slope of its logarithm is NaN: so its parts are of `exp` and sigmoids then.
+    """
+    (x,), views = node.inputs, []
+    while x.owner is not None and isinstance(x.owner.op, DimShuffle | Subtensor | AdvancedSubtensor):
+        views.append(x.owner)
+        x = x.owner.inputs[0]
+    made, dtype = x.owner, node.outputs[0].type.dtype
+    if made is None or x.type.dtype != dtype:
         return None
-    if not any(v.owner is not None and isinstance(v.owner.op, Elemwise | Softmax) for v in joined.inputs):
-        return None  # no part has a logarithm that is simpler, and there may be many
-    has_axis = isinstance(joined.op, Join)
-    parts = (v if has_axis and v.type.ndim == 0 else pt.log(pt.cast(v, dtype)) for v in joined.inputs)
-    new = joined.op(*parts)
-    for shuffle in reversed(shuffles):
-        new = shuffle(new)
+    if made.op == pt.exp:
+        new = made.inputs[0]
+    elif isinstance(made.op, MakeVector | Join):
+        has_axis = isinstance(made.op, Join)
+        parts = [v for v in made.inputs if not has_axis or v.type.ndim]
+        if all(isinstance(view.op, DimShuffle) for view in views):
+            is_simpler = any(v.owner is not None and isinstance(v.owner.op, Elemwise | Softmax) for v in parts)
+        else:
+            is_simpler = any(v.owner is not None for v in parts) and all(map(has_finite_log, parts))
+        if not is_simpler:
+            return None  # there may be many parts
+        axis = made.inputs[: len(made.inputs) - len(parts)]
+        new = made.op(*axis, *(pt.log(pt.cast(v, dtype)) for v in parts))
+    else:
+        return None
+    for view in reversed(views):
+        new = view.op(new, *view.inputs[1:])
     return with_trace(node, new)
 
 
