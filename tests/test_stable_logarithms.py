@@ -61,7 +61,14 @@ def selected(p):
     return pt.log(pt.stack([p, 1 - p, pt.constant(0.0)])[pt.as_tensor([0, 1, 1])]).sum()
 
 
+def transitions(p):
+    """Return a sum over the logarithms of a matrix of transitions with the rows ``[p, 1 - p]`` and ``[1 - p, p]``."""
+    logs = pt.log(pt.stack([pt.stack([p, 1 - p]), pt.stack([1 - p, p])]))
+    return logs[0, 0] + 2 * logs[1, 0]
+
+
 GRAPHS = {
+    "transitions": (lambda x: transitions(pt.sigmoid(x)), lambda x: log_sigmoid(x) + 2 * log_sigmoid(-x)),
     "stacked sigmoids": (lambda x: stacked(pt.sigmoid(x)), lambda x: log_sigmoid(x) - 2 * log_sigmoid(-x)),
     "expanded sigmoids": (lambda x: expanded(pt.sigmoid(x)), lambda x: log_sigmoid(x) - 2 * log_sigmoid(-x)),
     "joined sigmoids": (lambda x: joined(pt.sigmoid(x)), lambda x: log_sigmoid(x) - 2 * log_sigmoid(-x)),

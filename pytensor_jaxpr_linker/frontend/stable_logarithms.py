@@ -110,10 +110,22 @@ def log_of_probability(fgraph: FunctionGraph, node: Apply) -> list[Variable] | N
     return None
 
 
+def without_views(variable: Any) -> Any:
+    """Return what a variable shows in another order or with other axes of length 1."""
+    while variable.owner is not None and isinstance(variable.owner.op, DimShuffle):
+        variable = variable.owner.inputs[0]
+    return variable
+
+
+def is_computed(part: Any) -> bool:
+    """Return whether the logarithm of a part may be simpler than that of any number."""
+    owner = without_views(part).owner
+    return owner is not None and isinstance(owner.op, Elemwise | Softmax | MakeVector | Join)
+
+
 def has_finite_log(part: Any) -> bool:
     """Return whether the logarithm of a part is finite where its argument is, however small the part: one of `exp` and sigmoids."""
-    while part.owner is not None and isinstance(part.owner.op, DimShuffle):
-        part = part.owner.inputs[0]
+    part = without_views(part)
     factor, p = one_minus(part)
     return (
         part.owner is None or part.owner.op in (pt.exp, pt.sigmoid) or (factor == 1 and bool(operands(p, pt.sigmoid)))
@@ -139,7 +151,7 @@ def log_of_parts(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
         has_axis = isinstance(made.op, Join)
         parts = [v for v in made.inputs if not has_axis or v.type.ndim]
         if all(isinstance(view.op, DimShuffle) for view in views):
-            is_simpler = any(v.owner is not None and isinstance(v.owner.op, Elemwise | Softmax) for v in parts)
+            is_simpler = any(map(is_computed, parts))
         else:
             is_simpler = any(v.owner is not None for v in parts) and all(map(has_finite_log, parts))
         if not is_simpler:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
+import pytensor
 import pytensor.tensor as pt
 from densities import textbook as book
 from densities.links import fixed, normal_cdf, positive, real, sigmoid, unit
@@ -256,7 +257,7 @@ def free_cutpoints(cls: Any, cdf: Callable[[Any], Any], y: int) -> Row:
 
     def build(label: str, shape: tuple[int, ...]) -> Any:
         transform = pm.distributions.transforms.ordered
-        start = np.array([-1.0, 1.0])
+        start = np.array([-1.0, 1.0], dtype=pytensor.config.floatX)
         c = pm.Normal(f"{label}_c", 0, 8, shape=2, transform=transform, initval=start)
         cls(f"{label}_y", eta=0.25, cutpoints=c, observed=y, compute_p=False)
         return c

@@ -10,7 +10,7 @@ import pymc as pm
 from densities.row import ELSEWHERE, GRID, Row
 from mpmath import mp, mpf
 
-#: How many digits mpmath works with, up to 100 and beyond: a number beside 1 has to keep digits, which ``exp(-100)`` squared has too.
+#: How many digits mpmath works with, below 10 and from there on: what is as small as ``exp(-36**2 / 2)`` has to keep digits beside 1 and beside a step.
 DIGITS, DIGITS_FAR = 200, 450
 #: The distance of the two values whose difference is the derivative.
 STEP = mpf(10) ** -50
@@ -55,7 +55,7 @@ def reference(row: Row, grid: Sequence[float] = GRID) -> Reference:
     """Compute the values of a row with mpmath."""
     points = []
     for u in grid:
-        with mp.workdps(DIGITS if abs(u) <= 100 else DIGITS_FAR):
+        with mp.workdps(DIGITS if abs(u) < 10 else DIGITS_FAR):
             points.append(at_point(row, [u, *(row.others or ())]))
     return Reference(*(np.array(column, "float64") for column in zip(*points, strict=True)))
 

@@ -15,7 +15,7 @@ GRID = [0.0, *(sign * x for x in (0.5, 2, 10, 30, 36, 38, 40, 60, 100, 700, 720,
 #: Where the other values of a model are; see `GRID`.
 ELSEWHERE = 0.5
 #: The same in float32.
-SINGLE_GRID = [0.0, *(sign * x for x in (0.5, 2, 10, 16, 18, 30, 40, 80, 100) for sign in (1.0, -1.0))]
+SINGLE_GRID = [0.0, *(sign * x for x in (0.5, 2, 10, 30, 40, 100) for sign in (1.0, -1.0))]
 #: How many units in the last place of the largest term a density and its gradient may be off, unless the row has a reason.
 BOUND = 64.0
 
