@@ -36,7 +36,7 @@ def number_of(variable: Any) -> float | None:
     return float(data.item()) if isinstance(data, np.ndarray) and data.size == 1 and data.dtype.kind in "biuf" else None
 
 
-def split(variable: Any, op: Elemwise, neutral: float) -> tuple[float, Any]:
+def constant_and_rest(variable: Any, op: Elemwise, neutral: float) -> tuple[float, Any]:
     """Return the constant and the other operand of a sum or product of two, the neutral number and the variable where it is none."""
     for constant, rest in permutations(operands(variable, op), 2) if len(operands(variable, op)) == 2 else ():
         if (number := number_of(constant)) is not None:
@@ -44,13 +44,13 @@ def split(variable: Any, op: Elemwise, neutral: float) -> tuple[float, Any]:
     return neutral, variable
 
 
-def scaled(variable: Any) -> tuple[float, Any]:
+def factor_and_rest(variable: Any) -> tuple[float, Any]:
     """Return the constant factors and the rest of products, with -1 for a change of sign."""
     found = operands(variable, pt.neg)
-    factor, rest = (-1.0, found[0]) if found else split(variable, pt.mul, 1.0)
+    factor, rest = (-1.0, found[0]) if found else constant_and_rest(variable, pt.mul, 1.0)
     if rest is variable:
         return 1.0, variable
-    more, rest = scaled(rest)
+    more, rest = factor_and_rest(rest)
     return factor * more, rest
 
 
@@ -58,9 +58,9 @@ def one_minus(variable: Any) -> tuple[float, Any]:
     """Return the factor and the rest of a product `p` where a variable is ``1 - p``; a factor of 0 where it is not."""
     match operands(variable, pt.sub):
         case [one, p] if number_of(one) == 1:
-            return scaled(p)
-    one, rest = split(variable, pt.add, 0.0)
-    factor, p = scaled(rest)
+            return factor_and_rest(p)
+    one, rest = constant_and_rest(variable, pt.add, 0.0)
+    factor, p = factor_and_rest(rest)
     return (-factor, p) if one == 1 else (0.0, p)
 
 
@@ -97,7 +97,7 @@ def log_of_probability(fgraph: FunctionGraph, node: Apply) -> list[Variable] | N
 
     PyTensor's `local_log_erfc` has a series from there on, with a gradient of 0 / 0.
     """
-    factor, p = scaled(node.inputs[0])
+    factor, p = factor_and_rest(node.inputs[0])
     if node.op == pt.log1p:
         for x in operands(p, pt.sigmoid) if factor == -1 else ():
             return with_trace(node, -pt.softplus(x))
@@ -117,7 +117,7 @@ def without_views(variable: Any) -> Any:
     return variable
 
 
-def is_computed(part: Any) -> bool:
+def may_be_simpler(part: Any) -> bool:
     """Return whether the logarithm of a part may be simpler than that of any number."""
     owner = without_views(part).owner
     return owner is not None and isinstance(owner.op, Elemwise | Softmax | MakeVector | Join)
@@ -133,7 +133,7 @@ def has_finite_log(part: Any) -> bool:
 
 
 @node_rewriter([pt.log])
-def log_of_parts(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
+def log_of_stack(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
     """Rewrite ``log(stack([a, b]))`` to ``stack([log(a), log(b)])`` and ``log(exp(x)[i])`` to ``x[i]``.
 
     An index of a stack may leave out what is 0, and 0 times the slope of its logarithm is NaN: so its parts are of `exp` and sigmoids then.
@@ -151,7 +151,7 @@ def log_of_parts(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
         has_axis = isinstance(made.op, Join)
         parts = [v for v in made.inputs if not has_axis or v.type.ndim]
         if all(isinstance(view.op, DimShuffle) for view in views):
-            is_simpler = any(map(is_computed, parts))
+            is_simpler = any(map(may_be_simpler, parts))
         else:
             is_simpler = any(v.owner is not None for v in parts) and all(map(has_finite_log, parts))
         if not is_simpler:
@@ -168,5 +168,5 @@ def log_of_parts(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
 REWRITES: dict[str, NodeRewriter] = {
     "jaxpr_one_minus_probability": one_minus_probability,
     "jaxpr_log_of_probability": log_of_probability,
-    "jaxpr_log_of_parts": log_of_parts,
+    "jaxpr_log_of_parts": log_of_stack,
 }
