@@ -471,6 +471,19 @@ def test_progress_of_threads():
     assert not shown.active
 
 
+def test_a_build_that_ends_while_another_thread_enters_its_stage():
+    class Ended(progress.Progress):
+        def begin(self, stage, nodes):
+            self.end()  # as the other thread does
+            return super().begin(stage, nodes)
+
+    shown = Ended()
+    shown.begin("lowering", 3)
+    with shown.stage("partitioning", 3):
+        assert shown.active
+    assert not shown.active
+
+
 def test_without_stderr(monkeypatch):
     monkeypatch.setattr(sys, "stderr", None)
     x = pt.vector("x", dtype="float64")

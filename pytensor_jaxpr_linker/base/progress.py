@@ -28,20 +28,22 @@ class Progress:
         self._drawn: tuple[threading.Thread, threading.Event] | None = None
         self._lock = threading.Lock()  # threads may build the same function
 
-    def begin(self, stage: str, nodes: int) -> None:
-        """Enter a stage of the build, which begins with its first one."""
+    def begin(self, stage: str, nodes: int) -> bool:
+        """Enter a stage of the build; return whether the build begins with it."""
         now = time.perf_counter()
         with self._lock:
+            is_first = not self.active
             if self.active:
                 self._log(now)
             self._stage, self._began_stage = f"{stage} ({nodes} nodes)", now
-            if not self.active:
+            if is_first:
                 self.active, self._begun = True, now
                 if is_terminal():
                     stop = threading.Event()
                     thread = threading.Thread(target=self._draw, args=(stop,), daemon=True)
                     self._drawn = thread, stop
                     thread.start()
+            return is_first
 
     def end(self) -> None:
         """Leave the build, successful or not."""
@@ -59,12 +61,11 @@ class Progress:
     @contextmanager
     def stage(self, stage: str, nodes: int) -> Iterator[None]:
         """Enter a stage that ends the build, unless another one is under way."""
-        outermost = not self.active
-        self.begin(stage, nodes)
+        is_first = self.begin(stage, nodes)
         try:
             yield
         finally:
-            if outermost:
+            if is_first:
                 self.end()
 
     def _log(self, now: float) -> None:
