@@ -1,6 +1,6 @@
-"""Optimization barriers behind small results that many equations read.
+"""Optimization barriers behind small results that many equations read, and behind those that XLA's library misreads (`library_forms`).
 
-XLA's fusion computes such a result again in every kernel that reads it. In a model of many scalar variables all gradients
+XLA's fusion computes a small result again in every kernel that reads it. In a model of many scalar variables all gradients
 read the same sums: without barriers, compile time grows with the square of their number.
 """
 
@@ -15,17 +15,17 @@ import jax.extend.core as jex
 
 from pytensor_jaxpr_linker.base.jax_compat import optimization_barrier_p
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape, with_operands
+from pytensor_jaxpr_linker.jaxpr.optimize.library_forms import misread_results
 
 #: Results of at most this many elements that at least this many operands read get a barrier.
 SMALL_RESULT, MANY_READERS = 16, 8
 
 
 def add_barriers(eqns: list[Any], b: JaxprBuilder, outputs: Sequence[Atom]) -> list[Any]:
-    """Put a barrier behind each small result with many readers. Inner Jaxprs have none."""
-    if b.is_inner:
-        return eqns
-    readers = count_readers(eqns)
+    """Put a barrier behind each small result with many readers, but in inner Jaxprs, and behind what XLA's library misreads."""
+    readers = {} if b.is_inner else count_readers(eqns)
     crowded = {var for var, count in readers.items() if count >= MANY_READERS and is_small(var.aval.shape)}
+    crowded |= misread_results(eqns, b)
     if not crowded:
         return eqns
     shielded: dict[Atom, Atom] = {}

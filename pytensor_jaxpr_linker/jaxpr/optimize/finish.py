@@ -14,6 +14,7 @@ from pytensor_jaxpr_linker.jaxpr.optimize.branch_guards import guard_branches
 from pytensor_jaxpr_linker.jaxpr.optimize.column_stacks import split_stacks
 from pytensor_jaxpr_linker.jaxpr.optimize.fuse_rows import fuse_rows
 from pytensor_jaxpr_linker.jaxpr.optimize.joined_functions import join_functions
+from pytensor_jaxpr_linker.jaxpr.optimize.library_forms import keep_nan
 from pytensor_jaxpr_linker.jaxpr.optimize.matrix_sums import multiply_by_ones
 from pytensor_jaxpr_linker.jaxpr.optimize.operand_choices import choose_operands
 from pytensor_jaxpr_linker.jaxpr.optimize.products import block_products
@@ -34,5 +35,6 @@ PASSES = (
     Pass("matrix sums", multiply_by_ones),
     Pass("products", block_products),
     Pass("branch guards", guard_branches),
+    Pass("extrema of NaN", keep_nan),
     Pass("barriers", add_barriers),
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from jax.extend.core import primitives as p
@@ -21,6 +21,11 @@ LONG_IN_LOOPS = 4096
 #: XLA computes products by a library, which takes 1 µs to start: `lkj` took 17.6 instead of 15.8 µs a call, and 345 instead of 284 ms in a Markov
 #: chain. For more elements the library is faster.
 LIBRARY_PRODUCT = 4096
+LIBRARY = "xla_cpu_experimental_ynn_fusion_type"
+NO_LIBRARY = {LIBRARY: ""}
+#: A maximum of many short rows takes longer in the library: a mixture of three components and 20,000 rows took 1,070 instead of 460 µs in a Markov
+#: chain, of 3,000 rows 152 instead of 88 µs, both with what `library_forms` adds.
+ONLY_PRODUCTS = {LIBRARY: "LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT"}
 #: For a program that runs only a few times, LLVM's optimizations take longer than they save: `hierarchical` starts its chains by a program that compiles
 #: in 160 instead of 300 ms of processor time, and that runs once for each.
 FEW_CALLS = {"xla_backend_optimization_level": 0}
@@ -35,22 +40,22 @@ def options_of_call(closed: Any) -> dict[str, Any]:
     passes = [] if most_read(outside, is_reduction) > LONG_REDUCTION else ["tree_reduction_rewriter"]
     if not repeats_functions(closed):
         passes.append("flatten-call-graph")  # else XLA copies what `shared_sums` lets sums share
-    return chosen_options(passes, most_read(outside, is_product)) | (
-        {} if has_long_functions(closed.eqns) else SHORT_FUNCTIONS
-    )
+    return chosen_options(passes, outside) | ({} if has_long_functions(closed.eqns) else SHORT_FUNCTIONS)
 
 
 def options_of_chain(closed: Any) -> dict[str, Any]:
     """Return the options for the programs of a Markov chain, by the Jaxpr that makes transitions. What it does under a condition is left out: that is
     mostly the adaptation, which runs once a transition or less, and not at each gradient."""
     passes = [] if most_read(closed.eqns, is_reduction, p.cond_p) > LONG_IN_LOOPS else ["tree_reduction_rewriter"]
-    return chosen_options(passes, most_read(closed.eqns, is_product, p.cond_p))
+    return chosen_options(passes, closed.eqns, p.cond_p)
 
 
-def chosen_options(passes: list[str], largest_product: int) -> dict[str, Any]:
-    """Return the options that leave out some of XLA's passes, and its library for products if all are small."""
+def chosen_options(passes: list[str], eqns: Sequence[Any], *closed: Any) -> dict[str, Any]:
+    """Return the options that leave out some of XLA's passes, and its library: if all products and sums are small, or but for products."""
     found: dict[str, Any] = {"xla_disable_hlo_passes": ",".join(passes)} if passes else {}
-    return found if largest_product > LIBRARY_PRODUCT else found | {"xla_cpu_experimental_ynn_fusion_type": ""}
+    if most_read(eqns, is_product, *closed) <= LIBRARY_PRODUCT:
+        return found | NO_LIBRARY
+    return found | ONLY_PRODUCTS if most_read(eqns, is_extremum, *closed) > LIBRARY_PRODUCT else found
 
 
 def has_long_functions(eqns: Iterable[Any]) -> bool:
@@ -82,6 +87,11 @@ def is_reduction(eqn: Any) -> bool:
 def is_product(eqn: Any) -> bool:
     """Tell whether an equation is a sum of products, or a sum, for which XLA has a library."""
     return eqn.primitive in (p.dot_general_p, p.reduce_sum_p)
+
+
+def is_extremum(eqn: Any) -> bool:
+    """Return whether an equation is the maximum or minimum over axes."""
+    return eqn.primitive in (p.reduce_max_p, p.reduce_min_p)
 
 
 def repeats_functions(closed: Any) -> bool:
