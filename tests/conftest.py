@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 import jax
+import nightly
 import pytest
 from hypothesis import settings
 from jax.experimental.compilation_cache import compilation_cache
@@ -15,6 +16,15 @@ settings.load_profile("no deadline")
 
 #: A program that `test_processes.py` starts: importing it runs it.
 collect_ignore = ["processes/member.py"]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Mark the tests that `nightly.txt` lists, before pytest selects by marks."""
+    listed = nightly.listed()
+    for item in items:
+        if item.nodeid in listed:
+            item.add_marker(pytest.mark.nightly)
 
 
 @pytest.fixture(scope="module")
