@@ -53,7 +53,9 @@ def main() -> None:
         seconds |= durations(Path(path))
     lines = [f"{duration:.1f} {test}" for test, duration in sorted(chosen(seconds).items())]
     LIST.write_text("\n".join(["# Seconds and id of each nightly test: see nightly.py.", *lines, ""]))
-    print(f"{len(lines)} of {len(seconds)} tests are nightly: {sum(chosen(seconds).values()):.0f} of {sum(seconds.values()):.0f} s")
+    print(
+        f"{len(lines)} of {len(seconds)} tests are nightly: {sum(chosen(seconds).values()):.0f} of {sum(seconds.values()):.0f} s"
+    )
 
 
 if __name__ == "__main__":
