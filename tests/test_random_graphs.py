@@ -570,7 +570,7 @@ def check_graph(graph):
 
 #: From 4,096 numbers XLA reduces by its library, from 16,384 or 65,536 in tasks for several cores.
 LARGE = [n + more for n in (4096, 16_384, 65_536) for more in (-1, 0, 1)]
-SPECIAL = [np.nan, np.inf, -np.inf, -0.0, 1e300, -1e-310]
+SPECIAL = [np.nan, np.inf, -np.inf, -0.0, 1e300, -1e-300]
 LARGE_UNARY = [pt.exp, pt.tanh, pt.sigmoid, pt.softplus, pt.sqr, pt.expm1, pt.abs, pt.neg, pt.sign, pt.floor]
 LARGE_BINARY = [pt.add, pt.mul, pt.sub, pt.maximum, pt.minimum, pt.true_div]
 CASTS = [
