@@ -165,9 +165,10 @@ def test_small_programs_and_other_platforms_stay_as_they_are():
     f = pytensor.function([x], outputs, mode="JAXPR")
     assert {"reduce_or", "optimization_barrier"} & set(primitives(f, np.ones(1000))) == set()
     assert {"reduce_or", "optimization_barrier"} < set(primitives(f, np.ones(1024)))
-    with for_platforms(("cuda",)):
-        g = pytensor.function([x], outputs, mode="JAXPR")
-        assert {"reduce_or", "optimization_barrier"} & set(primitives(g, np.ones(5000))) == set()
+    for platforms, is_changed in ((("cuda",), False), (("cuda", "cpu"), True)):
+        with for_platforms(platforms):
+            g = pytensor.function([x], outputs, mode="JAXPR")
+            assert ({"reduce_or", "optimization_barrier"} <= set(primitives(g, np.ones(5000)))) == is_changed
 
 
 # -- XLA by itself: what the rules above take for right -----------------------------------------------------------------

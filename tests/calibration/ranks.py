@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 import warnings
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 import pymc as pm
-from arviz_stats.ecdf_utils import ecdf_pit
-from models import build, exact_draws
+from arviz_stats.ecdf_utils import get_pointwise_confidence_band, simulate_confidence_bands
+from calibration.models import build, exact_draws
 
 import pytensor_jaxpr_linker.pymc as jaxpr_pymc
 
@@ -30,6 +31,14 @@ PROBABILITY = 0.999
 MOST_ELEMENTS = 3
 
 
+@cache
+def bands(count: int, probability: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return points and the simultaneous bands there of the distribution function of `count` uniform numbers."""
+    points = np.arange(1, count) / count
+    level = simulate_confidence_bands(count, 1, points, probability, 10_000, np.random.default_rng(1))
+    return points, *get_pointwise_confidence_band(level, count, points)
+
+
 class Calibration(NamedTuple):
     """The ranks of a sampler in a model."""
 
@@ -42,13 +51,10 @@ class Calibration(NamedTuple):
 
     def outside(self) -> list[str]:
         """Return the quantities whose positions leave the simultaneous bands of a uniform sample."""
-        probability = 1 - (1 - PROBABILITY) / len(self.quantities)
-        found = []
-        for name, u in zip(self.quantities, self.positions.T, strict=True):
-            _, ecdf, lower, upper = ecdf_pit(u, probability, n_simulations=20_000, rng=np.random.default_rng(1))
-            if np.any((ecdf < lower) | (ecdf > upper)):
-                found.append(name)
-        return found
+        points, lower, upper = bands(len(self.positions), 1 - (1 - PROBABILITY) / len(self.quantities))
+        shares = (self.positions <= points[:, None, None]).mean(axis=1)
+        is_outside = (shares < lower[:, None]) | (shares > upper[:, None])
+        return [name for name, found in zip(self.quantities, is_outside.any(axis=0), strict=True) if found]
 
 
 def calibrate(name: str, sampler: str, replications: int, seed: int = 1) -> Calibration:

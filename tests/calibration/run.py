@@ -18,11 +18,10 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
-import models
-import mutations
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
 import numpy as np
-import ranks
-import transitions
+from calibration import models, mutations, ranks, transitions
 
 #: Not exact: its ranks and transitions have to show it.
 BIASED = "MCLMC"

@@ -16,7 +16,7 @@ from blackjax.adaptation.mclmc_adaptation import MCLMCAdaptationState
 from blackjax.mcmc import adjusted_mclmc_dynamic, dynamic_hmc
 from blackjax.mcmc.hmc import HMCState
 from blackjax.mcmc.mclmc import init as mclmc_init
-from models import build, exact_draws
+from calibration.models import build, exact_draws
 from scipy import stats
 
 from pytensor_jaxpr_linker.pymc.functions.density import logdensity

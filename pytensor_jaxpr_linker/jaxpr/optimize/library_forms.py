@@ -38,7 +38,7 @@ def has_fewer(shape: Shape, count: int) -> bool:
 def keep_nan(eqns: list[Any], b: JaxprBuilder, outputs: Sequence[Atom]) -> list[Any]:
     """Make each maximum and minimum NaN by a second reduction, which finds out whether an element is."""
     found = [is_extremum(eqn) and is_float(eqn) and may_use_library(eqn, b) for eqn in eqns]
-    if not any(found) or not jax_compat.is_for_cpus():
+    if not any(found) or "cpu" not in jax_compat.target_platforms():
         return eqns
     return [
         new for eqn, is_changed in zip(eqns, found, strict=True) for new in (nan_or(b, eqn) if is_changed else [eqn])
@@ -63,7 +63,9 @@ def nan_or(b: JaxprBuilder, eqn: Any) -> list[Any]:
 
 def misread_results(eqns: Sequence[Any], b: JaxprBuilder) -> set[Atom]:
     """Return the results that a kernel of the library has to read from memory: it must not compute them itself."""
-    if (not b.for_jax and not any(may_use_library(eqn, b) for eqn in eqns)) or not jax_compat.is_for_cpus():
+    if (
+        not b.for_jax and not any(may_use_library(eqn, b) for eqn in eqns)
+    ) or "cpu" not in jax_compat.target_platforms():
         return set()
     is_laid_out = {x: False for eqn in eqns for x in eqn.invars if type(x) is jex.Var}
     for eqn in eqns:
