@@ -10,11 +10,9 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
-import os
 import subprocess
 import sys
 import time
-from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -61,8 +59,9 @@ def mutation_of(what: str, count: int) -> dict:
         return {**transitions_of(*MUTATED, count), "mutation": what}
 
 
-def one_core(number: int) -> None:
-    os.environ["OMP_NUM_THREADS"] = "1"
+def result_of(job: tuple) -> dict:
+    function, args = job
+    return {"test": function.__name__, **function(*args)}
 
 
 def main() -> int:
@@ -87,10 +86,11 @@ def main() -> int:
         for name in given.models.split(",")
     ]
     results = []
-    with ProcessPoolExecutor(given.jobs, mp_context=get_context("spawn"), max_tasks_per_child=4) as pool:
-        for function, future in [(f.__name__, pool.submit(f, *args)) for f, args in jobs]:
-            results.append({"test": function, **future.result()})
-            print({k: v for k, v in results[-1].items() if k != "positions"}, flush=True)
+    # A process of its own after a few jobs: programs stay in memory.
+    with get_context("spawn").Pool(given.jobs, maxtasksperchild=4) as pool:
+        for result in pool.imap(result_of, jobs):
+            results.append(result)
+            print({k: v for k, v in result.items() if k != "positions"}, flush=True)
     minutes = (time.perf_counter() - began) / 60
     if given.page:
         given.page.write_text(page(results, given, minutes))
