@@ -63,9 +63,8 @@ def nan_or(b: JaxprBuilder, eqn: Any) -> list[Any]:
 
 def misread_results(eqns: Sequence[Any], b: JaxprBuilder) -> set[Atom]:
     """Return the results that a kernel of the library has to read from memory: it must not compute them itself."""
-    if (
-        not b.for_jax and not any(may_use_library(eqn, b) for eqn in eqns)
-    ) or "cpu" not in jax_compat.target_platforms():
+    is_read = b.for_jax or any(may_use_library(eqn, b) for eqn in eqns)  # JAX may put a reduction behind the Jaxpr
+    if not is_read or "cpu" not in jax_compat.target_platforms():
         return set()
     is_laid_out = {x: False for eqn in eqns for x in eqn.invars if type(x) is jex.Var}
     for eqn in eqns:

@@ -21,6 +21,7 @@ LONG_IN_LOOPS = 4096
 #: XLA computes products by a library, which takes 1 µs to start: `lkj` took 17.6 instead of 15.8 µs a call, and 345 instead of 284 ms in a Markov
 #: chain. For more elements the library is faster.
 LIBRARY_PRODUCT = 4096
+#: XLA's option for what the library, YNNPACK, computes: by default products and reductions. Some of its reductions are wrong, see `library_forms`.
 LIBRARY = "xla_cpu_experimental_ynn_fusion_type"
 NO_LIBRARY = {LIBRARY: ""}
 #: A maximum of many short rows takes longer in the library: a mixture of three components and 20,000 rows took 1,070 instead of 460 µs in a Markov
@@ -51,7 +52,7 @@ def options_of_chain(closed: Any) -> dict[str, Any]:
 
 
 def chosen_options(passes: list[str], eqns: Sequence[Any], *closed: Any) -> dict[str, Any]:
-    """Return the options that leave out some of XLA's passes, and its library: if all products and sums are small, or but for products."""
+    """Return the options that leave out some of XLA's passes, and its library: all of it if products and sums are small, its reductions if a maximum is large."""
     found: dict[str, Any] = {"xla_disable_hlo_passes": ",".join(passes)} if passes else {}
     if most_read(eqns, is_product, *closed) <= LIBRARY_PRODUCT:
         return found | NO_LIBRARY
