@@ -4,7 +4,7 @@ Importing it registers the linker ``"jaxpr"`` and the mode ``"JAXPR"``. It does 
 """
 
 from importlib import import_module
-from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from pytensor_jaxpr_linker.base import requirements
 
@@ -12,12 +12,7 @@ requirements.check()  # before what needs them is imported
 
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 
-from jaxpr_artifact import ArtifactError, IreeFunction, IreeModule, LoadedFunction, load, load_iree, load_iree_module
 from pytensor_jaxpr_linker import emit
-from pytensor_jaxpr_linker.artifacts.export import export
-from pytensor_jaxpr_linker.artifacts.iree.compiler import IreeError
-from pytensor_jaxpr_linker.artifacts.module.declarations import private, public
-from pytensor_jaxpr_linker.artifacts.module.module import Module
 from pytensor_jaxpr_linker.base.errors import CacheWarning, GraphBreakError, GraphBreakWarning, RuntimeTracerError
 from pytensor_jaxpr_linker.base.marks import mark_dynamic, mark_static
 from pytensor_jaxpr_linker.base.options import Options, options
@@ -34,17 +29,54 @@ from pytensor_jaxpr_linker.frontend.register import register
 from pytensor_jaxpr_linker.frontend.shared_placement import device_array, shard
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import JaxprBuilder
-from pytensor_jaxpr_linker.jaxpr.portable.rewrite import NotPortableError
-from pytensor_jaxpr_linker.report.explain import explain
-from pytensor_jaxpr_linker.report.explanation import Explanation
-from pytensor_jaxpr_linker.report.stages import Stages, stages
 from pytensor_jaxpr_linker.run.program_cache import cache
 from pytensor_jaxpr_linker.run.recompiles import RecompileError, RecompileWarning
 from pytensor_jaxpr_linker.run.transfer_count import count_transfers
 
+if TYPE_CHECKING:
+    from jaxpr_artifact import (
+        ArtifactError,
+        IreeFunction,
+        IreeModule,
+        LoadedFunction,
+        load,
+        load_iree,
+        load_iree_module,
+    )
+    from pytensor_jaxpr_linker.artifacts.export import export
+    from pytensor_jaxpr_linker.artifacts.iree.compiler import IreeError
+    from pytensor_jaxpr_linker.artifacts.module.declarations import private, public
+    from pytensor_jaxpr_linker.artifacts.module.module import Module
+    from pytensor_jaxpr_linker.jaxpr.portable.rewrite import NotPortableError
+    from pytensor_jaxpr_linker.report.explain import explain
+    from pytensor_jaxpr_linker.report.explanation import Explanation
+    from pytensor_jaxpr_linker.report.stages import Stages, stages
+
 #: The mode behind ``mode="JAXPR"``, for ``pytensor.config.change_flags(mode=pytensor_jaxpr_linker.JAXPR)``.
 JAXPR = JaxprMode(JaxprLinker(), RewriteDatabaseQuery(include=["fast_run"]))
 register(JAXPR)
+
+#: Names of the wings, by module. They are imported when they are first used, so that the import loads the compiler alone.
+_WINGS = {
+    "jaxpr_artifact": (
+        "ArtifactError",
+        "IreeFunction",
+        "IreeModule",
+        "LoadedFunction",
+        "load",
+        "load_iree",
+        "load_iree_module",
+    ),
+    f"{__name__}.artifacts.export": ("export",),
+    f"{__name__}.artifacts.iree.compiler": ("IreeError",),
+    f"{__name__}.artifacts.module.declarations": ("private", "public"),
+    f"{__name__}.artifacts.module.module": ("Module",),
+    f"{__name__}.jaxpr.portable.rewrite": ("NotPortableError",),
+    f"{__name__}.report.explain": ("explain",),
+    f"{__name__}.report.explanation": ("Explanation",),
+    f"{__name__}.report.stages": ("Stages", "stages"),
+}
+_MODULE_OF = {name: module for module, names in _WINGS.items() for name in names}
 
 
 __all__ = [
@@ -101,8 +133,12 @@ def __dir__() -> list[str]:
     return [*__all__, "__version__", "pymc"]
 
 
-def __getattr__(name: str) -> ModuleType:
-    """Import the optional package `pymc` when it is first asked for."""
+def __getattr__(name: str) -> Any:
+    """Import a wing when one of its names is first used."""
     if name == "pymc":
         return import_module(f"{__name__}.pymc")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(_MODULE_OF[name]), name)
+    globals()[name] = value
+    return value

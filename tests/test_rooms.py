@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -119,6 +121,23 @@ def test_what_is_decided_before_lowering_is_decided_without_jax(module):
         if any(name.partition(".")[0] in ("jax", "jaxlib") for name, _ in imports(SOURCES[found]))
     }
     assert not users
+
+
+def test_the_import_loads_the_compiler_alone():
+    code = f"import sys, {PACKAGE}; print(*(name for name in sys.modules if name.startswith({PACKAGE!r})))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = {name.split(".")[1] for name in done.stdout.split() if "." in name}
+    assert loaded == set(ROOMS[: ROOMS.index("artifacts")])
+
+
+def test_names_that_are_imported_on_first_use():
+    tree = ast.parse(SOURCES[""])
+    for_type_checkers = next(node for node in tree.body if isinstance(node, ast.If))
+    named = {alias.name: node.module for node in for_type_checkers.body for alias in node.names}
+    assert named == pytensor_jaxpr_linker._MODULE_OF
+    assert all(hasattr(pytensor_jaxpr_linker, name) for name in pytensor_jaxpr_linker.__all__)
+    with pytest.raises(AttributeError, match="has no attribute 'exlpain'"):
+        pytensor_jaxpr_linker.exlpain  # noqa: B018
 
 
 def test_no_circle_among_modules():
