@@ -23,7 +23,7 @@ INTRODUCTION = """# Special functions: how far off they are
 
 How far the results of mode JAXPR and of mode FAST_COMPILE, which calls SciPy, are from the correctly rounded ones. `python
 benchmarks/special_functions.py` measures them beside mpmath at fixed arguments, in under ten minutes on one core, and writes this page.
-Change it there. `tests/test_special_bounds.py` checks the bounds at the hardest of these points.
+Change it there. `tests/emit/test_special_bounds.py` checks the bounds at the hardest of these points.
 
 - Errors are in units in the last place (ulp) of the result in its own precision: 2.2e-16 to 1.1e-16 of it in float64, 1.2e-7 to 6e-8 in
   float32. 4.5e9 ulp of float64 are an error of 1e-6. The reference is rounded to float64 before, so one ulp may be half of one.
@@ -38,7 +38,7 @@ Change it there. `tests/test_special_bounds.py` checks the bounds at the hardest
   the derivatives by parameters are PyTensor's own series, in both modes, and the table says where they fail.
 - Results and arguments that are subnormal count as zero, as XLA has them, and are not in the table.
 - In float32, functions of a bound of 0.5 are computed in float64 and rounded. The second number of points is theirs.
-- Not in the table: arguments at which a function is infinite, NaN or a limit. There results are those of SciPy (`tests/test_special.py`).
+- Not in the table: arguments at which a function is infinite, NaN or a limit. There results are those of SciPy (`tests/emit/test_special.py`).
 """
 
 

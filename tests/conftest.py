@@ -14,8 +14,8 @@ from jax.experimental.compilation_cache import compilation_cache
 settings.register_profile("no deadline", deadline=None)
 settings.load_profile("no deadline")
 
-#: A program that `test_processes.py` starts: importing it runs it.
-collect_ignore = ["processes/member.py"]
+#: A program that `whole/test_processes.py` starts: importing it runs it.
+collect_ignore = ["whole/processes/member.py"]
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -28,8 +28,8 @@ MARKDOWN = (
     "benchmarks/README.md",
     "benchmarks/RESULTS.md",
     "examples/README.md",
-    "tests/clients/README.md",
-    "tests/pytensor_suite/README.md",
+    "tests/whole/clients/README.md",
+    "tests/whole/pytensor_suite/README.md",
 )
 PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-#: The project URL "Documentation" of setup.cfg; tests/test_packaging.py compares the two.
+#: The project URL "Documentation" of setup.cfg; tests/house/test_packaging.py compares the two.
 SITE = "https://pytensor-jaxpr-linker.readthedocs.io/en/latest/"
 OFFLINE = "python -m pytensor_jaxpr_linker docs"
 

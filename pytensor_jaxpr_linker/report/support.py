@@ -257,7 +257,7 @@ HEAD = """\
 # Ops
 
 How mode JAXPR runs each of the {count} Ops of PyTensor {version}. `python -m pytensor_jaxpr_linker.report.support` writes this
-page from the emission rules; `tests/test_op_table.py` runs the Ops on samples.
+page from the emission rules; `tests/whole/test_op_table.py` runs the Ops on samples.
 
 | how | Ops | meaning |
 |---|---|---|
@@ -267,8 +267,8 @@ No Op of PyTensor's own is traced. *Gradient* says whether PyTensor defines one.
 `as_jax_function` returns is PyTensor's gradient ([gradients.md](gradients.md)). *Symbolic* says whether `jax.export` takes
 lengths by name (`jax.export.symbolic_shape`): all of them, in part, or, as for Ops that take the place of an Op (–), as these do.
 What an integer input determines, such as the number of rows of `Eye`, is known while the program is built, or follows from such
-lengths. `tests/test_symbolic_ops.py` exports the Ops, and calls them with several lengths. *Iree* says whether IREE runs the Op without
-Python ([iree.md](iree.md)); `tests/test_iree_ops.py` compiles and runs samples, `tests/iree_sweep.py` all of them. A scalar Op is what an `Elemwise`,
+lengths. `tests/whole/test_symbolic_ops.py` exports the Ops, and calls them with several lengths. *Iree* says whether IREE runs the Op without
+Python ([iree.md](iree.md)); `tests/whole/test_iree_ops.py` compiles and runs samples, `tests/support/iree_sweep.py` all of them. A scalar Op is what an `Elemwise`,
 a `CAReduce` or a loop over numbers applies. What a note excludes ("Not ...") is a break ([breaks.md](breaks.md)): the node runs
 on the host. [special-functions.md](special-functions.md) states how far off special functions are.
 """

@@ -2,7 +2,7 @@
 
 Each function takes a `JaxprBuilder`, the operand atoms and what the params need, states the shape and dtype of the result,
 and returns the result's atom. Which params a primitive takes is a contract that JAX does not check and that moves between
-releases: ``tests/test_prims.py`` compares every equation with the one that ``jax.make_jaxpr`` gives for the same `jax.lax`
+releases: ``tests/jaxpr/test_prims.py`` compares every equation with the one that ``jax.make_jaxpr`` gives for the same `jax.lax`
 call.
 
 Operands of one elementwise primitive have equal shapes; JAX also takes 0-d operands beside them. dtypes are not promoted.

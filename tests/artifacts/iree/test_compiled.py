@@ -1,0 +1,440 @@
+"""Functions as ``.vmfb`` files: compiled by IREE, run by its runtime, in Python and without."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+import pytest
+
+pytest.importorskip("iree.compiler")
+pytest.importorskip("iree.runtime")
+
+import jax
+from pytensor.compile.ops import wrap_py
+from pytensor.graph.replace import graph_replace
+
+import pytensor_jaxpr_linker as pjl
+from jaxpr_artifact import ArtifactError, IreeFunction, IreeModule, load, load_iree, load_iree_module
+from jaxpr_artifact.iree_header import FIRST_STATE, MAIN
+from jaxpr_artifact.seal import seal
+from pytensor_jaxpr_linker.artifacts.iree import compiler
+from pytensor_jaxpr_linker.artifacts.iree.compiler import IreeError, compile_mlir, tool_path
+from pytensor_jaxpr_linker.artifacts.iree.parameters import write_parameters
+from pytensor_jaxpr_linker.pymc import export_logdensity, export_predictive, export_sampler
+
+pytestmark = pytest.mark.filterwarnings("ignore:PyTensor could not link to a BLAS")  # in the reference
+
+
+def run_without_python(path: Path, name: str, arguments: list[Any], count: int) -> list[np.ndarray]:
+    """Return the results of a function of a file, run by ``iree-run-module`` in an empty environment."""
+    tool, folder = tool_path("iree._runtime_libs", "iree-run-module"), path.parent
+    command = [str(tool), "--device=local-task", f"--module={path}", f"--function={name}"]
+    for i, x in enumerate(arguments):
+        np.save(folder / f"in{i}.npy", x)
+        command.append(f"--input=@{folder}/in{i}.npy")
+    command += [f"--output=@{folder}/out{i}.npy" for i in range(count)]
+    done = subprocess.run(command, env={}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return [np.load(folder / f"out{i}.npy") for i in range(count)]
+
+
+@pytest.fixture(scope="module")
+def step(tmp_path_factory: pytest.TempPathFactory) -> tuple[Callable[..., Any], IreeFunction]:
+    """A step of gradient descent with a check, compiled by PyTensor and by IREE."""
+    x, y, i = pt.dmatrix("x"), pt.dvector("y"), pt.lscalar("i")
+    w = pytensor.shared(np.array([0.5, -1.0, 2.0]), name="w")
+    n = pytensor.shared(np.array(0), name="n")
+    loss = ((x @ w - y) ** 2).mean() + pt.log1p(pt.exp(w)).sum()
+    updates = {w: w - 0.01 * pt.grad(loss, w), n: n + 1}
+    fn = pytensor.function([x, y, i], [loss, y[i]], updates=updates, mode="JAXPR", name="step")
+    path = tmp_path_factory.mktemp("step") / "step.vmfb"
+    return fn, pjl.export(fn, path=path, dims={"x": "4, 3", "y": "4"})
+
+
+X, Y = np.random.default_rng(0).normal(size=(4, 3)), np.arange(4.0)
+
+
+def test_hundred_steps(step: tuple[Callable[..., Any], IreeFunction]) -> None:
+    """Updates go into the state; results are the caller's."""
+    fn, loaded = step
+    results = []
+    for i in range(100):
+        (want, _), (got, element) = fn(X, Y, 1), loaded(X, i=1, y=Y)
+        np.testing.assert_allclose(got, want, rtol=1e-12)
+        assert element == 1.0 and got.flags.owndata
+        results.append((got, got.copy()))
+        assert loaded.state["n"] == i + 1
+    np.testing.assert_allclose(loaded.state["w"], shared_of(fn, "w"), rtol=1e-12)
+    assert all(x == y for x, y in results)
+    assert "float64 (4, 3)" in str(loaded) and "step(x, y, i)" in repr(loaded)
+
+
+def shared_of(fn: Any, name: str) -> np.ndarray:
+    return next(v.get_value() for v in fn.get_shared() if v.name == name)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ((X, Y, 9), IndexError, "out of bounds for axis 0 with size 4"),
+        ((X[:2], Y, 1), TypeError, r"x has shape \(4, 3\), and its value has \(2, 3\)"),
+        ((X.astype(complex), Y, 1), TypeError, "x has dtype float64, and its value has complex128"),
+        ((X, Y[None], 1), TypeError, "y has 1 axis"),
+        ((X, Y), TypeError, "missing a required argument: 'i'"),
+    ],
+)
+def test_bad_arguments(step: Any, arguments: tuple, error: type[Exception], message: str) -> None:
+    """The state keeps its values."""
+    before = dict(step[1].state)
+    with pytest.raises(error, match=message):
+        step[1](*arguments)
+    assert all((step[1].state[name] == value).all() for name, value in before.items())
+
+
+def test_without_python(step: Any) -> None:
+    """State goes in and comes out; the last result is the number of the check that failed."""
+    path = Path(step[1].path)
+    state = run_without_python(path, FIRST_STATE, [], 2)
+    names = list(step[1].state)
+    fresh = load_iree(path, device="local-sync")
+    for name, value in zip(names, state, strict=True):
+        assert (fresh.state[name] == value).all()
+    loss, element, *following, check = run_without_python(path, MAIN, [X, Y, np.array(2), *state], 5)
+    want, _ = fresh(X, Y, 2)
+    assert loss == want and element == 2.0 and check == 0
+    assert (following[names.index("w")] == fresh.state["w"]).all()
+    assert run_without_python(path, MAIN, [X, Y, np.array(7), *state], 5)[-1] == 1
+
+
+def test_gaussian_process(tmp_path: Path) -> None:
+    """The marginal log density and its gradient, by Cholesky factors, without Python."""
+    x, y, scale, noise = pt.dvector("x"), pt.dvector("y"), pt.dscalar("scale"), pt.dscalar("noise")
+    covariance = pt.exp(-0.5 * ((x[:, None] - x) / scale) ** 2) + noise**2 * pt.eye(x.shape[0])
+    factor = pt.linalg.cholesky(covariance)
+    z = pt.linalg.solve_triangular(factor, y, lower=True)
+    density = -0.5 * (z**2).sum() - pt.log(pt.diagonal(factor)).sum()
+    outputs = [density, *pt.grad(density, [scale, noise])]
+    values = [np.linspace(0.0, 3.0, 12), np.sin(np.arange(12.0)), np.array(0.7), np.array(0.2)]
+    path = tmp_path / "gp.vmfb"
+    pjl.export([x, y, scale, noise], outputs, path=path, examples=values)
+    want = pytensor.function([x, y, scale, noise], outputs, mode="FAST_COMPILE")(*values)
+    for got, expected in zip(run_without_python(path, MAIN, values, 3), want, strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-9)
+
+
+def test_kalman_filter(tmp_path: Path) -> None:
+    """A scan over observations with solves in each step, and the gradient of its likelihood, without Python."""
+    ys, drift = pt.dmatrix("ys"), pt.dscalar("drift")
+    transition = pt.stack([[1.0, 1.0], [0.0, drift]])
+
+    def advance(y: Any, mean: Any, cov: Any, total: Any, transition: Any) -> list[Any]:
+        mean, cov = transition @ mean, transition @ cov @ transition.T + 0.1 * pt.eye(2)
+        spread = cov + 0.5 * pt.eye(2)
+        gain = pt.linalg.solve(spread, cov, assume_a="pos").T
+        rest = y - mean
+        total = total - 0.5 * (rest @ pt.linalg.solve(spread, rest) + pt.log(pt.linalg.det(spread)))
+        return [mean + gain @ rest, cov - gain @ cov, total]
+
+    start = [pt.zeros(2), pt.eye(2), pt.zeros(())]
+    means, _, totals = pytensor.scan(
+        advance, sequences=[ys], outputs_info=start, non_sequences=[transition], return_updates=False
+    )
+    outputs = [means, totals[-1], pt.grad(totals[-1], drift)]
+    values = [np.random.default_rng(1).normal(size=(15, 2)), np.array(0.9)]
+    path = tmp_path / "kalman.vmfb"
+    pjl.export([ys, drift], outputs, path=path, examples=values)
+    want = pytensor.function([ys, drift], outputs, mode="FAST_COMPILE")(*values)
+    *found, check = run_without_python(path, MAIN, values, 4)
+    assert check == 0  # each matrix is positive definite
+    for got, expected in zip(found, want, strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_hamiltonian_step(tmp_path: Path) -> None:
+    """A transition of HMC on a PyMC model with its random key, leapfrog steps with gradients, acceptance: a chain has the moments of its density."""
+    precision = np.array([[2.0, 0.6], [0.6, 1.0]])
+    with pm.Model() as model:
+        pm.MvNormal("q", np.zeros(2), tau=precision)
+    density, (value,) = model.logp(), model.value_vars
+    position = pytensor.shared(np.zeros(2), name="position")
+    rng = pytensor.shared(np.random.default_rng(3), name="rng")
+
+    def energy(q: Any) -> Any:
+        return graph_replace(-density, {value: q})
+
+    rng_next, momentum = pt.random.normal(size=(2,), rng=rng, return_next_rng=True)
+    rng_last, uniform = pt.random.uniform(rng=rng_next, return_next_rng=True)
+
+    def leapfrog(q: Any, p: Any) -> list[Any]:
+        p = p - 0.1 * pt.grad(energy(q), q)
+        q = q + 0.2 * p
+        return [q, p - 0.1 * pt.grad(energy(q), q)]
+
+    qs, ps = pytensor.scan(leapfrog, outputs_info=[position, momentum], n_steps=8, return_updates=False)
+    before, after = energy(position) + 0.5 * (momentum**2).sum(), energy(qs[-1]) + 0.5 * (ps[-1] ** 2).sum()
+    following = pt.where(pt.log(uniform) < before - after, qs[-1], position)
+    fn = pytensor.function([], following, updates={position: following, rng: rng_last}, mode="JAXPR")
+    transition = pjl.export(fn, path=tmp_path / "hmc.vmfb", name="transition")
+    draws = np.array([transition() for _ in range(1500)])
+    np.testing.assert_allclose(np.cov(draws.T), np.linalg.inv(precision), atol=0.15)
+    by_jax = pjl.export(fn, path=tmp_path / "hmc.jaxpr", name="transition")
+    np.testing.assert_allclose([by_jax() for _ in range(20)], draws[:20], rtol=1e-9)
+
+
+def test_pymc(tmp_path: Path) -> None:
+    """The log density with its gradient, and predictions for given draws of the parameters."""
+    rng = np.random.default_rng(0)
+    with pm.Model() as model:
+        group = pm.Data("group", rng.integers(0, 3, 20))
+        mu, tau = pm.Normal("mu"), pm.HalfNormal("tau")
+        theta = pm.Normal("theta", mu, tau, shape=3)
+        pm.Normal("y", theta[group], 0.5, observed=rng.normal(size=20))
+    point = {name: np.asarray(v) + 0.1 for name, v in model.initial_point().items()}
+    data = {"group": model["group"].get_value()}
+    density = export_logdensity(model, path=tmp_path / "logp.vmfb")
+    value, *gradient = density(**point, **data)
+    np.testing.assert_allclose(value, model.compile_logp()(point), rtol=1e-10)
+    np.testing.assert_allclose(
+        np.concatenate([np.ravel(g) for g in gradient]), model.compile_dlogp()(point), rtol=1e-10
+    )
+    predict = export_predictive(model, path=tmp_path / "predict.vmfb")
+    draw = {"key": np.array([1, 2], "uint32"), "theta": np.arange(3.0), **data}
+    by_jax = export_predictive(model, path=tmp_path / "predict.jaxpr")
+    np.testing.assert_allclose(predict(**draw), by_jax(**draw), rtol=1e-12)
+
+
+@pytest.mark.parametrize("target", ["x86-64", "aarch64", "cuda", ("--iree-hal-target-backends=vmvx",)], ids=str)
+def test_other_targets(target: Any, tmp_path: Path) -> None:
+    """They compile; what is for another machine is not loaded."""
+    x = pt.dvector("x")
+    y = pt.sin(x) if isinstance(target, str) else x + 1  # vmvx has no library
+    found = pjl.export([x], y, path=tmp_path / "f.vmfb", dims={"x": "3"}, target=target)
+    assert found is None and (tmp_path / "f.vmfb").stat().st_size > 1000
+    if target == "x86-64":
+        np.testing.assert_allclose(load_iree(tmp_path / "f.vmfb")(X[:3, 0]), np.sin(X[:3, 0]))
+
+
+def test_an_argument_that_is_called_self(tmp_path: Path) -> None:
+    x = pt.dscalar("self")
+    assert pjl.export([x], x + 1, tmp_path / "f.vmfb")(self=2) == 3
+
+
+def test_dtypes(tmp_path: Path) -> None:
+    """Unsigned and boolean results, float32, scalars and empty arrays come back as they are."""
+    u, b, s, e = pt.vector("u", dtype="uint32"), pt.vector("b", dtype="bool"), pt.fscalar("s"), pt.dmatrix("e")
+    given = [np.array([1, 2**32 - 1], "uint32"), np.array([True, False]), np.array(0.5, "float32"), np.zeros((0, 3))]
+    fn = pjl.export([u, b, s, e], [u + 1, ~b, pt.sin(s), e * 2], path=tmp_path / "f.vmfb", examples=given)
+    want = pytensor.function([u, b, s, e], [u + 1, ~b, pt.sin(s), e * 2], mode="FAST_COMPILE")(*given)
+    for got, expected in zip(fn(*given), want, strict=True):
+        assert got.dtype == expected.dtype and got.shape == expected.shape
+        np.testing.assert_allclose(got, expected, rtol=1e-6)
+
+
+def test_accuracy(tmp_path: Path) -> None:
+    """Functions of which IREE's own lose all digits near 0, or of large numbers in float32; powers with NumPy's special values."""
+    x, y = pt.dvector("x"), pt.dvector("y")
+    small = np.array([1e-17, -3e-12, 1e-5, 0.0, -0.3])
+    functions = [pt.log1p, pt.expm1, pt.sinh, pt.arcsinh, pt.arctanh]
+    special = np.array([0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 0.5, -0.5, np.inf, -np.inf, np.nan])
+    a, b = (m.ravel() for m in np.meshgrid(special, special))
+    large = pt.fvector("large")
+    outputs = [*[f(x) for f in functions], pt.pow(y, pt.as_tensor(b)), pt.sin(large), pt.tan(large)]
+    values = [small, a, np.array([1e-18, 1e12, 3e30], "float32")]
+    found = pjl.export([x, y, large], outputs, path=tmp_path / "f.vmfb", examples=values)(*values)
+    for numpy, got in zip((np.log1p, np.expm1, np.sinh, np.arcsinh, np.arctanh), found, strict=False):
+        np.testing.assert_allclose(got, numpy(small), rtol=2e-15)
+    with np.errstate(all="ignore"):
+        want = a**b
+    np.testing.assert_allclose(found[5], want, rtol=1e-13)
+    assert (np.signbit(found[5]) == np.signbit(want))[~np.isnan(want)].all()
+    np.testing.assert_allclose(found[6], np.sin(values[2]), rtol=1e-6)
+    np.testing.assert_allclose(found[7], np.tan(values[2]), rtol=1e-6)
+
+
+def test_complex_numbers_beside_real_ones(tmp_path: Path) -> None:
+    """A length by numbers divided by the largest: IREE alone computes 12 in place of 4."""
+    h, t = (pt.tensor(name, dtype="complex128", shape=(n, 1)) for name, n in (("h", 1), ("t", 3)))
+    size = [abs(x.real) + abs(x.imag) for x in (h, t)]
+    scale = pt.maximum(size[0], size[1].max(axis=0, keepdims=True))
+    parts = [x / scale.astype("complex128") for x in (h, t)]
+    squares = [x.real * x.real + x.imag * x.imag for x in parts]
+    length = scale * pt.sqrt(squares[0] + squares[1].sum(axis=0, keepdims=True))
+    values = np.array([[1 + 1j]]), np.array([[1], [2j], [3]])
+    function = pjl.export([h, t], length, path=tmp_path / "length.vmfb", examples=values)
+    np.testing.assert_allclose(function(*values), 4.0)
+
+
+def test_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forty steps by a shell program: the loss falls, in an empty environment."""
+    folder = Path(__file__).parents[3] / "examples" / "deploy"
+    monkeypatch.setattr("sys.argv", ["export_regression.py", "--out", str(tmp_path)])
+    runpy.run_path(str(folder / "export_regression.py"))
+    command = [folder / "step_without_python.sh", tool_path("iree._runtime_libs", "iree-run-module"), tmp_path, "40"]
+    subprocess.run(command, env={"PATH": os.defpath}, capture_output=True, check=True)
+    np.testing.assert_allclose(np.load(tmp_path / "weights.npy"), [1.0, -2.0, 0.5], atol=0.02)
+    assert np.load(tmp_path / "count.npy") == 40
+
+
+def test_sampler_is_refused(tmp_path: Path) -> None:
+    with pm.Model() as model:
+        pm.Normal("x")
+    with pytest.raises(NotImplementedError, match=r"IREE 3\.13 does not run BlackJAX's NUTS"):
+        export_sampler(model, path=tmp_path / "nuts.vmfb")
+
+
+# What bad input gets
+
+
+def test_bad_options(tmp_path: Path) -> None:
+    x = pt.dvector("x")
+    path = tmp_path / "f.vmfb"
+    with pytest.raises(TypeError, match=r"fixed lengths, and these are open: x: \(x_0\)"):
+        pjl.export([x], x + 1, path=path)
+    with pytest.raises(ValueError, match="target is one of 'host', 'x86-64', 'aarch64', 'cuda'"):
+        pjl.export([x], x + 1, path=path, dims={"x": "3"}, target="sparc")
+    with pytest.raises(TypeError, match="vjp_order is for files of JAX"):
+        pjl.export([x], x + 1, path=path, dims={"x": "3"}, vjp_order=1)
+    with pytest.raises(TypeError, match="target='cuda' is for files of IREE"):
+        pjl.export([x], x + 1, path=tmp_path / "f.jaxpr", target="cuda")
+    with pytest.raises(pjl.GraphBreakError, match="JX001"):
+        pjl.export([x], host(x), path=path, dims={"x": "3"})
+    assert not list(tmp_path.iterdir())
+
+
+def host(x: Any) -> Any:
+    """Return something that runs on the host."""
+    return wrap_py([pt.dvector], [pt.dscalar])(lambda v: np.asarray(v.sum()))(x)
+
+
+def fails(message: str, tmp_path: Path, mlir: str = "module { }", **options: Any) -> IreeError:
+    with pytest.raises(IreeError, match=message) as caught:
+        compile_mlir(mlir, tmp_path / "f.vmfb", **options)
+    assert not list(tmp_path.iterdir())
+    return caught.value
+
+
+def test_refused_programs(tmp_path: Path) -> None:
+    """The first line of the compiler, and the names of the operation that it is about."""
+    mlir = """module { func.func @main(%a: tensor<2x2xf64>) -> tensor<2x2xf64> {
+        %0 = stablehlo.cholesky %a : tensor<2x2xf64> loc("f/Cholesky[factor]/cholesky")
+        return %0 : tensor<2x2xf64> } }"""
+    error = fails(r"refused the program: failed to legalize.*It is about f/Cholesky\[factor\]/cholesky", tmp_path, mlir)
+    assert error.location == "f/Cholesky[factor]/cholesky" and "iree-compile" in error.command[0]
+    fails("refused nonsense: custom op 'x'", tmp_path, "x", name="nonsense")
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("kill -SEGV $$", r"crashed on the program \(Segmentation fault\): it said nothing"),
+        ("exec sleep 60", "took more than 0.5 s"),
+        ("exit 0", "refused the program: it said nothing"),
+    ],
+)
+def test_compilers_that_fail(body: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tool = tmp_path / "bin" / "iree-compile"
+    tool.parent.mkdir()
+    tool.write_text(f"#!/bin/sh\n{body}\n")
+    tool.chmod(0o755)
+    monkeypatch.setattr(compiler, "tool_path", lambda *_: tool)
+    folder = tmp_path / "out"
+    folder.mkdir()
+    fails(message, folder, timeout=0.5)
+
+
+def test_missing_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiler.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ImportError, match=r"pip install iree-base-compiler.*pytensor_jaxpr_linker\[iree\]"):
+        compile_mlir("module { }", tmp_path / "f.vmfb")
+
+
+def test_missing_runtime(step: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "iree.runtime", None)
+    for door in (load, load_iree):
+        with pytest.raises(ImportError, match="pip install iree-base-runtime"):
+            door(step[1].path)
+
+
+def test_load_takes_what_the_file_is(step: Any, tmp_path: Path) -> None:
+    """The contents of a file decide, not its name."""
+    data = Path(step[1].path).read_bytes()
+    for name in ("step.vmfb", "step.jaxpr", "step"):
+        (tmp_path / name).write_bytes(data)
+        found = load(tmp_path / name, device="local-sync")
+        assert isinstance(found, IreeFunction) and found.header == step[1].header
+    x = pt.dvector("x")
+    pjl.export([x], 2 * x, path=tmp_path / "f.jaxpr")
+    (tmp_path / "f.jaxpr").rename(tmp_path / "f.vmfb")
+    assert load(tmp_path / "f.vmfb")([1.0]) == 2
+    with pytest.raises(TypeError, match=r"device='local-sync' is for .vmfb files, and .*f.vmfb is none"):
+        load(tmp_path / "f.vmfb", device="local-sync")
+    (tmp_path / "cut.vmfb").write_bytes(data[:-100])
+    np.savez(tmp_path / "data.npz", x=[1])
+    for name in ("cut.vmfb", "data.npz"):
+        with pytest.raises(ArtifactError, match=r"no checksum .*damaged, or was not written by this package"):
+            load(tmp_path / name)
+
+
+def test_doors_name_each_other(step: Any, tmp_path: Path) -> None:
+    x = pt.dvector("x", shape=(3,))
+    pjl.Module("m", functions={"f": pjl.public([x], 2 * x)}).save(tmp_path / "m.vmfb")
+    assert isinstance(load(tmp_path / "m.vmfb"), IreeModule)
+    with pytest.raises(ArtifactError, match=r"a module of functions that share state.* Load it by `load_iree_module`"):
+        load_iree(tmp_path / "m.vmfb")
+    with pytest.raises(ArtifactError, match=r"one function, not a module.* Load it by `load_iree`"):
+        load_iree_module(step[1].path)
+
+
+@pytest.mark.parametrize("door", [load, load_iree, load_iree_module])
+def test_devices_that_are_not_there(door: Callable[..., Any], step: Any) -> None:
+    with pytest.raises(ValueError, match=r"IREE finds no device 'abacus' .*the runtime has .*local-task") as caught:
+        door(step[1].path, device="abacus")
+    assert not isinstance(caught.value, ArtifactError)  # the file is as good as before
+
+
+def test_damaged_files(step: Any, tmp_path: Path) -> None:
+    whole = Path(step[1].path).read_bytes()
+    for name, data, message in (
+        ("empty", b"", "The file is empty"),
+        ("cut", whole[: len(whole) // 2], "no checksum at its end"),
+        ("other", b"hello" * 100, "no checksum at its end"),
+        ("changed", whole[:5000] + bytes([whole[5000] ^ 1]) + whole[5001:], "its checksum does not fit"),
+    ):
+        (tmp_path / f"{name}.vmfb").write_bytes(data)
+        with pytest.raises(ArtifactError, match=message):
+            load_iree(tmp_path / f"{name}.vmfb")
+    bare = "%0 = stablehlo.constant dense<1.0> : tensor<f64> return %0 : tensor<f64>"
+    compile_mlir(f"module {{ func.func @main() -> tensor<f64> {{ {bare} }} }}", tmp_path / "bare.vmfb")
+    seal(tmp_path / "bare.vmfb")
+    with pytest.raises(ArtifactError, match="does not say what its arguments are"):
+        load_iree(tmp_path / "bare.vmfb")
+
+
+def test_parameters(tmp_path: Path) -> None:
+    """Archives that IREE's own program reads."""
+    path = tmp_path / "arrays.irpa"
+    write_parameters(path, {"weights": np.arange(6.0).reshape(2, 3), "flag": np.array(True)})
+    tool = tool_path("iree._runtime_libs", "iree-dump-parameters")
+    text = subprocess.run([tool, f"--parameters={path}"], env={}, capture_output=True, text=True, check=True).stdout
+    assert "weights" in text and "flag" in text and os.listdir(tmp_path) == ["arrays.irpa"]
+
+
+def test_draws_are_those_of_the_key(tmp_path: Path) -> None:
+    rng = pytensor.shared(np.random.default_rng(5), name="rng")
+    _, x = pt.random.gamma(2.0, scale=1.5, size=(4,), rng=rng, return_next_rng=True)
+    fn = pytensor.function([], x, mode="JAXPR")
+    draw = pjl.export(fn, path=tmp_path / "draw.vmfb")
+    draw.state["rng"] = jax.random.key(7)
+    by_jax = pjl.export(fn, path=tmp_path / "draw.jaxpr")
+    by_jax.state["rng"] = jax.random.key(7)
+    np.testing.assert_allclose(draw(), by_jax(), rtol=1e-12)

@@ -1,0 +1,418 @@
+"""Graphs that PyTensor has rewritten before are taken from a store."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytensor
+import pytensor.sparse as ps  # PyTensor imports it while it rewrites, and with it more rewrites
+import pytensor.tensor as pt
+import pytest
+import scipy.sparse as sp
+from helpers import run_python
+from pytensor.assumptions import core
+from pytensor.compile.builders import OpFromGraph
+from pytensor.conditional.op import ifelse
+from pytensor.graph import Apply, Op
+from pytensor.graph.rewriting.basic import dfs_rewriter, node_rewriter
+from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.rewriting.basic import register_canonicalize
+
+import pytensor_jaxpr_linker as pjl
+from pytensor_jaxpr_linker.frontend.rewrite_cache import KEEP_OR_EXPAND, REWRITE_CACHE
+from pytensor_jaxpr_linker.graph.rewritten import environment
+from pytensor_jaxpr_linker.graph.rewritten.store import STORE
+
+
+@pytest.fixture(autouse=True)
+def empty_store(monkeypatch):
+    """Each test begins with an empty store and without a folder, and with sources that nobody edits while the tests run."""
+    monkeypatch.setattr(environment, "IMPORTED", time.time_ns())
+    STORE.clear()
+    STORE.use(None)
+    yield
+    STORE.clear()
+    STORE.use(None)
+
+
+def compiled(make, mode="JAXPR", **kwargs):
+    """Compile a graph that `make` builds; return the function, and whether its rewritten graph was found."""
+    inputs, outputs = make()
+    hits, looked = STORE.hits, STORE.hits + STORE.misses
+    f = pytensor.function(inputs, outputs, mode=mode, **kwargs)
+    assert STORE.hits + STORE.misses - looked <= 1
+    return f, STORE.hits > hits
+
+
+def is_found(make, other=None, **kwargs) -> bool:
+    """Tell whether the second graph is taken for the first."""
+    compiled(make, **kwargs)
+    return compiled(other or make, **kwargs)[1]
+
+
+def vectors():
+    x, y = pt.dvector("x"), pt.dvector("y")
+    z = pt.exp(x).sum() * y + pt.log(pt.exp(y) + 0.0)
+    return [x, y], [z, pytensor.grad(z.sum(), x), x * 1]
+
+
+def draws():
+    scale, rng = pt.dscalar("scale"), pytensor.shared(np.random.default_rng(1), name="rng")
+    return [scale], [pt.random.normal(0, scale, size=3, rng=rng, return_next_rng=True)[1] + 0.0]
+
+
+def loop():
+    x = pt.dvector("x")
+    rows = pytensor.scan(lambda s: s * 2 + 1, outputs_info=x, n_steps=4, return_updates=False)
+    return [x], [rows[-1], pytensor.grad(rows.sum(), x)]
+
+
+def inner_function():
+    x, y = pt.dvector("x"), pt.dvector("y")
+    return [x, y], [OpFromGraph([x, y], [x * y + x * 1])(pt.exp(x), y) + 0]
+
+
+def branches():
+    c, x = pt.bscalar("c"), pt.dvector("x")
+    return [c, x], [ifelse(c, pt.exp(x) * 1, x + 0)]
+
+
+def sparse_product():
+    x = pt.dvector("x")
+    matrix = ps.as_sparse_variable(sp.csr_matrix(np.eye(3) * 2))
+    return [x], [ps.structured_dot(matrix, x[:, None]) + 0]
+
+
+def outputs_of_all_kinds():
+    x = pt.dvector("x")
+    x.name = None
+    return [x, pt.dscalar("unused")], [x, x, pt.constant([1.0, 2.0]) * 1, pt.exp(x), pt.exp(x)]
+
+
+VECTOR = np.array([0.5, -1.0, 2.0])
+GRAPHS = {
+    vectors: [VECTOR, VECTOR],
+    draws: [2.0],
+    loop: [VECTOR],
+    inner_function: [VECTOR, VECTOR],
+    branches: [1, VECTOR],
+    sparse_product: [VECTOR],
+    outputs_of_all_kinds: [VECTOR, 1.0],
+}
+
+
+@pytest.mark.parametrize("make", GRAPHS)
+def test_a_found_graph_is_the_rewritten_one(make):
+    """Its equations, results and explanation are those of the function that was compiled first."""
+    values = GRAPHS[make]
+    (first, was_found), (second, is_found) = (compiled(make, on_unused_input="ignore") for _ in range(2))
+    assert (was_found, is_found) == (False, True)
+    assert str(second.maker.fgraph) == str(first.maker.fgraph)
+    for a, b in zip(first(*values), second(*values), strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert str(pjl.make_jaxpr(second, *values)) == str(pjl.make_jaxpr(first, *values))
+    assert names(second) == names(first)
+
+
+def names(f):
+    """Return names and types of a function's variables in order."""
+    return [[(v.name, v.type) for v in node.outputs] for node in f.maker.fgraph.toposort()]
+
+
+def test_gradients_follow_the_graph_before_rewrites():
+    def make():
+        return ([x := pt.dvector("x")], [(pytensor.gradient.zero_grad(pt.exp(x)) * x).sum()])
+
+    (first, _), (second, is_found) = compiled(make), compiled(make)
+    assert is_found
+    with jax.enable_x64(True):
+        for gradient in ("pytensor", "jax"):
+            functions = [pjl.as_jax_function(f, gradient=gradient) for f in (first, second)]
+            one, other = (jax.grad(lambda v, g=g: g(v)[0])(VECTOR) for g in functions)
+            np.testing.assert_array_equal(one, other)
+        np.testing.assert_allclose(jax.grad(lambda v: pjl.as_jax_function(second)(v)[0])(VECTOR), np.exp(VECTOR))
+
+
+def test_updates():
+    def make(start):
+        state = pytensor.shared(np.zeros(2), name="state")
+        state.set_value(np.full(2, start))
+        return state, pytensor.function([], state * 2 + 0, updates={state: state + 1}, mode="JAXPR")
+
+    make(0.0)
+    hits = STORE.hits
+    state, f = make(5.0)
+    assert STORE.hits == hits + 1
+    np.testing.assert_array_equal(f(), [10.0, 10.0])
+    np.testing.assert_array_equal(state.get_value(), [6.0, 6.0])
+
+
+def graph_of(dtype="float64", shape=(None,), constant=2.0, name="x", op=pt.exp):
+    x = pt.tensor(name, dtype=dtype, shape=shape)
+    return [x], [op(x).sum() * np.asarray(constant)]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"dtype": "float32"},
+        {"shape": (3,)},
+        {"constant": 2.0 + 1e-15},
+        {"constant": -2.0},
+        {"constant": np.float32(2.0)},
+        {"constant": [2.0]},
+        {"name": "y"},
+        {"op": pt.sin},
+        {"op": lambda x: pt.sum(x, axis=0, keepdims=True)},
+        {"op": Elemwise(pytensor.scalar.Exp(pytensor.scalar.upgrade_to_float, name="other"))},
+    ],
+)
+def test_another_graph_is_not_found(changed):
+    assert is_found(graph_of)
+    STORE.clear()
+    assert not is_found(graph_of, lambda: graph_of(**changed))
+
+
+def test_the_constant_zero_has_a_sign():
+    assert not is_found(lambda: graph_of(constant=0.0), lambda: graph_of(constant=-0.0))
+
+
+def test_inputs_in_another_order_are_not_found():
+    def make(turn):
+        x, y = pt.dvector("v"), pt.dvector("v")
+        return ([y, x] if turn else [x, y]), [x / y]
+
+    assert not is_found(lambda: make(False), lambda: make(True))
+
+
+def test_a_tag_that_a_rewrite_reads_is_part_of_the_graph():
+    def make(is_lower):
+        m = pt.dmatrix("m")
+        n = m + 1
+        if is_lower:
+            n.tag.lower_triangular = True
+        return [m], [pt.linalg.cholesky(n @ n.T)]
+
+    assert not is_found(lambda: make(True), lambda: make(False))
+    f, _ = compiled(lambda: make(False))
+    assert "Cholesky" in str(f.maker.fgraph)
+
+
+def test_marks_of_inputs_are_part_of_the_graph():
+    def make(mark):
+        n = mark(pt.lscalar("n"))
+        return [n], [pt.as_tensor(n) * 2]
+
+    assert not is_found(lambda: make(pjl.mark_static), lambda: make(lambda v: v))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pjl.JAXPR.excluding("local_add_canonizer"),
+        pjl.JAXPR.excluding("fusion", "specialize"),
+        pjl.JAXPR.including("local_remove_all_assert"),
+    ],
+)
+def test_another_query_is_not_found(other):
+    compiled(graph_of)
+    assert not compiled(graph_of, mode=other)[1]
+    assert compiled(graph_of, mode=other)[1]
+
+
+def test_another_setting_is_not_found():
+    compiled(graph_of)
+    with pytensor.config.change_flags(optdb__max_use_ratio=7):
+        assert not compiled(graph_of)[1]
+    assert compiled(graph_of)[1]
+
+
+def test_in_a_folder_other_versions_are_not_found(monkeypatch, tmp_path):
+    STORE.use(tmp_path / "graphs")
+    compiled(graph_of)
+    environment.versions.cache_clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(pytensor, "__version__", "0.0")
+        assert not compiled(graph_of)[1]
+    environment.versions.cache_clear()
+    assert compiled(graph_of)[1]
+
+
+def test_in_a_folder_a_source_that_changed_after_its_import_ends_it(monkeypatch, tmp_path):
+    STORE.use(tmp_path / "graphs")
+    environment.versions.cache_clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(environment, "IMPORTED", 0)
+        assert not is_found(graph_of)
+    environment.versions.cache_clear()
+    assert is_found(graph_of)
+
+
+def never(fgraph, node):
+    """Rewrite nothing."""
+
+
+def test_a_rewrite_of_the_users_ends_it():
+    """Its name does not say what it does."""
+    assert is_found(graph_of)
+    db = pytensor.compile.mode.optdb["canonicalize"]
+    register_canonicalize(node_rewriter([pt.exp])(never), name="users_own")
+    try:
+        assert not is_found(graph_of)
+    finally:
+        (rewrite,) = db.__db__.pop("users_own")
+        db._names.remove("users_own")
+        for found in db.__db__.values():
+            found.discard(rewrite)
+    assert is_found(graph_of)
+
+
+def test_an_inference_of_the_users_ends_it(monkeypatch):
+    assert is_found(graph_of)
+    monkeypatch.setitem(core.CONSTANT_INFER_REGISTRY, core.AssumptionKey, never)
+    assert not is_found(graph_of)
+
+
+def test_a_mode_without_the_last_rewrite():
+    f, was_found = compiled(graph_of, mode=pjl.JAXPR.excluding(KEEP_OR_EXPAND))
+    f, was_found = compiled(graph_of, mode=pjl.JAXPR.excluding(KEEP_OR_EXPAND))
+    assert not was_found
+    np.testing.assert_allclose(f(VECTOR), np.exp(VECTOR).sum() * 2)
+
+
+def test_a_rewrite_of_a_mode_is_applied():
+    @node_rewriter([pt.exp])
+    def sin_instead(fgraph, node):
+        return [pt.sin(node.inputs[0])]
+
+    compiled(graph_of)
+    mode = pjl.JAXPR.register((dfs_rewriter(sin_instead), 60))
+    for _ in range(2):
+        f, was_found = compiled(graph_of, mode=mode)
+        assert not was_found
+        np.testing.assert_allclose(f(VECTOR), np.sin(VECTOR).sum() * 2)
+
+
+class Plus(Op):
+    """An Op of the user's with a hidden state."""
+
+    __props__ = ()
+
+    def __init__(self, number):
+        self.number = number
+
+    def make_node(self, x):
+        return Apply(self, [x], [x.type()])
+
+    def perform(self, node, inputs, outputs):
+        outputs[0][0] = inputs[0] + self.number
+
+
+@pytest.mark.filterwarnings("ignore::pytensor_jaxpr_linker.GraphBreakWarning")
+def test_ops_of_the_users_are_not_kept():
+    def make(number):
+        return lambda: ([x := pt.dvector("x")], [Plus(number)(x) * 2])
+
+    for number in (1.0, 2.0):
+        f, was_found = compiled(make(number))
+        assert not was_found
+        np.testing.assert_array_equal(f(VECTOR), [(VECTOR + number) * 2])
+
+
+def test_it_can_be_left_out():
+    mode = pjl.JAXPR.excluding(REWRITE_CACHE)
+    looked = STORE.hits + STORE.misses
+    assert not is_found(graph_of, mode=mode)
+    assert STORE.hits + STORE.misses == looked
+
+
+def test_inputs_and_constants_stay_as_they_are():
+    """PyTensor's rewrites write names, tags and lines into what is the user's own: more with each compilation."""
+    x, c = pt.dvector("x"), pt.constant(np.array([1.0, 2.0]))
+    y = pt.switch(pt.constant(True), c, x) + x
+    y.name = "y"
+    before = [(v.name, dict(vars(v.tag))) for v in (x, c)]
+    pytensor.function([x], [y, pytensor.grad(y.sum(), x)], mode="JAXPR")
+    after = [(v.name, {k: t for k, t in vars(v.tag).items() if not k.startswith("is_")}) for v in (x, c)]
+    assert after == before
+
+
+def test_lines_are_those_of_the_present_graph():
+    def here():
+        x = pt.dvector("x")
+        return [x], [x.reshape((2, 2)) * 1]  # here
+
+    def elsewhere():
+        x = pt.dvector("x")
+        return [x], [x.reshape((2, 2)) * 1]  # elsewhere
+
+    for make, was_found in ((here, False), (elsewhere, True)):
+        f, found = compiled(make)
+        assert found == was_found
+        with pytest.raises(ValueError, match=f"Made at .*# {make.__name__}"):
+            f(np.ones(3))
+
+
+#: Compiles functions and prints how many graphs were found, and what the functions are and return.
+PROGRAM = """
+import json, os, re, warnings
+import jax, numpy as np
+import pytensor
+import pytensor_jaxpr_linker as pjl
+from pytensor_jaxpr_linker.graph.rewritten.store import STORE
+from tests.frontend.test_rewrite_cache import GRAPHS
+
+texts = []
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always", pjl.CacheWarning)
+    pjl.cache(os.environ["FOLDER"])
+    for make, values in GRAPHS.items():
+        inputs, outputs = make()
+        f = pytensor.function(inputs, outputs, mode="JAXPR", on_unused_input="ignore")
+        texts += [make.__name__, str(pjl.make_jaxpr(f, *values)), str(f.maker.fgraph)]
+        texts += [re.sub(r"[0-9.,]+ (µs|ms|s|min)\\b", "", str(pjl.explain(f)))] + [np.asarray(r).tolist() for r in f(*values)]
+print(json.dumps([STORE.hits, STORE.misses, [str(w.message) for w in caught if w.category is pjl.CacheWarning], texts]))
+"""
+
+
+def run(folder: Path, hash_seed: str = "0"):
+    """Return what `PROGRAM` prints in a process of its own."""
+    return json.loads(
+        run_python(PROGRAM, PYTHONHASHSEED=hash_seed, FOLDER=str(folder), PYTHONPATH=os.pathsep.join(sys.path))
+    )
+
+
+def test_a_second_process_finds_all_graphs(tmp_path):
+    """However sets are ordered; entries that are damaged or of another key are made again, with one warning."""
+    with ThreadPoolExecutor() as pool:  # at the same time
+        first, other = pool.map(lambda seed: run(tmp_path, seed), ("0", "1"))
+    assert first[2] == other[2] == []
+    assert first[3] == other[3]
+    assert run(tmp_path, "random") == [len(GRAPHS), 0, [], first[3]]
+    kept = sorted((tmp_path / "graphs").iterdir())
+    assert len(kept) == len(GRAPHS)
+    held = [path.read_bytes() for path in kept]
+    kept[0].write_bytes(held[0][:100])
+    kept[1].write_bytes(held[2])
+    kept[3].write_bytes(b"")
+    hits, misses, warned, texts = run(tmp_path)
+    assert (hits, misses, len(warned), texts) == (len(GRAPHS) - 3, 3, 1, first[3])
+    assert "is damaged. It is made again" in warned[0]
+    assert run(tmp_path)[:2] == [len(GRAPHS), 0]
+
+
+def test_a_folder_that_is_taken_away(tmp_path):
+    STORE.use(tmp_path / "graphs")
+    (tmp_path / "graphs").rmdir()
+    with pytest.warns(pjl.CacheWarning, match="can't be kept in .*graphs: .* To do") as caught:
+        compiled(graph_of)
+    assert caught[0].filename == __file__
+    compiled(vectors)  # warns no more
+    assert is_found(graph_of)

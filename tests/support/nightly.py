@@ -1,0 +1,67 @@
+"""Chooses the tests that only the nightly run has, by how long they took: writes their ids to `nightly.txt`, which `conftest.py` reads.
+
+    pytest -q -n 2 -m "" --junitxml=durations.xml
+    python tests/support/nightly.py durations.xml
+
+A test that takes longer than `LONGEST` seconds is nightly. Of each test function the quickest case stays if it takes less than `LONGEST_ALONE`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from pathlib import Path
+from xml.etree import ElementTree
+
+LIST = Path(__file__).with_name("nightly.txt")
+LONGEST, LONGEST_ALONE = 1.5, 3.0
+#: Files whose tests take as long as the run allows.
+ALWAYS = {"tests/whole/test_random_graphs"}
+#: Functions whose cases share what takes long, so the quickest one takes as long as the slowest.
+SHARED = {"tests/whole/test_processes.py::test_several_processes_find_what_one_finds"}
+
+
+def durations(path: Path) -> dict[str, float]:
+    """Return how long each test took, by its id, from a report that pytest wrote."""
+    found = {}
+    for case in ElementTree.parse(path).getroot().iter("testcase"):
+        module = (case.get("classname") or "").replace(".", "/")
+        if module.startswith("tests/") and module not in ALWAYS:
+            found[f"{module}.py::{case.get('name')}"] = float(case.get("time", 0))
+    return found
+
+
+def chosen(seconds: dict[str, float]) -> dict[str, float]:
+    """Return the tests that are nightly, with their durations."""
+    functions = defaultdict(list)
+    for test, duration in seconds.items():
+        functions[test.partition("[")[0]].append((duration, test))
+    found = {}
+    for function, cases in functions.items():
+        quickest, *others = sorted(cases)
+        if function in SHARED:
+            found |= {test: duration for duration, test in cases}
+            continue
+        slow = [case for case in others if case[0] > LONGEST]
+        found |= {test: duration for duration, test in slow + [quickest] * (quickest[0] > LONGEST_ALONE)}
+    return found
+
+
+def listed() -> set[str]:
+    """Return the ids of the nightly tests."""
+    return {line.partition(" ")[2] for line in LIST.read_text().splitlines() if not line.startswith("#")}
+
+
+def main() -> None:
+    seconds: dict[str, float] = {}
+    for path in sys.argv[1:]:
+        seconds |= durations(Path(path))
+    lines = [f"{duration:.1f} {test}" for test, duration in sorted(chosen(seconds).items())]
+    LIST.write_text("\n".join(["# Seconds and id of each nightly test: see nightly.py.", *lines, ""]))
+    print(
+        f"{len(lines)} of {len(seconds)} tests are nightly: {sum(chosen(seconds).values()):.0f} of {sum(seconds.values()):.0f} s"
+    )
+
+
+if __name__ == "__main__":
+    main()
