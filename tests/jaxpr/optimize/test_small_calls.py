@@ -10,6 +10,7 @@ import pytensor.tensor as pt
 import pytest
 from helpers import compare
 from jax import lax
+from prim_rows import ROWS, assembled
 
 import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker.base import jax_compat
@@ -25,7 +26,6 @@ from pytensor_jaxpr_linker.jaxpr.optimize.small_parts import (
 )
 from pytensor_jaxpr_linker.jaxpr.optimize.xla_options import options_of_call, options_of_chain
 from pytensor_jaxpr_linker.run.cpu_client import own_device
-from tests.jaxpr.test_prims import ROWS, assembled
 
 ATTRIBUTE = 'xla_cpu_small_call="true"'
 SMALL_ROWS = [r for r in ROWS if all(map(fits_small_call, assembled(r).eqns))]
