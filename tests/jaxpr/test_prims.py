@@ -12,7 +12,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.extend.core import Jaxpr, check_jaxpr, jaxpr_as_fun
-
 from prim_rows import ROWS, Row, assembled
 
 from pytensor_jaxpr_linker import prims
