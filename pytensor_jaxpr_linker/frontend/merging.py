@@ -2,6 +2,8 @@
 
 PyTensor finds equal constants by the sum of their elements that are not NaN. It makes masked arrays and a context of warnings for each constant, also for the many that are one
 number. Over 23 PyMC models that was 2.5 % of the time to a first result.
+
+It stays until PyTensor releases the patches of docs/notes/upstream/pytensor-rewriting.md and pytensor-freeze.md.
 """
 
 from __future__ import annotations

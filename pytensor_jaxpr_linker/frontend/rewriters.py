@@ -2,6 +2,8 @@
 
 PyTensor measures each attempt to rewrite a node, counts the nodes that each rewrite makes, and tries again what can't have changed. That is a fourth of
 the time of rewriting. The rewriters here call the same rewrites on the same nodes in the same order, without it.
+
+It stays until PyTensor releases the patch of docs/notes/upstream/pytensor-rewriting.md.
 """
 
 from __future__ import annotations

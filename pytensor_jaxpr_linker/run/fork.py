@@ -1,4 +1,8 @@
-"""Refuses to run programs in a process forked after JAX started, see `jaxpr_artifact.fork`; here JAX itself says whether it had."""
+"""Refuses to run programs in a process forked after JAX started.
+
+See `jaxpr_artifact.fork`; here JAX itself says whether it had started.
+The remedy names `mp_ctx` until PyTensor and PyMC release the patches of docs/notes/upstream/linkers-and-forks.md.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Graphs as tables of numbers, from which they are built again around other inputs, constants and lines of the user's code."""
+"""Graphs as tables of numbers, to build them again around other inputs, constants and lines of the user's code.
+
+The key within one process stays a text until PyTensor releases the patch of docs/notes/upstream/pytensor-freeze.md.
+"""
 
 from __future__ import annotations
 

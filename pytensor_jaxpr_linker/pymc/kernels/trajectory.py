@@ -5,6 +5,7 @@ The algorithm is that of Stan and BlackJAX [1]_: a trajectory doubles until it t
 
 It differs from ``blackjax.nuts`` in its random numbers. That kernel makes keys for each doubling and each step. Here one call of the generator makes all numbers
 of a transition, and one number chooses among all states of a doubling. XLA compiles the chains of `eight_schools` in 0.7 of the time, and a step of five models takes 0.7 to 1.0 of it.
+It stays until BlackJAX releases the patch of docs/notes/upstream/blackjax-nuts.md.
 
 References
 ----------
