@@ -18,7 +18,7 @@ from pytensor_jaxpr_linker.base.options import Options
 from pytensor_jaxpr_linker.base.platforms import given_platforms
 from pytensor_jaxpr_linker.base.stance import current_stance
 from pytensor_jaxpr_linker.frontend.jax_function import check_count
-from pytensor_jaxpr_linker.frontend.shared_layout import InRows, shared_pass, transposed
+from pytensor_jaxpr_linker.frontend.shared_arrays import InRows, shared_pass, transposed
 from pytensor_jaxpr_linker.frontend.storage import SharedArrays, Storage, in_turn, result_converters, store
 from pytensor_jaxpr_linker.graph.walk import Graph
 from pytensor_jaxpr_linker.plan.model import Plan, describe_plan, host_step
