@@ -169,17 +169,21 @@ class SharedArrays:
     ----------
     cells
         The cells, by the positions of the inputs.
-    narrow
-        The dtypes of those that may hold arrays of another one.
+    wide
+        The dtype of each that may hold an array of another one, else None.
     column_major
         The positions of matrices that the function takes in column-major order.
     """
 
     def __init__(
-        self, cells: Mapping[int, list], narrow: Mapping[int, np.dtype], options: Options, column_major: Collection[int]
+        self,
+        cells: Mapping[int, list],
+        wide: Mapping[int, np.dtype | None],
+        options: Options,
+        column_major: Collection[int],
     ):
         self._cells, self._options = [*cells.values()], options
-        self._dtypes = [narrow.get(i) for i in cells]
+        self._dtypes = [wide[i] for i in cells]
         self._orders = [i in column_major for i in cells]
         self.kept: tuple = (None,) * (3 * len(cells))
 
