@@ -26,7 +26,7 @@ from pytensor_jaxpr_linker.frontend.function import JaxprFunction, JaxprMode
 from pytensor_jaxpr_linker.frontend.in_place_of_jax import in_place_of_jax
 from pytensor_jaxpr_linker.frontend.linker import JaxprLinker
 from pytensor_jaxpr_linker.frontend.register import register
-from pytensor_jaxpr_linker.frontend.shared_placement import device_array, shard
+from pytensor_jaxpr_linker.frontend.shared_arrays import device_array, shard
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import JaxprBuilder
 from pytensor_jaxpr_linker.run.program_cache import cache

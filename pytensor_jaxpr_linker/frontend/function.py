@@ -104,7 +104,9 @@ class JaxprFunction(Function):
             given = [*values] if self.trust_input else self._as_declared(values)
         except Exception:
             return None
-        outputs = vm.compute(given)
+        outputs = self._short(given) if self._short is not None else None
+        if outputs is None:
+            outputs = vm.compute(given)
         if self._short is None and vm.shortened is not None:
             self._short = vm.shortened(self._declared)
         return outputs

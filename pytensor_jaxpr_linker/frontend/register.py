@@ -20,7 +20,7 @@ from pytensor_jaxpr_linker.frontend.logsumexp_gradient import FIXED_MAXIMA, PLAI
 from pytensor_jaxpr_linker.frontend.original_graph import KEEP, KeepOriginal
 from pytensor_jaxpr_linker.frontend.rewrite_cache import FIND, KEEP_OR_EXPAND, REWRITE_CACHE, Finders, KeepOrExpand
 from pytensor_jaxpr_linker.frontend.rewriters import without_measurements
-from pytensor_jaxpr_linker.frontend.shared_constructors import register_constructors
+from pytensor_jaxpr_linker.frontend.shared_arrays import register_constructors
 from pytensor_jaxpr_linker.frontend.stable_logarithms import REWRITES as STABLE
 from pytensor_jaxpr_linker.frontend.stable_logarithms import STABLE_LOGARITHMS
 from pytensor_jaxpr_linker.graph.scan_trace import REDUCED_TRACES, reduce_trace

@@ -18,11 +18,11 @@ from pytensor_jaxpr_linker.base.options import Options
 from pytensor_jaxpr_linker.base.platforms import given_platforms
 from pytensor_jaxpr_linker.base.stance import current_stance
 from pytensor_jaxpr_linker.frontend.jax_function import check_count
-from pytensor_jaxpr_linker.frontend.shared_layout import InRows, shared_pass, transposed
+from pytensor_jaxpr_linker.frontend.shared_arrays import InRows, shared_pass, transposed
 from pytensor_jaxpr_linker.frontend.storage import SharedArrays, Storage, in_turn, result_converters, store
 from pytensor_jaxpr_linker.graph.walk import Graph
 from pytensor_jaxpr_linker.plan.model import Plan, describe_plan, host_step
-from pytensor_jaxpr_linker.run.call import program_call
+from pytensor_jaxpr_linker.run.call import ProgramCall
 from pytensor_jaxpr_linker.run.checks import DeferredChecks
 from pytensor_jaxpr_linker.run.codegen import Declared, short_call
 from pytensor_jaxpr_linker.run.cpu_client import device_for
@@ -107,7 +107,7 @@ class Runner:
                     with progress.stage("lowering", nodes):
                         program.build_ahead()
                 self.program, self.executor = program, None
-                call = program_call(program, policy, deferred=self.deferred, converters=self._converters)
+                call = ProgramCall(program, policy, deferred=self.deferred, converters=self._converters)
             self._pure: Callable[..., Any] | None = None
             self.in_use = call, self.column_major
         except CannotEmit as error:
@@ -209,12 +209,11 @@ class Runner:
     def _shortened(self, storage: Storage, inputs: Sequence[Declared]) -> Callable[[Sequence[Any]], list | None] | None:
         """Return the `short_call` for arguments that are the first inputs, or None if a call does more than that, or there was none yet."""
         call, column_major = self.in_use
-        calls = getattr(call, "calls", None)
-        if not calls or any(declared.dtype is None for declared in inputs):
+        if not isinstance(call, ProgramCall) or not call.calls or any(declared.dtype is None for declared in inputs):
             return None
-        shared = {i: storage.inputs[i] for i in call.shared}  # type: ignore[attr-defined]
-        arrays = SharedArrays(shared, call.narrow, self.options, column_major)  # type: ignore[attr-defined]
-        return short_call(inputs, shared, len(storage.inputs), calls, arrays)
+        cells = {i: storage.inputs[i] for i in call.shared}
+        arrays = SharedArrays(cells, call.shared, self.options, column_major)
+        return short_call(inputs, cells, len(storage.inputs), call.calls, arrays)
 
     def thunk(self, storage: Storage) -> Callable[[], list]:
         """Return the function that PyTensor calls, on these cells.

@@ -19,19 +19,13 @@ from pytensor.link.basic import Container
 from pytensor.scalar.basic import ScalarType
 from pytensor.tensor.random.type import RandomType
 
-from pytensor_jaxpr_linker.base.array_types import is_tensor, unmasked
+from pytensor_jaxpr_linker.base.array_types import is_tensor
 from pytensor_jaxpr_linker.base.errors import variable_name
 from pytensor_jaxpr_linker.base.options import Options
-from pytensor_jaxpr_linker.frontend.shared_layout import InRows
-from pytensor_jaxpr_linker.frontend.shared_placement import adopt
-from pytensor_jaxpr_linker.run import placement, transfer
+from pytensor_jaxpr_linker.frontend.shared_arrays import adopt, consistent, in_cell, placed_like, shared_device_array
+from pytensor_jaxpr_linker.run import transfer
 from pytensor_jaxpr_linker.run.cpu_client import device_for
 from pytensor_jaxpr_linker.run.fork import process
-from pytensor_jaxpr_linker.run.transfer_count import count_upload
-
-#: Held while the values of shared variables are read or replaced, not while they are computed: so each call sees the values of one
-#: update.
-consistent = threading.Lock()
 
 
 class Storage(NamedTuple):
@@ -159,31 +153,6 @@ def in_turn(thunk: Callable[[], list], turns: Sequence[Turn]) -> Callable[[], li
     return run if turns else thunk
 
 
-def shared_device_array(cell: list, value: Any, device: jax.Device | None, is_column_major: bool) -> Any:
-    """Return the copy of a shared variable's value, or of its transpose, on a device, or on JAX's default device.
-
-    It is uploaded the first time it is seen. One that is there in column-major order is uploaded again in rows if these are wanted, and stays so.
-    """
-    buffer = transfer.buffer_of(value)
-    if buffer is not None and buffer.is_column_major is is_column_major:
-        return buffer.on(device)
-    if is_column_major and (buffer is not None or not isinstance(value, np.ndarray)):
-        raise InRows
-    if not isinstance(value, np.ndarray) or not value.size:
-        return (
-            value.T if is_column_major else unmasked(value)
-        )  # an array on a mesh or an accelerator is where it belongs
-    with jax.enable_x64(True):
-        uploaded = transfer.upload(value, device, is_column_major)
-    count_upload(value.nbytes)
-    with consistent:
-        if cell[0] is value:  # else another thread has replaced or uploaded it
-            cell[0] = uploaded
-    buffer = transfer.buffer_of(uploaded)
-    assert buffer is not None
-    return buffer.array
-
-
 #: Shared arrays of more bytes are looked up in each call, so that nothing holds an array that `set_value` has replaced.
 MOST_KEPT = 2**24
 
@@ -200,17 +169,21 @@ class SharedArrays:
     ----------
     cells
         The cells, by the positions of the inputs.
-    narrow
-        The dtypes of those that may hold arrays of another one.
+    wide
+        The dtype of each that may hold an array of another one, else None.
     column_major
         The positions of matrices that the function takes in column-major order.
     """
 
     def __init__(
-        self, cells: Mapping[int, list], narrow: Mapping[int, np.dtype], options: Options, column_major: Collection[int]
+        self,
+        cells: Mapping[int, list],
+        wide: Mapping[int, np.dtype | None],
+        options: Options,
+        column_major: Collection[int],
     ):
         self._cells, self._options = [*cells.values()], options
-        self._dtypes = [narrow.get(i) for i in cells]
+        self._dtypes = [wide[i] for i in cells]
         self._orders = [i in column_major for i in cells]
         self.kept: tuple = (None,) * (3 * len(cells))
 
@@ -235,13 +208,6 @@ class SharedArrays:
         return True
 
 
-def placed_like(old: Any, new: Any) -> Any:
-    """Return the new value of a shared variable on the devices of the old one: sharded alike, or as one mirrored array."""
-    if placement.is_sharded(old):
-        return placement.put(new, old.sharding, "the update of a shared variable")
-    return transfer.upload(placement.to_host(new)) if placement.is_sharded(new) else new
-
-
 def result_converters(fgraph: FunctionGraph, borrowed: set[int], options: Options) -> list[Callable[[Any], Any]]:
     """Return for each output what makes a value of the user's of the array that XLA returned."""
     updates = getattr(fgraph, "update_mapping", None) or {}
@@ -261,12 +227,6 @@ def result_converters(fgraph: FunctionGraph, borrowed: set[int], options: Option
         return transfer.read_only if i in borrowed else np.array
 
     return [converter(i, v) for i, v in enumerate(fgraph.outputs)]
-
-
-def in_cell(array: jax.Array) -> Any:
-    """Return what a cell holds of the new value of a shared variable: a mirror, or, if it is sharded or on an accelerator, the array."""
-    stays = placement.is_sharded(array) or not transfer.shares_memory(array)
-    return array if stays else transfer.mirror(array)
 
 
 def containers(

@@ -30,7 +30,7 @@ from pytensor_jaxpr_linker.frontend.no_gradient import NO_GRADIENT, why_no_gradi
 from pytensor_jaxpr_linker.frontend.original_graph import Original, original_of
 from pytensor_jaxpr_linker.frontend.pregrad import value_and_gradient
 from pytensor_jaxpr_linker.frontend.runner import Runner
-from pytensor_jaxpr_linker.frontend.shared_layout import transposed
+from pytensor_jaxpr_linker.frontend.shared_arrays import transposed
 
 ACCEPTED = (
     "a function compiled with mode JAXPR, one that a PyMC model compiled with it (compile_logp, logp_dlogp_function), what"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Any
 
 import jax
 
+from pytensor_jaxpr_linker.base.bounded import Bounded
 from pytensor_jaxpr_linker.pymc.folder_programs import FolderPrograms
 from pytensor_jaxpr_linker.run.fork import process
 
@@ -34,7 +34,7 @@ class KeptPrograms:
 
     def __init__(self) -> None:
         self.folder = FolderPrograms()
-        self._kept: OrderedDict[Hashable, Any] = OrderedDict()
+        self._kept: Bounded[Hashable, Any] = Bounded(MOST_PROGRAMS)
         self._in_turn = threading.RLock()  # two threads that sample one model compile it once
 
     def find(self, key: Hashable, make: Callable[[], Any]) -> Any:
@@ -43,10 +43,7 @@ class KeptPrograms:
         with self._in_turn:
             if key not in self._kept:
                 self._kept[key] = make()
-                if len(self._kept) > MOST_PROGRAMS:
-                    self._kept.popitem(last=False)
-            self._kept.move_to_end(key)
-            return self._kept[key]
+            return self._kept.use(key)
 
     def compiled(self, key: Hashable, function: Callable, args: tuple) -> jax.stages.Compiled:
         """Return the program of a function that is kept under a key, or compile it for arguments like these, and keep it."""

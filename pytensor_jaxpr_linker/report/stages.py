@@ -16,7 +16,7 @@ from pytensor_jaxpr_linker.base import jax_compat
 from pytensor_jaxpr_linker.base.jax_compat import with_x64_restored
 from pytensor_jaxpr_linker.base.passes import PassRecord, record_passes
 from pytensor_jaxpr_linker.base.words import counted
-from pytensor_jaxpr_linker.frontend.shared_layout import shared_pass
+from pytensor_jaxpr_linker.frontend.shared_arrays import shared_pass
 from pytensor_jaxpr_linker.frontend.targets import LOADED, Compiled, compiled, target_of
 from pytensor_jaxpr_linker.jaxpr.lower import lower_region
 from pytensor_jaxpr_linker.report.loaded_stages import LoadedStages

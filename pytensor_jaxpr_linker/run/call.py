@@ -1,4 +1,4 @@
-"""Calls a program on values: replaces generators by keys, adds constants, donates memory, tests run-time checks."""
+"""`ProgramCall`, which calls a program on values: packed, or by `Program.run` with keys, donation and padding."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.sharding import SingleDeviceSharding
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.type import RandomType
@@ -20,28 +21,21 @@ from pytensor_jaxpr_linker.graph.wide_counts import may_be_wide
 from pytensor_jaxpr_linker.plan.model import Region
 from pytensor_jaxpr_linker.run import codegen, transfer
 from pytensor_jaxpr_linker.run.checks import DeferredChecks, raise_if_failed
-from pytensor_jaxpr_linker.run.cpu_client import device_for, place
+from pytensor_jaxpr_linker.run.cpu_client import device_for
 from pytensor_jaxpr_linker.run.packing import is_argument, pack_arguments, pack_results
 from pytensor_jaxpr_linker.run.program import Program
 from pytensor_jaxpr_linker.run.recompiles import OnHost, Policy
-from pytensor_jaxpr_linker.run.specialization import NotAdmitted, Specialization
+from pytensor_jaxpr_linker.run.specialization import NotAdmitted
 
 #: Arrays of fewer bytes are not donated: a new one costs less than donating takes, measured on the CPU.
 DONATED_BYTES = 2**20
-#: How many tuples of shapes are remembered: beyond the recompile limit each call may have shapes of its own.
-MOST_SHAPES = 1024
 
 
-def program_call(
-    program: Program,
-    policy: Policy,
-    donated: Sequence[int] = (),
-    deferred: DeferredChecks | None = None,
-    converters: Sequence[Callable[[Any], Any]] | None = None,
-) -> Callable[[list], list | None]:
-    """Return the function that runs a program on a list of values and returns the list of outputs.
+class ProgramCall:
+    """Calls a program on a list of values and returns the list of outputs. Any number of threads may call it.
 
-    It returns None, and has done nothing, if the nodes have to run on the host. Any number of threads may call it.
+    NumPy arrays of the declared dtypes go to the packed call for their shapes, which the first of them makes. All other
+    values go to `Program.run`. It returns None, and has done nothing, if the nodes have to run on the host.
 
     Parameters
     ----------
@@ -51,161 +45,119 @@ def program_call(
         Keeps the results of checks; if None, each call tests its own.
     converters
         What makes a value of the user's of each output. If None, outputs are JAX arrays.
-    """
-    test = raise_if_failed if deferred is None else deferred.add
-    convert = converters or [lambda value: value] * len(program.outputs)
-    general = general_call(program, policy, donated, test, convert)
-    region = program.region
-    if program.static_positions or find_generators(region) or find_constant_generators(region):
-        return general
-    return ShortCalls(program, policy, test, convert, deferred is None, donated, general).by_shapes()
 
-
-class ShortCalls:
-    """The calls of a program that has one specialization and reads no generator: the hot path of most functions.
-
-    Parameters
+    Attributes
     ----------
-    test, converters, donated
-        See `general_call`.
-    packs_code
-        Whether the check code may be packed: it is read at once.
-    general
-        What else calls the program.
+    calls
+        The packed calls, by the shapes of the arguments and of the shared arrays.
+    shared
+        For each position of a shared array: the dtype that it must have, or None if it has no other.
     """
 
     def __init__(
         self,
         program: Program,
         policy: Policy,
-        test: Callable[[Specialization, Any, Sequence[Any]], None],
-        converters: Sequence[Callable[[Any], Any]],
-        packs_code: bool,
-        donated: Sequence[int],
-        general: Callable[[list], list | None],
+        donated: Sequence[int] = (),
+        deferred: DeferredChecks | None = None,
+        converters: Sequence[Callable[[Any], Any]] | None = None,
     ):
-        self.program, self.specialization, self.policy = program, program.specialize(()), policy
-        self.test, self.converters, self.packs_code = test, converters, packs_code
-        self.donated, self.general = donated, general
-        self.packable = [i for i, convert in enumerate(converters) if convert in transfer.NUMPY_RESULTS]
-        inputs, read = program.inputs, variables_read(program.region)
-        self.dtypes = {i: v.type.numpy_dtype for i, v in enumerate(inputs) if is_argument(v)}
-        self.narrow = {i: v.type.numpy_dtype for i, v in enumerate(inputs) if may_be_wide(v) and i not in self.dtypes}
-        self.shared = [i for i, v in enumerate(inputs) if is_tensor(v.type) and v in read and i not in self.dtypes]
+        region, inputs = program.region, program.inputs
+        self._program, self._policy, self._donated = program, policy, donated
+        self._test: Callable[..., None] = raise_if_failed if deferred is None else deferred.add
+        self._packs_code = deferred is None  # it is read at once
+        self._converters = converters or [lambda value: value] * len(program.outputs)
+        self._generators, self._constants = find_generators(region), find_constant_generators(region)
+        self._is_packable = not (program.static_positions or self._generators or self._constants)
+        read = variables_read(region)
+        self._arguments = [(i, v.type.numpy_dtype) for i, v in enumerate(inputs) if is_argument(v)]
+        self.shared: dict[int, np.dtype | None] = {
+            i: v.type.numpy_dtype if may_be_wide(v) else None
+            for i, v in enumerate(inputs)
+            if is_tensor(v.type) and v in read and not is_argument(v)
+        }
+        self._count = len(self._arguments) + len(self.shared)
+        self.calls: dict[tuple, Callable[..., list]] = program.specialize(()).packed_calls if self._is_packable else {}
 
-    def by_shapes(self) -> Callable[[list], list | None]:
-        """Return the function that calls the program on a list of arguments, see `program_call`.
+    def __call__(self, args: list) -> list | None:
+        shapes = self._packed_shapes(args)
+        if shapes is None:
+            return self._run(args)
+        call = self.calls.get(shapes)
+        return self._call_first(shapes, args) if call is None else call(*args)
 
-        If checks are tested at once, its attribute `calls` holds the calls by the shapes of the arguments and of the shared arrays at
-        the positions `shared`.
-        """
-        calls = self.specialization.short_calls
-        call: Any = codegen.by_shapes(
-            len(self.program.inputs), self.dtypes, self.shared, self.narrow, calls, self.call_first, self.call
-        )
-        if self.packs_code:
-            call.calls, call.shared, call.narrow = calls, self.shared, self.narrow
-        return call
+    def _packed_shapes(self, args: list) -> tuple | None:
+        """Return the key of the packed call for arguments, or None if they can't be packed."""
+        if not self._is_packable or jax_compat.looks_for_nan():
+            return None
+        found = [x.shape for i, dtype in self._arguments if type(x := args[i]) is np.ndarray and x.dtype is dtype]
+        for i, wide in self.shared.items():
+            x = args[i]
+            if is_whole(x) and (wide is None or x.dtype == wide):
+                found.append(x.shape)
+        return tuple(found) if len(found) == self._count else None
 
-    def call_first(self, shapes: tuple, args: list) -> list | None:
-        """Call the program on NumPy arrays of shapes that it was not called with before."""
-        return self.guarded(lambda args: self.make(shapes, args)(*args), args)
+    def _call_first(self, shapes: tuple, args: list) -> list | None:
+        """Make the packed call for these shapes and call it, unless `Program.run` or the host has to do more."""
+        if self._donated or self._program.padded is not None:
+            return self._run(args)
+        try:
+            call = self.calls[shapes] = self._packed_call(args)
+        except NotAdmitted as other:
+            return None if isinstance(other.decision, OnHost) else self._run(args)
+        results = call(*args)
+        if self._policy.progress.active:
+            self._policy.progress.end()
+        return results
 
-    def call(self, args: list) -> list | None:
-        """Call the program on arguments that are not all NumPy arrays of the declared dtype."""
-        return self.guarded(self.call_as_they_are, args)
+    def _packed_call(self, args: list) -> Callable[..., list]:
+        """Return the packed call for arguments of the shapes of `args`."""
+        program, only, count = self._program, self._program.specialize(()), len(self._converters)
+        device = device_for(self._policy.options)
+        least = 2 if device is None else 1
+        arguments = pack_arguments(program.inputs, args, least)
+        with jax.enable_x64(True):
+            constants = program.device_constants(device)
+            avals = [*args, *constants]
+            results = only.admit(avals).jaxpr.out_avals
+            has_code = len(results) > count
+            code = count if has_code and self._packs_code else None
+            packable = [i for i, convert in enumerate(self._converters) if convert in transfer.NUMPY_RESULTS]
+            packed = only.packed(avals, arguments, pack_results(results, packable, code, least), device)
+        on_device = all(i in self.shared and isinstance(args[i], jax.Array) for i in packed.others if i < len(args))
+        structs = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in avals]
+        check = partial(self._test, only, args=structs) if has_code else None
+        return codegen.packed_call(packed, constants, len(args), self._converters, check, on_device)
 
-    def guarded(self, run: Callable[[list], list], args: list) -> list | None:
-        """Return the results of `run`, or those of `general` where it has to do more, or None if the nodes have to run on the host."""
-        if self.donated or self.program.padded is not None or jax_compat.looks_for_nan():
-            return self.general(args)
+    def _run(self, given: list) -> list | None:
+        """Call the program by `Program.run`, whatever the values are."""
+        args, program, progress = [*given], self._program, self._policy.progress  # keys go into `args`
+        successors = take_keys(args, self._generators, program.key_counts)
         outside = jax_compat.thread_x64()
         try:
             jax_compat.set_thread_x64(True)
-            results = run(args)
-        except NotAdmitted as other:
-            return None if isinstance(other.decision, OnHost) else self.general(args)
+            donated = self._donated
+            taken = donated if donated and is_worth_donating([args[i] for i in donated]) else ()
+            found = program.run(args, taken)
         finally:
             jax_compat.set_thread_x64(outside)
-        if self.policy.progress.active:
-            self.policy.progress.end()
-        return results
-
-    def make(self, shapes: tuple, args: list) -> Callable[..., list]:
-        """Make and keep the call for NumPy arrays of some shapes."""
-        program, only, count = self.program, self.specialization, len(self.converters)
-        device = device_for(self.policy.options)
-        least = 2 if device is None else 1
-        arguments = pack_arguments(program.inputs, args, least)
-        constants = program.device_constants(device)
-        avals = [*args, *constants]
-        results = only.admit(avals).jaxpr.out_avals
-        has_code = len(results) > count
-        code = count if has_code and self.packs_code else None
-        packed = only.packed(avals, arguments, pack_results(results, self.packable, code, least), device)
-        on_device = all(i in self.shared and isinstance(args[i], jax.Array) for i in packed.others if i < len(args))
-        structs = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in avals]
-        check = partial(self.check, structs) if has_code else None
-        found = codegen.packed_call(packed, constants, len(args), self.converters, check, on_device)
-        calls = only.short_calls
-        if len(calls) >= MOST_SHAPES:
-            calls.clear()
-        calls[shapes] = found
-        return found
-
-    def check(self, args: Sequence[Any], code: Any) -> None:
-        """Test the check code of a call with arguments, or avals, of which the last are the constants."""
-        self.test(self.specialization, code, args)
-
-    def call_as_they_are(self, args: list) -> list:
-        """Call the program without packing."""
-        placed, device = place(args, self.policy.options)
-        results = self.specialization.on(device)(*placed, *self.program.constants_beside(placed, device))
-        if len(results) > len(self.converters):
-            self.check([*args, *self.program.constants], results.pop())
-        return [convert(x) for convert, x in zip(self.converters, results, strict=True)]
-
-
-def general_call(
-    program: Program,
-    policy: Policy,
-    donated: Sequence[int],
-    test: Callable[[Specialization, Any, Sequence[Any]], None],
-    converters: Sequence[Callable[[Any], Any]],
-) -> Callable[[list], list | None]:
-    """Return what `program_call` returns, for any program; `test` is called with the number of the check that failed, or 0."""
-    count, progress = len(program.outputs), policy.progress
-    run, generators = program.run, find_generators(program.region)
-    constants = find_constant_generators(program.region)
-    thread_x64, set_thread_x64 = jax_compat.thread_x64, jax_compat.set_thread_x64
-
-    def call(given: list) -> list | None:
-        args = [*given]  # keys go into it
-        if generators:
-            successors = take_keys(args, generators, program.key_counts)
-        outside = thread_x64()
-        try:
-            set_thread_x64(True)
-            taken = donated if donated and is_worth_donating([args[i] for i in donated]) else ()
-            found = run(args, taken)
-        finally:
-            set_thread_x64(outside)
         if found is None:
             return None
         results, specialization, args = found
         if progress.active:
             progress.end()
-        if len(results) > count:
-            test(specialization, results.pop(), args)
-        if generators:
-            for i, generator in successors.items():
-                results[i] = generator
-        if constants:
-            for i, (constant, draws) in constants.items():
-                results[i] = transfer.advanced(constant.data, draws)  # type: ignore[attr-defined]
-        return [convert(x) for convert, x in zip(converters, results, strict=True)]
+        if len(results) > len(self._converters):
+            self._test(specialization, results.pop(), args)
+        for i, generator in successors.items():
+            results[i] = generator
+        for i, (constant, draws) in self._constants.items():
+            results[i] = transfer.advanced(constant.data, draws)  # type: ignore[attr-defined]
+        return [convert(x) for convert, x in zip(self._converters, results, strict=True)]
 
-    return call
+
+def is_whole(value: Any) -> bool:
+    """Return whether the value of a shared array is a NumPy array, or a JAX array on one device."""
+    return type(value) is np.ndarray or type(value.sharding) is SingleDeviceSharding
 
 
 def variables_read(region: Region) -> set[Variable]:

@@ -1,25 +1,18 @@
 """Python functions made from their text: for programs of a few µs, the overhead of a Python loop matters.
 
-No other module makes code. Beside each maker stands what a call saves against a loop (medians, alternating in one process, on a busy
-machine of two cores). `by_shapes` and `packed_call` save little each, but every call of a function runs both: 1 µs of 7.
+No other module makes code. The docstring of each maker says what a call saves, compared with a loop (medians,
+alternating in one process, on a busy machine of two cores).
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from copy import deepcopy
-from threading import RLock
 from typing import Any, NamedTuple
 
 import numpy as np
-from jax.sharding import SingleDeviceSharding
-from pytensor.graph.basic import Constant, Variable
 
 from pytensor_jaxpr_linker.base import jax_compat
-from pytensor_jaxpr_linker.base.errors import note_node
 from pytensor_jaxpr_linker.base.stance import current_stance
-from pytensor_jaxpr_linker.plan.model import HostStep
 from pytensor_jaxpr_linker.run import transfer
 from pytensor_jaxpr_linker.run.cpu_client import CallBuffer
 from pytensor_jaxpr_linker.run.fork import process
@@ -36,11 +29,6 @@ def make_function(lines: Sequence[str], what: str, names: Mapping[str, Any]) -> 
     found = dict(names)
     exec(compile("\n".join(lines), f"{__file__} ({what})", "exec"), found)
     return found["call"]
-
-
-#: The test that JAX does not look for NaN, and its names: a call of `jax_compat.looks_for_nan` takes 0.06 µs more.
-IS_NOT_DEBUGGED = "not nans.value and not infs.value"
-DEBUG_SETTINGS = {"nans": jax_compat.debug_nans, "infs": jax_compat.debug_infs}
 
 
 class Declared(NamedTuple):
@@ -91,65 +79,18 @@ def local_names(prefix: str, numbers: Iterable[int]) -> str:
     return ", ".join(f"{prefix}{i}" for i in numbers)
 
 
-def by_shapes(
-    count: int,
-    dtypes: Mapping[int, np.dtype],
-    shared: Sequence[int],
-    narrow: Mapping[int, np.dtype],
-    calls: Mapping[tuple, Callable[[list], list]],
-    first: Callable[[tuple, list], list | None],
-    otherwise: Callable[[list], list | None],
-) -> Callable[[list], list | None]:
-    """Return the function that hands a list of arguments to the call for their shapes. It saves 0.2 µs for three arguments.
-
-    Parameters
-    ----------
-    count
-        How many arguments there are.
-    dtypes
-        The dtypes of those that must be NumPy arrays, by position; if one is not, `otherwise` is called.
-    shared
-        The positions of shared arrays; if one is sharded, `otherwise` is called.
-    narrow
-        The dtypes of those that may have another one, see `may_be_wide`: `otherwise` is called then.
-    calls
-        The calls by the shapes of all these arrays.
-    first
-        Is called with shapes and arguments for which there is no call yet.
-    otherwise
-        The call for all other arguments, and if JAX looks for NaN.
-    """
-    names: dict[str, Any] = {f"dtype{i}": dtype for i, dtype in dtypes.items()}
-    names |= {"ndarray": np.ndarray, "calls": calls, "first": first, "otherwise": otherwise}
-    names |= {"one": SingleDeviceSharding, **DEBUG_SETTINGS}
-    tests = "".join(f" and type(x{i}) is ndarray and x{i}.dtype is dtype{i}" for i in dtypes)
-    names |= {f"dtype{i}": dtype for i, dtype in narrow.items()}
-    tests += "".join(f" and x{i}.dtype == dtype{i}" for i in narrow if i in shared)
-    tests += "".join(f" and (type(x{i}) is ndarray or type(x{i}.sharding) is one)" for i in shared)
-    lines = [
-        "def call(args):",
-        f" [{local_names('x', range(count))}] = args",
-        f" if {IS_NOT_DEBUGGED}{tests}:",
-        f"  shapes = ({''.join(f'x{i}.shape, ' for i in (*dtypes, *shared))})",
-        "  found = calls.get(shapes)",
-        f"  return first(shapes, args) if found is None else found({local_names('x', range(count))})",
-        " return otherwise(args)",
-    ]
-    return make_function(lines, "the choice of a program", names)
-
-
 def short_call(
     inputs: Sequence[Declared],
-    shared: Mapping[int, Any],
+    shared: Mapping[int, list],
     count: int,
-    calls: Mapping[tuple, Any],
+    calls: Mapping[tuple, Callable[..., list]],
     arrays: Any,
-) -> Callable[[Sequence[Any]], list | None] | None:
-    """Return the function that hands the arguments of a user's call to the call for their shapes, or returns None if others have to look at them.
+) -> Callable[[Sequence[Any]], list | None]:
+    """Return the function that hands the arguments of a user's call to the packed call for their shapes.
 
-    It does what `as_declared`, the linker's thunk and `by_shapes` do together, for arguments that are as declared. It saves 1 µs of 3, and 3 µs
-    more for two shared arrays. If only arguments of declared shapes are read, it also does what the `packed_call` for these shapes does: it saves
-    0.2 µs more. It is None if there is no such call yet.
+    It returns None if an argument is not as declared, or something else needs the general way. It does what
+    `as_declared`, the linker's thunk and `ProgramCall` do together. It saves 1 µs of 3, and 3 µs more for two shared
+    arrays.
 
     Parameters
     ----------
@@ -160,28 +101,26 @@ def short_call(
     count
         How many inputs the program has.
     calls
-        The calls by the shapes of arguments and shared arrays.
+        The packed calls, by the shapes of arguments and shared arrays.
     arrays
         The `SharedArrays` of these cells.
     """
-    names: dict[str, Any] = {"ndarray": np.ndarray, "calls": calls, "process": process, "open_counts": open_counts}
-    names |= {"stance": current_stance.get, "arrays": arrays, **DEBUG_SETTINGS}
+    names: dict[str, Any] = {"ndarray": np.ndarray, "find": calls.get, "process": process, "open_counts": open_counts}
+    names |= {"stance": current_stance.get, "arrays": arrays}
+    names |= {"nans": jax_compat.debug_nans, "infs": jax_compat.debug_infs}  # `looks_for_nan` takes 0.06 µs more
     for i, (dtype, shape, _) in enumerate(inputs):
         names |= {f"dtype{i}": dtype, f"shape{i}": shape}
     names |= {f"cell{i}": cell for i, cell in shared.items()}
     tests = "".join(f" and {is_declared(i, shape)}" for i, (_, shape, _) in enumerate(inputs))
+    is_plain = (
+        "stance() is None and not open_counts and not process.has_no_threads and not nans.value and not infs.value"
+    )
     lines = [
         "def call(args):",
         f" if len(args) != {len(inputs)}: return None",
         f" [{local_names('x', range(len(inputs)))}] = args",
-        f" if stance() is None and not open_counts and not process.has_no_threads and {IS_NOT_DEBUGGED}{tests}:",
+        f" if {is_plain}{tests}:",
     ]
-    if not shared and all(None not in shape for _, shape, _ in inputs):
-        only = calls.get(tuple(shape for _, shape, _ in inputs))
-        if only is None:
-            return None
-        lines += [f" {line}" for line in only.lines]
-        return make_function(lines, "the short call of a program", {**names, **only.names})
     if shared:
         unpack = f"[{', '.join(local_names(prefix, shared) for prefix in ('v', 'x', 's'))}] = arrays.kept"
         changed = " or ".join(f"cell{i}[0] is not v{i}" for i in shared)
@@ -194,7 +133,7 @@ def short_call(
     own = [f"x{i}.shape" if None in shape else f"shape{i}" for i, (_, shape, _) in enumerate(inputs)]
     shapes = "".join(f"{shape}, " for shape in (*own, *(f"s{i}" for i in shared)))
     values = ", ".join(f"x{i}" if i < len(inputs) or i in shared else "None" for i in range(count))
-    lines += [f"  found = calls.get(({shapes}))", f"  if found is not None: return found({values})"]
+    lines += [f"  found = find(({shapes}))", f"  if found is not None: return found({values})"]
     return make_function(lines, "the short call of a function", names)
 
 
@@ -254,7 +193,6 @@ def packed_call(
     head = f"def call({local_names('x', range(inputs))}):"
     call: Any = make_function([head, *lines], "the call of a program", names)
     call.arguments, call.buffers, call.results = arguments, buffers, results
-    call.lines, call.names = lines, names  # for the short call
     return call
 
 
@@ -304,94 +242,3 @@ def unpacked_results(
 
     lines = [" p = buffer.results.copy()" if in_buffer else " p = array(p)"] * bool(pieces)
     return lines, {piece.position: part(*piece) for piece in pieces}
-
-
-class StageCall(NamedTuple):
-    """A stage of a plan: the slots that it reads and writes, its function, and what is called if that returns None."""
-
-    inputs: Sequence[int]
-    outputs: Sequence[int]
-    call: Callable[[list], list | None]
-    call_on_host: Callable[[list], list] | None
-
-
-def call_stages(
-    stages: Sequence[StageCall],
-    inputs: int,
-    outputs: Sequence[int],
-    dead_after: Sequence[Sequence[int]],
-    constants: Mapping[int, Any],
-    own: Callable[[Any], Any],
-) -> Callable[[list], list]:
-    """Return the function that runs stages, in which slots are local variables. It saves 0.6 µs for each stage: 1.4 µs for two.
-
-    It takes a list of values for the first slots, as many as `inputs`, and returns the values of the slots `outputs`, each in memory of its
-    own, as XLA returns them: `own` copies an input, and a value that is returned twice. `dead_after` lists, for each stage, the slots that
-    nothing reads after it. `constants` are the values of slots that no stage writes. If a stage fails, nothing outside is changed.
-    """
-
-    def local(slots: Sequence[int]) -> str:
-        return ", ".join(f"v{slot}" for slot in slots)
-
-    names: dict[str, Any] = {f"v{slot}": value for slot, value in constants.items()}
-    names["own"] = own
-    lines = ["def call(inputs):", f" [{local(range(inputs))}] = inputs", " del inputs"]
-    for i, (stage, dead) in enumerate(zip(stages, dead_after, strict=True)):
-        names |= {f"call{i}": stage.call, f"call_on_host{i}": stage.call_on_host}
-        run = f"[{local(stage.outputs)}] = call{i}([{local(stage.inputs)}])"
-        if stage.call_on_host is not None:
-            run += f" or call_on_host{i}([{local(stage.inputs)}])"
-        lines.append(f" {run}")
-        if dead:
-            lines.append(f" del {local(dead)}")
-    counts = Counter(outputs)
-    results = [f"own(v{slot})" if slot < inputs or counts[slot] > 1 else f"v{slot}" for slot in outputs]
-    lines.append(f" return [{', '.join(results)}]")
-    return make_function(lines, "the stages of a function", names)
-
-
-def perform_nodes(
-    step: HostStep,
-    host_form: Callable[[Variable], Callable[[Any], Any]],
-    declared_form: Callable[[Variable], Callable[[Any], Any]],
-) -> Callable[[list], list]:
-    """Return the function that calls the `perform` of each node of a step; one thread at a time is in it.
-
-    It saves 0.8 µs for one node and 3 µs for eight, against the thunks that Ops make and the cells that these share. `host_form` converts
-    a value that is given for a variable to the variable's type, `declared_form` one that a node computed.
-    """
-    places: dict[Variable, str] = {}
-    names: dict[str, Any] = {"deepcopy": deepcopy, "note_node": note_node, "lock": RLock()}
-
-    def local(v: Variable) -> str:
-        if v not in places:
-            places[v] = f"v{len(places)}"
-            if isinstance(v, Constant):
-                names[places[v]] = v.data
-        return places[v]
-
-    def formed(v: Variable, form: Callable[[Any], Any]) -> str:
-        names[form.__name__] = form
-        return f"{form.__name__}({local(v)})"
-
-    lines = ["def call(args):", f" [{', '.join(map(local, step.inputs))}] = args"]
-    lines += [f" {local(v)} = {formed(v, host_form(v))}" for v in step.inputs]
-    lines.append(" with lock:")
-    for i, node in enumerate(step.nodes):
-        cells: dict[Variable, list[Any]] = {v: [None] for v in (*node.inputs, *node.outputs)}
-        node.op.prepare_node(node, storage_map=cells, compute_map={v: [False] for v in cells}, impl="py")
-        names |= {f"node{i}": node, f"perform{i}": node.op.perform}
-        destroyed = destroyed_inputs(node)
-        operands = [f"deepcopy({local(v)})" if k in destroyed else local(v) for k, v in enumerate(node.inputs)]
-        results = [f"r{k}" for k in range(len(node.outputs))]
-        lines += [f"  {result} = [None]" for result in results]
-        lines += ["  try:", f"   perform{i}(node{i}, [{', '.join(operands)}], [{', '.join(results)}])"]
-        lines += ["  except Exception as error:", f"   note_node(error, node{i})", "   raise"]
-        lines += [f"  {local(v)} = {result}[0]" for v, result in zip(node.outputs, results, strict=True)]
-    lines.append(f" return [{', '.join(formed(v, declared_form(v)) for v in step.outputs)}]")
-    return make_function(lines, "the nodes of a host step", names)
-
-
-def destroyed_inputs(node: Any) -> set[int]:
-    """Return the positions of the inputs whose memory the Op of a node writes to."""
-    return {i for positions in node.op.destroy_map.values() for i in positions}

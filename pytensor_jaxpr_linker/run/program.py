@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from functools import partial
@@ -14,6 +13,7 @@ import numpy as np
 from jax.sharding import NamedSharding
 from pytensor.graph.basic import Apply, Constant, Variable
 
+from pytensor_jaxpr_linker.base.bounded import Bounded
 from pytensor_jaxpr_linker.base.errors import CannotEmit, RuntimeTracerError, variable_name
 from pytensor_jaxpr_linker.emit.random.sampler import KEY_DTYPE, KEY_SHAPE
 from pytensor_jaxpr_linker.graph.generators import key_counts
@@ -82,8 +82,8 @@ class Program:
         counts = key_counts(region.inputs, region.draws)
         #: How many keys the program takes of the generator at a position: one, where nothing is said.
         self.key_counts = {i: counts[v] for i, v in enumerate(region.inputs) if v in counts}
-        self._specializations: OrderedDict[tuple, Specialization] = OrderedDict()
-        self._keys: dict[tuple, tuple] = {}
+        self._specializations: Bounded[tuple, Specialization] = Bounded(capacity)
+        self._keys: Bounded[tuple, tuple] = Bounded(MOST_KEYS)
         self._lock = threading.Lock()
         self._only = None if self.static_positions else self.specialize(())
 
@@ -135,10 +135,7 @@ class Program:
         call = (tuple([v.tobytes() for v in roots]), tuple([np.shape(x) for x in args]))
         key = self._keys.get(call)
         if key is None:
-            key = self._demand(roots, args)
-            if len(self._keys) >= MOST_KEYS:
-                self._keys.clear()
-            self._keys[call] = key
+            key = self._keys[call] = self._demand(roots, args)
         return self._specialization(key)
 
     def _demand(self, roots: Sequence[np.ndarray], args: Sequence[Any]) -> tuple:
@@ -153,7 +150,7 @@ class Program:
     def _specialization(self, key: tuple) -> Specialization:
         """Return the specialization with this key, which holds the values that the region demands."""
         with self._lock:
-            found = self._specializations.get(key)
+            found = self._specializations.use(key)
             if found is None:
                 values = [
                     (np.frombuffer(x, dtype) if isinstance(x, bytes) else np.array(x, dtype)).reshape(shape)
@@ -165,10 +162,6 @@ class Program:
                 if self.recompiles is not None and self.recompiles.closed:
                     return found  # its call fails: it must not take the place of one that is compiled
                 self._specializations[key] = found
-                if len(self._specializations) > self._capacity:
-                    self._specializations.popitem(last=False)
-            else:
-                self._specializations.move_to_end(key)
         return found
 
     @property
@@ -205,7 +198,7 @@ class Program:
         """Return the same program without a policy, for JAX to transform and, if `differentiable`, to differentiate its equations."""
         program = copy(self)
         program.checked, program._differentiable, program._for_jax = checked, differentiable, True
-        program._specializations, program._lock = OrderedDict(), threading.Lock()
+        program._specializations, program._lock = Bounded(self._capacity), threading.Lock()
         program.recompiles = program.padded = None
         program._only = None if program.static_positions else program.specialize(())
         return program

@@ -14,6 +14,7 @@ import numpy as np
 from pytensor.graph.basic import Variable
 
 from pytensor_jaxpr_linker.base import jax_compat, logs
+from pytensor_jaxpr_linker.base.bounded import Bounded
 from pytensor_jaxpr_linker.jaxpr.lower import Lowered, lower_region
 from pytensor_jaxpr_linker.jaxpr.optimize.small_calls import with_small_calls
 from pytensor_jaxpr_linker.jaxpr.optimize.small_parts import split_small
@@ -22,6 +23,9 @@ from pytensor_jaxpr_linker.run import timing
 from pytensor_jaxpr_linker.run.packed_program import PackedProgram, packed_program
 from pytensor_jaxpr_linker.run.packing import Packing
 from pytensor_jaxpr_linker.run.recompiles import Admit, OnHost, Pad, Recompiles, Refuse, describe, spell
+
+#: How many packed calls are kept: beyond the recompile limit each call may have shapes of its own.
+MOST_SHAPES = 1024
 
 
 class NotAdmitted(Exception):
@@ -50,8 +54,8 @@ class Specialization:
         The Jaxprs so far, by the shapes and dtypes of what the program takes.
     seconds
         For each of them how long its stages took: "lower", and "trace", "stablehlo" and "xla" once it was called.
-    short_calls
-        What is called for NumPy arguments, by their shapes, see `ShortCalls`.
+    packed_calls
+        The packed calls for NumPy arguments, by their shapes, see `ProgramCall`.
     """
 
     def __init__(
@@ -69,7 +73,7 @@ class Specialization:
         self._differentiable, self._for_jax = differentiable, for_jax
         self._capacity, self.recompiles = capacity, recompiles
         self._lock = threading.RLock()
-        self.short_calls: dict[tuple, Any] = {}
+        self.packed_calls: Bounded[tuple, Callable[..., list]] = Bounded(MOST_SHAPES)
         self._clear()
 
     def _clear(self) -> None:
@@ -78,7 +82,7 @@ class Specialization:
         self.seconds: dict[tuple, dict[str, float]] = {}
         self._admitted: set[tuple] = set()
         self._donating: dict[tuple, Any] = {}
-        self.short_calls.clear()
+        self.packed_calls.clear()
         self._on: dict[jax.Device, Any] = {}
         self.call = self.jitted()
 

@@ -17,7 +17,7 @@ from pytensor.tensor.sharedvar import tensor_constructor
 
 import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker.frontend.register import OPTDB_REWRITES, register
-from pytensor_jaxpr_linker.frontend.shared_constructors import TENSOR_VALUES, register_constructors
+from pytensor_jaxpr_linker.frontend.shared_arrays import TENSOR_VALUES, register_constructors
 
 
 def registered():

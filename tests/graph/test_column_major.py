@@ -1,4 +1,4 @@
-"""Matrices in column-major order: constants (`graph/column_major.py`) and shared variables (`frontend/shared_layout.py`)."""
+"""Matrices in column-major order: constants (`graph/column_major.py`) and shared variables (`frontend/shared_arrays.py`)."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ def test_programs_have_ended_when_a_call_returns():
 
 def only_call(f):
     """Return the call for the only shapes that `f` was called with."""
-    (call,) = f.vm.runner.program.specialize(()).short_calls.values()
+    (call,) = f.vm.runner.program.specialize(()).packed_calls.values()
     return call
 
 

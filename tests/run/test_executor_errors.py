@@ -187,3 +187,16 @@ def test_functions_that_share_variables_run_in_threads():
             writer()
         for future in done:
             future.result()
+
+
+def test_an_op_may_call_its_own_function():
+    """Its step on the host goes on with the values that it had."""
+
+    def times_rest(negative):
+        n = -negative
+        return n * f(n - 1) if n[0] > 1 else n
+
+    x = pt.vector("x", dtype="float64")
+    negative = OnHost(np.negative, "negative")(x)
+    f = compiled([x], OnHost(times_rest, "times_rest")(negative) + OnHost(np.copy, "copy")(negative) * 0)
+    np.testing.assert_array_equal(f(np.array([5.0])), [120.0])

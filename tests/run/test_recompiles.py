@@ -144,6 +144,6 @@ def test_programs_for_shapes_are_bounded():
     for n in range(1, 12):
         assert f(np.ones(n)) == n
     specialization = f.vm.runner.program.specialize(())
-    assert len(specialization.lowered) <= 3 and len(specialization.short_calls) <= 3
+    assert len(specialization.lowered) <= 3 and len(specialization.packed_calls) <= 3
     assert programs(f) == 11
     gc.collect()

@@ -212,7 +212,7 @@ def test_small_arguments_are_packed():
     inputs = [vector(f"w{i}") for i in range(3)]
     f = pytensor.function(inputs, inputs[0] + 2 * inputs[1] + 3 * inputs[2], mode=FULLGRAPH)
     np.testing.assert_array_equal(f(W, W, named(W, "b")), 6 * W)
-    (found,) = f.vm.runner.program.specialize(()).short_calls.values()
+    (found,) = f.vm.runner.program.specialize(()).packed_calls.values()
     assert found.arguments.positions == (0, 1, 2)
 
 

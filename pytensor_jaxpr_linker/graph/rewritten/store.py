@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import pickle
 import tempfile
-import threading
-from collections import OrderedDict
 from hashlib import sha256
 from io import BytesIO
 from pathlib import Path
@@ -15,6 +13,7 @@ from typing import Any
 from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.utils import Scratchpad
 
+from pytensor_jaxpr_linker.base.bounded import Bounded
 from pytensor_jaxpr_linker.base.errors import CacheWarning, warn_user
 from pytensor_jaxpr_linker.base.private_files import make_folder, read_file
 
@@ -26,8 +25,7 @@ class GraphStore:
     """Keeps values by key: the newest in memory, all in a folder."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[str, bytes] = OrderedDict()
-        self._lock = threading.Lock()
+        self._kept: Bounded[str, bytes] = Bounded(MOST_GRAPHS)
         self._folder: Path | None = None
         self._has_warned = False
         #: How many entries were found, and how many were looked for and not found.
@@ -46,27 +44,23 @@ class GraphStore:
 
     def clear(self) -> None:
         """Forget what is in memory."""
-        with self._lock:
-            self._kept.clear()
+        self._kept.clear()
 
     def find(self, key: str) -> Any:
         """Return what is kept under a key, or None."""
-        with self._lock:
-            data = self._kept.get(key)
-        if data is None:
-            data = self._read(key)
+        data = self._kept.use(key) or self._read(key)
         found = None if data is None else self._unpacked(key, data)
         if found is None or data is None:
             self.misses += 1
             return None
         self.hits += 1
-        self._remember(key, data)
+        self._kept[key] = data
         return found
 
     def keep(self, key: str, value: Any) -> None:
         """Keep a value under a key."""
         data = packed(value)
-        self._remember(key, data)
+        self._kept[key] = data
         if self._folder is None:
             return
         try:
@@ -74,14 +68,6 @@ class GraphStore:
         except OSError as error:
             self._warn(f"Rewritten graphs and samplers can't be kept in {self._folder}: {error}")
             self._folder = None
-
-    def _remember(self, key: str, data: bytes) -> None:
-        """Keep bytes in memory."""
-        with self._lock:
-            self._kept[key] = data
-            self._kept.move_to_end(key)
-            if len(self._kept) > MOST_GRAPHS:
-                self._kept.popitem(last=False)
 
     def _read(self, key: str) -> bytes | None:
         """Return what the folder has under a key, or None."""

@@ -18,7 +18,7 @@ from pytensor.tensor.random.type import RandomType
 from pytensor_jaxpr_linker.base.array_types import in_order
 from pytensor_jaxpr_linker.base.errors import variable_name
 from pytensor_jaxpr_linker.frontend.as_jax_function import as_jax_function
-from pytensor_jaxpr_linker.frontend.shared_placement import value_in_place
+from pytensor_jaxpr_linker.frontend.shared_arrays import value_in_place
 from pytensor_jaxpr_linker.frontend.targets import Target
 
 type Data = Mapping[str, Any]

@@ -15,7 +15,7 @@ from pytensor.compile.mode import Mode, get_mode
 from pytensor_jaxpr_linker.base.errors import warn_user
 from pytensor_jaxpr_linker.base.options import Options
 from pytensor_jaxpr_linker.frontend.linker import JaxprLinker
-from pytensor_jaxpr_linker.frontend.shared_placement import check_axes, value_in_place
+from pytensor_jaxpr_linker.frontend.shared_arrays import check_axes, value_in_place
 from pytensor_jaxpr_linker.frontend.targets import Target
 from pytensor_jaxpr_linker.plan.padding import NotExact
 from pytensor_jaxpr_linker.pymc.arguments import Names, check_model, did_you_mean

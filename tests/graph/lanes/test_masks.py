@@ -282,7 +282,7 @@ def test_one_compilation_for_a_thousand_counts():
         assert got[1] == pytest.approx(1.0 + count / 2)
     program = f.vm.runner.program
     (specialization,) = program._specializations.values()
-    assert len(specialization.lowered) == 1 == len(specialization.short_calls)
+    assert len(specialization.lowered) == 1 == len(specialization.packed_calls)
 
 
 def test_memory_of_counts_is_bounded():

@@ -113,7 +113,7 @@ def test_the_witness_is_part_of_packed_results(dtype):
     f = pytensor.function([x], outputs, mode="JAXPR")
     compare([x], outputs, [value])
     f(value)
-    (call,) = f.vm.runner.program.specialize(()).short_calls.values()
+    (call,) = f.vm.runner.program.specialize(()).packed_calls.values()
     assert len(call.results.pieces) == 4
 
 

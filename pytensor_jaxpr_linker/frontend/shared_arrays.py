@@ -1,23 +1,34 @@
-"""`shard`: shared variables whose values lie on the devices of a mesh, and stay there."""
+"""The arrays of shared variables: their containers, `shard`, column-major order, and their copies on a device."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Collection, Sequence
+from functools import partial, wraps
 from typing import Any
 
 import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.compile.sharedvalue import SharedVariable, shared_constructor
+from pytensor.graph.basic import Variable
+from pytensor.graph.fg import FunctionGraph
 from pytensor.link.basic import Container
+from pytensor.tensor.sharedvar import TensorSharedVariable, scalar_constructor, tensor_constructor
+from pytensor.tensor.type import TensorType
 
-from pytensor_jaxpr_linker.base.array_types import is_tensor
+from pytensor_jaxpr_linker.base import marks
+from pytensor_jaxpr_linker.base.array_types import is_tensor, unmasked
 from pytensor_jaxpr_linker.base.errors import variable_name
+from pytensor_jaxpr_linker.base.jax_compat import is_for_cpus
+from pytensor_jaxpr_linker.base.passes import Pass
+from pytensor_jaxpr_linker.graph.column_major import gains, lay_inputs
 from pytensor_jaxpr_linker.run import placement, transfer
+from pytensor_jaxpr_linker.run.transfer_count import count_upload
 
 
 class SharedTensorType(transfer.DeviceTensorType):
-    """The declared type of a shared variable, for its container: it keeps sharded arrays, and puts all others where they belong."""
+    """The declared type of a shared variable, for its container: it keeps sharded arrays and lays out all others."""
 
     sharding: NamedSharding | None = None
 
@@ -29,7 +40,7 @@ class SharedTensorType(transfer.DeviceTensorType):
         return value if self.sharding is None else placement.put(value, self.sharding, self.name)
 
     def is_valid_value(self, data: Any, strict: bool = True) -> bool:
-        """Tell whether a cell may hold `data`; a JAX array in one came through `filter`, or from a program."""
+        """Return whether a cell may hold `data`; a JAX array in one came through `filter`, or from a program."""
         return isinstance(data, jax.Array) or super().is_valid_value(data, strict)
 
     def __deepcopy__(self, memo: dict) -> SharedTensorType:
@@ -37,10 +48,10 @@ class SharedTensorType(transfer.DeviceTensorType):
 
 
 class SharedContainer(Container):
-    """The container of a shared variable whose value may be a JAX array: on a mesh, or, after an update, on an accelerator.
+    """The container of a shared variable whose value may be a JAX array: on a mesh or, after an update, on an accelerator.
 
-    The cell holds the JAX array, which programs read. Whoever asks for the value gets NumPy's, as from any shared variable. A pickle
-    has that and the description of the mesh; where there are as many devices, it is sharded again.
+    The cell holds the JAX array, which programs read. `get_value` returns a NumPy array, as of any shared variable. A
+    pickle has that array and the description of the mesh; where there are as many devices, it is sharded again.
     """
 
     @property
@@ -76,7 +87,7 @@ class SharedContainer(Container):
 
 
 def describe_layout(sharding: Any) -> tuple[tuple[str, ...], tuple[int, ...], tuple] | None:
-    """Return the axes of a mesh, their sizes and the partition spec: what a pickle can hold. None for a sharding without a mesh."""
+    """Return the axes of a mesh, their sizes and the partition spec, for a pickle. None for a sharding without a mesh."""
     if not isinstance(sharding, NamedSharding):
         return None
     return sharding.mesh.axis_names, tuple(sharding.mesh.shape.values()), tuple(sharding.spec)
@@ -167,7 +178,7 @@ def shard(
 
 
 def is_shared_tensor(variable: Any) -> bool:
-    """Tell whether this is a shared variable whose value is an array."""
+    """Return whether this is a shared variable whose value is an array."""
     return isinstance(variable, SharedVariable) and is_tensor(variable.type)
 
 
@@ -180,7 +191,7 @@ def check_axes(name: str, mesh: Mesh, wanted: Sequence[str]) -> None:
 
 
 def value_in_place(variable: SharedVariable) -> Any:
-    """Return the value of a shared variable without a copy: an array on a mesh as it lies there, any other as NumPy's."""
+    """Return the value of a shared variable without a copy: a sharded array as it is, any other as a NumPy array."""
     held = variable.container.storage[0]
     return held if placement.is_sharded(held) else variable.get_value(borrow=True)
 
@@ -214,3 +225,140 @@ def device_array(variable: SharedVariable) -> jax.Array:
         raise TypeError(f"device_array takes a shared variable of tensor type, not {variable!r:.100}.")
     found = variable.container.storage[0]
     return found if isinstance(found, jax.Array) else transfer.on_device(np.asarray(found))
+
+
+#: The classes of values for which PyTensor makes shared tensors.
+TENSOR_VALUES = (np.ndarray, np.number, float, int, complex)
+
+
+def register_constructors() -> None:
+    """Register the constructors with `pytensor.shared`. A constructor that another package registered stays."""
+    shared_constructor.register(jax.Array, constructor_of_device_arrays)
+    for kind in TENSOR_VALUES:
+        if (construct := shared_constructor.dispatch(kind)) in (tensor_constructor, scalar_constructor):
+            shared_constructor.register(kind, with_open_container(construct))
+
+
+class OpenContainer(Container):
+    """PyTensor's container of a tensor, which becomes a `SharedContainer` when it is given an array on a mesh.
+
+    PyTensor's container gathers the parts into one NumPy array and says nothing. All other values are treated as
+    PyTensor treats them, and a pickle has PyTensor's class. So nothing changes for programs that use no mesh.
+    """
+
+    def __set__(self, value: Any) -> None:
+        if placement.is_sharded(value):
+            adopt(self, "a shared variable" if self.name is None else f"'{self.name}'").value = value
+        else:
+            super().__set__(value)
+
+    data = property(Container.__get__, __set__)
+    value = property(Container.__get__, __set__)
+
+    def __reduce__(self) -> tuple:
+        return Container, (self.type, self.storage), self.__dict__
+
+
+def with_open_container(construct: Callable[..., SharedVariable]) -> Callable[..., SharedVariable]:
+    """Return a constructor whose variables have an `OpenContainer`."""
+
+    @wraps(construct)
+    def constructor(*args: Any, **options: Any) -> SharedVariable:
+        variable = construct(*args, **options)
+        variable.container.__class__ = OpenContainer
+        return variable
+
+    return constructor
+
+
+def constructor_of_device_arrays(value: jax.Array, name: str | None = None, **options: Any) -> SharedVariable:
+    """Make ``pytensor.shared`` of a JAX array a tensor; a sharded array stays as it is."""
+    if not placement.is_sharded(value):
+        return shared_constructor(np.asarray(value), name=name, **options)
+    declared = options.get("shape") or (None,) * value.ndim
+    container = adopt(
+        Container(TensorType(value.dtype.name, shape=declared), [value], name=name), name or "a shared variable"
+    )
+    if isinstance(value.sharding, NamedSharding):
+        mesh = placement.automatic(value.sharding.mesh)
+        container.type.sharding = NamedSharding(mesh, value.sharding.spec)
+    none: Any = None  # the container has the value
+    return TensorSharedVariable(type=container.type.type, value=none, strict=none, container=container, name=name)
+
+
+class InRows(Exception):
+    """A function wants a shared matrix in column-major order, and another function or an update has put it in rows."""
+
+
+def shared_pass(fgraph: FunctionGraph) -> Pass:
+    """Return the pass that lets a graph take the transposes of shared matrices if column-major order is faster."""
+    updated = set((getattr(fgraph, "update_mapping", None) or {}).values())
+    candidates = [i for i, v in enumerate(fgraph.inputs) if i not in updated and may_lie_in_columns(v)]
+    return Pass("column-major inputs", partial(lay_inputs, candidates=candidates, is_wanted=is_for_cpus))
+
+
+def may_lie_in_columns(variable: Variable) -> bool:
+    """Return whether an input is a shared matrix that nobody has put on a device in rows, nor marked."""
+    if not isinstance(variable, SharedVariable):
+        return False
+    if marks.is_static(variable) or marks.is_dynamic(variable) or marks.dynamic_axes(variable):
+        return False
+    value = variable.container.storage[0]
+    buffer = transfer.buffer_of(value)
+    return gains(value) and (buffer is None or buffer.is_column_major)
+
+
+def transposed(values: Sequence[Any], positions: Collection[int]) -> list:
+    """Return the values of inputs, or their shapes and dtypes, with the transposes of those at some positions."""
+    return [transposed_value(x) if i in positions else x for i, x in enumerate(values)] if positions else [*values]
+
+
+def transposed_value(matrix: Any) -> Any:
+    """Return the transpose of a matrix, or its shape and dtype."""
+    if isinstance(matrix, jax.ShapeDtypeStruct):
+        return jax.ShapeDtypeStruct(matrix.shape[::-1], matrix.dtype)
+    return np.asarray(matrix).T
+
+
+#: Held while the values of shared variables are read or replaced, not while they are computed: so each call sees the
+#: values of one update.
+consistent = threading.Lock()
+
+
+def shared_device_array(cell: list, value: Any, device: jax.Device | None, is_column_major: bool) -> Any:
+    """Return the copy of a shared variable's value, or of its transpose, on a device, or on JAX's default device.
+
+    It is uploaded the first time it is seen. A matrix that is there in column-major order is uploaded again if rows are
+    wanted, and stays in rows.
+    """
+    buffer = transfer.buffer_of(value)
+    if buffer is not None and buffer.is_column_major is is_column_major:
+        return buffer.on(device)
+    if is_column_major and (buffer is not None or not isinstance(value, np.ndarray)):
+        raise InRows
+    if not isinstance(value, np.ndarray) or not value.size:
+        return (
+            value.T if is_column_major else unmasked(value)
+        )  # an array on a mesh or an accelerator is where it belongs
+    with jax.enable_x64(True):
+        uploaded = transfer.upload(value, device, is_column_major)
+    count_upload(value.nbytes)
+    with consistent:
+        if cell[0] is value:  # else another thread has replaced or uploaded it
+            cell[0] = uploaded
+    buffer = transfer.buffer_of(uploaded)
+    assert buffer is not None
+    return buffer.array
+
+
+def placed_like(old: Any, new: Any) -> Any:
+    """Return the new value of a shared variable on the devices of the old: sharded alike, or as one mirrored array."""
+    if placement.is_sharded(old):
+        return placement.put(new, old.sharding, "the update of a shared variable")
+    return transfer.upload(placement.to_host(new)) if placement.is_sharded(new) else new
+
+
+def in_cell(array: jax.Array) -> Any:
+    """Return what a cell holds of an update: a mirror or, if it is sharded or on an accelerator, the array itself."""
+    stays = placement.is_sharded(array) or not transfer.shares_memory(array)
+    return array if stays else transfer.mirror(array)
