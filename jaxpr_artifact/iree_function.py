@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 
 from jaxpr_artifact.arguments import check_sizes, signature_of, taken
-from jaxpr_artifact.describe_iree import described_function
+from jaxpr_artifact.describe import described
 from jaxpr_artifact.fork import iree_threads
-from jaxpr_artifact.iree_header import FIRST_STATE, MAIN
-from jaxpr_artifact.iree_program import DEVICE, MACHINE_CODE, IreeProgram, first_line, owned
+from jaxpr_artifact.iree_program import DEVICE, FIRST_STATE, MACHINE_CODE, MAIN, IreeProgram, first_line, owned
 from jaxpr_artifact.loaded import State, error_of
 
 
@@ -22,7 +21,7 @@ class IreeFunction:
 
     Attributes
     ----------
-    header : IreeHeader
+    header : Header
         What the file says of it: names, dtypes, shapes, checks, the target, versions.
     state : State
         What it keeps between calls, by the names of the shared variables.
@@ -33,10 +32,6 @@ class IreeFunction:
         self._functions = program.functions(self.header.target)
         self.__name__ = self.__qualname__ = self.header.name
         self.__signature__ = signature_of(self.header.arguments)
-        updates = [s for s in self.header.state if s.output is not None]
-        self._dtypes = [a.dtype for a in self.header.outputs]
-        self._dtypes += [s.dtype for s in sorted(updates, key=lambda s: s.output or 0)]
-        self._dtypes += ["int32"] if self.header.checks else []
         self._turn = threading.Lock()
         first = self._invoke(FIRST_STATE, [], [s.dtype for s in self.header.state]) if self.header.state else []
         self.state = State(self.header.state, first)
@@ -58,7 +53,9 @@ class IreeFunction:
         check_sizes(header.arguments, values)
         with self._turn:
             state = self.state.snapshot()
-            results = self._invoke(MAIN, [*values, *[np.asarray(state[s.name]) for s in header.state]], self._dtypes)
+            results = self._invoke(
+                MAIN, [*values, *[np.asarray(state[s.name]) for s in header.state]], header.result_dtypes
+            )
             if header.checks and (code := int(results[-1])):
                 raise error_of(header.checks[code - 1])
             self.state.update_all({s.name: results[s.output] for s in header.state if s.output is not None})
@@ -87,7 +84,7 @@ class IreeFunction:
         )
 
     def __str__(self) -> str:
-        return described_function(self.header)
+        return described(self.header)
 
     def __repr__(self) -> str:
         return f"<{self.header.name}{self.__signature__} loaded from {self.path} by IREE>"

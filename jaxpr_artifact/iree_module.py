@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from jaxpr_artifact.arguments import check_sizes, taken
-from jaxpr_artifact.describe_iree import described_module
+from jaxpr_artifact.describe import described_module
 from jaxpr_artifact.fork import iree_threads
 from jaxpr_artifact.iree_parameters import parameter_modules
 from jaxpr_artifact.iree_program import DEVICE, MACHINE_CODE, IreeProgram, owned

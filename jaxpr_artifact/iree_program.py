@@ -11,9 +11,15 @@ import numpy as np
 
 from jaxpr_artifact.errors import ArtifactError
 from jaxpr_artifact.fork import iree_threads
-from jaxpr_artifact.iree_header import ATTRIBUTE, MAIN, IreeHeader, iree_header_of
+from jaxpr_artifact.header import OF_JAX, Header, Misfit, check_fixed, read_description
 from jaxpr_artifact.module_header import MODULE_ATTRIBUTE, ModuleDescription, module_description_of
 from jaxpr_artifact.seal import check_seal
+
+#: The attribute of the function ``main`` that holds the header, among those that IREE keeps for programs that load a module.
+ATTRIBUTE = "pytensor_jaxpr_linker"
+
+#: The functions of a file with one function: its program, and the first values of the state.
+MAIN, FIRST_STATE = "main", "first_state"
 
 #: The device that IREE runs a program on unless another one is named.
 DEVICE = "local-task"
@@ -53,7 +59,7 @@ class IreeProgram:
         """Whether it is a module of functions that share state."""
         return MODULE_ATTRIBUTE in self._texts
 
-    def header(self) -> IreeHeader:
+    def header(self) -> Header:
         """Return what it says of its one function, or raise an ArtifactError."""
         if self.is_module:
             what = "The file is a module of functions that share state, not one function."
@@ -95,6 +101,19 @@ class IreeProgram:
         except Exception as error:
             what = f"IREE can't load it on {self.device}: {first_line(error)}."
             raise ArtifactError(self.path, what, remedy) from error
+
+
+def iree_header_of(path: str | os.PathLike, text: Any) -> Header:
+    """Return the header that a text spells, or raise an ArtifactError."""
+    remedy = "Export it again, as a `.vmfb` file of pytensor_jaxpr_linker."
+    return read_description(Header, path, text, "what its arguments are", remedy, check_iree_header, OF_JAX)
+
+
+def check_iree_header(header: Header) -> None:
+    """Raise a `Misfit` if the parts of a header do not fit together."""
+    check_fixed((*header.arguments, *header.outputs, *header.state))
+    if not header.target:
+        raise Misfit("it has no target")
 
 
 def iree_runtime() -> Any:

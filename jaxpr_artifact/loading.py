@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxpr_artifact.container import MAGIC
-from jaxpr_artifact.describe_iree import described_program
+from jaxpr_artifact.describe import described, described_module
 from jaxpr_artifact.iree_function import IreeFunction
 from jaxpr_artifact.iree_module import IreeModule
 from jaxpr_artifact.iree_program import DEVICE, IreeProgram
@@ -71,7 +71,10 @@ def load(path: str | os.PathLike, *, verify: bool = True, device: str | None = N
 
 def description_of(path: str | os.PathLike) -> str:
     """Return what a file was made of. A program of IREE may be one for another machine."""
-    return described_program(IreeProgram(path)) if is_iree_file(path) else str(LoadedFunction(path))
+    if not is_iree_file(path):
+        return str(LoadedFunction(path))
+    program = IreeProgram(path)
+    return described_module(program.description()) if program.is_module else described(program.header())
 
 
 def is_iree_file(path: str | os.PathLike) -> bool:

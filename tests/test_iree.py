@@ -25,7 +25,7 @@ from pytensor.graph.replace import graph_replace
 
 import pytensor_jaxpr_linker as pjl
 from jaxpr_artifact import ArtifactError, IreeFunction, IreeModule, load, load_iree, load_iree_module
-from jaxpr_artifact.iree_header import FIRST_STATE, MAIN
+from jaxpr_artifact.iree_program import FIRST_STATE, MAIN
 from jaxpr_artifact.seal import seal
 from pytensor_jaxpr_linker.artifacts.iree import compiler
 from pytensor_jaxpr_linker.artifacts.iree.compiler import IreeError, compile_mlir, tool_path

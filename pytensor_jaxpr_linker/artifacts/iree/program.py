@@ -9,11 +9,12 @@ import jax
 import numpy as np
 from jax.extend.mlir import ir
 
-from jaxpr_artifact.header import Argument, Stored
-from jaxpr_artifact.iree_header import ATTRIBUTE, FIRST_STATE, MAIN, IreeHeader
+from jaxpr_artifact.container import canonical
+from jaxpr_artifact.header import Header
+from jaxpr_artifact.iree_program import ATTRIBUTE, FIRST_STATE, MAIN
 from pytensor_jaxpr_linker.artifacts.lowering import line_of_names, without_source_paths
 from pytensor_jaxpr_linker.artifacts.shapes import Input, has_symbols
-from pytensor_jaxpr_linker.artifacts.writing import Exportable, argument, versions_now
+from pytensor_jaxpr_linker.artifacts.writing import Exportable, header_of, stored, versions_now
 from pytensor_jaxpr_linker.base import jax_compat
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import DEAD_CODE, JaxprBuilder
@@ -40,7 +41,17 @@ def iree_text(given: Exportable, target: str) -> str:
         except NotPortableError as error:
             raise NotPortableError([r._replace(line=user_line_of(r.names, given)) for r in error.refused]) from None
         first = jax_compat.lower_to_mlir(constant_jaxpr([k.value for k in given.state]), FIRST_STATE, "cpu")
-    header = description(given, jaxpr.out_avals, target)
+    header = header_of(
+        given,
+        jaxpr.out_avals,
+        state=tuple(stored(k, FIRST_STATE) for k in given.state),
+        constants=(),
+        constraints=(),
+        platforms=(),
+        programs={},
+        versions=versions_now(IREE="iree-base-compiler"),
+        target=target,
+    )
     return described_module(text, first if given.state else None, header)
 
 
@@ -86,38 +97,14 @@ def constant_jaxpr(values: Sequence[np.ndarray]) -> Any:
     return b.build([prims.copy(b, b.constant(value)) for value in values])
 
 
-def description(given: Exportable, results: Sequence[Any], target: str) -> IreeHeader:
-    """Return what a file says of a function, whose results have these avals."""
-    outputs = [
-        Argument(name, np.dtype(aval.dtype).name, tuple(aval.shape), is_key)
-        for (name, is_key), aval in zip(given.outputs, results, strict=False)
-    ]
-    state = [
-        Stored(k.input.name, np.dtype(k.input.aval.dtype).name, np.shape(k.value), FIRST_STATE, k.input.is_key, None, k.output)
-        for k in given.state
-    ]  # fmt: skip
-    return IreeHeader(
-        given.name,
-        tuple(argument(x) for x in given.arguments),
-        tuple(state),
-        tuple(outputs),
-        given.is_bare,
-        tuple(given.fixed),
-        tuple(given.checks),
-        target,
-        versions_now(IREE="iree-base-compiler"),
-        given.note,
-    )
-
-
-def described_module(program: bytes, first_state: bytes | None, header: IreeHeader) -> str:
+def described_module(program: bytes, first_state: bytes | None, header: Header) -> str:
     """Return a module as text, with a second function and the description. Locations in the text name PyTensor's nodes."""
     context = jax_compat.new_mlir_context()
     context.allow_unregistered_dialects = True
     with context, ir.Location.unknown():
         module = ir.Module.parse(program)
         main = ir.SymbolTable(module.operation)[MAIN]
-        text = ir.StringAttr.get(header.as_text())
+        text = ir.StringAttr.get(canonical(header.as_json()).decode("ascii"))
         main.attributes["iree.reflection"] = ir.DictAttr.get({ATTRIBUTE: text})
         if first_state is not None:
             other = ir.Module.parse(first_state)  # it owns the function until that is moved

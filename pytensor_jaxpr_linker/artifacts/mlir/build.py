@@ -16,9 +16,9 @@ from jax.extend.mlir.dialects import func, stablehlo
 from jax.interpreters import mlir as jax_mlir
 
 from jaxpr_artifact.header import Argument
-from jaxpr_artifact.module_header import MODULE_ATTRIBUTE
+from jaxpr_artifact.module_header import CHECK_CODE, MODULE_ATTRIBUTE
 from pytensor_jaxpr_linker.artifacts.lowering import without_source_paths
-from pytensor_jaxpr_linker.artifacts.mlir.source import CHECK_CODE, FunctionSource, GlobalSource, ModuleSource
+from pytensor_jaxpr_linker.artifacts.mlir.source import FunctionSource, GlobalSource, ModuleSource
 from pytensor_jaxpr_linker.base import jax_compat
 
 

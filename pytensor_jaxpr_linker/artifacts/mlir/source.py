@@ -46,10 +46,6 @@ class ModuleSource(NamedTuple):
     state: Sequence[StateDescription] = ()
 
 
-#: The name of the result that tells which check failed.
-CHECK_CODE = Argument("check", "int32", ())
-
-
 def getter(name: str, read: Sequence[GlobalSource], tree: TreeDescription | None) -> FunctionSource:
     """Return a function that returns globals in this tree."""
     found = tuple(argument_of(g) for g in read)

@@ -14,9 +14,9 @@ from pytensor.graph.basic import Variable
 
 from jaxpr_artifact.arguments import check_sizes, taken
 from jaxpr_artifact.header import Argument
+from jaxpr_artifact.module_header import CHECK_CODE
 from jaxpr_artifact.trees import leaves_like, leaves_of, with_leaves
 from pytensor_jaxpr_linker.artifacts.exportable import signature_of_target
-from pytensor_jaxpr_linker.artifacts.mlir.source import CHECK_CODE
 from pytensor_jaxpr_linker.artifacts.module.declarations import FunctionDeclaration, is_key_type
 from pytensor_jaxpr_linker.artifacts.shapes import unique_names
 from pytensor_jaxpr_linker.base.array_types import in_order, is_tensor

@@ -11,12 +11,11 @@ import numpy as np
 from pytensor.graph.basic import Variable
 
 from jaxpr_artifact.header import Argument
-from jaxpr_artifact.module_header import FunctionDescription, NamedTree, StateDescription
+from jaxpr_artifact.module_header import CHECK_CODE, FunctionDescription, NamedTree, StateDescription
 from jaxpr_artifact.tree_description import described_tree
 from jaxpr_artifact.trees import leaves_of
 from pytensor_jaxpr_linker.artifacts.exportable import check_text, places_of
 from pytensor_jaxpr_linker.artifacts.mlir.source import (
-    CHECK_CODE,
     FunctionSource,
     GlobalSource,
     ModuleSource,
