@@ -115,7 +115,7 @@ class FunctionDescription:
 CHECK_CODE = Argument("check", "int32", ())
 
 
-def description_of(header: Header) -> FunctionDescription:
+def function_description(header: Header) -> FunctionDescription:
     """Return the function of a file as one of a module: its state is what it reads, and what is updated is what it writes."""
     outputs = tuple([str(i) for i in range(len(header.outputs))])
     return FunctionDescription(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from jaxpr_artifact.iree_function import IreeFunction, load_iree
+from jaxpr_artifact import IreeFunction, load_iree
 from jaxpr_artifact.replacing import replacing
 from jaxpr_artifact.seal import seal
 from pytensor_jaxpr_linker.artifacts.iree.compiler import IreeError, compile_mlir

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, Self
 from weakref import WeakKeyDictionary
 
-from jaxpr_artifact.module_state import ModuleState
+from jaxpr_artifact.state import ModuleState
 from pytensor_jaxpr_linker.artifacts.iree.targets import CompileTarget
 from pytensor_jaxpr_linker.artifacts.lowering import PLATFORMS
 from pytensor_jaxpr_linker.artifacts.mlir.build import lower_for
@@ -126,7 +126,7 @@ class Module:
     def __copy__(self) -> Self:
         """Return another instance, with the values that this one has now and the same compiled functions."""
         other = object.__new__(type(self))
-        other.__begin(self.__name, self.__assembly, self.__values.copy(), self.__seen)
+        other.__begin(self.__name, self.__assembly, copy.copy(self.__values), self.__seen)
         vars(other).update(self.__added())
         return other
 
