@@ -4,9 +4,8 @@ Nothing in this package imports PyTensor. ``python -m jaxpr_artifact --help`` li
 """
 
 from jaxpr_artifact.errors import ArtifactError
-from jaxpr_artifact.iree_function import IreeFunction, load_iree
-from jaxpr_artifact.iree_module import IreeModule, load_iree_module
+from jaxpr_artifact.iree import IreeFunction, IreeModule
 from jaxpr_artifact.loaded import LoadedFunction
-from jaxpr_artifact.loading import load
+from jaxpr_artifact.loading import load, load_iree, load_iree_module
 
 __all__ = ["ArtifactError", "IreeFunction", "IreeModule", "LoadedFunction", "load", "load_iree", "load_iree_module"]

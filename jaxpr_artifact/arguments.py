@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,12 +11,6 @@ from jax import export
 
 from jaxpr_artifact.dimensions import Length, Numbers, check_constraints, check_expressions
 from jaxpr_artifact.header import Argument, Dimension, Stored
-
-
-def signature_of(arguments: Sequence[Argument]) -> inspect.Signature:
-    """Return the signature of a function with these arguments."""
-    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    return inspect.Signature([inspect.Parameter(a.name, kind) for a in arguments])
 
 
 def argument_of(stored: Stored) -> Argument:

@@ -9,28 +9,40 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from jaxpr_artifact.header import Argument, Stored
-from jaxpr_artifact.iree_function import IreeFunction
-from jaxpr_artifact.iree_module import IreeModule, IreeModuleFunction
+from jaxpr_artifact.iree import IreeModule, IreeModuleFunction
 from jaxpr_artifact.iree_program import DEVICE
 from jaxpr_artifact.loaded import LoadedFunction
 from jaxpr_artifact.loading import load
-from jaxpr_artifact.module_state import ModuleState
+from jaxpr_artifact.module_header import FunctionDescription
+from jaxpr_artifact.state import ModuleState
 from jaxpr_artifact.trees import leaves_of, with_leaves
 
 
 class Callee(NamedTuple):
     """A function that takes and returns arrays, and the state that it updates."""
 
-    name: str
-    arguments: Sequence[Argument]
-    outputs: Sequence[str]
-    """A name for each output, none twice."""
+    description: FunctionDescription
     call: Callable[[Sequence[Any]], Sequence[Any]]
-    read_state: Callable[[], dict[str, np.ndarray]]
-    write_state: Callable[[Mapping[str, Any]], None]
+    state: Mapping[str, ModuleState]
     device: str
     """Where it runs."""
+
+    @property
+    def outputs(self) -> list[str]:
+        """A name for each output, none twice."""
+        return names_without_doubles(r.name for r in self.description.outputs)
+
+    def read_state(self) -> dict[str, np.ndarray]:
+        """Return the arrays of the state by the names of their places."""
+        return {place: x for name, part in self.state.items() for place, x in leaves_of(part.get_value(), name)}
+
+    def write_state(self, given: Mapping[str, Any]) -> None:
+        """Set the arrays that are given by the names of their places."""
+        for name, part in self.state.items():
+            present = part.get_value()
+            leaves = dict(leaves_of(present, name))
+            if not leaves.keys().isdisjoint(given):
+                part.set_value(with_leaves(present, iter([given.get(place, x) for place, x in leaves.items()])))
 
 
 def callee_in(
@@ -44,59 +56,33 @@ def callee_in(
         If the file has not what is asked for.
     """
     loaded = load(path, device=device)
-    if batched and not isinstance(loaded, LoadedFunction):
+    is_by_jax = isinstance(loaded, LoadedFunction)
+    if batched and not is_by_jax:
         raise TypeError("--batched is for files of JAX: a .vmfb file holds programs of fixed shapes.")
-    where = (device or DEVICE) if not isinstance(loaded, LoadedFunction) else str(jax.devices()[0])
+    where = str(jax.devices()[0]) if is_by_jax else device or DEVICE
     if isinstance(loaded, IreeModule):
-        return callee_of_module(loaded, function, where)
+        found = function_of_module(loaded, function)
+        parts = {name: s for name, s in vars(loaded).items() if isinstance(s, ModuleState) and s.is_mutable}
+        return Callee(found.description, found.flat, parts, where)
     if function is not None:
-        raise TypeError(f"--function is for modules, and {os.fspath(path)} has one function, {loaded.header.name}.")
-    return callee_of_function(loaded, loaded.batched if batched else loaded, where)
+        raise TypeError(f"--function is for modules, and {os.fspath(path)} has one function, {loaded.__name__}.")
+    state = {name: ModuleState(name, name, loaded.state) for name in loaded.state if name in loaded.description.writes}
+
+    def by_rows(args: Sequence[Any]) -> Sequence[Any]:
+        outputs = loaded.batched(*args)
+        return [outputs] if loaded.header.is_bare else outputs
+
+    return Callee(loaded.description, by_rows if batched else loaded.flat, state, where)
 
 
-def callee_of_function(loaded: LoadedFunction | IreeFunction, call: Callable[..., Any], device: str) -> Callee:
-    """Return a function with state of its own."""
-    header = loaded.header
-    updated: list[Stored] = [s for s in header.state if s.output is not None]
-    return Callee(
-        header.name,
-        header.arguments,
-        names_without_doubles(o.name for o in header.outputs),
-        lambda args: [call(*args)] if header.is_bare else call(*args),
-        lambda: {s.name: np.asarray(loaded.state[s.name]) for s in updated},
-        loaded.state.update,
-        device,
-    )
-
-
-def callee_of_module(module: IreeModule, name: str | None, device: str) -> Callee:
+def function_of_module(module: IreeModule, name: str | None) -> IreeModuleFunction:
     """Return the function of a module that has this name, or its only one."""
     functions = {f.__name__: f for f in vars(module).values() if isinstance(f, IreeModuleFunction)}
     own = [name for name, f in functions.items() if f.description.kind == "function"]
     if name not in functions and not (name is None and len(own) == 1):
         asked = "Say which function of the module" if name is None else f"The module has no function {name!r}"
         raise TypeError(f"{asked}, by --function: {', '.join(functions)}.")
-    function = functions[own[0] if name is None else name]
-    what = function.description
-    state = {key: s for key, s in vars(module).items() if isinstance(s, ModuleState) and s.is_mutable}
-    return Callee(
-        what.name,
-        what.arguments,
-        names_without_doubles(r.name for r in what.results[: -1 if what.checks else None]),
-        function.flat,
-        lambda: {place: x for key, s in state.items() for place, x in leaves_of(s.get_value(), key)},
-        lambda given: write_module_state(state, given),
-        device,
-    )
-
-
-def write_module_state(state: Mapping[str, ModuleState], given: Mapping[str, Any]) -> None:
-    """Set the arrays that are given by the names of their places."""
-    for key, part in state.items():
-        present = part.get_value()
-        leaves = dict(leaves_of(present, key))
-        if not leaves.keys().isdisjoint(given):
-            part.set_value(with_leaves(present, iter([given.get(place, x) for place, x in leaves.items()])))
+    return functions[own[0] if name is None else name]
 
 
 def names_without_doubles(names: Iterable[str]) -> list[str]:

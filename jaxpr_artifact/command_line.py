@@ -89,7 +89,7 @@ def run(options: argparse.Namespace) -> None:
     callee = callee_in(options.artifact, options.function, options.device, options.batched)
     if options.out is not None:
         check_output_file(options.out, callee.outputs)
-    args = read_inputs([a.name for a in callee.arguments], options.inputs)
+    args = read_inputs([a.name for a in callee.description.arguments], options.inputs)
     if options.state is not None:
         read_state(callee, options.state)
     outputs = dict(zip(callee.outputs, callee.call(args), strict=True))
@@ -107,12 +107,14 @@ def read_state(callee: Callee, path: Path) -> None:
     """Give a function the state in a file, if there is one."""
     known = callee.read_state()
     if not known:
-        raise TypeError(f"--state is for functions that update state, and {callee.name} has none.")
+        raise TypeError(f"--state is for functions that update state, and {callee.description.name} has none.")
     if path.suffix != ".npz":
         raise ValueError(f"State is in a .npz file, not {str(path)!r}.")
     given = read_arrays(path) if path.exists() else {}
     if unknown := sorted(given.keys() - known.keys()):
-        raise TypeError(f"{path} has {unknown[0]!r}, and the state that {callee.name} updates is {', '.join(known)}.")
+        raise TypeError(
+            f"{path} has {unknown[0]!r}, and the state that {callee.description.name} updates is {', '.join(known)}."
+        )
     callee.write_state(given)
 
 
@@ -123,7 +125,7 @@ def bench(options: argparse.Namespace) -> None:
     started = perf_counter()
     callee = callee_in(options.artifact, options.function, options.device)
     loading = perf_counter() - started
-    args = read_inputs([a.name for a in callee.arguments], options.inputs)
+    args = read_inputs([a.name for a in callee.description.arguments], options.inputs)
     times = []
     for _ in range(options.calls + 1):
         started = perf_counter()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import types
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
 from functools import cache
+from types import MappingProxyType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from jaxpr_artifact.dimensions import is_expression
@@ -94,10 +97,10 @@ class Fixed:
 
 @dataclass(frozen=True)
 class Header:
-    """What an artifact says of itself.
+    """What a file with one function says of itself: a file for JAX, or a ``.vmfb`` file of IREE.
 
     Programs take the arguments, the state and the constants, and return the outputs, the updates and, if there are checks, the number of
-    the first one that failed.
+    the first one that failed, or 0. IREE's one program has no name here, and the constants are part of it.
     """
 
     name: str
@@ -116,10 +119,28 @@ class Header:
     note: str = ""
     key_of: tuple[int | None, ...] = ()
     """For each output, the position of the key that it follows, among the arguments and the state, or None; empty if none follows one."""
+    target: str = ""
+    """What IREE compiled the program for; nothing in a file for JAX."""
 
     def as_json(self) -> dict[str, Any]:
-        """Return what `json` writes."""
-        return asdict(self)
+        """Return what `json` writes: the parts that files of this kind have."""
+        absent = OF_JAX if self.target else ("target",)
+        return {name: value for name, value in asdict(self).items() if name not in absent}
+
+    @property
+    def updated(self) -> list[Stored]:
+        """The state that the function updates, in the order of the results that are its next values."""
+        return sorted((s for s in self.state if s.output is not None), key=lambda s: s.output or 0)
+
+    @property
+    def result_dtypes(self) -> list[str]:
+        """The dtypes of what a program returns: the outputs, the updates, and the code of the checks."""
+        parts: list[Argument | Stored] = [*self.outputs, *self.updated]
+        return [part.dtype for part in parts] + (["int32"] if self.checks else [])
+
+
+#: The parts of a header that a file of IREE lacks, as JSON spells that there is nothing.
+OF_JAX: Mapping[str, Any] = {"constants": [], "constraints": [], "platforms": [], "programs": {}, "key_of": []}
 
 
 class Misfit(Exception):
@@ -140,6 +161,54 @@ def header_of(path: str | os.PathLike, value: Any) -> Header:
     except Misfit as error:
         raise ArtifactError(path, f"The header is wrong: {error}.", "Export it again.") from None
     return header
+
+
+def read_description[T](
+    cls: type[T],
+    path: str | os.PathLike,
+    text: Any,
+    says: str,
+    remedy: str,
+    check: Callable[[T], None],
+    absent: Mapping[str, Any] = MappingProxyType({}),
+) -> T:
+    """Return what a program says of itself, by a text that travels with it.
+
+    Parameters
+    ----------
+    cls
+        A dataclass of what `decoded` takes.
+    path, text
+        The file, and the text in it.
+    says, remedy
+        For the errors: what the text would say, and what to do.
+    check
+        Raises a `Misfit` if the parts do not fit.
+    absent
+        The parts that such texts lack.
+
+    Raises
+    ------
+    ArtifactError
+        If there is no text, or its parts do not fit.
+    """
+    if not isinstance(text, str):
+        raise ArtifactError(path, f"The program does not say {says}.", remedy)
+    try:
+        value = json.loads(text)
+        found: T = decoded(cls, {**absent, **value} if isinstance(value, dict) else value, "description")
+        check(found)
+    except (ValueError, RecursionError, Misfit) as error:
+        raise ArtifactError(path, f"Its description is wrong: {error}.", remedy) from None
+    return found
+
+
+def check_fixed(arrays: Iterable[Argument | Stored]) -> None:
+    """Raise a `Misfit` if arrays are none, or have lengths without a number."""
+    for a in arrays:
+        check_aval(a.name, a.dtype, a.shape)
+        if not all(isinstance(n, int) for n in a.shape):
+            raise Misfit(f"{a.name} has lengths without a number")
 
 
 @cache
@@ -199,8 +268,8 @@ def check_header(header: Header) -> None:
             raise Misfit("two arguments, or two parts of the state, have one name")
     if wrong := [a.name for a in header.arguments if not _NAME.fullmatch(a.name)]:
         raise Misfit(f"{wrong[0]!r:.80} is no name of an argument")
-    updates = [s.output for s in header.state if s.output is not None]
-    if sorted(updates) != list(range(len(header.outputs), len(header.outputs) + len(updates))):
+    updates = [s.output for s in header.updated]
+    if updates != list(range(len(header.outputs), len(header.outputs) + len(updates))):
         raise Misfit("the updates of the state are not the results after the outputs")
     if header.is_bare and len(header.outputs) != 1:
         raise Misfit("there is not one output")
@@ -228,12 +297,13 @@ def check_keys(header: Header) -> None:
 def check_programs(header: Header) -> None:
     """Raise a `Misfit` unless each program takes and returns what the header says."""
     taken = [a.dtype for a in header.arguments] + [s.dtype for s in (*header.state, *header.constants)]
-    given = [o.dtype for o in header.outputs]
-    given += [s.dtype for s in sorted(header.state, key=lambda s: s.output or 0) if s.output is not None]
-    given += ["int32"] if header.checks else []
     orders = []
     for name, program in header.programs.items():
-        orders.append(check_program(name, program, taken, given, range(len(taken) - len(header.constants), len(taken))))
+        orders.append(
+            check_program(
+                name, program, taken, header.result_dtypes, range(len(taken) - len(header.constants), len(taken))
+            )
+        )
     if len(set(orders)) != 1:
         raise Misfit("the programs have derivatives of different orders")
     for s in header.state:

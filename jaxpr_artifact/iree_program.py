@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,9 +11,15 @@ import numpy as np
 
 from jaxpr_artifact.errors import ArtifactError
 from jaxpr_artifact.fork import iree_threads
-from jaxpr_artifact.iree_header import ATTRIBUTE, MAIN, IreeHeader, iree_header_of
+from jaxpr_artifact.header import OF_JAX, Header, Misfit, check_fixed, read_description
 from jaxpr_artifact.module_header import MODULE_ATTRIBUTE, ModuleDescription, module_description_of
 from jaxpr_artifact.seal import check_seal
+
+#: The attribute of the function ``main`` that holds the header, among those that IREE keeps for programs that load a module.
+ATTRIBUTE = "pytensor_jaxpr_linker"
+
+#: The functions of a file with one function: its program, and the first values of the state.
+MAIN, FIRST_STATE = "main", "first_state"
 
 #: The device that IREE runs a program on unless another one is named.
 DEVICE = "local-task"
@@ -53,7 +59,7 @@ class IreeProgram:
         """Whether it is a module of functions that share state."""
         return MODULE_ATTRIBUTE in self._texts
 
-    def header(self) -> IreeHeader:
+    def header(self) -> Header:
         """Return what it says of its one function, or raise an ArtifactError."""
         if self.is_module:
             what = "The file is a module of functions that share state, not one function."
@@ -67,13 +73,19 @@ class IreeProgram:
             raise ArtifactError(self.path, what, "Load it by `load_iree`, or by `load`.")
         return module_description_of(self.path, self._texts.get(MODULE_ATTRIBUTE))
 
-    def functions(self, target: str, others: Sequence[Any] = ()) -> Any:
-        """Return the functions by name, ready to be called.
+    def backend(
+        self, target: str, dtypes: Mapping[str, Sequence[str]], called: str, others: Sequence[Any] = ()
+    ) -> IreeFunctions:
+        """Return the functions, ready to be called.
 
         Parameters
         ----------
         target
             What the file says that it was compiled for.
+        dtypes
+            The dtypes of the results of each function.
+        called
+            What an error of IREE says that it failed to run.
         others
             Modules that this one needs.
 
@@ -85,7 +97,7 @@ class IreeProgram:
         with self._translating(f"It was compiled for {target!r}: name a device of that kind, or save it for this one."):
             hal = self.runtime.create_hal_module(self.config.vm_instance, self.config.device)
             context = self.runtime.SystemContext(vm_modules=[*others, hal, self._module], config=self.config)
-            return context.modules[self._module.name]
+            return IreeFunctions(context.modules[self._module.name], dtypes, called)
 
     @contextmanager
     def _translating(self, remedy: str) -> Iterator[None]:
@@ -95,6 +107,56 @@ class IreeProgram:
         except Exception as error:
             what = f"IREE can't load it on {self.device}: {first_line(error)}."
             raise ArtifactError(self.path, what, remedy) from error
+
+
+class IreeFunctions:
+    """The functions of a program, run by IREE: a `Backend`."""
+
+    threads, takes_turns = iree_threads, True
+
+    def __init__(self, functions: Any, dtypes: Mapping[str, Sequence[str]], called: str):
+        self._functions, self._dtypes, self._called = functions, dtypes, called
+
+    def run(self, program: str, operands: Sequence[Any]) -> Sequence[Any]:
+        """Return copies of the results of a function: IREE's own views outlive their memory."""
+        arrays = [np.ascontiguousarray(x).reshape(x.shape) for x in operands]
+        try:
+            found = self._functions[program](*arrays)
+        except Exception as error:  # the runtime raises several types
+            raise RuntimeError(
+                f"IREE failed to run {self._called}: {first_line(error)}. The arguments were checked, so this is a fault of IREE, or the"
+                " device has too little memory. XLA runs the function if it is exported for JAX."
+            ) from error
+        results = found if isinstance(found, tuple | list) else () if found is None else (found,)
+        return [owned(x, np.dtype(dtype)) for x, dtype in zip(results, self._dtypes[program], strict=True)]
+
+
+class MachineCode:
+    """A function or a module that IREE compiled."""
+
+    def __instead__(self) -> str:
+        """Return what to ask about in place of machine code."""
+        return MACHINE_CODE
+
+
+def not_copied(given: Any, path: str) -> TypeError:
+    """Return the error for a copy of what is in a file."""
+    return TypeError(
+        f"{given!r:.200} can't be copied or pickled: load {path} again, where it is needed, and set its state."
+    )
+
+
+def iree_header_of(path: str | os.PathLike, text: Any) -> Header:
+    """Return the header that a text spells, or raise an ArtifactError."""
+    remedy = "Export it again, as a `.vmfb` file of pytensor_jaxpr_linker."
+    return read_description(Header, path, text, "what its arguments are", remedy, check_iree_header, OF_JAX)
+
+
+def check_iree_header(header: Header) -> None:
+    """Raise a `Misfit` if the parts of a header do not fit together."""
+    check_fixed((*header.arguments, *header.outputs, *header.state))
+    if not header.target:
+        raise Misfit("it has no target")
 
 
 def iree_runtime() -> Any:

@@ -1,35 +1,35 @@
-"""`LoadedFunction`: a function out of a file."""
+"""`LoadedFunction`: a function out of a file, run by JAX."""
 
 from __future__ import annotations
 
-import builtins
 import os
-import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any
 
 import jax
 import numpy as np
 
-from jaxpr_artifact.arguments import argument_of, check_sizes, like_key, signature_of, taken
+from jaxpr_artifact.arguments import argument_of, like_key
 from jaxpr_artifact.container import mapped, read_container
 from jaxpr_artifact.describe import described
-from jaxpr_artifact.errors import ArtifactError
 from jaxpr_artifact.fork import jax_threads
-from jaxpr_artifact.functions import function_of, with_shared
-from jaxpr_artifact.header import Argument, Check, Stored, header_of
+from jaxpr_artifact.header import Argument, header_of
+from jaxpr_artifact.module_header import function_description
 from jaxpr_artifact.precision import with_x64_restored
-from jaxpr_artifact.programs import from_programs
+from jaxpr_artifact.program_function import ProgramFunction
+from jaxpr_artifact.programs import JaxPrograms
 from jaxpr_artifact.state import State
 
 #: dtypes that JAX narrows unless `jax_enable_x64` is set.
 WIDE = frozenset(["float64", "int64", "uint64", "complex128"])
 
 
-class LoadedFunction:
+class LoadedFunction(ProgramFunction):
     """A function that `load` made of a file: call it with arguments by position or by name.
+
+    A call returns the outputs as NumPy arrays, after updates went into `state`. Inside JAX's transformations they are JAX arrays, as the
+    outputs of `jax`, and no check raises. What comes of a key is a key of its kind.
 
     Attributes
     ----------
@@ -39,61 +39,19 @@ class LoadedFunction:
         What it keeps between calls, by the names of the shared variables.
     """
 
+    _backend: JaxPrograms
+
     def __init__(self, path: str | os.PathLike, verify: bool = True, data: memoryview | None = None):
         jax_threads.start()  # JAX reads a program with threads, too
         self._data = mapped(path) if data is None else data
         contents = read_container(path, verify, self._data)
         self.path, self.header = os.fspath(path), header_of(path, contents.header)
-        header, members = self.header, contents.members
-        self.__name__ = self.__qualname__ = header.name
-        self.__signature__ = signature_of(header.arguments)
-        exported = {
-            name: from_programs(path, program, members, header.platforms, header.constraints)
-            for name, program in header.programs.items()
-        }
-        self._exported = exported["call"][0]
-        has_batch = [True] * len(header.arguments) + [False] * (len(header.state) + len(header.constants))
-        constants = range(len(has_batch) - len(header.constants), len(has_batch))
-        call = function_of(exported["call"], exported.get("batched", []), has_batch, constants)
-        self._jitted: dict[str, Callable[..., tuple]] = {"call": jax.jit(call)}
-        if "batched" in exported:
-            self._jitted["batched"] = jax.jit(with_shared(exported["batched"][0], has_batch))
-        self.sizes = {name: len(data) for name, data in members.items()}
-        with jax.enable_x64(True):
-            arrays = [jax.device_put(array_of(path, s, members)) for s in (*header.state, *header.constants)]
-        self.state = State(header.state, arrays[: len(header.state)])
-        self._constants = arrays[len(header.state) :]
-        self._turn = threading.Lock()
-        self._stored = [argument_of(s) for s in header.state]
-        self._open = [a for a in self._stored if has_symbols(a)]
-        self._updates = {s.name: s.output for s in header.state if s.output is not None}
-        self._is_wide = any(a.dtype in WIDE for a in (*header.arguments, *header.outputs, *self._stored))
-
-    @with_x64_restored
-    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        """Return the outputs as NumPy arrays, after updates went into `state`.
-
-        Inside JAX's transformations they are JAX arrays, as those of `jax`, and no check raises. What comes of a key is a key of its kind.
-
-        Raises
-        ------
-        TypeError
-            If arguments do not fit, before anything runs; or inside a transformation, if there are updates.
-        Exception
-            What a run-time check of the graph raises. The state keeps its values.
-        """
-        given = self._given(args, kwargs)
-        if not self._updates:
-            return self._returned(self._run("call", self.header.arguments, given)[0], given)
-        with self._turn:  # no update is lost
-            outputs, updates = self._run("call", self.header.arguments, given)
-            if is_traced([*given, *outputs, *updates.values()]):
-                raise TypeError(
-                    f"{self.__name__} updates {', '.join(updates)}, which is no part of JAX's transformations: call"
-                    f" {self.__name__}.pure(state, ...), which returns the next state, or {self.__name__}.jax(...), which drops updates."
-                )
-            self.state.update_all(updates)
-        return self._returned(outputs, given)
+        self.sizes = {name: len(data) for name, data in contents.members.items()}
+        programs = JaxPrograms(path, self.header, contents.members)
+        state = State([argument_of(s) for s in self.header.state], programs.state)
+        super().__init__(function_description(self.header), programs, "call", state, self.header.constraints)
+        arrays = (*self.header.arguments, *self.header.outputs, *state.arguments)
+        self._is_wide = any(a.dtype in WIDE for a in arrays)
 
     @with_x64_restored
     def pure(self, state: Mapping[str, Any], /, *args: Any, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
@@ -106,11 +64,9 @@ class LoadedFunction:
             found = sorted(map(str, state)) if isinstance(state, Mapping) else f"{state!r:.80}"
             raise TypeError(f"The state has the names {sorted(known)}, not {found}: it is the first argument of pure.")
         given = [*self._given(args, kwargs), *(state[name] for name in known)]
-        values = self._taken([*self.header.arguments, *self._stored], given)
-        count = len(self.header.arguments)
-        outputs, updates = self._results("call", values[:count], values[count:])
+        outputs, updates = self._results("call", self._taken([*self.header.arguments, *self.state.arguments], given))
         following = {name: like_key(state[name], value) for name, value in updates.items()}
-        return self._asked(self._with_keys(outputs, given)), {**state, **following}
+        return self._form.result(self._with_keys(outputs, given)), {**state, **following}
 
     @with_x64_restored
     def jax(self, /, *args: Any, **kwargs: Any) -> Any:
@@ -119,8 +75,7 @@ class LoadedFunction:
         `jax.grad` works up to the ``vjp_order`` that the function was exported with, `jax.vmap` if it was exported with ``batched=True``.
         """
         given = self._given(args, kwargs)
-        outputs, _ = self._run("call", self.header.arguments, given)
-        return self._asked(self._with_keys(outputs, given))
+        return self._form.result(self._with_keys(self._run(given)[0], given))
 
     @with_x64_restored
     def batched(self, /, *args: Any, **kwargs: Any) -> Any:
@@ -131,7 +86,7 @@ class LoadedFunction:
         TypeError
             If the file has no such program: export it with ``batched=True``; or if no argument has the axis.
         """
-        if "batched" not in self._jitted:
+        if "batched" not in self.header.programs:
             raise TypeError(f"{self.path} has no batched program: export the function with batched=True.")
         symbol = self.header.programs["batched"].inputs[0].shape[0]
         given, present = self._given(args, kwargs), self.state.snapshot()
@@ -146,13 +101,14 @@ class LoadedFunction:
                 f"No argument has the axis of the batch: give at least one of {names} one more axis, the first."
             )
         self._check_sizes(arguments, values, present)
-        return self._returned(self._results("batched", values, list(present.values()))[0], given)
+        outputs, _ = self._results("batched", [*values, *present.values()])
+        return self._form.result(self._returned(outputs, given))
 
     @property
     def stablehlo(self) -> str:
         """The program as StableHLO text, for the lengths that the file leaves open. Its locations name PyTensor's nodes."""
         jax_threads.check()
-        return self._exported.mlir_module()
+        return self._backend.exported.mlir_module()
 
     @with_x64_restored
     def trace(self, /, *args: Any, **kwargs: Any) -> Any:
@@ -169,63 +125,32 @@ class LoadedFunction:
         else:
             values = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in self.header.arguments]
         with jax.enable_x64(True):
-            jitted: Any = self._jitted["call"]
-            return jitted.trace(*values, *self.state.snapshot().values(), *self._constants)
-
-    def _given(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[Any]:
-        """Return the arguments in their order."""
-        jax_threads.check()  # before the caller waits for a lock that another thread held when the process was forked
-        if not kwargs and len(args) == len(self.header.arguments):
-            return args
-        return self.__signature__.bind(*args, **kwargs).args
-
-    def _run(self, name: str, arguments: Sequence[Argument], given: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
-        """Call a program for the state as it is now; return the outputs and the updates."""
-        present = self.state.snapshot()
-        return self._results(name, self._taken(arguments, given, present), list(present.values()))
-
-    def _taken(
-        self, arguments: Sequence[Argument], given: Sequence[Any], present: Mapping[str, Any] = MappingProxyType({})
-    ) -> list[Any]:
-        """Return what is given as arrays that the arguments can have, beside the present values of the state."""
-        values = self._converted(arguments, given)
-        self._check_sizes(arguments, values, present)
-        return values
+            jitted: Any = self._backend.jitted["call"]
+            return jitted.trace(*values, *self.state.snapshot().values(), *self._backend.constants)
 
     def _converted(self, arguments: Sequence[Argument], given: Sequence[Any]) -> list[Any]:
-        """Return what is given as arrays of the dtypes of the arguments."""
         if self._is_wide and not jax.config.jax_enable_x64 and is_traced(given):
             raise TypeError(
                 f"{self.header.name} computes with 64 bits, and inside this JAX transformation its arguments have 32: call the"
                 " transformation inside `with jax.enable_x64(True):`, or set `jax.config.update('jax_enable_x64', True)`."
             )
-        with jax.enable_x64(True):
-            return [taken(a, value) for a, value in zip(arguments, given, strict=True)]
+        return super()._converted(arguments, given)
 
-    def _check_sizes(self, arguments: Sequence[Argument], values: Sequence[Any], present: Mapping[str, Any]) -> None:
-        """Check the lengths of values, beside the present values of the state."""
-        beside = self._open if present else []
-        check_sizes([*arguments, *beside], [*values, *(present[a.name] for a in beside)], self.header.constraints)
+    def _keep(self, updates: Mapping[str, Any], values: Sequence[Any]) -> None:
+        if is_traced([*values, *updates.values()]):
+            raise TypeError(
+                f"{self.__name__} updates {', '.join(updates)}, which is no part of JAX's transformations: call"
+                f" {self.__name__}.pure(state, ...), which returns the next state, or {self.__name__}.jax(...), which drops updates."
+            )
+        super()._keep(updates, values)
 
-    def _results(self, name: str, values: Sequence[Any], state: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
-        """Call a program; return the outputs and the updates, or raise what a check raises."""
-        with jax.enable_x64(True):
-            results = self._jitted[name](*values, *state, *self._constants)
-        if self.header.checks and not isinstance(results[-1], jax.core.Tracer):
-            codes = np.ravel(results[-1])
-            if (failed := np.flatnonzero(codes)).size:
-                row = f"in row {failed[0]} of the batch" if name == "batched" else ""
-                raise error_of(self.header.checks[codes[failed[0]] - 1], row)
-        outputs = list(results[: len(self.header.outputs)])
-        return outputs, {name: results[i] for name, i in self._updates.items()}
-
-    def _returned(self, outputs: Sequence[Any], given: Sequence[Any]) -> Any:
-        """Return the outputs to who called on values: as NumPy arrays, unless a transformation of JAX's called."""
+    def _returned(self, outputs: list[Any], given: Sequence[Any]) -> list[Any]:
+        """Return the outputs to a caller on values: as NumPy arrays, unless a transformation of JAX's calls."""
         try:
-            arrays: Sequence[Any] = [np.asarray(x) for x in outputs]
+            arrays = [np.asarray(x) for x in outputs]
         except jax.errors.TracerArrayConversionError:
             arrays = outputs
-        return self._asked(self._with_keys(arrays, given))
+        return self._with_keys(arrays, given)
 
     def _with_keys(self, outputs: Sequence[Any], given: Sequence[Any]) -> list[Any]:
         """Return the outputs, where a key that follows one of what is given is of its kind."""
@@ -234,10 +159,6 @@ class LoadedFunction:
             if i is not None and i < len(given):
                 found[place] = like_key(given[i], found[place])
         return found
-
-    def _asked(self, outputs: list[Any]) -> Any:
-        """Return the outputs as they were asked for: in a list, or one by itself."""
-        return outputs[0] if self.header.is_bare else outputs
 
     def __getattr__(self, name: str) -> Any:
         """Refuse, in a forked process, what is asked of a function that `restored` has not loaded."""
@@ -277,29 +198,3 @@ def restored(path: str, data: bytes | memoryview, state: Mapping[str, Any], veri
 def is_traced(values: Iterable[Any]) -> bool:
     """Tell whether a transformation of JAX's made some of the values."""
     return any(isinstance(x, jax.core.Tracer) for x in values)
-
-
-def has_symbols(argument: Argument) -> bool:
-    """Tell whether a length is open."""
-    return any(isinstance(n, str) for n in argument.shape)
-
-
-def array_of(path: str | os.PathLike, stored: Stored, members: Mapping[str, memoryview]) -> np.ndarray:
-    """Return an array of the file, mapped and read-only."""
-    dtype, count = np.dtype(stored.dtype), int(np.prod([1, *stored.shape], dtype=object))
-    data = members.get(stored.member)
-    if data is None or len(data) != count * dtype.itemsize:
-        raise ArtifactError(
-            path, f"The array {stored.name!r:.80} is not in the file as the header says.", "Export it again."
-        )
-    return np.frombuffer(data, dtype).reshape(stored.shape)
-
-
-def error_of(check: Check, where: str = "") -> Exception:
-    """Return the exception of a check; types are Python's own or NumPy's."""
-    found = np.linalg.LinAlgError if check.type == "LinAlgError" else getattr(builtins, check.type, None)
-    known = isinstance(found, type) and issubclass(found, Exception) and not issubclass(found, UnicodeError)
-    error: Exception = (found if known else ValueError)(check.message)  # type: ignore[misc]
-    if where or check.node:
-        error.add_note(" ".join(filter(None, [f"Raised by {check.node}" if check.node else "Raised", where])))
-    return error

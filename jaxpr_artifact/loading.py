@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from jaxpr_artifact.container import MAGIC
-from jaxpr_artifact.describe_iree import described_program
-from jaxpr_artifact.iree_function import IreeFunction
-from jaxpr_artifact.iree_module import IreeModule
+from jaxpr_artifact.describe import described, described_module
+from jaxpr_artifact.iree import IreeFunction, IreeModule
 from jaxpr_artifact.iree_program import DEVICE, IreeProgram
 from jaxpr_artifact.loaded import LoadedFunction
 
@@ -17,7 +16,13 @@ from jaxpr_artifact.loaded import LoadedFunction
 ARCHIVE = b"PK\x03\x04"
 
 
-def load(path: str | os.PathLike, *, verify: bool = True, device: str | None = None) -> Any:
+def load(
+    path: str | os.PathLike,
+    *,
+    verify: bool = True,
+    device: str | None = None,
+    parameters: str | os.PathLike | None = None,
+) -> Any:
     """Return the function or the module in a file that this package wrote. It needs JAX and NumPy, not PyTensor.
 
     Parameters
@@ -30,6 +35,8 @@ def load(path: str | os.PathLike, *, verify: bool = True, device: str | None = N
         Whether to compare the checksums of stored arrays, which reads them; those of the programs are always compared.
     device : str
         Where a ``.vmfb`` file runs, see `load_iree`. Others run where JAX computes.
+    parameters : str or os.PathLike
+        The file of a module's parameters, see `load_iree_module`.
 
     Returns
     -------
@@ -60,18 +67,122 @@ def load(path: str | os.PathLike, *, verify: bool = True, device: str | None = N
     TypeError: scale has 0 axes, (), and its value has shape (1,).
     """
     if is_iree_file(path):
-        program = IreeProgram(path, DEVICE if device is None else device)
-        return IreeModule(program, verify=verify) if program.is_module else IreeFunction(program)
-    if device is not None:
-        raise TypeError(
-            f"device={device!r} is for .vmfb files, and {os.fspath(path)} is none: JAX runs it on its own devices."
-        )
+        return loaded_by_iree(IreeProgram(path, DEVICE if device is None else device), parameters, verify)
+    for option, given in (("device", device), ("parameters", parameters)):
+        if given is not None:
+            raise TypeError(
+                f"{option}={given!r} is for .vmfb files, and {os.fspath(path)} is none: JAX runs it on its own devices."
+            )
     return LoadedFunction(path, verify)
+
+
+def loaded_by_iree(program: IreeProgram, parameters: str | os.PathLike | None, verify: bool) -> Any:
+    """Return the function or the module that a program is."""
+    if program.is_module:
+        return IreeModule(program, parameters, verify)
+    if parameters is not None:
+        raise TypeError(f"parameters={parameters!r} is for modules, and {program.path} is one function.")
+    return IreeFunction(program)
+
+
+def load_iree(path: str | os.PathLike, *, device: str = DEVICE) -> IreeFunction:
+    """Return the function in a ``.vmfb`` file that `pytensor_jaxpr_linker.export` wrote. It needs IREE's runtime and no compiler.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+        The file. It is mapped into memory; an export to the same path makes a new file.
+    device : str
+        Where it runs, as ``iree-run-module --device`` takes it: "local-task" uses all cores, "local-sync" the thread of the caller.
+
+    Returns
+    -------
+    IreeFunction
+        Call it by position or by name. ``print`` says what it was made of.
+
+    Raises
+    ------
+    ArtifactError
+        If the file is damaged, of another machine, or no file of this package.
+    ImportError
+        If the runtime is not installed.
+
+    Examples
+    --------
+    The first lines need the compiler, the last one needs neither it nor PyTensor:
+
+    >>> import pytest
+    >>> _ = pytest.importorskip("iree.compiler"), pytest.importorskip("iree.runtime")
+    >>> import tempfile, pytensor.tensor as pt, pytensor_jaxpr_linker as pjl
+    >>> x = pt.vector("x", dtype="float64")
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = pjl.export([x], pt.exp(-x), path=f"{folder}/decay.vmfb", dims={"x": "2"}, name="decay")
+    ...     decay = load_iree(f"{folder}/decay.vmfb")
+    >>> decay([0.0, 1.0]).round(3)
+    array([1.   , 0.368])
+    >>> decay([0.0, 1.0, 2.0])
+    Traceback (most recent call last):
+    ...
+    TypeError: x has shape (2,), and its value has (3,).
+    """
+    return IreeFunction(IreeProgram(path, device))
+
+
+def load_iree_module(
+    path: str | os.PathLike,
+    *,
+    parameters: str | os.PathLike | None = None,
+    device: str = DEVICE,
+    verify: bool = True,
+) -> IreeModule:
+    """Return the module in a ``.vmfb`` file that `pytensor_jaxpr_linker.Module.save` wrote. It needs IREE's runtime and no compiler.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+        The file. It is mapped into memory, like its parameters.
+    parameters : str or os.PathLike
+        The file of its parameters, by default the one of the same name that ends with ``.irpa`` or ``.safetensors``.
+    device : str
+        Where it runs, as ``iree-run-module --device`` takes it.
+    verify : bool
+        Whether to compare the checksums of the parameters, which reads them; that of the program is always compared.
+
+    Returns
+    -------
+    IreeModule
+        Its functions are its attributes. It begins with the state that the module had when it was saved.
+
+    Raises
+    ------
+    ArtifactError
+        If a file is damaged, missing, of another machine, or no module of this package.
+    ImportError
+        If the runtime is not installed.
+
+    Examples
+    --------
+    >>> import pytest
+    >>> _ = pytest.importorskip("iree.compiler"), pytest.importorskip("iree.runtime")
+    >>> import tempfile, pytensor, pytensor.tensor as pt, pytensor_jaxpr_linker as pjl
+    >>> count, by = pytensor.shared(0, name="count"), pt.lscalar("by")
+    >>> class Counter(pjl.Module):
+    ...     advance = pjl.public([by], count + by, updates={count: count + by})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     Counter().save(f"{folder}/counter.vmfb")
+    ...     counter = load_iree_module(f"{folder}/counter.vmfb")  # without PyTensor
+    >>> counter.advance(3), counter.advance(by=3)
+    (array(3), array(6))
+    """
+    return IreeModule(IreeProgram(path, device), parameters, verify)
 
 
 def description_of(path: str | os.PathLike) -> str:
     """Return what a file was made of. A program of IREE may be one for another machine."""
-    return described_program(IreeProgram(path)) if is_iree_file(path) else str(LoadedFunction(path))
+    if not is_iree_file(path):
+        return str(LoadedFunction(path))
+    program = IreeProgram(path)
+    return described_module(program.description()) if program.is_module else described(program.header())
 
 
 def is_iree_file(path: str | os.PathLike) -> bool:

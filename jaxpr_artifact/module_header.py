@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxpr_artifact.description import check_fixed, read_description
-from jaxpr_artifact.header import Argument, Check, Misfit
+from jaxpr_artifact.header import Argument, Check, Header, Misfit, check_fixed, read_description
 from jaxpr_artifact.tree_description import TreeDescription, count_leaves
 
 #: The attribute of a compiled module's first function that holds the description.
@@ -105,6 +104,31 @@ class FunctionDescription:
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
     checks: tuple[Check, ...] = ()
+
+    @property
+    def outputs(self) -> tuple[Argument, ...]:
+        """The results without the code of the checks."""
+        return self.results[: -1 if self.checks else None]
+
+
+#: The name of the result that tells which check failed.
+CHECK_CODE = Argument("check", "int32", ())
+
+
+def function_description(header: Header) -> FunctionDescription:
+    """Return the function of a file as one of a module: its state is what it reads, and what is updated is what it writes."""
+    outputs = tuple([str(i) for i in range(len(header.outputs))])
+    return FunctionDescription(
+        header.name,
+        "function",
+        header.arguments,
+        (*header.outputs, CHECK_CODE) if header.checks else header.outputs,
+        tuple([NamedTree(a.name) for a in header.arguments]),
+        None if header.is_bare else TreeDescription("list", "", outputs, (None,) * len(outputs)),
+        tuple([s.name for s in header.state]),
+        tuple([s.name for s in header.updated]),
+        header.checks,
+    )
 
 
 @dataclass(frozen=True)

@@ -25,3 +25,18 @@ def with_x64_restored[**P, R](function: Callable[P, R]) -> Callable[P, R]:
             raise
 
     return call
+
+
+def with_x64[**P, R](function: Callable[P, R]) -> Callable[P, R]:
+    """Decorate a function: it runs with 64 bits, as in ``with jax.enable_x64(True)``."""
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        outside = thread_x64()
+        try:
+            set_thread_x64(True)
+            return function(*args, **kwargs)
+        finally:
+            set_thread_x64(outside)
+
+    return call

@@ -8,7 +8,7 @@ reads the member. This module alone knows the fields of `jax.export.Exported`, s
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -16,7 +16,10 @@ import numpy as np
 from jax import export
 
 from jaxpr_artifact.errors import ArtifactError
-from jaxpr_artifact.header import Aval, Program
+from jaxpr_artifact.fork import jax_threads
+from jaxpr_artifact.functions import function_of, with_shared
+from jaxpr_artifact.header import Argument, Aval, Header, Program, Stored
+from jaxpr_artifact.precision import with_x64
 
 
 def aval_of(aval: Any) -> Aval:
@@ -27,6 +30,11 @@ def aval_of(aval: Any) -> Aval:
 def shape_of(shape: Sequence[Any]) -> tuple[int | str, ...]:
     """Return a shape as the header spells it."""
     return tuple(str(n) if export.is_symbolic_dim(n) else int(n) for n in shape)
+
+
+def argument_like(name: str, aval: Any, is_key: bool = False, by_value: bool = False) -> Argument:
+    """Return what a header says of an argument or a result with this name."""
+    return Argument(name, np.dtype(aval.dtype).name, shape_of(aval.shape), is_key, by_value)
 
 
 def to_program(exported: export.Exported, member: str, vjp: Program | None, members: dict[str, Any]) -> Program:
@@ -145,3 +153,51 @@ def avals_of(path: str | os.PathLike, program: Program, constraints: Sequence[st
     except Exception as error:  # JAX's parser of dimensions raises several types
         raise ArtifactError(path, f"JAX does not read the shapes in the header: {error}.", "Export it again.") from None
     return inputs, outputs
+
+
+class JaxPrograms:
+    """The programs of a file, run by JAX: a `Backend`.
+
+    Attributes
+    ----------
+    jitted
+        The programs as JAX functions, by name.
+    exported
+        The first program, as `jax.export` has it.
+    state, constants
+        The arrays in the file. Programs take the constants last.
+    """
+
+    threads, takes_turns = jax_threads, False
+
+    def __init__(self, path: str | os.PathLike, header: Header, members: Mapping[str, memoryview]):
+        exported = {
+            name: from_programs(path, program, members, header.platforms, header.constraints)
+            for name, program in header.programs.items()
+        }
+        self.exported = exported["call"][0]
+        has_batch = [True] * len(header.arguments) + [False] * (len(header.state) + len(header.constants))
+        constants = range(len(has_batch) - len(header.constants), len(has_batch))
+        call = function_of(exported["call"], exported.get("batched", []), has_batch, constants)
+        self.jitted: dict[str, Callable[..., tuple]] = {"call": jax.jit(call)}
+        if "batched" in exported:
+            self.jitted["batched"] = jax.jit(with_shared(exported["batched"][0], has_batch))
+        with jax.enable_x64(True):
+            arrays = [jax.device_put(array_of(path, s, members)) for s in (*header.state, *header.constants)]
+        self.state, self.constants = arrays[: len(header.state)], arrays[len(header.state) :]
+
+    @with_x64
+    def run(self, program: str, operands: Sequence[Any]) -> Sequence[Any]:
+        """Return the results of a program."""
+        return self.jitted[program](*operands, *self.constants)
+
+
+def array_of(path: str | os.PathLike, stored: Stored, members: Mapping[str, memoryview]) -> np.ndarray:
+    """Return an array of the file, mapped and read-only."""
+    dtype, count = np.dtype(stored.dtype), int(np.prod([1, *stored.shape], dtype=object))
+    data = members.get(stored.member)
+    if data is None or len(data) != count * dtype.itemsize:
+        raise ArtifactError(
+            path, f"The array {stored.name!r:.80} is not in the file as the header says.", "Export it again."
+        )
+    return np.frombuffer(data, dtype).reshape(stored.shape)

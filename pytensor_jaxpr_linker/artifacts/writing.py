@@ -16,8 +16,8 @@ from jax import export as jax_export
 
 from jaxpr_artifact import ArtifactError, LoadedFunction, load
 from jaxpr_artifact.container import write_container
-from jaxpr_artifact.header import Argument, Check, Fixed, Header, Stored
-from jaxpr_artifact.programs import aval_of, shape_of
+from jaxpr_artifact.header import Check, Fixed, Header, Stored
+from jaxpr_artifact.programs import argument_like, shape_of
 from pytensor_jaxpr_linker.artifacts.lowering import Lowerable, with_derivatives
 from pytensor_jaxpr_linker.artifacts.shapes import Input, advising, has_symbols
 from pytensor_jaxpr_linker.base.platforms import for_platforms
@@ -82,25 +82,15 @@ def write_exportable(
             _, programs["batched"] = with_derivatives(
                 program, *how, "programs/batched", members, batch_size(given, program.avals)
             )
-    count = len(given.outputs)
-    outputs = [
-        Argument(name, aval_of(aval).dtype, shape_of(aval.shape), is_key)
-        for (name, is_key), aval in zip(given.outputs, exported.out_avals[:count], strict=True)
-    ]
-    header = Header(
-        name=given.name,
-        arguments=tuple(argument(x) for x in given.arguments),
-        state=tuple(stored(k, "state", i, members) for i, k in enumerate(given.state)),
-        constants=tuple(stored(k, "constants", i, members) for i, k in enumerate(given.constants)),
-        outputs=tuple(outputs),
-        is_bare=given.is_bare,
-        fixed=tuple(given.fixed),
-        checks=tuple(given.checks),
+    header = header_of(
+        given,
+        exported.out_avals,
+        state=stored_in("state", given.state, members),
+        constants=stored_in("constants", given.constants, members),
         constraints=tuple(constraints),
         platforms=tuple(platforms),
         programs=programs,
         versions=versions_now(),
-        note=given.note,
         key_of=tuple(given.key_of),
     )
     write_container(path, header.as_json(), members, partial(check_loads, path))
@@ -116,19 +106,35 @@ def check_loads(path: str | os.PathLike, new: Path, load: Callable[[Path], Any] 
         raise ArtifactError(path, error.what, remedy) from error
 
 
-def argument(x: Input) -> Argument:
-    """Return what the header says of an argument."""
-    return Argument(x.name, np.dtype(x.aval.dtype).name, shape_of(x.aval.shape), x.is_key, x.by_value)
+def header_of(given: Exportable, results: Sequence[Any], **parts: Any) -> Header:
+    """Return the header of a function whose results have these avals, with the parts that only one kind of file has, or has otherwise."""
+    outputs = [argument_like(name, x, is_key) for (name, is_key), x in zip(given.outputs, results, strict=False)]
+    return Header(
+        name=given.name,
+        arguments=tuple(argument_like(x.name, x.aval, x.is_key, x.by_value) for x in given.arguments),
+        outputs=tuple(outputs),
+        is_bare=given.is_bare,
+        fixed=tuple(given.fixed),
+        checks=tuple(given.checks),
+        note=given.note,
+        **parts,
+    )
 
 
-def stored(kept: KeptArray, folder: str, place: int, members: dict[str, Any]) -> Stored:
-    """Return what the header says of an array, and add its bytes to the members."""
+def stored(kept: KeptArray, member: str) -> Stored:
+    """Return what the header says of an array that is in this member."""
     name, aval, is_key = kept.input[:3]
-    value = np.ascontiguousarray(kept.value, aval.dtype).reshape(np.shape(kept.value))
-    member = f"arrays/{folder}/{place}"
-    members[member] = value.reshape(-1).view(np.uint8) if value.size else b""
     symbolic = shape_of(aval.shape) if has_symbols([kept.input]) else None
-    return Stored(name, np.dtype(aval.dtype).name, value.shape, member, is_key, symbolic, kept.output)
+    return Stored(name, np.dtype(aval.dtype).name, np.shape(kept.value), member, is_key, symbolic, kept.output)
+
+
+def stored_in(folder: str, arrays: Sequence[KeptArray], members: dict[str, Any]) -> tuple[Stored, ...]:
+    """Return what the header says of arrays, and add their bytes to the members."""
+    found = tuple(stored(kept, f"arrays/{folder}/{i}") for i, kept in enumerate(arrays))
+    for kept, s in zip(arrays, found, strict=True):
+        value = np.ascontiguousarray(kept.value, s.dtype)
+        members[s.member] = value.reshape(-1).view(np.uint8) if value.size else b""
+    return found
 
 
 def batch_size(given: Exportable, avals: Sequence[Any]) -> Any:

@@ -198,7 +198,7 @@ def test_state_is_cast_as_arguments_are(total, path):
 )
 def test_state_that_does_not_fit(state, message, path):
     f = accumulator(path)
-    f._jitted["call"] = None  # nothing runs
+    f._backend.jitted["call"] = None  # nothing runs
     with pytest.raises(TypeError, match=message):
         f.pure(state, np.ones(3))
 
@@ -277,7 +277,7 @@ SIZES = {
 def test_lengths_that_do_not_fit_an_expression(dims, lengths, message, path):
     inputs = [pt.fvector(name) for name in dims]
     f = pjl.export(inputs, sum(x.sum() for x in inputs), path=path, dims=dims, platforms=("cpu",))
-    f._jitted["call"] = None  # nothing runs
+    f._backend.jitted["call"] = None  # nothing runs
     with pytest.raises(TypeError, match=message):
         f(*[np.ones(n, np.float32) for n in lengths])
 
@@ -296,7 +296,7 @@ def test_constraints(constraint, message, path):
     dims = {"x": "n", "y": "m"}
     how = {"dims": dims, "constraints": [constraint], "platforms": ("cpu",)}
     f = pjl.export(inputs, sum(x.sum() for x in inputs), path=path, **how)
-    f._jitted["call"] = None  # nothing runs
+    f._backend.jitted["call"] = None  # nothing runs
     with pytest.raises(TypeError, match=message):
         f([1, 2], [1, 2])
 

@@ -16,7 +16,7 @@ import op_table_sparse as sparse
 from op_row import Row
 from op_table import FAMILIES as OF_ARRAYS
 
-from jaxpr_artifact.iree_function import IreeFunction
+from jaxpr_artifact import IreeFunction
 from pytensor_jaxpr_linker.artifacts.exportable import exportable
 from pytensor_jaxpr_linker.artifacts.iree.compiled import write_iree
 from pytensor_jaxpr_linker.base.errors import GraphBreakError

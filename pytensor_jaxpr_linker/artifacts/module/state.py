@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import copy
-import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from pytensor.graph.basic import Variable
 
+from jaxpr_artifact.header import Argument
+from jaxpr_artifact.state import State
 from pytensor_jaxpr_linker.artifacts.module.declarations import is_key_type
-from pytensor_jaxpr_linker.artifacts.module.functions import Leaf
 from pytensor_jaxpr_linker.base.array_types import in_order
 from pytensor_jaxpr_linker.base.random_keys import keys_of
 
@@ -35,41 +34,21 @@ class Global(NamedTuple):
         return np.array(in_order(self.variable.type, value), self.variable.type.dtype)
 
 
-class Values:
-    """The values of globals in one instance of a module. Any number of threads may use it.
-
-    Each change replaces all values at once: who reads sees those of one update, and an error before leaves the old ones.
-    """
+class Values(State):
+    """The values of globals in one instance of a module. Any number of threads may use it."""
 
     def __init__(self, known: Iterable[Global]):
         self.globals = {g.name: g for g in known}
-        self.turn = threading.RLock()  # held from reading to writing: no update is lost
+        first = {name: g.first_value() for name, g in self.globals.items()}
+        arguments = [
+            Argument(name, x.dtype.name, x.shape, is_key_type(self.globals[name].variable)) for name, x in first.items()
+        ]
         with jax.enable_x64(True):
-            self._arrays = {name: jax.device_put(g.first_value()) for name, g in self.globals.items()}
-
-    def read(self, names: Sequence[str]) -> list[jax.Array]:
-        """Return values as they are now."""
-        present = self.snapshot()
-        return [present[name] for name in names]
+            super().__init__(arguments, [jax.device_put(x) for x in first.values()])
 
     def is_mutable(self, name: str) -> bool:
-        """Tell whether a global may change."""
+        """Return whether a global may change."""
         return self.globals[name].is_mutable
-
-    def spelled_type(self, name: str) -> str:
-        """Return dtype and shape of a global."""
-        array = self._arrays[name]
-        return f"{array.dtype}{list(array.shape)}"
-
-    def snapshot(self) -> Mapping[str, jax.Array]:
-        """Return the values as they are now."""
-        return self._arrays
-
-    def copy(self) -> Values:
-        """Return the same values for another instance."""
-        other = copy.copy(self)
-        other.turn = threading.RLock()
-        return other
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return copies of the values by name."""
@@ -93,7 +72,7 @@ class Values:
             ]
             raise TypeError(f"The module has other state than the pickled one: {', '.join(parts)}.")
         with jax.enable_x64(True):
-            self._arrays = {name: jax.device_put(array) for name, array in arrays.items()}
+            self.replace({name: jax.device_put(array) for name, array in arrays.items()})
 
     def replace(self, changes: Mapping[str, Any]) -> None:
         """Replace values by results of a program.
@@ -103,30 +82,17 @@ class Values:
         TypeError
             If one has another shape. All keep their values then.
         """
+        present = self.snapshot()
         for name, array in changes.items():
-            if array.shape != (shape := self._arrays[name].shape):
+            if array.shape != (shape := present[name].shape):
                 raise TypeError(
                     f"The state {name} has shape {shape} as long as the module lives; its update has {array.shape}."
                 )
-        self._arrays = {**self._arrays, **changes}
+        super().replace(changes)
 
-    def set(self, given: Mapping[str, Any]) -> None:
-        """Replace values by those of a caller, if all are like the old ones.
-
-        Raises
-        ------
-        TypeError
-            If one is not, or its global is a constant. All keep their values then.
-        """
-        with jax.enable_x64(True):
-            changes = {name: jax.device_put(np.array(self._taken(name, value))) for name, value in given.items()}
-        with self.turn:
-            self.replace(changes)
-
-    def _taken(self, name: str, value: Any) -> Any:
-        """Return a caller's value as an array."""
+    def _copied(self, name: str, value: Any) -> Any:
         known = self.globals[name]
         if not known.is_mutable:
             remedy = f"Module.state({known.variable.name or name}, mutable=True) makes it state that can be set."
             raise TypeError(f"{name} is a constant of the module: none of its functions updates it. {remedy}")
-        return Leaf(name, known.variable, 0, self._arrays[name].shape).taken(value)
+        return super()._copied(name, keys_of(in_order(known.variable.type, value)))

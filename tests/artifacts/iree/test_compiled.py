@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import runpy
 import subprocess
@@ -25,11 +26,11 @@ from pytensor.graph.replace import graph_replace
 
 import pytensor_jaxpr_linker as pjl
 from jaxpr_artifact import ArtifactError, IreeFunction, IreeModule, load, load_iree, load_iree_module
-from jaxpr_artifact.iree_header import FIRST_STATE, MAIN
+from jaxpr_artifact.iree_program import FIRST_STATE, MAIN, iree_header_of
 from jaxpr_artifact.seal import seal
 from pytensor_jaxpr_linker.artifacts.iree import compiler
 from pytensor_jaxpr_linker.artifacts.iree.compiler import IreeError, compile_mlir, tool_path
-from pytensor_jaxpr_linker.artifacts.iree.parameters import write_parameters
+from pytensor_jaxpr_linker.artifacts.mlir.parameters import write_parameter_file
 from pytensor_jaxpr_linker.pymc import export_logdensity, export_predictive, export_sampler
 
 pytestmark = pytest.mark.filterwarnings("ignore:PyTensor could not link to a BLAS")  # in the reference
@@ -229,6 +230,25 @@ def test_an_argument_that_is_called_self(tmp_path: Path) -> None:
     assert pjl.export([x], x + 1, tmp_path / "f.vmfb")(self=2) == 3
 
 
+def test_jax_arrays_of_a_narrower_dtype(tmp_path: Path) -> None:
+    x = pt.dvector("x")
+    double = pjl.export([x], 2 * x, tmp_path / "f.vmfb", dims={"x": "3"})
+    np.testing.assert_array_equal(double(jax.numpy.ones(3, "float32")), np.full(3, 2.0))
+
+
+def test_a_header_without_a_target() -> None:
+    header = {"name": "f", "arguments": [], "state": [], "outputs": [], "is_bare": False, "fixed": [], "checks": []}
+    found = iree_header_of("f", json.dumps({**header, "versions": {}, "target": "host"}))
+    assert (
+        found.target == "host"
+        and found.programs == {}
+        and found.as_json().keys() == {*header, "versions", "target", "note"}
+    )
+    for change, message in (({"versions": {}}, "it has no target"), ({"target": "host"}, "has not the parts")):
+        with pytest.raises(ArtifactError, match=f"Its description is wrong: .*{message}"):
+            iree_header_of("f", json.dumps({**header, **change}))
+
+
 def test_dtypes(tmp_path: Path) -> None:
     """Unsigned and boolean results, float32, scalars and empty arrays come back as they are."""
     u, b, s, e = pt.vector("u", dtype="uint32"), pt.vector("b", dtype="bool"), pt.fscalar("s"), pt.dmatrix("e")
@@ -376,8 +396,11 @@ def test_load_takes_what_the_file_is(step: Any, tmp_path: Path) -> None:
     pjl.export([x], 2 * x, path=tmp_path / "f.jaxpr")
     (tmp_path / "f.jaxpr").rename(tmp_path / "f.vmfb")
     assert load(tmp_path / "f.vmfb")([1.0]) == 2
-    with pytest.raises(TypeError, match=r"device='local-sync' is for .vmfb files, and .*f.vmfb is none"):
-        load(tmp_path / "f.vmfb", device="local-sync")
+    for option in ("device", "parameters"):
+        with pytest.raises(TypeError, match=rf"{option}='local-sync' is for .vmfb files, and .*f.vmfb is none"):
+            load(tmp_path / "f.vmfb", **{option: "local-sync"})
+    with pytest.raises(TypeError, match=r"parameters='w.irpa' is for modules, and .*step is one function"):
+        load(tmp_path / "step", parameters="w.irpa")
     (tmp_path / "cut.vmfb").write_bytes(data[:-100])
     np.savez(tmp_path / "data.npz", x=[1])
     for name in ("cut.vmfb", "data.npz"):
@@ -423,7 +446,7 @@ def test_damaged_files(step: Any, tmp_path: Path) -> None:
 def test_parameters(tmp_path: Path) -> None:
     """Archives that IREE's own program reads."""
     path = tmp_path / "arrays.irpa"
-    write_parameters(path, {"weights": np.arange(6.0).reshape(2, 3), "flag": np.array(True)})
+    write_parameter_file(path, {"weights": np.arange(6.0).reshape(2, 3), "flag": np.array(True)})
     tool = tool_path("iree._runtime_libs", "iree-dump-parameters")
     text = subprocess.run([tool, f"--parameters={path}"], env={}, capture_output=True, text=True, check=True).stdout
     assert "weights" in text and "flag" in text and os.listdir(tmp_path) == ["arrays.irpa"]
