@@ -19,6 +19,7 @@ from test_prims import ROWS, assembled
 import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker.base import jax_compat
 from pytensor_jaxpr_linker.jaxpr.optimize import small_parts
+from pytensor_jaxpr_linker.jaxpr.optimize.finish import for_calls
 from pytensor_jaxpr_linker.jaxpr.optimize.small_calls import with_small_calls
 from pytensor_jaxpr_linker.jaxpr.optimize.small_parts import (
     LEAST_IN_KERNEL,
@@ -28,7 +29,7 @@ from pytensor_jaxpr_linker.jaxpr.optimize.small_parts import (
     in_order_of_use,
     split_small,
 )
-from pytensor_jaxpr_linker.jaxpr.optimize.xla_options import options_of_call, options_of_chain
+from pytensor_jaxpr_linker.jaxpr.optimize.xla_options import CallProgram, options_of_call, options_of_chain
 from pytensor_jaxpr_linker.run import specialization
 from pytensor_jaxpr_linker.run.cpu_client import own_device
 
@@ -44,7 +45,7 @@ def on_own_client(closed):
 
 def in_calls(closed):
     """Return a closed Jaxpr with small calls; its last result is their witness."""
-    return with_small_calls(closed, split_small(closed.eqns), into_first=False)
+    return for_calls(closed, into_first=False).jaxpr
 
 
 def parts_of(f, *values) -> list[tuple[int, bool]]:
@@ -132,7 +133,8 @@ def test_the_last_call_ends_with_the_witness(also_returned):
 
     with jax.enable_x64(True):
         closed = jax.make_jaxpr(function)(np.ones(3))
-        program = with_small_calls(closed, [small_parts.Part([*closed.eqns], True)], into_first=True)
+        given, whole = CallProgram(closed), [small_parts.Part([*closed.eqns], True)]
+        program = with_small_calls(given, into_first=True, split=lambda eqns: whole).jaxpr
         first, second = map(np.asarray, on_own_client(program)(np.arange(3.0)))
     outside = [eqn.primitive.name for eqn in program.eqns]
     assert ("concatenate" in outside) == also_returned
@@ -508,7 +510,7 @@ def test_a_program_that_the_compiler_refuses_with_small_calls_is_compiled_withou
     def refused(*_args, **_kwargs):
         raise jax.errors.JaxRuntimeError("UNIMPLEMENTED: no small call of this")
 
-    monkeypatch.setattr(specialization, "with_small_calls", refused)
+    monkeypatch.setattr(specialization, "for_calls", refused)
     want = sum(np.exp(np.ones(3) * k) for k in range(1, 20))
     for _ in range(2):
         np.testing.assert_allclose(f(np.ones(3), 2)[0], want, rtol=1e-12)

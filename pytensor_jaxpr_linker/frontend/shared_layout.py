@@ -13,9 +13,9 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.fg import FunctionGraph
 
 from pytensor_jaxpr_linker.base import marks
-from pytensor_jaxpr_linker.base.jax_compat import is_for_cpus
 from pytensor_jaxpr_linker.base.passes import Pass
 from pytensor_jaxpr_linker.graph.column_major import gains, lay_inputs
+from pytensor_jaxpr_linker.jaxpr.conditions import CPU
 from pytensor_jaxpr_linker.run.transfer import buffer_of
 
 
@@ -27,7 +27,8 @@ def shared_pass(fgraph: FunctionGraph) -> Pass:
     """Return the pass that lets a graph take the transposes of shared matrices that are faster in column-major order."""
     updated = set((getattr(fgraph, "update_mapping", None) or {}).values())
     candidates = [i for i, v in enumerate(fgraph.inputs) if i not in updated and may_lie_in_columns(v)]
-    return Pass("column-major inputs", partial(lay_inputs, candidates=candidates, is_wanted=is_for_cpus))
+    run = partial(lay_inputs, candidates=candidates)
+    return Pass("column-major inputs", run, when=(lambda _: bool(candidates), CPU))
 
 
 def may_lie_in_columns(variable: Variable) -> bool:
