@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
@@ -78,11 +78,11 @@ def with_name(line: re.Match) -> str:
 
 
 def make_jaxpr_object(
-    constvars: list, invars: list, outvars: list, eqns: list, consts: list, name: str, arg_names: list[str]
+    constvars: list, invars: list, outvars: list, eqns: list, consts: list, name: str, arg_names: Sequence[str] = ()
 ) -> jex.Jaxpr:
-    """Assemble a closed Jaxpr from its parts. JAX's messages call it `name`, and its inputs `arg_names`."""
+    """Assemble a closed Jaxpr from its parts. JAX's messages call it `name`, and its inputs `arg_names`, if given."""
     result_paths = tuple(f"result[{i}]" for i in range(len(outvars)))
-    debug_info = jex.DebugInfo("pytensor", name, tuple(arg_names), result_paths)
+    debug_info = jex.DebugInfo("pytensor", name, tuple(arg_names) or ("",) * len(invars), result_paths)
     effects = frozenset(itertools.chain.from_iterable(eqn.effects for eqn in eqns))
     jaxpr = jex.Jaxpr(constvars, invars, outvars, eqns, effects, debug_info)
     return jex.Jaxpr(jaxpr, consts)
@@ -100,6 +100,14 @@ def inner_jaxprs(eqn: Any, platform: str | None = None) -> list[Any]:
             next(j for of, j in zip(platforms, eqn.params["branches"], strict=True) if of is None or platform in of)
         ]
     return list(core.jaxprs_in_params(eqn.params))
+
+
+def all_equations(eqns: Iterable[Any], *closed: Any) -> Iterator[Any]:
+    """Yield equations, each followed by what is inside it; nothing inside equations of the primitives `closed`."""
+    for eqn in eqns:
+        yield eqn
+        for jaxpr in inner_jaxprs(eqn) if eqn.primitive not in closed else ():
+            yield from all_equations(jaxpr.eqns, *closed)
 
 
 def branches_platforms(eqn: Any) -> tuple[tuple[str, ...] | None, ...] | None:
@@ -211,11 +219,6 @@ def default_platform() -> str:
 def target_platforms() -> tuple[str, ...]:
     """Return the platforms that programs are planned and lowered for: those of `for_platforms`, or the one that JAX runs on."""
     return given_platforms() or (default_platform(),)
-
-
-def is_for_cpus() -> bool:
-    """Tell whether programs are lowered for CPUs alone, so that what was measured on them applies."""
-    return set(target_platforms()) == {"cpu"}
 
 
 def backend_has_started() -> bool:

@@ -5,7 +5,7 @@ A pass takes a graph or the equations of a Jaxpr, and returns others that comput
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
@@ -14,15 +14,27 @@ from typing import Any, NamedTuple
 
 from pytensor_jaxpr_linker.base.contexts import bound
 
+#: Whether a pass may run: ``condition(given)``.
+type When = Callable[..., bool]
+
 
 class Pass(NamedTuple):
-    """One step of a list of passes.
+    """One step of a list of passes: a pattern, the conditions under which it is replaced, and how.
 
-    ``run(value, *given)`` returns the new value, or the same object if nothing changes. It changes nothing in place.
+    ``run(value, given)`` returns the new value, or the same object if nothing changes. It changes nothing in place.
     """
 
     name: str
     run: Callable[..., Any]
+    #: Whether a part (a node, an equation) may be where a pattern begins: ``of(part, given)``. Without such a part the
+    #: pass does not run, and nobody asks for the conditions: to find out the platform starts JAX.
+    of: Callable[..., bool] | None = None
+    when: Sequence[When] = ()  #: all have to hold
+
+    def applies(self, parts: Iterable[Any], given: Any) -> bool:
+        """Return whether the pass runs on these parts."""
+        is_found = self.of is None or any(self.of(part, given) for part in parts)
+        return is_found and all(condition(given) for condition in self.when)
 
 
 class PassRecord(NamedTuple):
@@ -56,25 +68,21 @@ def record_passes() -> Iterator[list[list[PassRecord]]]:
 
 
 def run_passes[T](
-    passes: Sequence[Pass], value: T, *given: Any, size: Callable[[T], int], show: Callable[[T], str]
+    passes: Sequence[Pass], value: T, given: Any, *, parts: Callable[[T], Sequence[Any]], show: Callable[[T], str]
 ) -> T:
-    """Run passes on a graph or Jaxpr, each with the arguments `given`.
+    """Run the passes that apply on a graph or Jaxpr, each with what is `given` for all of them.
 
-    `size` and `show` return the number of nodes or equations of a value, and its text. Only records call them.
+    `parts` returns the nodes or equations of a value, and `show` its text, for which only records ask.
     """
     runs = RUNS.get()
-    if runs is None:
-        for step in passes:
-            value = step.run(value, *given)
-        return value
     records = []
     for step in passes:
         started = perf_counter()
-        result = step.run(value, *given)
-        seconds = perf_counter() - started
-        records.append(
-            PassRecord(step.name, size(value), size(result), result is not value, seconds, partial(show, result))
-        )
+        result = step.run(value, given) if step.applies(parts(value), given) else value
+        if runs is not None:
+            before, after, seconds = len(parts(value)), len(parts(result)), perf_counter() - started
+            records.append(PassRecord(step.name, before, after, result is not value, seconds, partial(show, result)))
         value = result
-    runs.append(records)
+    if runs is not None:
+        runs.append(records)
     return value

@@ -18,6 +18,7 @@ from pytensor_jaxpr_linker.emit.scalar import emit_scalar, number
 from pytensor_jaxpr_linker.graph.sorted_rows import in_order_given
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
+from pytensor_jaxpr_linker.jaxpr.conditions import CPU
 from pytensor_jaxpr_linker.jaxpr.optimize.sums_by_group import add_to_groups
 from pytensor_jaxpr_linker.plan.large_constants import WIDE_CONSTANT_BYTES
 
@@ -176,7 +177,7 @@ def scatter_points(b: JaxprBuilder, x: Atom, y: Atom, points: Points, how: str) 
         return prims.ne(b, scatter_points(b, x, y, points, how), b.constant(np.int32(0)))
     if is_diagonal(b.known(points.indices), x.aval.shape, points.axes):
         return write_diagonal(b, x, y, points.axes[0], how)
-    if how == "add" and b.is_inner and (sums := add_to_groups(b, x, points.indices, y)) is not None:
+    if how == "add" and b.is_inner and CPU(b) and (sums := add_to_groups(b, x, points.indices, y)) is not None:
         return sums
     dims = ScatterDimensionNumbers(points.window, points.axes, points.axes)
     shape = tuple(x.aval.shape[axis] for axis in points.axes)

@@ -20,9 +20,9 @@ from pytensor.tensor.type import TensorType
 from pytensor_jaxpr_linker.base import marks
 from pytensor_jaxpr_linker.base.array_types import is_tensor, unmasked
 from pytensor_jaxpr_linker.base.errors import variable_name
-from pytensor_jaxpr_linker.base.jax_compat import is_for_cpus
 from pytensor_jaxpr_linker.base.passes import Pass
 from pytensor_jaxpr_linker.graph.column_major import gains, lay_inputs
+from pytensor_jaxpr_linker.jaxpr.conditions import CPU
 from pytensor_jaxpr_linker.run import placement, transfer
 from pytensor_jaxpr_linker.run.transfer_count import count_upload
 
@@ -294,7 +294,8 @@ def shared_pass(fgraph: FunctionGraph) -> Pass:
     """Return the pass that lets a graph take the transposes of shared matrices if column-major order is faster."""
     updated = set((getattr(fgraph, "update_mapping", None) or {}).values())
     candidates = [i for i, v in enumerate(fgraph.inputs) if i not in updated and may_lie_in_columns(v)]
-    return Pass("column-major inputs", partial(lay_inputs, candidates=candidates, is_wanted=is_for_cpus))
+    run = partial(lay_inputs, candidates=candidates)
+    return Pass("column-major inputs", run, when=(lambda _: bool(candidates), CPU))
 
 
 def may_lie_in_columns(variable: Variable) -> bool:

@@ -41,9 +41,8 @@ def prepare(fgraph: AbstractFunctionGraph, find_rule: FindRule, more: Sequence[P
         outputs = fgraph.bind(inputs)
     is_ordered = isinstance(fgraph, FunctionGraph) and fgraph.orderings()
     nodes = list(fgraph.toposort()) if is_ordered else toposort(outputs, inputs)
-    return run_passes(
-        (*PASSES, *more), Graph(inputs, outputs, nodes), find_rule, size=lambda graph: len(graph.nodes), show=graph_text
-    )
+    graph = Graph(inputs, outputs, nodes)
+    return run_passes((*PASSES, *more), graph, find_rule, parts=lambda graph: graph.nodes, show=graph_text)
 
 
 def graph_text(graph: Graph) -> str:

@@ -36,17 +36,12 @@ LEAST_IN_PARTS = 2 * STACKED
 type Axes = Mapping[Variable, int]
 
 
-def sort_rows(graph: Graph, find_rule: FindRule, is_wanted: Callable[[], bool]) -> Graph:
-    """Sort rows by the groups that their values are added to, or read from, where only sums and conditions of all rows see their order.
+def sort_rows(graph: Graph, find_rule: FindRule) -> Graph:
+    """Sort rows by the groups that their values are added to or read from.
 
-    Parameters
-    ----------
-    is_wanted
-        Whether rows in order are faster where the graph will run: asked if there are rows.
+    Only rows are sorted whose order nothing but sums and conditions of all rows sees.
     """
-    starts = [node for node in graph.nodes if type(node.op) in BY_GROUP and is_by_group(node)]
-    if not starts or not is_wanted():
-        return graph
+    starts = [node for node in graph.nodes if is_by_group(node, find_rule)]
     readers = readers_of(graph)
     in_order: dict[Apply, dict[Variable, Variable]] = {}
     seen: set[Apply] = set()
@@ -58,11 +53,13 @@ def sort_rows(graph: Graph, find_rule: FindRule, is_wanted: Callable[[], bool]) 
     return with_other_operands(graph, find_rule, lambda node: in_order.get(node, {})) if in_order else graph
 
 
-def is_by_group(node: Apply) -> bool:
-    """Tell whether a node reads or adds by group, for many rows of which the groups are known.
+def is_by_group(node: Apply, find_rule: FindRule) -> bool:
+    """Return whether a node reads or adds by group, for many rows of which the groups are known.
 
     Reading alone gains little. But then the functions of a model, with a gradient and without, have the same arrays.
     """
+    if type(node.op) not in BY_GROUP:
+        return False
     index = node.inputs[-1]
     return isinstance(index, Constant) and bool(BY_GROUP[type(node.op)](node, {})) and len(index.data) >= LEAST_SORTED
 

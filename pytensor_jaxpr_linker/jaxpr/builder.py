@@ -109,6 +109,8 @@ class JaxprBuilder:
         self.constvars: list[Var] = []
         self.consts: list[np.ndarray] = []
         self.eqns: list[JaxprEqn] = []
+        #: What the Jaxpr returns. Passes may rely on it.
+        self.outputs: Sequence[Atom] = ()
         self.checks: list[Check] = parent.checks if parent else []
         self._check_codes: list[tuple[Atom, int | None]] = []
         self._shared: dict[tuple, list[Var]] = {}
@@ -211,10 +213,12 @@ class JaxprBuilder:
         """Put the following equations under the names of an equation."""
         self._source_info = eqn.source_info
 
-    def restart(self) -> None:
-        """Forget the equations, so that a pass can add changed ones; inputs and constants stay."""
+    def restart(self, eqn: JaxprEqn | None = None) -> None:
+        """Forget the equations, so that a pass can add others, under the names of `eqn`; inputs and constants stay."""
         self.eqns = []
         self._shared.clear()
+        if eqn is not None:
+            self.at_names_of(eqn)
 
     def ending_in(self, outvars: Sequence[Var]) -> list[JaxprEqn]:
         """Return the equations since `restart`. The last one now defines `outvars`: a pass puts them in the place of the equation that did."""
@@ -272,6 +276,15 @@ class JaxprBuilder:
         avals = [var.aval for var in eqn.outvars]
         env.update(zip(eqn.outvars, self.bind_many(eqn.primitive, operands, avals, eqn.params), strict=True))
 
+    def inline(self, closed: Any, operands: Sequence[Atom]) -> list[Atom]:
+        """Add the equations of a closed Jaxpr, see `copy`, and return the atoms of its results."""
+        env: dict[Any, Atom] = dict(zip(closed.jaxpr.invars, operands, strict=True))
+        for var, value in zip(closed.jaxpr.constvars, closed.consts, strict=True):
+            env[var] = self.constant(value, var.aval.dtype)
+        for eqn in closed.jaxpr.eqns:
+            self.copy(eqn, env)
+        return [env[x] if type(x) is Var else self.constant(x.val, x.aval.dtype) for x in closed.jaxpr.outvars]
+
     def extend(self, eqn: JaxprEqn, operands: Sequence[Atom], avals: Sequence[Any], params: dict) -> list[Var]:
         """Append results to an equation, and return them. The new operands must be defined before the equation."""
         results = [Var(aval) for aval in avals]
@@ -320,14 +333,15 @@ class JaxprBuilder:
     def build(self, outputs: Sequence[Atom]) -> Any:
         """Run the passes on the equations and return the closed Jaxpr. Its inputs are in the order of `input` calls."""
 
-        def show(eqns: list[JaxprEqn]) -> str:
-            return str(self._jaxpr(eqns, outputs))
+        self.outputs = outputs
+        eqns = run_passes(
+            self.passes, self.eqns, self, parts=lambda eqns: eqns, show=lambda eqns: str(self._jaxpr(eqns))
+        )
+        return self._jaxpr(eqns)
 
-        return self._jaxpr(run_passes(self.passes, self.eqns, self, outputs, size=len, show=show), outputs)
-
-    def _jaxpr(self, eqns: list[JaxprEqn], outputs: Sequence[Atom]) -> Any:
+    def _jaxpr(self, eqns: list[JaxprEqn]) -> Any:
         """Return the closed Jaxpr of equations, with the constants that they read."""
-        read: set[Atom] = set()
+        outputs, read = self.outputs, set[Atom]()
         if self.constvars:
             read.update(x for atoms in (outputs, *(eqn.invars for eqn in eqns)) for x in atoms if type(x) is Var)
         constants = [pair for pair in zip(self.constvars, self.consts, strict=True) if pair[0] in read]
@@ -368,9 +382,9 @@ def live_equations(eqns: Sequence[JaxprEqn], outputs: Sequence[Atom]) -> tuple[l
     return live, read
 
 
-def drop_dead_code(eqns: list[JaxprEqn], b: JaxprBuilder, outputs: Sequence[Atom]) -> list[JaxprEqn]:
-    """Return the equations that `outputs` need."""
-    live, _ = live_equations(eqns, outputs)
+def drop_dead_code(eqns: list[JaxprEqn], b: JaxprBuilder) -> list[JaxprEqn]:
+    """Return the equations that the outputs need."""
+    live, _ = live_equations(eqns, b.outputs)
     return eqns if len(live) == len(eqns) else live
 
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import reduce
-from typing import Any
+from operator import le, lt
+from typing import Any, Self
 
 import numpy as np
 from numpy.polynomial import chebyshev
 
 from pytensor_jaxpr_linker.jaxpr import prims
-from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
+from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
 from pytensor_jaxpr_linker.jaxpr.nested import any_of, nested
 from pytensor_jaxpr_linker.jaxpr.signs import is_never_negative
 
@@ -32,6 +33,11 @@ class Value:
         self.b, self.atom = b, atom
 
     @property
+    def shape(self) -> Shape:
+        """That of the atom."""
+        return self.atom.aval.shape
+
+    @property
     def dtype(self) -> np.dtype:
         """That of the atom."""
         return self.atom.aval.dtype
@@ -42,92 +48,101 @@ class Value:
         value = self.b.known(self.atom)
         return bool(value) if value is not None and value.ndim == 0 and value.dtype == bool else None
 
-    def like(self, number: Term) -> Value:
-        """Return a number as a value of this one's dtype."""
-        if isinstance(number, Value):
-            return number
-        return Value(self.b, self.b.constant(np.asarray(number, self.dtype)))
+    def like(self, number: Any) -> Self:
+        """Return a number, or a NumPy array, as a value of this one's dtype."""
+        is_value = isinstance(number, type(self))
+        return number if is_value else self.made(self.b.constant(np.asarray(number, self.dtype)))
 
-    def __add__(self, other: Term) -> Value:
+    def made(self, atom: Atom) -> Self:
+        """Return another atom of the same builder as a value of the same kind."""
+        return type(self)(self.b, atom)
+
+    def operands(self, xs: Sequence[Any]) -> list[Atom]:
+        """Return the atoms of the values and numbers that one elementwise equation takes."""
+        return [x.atom if isinstance(x, Value) else self.like(x).atom for x in xs]
+
+    def never_reaches(self, number: Term, is_low: Callable[[Any, int], bool]) -> bool:
+        """Return whether ``is_low(number, 0)`` holds, and no element is negative."""
+        return not isinstance(number, Value) and is_low(number, 0) and is_never_negative(self.b, self.atom)
+
+    def __add__(self, other: Term) -> Self:
         return apply(prims.add, self, other)
 
-    def __sub__(self, other: Term) -> Value:
+    def __sub__(self, other: Term) -> Self:
         return apply(prims.sub, self, other)
 
-    def __rsub__(self, other: Term) -> Value:
+    def __rsub__(self, other: Term) -> Self:
         return apply(prims.sub, other, self)
 
-    def __mul__(self, other: Term) -> Value:
+    def __mul__(self, other: Term) -> Self:
         return apply(prims.mul, self, other)
 
-    def __truediv__(self, other: Term) -> Value:
+    def __truediv__(self, other: Term) -> Self:
         return apply(prims.div, self, other)
 
-    def __rtruediv__(self, other: Term) -> Value:
+    def __rtruediv__(self, other: Term) -> Self:
         return apply(prims.div, other, self)
 
-    def __mod__(self, other: Term) -> Value:
+    def __mod__(self, other: Term) -> Self:
         return apply(prims.rem, self, other)
 
-    def __pow__(self, other: Term) -> Value:
+    def __pow__(self, other: Term) -> Self:
         return apply(prims.pow_, self, other)
 
     __radd__ = __add__
     __rmul__ = __mul__
 
-    def __neg__(self) -> Value:
+    def __neg__(self) -> Self:
         return apply(prims.neg, self)
 
-    def __abs__(self) -> Value:
+    def __abs__(self) -> Self:
         return apply(prims.abs_, self)
 
-    def __lt__(self, other: Term) -> Value:
-        if not isinstance(other, Value) and other <= 0 and is_never_negative(self.b, self.atom):
-            return Value(self.b, self.b.constant(False))
-        return apply(prims.lt, self, other)
+    def __lt__(self, other: Term) -> Self:
+        is_false = self.never_reaches(other, le)
+        return self.made(self.b.constant(False)) if is_false else apply(prims.lt, self, other)
 
-    def __le__(self, other: Term) -> Value:
+    def __le__(self, other: Term) -> Self:
         return apply(prims.le, self, other)
 
-    def __gt__(self, other: Term) -> Value:
+    def __gt__(self, other: Term) -> Self:
         return apply(prims.gt, self, other)
 
-    def __ge__(self, other: Term) -> Value:
+    def __ge__(self, other: Term) -> Self:
         return apply(prims.ge, self, other)
 
-    def __eq__(self, other: Term) -> Value:  # type: ignore[override]
-        if not isinstance(other, Value) and other < 0 and is_never_negative(self.b, self.atom):
-            return Value(self.b, self.b.constant(False))
-        return apply(prims.eq, self, other)
+    def __eq__(self, other: Term) -> Self:  # type: ignore[override]
+        is_false = self.never_reaches(other, lt)
+        return self.made(self.b.constant(False)) if is_false else apply(prims.eq, self, other)
 
-    def __ne__(self, other: Term) -> Value:  # type: ignore[override]
+    def __ne__(self, other: Term) -> Self:  # type: ignore[override]
         return apply(prims.ne, self, other)
 
-    def __and__(self, other: Value) -> Value:
+    def __and__(self, other: Self) -> Self:
         for known, rest in ((self, other), (other, self)):
             if (truth := known.truth) is not None:
                 return rest if truth else known
         return apply(prims.and_, self, other)
 
-    def __or__(self, other: Value) -> Value:
+    def __or__(self, other: Self) -> Self:
         for known, rest in ((self, other), (other, self)):
             if (truth := known.truth) is not None:
                 return known if truth else rest
         return apply(prims.or_, self, other)
 
-    def __invert__(self) -> Value:
+    def __invert__(self) -> Self:
         return apply(prims.not_, self)
 
     __hash__ = None  # type: ignore[assignment]
 
 
-def apply(primitive: Callable[..., Atom], *xs: Term) -> Value:
-    """Emit a primitive on values and numbers."""
+def apply(primitive: Callable[..., Atom], *xs: Any) -> Any:
+    """Emit a primitive on values and numbers, of which one is a value: the result is of its kind."""
     first = xs[0] if isinstance(xs[0], Value) else next(x for x in xs if isinstance(x, Value))
-    return Value(first.b, primitive(first.b, *[x.atom if isinstance(x, Value) else first.like(x).atom for x in xs]))
+    return first.made(primitive(first.b, *first.operands(xs)))
 
 
-def function(primitive: Callable[..., Atom]) -> Callable[..., Value]:
+def function(primitive: Callable[..., Atom]) -> Callable[..., Any]:
     """Return a primitive as a function of values."""
     return lambda *xs: apply(primitive, *xs)
 
@@ -149,10 +164,10 @@ sqrt = function(prims.sqrt)
 is_finite = function(prims.is_finite)
 
 
-def where(condition: Value, on_true: Term, on_false: Term) -> Value:
+def where[V: Value](condition: V, on_true: Any, on_false: Any) -> V:
     """Return a choice, of two numbers in float64."""
-    double = Value(condition.b, condition.b.constant(np.float64(0)))
-    x = next((x for x in (on_true, on_false) if isinstance(x, Value)), double)
+    double = condition.made(condition.b.constant(np.float64(0)))
+    x: Any = next((x for x in (on_true, on_false) if isinstance(x, Value)), double)
     if (truth := condition.truth) is not None:
         return x.like(on_true if truth else on_false)
     return apply(prims.select, condition, x.like(on_true), x.like(on_false))

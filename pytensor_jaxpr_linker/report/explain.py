@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
+import jax
 from pytensor.graph.basic import Apply, Variable
 
 from jaxpr_artifact import LoadedFunction
@@ -15,9 +16,11 @@ from pytensor_jaxpr_linker.artifacts.lowering import PLATFORMS
 from pytensor_jaxpr_linker.base.errors import Break, CannotEmit, describe_node, source_line
 from pytensor_jaxpr_linker.base.gc_pause import gc_paused
 from pytensor_jaxpr_linker.base.jax_compat import with_x64_restored
-from pytensor_jaxpr_linker.base.passes import PassRecord
+from pytensor_jaxpr_linker.base.passes import PassRecord, record_passes
 from pytensor_jaxpr_linker.frontend.targets import LOADED, Compiled, compiled, graph_target, target_of
 from pytensor_jaxpr_linker.graph.walk import Graph
+from pytensor_jaxpr_linker.jaxpr.conditions import CPU
+from pytensor_jaxpr_linker.jaxpr.optimize.finish import for_calls
 from pytensor_jaxpr_linker.plan.model import HostStep, Plan, Region
 from pytensor_jaxpr_linker.plan.padding import Padding
 from pytensor_jaxpr_linker.report.devices import collectives_of, on_platform, placed_arrays
@@ -37,7 +40,7 @@ from pytensor_jaxpr_linker.report.model import (
 )
 from pytensor_jaxpr_linker.report.nodes import Texts, batch_nodes, describe_nodes, gradient_roles, number_nodes
 from pytensor_jaxpr_linker.report.provenance import GRADIENT_BY, Provenance
-from pytensor_jaxpr_linker.report.stages import Stages, examples_of, stages_of
+from pytensor_jaxpr_linker.report.stages import RegionStages, Stages, examples_of, stages_of
 from pytensor_jaxpr_linker.report.transfers import describe_transfers
 from pytensor_jaxpr_linker.report.whatif import try_changes
 from pytensor_jaxpr_linker.run.checks import error_text
@@ -75,8 +78,9 @@ def explain(
         they are those of the last call. A function of several regions is run on them; its shared variables stay as they
         are.
     passes : bool
-        Whether to run the passes over the graph, and over the Jaxpr of each region whose shapes are known, once more, and tell
-        what each did: how many nodes or equations there were before and after it, its time, and the graph or Jaxpr after it.
+        Whether to run the passes once more: over the graph, over the Jaxpr of each region whose shapes are known, and
+        over its program for calls on a CPU. The explanation tells what each did: how many nodes or equations there were
+        before and after it, its time, and the graph or Jaxpr after it.
     platform : {"cpu", "cuda", "rocm", "tpu"}, optional
         Tells what has no lowering on this platform, of which no device is needed: it runs on the host there, or JAX refuses it.
 
@@ -188,7 +192,18 @@ def describe_passes(told: Explanation, view: Stages) -> Iterator[PassReport]:
     for batch, region in zip(told.regions, view.known_regions(), strict=True):
         # A rule may find that it can't emit a node for these shapes: the region will be cut when the function is called.
         with suppress(CannotEmit):
-            yield from map(partial(describe_pass, batch.title), [] if region is None else region.passes)
+            if region is not None:
+                yield from map(partial(describe_pass, batch.title), region.passes)
+                yield from map(partial(describe_pass, f"calls of {batch.title}"), passes_of_calls(region))
+
+
+def passes_of_calls(region: RegionStages) -> list[PassRecord]:
+    """Return what each pass over a region's program for calls did. Only programs for CPUs have such passes."""
+    if not CPU(region):
+        return []
+    with record_passes() as runs, jax.enable_x64(True):
+        for_calls(region.jaxpr, into_first=False)
+    return runs[-1]
 
 
 def describe_pass(subject: str, record: PassRecord) -> PassReport:

@@ -10,9 +10,8 @@ import jax
 
 from pytensor_jaxpr_linker.base import jax_compat
 from pytensor_jaxpr_linker.base.gc_pause import gc_paused
-from pytensor_jaxpr_linker.jaxpr.optimize.small_calls import with_small_calls
-from pytensor_jaxpr_linker.jaxpr.optimize.small_parts import Part, split_small
-from pytensor_jaxpr_linker.jaxpr.optimize.xla_options import options_of_call
+from pytensor_jaxpr_linker.base.passes import Pass
+from pytensor_jaxpr_linker.jaxpr.optimize.finish import CALL_PASSES, WITHOUT_SMALL_CALLS, for_calls
 from pytensor_jaxpr_linker.run.cpu_client import CallBuffer
 from pytensor_jaxpr_linker.run.packing import NOTHING, Packing, packed_jaxpr, read_inputs_of
 
@@ -63,19 +62,19 @@ def packed_program(
         filled = length - 1 if donates else theirs  # the witness comes last
         jaxpr = packed_jaxpr(closed, arguments, others, results, length, filled)
 
-        def with_parts(parts: Sequence[Part], options: Callable[[Any], dict[str, Any]]) -> tuple[Any, Any]:
-            whole = with_small_calls(jaxpr, parts, into_first=bool(results.pieces))
+        def with_passes(passes: Sequence[Pass]) -> tuple[Any, Any]:
+            whole, options = for_calls(jaxpr, bool(results.pieces), passes)
             donated = (0,) if donates else ()
             # All arguments are read: JAX need not look for others, which takes a tenth of the time of lowering.
-            jitted = jit(whole, compiler_options=options(whole), donate_argnums=donated, keep_unused=True)
+            jitted = jit(whole, compiler_options=dict(options), donate_argnums=donated, keep_unused=True)
             with gc_paused():
                 lowered = jitted.lower(*whole.in_avals)
             return jitted, lowered.compile()  # JAX keeps the program for the calls
 
         try:
-            jitted, program = with_parts(split_small(jaxpr.eqns), options_of_call)
+            jitted, program = with_passes(CALL_PASSES)
         except jax.errors.JaxRuntimeError:  # XLA's compiler has no small call of some equation
-            jitted, program = with_parts([Part(jaxpr.eqns, False)], lambda _: {})
+            jitted, program = with_passes(WITHOUT_SMALL_CALLS)
         if donates and not program.memory_analysis().alias_size_in_bytes:
             return compiled(donates=False)
         read = results if donates else NOTHING

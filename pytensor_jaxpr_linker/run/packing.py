@@ -84,8 +84,7 @@ def packed_jaxpr(
         if (rest := returned - results.length) > 0:
             parts.append(prims.broadcast_to(b, b.constant(np.zeros((), results.dtype)), (rest,)))
         outvars = [prims.concatenate(b, parts, 0), *(outvars[i] for i in results.others(len(outvars)))]
-    names = [""] * len(invars)
-    return jax_compat.make_jaxpr_object(jaxpr.constvars, invars, outvars, b.eqns, closed.consts, "packed", names)
+    return jax_compat.make_jaxpr_object(jaxpr.constvars, invars, outvars, b.eqns, closed.consts, "packed")
 
 
 def read_inputs_of(closed: Any) -> list[int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from types import MappingProxyType
 
 from pytensor.graph.basic import Apply
@@ -11,21 +10,22 @@ from pytensor.graph.fg import AbstractFunctionGraph
 
 from pytensor_jaxpr_linker.base import marks, rules
 from pytensor_jaxpr_linker.base.errors import CannotEmit
-from pytensor_jaxpr_linker.base.jax_compat import is_for_cpus
 from pytensor_jaxpr_linker.base.passes import Pass
 from pytensor_jaxpr_linker.emit import traced_leaf
-from pytensor_jaxpr_linker.graph.column_major import lay_constants
+from pytensor_jaxpr_linker.graph.column_major import lay_constants, reads_gaining_constant
 from pytensor_jaxpr_linker.graph.prepare import prepare
-from pytensor_jaxpr_linker.graph.sorted_rows import sort_rows
+from pytensor_jaxpr_linker.graph.sorted_rows import is_by_group, sort_rows
 from pytensor_jaxpr_linker.graph.walk import Graph
+from pytensor_jaxpr_linker.jaxpr.conditions import CPU
 from pytensor_jaxpr_linker.plan.inner import Rules
 from pytensor_jaxpr_linker.plan.model import Plan, Region
 from pytensor_jaxpr_linker.plan.partition import partition
 
-#: Graph passes for CPUs, where they were measured. The threads of a GPU do not wait for each other as they add to a group, and its libraries take matrices in any order.
+#: The passes over a whole graph, after those over each graph: they take constants of the user in another order. The
+#: threads of a GPU do not wait for each other as they add to a group, and its libraries take matrices in any order.
 FOR_CPUS = (
-    Pass("sorted rows", partial(sort_rows, is_wanted=is_for_cpus)),
-    Pass("column-major constants", partial(lay_constants, is_wanted=is_for_cpus)),
+    Pass("sorted rows", sort_rows, is_by_group, when=(CPU,)),
+    Pass("column-major constants", lay_constants, reads_gaining_constant, when=(CPU,)),
 )
 
 

@@ -16,8 +16,7 @@ from pytensor.graph.basic import Variable
 from pytensor_jaxpr_linker.base import jax_compat, logs
 from pytensor_jaxpr_linker.base.bounded import Bounded
 from pytensor_jaxpr_linker.jaxpr.lower import Lowered, lower_region
-from pytensor_jaxpr_linker.jaxpr.optimize.small_calls import with_small_calls
-from pytensor_jaxpr_linker.jaxpr.optimize.small_parts import split_small
+from pytensor_jaxpr_linker.jaxpr.optimize.finish import for_calls
 from pytensor_jaxpr_linker.plan.model import Region
 from pytensor_jaxpr_linker.run import timing
 from pytensor_jaxpr_linker.run.packed_program import PackedProgram, packed_program
@@ -136,7 +135,7 @@ class Specialization:
             seconds = self.seconds.get(key, {})  # another thread may have cleared it
             timing.record_stages_of(self.name, seconds, 0.0 if was_lowered else seconds.get("lower", 0.0))
             if small:
-                jaxpr = with_small_calls(jaxpr, split_small(jaxpr.eqns), into_first=False)
+                jaxpr = for_calls(jaxpr, into_first=False).jaxpr
             return jax_compat.call_jaxpr(jaxpr, *given)
 
         return self._jit(call, device, donate_argnums=donated)

@@ -19,11 +19,24 @@ APPEND = Pass("append", lambda values, given: [*values, given])
 
 def run(passes, values):
     """Return what passes make of a list."""
-    return run_passes(passes, values, 7, size=len, show=str)
+    return run_passes(passes, values, 7, parts=lambda values: values, show=str)
 
 
 def test_passes_run_in_order():
     assert run([DOUBLE, NOTHING, APPEND], [1]) == [1, 1, 7]
+
+
+def test_a_pass_runs_where_it_finds_a_part_and_all_conditions_hold():
+    asked = []
+
+    def condition(name, holds):
+        return lambda given: asked.append((name, given)) or holds
+
+    of_two = Pass("of two", DOUBLE.run, of=lambda value, given: value == given - 5, when=(condition("a", True),))
+    assert run([of_two], [1, 3]) == [1, 3] and asked == []  # nobody asks for conditions
+    assert run([of_two], [1, 2]) == [1, 2, 1, 2] and asked == [("a", 7)]
+    refused = of_two._replace(when=(condition("b", False), condition("c", True)))
+    assert run([refused, APPEND], [2]) == [2, 7] and asked == [("a", 7), ("b", 7)]
 
 
 def test_records_say_what_each_pass_did():

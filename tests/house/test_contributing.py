@@ -33,5 +33,5 @@ def test_template(templates, name):
 
 
 def test_each_kind_has_a_template():
-    assert len(NAMES) == 5
+    assert len(NAMES) == 6
     assert {"emits", "emits_scalar", "emits_draws"} <= set(re.findall(r"^@(\w+)\(", "\n".join(BLOCKS), re.MULTILINE))

@@ -13,6 +13,7 @@ PACKAGE = Path(pytensor_jaxpr_linker.__file__).parent
 
 #: Names that several modules define on purpose, and why.
 ALLOWED = {
+    "CPU": "IREE's target, and the condition of passes",
     "MASS_MATRICES": "each module of a kernel of NUTS lists its forms by this name",
     "MODULE": "the module of PyMC whose classes a file has rules for",
     "PASSES": "a list of passes: over graphs, and over Jaxprs",

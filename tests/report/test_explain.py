@@ -29,7 +29,9 @@ from pytensor_jaxpr_linker.base import errors
 from pytensor_jaxpr_linker.base.documentation import page_url
 from pytensor_jaxpr_linker.base.errors import CannotEmit
 from pytensor_jaxpr_linker.base.passes import PassRecord
+from pytensor_jaxpr_linker.base.platforms import for_platforms
 from pytensor_jaxpr_linker.graph.prepare import PASSES
+from pytensor_jaxpr_linker.jaxpr.optimize.finish import CALL_PASSES
 from pytensor_jaxpr_linker.report import stages, whatif
 from pytensor_jaxpr_linker.report.explain import report
 from pytensor_jaxpr_linker.report.layout import NODE_HEIGHT, NODE_WIDTH, lay_out
@@ -370,9 +372,21 @@ def test_jaxpr_passes_are_told(monkeypatch):
     records = [PassRecord("one", 3, 2, True, 0.001, lambda: "{ lambda ; }"), PassRecord("two", 2, 2, False, 0.001, str)]
     monkeypatch.setattr(stages.RegionStages, "passes", records)
     e = pjl.explain(broken(vector()), mode=QUIET, args=[[1.0, 2.0]], passes=True)
-    told = [(p.subject, p.name, p.text) for p in e.passes if p.subject != "graph"]
+    told = [(p.subject, p.name, p.text) for p in e.passes if p.subject.startswith("Region")]
     assert told == [(f"Region {i}", *of) for i in (0, 2) for of in (("one", "{ lambda ; }"), ("two", ""))]
     assert "Jaxpr passes of Region 2\n  one  3 -> 2 equations, 1 ms\n      { lambda ; }\n  two  " in str(e)
+
+
+def test_passes_of_calls_are_told():
+    x = vector()
+    e = pjl.explain(pytensor.function([x], pt.exp(x).sum(), mode=QUIET), args=[[1.0, 2.0]], passes=True)
+    told = {p.name: p for p in e.passes if p.subject == "calls of Region 0"}
+    assert list(told) == [p.name for p in CALL_PASSES]
+    assert "dot_general" in told["shared sums"].text
+    assert told["XLA's options"].text.startswith("XLA's options: {'xla_")
+    with for_platforms(["cuda"]):
+        e = pjl.explain(pytensor.function([x], pt.exp(x).sum(), mode=QUIET), args=[[1.0, 2.0]], passes=True)
+    assert not any(p.subject.startswith("calls") for p in e.passes)
 
 
 def test_program_of_the_page_prints_what_it_says():

@@ -270,7 +270,8 @@ def test_jaxpr_passes(monkeypatch):
     def lower(*args):
         lowered = lower_region(*args)
         for name in ("of an inner Jaxpr", "of the region"):
-            run_passes([Pass(name, lambda jaxpr: jaxpr)], lowered.jaxpr, size=lambda jaxpr: len(jaxpr.eqns), show=str)
+            unchanged = Pass(name, lambda jaxpr, _: jaxpr)
+            run_passes([unchanged], lowered.jaxpr, None, parts=lambda jaxpr: jaxpr.eqns, show=str)
         return lowered
 
     x = vector()

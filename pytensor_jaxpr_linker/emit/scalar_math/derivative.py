@@ -19,11 +19,11 @@ from pytensor.gradient import NullTypeGradError
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.null_type import NullType
 
-from pytensor_jaxpr_linker.base.jax_compat import is_for_cpus
 from pytensor_jaxpr_linker.base.rules import ScalarRule
 from pytensor_jaxpr_linker.emit.scalar import Emit, emit_inner, numpy_astype, refuse_complex
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, ElementwiseFunction, JaxprBuilder, Shape, is_variable
+from pytensor_jaxpr_linker.jaxpr.conditions import CPU
 from pytensor_jaxpr_linker.jaxpr.formula import Value
 from pytensor_jaxpr_linker.jaxpr.signs import note_signs
 
@@ -71,7 +71,7 @@ def evaluated(formula: Formula, single: bool) -> Emit:
     def rule(op: ps.ScalarOp, b: JaxprBuilder, dtype: np.dtype, *xs: Atom) -> Atom:
         precision = "float32" if single and dtype.itemsize <= 4 else "float64"
         shape = prims.elementwise_shape(xs)
-        is_flat = has_short_rows(shape) and is_for_cpus()
+        is_flat = has_short_rows(shape) and CPU(b)
         operands = [prims.reshape(b, x, (math.prod(shape),)) if is_flat and x.aval.shape else x for x in xs]
         result = formula(*(Value(b, numpy_astype(b, x, precision)) for x in operands)).atom
         if is_flat and is_variable(result):

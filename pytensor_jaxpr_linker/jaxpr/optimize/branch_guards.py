@@ -51,12 +51,10 @@ MOST_ALTERNATIVES = 4
 DEEPEST_GUARD = 50
 
 
-def guard_branches(eqns: list[Any], b: JaxprBuilder, outputs: Iterable[Atom]) -> list[Any]:
-    """Put guards on the operands of branches, if JAX differentiates the Jaxpr. Only derivatives differ."""
-    if not b.differentiable or not any(eqn.primitive is p.select_n_p for eqn in eqns):
-        return eqns
+def guard_branches(eqns: list[Any], b: JaxprBuilder) -> list[Any]:
+    """Put guards on the operands of branches. Only derivatives differ."""
     position = {v: i for i, eqn in enumerate(eqns) for v in eqn.outvars}
-    order = GuardedOrder(eqns, position, list(entered_conditions(eqns, position, outputs)))
+    order = GuardedOrder(eqns, position, list(entered_conditions(eqns, position, b.outputs)))
     made: dict[tuple[Alternatives, Atom], Atom] = {}
     b.restart()
     for eqn, guards in order.found():

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 from jax.extend.core import primitives as p
 
-from pytensor_jaxpr_linker.base.jax_compat import is_for_cpus
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape, is_variable, live_equations
 from pytensor_jaxpr_linker.jaxpr.optimize.xla_options import LIBRARY_PRODUCT
@@ -41,19 +40,16 @@ class Stack(NamedTuple):
     columns: list[Atom]
 
 
-def split_stacks(eqns: list[Any], b: JaxprBuilder, outputs: Sequence[Atom]) -> list[Any]:
-    """Rewrite equations on long arrays that are concatenations of a few columns, in programs for CPUs that JAX does not differentiate."""
-    if b.differentiable or not any(is_stack(eqn) for eqn in eqns) or not is_for_cpus():
-        return eqns
+def split_stacks(eqns: list[Any], b: JaxprBuilder) -> list[Any]:
+    """Rewrite equations on long arrays that are concatenations of a few columns."""
     stacks: dict[Atom, Stack] = {}
     broadcasts = {eqn.outvars[0]: eqn for eqn in eqns if eqn.primitive is p.broadcast_in_dim_p}
-    ends = set(filter(is_variable, outputs))
+    ends = set(filter(is_variable, b.outputs))
     result: list[Any] = []
     for eqn in eqns:
-        b.restart()
-        b.at_names_of(eqn)
+        b.restart(eqn)
         read, out = [x for x in eqn.invars if is_variable(x) and x in stacks], eqn.outvars[0]
-        if is_stack(eqn) and not read:
+        if is_stack(eqn, b) and not read:
             axis = eqn.params["dimension"]
             stacks[out] = Stack(axis, [prims.squeeze(b, x, [axis]) for x in eqn.invars])
             result += b.eqns
@@ -68,11 +64,11 @@ def split_stacks(eqns: list[Any], b: JaxprBuilder, outputs: Sequence[Atom]) -> l
             result.append(eqn)
         if out in ends and out in stacks:
             result += put_together(b, out, stacks.pop(out))
-    return live_equations(result, outputs)[0]
+    return live_equations(result, b.outputs)[0]
 
 
-def is_stack(eqn: Any) -> bool:
-    """Tell whether an equation concatenates a few columns of a known number of rows."""
+def is_stack(eqn: Any, b: JaxprBuilder) -> bool:
+    """Return whether an equation concatenates a few columns of a known number of rows."""
     if eqn.primitive is not p.concatenate_p or not 1 < len(eqn.invars) <= MOST_COLUMNS:
         return False
     axis, shape = eqn.params["dimension"], eqn.outvars[0].aval.shape

@@ -50,12 +50,10 @@ class Factors:
     default mode lets LLVM reorder products in the same way. In float32 a product of two arrays leaves the range of the dtype too easily.
     """
 
-    def __init__(self, eqns: Sequence[Any], b: JaxprBuilder, outputs: Sequence[Atom]):
+    def __init__(self, eqns: Sequence[Any], b: JaxprBuilder):
         self.b, self._readers = b, count_readers(eqns)
-        self._readers.update(filter(is_variable, outputs))
+        self._readers.update(filter(is_variable, b.outputs))
         self._definitions = {var: eqn for eqn in eqns for var in eqn.outvars}
-        #: How rows are added, by their known indices.
-        self.plans: dict[Atom, Any] = {}
 
     def split(self, x: Atom, depth: int = DEEPEST_PRODUCT) -> Scaled:
         """Return a real or complex array and its scalars; emit products of arrays again, without theirs."""

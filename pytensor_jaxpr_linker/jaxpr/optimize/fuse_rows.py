@@ -7,7 +7,7 @@ can cost more than the loop: XLA counts the operations of a loop's body once, wh
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from typing import Any
 
 from jax.extend.core import primitives as p
@@ -24,18 +24,13 @@ MOVED = (having(Trait.ELEMENTWISE) & having(Trait.CHEAP)) | {p.broadcast_in_dim_
 NOT_FUSED = having(Trait.KERNEL | Trait.LIBRARY_CALL | Trait.CONTROL_FLOW)
 
 
-def fuse_rows(eqns: list[Any], b: JaxprBuilder, outputs: Sequence[Atom]) -> list[Any]:
+def fuse_rows(eqns: list[Any], b: JaxprBuilder) -> list[Any]:
     """Move cheap elementwise equations whose result only one loop reads, row by row, into that loop.
 
-    Loops with matrix products, factorizations or inner loops stay: XLA would run the moved equations in a kernel of their own in
-    each step. Programs that JAX differentiates stay, too: it would keep residuals of a loop's body.
+    A Jaxpr that JAX differentiates is left out: it would keep residuals of a loop's body.
     """
-    if b.differentiable or b.is_inner:
-        return eqns
-    loops = [eqn for eqn in eqns if eqn.primitive is p.scan_p and is_fusible(eqn.params["jaxpr"])]
-    if not loops:
-        return eqns
-    ends = set(filter(is_variable, outputs))
+    loops = [eqn for eqn in eqns if is_fusible_loop(eqn, b)]
+    ends = set(filter(is_variable, b.outputs))
     single = {var for var, count in count_readers(eqns).items() if count == 1 and var not in ends}
     fused = []
     for eqn in loops:
@@ -48,12 +43,15 @@ def fuse_rows(eqns: list[Any], b: JaxprBuilder, outputs: Sequence[Atom]) -> list
     b.eqns = list(eqns)
     for loop in fused:
         loop.close(loop.results)
-    return live_equations(b.eqns, outputs)[0]
+    return live_equations(b.eqns, b.outputs)[0]
 
 
-def is_fusible(body: Any) -> bool:
-    """Tell whether a loop's body has no equation that XLA does not fuse with what it reads."""
-    return NOT_FUSED.isdisjoint(eqn.primitive for eqn in body.eqns)
+def is_fusible_loop(eqn: Any, b: JaxprBuilder) -> bool:
+    """Return whether an equation is a loop without matrix products, factorizations and inner loops.
+
+    XLA would run what moves into such a loop in a kernel of its own in each step.
+    """
+    return eqn.primitive is p.scan_p and NOT_FUSED.isdisjoint(inner.primitive for inner in eqn.params["jaxpr"].eqns)
 
 
 class FusedLoop(ReopenedLoop):

@@ -13,17 +13,14 @@ from typing import Any
 
 from jax.extend.core import primitives as p
 
-from pytensor_jaxpr_linker.base import jax_compat
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, ElementwiseFunction, JaxprBuilder, is_variable
 from pytensor_jaxpr_linker.jaxpr.optimize.small_parts import MOST_BYTES, is_array_up_to
 from pytensor_jaxpr_linker.jaxpr.signs import is_never_negative
 
 
-def join_functions(eqns: list[Any], b: JaxprBuilder, outputs: Sequence[Atom]) -> list[Any]:
-    """Compute each special function of several small arrays in one call, in programs for CPUs that JAX does not transform."""
-    if b.for_jax or len(b.functions) < 2 or not jax_compat.is_for_cpus():
-        return eqns
+def join_functions(eqns: list[Any], b: JaxprBuilder) -> list[Any]:
+    """Compute each special function of several small arrays in one call."""
     levels, groups = levels_and_groups(eqns, b)
     joined = {id(eqn): members for group in groups.values() for members in in_small_arrays(group) for eqn in members}
     if not any(len(members) > 1 for members in joined.values()):
@@ -82,8 +79,7 @@ def in_small_arrays(group: Sequence[Any]) -> list[list[Any]]:
 
 def joined_call(b: JaxprBuilder, members: Sequence[Any], function: ElementwiseFunction) -> list[Any]:
     """Return the equations of one call for several. XLA computes neither operands nor results where they are read, element by element."""
-    b.restart()
-    b.at_names_of(members[0])
+    b.restart(members[0])
     operands = []
     for position, first in enumerate(members[0].invars):
         flat = [prims.reshape(b, eqn.invars[position], (eqn.outvars[0].aval.size,)) for eqn in members]
@@ -95,8 +91,7 @@ def joined_call(b: JaxprBuilder, members: Sequence[Any], function: ElementwiseFu
     eqns = b.eqns
     ends = accumulate((eqn.outvars[0].aval.size for eqn in members), initial=0)
     for eqn, (start, stop) in zip(members, pairwise(ends), strict=True):
-        b.restart()
-        b.at_names_of(eqn)
+        b.restart(eqn)
         prims.reshape(b, prims.slice_(b, results, (start,), (stop,), (1,)), eqn.outvars[0].aval.shape)
         eqns += b.ending_in(eqn.outvars)
     return eqns

@@ -9,17 +9,18 @@ these forms. docs/notes/xla-library.md has a program of each, and what else was 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import defaultdict
 from typing import Any
 
 import jax.extend.core as jex
 from jax.extend.core import primitives as p
 
-from pytensor_jaxpr_linker.base import jax_compat
+from pytensor_jaxpr_linker.base.jax_compat import optimization_barrier_p
 from pytensor_jaxpr_linker.jaxpr import prims
-from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
+from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape, is_variable
+from pytensor_jaxpr_linker.jaxpr.optimize.barriers import with_barriers
+from pytensor_jaxpr_linker.jaxpr.optimize.factors import MOVING
 from pytensor_jaxpr_linker.jaxpr.optimize.xla_options import is_extremum, is_reduction
-from pytensor_jaxpr_linker.jaxpr.traits import TRAITS, Trait
 
 #: A quarter of the least number of elements for which XLA uses the library.
 LEAST_REDUCED = 1024
@@ -35,46 +36,43 @@ def has_fewer(shape: Shape, count: int) -> bool:
     return all(isinstance(n, int) for n in shape) and math.prod(shape) < count
 
 
-def keep_nan(eqns: list[Any], b: JaxprBuilder, outputs: Sequence[Atom]) -> list[Any]:
-    """Make each maximum and minimum NaN by a second reduction, which finds out whether an element is."""
-    found = [is_extremum(eqn) and is_float(eqn) and may_use_library(eqn, b) for eqn in eqns]
-    if not any(found) or "cpu" not in jax_compat.target_platforms():
-        return eqns
-    return [
-        new for eqn, is_changed in zip(eqns, found, strict=True) for new in (nan_or(b, eqn) if is_changed else [eqn])
-    ]
+def loses_nan(eqn: Any, b: JaxprBuilder) -> bool:
+    """Return whether an equation is a maximum or minimum of floats that the library may compute."""
+    return is_extremum(eqn) and eqn.outvars[0].aval.dtype.kind == "f" and may_use_library(eqn, b)
 
 
-def is_float(eqn: Any) -> bool:
-    """Return whether the result of an equation consists of floats."""
-    return eqn.outvars[0].aval.dtype.kind == "f"
-
-
-def nan_or(b: JaxprBuilder, eqn: Any) -> list[Any]:
-    """Return the equations of an extremum that is NaN if an element is."""
-    b.restart()
-    b.at_names_of(eqn)
+def nan_or_extremum(b: JaxprBuilder, eqn: Any) -> Atom:
+    """Emit an extremum that is NaN if an element is, which a second reduction finds out."""
     (x,), axes = eqn.invars, eqn.params["axes"]
     (extremum,) = b.bind_many(eqn.primitive, [x], [eqn.outvars[0].aval], eqn.params)
     has_nan = prims.reduce_or(b, prims.ne(b, x, x), axes)
-    prims.select(b, has_nan, b.constant(float("nan"), x.aval.dtype), extremum)
-    return b.ending_in(eqn.outvars)
+    return prims.select(b, has_nan, b.constant(float("nan"), x.aval.dtype), extremum)
 
 
-def misread_results(eqns: Sequence[Any], b: JaxprBuilder) -> set[Atom]:
-    """Return the results that a kernel of the library has to read from memory: it must not compute them itself."""
-    is_read = b.for_jax or any(may_use_library(eqn, b) for eqn in eqns)  # JAX may put a reduction behind the Jaxpr
-    if not is_read or "cpu" not in jax_compat.target_platforms():
-        return set()
-    is_laid_out = {x: False for eqn in eqns for x in eqn.invars if type(x) is jex.Var}
+def is_misread(eqn: Any, b: JaxprBuilder) -> bool:
+    """Return whether the library may get an equation wrong if it computes that along with a reduction."""
+    return is_matrix_product(eqn) or is_cut(eqn) or is_rounded(eqn)
+
+
+def keep_from_library(eqns: list[Any], b: JaxprBuilder) -> list[Any]:
+    """Put barriers behind what a kernel of the library has to read from memory: it must not compute that itself."""
+    if not (b.for_jax or any(may_use_library(eqn, b) for eqn in eqns)):  # JAX may put a reduction behind the Jaxpr
+        return eqns
+    read_by: dict[Atom, set[jex.Primitive]] = defaultdict(set)
     for eqn in eqns:
-        if Trait.LAYOUT in TRAITS.get(eqn.primitive, Trait(0)):
-            is_laid_out |= {x: True for x in eqn.invars if type(x) is jex.Var}
-    return {
+        for x in filter(is_variable, eqn.invars):
+            read_by[x].add(eqn.primitive)
+    misread = {
         eqn.outvars[0]
         for eqn in eqns
-        if is_matrix_product(eqn) or is_cut(eqn) or (is_rounded(eqn) and is_laid_out.get(eqn.outvars[0], True))
+        if is_matrix_product(eqn) or is_cut(eqn) or (is_rounded(eqn) and is_laid_out(read_by[eqn.outvars[0]]))
     }
+    return with_barriers(eqns, b, {x for x in misread if read_by[x] != {optimization_barrier_p}})
+
+
+def is_laid_out(read_by: set[jex.Primitive]) -> bool:
+    """Return whether the readers of a value may hand it to a reduction in another layout; readers outside may."""
+    return not read_by or not read_by.isdisjoint(MOVING)
 
 
 def is_matrix_product(eqn: Any) -> bool:

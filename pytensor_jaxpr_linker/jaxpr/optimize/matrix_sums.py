@@ -7,12 +7,10 @@ step of NUTS takes 0.9 and 0.82 of the time.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from jax.extend.core import primitives as p
 
-from pytensor_jaxpr_linker.base import jax_compat
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
 from pytensor_jaxpr_linker.jaxpr.optimize.shared_sums import times_ones
 from pytensor_jaxpr_linker.jaxpr.optimize.small_parts import MOST_BYTES
@@ -22,16 +20,8 @@ from pytensor_jaxpr_linker.jaxpr.optimize.xla_options import LIBRARY_PRODUCT
 LEAST_LENGTH = 8
 
 
-def multiply_by_ones(eqns: list[Any], b: JaxprBuilder, outputs: Sequence[Atom]) -> list[Any]:
-    """Replace sums of matrices by products, for the sizes at which that is faster on a CPU."""
-    found = [is_matrix_sum(eqn) for eqn in eqns]
-    if not any(found) or not jax_compat.is_for_cpus():
-        return eqns
-    return [new for eqn, is_sum in zip(eqns, found, strict=True) for new in (as_products(b, eqn) if is_sum else [eqn])]
-
-
-def is_matrix_sum(eqn: Any) -> bool:
-    """Tell whether an equation adds up elements of a matrix of real numbers, too large for a small call and too small for XLA's library."""
+def is_matrix_sum(eqn: Any, b: JaxprBuilder) -> bool:
+    """Return whether a real matrix is summed that is too large for a small call and too small for XLA's library."""
     if eqn.primitive is not p.reduce_sum_p:
         return False
     aval = eqn.invars[0].aval
@@ -44,11 +34,9 @@ def is_matrix_sum(eqn: Any) -> bool:
     )
 
 
-def as_products(b: JaxprBuilder, eqn: Any) -> list[Any]:
-    """Return a sum over one axis of a matrix as its product with ones, and a sum over both as two products."""
-    b.restart()
-    b.at_names_of(eqn)
+def product_with_ones(b: JaxprBuilder, eqn: Any) -> Atom:
+    """Emit a sum over one axis of a matrix as its product with ones, and a sum over both as two products."""
     (x,) = eqn.invars
     for axis in sorted(eqn.params["axes"], reverse=True):
         x = times_ones(b, x, axis)
-    return b.ending_in(eqn.outvars)
+    return x

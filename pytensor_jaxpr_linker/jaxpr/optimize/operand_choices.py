@@ -6,30 +6,29 @@ cheap term. And XLA's library for sums takes functions along with a sum, but no 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from jax.extend.core import primitives as p
 
 from pytensor_jaxpr_linker.jaxpr import prims
-from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, is_variable, live_equations
+from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, is_variable
 from pytensor_jaxpr_linker.jaxpr.optimize.barriers import count_readers
+from pytensor_jaxpr_linker.jaxpr.optimize.equations import replace_equations
 from pytensor_jaxpr_linker.jaxpr.traits import TRAITS, Trait
 
 
-def choose_operands(eqns: list[Any], b: JaxprBuilder, outputs: Sequence[Atom]) -> list[Any]:
-    """Rewrite choices between results that nothing else reads, in programs that JAX does not differentiate."""
-    if b.differentiable or not any(eqn.primitive is p.select_n_p for eqn in eqns):
-        return eqns
+def is_choice(eqn: Any, b: JaxprBuilder) -> bool:
+    """Return whether an equation is a choice between arrays."""
+    return eqn.primitive is p.select_n_p
+
+
+def choose_operands(eqns: list[Any], b: JaxprBuilder) -> list[Any]:
+    """Rewrite choices between results that nothing else reads."""
     readers = count_readers(eqns)
-    readers.update(filter(is_variable, outputs))
+    readers.update(filter(is_variable, b.outputs))
     read_once = {x: eqn for eqn in eqns for x in eqn.outvars if readers[x] == 1 and Trait.ELEMENTWISE in traits_of(eqn)}
-    result: list[Any] = []
-    for eqn in eqns:
-        moved = operand_choice(b, eqn, read_once) if eqn.primitive is p.select_n_p else []
-        read_once.update((x, new) for new in moved for x in new.outvars)
-        result += moved or [eqn]
-    return result if len(result) == len(eqns) else live_equations(result, outputs)[0]
+    return replace_equations(eqns, b, is_choice, partial(choice_of_operands, read_once))
 
 
 def traits_of(eqn: Any) -> Trait:
@@ -37,24 +36,27 @@ def traits_of(eqn: Any) -> Trait:
     return TRAITS.get(eqn.primitive, Trait(0))
 
 
-def operand_choice(b: JaxprBuilder, choice: Any, read_once: Mapping[Atom, Any]) -> list[Any]:
-    """Return equations that choose operands and compute functions of them, or none if the alternatives of a choice have no function in common."""
+def choice_of_operands(read_once: dict[Atom, Any], b: JaxprBuilder, choice: Any) -> Atom | None:
+    """Emit a choice of operands and the functions of it; None if the alternatives have no function in common.
+
+    `read_once` has the equations of results with one reader, by their results. It gets the new ones.
+    """
     condition, *alternatives = choice.invars
     functions: list[tuple[Any, int]] = []
     while found := common_function(*map(read_once.get, filter(is_variable, alternatives))):
         *function, alternatives = found
         functions.append((function[0], function[1]))
     if not functions:
-        return []
-    b.restart()
-    b.at_names_of(choice)
+        return None
     on_false, on_true = alternatives
     x = prims.select(b, condition, on_true, on_false)
     for eqn, position in reversed(functions):
         b.at_names_of(eqn)
         operands = [x if i == position else other for i, other in enumerate(eqn.invars)]
         (x,) = b.bind_many(eqn.primitive, operands, [var.aval for var in eqn.outvars], eqn.params)
-    return b.ending_in(choice.outvars)
+    read_once.update((new, eqn) for eqn in b.eqns for new in eqn.outvars)
+    read_once[choice.outvars[0]] = b.eqns[-1]
+    return x
 
 
 def common_function(*alternatives: Any) -> tuple[Any, int, list[Atom]] | None:

@@ -6,12 +6,10 @@ ms, where a copy of them takes 17. Blocks of rows that stay in a core's cache ta
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from jax.extend.core import primitives as p
 
-from pytensor_jaxpr_linker.base import jax_compat
 from pytensor_jaxpr_linker.graph.column_major import LONG_COLUMNS
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
@@ -26,24 +24,16 @@ LEAST_BLOCK, MOST_BLOCK = 2**17, 2**22
 LEAST_PARALLEL = 2**16
 
 
-def block_products(eqns: list[Any], b: JaxprBuilder, outputs: Sequence[Atom]) -> list[Any]:
-    """Rewrite the products that add over the rows of a large matrix."""
-    result, changed = [], False
-    for eqn in eqns:
-        found = find_matrix(eqn) if eqn.primitive is p.dot_general_p else None
-        if found is not None and (rows := block_rows(found[0].aval)):
-            b.restart()
-            b.at_names_of(eqn)
-            prims.reshape(b, blockwise_product(b, *found, rows), eqn.outvars[0].aval.shape)
-            result += b.ending_in(eqn.outvars)
-            changed = True
-        else:
-            result.append(eqn)
-    return result if changed else eqns
+def is_tall_product(eqn: Any, b: JaxprBuilder) -> bool:
+    """Return whether an equation is the product of a large matrix's columns with a vector."""
+    found = find_matrix(eqn)
+    return found is not None and block_rows(found[0].aval) is not None
 
 
 def find_matrix(eqn: Any) -> tuple[Atom, Atom] | None:
-    """Return the operands of a product that adds over the rows of a matrix of several columns times a vector: the matrix, the vector."""
+    """Return the matrix and the vector of a product that adds over the rows of the matrix, or None."""
+    if eqn.primitive is not p.dot_general_p:
+        return None
     (axes, batch), (x, y) = eqn.params["dimension_numbers"], eqn.invars
     if any(batch):
         return None
@@ -55,13 +45,11 @@ def find_matrix(eqn: Any) -> tuple[Atom, Atom] | None:
 
 
 def block_rows(matrix: Any) -> int | None:
-    """Return how many rows a block of a matrix has, or None if the product is computed at once, as on a GPU, or as that of few, long rows."""
+    """Return how many rows a block of a matrix has; None for a small matrix, and for one of few, long rows."""
     n, columns = matrix.shape
     if type(columns) is not int or columns < LEAST_COLUMNS or matrix.dtype.itemsize * n * columns < LEAST_BYTES:
         return None
     if columns >= LONG_COLUMNS * n:
-        return None
-    if not jax_compat.is_for_cpus():
         return None
     row = columns * matrix.dtype.itemsize
     least, most = -(-LEAST_BLOCK // row), MOST_BLOCK // row
@@ -70,9 +58,13 @@ def block_rows(matrix: Any) -> int | None:
     return next((rows for rows in sizes if n % rows == 0), None)
 
 
-def blockwise_product(b: JaxprBuilder, matrix: Atom, vector: Atom, rows: int) -> Atom:
-    """Emit the sum of the products of blocks of rows."""
+def blockwise_product(b: JaxprBuilder, eqn: Any) -> Atom | None:
+    """Emit a product as the sum of the products of blocks of rows."""
+    if (found := find_matrix(eqn)) is None or (rows := block_rows(found[0].aval)) is None:
+        return None
+    matrix, vector = found
     n, columns = matrix.aval.shape
     x = prims.reshape(b, matrix, (n // rows, rows, columns))
     y = prims.reshape(b, vector, (n // rows, rows))
-    return prims.reduce_sum(b, prims.dot_general(b, x, y, ((1,), (1,)), ((0,), (0,))), (0,))
+    total = prims.reduce_sum(b, prims.dot_general(b, x, y, ((1,), (1,)), ((0,), (0,))), (0,))
+    return prims.reshape(b, total, eqn.outvars[0].aval.shape)

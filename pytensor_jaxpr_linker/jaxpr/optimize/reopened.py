@@ -49,12 +49,9 @@ class ReopenedLoop:
 
     def copy_body(self, row: Callable[[Atom], Atom]) -> list[Atom]:
         """Emit the equations of the old body and return its results; `row` returns the rows that it reads."""
-        body, (consts, arrays) = self._eqn.params["jaxpr"].jaxpr, self._given
+        consts, arrays = self._given
         values = [*map(self.const, consts), *self.carry, *map(row, arrays)]
-        env: dict[Any, Atom] = dict(zip(body.invars, values, strict=True))
-        for eqn in body.eqns:
-            self.child.copy(eqn, env)
-        return [env[x] if is_variable(x) else self.child.constant(x.val, x.aval.dtype) for x in body.outvars]
+        return self.child.inline(self._eqn.params["jaxpr"], values)
 
     def computed_row(
         self, x: Atom, row: Callable[[Atom], Atom | None], const: Callable[[Atom], Atom | None]

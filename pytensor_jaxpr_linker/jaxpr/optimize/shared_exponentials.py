@@ -13,8 +13,9 @@ from typing import Any
 from jax.extend.core import primitives as p
 
 from pytensor_jaxpr_linker.jaxpr import prims
-from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, is_variable, live_equations, with_operands
+from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, is_variable, live_equations
 from pytensor_jaxpr_linker.jaxpr.optimize.barriers import count_readers
+from pytensor_jaxpr_linker.jaxpr.optimize.equations import replace_equations
 
 #: The bytes of the largest array. XLA keeps an exponential in memory that several kernels share. Arrays of 8 MB are new memory in each call, which costs more than that saves:
 #: 1,000,000 numbers take 1.3 times as long on one core, 300,000 take 0.7. Two sigmoids that are each read once share theirs at any length: one kernel reads both.
@@ -30,44 +31,39 @@ BEFORE_BROADCASTS = {
 }
 
 
-def share_exponentials(eqns: list[Any], b: JaxprBuilder, outputs: Sequence[Atom]) -> list[Any]:
-    """Rewrite sigmoids that can share their exponential.
+def is_sigmoid(eqn: Any, b: JaxprBuilder) -> bool:
+    """Return whether an equation is a sigmoid."""
+    return eqn.primitive is p.logistic_p
 
-    A program that JAX differentiates stays as it is: JAX has a derivative of the sigmoid.
-    """
-    if b.differentiable:
-        return eqns
-    if not any(eqn.primitive is p.logistic_p for eqn in eqns):
-        return eqns
+
+def share_exponentials(eqns: list[Any], b: JaxprBuilder) -> list[Any]:
+    """Rewrite sigmoids that can share their exponential."""
     eqns = before_broadcasts(eqns, b)
     defined = {eqn.outvars[0]: eqn for eqn in eqns if eqn.primitive in (p.neg_p, p.abs_p)}
-    read_once = {x for x, count in count_readers(eqns).items() if count == 1}.difference(filter(is_variable, outputs))
-    shared_by = [exponential_argument(eqn, defined, read_once) for eqn in eqns]
-    counts = Counter(x for x in shared_by if x is not None)
-    if not counts or max(counts.values()) == 1:
-        return live_equations(eqns, outputs)[0]
-    result: list[Any] = []
+    read_once = {x for x, count in count_readers(eqns).items() if count == 1}.difference(filter(is_variable, b.outputs))
+    arguments = {eqn.outvars[0]: exponential_argument(eqn, defined, read_once) for eqn in eqns if eqn.outvars}
+    counts = Counter(x for x in arguments.values() if x is not None)
     exponentials: dict[Atom, Atom] = {}
     pairs: dict[Atom, tuple[Atom, Atom]] = {}
-    replaced: dict[Atom, Atom] = {}
-    for eqn, x in zip(eqns, shared_by, strict=True):
-        if counts[x] < 2:
-            result.append(with_operands(eqn, replaced))
-        elif eqn.primitive is p.exp_p:
-            result.append(eqn)
-            replaced[eqn.outvars[0]] = exponentials.setdefault(x, eqn.outvars[0])
-        else:
-            b.restart()
-            b.at_names_of(eqn)
-            if x not in exponentials:
-                exponentials[x] = prims.exp(b, prims.neg(b, prims.abs_(b, x)))
-            if x not in pairs:
-                pairs[x] = sigmoids(b, exponentials[x])
-            larger, smaller = pairs[x]
-            compare, zero = prims.ge if eqn.invars[0] is x else prims.le, b.constant(0, eqn.outvars[0].aval.dtype)
-            prims.select(b, compare(b, x, zero), larger, smaller)
-            result += b.ending_in(eqn.outvars)
-    return live_equations(result, outputs)[0]
+    renamed: dict[Atom, Atom] = {}
+
+    def shares(eqn: Any, b: JaxprBuilder) -> bool:
+        return bool(eqn.outvars) and counts[arguments[eqn.outvars[0]]] > 1
+
+    def replace(b: JaxprBuilder, eqn: Any) -> Atom | None:
+        (out,) = eqn.outvars
+        x: Atom = arguments[out]
+        if eqn.primitive is p.exp_p:
+            renamed[out] = exponentials.setdefault(x, out)
+            return None
+        if x not in exponentials:
+            exponentials[x] = prims.exp(b, prims.neg(b, prims.abs_(b, x)))
+        if x not in pairs:
+            pairs[x] = sigmoids(b, exponentials[x])
+        compare = prims.ge if eqn.invars[0] is x else prims.le
+        return prims.select(b, compare(b, x, b.constant(0, out.aval.dtype)), *pairs[x])
+
+    return live_equations(replace_equations(eqns, b, shares, replace, renamed), b.outputs)[0]
 
 
 def before_broadcasts(eqns: Sequence[Any], b: JaxprBuilder) -> list[Any]:
@@ -81,8 +77,7 @@ def before_broadcasts(eqns: Sequence[Any], b: JaxprBuilder) -> list[Any]:
         emit = BEFORE_BROADCASTS.get(eqn.primitive)
         if emit is not None and is_variable(eqn.invars[0]) and eqn.invars[0] in smaller:
             x, dimensions = smaller[eqn.invars[0]]
-            b.restart()
-            b.at_names_of(eqn)
+            b.restart(eqn)
             prims.broadcast_in_dim(b, emit(b, x), eqn.outvars[0].aval.shape, dimensions)
             *before, eqn = b.ending_in(eqn.outvars)
             result += before

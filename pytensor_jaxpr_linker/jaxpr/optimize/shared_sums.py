@@ -10,26 +10,44 @@ XLA copies that computation for each reduction if its pass "flatten-call-graph" 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from jax.extend.core import primitives as p
 
+from pytensor_jaxpr_linker.base.jax_compat import xla_metadata_call_p
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
+from pytensor_jaxpr_linker.jaxpr.optimize.equations import replace_equations
+from pytensor_jaxpr_linker.jaxpr.optimize.xla_options import CallProgram
 
 #: Beside a longer sum the time to begin it does not matter.
 MOST_ADDED = 4096
 
 
-def with_shared_sums(eqns: Sequence[Any]) -> list[Any]:
-    """Return equations in which sums of all elements of short arrays are products of vectors, and so is whether all or any elements are true."""
-    return [new for eqn in eqns for new in (as_product(eqn) if is_short_reduction(eqn) else [eqn])]
+def share_sums(program: CallProgram, _: Any) -> CallProgram:
+    """Make products of vectors of short sums, and of whether all or any elements are true, also in small calls."""
+    jaxpr = with_shared_sums(program.jaxpr)
+    return program if jaxpr is program.jaxpr else program._replace(jaxpr=jaxpr)
 
 
-def is_short_reduction(eqn: Any) -> bool:
-    """Tell whether an equation reduces a short array to a number, by a sum of real numbers or of conditions."""
+def with_shared_sums(closed: Any) -> Any:
+    """Return a closed Jaxpr with such products, or the same one."""
+    b = JaxprBuilder()
+    b.outputs = closed.jaxpr.outvars
+    eqns = [in_small_call(eqn) if eqn.primitive is xla_metadata_call_p else eqn for eqn in closed.eqns]
+    eqns = replace_equations(eqns, b, is_short_reduction, product_of_vectors)
+    return closed if eqns == closed.eqns else closed.replace(jaxpr=closed.jaxpr.replace(eqns=eqns))
+
+
+def in_small_call(eqn: Any) -> Any:
+    """Return a call with such products inside, or the same one."""
+    jaxpr = with_shared_sums(eqn.params["jaxpr"])
+    return eqn if jaxpr is eqn.params["jaxpr"] else eqn.replace(params=eqn.params | {"jaxpr": jaxpr})
+
+
+def is_short_reduction(eqn: Any, b: JaxprBuilder) -> bool:
+    """Return whether an equation reduces a short array to a number, by a sum of real numbers or of conditions."""
     if eqn.primitive not in (p.reduce_sum_p, p.reduce_and_p, p.reduce_or_p):
         return False
     aval = eqn.invars[0].aval
@@ -38,19 +56,15 @@ def is_short_reduction(eqn: Any) -> bool:
     return is_whole and aval.dtype.kind == kind and 0 < math.prod(aval.shape) <= MOST_ADDED
 
 
-def as_product(eqn: Any) -> list[Any]:
-    """Return a reduction as the product of a vector with ones: of the numbers, or how many conditions hold, or do not."""
-    b, (x,) = JaxprBuilder("sum"), eqn.invars
-    b.at_names_of(eqn)
+def product_of_vectors(b: JaxprBuilder, eqn: Any) -> Atom:
+    """Emit a reduction as the product of a vector with ones: of the numbers, or how many conditions hold, or do not."""
+    (x,) = eqn.invars
     if eqn.primitive is p.reduce_sum_p:
-        total_of_vector(b, x)
-    else:
-        counted = prims.not_(b, x) if eqn.primitive is p.reduce_and_p else x
-        count = total_of_vector(b, prims.convert(b, counted, np.dtype("float64")))
-        compare = prims.eq if eqn.primitive is p.reduce_and_p else prims.ne
-        compare(b, count, b.constant(np.float64(0)))
-    *before, result = b.eqns
-    return [*before, result.replace(outvars=eqn.outvars)]
+        return total_of_vector(b, x)
+    counted = prims.not_(b, x) if eqn.primitive is p.reduce_and_p else x
+    count = total_of_vector(b, prims.convert(b, counted, np.dtype("float64")))
+    compare = prims.eq if eqn.primitive is p.reduce_and_p else prims.ne
+    return compare(b, count, b.constant(np.float64(0)))
 
 
 def total_of_vector(b: JaxprBuilder, x: Atom) -> Atom:

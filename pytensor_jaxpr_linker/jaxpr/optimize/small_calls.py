@@ -9,18 +9,17 @@ small loops (``small_while_loop_hoisting_pass.cc``); its developers plan it for 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from jax.extend.core import primitives as p
 
-from pytensor_jaxpr_linker.base import jax_compat
+from pytensor_jaxpr_linker.base.jax_compat import make_jaxpr_object
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, is_variable, with_operands
-from pytensor_jaxpr_linker.jaxpr.optimize.shared_sums import with_shared_sums
-from pytensor_jaxpr_linker.jaxpr.optimize.small_parts import Part
-from pytensor_jaxpr_linker.jaxpr.optimize.xla_options import is_reduction
+from pytensor_jaxpr_linker.jaxpr.optimize.small_parts import Part, split_small
+from pytensor_jaxpr_linker.jaxpr.optimize.xla_options import CallProgram, is_reduction
 from pytensor_jaxpr_linker.jaxpr.traits import TRAITS, Trait
 
 #: What makes XLA's CPU compiler emit a call as one function. Its inliner would dissolve the call before.
@@ -29,8 +28,10 @@ ATTRIBUTES = {"inlineable": "false", "xla_cpu_small_call": "true"}
 LONG = 64
 
 
-def with_small_calls(closed: Any, parts: Sequence[Part], into_first: bool) -> Any:
-    """Return a closed Jaxpr with the small ones of its parts in calls, one function each, and a witness of these calls as a further result.
+def with_small_calls(
+    program: CallProgram, into_first: bool, split: Callable[[list[Any]], Sequence[Part]] = split_small
+) -> CallProgram:
+    """Put the small parts of a program into calls, one function each. A witness of these calls is a further result.
 
     XLA's emitter ends the process at a parameter of such a call that nothing reads. Simplifications of the call's body may remove all
     readers of a parameter, and if an operand is a constant, XLA moves it into the body. Therefore
@@ -41,6 +42,7 @@ def with_small_calls(closed: Any, parts: Sequence[Part], into_first: bool) -> An
 
     With `into_first` the witness is the last element of the first result, a vector, since each result of a program takes 0.7 µs.
     """
+    closed, parts = program.jaxpr, split(program.jaxpr.eqns)
     jaxpr = closed.jaxpr
     later, read_later = set(filter(is_variable, jaxpr.outvars)), []
     for part in reversed(parts):
@@ -60,7 +62,7 @@ def with_small_calls(closed: Any, parts: Sequence[Part], into_first: bool) -> An
             witness = None if ends else called.pop()
             replaced |= zip(results, called, strict=True)
         else:
-            b.eqns += with_shared_sums(eqns)
+            b.eqns += eqns
             if part.is_apart:
                 replaced |= zip(results, prims.barrier(b, results), strict=True)
     outvars = [replaced.get(x, x) if is_variable(x) else x for x in jaxpr.outvars]
@@ -68,8 +70,8 @@ def with_small_calls(closed: Any, parts: Sequence[Part], into_first: bool) -> An
         outvars.append(witness)
     elif witness is not None:
         outvars[0] = with_last(b, outvars[0], witness)
-    names = [""] * len(jaxpr.invars)
-    return jax_compat.make_jaxpr_object(jaxpr.constvars, jaxpr.invars, outvars, b.eqns, closed.consts, "program", names)
+    made = make_jaxpr_object(jaxpr.constvars, jaxpr.invars, outvars, b.eqns, closed.consts, "program")
+    return program._replace(jaxpr=made)
 
 
 def small_call(
@@ -96,11 +98,11 @@ def small_call(
     read = dict.fromkeys(filter(is_variable, [*(x for eqn in eqns for x in eqn.invars), witness]))
     known, operands = [x for x in read if x in constants], [x for x in read if x not in made and x not in constants]
     body = JaxprBuilder("small_call")
-    body.eqns += with_shared_sums(materialized(eqns))
+    body.eqns += materialized(eqns)
     own = read_first(body, operands)
     outvars = [*results, own] if first is None else [with_last(body, x, own) if x is first else x for x in results]
-    values, names = [constants[x] for x in known], [""] * len(operands)
-    closed = jax_compat.make_jaxpr_object(known, operands, outvars, body.eqns, values, "small_call", names)
+    values = [constants[x] for x in known]
+    closed = make_jaxpr_object(known, operands, outvars, body.eqns, values, "small_call")
     return prims.metadata_call(b, closed, prims.barrier(b, operands), ATTRIBUTES)
 
 

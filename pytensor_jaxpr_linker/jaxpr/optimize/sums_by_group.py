@@ -8,16 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from itertools import batched
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from jax.extend.core import primitives as p
 from jax.lax import GatherDimensionNumbers, ScatterDimensionNumbers
 
-from pytensor_jaxpr_linker.base import jax_compat
 from pytensor_jaxpr_linker.graph.sorted_rows import STACKED
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
-from pytensor_jaxpr_linker.jaxpr.optimize.factors import Scaled, are_cheap_rows
+from pytensor_jaxpr_linker.jaxpr.optimize.equations import replace_equations
+from pytensor_jaxpr_linker.jaxpr.optimize.factors import Factors, Scaled, are_cheap_rows
 
 #: Sums of fewer numbers stay as they are. 919 rows gain 7 %, 400 rows nothing.
 MANY_ADDED = 256
@@ -91,6 +92,18 @@ def in_blocks(groups: np.ndarray, n: int, length: int, are_stacked: bool = False
     return Blocks(length, are_stacked, rest, groups[rest]), np.where(is_one, blocks[0], n)
 
 
+def sum_groups(eqns: list[Any], b: JaxprBuilder) -> list[Any]:
+    """Rewrite the sums by group. The rule of an inner Jaxpr does it itself: a pass can't add constants to that."""
+    replace = partial(add_to_groups, split=Factors(eqns, b).split, plans={})
+    return replace_equations(eqns, b, is_sum_by_group, lambda b, eqn: replace(b, *eqn.invars))
+
+
+def is_sum_by_group(eqn: Any, b: JaxprBuilder) -> bool:
+    """Return whether an equation adds rows to groups that are known."""
+    is_scatter = eqn.primitive is p.scatter_add_p and eqn.params["dimension_numbers"] == WRITE
+    return is_scatter and b.known(eqn.invars[1]) is not None
+
+
 def add_to_groups(
     b: JaxprBuilder,
     x: Atom,
@@ -99,14 +112,12 @@ def add_to_groups(
     split: Callable[[Atom], Scaled] = Scaled,
     plans: dict[Atom, Rows] | None = None,
 ) -> Atom | None:
-    """Emit a vector with many rows added to its elements, the groups; None if `scatter_add` does as well, as on a GPU, whose threads don't wait.
+    """Emit a vector with many rows added to its elements, the groups; None if `scatter_add` does as well.
 
-    The rule of an inner Jaxpr calls this: the constants of a finished inner Jaxpr are inputs, and a pass can't add any.
+    It does on a GPU, whose threads don't wait for each other.
     """
     known, shape, plans = b.known(indices), x.aval.shape, {} if plans is None else plans
     if known is None or len(shape) != 1 or type(shape[0]) is not int or known.size < max(MANY_ADDED, 4 * shape[0]):
-        return None
-    if not jax_compat.is_for_cpus():
         return None
     if indices not in plans:
         groups = known.ravel().astype("int64")

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from jax.extend.core import primitives as p
 
-from pytensor_jaxpr_linker.base.jax_compat import is_for_cpus
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, is_variable
 from pytensor_jaxpr_linker.jaxpr.formula import Value, economized, first_of, function, horner, is_finite, where
+from pytensor_jaxpr_linker.jaxpr.optimize.equations import replace_equations
 from pytensor_jaxpr_linker.jaxpr.optimize.shared_exponentials import may_share
 from pytensor_jaxpr_linker.jaxpr.optimize.xla_options import LIBRARY_PRODUCT
 
@@ -47,33 +47,26 @@ LOW = float(LOG_TWO - Fraction(HIGH))
 SERIES = economized([2 / (2 * k + 3) for k in range(14)], (3 - 2 * math.sqrt(2)) ** 2)
 
 
-def vectorize_logarithms(eqns: list[Any], b: JaxprBuilder, outputs: Sequence[Atom]) -> list[Any]:
-    """Rewrite ``log`` and ``log1p`` of long arrays, in programs that JAX does not differentiate."""
-    if b.differentiable:
-        return eqns
-    least = LEAST_INSIDE if b.is_inner else LEAST
-    if not any(is_long_logarithm(eqn, least) for eqn in eqns) or not is_for_cpus():
-        return eqns
-    sums = sums_reading(eqns, outputs)
-    result: list[Any] = []
-    for eqn in eqns:
-        if not is_long_logarithm(eqn, least) or is_of_one_sum(sums[eqn.outvars[0]]):
-            result.append(eqn)
-            continue
-        b.restart()
-        b.at_names_of(eqn)
+def vectorize_logarithms(eqns: list[Any], b: JaxprBuilder) -> list[Any]:
+    """Rewrite ``log`` and ``log1p`` of long arrays."""
+    sums = sums_reading(eqns, b.outputs)
+
+    def replace(b: JaxprBuilder, eqn: Any) -> Atom | None:
+        if is_of_one_sum(sums[eqn.outvars[0]]):
+            return None
         value = (vector_log if eqn.primitive is p.log_p else vector_log1p)(Value(b, eqn.invars[0]))
         # In a kernel with what reads it, XLA would put parts of the formula into arrays of their own.
-        prims.barrier(b, [value.atom])
-        result += b.ending_in(eqn.outvars)
-    return result
+        return prims.barrier(b, [value.atom])[0]
+
+    return replace_equations(eqns, b, is_long_logarithm, replace)
 
 
-def is_long_logarithm(eqn: Any, least: int) -> bool:
-    """Tell whether an equation has the logarithms of many numbers of float64, but not of so many that another array of them costs more than it saves."""
+def is_long_logarithm(eqn: Any, b: JaxprBuilder) -> bool:
+    """Return whether there are many logarithms of float64, but not so many that another array costs too much."""
     if eqn.primitive not in (p.log_p, p.log1p_p):
         return False
     aval = eqn.outvars[0].aval
+    least = LEAST_INSIDE if b.is_inner else LEAST
     return aval.dtype == FLOAT.dtype and may_share(aval) and aval.size >= least
 
 

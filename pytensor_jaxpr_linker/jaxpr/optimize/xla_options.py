@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from jax.extend.core import primitives as p
 
-from pytensor_jaxpr_linker.base import jax_compat
-from pytensor_jaxpr_linker.base.jax_compat import xla_metadata_call_p
+from pytensor_jaxpr_linker.base.jax_compat import all_equations, xla_metadata_call_p
 from pytensor_jaxpr_linker.jaxpr.traits import TRAITS, Trait
 
 #: XLA makes two reductions of one, which vectorizes that of a large array. For shorter ones the second takes longer than it saves: the model
@@ -33,6 +33,21 @@ FEW_CALLS = {"xla_backend_optimization_level": 0}
 #: In the arithmetic of arrays LLVM's higher levels make calls at most 1 % faster, and take a tenth of XLA's time. In loops and special functions they do
 #: more: with this level a call of `state_space` took 1.15 times as long, of `dirichlet_multinomial` 1.08 times.
 SHORT_FUNCTIONS = {"xla_backend_optimization_level": 1}
+
+
+class CallProgram(NamedTuple):
+    """A program for calls on our own CPU client."""
+
+    jaxpr: Any  #: the closed Jaxpr
+    options: Mapping[str, Any] = MappingProxyType({})  #: what XLA's compiler is told
+
+    def __str__(self) -> str:
+        return f"XLA's options: {dict(self.options)}\n{self.jaxpr}" if self.options else str(self.jaxpr)
+
+
+def choose_options(program: CallProgram, _: Any) -> CallProgram:
+    """Choose the options of a program that has its small calls."""
+    return program._replace(options=options_of_call(program.jaxpr))
 
 
 def options_of_call(closed: Any) -> dict[str, Any]:
@@ -60,24 +75,18 @@ def chosen_options(passes: list[str], eqns: Sequence[Any], *closed: Any) -> dict
 
 
 def has_long_functions(eqns: Iterable[Any]) -> bool:
-    """Tell whether there are loops, branches or special functions that are written out."""
+    """Return whether there are loops, branches or special functions that are written out."""
     return any(
-        Trait.CONTROL_FLOW in TRAITS.get(eqn.primitive, Trait.CONTROL_FLOW)
-        or eqn.primitive is p.custom_jvp_call_p
-        or any(has_long_functions(jaxpr.eqns) for jaxpr in jax_compat.inner_jaxprs(eqn))
-        for eqn in eqns
+        Trait.CONTROL_FLOW in TRAITS.get(eqn.primitive, Trait.CONTROL_FLOW) or eqn.primitive is p.custom_jvp_call_p
+        for eqn in all_equations(eqns)
     )
 
 
 def most_read(eqns: Iterable[Any], is_counted: Any, *closed: Any) -> int:
     """Return how many elements the largest operand has of the equations that are counted; 0 if there are none. Those inside others count, but not inside
     equations of the primitives `closed`."""
-    most = 0
-    for eqn in eqns:
-        own = [math.prod(x.aval.shape) for x in eqn.invars] if is_counted(eqn) else []
-        inside = [] if eqn.primitive in closed else jax_compat.inner_jaxprs(eqn)
-        most = max(most, *own, *(most_read(jaxpr.eqns, is_counted, *closed) for jaxpr in inside), 0)
-    return most
+    counted = filter(is_counted, all_equations(eqns, *closed))
+    return max((math.prod(x.aval.shape) for eqn in counted for x in eqn.invars), default=0)
 
 
 def is_reduction(eqn: Any) -> bool:
@@ -96,20 +105,11 @@ def is_extremum(eqn: Any) -> bool:
 
 
 def repeats_functions(closed: Any) -> bool:
-    """Tell whether XLA may have to copy functions of a program: those of equal equations, and the bodies of loops."""
+    """Return whether XLA may have to copy functions of a program: those of equal equations, and the bodies of loops."""
     found: set[Any] = set()
-
-    def repeats(eqns: Iterable[Any]) -> bool:
-        for eqn in eqns:
-            traits = TRAITS.get(eqn.primitive, Trait.FUNCTION)
-            if Trait.CONTROL_FLOW in traits:
-                return True
-            if Trait.FUNCTION in traits:
-                if eqn.primitive in found:
-                    return True
-                found.add(eqn.primitive)
-            if any(repeats(jaxpr.eqns) for jaxpr in jax_compat.inner_jaxprs(eqn)):
-                return True
-        return False
-
-    return repeats(closed.eqns)
+    for eqn in all_equations(closed.eqns):
+        traits = TRAITS.get(eqn.primitive, Trait.FUNCTION)
+        if Trait.CONTROL_FLOW in traits or (Trait.FUNCTION in traits and eqn.primitive in found):
+            return True
+        found.add(eqn.primitive)
+    return False

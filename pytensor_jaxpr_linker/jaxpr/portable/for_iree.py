@@ -11,14 +11,8 @@ import numpy as np
 from jax.extend.core import primitives as p
 
 from pytensor_jaxpr_linker.jaxpr import prims
-from pytensor_jaxpr_linker.jaxpr.portable.arrays import (
-    Array,
-    choose,
-    elementwise_function,
-    full,
-    joined_arrays,
-    square_root,
-)
+from pytensor_jaxpr_linker.jaxpr.formula import exp, floor, log, sqrt, where
+from pytensor_jaxpr_linker.jaxpr.portable.arrays import Array, full, joined_arrays
 from pytensor_jaxpr_linker.jaxpr.portable.loops_for_iree import (
     branches_behind_barrier,
     counted_scan,
@@ -26,30 +20,26 @@ from pytensor_jaxpr_linker.jaxpr.portable.loops_for_iree import (
 )
 from pytensor_jaxpr_linker.jaxpr.portable.replacements import Emission
 
-log_of = elementwise_function(prims.log)
-pow_of = elementwise_function(prims.pow_)
-exp_of = elementwise_function(prims.exp)
-whole_below = elementwise_function(prims.floor)
-
 
 def real_power(params: Mapping[str, Any], x: Array, y: Array) -> Array | None:
     """Powers of sizes, with NumPy's signs and special values: IREE's are ``exp(y log x)``, off by some ``y log x`` eps, NaN for bases below 0."""
     if x.dtype.kind != "f":
         return None
     y = y.astype(x.dtype)
-    is_whole = whole_below(y) == y
+    is_whole = floor(y) == y
     half = y * 0.5
-    is_odd = is_whole & (whole_below(half) != half)
+    is_odd = is_whole & (floor(half) != half)
     size = abs(x)
-    found = pow_of(choose((size == 0) | (size == np.inf) | (size == 1), 1, size), choose(abs(y) == np.inf, 1, y))
-    found = choose((size == 0) | (size == np.inf), choose((size == 0) == (y > 0), 0.0, found.like(np.inf)), found)
-    endless = choose((size > 1) == (y > 0), found.like(np.inf), 0.0)
-    found = choose(abs(y) == np.inf, choose(size == 1, 1.0, endless), found)
+    safe = where((size == 0) | (size == np.inf) | (size == 1), 1, size)
+    found = safe ** where(abs(y) == np.inf, 1, y)
+    found = where((size == 0) | (size == np.inf), where((size == 0) == (y > 0), 0.0, found.like(np.inf)), found)
+    endless = where((size > 1) == (y > 0), found.like(np.inf), 0.0)
+    found = where(abs(y) == np.inf, where(size == 1, 1.0, endless), found)
     is_negative = (x < 0) | ((x == 0) & (1.0 / x < 0))
-    found = choose(is_negative & is_odd, -found, found)
-    found = choose((x < 0) & ~is_whole & (size != np.inf) & (abs(y) != np.inf), np.nan, found)
-    found = choose((x != x) | (y != y), np.nan, found)
-    return choose((y == 0) | (x == 1), 1.0, found)
+    found = where(is_negative & is_odd, -found, found)
+    found = where((x < 0) & ~is_whole & (size != np.inf) & (abs(y) != np.inf), np.nan, found)
+    found = where((x != x) | (y != y), np.nan, found)
+    return where((y == 0) | (x == 1), 1.0, found)
 
 
 def logarithm_near_one(params: Mapping[str, Any], x: Array) -> Array | None:
@@ -59,7 +49,7 @@ def logarithm_near_one(params: Mapping[str, Any], x: Array) -> Array | None:
     sum_ = 1.0 + x
     rest = sum_ - 1.0
     is_exact = (rest == 0) | (sum_ == np.inf)
-    return choose(is_exact, choose(sum_ == np.inf, sum_, x), log_of(sum_) * (x / choose(is_exact, 1.0, rest)))
+    return where(is_exact, where(sum_ == np.inf, sum_, x), log(sum_) * (x / where(is_exact, 1.0, rest)))
 
 
 def log_of_one_and(x: Array) -> Array:
@@ -76,11 +66,11 @@ def exponential_minus_one(params: Mapping[str, Any], x: Array) -> Array | None:
 
 def exp_minus_one(x: Array) -> Array:
     """Return ``exp(x) - 1``."""
-    whole = exp_of(x)
+    whole = exp(x)
     rest = whole - 1.0
     is_ordinary = (rest != 0) & (rest != -1) & (abs(x) < 1)
-    found = rest * (x / choose(is_ordinary, log_of(whole), 1.0))
-    return choose(rest == 0, x, choose(is_ordinary, found, rest))
+    found = rest * (x / where(is_ordinary, log(whole), 1.0))
+    return where(rest == 0, x, where(is_ordinary, found, rest))
 
 
 def hyperbolic_sine(params: Mapping[str, Any], x: Array) -> Array | None:
@@ -88,10 +78,10 @@ def hyperbolic_sine(params: Mapping[str, Any], x: Array) -> Array | None:
     if x.dtype != np.float64:
         return None
     size = abs(x)
-    near = exp_minus_one(choose(size < 1, size, 0.0))
-    half = exp_of(size * 0.5)
+    near = exp_minus_one(where(size < 1, size, 0.0))
+    half = exp(size * 0.5)
     far = half * (half * 0.5) - 0.5 / (half * half)
-    return signed(choose(size < 1, (near + near / (near + 1.0)) * 0.5, far), x)
+    return signed(where(size < 1, (near + near / (near + 1.0)) * 0.5, far), x)
 
 
 def inverse_hyperbolic_sine(params: Mapping[str, Any], x: Array) -> Array | None:
@@ -100,9 +90,9 @@ def inverse_hyperbolic_sine(params: Mapping[str, Any], x: Array) -> Array | None
         return None
     size = abs(x)
     is_large = size > 1e8
-    safe = choose(is_large, 1.0, size)
-    near = log_of_one_and(safe + safe * safe / (1.0 + square_root(safe * safe + 1.0)))
-    return signed(choose(is_large, log_of(size) + np.log(2.0), near), x)
+    safe = where(is_large, 1.0, size)
+    near = log_of_one_and(safe + safe * safe / (1.0 + sqrt(safe * safe + 1.0)))
+    return signed(where(is_large, log(size) + np.log(2.0), near), x)
 
 
 def inverse_hyperbolic_tangent(params: Mapping[str, Any], x: Array) -> Array | None:
@@ -115,7 +105,7 @@ def inverse_hyperbolic_tangent(params: Mapping[str, Any], x: Array) -> Array | N
 
 def signed(size: Array, x: Array) -> Array:
     """Return sizes with the signs of other numbers; those of zero stay zero."""
-    return choose(x < 0, -size, choose(x == 0, x, size))
+    return where(x < 0, -size, where(x == 0, x, size))
 
 
 def in_float64(primitive: jex.Primitive) -> Emission:

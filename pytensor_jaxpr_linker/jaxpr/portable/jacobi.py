@@ -12,16 +12,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from pytensor_jaxpr_linker.jaxpr import prims
+from pytensor_jaxpr_linker.jaxpr.formula import sqrt, where
 from pytensor_jaxpr_linker.jaxpr.portable.arrays import (
     Array,
-    choose,
     column_positions,
     eps_of,
     full,
     identity_like,
     joined_arrays,
     row_positions,
-    square_root,
     tiny_of,
 )
 from pytensor_jaxpr_linker.jaxpr.portable.loops import for_each, repeat_while
@@ -43,7 +42,7 @@ def eigh_factors(a: Array, lower: bool) -> tuple[Array, Array]:
     if n == 0:
         return a, diagonal_of(a).real.reshape(*a.shape[:-1])
     scale = larger_size(a).max(-1).max(-2)
-    scale = choose(scale > 0, scale, 1)
+    scale = where(scale > 0, scale, 1)
     failed = is_nan_anywhere(a / scale.astype(a.dtype))
     rows = joined_arrays([even(a / scale.astype(a.dtype)), even(identity_like(a, n, n))], -1)
     size = rows.shape[-2]
@@ -56,15 +55,15 @@ def eigh_factors(a: Array, lower: bool) -> tuple[Array, Array]:
     values = diagonal_of(rows[..., :n, :n]).real
     values, vectors = sorted_rows(values * scale, rows[..., :n, size : size + n], descending=False)
     nan = np.nan
-    return choose(failed, nan, vectors.mT.conj), choose(failed, nan, values).reshape(*a.shape[:-1])
+    return where(failed, nan, vectors.mT.conj), where(failed, nan, values).reshape(*a.shape[:-1])
 
 
 def from_triangle(a: Array, lower: bool) -> Array:
     """Return the Hermitian matrices of which one triangle is given."""
     n = a.shape[-1]
     rows, columns = row_positions(a.b, n), column_positions(a.b, n)
-    strict = choose(rows > columns if lower else rows < columns, a, 0)
-    return strict + strict.mT.conj + choose(rows == columns, a.real.astype(a.dtype), 0)
+    strict = where(rows > columns if lower else rows < columns, a, 0)
+    return strict + strict.mT.conj + where(rows == columns, a.real.astype(a.dtype), 0)
 
 
 def even(x: Array) -> Array:
@@ -79,13 +78,13 @@ def even(x: Array) -> Array:
 def diagonal_of(x: Array) -> Array:
     """Return diagonals as columns."""
     m, n = x.shape[-2:]
-    return choose(row_positions(x.b, m) == column_positions(x.b, n), x, 0).sum(-1)
+    return where(row_positions(x.b, m) == column_positions(x.b, n), x, 0).sum(-1)
 
 
 def is_off_diagonal(a: Array) -> Array:
     """Tell whether any matrix has more than rounding errors beside its diagonal."""
     n = a.shape[-1]
-    off = choose(row_positions(a.b, n) == column_positions(a.b, n), 0, squares(a)).sum(-1).sum(-2)
+    off = where(row_positions(a.b, n) == column_positions(a.b, n), 0, squares(a)).sum(-1).sum(-2)
     total = squares(a).sum(-1).sum(-2)
     return anywhere(off > total * eps_of(a.dtype) ** 2)
 
@@ -98,12 +97,12 @@ def anywhere(x: Array) -> Array:
 def rotation(p: Array, q: Array, between: Array, enough: Array) -> tuple[Array, Array, Array, Array]:
     """Return cosines, sines, tangents and phases of the rotations that make ``[[p, between], [conj(between), q]]`` diagonal, where `enough`."""
     size = abs(between)
-    safe = choose(enough, size, 1)
-    phase = choose(enough, between.conj / safe.astype(between.dtype), 1)
+    safe = where(enough, size, 1)
+    phase = where(enough, between.conj / safe.astype(between.dtype), 1)
     tau = (q - p) / (2.0 * safe)
-    tangent = choose(tau >= 0, 1.0, tau.like(-1.0)) / (abs(tau) + square_root(1.0 + tau * tau))
-    tangent = choose(enough, tangent, 0)
-    cosine = 1.0 / square_root(1.0 + tangent * tangent)
+    tangent = where(tau >= 0, 1.0, tau.like(-1.0)) / (abs(tau) + sqrt(1.0 + tau * tau))
+    tangent = where(enough, tangent, 0)
+    cosine = 1.0 / sqrt(1.0 + tangent * tangent)
     return cosine, tangent * cosine, tangent, phase
 
 
@@ -136,7 +135,7 @@ def with_diagonals(x: Array, top: Array, bottom: Array) -> Array:
     n = x.shape[-1]
     rows, columns = row_positions(x.b, n), column_positions(x.b, n)
     is_between = (rows - columns == n // 2) | (columns - rows == n // 2)
-    return choose(rows == columns, joined_arrays([top, bottom], -2), choose(is_between, 0, x))
+    return where(rows == columns, joined_arrays([top, bottom], -2), where(is_between, 0, x))
 
 
 def paired_anew(x: Array) -> Array:
@@ -173,17 +172,17 @@ def svd_factors(a: Array, full_matrices: bool, compute_uv: bool) -> list[Array]:
         values = full(a.b, 0, (*a.shape[:-2], 0), a.real.dtype)
         return [values, left, identity_like(a, 0, 0)] if compute_uv else [values]
     scale = larger_size(a).max(-1).max(-2)
-    scale = choose(scale > 0, scale, 1)
+    scale = where(scale > 0, scale, 1)
     a = a / scale.astype(a.dtype)
     failed = is_nan_anywhere(a)
     q, r = qr_factors(a, full_matrices and compute_uv)
     values, x, w = orthogonal_rows(r[..., :n, :].mT, compute_uv)
-    found = [choose(failed, np.nan, values * scale).reshape(*a.shape[:-2], n)]
+    found = [where(failed, np.nan, values * scale).reshape(*a.shape[:-2], n)]
     if not compute_uv:
         return found
     left = completed(x, values)
     q = joined_arrays([q[..., :n] @ left, q[..., n:]], -1)
-    return [*found, choose(failed, np.nan, q), choose(failed, np.nan, w.conj)]
+    return [*found, where(failed, np.nan, q), where(failed, np.nan, w.conj)]
 
 
 def orthogonal_rows(x: Array, compute_vectors: bool) -> tuple[Array, Array, Array]:
@@ -199,7 +198,7 @@ def orthogonal_rows(x: Array, compute_vectors: bool) -> tuple[Array, Array, Arra
         top, bottom = x[..., :h, :size], x[..., h:, :size]
         p, q = squares(top).sum(-1), squares(bottom).sum(-1)
         between = (top.conj * bottom).sum(-1)
-        least = square_root(p) * square_root(q) * (n * eps_of(x.dtype))
+        least = sqrt(p) * sqrt(q) * (n * eps_of(x.dtype))
         enough = (abs(between) > least) & (abs(between) > tiny_of(x.dtype))
         cosine, sine, _, phase = rotation(p, q, between, enough)
         x = rotated_rows(x, cosine.astype(x.dtype), sine.astype(x.dtype), phase)
@@ -211,7 +210,7 @@ def orthogonal_rows(x: Array, compute_vectors: bool) -> tuple[Array, Array, Arra
     true = full(x.b, True, (), np.dtype(bool))
     (rows,) = repeat_while(true, MOST_SWEEPS, sweep, [rows])
     rows = rows[..., :n, :]
-    values, rows = sorted_rows(square_root(squares(rows[..., :size]).sum(-1)), rows, descending=True)
+    values, rows = sorted_rows(sqrt(squares(rows[..., :size]).sum(-1)), rows, descending=True)
     return values, rows[..., :n], rows[..., size : size + n] if compute_vectors else rows
 
 
@@ -219,8 +218,8 @@ def completed(x: Array, values: Array) -> Array:
     """Return unitary matrices whose columns are the rows of `x`, divided by their norms, as far as these are no rounding errors."""
     n = x.shape[-1]
     matters = values > values.max(-2) * (n * eps_of(x.dtype))
-    safe = choose(matters, values, 1).astype(x.dtype)
-    columns = choose(matters, x / safe, 0).mT
+    safe = where(matters, values, 1).astype(x.dtype)
+    columns = where(matters, x / safe, 0).mT
     q, r = qr_factors(columns, full_matrices=False)
-    signs = choose(matters, diagonal_of(r), 1).mT
+    signs = where(matters, diagonal_of(r), 1).mT
     return q * signs

@@ -25,12 +25,12 @@ def while_with_outcome(params: Mapping[str, Any], *operands: Array) -> list[Arra
     b, atoms = operands[0].b, behind_barrier(operands)
     tests, count = params["cond_nconsts"], params["cond_nconsts"] + params["body_nconsts"]
     of_test, of_body, carry = atoms[:tests], atoms[tests:count], atoms[count:]
-    (going,) = copied(b, params["cond_jaxpr"], [*of_test, *carry])
+    (going,) = b.inline(params["cond_jaxpr"], [*of_test, *carry])
     initial = [going, b.constant(np.int32(0)), *carry]
     body, read, (still, i, *old), passed = nested(b, [*of_test, *of_body], initial)
-    new = copied(body, params["body_jaxpr"], [*read[tests:], *old])
+    new = body.inline(params["body_jaxpr"], [*read[tests:], *old])
     new = kept_before_zero(body, i, old, new)
-    (more,) = copied(body, params["cond_jaxpr"], [*read[:tests], *new])
+    (more,) = body.inline(params["cond_jaxpr"], [*read[:tests], *new])
     step = body.build([prims.and_(body, still, more), next_number(body, i), *new])
     condition, (goes_on, *_) = b.sub_jaxpr([x.aval for x in initial])
     results = prims.while_loop(b, condition.build([goes_on]), [], step, passed, initial)[2:]
@@ -46,7 +46,7 @@ def counted_scan(params: Mapping[str, Any], *operands: Array) -> list[Array]:
     rows = [b.aval(x.aval.shape[1:], x.aval.dtype) for x in xs]
     body, inputs = b.sub_jaxpr([x.aval for x in (*consts, *initial)] + rows)
     i, old = inputs[count], inputs[count + 1 : count + 1 + carried]
-    found = copied(body, params["jaxpr"], [*inputs[:count], *old, *inputs[count + 1 + carried :]])
+    found = body.inline(params["jaxpr"], [*inputs[:count], *old, *inputs[count + 1 + carried :]])
     new = kept_before_zero(body, i, old, found[:carried])
     done = body.build([next_number(body, i), *new, *found[carried:]])
     how = params["length"], params["unroll"], params["reverse"]
@@ -78,13 +78,3 @@ def kept_before_zero(b: JaxprBuilder, i: Atom, old: Sequence[Atom], new: Sequenc
 def next_number(b: JaxprBuilder, i: Atom) -> Atom:
     """Return the number of the next step."""
     return prims.add(b, i, b.constant(np.int32(1)))
-
-
-def copied(b: JaxprBuilder, jaxpr: Any, operands: Sequence[Atom]) -> list[Atom]:
-    """Emit the equations of a closed Jaxpr as they are, and return the atoms of its results."""
-    env: dict[Any, Atom] = dict(zip(jaxpr.jaxpr.invars, operands, strict=True))
-    for var, value in zip(jaxpr.jaxpr.constvars, jaxpr.consts, strict=True):
-        env[var] = b.constant(value, var.aval.dtype)
-    for eqn in jaxpr.jaxpr.eqns:
-        b.copy(eqn, env)
-    return [env[x] if isinstance(x, Var) else b.constant(x.val, x.aval.dtype) for x in jaxpr.jaxpr.outvars]

@@ -8,7 +8,8 @@ import numpy as np
 
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import INT32
-from pytensor_jaxpr_linker.jaxpr.portable.arrays import Array, choose, column_positions, full, row_positions
+from pytensor_jaxpr_linker.jaxpr.formula import where
+from pytensor_jaxpr_linker.jaxpr.portable.arrays import Array, column_positions, full, row_positions
 from pytensor_jaxpr_linker.jaxpr.portable.loops import for_each
 
 
@@ -29,10 +30,10 @@ def factors_with_exchanges(a: Array) -> tuple[Array, Array, Array]:
         a, order = (exchanged(x, i, pivot, rows) for x in (a, order))
         row, column = a.at(i, -2), a.at(i, -1)
         head = column.at(i, -2)
-        scaled = choose((rows > i) & (head != 0), column / choose(head == 0, 1, head), column)
-        scaled = choose(rows > i, scaled, 0)
-        a = a - scaled * choose(columns > i, row, 0)
-        a = a.put(i, -1, choose(rows > i, scaled, column))
+        scaled = where((rows > i) & (head != 0), column / where(head == 0, 1, head), column)
+        scaled = where(rows > i, scaled, 0)
+        a = a - scaled * where(columns > i, row, 0)
+        a = a.put(i, -1, where(rows > i, scaled, column))
         return [a, pivots.put(i, -1, pivot), order]
 
     a, pivots, order = for_each(k, step, [a, pivots, order], [row_positions(b, m), column_positions(b, n)])
@@ -43,7 +44,7 @@ def largest_row(column: Array, allowed: Array) -> Array:
     """Return the first row, among those that are allowed, where a column is largest in size; the larger of real and imaginary part if complex."""
     *batch, m, _ = column.shape
     size = abs(column.real) + abs(column.imag) if column.dtype.kind == "c" else abs(column)
-    size = choose(allowed, size, -1.0).reshape(*batch, m)
+    size = where(allowed, size, -1.0).reshape(*batch, m)
     return Array(column.b, prims.argmax(column.b, size.atom, len(batch), INT32)).reshape(*batch, 1, 1)
 
 
@@ -51,8 +52,8 @@ def exchanged(x: Array, i: Array, other: Array, rows: Array) -> Array:
     """Return matrices with row `i` and a row that differs from matrix to matrix exchanged."""
     is_other = rows == other
     zero = np.zeros((), x.dtype)
-    taken = choose(is_other, x, zero).sum(-2)
-    return choose(rows == i, taken, choose(is_other, x.at(i, -2), x))
+    taken = where(is_other, x, zero).sum(-2)
+    return where(rows == i, taken, where(is_other, x.at(i, -2), x))
 
 
 def permutation_of(pivots: Array, count: int) -> Array:

@@ -8,15 +8,8 @@ import numpy as np
 
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import INT32
-from pytensor_jaxpr_linker.jaxpr.portable.arrays import (
-    Array,
-    choose,
-    column_positions,
-    full,
-    identity_like,
-    row_positions,
-    square_root,
-)
+from pytensor_jaxpr_linker.jaxpr.formula import sqrt, where
+from pytensor_jaxpr_linker.jaxpr.portable.arrays import Array, column_positions, full, identity_like, row_positions
 from pytensor_jaxpr_linker.jaxpr.portable.loops import for_each
 
 
@@ -39,11 +32,11 @@ def reflections(a: Array, free: Array | None = None) -> tuple[Array, Array, Arra
         if free is not None:
             a, order, is_free = with_next_column(a, order, is_free, i, rows, columns)
         column = a.at(i, -1)
-        head, tail = column.at(i, -2), choose(rows > i, column, 0)
+        head, tail = column.at(i, -2), where(rows > i, column, 0)
         v, tau, beta = reflector(head, tail)
-        whole = choose(rows > i, v, choose(rows == i, a.like(1), 0))
-        reflected = a - whole * (tau.conj * (whole.mT.conj @ choose(columns > i, a, 0)))
-        kept = choose(rows > i, v, choose(rows == i, beta, column))
+        whole = where(rows > i, v, where(rows == i, a.like(1), 0))
+        reflected = a - whole * (tau.conj * (whole.mT.conj @ where(columns > i, a, 0)))
+        kept = where(rows > i, v, where(rows == i, beta, column))
         return [reflected.put(i, -1, kept), taus.put(i, -1, tau), order, is_free]
 
     read = [row_positions(b, m), column_positions(b, n)]
@@ -54,23 +47,23 @@ def reflections(a: Array, free: Array | None = None) -> tuple[Array, Array, Arra
 def reflector(head: Array, tail: Array) -> tuple[Array, Array, Array]:
     """Return the vector of a reflection below its first element (which is 1), its factor, and what becomes of the first element."""
     size, largest = larger_size(head), larger_size(tail).max(-2)
-    scale = choose(size > largest, size, largest)
-    scale = choose(scale > 0, scale, 1)
+    scale = where(size > largest, size, largest)
+    scale = where(scale > 0, scale, 1)
     scaled = [squares(x / scale.astype(x.dtype)) for x in (head, tail)]
-    norm = scale * square_root(scaled[0] + scaled[1].sum(-2))
+    norm = scale * sqrt(scaled[0] + scaled[1].sum(-2))
     is_null = largest == 0
     if head.dtype.kind == "c":
         is_null = is_null & (head.imag == 0)
-    beta = choose(is_null, head.real, choose(head.real >= 0, -norm, norm)).astype(head.dtype)
-    tau = choose(is_null, 0, (beta - head) / choose(is_null, 1, beta))
-    return choose(is_null, 0, tail / choose(is_null, 1, head - beta)), tau, beta
+    beta = where(is_null, head.real, where(head.real >= 0, -norm, norm)).astype(head.dtype)
+    tau = where(is_null, 0, (beta - head) / where(is_null, 1, beta))
+    return where(is_null, 0, tail / where(is_null, 1, head - beta)), tau, beta
 
 
 def larger_size(x: Array) -> Array:
     """Return the size of numbers, of complex ones the larger of both parts."""
     if x.dtype.kind != "c":
         return abs(x)
-    return choose(abs(x.real) > abs(x.imag), abs(x.real), abs(x.imag))
+    return where(abs(x.real) > abs(x.imag), abs(x.real), abs(x.imag))
 
 
 def squares(x: Array) -> Array:
@@ -83,11 +76,11 @@ def with_next_column(
 ) -> tuple[Array, Array, Array]:
     """Return matrices with the column that comes next at position `i`: a fixed one, or that of the largest norm."""
     *batch, n = a.shape[:-2] + a.shape[-1:]
-    below = choose(rows >= i, a, 0)
+    below = where(rows >= i, a, 0)
     largest = larger_size(below).max(-2).max(-1)
-    norms = squares(below / choose(largest > 0, largest, 1).astype(a.dtype)).sum(-2)
-    fixed_first = choose(is_free, norms, np.inf)
-    ranked = choose(columns >= i, fixed_first, -1.0).reshape(*batch, n)
+    norms = squares(below / where(largest > 0, largest, 1).astype(a.dtype)).sum(-2)
+    fixed_first = where(is_free, norms, np.inf)
+    ranked = where(columns >= i, fixed_first, -1.0).reshape(*batch, n)
     best = Array(a.b, prims.argmax(a.b, ranked.atom, len(batch), INT32)).reshape(*batch, 1, 1)
     moved = [exchanged_columns(x, i, best, columns) for x in (a, order, is_free.astype(INT32))]
     return moved[0], moved[1], moved[2] != 0
@@ -96,8 +89,8 @@ def with_next_column(
 def exchanged_columns(x: Array, i: Array, other: Array, columns: Array) -> Array:
     """Return matrices with column `i` and a column that differs from matrix to matrix exchanged."""
     is_other = columns == other
-    taken = choose(is_other, x, 0).sum(-1)
-    return choose(columns == i, taken, choose(is_other, x.at(i, -1), x))
+    taken = where(is_other, x, 0).sum(-1)
+    return where(columns == i, taken, where(is_other, x.at(i, -1), x))
 
 
 def product_of_reflections(a: Array, taus: Array, columns: int | None = None) -> Array:
@@ -109,7 +102,7 @@ def product_of_reflections(a: Array, taus: Array, columns: int | None = None) ->
     def step(i: Array, carry: Sequence[Array], read: Sequence[Array]) -> list[Array]:
         (q,), (a, taus, rows) = carry, read
         i = i.like(k - 1) - i
-        v = choose(rows > i, a.at(i, -1), choose(rows == i, a.like(1), 0))
+        v = where(rows > i, a.at(i, -1), where(rows == i, a.like(1), 0))
         return [q - v * (taus.at(i, -1) * (v.mT.conj @ q))]
 
     (q,) = for_each(k, step, [start], [a, taus.reshape(*batch, 1, k), row_positions(b, m)])
@@ -122,5 +115,5 @@ def qr_factors(a: Array, full_matrices: bool, pivoting: bool = False) -> list[Ar
     k = m if full_matrices else min(m, n)
     free = full(b, True, (*batch, 1, n), np.dtype(bool)) if pivoting else None
     packed, taus, order = reflections(a, free)
-    upper = choose(row_positions(b, m) <= column_positions(b, n), packed, 0)
+    upper = where(row_positions(b, m) <= column_positions(b, n), packed, 0)
     return [product_of_reflections(packed, taus, k), upper[..., :k, :], *([order] if pivoting else [])]

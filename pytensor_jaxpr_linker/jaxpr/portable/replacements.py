@@ -13,7 +13,8 @@ from jax.extend.core import primitives as p
 from pytensor_jaxpr_linker.base.jax_compat import geqp3_p, geqrf_p
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
-from pytensor_jaxpr_linker.jaxpr.portable.arrays import Array, choose
+from pytensor_jaxpr_linker.jaxpr.formula import apply, where
+from pytensor_jaxpr_linker.jaxpr.portable.arrays import Array, full
 from pytensor_jaxpr_linker.jaxpr.portable.fourier import fourier
 from pytensor_jaxpr_linker.jaxpr.portable.jacobi import eigh_factors, svd_factors
 from pytensor_jaxpr_linker.jaxpr.portable.lu import factors_with_exchanges, permutation_of
@@ -146,45 +147,35 @@ def cube_root(params: Mapping[str, Any], x: Array) -> Array:
     """A power, and a step of Newton's method: to 1 ulp or so."""
     size = abs(x)
     is_ordinary = (size > 0) & (size < np.inf)
-    safe = choose(is_ordinary, size, 1)
+    safe = where(is_ordinary, size, 1)
     third = Array(x.b, prims.pow_(x.b, safe.atom, x.b.constant(np.asarray(1 / 3, x.dtype))))
     third = third - (third - safe / (third * third)) / 3.0
-    root = choose(is_ordinary, third, size)
-    return choose(x == 0, x, choose(x < 0, -root, root))
+    root = where(is_ordinary, third, size)
+    return where(x == 0, x, where(x < 0, -root, root))
 
 
-def wrapping(primitive: jex.Primitive) -> Emission:
-    """Return the running sum or product of unsigned integers: that of signed ones has the same bits."""
+def by_signed(primitive: jex.Primitive, flips: bool) -> Emission:
+    """Return a running function of unsigned integers by that of signed ones.
 
-    def emit(params: Mapping[str, Any], x: Array) -> Array | None:
-        if x.dtype.kind != "u":
-            return None
-        signed = np.dtype(f"i{x.dtype.itemsize}")
-        given = prims.bitcast(x.b, x.atom, signed)
-        found = x.b.bind(primitive, (given,), x.shape, signed, dict(params))
-        return Array(x.b, prims.bitcast(x.b, found, x.dtype))
-
-    return emit
-
-
-def ordered(primitive: jex.Primitive) -> Emission:
-    """Return the running maximum or minimum of unsigned integers: signed ones without the first bit have the same order."""
+    Sums and products have the same bits. For a maximum or minimum the first bit is flipped: then the order is the same.
+    """
 
     def emit(params: Mapping[str, Any], x: Array) -> Array | None:
         if x.dtype.kind != "u":
             return None
-        signed = np.dtype(f"i{x.dtype.itemsize}")
-        first = Array(x.b, x.b.constant(np.asarray(1 << (8 * x.dtype.itemsize - 1), x.dtype))).broadcast(x.shape)
-        given = prims.bitcast(x.b, prims.xor(x.b, x.atom, first.atom), signed)
-        found = x.b.bind(primitive, (given,), x.shape, signed, dict(params))
-        return Array(x.b, prims.xor(x.b, prims.bitcast(x.b, found, x.dtype), first.atom))
+        b, signed, bits = x.b, np.dtype(f"i{x.dtype.itemsize}"), 8 * x.dtype.itemsize
+        first = full(b, 1 << (bits - 1), x.shape, x.dtype) if flips else None
+        given = x if first is None else apply(prims.xor, x, first)
+        found = b.bind(primitive, (prims.bitcast(b, given.atom, signed),), x.shape, signed, dict(params))
+        result = Array(b, prims.bitcast(b, found, x.dtype))
+        return result if first is None else apply(prims.xor, result, first)
 
     return emit
 
 
 REPLACEMENTS |= {
-    p.cumsum_p: wrapping(p.cumsum_p),
-    p.cumprod_p: wrapping(p.cumprod_p),
-    p.cummax_p: ordered(p.cummax_p),
-    p.cummin_p: ordered(p.cummin_p),
+    p.cumsum_p: by_signed(p.cumsum_p, flips=False),
+    p.cumprod_p: by_signed(p.cumprod_p, flips=False),
+    p.cummax_p: by_signed(p.cummax_p, flips=True),
+    p.cummin_p: by_signed(p.cummin_p, flips=True),
 }

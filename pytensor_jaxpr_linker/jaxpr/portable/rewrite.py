@@ -12,7 +12,7 @@ from jax.extend.core import primitives as p
 
 from pytensor_jaxpr_linker.base import jax_compat
 from pytensor_jaxpr_linker.jaxpr import prims
-from pytensor_jaxpr_linker.jaxpr.builder import DEAD_CODE, Atom, JaxprBuilder
+from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
 from pytensor_jaxpr_linker.jaxpr.portable.arrays import Array
 from pytensor_jaxpr_linker.jaxpr.portable.replacements import REPLACEMENTS, Emission, replacement_of
 from pytensor_jaxpr_linker.jaxpr.portable.sparse_product import product_by_entries
@@ -82,7 +82,7 @@ def portable(jaxpr: Any, table: Mapping[jex.Primitive, Emission] = REPLACEMENTS)
     {'scan'}
     """
     with enable_x64(True):
-        b = JaxprBuilder(jaxpr.jaxpr.debug_info.func_name, passes=(DEAD_CODE,))
+        b = JaxprBuilder(jaxpr.jaxpr.debug_info.func_name)
         inputs = [b.input(v.aval.shape, v.aval.dtype) for v in jaxpr.jaxpr.invars]
         return b.build(emit_portable(b, jaxpr, inputs, table))
 

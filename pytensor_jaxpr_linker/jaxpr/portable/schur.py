@@ -11,17 +11,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from pytensor_jaxpr_linker.jaxpr.builder import INT32
+from pytensor_jaxpr_linker.jaxpr.formula import maximum, sqrt, where
 from pytensor_jaxpr_linker.jaxpr.portable.arrays import (
     Array,
-    choose,
     column_positions,
     eps_of,
     full,
     identity_like,
     joined_arrays,
-    larger_of,
     row_positions,
-    square_root,
     tiny_of,
 )
 from pytensor_jaxpr_linker.jaxpr.portable.jacobi import anywhere, diagonal_of
@@ -46,11 +44,11 @@ def schur_factors(a: Array) -> tuple[Array, Array]:
     largest = larger_size(a).max(-1).max(-2)
     root = float(np.sqrt(tiny_of(a.dtype)))
     is_extreme = (largest > 0) & ((largest < root / eps_of(a.dtype)) | (largest > eps_of(a.dtype) / root))
-    scale = choose(is_extreme, largest, 1).astype(a.dtype)
+    scale = where(is_extreme, largest, 1).astype(a.dtype)
     h, z = hessenberg_form(a / scale)
     h, z, failed = quasi_triangular(h, z)
     t, z = with_standard_blocks(h, z)
-    return choose(failed, np.nan, t * scale), choose(failed, np.nan, z)
+    return where(failed, np.nan, t * scale), where(failed, np.nan, z)
 
 
 def hessenberg_form(a: Array) -> tuple[Array, Array]:
@@ -60,10 +58,10 @@ def hessenberg_form(a: Array) -> tuple[Array, Array]:
     def step(k: Array, carry: Sequence[Array], read: Sequence[Array]) -> list[Array]:
         (h, z), (rows,) = carry, read
         column = h.at(k, -1)
-        v, tau, beta = reflector(column.at(k + 1, -2), choose(rows > k + 1, column, 0))
-        whole = choose(rows == k + 1, v.like(1), v)
+        v, tau, beta = reflector(column.at(k + 1, -2), where(rows > k + 1, column, 0))
+        whole = where(rows == k + 1, v.like(1), v)
         h = h - whole * (tau.conj * (whole.conj * h).sum(-2))
-        h = h.put(k, -1, choose(rows > k + 1, 0, choose(rows == k + 1, beta, column)))
+        h = h.put(k, -1, where(rows > k + 1, 0, where(rows == k + 1, beta, column)))
         h, z = (x - (x * whole.mT).sum(-1) * (tau * whole.mT.conj) for x in (h, z))
         return [h, z]
 
@@ -86,7 +84,7 @@ def quasi_triangular(h: Array, z: Array) -> tuple[Array, Array, Array]:
         (stack,) = for_each(n - 1, chase, [stack], [start, first, last])
         h, first, following = deflated(stack[..., : n + 1, :])
         stack = joined_arrays([h, stack[..., n + 1 :, :]], -2)
-        count = choose(following == last, choose(count == PATIENCE, 1, count + 1), 0)
+        count = where(following == last, where(count == PATIENCE, 1, count + 1), 0)
         return [anywhere(following >= 0), stack, first, following, count]
 
     stack, limit = joined_arrays([h, z], -2), MOST_SWEEPS_EACH * max(n, 10)
@@ -104,15 +102,15 @@ def deflated(h: Array) -> tuple[Array, Array, Array]:
     is_below = rows == columns + 1
     size = one_norm(h)
     diagonal = diagonal_of(size)
-    near = diagonal + choose(is_below, diagonal.mT, 0).sum(-1)
-    near = choose(near == 0, size.max(-1).max(-2), near)
-    least = larger_of(near * eps_of(h.dtype), near.like(n * tiny_of(h.dtype) / eps_of(h.dtype)))
-    below = choose(is_below, size, 0).sum(-1)
-    h = choose(is_below & (below <= least), 0, h)
+    near = diagonal + where(is_below, diagonal.mT, 0).sum(-1)
+    near = where(near == 0, size.max(-1).max(-2), near)
+    least = maximum(near * eps_of(h.dtype), near.like(n * tiny_of(h.dtype) / eps_of(h.dtype)))
+    below = where(is_below, size, 0).sum(-1)
+    h = where(is_below & (below <= least), 0, h)
     follows = (below > least).astype(INT32)
-    is_third = (follows + choose(is_below, follows.mT, 0).sum(-1)) == 2
-    last = choose(is_third, rows, -1).max(-2)
-    first = choose((rows <= last) & (follows == 0), rows, 0).max(-2)
+    is_third = (follows + where(is_below, follows.mT, 0).sum(-1)) == 2
+    last = where(is_third, rows, -1).max(-2)
+    first = where((rows <= last) & (follows == 0), rows, 0).max(-2)
     return h, first, last
 
 
@@ -129,7 +127,7 @@ def first_column(h: Array, first: Array, last: Array, count: Array) -> Array:
     rows, columns = row_positions(h.b, h.shape[-1]), column_positions(h.b, h.shape[-1])
 
     def element(i: Array, j: Array) -> Array:
-        return choose((rows == i) & (columns == j), h, 0).sum(-1).sum(-2)
+        return where((rows == i) & (columns == j), h, 0).sum(-1).sum(-2)
 
     above = last - 1
     end, side = element(last, last), element(last, above)
@@ -137,12 +135,12 @@ def first_column(h: Array, first: Array, last: Array, count: Array) -> Array:
     middle, square = end + half, half * half + element(above, last) * side
     size = (one_norm(side) + one_norm(element(above, last - 2))).astype(h.dtype)
     is_stuck = count == PATIENCE
-    middle = choose(is_stuck, end + size * 0.75, middle)
-    square = choose(is_stuck, size * size * -0.4375, square)
+    middle = where(is_stuck, end + size * 0.75, middle)
+    square = where(is_stuck, size * size * -0.4375, square)
     top, below = element(first, first), element(first + 1, first)
     apart = top - middle
-    scale = one_norm(apart) + one_norm(below) + square_root(one_norm(square))
-    scale = choose(scale > 0, scale, 1).astype(h.dtype)
+    scale = one_norm(apart) + one_norm(below) + sqrt(one_norm(square))
+    scale = where(scale > 0, scale, 1).astype(h.dtype)
     below = below / scale
     return joined_arrays(
         [
@@ -160,15 +158,15 @@ def chase(k: Array, carry: Sequence[Array], read: Sequence[Array]) -> list[Array
     three, columns = row_positions(stack.b, 3), column_positions(stack.b, stack.shape[-1])
     is_active, is_first = (first <= k) & (k < last), first == k
     rows = stack.at(k, -2, 3)
-    before = larger_of(k - 1, k.like(0))
-    x = choose(is_first, start, rows.at(before, -1))
-    x = choose(three <= last - k, x, 0)
+    before = maximum(k - 1, k.like(0))
+    x = where(is_first, start, rows.at(before, -1))
+    x = where(three <= last - k, x, 0)
     v, tau, beta = reflector(x[..., :1, :], x[..., 1:, :])
     whole = joined_arrays([full(x.b, 1, beta.shape, x.dtype), v], -2)
-    tau = choose(is_active, tau, 0)
+    tau = where(is_active, tau, 0)
     rows = rows - whole * (tau.conj * (whole.conj * rows).sum(-2))
-    cleared = choose(three == 0, beta, 0)
-    rows = choose((columns == before) & is_active & ~is_first, cleared, rows)
+    cleared = where(three == 0, beta, 0)
+    rows = where((columns == before) & is_active & ~is_first, cleared, rows)
     stack = stack.put(k, -2, rows)
     part = stack.at(k, -1, 3)
     return [stack.put(k, -1, part - (part * whole.mT).sum(-1) * (tau * whole.mT.conj))]

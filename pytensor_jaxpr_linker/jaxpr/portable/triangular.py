@@ -6,14 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pytensor_jaxpr_linker.jaxpr.portable.arrays import (
-    Array,
-    choose,
-    column_positions,
-    full,
-    row_positions,
-    square_root,
-)
+from pytensor_jaxpr_linker.jaxpr.formula import sqrt, where
+from pytensor_jaxpr_linker.jaxpr.portable.arrays import Array, column_positions, full, row_positions
 from pytensor_jaxpr_linker.jaxpr.portable.loops import for_each
 
 
@@ -29,13 +23,13 @@ def lower_cholesky(a: Array) -> Array:
         (factor,), (a, rows) = carry, read
         rest = a.at(j, -1) - factor @ factor.at(j, -2).mT.conj
         pivot = rest.at(j, -2).real
-        root = square_root(pivot)
-        scaled = choose(rows > j, rest / root.astype(a.dtype), 0)
-        new = choose(rows == j, choose(pivot > 0, root, np.nan).astype(a.dtype), scaled)
+        root = sqrt(pivot)
+        scaled = where(rows > j, rest / root.astype(a.dtype), 0)
+        new = where(rows == j, where(pivot > 0, root, np.nan).astype(a.dtype), scaled)
         return [factor.put(j, -1, new)]
 
     (factor,) = for_each(n, column, [full(b, 0, a.shape, a.dtype)], [a, row_positions(b, n)])
-    return choose(is_nan_anywhere(factor), np.nan, factor)
+    return where(is_nan_anywhere(factor), np.nan, factor)
 
 
 def is_nan_anywhere(x: Array) -> Array:
@@ -49,7 +43,7 @@ def substituted_left(a: Array, x: Array, lower: bool, unit_diagonal: bool) -> Ar
     if not lower:  # the same equations from the last to the first
         return substituted_left(a.flip(-2, -1), x.flip(-2), True, unit_diagonal).flip(-2)
     b, n = a.b, a.shape[-1]
-    strict = choose(row_positions(b, n) > column_positions(b, n), a, 0)
+    strict = where(row_positions(b, n) > column_positions(b, n), a, 0)
 
     def row(i: Array, carry: Sequence[Array], read: Sequence[Array]) -> list[Array]:
         (y,), (strict, a, x) = carry, read

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from pytensor_jaxpr_linker.jaxpr import prims
-from pytensor_jaxpr_linker.jaxpr.portable.arrays import Array, choose, full, joined_arrays
+from pytensor_jaxpr_linker.jaxpr.formula import where
+from pytensor_jaxpr_linker.jaxpr.portable.arrays import Array, full, joined_arrays
 
 
 def solve_tridiagonal(lower: Array, main: Array, upper: Array, x: Array) -> Array:
@@ -25,8 +26,8 @@ def solve_tridiagonal(lower: Array, main: Array, upper: Array, x: Array) -> Arra
         (d, u, r), (low, d2, u2, r2) = carry, row
         exchanged = abs(low) > abs(d)
         nothing = d * 0.0
-        first = [choose(exchanged, p, q) for p, q in zip((low, d2, u2, r2), (d, u, nothing, r), strict=True)]
-        other = [choose(exchanged, p, q) for p, q in zip((d, u, nothing, r), (low, d2, u2, r2), strict=True)]
+        first = [where(exchanged, p, q) for p, q in zip((low, d2, u2, r2), (d, u, nothing, r), strict=True)]
+        other = [where(exchanged, p, q) for p, q in zip((d, u, nothing, r), (low, d2, u2, r2), strict=True)]
         factor = other[0] / first[0]
         following = [p - factor * q for p, q in zip(other[1:], first[1:], strict=True)]
         return following, first

@@ -145,7 +145,7 @@ class CutFunction:
         inputs, wanted = outer_operands(eqns), {*filter(is_variable, self._outputs), *self._kept}
         outputs = [x for eqn in eqns for x in eqn.outvars if x in wanted]
         values = self._fixed | values
-        jaxpr = make_jaxpr_object([], inputs, outputs, eqns, [], "between_scans", [""] * len(inputs))
+        jaxpr = make_jaxpr_object([], inputs, outputs, eqns, [], "between_scans")
         found = jex.jaxpr_as_fun(jaxpr)(*(values[x] for x in inputs))
         values |= zip(outputs, found, strict=True)
         for stage in self._stages[i + 1 : i + 2]:

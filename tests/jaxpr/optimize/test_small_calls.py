@@ -15,6 +15,7 @@ from prim_rows import ROWS, assembled
 import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker.base import jax_compat
 from pytensor_jaxpr_linker.jaxpr.optimize import small_parts
+from pytensor_jaxpr_linker.jaxpr.optimize.finish import for_calls
 from pytensor_jaxpr_linker.jaxpr.optimize.small_calls import with_small_calls
 from pytensor_jaxpr_linker.jaxpr.optimize.small_parts import (
     LEAST_IN_KERNEL,
@@ -24,7 +25,7 @@ from pytensor_jaxpr_linker.jaxpr.optimize.small_parts import (
     in_order_of_use,
     split_small,
 )
-from pytensor_jaxpr_linker.jaxpr.optimize.xla_options import options_of_call, options_of_chain
+from pytensor_jaxpr_linker.jaxpr.optimize.xla_options import CallProgram, options_of_call, options_of_chain
 from pytensor_jaxpr_linker.run.cpu_client import own_device
 
 ATTRIBUTE = 'xla_cpu_small_call="true"'
@@ -39,7 +40,7 @@ def on_own_client(closed):
 
 def in_calls(closed):
     """Return a closed Jaxpr with small calls; its last result is their witness."""
-    return with_small_calls(closed, split_small(closed.eqns), into_first=False)
+    return for_calls(closed, into_first=False).jaxpr
 
 
 def parts_of(f, *values) -> list[tuple[int, bool]]:
@@ -127,7 +128,8 @@ def test_the_last_call_ends_with_the_witness(also_returned):
 
     with jax.enable_x64(True):
         closed = jax.make_jaxpr(function)(np.ones(3))
-        program = with_small_calls(closed, [small_parts.Part([*closed.eqns], True)], into_first=True)
+        given, whole = CallProgram(closed), [small_parts.Part([*closed.eqns], True)]
+        program = with_small_calls(given, into_first=True, split=lambda eqns: whole).jaxpr
         first, second = map(np.asarray, on_own_client(program)(np.arange(3.0)))
     outside = [eqn.primitive.name for eqn in program.eqns]
     assert ("concatenate" in outside) == also_returned

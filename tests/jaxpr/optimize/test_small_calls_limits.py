@@ -16,7 +16,7 @@ from pytensor.graph.op import Op
 
 import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker.jaxpr.optimize import small_parts
-from pytensor_jaxpr_linker.jaxpr.optimize.small_calls import with_small_calls
+from pytensor_jaxpr_linker.jaxpr.optimize.finish import for_calls
 from pytensor_jaxpr_linker.jaxpr.optimize.small_parts import (
     split_small,
 )
@@ -27,7 +27,7 @@ from tests.jaxpr.optimize.test_small_calls import on_own_client
 
 def in_calls(closed):
     """Return a closed Jaxpr with small calls; its last result is their witness."""
-    return with_small_calls(closed, split_small(closed.eqns), into_first=False)
+    return for_calls(closed, into_first=False).jaxpr
 
 
 def parts_of(f, *values) -> list[tuple[int, bool]]:
@@ -214,7 +214,7 @@ def test_a_program_that_the_compiler_refuses_with_small_calls_is_compiled_withou
     def refused(*_args, **_kwargs):
         raise jax.errors.JaxRuntimeError("UNIMPLEMENTED: no small call of this")
 
-    monkeypatch.setattr(specialization, "with_small_calls", refused)
+    monkeypatch.setattr(specialization, "for_calls", refused)
     want = sum(np.exp(np.ones(3) * k) for k in range(1, 20))
     for _ in range(2):
         np.testing.assert_allclose(f(np.ones(3), 2)[0], want, rtol=1e-12)
