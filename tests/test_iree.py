@@ -30,7 +30,7 @@ from jaxpr_artifact.iree_program import FIRST_STATE, MAIN, iree_header_of
 from jaxpr_artifact.seal import seal
 from pytensor_jaxpr_linker.artifacts.iree import compiler
 from pytensor_jaxpr_linker.artifacts.iree.compiler import IreeError, compile_mlir, tool_path
-from pytensor_jaxpr_linker.artifacts.iree.parameters import write_parameters
+from pytensor_jaxpr_linker.artifacts.mlir.parameters import write_parameter_file
 from pytensor_jaxpr_linker.pymc import export_logdensity, export_predictive, export_sampler
 
 pytestmark = pytest.mark.filterwarnings("ignore:PyTensor could not link to a BLAS")  # in the reference
@@ -446,7 +446,7 @@ def test_damaged_files(step: Any, tmp_path: Path) -> None:
 def test_parameters(tmp_path: Path) -> None:
     """Archives that IREE's own program reads."""
     path = tmp_path / "arrays.irpa"
-    write_parameters(path, {"weights": np.arange(6.0).reshape(2, 3), "flag": np.array(True)})
+    write_parameter_file(path, {"weights": np.arange(6.0).reshape(2, 3), "flag": np.array(True)})
     tool = tool_path("iree._runtime_libs", "iree-dump-parameters")
     text = subprocess.run([tool, f"--parameters={path}"], env={}, capture_output=True, text=True, check=True).stdout
     assert "weights" in text and "flag" in text and os.listdir(tmp_path) == ["arrays.irpa"]

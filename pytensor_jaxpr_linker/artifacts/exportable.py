@@ -75,10 +75,14 @@ def signature_of_target(target: Target) -> tuple[Target, Signature]:
     return target, Signature(inputs, arguments, state, values, updates, outputs, f.unpack_single, f.name or "")
 
 
-def exportable(
+def exportable(target: Target, *, platforms: Sequence[str], **options: Any) -> Exportable:
+    """Return a target, ready to be written, planned for platforms. For the options see `planned`."""
+    with for_platforms(platforms):
+        return planned(target, **options)
+
+
+def planned(
     target: Target,
-    *,
-    platforms: Sequence[str],
     dims: Mapping[str, Spec],
     examples: Sequence[Any] | Mapping[str, Any],
     constraints: Sequence[str],
@@ -90,23 +94,6 @@ def exportable(
     note: str = "",
 ) -> Exportable:
     """Return a target, ready to be written. See `export` for the options; `with_derivatives` says whether it will be differentiated."""
-    with for_platforms(platforms):
-        return planned(target, dims, examples, constraints, static, gradient, with_derivatives, checks, name, note)
-
-
-def planned(
-    target: Target,
-    dims: Mapping[str, Spec],
-    examples: Sequence[Any] | Mapping[str, Any],
-    constraints: Sequence[str],
-    static: Mapping[str, Any],
-    gradient: str,
-    with_derivatives: bool,
-    checks: bool,
-    name: str,
-    note: str,
-) -> Exportable:
-    """Return what `exportable` returns, planned for the platforms of `for_platforms`."""
     target, signature = signature_of_target(target)
     program, original, mode = single_program(target)
     names = argument_names(program, signature)
@@ -123,7 +110,7 @@ def planned(
     avals = [fixed.get(i, inputs[i].aval if i in inputs else None) for i in range(len(names))]
 
     with advising(list(inputs.values())):
-        lowered = checked_form(program, avals)  # also raises what rules refuse
+        lowered = lowered_program(program.as_pure(checked=True), avals)  # also raises what rules refuse
         for i, output in signature.updates.items():
             check_shape_of_state(inputs[i], lowered.jaxpr.out_avals[output].shape, program.outputs[output])
     found = lowered.checks if checks else []
@@ -250,12 +237,11 @@ def array_input(name: str, value: np.ndarray) -> Input:
     return Input(name, jax.ShapeDtypeStruct(value.shape, value.dtype), False)
 
 
-def checked_form(program: Program, avals: Sequence[Any]) -> Lowered:
-    """Return the Jaxpr of a program with its run-time checks."""
-    checked = program.as_pure(checked=True)
+def lowered_program(program: Program, given: Sequence[Any]) -> Lowered:
+    """Return the Jaxpr of a program for shapes, and for values of what determines shapes."""
     try:
         with jax.enable_x64(True):
-            return checked.specialize(avals).lower([*avals, *checked.constants])
+            return program.specialize(given).lower([*given, *program.constants])
     except CannotEmit as error:
         raise refused_by_rule(error) from None
 

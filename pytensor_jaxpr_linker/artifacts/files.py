@@ -20,19 +20,8 @@ def is_for_iree(path: str | os.PathLike) -> bool:
 
 
 #: Names of formats that no artifact is a file of.
-OTHER_FORMATS = (
-    ".mlir",
-    ".mlirbc",
-    ".onnx",
-    ".pb",
-    ".pt",
-    ".pkl",
-    ".h5",
-    ".json",
-    ".npy",
-    ".npz",
-    ".safetensors",
-    ".irpa",
+OTHER_FORMATS = frozenset(
+    [".mlir", ".mlirbc", ".onnx", ".pb", ".pt", ".pkl", ".h5", ".json", ".npy", ".npz", ".safetensors", ".irpa"]
 )
 
 
@@ -83,15 +72,8 @@ def write_file(
         if target != "host":
             raise TypeError(f"target={target!r} is for files of IREE, whose names end in .vmfb; others have platforms.")
         return write_exportable(path, given, platforms, vjp_order, batched, constraints)
-    if wrong := [
-        name
-        for name, is_given in (
-            ("platforms", tuple(platforms) != PLATFORMS),
-            ("vjp_order", vjp_order),
-            ("batched", batched),
-        )
-        if is_given
-    ]:
+    options = {"platforms": tuple(platforms) != PLATFORMS, "vjp_order": vjp_order, "batched": batched}
+    if wrong := [name for name, is_given in options.items() if is_given]:
         raise TypeError(
             f"{wrong[0]} is for files of JAX. A .vmfb file holds one program: export the gradient, or a function of a batch, as a"
             " function of its own, and say where it runs by target."

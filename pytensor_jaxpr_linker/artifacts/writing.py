@@ -16,8 +16,8 @@ from jax import export as jax_export
 
 from jaxpr_artifact import ArtifactError, LoadedFunction, load
 from jaxpr_artifact.container import write_container
-from jaxpr_artifact.header import Argument, Check, Fixed, Header, Stored
-from jaxpr_artifact.programs import aval_of, shape_of
+from jaxpr_artifact.header import Check, Fixed, Header, Stored
+from jaxpr_artifact.programs import argument_like, shape_of
 from pytensor_jaxpr_linker.artifacts.lowering import Lowerable, with_derivatives
 from pytensor_jaxpr_linker.artifacts.shapes import Input, advising, has_symbols
 from pytensor_jaxpr_linker.base.platforms import for_platforms
@@ -108,13 +108,10 @@ def check_loads(path: str | os.PathLike, new: Path, load: Callable[[Path], Any] 
 
 def header_of(given: Exportable, results: Sequence[Any], **parts: Any) -> Header:
     """Return the header of a function whose results have these avals, with the parts that only one kind of file has, or has otherwise."""
-    outputs = [
-        Argument(name, aval_of(aval).dtype, shape_of(aval.shape), is_key)
-        for (name, is_key), aval in zip(given.outputs, results, strict=False)
-    ]
+    outputs = [argument_like(name, x, is_key) for (name, is_key), x in zip(given.outputs, results, strict=False)]
     return Header(
         name=given.name,
-        arguments=tuple(argument(x) for x in given.arguments),
+        arguments=tuple(argument_like(x.name, x.aval, x.is_key, x.by_value) for x in given.arguments),
         outputs=tuple(outputs),
         is_bare=given.is_bare,
         fixed=tuple(given.fixed),
@@ -122,11 +119,6 @@ def header_of(given: Exportable, results: Sequence[Any], **parts: Any) -> Header
         note=given.note,
         **parts,
     )
-
-
-def argument(x: Input) -> Argument:
-    """Return what the header says of an argument."""
-    return Argument(x.name, np.dtype(x.aval.dtype).name, shape_of(x.aval.shape), x.is_key, x.by_value)
 
 
 def stored(kept: KeptArray, member: str) -> Stored:

@@ -32,28 +32,28 @@ def new_module(name: str) -> ir.Module:
     return module
 
 
-#: What lowers the Jaxpr of a function to the MLIR bytecode of a module.
-type Lower = Callable[[FunctionSource], bytes]
+#: What lowers a Jaxpr, with the name of the function and the lines of its nodes for errors, to the MLIR bytecode of a module.
+type Lower = Callable[[Any, str, Mapping[str, str]], bytes]
 
 
 def lower_for(platform: str) -> Lower:
     """Return what lowers for a platform as JAX does."""
-    return lambda function: jax_compat.lower_to_mlir(function.jaxpr, function.name, platform)
+    return lambda jaxpr, name, _: jax_compat.lower_to_mlir(jaxpr, name, platform)
 
 
 def lowered_functions(source: ModuleSource, lower: Lower) -> dict[str, bytes]:
     """Return the bytecode of the Jaxpr of each function."""
     with jax.enable_x64(True), without_source_paths():
-        return {f.name: lower(f) for f in source.functions if f.jaxpr is not None}
+        return {f.name: lower(f.jaxpr, f.name, f.places) for f in source.functions if f.jaxpr is not None}
 
 
-def pure_module(source: ModuleSource, lowered: Mapping[str, bytes]) -> ir.Module:
-    """Return the functions as pure ones: globals that they read are arguments, those that they write are results."""
-    module = new_module(source.name)
+def pure_module(name: str, lowered: Mapping[str, bytes]) -> ir.Module:
+    """Return lowered functions as pure ones: globals that they read are arguments, and globals that they write are results."""
+    module = new_module(name)
     with module.context, ir.Location.unknown():
-        for name, bytecode in lowered.items():
-            merge(module, name, bytecode)
-            ir.SymbolTable.set_visibility(ir.SymbolTable(module.operation)[name], "public")
+        for function, bytecode in lowered.items():
+            merge(module, function, bytecode)
+            ir.SymbolTable.set_visibility(ir.SymbolTable(module.operation)[function], "public")
     return module
 
 
@@ -69,15 +69,22 @@ def module_with_globals(
         with ir.InsertionPoint(module.body):
             for value in source.globals.values():
                 add_global(value, source.name if value.name in external else None)
-            added = [add_function(function, source.globals) for function in source.functions]
-        if description is not None and added:
-            text = ir.DictAttr.get({MODULE_ATTRIBUTE: ir.StringAttr.get(description)})
-            added[0].operation.attributes["iree.reflection"] = text
+            for function in source.functions:
+                add_function(function, source.globals)
+        if description is not None and source.functions:
+            add_description(module, source.functions[0].name, MODULE_ATTRIBUTE, description)
         # Behind their callers: else IREE may initialize a constant before those that it is computed from.
         for name, bytecode in lowered.items():
             merge(module, body_of(name), bytecode)
     module.operation.verify()
     return module
+
+
+def add_description(module: ir.Module, function: str, attribute: str, text: str) -> None:
+    """Put a text into an attribute of a function that IREE keeps for those who load a module."""
+    with module.context:
+        found = ir.DictAttr.get({attribute: ir.StringAttr.get(text)})
+        ir.SymbolTable(module.operation)[function].attributes["iree.reflection"] = found
 
 
 def merge(module: ir.Module, name: str, bytecode: bytes) -> None:
@@ -113,8 +120,8 @@ def body_of(name: str) -> str:
     return f"{name}.body"
 
 
-def add_function(given: FunctionSource, known: Mapping[str, GlobalSource]) -> func.FuncOp:
-    """Add and return a public function, which loads globals, calls its body, and stores globals if no check has failed."""
+def add_function(given: FunctionSource, known: Mapping[str, GlobalSource]) -> None:
+    """Add a public function, which loads globals, calls its body, and stores globals if no check has failed."""
     what = given.description
     arguments, results = [type_of(a) for a in what.arguments], [type_of(r) for r in what.results]
     function = func.FuncOp(what.name, ir.FunctionType.get(arguments, results))
@@ -137,7 +144,6 @@ def add_function(given: FunctionSource, known: Mapping[str, GlobalSource]) -> fu
         for name, value in zip(what.writes, following, strict=True):
             ir.Operation.create("ml_program.global_store", operands=[value], attributes=reference(name))
         func.ReturnOp(returned)
-    return function
 
 
 def unless_failed(code: Any, values: Sequence[Any], old: Sequence[Any]) -> list[Any]:

@@ -94,7 +94,7 @@ class MlirModule:
 
     def pure_text(self) -> str:
         """Return the functions of StableHLO as text, without globals: see `portable`."""
-        return str(pure_module(self.source, self._lowered))
+        return str(pure_module(self.source.name, self._lowered))
 
     def portable(self, version: str | None = None) -> bytes:
         """Return the functions as portable bytecode of StableHLO, which readers of this version and later ones understand.
@@ -118,7 +118,7 @@ class MlirModule:
         refused = f"The functions can't be written in version {wanted} of StableHLO"
         if numbers_of(wanted) > numbers_of(last):  # jaxlib would write its own version
             raise ValueError(f"{refused}: this jaxlib writes {first} to {last}.")
-        module = bytecode_of(pure_module(self.source, self._lowered))
+        module = bytecode_of(pure_module(self.source.name, self._lowered))
         try:
             return jax_mlir.serialize_portable_artifact(module, wanted)
         except Exception as error:  # jaxlib's own types

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
+from jaxpr_artifact.iree_program import iree_runtime
 from jaxpr_artifact.replacing import replacing
-from pytensor_jaxpr_linker.artifacts.iree.parameters import write_parameters
 
 #: What writes each kind of file, and the extra that installs it.
 FILE_PACKAGES = {".safetensors": ("safetensors", "export"), ".irpa": ("iree.runtime", "iree")}
@@ -29,7 +29,7 @@ def write_parameter_file(path: str | os.PathLike, parameters: Mapping[str, np.nd
     kind = Path(path).suffix
     if kind not in FILE_PACKAGES:
         raise ValueError(f"Parameters are written into .irpa or .safetensors files, not {os.fspath(path)!r}.")
-    write = write_parameters if kind == ".irpa" else write_safetensors
+    write = write_archive if kind == ".irpa" else write_safetensors
     with replacing(path) as new:
         try:
             write(new, {name: np.ascontiguousarray(x).reshape(x.shape) for name, x in parameters.items()})
@@ -38,6 +38,14 @@ def write_parameter_file(path: str | os.PathLike, parameters: Mapping[str, np.nd
             raise ImportError(
                 f"A {kind} file needs the package {package}: pip install 'pytensor_jaxpr_linker[{extra}]'."
             ) from error
+
+
+def write_archive(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Write an archive of IREE, by the names that a program has for arrays: ``#flow.parameter.named<"scope"::"name">``."""
+    index = iree_runtime().ParameterIndex()
+    for name, array in arrays.items():
+        index.add_buffer(name, array.reshape(-1).view(np.uint8))
+    index.create_archive_file(os.fspath(path))
 
 
 def write_safetensors(path: Path, arrays: Mapping[str, np.ndarray]) -> None:

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxpr_artifact.header import Argument
 from jaxpr_artifact.module_header import FunctionDescription, NamedTree, StateDescription
+from jaxpr_artifact.programs import argument_like
 from jaxpr_artifact.tree_description import TreeDescription, described_tree
 
 
@@ -48,17 +48,12 @@ class ModuleSource(NamedTuple):
 
 def getter(name: str, read: Sequence[GlobalSource], tree: TreeDescription | None) -> FunctionSource:
     """Return a function that returns globals in this tree."""
-    found = tuple(argument_of(g) for g in read)
+    found = tuple(argument_like(g.name, g.value, g.is_key) for g in read)
     return FunctionSource(FunctionDescription(name, "getter", (), found, (), tree, tuple(g.name for g in read)), None)
 
 
 def setter(name: str, written: Sequence[GlobalSource], given: NamedTree) -> FunctionSource:
     """Return a function that sets globals to the arrays of a tree, and returns nothing."""
-    found, names = tuple(argument_of(g) for g in written), tuple(g.name for g in written)
+    found, names = tuple(argument_like(g.name, g.value, g.is_key) for g in written), tuple(g.name for g in written)
     description = FunctionDescription(name, "setter", found, (), (given,), described_tree(None), writes=names)
     return FunctionSource(description, None)
-
-
-def argument_of(given: GlobalSource) -> Argument:
-    """Return the type of a global as that of an argument."""
-    return Argument(given.name, given.value.dtype.name, given.value.shape, given.is_key)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -15,12 +14,15 @@ from pytensor.graph.basic import Variable
 from jaxpr_artifact.arguments import check_sizes, taken
 from jaxpr_artifact.header import Argument
 from jaxpr_artifact.module_header import CHECK_CODE
-from jaxpr_artifact.trees import leaves_like, leaves_of, with_leaves
+from jaxpr_artifact.program_function import TreeCall
+from jaxpr_artifact.trees import leaves_like, leaves_of
 from pytensor_jaxpr_linker.artifacts.exportable import signature_of_target
 from pytensor_jaxpr_linker.artifacts.module.declarations import FunctionDeclaration, is_key_type
+from pytensor_jaxpr_linker.artifacts.module.state import Values
 from pytensor_jaxpr_linker.artifacts.shapes import unique_names
 from pytensor_jaxpr_linker.base.array_types import in_order, is_tensor
 from pytensor_jaxpr_linker.base.errors import CannotEmit, refused_by_rule
+from pytensor_jaxpr_linker.base.jax_compat import with_x64_restored
 from pytensor_jaxpr_linker.base.options import options
 from pytensor_jaxpr_linker.base.random_keys import keys_of
 from pytensor_jaxpr_linker.emit.random.sampler import KEY_DTYPE, KEY_SHAPE
@@ -42,15 +44,17 @@ class Leaf(NamedTuple):
     shape: tuple[int, ...] | None
     """Its fixed shape, or None if that is open."""
 
+    @property
+    def dtype(self) -> str:
+        """The dtype of the array."""
+        return KEY_DTYPE.name if is_key_type(self.variable) else self.variable.type.dtype
+
     def taken(self, value: Any) -> Any:
         """Return a value as an array of the declared dtype and shape, or raise a TypeError."""
-        if is_key_type(self.variable):
-            declared = Argument(self.name, np.dtype(KEY_DTYPE).name, KEY_SHAPE, True)
-        else:
-            shape = np.shape(value) if self.shape is None else self.shape
-            declared = Argument(self.name, self.variable.type.dtype, shape)
+        shape = np.shape(value) if self.shape is None else self.shape
+        declared = Argument(self.name, self.dtype, shape, is_key_type(self.variable))
         array = taken(declared, keys_of(in_order(self.variable.type, value)))
-        if self.shape is not None or declared.is_key:
+        if self.shape is not None:
             check_sizes([declared], [array])
         else:
             check_shape(self.variable, array.shape)
@@ -79,6 +83,8 @@ class ModuleFunction:
         The tree of variables of each argument, by name.
     outputs
         The tree of variables that it returns.
+    form
+        How it is called with such trees.
     leaves, results
         The arrays among the arguments, and the names of those among the outputs.
     state
@@ -94,9 +100,7 @@ class ModuleFunction:
         target, signature = signature_of_target(self.target)
         self.name, self.is_public = name, is_public
         self.arguments, self.outputs = arguments, outputs
-        self.__signature__ = inspect.Signature(
-            [inspect.Parameter(n, inspect.Parameter.POSITIONAL_OR_KEYWORD) for n in arguments]
-        )
+        self.form = TreeCall(name, arguments, outputs)
         shapes = dict(self._shapes_like(like))
         flat = [pair for argument, tree in arguments.items() for pair in leaves_of(tree, argument)]
         self.leaves = [
@@ -129,14 +133,13 @@ class ModuleFunction:
 
     def arrays(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
         """Return the arrays among the arguments, checked and converted."""
-        given = self.__signature__.bind(*args, **kwargs).args
-        flat = [
-            value
-            for (name, tree), x in zip(self.arguments.items(), given, strict=True)
-            for _, _, value in leaves_like(tree, x, name)
-        ]
+        given = self.form.arrays(args, kwargs)
         with jax.enable_x64(True):
-            return [leaf.taken(value) for leaf, value in zip(self.leaves, flat, strict=True)]
+            return [leaf.taken(value) for leaf, value in zip(self.leaves, given, strict=True)]
+
+    def shape_key(self, leaf: Leaf) -> str:
+        """Return the key of an argument's shape in the latest call."""
+        return f"{self.name}:{leaf.name}"
 
     def in_order(self, arrays: Iterable[Any], state: Sequence[Any]) -> list[Any]:
         """Return what the program takes, in its order."""
@@ -161,7 +164,66 @@ class ModuleFunction:
 
     def returned(self, results: Sequence[Any]) -> Any:
         """Return the outputs in their tree, as NumPy arrays."""
-        return with_leaves(self.outputs, iter([np.array(x) for x in results[: len(self.results)]]))
+        return self.form.result([np.array(x) for x in results[: len(self.results)]])
+
+
+class PublicFunction:
+    """A function of one instance of a module. `explain`, `make_jaxpr` and `stages` take it.
+
+    Parameters
+    ----------
+    module
+        The name of the module.
+    function
+        The compiled function.
+    names
+        The globals of its state, in the order of ``function.state``.
+    values
+        The values of the instance's globals.
+    seen
+        The shapes of arguments in the latest calls: this writes them.
+    """
+
+    def __init__(
+        self,
+        module: str,
+        function: ModuleFunction,
+        names: Sequence[str],
+        values: Values,
+        seen: dict[str, tuple[int, ...]],
+    ):
+        self._module, self._function, self._names, self._values, self._seen = module, function, names, values, seen
+        self._updates = {name: s.update for name, s in zip(names, function.state, strict=True) if s.update is not None}
+        self.source = function.target
+        self.__name__ = self.__qualname__ = function.name
+        self.__signature__ = function.form.signature
+        self.__doc__ = f"Return {', '.join(function.results) or 'nothing'}."
+
+    @with_x64_restored
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        function, values = self._function, self._values
+        arrays = function.arrays(args, kwargs)
+        self._seen.update(
+            {function.shape_key(leaf): np.shape(x) for leaf, x in zip(function.leaves, arrays, strict=True)}
+        )
+        if not self._updates:
+            return function.returned(self._run(arrays))
+        with values.turn:
+            results = self._run(arrays)
+            returned = function.returned(results)
+            values.replace({name: results[i].block_until_ready() for name, i in self._updates.items()})
+        return returned
+
+    def _run(self, arrays: Sequence[Any]) -> list[Any]:
+        """Return the results of the program for the state as it is now."""
+        known = self._values.snapshot()
+        return self._function.run(arrays, [known[name] for name in self._names])
+
+    def __reduce__(self) -> Any:
+        raise TypeError(f"{self!r} is part of a module: copy or pickle the module, and take the function of that.")
+
+    def __repr__(self) -> str:
+        return f"<function {self.__name__}{self.__signature__} of module {self._module}>"
 
 
 def result_names(outputs: Any) -> Iterator[str]:

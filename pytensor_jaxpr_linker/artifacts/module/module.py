@@ -12,10 +12,10 @@ from typing import Any, Self
 from weakref import WeakKeyDictionary
 
 from jaxpr_artifact.state import ModuleState
+from pytensor_jaxpr_linker.artifacts.iree.compiled import lower_for_iree, write_module
 from pytensor_jaxpr_linker.artifacts.iree.targets import CompileTarget
 from pytensor_jaxpr_linker.artifacts.lowering import PLATFORMS
 from pytensor_jaxpr_linker.artifacts.mlir.build import lower_for
-from pytensor_jaxpr_linker.artifacts.mlir.compiled_module import lower_for_iree, write_compiled
 from pytensor_jaxpr_linker.artifacts.mlir.mlir_module import INLINE_BYTES, MlirModule
 from pytensor_jaxpr_linker.artifacts.mlir.source import ModuleSource
 from pytensor_jaxpr_linker.artifacts.module import declarations
@@ -29,7 +29,7 @@ from pytensor_jaxpr_linker.artifacts.module.assembly import (
     is_function,
 )
 from pytensor_jaxpr_linker.artifacts.module.declarations import StateDeclaration
-from pytensor_jaxpr_linker.artifacts.module.public_function import PublicFunction
+from pytensor_jaxpr_linker.artifacts.module.functions import PublicFunction
 from pytensor_jaxpr_linker.artifacts.module.sources import source_of
 from pytensor_jaxpr_linker.artifacts.module.state import Values
 
@@ -158,7 +158,7 @@ class Module:
         super().__setattr__(name, value)
 
     def __repr__(self) -> str:
-        functions = [f"{f.name}{f.__signature__}" for f in self.__assembly.functions.values()]
+        functions = [str(f.form) for f in self.__assembly.functions.values()]
         state = [repr(x) for x in vars(self).values() if isinstance(x, ModuleState)]
         return f"<module {self.__name}: {', '.join([*functions, *state])}>"
 
@@ -244,7 +244,7 @@ class Module:
             What `mlir` raises.
         """
         if Path(path).suffix == ".vmfb":
-            write_compiled(path, self.__source(inline_bytes), target, inline_bytes, parameters)
+            write_module(path, self.__source(inline_bytes), target, inline_bytes, parameters)
         elif target != "host":
             raise TypeError(f"target={target!r} is for files that IREE compiles, whose names end in .vmfb.")
         else:

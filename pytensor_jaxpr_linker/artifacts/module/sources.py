@@ -8,13 +8,12 @@ from typing import Any
 import jax
 import jax.extend.core as jex
 import numpy as np
-from pytensor.graph.basic import Variable
 
-from jaxpr_artifact.header import Argument
 from jaxpr_artifact.module_header import CHECK_CODE, FunctionDescription, NamedTree, StateDescription
+from jaxpr_artifact.programs import argument_like
 from jaxpr_artifact.tree_description import described_tree
 from jaxpr_artifact.trees import leaves_of
-from pytensor_jaxpr_linker.artifacts.exportable import check_text, places_of
+from pytensor_jaxpr_linker.artifacts.exportable import check_text, lowered_program, places_of
 from pytensor_jaxpr_linker.artifacts.mlir.source import (
     FunctionSource,
     GlobalSource,
@@ -26,8 +25,6 @@ from pytensor_jaxpr_linker.artifacts.module.assembly import Assembly
 from pytensor_jaxpr_linker.artifacts.module.declarations import is_key_type
 from pytensor_jaxpr_linker.artifacts.module.functions import Leaf, ModuleFunction
 from pytensor_jaxpr_linker.base import jax_compat
-from pytensor_jaxpr_linker.base.errors import CannotEmit, refused_by_rule
-from pytensor_jaxpr_linker.emit.random.sampler import KEY_DTYPE
 from pytensor_jaxpr_linker.jaxpr.lower import Lowered
 from pytensor_jaxpr_linker.run.fork import process
 from pytensor_jaxpr_linker.run.program import static_value
@@ -114,7 +111,13 @@ def function_source(
     """Return a function as a Jaxpr of its arguments and the globals that it reads."""
     avals = argument_avals(function, seen)
     check_static(function, places, known)
-    lowered = lowered_for(function, function.in_order(avals, [known[name].value for name in places]))
+    program = function.program
+    given = function.in_order(avals, [known[name].value for name in places])
+    values = [
+        static_value(v, x) if i in program.static_positions else x
+        for i, (v, x) in enumerate(zip(program.inputs, given, strict=True))
+    ]
+    lowered = lowered_program(program, values)
     updates = {name: s.update for name, s in zip(places, function.state, strict=True) if s.update is not None}
     for name, i in updates.items():
         check_shape_of_update(function.name, name, known[name].value.shape, lowered.jaxpr.out_avals[i].shape)
@@ -156,13 +159,16 @@ def described_function(
 ) -> FunctionDescription:
     """Return the description of a function."""
     outputs = [variable for _, variable in leaves_of(function.outputs)]
-    results = [described_array(*of) for of in zip(function.results, lowered.jaxpr.out_avals, outputs, strict=False)]
-    variables = [leaf.variable for leaf in function.leaves]
-    names = [leaf.name for leaf in function.leaves]
+    results = [
+        argument_like(name, aval, is_key_type(variable))
+        for name, aval, variable in zip(function.results, lowered.jaxpr.out_avals, outputs, strict=False)
+    ]
     return FunctionDescription(
         function.name,
         "function",
-        tuple(described_array(*of) for of in zip(names, avals, variables, strict=True)),
+        tuple(
+            argument_like(x.name, aval, is_key_type(x.variable)) for x, aval in zip(function.leaves, avals, strict=True)
+        ),
         (*results, CHECK_CODE) if lowered.checks else tuple(results),
         tuple(NamedTree(name, described_tree(tree)) for name, tree in function.arguments.items()),
         described_tree(function.outputs),
@@ -172,24 +178,14 @@ def described_function(
     )
 
 
-def described_array(name: str, aval: Any, variable: Variable) -> Argument:
-    """Return the description of an argument or result."""
-    return Argument(name, np.dtype(aval.dtype).name, tuple(aval.shape), is_key_type(variable))
-
-
 def argument_avals(function: ModuleFunction, seen: Mapping[str, Any]) -> list[jax.ShapeDtypeStruct]:
     """Return shape and dtype of each argument: as declared, or as in the latest call."""
-    return [jax.ShapeDtypeStruct(shape_of_leaf(function, leaf, seen), dtype_of_leaf(leaf)) for leaf in function.leaves]
-
-
-def shape_key(function: ModuleFunction, leaf: Leaf) -> str:
-    """Return the key of an argument's shape in the latest call."""
-    return f"{function.name}:{leaf.name}"
+    return [jax.ShapeDtypeStruct(shape_of_leaf(function, leaf, seen), leaf.dtype) for leaf in function.leaves]
 
 
 def shape_of_leaf(function: ModuleFunction, leaf: Leaf, seen: Mapping[str, Any]) -> tuple[int, ...]:
     """Return the shape of an argument."""
-    shape = leaf.shape if leaf.shape is not None else seen.get(shape_key(function, leaf))
+    shape = leaf.shape if leaf.shape is not None else seen.get(function.shape_key(leaf))
     if shape is None:
         raise TypeError(
             f"The argument {leaf.name} of {function.name} is a {leaf.variable.type}, and a module that leaves Python has fixed shapes:"
@@ -197,11 +193,6 @@ def shape_of_leaf(function: ModuleFunction, leaf: Leaf, seen: Mapping[str, Any])
             f" {function.name} once."
         )
     return shape
-
-
-def dtype_of_leaf(leaf: Leaf) -> np.dtype:
-    """Return the dtype of an argument."""
-    return np.dtype(KEY_DTYPE if is_key_type(leaf.variable) else leaf.variable.type.dtype)
 
 
 def check_static(function: ModuleFunction, places: Sequence[str], known: Mapping[str, GlobalSource]) -> None:
@@ -220,20 +211,6 @@ def check_static(function: ModuleFunction, places: Sequence[str], known: Mapping
                 f"The {what} {name} of {function.name} determines a shape, and a module that leaves Python has fixed shapes: make it a"
                 " constant of the graph, or compute the size from the shape of an argument."
             )
-
-
-def lowered_for(function: ModuleFunction, given: Sequence[Any]) -> Lowered:
-    """Return the Jaxpr of a function for shapes, and values of what determines shapes."""
-    program = function.program
-    try:
-        with jax.enable_x64(True):
-            values = [
-                static_value(v, x) if i in program.static_positions else x
-                for i, (v, x) in enumerate(zip(program.inputs, given, strict=True))
-            ]
-            return program.specialize(values).lower([*values, *program.constants])
-    except CannotEmit as error:
-        raise refused_by_rule(error) from None
 
 
 def check_shape_of_update(function: str, name: str, shape: tuple[int, ...], found: tuple[int, ...]) -> None:
