@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -119,7 +120,8 @@ def iree_text(given: Exportable, target: str) -> str:
         versions=versions_now(IREE="iree-base-compiler"),
         target=target,
     )
-    module = pure_module("module", lowered)
+    name = re.sub(r"[^\w.-]", "_", given.name).rstrip("_")  # as JAX names modules
+    module = pure_module(name, lowered)
     add_description(module, MAIN, ATTRIBUTE, canonical(header.as_json()).decode("ascii"))
     return str(module.operation.get_asm(enable_debug_info=True))
 
