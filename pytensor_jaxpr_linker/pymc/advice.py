@@ -6,12 +6,13 @@ import xarray as xr
 
 #: What to try for correlated variables: an argument of the sampler, else another sampler.
 CORRELATED = {
-    "blackjax": "mass_matrix='low_rank'",
+    "nuts": "mass_matrix='low_rank'",
+    "blackjax": "mass_matrix='low_rank'",  # in results of older versions
     "numpyro": "mass_matrix='dense'",
     "nutpie": "adaptation='low_rank'",
     "pymc": "init='jitter+adapt_full'",
 }
-ANOTHER_SAMPLER = "sampler='blackjax' with mass_matrix='low_rank'"
+ANOTHER_SAMPLER = "sampler='nuts' with mass_matrix='low_rank'"
 #: Methods that have no warm-up.
 WITHOUT_WARMUP = ("smc", "pathfinder")
 
@@ -28,7 +29,7 @@ def for_correlated(sampler: str) -> str:
     --------
     >>> from pytensor_jaxpr_linker.pymc.advice import for_correlated
     >>> for_correlated("nutpie"), for_correlated("chees")
-    ("adaptation='low_rank'", "sampler='blackjax' with mass_matrix='low_rank'")
+    ("adaptation='low_rank'", "sampler='nuts' with mass_matrix='low_rank'")
     """
     return CORRELATED.get(sampler, ANOTHER_SAMPLER)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -176,23 +177,17 @@ def worst_of(posterior: xr.Dataset) -> Worst:
         rhat = arviz_stats.rhat_nested(posterior, superchain_ids=list(ids))
     else:
         rhat = arviz_stats.rhat(posterior)
-    rhats = {name: largest(rhat[name]) for name in posterior.data_vars} if chains > 1 else {}
-    effective = {name: -largest(-x) for name, x in arviz_stats.ess(posterior).data_vars.items()}
-    by_rhat, by_ess = worst_name(rhats, 1), worst_name(effective, -1)
-    return Worst(rhats.get(by_rhat, np.nan), by_rhat, effective.get(by_ess, np.nan), by_ess)
+    of_rhat = extreme(rhat, max) if chains > 1 else (np.nan, "")
+    return Worst(*of_rhat, *extreme(arviz_stats.ess(posterior), min))
 
 
-def worst_name(values: dict[Any, float], sign: int) -> str:
-    """Return the name of the largest value, for sign -1 of the smallest one; nothing if none is a number."""
-    known = {name: sign * value for name, value in values.items() if np.isfinite(value)}
-    return str(max(known, key=known.__getitem__)) if known else ""
-
-
-def largest(values: Any) -> float:
-    """Return the largest number of an array that is one, or NaN."""
-    numbers = np.asarray(values, float).ravel()
-    numbers = numbers[np.isfinite(numbers)]
-    return float(numbers.max()) if numbers.size else np.nan
+def extreme(values: xr.Dataset, of: Callable) -> tuple[float, str]:
+    """Return the `max` or `min` of the finite numbers of all variables, and of which variable it is; NaN if there is
+    none.
+    """
+    arrays = {str(name): x.to_numpy() for name, x in values.data_vars.items()}
+    found = [(of(numbers), name) for name, x in arrays.items() if (numbers := x[np.isfinite(x)].tolist())]
+    return of(found, key=itemgetter(0), default=(np.nan, ""))
 
 
 def of_run(data: xr.DataTree) -> Iterator[Finding]:

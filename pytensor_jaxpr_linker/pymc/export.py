@@ -224,7 +224,7 @@ def export_sampler(
     require("blackjax")
     check_variables(model, "NUTS", "export its log density, for a sampler of your own")
     logp = LogDensity(model, "pytensor", None)
-    make_kernel = importlib.import_module(f"{__package__}.kernels.blackjax").make_kernel
+    make_kernel = importlib.import_module(f"{__package__}.kernels.nuts").make_kernel
     shown = Constrain(model, var_names)
     constrained = ModelFunction(model, shown._outputs)
     point = model.initial_point()
@@ -248,7 +248,7 @@ def export_sampler(
         kernel = make_kernel(
             lambda q, data: logp(position_at(q), data).astype("float64"),
             tune,
-            target_accept or TARGET_ACCEPTS["blackjax"],
+            target_accept or TARGET_ACCEPTS["nuts"],
             max_treedepth,
         )
         chain = kernel.start(of_logp, jax.random.wrap_key_data(key, impl=KEYS), vector.astype("float64"))

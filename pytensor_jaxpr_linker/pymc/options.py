@@ -17,21 +17,26 @@ from pytensor_jaxpr_linker.pymc.samplers.nutpie_options import refusal
 
 #: The largest number of doublings of a trajectory of NUTS: PyMC's.
 MAX_TREEDEPTH = 10
-#: The acceptance rate that the adaptation of the step size aims at where none is given: of nutpie and NumPyro PyMC's. BlackJAX's NUTS reaches what it aims at: the first number, and up to
-#: the second where trajectories have large errors of their energy. With 0.8 alone the models `latent_gp`, `hsgp` and `eight_schools` of `benchmarks/` had dozens of divergences in
-#: 4,000 draws, with 0.9 a few or none; with 0.9 a banana's mean was off by more than three standard errors in 38 % of runs, with 0.95 in 5 % (docs/notes/warm-up.md). With 0.9 alone the
-#: others took 1.4 times as many gradients for an effective draw.
-TARGET_ACCEPTS = {"blackjax": (0.8, 0.95), "numpyro": 0.8, "nutpie": 0.8, "chees": 0.651}
+#: The acceptance rate that the adaptation of the step size aims at where none is given: of nutpie and NumPyro PyMC's.
+#: Our NUTS reaches what it aims at: the first number, and up to the second where trajectories have large errors of
+#: their energy. With 0.8 alone the models `latent_gp`, `hsgp` and `eight_schools` of `benchmarks/` had dozens of
+#: divergences in 4,000 draws, with 0.9 a few or none; with 0.9 a banana's mean was off by more than three standard
+#: errors in 38 % of runs, with 0.95 in 5 % (docs/notes/warm-up.md). With 0.9 alone the others took 1.4 times as many
+#: gradients for an effective draw.
+TARGET_ACCEPTS = {"nuts": (0.8, 0.95), "numpyro": 0.8, "nutpie": 0.8, "chees": 0.651}
 
 #: The samplers, and the package of each.
 PACKAGES = {
+    "nuts": "blackjax",
     "nutpie": "nutpie",
     "numpyro": "numpyro",
-    "blackjax": "blackjax",
     "mclmc": "blackjax",
     "chees": "blackjax",
     "pymc": "pymc",
 }
+
+#: Other names of samplers. PyMC has NUTS of BlackJAX by this name.
+ALIASES = {"blackjax": "nuts"}
 
 #: Arguments of nutpie and of PyMC that `sample` does not hand on, and why.
 WITHHELD = {
@@ -94,44 +99,46 @@ INITS: dict[str, tuple[bool, str | None]] = {
     "adapt_full": (False, "dense"),
 }
 #: The samplers whose mass matrix has several forms.
-OF_SEVERAL_FORMS = ("blackjax", "numpyro")
+OF_SEVERAL_FORMS = ("nuts", "numpyro")
 #: What `pymc.sample` takes as ``idata_kwargs`` and all samplers here do, too.
 IDATA = ("coords", "dims", "log_likelihood")
 
 
-def check_options(sampler: str, common: Collection[str], given: Mapping[str, Any]) -> None:
-    """Raise an error, before anything is compiled, if a sampler does not take one of the `given` arguments. All take the `common` ones."""
-    for name in given:
+def check_options(sampler: str, common: Collection[str], options: Mapping[str, Any]) -> None:
+    """Raise an error, before anything is compiled, if a sampler does not take one of its `options`. All take the
+    `common` ones.
+    """
+    for name in options:
         if reason := WITHHELD.get(sampler, {}).get(name) or WITHHELD_BY_ALL.get(name):
             raise TypeError(f"sampler={sampler!r} takes no argument {name!r} here: {reason}.")
     known = options_of(sampler)
-    unknown = [name for name in given if name not in known]
+    unknown = [name for name in options if name not in known]
     if sampler == "nutpie":
-        refused = refusal(given)
+        refused = refusal(options)
         unknown = unknown if refused else []
         if refused and not unknown:
             raise TypeError(f"sampler='nutpie' refuses its options: {refused}.")
     if unknown:
         names = ", ".join(map(repr, unknown))
         raise TypeError(f"sampler={sampler!r} takes no argument {names}.{hint(unknown[0], sampler, {*common, *known})}")
-    if "step_size" in given and sampler != "pymc":
-        check_above_zero("step_size", given["step_size"])
+    if "step_size" in options and sampler != "pymc":
+        check_above_zero("step_size", options["step_size"])
     if sampler == "mclmc":
-        check_mclmc(given)
-    if "mass_matrix" in given:
-        check_choice("mass_matrix", given["mass_matrix"], kernel_module(sampler).MASS_MATRICES)
-    if sampler == "pymc" and (unknown := [name for name in given.get("nuts") or () if name not in nuts_options()]):
+        check_mclmc(options)
+    if "mass_matrix" in options:
+        check_choice("mass_matrix", options["mass_matrix"], kernel_module(sampler).MASS_MATRICES)
+    if sampler == "pymc" and (unknown := [name for name in options.get("nuts") or () if name not in nuts_options()]):
         raise TypeError(
             f"PyMC's NUTS takes no argument {', '.join(map(repr, unknown))}.{did_you_mean(unknown[0], nuts_options())}"
         )
 
 
-def check_mclmc(given: Mapping[str, Any]) -> None:
+def check_mclmc(options: Mapping[str, Any]) -> None:
     """Raise an error for options of MCLMC that can't be, or that do nothing."""
-    check_flag("adjusted", given.get("adjusted", False))
-    if "desired_energy_var" in given:
-        check_above_zero("desired_energy_var", given["desired_energy_var"])
-        if given.get("adjusted"):
+    check_flag("adjusted", options.get("adjusted", False))
+    if "desired_energy_var" in options:
+        check_above_zero("desired_energy_var", options["desired_energy_var"])
+        if options.get("adjusted"):
             raise TypeError(
                 "adjusted=True rejects steps, so no energy error is left for desired_energy_var to bound: leave it out."
             )
@@ -139,18 +146,17 @@ def check_mclmc(given: Mapping[str, Any]) -> None:
 
 def with_nuts(
     sampler: str, nuts: Mapping[str, Any] | None, target_accept: float | None, max_treedepth: int, options: dict
-) -> tuple[float | None, int, dict[str, Any]]:
-    """Return the aim of NUTS, its depth and other options, of which each may be in `nuts` instead."""
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return other options, and the aim of NUTS and its depth by name; each may be in `nuts` instead."""
     given, nuts = {"target_accept": target_accept, **options}, dict(nuts or {})
-    if max_treedepth != MAX_TREEDEPTH:
-        given["max_treedepth"] = max_treedepth
+    given |= {} if max_treedepth == MAX_TREEDEPTH else {"max_treedepth": max_treedepth}
     if twice := sorted(name for name in nuts if given.get(name) is not None):
         raise ValueError(f"{' and '.join(twice)} is given twice, once in nuts: leave out one.")
-    target_accept = nuts.pop("target_accept", target_accept)
-    max_treedepth = nuts.pop("max_treedepth", max_treedepth)
+    aims = {"target_accept": target_accept, "max_treedepth": max_treedepth}
+    aims = {name: nuts.pop(name, value) for name, value in aims.items()}
     if sampler == "pymc":
-        return target_accept, max_treedepth, {**options, "nuts": nuts} if nuts else options
-    return target_accept, max_treedepth, {**options, **nuts}
+        return {**options, "nuts": nuts} if nuts else options, aims
+    return {**options, **nuts}, aims
 
 
 def with_init(sampler: str, jitter: bool, options: dict[str, Any]) -> tuple[bool, dict[str, Any]]:
@@ -169,7 +175,7 @@ def with_init(sampler: str, jitter: bool, options: dict[str, Any]) -> tuple[bool
 def check_callback(sampler: str, callback: Callable | None) -> None:
     """Raise an error for a function to call after each draw that can't be called."""
     if callback is not None and sampler == "nutpie":
-        raise TypeError("nutpie calls nothing after each draw: use progress_callback, or sampler='blackjax'.")
+        raise TypeError("nutpie calls nothing after each draw: use progress_callback, or sampler='nuts'.")
     if callback is not None and not callable(callback):
         raise TypeError(f"callback must be a function of trace and draw, not {callback!r}.")
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from numbers import Integral
+from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import pymc as pm
+from jax.sharding import Mesh
 from rich.theme import Theme
 
 from pytensor_jaxpr_linker.base.platforms import usable_cores
@@ -28,10 +31,13 @@ from pytensor_jaxpr_linker.pymc.arguments import (
     shown,
 )
 from pytensor_jaxpr_linker.pymc.chains.chains import ChainRun
+from pytensor_jaxpr_linker.pymc.chains.programs import CHAINS
 from pytensor_jaxpr_linker.pymc.functions.axis_names import check_axis_lengths
 from pytensor_jaxpr_linker.pymc.functions.differentiable import check_variables
 from pytensor_jaxpr_linker.pymc.functions.initial import check_initvals
+from pytensor_jaxpr_linker.pymc.mesh.checks import check_sampler_of_mesh, checked_mesh
 from pytensor_jaxpr_linker.pymc.options import (
+    ALIASES,
     PACKAGES,
     TARGET_ACCEPTS,
     check_callback,
@@ -54,59 +60,122 @@ MANY_CHAINS = 64
 #: Most points at which many chains start.
 MOST_SUPERCHAINS = 16
 #: The sampler where none is asked for: a call has more effective draws a second than PyMC's default on all models of `benchmarks/`.
-DEFAULT = "blackjax"
+DEFAULT = "nuts"
 
 
-class Request(NamedTuple):
-    """The arguments of `sample` after the checks: of names for one thing, one is left.
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """The arguments of `sample`: as they are given, and, from `checked`, as samplers read them. Then of names for one
+    thing, one is left.
 
     Attributes
     ----------
+    options
+        What only this sampler takes.
     package
         That of the sampler.
     is_default
         Whether no sampler was asked for.
     seeds
         One for each chain.
-    idata
-        Coordinates and dimensions beside those of the model.
-    options
-        What only this sampler takes.
     """
 
-    model: pm.Model
-    sampler: str
-    package: ModuleType
-    is_default: bool
     draws: int
     tune: int
     chains: int
-    seeds: list[int]
-    random_seed: Any
+    model: pm.Model
+    sampler: str
     target_accept: float | None
     max_treedepth: int
-    chain_method: str
-    cores: int | None
+    nuts: Mapping[str, Any] | None = None
+    chain_method: str = "parallel"
+    cores: int | None = None
+    random_seed: Any
     initvals: Any
     jitter: bool
+    restarts: int = 0
     gradient: Literal["pytensor", "jax"]
     var_names: Names | None
-    thinning: int
-    discard_tuned_samples: bool
-    log_likelihood: bool | list[str]
-    idata: dict[str, Any]
-    callback: Any
+    marginalize: Names | Literal[True] | None = None
+    thinning: int = 1
+    discard_tuned_samples: bool = True
+    log_likelihood: bool | list[str] = False
+    idata_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    callback: Callable | None = None
     progressbar: Any
-    progressbar_theme: Any
-    quiet: bool
+    progressbar_theme: Any = None
+    quiet: bool = False
     compute_convergence_checks: bool
+    nuts_sampler: str | None = None
+    mesh: Mesh | None
+    shard: Mapping[str, str] | None
+    store: str | Path | None
     options: dict[str, Any]
+    on_progress: Callable[[int, int], None] | None = None
+    package: ModuleType = pm
+    is_default: bool = False
+    seeds: list[int] = field(default_factory=list)
+
+    def checked(self) -> Request:
+        """Return the arguments as samplers read them, or raise an error, with the remedy, for those that can't be."""
+        model = marginalized(check_model(self.model), self.marginalize)
+        check_dict("nuts", self.nuts)
+        named, pymcs = map(without_alias, (self.sampler, self.nuts_sampler))
+        if pymcs is not None and named not in (None, pymcs):
+            raise ValueError(
+                f"nuts_sampler={self.nuts_sampler!r} is PyMC's name of sampler={self.sampler!r}: leave out one of them."
+            )
+        sampler = named or pymcs or DEFAULT
+        if self.is_on_mesh:
+            check_sampler_of_mesh(sampler)
+        check_choice("sampler", sampler, PACKAGES)
+        package = require(PACKAGES[sampler])
+        # What is returned by `sample` anyway may be asked for.
+        options = {k: v for k, v in self.options.items() if (k, v) != ("return_inferencedata", True)}
+        options, aims = with_nuts(sampler, self.nuts, self.target_accept, self.max_treedepth, options)
+        jitter, options = with_init(sampler, self.jitter, options)
+        found = replace(self, model=model, sampler=sampler, package=package, options=options, **aims)
+        check_kinds(found)
+        check_numbers(found)
+        check_sampler(found)
+        check_variables_for(found)
+        mesh = checked_mesh(self.mesh, self.shard) if self.is_on_mesh else None
+        check_options(sampler, GIVEN, options)
+        check_callback(sampler, self.callback)
+        if sampler == "nutpie" and self.progressbar_theme is not None:
+            raise TypeError(
+                "nutpie's progress bar has no theme: use progress_template, or leave out progressbar_theme."
+            )
+        check_initvals(model, self.initvals)
+        idata = checked_idata_kwargs(sampler, self.idata_kwargs)
+        check_axis_lengths(model, self.var_names, idata)
+        log_likelihood = idata.pop("log_likelihood", self.log_likelihood)
+        few = max(2, min(4, usable_cores())) if mesh is None else max(4, mesh.shape.get(CHAINS, 1))
+        chains = self.chains or (MANY_CHAINS if sampler == "chees" else few)
+        return replace(
+            found,
+            is_default=not (named or pymcs or self.is_on_mesh),
+            mesh=mesh,
+            chains=chains,
+            seeds=chain_seeds(self.random_seed, chains),
+            random_seed=list(self.random_seed) if isinstance(self.random_seed, range) else self.random_seed,
+            chain_method="vectorized" if sampler == "chees" else self.chain_method,
+            jitter=jitter,
+            log_likelihood=checked_log_likelihood(model, log_likelihood, self.var_names),
+            idata_kwargs=idata,
+            progressbar=not self.quiet and self.progressbar,
+        )
+
+    @property
+    def is_on_mesh(self) -> bool:
+        """Whether chains are divided along a mesh, of all devices if none is given."""
+        return self.mesh is not None or self.shard is not None or self.store is not None
 
     @property
     def run(self) -> ChainRun:
         """How chains of a JAX program run."""
         keep_warmup = not self.discard_tuned_samples
-        return ChainRun(self.draws, self.chain_method, self.cores, self.thinning, keep_warmup)
+        return ChainRun(self.draws, self.chain_method, self.cores, self.thinning, keep_warmup, self.mesh)
 
     @property
     def adaptation(self) -> dict[str, Any]:
@@ -134,69 +203,15 @@ class Request(NamedTuple):
         return [*vectorized, *self.options, *(["callback"] if self.callback is not None else [])]
 
 
-def make_request(given: Mapping[str, Any]) -> Request:
-    """Check the arguments of `sample`, and raise an error, with the remedy, for those that can't be."""
-    model = marginalized(check_model(given["model"]), given["marginalize"])
-    quiet, kwargs = given["quiet"], dict(given["kwargs"])
-    check_dict("nuts", given["nuts"])
-    if kwargs.get("return_inferencedata") is True:  # which is what `sample` returns
-        del kwargs["return_inferencedata"]
-    named, pymcs = given["sampler"], given["nuts_sampler"]
-    if pymcs is not None and named not in (None, pymcs):
-        raise ValueError(f"nuts_sampler={pymcs!r} is PyMC's name of sampler={named!r}: leave out one of them.")
-    asked = named or pymcs
-    sampler = asked or DEFAULT
-    check_choice("sampler", sampler, PACKAGES)
-    package = require(PACKAGES[sampler])
-    target_accept, max_treedepth, kwargs = with_nuts(
-        sampler, given["nuts"], given["target_accept"], given["max_treedepth"], kwargs
-    )
-    jitter, kwargs = with_init(sampler, given["jitter"], kwargs)
-    chains = given["chains"]
-    check_kinds(given, sampler)
-    check_numbers(given, target_accept, max_treedepth)
-    check_sampler(sampler, given, target_accept)
-    check_variables_for(model, sampler)
-    check_options(sampler, [name for name in given if name != "kwargs"], kwargs)
-    check_callback(sampler, given["callback"])
-    if sampler == "nutpie" and given["progressbar_theme"] is not None:
-        raise TypeError("nutpie's progress bar has no theme: use progress_template, or leave out progressbar_theme.")
-    check_initvals(model, given["initvals"])
-    idata = checked_idata_kwargs(sampler, given["idata_kwargs"])
-    check_axis_lengths(model, given["var_names"], idata)
-    log_likelihood = checked_log_likelihood(
-        model, idata.pop("log_likelihood", given["log_likelihood"]), given["var_names"]
-    )
-    chains = chains or (MANY_CHAINS if sampler == "chees" else max(2, min(4, usable_cores())))
-    return Request(
-        model=model,
-        sampler=sampler,
-        package=package,
-        is_default=asked is None,
-        draws=given["draws"],
-        tune=given["tune"],
-        chains=chains,
-        seeds=chain_seeds(given["random_seed"], chains),
-        random_seed=list(given["random_seed"]) if isinstance(given["random_seed"], range) else given["random_seed"],
-        target_accept=target_accept,
-        max_treedepth=max_treedepth,
-        chain_method="vectorized" if sampler == "chees" else given["chain_method"],
-        cores=given["cores"],
-        initvals=given["initvals"],
-        jitter=jitter,
-        gradient=given["gradient"],
-        var_names=given["var_names"],
-        thinning=given["thinning"],
-        discard_tuned_samples=given["discard_tuned_samples"],
-        log_likelihood=log_likelihood,
-        idata=idata,
-        callback=given["callback"],
-        progressbar=False if quiet else given["progressbar"],
-        progressbar_theme=given["progressbar_theme"],
-        quiet=quiet,
-        compute_convergence_checks=given["compute_convergence_checks"],
-        options=kwargs,
-    )
+#: What is no argument of `sample`, or not of all samplers.
+OF_OTHERS = ("options", "on_progress", "package", "is_default", "seeds")
+#: The arguments of `sample` that all samplers have.
+GIVEN = [name for name in Request.__annotations__ if name not in OF_OTHERS]
+
+
+def without_alias(sampler: Any) -> Any:
+    """Return the name of a sampler that messages and results have."""
+    return ALIASES.get(sampler, sampler) if isinstance(sampler, str) else sampler
 
 
 def check_restarts(asked: Any) -> None:
@@ -208,16 +223,16 @@ def check_restarts(asked: Any) -> None:
         )
 
 
-def check_kinds(given: Mapping[str, Any], sampler: str) -> None:
+def check_kinds(asked: Request) -> None:
     """Raise an error for arguments that are of another kind than all samplers take."""
     for name in FLAGS:
-        check_flag(name, given[name])
-    bar, theme = given["progressbar"], given["progressbar_theme"]
+        check_flag(name, getattr(asked, name))
+    bar, theme = asked.progressbar, asked.progressbar_theme
     if isinstance(bar, str):
         check_choice("progressbar", bar, BARS)
     else:
         check_flag("progressbar", bar)
-    if not isinstance(theme, (Theme | str | None) if sampler == "pymc" else (Theme | None)):
+    if not isinstance(theme, (Theme | str | None) if asked.sampler == "pymc" else (Theme | None)):
         raise TypeError(f"progressbar_theme must be a rich.theme.Theme, not {shown(theme)}.")
 
 
@@ -239,63 +254,75 @@ def checked_log_likelihood(model: pm.Model, asked: Any, var_names: Names | None)
     return found
 
 
-def check_numbers(given: Mapping[str, Any], target_accept: float | None, max_treedepth: int) -> None:
+def check_numbers(asked: Request) -> None:
     """Raise an error for numbers and choices that no sampler takes."""
-    check_choice("chain_method", given["chain_method"], METHODS)
-    check_choice("gradient", given["gradient"], GRADIENTS)
-    check_integer("draws", given["draws"], 1)
-    check_integer("tune", given["tune"], 0)
-    check_integer("chains", 1 if given["chains"] is None else given["chains"], 1)
-    check_integer("max_treedepth", max_treedepth, 1)
-    check_integer("cores", 1 if given["cores"] is None else given["cores"], 1)
-    check_integer("thinning", given["thinning"], 1)
-    if given["thinning"] > given["draws"]:
-        raise ValueError(
-            f"thinning={given['thinning']} leaves none of {counted(given['draws'], 'draw')}: give more draws."
-        )
-    if target_accept is not None:
-        check_fraction("target_accept", target_accept)
-    if given["cores"] is not None and given["chain_method"] not in ("parallel", "processes"):
+    check_choice("chain_method", asked.chain_method, METHODS)
+    check_choice("gradient", asked.gradient, GRADIENTS)
+    check_integer("draws", asked.draws, 1)
+    check_integer("tune", asked.tune, 0)
+    check_integer("chains", 1 if asked.chains is None else asked.chains, 1)
+    check_integer("max_treedepth", asked.max_treedepth, 1)
+    check_integer("cores", 1 if asked.cores is None else asked.cores, 1)
+    check_integer("thinning", asked.thinning, 1)
+    if asked.thinning > asked.draws:
+        raise ValueError(f"thinning={asked.thinning} leaves none of {counted(asked.draws, 'draw')}: give more draws.")
+    if asked.target_accept is not None:
+        check_fraction("target_accept", asked.target_accept)
+    if asked.cores is not None and asked.chain_method not in ("parallel", "processes"):
         raise ValueError("cores is how many chains run at a time with chain_method='parallel': leave one of them out.")
 
 
-def check_sampler(sampler: str, given: Mapping[str, Any], target_accept: float | None) -> None:
+def check_sampler(asked: Request) -> None:
     """Raise an error for what this sampler does not do."""
-    if given["chain_method"] == "vectorized" and sampler in ("nutpie", "pymc"):
+    sampler = asked.sampler
+    if asked.is_on_mesh:
+        check_run_of_mesh(asked)
+    if asked.chain_method == "vectorized" and sampler in ("nutpie", "pymc"):
         raise ValueError(
-            f"{sampler} can't run chains as one program: use chain_method='parallel', or sampler='blackjax' or 'numpyro'."
+            f"{sampler} can't run chains as one program: use chain_method='parallel', or sampler='nuts' or 'numpyro'."
         )
-    if given["chain_method"] == "processes" and sampler != "nutpie":
+    if asked.chain_method == "processes" and sampler != "nutpie":
         what = "PyMC's chains are processes anyway" if sampler == "pymc" else "chains of JAX's programs need none"
         raise ValueError(f"chain_method='processes' is for sampler='nutpie': {what}, so leave it out.")
-    if sampler == "mclmc" and target_accept is not None:
+    if sampler == "mclmc" and asked.target_accept is not None:
         raise TypeError("sampler='mclmc' accepts every step, so it has no target_accept: use desired_energy_var.")
-    if sampler in ("mclmc", "chees") and not given["discard_tuned_samples"]:
+    if sampler in ("mclmc", "chees") and not asked.discard_tuned_samples:
         raise TypeError(f"sampler={sampler!r} keeps no draws of its warm-up: leave out discard_tuned_samples.")
     if sampler == "chees":
-        check_many(given)
-    if sampler == "nutpie" and given["tune"] == 0:
-        raise ValueError("nutpie can't sample without warm-up: use tune=1 or more, or sampler='blackjax'.")
-    if sampler == "nutpie" and not isinstance(given["initvals"], dict | None):
+        check_many(asked)
+    if sampler == "nutpie" and asked.tune == 0:
+        raise ValueError("nutpie can't sample without warm-up: use tune=1 or more, or sampler='nuts'.")
+    if sampler == "nutpie" and not isinstance(asked.initvals, dict | None):
         raise ValueError("nutpie starts all chains by the same initvals: give one dict.")
-    if sampler == "pymc" and given["gradient"] == "jax":
+    if sampler == "pymc" and asked.gradient == "jax":
         raise ValueError(
             "PyMC's steps have PyTensor's gradient only: leave out gradient='jax', or use another sampler."
         )
 
 
-def check_many(given: Mapping[str, Any]) -> None:
+def check_run_of_mesh(asked: Request) -> None:
+    """Raise an error for what chains on a mesh, or with a store, can't do."""
+    for name, default in (("chain_method", "parallel"), ("cores", None)):
+        if getattr(asked, name) != default:
+            raise TypeError(f"{name} is not for runs with mesh, shard or store: leave it out.")
+    if asked.store is not None and not asked.discard_tuned_samples:
+        raise TypeError("A store keeps no draws of the warm-up: leave out discard_tuned_samples.")
+
+
+def check_many(asked: Request) -> None:
     """Raise an error for what chains that adapt together can't do."""
-    if given["chain_method"] == "sequential" or given["cores"] is not None:
+    if asked.chain_method == "sequential" or asked.cores is not None:
         raise ValueError(
             "The chains of sampler='chees' adapt together, so they are one program: leave out chain_method and cores."
         )
-    check_integer("chains", MANY_CHAINS if given["chains"] is None else given["chains"], 2)
-    check_integer("tune", given["tune"], 1)
+    check_integer("chains", MANY_CHAINS if asked.chains is None else asked.chains, 2)
+    check_integer("tune", asked.tune, 1)
 
 
-def check_variables_for(model: pm.Model, sampler: str) -> None:
+def check_variables_for(asked: Request) -> None:
     """Raise an error for a model that has nothing to sample, or variables that this sampler can't move."""
-    check_free(model)
-    if sampler != "pymc":
-        check_variables(model, METHOD_NAMES.get(sampler, "NUTS"), "use sampler='pymc', which has other steps")
+    check_free(asked.model)
+    if asked.sampler != "pymc":
+        others = "use sampler='pymc', which has other steps"
+        remedy = f"leave out mesh, shard and store, and {others}" if asked.is_on_mesh else others
+        check_variables(asked.model, METHOD_NAMES.get(asked.sampler, "NUTS"), remedy)

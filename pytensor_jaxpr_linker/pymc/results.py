@@ -26,6 +26,8 @@ from pytensor_jaxpr_linker.pymc.request import Request
 def result_of(request: Request, constrained: Constrain, found: ChainDraws) -> xr.DataTree:
     """Return what chains gave as `sample` returns it."""
     attrs = attributes_of(request, found.seconds, found.seconds_before, found.interrupted)
+    if found.store is not None:
+        return found.store.result(attrs)
     make = partial(
         to_datatree,
         request.model,
@@ -36,10 +38,20 @@ def result_of(request: Request, constrained: Constrain, found: ChainDraws) -> xr
         request.log_likelihood,
         warmup=found.warmup and Draws(variables_at(constrained, found.warmup.positions), found.warmup.stats),
     )
-    if request.idata:
+    if request.idata_kwargs:
         with keeping_draws("Naming axes by idata_kwargs", "Their axes are named by the model."):
-            return make(**request.idata)
+            return make(**request.idata_kwargs)
     return make()
+
+
+def tree_of_block(request: Request, constrained: Constrain, block: Draws) -> xr.DataTree:
+    """Return some draws as `sample` returns them; what can't be computed is an error, as the draws are in a folder."""
+    attrs = attributes_of(request, 0.0, 0.0, False)
+    posterior = constrained(block.positions)
+    data = to_datatree(request.model, posterior, block.stats, attrs, request.package, **request.idata_kwargs)
+    if request.log_likelihood:
+        compute_log_likelihood(request.model, data, request.log_likelihood)
+    return data
 
 
 def attributes_of(request: Request, seconds: float, seconds_before: float, interrupted: bool) -> dict[str, Any]:
@@ -54,6 +66,7 @@ def attributes_of(request: Request, seconds: float, seconds_before: float, inter
         "sampler": request.sampler,
         "chain_method": request.chain_method,
         "superchains": request.superchains,
+        **({} if request.mesh is None else {"mesh": str(dict(request.mesh.shape))}),
         "pytensor_jaxpr_linker_version": __version__,
     }
 
@@ -110,6 +123,11 @@ def to_datatree(
 
 def add_log_likelihood(model: pm.Model, data: xr.DataTree, which: Literal[True] | Names) -> None:
     """Add the group log_likelihood, of all observed variables or those that are named, computed by mode JAXPR."""
-    names, mode = None if which is True else as_names(which), model_mode(model)
     with keeping_draws("Computing log_likelihood", "Call pm.compute_log_likelihood(data, model=model) for it."):
-        pm.compute_log_likelihood(data, var_names=names, model=model, progressbar=False, compile_kwargs={"mode": mode})
+        compute_log_likelihood(model, data, which)
+
+
+def compute_log_likelihood(model: pm.Model, data: xr.DataTree, which: Literal[True] | Names) -> None:
+    """Add the group log_likelihood, or raise an error."""
+    names, mode = None if which is True else as_names(which), model_mode(model)
+    pm.compute_log_likelihood(data, var_names=names, model=model, progressbar=False, compile_kwargs={"mode": mode})

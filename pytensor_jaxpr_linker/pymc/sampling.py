@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
@@ -24,9 +24,9 @@ from pytensor_jaxpr_linker.pymc.convergence import import_in_background, log_con
 from pytensor_jaxpr_linker.pymc.functions.differentiable import named_gradients
 from pytensor_jaxpr_linker.pymc.functions.remedies import add_remedies, add_report
 from pytensor_jaxpr_linker.pymc.kept_models import KEPT_MODELS, KeptModel, forgotten_if_broken
-from pytensor_jaxpr_linker.pymc.mesh.sampling import sample_or_refuse
+from pytensor_jaxpr_linker.pymc.mesh.sharded_density import ModelOnMesh
 from pytensor_jaxpr_linker.pymc.options import MAX_TREEDEPTH
-from pytensor_jaxpr_linker.pymc.request import Request, check_restarts, make_request
+from pytensor_jaxpr_linker.pymc.request import Request, check_restarts
 from pytensor_jaxpr_linker.pymc.results import result_of
 from pytensor_jaxpr_linker.pymc.samplers.jax_kernels import sample_jax
 from pytensor_jaxpr_linker.pymc.samplers.nutpie import sample_nutpie
@@ -42,7 +42,7 @@ def sample(
     tune: int = 1000,
     chains: int | None = None,
     model: pm.Model | None = None,
-    sampler: Literal["nutpie", "numpyro", "blackjax", "mclmc", "chees", "pymc"] | None = None,
+    sampler: Literal["nuts", "nutpie", "numpyro", "blackjax", "mclmc", "chees", "pymc"] | None = None,
     target_accept: float | None = None,
     max_treedepth: int = MAX_TREEDEPTH,
     nuts: Mapping[str, Any] | None = None,
@@ -68,7 +68,7 @@ def sample(
     mesh: Mesh | None = None,
     shard: Mapping[str, str] | None = None,
     store: str | Path | None = None,
-    **kwargs: Any,
+    **options: Any,
 ) -> xr.DataTree:
     """Draw from the posterior of a PyMC model, whose log density mode JAXPR compiles.
 
@@ -83,14 +83,16 @@ def sample(
         By default as many as there are cores, but from 2 to 4; 64 of "chees".
     model : pymc.Model, optional
         By default that of the context.
-    sampler : {"nutpie", "numpyro", "blackjax", "mclmc", "chees", "pymc"}, optional
-        Whose NUTS. By default BlackJAX's, or nutpie's if the log density has host steps; one line of PyMC's log says which. "pymc" is
-        `pymc.sample`: it also has steps for discrete variables. Two are no NUTS: "mclmc", BlackJAX's microcanonical Langevin Monte Carlo, takes
-        fewer gradients in many dimensions, but it never rejects, so its draws have a small bias. "chees", BlackJAX's Hamiltonian Monte Carlo
-        of many chains, by default 64, which adapt together and run as one program.
+    sampler : {"nuts", "nutpie", "numpyro", "mclmc", "chees", "pymc"}, optional
+        Whose NUTS. By default "nuts", that of this package, or nutpie's if the log density has host steps; one line of
+        PyMC's log says which. "blackjax" is an alias of "nuts", which is made of BlackJAX's parts. "pymc" is
+        `pymc.sample`: it also has steps for discrete variables. Two are no NUTS: "mclmc", BlackJAX's microcanonical
+        Langevin Monte Carlo, takes fewer gradients in many dimensions, but it never rejects, so its draws have a small
+        bias. "chees", BlackJAX's Hamiltonian Monte Carlo of many chains, by default 64, which adapt together and run as
+        one program.
     target_accept, max_treedepth
-        Acceptance rate that the adaptation of the step size aims at, by default 0.8; "blackjax" then takes up to 0.95 where trajectories do not keep their energy.
-        Largest number of doublings of a trajectory.
+        Acceptance rate that the adaptation of the step size aims at, by default 0.8; "nuts" then takes up to 0.95 where
+        trajectories do not keep their energy. Largest number of doublings of a trajectory.
     nuts : dict, optional
         These two and other arguments of NUTS, as `pymc.sample` takes them.
     chain_method : {"parallel", "vectorized", "sequential", "processes"}
@@ -138,15 +140,26 @@ def sample(
         Whether to log PyMC's warnings about R-hat, effective sample sizes and divergences.
     nuts_sampler : str, optional
         PyMC's name of `sampler`.
-    mesh, shard, store
-        Devices on which chains and data are divided, and a folder from which a run goes on after a crash: if one is given, `sample_on_mesh` draws,
-        which says what they are.
-    **kwargs
-        For `nutpie.sample` or `pymc.sample`. Of "blackjax" ``mass_matrix``, which is "dense" (the default for up to 80 dimensions, takes up to about
-        100), "diagonal" (the default for more) or "low_rank" (for strong correlations in many dimensions); "numpyro" has "diagonal", its default,
-        and "dense". Both take ``step_size``, with which the adaptation begins, by default 1. Of "mclmc" ``desired_energy_var``, the variance of the
-        energy error by dimension that its step size aims at, by default 5e-4, and ``adjusted=True``, which rejects some of its steps, so that draws
-        have no bias.
+    mesh : jax.sharding.Mesh, optional
+        Devices, of one process or several: chains are divided along its axis "chains", if there is one, and data along
+        the others. By default, if `store` is given, all devices along an axis "chains". Then there are four chains by
+        default, or as many as that axis is long if that is more.
+    shard : dict, optional
+        The axis of the mesh along which each dim of the data is divided, see `pytensor_jaxpr_linker.pymc.shard`.
+    store : str or Path, optional
+        A folder for draws and a checkpoint. Draws go there in blocks, so memory is bounded. If there is a checkpoint of
+        the same run, the run goes on from it, and gives the draws that it would have given without the interruption. In
+        a run of several processes all of them need the folder; process 0 writes. Ctrl-C, or `KeyboardInterrupt` of a
+        `callback`, is then an error that says how many draws the folder keeps. There are no checks of convergence, for
+        they read all draws. The result reads the folder when its values are needed; ``draws.zarr`` there can be opened
+        by xarray, too.
+    **options
+        For `nutpie.sample` or `pymc.sample`. Of "nuts" ``mass_matrix``, which is "dense" (the default for up to 80
+        dimensions, takes up to about 100), "diagonal" (the default for more) or "low_rank" (for strong correlations in
+        many dimensions); "numpyro" has "diagonal", its default, and "dense". Both take ``step_size``, with which the
+        adaptation begins, by default 1. Of "mclmc" ``desired_energy_var``, the variance of the energy error by
+        dimension that its step size aims at, by default 5e-4, and ``adjusted=True``, which rejects some of its steps,
+        so that draws have no bias.
 
     Returns
     -------
@@ -163,13 +176,15 @@ def sample(
     ValueError, ImportError, TypeError
         For arguments that can't be: the message has the remedy.
     """
-    arguments = dict(locals())
-    check_restarts(restarts)
-    if mesh is not None or shard is not None or store is not None:
-        return sample_or_refuse(arguments, inspect.signature(sample))
+    return sample_request(Request(**locals()))
+
+
+def sample_request(asked: Request) -> xr.DataTree:
+    """Draw what is asked for."""
+    check_restarts(asked.restarts)
     check_script()
-    request = make_request(arguments)
-    with quiet_logger(quiet):
+    request = asked.checked()
+    with quiet_logger(request.quiet):
         result = sample_pymc(request) if request.sampler == "pymc" else sample_compiled(request)
         log_result(request, result)
     return result
@@ -182,13 +197,16 @@ def log_result(request: Request, result: xr.DataTree) -> None:
         pymc_logger.warning(
             f"Interrupted: {sizes['draw']} of {asked} draws of {counted(sizes['chain'], 'chain')} are kept."
         )
-    if request.compute_convergence_checks:
+    if request.compute_convergence_checks and request.store is None:
         log_convergence(result, request.model)
 
 
 def sample_compiled(request: Request) -> xr.DataTree:
     """Draw by a sampler that calls the compiled log density."""
-    kept = KEPT_MODELS.find(request.model, request.gradient)
+    if request.mesh is None:
+        kept = KEPT_MODELS.find(request.model, request.gradient)
+    else:
+        kept = ModelOnMesh(request.model, request.gradient, request.mesh, request.shard)
     constrained = kept.constrain(request.var_names)  # bad names are found before sampling
     with (
         forgotten_if_broken(kept),
@@ -206,11 +224,12 @@ def drawn(request: Request, kept: KeptModel, constrained: Any) -> tuple[Request,
             return request, sample_jax(request, kept, constrained)
         except GraphBreakError as error:
             if remedy := without_nutpie(request):
-                add_remedies(error, request.model, f"sampler={request.sampler!r}", request.gradient, remedy)
+                method = f"sampler={request.sampler!r}{' on a mesh' if request.is_on_mesh else ''}"
+                add_remedies(error, request.model, method, request.gradient, remedy)
                 if not request.is_default:
                     add_report(error, request.model)
                 raise
-        request = request._replace(sampler="nutpie", package=require("nutpie"), options={})
+        request = replace(request, sampler="nutpie", package=require("nutpie"), options={})
         pymc_logger.info("NUTS of nutpie: the log density has steps on the host, see explain(model)")
     if request.compute_convergence_checks:
         import_in_background()
@@ -221,6 +240,11 @@ def drawn(request: Request, kept: KeptModel, constrained: Any) -> tuple[Request,
 
 def without_nutpie(request: Request) -> str:
     """Return what to do where nutpie, which runs host steps, can't take the place of the sampler; nothing if it can."""
+    if request.is_on_mesh:
+        return (
+            "leave out mesh, shard, store and sampler: sample then runs it with host steps, by nutpie, and so does"
+            " sampler='pymc'"
+        )
     others = "sampler='nutpie' or 'pymc', which run it with host steps"
     if not request.is_default:
         return f"leave out sampler={request.sampler!r}, or give {others}"

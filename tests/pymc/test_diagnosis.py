@@ -132,9 +132,9 @@ def test_one_chain_and_few_draws():
 @pytest.mark.parametrize(
     ("sampler", "data", "remedy"),
     [
-        ("blackjax", tree(AR).isel(draw=slice(400)), "times the draws, or try mass_matrix='low_rank'."),
+        ("nuts", tree(AR).isel(draw=slice(400)), "times the draws, or try mass_matrix='low_rank'."),
         ("nutpie", tree(AR).isel(draw=slice(400)), "times the draws, or try adaptation='low_rank'."),
-        ("chees", tree(AR).isel(draw=slice(400)), "or try sampler='blackjax' with mass_matrix='low_rank'."),
+        ("chees", tree(AR).isel(draw=slice(400)), "or try sampler='nuts' with mass_matrix='low_rank'."),
         ("smc", tree(AR).isel(draw=slice(400)), "times the draws."),
         ("nutpie", tree(reached_max_treedepth=NORMAL > 0), "try adaptation='low_rank' for correlated variables"),
         ("pathfinder", tree().isel(chain=[0]), "Pathfinder approximates the posterior"),

@@ -226,7 +226,7 @@ def test_a_host_step_in_the_density():
     with pytest.raises(pjl.GraphBreakError) as error:
         sample(model=model, sampler="blackjax", **SHORT)
     (note,) = error.value.__notes__
-    assert "leave out sampler='blackjax', or give sampler='nutpie' or 'pymc', which run it" in str(error.value)
+    assert "leave out sampler='nuts', or give sampler='nutpie' or 'pymc', which run it" in str(error.value)
     assert "gradient='jax'" not in str(error.value) and "half" in note
     pytest.importorskip("nutpie")
     with pytest.warns(pjl.GraphBreakWarning):
@@ -237,9 +237,9 @@ def test_a_host_step_in_the_density():
 def test_the_default_says_what_it_took(model, caplog):
     with caplog.at_level("INFO", "pymc.pytensor_jaxpr_linker"):
         found = sample(model=model, **SHORT)
-    assert found.posterior.attrs["sampler"] == "blackjax"
+    assert found.posterior.attrs["sampler"] == "nuts"
     assert [r.message for r in caplog.records if r.name == "pymc.pytensor_jaxpr_linker"] == [
-        "NUTS of BlackJAX, which runs a chain as one XLA program with the model (sampler='blackjax')"
+        "NUTS of this package, which runs a chain as one XLA program with the model (sampler='nuts')"
     ]
     caplog.clear()
     sample(model=model, sampler="blackjax", **SHORT)

@@ -34,7 +34,7 @@ def model():
 
 def draw(model, sampler, **arguments):
     """Sample, quietly."""
-    pytest.importorskip({"mclmc": "blackjax"}.get(sampler, sampler))
+    pytest.importorskip({"mclmc": "blackjax", "nuts": "blackjax"}.get(sampler, sampler))
     return sample(model=model, sampler=sampler, **{"quiet": True, **IN_TURN, **arguments})
 
 
@@ -142,6 +142,15 @@ def test_pymcs_name_of_the_sampler(model):
         sample(model=model, nuts_sampler="numpyro", sampler="blackjax", **SHORT)
     with pytest.raises(ValueError, match="Unknown sampler 'stan'"):
         sample(model=model, nuts_sampler="stan", **SHORT)
+
+
+def test_blackjax_is_another_name_of_nuts(model):
+    ours = draw(model, "nuts")
+    for found in (draw(model, "blackjax"), sample(model=model, sampler="nuts", nuts_sampler="blackjax", **IN_TURN)):
+        assert found.posterior.attrs["sampler"] == "nuts"
+        np.testing.assert_array_equal(found.posterior["mu"], ours.posterior["mu"])
+    with pytest.raises(TypeError, match="sampler='nuts' takes no argument 'adaptation'"):
+        draw(model, "blackjax", adaptation="flow")
 
 
 @pytest.mark.parametrize("sampler", ["blackjax", "pymc"])

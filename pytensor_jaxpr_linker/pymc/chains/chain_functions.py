@@ -26,10 +26,13 @@ class ChainFunctions:
         How many transitions the outputs of `advance` have room for.
     is_ensemble
         Whether the functions take all chains at once: `Kernel.is_ensemble`.
+    in_steps
+        Whether a call makes as many steps of the tuning, or transitions, as are given. Else `start` makes the whole
+        tuning, and `advance` makes `most` transitions.
     """
 
-    def __init__(self, make_kernel: Callable[..., Kernel], most: int, is_ensemble: bool):
-        self._make, self._most, self.is_ensemble = make_kernel, most, is_ensemble
+    def __init__(self, make_kernel: Callable[..., Kernel], most: int, is_ensemble: bool, in_steps: bool = True):
+        self._make, self._most, self.is_ensemble, self._in_steps = make_kernel, most, is_ensemble, in_steps
         self._start_args: Any = None
         self._begun: Any = None
         self._ready: Any = None
@@ -45,7 +48,7 @@ class ChainFunctions:
         data, inputs = given
         kernel = self._make(**inputs)
         args = jax.random.wrap_key_data(key, impl=KEYS), position
-        if kernel.has_warmup:
+        if kernel.has_warmup or not self._in_steps:
             steps, begun = 0, kernel.start(data, *args)
             ready = begun
         else:
@@ -78,8 +81,11 @@ class ChainFunctions:
         """Return the state after as many transitions as are given, and their positions and statistics, in arrays with room for `most`."""
         data, inputs, count = given
         kernel = self._make(**inputs)
-        transition = jax.jit(kernel.transition)  # is traced once, for the shapes of its outputs and in the loop
         state = with_keys(jax.tree.unflatten(self._ready, leaves))
+        if not self._in_steps:
+            state, outputs = jax.lax.scan(lambda s, _: kernel.transition(data, s), state, length=self._most)
+            return jax.tree.leaves(without_keys(state)), outputs
+        transition = jax.jit(kernel.transition)  # is traced once, for the shapes of its outputs and in the loop
         _, one = jax.eval_shape(transition, data, state)
         room = jax.tree.map(lambda x: jax.numpy.zeros((self._most, *x.shape), x.dtype), one)
 

@@ -237,39 +237,35 @@ def in_notebook(groups: dict[str, list[int]], watched: Watched) -> Iterator[Call
         def __init__(self) -> None:
             super().__init__("\n".join(f"{name} {watched.line(c)}" for name, c in groups.items()))
 
-    shown, last = display(Lines(), display_id=True), [monotonic()]
-
-    def draw() -> None:
-        if monotonic() - last[0] > NOTEBOOK_SECONDS:
-            last[0] = monotonic()
-            shown.update(Lines())
-
+    shown = display(Lines(), display_id=True)
     try:
-        with until_begun(watched, NOTEBOOK_SECONDS, draw):
+        with until_begun(watched, NOTEBOOK_SECONDS, lambda: shown.update(Lines())) as draw:
             yield draw
     finally:
         shown.update(Lines())
 
 
-@contextmanager
-def in_log(groups: dict[str, list[int]], watched: Watched) -> Iterator[Callable[[], None]]:
-    """Write lines, none if sampling is soon done."""
-    last = [monotonic()]
+def in_log(groups: dict[str, list[int]], watched: Watched) -> Any:
+    """Return the context that writes lines, none if sampling is soon done."""
     every = [i for chains in groups.values() for i in chains]
 
-    def draw() -> None:
-        if monotonic() - last[0] > LOG_SECONDS:
-            last[0] = monotonic()
-            pymc_logger.info("%d chains, %s", len(every), watched.line(every))
+    def write() -> None:
+        pymc_logger.info("%d chains, %s", len(every), watched.line(every))
 
-    with until_begun(watched, LOG_SECONDS, draw):
-        yield draw
+    return until_begun(watched, LOG_SECONDS, write)
 
 
 @contextmanager
-def until_begun(watched: Watched, seconds: float, draw: Callable[[], None]) -> Iterator[None]:
-    """Call a function every so many seconds, in a thread, until the first chunk: that of a slow model may take minutes."""
-    ended = threading.Event()
+def until_begun(watched: Watched, seconds: float, show: Callable[[], None]) -> Iterator[Callable[[], None]]:
+    """Give a function that calls `show`, at most once in so many seconds. A thread calls it until the first chunk: that
+    of a slow model may take minutes.
+    """
+    last, ended = [monotonic()], threading.Event()
+
+    def draw() -> None:
+        if monotonic() - last[0] > seconds:
+            last[0] = monotonic()
+            show()
 
     def run() -> None:
         while not ended.wait(seconds) and not (watched.done.any() or watched.tuned.any()):
@@ -278,7 +274,7 @@ def until_begun(watched: Watched, seconds: float, draw: Callable[[], None]) -> I
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     try:
-        yield
+        yield draw
     finally:
         ended.set()
         thread.join()

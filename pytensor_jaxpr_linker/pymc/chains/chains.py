@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping
+from functools import cache
 from time import perf_counter
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jax.sharding import Mesh
 
 from pytensor_jaxpr_linker.base.platforms import usable_cores
 from pytensor_jaxpr_linker.pymc.chains.chain_functions import ChainFunctions
-from pytensor_jaxpr_linker.pymc.chains.chunk_lengths import ChunkLengths, longest_chunk
-from pytensor_jaxpr_linker.pymc.chains.kept_draws import Draws, KeptDraws
-from pytensor_jaxpr_linker.pymc.chains.kernel import Kernel
+from pytensor_jaxpr_linker.pymc.chains.chunk_lengths import BETWEEN_CHECKPOINTS, ChunkLengths, longest_chunk
+from pytensor_jaxpr_linker.pymc.chains.folder_store import Checkpoint, FolderStore
+from pytensor_jaxpr_linker.pymc.chains.kept_draws import Draws, KeptDraws, length_of
+from pytensor_jaxpr_linker.pymc.chains.kernel import AboutChain, Kernel
+from pytensor_jaxpr_linker.pymc.chains.mesh_chains import MeshChains
 from pytensor_jaxpr_linker.pymc.chains.programs import (
+    CHAINS,
     ChainPrograms,
     Chunk,
     InThreads,
     JittedChain,
     OneProgram,
     Watch,
-    by_way_of_folder,
     pick,
+    xla_options,
 )
+from pytensor_jaxpr_linker.pymc.folder_programs import FolderPrograms, StoredFunction, stored_function
 from pytensor_jaxpr_linker.pymc.kept_programs import KeptPrograms
 
 
@@ -40,6 +46,8 @@ class ChainRun(NamedTuple):
         How many chains run at a time in threads; None for as many as there are cores.
     keep_warmup
         Whether the draws of the warm-up are kept, too.
+    mesh
+        The user's, along whose axis `CHAINS` chains are divided.
     """
 
     draws: int
@@ -47,6 +55,7 @@ class ChainRun(NamedTuple):
     cores: int | None = None
     thinning: int = 1
     keep_warmup: bool = False
+    mesh: Mesh | None = None
 
 
 class ChainDraws(NamedTuple):
@@ -60,6 +69,8 @@ class ChainDraws(NamedTuple):
         Whether somebody stopped the chains.
     seconds, seconds_before
         How long they ran, and how long it took to compile them.
+    store
+        The folder that has the draws instead.
     """
 
     draws: Draws
@@ -67,6 +78,7 @@ class ChainDraws(NamedTuple):
     interrupted: bool = False
     seconds: float = 0.0
     seconds_before: float = 0.0
+    store: FolderStore | None = None
 
 
 class Chains:
@@ -112,19 +124,25 @@ class Chains:
         keys = np.stack([np.random.SeedSequence(seed, spawn_key=(0,)).generate_state(2) for seed in seeds])
         given = dict(data), dict(inputs)
         with jax.enable_x64(True):
-            self._placed: OneProgram | InThreads
-            if run.method == "vectorized" or len(devices) > 1:
-                self._placed = OneProgram(given, keys, devices)
+            self._placed: MeshChains | OneProgram | InThreads
+            if run.mesh is not None:
+                self._placed = MeshChains(given, keys, run.mesh)
+            elif run.method == "vectorized" or len(devices) > 1:
+                self._placed = OneProgram(given, keys, mesh_of_chains(devices, len(keys)))
             else:
                 workers = 1 if run.method == "sequential" else run.cores or usable_cores()
                 self._placed = InThreads(given, keys, workers)
             shapes = shapes_of(data), shapes_of(inputs), shapes_of(pick(like, 0))
             self._key = key, self._placed.key, *shapes
             self._most = longest_chunk(like, self._placed.chains)
+            if run.mesh is not None:
+                kernel = make_kernel(**inputs)
+                warmup = tune if kernel.has_warmup else 0
+                self._most = min(BETWEEN_CHECKPOINTS, kernel.first_evaluates + warmup + run.draws)
 
             def make() -> JittedChain:
-                functions = ChainFunctions(make_kernel, self._most, make_kernel(**inputs).is_ensemble)
-                return self._placed.jitted(functions)
+                is_ensemble = make_kernel(**inputs).is_ensemble
+                return self._placed.jitted(ChainFunctions(make_kernel, self._most, is_ensemble, run.mesh is None))
 
             def find(args: tuple) -> JittedChain:
                 return by_way_of_folder(kept.folder, self._key, make, args)
@@ -145,7 +163,7 @@ class Chains:
     @property
     def first_evaluates(self) -> bool:
         """Whether the first transition evaluates the log density, so that `logdensities` may be called."""
-        return self.programs.about.first_evaluates
+        return self.programs.about.first_evaluates and self.run.mesh is None
 
     def logdensities(self, positions: dict[str, np.ndarray]) -> np.ndarray:
         """Return the log density of the position of each chain; one that is not finite where its gradient is not."""
@@ -154,49 +172,122 @@ class Chains:
         assert found is not None
         return found
 
-    def chunks(self, positions: dict[str, np.ndarray], watch: Watch) -> Iterator[Chunk]:
-        """Return an iterator over the chunks of transitions: the positions and statistics of each."""
-        states, _ = self._placed.begun(self.programs, positions)
-        states = self._placed.tuned(self.programs, states, ChunkLengths(self.tuning, self.tuning), watch)
-        return self._placed.run(self.programs, states, ChunkLengths(self.total, self._most), watch)
+    def chunks(
+        self, positions: dict[str, np.ndarray] | None, watch: Watch, before: Checkpoint | None
+    ) -> Iterator[Chunk]:
+        """Return an iterator over the chunks of transitions that are left after a checkpoint: the positions and
+        statistics of each.
+        """
+        placed, done, skipped = self._placed, 0, 0
+        if before is not None and isinstance(placed, MeshChains):
+            states, done = placed.restored(before.state), before.done
+        else:
+            assert positions is not None
+            states, _ = placed.begun(self.programs, positions)
+            states = placed.tuned(self.programs, states, ChunkLengths(self.tuning, self.tuning), watch)
+            skipped = int(self.programs.about.first_evaluates)
+        if isinstance(placed, MeshChains):
+            lengths = ChunkLengths(self.total - done + skipped, self._most, by_time=False)
+            return placed.run(self.programs, states, lengths, watch, skipped)
+        return placed.run(self.programs, states, ChunkLengths(self.total, self._most), watch)
 
     def draw(
-        self, positions: dict[str, np.ndarray], watch: Watch, each: Callable[[Chunk, int], tuple[int, bool]] | None
+        self,
+        positions: dict[str, np.ndarray] | None,
+        watch: Watch,
+        each: Callable[[Chunk, int], tuple[int, bool]] | None = None,
+        store: FolderStore | None = None,
+        on_progress: Callable[[int, int], None] | None = None,
     ) -> ChainDraws:
         """Run the chains and return their draws after warm-up; if interrupted, those so far.
 
-        `each`, if there is one, gets every chunk of all chains, and the number of transitions before it. It returns how many transitions of
-        the chunk are to be kept, and whether these are the last ones.
+        Parameters
+        ----------
+        positions
+            Where chains start, unless they go on.
+        each
+            Gets every chunk of all chains, and the number of transitions before it. It returns how many transitions of
+            the chunk are to be kept, and whether these are the last ones.
+        store
+            Keeps the draws in a folder. If it has a checkpoint, chains go on from that.
+        on_progress
+            Gets the number of transitions that can't be lost any more, and that of all.
         """
-        tune, done, began = self.tune, 0, perf_counter()
-        kept = KeptDraws(self.run.draws, self.run.thinning)
-        warmup = KeptDraws(tune) if self.run.keep_warmup and tune else None
+        began, before = perf_counter(), None if store is None else store.before
+        kept = KeptDraws(self.run.draws, self.run.thinning) if store is None else store
+        warmup = KeptDraws(self.tune) if self.run.keep_warmup and self.tune else None
+        done = 0 if before is None else before.done
+        interrupted = False
         with jax.enable_x64(True):
             try:
-                for chunk in self.chunks(positions, watch):
-                    length = next(iter(chunk[1].values())).shape[1]
-                    first, end = min(length, max(0, tune - done)), min(length, self.total - done)
-                    ended = False
-                    if each is not None:
-                        end, ended = each(jax.tree.map(lambda x, end=end: x[:, :end], chunk), done)
-                        first = min(first, end)
+                for chunk in self.chunks(positions, watch, before):
+                    end, ended = (length_of(chunk), False) if each is None else each(chunk, done)
+                    first = min(end, max(0, self.tune - done))
+                    if ended and store is not None:  # which keeps whole chunks
+                        raise KeyboardInterrupt
                     if first and warmup is not None:
                         warmup.add(chunk, 0, first)
                     if first < end:
                         kept.add(chunk, first, end)
+                    if store is not None and isinstance(self._placed, MeshChains):
+                        store.save(done + end, self._placed.saved())
                     done += end
+                    if on_progress is not None:
+                        on_progress(done, self.total)
                     if ended:
                         raise KeyboardInterrupt
-            except KeyboardInterrupt:
-                if not kept.length:
+            except KeyboardInterrupt as error:
+                if not isinstance(kept, KeptDraws):
+                    error.add_note(
+                        f"The folder {kept.folder} keeps {done} of {self.total} transitions of each chain:"
+                        " the same call goes on after them."
+                    )
+                    raise
+                if not kept.length or (self.run.mesh is not None and jax.process_count() > 1):
                     raise
                 interrupted = True
-            else:
-                interrupted = False
+        found = kept.result() if isinstance(kept, KeptDraws) else Draws({}, {})
         of_warmup = None if warmup is None else warmup.result()
-        return ChainDraws(kept.result(), of_warmup, interrupted, perf_counter() - began)
+        return ChainDraws(found, of_warmup, interrupted, perf_counter() - began, store=store)
+
+
+def mesh_of_chains(devices: list, chains: int) -> Mesh:
+    """Return a mesh of as many devices as have a part of the chains."""
+    part = -(-chains // len(devices))
+    return Mesh(np.array(devices[: -(-chains // part)]), (CHAINS,))
 
 
 def shapes_of(values: Mapping[str, Any]) -> tuple:
     """Return what a program depends on of its arguments."""
     return tuple((name, x.shape, str(x.dtype)) for name, x in sorted(values.items()))
+
+
+def by_way_of_folder(
+    folder: FolderPrograms, key: Hashable, make: Callable[[], JittedChain], args: tuple
+) -> JittedChain:
+    """Return the functions of a kernel from the folder of `cache`, or put there those that `make` returns."""
+    made = cache(make)
+
+    def start_to_store() -> StoredFunction:
+        stored = stored_function(made().start, args)
+        return stored._replace(about=tuple(made().about()))
+
+    def later(name: str, function: Callable[[], Any], further: tuple, options: Callable[[Any], Any]) -> Any:
+        """Return a function that takes states, and what is known of it."""
+
+        def to_store() -> StoredFunction:
+            jax.eval_shape(made().start, *args)  # which shows what states consist of
+            jitted = function()
+            return stored_function(jitted, further, options(jitted))
+
+        found = folder.find((name, key), to_store)
+        return (function(), None) if found is None else (found.jitted(), found.about)
+
+    def tune(further: tuple) -> Any:
+        return later("tune", lambda: made().tune(further), further, lambda _: None)[0]
+
+    def advance(further: tuple) -> tuple[Any, dict[str, Any] | None]:
+        return later("advance", lambda: made().advance(further)[0], further, lambda f: xla_options(f.trace(*further)))
+
+    found = folder.find(("start", key), start_to_store)
+    return made() if found is None else JittedChain(found.jitted(), tune, advance, lambda: AboutChain(*found.about))

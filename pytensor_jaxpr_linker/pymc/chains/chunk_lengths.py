@@ -13,6 +13,8 @@ CALL_SECONDS = 0.1
 GROWTH = 4
 #: Most transitions in a call: then Python takes less than a tenth of the time even of short ones.
 MOST_TRANSITIONS = 256
+#: Most transitions in a call on a user's mesh, so between two checkpoints.
+BETWEEN_CHECKPOINTS = 25
 #: Most bytes of what a call returns. Statistics take about as many for each transition and chain.
 MOST_BYTES, STATISTICS_BYTES = 2**22, 256
 
@@ -26,6 +28,9 @@ class ChunkLengths:
         How many transitions a chain makes.
     most
         Of how many a chunk has room.
+    by_time
+        Whether the time decides; else each chunk but the last one makes as many as there is room for: several processes
+        must make the same.
 
     Examples
     --------
@@ -39,8 +44,8 @@ class ChunkLengths:
     [1, 4, 10, 10, 10, 5]
     """
 
-    def __init__(self, total: int, most: int):
-        self._left, self._most = total, most
+    def __init__(self, total: int, most: int, by_time: bool = True):
+        self._left, self._most, self._by_time = total, most, by_time
         self._lengths: list[int] = []
         self._seconds = 0.0
 
@@ -49,7 +54,8 @@ class ChunkLengths:
         if number == len(self._lengths):
             longest = GROWTH * self._lengths[-1] if self._lengths else 1
             in_time = max(1, CALL_SECONDS / self._seconds) if self._seconds else longest
-            self._lengths.append(int(min(self._left, self._most, longest, in_time)))
+            fits = min(longest, in_time) if self._by_time else self._most
+            self._lengths.append(int(min(self._left, self._most, fits)))
             self._left -= self._lengths[-1]
         return self._lengths[number]
 

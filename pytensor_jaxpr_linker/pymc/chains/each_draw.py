@@ -38,12 +38,14 @@ class EachDraw:
     def __init__(self, callback: Callable, tune: int, total: int, constrained: Any):
         self._callback, self._tune, self._total = callback, tune, total
         self._seen = PositionsSoFar(constrained)
+        self._first: int | None = None  # of a run that goes on, the transitions before are not in the trace
 
     def __call__(self, chunk: Chunk, done: int) -> tuple[int, bool]:
         """Hand on a chunk, before which `done` transitions were made; return how many of it were, and whether this ends sampling."""
         positions, stats = chunk
         chains, length = next(iter(stats.values())).shape[:2]
         self._seen.add(positions)
+        self._first = done if self._first is None else self._first
         for i in range(length):
             for chain in range(chains):
                 found = {name: x[chain, i] for name, x in stats.items()}
@@ -51,7 +53,7 @@ class EachDraw:
                 at = done + i
                 draw = DrawOfChain(chain, at == self._total - 1, at, at < self._tune, [found], point)
                 try:
-                    self._callback(trace=ChainTrace(chain, at + 1, self._seen), draw=draw)
+                    self._callback(trace=ChainTrace(chain, at + 1 - self._first, self._seen), draw=draw)
                 except KeyboardInterrupt:
                     return i + 1, True
         return length, False

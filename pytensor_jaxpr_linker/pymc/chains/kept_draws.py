@@ -33,6 +33,11 @@ class KeptDraws:
         Of so many transitions the last one is kept, with the warnings of all of them: those in which no divergence is seen would tell of a posterior without
         any. What is too short for one more draw counts to the last one.
 
+    Attributes
+    ----------
+    seen, missing
+        How many transitions there were, and how many are to come.
+
     Examples
     --------
     >>> import numpy as np
@@ -49,15 +54,36 @@ class KeptDraws:
     def __init__(self, count: int, thinning: int = 1):
         self._room, self._thinning = count // thinning, thinning
         self._arrays: Any = None
-        self._seen = self.length = 0
+        self.seen, self.missing = 0, count
+
+    @property
+    def length(self) -> int:
+        """How many draws are complete."""
+        return self.seen // self._thinning
+
+    @property
+    def begun(self) -> Chunk:
+        """The draws so far, with one that is not complete."""
+        return jax.tree.map(lambda x: x[:, : -(-self.seen // self._thinning)], self._arrays or ({}, {}))
+
+    def restore(self, begun: Chunk, seen: int) -> None:
+        """Go on from draws so far, of so many transitions."""
+        if seen:
+            self._make_room(begun)
+            for whole, part in zip(jax.tree.leaves(self._arrays), jax.tree.leaves(begun), strict=True):
+                whole[:, : part.shape[1]] = part
+        self.seen, self.missing = seen, self.missing - seen
+
+    def _make_room(self, chunk: Chunk) -> None:
+        self._arrays = tuple({name: self._empty(name, x) for name, x in group.items()} for group in chunk)
 
     def add(self, chunk: Chunk, first: int, end: int) -> None:
         """Keep what is to be kept of the transitions from `first` to `end` of a chunk."""
         if self._arrays is None:
-            self._arrays = tuple({name: self._empty(name, x) for name, x in group.items()} for group in chunk)
+            self._make_room(chunk)
         positions, stats = jax.tree.map(lambda x: x[:, first:end], chunk)
         kept_positions, kept_stats = self._arrays
-        numbers = np.arange(self._seen, self._seen + end - first)
+        numbers = np.arange(self.seen, self.seen + end - first)
         rows, is_kept = np.minimum(numbers // self._thinning, self._room - 1), (numbers + 1) % self._thinning == 0
         for name, x in positions.items():
             kept_positions[name][:, rows[is_kept]] = x[:, is_kept]
@@ -69,8 +95,7 @@ class KeptDraws:
                 kept_stats[name][chains, rows[diverged]] = x[chains, diverged]
             else:
                 kept_stats[name][:, rows[is_kept]] = x[:, is_kept]
-        self._seen += end - first
-        self.length += int(is_kept.sum())
+        self.seen, self.missing = self.seen + end - first, self.missing - end + first
 
     def _empty(self, name: str, x: np.ndarray) -> np.ndarray:
         fill = np.nan if name.startswith(OF_DIVERGENCE) and x.dtype.kind == "f" else 0
@@ -81,11 +106,16 @@ class KeptDraws:
         return Draws(*jax.tree.map(lambda x: x[:, : self.length], self._arrays))
 
 
+def length_of(chunk: Chunk) -> int:
+    """Return how many transitions of each chain there are."""
+    return next(iter(chunk[1].values())).shape[1]
+
+
 def thinned(draws: Draws, thinning: int) -> Draws:
     """Return every `thinning`-th of some draws, with the warnings of all: see `KeptDraws`."""
     if thinning == 1:
         return draws
-    count = next(iter(draws.stats.values())).shape[1]
+    count = length_of(draws)
     kept = KeptDraws(count, thinning)
     kept.add((draws.positions, draws.stats), 0, count)
     return kept.result()

@@ -5,9 +5,8 @@ from __future__ import annotations
 import itertools
 import logging
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
-from functools import cache
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -19,8 +18,10 @@ from pytensor_jaxpr_linker.jaxpr.optimize.xla_options import FEW_CALLS, options_
 from pytensor_jaxpr_linker.pymc.chains.chain_functions import ChainFunctions, for_one
 from pytensor_jaxpr_linker.pymc.chains.chunk_lengths import ChunkLengths
 from pytensor_jaxpr_linker.pymc.chains.kernel import AboutChain
-from pytensor_jaxpr_linker.pymc.folder_programs import FolderPrograms, StoredFunction, stored_function
+from pytensor_jaxpr_linker.run import placement
 
+#: The axis of a mesh along which chains are divided.
+CHAINS = "chains"
 #: How many chunks a chain may be ahead of the slowest one.
 AHEAD = 8
 #: A child of PyMC's logger, so that notebooks and terminals show what it says.
@@ -68,12 +69,19 @@ class JittedChain(NamedTuple):
 
 
 class ChainPrograms(NamedTuple):
-    """The programs of a kernel, which compile in threads of their own. Only chains that tune have one for that."""
+    """The programs of a kernel, which compile in threads of their own. Only chains that tune have one for that.
+
+    Attributes
+    ----------
+    text
+        The program that makes transitions, where runs are compared.
+    """
 
     start: Future[jax.stages.Compiled]
     tune: Future[jax.stages.Compiled] | None
     advance: Future[jax.stages.Compiled]
     about: AboutChain
+    text: str = ""
 
     def result(self) -> tuple[jax.stages.Compiled, jax.stages.Compiled | None, jax.stages.Compiled]:
         """Wait for the programs."""
@@ -85,10 +93,11 @@ class ChainPrograms(NamedTuple):
             raise
 
 
-def compile_programs(chain: JittedChain, args: tuple, sharding: Any = None) -> ChainPrograms:
+def compile_programs(chain: JittedChain, args: tuple, sharding: Any = None, is_compared: bool = False) -> ChainPrograms:
     """Begin to compile, in threads, the programs that make and advance the state of chains, from what they are given, keys and positions.
 
-    XLA releases Python's lock while it compiles, so the other steps before sampling run at the same time.
+    XLA releases Python's lock while it compiles, so the other steps before sampling run at the same time. With
+    `is_compared` the text of the program that makes transitions is kept, and XLA has its own options.
     """
 
     def compile_(lowered: jax.stages.Lowered, options: dict[str, Any]) -> jax.stages.Compiled:
@@ -102,16 +111,16 @@ def compile_programs(chain: JittedChain, args: tuple, sharding: Any = None) -> C
     further = with_counts(args[0], 0), begun[: about.results]
     jitted, options = chain.advance(further)
     advance = jitted.trace(*further)
-    options = xla_options(advance) if options is None else options
-    runs_once = about.has_warmup or about.tuning
+    options = {} if is_compared else xla_options(advance) if options is None else options
+    runs_once = (about.has_warmup or about.tuning) and not is_compared
     started = pool.submit(compile_, start.lower(), options | options_of_few_calls() if runs_once else options)
     tuned = None
     if about.tuning:
         to_tune = with_counts(args[0], 0, 0), begun
         tuned = pool.submit(compile_, chain.tune(to_tune).lower(*to_tune), options)
-    advanced = pool.submit(compile_, advance.lower(), options)
+    advanced = pool.submit(compile_, lowered := advance.lower(), options)
     pool.shutdown(wait=False)
-    return ChainPrograms(started, tuned, advanced, about)
+    return ChainPrograms(started, tuned, advanced, about, lowered.as_text() if is_compared else "")
 
 
 def xla_options(traced: jax.stages.Traced) -> dict[str, Any]:
@@ -134,71 +143,51 @@ def states_of(found: Any, sharding: Any = None) -> Any:
     return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), found)
 
 
-def by_way_of_folder(
-    folder: FolderPrograms, key: Hashable, make: Callable[[], JittedChain], args: tuple
-) -> JittedChain:
-    """Return the functions of a kernel from the folder of `cache`, or those that `make` returns, which are put there."""
-    made = cache(make)
-
-    def start_to_store() -> StoredFunction:
-        stored = stored_function(made().start, args)
-        return stored._replace(about=tuple(made().about()))
-
-    def later(name: str, function: Callable[[], Any], further: tuple, options: Callable[[Any], Any]) -> Any:
-        """Return a function that takes states, and what is known of it."""
-
-        def to_store() -> StoredFunction:
-            jax.eval_shape(made().start, *args)  # which shows what states consist of
-            jitted = function()
-            return stored_function(jitted, further, options(jitted))
-
-        found = folder.find((name, key), to_store)
-        return (function(), None) if found is None else (found.jitted(), found.about)
-
-    def tune(further: tuple) -> Any:
-        return later("tune", lambda: made().tune(further), further, lambda _: None)[0]
-
-    def advance(further: tuple) -> tuple[Any, dict[str, Any] | None]:
-        return later("advance", lambda: made().advance(further)[0], further, lambda f: xla_options(f.trace(*further)))
-
-    found = folder.find(("start", key), start_to_store)
-    return made() if found is None else JittedChain(found.jitted(), tune, advance, lambda: AboutChain(*found.about))
-
-
 class OneProgram:
-    """One program over all chains, with an equal part of them on each device.
+    """One program over all chains, with an equal part of them on each device of a mesh.
 
-    ``shard_map`` leaves each device its own loops: where XLA's partitioner divides the batch, every step of a trajectory waits
-    for the slowest chain on any device.
+    ``shard_map`` leaves each device its own loops: where XLA's partitioner divides the batch, every step of a
+    trajectory waits for the slowest chain on any device.
 
     Attributes
     ----------
     chains
         How many chains a call of the program advances.
+    states
+        The states of chains after the last chunk.
     """
 
-    def __init__(self, given: Any, keys: np.ndarray, devices: list):
-        self.chains = len(keys)
-        self._part = -(-self.chains // len(devices))
-        self._used = devices[: -(-self.chains // self._part)]
-        # Equal parts: the last device may run chains of the first once more, which nobody reads.
-        self._index = np.arange(self._part * len(self._used)) % self.chains
-        self._mesh = Mesh(np.array(self._used), ("chain",))
-        self._given = jax.device_put(given, NamedSharding(self._mesh, PartitionSpec()))
+    def __init__(self, given: Any, keys: np.ndarray, mesh: Mesh):
+        self.chains, self._mesh = len(keys), mesh
+        parts = mesh.shape.get(CHAINS, 1)
+        self._part = -(-self.chains // parts)
+        # Equal parts: the last one may run chains of the first once more, which nobody reads.
+        self._index = np.arange(self._part * parts) % self.chains
+        self._same = NamedSharding(mesh, PartitionSpec())
+        self._each = NamedSharding(mesh, PartitionSpec(CHAINS)) if CHAINS in mesh.axis_names else self._same
+        self._given = jax.device_put(given, self._same)
         self._keys = self._put(keys)
+        self.states: Any = None
 
     @property
     def key(self) -> tuple:
         """What the programs depend on."""
-        return "one program", self.chains, tuple(self._used)
+        return "one program", self.chains, tuple(self._mesh.shape.items()), tuple(self._mesh.devices.flat)
 
     def _put(self, values: Any) -> Any:
-        sharding = NamedSharding(self._mesh, PartitionSpec("chain"))
-        return jax.device_put(jax.tree.map(lambda x: x[self._index], values), sharding)
+        return jax.tree.map(
+            lambda x: placement.put(np.asarray(x)[self._index], self._each, "the state of chains"), values
+        )
+
+    def _divided(self, batched: Callable, arguments: int) -> Any:
+        """Return a function of the chains of a part as one of all, jitted."""
+        if self._mesh.size == 1:
+            return jax.jit(batched)
+        specs, each = (PartitionSpec(), *(self._each.spec,) * arguments), self._each.spec
+        return jax.jit(jax.shard_map(batched, mesh=self._mesh, in_specs=specs, out_specs=each, check_vma=False))
 
     def jitted(self, functions: ChainFunctions) -> JittedChain:
         """Return the functions of all chains, which take all of them at once or one."""
-        each, same = PartitionSpec("chain"), PartitionSpec()
 
         def divide(function: Callable, arguments: int) -> Any:
             if functions.is_ensemble:
@@ -207,10 +196,7 @@ class OneProgram:
                 batched = for_one(function)
             else:
                 batched = jax.vmap(function, in_axes=(None, *(0,) * arguments))
-            if len(self._used) == 1:
-                return jax.jit(batched)
-            specs = (same, *(each,) * arguments)
-            return jax.jit(jax.shard_map(batched, mesh=self._mesh, in_specs=specs, out_specs=each, check_vma=False))
+            return self._divided(batched, arguments)
 
         return JittedChain(
             divide(functions.start, 2),
@@ -222,8 +208,7 @@ class OneProgram:
     def compile(self, find: Callable[[tuple], JittedChain], like: dict) -> ChainPrograms:
         """Begin to compile what `find` returns for the arguments of the first program."""
         args = self._given, self._keys, self._put(like)
-        sharding = None if len(self._used) == 1 else NamedSharding(self._mesh, PartitionSpec("chain"))
-        return compile_programs(find(args), args, sharding)
+        return compile_programs(find(args), args, None if self._mesh.size == 1 else self._each)
 
     def begun(self, programs: ChainPrograms, positions: dict) -> tuple[Any, np.ndarray | None]:
         """Return the states of chains before warm-up, and the log density of each if the first transition evaluates it."""
@@ -246,15 +231,22 @@ class OneProgram:
             watch.tuning(range(self.chains), length)
         return states[: programs.about.results]
 
-    def run(self, programs: ChainPrograms, states: list, lengths: ChunkLengths, watch: Watch) -> Iterator[Chunk]:
-        """Return an iterator over the chunks of transitions."""
+    def on_host(self, values: Any) -> Any:
+        """Return arrays as NumPy's."""
+        return jax.tree.map(np.asarray, values)
+
+    def run(
+        self, programs: ChainPrograms, states: list, lengths: ChunkLengths, watch: Watch, skipped: int = 0
+    ) -> Iterator[Chunk]:
+        """Return an iterator over the chunks of transitions, without the first `skipped` of the first one."""
         _, _, program = programs.result()
         for number in itertools.count():
             if not (length := lengths(number)):
                 return
-            began = perf_counter()
-            states, outputs = program(with_counts(self._given, length), states)
-            chunk = jax.tree.map(lambda x, n=length: np.asarray(x)[: self.chains, :n], outputs)
+            began, part = perf_counter(), slice(0 if number else skipped, length)
+            self.states, outputs = program(with_counts(self._given, length), states)
+            states = self.states
+            chunk = jax.tree.map(lambda x, part=part: x[: self.chains, part], self.on_host(outputs))
             lengths.took(length, perf_counter() - began)
             watch.chunk(range(self.chains), chunk[1])
             yield chunk

@@ -48,9 +48,9 @@ def check_named_axes(model: pm.Model, var_names: Names | None = None, idata: Map
     idata
         Coordinates and dims beside those of the model.
     """
-    given = {name: (idata or {}).get(name) or {} for name in ("coords", "dims")}
-    dims = {**model.named_vars_to_dims, **given["dims"]}
-    coords = {dim: x for dim, x in {**model.coords, **given["coords"]}.items() if x is not None}
+    more_coords, more_dims = ((idata or {}).get(name) or {} for name in ("coords", "dims"))
+    dims = {**model.named_vars_to_dims, **more_dims}
+    coords = {dim: x for dim, x in {**model.coords, **more_coords}.items() if x is not None}
     names = dims if var_names is None else as_names(var_names)
     drawn = [v for v in (*model.free_RVs, *model.deterministics) if v.name in dims and v.name in names]
     observed = {rv.name: held_lengths(model.rvs_to_values[rv]) for rv in model.observed_RVs}
@@ -66,7 +66,7 @@ def check_named_axes(model: pm.Model, var_names: Names | None = None, idata: Map
             for dim, length in zip(axes, lengths, strict=False):
                 if dim is None or length is None:
                     continue
-                whose = "idata_kwargs" if dim in given["coords"] or name in given["dims"] else "the model"
+                whose = "idata_kwargs" if dim in more_coords or name in more_dims else "the model"
                 expected, other = (len(coords[dim]), "") if dim in coords else known.setdefault(dim, (length, name))
                 if length != expected:
                     raise ValueError(misfit(name, dim, length, expected, other, whose))

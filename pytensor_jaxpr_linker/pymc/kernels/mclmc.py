@@ -35,7 +35,7 @@ def make_kernel(
     `adjusted_kernel`.
     """
     if logp.size < 2:
-        raise ValueError("MCLMC needs at least two dimensions, and the model has one: use sampler='blackjax'.")
+        raise ValueError("MCLMC needs at least two dimensions, and the model has one: use sampler='nuts'.")
     if adjusted:
         return adjusted_kernel(logp, tune)
     numpy = jax.numpy

@@ -6,23 +6,16 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax
-import pymc as pm
+import numpy as np
 from jax.sharding import Mesh
 
-from pytensor_jaxpr_linker.pymc.arguments import (
-    GRADIENTS,
-    check_choice,
-    check_fraction,
-    check_free,
-    check_integer,
-    did_you_mean,
-)
-from pytensor_jaxpr_linker.pymc.functions.differentiable import check_variables
-from pytensor_jaxpr_linker.pymc.mesh.chains import CHAINS
-from pytensor_jaxpr_linker.pymc.options import PACKAGES, kernel_module, options_of_kernel
+from pytensor_jaxpr_linker.pymc.arguments import did_you_mean
+from pytensor_jaxpr_linker.pymc.chains.programs import CHAINS
+from pytensor_jaxpr_linker.pymc.options import ALIASES, PACKAGES
+from pytensor_jaxpr_linker.run import placement
 
-#: Samplers that are JAX programs, and the package of each.
-ON_MESHES = {"blackjax": "blackjax", "numpyro": "numpyro", "mclmc": "blackjax"}
+#: Samplers that run on meshes.
+ON_MESHES = ("nuts", "numpyro", "mclmc")
 
 
 def check_mesh(mesh: Any) -> Mesh:
@@ -49,38 +42,8 @@ def check_division(name: str, axes: Any) -> Mapping[str, str]:
     return axes
 
 
-def check_run(
-    model: pm.Model,
-    sampler: str,
-    draws: int,
-    tune: int,
-    chains: int | None,
-    target_accept: float | None,
-    max_treedepth: int,
-    gradient: str,
-    mesh: Mesh | None,
-    shard: Mapping[str, str] | None,
-    options: Mapping[str, Any],
-) -> None:
-    """Raise an error, with the remedy, for arguments that can't be."""
-    if sampler not in ON_MESHES:
-        what = f"sampler={sampler!r} knows of no mesh" if sampler in PACKAGES else f"There is no sampler {sampler!r}"
-        meant = did_you_mean(sampler, ON_MESHES)
-        raise ValueError(f"{what}: use one of {', '.join(map(repr, ON_MESHES))}.{meant}")
-    check_choice("gradient", gradient, GRADIENTS)
-    for name, value, least in (
-        ("draws", draws, 1),
-        ("tune", tune, 0),
-        ("chains", chains or 1, 1),
-        ("max_treedepth", max_treedepth, 1),
-    ):
-        check_integer(name, value, least)
-    if target_accept is not None:
-        check_fraction("target_accept", target_accept)
-    check_free(model)
-    check_variables(
-        model, "MCLMC" if sampler == "mclmc" else "NUTS", "leave out mesh and store, and use sampler='pymc'"
-    )
+def checked_mesh(mesh: Any, shard: Any) -> Mesh:
+    """Return the mesh of a run, by default of all devices, or raise an error, with the remedy."""
     if mesh is not None:
         check_mesh(mesh)
     if shard is not None:
@@ -100,7 +63,12 @@ def check_run(
             f"The mesh has the axis {others[0]!r}, and nothing is divided along it: give shard, a dict such as {{'obs': {others[0]!r}}}, or a mesh"
             " with the axis 'chains' alone."
         )
-    known = options_of_kernel(kernel_module(sampler))
-    for name in options:
-        if name not in known:
-            raise TypeError(f"sampler={sampler!r} takes no argument {name!r} on a mesh.{did_you_mean(name, known)}")
+    return placement.automatic(Mesh(np.array(jax.devices()), (CHAINS,)) if mesh is None else mesh)
+
+
+def check_sampler_of_mesh(sampler: str) -> None:
+    """Raise an error for a sampler that does not run on a mesh."""
+    if sampler not in ON_MESHES:
+        what = f"sampler={sampler!r} knows of no mesh" if sampler in PACKAGES else f"There is no sampler {sampler!r}"
+        meant = did_you_mean(sampler, [*ON_MESHES, *ALIASES])
+        raise ValueError(f"{what}: use one of {', '.join(map(repr, ON_MESHES))}.{meant}")

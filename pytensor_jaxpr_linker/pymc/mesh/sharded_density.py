@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Literal
 
 import jax
@@ -21,6 +21,7 @@ from pytensor_jaxpr_linker.plan.padding import NotExact
 from pytensor_jaxpr_linker.pymc.arguments import Names, check_model, did_you_mean
 from pytensor_jaxpr_linker.pymc.functions.density import LogDensity
 from pytensor_jaxpr_linker.pymc.functions.graph import ModelFunction, model_mode, shared_inputs
+from pytensor_jaxpr_linker.pymc.kept_models import Gradient, KeptModel
 from pytensor_jaxpr_linker.pymc.mesh.checks import check_division, check_mesh
 from pytensor_jaxpr_linker.pymc.mesh.graph import density_for_mesh
 from pytensor_jaxpr_linker.pymc.mesh.padded_density import PaddedFunction, lengths_along
@@ -160,6 +161,29 @@ class ShardedLogDensity(LogDensity):
         if data is not None:
             placement.check_one_mesh(list(map(repr, placed)), list(placed.values()), "put them there by `place`")
         return super().__call__(position, placed)
+
+
+class ModelOnMesh(KeptModel):
+    """A model whose data are divided along axes of a mesh, or lie whole on each device."""
+
+    def __init__(self, model: pm.Model, gradient: Gradient, mesh: Mesh, shard: Mapping[str, str] | None):
+        super().__init__(model, gradient)
+        self._mesh, self._shard = mesh, shard
+
+    @cached_property
+    def logp(self) -> LogDensity:
+        """The log density as a JAX function, of divided data if there are axes for them."""
+        if self._shard is None:
+            return LogDensity(self.model, self.gradient, graph=self.graph)
+        return ShardedLogDensity(self.model, self._mesh, self._shard, self.gradient)
+
+    @cached_property
+    def data(self) -> dict[str, Any]:
+        """The shared data on the mesh, with the values that they have when a run begins."""
+        if isinstance(self.logp, ShardedLogDensity):
+            return self.logp.data
+        everywhere = NamedSharding(self._mesh, PartitionSpec())
+        return {name: placement.put(x, everywhere, name) for name, x in self.logp.data.items()}
 
 
 def check_dims(model: pm.Model, axes: Mapping[str, str], dims: Mapping[str, tuple]) -> None:

@@ -12,6 +12,7 @@ from pytensor_jaxpr_linker.pymc.chains.chains import Chains, shapes_of
 from pytensor_jaxpr_linker.pymc.chains.programs import options_of_few_calls
 from pytensor_jaxpr_linker.pymc.functions.initial import stacked_points
 from pytensor_jaxpr_linker.pymc.kept_models import KeptModel
+from pytensor_jaxpr_linker.run import placement
 
 
 def chain_positions(points: list[dict[str, np.ndarray]], group: int) -> dict[str, np.ndarray]:
@@ -33,7 +34,8 @@ def density_of_points(
     kept: KeptModel, like: dict[str, np.ndarray], data: Mapping[str, Any]
 ) -> Callable[[list[dict]], list[float]]:
     """Return the function from points to their log densities, by a program of one point, which is kept."""
-    one = {name: jax.ShapeDtypeStruct(x.shape[1:], x.dtype) for name, x in like.items()}
+    everywhere = placement.copied_to_mesh(data.values())
+    one = {name: jax.ShapeDtypeStruct(x.shape[1:], x.dtype, sharding=everywhere) for name, x in like.items()}
 
     def make() -> jax.stages.Compiled:
         args = one, dict(data)

@@ -9,6 +9,7 @@ import os
 import signal
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from multiprocessing.connection import Connection, wait
 from time import perf_counter
 from typing import Any
@@ -120,9 +121,8 @@ def run_chains(sender: Connection, payload: bytes, numbers: list[int]) -> None:
             cache(folder)
         for number in numbers:
             sender.send_bytes(cloudpickle.dumps((number, None, ())))  # which begins
-            one = request._replace(
-                chains=1, seeds=[request.seeds[number]], chain_method="sequential", cores=None, progressbar=False
-            )
+            alone: dict[str, Any] = {"chains": 1, "seeds": [request.seeds[number]], "chain_method": "sequential"}
+            one = replace(request, cores=None, progressbar=False, **alone)
             with (
                 options(**named),
                 config.change_flags(**flags),

@@ -48,7 +48,7 @@ def sample_pymc(request: Request) -> xr.DataTree:
             random_seed=request.random_seed,
             initvals=request.initvals,
             discard_tuned_samples=request.discard_tuned_samples,
-            idata_kwargs=request.idata or None,
+            idata_kwargs=request.idata_kwargs or None,
             callback=request.callback,
             progressbar=request.progressbar,
             quiet=request.quiet,

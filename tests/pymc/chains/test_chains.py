@@ -29,7 +29,7 @@ def walk(where):
     return Kernel(lambda data, key, x: (x, key), transition)
 
 found = {}
-for method, where in (("parallel", lambda: jax.lax.axis_index("chain")), ("vectorized", lambda: 0), ("sequential", lambda: 0)):
+for method, where in (("parallel", lambda: jax.lax.axis_index("chains")), ("vectorized", lambda: 0), ("sequential", lambda: 0)):
     start = {"x": np.zeros((3, 2))}
     data, kept = {"scale": np.array(0.5)}, KeptPrograms()
     chains = Chains(lambda: walk(where), {}, "walk", kept, 30, data, start, [1, 2, 3], ChainRun(10, method))

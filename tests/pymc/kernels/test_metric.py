@@ -12,7 +12,6 @@ pytest.importorskip("blackjax")
 from blackjax.mcmc.metrics import LowRankInverseMassMatrix, default_metric
 
 from pytensor_jaxpr_linker.pymc import sample
-from pytensor_jaxpr_linker.pymc.kernels.blackjax import MOST_OF_DENSE, make_kernel
 from pytensor_jaxpr_linker.pymc.kernels.metric import (
     cholesky_by_columns,
     factor_of,
@@ -20,6 +19,7 @@ from pytensor_jaxpr_linker.pymc.kernels.metric import (
     to_force,
     to_velocity,
 )
+from pytensor_jaxpr_linker.pymc.kernels.nuts import MOST_OF_DENSE, make_kernel
 from pytensor_jaxpr_linker.pymc.kernels.trajectory import kinetic_energy, turns_back
 
 

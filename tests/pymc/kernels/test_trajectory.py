@@ -9,8 +9,8 @@ from scipy import stats
 
 blackjax = pytest.importorskip("blackjax")
 
-from pytensor_jaxpr_linker.pymc.kernels.blackjax import make_kernel  # noqa: E402
 from pytensor_jaxpr_linker.pymc.kernels.metric import factor_of, inverse_mass_diagonal  # noqa: E402
+from pytensor_jaxpr_linker.pymc.kernels.nuts import make_kernel  # noqa: E402
 from pytensor_jaxpr_linker.pymc.kernels.trajectory import DIVERGENCE, Noise, noise_of, nuts_transition  # noqa: E402
 
 SCALES = np.array([1.0, 3.0])

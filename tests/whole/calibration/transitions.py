@@ -21,8 +21,7 @@ from scipy import stats
 
 from pytensor_jaxpr_linker.pymc.functions.density import logdensity
 from pytensor_jaxpr_linker.pymc.functions.layout import Layout
-from pytensor_jaxpr_linker.pymc.kernels import blackjax as nuts
-from pytensor_jaxpr_linker.pymc.kernels import chees, mclmc
+from pytensor_jaxpr_linker.pymc.kernels import chees, mclmc, nuts
 from pytensor_jaxpr_linker.pymc.kernels.vectors import VectorDensity
 
 #: Consecutive transitions: an error adds up.

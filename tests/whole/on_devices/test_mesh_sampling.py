@@ -13,7 +13,8 @@ from mesh_models import hierarchical, regression
 
 import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker.pymc import sample, sample_on_mesh
-from pytensor_jaxpr_linker.pymc.mesh.draw_store import FolderStore
+from pytensor_jaxpr_linker.pymc.chains.folder_store import FolderStore
+from pytensor_jaxpr_linker.pymc.chains.kept_draws import Draws, KeptDraws
 
 pytest.importorskip("blackjax")
 
@@ -178,30 +179,65 @@ def test_a_damaged_store(tmp_path):
         sample_on_mesh(store=tmp_path / "file", **run)
 
 
-def test_blocks_and_checkpoints(tmp_path):
-    """Whatever the lengths of chunks, each draw is written once, in its place."""
+@pytest.mark.parametrize("thinning", [1, 2, 7])
+def test_blocks_and_checkpoints(tmp_path, thinning):
+    """Whatever the lengths of chunks, each draw is written once, in its place, with the warnings of those that are left out."""
 
-    def tree(chunk):
-        data = xr.Dataset({"x": (("chain", "draw"), chunk[0]["x"])}, coords={"draw": np.arange(chunk[0]["x"].shape[1])})
-        stats = xr.Dataset({"lp": (("chain", "draw"), chunk[1]["lp"])})
+    def tree(draws):
+        data = xr.Dataset({"x": (("chain", "draw"), draws.positions["x"])}, coords={"draw": np.arange(length(draws))})
+        stats = xr.Dataset({name: (("chain", "draw"), x) for name, x in draws.stats.items()})
         return xr.DataTree.from_dict(
             {"posterior": data, "sample_stats": stats, "constant_data": xr.Dataset({"c": ("k", ["a", "b"])})}
         )
 
-    values, done = np.arange(2 * 333.0).reshape(2, 333), 0
-    for length in (1, 98, 2, 150, 82):
-        store = FolderStore(tmp_path, 333, tree)
-        assert (store.load() is None) is (done == 0)
-        part = values[:, done : done + length]
-        store.add(({"x": part}, {"lp": -part}))
-        done += length
-        store.save(done, [np.array(done)], {"of": "a test"})
-        checkpoint = FolderStore(tmp_path, 333, tree).load()
+    def length(draws):
+        return draws.positions["x"].shape[1]
+
+    values, done, in_memory = np.arange(2 * 333.0).reshape(2, 333), 0, KeptDraws(333, thinning)
+    for part in (1, 98, 2, 150, 82):
+        store = FolderStore(tmp_path, 333, thinning, tree)
+        assert (store.before is None) is (done == 0)
+        store.go_on({"of": "a test"})
+        x = values[:, done : done + part]
+        chunk = {"x": x}, {"lp": -x, "diverging": x % 100 == 99}
+        for kept in (store, in_memory):
+            kept.add(chunk, 0, part)
+        done += part
+        store.save(done, [np.array(done)])
+        checkpoint = FolderStore(tmp_path, 333, thinning, tree).before
         assert (checkpoint.done, int(checkpoint.state[0]), checkpoint.about) == (done, done, {"of": "a test"})
-    found = store.result()
-    np.testing.assert_array_equal(found.posterior["x"], values)
-    np.testing.assert_array_equal(found.sample_stats["lp"], -values)
-    assert list(found["constant_data"]["c"].values) == ["a", "b"]
+    found, want = store.result({"took": 1.0}), in_memory.result()
+    assert isinstance(want, Draws) and length(want) == 333 // thinning
+    np.testing.assert_array_equal(found.posterior["x"], want.positions["x"])
+    np.testing.assert_array_equal(found.posterior["x"], values[:, thinning - 1 :: thinning])
+    for name in ("lp", "diverging"):
+        np.testing.assert_array_equal(found.sample_stats[name], want.stats[name])
+    assert list(found["constant_data"]["c"].values) == ["a", "b"] and found.posterior.attrs["took"] == 1.0
+
+
+def test_a_store_takes_what_sample_takes(tmp_path):
+    """Thinning, a callback, the log likelihood and PyMC's name of the sampler; killed, the run goes on. The draws are those of a run in memory."""
+    model, seen = hierarchical(40, groups=3), []
+    run = {"draws": 61, "tune": 10, "chains": 2, "max_treedepth": 3, "random_seed": 5, "mesh": ONE, **QUIET}
+    run |= {"thinning": 2, "log_likelihood": True, "nuts_sampler": "blackjax"}
+
+    def note(trace, draw):
+        seen.append((draw.chain, draw.draw_idx))
+        assert trace.get_values("mean").shape == (len(trace),)
+        if len(seen) == 60:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt) as caught:
+        sample(model=model, store=tmp_path, callback=note, **run)
+    assert "keeps 24 of 71 transitions of each chain" in caught.value.__notes__[0]
+    found, want = sample(model=model, store=tmp_path, callback=note, **run), sample(model=model, **run)
+    assert seen[-1] == (1, 70) and seen[60] == (0, 24) and found.posterior.sizes["draw"] == 30
+    for group in ("posterior", "sample_stats", "log_likelihood"):
+        for name, x in want[group].data_vars.items():
+            np.testing.assert_array_equal(found[group][name], x, err_msg=name)
+    assert found.posterior.attrs["thinning"] == 2 and found.posterior.attrs["interrupted"] == 0
+    with pytest.raises(ValueError, match="has a run with other arguments"):
+        sample(model=model, store=tmp_path, **{**run, "thinning": 3})
 
 
 @pytest.mark.parametrize(
@@ -210,17 +246,17 @@ def test_blocks_and_checkpoints(tmp_path):
         (
             {"sampler": "nutpie", "store": "folder"},
             ValueError,
-            "sampler='nutpie' knows of no mesh: use one of 'blackjax', 'numpyro', 'mclmc'.",
+            "sampler='nutpie' knows of no mesh: use one of 'nuts', 'numpyro', 'mclmc'.",
         ),
         (
             {"sampler": "chees", "mesh": ONE},
             ValueError,
-            "sampler='chees' knows of no mesh: use one of 'blackjax', 'numpyro', 'mclmc'.",
+            "sampler='chees' knows of no mesh: use one of 'nuts', 'numpyro', 'mclmc'.",
         ),
         (
             {"sampler": "blackjx", "mesh": ONE},
             ValueError,
-            "There is no sampler 'blackjx': use one of 'blackjax', 'numpyro', 'mclmc'. Did you mean 'blackjax'?",
+            "There is no sampler 'blackjx': use one of 'nuts', 'numpyro', 'mclmc'. Did you mean 'blackjax'?",
         ),
         ({"mesh": 8}, TypeError, "mesh must be a jax.sharding.Mesh, not 8: make one by jax.make_mesh"),
         ({"mesh": ONE, "shard": "obs"}, TypeError, "shard says along which axis .* give a dict such as .*, not 'obs'"),
@@ -253,7 +289,12 @@ def test_blocks_and_checkpoints(tmp_path):
         (
             {"store": "folder", "mas_matrix": "dense"},
             TypeError,
-            "takes no argument 'mas_matrix' on a mesh. Did you mean 'mass_matrix'?",
+            "takes no argument 'mas_matrix'. Did you mean 'mass_matrix'?",
+        ),
+        (
+            {"store": "folder", "discard_tuned_samples": False},
+            TypeError,
+            "A store keeps no draws of the warm-up: leave out discard_tuned_samples",
         ),
         ({"store": "folder", "draws": 0}, ValueError, "draws must be an integer and at least 1, not 0"),
     ],
@@ -270,6 +311,7 @@ def test_blocks_and_checkpoints(tmp_path):
         "shard",
         "cores",
         "option",
+        "warm-up",
         "draws",
     ],
 )

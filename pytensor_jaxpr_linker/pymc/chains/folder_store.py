@@ -1,4 +1,4 @@
-"""Where draws go while chains run: into memory, or into a folder with Zarr arrays and a checkpoint."""
+"""Draws of chains in a folder, with Zarr arrays and a checkpoint, so that a run goes on after a crash."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ import jax
 import numpy as np
 import xarray as xr
 
+from pytensor_jaxpr_linker.pymc.chains.kept_draws import Draws, KeptDraws, length_of
+from pytensor_jaxpr_linker.pymc.chains.programs import Chunk
+
 #: How many draws of each chain a chunk of a Zarr array has.
 DRAWS_IN_BLOCK = 100
 
@@ -27,43 +30,18 @@ class Checkpoint(NamedTuple):
         How many transitions each chain has made.
     state
         The leaves of the states of all chains.
-    pending
-        The draws that are in no block yet: positions and statistics.
     about
         What the run is of, see `run_hashes`, and its seeds.
     """
 
     done: int
     state: list[np.ndarray]
-    pending: tuple[dict, dict] | None
     about: dict[str, Any]
 
 
-class MemoryStore:
-    """Draws in memory; nothing outlives the process."""
-
-    def __init__(self, draws: int):
-        self._draws, self._kept, self._filled = draws, None, 0
-
-    def add(self, chunk: tuple[dict, dict]) -> None:
-        """Keep draws, with axes of chains and draws in front."""
-        kept = self._kept = self._kept or jax.tree.map(self._room, chunk)
-        length = next(iter(chunk[1].values())).shape[1]
-        for whole, part in zip(jax.tree.leaves(kept), jax.tree.leaves(chunk), strict=True):
-            whole[:, self._filled : self._filled + length] = part
-        self._filled += length
-
-    def _room(self, x: np.ndarray) -> np.ndarray:
-        return np.empty((len(x), self._draws, *x.shape[2:]), x.dtype)
-
-    @property
-    def draws(self) -> tuple[dict, dict]:
-        """The positions and statistics so far."""
-        return jax.tree.map(lambda x: x[:, : self._filled], self._kept)
-
-
 class FolderStore:
-    """Draws in ``draws.zarr`` of a folder, in blocks of `DRAWS_IN_BLOCK`, and beside it a checkpoint.
+    """Draws in ``draws.zarr`` of a folder, in blocks of `DRAWS_IN_BLOCK`, and beside it a checkpoint. Of several
+    processes the first one writes.
 
     A block is written when it is full, before the checkpoint that no longer has its draws: whenever a process is killed, what the last
     checkpoint says is done is in the folder. Memory is bounded by one block.
@@ -72,39 +50,69 @@ class FolderStore:
     ----------
     folder
         The folder; it is made if it is missing.
-    draws
-        How many draws of each chain there will be.
+    count, thinning
+        See `KeptDraws`.
     make_tree
-        Makes a DataTree of the positions and statistics of some draws.
+        Makes a DataTree of some draws.
+
+    Attributes
+    ----------
+    before
+        The checkpoint, if there is one.
+    about
+        What the run is of: what the next checkpoints say.
     """
 
-    def __init__(self, folder: str | Path, draws: int, make_tree: Callable[[tuple[dict, dict]], xr.DataTree]):
+    def __init__(self, folder: str | Path, count: int, thinning: int, make_tree: Callable[[Draws], xr.DataTree]):
         if find_spec("zarr") is None:
             raise ImportError("A store needs Zarr: pip install 'pytensor_jaxpr_linker[store]'.")
-        self.folder, self._draws, self._make_tree = Path(folder), draws, make_tree
+        self.folder, self._count, self._thinning, self._make_tree = Path(folder), count, thinning, make_tree
         if self.folder.exists() and not self.folder.is_dir():
             raise NotADirectoryError(f"store={str(folder)!r} is a file: give a folder, which is made if it is missing.")
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._pending: tuple[dict, dict] | None = None
-        self._written = 0
+        self._writes, self._written = jax.process_index() == 0, 0
         self._group: Any = None
+        self._block = self._next_block()
+        self.about: Mapping[str, Any] = {}
+        self.before = self._load()
 
-    def add(self, chunk: tuple[dict, dict]) -> None:
-        """Keep draws, with axes of chains and draws in front; write those that fill a block."""
-        pending = self._pending
-        if pending is not None:
-            chunk = jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), pending, chunk)
-        while (n := length_of(chunk)) >= DRAWS_IN_BLOCK or (n and self._written + n >= self._draws):
-            self._write(jax.tree.map(lambda x: x[:, :DRAWS_IN_BLOCK], chunk))
-            chunk = jax.tree.map(lambda x: x[:, DRAWS_IN_BLOCK:], chunk)
-        self._pending = chunk if n else None
+    def go_on(self, about: Mapping[str, Any]) -> None:
+        """Note what the run is of, or raise an error if the checkpoint is of another one."""
+        for name, value in about.items():
+            if self.before is not None and self.before.about.get(name) != value:
+                raise ValueError(
+                    f"The folder {self.folder} has a run with other {name.removeprefix('other ')}: finish that with the"
+                    " same, or give another folder as `store`."
+                )
+        self.about = about
 
-    def _write(self, block: tuple[dict, dict]) -> None:
+    @property
+    def _room(self) -> int:
+        """How many draws there will be."""
+        return self._count // self._thinning
+
+    def _next_block(self) -> KeptDraws:
+        """Return the place of the next block, the last of which has all transitions that are left."""
+        left = self._count - self._written * self._thinning
+        is_last = self._written + DRAWS_IN_BLOCK >= self._room
+        return KeptDraws(left if is_last else DRAWS_IN_BLOCK * self._thinning, self._thinning)
+
+    def add(self, chunk: Chunk, first: int, end: int) -> None:
+        """Keep what is to be kept of the transitions from `first` to `end` of a chunk; write blocks that are full."""
+        while self._writes and first < end:
+            stop = min(end, first + self._block.missing)
+            self._block.add(chunk, first, stop)
+            first = stop
+            if not self._block.missing:
+                self._write(self._block.result())
+                self._block = self._next_block()
+
+    def _write(self, block: Draws) -> None:
         """Write a block."""
         tree, n = self._make_tree(block), length_of(block)
         if self._group is None:
             self._group = self._made(tree)
-        for name in ("posterior", "sample_stats"):
+        for name in groups_of_draws(tree):
             for key, x in tree[name].data_vars.items():
                 self._group[name][key][:, self._written : self._written + n] = x.values
         self._written += n
@@ -116,31 +124,35 @@ class FolderStore:
         path = self.folder / "draws.zarr"
         if self._written:
             return zarr.open_group(path, mode="r+")
-        rest = {k: v for k, v in tree.children.items() if k not in ("posterior", "sample_stats")}
-        xr.DataTree.from_dict({k: v.dataset for k, v in rest.items()}).to_zarr(path, mode="w", consolidated=False)
+        names = groups_of_draws(tree)
+        rest = {k: v.dataset for k, v in tree.children.items() if k not in names}
+        xr.DataTree.from_dict(rest).to_zarr(path, mode="w", consolidated=False)
         group = zarr.open_group(path, mode="r+")
-        for name in ("posterior", "sample_stats"):
+        for name in names:
             data = tree[name].dataset
             made = group.create_group(name, overwrite=True, attributes=plain_attributes(data.attrs))
             for label, x in data.variables.items():
                 key, dims = str(label), [str(dim) for dim in x.dims]
-                values = np.arange(self._draws) if key == "draw" else np.asarray(x.values)
+                values = np.arange(self._room) if key == "draw" else np.asarray(x.values)
                 if values.dtype.kind in "OU":
                     values = values.astype(np.dtypes.StringDType())
                 if "draw" not in dims or key == "draw":
                     made.create_array(key, data=values, dimension_names=dims, overwrite=True)
                     continue
-                shape = (x.shape[0], self._draws, *x.shape[2:])
+                shape = (x.shape[0], self._room, *x.shape[2:])
                 chunks = (x.shape[0], DRAWS_IN_BLOCK, *x.shape[2:])
                 made.create_array(key, shape=shape, chunks=chunks, dtype=x.dtype, dimension_names=dims, overwrite=True)
         return group
 
-    def save(self, done: int, state: list[np.ndarray], about: Mapping[str, Any]) -> None:
+    def save(self, done: int, state: list[np.ndarray]) -> None:
         """Replace the checkpoint, at once: a reader sees the old one or the new one."""
+        if not self._writes:
+            return
         arrays: dict[str, Any] = {f"state{i}": x for i, x in enumerate(state)}
-        for prefix, values in zip(("position", "stat"), self._pending or ({}, {}), strict=True):
+        for prefix, values in zip(("position", "stat"), self._block.begun, strict=True):
             arrays |= {f"{prefix}:{name}": x for name, x in values.items()}
-        about = {**about, "done": done, "written": self._written, "leaves": len(state)}
+        counts = {"done": done, "written": self._written, "seen": self._block.seen, "leaves": len(state)}
+        about = {**self.about, **counts}
         temporary = self.folder / "checkpoint.npz.new"
         with temporary.open("wb") as file:
             np.savez(file, about=np.array(json.dumps(about)), **arrays)
@@ -148,7 +160,7 @@ class FolderStore:
             os.fsync(file.fileno())
         os.replace(temporary, self.folder / "checkpoint.npz")
 
-    def load(self) -> Checkpoint | None:
+    def _load(self) -> Checkpoint | None:
         """Return the checkpoint, and go on where it was made; None if there is none."""
         path = self.folder / "checkpoint.npz"
         if not path.exists():
@@ -171,17 +183,21 @@ class FolderStore:
                 if name:
                     pending[("position", "stat").index(prefix)][name] = file[key]
         self._written = about.pop("written")
-        self._pending = pending if pending[1] else None
-        return Checkpoint(about.pop("done"), state, self._pending, about)
+        self._block = self._next_block()
+        self._block.restore(pending, about.pop("seen"))
+        return Checkpoint(about.pop("done"), state, about)
 
-    def result(self) -> xr.DataTree:
-        """Return the draws, which are read from the folder when they are needed."""
+    def result(self, attrs: Mapping[str, Any]) -> xr.DataTree:
+        """Return the draws, which are read from the folder when they are needed; `attrs` are those of the whole run."""
+        if self._group is not None:
+            for name in ("posterior", "sample_stats"):
+                self._group[name].attrs.update(plain_attributes(attrs))
         return xr.open_datatree(self.folder / "draws.zarr", engine="zarr", consolidated=False)
 
 
-def length_of(chunk: tuple[dict, dict]) -> int:
-    """Return how many draws of each chain there are."""
-    return next(iter(chunk[1].values())).shape[1]
+def groups_of_draws(tree: xr.DataTree) -> list[str]:
+    """Return the names of the groups that have an axis of draws."""
+    return [name for name, group in tree.children.items() if "draw" in group.sizes]
 
 
 def plain_attributes(attrs: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """The default NUTS: the transitions of `trajectory.py`, and a warm-up in windows that adapts the step size and the mass matrix.
 
-``sampler="blackjax"`` is its name, for it is made of BlackJAX's dual averaging, Welford's algorithm and estimate of low rank.
+It is made of BlackJAX's dual averaging, Welford's algorithm and estimate of low rank, so ``sampler="blackjax"`` is
+another name of it.
 """
 
 from __future__ import annotations
