@@ -58,7 +58,7 @@ def make_parser() -> argparse.ArgumentParser:
     docs.set_defaults(command=run_docs)
 
     explained = commands.add_parser("explain", help="say what runs where, why, and what to change")
-    explained.add_argument("--save", metavar="FILE", type=Path, help="write a page that draws the graph: .html or .svg")
+    explained.add_argument("--save", metavar="FILE", type=Path, help="write a page with the graph (.html), or the graph alone (.mmd)")
     explained.add_argument("--most", type=int, default=12, metavar="N", help="how many entries of each list (12)")
     explained.add_argument("--passes", action="store_true", help="tell what each pass did")
     explained.add_argument(
