@@ -53,12 +53,12 @@ def make_parser() -> argparse.ArgumentParser:
     doctor = commands.add_parser("doctor", help="say whether versions, devices and compilers fit, and run a program")
     doctor.set_defaults(command=run_doctor)
 
-    docs = commands.add_parser("docs", help="print a page of the documentation, or the section of a break code")
-    docs.add_argument("page", nargs="?", metavar="PAGE", help="such as JX002, options, from_pymc; none lists them")
+    docs = commands.add_parser("docs", help="print what a break code means, or the address of the documentation")
+    docs.add_argument("page", nargs="?", metavar="CODE", help="such as JX002; of another word, where to search for it")
     docs.set_defaults(command=run_docs)
 
     explained = commands.add_parser("explain", help="say what runs where, why, and what to change")
-    explained.add_argument("--save", metavar="FILE", type=Path, help="write a page that draws the graph: .html or .svg")
+    explained.add_argument("--save", metavar="FILE", type=Path, help="write a page (.html), or its graph alone (.mmd)")
     explained.add_argument("--most", type=int, default=12, metavar="N", help="how many entries of each list (12)")
     explained.add_argument("--passes", action="store_true", help="tell what each pass did")
     explained.add_argument(
@@ -94,7 +94,7 @@ def run_doctor(options: argparse.Namespace) -> int:
 
 
 def run_docs(options: argparse.Namespace) -> None:
-    """Print a page."""
+    """Print a section or an address."""
     print(page_text(options.page))
 
 

@@ -23,17 +23,12 @@ OPERATIONS = ("all-reduce", "all-gather", "all-to-all", "collective-permute", "r
 COLLECTIVE_LINE = re.compile(rf" = (?P<type>\(.*?\)|\S+) (?P<name>{'|'.join(OPERATIONS)})(?:-start)?\(")
 ARRAY = re.compile(r"\b([a-z]+)(\d+)?\[([\d,]*)\]")
 
-#: What to know of a platform, if the function has arrays of a dtype.
-NOTES = {
-    (
-        "tpu",
-        "float64",
-    ): "float64: a TPU has no such arithmetic. XLA emulates it by pairs of float32, which is slow, has fewer digits and the range of"
-    " float32, and lacks decompositions: set pytensor.config.floatX to float32, or use a CPU or a GPU",
-    (
-        "gpu",
-        "float64",
-    ): "float64: a GPU for data centres has half as many operations a second as for float32, any other 1/32 to 1/64",
+#: What to know of a platform, if the function has arrays of 64-bit numbers.
+FLOAT64 = {
+    "tpu": "float64: a TPU has no such arithmetic. XLA emulates it by pairs of float32, which is slow, has fewer digits"
+    " and the range of float32, and lacks decompositions: set pytensor.config.floatX to float32, or use a CPU or a GPU",
+    "gpu": "float64: a GPU for data centres has half as many operations a second as for float32,"
+    " any other 1/32 to 1/64",
 }
 
 
@@ -85,7 +80,8 @@ def on_platform(found: Compiled, regions: Sequence[RegionStages | None], platfor
     notes = [f"region {i}: give example arguments (args=...), so that its operations are known" for i in unknown]
     dtypes = {getattr(v.type, "dtype", "") for node in found.fgraph.apply_nodes for v in (*node.inputs, *node.outputs)}
     kind = "gpu" if platform in ("cuda", "rocm") else platform
-    notes += [text for (of, dtype), text in NOTES.items() if of == kind and dtype in dtypes]
+    if "float64" in dtypes and kind in FLOAT64:
+        notes.append(FLOAT64[kind])
     return PlatformReport(platform, len(plan.batches), (len(known), len(regions)), tuple(missing), tuple(notes))
 
 

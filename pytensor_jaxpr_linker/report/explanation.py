@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from pytensor_jaxpr_linker.report.mermaid import as_mermaid
 from pytensor_jaxpr_linker.report.model import ExplanationData
-from pytensor_jaxpr_linker.report.notebook import as_notebook
-from pytensor_jaxpr_linker.report.page import as_page
+from pytensor_jaxpr_linker.report.page import as_notebook, as_page
 from pytensor_jaxpr_linker.report.profile import Profile
-from pytensor_jaxpr_linker.report.svg import as_svg
 from pytensor_jaxpr_linker.report.text import as_text, as_tree, summary
 
 
@@ -35,33 +34,32 @@ class Explanation(ExplanationData):
         return as_text(self, most)
 
     def save(self, path: str | Path, compile: bool = True, profile: Profile | None = None) -> Path:
-        """Write one HTML page, without anything from the network, in which the graph is drawn; return its path.
+        """Write the report as one HTML page with the graph; return its path.
 
-        With a name that ends in ``.svg`` it is the drawing alone.
+        Mermaid draws the graph: the browser loads it from the network. All else is on the page, also the graph in
+        Mermaid's language. With a name that ends in ``.mmd`` the file has only this text, which GitHub draws, too.
 
-        Each node opens its Jaxpr equations and StableHLO. They are there for functions that have been called, were given
-        example arguments, or declare every shape.
+        Each node has its Jaxpr equations and StableHLO if the function has been called, was given example arguments, or
+        declares every shape.
 
         Parameters
         ----------
         path
-            Where to write it, with the suffix ``.html`` or ``.svg``.
+            Where to write it, with the suffix ``.html`` or ``.mmd``.
         compile
             Whether the optimized HLO and XLA's analyses are on the page: each region is compiled for them.
         profile
-            What ``stages(f, *args).profile()`` measured: the drawing says how long each region and host step takes in a call.
+            What ``stages(f, *args).profile()`` measured: the graph says how long each region and host step takes.
         """
         calls = {} if profile is None else profile.batch_microseconds
         path = Path(path)
-        if path.suffix.lower() == ".svg":
-            path.write_text(as_svg(self, calls), encoding="utf-8")
-            return path
-        if path.suffix.lower() not in (".html", ".htm"):
+        if path.suffix.lower() not in (".html", ".htm", ".mmd"):
             raise ValueError(
-                "An explanation is saved as an HTML page or as a drawing, so its name must end in .html or .svg, not"
-                f" {path.suffix or path.name!r}."
+                "An explanation is saved as an HTML page or as the Mermaid text of its graph, so its name must end in"
+                f" .html or .mmd, not {path.suffix or path.name!r}."
             )
-        path.write_text(as_page(self, compile, calls), encoding="utf-8")
+        text = as_mermaid(self, calls) if path.suffix.lower() == ".mmd" else as_page(self, compile, calls)
+        path.write_text(text, encoding="utf-8")
         return path
 
     def __str__(self) -> str:

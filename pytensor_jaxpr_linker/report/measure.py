@@ -118,7 +118,7 @@ class Measured:
         self._runner, self._calls = runner, calls
         self._index, self._places = number_nodes(runner.graph, runner.plan)
         self._rows: list[Timed] = []
-        self._seconds = self._between = self._moving = 0.0
+        self._between = self._moving = 0.0
         self._done: list[int] = []
         self._batch_seconds: dict[int, float] = {}
         self._devices: dict[str, None] = {}
@@ -160,7 +160,6 @@ class Measured:
         taken = fmean(fastest(seconds))
         self._rows.append(Timed(batch, [self._index[node] for node in nodes], (), (), ON_HOST, "", taken, 1.0))
         self._done.append(len(seconds))
-        self._seconds += taken
         self._batch_seconds[batch] = taken
 
     def _region(self, batch: int, program: Program, args: list[Any], options: Options) -> None:
@@ -212,21 +211,14 @@ class Measured:
             self._notes.append(f"JAX's profiler told of no operation of region {batch} on {where}.")
         self._done.append(count)
         taken = fmean(r.seconds for r in kept)
-        self._seconds += taken
         self._batch_seconds[batch] = taken
         self._between += fmean(r.between(outer) for r in kept)
 
     def profile(self, call_microseconds: float) -> Profile:
         """Return what was measured."""
-        nodes, texts = (
-            [
-                *describe_nodes(
-                    self._index, self._places, self._runner.plan, Texts(), Provenance(self._runner.graph, None), {}
-                )
-            ],
-            Texts(),
-        )
-        total = self._seconds
+        texts, provenance = Texts(), Provenance(self._runner.graph, None)
+        nodes = [*describe_nodes(self._index, self._places, self._runner.plan, texts, provenance, {})]
+        total = sum(self._batch_seconds.values())
         rows = [
             ProfileRow(
                 row.batch,

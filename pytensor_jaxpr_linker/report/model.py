@@ -310,6 +310,4 @@ def as_dicts(value: Any) -> Any:
         return [item if type(item) in ATOMS else as_dicts(item) for item in value]
     if isinstance(value, dict):
         return dict(value)
-    if value is None:
-        return None
     return {name: as_dicts(getattr(value, name)) for name in value.__slots__}

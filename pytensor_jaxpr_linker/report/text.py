@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from operator import attrgetter
 from typing import Any
@@ -102,26 +102,19 @@ def sections(explanation: ExplanationData, most: int) -> list[tuple[str, list[st
     for subject, told in groupby(explanation.passes, attrgetter("subject")):
         title = "Graph passes" if subject == "graph" else f"Jaxpr passes of {subject}"
         found.append((title, pass_lines(list(told), most)))
-    if spent := compile_seconds(explanation, {}):
+    if spent := compile_seconds(explanation):
         programs = sum(len(batch.specializations) for batch in explanation.batches)
         of = f", {counted(programs, 'program')}" if programs else ""
         found.append((f"Compiling so far: {duration(sum(spent.values()))}{of}", [list_seconds(spent)]))
     return found
 
 
-def compile_seconds(explanation: ExplanationData, measured: Mapping[int, Mapping[str, float]]) -> dict[str, float]:
-    """Return how long each stage took before calls could run, summed over the programs.
-
-    `measured` are the stages of regions, by the numbers of their batches, that were compiled for a report: they count where no call did so.
-    """
+def compile_seconds(explanation: ExplanationData) -> dict[str, float]:
+    """Return how long each stage took before calls could run, summed over the programs."""
     found = dict(explanation.seconds)
-    for batch in explanation.batches:
-        programs: list[Mapping[str, float]] = [s.seconds for s in batch.specializations]
-        if batch.index in measured and not any("xla" in seconds for seconds in programs):
-            programs = [measured[batch.index]]
-        for seconds in programs:
-            for stage, s in seconds.items():
-                found[stage] = found.get(stage, 0.0) + s
+    for program in (s for batch in explanation.batches for s in batch.specializations):
+        for stage, seconds in program.seconds.items():
+            found[stage] = found.get(stage, 0.0) + seconds
     return found
 
 

@@ -7,9 +7,9 @@ import json
 import pickle
 import re
 import sys
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
-from xml.etree import ElementTree
 
 import jax
 import numpy as np
@@ -32,12 +32,12 @@ from pytensor_jaxpr_linker.base.passes import PassRecord
 from pytensor_jaxpr_linker.base.platforms import for_platforms
 from pytensor_jaxpr_linker.graph.prepare import PASSES
 from pytensor_jaxpr_linker.jaxpr.optimize.finish import CALL_PASSES
-from pytensor_jaxpr_linker.report import stages, whatif
+from pytensor_jaxpr_linker.report import mermaid, page, stages, whatif
 from pytensor_jaxpr_linker.report.explain import report
-from pytensor_jaxpr_linker.report.layout import NODE_HEIGHT, NODE_WIDTH, lay_out
+from pytensor_jaxpr_linker.report.mermaid import as_mermaid
 from pytensor_jaxpr_linker.report.provenance import Provenance
-from pytensor_jaxpr_linker.report.svg import as_svg
 from pytensor_jaxpr_linker.report.text import duration, line_place, list_seconds
+from pytensor_jaxpr_linker.report.text import sections as sections_of
 from pytensor_jaxpr_linker.run.plans import FOR_CPUS, make_graph, make_plan
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "breaks.md"
@@ -196,9 +196,13 @@ def test_the_time_of_compiling_has_xlas(tmp_path):
     e = pjl.explain(f)
     xla = e.batches[0].specializations[0].seconds["xla"]
     assert f"xla {duration(xla)}" in str(e).partition("Compiling so far: ")[2] and ", 1 program\n" in str(e)
-    assert page_data(e.save(tmp_path / "called.html").read_text())["spent"]["xla"] == xla
-    graph = page_data(pjl.explain(pt.exp(x) + 1).save(tmp_path / "graph.html").read_text())
-    assert graph["spent"]["xla"] == graph["stages"]["0"]["timings"]["xla"] > graph["spent"]["plan"]
+    text = e.save(tmp_path / "called.html").read_text()
+    assert re.search(rf"Compiling so far: .*\n.*, xla {duration(xla)}", text)
+    assert re.search(rf"\nTime: .*, xla {duration(xla)}\n", text)
+    e = pjl.explain(pt.exp(x) + 1)
+    text = e.save(tmp_path / "graph.html").read_text()
+    (region,) = e.stages.regions
+    assert f"xla {duration(region.timings['xla'])}\n" in text.partition("\nTime: ")[2]
 
 
 def test_static_values_of_specializations():
@@ -458,9 +462,15 @@ class Page(HTMLParser):
         assert self.open.pop() == tag
 
 
-def page_data(text):
-    """Return the data on a page."""
-    return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)[1])
+def node_texts(text):
+    """Return the text about each node on a page, by the node's number."""
+    parts = re.findall(r'<h3 id="n(\d+)">.*?</h3><pre[^>]*>\n(.*?)</pre>', text, re.DOTALL)
+    return {int(number): unescape(part) for number, part in parts}
+
+
+def graph_of(text):
+    """Return the Mermaid text of the graph on a page."""
+    return unescape(re.search(r"<pre [^>]*aria-label='The graph'>(.*?)</pre>", text, re.DOTALL)[1])
 
 
 def test_notebook_html_escapes():
@@ -470,31 +480,38 @@ def test_notebook_html_escapes():
     Page(text)
 
 
-def test_page_is_self_contained_and_has_the_code_of_each_node(tmp_path):
+def test_page_is_complete_without_a_network_and_has_the_code_of_each_node(tmp_path):
+    """Only the script that draws the graph is elsewhere, and its text is on the page."""
     x = vector("</script><b>")
     f = pytensor.function([x], broken(x), mode=QUIET)
     f([1.0, 2.0, 3.0])
     e = pjl.explain(f)
     text = e.save(tmp_path / "page.html").read_text()
-    assert Page(text).links == []
-    assert "prefers-color-scheme: dark" in text
-    data = page_data(text)
+    anchors = {f"#n{node.index}" for node in e.nodes}
+    assert set(Page(text).links) == anchors | {b.documentation for b in e.breaks}
+    assert "color-scheme: light dark" in text and re.findall(r"import\('([^']*)'", text) == [page.MERMAID]
+    assert set(re.findall(r'href "(#n\d+)"', graph_of(text))) == anchors
+    read = unescape(re.sub(r"</?a[^>]*>", "", text))
+    for title, entries in sections_of(e, len(e.nodes)):
+        assert title in read and "\n".join(entries) in read
+    for region in e.stages.regions:
+        assert str(region.jaxpr) in read and region.stablehlo in read and page.METADATA.sub("", region.hlo) in read
+        assert "metadata=" not in read and f"\nTime: {list_seconds(region.timings)}\n" in read
+        assert f"\nbytes of output: {region.memory['output']:,}" in read
+        assert f"\nbytes accessed: {region.cost['bytes accessed']:,.0f}\n" in read
     for region in e.regions:
-        stages = data["stages"][str(region.index)]
-        assert "HloModule" in stages["hlo"] and "metadata=" not in stages["hlo"]
-        assert stages["cost"] and stages["memory"] and stages["timings"]
         for i in region.nodes:
             if e.nodes[i].op not in ("ScalarFromTensor",):
-                jaxpr, stablehlo = stages["nodes"][str(i)]
+                _, jaxpr, stablehlo = node_texts(text)[i].split("\n\n")
                 assert " = " in jaxpr and "stablehlo" in stablehlo, e.nodes[i]
     exp = next(n.index for n in e.nodes if n.op == "Exp")
-    assert re.fullmatch(r"%\d+ = stablehlo.exponential .*", data["stages"]["0"]["nodes"][str(exp)][1])
+    assert re.search(r"^%\d+ = stablehlo.exponential .*", node_texts(text)[exp], re.MULTILINE)
 
 
 def test_pages_are_html(tmp_path):
     e = pjl.explain(pt.exp(vector()))
-    for name in ("graph", "graph.html.png"):
-        with pytest.raises(ValueError, match=r"its name must end in \.html or \.svg"):
+    for name in ("graph", "graph.html.png", "graph.svg"):
+        with pytest.raises(ValueError, match=r"its name must end in \.html or \.mmd"):
             e.save(tmp_path / name)
     assert not list(tmp_path.iterdir())
     assert e.save(tmp_path / "graph.HTM", compile=False).exists()
@@ -510,47 +527,34 @@ def test_durations(seconds, text):
 
 def test_page_without_compiling(tmp_path):
     x = pt.vector("x", shape=(3,), dtype="float64")
-    data = page_data(pjl.explain(pt.exp(x)).save(tmp_path / "p.html", compile=False).read_text())
-    assert "exp" in data["stages"]["0"]["jaxpr"] and "hlo" not in data["stages"]["0"]
+    text = pjl.explain(pt.exp(x)).save(tmp_path / "p.html", compile=False).read_text()
+    assert "exp" in node_texts(text)[0] and "<summary>Jaxpr" in text and "Optimized HLO" not in text
 
 
 def test_page_of_example_arguments(tmp_path):
     x = vector()
     f = pytensor.function([x], pt.exp(x), mode="JAXPR")
-    data = page_data(pjl.explain(f, args=[[1.0, 2.0]]).save(tmp_path / "p.html").read_text())
-    assert "f64[2]" in data["stages"]["0"]["jaxpr"]
-    assert page_data(pjl.explain(pt.exp(x)).save(tmp_path / "p.html").read_text())["stages"] == {}
+    assert "f64[2]" in node_texts(pjl.explain(f, args=[[1.0, 2.0]]).save(tmp_path / "p.html").read_text())[0]
+    text = pjl.explain(pt.exp(x)).save(tmp_path / "p.html").read_text()
+    assert "<summary>Jaxpr" not in text and "explain(f, args=...)" in text
 
 
-def test_page_of_a_graph_too_large_to_draw(tmp_path, monkeypatch):
-    monkeypatch.setattr("pytensor_jaxpr_linker.report.page.MOST_DRAWN", 2)
-    data = page_data(pjl.explain(broken(vector())).save(tmp_path / "p.html").read_text())
-    assert {n["break_code"] for n in data["nodes"]} == {"JX001", "JX002"} and "are drawn" in data["notes"][0]
+def test_page_of_a_graph_too_large_for_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(page, "MOST_ON_PAGE", 2)
+    e = pjl.explain(broken(vector()))
+    text = e.save(tmp_path / "p.html").read_text()
+    assert {e.nodes[i].break_code for i in node_texts(text)} == {"JX001", "JX002"}
+    assert "Nodes with breaks: the graph is large" in text
 
 
-def overlap(a, b):
-    """Tell whether two rectangles have points in common."""
-    return a[0] < b[0] + b[2] and b[0] < a[0] + a[2] and a[1] < b[1] + b[3] and b[1] < a[1] + a[3]
-
-
-def test_layout():
-    rng = np.random.default_rng(0)
-    vs = [x := vector()]
-    for i in range(150):
-        a, b = (vs[-1 - j] for j in rng.integers(0, min(len(vs), 9), 2))
-        ops = [pt.exp, pt.sin, b.__add__, hidden([pt.dvector], [pt.dvector])]
-        vs.append(ops[3 if i % 40 == 39 else i % 3](a))
-    e = pjl.explain(vs[-5:], [x])
-    layout = lay_out(e, e.nodes)
-    boxes = list(layout.boxes.values())
-    nodes = [(x, y, NODE_WIDTH, NODE_HEIGHT) for x, y in layout.nodes.values()]
-    assert len(nodes) == len(e.nodes) and len(boxes) >= len(e.batches)
-    for rectangles in (boxes, nodes):
-        assert not any(overlap(a, b) for i, a in enumerate(rectangles) for b in rectangles[:i])
-    for i, (x0, y0) in layout.nodes.items():
-        box = layout.boxes[e.nodes[i].batch]
-        assert box.x <= x0 and x0 + NODE_WIDTH <= box.x + box.width
-        assert box.y < y0 and y0 + NODE_HEIGHT <= box.y + box.height
+def test_a_graph_too_large_to_draw_has_one_node_for_those_without_breaks(monkeypatch):
+    monkeypatch.setattr(mermaid, "MOST_DRAWN", 2)
+    e = pjl.explain(broken(vector()))
+    drawn = [line.strip() for line in as_mermaid(e).splitlines()]
+    assert sum(bool(re.match(r"n\d", line)) and "[" in line for line in drawn) == len(e.breaks) == 2
+    assert f'b0_others["{len(e.batches[0].nodes)} nodes"]' in drawn
+    host_step = next(b.node for b in e.breaks if b.code == "JX001")
+    assert drawn.count(f"b0_others --> n{host_step}") == 1 and "b0_others --> b0_others" not in drawn
 
 
 # Large graphs
@@ -750,32 +754,35 @@ def test_drawing_says_how_long_regions_take(tmp_path):
     e, profile = pjl.explain(f), pjl.stages(f, [1.0]).profile(calls=3)
     assert [*profile.batch_microseconds] == [b.index for b in e.batches] and len(e.batches) == 3
     assert sum(profile.batch_microseconds.values()) == pytest.approx(profile.microseconds)
-    text = e.save(tmp_path / "g.svg", profile=profile).read_text()
-    assert len(re.findall(r"1 node.*s a call", text)) == 3
-    data = page_data(e.save(tmp_path / "g.html", profile=profile).read_text())
-    assert data["calls"] == {str(i): pytest.approx(t / 1e6) for i, t in profile.batch_microseconds.items()}
+    for name in ("g.mmd", "g.html"):
+        text = e.save(tmp_path / name, profile=profile).read_text()
+        for batch in e.batches:
+            taken = duration(profile.batch_microseconds[batch.index] / 1e6)
+            assert re.search(rf"{batch.title}: 1 node, .*{taken} a call", text)
 
 
 def test_drawing(tmp_path):
-    x, n = vector("x & y"), (vector("z") > 0).sum()
+    x, n = vector('x & "y"'), (vector("z") > 0).sum()
     f = pytensor.function([x, n.owner.inputs[0].owner.inputs[0]], [pt.arange(n) * 2, pt.exp(x)], mode=QUIET)
     f([1.0], [1.0, -1.0])
     e = pjl.explain(f)
-    text = e.save(tmp_path / "g.svg").read_text()
-    root = ElementTree.fromstring(text)
-    assert root.tag == "{http://www.w3.org/2000/svg}svg" and root.get("aria-label") == e.summary
-    found = [t.text for t in root.iter("{http://www.w3.org/2000/svg}text")]
-    assert {"x & y", "z", "JX002", "Exp", "pt.exp(x & y)"} <= set(found)
-    assert "Region 0" in found and any(re.fullmatch(r"\d nodes, built in .*s", t) for t in found)
-    edges = [p for p in root.iter("{http://www.w3.org/2000/svg}path") if p.get("marker-end")]
+    text = e.save(tmp_path / "g.mmd").read_text()
+    assert text.startswith("flowchart TB\n")
+    labels = [unescape(label.replace("#", "&#")) for label in re.findall(r'\["(.*?)"\]', text)]
+    found = {line.removeprefix("JX002 ") for label in labels for line in label.split("<br>")}
+    exp = next(node for node in e.nodes if node.op == "Exp")
+    assert {'x & "y"', "z", "input, float64[?]", f"#{exp.index} Exp", 'pt.exp(x & "y")'} <= found
+    assert any(re.fullmatch(r"Region 0: \d nodes, built in .*s", label) for label in labels)
+    assert [f"n{b.node}" for b in e.breaks] == re.findall(r'(n\d+)\["[^"]*<br>JX002 [^"]*"\]:::break', text)
+    for batch in e.batches:
+        box = text.partition(f"subgraph b{batch.index}[")[2].partition("  end\n")[0]
+        assert {int(i) for i in re.findall(r"^    n(\d+)\[", box, re.MULTILINE)} == set(batch.nodes)
     read = {(u, node.index) for node in e.nodes for u in node.operands if isinstance(u, int)}
-    assert len(edges) == len(read) + 2 + sum(v.node is not None for v in e.outputs)
-    assert (
-        text in e._repr_html_()
-        and f"<a href='{page_url('breaks', 'jx002')}' style='color:inherit'>JX002</a>" in e._repr_html_()
-    )
-    data = page_data(e.save(tmp_path / "g.html").read_text())
-    assert [(p["kind"], p["name"]) for p in data["ports"]][:2] == [("input", "x & y"), ("input", "z")]
+    assert {(int(u), int(i)) for u, i in re.findall(r"^  n(\d+) --> n(\d+)$", text, re.MULTILINE)} == read
+    assert len(re.findall(" --> ", text)) == len(read) + 2 + sum(v.node is not None for v in e.outputs)
+    assert graph_of(e._repr_html_()) == text
+    assert f'<a href="{page_url("breaks", "jx002")}">' in e._repr_html_()
+    assert graph_of(e.save(tmp_path / "g.html").read_text()).startswith(text)
 
 
 @pytest.mark.parametrize(
@@ -790,7 +797,7 @@ def test_places_of_lines(line, place):
 def test_a_function_without_nodes_is_drawn():
     x = vector("x")
     assert "0 nodes" in pjl.explain([x], [x]).summary
-    assert ElementTree.fromstring(as_svg(pjl.explain([x], [x]))).get("role") == "img"
+    assert as_mermaid(pjl.explain([x], [x])).count("([") == 2
 
 
 def test_what_a_print_would_show_may_be_an_output():
