@@ -4,7 +4,7 @@ Importing it registers the linker ``"jaxpr"`` and the mode ``"JAXPR"``. It does 
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pytensor_jaxpr_linker.base import requirements
 
@@ -32,25 +32,6 @@ from pytensor_jaxpr_linker.jaxpr.builder import JaxprBuilder
 from pytensor_jaxpr_linker.run.program_cache import cache
 from pytensor_jaxpr_linker.run.recompiles import RecompileError, RecompileWarning
 from pytensor_jaxpr_linker.run.transfer_count import count_transfers
-
-if TYPE_CHECKING:
-    from jaxpr_artifact import (
-        ArtifactError,
-        IreeFunction,
-        IreeModule,
-        LoadedFunction,
-        load,
-        load_iree,
-        load_iree_module,
-    )
-    from pytensor_jaxpr_linker.artifacts.export import export
-    from pytensor_jaxpr_linker.artifacts.iree.compiler import IreeError
-    from pytensor_jaxpr_linker.artifacts.module.declarations import private, public
-    from pytensor_jaxpr_linker.artifacts.module.module import Module
-    from pytensor_jaxpr_linker.jaxpr.portable.rewrite import NotPortableError
-    from pytensor_jaxpr_linker.report.explain import explain
-    from pytensor_jaxpr_linker.report.explanation import Explanation
-    from pytensor_jaxpr_linker.report.stages import Stages, stages
 
 #: The mode behind ``mode="JAXPR"``, for ``pytensor.config.change_flags(mode=pytensor_jaxpr_linker.JAXPR)``.
 JAXPR = JaxprMode(JaxprLinker(), RewriteDatabaseQuery(include=["fast_run"]))

@@ -131,10 +131,12 @@ def test_the_import_loads_the_compiler_alone():
 
 
 def test_names_that_are_imported_on_first_use():
-    tree = ast.parse(SOURCES[""])
-    for_type_checkers = next(node for node in tree.body if isinstance(node, ast.If))
-    named = {alias.name: node.module for node in for_type_checkers.body for alias in node.names}
-    assert named == pytensor_jaxpr_linker._MODULE_OF
+    """The stub, which type checkers read, has the public names, those on first use from the modules that the table names."""
+    tree = ast.parse((ROOT / "__init__.pyi").read_text(encoding="utf-8"))
+    stub = {alias.name: node.module for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+    assert {*stub, "JAXPR"} == {*pytensor_jaxpr_linker.__all__, "__version__", "pymc"}
+    on_first_use = pytensor_jaxpr_linker._MODULE_OF
+    assert {name: stub[name] for name in on_first_use} == on_first_use
     assert all(hasattr(pytensor_jaxpr_linker, name) for name in pytensor_jaxpr_linker.__all__)
     with pytest.raises(AttributeError, match="has no attribute 'exlpain'"):
         pytensor_jaxpr_linker.exlpain  # noqa: B018

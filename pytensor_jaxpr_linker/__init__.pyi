@@ -1,0 +1,51 @@
+"""What type checkers and editors see: the names that `__init__.py` imports, at once or when they are first used."""
+
+from jaxpr_artifact import ArtifactError as ArtifactError
+from jaxpr_artifact import IreeFunction as IreeFunction
+from jaxpr_artifact import IreeModule as IreeModule
+from jaxpr_artifact import LoadedFunction as LoadedFunction
+from jaxpr_artifact import load as load
+from jaxpr_artifact import load_iree as load_iree
+from jaxpr_artifact import load_iree_module as load_iree_module
+from pytensor_jaxpr_linker import emit as emit
+from pytensor_jaxpr_linker import pymc as pymc
+from pytensor_jaxpr_linker.artifacts.export import export as export
+from pytensor_jaxpr_linker.artifacts.iree.compiler import IreeError as IreeError
+from pytensor_jaxpr_linker.artifacts.module.declarations import private as private
+from pytensor_jaxpr_linker.artifacts.module.declarations import public as public
+from pytensor_jaxpr_linker.artifacts.module.module import Module as Module
+from pytensor_jaxpr_linker.base.errors import CacheWarning as CacheWarning
+from pytensor_jaxpr_linker.base.errors import GraphBreakError as GraphBreakError
+from pytensor_jaxpr_linker.base.errors import GraphBreakWarning as GraphBreakWarning
+from pytensor_jaxpr_linker.base.errors import RuntimeTracerError as RuntimeTracerError
+from pytensor_jaxpr_linker.base.marks import mark_dynamic as mark_dynamic
+from pytensor_jaxpr_linker.base.marks import mark_static as mark_static
+from pytensor_jaxpr_linker.base.options import Options as Options
+from pytensor_jaxpr_linker.base.options import options as options
+from pytensor_jaxpr_linker.base.rules import emits as emits
+from pytensor_jaxpr_linker.base.stance import stance as stance
+from pytensor_jaxpr_linker.base.version import __version__ as __version__
+from pytensor_jaxpr_linker.emit.random.sampler import emits_draws as emits_draws
+from pytensor_jaxpr_linker.emit.scalar import emits_scalar as emits_scalar
+from pytensor_jaxpr_linker.frontend.as_jax_function import as_jax_function as as_jax_function
+from pytensor_jaxpr_linker.frontend.as_jax_function import make_jaxpr as make_jaxpr
+from pytensor_jaxpr_linker.frontend.as_jax_function import raise_deferred as raise_deferred
+from pytensor_jaxpr_linker.frontend.function import JaxprFunction as JaxprFunction
+from pytensor_jaxpr_linker.frontend.function import JaxprMode as JaxprMode
+from pytensor_jaxpr_linker.frontend.in_place_of_jax import in_place_of_jax as in_place_of_jax
+from pytensor_jaxpr_linker.frontend.linker import JaxprLinker as JaxprLinker
+from pytensor_jaxpr_linker.frontend.shared_arrays import device_array as device_array
+from pytensor_jaxpr_linker.frontend.shared_arrays import shard as shard
+from pytensor_jaxpr_linker.jaxpr import prims as prims
+from pytensor_jaxpr_linker.jaxpr.builder import JaxprBuilder as JaxprBuilder
+from pytensor_jaxpr_linker.jaxpr.portable.rewrite import NotPortableError as NotPortableError
+from pytensor_jaxpr_linker.report.explain import explain as explain
+from pytensor_jaxpr_linker.report.explanation import Explanation as Explanation
+from pytensor_jaxpr_linker.report.stages import Stages as Stages
+from pytensor_jaxpr_linker.report.stages import stages as stages
+from pytensor_jaxpr_linker.run.program_cache import cache as cache
+from pytensor_jaxpr_linker.run.recompiles import RecompileError as RecompileError
+from pytensor_jaxpr_linker.run.recompiles import RecompileWarning as RecompileWarning
+from pytensor_jaxpr_linker.run.transfer_count import count_transfers as count_transfers
+
+JAXPR: JaxprMode
