@@ -3,9 +3,32 @@
 Nothing in this package imports PyTensor. ``python -m jaxpr_artifact --help`` lists what it does at the command line.
 """
 
-from jaxpr_artifact.errors import ArtifactError
-from jaxpr_artifact.iree import IreeFunction, IreeModule
-from jaxpr_artifact.loaded import LoadedFunction
-from jaxpr_artifact.loading import load, load_iree, load_iree_module
+from importlib import import_module
+from typing import Any
+
+#: The modules of the public names. They are imported when a name is first used: `pytensor_jaxpr_linker` shares modules of
+#: this package, and reads no file when it is imported.
+_MODULE_OF = {
+    "ArtifactError": "errors",
+    "IreeFunction": "iree",
+    "IreeModule": "iree",
+    "LoadedFunction": "loaded",
+    "load": "loading",
+    "load_iree": "loading",
+    "load_iree_module": "loading",
+}
 
 __all__ = ["ArtifactError", "IreeFunction", "IreeModule", "LoadedFunction", "load", "load_iree", "load_iree_module"]
+
+
+def __dir__() -> list[str]:
+    return [*__all__]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the module of a public name when the name is first used."""
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+    globals()[name] = value
+    return value

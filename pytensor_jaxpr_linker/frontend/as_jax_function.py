@@ -14,7 +14,6 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import graph_inputs
 
-from jaxpr_artifact import LoadedFunction
 from pytensor_jaxpr_linker.base.options import resolve
 from pytensor_jaxpr_linker.frontend.jax_function import JaxFunction
 from pytensor_jaxpr_linker.frontend.original_graph import Original, copy_of, original_of
@@ -25,6 +24,7 @@ from pytensor_jaxpr_linker.frontend.targets import (
     compiled,
     compiled_runner,
     graph_target,
+    is_loaded,
     rewrite,
     target_of,
 )
@@ -179,7 +179,7 @@ def make_jaxpr(f: Any, *args: Any) -> Any:
     >>> pjl.make_jaxpr(pytensor.function([x], y, mode="JAXPR"), [1.0, 2.0])
     { lambda ; a:f64[2]. let b:f64[2] = exp a in (b,) } # [Exp[y]]
     """
-    if isinstance(f, LoadedFunction):
+    if is_loaded(f):
         return f.trace(*args).jaxpr
     target = target_of(f, "make_jaxpr", also=LOADED)
     found = compiled(target)

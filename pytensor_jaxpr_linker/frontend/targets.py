@@ -20,7 +20,6 @@ from pytensor.graph.traversal import graph_inputs
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.random.type import RandomType
 
-from jaxpr_artifact import LoadedFunction
 from pytensor_jaxpr_linker.base.array_types import in_order
 from pytensor_jaxpr_linker.base.errors import ROLE, variable_name
 from pytensor_jaxpr_linker.base.options import resolve
@@ -93,7 +92,7 @@ def target_of(given: Any, asker: str, mode: Any = "JAXPR", also: str = "", needs
             given = given.f
         elif isinstance(given, pymc.model.core.ValueGradFunction):
             given = given._pytensor_function
-    if isinstance(given, LoadedFunction):
+    if is_loaded(given):
         raise TypeError(
             f"{asker} takes no function that load returned: {given.__name__}.jax is a JAX function already, and {given.path} its file."
         )
@@ -101,6 +100,12 @@ def target_of(given: Any, asker: str, mode: Any = "JAXPR", also: str = "", needs
         raise TypeError(f"{asker} takes {ACCEPTED}{also}; not {type(given).__name__} ({given!r:.100}).")
     compiled_runner(given)
     return Target(given)
+
+
+def is_loaded(given: Any) -> bool:
+    """Return whether `load` returned this function. Before its module is imported, there is none."""
+    loaded = sys.modules.get("jaxpr_artifact.loaded")
+    return loaded is not None and isinstance(given, loaded.LoadedFunction)
 
 
 def graph_target(inputs: Any, outputs: Any, mode: Any, asker: str) -> Target:

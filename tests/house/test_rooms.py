@@ -8,9 +8,11 @@ import sys
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
+import jaxpr_artifact
 import pytensor_jaxpr_linker
 
 PACKAGE = pytensor_jaxpr_linker.__name__
@@ -124,16 +126,33 @@ def test_what_is_decided_before_lowering_is_decided_without_jax(module):
 
 
 def test_the_import_loads_the_compiler_alone():
-    code = f"import sys, {PACKAGE}; print(*(name for name in sys.modules if name.startswith({PACKAGE!r})))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    loaded = {name.split(".")[1] for name in done.stdout.split() if "." in name}
-    assert loaded == set(ROOMS[: ROOMS.index("artifacts")])
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys, {PACKAGE}; print(*sys.modules)"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    names = [name.split(".") for name in done.stdout.split()]
+    assert {name[1] for name in names if name[0] == PACKAGE and name[1:]} == set(ROOMS[: ROOMS.index("artifacts")])
+    assert {name[1] for name in names if name[0] == "jaxpr_artifact" and name[1:]} == {"fork", "precision"}
+
+
+def in_stub(package: ModuleType) -> dict[str, str | None]:
+    """Return the names that type checkers find in a package, and the modules that define them."""
+    tree = ast.parse(Path(str(package.__file__)).with_suffix(".pyi").read_text(encoding="utf-8"))
+    return {alias.name: node.module for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+
+
+def test_names_of_the_files_that_are_imported_on_first_use():
+    stub = in_stub(jaxpr_artifact)
+    assert {name: f"jaxpr_artifact.{module}" for name, module in jaxpr_artifact._MODULE_OF.items()} == stub
+    assert sorted(stub) == sorted(jaxpr_artifact.__all__) == sorted(jaxpr_artifact._MODULE_OF)
+    assert all(hasattr(jaxpr_artifact, name) for name in stub)
 
 
 def test_names_that_are_imported_on_first_use():
-    """The stub, which type checkers read, has the public names, those on first use from the modules that the table names."""
-    tree = ast.parse((ROOT / "__init__.pyi").read_text(encoding="utf-8"))
-    stub = {alias.name: node.module for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+    """The stub has the public names, and names the modules that the table names."""
+    stub = in_stub(pytensor_jaxpr_linker)
     assert {*stub, "JAXPR"} == {*pytensor_jaxpr_linker.__all__, "__version__", "pymc"}
     on_first_use = pytensor_jaxpr_linker._MODULE_OF
     assert {name: stub[name] for name in on_first_use} == on_first_use
