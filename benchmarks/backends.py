@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from clock import Clock
 BACKENDS = ("jaxpr", "jax", "numba", "hand")
 TITLES = {"jaxpr": "mode JAXPR", "jax": "mode JAX", "numba": "mode NUMBA", "hand": "hand-written JAX"}
 MODES = {"jaxpr": "JAXPR", "jax": "JAX", "numba": "NUMBA"}
+TOLERANCE = 1e-6
 
 # Which of the package's functions make which stage; every reference to one inside the package is replaced by a recorded one.
 JAXPR_STAGES = {
@@ -135,6 +137,23 @@ def waiter(backend: str) -> Callable:
             result.block_until_ready()
 
     return wait
+
+
+def check(results: Sequence[np.ndarray], file: str | Path) -> float:
+    """Return the largest deviation from results in a file, relative to the largest number of each output.
+
+    Raises
+    ------
+    AssertionError
+        If an output has another shape or dtype, or deviates by more than `TOLERANCE`.
+    """
+    worst = 0.0
+    with np.load(file) as saved:
+        for got, want in zip(results, saved.values(), strict=True):
+            assert (got.shape, got.dtype) == (want.shape, want.dtype), (got.shape, got.dtype, want.shape, want.dtype)
+            worst = max(worst, float(np.max(np.abs(got - want)) / np.max(np.abs(want))))
+    assert worst <= TOLERANCE, f"outputs deviate by {worst:.1e}"
+    return worst
 
 
 def as_numpy(results) -> list[np.ndarray]:

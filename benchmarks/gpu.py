@@ -1,30 +1,35 @@
 """Models on a GPU, as they are: first call and calls of log density and gradient, and NUTS with 1, 64 and 4,096 chains.
 
     pip install "jax[cuda13]" -e ".[bench,numpyro]"
-    python benchmarks/gpu.py                  # all of it; writes GPU.json and prints a table in Markdown
-    python benchmarks/gpu.py --quick          # small sizes, to see that it runs
 
-Mode JAXPR beside PyTensor's mode JAX and, for sampling, the same model in NumPyro. It runs on any platform, and the result names it.
+Mode JAXPR beside PyTensor's mode JAX and, for sampling, the same model in NumPyro. It runs on any platform, and the result names it. It writes GPU.json.
 """
 
-from __future__ import annotations
-
 import argparse
-import json
-import statistics
-import time
 from collections.abc import Callable
 from pathlib import Path
+from statistics import median
+from time import perf_counter
 from typing import Any
+
+import jax
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+from backends import TITLES, prepare
+from clock import Clock
+from processes import Job, collect
+from rendering import figure, table
+
+MODELS = ("radon_x_100", "logistic", "gaussian_process", "hidden_markov")
+HOUSES, COUNTIES = 919, 85
+#: By what the table says, the sampler of `pytensor_jaxpr_linker.pymc.sample`.
+SAMPLERS = {"BlackJAX, mode JAXPR": "blackjax", "NumPyro, mode JAXPR": "numpyro", "NumPyro's own model": None}
 
 
 def build(name: str, quick: bool) -> Any:
     """Return a PyMC model."""
-    import numpy as np
-    import pymc as pm
-    import pytensor
-    import pytensor.tensor as pt
-
     rng = np.random.default_rng(0)
     with pm.Model() as model:
         if name == "radon_x_100":
@@ -62,149 +67,110 @@ def build(name: str, quick: bool) -> Any:
     return model
 
 
-MODELS = ("radon_x_100", "logistic", "gaussian_process", "hidden_markov")
+def start(backend: str) -> dict[str, str]:
+    """Import what a mode needs, have JAX load its libraries, and return what it computes on."""
+    prepare(backend, Clock())
+    jax.config.update("jax_enable_x64", True)
+    jax.block_until_ready(jax.numpy.linalg.cholesky(jax.numpy.eye(2) @ jax.numpy.eye(2)))
+    device = jax.devices()[0]
+    return {"device": device.device_kind, "platform": device.platform, "jax": jax.__version__}
 
 
-def calls(model: Any, mode: str, repeats: int) -> dict[str, float]:
+def calls(name: str, backend: str, quick: bool) -> dict[str, float]:
     """Return seconds until the first log density and gradient, and the median of further ones."""
-    import jax
-    import numpy as np
+    start(backend)
+    from pytensor_jaxpr_linker.pymc import logdensity
 
-    began = time.perf_counter()
-    if mode == "JAXPR":
-        from pytensor_jaxpr_linker.pymc import logdensity
-
+    model = build(name, quick)
+    began = perf_counter()
+    call: Callable[[], Any]
+    if backend == "jaxpr":
         logp = logdensity(model)
-        data = jax.device_put(logp.data)
-        function, q = jax.jit(jax.value_and_grad(logp)), {n: np.asarray(x) for n, x in model.initial_point().items()}
-        call: Callable[[], Any] = lambda: jax.block_until_ready(function(q, data))  # noqa: E731
+        data, q = jax.device_put(logp.data), {n: np.asarray(x) for n, x in model.initial_point().items()}
+        function = jax.jit(jax.value_and_grad(logp))
+        call = lambda: jax.block_until_ready(function(q, data))  # noqa: E731
     else:
-        point = model.initial_point()
-        compiled = model.compile_fn([model.logp(), *_list(model.dlogp())], mode="JAX")
+        point, gradient = model.initial_point(), model.dlogp()
+        outputs = [model.logp(), *(gradient if isinstance(gradient, list | tuple) else [gradient])]
+        compiled = model.compile_fn(outputs, mode="JAX")
         call = lambda: jax.block_until_ready(compiled(point))  # noqa: E731
+    first, *rest = (seconds(call, began if i == 0 else None) for i in range(6 if quick else 31))
+    return {"first_seconds": first, "call_seconds": median(rest)}
+
+
+def seconds(call: Callable[[], Any], began: float | None = None) -> float:
+    """Return the seconds of a call, or since another time."""
+    began = perf_counter() if began is None else began
     call()
-    first = time.perf_counter() - began
-    taken = []
-    for _ in range(repeats):
-        began = time.perf_counter()
-        call()
-        taken.append(time.perf_counter() - began)
-    return {"first_seconds": first, "call_seconds": statistics.median(taken)}
+    return perf_counter() - began
 
 
-def _list(value: Any) -> list[Any]:
-    return list(value) if isinstance(value, list | tuple) else [value]
+def nuts(how: str, chains: int, draws: int) -> dict[str, float]:
+    """Return the seconds of NUTS on a hierarchical model, with compilation."""
+    start("jaxpr")
+    rng = np.random.default_rng(0)
+    county, y = rng.integers(0, COUNTIES, HOUSES), rng.normal(size=HOUSES)
+    run = our_nuts if SAMPLERS[how] else numpyro_nuts
+    return {"seconds": run(SAMPLERS[how], county, y, chains, draws)}
 
 
-def numpyro_radon(quick: bool, chains: int, draws: int) -> float:
-    """Return the seconds of NumPyro's NUTS on its own form of a hierarchical model, with compilation."""
-    import jax
-    import numpy as np
+def numpyro_nuts(_: None, county: np.ndarray, y: np.ndarray, chains: int, draws: int) -> float:
+    """Return the seconds of NumPyro's NUTS on its own form of the model."""
     import numpyro
     import numpyro.distributions as dist
-
-    counties, n = 85, 919
-    rng = np.random.default_rng(0)
-    county, y = rng.integers(0, counties, n), rng.normal(size=n)
 
     def model() -> None:
         mean, scale = numpyro.sample("mean", dist.Normal(0, 1)), numpyro.sample("scale", dist.HalfNormal(1))
         noise = numpyro.sample("noise", dist.HalfNormal(1))
-        effect = numpyro.sample("effect", dist.Normal(0, 1).expand([counties]))
+        effect = numpyro.sample("effect", dist.Normal(0, 1).expand([COUNTIES]))
         numpyro.sample("y", dist.Normal(mean + scale * effect[county], noise), obs=y)
 
-    began = time.perf_counter()
-    mcmc = numpyro.infer.MCMC(
-        numpyro.infer.NUTS(model),
-        num_warmup=draws,
-        num_samples=draws,
-        num_chains=chains,
-        chain_method="vectorized",
-        progress_bar=False,
-    )
+    numbers = {"num_warmup": draws, "num_samples": draws, "num_chains": chains}
+    began = perf_counter()
+    mcmc = numpyro.infer.MCMC(numpyro.infer.NUTS(model), **numbers, chain_method="vectorized", progress_bar=False)
     mcmc.run(jax.random.key(0))
     jax.block_until_ready(mcmc.get_samples())
-    return time.perf_counter() - began
+    return perf_counter() - began
 
 
-def our_radon(sampler: str, chains: int, draws: int) -> float:
-    """Return the seconds of `sample` on the same model, with compilation."""
-    import numpy as np
-    import pymc as pm
-
+def our_nuts(sampler: str, county: np.ndarray, y: np.ndarray, chains: int, draws: int) -> float:
+    """Return the seconds of `sample` on the same model."""
     from pytensor_jaxpr_linker.pymc import sample
 
-    counties, n = 85, 919
-    rng = np.random.default_rng(0)
-    county, y = rng.integers(0, counties, n), rng.normal(size=n)
-    with pm.Model() as model:
+    __import__(sampler)
+    with pm.Model():
         mean, scale, noise = pm.Normal("mean", 0, 1), pm.HalfNormal("scale", 1), pm.HalfNormal("noise", 1)
-        effect = pm.Normal("effect", 0, 1, size=counties)
+        effect = pm.Normal("effect", 0, 1, size=COUNTIES)
         pm.Normal("y", mean + scale * effect[county], noise, observed=y)
-    began = time.perf_counter()
-    sample(
-        draws,
-        tune=draws,
-        chains=chains,
-        model=model,
-        sampler=sampler,
-        chain_method="vectorized",
-        random_seed=0,
-        progressbar=False,
-        compute_convergence_checks=False,
-    )
-    return time.perf_counter() - began
+        options = {"chain_method": "vectorized", "progressbar": False, "compute_convergence_checks": False}
+        return seconds(lambda: sample(draws, tune=draws, chains=chains, sampler=sampler, random_seed=0, **options))
 
 
-def main() -> None:
-    """Measure, write GPU.json, print a table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--models", nargs="*", default=list(MODELS))
-    parser.add_argument("--chains", nargs="*", type=int, default=None)
-    parser.add_argument("--out", type=Path, default=Path("GPU.json"))
-    options = parser.parse_args()
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this measurement."""
+    parser.add_argument("--quick", action="store_true", help="small sizes, to see that it runs")
+    parser.add_argument("--models", nargs="*", choices=MODELS, default=list(MODELS))
+    parser.add_argument("--chains", nargs="*", type=int, help="1, 64 and 4,096, or 1 and 4 with --quick")
+    parser.add_argument("--data", type=Path, default=Path("GPU.json"), help="where to write the figures")
 
-    import jax
 
-    jax.config.update("jax_enable_x64", True)
-    device = jax.devices()[0]
-    jax.block_until_ready(jax.numpy.linalg.cholesky(jax.numpy.eye(2) @ jax.numpy.eye(2)))  # loads the libraries
-    found: dict[str, Any] = {
-        "device": device.device_kind,
-        "platform": device.platform,
-        "jax": jax.__version__,
-        "rows": [],
-    }
-
-    def record(**row: Any) -> None:
-        found["rows"].append(row)
-        options.out.write_text(json.dumps(found, indent=1))
+def run(args: argparse.Namespace) -> dict:
+    """Measure and print tables in Markdown."""
+    jobs = [Job("gpu:start", {"backend": "jaxpr"})]
+    for name, backend in [(name, backend) for name in args.models for backend in ("jaxpr", "jax")]:
+        arguments = {"name": name, "backend": backend, "quick": args.quick}
+        jobs.append(Job("gpu:calls", arguments, ("calls", name, TITLES[backend])))
+    every = args.chains if args.chains is not None else [1, 4] if args.quick else [1, 64, 4096]
+    for chains, how in [(chains, how) for chains in every for how in SAMPLERS]:
+        arguments = {"how": how, "chains": chains, "draws": 50 if args.quick else 500}
+        jobs.append(Job("gpu:nuts", arguments, ("nuts", f"{chains:,} chains", how)))
+    collected: dict = {}
+    collect([[job] for job in jobs], collected, args.data)
+    print(*(collected.get(key) for key in ("device", "platform", "jax")))
+    for part, columns in {"calls": ["first_seconds", "call_seconds"], "nuts": ["seconds"]}.items():
+        results = [(what, how, r) for what, found in collected.get(part, {}).items() for how, r in found.items()]
         print(
-            "| " + " | ".join(f"{x:.4g}" if isinstance(x, float) else str(x) for x in row.values()) + " |", flush=True
+            "\n"
+            + table(["what", "how", *columns], [[w, h, *(figure(r.get(c)) for c in columns)] for w, h, r in results], 2)
         )
-
-    print(
-        f"{device.device_kind} ({device.platform}), JAX {jax.__version__}\n\n| what | how | first, s | call, s |\n|---|---|---|---|"
-    )
-    for name in options.models:
-        for mode in ("JAXPR", "JAX"):
-            try:
-                record(
-                    what=name, how=f"mode {mode}", **calls(build(name, options.quick), mode, 5 if options.quick else 30)
-                )
-            except Exception as error:  # a mode may lack an Op: the table says so
-                record(what=name, how=f"mode {mode}", first_seconds=type(error).__name__, call_seconds="-")
-    draws = 50 if options.quick else 500
-    print("\n| NUTS | how | chains | seconds |\n|---|---|---|---|")
-    for chains in options.chains or ([1, 4] if options.quick else [1, 64, 4096]):
-        for how, run in (
-            ("BlackJAX, mode JAXPR", lambda n: our_radon("blackjax", n, draws)),
-            ("NumPyro, mode JAXPR", lambda n: our_radon("numpyro", n, draws)),
-            ("NumPyro's own model", lambda n: numpyro_radon(options.quick, n, draws)),
-        ):
-            record(what="radon, 919", how=how, chains=chains, seconds=run(chains))
-
-
-if __name__ == "__main__":
-    main()
+    return collected

@@ -5,10 +5,12 @@ from contextlib import AbstractContextManager
 from functools import partial
 from time import perf_counter
 
-from backends import Compiled, as_compile, as_numpy, on_device, prepare, take_apart, waiter
-from clock import SETTLE_SECONDS_OF_SMALL, Clock, least_us, median_of_turns_us
+import numpy as np
+from backends import as_compile, as_numpy, on_device, prepare, take_apart, waiter
+from clock import SETTLE_SECONDS_OF_SMALL, Clock, least_us, median_of_turns_us, pin_to_one_core
 from models import chain, small
 from pytensor.graph.fg import FunctionGraph
+from scans import make_problem
 
 
 def build_chain(nodes: int, backend: str) -> dict:
@@ -22,7 +24,9 @@ def build_chain(nodes: int, backend: str) -> dict:
     """
     problem = chain(nodes)
     prepare(backend, Clock())
-    build = {"jax": jax_build, "hand": lambda *_: by_hand(problem), "jaxpr": jaxpr_build}[backend]
+    # By hand there is nothing to build. JAX remembers functions that it knows, so each is a new one.
+    by_hand = lambda *_: lambda *args: problem.hand(*args)  # noqa: E731
+    build = {"jax": jax_build, "hand": by_hand, "jaxpr": jaxpr_build}[backend]
     build(FunctionGraph(problem.inputs, [problem.inputs[0] + 1.0], clone=True), problem.values)
     found = []
     while len(found) < 3 or sum(total for total, _ in found) < 1:
@@ -38,11 +42,6 @@ def build_chain(nodes: int, backend: str) -> dict:
         found.append((perf_counter() - start, built - start))
     total, built = (1e6 * seconds / nodes for seconds in min(found))
     return {"build_us": built, "trace_us": total - built}
-
-
-def by_hand(problem) -> Callable:
-    """A new function each time, for JAX remembers those it knows."""
-    return lambda *args: problem.hand(*args)
 
 
 def jax_build(fgraph: FunctionGraph, _values) -> Callable:
@@ -66,7 +65,7 @@ def jaxpr_build(fgraph: FunctionGraph, values):
     return lower_region(region, values)
 
 
-def planning(nodes: int, backend: str) -> dict:
+def planning(nodes: int) -> dict:
     """Seconds to plan a graph of `nodes` nodes and to explain its plan, in all its breaks.
 
     Returns
@@ -82,7 +81,7 @@ def planning(nodes: int, backend: str) -> dict:
     from pytensor_jaxpr_linker.report.provenance import Provenance
     from pytensor_jaxpr_linker.run.plans import make_graph, make_plan
 
-    prepare(backend, Clock())
+    prepare("jaxpr", Clock())
     result = {}
     for name, every in (("", 0), ("_breaks", 1000)):
         v = x = pt.dvector("x")
@@ -110,9 +109,9 @@ def host_step(size: int, backends: list[str], seconds: float) -> dict:
         By backend, `call`: NumPy array in and out. By hand: two functions of `jax.jit` and the transfers between them. `thunk`: what
         mode JAXPR runs of that, without PyTensor's own `Function.__call__`.
     """
+    pin_to_one_core()
     import jax
     import jax.numpy as jnp
-    import numpy as np
     import pytensor
     import pytensor.tensor as pt
     from pytensor.graph import Apply, Op
@@ -160,9 +159,8 @@ def dispatch(backends: list[str], seconds: float) -> dict:
         `thunk`: `f.vm()`, that is storage, the compiled part and results stored; `function`: the whole `Function`, and
         `trusted`: the same with `trust_input=True`. The last three until results are NumPy arrays.
     """
-    calls: dict = {}
-    for backend in backends:
-        calls |= {(backend, step): call for step, call in dispatch_calls(backend).items()}
+    pin_to_one_core()
+    calls = {(backend, step): call for backend in backends for step, call in dispatch_calls(backend).items()}
     with x64():
         return by_backend(least_us(calls, seconds))
 
@@ -199,28 +197,28 @@ def dispatch_calls(backend: str) -> dict[str, Callable]:
     }
 
 
-def later_calls(problem, backends: list[str], seconds: float, is_pinned: bool) -> dict:
+def later_calls(subject: str, backends: list[str], seconds: float, is_pinned: bool) -> dict:
     """Later calls of a problem, in turns: µs by backend.
 
     Parameters
     ----------
     is_pinned
-        Whether the process is pinned to one core. Then the least times count. On all cores the median does: calls wait for threads.
+        Whether to pin the process to one core. Then the least times count. On all cores the median does: calls wait for threads.
 
     Returns
     -------
     dict
         `call` with NumPy arrays in and out, and `part`, the compiled part alone, or `call_pinned` and `part_pinned`.
     """
-    end = "_pinned" if is_pinned else ""
-    calls: dict = {}
+    if is_pinned and not pin_to_one_core():
+        return {}
+    problem, calls, end = make_problem(subject), {}, "_pinned" if is_pinned else ""
     for backend in backends:
         prepare(backend, Clock())
         fn = as_compile(backend, problem)
         as_numpy(fn(*problem.values))
-        part = take_apart(backend, fn, problem.values)
         calls[backend, f"call{end}"] = partial(call_with_numpy, fn, problem.values)
-        calls[backend, f"part{end}"] = partial(call_part, part, waiter(backend))
+        calls[backend, f"part{end}"] = part_alone(backend, fn, problem.values)
     with x64():
         if is_pinned:
             return by_backend(least_us(calls, seconds))
@@ -232,9 +230,10 @@ def call_with_numpy(fn: Callable, values) -> list:
     return as_numpy(fn(*values))
 
 
-def call_part(part: Compiled, wait: Callable) -> None:
-    """Call the compiled part, and wait for it."""
-    wait(part.part(*part.part_args))
+def part_alone(backend: str, fn: Callable, values) -> Callable[[], None]:
+    """Return a function that calls the compiled part, and waits for it."""
+    part, wait = take_apart(backend, fn, values), waiter(backend)
+    return lambda: wait(part.part(*part.part_args))
 
 
 def scan(subject: str, backends: list[str], seconds: float) -> dict:
@@ -245,25 +244,20 @@ def scan(subject: str, backends: list[str], seconds: float) -> dict:
     dict
         By backend: `call`, the least time of the compiled part in µs, and `first`, the time to the first result in s.
     """
-    import numpy as np
-    from scans import parse
-
-    problem, calls, first = parse(subject), {}, {}
-    want = None
+    pin_to_one_core()
+    problem, calls, first, results = make_problem(subject), {}, {}, []
     for backend in backends:
         prepare(backend, Clock())
         with x64():
             start = perf_counter()
             fn = as_compile(backend, problem)
-            got = as_numpy(fn(*problem.values))
-            first[backend] = perf_counter() - start
-        want = want or got
-        for x, y in zip(got, want, strict=True):
+            results.append(as_numpy(fn(*problem.values)))
+            first[backend] = {"first": perf_counter() - start}
+        for x, y in zip(results[-1], results[0], strict=True):
             np.testing.assert_allclose(x, y, rtol=1e-6, atol=1e-9)
-        calls[backend, "call"] = partial(call_part, take_apart(backend, fn, problem.values), waiter(backend))
+        calls[backend, "call"] = part_alone(backend, fn, problem.values)
     with x64():
-        result = by_backend(least_us(calls, seconds))
-    return {backend: times | {"first": first[backend]} for backend, times in result.items()}
+        return {backend: found | first[backend] for backend, found in by_backend(least_us(calls, seconds)).items()}
 
 
 def x64() -> AbstractContextManager:

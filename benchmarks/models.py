@@ -71,14 +71,19 @@ def from_model(model, logp) -> Problem:
     outputs = [density, *pytensor.grad(density, inputs)]
     start, rng = model.initial_point(), np.random.default_rng(1)
     values = [np.asarray(start[v.name] + 0.1 * rng.standard_normal(np.shape(start[v.name])), v.dtype) for v in inputs]
+    return Problem(inputs, outputs, values, with_gradient(logp))
 
-    def hand(*args):
+
+def with_gradient(hand: Callable) -> Callable:
+    """Return a JAX function of a number and its derivative by each argument."""
+
+    def number_and_gradient(*args):
         import jax
 
-        value, grads = jax.value_and_grad(logp, argnums=tuple(range(len(args))))(*args)
+        value, grads = jax.value_and_grad(hand, argnums=tuple(range(len(args))))(*args)
         return [value, *grads]
 
-    return Problem(inputs, outputs, values, hand)
+    return number_and_gradient
 
 
 def normal(x, mu, sigma):

@@ -1,9 +1,6 @@
-"""Compare random draws: mode JAXPR, mode JAX where it has the distribution, and NumPy's own Generator.
+"""Random draws: mode JAXPR, mode JAX where it has the distribution, and NumPy's own Generator.
 
-    python benchmarks/random_draws.py                         every distribution, about two minutes
-    python benchmarks/random_draws.py gamma poisson           those whose names begin so; nothing is written
-
-Without names, the section *Random draws* of RESULTS.md is written anew. Each figure is the least time of a call over many, on
+It takes four minutes. With names, it measures the distributions whose names begin so, and stores nothing. Each figure is the least time of a call over many, on
 one core: processor time of all threads, which other processes do not change.
 """
 
@@ -11,13 +8,13 @@ import argparse
 import gc
 import json
 from collections.abc import Callable
-from pathlib import Path
 from time import process_time
 from typing import Any
 
+import numpy as np
 from clock import pin_to_one_core
+from processes import Job, collect
 
-HERE = Path(__file__).parent
 #: Draws a call.
 DRAWS = 100_000
 #: Name, distribution, PyTensor's parameters, and NumPy's where they differ; None where NumPy has no such method.
@@ -68,7 +65,6 @@ def least_ms(call: Callable[[], Any], seconds: float) -> float:
 
 def draws_in_mode(mode: str, distribution: str, params: tuple) -> Callable[[], Any] | None:
     """Return a function that draws in a mode of PyTensor's, to a NumPy array, or None where it can't."""
-    import numpy as np
     import pytensor
     import pytensor.tensor as pt
 
@@ -83,10 +79,12 @@ def draws_in_mode(mode: str, distribution: str, params: tuple) -> Callable[[], A
     return lambda: np.asarray(f())
 
 
-def measure(distribution: str, params: tuple, numpy_params: Any, seconds: float) -> dict:
+def measure(name: str, seconds: float) -> dict:
     """Return the time of a call for each backend that has a distribution."""
-    import numpy as np
+    pin_to_one_core()
+    import pytensor_jaxpr_linker  # noqa: F401  (registers the mode)
 
+    distribution, params, numpy_params = next(row for title, *row in DISTRIBUTIONS if title == name)
     calls = {mode.lower(): draws_in_mode(mode, distribution, params) for mode in ("JAXPR", "JAX")}
     if numpy_params is not None:
         method = getattr(np.random.default_rng(1), {"t": "standard_t"}.get(distribution, distribution))
@@ -94,29 +92,17 @@ def measure(distribution: str, params: tuple, numpy_params: Any, seconds: float)
     return {backend: {"ms": least_ms(call, seconds)} for backend, call in calls.items() if call is not None}
 
 
-def main() -> None:
-    """Measure, print each result when it is there, and put all of them into the report."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this measurement."""
     parser.add_argument("names", nargs="*", help="only distributions whose names begin so")
     parser.add_argument("--seconds", type=float, default=0.5, help="how long each is repeated")
-    parser.add_argument("--out", type=Path, default=HERE / "RESULTS.md")
-    args = parser.parse_args()
-    pin_to_one_core()
-    import pytensor_jaxpr_linker  # noqa: F401, isort: skip  (registers the mode)
-
-    results = {}
-    for name, *row in DISTRIBUTIONS:
-        if not args.names or name.startswith(tuple(args.names)):
-            results[name] = measure(*row, args.seconds)
-            print(f"{name:<28}", *(f"{b} {r['ms']:8.2f} ms" for b, r in results[name].items()), flush=True)
-    if not args.names:
-        import report
-
-        data = args.out.with_suffix(".json")
-        everything = json.loads(data.read_text()) | {"draws": results}
-        data.write_text(json.dumps(everything, indent=1) + "\n")
-        report.write(everything, args.out)
 
 
-if __name__ == "__main__":
-    main()
+def run(args: argparse.Namespace) -> dict:
+    """Measure."""
+    data = args.out.with_suffix(".json")
+    collected = json.loads(data.read_text()) | {"draws": {}} if data.exists() and not args.names else {}
+    names = [name for name, *_ in DISTRIBUTIONS if not args.names or name.startswith(tuple(args.names))]
+    jobs = [Job("random_draws:measure", {"name": n, "seconds": args.seconds}, ("draws", n)) for n in names]
+    collect([jobs], collected, None if args.names else data)
+    return collected

@@ -1,99 +1,240 @@
-"""Compare the samplers of `pytensor_jaxpr_linker.pymc` with those of `pymc.sample` on the models of `pymc_models.py`.
+"""Samplers of `pytensor_jaxpr_linker.pymc` beside those of `pymc.sample`: seconds to the first and to the last draw, and log density and gradient.
 
-    python benchmarks/samplers.py                                 all models, for at most 40 minutes
-    python benchmarks/samplers.py --add                           the models that the last run did not get to
-    python benchmarks/samplers.py --models garch lkj --samplers nutpie --parts first last
-
-Each measurement is a fresh process. Writes the section "Samplers" of `--out`, and the medians (JSON) beside it.
+A model takes thirteen processes, and all models about 45 minutes. It writes the section "Samplers" and SAMPLERS.json.
 """
 
 import argparse
+import importlib
 import json
-import sys
-import tempfile
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from time import monotonic
+from time import perf_counter
+from typing import Any
 
-import sampler_report
+import numpy as np
+from backends import MODES, TITLES
+from processes import Job, collect, models_left
 from pymc_models import MODELS
-from report import PACKAGES, describe_machine
-from run import HERE, medians, run_process
-from sampler_report import MODES, SIDES
+from rendering import (
+    NONE,
+    PACKAGES,
+    compared,
+    describe_machine,
+    failures,
+    listed,
+    mark_models,
+    mean_ratio,
+    of_processes,
+    ratios_of,
+    table,
+    text,
+)
 
 SAMPLERS = ("nutpie", "numpyro", "blackjax")
 PARTS = ("calls", "first", "last")
+SIDES = {"jaxpr": "`pjl.pymc.sample`", "pymc": "`pm.sample`"}
+#: What the table of draws has: by title the part of the measurement, and the figure's name there.
+DRAWN = {"first draw": ("first", "seconds"), "second call": ("first", "again"), "last draw": ("last", "seconds")}
+#: The key of what calls take.
+CALLS = "calls/" + "+".join(MODES.values())
 
 
-def subjects(samplers: list[str], parts: list[str]) -> list[str]:
-    """List what is measured of a model, so that what is compared runs close together: ``first/pymc/numpyro``."""
-    draws = [f"{part}/{side}/{s}" for s in samplers for part in parts if part != "calls" for side in SIDES]
-    return ["calls/" + "+".join(MODES)] * ("calls" in parts) + draws
+def sample(
+    name: str,
+    side: str,
+    sampler: str,
+    draws: int,
+    tune: int,
+    chains: int,
+    seed: int,
+    again: bool = False,
+    cache: str | None = None,
+    prefix: str = "",
+) -> dict:
+    """Return the seconds until one call's draws are NumPy arrays; importing, making the model and starting JAX are not counted.
+
+    Parameters
+    ----------
+    again
+        Whether to measure also a second call for the same model, with another seed.
+    cache
+        The folder of `pytensor_jaxpr_linker.cache`. With one, the result also says how good the draws are.
+    prefix
+        What the names of all figures begin with.
+    """
+    options = {"tune": tune, "chains": chains, "progressbar": False, "compute_convergence_checks": False}
+    if side == "pymc":
+        run, chosen = importlib.import_module("pymc").sample, {"nuts_sampler": sampler}
+        # PyMC's module must come before JAX starts: it sets the number of devices for parallel chains.
+        importlib.import_module("pymc.sampling.jax" if sampler != "nutpie" else "pytensor.link.numba.dispatch")
+    else:
+        run, chosen = importlib.import_module("pytensor_jaxpr_linker.pymc").sample, {"sampler": sampler}
+        if sampler == "default":
+            chosen, sampler = {}, "blackjax"
+        if cache:
+            importlib.import_module("pytensor_jaxpr_linker").cache(Path(cache).absolute())
+    importlib.import_module(sampler)
+    if (side, sampler) == ("pymc", "blackjax"):
+        mend_blackjax()
+    if (side, sampler) != ("pymc", "nutpie"):
+        import jax
+
+        jax.jit(jax.lax.neg)(np.ones(1, "float32"))
+    with MODELS[name]() as model:
+        call = partial(run, draws, **chosen, **options)
+        seconds, found = timed(call, (chains, draws), seed)
+        result = {"seconds": seconds}
+        if again:
+            result["again"], _ = timed(call, (chains, draws), seed + 1)
+    result |= effective(found, [v.name for v in model.free_RVs]) if cache else {}
+    return {prefix + key: value for key, value in result.items()}
 
 
-def measure(model: str, subject: str, repeat: int, folder: Path, args: argparse.Namespace) -> dict:
-    """Run one process and read its result."""
-    part, _, rest = subject.partition("/")
-    options = {"--out": folder / "result.json", "--seed": repeat + 1, "--chains": args.chains}
-    if part == "last":
-        options |= {"--draws": args.draws, "--tune": args.tune}
-    command = [HERE / "sampler_worker.py", "calls" if part == "calls" else "sample", model, rest]
-    command += [word for option in options.items() for word in option] + ["--again"] * (part == "first")
-    caches = folder / f"{model}-{subject.replace('/', '-')}-{repeat}"
-    if failed := run_process(command, caches, args.timeout):
-        return {"failed": failed}
-    return json.loads((folder / "result.json").read_text())
+def timed(call: Callable, shape: tuple[int, int], seed: int) -> tuple[float, Any]:
+    """Return the seconds of a call that samples, and what it returned.
+
+    Raises
+    ------
+    AssertionError
+        If draws are missing, or are not finite.
+    """
+    start = perf_counter()
+    found = call(random_seed=seed)
+    # `pymc.sample` may return JAX's arrays while they are still being computed.
+    posterior = {name: np.asarray(x) for name, x in found["posterior"].data_vars.items()}
+    seconds = perf_counter() - start
+    assert all(x.shape[:2] == shape for x in posterior.values()), "draws of another shape"
+    assert all(np.isfinite(x).all() for x in posterior.values()), "draws that are not finite"
+    return seconds, found
 
 
-def measure_model(model: str, args: argparse.Namespace) -> dict:
-    """Return the medians of a model by subject; who fails at the first draw is not asked for the last."""
-    found: dict[str, list[dict]] = {subject: [] for subject in subjects(args.samplers, args.parts)}
-    with tempfile.TemporaryDirectory() as folder:
-        for repeat in range(args.repeats):
-            for subject, results in found.items():
-                first = found.get(subject.replace("last/", "first/"), [])
-                failed = first is not results and any("failed" in r for r in first)
-                results.append(first[-1] if failed else measure(model, subject, repeat, Path(folder), args))
-                print(f"{model:<22} {subject:<24} {results[-1]}", flush=True)
-    return {subject: medians(results) for subject, results in found.items()}
+def effective(found: Any, names: list[str]) -> dict[str, float]:
+    """Return the smallest effective sample sizes and the largest R-hat of all elements of variables, and how many draws diverged."""
+    import arviz as az
+
+    posterior = found["posterior"].to_dataset()[names]
+    result = {kind: min(float(x.min()) for x in az.ess(posterior, method=kind).values()) for kind in ("bulk", "tail")}
+    result["rhat"] = max(float(x.max()) for x in az.rhat(posterior).values())
+    stats = found["sample_stats"]
+    return result | {"divergences": int(stats["diverging"].sum()), "steps": float(stats["n_steps"].sum())}
 
 
-def parse_arguments() -> argparse.Namespace:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def mend_blackjax() -> None:
+    """Take back for PyMC two changes of BlackJAX 1.7, with which its sampler raises a TypeError.
+
+    `window_adaptation` has no argument `progress_bar` any more, and the function that makes a scan with a bar is gone.
+    """
+    import blackjax
+    import jax
+
+    if not hasattr(blackjax.progress_bar, "gen_scan_fn"):
+        adapt = blackjax.window_adaptation
+        blackjax.window_adaptation = lambda *args, progress_bar, **kwargs: adapt(*args, **kwargs)
+        blackjax.progress_bar.gen_scan_fn = lambda length, shown: jax.lax.scan
+
+
+def jobs(model: str, args: argparse.Namespace) -> Iterator[Job]:
+    """Give the processes of a model, so that what is compared runs close together. Who fails at the first draw is not asked for the last."""
+    for repeat in range(args.repeats):
+        if "calls" in args.parts:
+            arguments = {"name": model, "sides": list(MODES), "seconds": 0.5, "one_core": True, "least": True}
+            yield Job("calls:later_calls", arguments, ("results", model, CALLS), caches=f"calls-{repeat}")
+        for sampler in args.samplers:
+            for part, side in [(part, side) for part in PARTS[1:] if part in args.parts for side in SIDES]:
+                arguments = {"name": model, "side": side, "sampler": sampler, "chains": args.chains, "seed": repeat + 1}
+                is_first = part == "first"
+                arguments |= {"draws": 1, "tune": 1} if is_first else {"draws": args.draws, "tune": args.tune}
+                yield Job(
+                    "samplers:sample",
+                    arguments | {"again": is_first},
+                    ("results", model, f"{part}/{side}/{sampler}"),
+                    caches=f"{part}-{side}-{sampler}-{repeat}",
+                    chain=f"{side}/{sampler}",
+                    timeout=args.timeout,
+                )
+
+
+def get(found: dict, key: str) -> float | None:
+    """Return a figure, or None where there is none."""
+    return None if "failed" in found else found.get(key)
+
+
+def draw_table(results: dict, samplers: list[str]) -> str:
+    """Seconds to the draws of each kind of call, a line for each model and sampler, then geometric means."""
+    rows, ratios = [], {}
+    for model, found in results.items():
+        for sampler in samplers:
+            cells = []
+            for title, (part, key) in DRAWN.items():
+                seconds = {side: get(found.get(f"{part}/{side}/{sampler}", {}), key) for side in SIDES}
+                of_kind = ratios.setdefault((sampler, title), {})
+                of_kind |= ratios_of({model: (seconds["pymc"], seconds["jaxpr"])})
+                cells += compared(seconds, "jaxpr")
+            rows.append([model, sampler, *cells])
+    rows = mark_models(rows)
+    for label, some in [(sampler, [sampler]) for sampler in samplers] + [("all", samplers)]:
+        means = [mean_ratio(r for s in some for r in ratios.get((s, title), {}).values()) for title in DRAWN]
+        rows.append(["geometric mean", label, *(cell for mean in means for cell in (NONE, mean))])
+    header = [f"{title}, {side}" for title in DRAWN for side in SIDES.values()]
+    return table(["model", "sampler", *header], rows, 2)
+
+
+def call_table(results: dict) -> str:
+    """Microseconds a call, a line for each model, then the geometric mean."""
+    values = {m: {mode: get(found.get(CALLS, {}), mode) for mode in MODES.values()} for m, found in results.items()}
+    rows = [[model, *compared(by_mode, "JAXPR")] for model, by_mode in values.items()]
+    modes = [mode for mode in MODES.values() if mode != "JAXPR"]
+    means = [mean_ratio(ratios_of({m: (v[mode], v["JAXPR"]) for m, v in values.items()}).values()) for mode in modes]
+    return table(["model", *(TITLES[side] for side in MODES)], [*rows, ["geometric mean", NONE, *means]], 1)
+
+
+def section(collected: dict) -> list[str]:
+    """Return the parts of the section of the report."""
+    setting, results = collected["setting"], collected["results"]
+    parts = [text("samplers", setting, processes=of_processes(setting["repeats"]))]
+    if setting["parts"] != ["calls"]:
+        parts += [text("samplers_draws", setting), draw_table(results, setting["samplers"])]
+    if "calls" in setting["parts"]:
+        parts += [text("samplers_calls"), call_table(results)]
+    where: dict[tuple[str, str], list[str]] = {}
+    for (model, *subject), why in failures(results):
+        where.setdefault((subject[0], why), []).append(model)
+    failed = [f"{subject} ({', '.join(models)}): {why}" for (subject, why), models in where.items()]
+    return [*parts, "### Without a result\n", listed(failed)] if failed else parts
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this measurement."""
     parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
     parser.add_argument("--samplers", nargs="+", choices=SAMPLERS, default=list(SAMPLERS))
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    add_options_of_runs(parser, minutes=40, timeout=300)
+
+
+def add_options_of_runs(parser: argparse.ArgumentParser, minutes: float, timeout: float) -> None:
+    """Add the options of measurements that sample models one after the other."""
     for option, default in (("draws", 1000), ("tune", 1000), ("chains", 4), ("repeats", 1)):
-        parser.add_argument(f"--{option}", type=int, default=default, help=f"default {default}")
-    parser.add_argument("--timeout", type=float, default=300, help="seconds for one process (default 300)")
-    parser.add_argument("--minutes", type=float, default=40, help="begin no model after so many (default 40)")
+        parser.add_argument(f"--{option}", type=int, default=default)
+    parser.add_argument("--timeout", type=float, default=timeout, help="seconds for one process")
+    parser.add_argument("--minutes", type=float, default=minutes, help="begin no model after so many")
     parser.add_argument("--add", action="store_true", help="keep the models of the last run, and measure others")
-    parser.add_argument("--out", type=Path, default=HERE / "RESULTS.md")
-    parser.add_argument("--render", action="store_true", help="only write the section again, from the JSON file")
-    return parser.parse_args()
 
 
-def main() -> int:
-    """Run the benchmark and write its section; the exit status is 1 if a process failed."""
-    args, began = parse_arguments(), monotonic()
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    data = args.out.with_name("SAMPLERS.json")
-    setting = describe_machine((*PACKAGES, *SAMPLERS))
-    setting |= {key: getattr(args, key) for key in ("samplers", "parts", "draws", "tune", "chains", "repeats")}
-    collected = {"setting": setting, "results": {}}
-    if args.render or (args.add and data.exists()):
+def run(args: argparse.Namespace) -> dict:
+    """Measure."""
+    keys = ("samplers", "parts", "draws", "tune", "chains", "repeats")
+    setting = describe_machine((*PACKAGES, *SAMPLERS)) | {key: getattr(args, key) for key in keys}
+    return run_models(args, args.out.with_name("SAMPLERS.json"), setting, jobs)
+
+
+def run_models(args: argparse.Namespace, data: Path, setting: dict, jobs_of: Callable) -> dict:
+    """Measure one model after the other, and save the medians after each."""
+    collected: dict = {"setting": setting, "results": {}}
+    if args.add and data.exists():
         collected = json.loads(data.read_text())
-    if args.add and any(collected["setting"][key] != setting[key] for key in setting.keys() - {"date"}):
-        raise SystemExit(f"{data} was measured with other versions or options: run without --add.")
-    results = collected["results"]
-    for model in [] if args.render else [m for m in args.models if not (args.add and m in results)]:
-        if monotonic() - began > 60 * args.minutes:
-            print(f"No time for {model} and what follows: go on with --add.")
-            break
-        results[model] = measure_model(model, args)
-        data.write_text(json.dumps(collected, indent=1) + "\n")
-    return 1 if sampler_report.write(collected, args.out) else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+        if any(collected["setting"].get(key) != value for key, value in setting.items() if key != "date"):
+            raise SystemExit(f"{data} was measured with other versions or options: run without --add.")
+    for model in models_left(args.models, collected["results"], args.minutes):
+        collect([list(jobs_of(model, args))], collected, data)
+    return collected

@@ -1,35 +1,37 @@
 """Log density and gradient of many observations, divided among forced CPU devices: error, memory, operations and collectives.
 
-    python benchmarks/scale.py --observations 10000000 --devices 8
-
-Prints one line of JSON. Bytes are those of XLA's buffer assignment for one device. `docs/notes/scale.md` has a table.
+It prints one line of JSON. Bytes are those of XLA's buffer assignment for one device. `docs/notes/scale.md` has a table.
 """
-
-from __future__ import annotations
 
 import argparse
 import json
 import re
 
+#: A collective operation in the text of a program, after the shapes of its results.
+COLLECTIVE = re.compile(
+    r"(\([^()]*(?:\{[^()]*\}[^()]*)*\)|\S+) (all-\w+|collective-permute|reduce-scatter)(?:-start)?\("
+)
 
-def main() -> None:
-    """Measure one size."""
-    parser = argparse.ArgumentParser(description=__doc__)
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this measurement."""
     parser.add_argument("--observations", type=int, default=10_000_000)
     parser.add_argument("--devices", type=int, default=8)
     parser.add_argument("--features", type=int, default=5)
-    options = parser.parse_args()
 
+
+def run(args: argparse.Namespace) -> dict:
+    """Measure one size."""
     import jax
 
-    jax.config.update("jax_num_cpu_devices", options.devices)
+    jax.config.update("jax_num_cpu_devices", args.devices)
     jax.config.update("jax_enable_x64", True)
     import numpy as np
     import pymc as pm
 
     import pytensor_jaxpr_linker as pjl
 
-    n, k = options.observations, options.features
+    n, k = args.observations, args.features
     rng = np.random.default_rng(0)
     x = rng.normal(size=(n, k))
     truth = np.linspace(-1, 1, k)
@@ -50,10 +52,7 @@ def main() -> None:
         q, placed = np.linspace(-0.5, 0.5, logp.size), logp.data
         compiled = jax.jit(jax.value_and_grad(logp)).lower(q, placed).compile()
         memory, cost = compiled.memory_analysis(), compiled.cost_analysis()
-        collectives = re.findall(
-            r"(\([^()]*(?:\{[^()]*\}[^()]*)*\)|\S+) (all-\w+|collective-permute|reduce-scatter)(?:-start)?\(",
-            compiled.as_text(),
-        )
+        collectives = COLLECTIVE.findall(compiled.as_text())
         found = {
             "devices": count,
             "argument_bytes": memory.argument_size_in_bytes,
@@ -67,23 +66,10 @@ def main() -> None:
         return found, jax.tree.map(np.asarray, compiled(q, placed))
 
     one, (value, gradient) = measure(1)
-    several, (other, gradients) = measure(options.devices)
+    several, (other, gradients) = measure(args.devices)
     error = {
-        "value": abs(other - value) / abs(value),
+        "value": float(abs(other - value) / abs(value)),
         "gradient": float(np.abs(gradients - gradient).max() / np.abs(gradient).max()),
     }
-    print(
-        json.dumps(
-            {
-                "observations": n,
-                "features": k,
-                "error": {name: float(e) for name, e in error.items()},
-                "one": one,
-                "several": several,
-            }
-        )
-    )
-
-
-if __name__ == "__main__":
-    main()
+    print(json.dumps({"observations": n, "features": k, "error": error, "one": one, "several": several}))
+    return {}

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
-from models import LOG_2PI, Problem
+from models import LOG_2PI, PROBLEMS, Problem, chain, with_gradient
 
 LENGTHS = (10, 100, 1000, 10_000)
 KINDS = ("forward", "gradient")
@@ -21,21 +21,15 @@ KINDS = ("forward", "gradient")
 def loss(inputs: Sequence[Any], output: Any, values: Sequence[Any], hand: Callable, kind: str) -> Problem:
     """Make a problem of a number and, if `kind` is gradient, its derivative by each input."""
     values = [np.asarray(v, "float64") for v in values]
-    if kind == "forward":
-        return Problem(list(inputs), [output], values, lambda *args: [hand(*args)], pymc=False)
-
-    def hand_gradient(*args):
-        import jax
-
-        value, grads = jax.value_and_grad(hand, argnums=tuple(range(len(args))))(*args)
-        return [value, *grads]
-
-    return Problem(list(inputs), [output, *pytensor.grad(output, list(inputs))], values, hand_gradient, pymc=False)
+    if kind == "gradient":
+        outputs = [output, *pytensor.grad(output, list(inputs))]
+        return Problem(list(inputs), outputs, values, with_gradient(hand), pymc=False)
+    return Problem(list(inputs), [output], values, lambda *args: [hand(*args)], pymc=False)
 
 
 def states(**steps: Any) -> Any:
     """Return what a PyTensor scan gives, without its updates, which are empty here."""
-    return pytensor.scan(**steps, return_updates=False)
+    return pytensor.scan(**steps, strict=True, return_updates=False)
 
 
 def ar(length: int, kind: str) -> Problem:
@@ -48,7 +42,6 @@ def ar(length: int, kind: str) -> Problem:
         sequences=[pt.constant(noise)],
         outputs_info=[{"initial": pt.zeros(2), "taps": [-2, -1]}],
         non_sequences=[c, a, b, s],
-        strict=True,
     )
     x.name = "x"
 
@@ -77,7 +70,6 @@ def garch(length: int, kind: str) -> Problem:
         sequences=[pt.constant(r)],
         outputs_info=[pt.ones(())],
         non_sequences=inputs,
-        strict=True,
     )
     logp = -0.5 * (pt.log(variance) + (r - mu) ** 2 / variance + LOG_2PI).sum()
 
@@ -107,7 +99,6 @@ def hmm(length: int, kind: str) -> Problem:
         sequences=[emission],
         outputs_info=[pt.full(4, -np.log(4.0))],
         non_sequences=[log_p],
-        strict=True,
     )
 
     def hand(logits, mu):
@@ -148,7 +139,6 @@ def rk4(length: int, kind: str) -> Problem:
         outputs_info=[start],
         non_sequences=[parameters],
         n_steps=length,
-        strict=True,
     )
 
     def hand(start, parameters):
@@ -184,7 +174,6 @@ def kalman(length: int, kind: str) -> Problem:
         sequences=[pt.constant(data)],
         outputs_info=[pt.zeros(4), pt.eye(4), None],
         non_sequences=inputs,
-        strict=True,
     )
 
     def hand(a, q, r):
@@ -211,7 +200,9 @@ SCANS: dict[str, Callable[[int, str], Problem]] = {
 }
 
 
-def parse(subject: str) -> Problem:
-    """Make the problem of a subject like ``GARCH(1, 1)/gradient/1000``."""
-    name, kind, length = subject.split("/")
-    return SCANS[name](int(length), kind)
+def make_problem(subject: str) -> Problem:
+    """Make a problem like ``radon``, a chain like ``chain/8`` or a loop like ``GARCH(1, 1)/gradient/1000``."""
+    name, *rest = subject.split("/")
+    if name == "chain":
+        return chain(int(rest[0]))
+    return SCANS[name](int(rest[1]), rest[0]) if rest else PROBLEMS[name]()

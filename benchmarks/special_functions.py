@@ -1,4 +1,7 @@
-"""Measure the special functions beside mpmath; write docs/special-functions.md, and the points for the tests."""
+"""Errors of the special functions beside mpmath; it writes docs/special-functions.md, and the points for the tests, in six minutes.
+
+With names it prints the rows of these functions alone, and writes nothing.
+"""
 
 from __future__ import annotations
 
@@ -14,32 +17,12 @@ import pytensor
 import pytensor.tensor as pt
 import special_reference
 from mpmath import mp
+from rendering import text
 from special_rows import ROWS, Row, errors, number
 
 import pytensor_jaxpr_linker  # noqa: F401  registers the mode JAXPR
 
 ROOT = Path(__file__).parents[1]
-INTRODUCTION = """# Special functions: how far off they are
-
-How far the results of mode JAXPR and of mode FAST_COMPILE, which calls SciPy, are from the correctly rounded ones. `python
-benchmarks/special_functions.py` measures them beside mpmath at fixed arguments, in under ten minutes on one core, and writes this page.
-Change it there. `tests/emit/test_special_bounds.py` checks the bounds at the hardest of these points.
-
-- Errors are in units in the last place (ulp) of the result in its own precision: 2.2e-16 to 1.1e-16 of it in float64, 1.2e-7 to 6e-8 in
-  float32. 4.5e9 ulp of float64 are an error of 1e-6. The reference is rounded to float64 before, so one ulp may be half of one.
-- The bound is what the tests assert. It holds for the arguments of the row, not only at these points as far as we know, but it
-  is measured and not proved.
-- ¹ Such a function has zeros between which it oscillates, or is a difference of two terms. There the unit is one in the last place of its amplitude (`jv`,
-  `j0`, `j1`) or of the larger term, wherever that is larger than the result.
-- Results far out in a tail are ``exp`` of a large exponent, whose own rounding counts: 1e-200 is ``exp(-460)``, and half an ulp of 460 is 230 ulp
-  of the result. So bounds of tails are larger, and so are those of distributions whose argument is many standard deviations from zero:
-  half an ulp of an argument changes such a result by as much.
-- "All digits" is an error of 2^52 ulp or more, of 2^23 in float32: no digit of the result is right, or it is not finite. As a bound, it is none:
-  the derivatives by parameters are PyTensor's own series, in both modes, and the table says where they fail.
-- Results and arguments that are subnormal count as zero, as XLA has them, and are not in the table.
-- In float32, functions of a bound of 0.5 are computed in float64 and rounded. The second number of points is theirs.
-- Not in the table: arguments at which a function is infinite, NaN or a limit. There results are those of SciPy (`tests/emit/test_special.py`).
-"""
 
 
 class Measured(NamedTuple):
@@ -135,32 +118,32 @@ def table(rows: Sequence[tuple[Row, Sequence[Measured]]]) -> list[str]:
     return lines
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", help="print the rows of these functions alone, and write nothing")
-    names = parser.parse_args().names
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this measurement."""
+    parser.add_argument("names", nargs="*", help="functions like betainc or owens_t")
+
+
+def run(args: argparse.Namespace) -> dict:
+    """Measure; return the rows whose errors are above their bounds."""
     mp.dps = special_reference.DIGITS
     measured = []
     for row in ROWS:
-        if not names or row.name in names:
+        if not args.names or row.name in args.names:
             started = time.perf_counter()
             measured.append((row, measure(row)))
             print(f"{row.id}: {time.perf_counter() - started:.1f} s", file=sys.stderr, flush=True)
-    if names:
+    if args.names:
         print("\n".join(table(measured)))
     else:
-        (ROOT / "docs" / "special-functions.md").write_text("\n".join([INTRODUCTION, *table(measured), ""]))
+        (ROOT / "docs" / "special-functions.md").write_text("\n".join([text("special"), *table(measured), ""]))
         values = {name: array for pair in measured for name, array in values_of(*pair).items()}
         np.savez_compressed(ROOT / "tests" / "special_values.npz", **values)
-    above = [
-        f"{row.id}, {dtype}: {worst:.3g} ulp, the bound is {bound}"
+    above = {
+        f"{row.id}, {dtype}": {"failed": f"{two[i].ours.max():.3g} ulp, the bound is {row.bounds[i]}"}
         for row, two in measured
-        for dtype, worst, bound in zip(("float64", "float32"), (m.ours.max() for m in two), row.bounds, strict=True)
-        if worst > bound
-    ]
-    print("\n".join(above), file=sys.stderr)
-    return bool(above)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+        for i, dtype in enumerate(("float64", "float32"))
+        if two[i].ours.max() > row.bounds[i]
+    }
+    for row, found in above.items():
+        print(f"{row}: {found['failed']}", file=sys.stderr)
+    return above

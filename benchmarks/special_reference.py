@@ -6,7 +6,7 @@ Each function takes floats and returns an mpf of some 30 correct digits.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 
 from mpmath import mp, mpf
 from mpmath.calculus.quadrature import GaussLegendre
@@ -84,14 +84,6 @@ def log1mexp(x: float) -> mpf:
     return mp.log(-mp.expm1(x)) if x > -1 else mp.log1p(-mp.exp(x))
 
 
-def erf(x: float) -> mpf:
-    return mp.erf(x)
-
-
-def erfc(x: float) -> mpf:
-    return mp.erfc(x)
-
-
 def softplus(x: float) -> mpf:
     return mp.log1p(mp.exp(x))
 
@@ -100,20 +92,8 @@ def sigmoid(x: float) -> mpf:
     return 1 / (1 + mp.exp(-mpf(x)))
 
 
-def cosh(x: float) -> mpf:
-    return mp.cosh(x)
-
-
-def sinh(x: float) -> mpf:
-    return mp.sinh(x)
-
-
 def exp2(x: float) -> mpf:
     return mpf(2) ** x
-
-
-def gamma(x: float) -> mpf:
-    return mp.gamma(x)
 
 
 def gammaln(x: float) -> mpf:
@@ -134,10 +114,6 @@ def psi(x: float) -> mpf:
 def psi_terms(x: float) -> mpf:
     """Return the larger term of the reflection formula."""
     return abs(mp.psi(0, 1 - mpf(x)))
-
-
-def tri_gamma(x: float) -> mpf:
-    return polygamma(1, x)
 
 
 def polygamma(n: float, x: float) -> mpf:
@@ -254,10 +230,6 @@ def derivative(f: Callable[..., mpf], position: int) -> Callable[..., mpf]:
     return slope
 
 
-def jv(v: float, x: float) -> mpf:
-    return mp.besselj(v, x)
-
-
 def jv_amplitude(v: float, x: float) -> mpf:
     """Return about the modulus (DLMF 10.18.17 and 10.19.8) where J oscillates, else zero."""
     v, x = abs(v), abs(x)
@@ -274,30 +246,6 @@ def jv_terms(v: float, x: float) -> mpf:
 def ive_terms(v: float, x: float) -> mpf:
     """Return the larger term of the reflection formula."""
     return max(ive(-v, x), mp.besselk(-v, x) * mp.exp(-mpf(x)))
-
-
-def j0(x: float) -> mpf:
-    return mp.besselj(0, x)
-
-
-def j1(x: float) -> mpf:
-    return mp.besselj(1, x)
-
-
-def j0_amplitude(x: float) -> mpf:
-    return jv_amplitude(0, x)
-
-
-def j1_amplitude(x: float) -> mpf:
-    return jv_amplitude(1, x)
-
-
-def i0(x: float) -> mpf:
-    return mp.besseli(0, x)
-
-
-def i1(x: float) -> mpf:
-    return mp.besseli(1, x)
 
 
 def ive(v: float, x: float) -> mpf:
@@ -339,10 +287,11 @@ def owens_t(h: float, a: float) -> mpf:
         return sign * ((p + q) / 2 - p * q - owens_t(h * size, 1 / size))
 
 
-def hyp2f1(a: float, b: float, c: float, z: float) -> mpf:
-    return mp.hyp2f1(a, b, c, z)
-
-
+erf, erfc, cosh, sinh, gamma, hyp2f1, jv = mp.erf, mp.erfc, mp.cosh, mp.sinh, mp.gamma, mp.hyp2f1, mp.besselj
+j0, j1 = (partial(mp.besselj, n) for n in (0, 1))
+i0, i1 = (partial(mp.besseli, n) for n in (0, 1))
+j0_amplitude, j1_amplitude = (partial(jv_amplitude, n) for n in (0, 1))
+tri_gamma = partial(polygamma, 1)
 gammainc_da = derivative(gammainc, 0)
 betainc_da, betainc_db = (derivative(betainc, i) for i in (0, 1))
 hyp2f1_da, hyp2f1_db, hyp2f1_dc = (derivative(hyp2f1, i) for i in (0, 1, 2))

@@ -76,21 +76,22 @@ def joined(*parts: list[np.ndarray]) -> list[np.ndarray]:
     return [np.concatenate(columns) for columns in zip(*parts, strict=True)]
 
 
-def of(op: ps.ScalarOp) -> Callable[..., Any]:
-    return Elemwise(op)
+def row(name: str, domain: str, bounds: tuple[float, float], *points: np.ndarray, scale: str = "") -> Row:
+    """Return a row of a function, or of PyTensor's derivative of one by an input, as in ``d gammainc / da``."""
+    operation, _, letter = name.removeprefix("d ").partition(" / d")
+    op = Elemwise(getattr(psm, operation, None) or getattr(ps, operation))
+    if not letter:
+        return Row(name, domain, op, name, [*points], bounds, scale)
+
+    def slope(*xs: Any) -> Any:
+        return pytensor.grad(op(*xs).sum(), xs["abc".index(letter)])
+
+    return Row(name, domain, slope, f"{operation}_d{letter}", [*points], bounds, scale)
 
 
-def slope(op: ps.ScalarOp, position: int) -> Callable[..., Any]:
-    """Return PyTensor's derivative of a scalar Op by one of its inputs."""
-    return lambda *xs: pytensor.grad(Elemwise(op)(*xs).sum(), xs[position])
-
-
-def one(
-    name: str, domain: str, points: np.ndarray, bounds: tuple[float, float], scale: str = "", reference: str = ""
-) -> Row:
-    return Row(
-        name, domain, of(getattr(psm, name, None) or getattr(ps, name)), reference or name, [points], bounds, scale
-    )
+def one(name: str, domain: str, bounds: tuple[float, float], *parts: np.ndarray, scale: str = "") -> Row:
+    """Return a row of a function of one argument, whose points are of several parts."""
+    return row(name, domain, bounds, np.concatenate(parts), scale=scale)
 
 
 #: The bound of float32 results that are computed in float64: half a unit, and what the error in float64 adds to it.
@@ -146,6 +147,14 @@ def orders(n: int, high: float, seed: int, far: float) -> list[np.ndarray]:
     return [v, geometric(1e-3, far, n, seed + 100)]
 
 
+def large_orders(n: int, seed: int) -> list[np.ndarray]:
+    return [geometric(30, 1000, n, seed), geometric(1, 3000, n, seed + 1)]
+
+
+def negative_orders(n: int, seed: int) -> list[np.ndarray]:
+    return [-uniform(0, 10, n, seed), geometric(1e-2, 100, n, seed + 1)]
+
+
 def hypergeometric(n: int, size: float, seed: int, low: float = -20.0, high: float = 1.0) -> list[np.ndarray]:
     return [*(uniform(-size, size, n, seed + k) for k in (100, 200, 300)), uniform(low, high, n, seed)]
 
@@ -153,216 +162,96 @@ def hypergeometric(n: int, size: float, seed: int, low: float = -20.0, high: flo
 X0 = np.array([2.404825557695773, 5.520078110286311, 8.653727912911013, 30.634606468431976])
 X1 = np.array([3.8317059702075125, 7.015586669815619, 10.173468135062722, 32.189679910974405])
 
+POLYGAMMA = np.concatenate([uniform(0.1, 40, 210), geometric(1e-10, 1e10, 210)])
+OWENS = joined(
+    [np.array([-20.0]), np.array([1e-20])],
+    [both(uniform(0, 8, 200, 60)), geometric(1e-6, 1e6, 400, 61)],
+    [uniform(0, 37, 200, 62), uniform(-1, 1, 200, 63)],
+    [geometric(1e-200, 37, 150, 64), geometric(1e-150, 10, 150, 65)],
+)
+BETA_MODERATE = [geometric(0.1, 100, 120, 84), geometric(0.1, 100, 120, 85), to_one(120, 1e-3, 86)]
+HYPERGEOMETRIC_MODERATE = [*(uniform(0.1, 3, 60, k) for k in (87, 88, 89)), uniform(-0.9, 0.9, 60, 90)]
+BESSEL = np.concatenate([both(uniform(0, 700, 150)), geometric(1e-8, 100, 150)])
+
 ROWS = [
-    one("erf", "all x", np.concatenate([BULK / 2, SMALL]), (2, 4)),
-    one("erfc", "all x", np.concatenate([BULK, uniform(-6, 26.5, 300), SMALL]), (4, 4)),
-    one("erfcx", "x > -26", np.concatenate([uniform(-26, 10, 600), TINY_AND_HUGE]), (4, 4)),
-    one(
-        "erfinv",
-        "-1 < x < 1",
-        np.concatenate([uniform(-1, 1, 300), SMALL, both(1 - geometric(2e-16, 0.5, 200))]),
-        (3, 4),
-    ),
-    one(
-        "erfcinv",
-        "0 < x < 2",
-        np.concatenate([uniform(0, 2, 300), geometric(1e-307, 0.5, 300), near([1.0], 30)]),
-        (3, 4),
-    ),
+    one("erf", "all x", (2, 4), BULK / 2, SMALL),
+    one("erfc", "all x", (4, 4), BULK, uniform(-6, 26.5, 300), SMALL),
+    one("erfcx", "x > -26", (4, 4), uniform(-26, 10, 600), TINY_AND_HUGE),
+    one("erfinv", "-1 < x < 1", (3, 4), uniform(-1, 1, 300), SMALL, both(1 - geometric(2e-16, 0.5, 200))),
+    one("erfcinv", "0 < x < 2", (3, 4), uniform(0, 2, 300), geometric(1e-307, 0.5, 300), near([1.0], 30)),
     one(
         "ndtri_exp",
         "x < 0",
-        np.concatenate([-geometric(1e-16, 1e16, 500), -geometric(1e-300, 1e300, 100), near([-np.log(2)], 30)]),
         (4, 4),
+        *(-geometric(1e-16, 1e16, 500), -geometric(1e-300, 1e300, 100), near([-np.log(2)], 30)),
     ),
-    one("log1mexp", "x < 0", -np.concatenate([geometric(1e-300, 700, 500), near([np.log(2)], 30)]), (3, 3)),
-    one("softplus", "all x", np.concatenate([BULK * 4, SMALL, uniform(-700, 700, 200)]), (3, 3)),
-    one("sigmoid", "all x", np.concatenate([BULK * 4, SMALL, uniform(-700, 40, 200)]), (3, 3)),
-    one("cosh", "all x", np.concatenate([BULK, SMALL, uniform(-710, 710, 200)]), (3, 3)),
-    one("sinh", "all x", np.concatenate([BULK, SMALL, uniform(-710, 710, 200)]), (3, 3)),
-    one("exp2", "all x", np.concatenate([BULK, SMALL, uniform(-1022, 1024, 200)]), (2, 2)),
-    one("gamma", "all x", np.concatenate([uniform(0, 171, 400), geometric(1e-300, 1, 100), NEGATIVE]), (8, ROUNDED)),
-    one("gammaln", "x > 0", np.concatenate([uniform(0, 40, 400), near([1.0, 2.0], 30), TINY_AND_HUGE]), (5, 4)),
-    one("gammaln", "x < 0", np.concatenate([NEGATIVE, -geometric(1e-300, 1, 100)]), (5, 5), "gammaln_terms"),
-    one("psi", "x > 0", np.concatenate([uniform(0, 40, 400), near([1.4616321449683622], 30), TINY_AND_HUGE]), (3, 3)),
-    one("psi", "x < 0", np.concatenate([NEGATIVE, -geometric(1e-300, 1, 100)]), (5, 6), "psi_terms"),
-    one("tri_gamma", "x > 0", np.concatenate([uniform(0, 40, 400), geometric(1e-150, 1e300, 300)]), (4, 3)),
-    one("tri_gamma", "x < 0", np.concatenate([NEGATIVE, -geometric(1e-150, 1, 100)]), (6, 4)),
-    Row(
-        "polygamma",
-        "n ≤ 20, x > 0",
-        of(psm.polygamma),
-        "polygamma",
-        [np.tile(np.arange(21), 20), np.concatenate([uniform(0.1, 40, 210), geometric(1e-10, 1e10, 210)])],
-        (15, ROUNDED),
-    ),
-    Row(
-        "polygamma",
-        "n ≤ 10, x < 0",
-        of(psm.polygamma),
-        "polygamma",
-        [np.tile(np.arange(1, 11), 20), -uniform(0.01, 20, 200)],
-        (10, ROUNDED),
-    ),
-]
-for name in ("gammainc", "gammaincc"):
-    ROWS += [
-        Row(name, "0.01 < a < 200", of(getattr(psm, name)), name, GAMMA_BULK, (800, ROUNDED)),
-        Row(name, "a < 0.1, to 1e-100", of(getattr(psm, name)), name, GAMMA_TINY, (15, ROUNDED)),
-        Row(name, "100 < a < 1e6, near the mean", of(getattr(psm, name)), name, GAMMA_LARGE, (100, ROUNDED)),
-        Row(
-            name,
-            "1 < a < 1e4, far tails",
-            of(getattr(psm, name)),
-            name,
-            positive(at_gamma_transition(300, 1, 1e4, 35, 15)),
-            (3000, ROUNDED),
-        ),
-    ]
-for name in ("gammaincinv", "gammainccinv"):
-    ROWS.append(
-        Row(
-            name,
-            "0.05 < a < 1e4",
-            of(getattr(psm, name)),
-            name,
-            [geometric(0.05, 1e4, 200, 16), to_one(200, 1e-200, 17)],
-            (60, ROUNDED),
+    one("log1mexp", "x < 0", (3, 3), -geometric(1e-300, 700, 500), -near([np.log(2)], 30)),
+    one("softplus", "all x", (3, 3), BULK * 4, SMALL, uniform(-700, 700, 200)),
+    one("sigmoid", "all x", (3, 3), BULK * 4, SMALL, uniform(-700, 40, 200)),
+    one("cosh", "all x", (3, 3), BULK, SMALL, uniform(-710, 710, 200)),
+    one("sinh", "all x", (3, 3), BULK, SMALL, uniform(-710, 710, 200)),
+    one("exp2", "all x", (2, 2), BULK, SMALL, uniform(-1022, 1024, 200)),
+    one("gamma", "all x", (8, ROUNDED), uniform(0, 171, 400), geometric(1e-300, 1, 100), NEGATIVE),
+    one("gammaln", "x > 0", (5, 4), uniform(0, 40, 400), near([1.0, 2.0], 30), TINY_AND_HUGE),
+    one("gammaln", "x < 0", (5, 5), NEGATIVE, -geometric(1e-300, 1, 100), scale="gammaln_terms"),
+    one("psi", "x > 0", (3, 3), uniform(0, 40, 400), near([1.4616321449683622], 30), TINY_AND_HUGE),
+    one("psi", "x < 0", (5, 6), NEGATIVE, -geometric(1e-300, 1, 100), scale="psi_terms"),
+    one("tri_gamma", "x > 0", (4, 3), uniform(0, 40, 400), geometric(1e-150, 1e300, 300)),
+    one("tri_gamma", "x < 0", (6, 4), NEGATIVE, -geometric(1e-150, 1, 100)),
+    row("polygamma", "n ≤ 20, x > 0", (15, ROUNDED), np.tile(np.arange(21), 20), POLYGAMMA),
+    row("polygamma", "n ≤ 10, x < 0", (10, ROUNDED), np.tile(np.arange(1, 11), 20), -uniform(0.01, 20, 200)),
+    *(
+        row(name, domain, (bound, ROUNDED), *points)
+        for name in ("gammainc", "gammaincc")
+        for domain, bound, points in (
+            ("0.01 < a < 200", 800, GAMMA_BULK),
+            ("a < 0.1, to 1e-100", 15, GAMMA_TINY),
+            ("100 < a < 1e6, near the mean", 100, GAMMA_LARGE),
+            ("1 < a < 1e4, far tails", 3000, positive(at_gamma_transition(300, 1, 1e4, 35, 15))),
         )
-    )
-ROWS += [
-    Row("betainc", "0.01 < a, b < 200", of(psm.betainc), "betainc", BETA_BULK, (400, ROUNDED)),
-    Row("betainc", "a or b < 0.5, to 1e-30", of(psm.betainc), "betainc", BETA_TINY, (80, ROUNDED)),
-    Row("betainc", "10 < a, b < 1e5, near the mean", of(psm.betainc), "betainc", BETA_LARGE, (500, ROUNDED)),
-    Row(
-        "betainc",
-        "1 < a, b < 1e4, far tails",
-        of(psm.betainc),
-        "betainc",
-        beta_near_mean(300, 1, 1e4, 35, 34),
-        (3000, ROUNDED),
     ),
-    Row(
+    *(
+        row(name, "0.05 < a < 1e4", (60, ROUNDED), geometric(0.05, 1e4, 200, 16), to_one(200, 1e-200, 17))
+        for name in ("gammaincinv", "gammainccinv")
+    ),
+    row("betainc", "0.01 < a, b < 200", (400, ROUNDED), *BETA_BULK),
+    row("betainc", "a or b < 0.5, to 1e-30", (80, ROUNDED), *BETA_TINY),
+    row("betainc", "10 < a, b < 1e5, near the mean", (500, ROUNDED), *BETA_LARGE),
+    row("betainc", "1 < a, b < 1e4, far tails", (3000, ROUNDED), *beta_near_mean(300, 1, 1e4, 35, 34)),
+    row(
         "betaincinv",
         "0.05 < a, b < 1e4",
-        of(psm.betaincinv),
-        "betaincinv",
-        [geometric(0.05, 1e4, 200, 35), geometric(0.05, 1e4, 200, 36), to_one(200, 1e-100, 37)],
         (50, ROUNDED),
-    ),
-    one(
-        "j0",
-        "|x| < 1e6",
-        np.concatenate([both(uniform(0, 60, 300)), near(X0, 20), geometric(1e-8, 1e6, 200)]),
-        (20, ROUNDED),
-        "j0_amplitude",
-    ),
-    one(
-        "j1",
-        "|x| < 1e6",
-        np.concatenate([both(uniform(0, 60, 300)), near(X1, 20), geometric(1e-8, 1e6, 200)]),
-        (20, ROUNDED),
-        "j1_amplitude",
-    ),
-    Row("jv", "0 ≤ v < 30, x < 1e3", of(psm.jv), "jv", orders(500, 30, 40, 1e3), (80, ROUNDED), "jv_amplitude"),
-    Row(
-        "jv",
-        "30 < v < 1000, x < 3000",
-        of(psm.jv),
-        "jv",
-        [geometric(30, 1000, 200, 41), geometric(1, 3000, 200, 42)],
-        (1000, ROUNDED),
-        "jv_amplitude",
-    ),
-    Row(
-        "jv",
-        "-10 < v < 0",
-        of(psm.jv),
-        "jv",
-        [-uniform(0, 10, 200, 43), geometric(1e-2, 100, 200, 44)],
-        (30, ROUNDED),
-        "jv_terms",
-    ),
-    one("i0", "|x| < 700", np.concatenate([both(uniform(0, 700, 150)), geometric(1e-8, 100, 150)]), (5, ROUNDED)),
-    one("i1", "|x| < 700", np.concatenate([both(uniform(0, 700, 150)), geometric(1e-8, 100, 150)]), (6, ROUNDED)),
-    Row("ive", "0 ≤ v < 30, x < 1e4", of(psm.ive), "ive", orders(400, 30, 45, 1e4), (40, ROUNDED)),
-    Row(
-        "ive",
-        "30 < v < 1000, x < 3000",
-        of(psm.ive),
-        "ive",
-        [geometric(30, 1000, 150, 46), geometric(1, 3000, 150, 47)],
-        (300, ROUNDED),
-    ),
-    Row(
-        "ive",
-        "-10 < v < 0",
-        of(psm.ive),
-        "ive",
-        [-uniform(0, 10, 150, 48), geometric(1e-2, 100, 150, 49)],
-        (15, ROUNDED),
-        "ive_terms",
-    ),
-    Row("kve", "0 ≤ v < 30, x < 1e4", of(psm.kve), "kve", orders(400, 30, 50, 1e4), (40, ROUNDED)),
-    Row(
-        "kve",
-        "30 < v < 1000, x < 3000",
-        of(psm.kve),
-        "kve",
-        [geometric(30, 1000, 150, 51), geometric(1, 3000, 150, 52)],
-        (400, ROUNDED),
-    ),
-    Row(
-        "owens_t",
-        "|h| < 37, all a",
-        of(psm.owens_t),
-        "owens_t",
-        joined(
-            [np.array([-20.0]), np.array([1e-20])],
-            [both(uniform(0, 8, 200, 60)), geometric(1e-6, 1e6, 400, 61)],
-            [uniform(0, 37, 200, 62), uniform(-1, 1, 200, 63)],
-            [geometric(1e-200, 37, 150, 64), geometric(1e-150, 10, 150, 65)],
-        ),
-        (10, ROUNDED),
-    ),
-    Row("hyp2f1", "|a|, |b|, |c| < 3", of(psm.hyp2f1), "hyp2f1", hypergeometric(300, 3, 70), (1000, ROUNDED)),
-    Row(
-        "hyp2f1",
-        "|a|, |b|, |c| < 3, z near 1",
-        of(psm.hyp2f1),
-        "hyp2f1",
-        hypergeometric(150, 3, 71, 0.8),
-        (100, ROUNDED),
-    ),
-    Row("hyp2f1", "|a|, |b|, |c| < 10", of(psm.hyp2f1), "hyp2f1", hypergeometric(300, 10, 72), (1000000, ROUNDED)),
-    Row(
-        "d gammainc / da",
-        "0.1 < a < 100",
-        slope(psm.gammainc, 0),
-        "gammainc_da",
-        [geometric(0.1, 100, 120, 80), geometric(0.1, 100, 120, 81)],
-        (1500, 500),
+        *(geometric(0.05, 1e4, 200, 35), geometric(0.05, 1e4, 200, 36), to_one(200, 1e-100, 37)),
     ),
     *(
-        Row(
-            f"d betainc / d{letter}",
-            "0.1 < a, b < 100",
-            slope(psm.betainc, i),
-            f"betainc_d{letter}",
-            [geometric(0.1, 100, 120, 84), geometric(0.1, 100, 120, 85), to_one(120, 1e-3, 86)],
-            (10_000, np.inf),
+        one(
+            name,
+            "|x| < 1e6",
+            (20, ROUNDED),
+            *(both(uniform(0, 60, 300)), near(zeros, 20), geometric(1e-8, 1e6, 200)),
+            scale=f"{name}_amplitude",
         )
-        for i, letter in enumerate("ab")
+        for name, zeros in (("j0", X0), ("j1", X1))
     ),
+    row("jv", "0 ≤ v < 30, x < 1e3", (80, ROUNDED), *orders(500, 30, 40, 1e3), scale="jv_amplitude"),
+    row("jv", "30 < v < 1000, x < 3000", (1000, ROUNDED), *large_orders(200, 41), scale="jv_amplitude"),
+    row("jv", "-10 < v < 0", (30, ROUNDED), *negative_orders(200, 43), scale="jv_terms"),
+    one("i0", "|x| < 700", (5, ROUNDED), BESSEL),
+    one("i1", "|x| < 700", (6, ROUNDED), BESSEL),
+    row("ive", "0 ≤ v < 30, x < 1e4", (40, ROUNDED), *orders(400, 30, 45, 1e4)),
+    row("ive", "30 < v < 1000, x < 3000", (300, ROUNDED), *large_orders(150, 46)),
+    row("ive", "-10 < v < 0", (15, ROUNDED), *negative_orders(150, 48), scale="ive_terms"),
+    row("kve", "0 ≤ v < 30, x < 1e4", (40, ROUNDED), *orders(400, 30, 50, 1e4)),
+    row("kve", "30 < v < 1000, x < 3000", (400, ROUNDED), *large_orders(150, 51)),
+    row("owens_t", "|h| < 37, all a", (10, ROUNDED), *OWENS),
+    row("hyp2f1", "|a|, |b|, |c| < 3", (1000, ROUNDED), *hypergeometric(300, 3, 70)),
+    row("hyp2f1", "|a|, |b|, |c| < 3, z near 1", (100, ROUNDED), *hypergeometric(150, 3, 71, 0.8)),
+    row("hyp2f1", "|a|, |b|, |c| < 10", (1000000, ROUNDED), *hypergeometric(300, 10, 72)),
+    row("d gammainc / da", "0.1 < a < 100", (1500, 500), *(geometric(0.1, 100, 120, k) for k in (80, 81))),
+    *(row(f"d betainc / d{letter}", "0.1 < a, b < 100", (10_000, np.inf), *BETA_MODERATE) for letter in "ab"),
     *(
-        Row(
-            f"d hyp2f1 / d{letter}",
-            "0 < a, b, c < 3, |z| < 0.9",
-            slope(psm.hyp2f1, i),
-            f"hyp2f1_d{letter}",
-            [*(uniform(0.1, 3, 60, k) for k in (87, 88, 89)), uniform(-0.9, 0.9, 60, 90)],
-            (1e8, np.inf),
-        )
-        for i, letter in enumerate("abc")
+        row(f"d hyp2f1 / d{letter}", "0 < a, b, c < 3, |z| < 0.9", (1e8, np.inf), *HYPERGEOMETRIC_MODERATE)
+        for letter in "abc"
     ),
 ]

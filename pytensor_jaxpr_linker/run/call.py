@@ -93,7 +93,7 @@ class ProgramCall:
         found = [x.shape for i, dtype in self._arguments if type(x := args[i]) is np.ndarray and x.dtype is dtype]
         for i, wide in self.shared.items():
             x = args[i]
-            if is_whole(x) and (wide is None or x.dtype == wide):
+            if is_on_one_device(x) and (wide is None or x.dtype == wide):
                 found.append(x.shape)
         return tuple(found) if len(found) == self._count else None
 
@@ -155,7 +155,7 @@ class ProgramCall:
         return [convert(x) for convert, x in zip(self._converters, results, strict=True)]
 
 
-def is_whole(value: Any) -> bool:
+def is_on_one_device(value: Any) -> bool:
     """Return whether the value of a shared array is a NumPy array, or a JAX array on one device."""
     return type(value) is np.ndarray or type(value.sharding) is SingleDeviceSharding
 

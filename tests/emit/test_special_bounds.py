@@ -1,6 +1,6 @@
 """Errors of special functions at the hardest points of docs/special-functions.md, against the bounds that it states.
 
-`python benchmarks/special_functions.py` writes both the page and `special_values.npz`: arguments, and results of mpmath.
+`python benchmarks/bench.py special_functions` writes both the page and `special_values.npz`: arguments, and results of mpmath.
 """
 
 from __future__ import annotations

@@ -34,18 +34,21 @@ print(calls.beside_copies({{
 
 MEASUREMENT = """
 import sys; sys.path.insert(0, {folder!r})
-import call_worker
+import json, os, warnings; warnings.simplefilter("ignore")
+import calls
 
-sys.argv[1:] = "calls eight_schools jaxpr+jax+copy --seconds 0.01 --one-core".split() + ["--out", {out!r}, "--reference", {reference!r}]
-call_worker.main()
+os.chdir({files!r})
+print(json.dumps(calls.later_calls("eight_schools", ["jaxpr", "jax", "copy"], 0.01, one_core=True)))
 """
 
 #: In a process of its own: `benchmarks` and `tests/whole/clients` both have a module `models`.
-IN_SHORT = """
+REPORT = """
 import sys; sys.path.insert(0, {folder!r})
-import summary
+from pathlib import Path
+import report
 
-print(f"{{summary.summary()}}\\n{{summary.FIRST}}")
+sys.stdout.reconfigure(encoding="utf-8")
+print(report.render(Path({folder!r}, "RESULTS.md")), end="")
 """
 
 
@@ -64,21 +67,37 @@ def test_large_data_stand_beside_a_copy():
 
 
 def test_a_model_is_measured(tmp_path):
-    out, reference = tmp_path / "result.json", tmp_path / "values.npz"
-    run_python(MEASUREMENT.format(folder=BENCHMARKS, out=str(out), reference=str(reference)))
-    found = json.loads(out.read_text())
+    found = json.loads(run_python(MEASUREMENT.format(folder=BENCHMARKS, files=str(tmp_path))))
     assert found.keys() == {"jaxpr", "jax", "copy"}
     assert found["copy"]["bytes"] >= 2 * 8 * 8  # effects and their standard errors
     assert all(side["one"] > 0 for side in found.values())
-    assert reference.exists()
+    assert (tmp_path / "eight_schools.npz").exists()
 
 
 def test_the_report_begins_with_the_summary_of_its_data():
-    """``python benchmarks/summary.py`` writes it again."""
+    """``python benchmarks/bench.py report`` writes it, and everything below it, again."""
     report = Path(BENCHMARKS, "RESULTS.md").read_text(encoding="utf-8")
-    expected = run_python(IN_SHORT.format(folder=BENCHMARKS))
-    assert expected.strip().startswith("## In short")
-    assert expected.strip() in report
+    assert run_python(REPORT.format(folder=BENCHMARKS)) == report
+    assert "\n## In short\n" in report.partition("## The first result")[0]
+
+
+def test_results_of_processes_are_merged(tmp_path, monkeypatch):
+    """A failure is one of all sides of the process, and ends what depends on it. Medians are of each figure."""
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    from processes import Job, collect, medians
+
+    failing = Job("no_module:f", {}, ("first", "radon"), sides=("jax", "hand"), chain="radon")
+    dependent = Job("os:cpu_count", {}, ("first", "radon", "numba"), chain="radon")
+    good = Job("rendering:describe_machine", {"packages": ["numpy"]}, ("setting",))
+    collected, data = {"setting": {"repeats": 3}, "draws": {}}, tmp_path / "RESULTS.json"
+    collect([[failing, dependent], [good]], collected, data)
+    assert json.loads(data.read_text()) == collected
+    why = {"failed": "ModuleNotFoundError: No module named 'no_module'"}
+    assert collected["first"]["radon"] == {"jax": why, "hand": why, "numba": why}
+    assert collected["setting"]["repeats"] == 3 and collected["setting"]["versions"].keys() == {"Python", "numpy"}
+    assert collected["draws"] == {}
+    found = [{"f": {"x": 1, "y": None}}, {"f": {"x": 3, "failed": "no"}}, {"f": {"x": 5}}]
+    assert medians(found) == {"f": {"x": 3, "y": None, "failed": "no"}}
 
 
 SMALL_MEASUREMENTS = """
@@ -87,9 +106,9 @@ import json, warnings; warnings.simplefilter("ignore")
 import micro
 
 both = ["jaxpr", "hand"]
-found = [micro.build_chain(8, "jaxpr"), micro.planning(2000, "jaxpr"), micro.scan("AR(2)/forward/10", both, 0.01)]
+found = [micro.build_chain(8, "jaxpr"), micro.planning(2000), micro.scan("AR(2)/forward/10", both, 0.01)]
 found += [micro.host_step(10, both, 0.01), micro.dispatch(both, 0.01)]
-print(json.dumps([*found, *(micro.later_calls(micro.chain(8), both, 0.01, is_pinned) for is_pinned in (False, True))]))
+print(json.dumps([*found, *(micro.later_calls("chain/8", both, 0.01, is_pinned) for is_pinned in (False, True))]))
 """
 
 

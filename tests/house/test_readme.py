@@ -37,11 +37,11 @@ def test_other_programs_print_what_the_readme_says(i, tmp_path):
 
 
 def test_the_picture_and_its_sentence_show_the_benchmark(tmp_path, monkeypatch):
-    """``python benchmarks/draws_chart.py`` draws it anew, and prints the sentence."""
+    """``python benchmarks/bench.py charts`` draws it anew, and prints the sentence."""
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
-    import draws_chart
+    import charts
 
-    assert re.search("<!-- draws -->(.*)<!-- /draws -->", TEXT)[1] == draws_chart.sentence()
+    assert re.search("<!-- draws -->(.*)<!-- /draws -->", TEXT)[1] == charts.sentence()
     # Curves that stand for a model are as many in the picture as there are models.
-    found = draws_chart.PICTURE.read_text(encoding="utf-8")
-    assert found.count("stroke: #cccccc; stroke-width: 2;") == 2 * len(draws_chart.read()["cold"])
+    found = charts.PICTURE.read_text(encoding="utf-8")
+    assert found.count("stroke: #cccccc; stroke-width: 2;") == 2 * len(charts.read()["cold"])

@@ -1,0 +1,149 @@
+"""Processes that measure: each calls one function in a fresh interpreter, and prints the result as JSON.
+
+    python benchmarks/processes.py MODULE:FUNCTION ARGUMENTS
+
+is such a process, its arguments a JSON object. Whoever measures gives a list of `Job` to `collect`.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from statistics import median
+from time import monotonic
+from typing import Any
+
+HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Job:
+    """One process to start. It runs in a folder of the whole run, where processes can leave files for later ones.
+
+    Attributes
+    ----------
+    call
+        The function, ``"module:function"``.
+    arguments
+        Its keyword arguments.
+    place
+        The keys under which its result is stored. None: the result is not stored.
+    sides
+        The keys of the result where it is one for each of several sides. A failure is one of each side.
+    caches
+        Where PyTensor and Numba keep what they compile. A folder of its own is an empty cache.
+    chain
+        Jobs of equal `chain` are not run after one of them has failed.
+    blas_threads
+        With more than one, a call on small matrices mostly waits for a core that somebody else is using.
+    jax_cache
+        Whether the function may turn on JAX's compilation cache.
+    """
+
+    call: str
+    arguments: dict[str, Any]
+    place: tuple[str, ...] | None = ()
+    sides: tuple[str, ...] = ()
+    caches: str | Path = "caches"
+    chain: str | None = None
+    timeout: float = 900
+    blas_threads: int = 1
+    jax_cache: bool = False
+
+    def run(self, folder: Path) -> dict:
+        """Return what the function returned, or the last line of what the process said when it failed."""
+        caches = folder / self.caches
+        env = os.environ | {
+            "PYTENSOR_FLAGS": f"base_compiledir={caches}",
+            "NUMBA_CACHE_DIR": str(caches / "numba_alone"),
+            "JAX_ENABLE_COMPILATION_CACHE": str(self.jax_cache).lower(),
+            "JAX_TRACEBACK_FILTERING": "off",  # else the last line of a traceback is not the error
+            "OPENBLAS_NUM_THREADS": str(self.blas_threads),
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(HERE.parent), os.environ.get("PYTHONPATH")])),
+        }
+        command = [sys.executable, __file__, self.call, json.dumps(self.arguments)]
+        options: dict[str, Any] = {"env": env, "cwd": folder, "timeout": self.timeout}
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
+        except subprocess.TimeoutExpired:
+            return {"failed": f"no result after {self.timeout:g} s"}
+        if done.returncode:
+            return {"failed": (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]}
+        return json.loads(done.stdout.splitlines()[-1]) or {}
+
+
+def collect(rounds: Iterable[list[Job]], collected: dict, data: Path | None) -> None:
+    """Run processes one after the other; after each round, merge the medians of all results into `collected`, and save that."""
+    raw: list[dict] = []
+    failed: dict[str | None, dict] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for jobs in rounds:
+            for number, job in enumerate(jobs, 1):
+                result = failed.get(job.chain) or job.run(Path(folder))
+                print(f"{number} of {len(jobs)}: {job.call} {' '.join(job.place or ())} {result}", flush=True)
+                if "failed" in result:
+                    failed |= {job.chain: result} if job.chain else {}
+                    result = dict.fromkeys(job.sides, result) or result
+                if job.place is not None:
+                    for key in reversed(job.place):
+                        result = {key: result}
+                    raw.append(result)
+            merge(collected, medians(raw))
+            if data:
+                data.write_text(json.dumps(collected, indent=1) + "\n")
+
+
+def medians(found: list[dict]) -> dict:
+    """Combine results key by key into medians; a failure of one stays beside the figures of the others."""
+    result = {}
+    for key in dict.fromkeys(key for r in found for key in r):
+        values = [r[key] for r in found if key in r]
+        if isinstance(values[0], dict):
+            result[key] = medians(values)
+        elif None in values or isinstance(values[0], str | list):
+            result[key] = None if None in values else values[0]
+        else:
+            result[key] = median(values)
+    return result
+
+
+def merge(old: dict, new: dict) -> None:
+    """Put figures in the place of old ones."""
+    for key, value in new.items():
+        if isinstance(value, dict):
+            merge(old.setdefault(key, {}), value)
+        else:
+            old[key] = value
+
+
+def models_left(models: list[str], results: dict, minutes: float) -> Iterable[str]:
+    """Give the models that have no results yet, until so many minutes have passed."""
+    began = monotonic()
+    for model in models:
+        if model not in results:
+            if monotonic() - began > 60 * minutes:
+                print(f"No time for {model} and what follows: go on with --add.")
+                return
+            yield model
+
+
+def rotated(sides: list[str], repeat: int) -> list[str]:
+    """Return the sides in an order that changes with the repeat, so that none is always first."""
+    return sides[repeat % len(sides) :] + sides[: repeat % len(sides)]
+
+
+def main() -> None:
+    """Call the function that the command line names."""
+    warnings.simplefilter("ignore")
+    module, function = sys.argv[1].split(":")
+    print(json.dumps(getattr(import_module(module), function)(**json.loads(sys.argv[2]))))
+
+
+if __name__ == "__main__":
+    main()
