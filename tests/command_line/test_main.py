@@ -116,7 +116,7 @@ def test_doctor_says_why_jax_has_no_device(monkeypatch, capsys):
     monkeypatch.setenv("JAX_PLATFORMS", "cuda")
     status, out, _ = run(capsys, "doctor")
     assert status == 1 and out.count("\n  - ") == 1
-    assert re.search(r"JAX finds no device \(AssertionError at .*test_command_line\.py:\d+\)", out)
+    assert re.search(r"JAX finds no device \(AssertionError at .*test_main\.py:\d+\)", out)
     assert "JAX_PLATFORMS=cuda forbids all other devices: unset it" in out and "not run: JAX has no device" in out
 
 

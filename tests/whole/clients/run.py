@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-REPOSITORY = HERE.parents[1]
+REPOSITORY = HERE.parents[2]
 #: What pip installs beside this package; pymc.dims comes with PyMC.
 PACKAGES = ("bambi", "pymc-marketing", "CausalPy", "pymc-extras", "pymc-bart", "gEconpy")
 SECONDS = 1800

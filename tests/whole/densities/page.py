@@ -28,7 +28,7 @@ from densities.rows import ROWS
 type Errors = tuple[np.ndarray, np.ndarray]
 
 HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
+ROOT = HERE.parents[2]
 ERRORS, PAGE = HERE / "errors.json", ROOT / "docs" / "density-accuracy.md"
 #: From this error on a number is called wrong: less than half of the digits of the largest term are right.
 WRONG = {"float64": 2.0**26, "float32": 2.0**12}
