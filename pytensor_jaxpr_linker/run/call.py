@@ -101,10 +101,14 @@ class ProgramCall:
         """Make the packed call for these shapes and call it, unless `Program.run` or the host has to do more."""
         if self._donated or self._program.padded is not None:
             return self._run(args)
+        outside = jax_compat.thread_x64()
         try:
+            jax_compat.set_thread_x64(True)
             call = self.calls[shapes] = self._packed_call(args)
         except NotAdmitted as other:
             return None if isinstance(other.decision, OnHost) else self._run(args)
+        finally:  # Ctrl-C reaches the Python code of a context manager's exit, and leaves the setting as it is
+            jax_compat.set_thread_x64(outside)
         results = call(*args)
         if self._policy.progress.active:
             self._policy.progress.end()
@@ -116,14 +120,13 @@ class ProgramCall:
         device = device_for(self._policy.options)
         least = 2 if device is None else 1
         arguments = pack_arguments(program.inputs, args, least)
-        with jax.enable_x64(True):
-            constants = program.device_constants(device)
-            avals = [*args, *constants]
-            results = only.admit(avals).jaxpr.out_avals
-            has_code = len(results) > count
-            code = count if has_code and self._packs_code else None
-            packable = [i for i, convert in enumerate(self._converters) if convert in transfer.NUMPY_RESULTS]
-            packed = only.packed(avals, arguments, pack_results(results, packable, code, least), device)
+        constants = program.device_constants(device)
+        avals = [*args, *constants]
+        results = only.admit(avals).jaxpr.out_avals
+        has_code = len(results) > count
+        code = count if has_code and self._packs_code else None
+        packable = [i for i, convert in enumerate(self._converters) if convert in transfer.NUMPY_RESULTS]
+        packed = only.packed(avals, arguments, pack_results(results, packable, code, least), device)
         on_device = all(i in self.shared and isinstance(args[i], jax.Array) for i in packed.others if i < len(args))
         structs = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in avals]
         check = partial(self._test, only, args=structs) if has_code else None

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -14,6 +13,7 @@ from pytensor.graph.traversal import toposort
 from pytensor_jaxpr_linker.plan.model import Plan, Region, host_step
 from pytensor_jaxpr_linker.run.call import ProgramCall, find_generators, take_keys
 from pytensor_jaxpr_linker.run.checks import DeferredChecks
+from pytensor_jaxpr_linker.run.codegen import StageCall, call_stages
 from pytensor_jaxpr_linker.run.host_steps import HostStage
 from pytensor_jaxpr_linker.run.program import Program
 from pytensor_jaxpr_linker.run.recompiles import Policy
@@ -31,11 +31,8 @@ class Executor:
     def __init__(self, plan: Plan, policy: Policy, deferred: DeferredChecks | None = None):
         passed = [v for batch in plan.batches for v in (*batch.inputs, *batch.outputs)]
         slots = {v: i for i, v in enumerate(dict.fromkeys((*plan.inputs, *passed, *plan.outputs)))}
-        self._constants = [v.data if isinstance(v, Constant) else None for v in slots]
-        counts = Counter(plan.outputs)
-        #: The slot of each output, and whether its value must be copied: it is an input, or another output as well.
-        self._results = [(slots[v], slots[v] < len(plan.inputs) or counts[v] > 1) for v in plan.outputs]
-        self._plan = plan
+        self._outputs = [slots[v] for v in plan.outputs]
+        constants = {slots[v]: v.data for v in plan.outputs if isinstance(v, Constant)}
         self.stages: list[RegionStage | HostStage] = []
         for batch in plan.batches:
             inputs, outputs = [slots[v] for v in batch.inputs], [slots[v] for v in batch.outputs]
@@ -46,39 +43,30 @@ class Executor:
                 self.stages.append(RegionStage(program, inputs, outputs, policy, deferred))
             else:
                 self.stages.append(HostStage(batch, inputs, outputs))
-        self._dead_after = last_uses(self.stages, {slot for slot, _ in self._results})
-        self._calls = [stage.call for stage in self.stages]
+        dead_after = last_uses(self.stages, set(self._outputs))
+        self._plan = plan
+        self._made = (len(plan.inputs), self._outputs, dead_after, constants, own)
+        self.call = self._call_of([s.call for s in self.stages])
         if policy.options.donate:
-            self._donate(self._dead_after)
+            self._donate(dead_after)
 
-    def call(self, inputs: Sequence[Any]) -> list[Any]:
-        """Run the plan on a list of values. If a stage fails, nothing outside is changed."""
-        return self._run(inputs, self._calls)
-
-    def _run(self, inputs: Sequence[Any], calls: Sequence[Callable[[list], list | None]]) -> list[Any]:
-        """Run the plan with these calls of its stages; each result is in memory of its own, as XLA returns results."""
-        values = self._constants.copy()
-        values[: len(inputs)] = inputs
-        for stage, call, dead in zip(self.stages, calls, self._dead_after):  # noqa: B905
-            args = [values[slot] for slot in stage.inputs]
-            results = call(args)
-            if results is None:
-                results = stage.call_on_host(args)  # type: ignore[union-attr]
-            for slot, result in zip(stage.outputs, results):  # noqa: B905
-                values[slot] = result
-            del args, results
-            for slot in dead:
-                values[slot] = None
-        return [own(values[slot]) if is_shared else values[slot] for slot, is_shared in self._results]
+    def _call_of(self, calls: Sequence[Callable[[list], Any]]) -> Callable[[list], list]:
+        """Return the call of the plan with these calls of its stages."""
+        made = [
+            StageCall(s.inputs, s.outputs, call, s.call_on_host if isinstance(s, RegionStage) else None)
+            for s, call in zip(self.stages, calls, strict=True)
+        ]
+        return call_stages(made, *self._made)
 
     def counted(self, sizes: CallSizes) -> Callable[[list], list]:
         """Return `call`, for one call, which adds to `sizes` what the batches make."""
         pairs = zip(self.stages, self._plan.batches, strict=True)
-        calls = [
-            sizes.of_region(s.program, s.call) if isinstance(s, RegionStage) else sizes.of_host(b.outputs, s.call)
-            for s, b in pairs
-        ]
-        return partial(self._run, calls=calls)
+        return self._call_of(
+            [
+                sizes.of_region(s.program, s.call) if isinstance(s, RegionStage) else sizes.of_host(b.outputs, s.call)
+                for s, b in pairs
+            ]
+        )
 
     def _donate(self, dead_after: Sequence[list[int]]) -> None:
         """Let each region have the memory of its inputs that an earlier region made and that nothing reads after it."""
@@ -97,16 +85,17 @@ class Executor:
 
     def examples(self, inputs: Sequence[Any]) -> list[tuple[Specialization, list[Any]]]:
         """Run the plan, and return the specialization of each region and what it was called with."""
+        env: dict[int, Any] = dict(enumerate(inputs))
         found = []
-
-        def watched(stage: RegionStage) -> Callable[[list], list | None]:
-            def call(args: list) -> list | None:
-                found.append(stage.example([*args]))
-                return stage.call(args)
-
-            return call
-
-        self._run(inputs, [watched(s) if isinstance(s, RegionStage) else s.call for s in self.stages])
+        for stage in self.stages:
+            args = [env[slot] for slot in stage.inputs]
+            if isinstance(stage, RegionStage):
+                found.append(stage.example(list(args)))
+                results = stage.call(args) or stage.call_on_host(args)
+            else:
+                results = stage.call(args)
+            for slot, result in zip(stage.outputs, results):  # noqa: B905
+                env[slot] = result
         return found
 
 
