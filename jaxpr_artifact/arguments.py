@@ -20,7 +20,7 @@ def argument_of(stored: Stored) -> Argument:
 
 
 def is_typed_key(value: Any) -> bool:
-    """Tell whether a value is a key of `jax.random.key`."""
+    """Return whether a value is a key of `jax.random.key`."""
     return isinstance(value, jax.Array) and jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key)
 
 

@@ -34,7 +34,7 @@ def parsed(text: str) -> ast.expr:
 
 
 def is_expression(text: str) -> bool:
-    """Tell whether a text can be parsed. JAX reads some that can't, such as ``02 * n``."""
+    """Return whether a text can be parsed. JAX reads some that can't, such as ``02 * n``."""
     try:
         parsed(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -85,7 +85,7 @@ def value_of(node: Any, numbers: Mapping[str, int]) -> int:
 
 
 def is_linear(text: str) -> bool:
-    """Tell whether an expression is linear in each of its symbols. JAX exports no function whose symbols follow from others only."""
+    """Return whether an expression is linear in each of its symbols. JAX exports no function whose symbols follow from others only."""
     return not {"(", "^"} & set(text)
 
 
@@ -127,7 +127,7 @@ def check_expressions(lengths: Sequence[Length], found: Numbers) -> None:
 
 
 def can_be_checked(text: str, known: Container[str]) -> bool:
-    """Tell whether all symbols of an expression are known, or its last one follows from its value."""
+    """Return whether all symbols of an expression are known, or its last one follows from its value."""
     count = sum(symbol not in known for symbol in symbols_in(text))
     return count == 0 or (count == 1 and is_linear(text))
 

@@ -133,5 +133,5 @@ def with_shared(batched: export.Exported, has_batch: Sequence[bool]) -> Callable
 
 
 def is_inexact(aval: Any) -> bool:
-    """Tell whether an array has real or complex numbers."""
+    """Return whether an array has real or complex numbers."""
     return jax.numpy.issubdtype(aval.dtype, jax.numpy.inexact)

@@ -238,7 +238,7 @@ def decoded(type_: Any, value: Any, where: str) -> Any:
 
 
 def matches(type_: Any, value: Any) -> bool:
-    """Tell whether JSON looks like a type."""
+    """Return whether JSON looks like a type."""
     if is_dataclass(type_):
         return isinstance(value, dict)
     return isinstance(value, list) if get_origin(type_) is tuple else type(value) is type_
@@ -330,7 +330,7 @@ def check_program(name: str, program: Program, taken: list[str], given: list[str
 
 
 def is_inexact_dtype(dtype: str) -> bool:
-    """Tell whether numbers are real or complex."""
+    """Return whether numbers are real or complex."""
     return dtype.startswith(("float", "complex"))
 
 

@@ -196,5 +196,5 @@ def restored(path: str, data: bytes | memoryview, state: Mapping[str, Any], veri
 
 
 def is_traced(values: Iterable[Any]) -> bool:
-    """Tell whether a transformation of JAX's made some of the values."""
+    """Return whether a transformation of JAX's made some of the values."""
     return any(isinstance(x, jax.core.Tracer) for x in values)

@@ -186,7 +186,7 @@ def description_of(path: str | os.PathLike) -> str:
 
 
 def is_iree_file(path: str | os.PathLike) -> bool:
-    """Tell whether IREE's compiler wrote a file: by what it begins with, or by its name if that says nothing."""
+    """Return whether IREE's compiler wrote a file: by what it begins with, or by its name if that says nothing."""
     with open(path, "rb") as file:
         start = file.read(len(MAGIC))
     return start != MAGIC and (start.startswith(ARCHIVE) or Path(path).suffix == ".vmfb")

@@ -69,7 +69,7 @@ def form_of(term: str) -> str:
 
 
 def has_ancestor(text: nodes.Text) -> bool:
-    """Tell whether a text is where links are in the way."""
+    """Return whether a text is where links are in the way."""
     node = text.parent
     while node is not None:
         if isinstance(node, WITHOUT_LINKS):

@@ -82,7 +82,7 @@ def inputs_and_outputs(first: Any, second: Any) -> tuple[Any, Any]:
 
 
 def are_roots(variables: Any) -> bool:
-    """Tell whether something is a list of variables that nothing computes: inputs, shared variables."""
+    """Return whether something is a list of variables that nothing computes: inputs, shared variables."""
     return isinstance(variables, list | tuple) and all(
         isinstance(v, Variable) and v.owner is None and not isinstance(v, Constant) for v in variables
     )

@@ -15,7 +15,7 @@ from pytensor_jaxpr_linker.run.fork import process
 
 
 def is_for_iree(path: str | os.PathLike) -> bool:
-    """Tell whether a path names a file of IREE."""
+    """Return whether a path names a file of IREE."""
     return Path(path).suffix.lower() == ".vmfb"
 
 

@@ -169,7 +169,7 @@ def split_spec(text: str) -> list[str]:
 
 
 def has_symbols(inputs: Iterable[Input]) -> bool:
-    """Tell whether some length is a symbol."""
+    """Return whether some length is a symbol."""
     return any(export.is_symbolic_dim(n) for x in inputs for n in x.aval.shape)
 
 

@@ -10,12 +10,12 @@ from pytensor.tensor.type import DenseTensorType
 
 
 def is_tensor(type_: Any) -> bool:
-    """Tell whether the values of a type are dense arrays: those of a tensor, with named dimensions or without."""
+    """Return whether the values of a type are dense arrays: those of a tensor, with named dimensions or without."""
     return isinstance(type_, DenseTensorType) or has_names(type_)
 
 
 def has_names(type_: Any) -> bool:
-    """Tell whether a type is that of tensors with named dimensions. Their values are NumPy arrays, too."""
+    """Return whether a type is that of tensors with named dimensions. Their values are NumPy arrays, too."""
     module = sys.modules.get("pytensor.xtensor.type")  # to import it takes half a second, with xarray
     return module is not None and isinstance(type_, module.XTensorType)
 

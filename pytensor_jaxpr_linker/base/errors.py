@@ -198,7 +198,7 @@ def outside_of_op(node: Apply, frames: Sequence[Any]) -> Sequence[Any]:
 
 
 def is_in(code: CodeType, frame: Any) -> bool:
-    """Tell whether a frame of a trace is one of a function."""
+    """Return whether a frame of a trace is one of a function."""
     filename, line, name, _ = frame
     return (filename, name) == (code.co_filename, code.co_name) and any(line == n for *_, n in code.co_lines())
 
@@ -236,7 +236,7 @@ def library_folders() -> tuple[str, ...]:
 
 
 def is_in_package(filename: str) -> bool:
-    """Tell whether a file is part of an installed package."""
+    """Return whether a file is part of an installed package."""
     return not {"site-packages", "dist-packages"}.isdisjoint(Path(filename).parts)
 
 

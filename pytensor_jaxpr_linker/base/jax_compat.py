@@ -222,7 +222,7 @@ def target_platforms() -> tuple[str, ...]:
 
 
 def backend_has_started() -> bool:
-    """Tell whether JAX has started a backend in this process, or in one that it was forked from."""
+    """Return whether JAX has started a backend in this process, or in one that it was forked from."""
     # JAX's function for this takes a lock, which a thread may have held when the process was forked.
     return bool(xla_bridge._backends)
 
@@ -258,12 +258,12 @@ debug_nans, debug_infs = jax.debug_nans, jax.debug_infs
 
 
 def looks_for_nan() -> bool:
-    """Tell whether JAX looks for NaN or infinities in the results of each program."""
+    """Return whether JAX looks for NaN or infinities in the results of each program."""
     return bool(debug_nans.value or debug_infs.value)
 
 
 def is_ready(array: Any) -> bool:
-    """Tell whether the device has computed an array, without waiting for it. `jax.Array` does not declare the method."""
+    """Return whether the device has computed an array, without waiting for it. `jax.Array` does not declare the method."""
     return array.is_ready()
 
 

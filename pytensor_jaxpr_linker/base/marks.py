@@ -126,12 +126,12 @@ def check_markable(variable: Variable) -> None:
 
 
 def is_static(variable: Variable) -> bool:
-    """Tell whether the value of an input is to be compiled in."""
+    """Return whether the value of an input is to be compiled in."""
     return getattr(variable.tag, STATIC, False)
 
 
 def is_dynamic(variable: Variable) -> bool:
-    """Tell whether the value of an input must not be compiled for."""
+    """Return whether the value of an input must not be compiled for."""
     return getattr(variable.tag, DYNAMIC_VALUE, False) or is_varying(variable)
 
 
@@ -141,7 +141,7 @@ def mark_varying(variable: Variable) -> None:
 
 
 def is_varying(variable: Variable) -> bool:
-    """Tell whether `mark_varying` marked an inner input."""
+    """Return whether `mark_varying` marked an inner input."""
     return getattr(variable.tag, VARYING, False)
 
 

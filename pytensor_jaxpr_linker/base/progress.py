@@ -86,7 +86,7 @@ class Progress:
 
 
 def is_terminal() -> bool:
-    """Tell whether somebody can watch stderr."""
+    """Return whether somebody can watch stderr."""
     try:
         return sys.stderr.isatty()
     except (AttributeError, ValueError):  # none (pythonw), or closed

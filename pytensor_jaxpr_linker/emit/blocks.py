@@ -88,7 +88,7 @@ def make_block(b: JaxprBuilder, shape: Shape, spans: Sequence[Span], symbolic: I
 
 
 def lies_within(span: Span, n: Any) -> bool:
-    """Tell whether JAX can decide that a span lies within an axis of length `n`."""
+    """Return whether JAX can decide that a span lies within an axis of length `n`."""
     try:
         return span.start >= 0 and span.length >= 0 and n >= span.start + span.length
     except InconclusiveDimensionOperation:
@@ -99,7 +99,7 @@ def lies_within(span: Span, n: Any) -> bool:
 
 
 def has_elements(shape: Shape, box: Block) -> bool:
-    """Tell whether a block has elements that the array has, too."""
+    """Return whether a block has elements that the array has, too."""
     return 0 not in shape and all(box.shape)
 
 

@@ -31,7 +31,7 @@ def core_of(node: Apply) -> tuple[Rule | None, Apply]:
 
 
 def is_batched_by_jax(node: Apply) -> bool:
-    """Tell whether a node is a `Blockwise` whose core Op has a rule for one element only, such as a `Scan`."""
+    """Return whether a node is a `Blockwise` whose core Op has a rule for one element only, such as a `Scan`."""
     return isinstance(node.op, Blockwise) and (rule := find_core_rule(node.op.core_op)) is not None and not rule.batched
 
 

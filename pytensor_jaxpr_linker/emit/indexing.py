@@ -132,7 +132,7 @@ def index_vectors(b: JaxprBuilder, node: Apply | None, shape: Shape, arrays: dic
 
 
 def is_large_argument(b: JaxprBuilder, array: Atom) -> bool:
-    """Tell whether a known array is an argument of the program that takes long to read."""
+    """Return whether a known array is an argument of the program that takes long to read."""
     return b.known(array).nbytes > WIDE_CONSTANT_BYTES and array not in b.constvars
 
 
@@ -147,7 +147,7 @@ def known_vectors(
 
 
 def all_differ(vectors: np.ndarray | None, shape: Shape) -> bool:
-    """Tell whether index vectors into an array of `shape` are known, and no two are equal."""
+    """Return whether index vectors into an array of `shape` are known, and no two are equal."""
     if vectors is None or math.prod(vectors.shape[:-1]) > math.prod(shape):
         return False
     flat = np.ravel_multi_index(tuple(np.moveaxis(vectors, -1, 0)), shape).ravel()
@@ -225,7 +225,7 @@ def last_of_equal(b: JaxprBuilder, vectors: Atom, shape: Shape) -> Atom:
 
 
 def is_diagonal(vectors: np.ndarray | None, shape: Shape, axes: Sequence[int]) -> bool:
-    """Tell whether index vectors are known, and are those of the main diagonal of two neighbouring axes: (0, 0), (1, 1), ..."""
+    """Return whether index vectors are known, and are those of the main diagonal of two neighbouring axes: (0, 0), (1, 1), ..."""
     if vectors is None or len(axes) != 2 or axes[1] != axes[0] + 1:
         return False
     length = min(shape[axis] for axis in axes)

@@ -50,7 +50,7 @@ def emit_convolution(op, node, b, x, kernel, full):
 
 
 def is_longer(k: int, n: int) -> bool:
-    """Tell whether the number of taps `k` is larger than that of the signal `n`; where one is symbolic, the other is the kernel's."""
+    """Return whether the number of taps `k` is larger than that of the signal `n`; where one is symbolic, the other is the kernel's."""
     if type(k) is type(n) is int:
         return k > n
     if type(k) is type(n):

@@ -174,7 +174,7 @@ def mask_positions(b: JaxprBuilder, mask: Atom, shape: Shape, axis: int) -> list
 
 
 def all_in_bounds(b: JaxprBuilder, shape: Shape, parts: Parts) -> bool:
-    """Tell whether integers are known to be in bounds."""
+    """Return whether integers are known to be in bounds."""
     for axis, array in parts.arrays.items():
         if b.known(array) is None or (
             type(shape[axis]) is not int and known_position(b, array, axis, shape[axis]) is None

@@ -35,7 +35,7 @@ def leaf_rule(node: Apply) -> Rule | None:
 
 
 def is_traced_leaf(rule: Rule | None) -> bool:
-    """Tell whether a rule traces."""
+    """Return whether a rule traces."""
     return rule is LEAF_RULE
 
 

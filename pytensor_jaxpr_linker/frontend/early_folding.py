@@ -61,7 +61,7 @@ def known_numbers(fgraph: FunctionGraph) -> dict[Variable, Any]:
 
 
 def gives_numbers(node: Apply) -> bool:
-    """Tell whether each result of a node is one number, and its Op leaves the decision to fold it to PyTensor."""
+    """Return whether each result of a node is one number, and its Op leaves the decision to fold it to PyTensor."""
     if type(node.op).do_constant_folding is not Op.do_constant_folding or not all(
         is_number(v.type) for v in node.outputs
     ):
@@ -70,5 +70,5 @@ def gives_numbers(node: Apply) -> bool:
 
 
 def is_number(of_type: Any) -> bool:
-    """Tell whether values of a type are one number, whatever their dimensions."""
+    """Return whether values of a type are one number, whatever their dimensions."""
     return all(n == 1 for n in of_type.shape) if isinstance(of_type, TensorType) else isinstance(of_type, ScalarType)

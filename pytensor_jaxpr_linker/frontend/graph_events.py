@@ -58,7 +58,7 @@ def listeners_among(features: Iterable[Feature], name: str) -> list[Callable[...
 
 
 def is_inherited(method: Callable[..., Any], name: str) -> bool:
-    """Tell whether a method is that of `Feature`, which does nothing."""
+    """Return whether a method is that of `Feature`, which does nothing."""
     return getattr(method, "__func__", None) is getattr(Feature, name, method)
 
 

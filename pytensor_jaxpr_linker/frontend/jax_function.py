@@ -140,5 +140,5 @@ def as_argument(variable: Variable, value: Any, key_count: int = 1) -> Any:
 
 
 def is_typed_key(value: Any) -> bool:
-    """Tell whether a value is a key of `jax.random.key`."""
+    """Return whether a value is a key of `jax.random.key`."""
     return isinstance(value, jax.Array) and jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key)

@@ -48,7 +48,7 @@ def pullback_at_fixed_maxima(node: Apply, cotangent: Variable) -> list[Variable]
 
 
 def is_maximum(op: object) -> bool:
-    """Tell whether an Op returns the maximum along axes or of several arrays."""
+    """Return whether an Op returns the maximum along axes or of several arrays."""
     return isinstance(op, Max) or isinstance(getattr(op, "scalar_op", None), Maximum)
 
 
@@ -66,7 +66,7 @@ def undo_softmax(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
 
 
 def is_below_maximum(z: Variable) -> bool:
-    """Tell whether a variable is ``x - m`` as ``logsumexp`` computes it: `m` is the maximum of `x`, or 0 where that is infinite."""
+    """Return whether a variable is ``x - m`` as ``logsumexp`` computes it: `m` is the maximum of `x`, or 0 where that is infinite."""
     match z.owner_op_and_inputs:
         case Elemwise(Sub()), x, shift:
             pass

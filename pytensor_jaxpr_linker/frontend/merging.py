@@ -70,7 +70,7 @@ class EqualParts(MergeFeature):
 
 
 def have_same(inputs: list, others: list) -> bool:
-    """Tell whether two nodes have the same inputs."""
+    """Return whether two nodes have the same inputs."""
     return len(inputs) == len(others) and all(map(is_, inputs, others))
 
 

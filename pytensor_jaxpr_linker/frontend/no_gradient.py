@@ -53,7 +53,7 @@ def ancestors_between(output: Variable, inputs: Sequence[Variable]) -> set[Varia
 
 
 def node_has_gradient(outputs: list[Variable], inputs: list[Variable]) -> bool:
-    """Tell whether PyTensor defines a gradient of a node's outputs with respect to its inputs, which may be zero."""
+    """Return whether PyTensor defines a gradient of a node's outputs with respect to its inputs, which may be zero."""
     known: Any = {v: v * 0 + 1 for v in outputs}  # type: ignore[operator]  # also of variables with named dimensions
     try:
         grad(None, inputs, known_grads=known, disconnected_inputs="ignore")

@@ -274,7 +274,7 @@ def inexact_positions(values: Sequence[Any], positions: Sequence[int]) -> tuple[
 
 
 def is_inexact(variable: Variable) -> bool:
-    """Tell whether a variable has real or complex numbers."""
+    """Return whether a variable has real or complex numbers."""
     return getattr(variable.type, "dtype", "").startswith(("float", "complex"))
 
 
@@ -293,7 +293,7 @@ def the_number(outputs: Sequence[Variable]) -> int | None:
 
 
 def has_linear_pullback(outputs: Sequence[Variable]) -> bool:
-    """Tell whether gradients are known to be proportional to the cotangents: `grad_clip` or a user's own pullback may do anything."""
+    """Return whether gradients are known to be proportional to the cotangents: `grad_clip` or a user's own pullback may do anything."""
     ops = {v.owner.op for v in ancestors(outputs) if v.owner is not None}
     for op in ops:
         kinds = {op, getattr(op, "scalar_op", op), getattr(op, "core_op", op)}

@@ -36,12 +36,12 @@ MOST_COPIED_BYTES = 2**30
 
 
 def is_large_matrix(value: Any) -> bool:
-    """Tell whether a value is a matrix of real numbers of at least `LEAST_BYTES`."""
+    """Return whether a value is a matrix of real numbers of at least `LEAST_BYTES`."""
     return isinstance(value, np.ndarray) and value.ndim == 2 and value.dtype.kind == "f" and value.nbytes >= LEAST_BYTES
 
 
 def gains(value: Any) -> bool:
-    """Tell whether products of a matrix with vectors are faster in column-major order than in row-major order."""
+    """Return whether products of a matrix with vectors are faster in column-major order than in row-major order."""
     return is_large_matrix(value) and len(value) >= LONG_COLUMNS * value.shape[1] and value.shape[1] > 1
 
 
@@ -49,7 +49,7 @@ def gains(value: Any) -> bool:
 
 
 def is_only_multiplied(matrix: Variable, graph: Graph, readers: Readers) -> bool:
-    """Tell whether what reads a matrix are its products, or those of its transpose, with vectors; its shape may be read as well."""
+    """Return whether what reads a matrix are its products, or those of its transpose, with vectors; its shape may be read as well."""
     found = list(readers_through_transposes(matrix, graph, readers))
     others = [node for node, read in found if node is None or not is_product_with_vector(node, read)]
     return len(others) < len(found) and all(
@@ -71,7 +71,7 @@ def readers_through_transposes(
 
 
 def is_product_with_vector(node: Apply, matrix: Variable) -> bool:
-    """Tell whether a node multiplies a matrix and a single column, or a single row and a matrix."""
+    """Return whether a node multiplies a matrix and a single column, or a single row and a matrix."""
     if not isinstance(node.op, Dot):
         return False
     x, y = node.inputs

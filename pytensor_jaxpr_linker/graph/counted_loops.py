@@ -89,7 +89,7 @@ REWRITES: Table[Rewrite] = Table({Scan: loop_with_count, Shape_i: length_of_loop
 
 
 def takes_no_step(node: Apply, op: Scan) -> bool:
-    """Tell whether a loop is known to take no step: its number of steps is 0, or a sequence has no rows."""
+    """Return whether a loop is known to take no step: its number of steps is 0, or a sequence has no rows."""
     steps = node.inputs[0]
     if isinstance(steps, Constant) and steps.data == 0:
         return True
@@ -97,7 +97,7 @@ def takes_no_step(node: Apply, op: Scan) -> bool:
 
 
 def reads_last(variable: Variable, clients: dict[Variable, list[Apply | None]], kept: int) -> bool:
-    """Tell whether all readers of a variable read only its last rows, up to `kept` of them."""
+    """Return whether all readers of a variable read only its last rows, up to `kept` of them."""
 
     def is_last(client: Apply | None) -> bool:
         if client is None or not isinstance(client.op, Subtensor) or isinstance(client.op.idx_list[0], slice):
@@ -109,7 +109,7 @@ def reads_last(variable: Variable, clients: dict[Variable, list[Apply | None]], 
 
 
 def follows_from_numbers(variable: Variable) -> bool:
-    """Tell whether a number follows from shapes and number inputs, and so may be known before the program runs."""
+    """Return whether a number follows from shapes and number inputs, and so may be known before the program runs."""
     stack, seen = [variable], set()
     while stack:
         v = stack.pop()

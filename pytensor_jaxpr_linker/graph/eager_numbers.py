@@ -42,7 +42,7 @@ REWRITES: Table[Rewrite] = Table({LazyIfElse: choice_of_numbers})
 
 
 def is_arithmetic(variable: Variable) -> bool:
-    """Tell whether a variable is an integer that follows from shapes and other integers by arithmetic."""
+    """Return whether a variable is an integer that follows from shapes and other integers by arithmetic."""
     integer = getattr(variable.type, "dtype", "").startswith(("int", "uint", "bool"))
     if not integer or variable.type.ndim != 0:
         return False

@@ -71,14 +71,14 @@ class Facts(NamedTuple):
 
 
 def is_array(variable: Variable) -> bool:
-    """Tell whether a region can hold a value: a number, a dense array or a generator, but no other object."""
+    """Return whether a region can hold a value: a number, a dense array or a generator, but no other object."""
     if is_tensor(variable.type) or isinstance(variable.type, ScalarType | RandomType):
         return True
     return isinstance(variable, Constant) and (variable.data is None or isinstance(variable.data, slice))
 
 
 def may_be_static(variable: Variable) -> bool:
-    """Tell whether a value may key a specialization: a number or a vector of integers that is not marked dynamic."""
+    """Return whether a value may key a specialization: a number or a vector of integers that is not marked dynamic."""
     ndim = getattr(variable.type, "ndim", 2)
     if ndim > 1 or getattr(variable.type, "dtype", "object") not in (VECTOR_KEYS if ndim else NUMBER_KEYS):
         return False

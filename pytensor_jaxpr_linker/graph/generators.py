@@ -57,7 +57,7 @@ def key_counts(inputs: Collection[Variable], nodes: Iterable[Apply]) -> dict[Var
 
 
 def is_draw(node: Apply) -> bool:
-    """Tell whether a node that returns a generator uses a key: all but copies do."""
+    """Return whether a node that returns a generator uses a key: all but copies do."""
     return not isinstance(node.op, DeepCopyOp | TypeCastingOp)
 
 

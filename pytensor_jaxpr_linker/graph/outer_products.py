@@ -190,7 +190,7 @@ def factor_of_mask(matrix: Variable) -> float | None:
 
 
 def applies(node: Apply, scalar_type: type) -> bool:
-    """Tell whether a node applies a scalar Op of a class elementwise."""
+    """Return whether a node applies a scalar Op of a class elementwise."""
     return isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, scalar_type)
 
 
@@ -198,7 +198,7 @@ def applies(node: Apply, scalar_type: type) -> bool:
 
 
 def is_upper_triangular(matrix: Variable) -> bool:
-    """Tell whether a matrix is an upper Cholesky factor, or the transpose of a lower one."""
+    """Return whether a matrix is an upper Cholesky factor, or the transpose of a lower one."""
     node, is_lower = matrix.owner, False
     if node is not None and is_transpose(node):
         node, is_lower = node.inputs[0].owner, True
@@ -206,14 +206,14 @@ def is_upper_triangular(matrix: Variable) -> bool:
 
 
 def reads_only(matrix: Variable, triangle: str, known: Products) -> bool:
-    """Tell whether all readers of a matrix read one triangle of it, "lower" or "upper", and its diagonal."""
+    """Return whether all readers of a matrix read one triangle of it, "lower" or "upper", and its diagonal."""
     return matrix not in known.graph.outputs and all(
         reads_triangle(node, triangle, known) for node in known.readers.get(matrix, ())
     )
 
 
 def reads_triangle(node: Apply, triangle: str, known: Products) -> bool:
-    """Tell whether a node reads one triangle of its operand: the diagonal, or a product with zeros in the other triangle."""
+    """Return whether a node reads one triangle of its operand: the diagonal, or a product with zeros in the other triangle."""
     if isinstance(node.op, ExtractDiag):
         return node.op.offset == 0
     if is_transpose(node):
@@ -222,7 +222,7 @@ def reads_triangle(node: Apply, triangle: str, known: Products) -> bool:
 
 
 def is_zero_outside(triangle: str, matrix: Variable) -> bool:
-    """Tell whether a matrix is a constant that is zero outside a triangle and the diagonal."""
+    """Return whether a matrix is a constant that is zero outside a triangle and the diagonal."""
     if not isinstance(matrix, Constant) or matrix.type.broadcastable != NEITHER:
         return False
     outside = np.triu(matrix.data, 1) if triangle == "lower" else np.tril(matrix.data, -1)

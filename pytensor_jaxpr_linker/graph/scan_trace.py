@@ -37,7 +37,7 @@ def reduce_trace(fgraph: FunctionGraph, node: Apply) -> Any:
 
 
 def is_reducible(client: Any, rows: int, is_until: bool) -> bool:
-    """Tell whether PyTensor's rewrite is right for a client of an output: a node, or PyTensor's mark of an output of the graph.
+    """Return whether PyTensor's rewrite is right for a client of an output: a node, or PyTensor's mark of an output of the graph.
 
     The output has at least `rows` rows. One may be counted on: if there is none, reading it fails.
     """

@@ -130,7 +130,7 @@ def added_rows(node: Apply, axes: Axes) -> Axes | None:
 
 
 def is_by_first_axis(node: Apply, index: Variable) -> bool:
-    """Tell whether one vector of integers indexes the first axis of an array."""
+    """Return whether one vector of integers indexes the first axis of an array."""
     return node.op.idx_list == (0,) and index.type.ndim == 1 and index.type.dtype != "bool"
 
 

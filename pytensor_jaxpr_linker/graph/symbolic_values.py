@@ -30,7 +30,7 @@ AT_RUN_TIME = object()
 
 
 def is_symbolic(value: Any) -> bool:
-    """Tell whether a static value has symbolic dimensions."""
+    """Return whether a static value has symbolic dimensions."""
     return isinstance(value, np.ndarray) and value.dtype.kind == "O"
 
 
@@ -150,7 +150,7 @@ def simple_choice(node: Apply, operands: Sequence[Any], values: Mapping[Variable
 
 
 def is_run_time(variable: Variable, values: Mapping[Variable, Any]) -> bool:
-    """Tell whether a number is not known as an integer or a dimension."""
+    """Return whether a number is not known as an integer or a dimension."""
     return variable not in values or values[variable] is AT_RUN_TIME or variable.type.dtype[0] not in "biu"
 
 

@@ -49,7 +49,7 @@ def readers_of(graph: Graph) -> Readers:
 
 
 def is_transpose(node: Apply) -> bool:
-    """Tell whether a node transposes a matrix."""
+    """Return whether a node transposes a matrix."""
     return isinstance(node.op, DimShuffle) and node.op.new_order == (1, 0)
 
 

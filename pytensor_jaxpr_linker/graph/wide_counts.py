@@ -63,7 +63,7 @@ EAGER: Table[Rewrite] = Table({LazyIfElse: both_branches})
 
 
 def has_counts(fgraph: AbstractFunctionGraph) -> bool:
-    """Tell whether a graph has cumulative sums or products that NumPy makes wide."""
+    """Return whether a graph has cumulative sums or products that NumPy makes wide."""
     return any(isinstance(node.op, CumOp) and may_be_wide(node.inputs[0]) for node in fgraph.apply_nodes)
 
 
@@ -77,7 +77,7 @@ def declared_outputs(graph: Graph, declared: Sequence[Variable]) -> Graph:
 
 
 def has_dtype(variable: Variable, other: Variable) -> bool:
-    """Tell whether a variable has the dtype of another one, or both have none."""
+    """Return whether a variable has the dtype of another one, or both have none."""
     return getattr(variable.type, "dtype", None) == getattr(other.type, "dtype", None)
 
 
@@ -104,7 +104,7 @@ def wide_dtype(dtype: str) -> str:
 
 
 def may_be_wide(variable: Variable) -> bool:
-    """Tell whether an update may have stored counts of another dtype in a shared variable than it declares."""
+    """Return whether an update may have stored counts of another dtype in a shared variable than it declares."""
     if not is_tensor(variable.type):
         return False
     dtype = variable.type.dtype

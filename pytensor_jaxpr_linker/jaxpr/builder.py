@@ -359,7 +359,7 @@ class JaxprBuilder:
 
 
 def is_variable(atom: Atom) -> bool:
-    """Tell whether an atom is a variable, not a literal."""
+    """Return whether an atom is a variable, not a literal."""
     return type(atom) is Var
 
 

@@ -46,7 +46,7 @@ DECLARED_WRONGLY = (TensorSolve,)
 
 
 def fits(declared: Type, aval: Any) -> bool:
-    """Tell whether an abstract value has the dtype, the rank and the lengths that a type declares."""
+    """Return whether an abstract value has the dtype, the rank and the lengths that a type declares."""
     try:
         dtype, shape = declared.numpy_dtype, declared.shape  # type: ignore[attr-defined]
     except AttributeError:  # a number, or no array
@@ -67,7 +67,7 @@ def fits(declared: Type, aval: Any) -> bool:
 
 
 def declared_operands(node: Apply, operands: Sequence[Any]) -> bool:
-    """Tell whether the operands are as declared. With `trust_input` arguments may not be, which is no rule's fault."""
+    """Return whether the operands are as declared. With `trust_input` arguments may not be, which is no rule's fault."""
     pairs = zip(node.inputs, operands, strict=True)
     return all(fits(v.type, x.aval) for v, x in pairs if hasattr(x, "aval"))
 

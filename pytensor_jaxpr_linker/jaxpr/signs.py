@@ -35,7 +35,7 @@ DEEPEST = 32
 
 
 def is_never_negative(b: JaxprBuilder, x: Atom, depth: int = DEEPEST) -> bool:
-    """Tell whether it is proved that every element of a value is NaN or has no sign: it is not below zero, and not -0.0, which has a negative inverse."""
+    """Return whether it is proved that every element of a value is NaN or has no sign: it is not below zero, and not -0.0, which has a negative inverse."""
     value = b.known(x)
     if value is not None:
         return value.dtype.kind in "fiub" and not np.signbit(value.astype("float64")).any()
@@ -51,7 +51,7 @@ def is_never_negative(b: JaxprBuilder, x: Atom, depth: int = DEEPEST) -> bool:
 
 
 def has_no_sign(b: JaxprBuilder, eqn: Any, depth: int) -> bool:
-    """Tell whether it is proved that no result of an equation has a sign."""
+    """Return whether it is proved that no result of an equation has a sign."""
     primitive, operands = eqn.primitive, eqn.invars
     if primitive in WITHOUT_SIGN:
         return operands[0].aval.dtype.kind == "f"  # integers overflow
@@ -67,7 +67,7 @@ def has_no_sign(b: JaxprBuilder, eqn: Any, depth: int) -> bool:
 
 
 def is_positive_number(b: JaxprBuilder, x: Atom) -> bool:
-    """Tell whether a value is a known number above zero."""
+    """Return whether a value is a known number above zero."""
     value = b.known(x)
     return value is not None and value.dtype.kind == "f" and bool(np.all(value > 0))
 

@@ -54,7 +54,7 @@ def find_large_constants(read: Iterable[tuple[Constant, Apply]]) -> LargeConstan
 
 
 def reads_elements(node: Apply, constant: Constant) -> bool:
-    """Tell whether a node reads a constant element by element, so that XLA converts elements where it reads them. A product would need a converted array."""
+    """Return whether a node reads a constant element by element, so that XLA converts elements where it reads them. A product would need a converted array."""
     if isinstance(node.op, AdvancedSubtensor):
         return constant is not node.inputs[0]
     if isinstance(node.op, AdvancedIncSubtensor):
@@ -73,7 +73,7 @@ def narrowed(array: np.ndarray) -> np.ndarray:
 
 
 def holds(dtype: np.dtype, array: np.ndarray) -> bool:
-    """Tell whether a dtype holds the numbers of an array: -0.0 and NaN are no integers."""
+    """Return whether a dtype holds the numbers of an array: -0.0 and NaN are no integers."""
     with np.errstate(invalid="ignore", over="ignore"):
         again = array.astype(dtype).astype(array.dtype)
     bits = f"u{array.dtype.itemsize}"

@@ -68,12 +68,12 @@ class Group(NamedTuple):
         return args[i].shape[axis]
 
     def fits(self, args: Sequence[Any], least: int) -> bool:
-        """Tell whether the axes have one length, from `least` to the longest."""
+        """Return whether the axes have one length, from `least` to the longest."""
         lengths = {args[i].shape[axis] for i, axis in self.places}
         return len(lengths) == 1 and least <= min(lengths) and not self.is_exceeded(args)
 
     def is_exceeded(self, args: Sequence[Any]) -> bool:
-        """Tell whether an axis is longer than it is marked."""
+        """Return whether an axis is longer than it is marked."""
         return self.longest is not None and any(args[i].shape[axis] > self.longest for i, axis in self.places)
 
     def padded(self, n: int) -> int:
@@ -98,7 +98,7 @@ class Padding(NamedTuple):
         return spell_groups(self.region.inputs, self.groups, empty)
 
     def fits(self, args: Sequence[Any]) -> bool:
-        """Tell whether the axes of each group have one length, at least `least`, for arrays or avals."""
+        """Return whether the axes of each group have one length, at least `least`, for arrays or avals."""
         return all(group.fits(args, least) for group, least in zip(self.groups, self.least, strict=True))
 
     def pad(self, args: Sequence[Any]) -> list[Any]:

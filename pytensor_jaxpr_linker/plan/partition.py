@@ -130,7 +130,7 @@ def not_array(node: Apply) -> Variable | None:
 
 
 def needs_runtime_value(step: Step, known: Facts) -> bool:
-    """Tell whether a static operand of a node is known only when the program runs."""
+    """Return whether a static operand of a node is known only when the program runs."""
     return any(known.static[step.node.inputs[i]] == BindingTime.RUNTIME for i in step.static)
 
 
@@ -196,7 +196,7 @@ def small_regions(found: Schedule, nodes: Sequence[Apply], on_host: Collection[A
 
 
 def is_cheap(node: Apply) -> bool:
-    """Tell whether the host takes next to no time for a node: numbers, shapes, and copies of results."""
+    """Return whether the host takes next to no time for a node: numbers, shapes, and copies of results."""
     if isinstance(node.op, (DeepCopyOp, TypeCastingOp, *SHAPE_READERS)):
         return True
     return isinstance(node.op, ARITHMETIC) and all(
@@ -327,5 +327,5 @@ def needed_steps(
 
 
 def is_folded(variable: Variable, known: Facts) -> bool:
-    """Tell whether a variable is a number that follows from shapes alone: it is computed at specialization time."""
+    """Return whether a variable is a number that follows from shapes alone: it is computed at specialization time."""
     return known.value[variable] <= BindingTime.SHAPE and getattr(variable.type, "ndim", None) == 0

@@ -82,7 +82,7 @@ def schedule(
 
 
 def is_fewest(phase: Mapping[Apply, int]) -> bool:
-    """Tell whether some chain of nodes that change sides has a node in each phase: each needs a batch of its own."""
+    """Return whether some chain of nodes that change sides has a node in each phase: each needs a batch of its own."""
     node = max(phase, key=phase.__getitem__, default=None)
     while node is not None and phase[node]:
         operands = (v.owner for v in node.inputs if v.owner in phase)

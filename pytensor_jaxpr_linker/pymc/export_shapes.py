@@ -45,7 +45,7 @@ class Shapes:
         self._dims = [d if self._fits(d, x) else (None,) * x.ndim for d, x in zip(declared, self.examples, strict=True)]
 
     def _fits(self, dims: Sequence[str | None], value: np.ndarray) -> bool:
-        """Tell whether an array has the lengths of dims."""
+        """Return whether an array has the lengths of dims."""
         lengths = [None if d is None else int(self._model.dim_lengths[d].eval()) for d in dims]
         return len(dims) == value.ndim and all(n in (None, m) for n, m in zip(lengths, value.shape, strict=True))
 

@@ -82,7 +82,7 @@ class KeptModel:
         self._making, self._in_turn = threading.Lock(), threading.Lock()
 
     def is_of(self, model: pm.Model, gradient: Gradient) -> bool:
-        """Tell whether this was made of a model as it is now; the values of its shared data may be others."""
+        """Return whether this was made of a model as it is now; the values of its shared data may be others."""
         is_same = model is self.model and gradient == self.gradient
         return is_same and surroundings(model) == self._surroundings and ModelState(model) == self._state
 

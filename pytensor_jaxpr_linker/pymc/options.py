@@ -204,7 +204,7 @@ def hint(name: str, sampler: str, known: Collection[str]) -> str:
 
 
 def is_installed(sampler: str) -> bool:
-    """Tell whether a sampler's package is installed."""
+    """Return whether a sampler's package is installed."""
     return find_spec(PACKAGES[sampler]) is not None
 
 

@@ -89,12 +89,12 @@ def values_of(found: Compiled, args: Sequence[Any]) -> list[Any]:
 
 
 def takes_numbers(variable: Variable) -> bool:
-    """Tell whether the values of a variable are arrays, or numbers, which programs take as arrays."""
+    """Return whether the values of a variable are arrays, or numbers, which programs take as arrays."""
     return is_tensor(variable.type) or isinstance(variable.type, ScalarType)
 
 
 def is_unknown(variable: Variable, value: Any) -> bool:
-    """Tell whether a value is missing, or only its shape is known."""
+    """Return whether a value is missing, or only its shape is known."""
     return isinstance(value, jax.ShapeDtypeStruct) or (value is None and takes_numbers(variable))
 
 
@@ -278,7 +278,7 @@ def compile_marked(marks: Marks, s: Specialization, args: Sequence[Any], device:
 
 
 def gives_memory_back() -> bool:
-    """Tell whether the allocator is glibc's, and nobody has told it to keep large blocks."""
+    """Return whether the allocator is glibc's, and nobody has told it to keep large blocks."""
     return platform.libc_ver()[0] == "glibc" and "MALLOC_MMAP_THRESHOLD_" not in os.environ
 
 

@@ -195,7 +195,7 @@ def how_it_runs(op_class: type[Op]) -> tuple[str, str]:
 
 
 def has_rule(op_class: type[Op]) -> bool:
-    """Tell whether an Op becomes equations by a rule."""
+    """Return whether an Op becomes equations by a rule."""
     if issubclass(op_class, RandomVariable):
         return RULES.exact(op_class) is not None
     return rule_of_class(op_class) is not None
@@ -225,7 +225,7 @@ def first_sentence(function: Any) -> str:
 
 
 def op_has_gradient(op_class: type[Op]) -> bool:
-    """Tell whether PyTensor says how an Op is differentiated; what a class of other Ops says for all of them does not count."""
+    """Return whether PyTensor says how an Op is differentiated; what a class of other Ops says for all of them does not count."""
     methods, general = ("pullback", "L_op", "grad"), (Op, ScalarOp, RandomVariable)
     definer = next((c for c in op_class.__mro__ if any(m in vars(c) for m in methods)), Op)
     return definer not in general

@@ -169,7 +169,7 @@ def variables_read(region: Region) -> set[Variable]:
 
 
 def is_worth_donating(values: Sequence[Any]) -> bool:
-    """Tell whether donating values saves time: all are on the device, and they are large."""
+    """Return whether donating values saves time: all are on the device, and they are large."""
     return all(isinstance(x, jax.Array) for x in values) and sum(x.nbytes for x in values) >= DONATED_BYTES
 
 

@@ -133,7 +133,7 @@ def pack_results(avals: Sequence[Any], wanted: Sequence[int], code: int | None, 
 
 
 def is_argument(variable: Variable) -> bool:
-    """Tell whether an input is a tensor that callers pass."""
+    """Return whether an input is a tensor that callers pass."""
     return is_tensor(variable.type) and not isinstance(variable, SharedVariable)
 
 

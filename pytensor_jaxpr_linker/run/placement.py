@@ -16,7 +16,7 @@ from pytensor_jaxpr_linker.run.cpu_client import own_device
 
 
 def is_sharded(value: Any) -> bool:
-    """Tell whether a value is a JAX array that was laid out on a mesh, in parts or as copies."""
+    """Return whether a value is a JAX array that was laid out on a mesh, in parts or as copies."""
     if type(value) is np.ndarray:  # which `isinstance` takes 1 µs to tell
         return False
     return isinstance(value, jax.Array) and not isinstance(value.sharding, SingleDeviceSharding)
@@ -52,7 +52,7 @@ def check_one_mesh(
 
 
 def was_put(value: Any) -> bool:
-    """Tell whether a value is an array that somebody put on devices; the own CPU client's are moved by themselves."""
+    """Return whether a value is an array that somebody put on devices; the own CPU client's are moved by themselves."""
     is_placed = isinstance(value, jax.Array) and not isinstance(value, jax.core.Tracer) and value.committed
     return is_placed and own_device() not in value.devices()
 
@@ -109,7 +109,7 @@ class PartsElsewhere(RuntimeError):
 
 
 def is_here(value: Any) -> bool:
-    """Tell whether this process can read a value."""
+    """Return whether this process can read a value."""
     return not isinstance(value, jax.Array) or value.is_fully_addressable or value.is_fully_replicated
 
 

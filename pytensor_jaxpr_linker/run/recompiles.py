@@ -187,7 +187,7 @@ class Recompiles:
         return "is not compiled for this: " + ("; ".join(changes) or "one of its programs was dropped")
 
     def _pads_early(self, new: Specialized) -> bool:
-        """Tell whether a region is padded before it has passed the limit: a longest length is marked, or the options say so."""
+        """Return whether a region is padded before it has passed the limit: a longest length is marked, or the options say so."""
         if self._has_longest or self._pad is None:
             return self._has_longest
         return self._policy.options.dynamic_shapes == "pad" and any(new.shapes != seen.shapes for seen in self._seen)

@@ -193,7 +193,7 @@ class Specialization:
         return lowered
 
     def holds(self, args: Sequence[Any]) -> bool:
-        """Tell whether it has been compiled for these shapes, or may be."""
+        """Return whether it has been compiled for these shapes, or may be."""
         return aval_key(args) in self._admitted
 
     def lower(self, avals: Sequence[Any]) -> Lowered:
@@ -216,7 +216,7 @@ class Specialization:
 
 
 def is_compiled(jitted: Any, args: Sequence[Any]) -> bool:
-    """Tell whether XLA's compiler takes the program for some arguments."""
+    """Return whether XLA's compiler takes the program for some arguments."""
     try:
         jitted.lower(*args).compile()
     except jax.errors.JaxRuntimeError:

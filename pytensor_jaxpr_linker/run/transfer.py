@@ -61,7 +61,7 @@ class DeviceBuffer:
 
 
 def shares_memory(array: jax.Array) -> bool:
-    """Tell whether NumPy can read an array where it is: on a CPU device, whole."""
+    """Return whether NumPy can read an array where it is: on a CPU device, whole."""
     devices = array.devices()
     return len(devices) == 1 and next(iter(devices)).platform == "cpu"
 
@@ -173,7 +173,7 @@ class DeviceTensorType(Type):
             raise
 
     def _is_cast(self, value: jax.Array, allow_downcast: bool | None) -> bool:
-        """Tell whether an array is cast on its device. NumPy casts from one kind to a lesser one, and PyTensor refuses the rest."""
+        """Return whether an array is cast on its device. NumPy casts from one kind to a lesser one, and PyTensor refuses the rest."""
         if value.ndim != self.type.ndim or any(value.shape[i] != n for i, n in self.fixed):
             return False
         is_known = value.dtype.name in all_dtypes  # neither bfloat16 nor a typed key

@@ -50,7 +50,7 @@ def test_what_the_linker_leaves_out_has_that_name(name):
 
 
 def has(db, name):
-    """Tell whether a name or tag is one of a database's, or of those in it."""
+    """Return whether a name or tag is one of a database's, or of those in it."""
     subs = [r for found in db.__db__.values() for r in found if isinstance(r, RewriteDatabase)]
     return name in db or any(has(sub, name) for sub in subs)
 

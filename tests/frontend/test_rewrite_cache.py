@@ -41,7 +41,7 @@ def compiled(make, mode="JAXPR", **kwargs):
 
 
 def is_found(make, other=None, **kwargs) -> bool:
-    """Tell whether the second graph is taken for the first."""
+    """Return whether the second graph is taken for the first."""
     compiled(make, **kwargs)
     return compiled(other or make, **kwargs)[1]
 

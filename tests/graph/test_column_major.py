@@ -139,7 +139,7 @@ def x():
 
 
 def in_columns(x):
-    """Tell whether the value of a shared variable lies in column-major order."""
+    """Return whether the value of a shared variable lies in column-major order."""
     return not x.get_value(borrow=True).flags.c_contiguous
 
 

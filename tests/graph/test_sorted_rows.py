@@ -33,7 +33,7 @@ def indices_of(f):
 
 
 def is_sorted(index, in_parts=True):
-    """Tell whether an index array is in the order of `sorted_rows`: rows at one place of eight parts are of one group, but where groups meet."""
+    """Return whether an index array is in the order of `sorted_rows`: rows at one place of eight parts are of one group, but where groups meet."""
     if not in_parts:
         return bool(np.all(index[1:] >= index[:-1]))
     blocks = index[: len(index) // 8 * 8].reshape(8, -1)

@@ -51,7 +51,7 @@ def words(module: str) -> list[str]:
 
 
 def is_named_after(file: str, module: str) -> bool:
-    """Tell whether the words of a file's name are among those of a module, in order."""
+    """Return whether the words of a file's name are among those of a module, in order."""
     following = iter(words(module))
     return all(word in following for word in words(file))
 

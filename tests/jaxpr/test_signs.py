@@ -63,7 +63,7 @@ def test_what_is_proved_is_true(program):
 
 
 def proves(make) -> bool:
-    """Tell whether the value that `make` computes from a vector is proved to be never negative."""
+    """Return whether the value that `make` computes from a vector is proved to be never negative."""
     b = JaxprBuilder()
     return is_never_negative(b, make(b, b.input((3,), FLOAT)))
 

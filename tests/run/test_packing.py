@@ -184,7 +184,7 @@ def test_shapes_that_run_on_the_host_are_forgotten(monkeypatch):
 
 
 def is_short(f, *args, **kwargs) -> bool:
-    """Tell whether a call goes to the program by the shortest way."""
+    """Return whether a call goes to the program by the shortest way."""
     if f._short is None:
         f(*args, **kwargs)
         return False

@@ -67,7 +67,7 @@ def looked_at(page: Page, path: Path, axe: Axe, pictures: Path | None, kind: str
 
 
 def is_read_on_phones(path: Path) -> bool:
-    """Tell whether a page is no listing of code, which take most of the time."""
+    """Return whether a page is no listing of code, which take most of the time."""
     return "_modules" not in path.parts and not path.name.endswith(".py.html")
 
 

@@ -40,7 +40,7 @@ JUMP_BACKWARD = opcode.opmap["JUMP_BACKWARD"]
 
 @cache
 def is_ours(filename: str) -> bool:
-    """Tell whether a file is none of JAX, which Ctrl-C may leave without a trace context; but its settings are what these tests are about."""
+    """Return whether a file is none of JAX, which Ctrl-C may leave without a trace context; but its settings are what these tests are about."""
     return f"{os.sep}jax{os.sep}" not in filename or filename == inspect.getsourcefile(type(jax.enable_x64))
 
 
@@ -164,7 +164,7 @@ def test_updates_are_stored_all_or_none(mode, kind):
 
 
 def is_free(run: Callable[[], object]) -> bool:
-    """Tell whether another thread can call a function: it waits for ever for a lock that nobody releases."""
+    """Return whether another thread can call a function: it waits for ever for a lock that nobody releases."""
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     thread.join(60)

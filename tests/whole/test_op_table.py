@@ -156,7 +156,7 @@ def test_batches_and_derivatives(family: str) -> None:
 
 
 def is_real(v: Variable) -> bool:
-    """Tell whether a variable can have a gradient that is a real number."""
+    """Return whether a variable can have a gradient that is a real number."""
     return getattr(v.type, "dtype", "").startswith("float")
 
 

@@ -166,7 +166,7 @@ class MlirModule:
 
 
 def is_external(value: np.ndarray, inline_bytes: int | None) -> bool:
-    """Tell whether a value stays out of the module. IREE 3.13 has no parameters of complex numbers: its compiler crashes."""
+    """Return whether a value stays out of the module. IREE 3.13 has no parameters of complex numbers: its compiler crashes."""
     return inline_bytes is not None and value.nbytes > inline_bytes and value.dtype.kind != "c"
 
 

@@ -122,7 +122,7 @@ def globals_of(function: ModuleFunction, found: GlobalsFound) -> list[str]:
 
 
 def is_function(given: Any) -> bool:
-    """Tell whether an attribute is a function of a module."""
+    """Return whether an attribute is a function of a module."""
     return isinstance(given, FunctionDeclaration | CompiledByUser)
 
 

@@ -245,5 +245,5 @@ def state_leaves(name: str, tree: Any) -> list[tuple[str, SharedVariable]] | Non
 
 
 def is_key_type(variable: Variable) -> bool:
-    """Tell whether the value of a variable is a random generator, hence a key in a program."""
+    """Return whether the value of a variable is a random generator, hence a key in a program."""
     return isinstance(variable.type, RandomType)

@@ -288,7 +288,7 @@ class Module:
 
 
 def is_state(name: str, given: Any) -> bool:
-    """Tell whether an attribute is state, or raise a TypeError if it is meant to be and can't."""
+    """Return whether an attribute is state, or raise a TypeError if it is meant to be and can't."""
     tree = given.tree if isinstance(given, StateDeclaration) else given
     return declarations.state_leaves(name, tree) is not None
 

@@ -76,7 +76,7 @@ class Constants:
         self._known, self._inline_bytes = known, inline_bytes
 
     def is_large(self, value: np.ndarray) -> bool:
-        """Tell whether a constant is to be a global."""
+        """Return whether a constant is to be a global."""
         return self._inline_bytes is not None and value.nbytes > self._inline_bytes
 
     def name_of(self, value: np.ndarray) -> str:
@@ -92,7 +92,7 @@ class Constants:
 
 
 def equal_bits(one: np.ndarray, other: np.ndarray) -> bool:
-    """Tell whether two arrays are equal bit by bit, without a copy of them."""
+    """Return whether two arrays are equal bit by bit, without a copy of them."""
     if one.shape != other.shape or one.dtype != other.dtype:
         return False
     if one.ctypes.data == other.ctypes.data and one.strides == other.strides:

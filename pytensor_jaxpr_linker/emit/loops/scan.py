@@ -214,7 +214,7 @@ def turns_at_once(jaxpr: Any, steps: int) -> int:
 
 
 def is_traced(track: Track, steps: int) -> bool:
-    """Tell whether the rows of all steps are collected: a few last ones are carried along instead."""
+    """Return whether the rows of all steps are collected: a few last ones are carried along instead."""
     if track.is_whole:
         return True
     rest = track.length - steps - track.newest
@@ -314,7 +314,7 @@ def emit_while(b: JaxprBuilder, loop: Loop, steps: int | Atom) -> list[Atom]:
 
 
 def is_filled(b: JaxprBuilder, track: Track, steps: int | Atom, is_until: bool) -> bool:
-    """Tell whether rows are written to a buffer, or only the last ones are carried; CannotEmit if the number of rows fits neither."""
+    """Return whether rows are written to a buffer, or only the last ones are carried; CannotEmit if the number of rows fits neither."""
     reason = "how many rows an output has depends on the number of steps"
     if hasattr(steps, "aval"):
         if track.is_whole or track.length > max(track.newest, track.buffer is None):

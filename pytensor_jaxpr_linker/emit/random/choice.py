@@ -49,7 +49,7 @@ def first_rows(b: JaxprBuilder, shape: Shape, a: Atom, order: Atom, count: int) 
 
 
 def chooses_below_a_number(node: Apply) -> bool:
-    """Tell whether the array of a node is a number, which stands for the numbers below it."""
+    """Return whether the array of a node is a number, which stands for the numbers below it."""
     return node.op.ndims_params[0] == 0
 
 

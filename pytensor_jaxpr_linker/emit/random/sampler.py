@@ -106,7 +106,7 @@ def emits_draws(
 
 
 def is_static_operand(x: Any) -> bool:
-    """Tell whether an operand is static, and not an atom."""
+    """Return whether an operand is static, and not an atom."""
     return isinstance(x, np.ndarray | np.generic)
 
 

@@ -83,7 +83,7 @@ def evaluated(formula: Formula, single: bool) -> Emit:
 
 
 def has_short_rows(shape: Shape) -> bool:
-    """Tell whether XLA's loop over the last axis of an array is too short for vectors: `gammaln` takes 20 ns for each of 40 x 5 numbers, 14 for each of 200."""
+    """Return whether XLA's loop over the last axis of an array is too short for vectors: `gammaln` takes 20 ns for each of 40 x 5 numbers, 14 for each of 200."""
     is_known = all(type(n) is int for n in shape)
     return is_known and len(shape) > 1 and shape[-1] <= SHORT_ROW < math.prod(shape)
 
@@ -124,7 +124,7 @@ def with_pullback(rule: Emit) -> Emit:
 
 
 def is_discrete_operand(op: ps.ScalarOp, position: int) -> bool:
-    """Tell whether an operand is an integer by the Op's definition."""
+    """Return whether an operand is an integer by the Op's definition."""
     return isinstance(op, psm.PolyGamma) and position == 0
 
 

@@ -63,7 +63,7 @@ def value_of(x: Linear) -> int | None:
 
 
 def is_impossible(inequalities: Iterable[Linear]) -> bool:
-    """Tell whether there is a proof that no integers make all forms at least 0."""
+    """Return whether there is a proof that no integers make all forms at least 0."""
     left = {frozenset(tightened(x).items()) for x in inequalities}
     while True:
         forms = [dict(x) for x in left]
@@ -123,13 +123,13 @@ class Case:
         return [Case([*self.assumptions, side], self._decided) for side in (form, below_zero(form))]
 
     def is_empty(self, *more: Linear) -> bool:
-        """Tell whether there is a proof that the case has no integers, or none for which `more` forms are at least 0."""
+        """Return whether there is a proof that the case has no integers, or none for which `more` forms are at least 0."""
         forms = [*self.assumptions, *more]
         unknown = {key for x in forms for key in x if isinstance(key, Unknown)}
         return is_impossible([*forms, *(x for u in unknown for x in u.limits)])
 
     def is_nonnegative(self, x: Linear) -> bool:
-        """Tell whether a form is at least 0, or raise `Undecided`."""
+        """Return whether a form is at least 0, or raise `Undecided`."""
         if (known := value_of(x)) is not None:
             return known >= 0
         key = frozenset(x.items())
@@ -143,7 +143,7 @@ class Case:
         return self._decided[key]
 
     def is_zero(self, x: Linear) -> bool:
-        """Tell whether a form is 0, or raise `Undecided`."""
+        """Return whether a form is 0, or raise `Undecided`."""
         return self.is_nonnegative(x) and self.is_nonnegative(negative(x))
 
     def value(self, variable: Variable, depth: int = 0) -> Linear:
@@ -186,7 +186,7 @@ def unknown(variable: Variable) -> Unknown:
 
 
 def are_equal(x: Variable, y: Variable) -> bool:
-    """Tell whether there is a proof that two integers are equal, whatever numbers they are computed from.
+    """Return whether there is a proof that two integers are equal, whatever numbers they are computed from.
 
     The proof is about integers: it does not follow a sum around the limits of int64.
     """
@@ -232,7 +232,7 @@ def rule_of(node: Apply) -> LinearRule | None:
 
 
 def is_integer(variable: Variable) -> bool:
-    """Tell whether a variable is one integer, or a truth value."""
+    """Return whether a variable is one integer, or a truth value."""
     dtype = getattr(variable.type, "dtype", "")
     return getattr(variable.type, "ndim", 1) == 0 and dtype.startswith(("int", "uint", "bool"))
 
@@ -262,7 +262,7 @@ def slice_bounds(case: Case, i: int, start: Linear, stop: Linear, n: Linear) -> 
 
 
 def at_least(case: Case, x: Linear, y: Linear) -> bool:
-    """Tell whether ``x >= y``."""
+    """Return whether ``x >= y``."""
     return case.is_nonnegative(plus(x, y, -1))
 
 

@@ -160,10 +160,10 @@ class GraphSelections:
 
 
 def is_mask(entry: Any) -> bool:
-    """Tell whether an index is a boolean array that is computed."""
+    """Return whether an index is a boolean array that is computed."""
     return getattr(getattr(entry, "type", None), "dtype", None) == "bool" and not isinstance(entry, Constant)
 
 
 def is_positive(step: Variable) -> bool:
-    """Tell whether a step is a positive constant."""
+    """Return whether a step is a positive constant."""
     return isinstance(step, Constant) and int(step.data) > 0

@@ -103,7 +103,7 @@ def rank(x: Operand) -> int:
 
 
 def has_lanes(y: Operand, selection: Selection, from_end: int) -> bool:
-    """Tell whether `y` has the lanes along an axis, counted from the last, or broadcasts along it."""
+    """Return whether `y` has the lanes along an axis, counted from the last, or broadcasts along it."""
     if isinstance(y, Lanes):
         return y.selection is selection and y.ndim - y.axis == from_end
     return y.type.ndim < from_end or y.type.shape[-from_end] == 1

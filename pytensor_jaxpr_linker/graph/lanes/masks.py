@@ -53,13 +53,13 @@ def index_of(node: Apply, variables: Sequence[Any]) -> list[Any]:
 
 
 def has_mask(node: Apply) -> bool:
-    """Tell whether a node has a boolean mask among its indices."""
+    """Return whether a node has a boolean mask among its indices."""
     first = INDICES.get(type(node.op))
     return first is not None and any(map(is_mask, node.inputs[first:]))
 
 
 def selects(node: Apply) -> bool:
-    """Tell whether a node indexes with a mask, or with what `Nonzero` returned."""
+    """Return whether a node indexes with a mask, or with what `Nonzero` returned."""
     return has_mask(node) or any(
         v.owner is not None and isinstance(v.owner.op, Nonzero) for v in node.inputs[INDICES[type(node.op)] :]
     )
@@ -105,7 +105,7 @@ def written_at_arrays(known: GraphSelections, node: Apply, operands: Sequence[Op
 
 
 def is_beside(x: Lanes, entries: Sequence[Any]) -> bool:
-    """Tell whether one vector indexes an axis other than that of a run of lanes, so that each axis stays where it is."""
+    """Return whether one vector indexes an axis other than that of a run of lanes, so that each axis stays where it is."""
     arrays = [i for i, e in enumerate(entries) if not isinstance(e, slice)]
     if not isinstance(x.selection, Run) or len(arrays) != 1 or arrays[0] == x.axis:
         return False
@@ -153,7 +153,7 @@ def index_lanes(node: Apply, x: Operand, arrays: Sequence[Operand]) -> IndexLane
 
 
 def is_position(index: Variable) -> bool:
-    """Tell whether an index holds positions of active lanes along its one axis: their own, or in the order of a sort."""
+    """Return whether an index holds positions of active lanes along its one axis: their own, or in the order of a sort."""
     while index.owner is not None and isinstance(index.owner.op, DimShuffle):
         index = index.owner.inputs[0]
     if isinstance(index, Constant):
@@ -239,7 +239,7 @@ def single_mask(
 
 
 def is_nonzero(entries: Sequence[Any]) -> bool:
-    """Tell whether indices are all that `Nonzero` returned of an array, in order."""
+    """Return whether indices are all that `Nonzero` returned of an array, in order."""
     node = getattr(entries[0], "owner", None)
     return node is not None and isinstance(node.op, Nonzero) and tuple(entries) == tuple(node.outputs)
 

@@ -207,7 +207,7 @@ def value_key(variable: Variable) -> Any:
 
 
 def is_step(entry: slice, step: int) -> bool:
-    """Tell whether a slice has the step `step`."""
+    """Return whether a slice has the step `step`."""
     return value_key(ONE if entry.step is None else entry.step) == step
 
 

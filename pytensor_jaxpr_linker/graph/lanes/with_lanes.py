@@ -100,7 +100,7 @@ CANDIDATES = frozenset((Lstsq, Nonzero, *INDICES))
 
 
 def is_candidate(node: Apply) -> bool:
-    """Tell whether the size of a node's result, or of what it writes, may depend on values."""
+    """Return whether the size of a node's result, or of what it writes, may depend on values."""
     if type(node.op) in (Lstsq, Nonzero) or has_mask(node):
         return True
     if type(node.op) not in (Subtensor, IncSubtensor):
@@ -109,7 +109,7 @@ def is_candidate(node: Apply) -> bool:
 
 
 def is_computed(bound: Any) -> bool:
-    """Tell whether a bound of a slice is given and not constant."""
+    """Return whether a bound of a slice is given and not constant."""
     return bound is not None and not isinstance(bound, Constant)
 
 
@@ -162,6 +162,6 @@ class Rewriter:
                 self.selections.times[new] = self.selections.times[old]
 
     def _has_equations(self, node: Apply) -> bool:
-        """Tell whether a node becomes equations. A host step gets what PyTensor would give it: no lanes."""
+        """Return whether a node becomes equations. A host step gets what PyTensor would give it: no lanes."""
         rule = self._find_rule(node)
         return rule is not None and rule.refuse(node) is None

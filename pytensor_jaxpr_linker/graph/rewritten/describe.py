@@ -194,7 +194,7 @@ def names_of(cls: type) -> tuple[str, ...] | None:
 
 @once
 def is_plain(cls: type) -> bool:
-    """Tell whether the values of a class consist of their attributes: all of its bases are written in Python.
+    """Return whether the values of a class consist of their attributes: all of its bases are written in Python.
 
     What belongs to a graph consists of more.
     """

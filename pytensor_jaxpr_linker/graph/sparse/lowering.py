@@ -49,12 +49,12 @@ def sparse_format(variable: Variable) -> str | None:
 
 
 def is_sparse(variable: Variable) -> bool:
-    """Tell whether a variable is a sparse matrix in a format that is lowered."""
+    """Return whether a variable is a sparse matrix in a format that is lowered."""
     return sparse_format(variable) in ("csr", "csc")
 
 
 def has_known_formats(node: Apply) -> bool:
-    """Tell whether no sparse operand or result of a node is of a format, such as BSR, that is not lowered."""
+    """Return whether no sparse operand or result of a node is of a format, such as BSR, that is not lowered."""
     return all(sparse_format(v) in ("csr", "csc", None) for v in (*node.inputs, *node.outputs))
 
 
@@ -126,7 +126,7 @@ PROPERTIES = "pytensor.sparse.basic.CSMProperties"
 
 
 def is_properties(node: Apply | None) -> bool:
-    """Tell whether a node returns the arrays of a sparse matrix."""
+    """Return whether a node returns the arrays of a sparse matrix."""
     return node is not None and class_name(type(node.op)) == PROPERTIES and is_sparse(node.inputs[0])
 
 

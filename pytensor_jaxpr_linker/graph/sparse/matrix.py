@@ -92,7 +92,7 @@ class Matrix:
         return replace(self, data=fold(pt.cast(data, dtype)), whole=None if whole is None else pt.cast(whole, dtype))
 
     def has_places_of(self, other: Matrix) -> bool:
-        """Tell whether entry `k` of both matrices is at the same place."""
+        """Return whether entry `k` of both matrices is at the same place."""
         if self.pattern is None or other.pattern is None or self.format != other.format:
             return self.rows is other.rows and self.cols is other.cols
         return all(map(is_same, self.pattern, other.pattern))
@@ -194,7 +194,7 @@ def fold(x: Tensor) -> Tensor:
 
 
 def is_same(x: Tensor, y: Tensor) -> bool:
-    """Tell whether two variables are one, or constants of one value."""
+    """Return whether two variables are one, or constants of one value."""
     return x is y or (isinstance(x, Constant) and isinstance(y, Constant) and x.equals(y))
 
 

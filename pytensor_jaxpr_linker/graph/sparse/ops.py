@@ -106,7 +106,7 @@ class Compress(Op):
 
 
 def is_transfer(node: Apply) -> bool:
-    """Tell whether a node only brings a matrix to the device or back, which is no graph break.
+    """Return whether a node only brings a matrix to the device or back, which is no graph break.
 
     It is one where the host has to find the entries of a matrix, and the program goes on with their arrays.
     """

@@ -80,7 +80,7 @@ def entered_conditions(
 
 
 def is_circular(found: Alternatives, place: int, eqns: Sequence[Any], position: Mapping[Atom, int]) -> bool:
-    """Tell whether one of several alternatives is computed from an equation's result, and so is not known before it."""
+    """Return whether one of several alternatives is computed from an equation's result, and so is not known before it."""
     return len(found) > 1 and place in computed_by(found, eqns, position, lambda i: i < place)
 
 
@@ -190,12 +190,12 @@ def common(left: Conditions, right: Conditions) -> Conditions:
 
 
 def is_always_true(alternatives: Alternatives) -> bool:
-    """Tell whether the alternatives contain a condition and its opposite."""
+    """Return whether the alternatives contain a condition and its opposite."""
     return any(c._replace(holds=not c.holds) in alternatives for c in alternatives)
 
 
 def follows(alternatives: Alternatives, others: Iterable[Alternatives]) -> bool:
-    """Tell whether alternatives follow from one of the others."""
+    """Return whether alternatives follow from one of the others."""
     return any(set(other) <= set(alternatives) for other in others)
 
 
@@ -205,7 +205,7 @@ def without(conditions: Conditions, others: Conditions) -> Conditions:
 
 
 def is_unbounded(eqn: Any) -> bool:
-    """Tell whether an equation may have an infinite slope."""
+    """Return whether an equation may have an infinite slope."""
     if eqn.primitive is p.mul_p:
         return not any(type(x) is jex.Literal and np.isfinite(x.val) for x in eqn.invars)
     if eqn.primitive in BOUNDED_IF_REAL:
@@ -214,7 +214,7 @@ def is_unbounded(eqn: Any) -> bool:
 
 
 def is_differentiable(x: Atom) -> bool:
-    """Tell whether an atom may have a tangent."""
+    """Return whether an atom may have a tangent."""
     return is_variable(x) and x.aval.dtype.kind in "fcV"
 
 

@@ -93,7 +93,7 @@ def with_axis(b: JaxprBuilder, column: Atom, axis: int) -> Atom:
 
 
 def is_elementwise(eqn: Any, axes: Sequence[int]) -> bool:
-    """Tell whether a result is elementwise, and the stacks that it reads are all along one axis."""
+    """Return whether a result is elementwise, and the stacks that it reads are all along one axis."""
     return Trait.ELEMENTWISE in TRAITS.get(eqn.primitive, Trait(0)) and len(set(axes)) == 1
 
 

@@ -78,7 +78,7 @@ class Factors:
         return Scaled(prims.mul(self.b, one.array, other.array), factors) if factors else Scaled(x)
 
     def _is_there(self, x: Atom) -> bool:
-        """Tell whether an array is an input or a constant, or is cheap and has several readers."""
+        """Return whether an array is an input or a constant, or is cheap and has several readers."""
         return x not in self._definitions or (self._readers[x] > 1 and are_cheap_rows(self.b, x))
 
     def split_terms(self, x: Atom) -> tuple[Atom, list[Any]]:
@@ -95,7 +95,7 @@ class Factors:
             (x,) = arrays
 
     def is_not_negative(self, x: Atom) -> bool:
-        """Tell whether no element of an array is negative, whatever it is computed from."""
+        """Return whether no element of an array is negative, whatever it is computed from."""
         eqn = self._definitions.get(x) or self.b.definition(x)
         if eqn is None:
             return False
@@ -103,7 +103,7 @@ class Factors:
 
 
 def are_cheap_rows(b: JaxprBuilder, x: Atom) -> bool:
-    """Tell whether few cheap equations compute an array.
+    """Return whether few cheap equations compute an array.
 
     XLA fuses what is added with the sums of blocks, where it does not vectorize: `digamma` of each row took twice as long.
     """

@@ -54,7 +54,7 @@ def levels_and_groups(eqns: Sequence[Any], b: JaxprBuilder) -> tuple[dict[int, i
 
 
 def may_join(eqn: Any, b: JaxprBuilder) -> bool:
-    """Tell whether an equation computes a special function of small arrays of one shape."""
+    """Return whether an equation computes a special function of small arrays of one shape."""
     if eqn.primitive is not p.custom_jvp_call_p or id(eqn.params["call_jaxpr"]) not in b.functions:
         return False
     (result,) = eqn.outvars

@@ -129,7 +129,7 @@ def exponential_argument(eqn: Any, defined: Mapping[Atom, Any], read_once: Conta
 
 
 def may_share(aval: Any) -> bool:
-    """Tell whether an array of a known shape has at most `MOST_SHARED`."""
+    """Return whether an array of a known shape has at most `MOST_SHARED`."""
     return all(type(n) is int for n in aval.shape) and aval.size * aval.dtype.itemsize <= MOST_SHARED
 
 

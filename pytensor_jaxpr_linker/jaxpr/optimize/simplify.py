@@ -95,7 +95,7 @@ def simplify_concatenate(b: JaxprBuilder, operands: Sequence[Atom], aval: Any, p
 
 
 def is_zero(n: Any) -> bool:
-    """Tell whether a dimension is known to be 0."""
+    """Return whether a dimension is known to be 0."""
     return type(n) is int and n == 0
 
 

@@ -132,7 +132,7 @@ def materialized(eqns: Sequence[Any]) -> list[Any]:
 
 
 def is_costly(eqn: Any, costly: set[Any]) -> bool:
-    """Tell whether it takes long to compute an element of an equation's results from what is in memory; `costly` are such operands."""
+    """Return whether it takes long to compute an element of an equation's results from what is in memory; `costly` are such operands."""
     traits = TRAITS[eqn.primitive]
     if Trait.CHEAP in traits:
         return not costly.isdisjoint(filter(is_variable, eqn.invars))

@@ -128,7 +128,7 @@ def in_order_of_use(eqns: Sequence[Any]) -> list[Any]:
 
 
 def fits_small_call(eqn: Any) -> bool:
-    """Tell whether an equation may be part of one function: a loop or a branch if all equations inside it may."""
+    """Return whether an equation may be part of one function: a loop or a branch if all equations inside it may."""
     traits = TRAITS.get(eqn.primitive, Trait.ALONE)
     most = inf if Trait.CONTROL_FLOW in traits else MOST_BYTES
     if Trait.ALONE in traits or not all(is_array_up_to(most, atom.aval) for atom in (*eqn.invars, *eqn.outvars)):
@@ -137,13 +137,13 @@ def fits_small_call(eqn: Any) -> bool:
 
 
 def is_array_up_to(most: float, aval: Any) -> bool:
-    """Tell whether an array has at most so many bytes, and is not empty: the emitter gives an empty one no memory."""
+    """Return whether an array has at most so many bytes, and is not empty: the emitter gives an empty one no memory."""
     size = prod(aval.shape)
     return isinstance(aval.dtype, np.dtype) and type(size) is int and 0 < size * aval.dtype.itemsize <= most
 
 
 def is_long_arithmetic(eqns: Iterable[Any]) -> bool:
-    """Tell whether XLA can compute equations in loops over the elements of their results, several elements at a time."""
+    """Return whether XLA can compute equations in loops over the elements of their results, several elements at a time."""
     return all(
         (Trait.ELEMENTWISE in TRAITS[eqn.primitive] or eqn.primitive is p.broadcast_in_dim_p)
         and all(prod(x.aval.shape) >= LEAST_IN_KERNEL for x in eqn.outvars)
@@ -152,5 +152,5 @@ def is_long_arithmetic(eqns: Iterable[Any]) -> bool:
 
 
 def is_worth_it(eqns: Sequence[Any]) -> bool:
-    """Tell whether equations are enough for a call of their own."""
+    """Return whether equations are enough for a call of their own."""
     return len(eqns) >= LEAST_EQUATIONS or any(Trait.CONTROL_FLOW in TRAITS[eqn.primitive] for eqn in eqns)

@@ -89,7 +89,7 @@ def sums_reading(eqns: Sequence[Any], outputs: Sequence[Atom]) -> Mapping[Atom, 
 
 
 def is_of_one_sum(sums: set[int]) -> bool:
-    """Tell whether one sum is all that reads a value: then XLA's library computes the value along with it."""
+    """Return whether one sum is all that reads a value: then XLA's library computes the value along with it."""
     return len(sums) == 1 and NO_SUM not in sums
 
 

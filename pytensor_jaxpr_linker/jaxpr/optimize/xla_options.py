@@ -90,12 +90,12 @@ def most_read(eqns: Iterable[Any], is_counted: Any, *closed: Any) -> int:
 
 
 def is_reduction(eqn: Any) -> bool:
-    """Tell whether an equation is a reduction over axes."""
+    """Return whether an equation is a reduction over axes."""
     return eqn.primitive.name.startswith("reduce_")
 
 
 def is_product(eqn: Any) -> bool:
-    """Tell whether an equation is a sum of products, or a sum, for which XLA has a library."""
+    """Return whether an equation is a sum of products, or a sum, for which XLA has a library."""
     return eqn.primitive in (p.dot_general_p, p.reduce_sum_p)
 
 

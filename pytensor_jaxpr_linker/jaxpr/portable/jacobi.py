@@ -82,7 +82,7 @@ def diagonal_of(x: Array) -> Array:
 
 
 def is_off_diagonal(a: Array) -> Array:
-    """Tell whether any matrix has more than rounding errors beside its diagonal."""
+    """Return whether any matrix has more than rounding errors beside its diagonal."""
     n = a.shape[-1]
     off = where(row_positions(a.b, n) == column_positions(a.b, n), 0, squares(a)).sum(-1).sum(-2)
     total = squares(a).sum(-1).sum(-2)
@@ -90,7 +90,7 @@ def is_off_diagonal(a: Array) -> Array:
 
 
 def anywhere(x: Array) -> Array:
-    """Tell whether any element is true."""
+    """Return whether any element is true."""
     return Array(x.b, prims.reduce_or(x.b, x.atom, range(len(x.shape))))
 
 

@@ -71,7 +71,7 @@ class Watched:
         return (self.tuned[index], self.tuning) if self.tunes(chains) else (self.done[index], self.total)
 
     def tunes(self, chains: Sequence[int]) -> bool:
-        """Tell whether some chains make steps before their first transition."""
+        """Return whether some chains make steps before their first transition."""
         return bool(self.tuning) and not self.done[np.asarray(chains)].any()
 
     def count(self, chains: Sequence[int]) -> str:
@@ -182,7 +182,7 @@ def view_for(groups: dict[str, list[int]], watched: Watched, theme: Any) -> Any:
 
 
 def can_import(package: str) -> bool:
-    """Tell whether a package is installed and works."""
+    """Return whether a package is installed and works."""
     try:
         __import__(package)
     except Exception:  # one that is installed for another release of its own requirements

@@ -168,12 +168,12 @@ def as_type(value: Any, aval: Any) -> Any:
 
 
 def is_long(eqn: jex.JaxprEqn) -> bool:
-    """Tell whether an equation is a long scan."""
+    """Return whether an equation is a long scan."""
     return eqn.primitive.name == "scan" and eqn.params["length"] >= LEAST_STEPS
 
 
 def has_long_scan(eqn: jex.JaxprEqn) -> bool:
-    """Tell whether an equation calls a Jaxpr that has a long scan."""
+    """Return whether an equation calls a Jaxpr that has a long scan."""
     return eqn.primitive.name == "jit" and any(
         is_long(inner) or has_long_scan(inner) for inner in eqn.params["jaxpr"].jaxpr.eqns
     )

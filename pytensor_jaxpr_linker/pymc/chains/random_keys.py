@@ -18,7 +18,7 @@ class KeyData(NamedTuple):
 
 
 def is_key(value: Any) -> bool:
-    """Tell whether a value is a key of `jax.random`, or several."""
+    """Return whether a value is a key of `jax.random`, or several."""
     return jax.dtypes.issubdtype(getattr(value, "dtype", np.float64), jax.dtypes.prng_key)
 
 

@@ -22,7 +22,7 @@ class Marginalized:
         self.result = without_variables(model, names)
 
     def is_of(self, model: pm.Model, names: list[str]) -> bool:
-        """Tell whether this was made of a model as it is now; the values of its data may be others."""
+        """Return whether this was made of a model as it is now; the values of its data may be others."""
         if model is not self.model or names != self.names or dict(model.coords) != self._coords:
             return False
         return ModelState(model) == self._state

@@ -111,7 +111,7 @@ def in_lasting_threads(density: Callable[[np.ndarray], tuple[float, np.ndarray]]
 
 
 def is_short(density: Callable[[np.ndarray], Any], x: np.ndarray) -> bool:
-    """Tell whether a call can take less than `SHORT_CALL`."""
+    """Return whether a call can take less than `SHORT_CALL`."""
 
     def seconds() -> float:
         began = perf_counter()

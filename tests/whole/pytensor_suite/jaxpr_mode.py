@@ -60,7 +60,7 @@ def jax_stand_in(linker_class: Any, jax_options: Any) -> Any:
 
 
 def is_shared_generator(variable: Any) -> bool:
-    """Tell whether a variable is a random generator that is shared."""
+    """Return whether a variable is a random generator that is shared."""
     from pytensor.compile.sharedvalue import SharedVariable
     from pytensor.tensor.random.type import RandomType
 
