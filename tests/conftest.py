@@ -1,4 +1,4 @@
-"""Settings of all tests, and fixtures of those in which other libraries use PyTensor's JAX backend."""
+"""Settings of all tests, and the fixtures that several files share."""
 
 from __future__ import annotations
 
@@ -38,6 +38,13 @@ def jax_settings():
         jax.config.update("jax_enable_x64", True)  # as where they are imported first
         yield
         jax.config.update("jax_enable_x64", wide)
+
+
+@pytest.fixture
+def x64():
+    """Run a test with 64 bits in JAX, as the package runs programs."""
+    with jax.enable_x64(True):
+        yield
 
 
 @pytest.fixture

@@ -11,13 +11,6 @@ from helpers import run_python
 import pytensor_jaxpr_linker as pjl
 
 
-@pytest.fixture
-def x64():
-    """Run a test with 64 bits in JAX."""
-    with jax.enable_x64(True):
-        yield
-
-
 def logp_graph():
     """Return inputs, a smooth scalar output, and a hand-written JAX version."""
     x = pt.vector("x", dtype="float64")

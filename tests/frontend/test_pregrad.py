@@ -18,15 +18,10 @@ from pytensor_jaxpr_linker.frontend.pregrad import pregrad, value_and_gradient
 from pytensor_jaxpr_linker.graph.rewritten.store import STORE
 from pytensor_jaxpr_linker.pymc.samplers.nutpie import density_with_host_steps
 
+pytestmark = pytest.mark.usefixtures("x64")
+
 mp.dps = 60
 POINTS = [-800.0, -40.0, -1.0, 0.0, 1.0, 36.0, 38.0, 40.0, 60.0, 800.0]
-
-
-@pytest.fixture(autouse=True)
-def x64():
-    """Run each test with 64 bits in JAX."""
-    with jax.enable_x64(True):
-        yield
 
 
 def bernoulli():

@@ -16,6 +16,8 @@ import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker import emits, prims
 from pytensor_jaxpr_linker.frontend.pytensor_gradient import FORWARD_MODE
 
+pytestmark = pytest.mark.usefixtures("x64")
+
 
 @pytest.mark.parametrize("limit", [0, 3])
 def test_rewrites_record_as_much_of_the_stack_as_those_of_pytensor_function(limit, monkeypatch):
@@ -30,13 +32,6 @@ def test_rewrites_record_as_much_of_the_stack_as_those_of_pytensor_function(limi
     np.testing.assert_allclose(gradient, 2 * np.log(np.e + 1) * np.e / (np.e + 1) * np.ones(3))
     outside = [n for n in asked if n not in (0, limit)]  # the output's view and cotangent
     assert limit in asked and len(asked) > 50 and len(outside) <= 2
-
-
-@pytest.fixture(autouse=True)
-def x64():
-    """Run each test with 64 bits in JAX."""
-    with jax.enable_x64(True):
-        yield
 
 
 def sevenfold(x):

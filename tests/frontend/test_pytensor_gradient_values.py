@@ -14,12 +14,7 @@ from pytensor.tensor.special import LogSumExp
 import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker.frontend.logsumexp_gradient import FIXED_MAXIMA
 
-
-@pytest.fixture(autouse=True)
-def x64():
-    """Run each test with 64 bits in JAX."""
-    with jax.enable_x64(True):
-        yield
+pytestmark = pytest.mark.usefixtures("x64")
 
 
 # -- special values ----------------------------------------------------------------------------------------------------

@@ -31,3 +31,9 @@ def test_files_of_a_room_are_named_after_its_modules(room):
         if not any(name == module or name.startswith(module + "_") for module in modules):
             strange.append(str(test.relative_to(TESTS)))
     assert strange == []
+
+
+def test_length_of_a_file():
+    """Who reads one test reads its file."""
+    lengths = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in TESTS.rglob("test_*.py")}
+    assert not [str(path.relative_to(TESTS)) for path, length in lengths.items() if length > 400]

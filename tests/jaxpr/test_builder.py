@@ -12,14 +12,9 @@ from pytensor_jaxpr_linker.jaxpr.builder import JaxprBuilder
 from pytensor_jaxpr_linker.jaxpr.optimize.finish import PASSES
 from pytensor_jaxpr_linker.jaxpr.optimize.simplify import PEEPHOLES
 
+pytestmark = pytest.mark.usefixtures("x64")
+
 F32, F64 = np.dtype("float32"), np.dtype("float64")
-
-
-@pytest.fixture(autouse=True)
-def x64():
-    """Run each test with 64-bit types, as the package does."""
-    with jax.enable_x64(True):
-        yield
 
 
 @pytest.fixture

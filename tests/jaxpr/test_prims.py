@@ -17,6 +17,8 @@ from prim_rows import ROWS, Row, assembled
 from pytensor_jaxpr_linker import prims
 from pytensor_jaxpr_linker.jaxpr.traits import TRAITS, Trait
 
+pytestmark = pytest.mark.usefixtures("x64")
+
 #: Functions of `prims` that do not assemble an equation: they help, or make assembler functions.
 HELPERS = {
     "arg_reduction",
@@ -33,13 +35,6 @@ HELPERS = {
     "scatter_body",
     "scatter_family",
 }
-
-
-@pytest.fixture(autouse=True)
-def x64():
-    """Run each test with 64-bit types, as the package does."""
-    with jax.enable_x64(True):
-        yield
 
 
 every_row = pytest.mark.parametrize("row", ROWS, ids=[r.name for r in ROWS])

@@ -13,6 +13,8 @@ from pytensor.raise_op import Assert, CheckAndRaise
 
 import pytensor_jaxpr_linker as pjl
 
+pytestmark = pytest.mark.usefixtures("x64")
+
 
 def compiled(inputs, outputs, mode="JAXPR", **kwargs):
     """Compile; inputs may be left unused."""
@@ -58,13 +60,6 @@ CHECKS = {
     ),
 }
 EACH = pytest.mark.parametrize("name", CHECKS)
-
-
-@pytest.fixture(autouse=True)
-def x64():
-    """Run each test with 64 bits in JAX."""
-    with jax.enable_x64(True):
-        yield
 
 
 # -- raise, defer, skip ------------------------------------------------------------------------------------------------

@@ -20,11 +20,7 @@ from symbolic_graphs import GRAPHS, Graph
 import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker.graph.symbolic_values import within
 
-
-@pytest.fixture(autouse=True)
-def x64():
-    with jax.enable_x64(True):
-        yield
+pytestmark = pytest.mark.usefixtures("x64")
 
 
 def make_inputs(graph: Graph) -> tuple[list, list]:

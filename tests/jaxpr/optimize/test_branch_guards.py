@@ -13,12 +13,7 @@ import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker import prims
 from pytensor_jaxpr_linker.jaxpr.optimize.finish import PASSES
 
-
-@pytest.fixture(autouse=True)
-def x64():
-    """Run each test with 64 bits in JAX."""
-    with jax.enable_x64(True):
-        yield
+pytestmark = pytest.mark.usefixtures("x64")
 
 
 def inner_switch(x):
