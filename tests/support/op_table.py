@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from itertools import product
 from typing import Any
 
@@ -385,3 +386,9 @@ FAMILIES: dict[str, list[Row]] = {
     "products": PRODUCTS,
     "linear algebra": linalg.ROWS,
 }
+#: ``OP=choose pytest tests/whole/test_op_table.py`` runs the rows alone whose names begin like this.
+OP = os.environ.get("OP", "").lower()
+if OP:
+    chosen = {family: [row for row in rows if row.name.lower().startswith(OP)] for family, rows in FAMILIES.items()}
+    FAMILIES = {family: rows for family, rows in chosen.items() if rows}
+    assert FAMILIES, f"no row of the Op table begins with {OP!r}"

@@ -14,7 +14,7 @@ import pytensor.tensor as pt
 import pytest
 from helpers import tensor_like
 from op_row import Row
-from op_table import FAMILIES
+from op_table import FAMILIES, OP
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.mode import Mode
 from pytensor.graph.basic import Variable
@@ -127,7 +127,7 @@ def test_batches_and_derivatives(family: str) -> None:
     smooth = [case for case in cases if case.row.gradient and case.costs]
     values, flipped = [v for c in cases for v in c.values], [v for c in cases for v in c.flipped]
     wrt = [v for case in smooth for v in case.inputs if is_real(v)]
-    cost = pt.add(*(pt.sum(v * weights_like(v)) for case in smooth for v in case.costs))
+    cost = sum((pt.sum(v * weights_like(v)) for case in smooth for v in case.costs), start=pt.constant(0.0))
     inputs, outputs = joined(cases)
     fn = pjl.as_jax_function(inputs, [*outputs, cost], AS_BUILT, gradient="jax")
 
@@ -141,7 +141,8 @@ def test_batches_and_derivatives(family: str) -> None:
                 arguments[i] = x
             return fn(*arguments)[-1]
 
-        return jax.vmap(fn)(*pairs)[:-1], jax.grad(cost_of, range(len(wrt)))(*(xs[i] for i in positions))
+        slopes = jax.grad(cost_of, range(len(wrt)))(*(xs[i] for i in positions)) if wrt else []
+        return jax.vmap(fn)(*pairs)[:-1], slopes
 
     with jax.enable_x64(True):
         batched, slopes = transformed([np.stack(pair) for pair in zip(values, flipped, strict=True)], values)
@@ -264,6 +265,7 @@ def test_no_op_is_listed_twice() -> None:
     assert bases.isdisjoint(known) and bases <= set(map(class_name, support.op_classes()))
 
 
+@pytest.mark.skipif(bool(OP), reason="these are some rows of the table")
 def test_each_op_has_a_sample() -> None:
     outputs = [v for rows in FAMILIES.values() for row in rows for v in Case(row, row.values, "float64").outputs]
     seen = {class_name(type(op)) for op in ops_of([*outputs, *random_draws()])}
