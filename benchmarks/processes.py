@@ -79,7 +79,7 @@ class Job:
 
 
 def collect(rounds: Iterable[list[Job]], collected: dict, data: Path | None) -> None:
-    """Run processes one after the other; after each round, merge the medians of all results into `collected`, and save that."""
+    """Run processes one after the other; after each, merge the medians of all results into `collected`, and save that."""
     raw: list[dict] = []
     failed: dict[str | None, dict] = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -94,9 +94,9 @@ def collect(rounds: Iterable[list[Job]], collected: dict, data: Path | None) -> 
                     for key in reversed(job.place):
                         result = {key: result}
                     raw.append(result)
-            merge(collected, medians(raw))
-            if data:
-                data.write_text(json.dumps(collected, indent=1) + "\n")
+                    merge(collected, medians(raw))
+                if data:
+                    data.write_text(json.dumps(collected, indent=1) + "\n")
 
 
 def medians(found: list[dict]) -> dict:
