@@ -138,7 +138,7 @@ def test_pymcs_own_steps_for_discrete_variables(in_turn):
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"sampler": "stan"}, ValueError, "Unknown sampler 'stan': choose one of 'nutpie'"),
+        ({"sampler": "stan"}, ValueError, "Unknown sampler 'stan': choose one of 'nuts', 'nutpie'"),
         ({"chain_method": "pmap"}, ValueError, "Unknown chain_method 'pmap'"),
         ({"draws": 0}, ValueError, "draws must be an integer and at least 1, not 0"),
         ({"tune": -1}, ValueError, "tune must be an integer and at least 0"),
