@@ -12,18 +12,8 @@ from pytensor.compile.mode import Mode
 from pytensor.raise_op import Assert
 
 import pytensor_jaxpr_linker as pjl
-from pytensor_jaxpr_linker import JaxprLinker, Options
-
-
-def compiled(inputs, outputs, mode="JAXPR", **kwargs):
-    """Compile with mode JAXPR."""
-    return pytensor.function(inputs, outputs, mode=mode, **kwargs)
-
-
-def mode_with(**options):
-    """Return mode JAXPR with options."""
-    return Mode(JaxprLinker(Options(**options)), "fast_run")
-
+from pytensor_jaxpr_linker import JaxprLinker
+from tests.frontend.test_linker import compiled, mode_with
 
 # Results
 

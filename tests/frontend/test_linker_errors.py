@@ -8,22 +8,11 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 from helpers import run_python
-from pytensor.compile.mode import Mode
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 
 import pytensor_jaxpr_linker as pjl
-from pytensor_jaxpr_linker import JaxprLinker, Options
-
-
-def compiled(inputs, outputs, mode="JAXPR", **kwargs):
-    """Compile with mode JAXPR."""
-    return pytensor.function(inputs, outputs, mode=mode, **kwargs)
-
-
-def mode_with(**options):
-    """Return mode JAXPR with options."""
-    return Mode(JaxprLinker(Options(**options)), "fast_run")
+from tests.frontend.test_linker import compiled, mode_with
 
 
 class Unknown(Op):

@@ -15,8 +15,6 @@ import pytensor.tensor as pt
 import pytest
 from helpers import run_python
 from pytensor.assumptions import core
-from pytensor.compile.builders import OpFromGraph
-from pytensor.conditional.op import ifelse
 from pytensor.graph import Apply, Op
 from pytensor.graph.rewriting.basic import dfs_rewriter, node_rewriter
 from pytensor.tensor.rewriting.basic import register_canonicalize
@@ -25,7 +23,14 @@ import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker.frontend.rewrite_cache import KEEP_OR_EXPAND, REWRITE_CACHE
 from pytensor_jaxpr_linker.graph.rewritten import environment
 from pytensor_jaxpr_linker.graph.rewritten.store import STORE
-from tests.frontend.test_rewrite_cache import GRAPHS, compiled, is_found, vectors
+from tests.frontend.test_rewrite_cache import (
+    GRAPHS,
+    VECTOR,
+    compiled,
+    graph_of,
+    is_found,
+    vectors,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -37,29 +42,6 @@ def empty_store(monkeypatch):
     yield
     STORE.clear()
     STORE.use(None)
-
-
-def draws():
-    scale, rng = pt.dscalar("scale"), pytensor.shared(np.random.default_rng(1), name="rng")
-    return [scale], [pt.random.normal(0, scale, size=3, rng=rng, return_next_rng=True)[1] + 0.0]
-
-
-def inner_function():
-    x, y = pt.dvector("x"), pt.dvector("y")
-    return [x, y], [OpFromGraph([x, y], [x * y + x * 1])(pt.exp(x), y) + 0]
-
-
-def branches():
-    c, x = pt.bscalar("c"), pt.dvector("x")
-    return [c, x], [ifelse(c, pt.exp(x) * 1, x + 0)]
-
-
-VECTOR = np.array([0.5, -1.0, 2.0])
-
-
-def graph_of(dtype="float64", shape=(None,), constant=2.0, name="x", op=pt.exp):
-    x = pt.tensor(name, dtype=dtype, shape=shape)
-    return [x], [op(x).sum() * np.asarray(constant)]
 
 
 def never(fgraph, node):

@@ -12,9 +12,7 @@ from pytensor.graph.op import Op
 import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker import prims
 from pytensor_jaxpr_linker.base.errors import CannotEmit
-from tests.plan.test_padding import padding
-
-rng = np.random.default_rng(7)
+from tests.plan.test_padding import padding, rng
 
 
 class Times(Op):

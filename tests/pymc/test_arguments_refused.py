@@ -13,14 +13,7 @@ import pytest
 import pytensor_jaxpr_linker as pjl
 import pytensor_jaxpr_linker.pymc as ours
 from pytensor_jaxpr_linker.pymc import constrain, logdensity, sample
-from tests.pymc.test_arguments import draw, half
-
-SAMPLERS = ("nutpie", "numpyro", "blackjax", "mclmc", "pymc")
-METHODS = (*SAMPLERS, "sample_smc", "fit_pathfinder")
-NO_CHECKS = {"compute_convergence_checks": False}
-QUIET = {"progressbar": False, **NO_CHECKS}
-SHORT = {"draws": 20, "tune": 20, "chains": 2, "random_seed": 1, **QUIET}
-IN_TURN = {**SHORT, "sampler": "pymc", "chain_method": "sequential", "quiet": True}
+from tests.pymc.test_arguments import IN_TURN, METHODS, SAMPLERS, SHORT, draw, half
 
 
 @pytest.fixture(scope="module")

@@ -21,8 +21,6 @@ from pytensor_jaxpr_linker.pymc.samplers.same_run import named_values, run_hashe
 from tests.pymc.test_kept_models import Table, densities_of_the_user, parts_of_the_user
 
 SHORT = {"draws": 200, "tune": 200, "chains": 1, "random_seed": 1, "quiet": True, "compute_convergence_checks": False}
-FACTORS = np.array([1.0, 1.5, 2.0])
-WEIGHTS = np.array([1.0, 2.0, 3.0])
 
 
 def shifted():

@@ -6,7 +6,6 @@ import re
 import sys
 from html import unescape
 from html.parser import HTMLParser
-from pathlib import Path
 
 import pytensor
 import pytensor.tensor as pt
@@ -24,16 +23,9 @@ from pytensor_jaxpr_linker.report.provenance import Provenance
 from pytensor_jaxpr_linker.report.text import list_seconds
 from pytensor_jaxpr_linker.report.text import sections as sections_of
 from pytensor_jaxpr_linker.run.plans import make_graph, make_plan
-from tests.report.test_explain import broken, hidden
+from tests.report.test_explain import DOCUMENT, QUIET, broken, hidden, vector
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "breaks.md"
-QUIET = Mode(pjl.JaxprLinker(pjl.Options(on_break="ignore")), "fast_run")
 CODES = {code.code: code for code in vars(errors).values() if isinstance(code, errors.BreakCode)}
-
-
-def vector(name="x"):
-    """Return a vector input."""
-    return pt.vector(name, dtype="float64")
 
 
 # Forms

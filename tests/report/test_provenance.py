@@ -11,7 +11,6 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 from pytensor import gradient
-from pytensor.compile.mode import Mode
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 from pytensor.printing import Print
@@ -21,13 +20,7 @@ from pytensor_jaxpr_linker.base import errors
 from pytensor_jaxpr_linker.base.documentation import page_url
 from pytensor_jaxpr_linker.report.mermaid import as_mermaid
 from pytensor_jaxpr_linker.report.text import duration, line_place
-
-QUIET = Mode(pjl.JaxprLinker(pjl.Options(on_break="ignore")), "fast_run")
-
-
-def vector(name="x"):
-    """Return a vector input."""
-    return pt.vector(name, dtype="float64")
+from tests.report.test_explain import QUIET, vector
 
 
 def graph_of(text):

@@ -12,29 +12,10 @@ import pytensor.tensor as pt
 import pytest
 
 import pytensor_jaxpr_linker as pjl
-from pytensor_jaxpr_linker.plan.model import Region
 from pytensor_jaxpr_linker.run import call
-from tests.run.test_executor import OnHost
+from tests.run.test_executor import OnHost, X, big, compiled, kinds
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytensor_jaxpr_linker.GraphBreakWarning")
-
-
-def compiled(inputs, outputs, mode="JAXPR", **kwargs):
-    """Compile with mode JAXPR."""
-    return pytensor.function(inputs, outputs, mode=mode, **kwargs)
-
-
-def kinds(f):
-    """Return the kinds of a function's batches, in order."""
-    return "".join("R" if isinstance(batch, Region) else "H" for batch in f.vm.runner.plan.batches)
-
-
-def big(x):
-    """Return an expression that is worth a program."""
-    return pt.exp(x) + pt.log1p(x**2)
-
-
-X = np.linspace(0.1, 1.0, 5)
 
 
 def two_regions(x):

@@ -23,20 +23,7 @@ from pytensor.conditional import IfElse, ifelse
 import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker import JaxprLinker, Options
 from pytensor_jaxpr_linker.base import progress
-from tests.run.test_recompiles import programs
-
-X = np.linspace(0.1, 1.0, 5)
-
-
-def compiled(inputs, outputs, **options):
-    """Compile with mode JAXPR and options."""
-    return pytensor.function(inputs, outputs, mode=Mode(JaxprLinker(Options(**options)), "fast_run"))
-
-
-def big(x):
-    """Return an expression that is worth a program."""
-    return pt.exp(x) + pt.log1p(x**2)
-
+from tests.run.test_recompiles import X, big, compiled, programs
 
 # Marks
 

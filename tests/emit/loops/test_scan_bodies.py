@@ -12,22 +12,11 @@ from pytensor.scan.utils import until
 
 import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker.graph.until_scan import UntilScan
+from tests.emit.loops.test_scan import M, X, primitives_of, scan
 from tests.emit.loops.test_scan_until import doubling
 
 # FAST_COMPILE's C code complains where no BLAS is installed.
 pytestmark = pytest.mark.filterwarnings("ignore:PyTensor could not link to a BLAS")
-
-
-X = np.linspace(0.1, 1.0, 7)
-M = np.cos(np.arange(12.0)).reshape(4, 3)
-
-
-def scan(*args, **kwargs):
-    return pytensor.scan(*args, return_updates=False, **kwargs)
-
-
-def primitives_of(f, *values):
-    return [eqn.primitive.name for eqn in pjl.make_jaxpr(f, *values).eqns]
 
 
 # -- random numbers and shared variables -------------------------------------------------------------------------------

@@ -9,20 +9,10 @@ from helpers import FULLGRAPH, compare, compare_error
 from pytensor.scan.utils import until
 
 import pytensor_jaxpr_linker as pjl
+from tests.emit.loops.test_scan import X, primitives_of, scan
 
 # FAST_COMPILE's C code complains where no BLAS is installed.
 pytestmark = pytest.mark.filterwarnings("ignore:PyTensor could not link to a BLAS")
-
-
-X = np.linspace(0.1, 1.0, 7)
-
-
-def scan(*args, **kwargs):
-    return pytensor.scan(*args, return_updates=False, **kwargs)
-
-
-def primitives_of(f, *values):
-    return [eqn.primitive.name for eqn in pjl.make_jaxpr(f, *values).eqns]
 
 
 # -- until -------------------------------------------------------------------------------------------------------------

@@ -16,23 +16,12 @@ from pytensor.graph.op import Op
 
 import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker.jaxpr.optimize import small_parts
-from pytensor_jaxpr_linker.jaxpr.optimize.finish import for_calls
 from pytensor_jaxpr_linker.jaxpr.optimize.small_parts import (
     split_small,
 )
 from pytensor_jaxpr_linker.jaxpr.optimize.xla_options import options_of_call
 from pytensor_jaxpr_linker.run import specialization
-from tests.jaxpr.optimize.test_small_calls import on_own_client
-
-
-def in_calls(closed):
-    """Return a closed Jaxpr with small calls; its last result is their witness."""
-    return for_calls(closed, into_first=False).jaxpr
-
-
-def parts_of(f, *values) -> list[tuple[int, bool]]:
-    """Return how many equations each part of a function's Jaxpr has, and whether it is one function."""
-    return [(len(part.eqns), part.is_small) for part in split_small(pjl.make_jaxpr(f, *values).eqns)]
+from tests.jaxpr.optimize.test_small_calls import in_calls, on_own_client, parts_of, passes_left_out
 
 
 @pytest.fixture
@@ -40,16 +29,7 @@ def every_size(monkeypatch):
     monkeypatch.setattr(small_parts, "LEAST_EQUATIONS", 1)
 
 
-def passes_left_out(options) -> set[str]:
-    """Return which of XLA's passes options leave out."""
-    return set(filter(None, options.get("xla_disable_hlo_passes", "").split(",")))
-
-
 TWO_STEPS, COPIES, LIBRARY = "tree_reduction_rewriter", "flatten-call-graph", "xla_cpu_experimental_ynn_fusion_type"
-
-
-def loop(x):
-    return pytensor.scan(lambda s: s * 0.5, outputs_info=x, n_steps=3, return_updates=False)[-1]
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
