@@ -1,10 +1,12 @@
-"""Pauses Python's cyclic garbage collector while a graph is built."""
+"""Pauses Python's collector of cycles while a graph is built, and ends it at the end of the process."""
 
 from __future__ import annotations
 
+import atexit
 import gc
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from io import IOBase
 
 #: So many new objects may become old unseen between two collections of all objects: these come when new ones have become a quarter of all, which does not count those.
 MOST_UNSEEN = 250_000
@@ -53,3 +55,23 @@ class Unseen:
 
 
 UNSEEN = Unseen()
+
+
+def skip_last_collection() -> None:
+    """Have Python end the process without its last collections of cycles, which take a second where PyMC and JAX are imported.
+
+    They free memory, which the end of the process frees as well, and call ``__del__`` of objects in cycles, which Python does not
+    promise. It matters for files alone: all that are open are flushed here.
+    """
+    kinds: list[type] = [IOBase.__mro__[1]]
+    for kind in kinds:  # which grows
+        kinds += kind.__subclasses__()
+    of_files = set(kinds)
+    for file in [x for x in gc.get_objects() if type(x) in of_files]:
+        with suppress(Exception):
+            if not file.closed and file.writable():
+                file.flush()
+    gc.freeze()
+
+
+atexit.register(skip_last_collection)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -21,13 +21,12 @@ from pytensor_jaxpr_linker.pymc.advice import (
     for_stuck,
     sampler_of,
 )
+from pytensor_jaxpr_linker.pymc.chain_statistics import LEAST_DRAWS, ess, rhat
 
 #: Above this many chains, those that started at one point are compared together (nested R-hat).
 MANY = 16
 #: Draws of many chains that are sorted for their ranks: of more, some are left out, which makes both measures worse at most.
 MOST_SORTED = 2**18
-#: Draws of a chain from which R-hat and effective draws are defined.
-LEAST_DRAWS = 4
 #: What arviz and PyMC warn of, too: R-hat above, effective draws (of all chains) and the energy's fraction below.
 MOST_RHAT, LEAST_ESS, LEAST_BFMI = 1.01, 400, 0.3
 #: Nested R-hat above: a few short chains from each point leave it more noise.
@@ -141,7 +140,7 @@ def judged_variables(posterior: xr.Dataset) -> xr.Dataset:
 def described(worst: Worst) -> str:
     """Return the worst R-hat and number of effective draws as words."""
     parts = []
-    if np.isfinite(worst.rhat):
+    if not np.isnan(worst.rhat):
         parts.append(f"R-hat at most {worst.rhat:.2f} ({worst.rhat_name!r})")
     if np.isfinite(worst.ess):
         parts.append(f"at least {worst.ess:.0f} effective draws ({worst.ess_name!r})")
@@ -164,29 +163,21 @@ def stats_of(data: xr.DataTree) -> xr.Dataset:
 
 def worst_of(posterior: xr.Dataset) -> Worst:
     """Return the worst of the variables. One that does not vary has no R-hat, nor has a single chain."""
-    import arviz_stats
-
     chains, points = posterior.sizes["chain"], int(posterior.attrs.get("superchains", 0))
     if posterior.sizes["draw"] < LEAST_DRAWS or not posterior.data_vars:
         return Worst(np.nan, "", np.nan, "")
     if chains > MANY:
         every = -(-chains * posterior.sizes["draw"] // MOST_SORTED)
         posterior = posterior.isel(draw=slice(None, None, every))
-    if chains > MANY and 1 < points < chains:
-        ids = np.repeat(np.arange(points), chains // points)
-        rhat = arviz_stats.rhat_nested(posterior, superchain_ids=list(ids))
-    else:
-        rhat = arviz_stats.rhat(posterior)
-    of_rhat = extreme(rhat, max) if chains > 1 else (np.nan, "")
-    return Worst(*of_rhat, *extreme(arviz_stats.ess(posterior), min))
+    superchains = points if chains > MANY and 1 < points < chains else None
+    draws = {str(name): x.transpose("chain", "draw", ...).to_numpy() for name, x in posterior.data_vars.items()}
+    of_rhat = extreme({name: rhat(x, superchains) for name, x in draws.items()}, max)
+    return Worst(*of_rhat, *extreme({name: ess(x) for name, x in draws.items()}, min))
 
 
-def extreme(values: xr.Dataset, of: Callable) -> tuple[float, str]:
-    """Return the `max` or `min` of the finite numbers of all variables, and of which variable it is; NaN if there is
-    none.
-    """
-    arrays = {str(name): x.to_numpy() for name, x in values.data_vars.items()}
-    found = [(of(numbers), name) for name, x in arrays.items() if (numbers := x[np.isfinite(x)].tolist())]
+def extreme(values: Mapping[str, np.ndarray], of: Callable) -> tuple[float, str]:
+    """Return the `max` or `min` of the numbers of all variables, with the variable's name; NaN if there are none."""
+    found = [(of(numbers), name) for name, x in values.items() if (numbers := x[~np.isnan(x)].tolist())]
     return of(found, key=itemgetter(0), default=(np.nan, ""))
 
 

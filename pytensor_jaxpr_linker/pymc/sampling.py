@@ -20,7 +20,7 @@ from pytensor_jaxpr_linker.pymc.arguments import Names, require
 from pytensor_jaxpr_linker.pymc.chains.blas_threads import blas_threads
 from pytensor_jaxpr_linker.pymc.chains.chains import ChainDraws
 from pytensor_jaxpr_linker.pymc.chains.programs import pymc_logger
-from pytensor_jaxpr_linker.pymc.convergence import import_in_background, log_convergence, quiet_logger
+from pytensor_jaxpr_linker.pymc.convergence import log_convergence, quiet_logger
 from pytensor_jaxpr_linker.pymc.functions.differentiable import named_gradients
 from pytensor_jaxpr_linker.pymc.functions.remedies import add_remedies, add_report
 from pytensor_jaxpr_linker.pymc.kept_models import KEPT_MODELS, KeptModel, forgotten_if_broken
@@ -231,8 +231,6 @@ def drawn(request: Request, kept: KeptModel, constrained: Any) -> tuple[Request,
                 raise
         request = replace(request, sampler="nutpie", package=require("nutpie"), options={})
         pymc_logger.info("NUTS of nutpie: the log density has steps on the host, see explain(model)")
-    if request.compute_convergence_checks:
-        import_in_background()
     if request.chain_method == "processes":
         return request, sample_nutpie_in_processes(request)
     return request, sample_nutpie(request, kept)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 import weakref
 
 import pytest
@@ -77,3 +79,26 @@ def test_a_pause_that_fails_or_is_inside_another(unseen):
         assert not gc.isenabled()
     finally:
         gc.enable()
+
+
+AT_THE_END = """
+import atexit, gc, sys
+atexit.register(lambda: print(gc.get_freeze_count() > 0, open(sys.argv[1]).read()))  # runs last
+import pytensor_jaxpr_linker
+
+class Log:
+    def __init__(self):
+        self.file, self.itself = open(sys.argv[1], "w"), self
+        self.file.write("written")
+
+Log()
+raise SystemExit(3)
+"""
+
+
+def test_a_process_ends_without_a_collection_and_keeps_files(tmp_path):
+    """A file in a cycle of objects has what was written to it, and the exit status stays."""
+    command = [sys.executable, "-c", AT_THE_END, str(tmp_path / "log.txt")]
+    found = subprocess.run(command, capture_output=True, text=True)
+    assert (found.returncode, found.stdout.split()) == (3, ["True", "written"]), found.stderr
+    assert not found.stderr

@@ -43,7 +43,6 @@ OPTIONAL = {
     "zarr": "extra",
     # What few graphs need, and the milliseconds that its import adds to that of this package.
     "jax.experimental.sparse": "120 ms",
-    "arviz_stats": "900 ms",
     "scipy.interpolate": "490 ms",
     "scipy.sparse": "150 ms",
     "pytensor.link.jax.dispatch": "its import sets jax_enable_x64 for the whole process",

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import pymc as pm
 from pymc.exceptions import SamplingError
-from pymc.initial_point import make_initial_point_expression, make_initial_point_fns_per_chain
-from pymc.pytensorf import reseed_rngs
+from pymc.initial_point import convert_str_to_rv_dict, make_initial_point_expression
+from pymc.pytensorf import find_rng_nodes, replace_rng_nodes, reseed_rngs
 from pymc.util import get_untransformed_name, is_transformed_name
 from pytensor import config
+from pytensor.compile.mode import FAST_COMPILE, Mode
 from pytensor.graph.basic import Variable
 
 from pytensor_jaxpr_linker.frontend.pregrad import value_and_gradient
@@ -23,6 +24,9 @@ from pytensor_jaxpr_linker.pymc.functions.layout import Layout
 
 #: Held while PyTensor's configuration is changed: it belongs to the process, so one thread would restore what another has set.
 CONFIGURING = threading.Lock()
+
+#: FAST_COMPILE without PyTensor's virtual machine.
+IN_PYTHON = Mode("py", FAST_COMPILE.provided_optimizer)
 
 #: How often a chain's point is drawn anew if its log density is not finite, as in PyMC.
 RETRIES = 10
@@ -121,8 +125,37 @@ def draw_starts(model: pm.Model, chains: int, seed: Any, initvals: Any, jitter: 
 def point_functions(model: pm.Model, chains: int, initvals: Any, jitter: bool) -> list[Callable]:
     """Return functions from a seed to the starting point of each chain, for the arguments of `initial_points`."""
     jittered = set(model.free_RVs) if jitter else set()
-    with in_python():
-        return make_initial_point_fns_per_chain(model=model, overrides=initvals, jitter_rvs=jittered, chains=chains)
+    if isinstance(initvals, Mapping | None):
+        return [point_function(model, initvals, jittered)] * chains
+    if len(initvals) != chains:
+        raise ValueError(
+            f"initvals has {len(initvals)} dicts for {chains} chains: give one dict, or one for each chain."
+        )
+    return [point_function(model, given, jittered) for given in initvals]
+
+
+def point_function(model: pm.Model, initvals: Mapping | None, jittered: set[Variable]) -> Callable[[Any], dict]:
+    """Return PyMC's function from a seed to a starting point, in a mode that imports nothing of PyTensor's C backend.
+
+    That backend needs setuptools, whose import takes 0.3 s.
+    """
+    expressions = make_initial_point_expression(
+        free_rvs=model.free_RVs,
+        rvs_to_transforms=model.rvs_to_transforms,
+        initval_strategies={**model.rvs_to_initial_values, **convert_str_to_rv_dict(model, dict(initvals or {}))},
+        jitter_rvs=jittered,
+        default_strategy="support_point",
+        return_transformed=True,
+    )
+    draw = pm.compile([], replace_rng_nodes(expressions), mode=IN_PYTHON)
+    generators = find_rng_nodes(draw.maker.fgraph.outputs)
+    names = [str(model.rvs_to_values[rv].name) for rv in model.free_RVs]
+
+    def point_at(seed: Any) -> dict[str, np.ndarray]:
+        reseed_rngs(generators, seed)
+        return dict(zip(names, draw(), strict=True))
+
+    return point_at
 
 
 def prior_function(model: pm.Model) -> Callable[[int, int], dict[str, np.ndarray]]:
@@ -147,11 +180,7 @@ def prior_function(model: pm.Model) -> Callable[[int, int], dict[str, np.ndarray
 
 @contextmanager
 def in_python() -> Iterator[None]:
-    """Keep PyTensor from compiling C while it makes the functions of starting points.
-
-    PyMC names their mode and takes no other, so the one switch for it is PyTensor's configuration. The points of four chains of a model
-    with an LKJ prior took 0.4 s instead of 20 s: most of that is the C compiler.
-    """
+    """Keep PyTensor from compiling C for functions whose mode PyMC names: the one switch is PyTensor's configuration."""
     with CONFIGURING, config.change_flags(cxx=""):
         yield
 

@@ -18,7 +18,6 @@ from pytensor_jaxpr_linker.pymc.chains.each_draw import EachDraw
 from pytensor_jaxpr_linker.pymc.chains.folder_store import DRAWS_IN_BLOCK, FolderStore
 from pytensor_jaxpr_linker.pymc.chains.kernel import Kernel
 from pytensor_jaxpr_linker.pymc.chains.programs import pymc_logger
-from pytensor_jaxpr_linker.pymc.convergence import import_in_background
 from pytensor_jaxpr_linker.pymc.functions.constrained import Constrain
 from pytensor_jaxpr_linker.pymc.functions.initial import (
     check_initvals,
@@ -48,8 +47,6 @@ def sample_jax(request: Request, kept: KeptModel, constrained: Constrain) -> Cha
     like = {name: np.broadcast_to(0.0, (request.chains, *shape)) for name, shape in layout.shapes.items()}
     with gc_paused():
         chains = chains_of(request, kept, layout, like)
-    if request.compute_convergence_checks:
-        import_in_background()  # not before XLA compiles: it would keep JAX's trace from Python's lock
     if run.mesh is not None:
         check_same_run(request, kept, constrained, chains.programs.text, store)
     points = request.superchains
