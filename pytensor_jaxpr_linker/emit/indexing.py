@@ -13,7 +13,7 @@ from jax import lax
 from jax.lax import GatherDimensionNumbers, GatherScatterMode, ScatterDimensionNumbers
 from pytensor.graph.basic import Apply
 
-from pytensor_jaxpr_linker.emit.by_platform import ON_CPU, emit_one_of
+from pytensor_jaxpr_linker.emit.conditional import ON_CPU, emit_one_of
 from pytensor_jaxpr_linker.emit.scalar import emit_scalar, number
 from pytensor_jaxpr_linker.graph.sorted_rows import in_order_given
 from pytensor_jaxpr_linker.jaxpr import prims

@@ -1,16 +1,21 @@
-"""Shape, SpecifyShape and Reshape."""
+"""Shapes, reshapes, and lengths of axes: integers, or symbolic dimensions of `jax.export`, known at run time."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
+from jax.errors import InconclusiveDimensionOperation
+from pytensor.graph.basic import Apply
+from pytensor.tensor.reshape import JoinDims, SplitDims
 from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
 
 from pytensor_jaxpr_linker.base.rules import emits
 from pytensor_jaxpr_linker.graph.symbolic_values import equal
 from pytensor_jaxpr_linker.jaxpr import prims
+from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
 from pytensor_jaxpr_linker.jaxpr.builder import Shape as Lengths
 
 
@@ -62,3 +67,51 @@ def complete_shape(old: Lengths, new: Sequence) -> Lengths:
     if (unknown and (known == 0 or size % known != 0)) or (not unknown and known != size):
         raise ValueError(f"cannot reshape array of size {size} into shape {tuple(lengths)}")
     return tuple(size // known if n == -1 else n for n in lengths)
+
+
+@emits(JoinDims)
+def emit_JoinDims(op, node, b, x):
+    """Join neighbouring dimensions into one; joining none adds a dimension of length 1."""
+    shape, stop = x.aval.shape, op.start_axis + op.n_axes
+    joined = math.prod(shape[op.start_axis : stop])
+    return prims.reshape(b, x, (*shape[: op.start_axis], joined, *shape[stop:]))
+
+
+@emits(SplitDims, static=(1,))
+def emit_SplitDims(op, node, b, x, lengths):
+    """Split one dimension into several."""
+    shape = (*x.aval.shape[: op.axis], *lengths, *x.aval.shape[op.axis + 1 :])
+    return prims.reshape(b, x, complete_shape(x.aval.shape, shape))
+
+
+# -- lengths -----------------------------------------------------------------------------------------------------------
+
+
+def as_lengths(values: Iterable[Any]) -> list[Any]:
+    """Return a static vector, or several static numbers, as lengths."""
+    return [np.asarray(n).item() for n in values]
+
+
+def is_less(b: JaxprBuilder, m: Any, n: Any) -> Atom:
+    """Emit whether a length is less than another one: a constant if JAX can decide it."""
+    try:
+        return b.constant(bool(m < n))
+    except InconclusiveDimensionOperation:
+        return prims.lt(b, b.constant(m, "int64"), b.constant(n, "int64"))
+
+
+def position_dtype(n: Any) -> str:
+    """Return the shortest signed integer type for positions in an axis, of 64 bits if JAX can't decide that 32 suffice."""
+    try:
+        return "int32" if n < 2**31 else "int64"
+    except InconclusiveDimensionOperation:
+        return "int64"
+
+
+def check_length(b: JaxprBuilder, node: Apply, n: Any, least: int, error: Exception) -> None:
+    """Raise an error if a length is less than `least`, or have it raised at run time if JAX can't decide it."""
+    too_small = is_less(b, n, least)
+    if (value := b.known(too_small)) is None:
+        b.check(prims.not_(b, too_small), lambda: error, node)
+    elif value:
+        raise error

@@ -1,17 +1,19 @@
-"""The dense Ops that sparse ones are lowered to."""
+"""The dense Ops that sparse ones are lowered to, and products of sparse matrices with dense arrays."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 from jax import lax
 
 from pytensor_jaxpr_linker.base.rules import emits
-from pytensor_jaxpr_linker.emit.lengths import as_lengths
+from pytensor_jaxpr_linker.emit.shape import as_lengths
 from pytensor_jaxpr_linker.graph.sparse.ops import CheckLength, CompressedIndex, SumAt, TakeAt
+from pytensor_jaxpr_linker.graph.sparse.product_ops import CompressedDot, ListDot, PaddedDot, SampledDot
+from pytensor_jaxpr_linker.graph.sparse.products import COLUMNS_AT_ONCE
 from pytensor_jaxpr_linker.jaxpr import prims
-from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
+from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
 
 
 @emits(CompressedIndex)
@@ -78,3 +80,146 @@ def emit_CheckLength(op, node, b, x, length):
     """Compare while building."""
     op.check(x.aval.shape, length.item())
     return x
+
+
+# -- products ----------------------------------------------------------------------------------------------------------
+
+
+#: Products of more bytes than this are scattered as they are made, `CHUNK` entries at a time.
+LARGE_PRODUCT = 2**24
+ENTRIES_AT_ONCE = 1024
+
+#: Columns that Eigen's product takes at once; a single column takes as long.
+COLUMNS = 4
+
+
+@emits(ListDot, static=(4,))
+def emit_ListDot(op, node, b, data, rows, cols, y, n):
+    """Multiply for each entry a row, and sum the products by the rows of the entries."""
+    return list_dot(b, data, rows, cols, y, n.item())
+
+
+def list_dot(b: JaxprBuilder, data: Atom, rows: Atom, cols: Atom, y: Atom, n: int) -> Atom:
+    """Emit a scatter of all products, or a loop if they are large: new memory for all takes longer than the products."""
+    shape = (*data.aval.shape, *y.aval.shape[1:])
+    zeros = prims.broadcast_to(b, b.constant(0, y.aval.dtype), (n, *shape[1:]))
+    if len(shape) == 1 or not has_known_shape(shape) or shape[0] * shape[1] * y.aval.dtype.itemsize <= LARGE_PRODUCT:
+        return add_entries(b, zeros, (data, rows, cols), y)
+    count = -(-shape[0] // ENTRIES_AT_ONCE)
+    fill = (b.constant(0, data.aval.dtype), b.constant(n, rows.aval.dtype), b.constant(0, cols.aval.dtype))
+    padded = [
+        prims.reshape(b, prims.pad(b, v, value, [(0, count * ENTRIES_AT_ONCE - shape[0], 0)]), (count, ENTRIES_AT_ONCE))
+        for v, value in zip((data, rows, cols), fill, strict=True)
+    ]
+    avals = [y.aval, zeros.aval, *(b.aval((ENTRIES_AT_ONCE,), v.aval.dtype) for v in padded)]
+    body, (factor, total, *entries) = b.sub_jaxpr(avals)
+    jaxpr = body.build([add_entries(body, total, entries, factor)])
+    return prims.scan(b, jaxpr, [y], [zeros], padded, count)[0]
+
+
+def add_entries(b: JaxprBuilder, total: Atom, entries: Sequence[Atom], y: Atom) -> Atom:
+    """Emit the sum of `total` and the products of entries (data, rows, columns) with rows of `y`."""
+    data, rows, cols = entries
+    taken = gather_at(b, y, cols)
+    factors = prims.broadcast_in_dim(b, data, taken.aval.shape, (0,))
+    return scatter_entries(b, total, prims.mul(b, factors, taken), rows)
+
+
+@emits(CompressedDot)
+def emit_CompressedDot(op, node, b, data, indices, indptr, y):
+    """Call the one primitive that JAX has for it, with columns of zeros that make their number a multiple."""
+    n, (m, k) = indptr.aval.shape[0] - 1, y.aval.shape
+    if not has_known_shape((n, m, k, *data.aval.shape)) or 0 in (n, m, k, *data.aval.shape):
+        return list_dot(b, data, rows_of_entries(b, indptr, data), indices, y, n)
+    wide = prims.pad(b, y, b.constant(0, y.aval.dtype), [(0, 0, 0), (0, -k % COLUMNS, 0)]) if k % COLUMNS else y
+    found = prims.bcsr_dot_general(b, data, indices, indptr, wide, (n, m))
+    return prims.slice_(b, found, (0, 0), (n, k), (1, 1)) if k % COLUMNS else found
+
+
+@emits(PaddedDot)
+def emit_PaddedDot(op, node, b, cols, x, data, *slots):
+    """Add columns; the column past the last, and the entry past the last, are zero."""
+    zeros = prims.broadcast_to(b, b.constant(0, x.aval.dtype), cols.aval.shape[1:])
+    if not slots:
+        return sum_of_rows(b, zeros, [cols, data], [with_zero(b, x)], padded_term)
+    return sum_of_rows(b, zeros, [cols, *slots], [with_zero(b, x), with_zero(b, data)], gathered_term)
+
+
+def padded_term(b: JaxprBuilder, cols: Atom, data: Atom, x: Atom) -> Atom:
+    """Emit the products of a column of entries."""
+    return prims.mul(b, data, gather_at(b, x, cols))
+
+
+def gathered_term(b: JaxprBuilder, cols: Atom, slots: Atom, x: Atom, data: Atom) -> Atom:
+    """Emit the products of a column of entries, whose numbers are gathered."""
+    return prims.mul(b, gather_at(b, data, slots), gather_at(b, x, cols))
+
+
+def with_zero(b: JaxprBuilder, x: Atom) -> Atom:
+    """Emit a vector with a zero behind it."""
+    return prims.pad(b, x, b.constant(0, x.aval.dtype), [(0, 1, 0)])
+
+
+@emits(SampledDot)
+def emit_SampledDot(op, node, b, x, y, rows, cols):
+    """Add the products of one column of both factors after the other."""
+    if not has_known_shape(x.aval.shape[1:]):
+        return prims.reduce_sum(b, prims.mul(b, gather_at(b, x, rows), gather_at(b, y, cols)), (1,))
+    zeros = prims.broadcast_to(b, b.constant(0, x.aval.dtype), rows.aval.shape)
+    columns = [prims.transpose(b, v, (1, 0)) for v in (x, y)]
+    return sum_of_rows(b, zeros, columns, [rows, cols], sampled_term)
+
+
+def sampled_term(b: JaxprBuilder, x: Atom, y: Atom, rows: Atom, cols: Atom) -> Atom:
+    """Emit the products of elements of two columns."""
+    return prims.mul(b, gather_at(b, x, rows), gather_at(b, y, cols))
+
+
+def sum_of_rows(
+    b: JaxprBuilder, total: Atom, arrays: Sequence[Atom], shared: Sequence[Atom], term: Callable[..., Atom]
+) -> Atom:
+    """Emit `total` plus ``term(b, *row, *shared)`` for each of the rows of arrays.
+
+    A kernel adds a block of rows, element by element. XLA's CPU compiler would run a reduction one dependent term after another,
+    and materialize all terms first if they are many.
+    """
+    count = arrays[0].aval.shape[0]
+    blocks = count // COLUMNS_AT_ONCE if count > 2 * COLUMNS_AT_ONCE else 0
+    if blocks:
+        stacked = [
+            prims.reshape(
+                b, rows_between(b, x, 0, blocks * COLUMNS_AT_ONCE), (blocks, COLUMNS_AT_ONCE, *x.aval.shape[1:])
+            )
+            for x in arrays
+        ]
+        slices = [b.aval(x.aval.shape[1:], x.aval.dtype) for x in stacked]
+        body, atoms = b.sub_jaxpr([*(x.aval for x in (*shared, total)), *slices])
+        same, carry, *xs = atoms[: len(shared)], *atoms[len(shared) :]
+        jaxpr = body.build([add_rows(body, carry, xs, same, term, range(COLUMNS_AT_ONCE))])
+        (total,) = prims.scan(b, jaxpr, shared, [total], stacked, blocks)
+    return add_rows(b, total, arrays, shared, term, range(blocks * COLUMNS_AT_ONCE, count))
+
+
+def add_rows(
+    b: JaxprBuilder,
+    total: Atom,
+    arrays: Sequence[Atom],
+    shared: Sequence[Atom],
+    term: Callable[..., Atom],
+    which: Iterable[int],
+) -> Atom:
+    """Emit `total` plus the terms of some rows."""
+    for i in which:
+        row = [prims.reshape(b, rows_between(b, x, i, i + 1), x.aval.shape[1:]) for x in arrays]
+        total = prims.add(b, total, term(b, *row, *shared))
+    return total
+
+
+def rows_between(b: JaxprBuilder, x: Atom, start: int, stop: int) -> Atom:
+    """Emit the rows of an array from `start` to `stop`."""
+    tail = x.aval.shape[1:]
+    return prims.slice_(b, x, (start, *(0 for _ in tail)), (stop, *tail), (1,) * (1 + len(tail)))
+
+
+def has_known_shape(shape: Shape) -> bool:
+    return all(isinstance(n, int) for n in shape)

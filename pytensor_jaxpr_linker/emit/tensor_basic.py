@@ -1,4 +1,4 @@
-"""Ops that make, join and split tensors, or choose among their elements."""
+"""Ops that make, join and split tensors, choose among their elements, or pass them on."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
+from pytensor.compile.ops import DeepCopyOp, TypeCastingOp
 from pytensor.graph.basic import Apply
+from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.basic import (
     Alloc,
     AllocEmpty,
@@ -226,3 +228,26 @@ def permuted_shape(node: Apply, x: Shape, y: Shape) -> Shape:
     if x[-1] != y[-1] and 1 not in (x[-1], y[-1]):
         raise ValueError(f"Dimension mismatch: {x[-1]}, {y[-1]}")
     return broadcast_shapes(x, y)
+
+
+# -- Ops that pass their operand on ------------------------------------------------------------------------------------
+
+
+@emits(TypeCastingOp)
+def emit_TypeCastingOp(op, node, b, x):
+    """Pass the operand on: these Ops change how PyTensor sees it, not its value."""
+    return x
+
+
+@emits(DeepCopyOp)
+def emit_DeepCopyOp(op, node, b, x):
+    """Copy an array."""
+    return prims.copy(b, x)
+
+
+@emits(CheckAndRaise)
+def emit_CheckAndRaise(op, node, b, x, *conditions):
+    """Pass the value on; the caller raises the Op's exception if a condition was false."""
+    for condition in conditions:
+        b.check(numpy_astype(b, condition, bool), lambda: op.exc_type(op.msg), node)
+    return x

@@ -60,7 +60,7 @@ EXACT = {
     *(ps.NEQ, ps.OR, ps.Real, ps.Reciprocal, ps.RoundHalfAwayFromZero, ps.RoundHalfToEven, ps.Second, ps.Sign, ps.Sqr),
     *(ps.Sqrt, ps.Sub, ps.Switch, ps.TrueDiv, ps.Trunc, ps.XOR),
 }
-#: Functions of several arguments: series and continued fractions, which emit/test_special.py has.
+#: Functions of several arguments: series and continued fractions, which emit/test_scalar_math.py has.
 ELSEWHERE = {
     *(psm.BetaInc, psm.BetaIncInv, psm.GammaInc, psm.GammaIncC, psm.GammaIncCInv, psm.GammaIncInv, psm.Hyp2F1, psm.Ive),
     *(psm.Jv, psm.Kve, psm.Owens_t, psm.PolyGamma),

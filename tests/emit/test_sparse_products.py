@@ -12,7 +12,7 @@ import scipy.sparse
 from helpers import FULLGRAPH, compare_grad
 
 import pytensor_jaxpr_linker as pjl
-from pytensor_jaxpr_linker.emit import sparse_products
+from pytensor_jaxpr_linker.emit import sparse
 from pytensor_jaxpr_linker.graph.sparse import products
 from pytensor_jaxpr_linker.graph.sparse.product_ops import CompressedDot, ListDot, PaddedDot, SampledDot
 
@@ -95,8 +95,8 @@ def test_other_dtypes_and_formats_are_lists():
 
 
 def test_large_products_are_scattered_in_chunks(monkeypatch):
-    monkeypatch.setattr(sparse_products, "LARGE_PRODUCT", 0)
-    monkeypatch.setattr(sparse_products, "ENTRIES_AT_ONCE", 8)
+    monkeypatch.setattr(sparse, "LARGE_PRODUCT", 0)
+    monkeypatch.setattr(sparse, "ENTRIES_AT_ONCE", 8)
     a, y = ps.csc_matrix("a", dtype="float64"), pt.dmatrix("y")
     check([a, y], [ps.dot(a, y)], [matrix([3, 1, 0, 12, 5]).tocsc(), rng.normal(size=(12, 3))], ListDot)
 

@@ -12,7 +12,8 @@ from pytensor_jaxpr_linker.jaxpr import prims
 #: The words of a file's name are among those of PyTensor's module, in the same order: `linalg/tridiagonal.py` has the Ops of
 #: `pytensor.tensor.linalg.solvers.tridiagonal`. Below is where else rules are, by a prefix of the class's name, and why.
 ELSEWHERE = {
-    "pytensor.conditional.op": ("inner_graph", "with what else emits the inner graphs of a node"),
+    "pytensor.compile.ops": ("tensor_basic", "beside the other Ops that pass their operand on"),
+    "pytensor.raise_op": ("tensor_basic", "beside the other Ops that pass their operand on"),
     "pytensor.scalar.basic.Composite": (
         "scalar",
         "the rules of scalar Ops are called from its inner graph, and call it",
@@ -20,19 +21,24 @@ ELSEWHERE = {
     "pytensor.scalar.basic.ScalarOp": ("elemwise", "a scalar Op by itself is an Elemwise of numbers"),
     "pytensor.scalar.basic": ("scalar_primitives", "a table for what is one primitive; `scalar_basic` has the rest"),
     "pytensor.scalar.math.Erf": ("scalar_primitives", "one primitive"),
+    "pytensor.scalar.math.Log1mexp": ("scalar_basic", "a few primitives"),
     "pytensor.scalar.math.Sigmoid": ("scalar_primitives", "one primitive"),
+    "pytensor.scalar.math.Softplus": ("scalar_basic", "a few primitives"),
     "pytensor.scalar.math": ("scalar_math", "a folder with one file for each family of special functions"),
-    "pytensor.scalar.loop": ("loops.scalar_loop", "beside the other loop"),
-    "pytensor.scan.op": ("loops.scan", "beside the other loop"),
     "pytensor.tensor.blas.batched": ("math", "the rule of Dot takes batch axes"),
-    "pytensor.tensor.fourier": ("fft", "the same primitive"),
+    "pytensor.tensor.fft": ("signal", "beside the convolutions, some of which are transforms"),
+    "pytensor.tensor.fourier": ("signal", "beside the convolutions, some of which are transforms"),
+    "pytensor.tensor.linalg.constructors": ("linalg.products", "one Op, like a Kronecker product of an identity"),
+    "pytensor.tensor.linalg.summary": ("linalg.inverse", "by the factors of an inverse"),
     "pytensor.tensor.random.basic": ("random", "a folder: one file would have 1,000 lines"),
+    "pytensor.tensor.reshape": ("shape", "beside `Reshape`"),
+    "pytensor.tensor.sort": ("math", "beside the positions of maxima"),
+    "pytensor.tensor.special": ("math", "softmax, a few lines beside the reductions"),
     "pymc.distributions.dist_math": ("pymc_math", "not PyTensor's"),
     "pymc.": ("random", "not PyTensor's"),
-    "pytensor_jaxpr_linker.graph.lanes.ops.LstsqParts": ("linalg.lstsq", "a part of PyTensor's Lstsq"),
+    "pytensor_jaxpr_linker.graph.lanes.ops.LstsqParts": ("linalg.solvers", "a part of PyTensor's Lstsq"),
     "pytensor_jaxpr_linker.graph.lanes": ("lanes", "our own Op"),
     "pytensor_jaxpr_linker.graph.sparse": ("sparse", "our own Op"),
-    "pytensor_jaxpr_linker.graph.until_scan": ("loops.scan", "our own Op, a Scan"),
 }
 
 PLACES = {

@@ -93,7 +93,7 @@ ARITHMETIC = [
     *(sized_row(ps.invert, v, special=()) for v in (INTEGERS, INTEGERS > 0)),
 ]
 
-#: Derivatives by parameters are loops, which take long to compile: tests/emit/test_special.py compares them.
+#: Derivatives by parameters are loops, which take long to compile: tests/emit/test_scalar_math.py compares them.
 FUNCTIONS = [
     *(scalar_row(op, SIGNED) for op in (psm.erf, psm.erfc, psm.erfcx, psm.sigmoid, psm.softplus)),
     *(scalar_row(op, SIGNED) for op in (psm.i0, psm.i1, psm.j0, psm.j1)),

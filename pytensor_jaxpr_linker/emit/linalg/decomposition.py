@@ -21,18 +21,20 @@ from pytensor_jaxpr_linker.base import jax_compat
 from pytensor_jaxpr_linker.base.platforms import kind_of
 from pytensor_jaxpr_linker.base.rules import emits
 from pytensor_jaxpr_linker.emit.blockwise import core_op
-from pytensor_jaxpr_linker.emit.by_platform import ON_CPU, ON_CPU_AND_GPU, emit_by_platform
-from pytensor_jaxpr_linker.emit.linalg.factors import cholesky_factors, lu_factors, triangular_solution
+from pytensor_jaxpr_linker.emit.conditional import ON_CPU, ON_CPU_AND_GPU, emit_by_platform
 from pytensor_jaxpr_linker.emit.linalg.matrices import (
     adjoint,
     all_true,
     below,
     check_square,
+    cholesky_factors,
     finite_matrices,
     identity_matrices,
     inverse_permutation,
+    lu_factors,
     permute_rows,
     symmetric,
+    triangular_solution,
     tril,
     triu,
     where_matrices,

@@ -1,43 +1,27 @@
-"""Inverses of matrices, by the LU decomposition, and pseudo-inverses, by singular values."""
+"""Inverses and determinants of matrices, by the LU decomposition, and pseudo-inverses, by singular values."""
 
 from __future__ import annotations
 
 import math
 
-import numpy as np
-from pytensor.graph.basic import Apply
 from pytensor.tensor.linalg.inverse import MatrixInverse, MatrixPinv, TensorInv
+from pytensor.tensor.linalg.summary import Det, SLogDet
 
 from pytensor_jaxpr_linker.base.rules import emits
 from pytensor_jaxpr_linker.emit.linalg.decomposition import check_converged
 from pytensor_jaxpr_linker.emit.linalg.matrices import (
     adjoint,
-    any_true,
     check_square,
     identity_matrices,
+    lu_factors,
     matmul,
     symmetric,
-    without_transpose,
 )
-from pytensor_jaxpr_linker.emit.linalg.solvers import factor_general, solve_factored
+from pytensor_jaxpr_linker.emit.linalg.solvers import checked_solution, is_large, reciprocal_where, scaled_columns
 from pytensor_jaxpr_linker.emit.scalar import number, numpy_astype
+from pytensor_jaxpr_linker.emit.tensor_basic import diagonal
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
-
-
-def singular() -> Exception:
-    """Return NumPy's error about a matrix without an inverse."""
-    return np.linalg.LinAlgError("Singular matrix")
-
-
-def checked_solution(node: Apply, b: JaxprBuilder, a: Atom, y: Atom) -> Atom:
-    """Emit the solution of ``a @ x = y``; a singular `a` is an error."""
-    if 0 in y.aval.shape:
-        return y
-    a, transposed = without_transpose(b, a)
-    factored = factor_general(b, a, y.aval.shape)
-    b.check(prims.not_(b, any_true(b, factored.failed)), singular, node)
-    return solve_factored(b, a, y, factored, transposed)
 
 
 @emits(MatrixInverse, batched=True)
@@ -86,21 +70,36 @@ def emit_MatrixPinv(op, node, b, x):
     )
 
 
-def reciprocal_where(b: JaxprBuilder, s: Atom, kept: Atom) -> Atom:
-    """Emit ``1 / s`` where it is kept, and else zero."""
-    ones = prims.broadcast_to(b, number(b, s, 1), s.aval.shape)
-    inverted = prims.div(b, ones, prims.select(b, kept, s, ones))
-    return prims.select(b, kept, inverted, number(b, s, 0))
+# -- determinants ------------------------------------------------------------------------------------------------------
 
 
-def is_large(b: JaxprBuilder, s: Atom, fraction: Atom) -> Atom:
-    """Emit where magnitudes in the last axis exceed a fraction of the largest."""
-    size, axis = prims.stop_gradient(b, prims.abs_(b, s)), len(s.aval.shape) - 1
-    cutoff = prims.mul(b, prims.reduce_max(b, size, (axis,)), fraction)
-    return prims.gt(b, size, prims.broadcast_in_dim(b, cutoff, s.aval.shape, range(axis)))
+def lu_diagonal(b: JaxprBuilder, x: Atom) -> tuple[Atom, Atom]:
+    """Emit the diagonal of U, and whether the number of row exchanges was odd."""
+    factors, pivots, _ = lu_factors(b, x)
+    axis = len(pivots.aval.shape) - 1
+    exchanged = prims.ne(b, pivots, prims.iota(b, "int32", pivots.aval.shape, axis))
+    return diagonal(b, factors), prims.reduce_xor(b, exchanged, (axis,))
 
 
-def scaled_columns(b: JaxprBuilder, x: Atom, s: Atom) -> Atom:
-    """Emit a matrix whose columns are multiplied with the elements of `s`."""
-    shape, n = x.aval.shape, len(s.aval.shape)
-    return prims.mul(b, x, prims.broadcast_in_dim(b, numpy_astype(b, s, x.aval.dtype), shape, [*range(n - 1), n]))
+def negated_if(b: JaxprBuilder, odd: Atom, x: Atom) -> Atom:
+    """Emit ``-x`` where `odd` holds, else `x`."""
+    return prims.select(b, odd, prims.neg(b, x), x)
+
+
+@emits(Det, batched=True)
+def emit_Det(op, node, b, x):
+    """The product of the diagonal of U, with the sign of the row exchanges."""
+    check_square(*x.aval.shape)
+    x = numpy_astype(b, x, node.outputs[0].type.dtype)
+    elements, odd = lu_diagonal(b, x)
+    return negated_if(b, odd, prims.reduce_prod(b, elements, (len(elements.aval.shape) - 1,)))
+
+
+@emits(SLogDet, batched=True)
+def emit_SLogDet(op, node, b, x):
+    """The sign of the determinant, and the logarithm of its magnitude: -inf where it is zero."""
+    check_square(*x.aval.shape)
+    elements, odd = lu_diagonal(b, numpy_astype(b, x, node.outputs[0].type.dtype))
+    axis, size = len(elements.aval.shape) - 1, prims.abs_(b, elements)
+    sign = prims.reduce_prod(b, prims.sign(b, elements), (axis,))
+    return negated_if(b, odd, sign), prims.reduce_sum(b, prims.log(b, size), (axis,))

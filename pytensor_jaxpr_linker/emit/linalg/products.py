@@ -1,8 +1,8 @@
-"""The matrix exponential, and Kronecker products.
+"""The matrix exponential, Kronecker products, and block-diagonal matrices.
 
-The exponential squares the Padé approximant of degree 13 of ``x / 2**s`` `s` times: Higham, *The scaling and squaring method
-for the matrix exponential revisited*, SIAM J. Matrix Anal. Appl. 26 (2005). SciPy takes lower degrees for small norms; the
-accuracy is the same.
+The exponential squares the Padé approximant of degree 13 of ``x / 2**s`` `s` times: Higham, *The scaling and squaring
+method for the matrix exponential revisited*, SIAM J. Matrix Anal. Appl. 26 (2005). SciPy takes lower degrees for small
+norms; the accuracy is the same.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from math import factorial
 
 import numpy as np
 from pytensor.tensor.blockwise import Blockwise
+from pytensor.tensor.linalg.constructors import BlockDiagonal
 from pytensor.tensor.linalg.products import Expm, KroneckerProduct
 
 from pytensor_jaxpr_linker.base.rules import emits
@@ -126,3 +127,15 @@ def emit_KroneckerProduct(op, node, b, *xs):
         dims = [*range(lead), *(lead + 2 * axis + i for axis in range(first, ndim))]
         factors.append(prims.broadcast_in_dim(b, x, shape, dims))
     return prims.reshape(b, prims.mul(b, *factors), (*batch, *(m * n for m, n in paired)))
+
+
+@emits(BlockDiagonal, batched=True)
+def emit_BlockDiagonal(op, node, b, *xs):
+    """Pad the blocks with zeros to the full number of columns, and join them."""
+    lead, width, left, rows = len(xs[0].aval.shape) - 2, sum(x.aval.shape[-1] for x in xs), 0, []
+    for x in xs:
+        x = numpy_astype(b, x, node.outputs[0].type.dtype)
+        right = width - left - x.aval.shape[-1]
+        rows.append(prims.pad(b, x, number(b, x, 0), [(0, 0, 0)] * (lead + 1) + [(left, right, 0)]))
+        left += x.aval.shape[-1]
+    return prims.concatenate(b, rows, lead)

@@ -1,34 +1,45 @@
-"""Solutions of linear systems."""
+"""Solutions of linear systems, of the Sylvester equation and of tensor equations, and least squares."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 from pytensor.graph.basic import Apply
+from pytensor.tensor.linalg.dtype_utils import linalg_output_dtype
 from pytensor.tensor.linalg.solvers.general import Solve
+from pytensor.tensor.linalg.solvers.linear_control import SolveSylvester
+from pytensor.tensor.linalg.solvers.lstsq import TensorSolve
 from pytensor.tensor.linalg.solvers.psd import CholeskySolve
 from pytensor.tensor.linalg.solvers.triangular import SolveTriangular
 
 from pytensor_jaxpr_linker.base.rules import emits
-from pytensor_jaxpr_linker.emit.by_platform import ON_CPU, emit_one_of
-from pytensor_jaxpr_linker.emit.linalg.decomposition import is_singular
-from pytensor_jaxpr_linker.emit.linalg.factors import cholesky_factors, lu_factors, triangular_solution
+from pytensor_jaxpr_linker.emit.conditional import ON_CPU, emit_one_of
+from pytensor_jaxpr_linker.emit.linalg.decomposition import check_converged, finite_schur, is_singular
 from pytensor_jaxpr_linker.emit.linalg.matrices import (
     adjoint,
+    any_true,
+    check_square,
+    cholesky_factors,
     finite_matrices,
+    identity_matrices,
     inverse_permutation,
+    lu_factors,
     matmul,
     permute_rows,
     superdiagonal,
     swap,
     symmetric,
+    triangular_solution,
     where_matrices,
     without_transpose,
 )
 from pytensor_jaxpr_linker.emit.scalar import number, numpy_astype
+from pytensor_jaxpr_linker.emit.shape import is_less
 from pytensor_jaxpr_linker.emit.tensor_basic import diagonal
+from pytensor_jaxpr_linker.graph.lanes.ops import LstsqParts
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
 
@@ -170,3 +181,144 @@ def emit_Solve(op, node, b, a, y):
         a, transposed = without_transpose(b, a)
         factored = factor_general(b, a, y.aval.shape)
     return as_right_hand_side(op, b, solve_factored(b, a, y, factored, transposed))
+
+
+# -- the Sylvester equation --------------------------------------------------------------------------------------------
+
+
+@emits(SolveSylvester, batched=True)
+def emit_SolveSylvester(op, node, b, x, y, q):
+    """Solve ``x @ z + z @ y = q`` by complex Schur forms, which are triangular for real matrices, too.
+
+    The method is Bartels and Stewart's (Commun. ACM 15, 1972).
+    """
+    x, y, q = (numpy_astype(b, v, node.outputs[0].type.dtype) for v in (x, y, q))
+    dtype = np.result_type(q.aval.dtype, np.complex64)
+    if 0 in q.aval.shape:
+        return q
+    matrices = [numpy_astype(b, prims.stop_gradient(b, v), dtype) for v in (x, y)]  # a Schur form has no derivative
+    factors = [factor for v in matrices for factor in finite_schur(b, v)]
+    return prims.linear_solve(b, [x, y], factors, q, sylvester_product, solve)
+
+
+def sylvester_product(b: JaxprBuilder, x: Atom, y: Atom, z: Atom, transposed: bool) -> Atom:
+    """Emit ``x @ z + z @ y``, or the same of the transposes of `x` and `y`."""
+    x, y = (swap(b, v) if transposed else v for v in (x, y))
+    return prims.add(b, matmul(b, x, z), matmul(b, z, y))
+
+
+def solve(b: JaxprBuilder, r: Atom, u: Atom, s: Atom, v: Atom, q: Atom, transposed: bool) -> Atom:
+    """Emit the solution from the Schur forms `r`, `s` and vectors `u`, `v` of both matrices.
+
+    The transposed equation's solution is the transpose of that of ``y @ z + z @ x = q.T``.
+    """
+    if transposed:
+        return swap(b, solve(b, s, v, r, u, swap(b, q), transposed=False))
+    inner = matmul(b, matmul(b, adjoint(b, u), numpy_astype(b, q, u.aval.dtype)), v)
+    z = matmul(b, matmul(b, u, solve_triangular(b, r, s, inner)), adjoint(b, v))
+    return numpy_astype(b, z, q.aval.dtype)
+
+
+def solve_triangular(b: JaxprBuilder, r: Atom, s: Atom, q: Atom) -> Atom:
+    """Emit the solution of ``r @ z + z @ s = q`` for upper triangular matrices, column by column."""
+    *batch, _, n = q.aval.shape
+    lead = len(batch)
+
+    def by_column(x: Atom) -> Atom:
+        columns = prims.transpose(b, x, [lead + 1, *range(lead + 1)])
+        return prims.broadcast_in_dim(b, columns, (*columns.aval.shape, 1), range(lead + 2))
+
+    unit = identity_matrices(b, (n, n), q.aval.dtype)
+    rows = [by_column(q), by_column(s), unit]
+    body, (r_, z, q_, s_, unit_) = b.sub_jaxpr(
+        [r.aval, q.aval, *(b.aval(row.aval.shape[1:], row.aval.dtype) for row in rows)]
+    )
+    shift = prims.reduce_sum(body, prims.mul(body, s_, along_axis(body, unit_, s_.aval.shape, lead)), (lead, lead + 1))
+    shift = prims.broadcast_in_dim(body, shift, r.aval.shape, range(lead))
+    shifted = prims.add(body, r_, prims.mul(body, shift, identity_matrices(body, r.aval.shape, r.aval.dtype)))
+    left = prims.sub(body, q_, matmul(body, z, s_))  # the columns of z from this one on are still zero
+    column = triangular_solution(body, shifted, left, lower=False)
+    column = prims.broadcast_in_dim(body, column, q.aval.shape, range(lead + 2))
+    z = prims.add(body, z, prims.mul(body, column, along_axis(body, unit_, q.aval.shape, lead + 1)))
+    zeros = prims.broadcast_to(b, number(b, q, 0), q.aval.shape)
+    return prims.scan(b, body.build([z]), [r], [zeros], rows, n)[0]
+
+
+def along_axis(b: JaxprBuilder, x: Atom, shape: tuple[int, ...], axis: int) -> Atom:
+    """Emit a vector along one axis of a shape."""
+    return prims.broadcast_in_dim(b, x, shape, [axis])
+
+
+def singular() -> Exception:
+    """Return NumPy's error about a matrix without an inverse."""
+    return np.linalg.LinAlgError("Singular matrix")
+
+
+def checked_solution(node: Apply, b: JaxprBuilder, a: Atom, y: Atom) -> Atom:
+    """Emit the solution of ``a @ x = y``; a singular `a` is an error."""
+    if 0 in y.aval.shape:
+        return y
+    a, transposed = without_transpose(b, a)
+    factored = factor_general(b, a, y.aval.shape)
+    b.check(prims.not_(b, any_true(b, factored.failed)), singular, node)
+    return solve_factored(b, a, y, factored, transposed)
+
+
+# -- least squares, and tensor equations -------------------------------------------------------------------------------
+
+
+@emits(LstsqParts)
+def emit_LstsqParts(op, node, b, x, y, rcond):
+    """The solution of least norm, the residuals, the rank, the singular values, and which residuals are returned."""
+    (m, n), (rows, k) = x.aval.shape, y.aval.shape
+    if m != rows:
+        raise np.linalg.LinAlgError("Incompatible dimensions")
+    x, y = (numpy_astype(b, v, linalg_output_dtype(x.aval.dtype, y.aval.dtype)) for v in (x, y))
+    s, left, right = prims.svd(b, x, False, True)
+    check_converged(b, s, node, " in Linear Least Squares")
+    rcond, rank, kept = numpy_astype(b, rcond, s.aval.dtype), b.constant(0, "int32"), prims.eq(b, s, s)
+    if 0 not in (m, n):
+        inside = prims.and_(b, prims.gt(b, rcond, number(b, s, 0)), prims.lt(b, rcond, number(b, s, 1)))
+        rcond = prims.select(b, inside, rcond, number(b, s, np.finfo(s.aval.dtype).eps / 2))  # as LAPACK's gelsd
+        kept = is_large(b, s, rcond)
+        rank = prims.reduce_sum(b, prims.convert(b, kept, "int32"), (0,))
+    solution = matmul(
+        b, scaled_columns(b, adjoint(b, right), reciprocal_where(b, s, kept)), matmul(b, adjoint(b, left), y)
+    )
+    residuals = prims.reduce_sum(b, prims.square(b, prims.sub(b, y, matmul(b, x, solution))), (0,))
+    returned = prims.and_(b, prims.eq(b, rank, number(b, rank, n)), is_less(b, n, m))
+    solution, residuals, s = (numpy_astype(b, v, "float64") for v in (solution, residuals, s))
+    return solution, residuals, rank, s, prims.broadcast_to(b, returned, (k,))
+
+
+@emits(TensorSolve)
+def emit_TensorSolve(op, node, b, a, y):
+    """Solve with the matrix whose rows are the axes of `y` and whose columns are the others of `a`."""
+    a, y = (numpy_astype(b, x, node.outputs[0].type.dtype) for x in (a, y))
+    if op.axes is not None:
+        last = [axis % len(a.aval.shape) for axis in op.axes]
+        a = prims.transpose(b, a, [i for i in range(len(a.aval.shape)) if i not in last] + last)
+    shape, size = a.aval.shape[len(y.aval.shape) :], math.prod(y.aval.shape)
+    check_square(size, math.prod(shape))
+    x = checked_solution(node, b, prims.reshape(b, a, (size, size)), prims.reshape(b, y, (size, 1)))
+    return prims.reshape(b, x, shape)
+
+
+def reciprocal_where(b: JaxprBuilder, s: Atom, kept: Atom) -> Atom:
+    """Emit ``1 / s`` where it is kept, and else zero."""
+    ones = prims.broadcast_to(b, number(b, s, 1), s.aval.shape)
+    inverted = prims.div(b, ones, prims.select(b, kept, s, ones))
+    return prims.select(b, kept, inverted, number(b, s, 0))
+
+
+def is_large(b: JaxprBuilder, s: Atom, fraction: Atom) -> Atom:
+    """Emit where magnitudes in the last axis exceed a fraction of the largest."""
+    size, axis = prims.stop_gradient(b, prims.abs_(b, s)), len(s.aval.shape) - 1
+    cutoff = prims.mul(b, prims.reduce_max(b, size, (axis,)), fraction)
+    return prims.gt(b, size, prims.broadcast_in_dim(b, cutoff, s.aval.shape, range(axis)))
+
+
+def scaled_columns(b: JaxprBuilder, x: Atom, s: Atom) -> Atom:
+    """Emit a matrix whose columns are multiplied with the elements of `s`."""
+    shape, n = x.aval.shape, len(s.aval.shape)
+    return prims.mul(b, x, prims.broadcast_in_dim(b, numpy_astype(b, s, x.aval.dtype), shape, [*range(n - 1), n]))

@@ -5,8 +5,5 @@ from pytensor_jaxpr_linker.emit.random import (  # noqa: F401
     continuous,
     discrete,
     multivariate,
-    pymc_continuous,
-    pymc_discrete,
-    pymc_multivariate,
     sampler,
 )

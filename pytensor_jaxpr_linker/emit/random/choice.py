@@ -9,15 +9,14 @@ from jax.lax import GatherDimensionNumbers
 from pytensor.graph.basic import Apply
 from pytensor.tensor.random import basic as rv
 
-from pytensor_jaxpr_linker.emit.lengths import check_length
 from pytensor_jaxpr_linker.emit.random.discrete import demand
+from pytensor_jaxpr_linker.emit.random.multivariate import batched
 from pytensor_jaxpr_linker.emit.random.parameter_checks import check_all
 from pytensor_jaxpr_linker.emit.random.sampler import emits_draws, general, is_static_operand, lengths_of
-from pytensor_jaxpr_linker.emit.random.samplers_counts import FLOAT
-from pytensor_jaxpr_linker.emit.random.samplers_integers import last_axis_positions, random_order
-from pytensor_jaxpr_linker.emit.random.samplers_inversion import standard_exponential
-from pytensor_jaxpr_linker.emit.random.samplers_multivariate import batched
+from pytensor_jaxpr_linker.emit.random.samplers_continuous import standard_exponential
+from pytensor_jaxpr_linker.emit.random.samplers_discrete import FLOAT, last_axis_positions, random_order
 from pytensor_jaxpr_linker.emit.scalar import numpy_astype
+from pytensor_jaxpr_linker.emit.shape import check_length
 from pytensor_jaxpr_linker.graph.symbolic_values import larger, smaller
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape

@@ -1,4 +1,7 @@
-"""Discrete univariate random variables of PyTensor. Counts are drawn in float64, whatever the dtype of the parameters."""
+"""Discrete univariate random variables of PyTensor, and of PyMC by class name: PyMC is neither imported nor required.
+
+Counts are drawn in float64, whatever the dtype of the parameters.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from pytensor.tensor.random import basic as rv
 
 from pytensor_jaxpr_linker.base.rules import Refusal
 from pytensor_jaxpr_linker.emit.elemwise import broadcast_operand
-from pytensor_jaxpr_linker.emit.random import samplers_counts
+from pytensor_jaxpr_linker.emit.random import samplers_discrete as samplers
 from pytensor_jaxpr_linker.emit.random.parameter_checks import (
     above_zero,
     check_all,
@@ -21,11 +24,9 @@ from pytensor_jaxpr_linker.emit.random.parameter_checks import (
     scipy_domain,
 )
 from pytensor_jaxpr_linker.emit.random.sampler import counts, emits_draws, general, open_uniform, split_key
-from pytensor_jaxpr_linker.emit.random.samplers_counts import FLOAT
-from pytensor_jaxpr_linker.emit.random.samplers_gamma import beta_logit, gamma_variables
-from pytensor_jaxpr_linker.emit.random.samplers_integers import integers_from
-from pytensor_jaxpr_linker.emit.random.samplers_inversion import standard_exponential
-from pytensor_jaxpr_linker.emit.scalar import numpy_astype
+from pytensor_jaxpr_linker.emit.random.samplers_continuous import beta_logit, gamma_variables, standard_exponential
+from pytensor_jaxpr_linker.emit.random.samplers_discrete import FLOAT, integers_from
+from pytensor_jaxpr_linker.emit.scalar import numpy_astype, one
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
 from pytensor_jaxpr_linker.jaxpr.formula import Value, ceil, log1p, maximum, minimum, where
@@ -68,9 +69,9 @@ def check_binomial(b: JaxprBuilder, node: Apply, n: Atom, p: Atom) -> None:
 def check_poisson(b: JaxprBuilder, node: Apply, mean: Atom) -> None:
     """Check the parameter as `numpy.random.Generator.poisson` does."""
     if mean.aval.shape:
-        demand(b, node, "lam value too large", lambda m: m <= samplers_counts.POISSON_MAX, mean)
+        demand(b, node, "lam value too large", lambda m: m <= samplers.POISSON_MAX, mean)
     demand(b, node, f"lam < 0 or lam {some_nan(mean)}", lambda m: m >= 0.0, mean)
-    demand(b, node, "lam value too large", lambda m: m <= samplers_counts.POISSON_MAX, mean)
+    demand(b, node, "lam value too large", lambda m: m <= samplers.POISSON_MAX, mean)
 
 
 def check_geometric(b: JaxprBuilder, node: Apply, p: Atom) -> None:
@@ -92,7 +93,7 @@ def check_negative_binomial(b: JaxprBuilder, node: Apply, n: Atom, p: Atom) -> N
     scipy_domain("nbinom", above_zero, condition(is_positive_chance))(b, node, n, p)
     message = "n too large or p too small, see Generator.negative_binomial Notes"
     # NumPy demands this of the mean plus ten times its square root, with n in the root's place.
-    within = lambda n, p: (1.0 - p) * (n + 10.0 * n**0.5) <= samplers_counts.POISSON_MAX * p  # noqa: E731
+    within = lambda n, p: (1.0 - p) * (n + 10.0 * n**0.5) <= samplers.POISSON_MAX * p  # noqa: E731
     demand(b, node, message, within, n, p)
 
 
@@ -134,11 +135,11 @@ def refuse_fractions(*positions: int) -> Refusal:
     return refuse
 
 
-emits_draws(rv.BinomialRV, check_binomial, form=counts, refuse=refuse_fractions(0))(samplers_counts.binomial)
+emits_draws(rv.BinomialRV, check_binomial, form=counts, refuse=refuse_fractions(0))(samplers.binomial)
 emits_draws(rv.HyperGeometricRV, check_hypergeometric, form=counts, refuse=refuse_fractions(0, 1, 2))(
-    samplers_counts.hypergeometric
+    samplers.hypergeometric
 )
-emits_draws(rv.PoissonRV, check_poisson, form=counts)(samplers_counts.poisson)
+emits_draws(rv.PoissonRV, check_poisson, form=counts)(samplers.poisson)
 
 
 @emits_draws(rv.BernoulliRV, scipy_domain("bernoulli", condition(is_chance)), form=counts)
@@ -152,7 +153,7 @@ def sample_geometric(b, key, shape, p):
     """The trials that an exponential waiting time takes: Devroye (1986), section X.2."""
     time, chance = Value(b, standard_exponential(b, key, shape, FLOAT)), Value(b, p)
     trials = maximum(ceil(time / -log1p(-chance)), 1.0)
-    return where(is_positive_chance(chance), trials, samplers_counts.INVALID).atom
+    return where(is_positive_chance(chance), trials, samplers.INVALID).atom
 
 
 @emits_draws(rv.NegBinomialRV, check_negative_binomial, form=counts)
@@ -161,7 +162,7 @@ def sample_negative_binomial(b, key, shape, n, p):
     gamma_key, poisson_key = split_key(b, key)
     chance = Value(b, p)
     mean = Value(b, gamma_variables(b, gamma_key, shape, FLOAT, n)) * ((1.0 - chance) / chance)
-    return samplers_counts.poisson(b, poisson_key, shape, minimum(mean, samplers_counts.POISSON_MAX).atom)
+    return samplers.poisson(b, poisson_key, shape, minimum(mean, samplers.POISSON_MAX).atom)
 
 
 @emits_draws(rv.BetaBinomialRV, scipy_domain("betabinom", whole_from_zero, above_zero, above_zero), form=counts)
@@ -169,7 +170,7 @@ def sample_beta_binomial(b, key, shape, n, alpha, beta):
     """A binomial variable whose probability is a beta variable."""
     beta_key, binomial_key = split_key(b, key)
     p = prims.logistic(b, beta_logit(b, beta_key, shape, FLOAT, alpha, beta))
-    return samplers_counts.binomial(b, binomial_key, shape, n, p)
+    return samplers.binomial(b, binomial_key, shape, n, p)
 
 
 @emits_draws(rv.CategoricalRV, form=general)
@@ -186,3 +187,28 @@ def sample_categorical(b, key, shape, dtype, p):
 def sample_integers(b, key, shape, dtype, low, high):
     """Integers in [low, high), drawn as int64."""
     return integers_from(b, key, shape, numpy_astype(b, low, "int64"), numpy_astype(b, high, "int64"))
+
+
+# -- PyMC's ------------------------------------------------------------------------------------------------------------
+
+
+def is_whole(b: JaxprBuilder, x: Atom) -> Atom:
+    return prims.eq(b, x, prims.floor(b, x))
+
+
+def check_discrete_uniform(b: JaxprBuilder, node: Apply, lower: Atom, upper: Atom) -> None:
+    """Check the parameters as `scipy.stats.randint` does."""
+    scipy_domain("randint", is_whole, is_whole)(b, node, lower, upper)
+    lower, upper = in_common_shape(b, lower, upper)
+    scipy_domain("randint", from_zero)(b, node, prims.sub(b, upper, lower))
+
+
+@emits_draws("pymc.distributions.discrete.DiscreteUniformRV", check_discrete_uniform, form=general)
+def sample_discrete_uniform(b, key, shape, dtype, lower, upper):
+    """Integers from `lower` to `upper`, both included."""
+    lower, upper = numpy_astype(b, lower, np.int64), numpy_astype(b, upper, np.int64)
+    return integers_from(b, key, shape, lower, prims.add(b, upper, one(b, upper)))
+
+
+# `pymc.Minibatch` draws its indices by a class of its own that only has another name.
+emits_draws("pymc.data.MinibatchIndexRV", check_integers, refuse=refuse_fractions(0, 1), form=general)(sample_integers)

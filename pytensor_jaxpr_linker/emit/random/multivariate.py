@@ -1,27 +1,143 @@
-"""Multivariate random variables of PyTensor."""
+"""Multivariate random variables of PyTensor, and of PyMC by class name: PyMC is neither imported nor required.
+
+Batch axes come first; parameters may have fewer, or some of length 1.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
+from jax.extend.core import primitives
 from pytensor.graph.basic import Apply
 from pytensor.tensor.random import basic as rv
 
-from pytensor_jaxpr_linker.emit.linalg.factors import cholesky_factors
-from pytensor_jaxpr_linker.emit.random import samplers_multivariate as vectors
+from pytensor_jaxpr_linker.emit.linalg.matrices import cholesky_factors, triangular_solution
 from pytensor_jaxpr_linker.emit.random.discrete import demand, is_chance, refuse_fractions
-from pytensor_jaxpr_linker.emit.random.parameter_checks import check_all
-from pytensor_jaxpr_linker.emit.random.sampler import emits_draws, general
-from pytensor_jaxpr_linker.emit.random.samplers_counts import FLOAT
-from pytensor_jaxpr_linker.emit.scalar import numpy_astype
+from pytensor_jaxpr_linker.emit.random.parameter_checks import check_all, check_positive
+from pytensor_jaxpr_linker.emit.random.sampler import (
+    emits_draws,
+    general,
+    lengths_of,
+    open_uniform,
+    split_key,
+    standard_normal,
+)
+from pytensor_jaxpr_linker.emit.random.samplers_continuous import log_gamma
+from pytensor_jaxpr_linker.emit.random.samplers_discrete import FLOAT, binomial
+from pytensor_jaxpr_linker.emit.scalar import number, numpy_astype
+from pytensor_jaxpr_linker.emit.shape import check_length
 from pytensor_jaxpr_linker.jaxpr import prims
-from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
+from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
+from pytensor_jaxpr_linker.jaxpr.formula import Value, exp, log, maximum, minimum, where
+
+# -- vectors and matrices of random variables --------------------------------------------------------------------------
+
+
+def batched(b: JaxprBuilder, x: Atom, batch: Shape, core_ndim: int) -> Atom:
+    """Emit the broadcast of all but the last `core_ndim` axes to `batch`."""
+    return prims.broadcast_to(b, x, (*batch, *x.aval.shape[len(x.aval.shape) - core_ndim :]))
+
+
+def with_core(b: JaxprBuilder, x: Atom, core: Shape) -> Atom:
+    """Emit a value for each element of a batch, repeated over core axes."""
+    return prims.broadcast_in_dim(b, x, (*x.aval.shape, *core), range(len(x.aval.shape)))
+
+
+def lower_triangle(b: JaxprBuilder, x: Atom) -> Atom:
+    """Emit matrices with zeros above the diagonal."""
+    shape = x.aval.shape
+    row, column = (prims.iota(b, "int32", shape, len(shape) - i) for i in (2, 1))
+    return prims.select(b, prims.ge(b, row, column), x, number(b, x, 0))
+
+
+def products(b: JaxprBuilder, matrices: Atom, vectors: Atom) -> Atom:
+    """Emit ``matrices @ vectors``, the batch axes of the vectors being all there are."""
+    batch, shape = vectors.aval.shape[:-1], matrices.aval.shape
+    if math.prod(shape[:-2]) == 1:  # one product with all vectors as a matrix
+        matrix = prims.reshape(b, matrices, shape[-2:])
+        return prims.dot_general(b, vectors, matrix, ([len(batch)], [1]))
+    axes = range(len(batch))
+    matrices = batched(b, matrices, batch, 2)
+    return prims.dot_general(b, matrices, vectors, ([len(batch) + 1], [len(batch)]), (axes, axes))
+
+
+def multivariate_normal(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype, mean: Atom, factor: Atom) -> Atom:
+    """Emit normal vectors about `mean` of covariance ``factor @ factor.T``."""
+    z = standard_normal(b, key, (*shape, factor.aval.shape[-1]), dtype)
+    draws = products(b, factor, z) if 0 not in factor.aval.shape else z
+    return prims.add(b, draws, batched(b, mean, shape, 1))
+
+
+def matrix_normal(
+    b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype, mean: Atom, row_factor: Atom, column_factor: Atom
+) -> Atom:
+    """Emit ``mean + row_factor @ z @ column_factor.T``, z of normal variables."""
+    size = row_factor.aval.shape[-2], column_factor.aval.shape[-2]
+    axes, n = range(len(shape)), len(shape)
+    z = standard_normal(b, key, (*shape, *size), dtype)
+    rows, columns = (batched(b, x, shape, 2) for x in (row_factor, column_factor))
+    draws = prims.dot_general(b, rows, z, ([n + 1], [n]), (axes, axes))
+    draws = prims.dot_general(b, draws, columns, ([n + 1], [n + 1]), (axes, axes))
+    return prims.add(b, draws, batched(b, mean, shape, 2))
+
+
+def dirichlet(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype, alpha: Atom) -> Atom:
+    """Emit gamma variables over their sum, by logarithms: small parameters leave no 0 / 0, and a parameter of 0 gives 0 as in NumPy."""
+    alpha = batched(b, alpha, shape, 1)
+    logs = Value(b, log_gamma(b, key, alpha.aval.shape, dtype, alpha))
+    logs = where(Value(b, alpha) == 0.0, -np.inf, logs)
+    largest = maximum(Value(b, prims.reduce_max(b, logs.atom, (len(shape),))), np.finfo(dtype).min)
+    parts = exp(logs - Value(b, with_core(b, largest.atom, alpha.aval.shape[-1:])))
+    total = Value(b, prims.reduce_sum(b, parts.atom, (len(shape),)))
+    total = where(total == 0.0, 1.0, total)
+    return (parts / Value(b, with_core(b, total.atom, alpha.aval.shape[-1:]))).atom
+
+
+def multinomial(b: JaxprBuilder, key: Atom, shape: Shape, n: Atom, p: Atom) -> Atom:
+    """Emit counts of categories, float64 like the parameters: each is binomial, given the previous ones.
+
+    As with NumPy, the last category gets the rest, whatever its probability.
+    """
+    axis, k = len(shape), p.aval.shape[-1]
+    sums = prims.cumsum(b, p, len(p.aval.shape) - 1)
+    left_over = Value(b, b.constant(np.float64(1))) - (Value(b, sums) - Value(b, p))
+    shares = minimum(Value(b, p) / maximum(left_over, np.finfo(FLOAT).tiny), 1.0).atom
+    shares = prims.transpose(b, batched(b, shares, shape, 1), (axis, *range(axis)))
+    shares = prims.slice_(b, shares, [0] * (axis + 1), [k - 1, *shape], [1] * (axis + 1))
+    carry = [key, prims.broadcast_to(b, n, shape)]
+    body, (key, left, share) = b.sub_jaxpr([*(x.aval for x in carry), b.aval(shape, FLOAT)])
+    key, now = split_key(body, key)
+    drawn = binomial(body, now, shape, left, share)
+    closed = body.build([key, prims.sub(body, left, drawn), drawn])
+    _, left, rows = prims.scan(b, closed, [], carry, [shares], k - 1)
+    rows = prims.concatenate(b, [rows, prims.reshape(b, left, (1, *shape))], 0)
+    return prims.transpose(b, rows, (*range(1, axis + 1), 0))
+
+
+def stick_breaking(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype, alpha: Atom, k: int) -> Atom:
+    """Emit the lengths of `k` pieces and of the rest; each piece is a Beta(1, `alpha`) share of the remaining stick.
+
+    The logarithm of the remaining share is that of a uniform number over `alpha`.
+    """
+    axis = len(shape)
+    u = Value(b, open_uniform(b, key, (*shape, k), dtype))
+    alpha = with_core(b, prims.broadcast_to(b, alpha, shape), (k,))
+    logs = prims.cumsum(b, (log(u) / Value(b, alpha)).atom, axis) if k else u.atom
+    left = exp(Value(b, logs)).atom
+    whole = prims.broadcast_to(b, b.constant(np.ones((), dtype)), (*shape, 1))
+    none = prims.broadcast_to(b, b.constant(np.zeros((), dtype)), (*shape, 1))
+    before, after = (prims.concatenate(b, pair, axis) for pair in ([whole, left], [left, none]))
+    return prims.sub(b, before, after)
+
+
+# -- PyTensor's --------------------------------------------------------------------------------------------------------
 
 
 def cholesky_factor(b: JaxprBuilder, x: Atom) -> Atom:
     """Emit lower Cholesky factors, NaN where a matrix is not positive definite."""
-    return vectors.lower_triangle(b, cholesky_factors(b, x))
+    return lower_triangle(b, cholesky_factors(b, x))
 
 
 def svd_factor(b: JaxprBuilder, x: Atom) -> Atom:
@@ -82,7 +198,7 @@ def check_multivariate_normal(b: JaxprBuilder, node: Apply, mean: Atom, cov: Ato
 def sample_multivariate_normal(b, key, shape, dtype, mean, cov, method):
     """A factor of the covariance times normal variables."""
     factor = numpy_astype(b, covariance_factor(b, cov, method), dtype)
-    return vectors.multivariate_normal(b, key, shape, dtype, numpy_astype(b, mean, dtype), factor)
+    return multivariate_normal(b, key, shape, dtype, numpy_astype(b, mean, dtype), factor)
 
 
 @emits_draws(
@@ -90,7 +206,7 @@ def sample_multivariate_normal(b, key, shape, dtype, mean, cov, method):
 )
 def sample_dirichlet(b, key, shape, dtype, alpha):
     """Shares of the whole."""
-    return vectors.dirichlet(b, key, shape, dtype, numpy_astype(b, alpha, dtype))
+    return dirichlet(b, key, shape, dtype, numpy_astype(b, alpha, dtype))
 
 
 def check_multinomial(b: JaxprBuilder, node: Apply, n: Atom, p: Atom) -> None:
@@ -115,5 +231,64 @@ def refuse_one_fraction(node: Apply) -> str | None:
 def sample_multinomial(b, key, shape, dtype, n, p):
     """The counts as int64. A number of trials loses its fraction, as NumPy converts one number to an integer."""
     trials = numpy_astype(b, numpy_astype(b, n, "int64"), FLOAT)
-    counts = vectors.multinomial(b, key, shape, trials, numpy_astype(b, p, FLOAT))
+    counts = multinomial(b, key, shape, trials, numpy_astype(b, p, FLOAT))
     return prims.convert(b, counts, "int64")
+
+
+# -- PyMC's ------------------------------------------------------------------------------------------------------------
+
+
+MODULE = "pymc.distributions.multivariate"
+
+
+@emits_draws(f"{MODULE}.MatrixNormalRV", form=general)
+def sample_matrix_normal(b, key, shape, dtype, mean, row_factor, column_factor):
+    """A mean and factors of the covariances of rows and columns."""
+    return matrix_normal(b, key, shape, dtype, *(numpy_astype(b, x, dtype) for x in (mean, row_factor, column_factor)))
+
+
+def check_stick_breaking(b: JaxprBuilder, node: Apply, alpha: Atom, k: Atom) -> None:
+    """Check the parameters as PyMC and `numpy.random.Generator.beta` do."""
+    check_length(b, node, lengths_of(b, k).item(), 0, ValueError("K needs to be positive."))
+    check_positive(b, alpha, "b", node)
+
+
+@emits_draws(f"{MODULE}.StickBreakingWeightsRV", check_stick_breaking, static=(1, 3), form=general)
+def sample_stick_breaking(b, key, shape, dtype, alpha, k):
+    """Weights of ``k + 1`` pieces."""
+    return stick_breaking(b, key, shape, dtype, numpy_astype(b, alpha, dtype), lengths_of(b, k).item())
+
+
+def single(b: JaxprBuilder, x: Atom) -> Atom:
+    """Return the one number that a parameter is, from before it was broadcast."""
+    eqn = b.definition(x, primitives.broadcast_in_dim_p)
+    return prims.reshape(b, x if eqn is None else eqn.invars[0], ())
+
+
+def precision_factor(b: JaxprBuilder, w: Atom, alpha: Atom, tau: Atom) -> Atom:
+    """Emit the Cholesky factor of the precision ``tau * (diag(w.sum(0)) - alpha * w)``."""
+    w = numpy_astype(b, prims.reshape(b, w, w.aval.shape[-2:]), np.float64)
+    alpha, tau = (numpy_astype(b, single(b, x), np.float64) for x in (alpha, tau))
+    row, column = (prims.iota(b, "int32", w.aval.shape, i) for i in (0, 1))
+    degrees = prims.broadcast_in_dim(b, prims.reduce_sum(b, w, (0,)), w.aval.shape, (1,))
+    diagonal = prims.select(b, prims.eq(b, row, column), degrees, b.constant(np.float64(0)))
+    return cholesky_factor(b, prims.mul(b, tau, prims.sub(b, diagonal, prims.mul(b, alpha, w))))
+
+
+def check_car(b: JaxprBuilder, node: Apply, mean: Atom, w: Atom, alpha: Atom, tau: Atom, is_valid: Atom) -> None:
+    """Check the parameters as PyMC does. The factor is one equation with that of the draws."""
+    check_all(b, is_valid, ValueError("W must be a valid adjacency matrix"), node)
+    demand(b, node, "the domain of alpha is: -1 < alpha < 1", lambda a: ~((a >= 1.0) | (a <= -1.0)), alpha)
+    factor = precision_factor(b, w, alpha, tau)
+    error = np.linalg.LinAlgError("the precision matrix is not positive definite")
+    check_all(b, prims.eq(b, factor, factor), error, node)
+
+
+@emits_draws(f"{MODULE}.CARRV", check_car, form=general)
+def sample_car(b, key, shape, dtype, mean, w, alpha, tau, is_valid):
+    """Normal variables solved by the dense factor of the precision: Rue, *Fast Sampling of Gaussian Markov Random Fields*, 2001."""
+    factor = numpy_astype(b, precision_factor(b, w, alpha, tau), dtype)
+    n = factor.aval.shape[-1]
+    z = standard_normal(b, key, (math.prod(shape), n), dtype)
+    draws = triangular_solution(b, factor, z, lower=True, left_side=False)
+    return prims.add(b, prims.reshape(b, draws, (*shape, n)), batched(b, numpy_astype(b, mean, dtype), shape, 1))

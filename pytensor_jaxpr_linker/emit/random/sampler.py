@@ -18,8 +18,8 @@ from pytensor.tensor.random.op import RandomVariable
 
 from pytensor_jaxpr_linker.base.rules import RULES, Refusal, StaticOperands, emits
 from pytensor_jaxpr_linker.emit.elemwise import broadcast_operand
-from pytensor_jaxpr_linker.emit.lengths import position_dtype
 from pytensor_jaxpr_linker.emit.scalar import number, numpy_astype
+from pytensor_jaxpr_linker.emit.shape import position_dtype
 from pytensor_jaxpr_linker.emit.tensor_basic import checked_lengths
 from pytensor_jaxpr_linker.graph.symbolic_values import is_symbolic
 from pytensor_jaxpr_linker.jaxpr import prims

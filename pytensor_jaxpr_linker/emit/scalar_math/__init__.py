@@ -2,12 +2,9 @@
 
 from pytensor_jaxpr_linker.emit.scalar_math import (  # noqa: F401
     bessel,
-    bessel_modified,
-    elementary,
     erf_functions,
     gamma_functions,
     hypergeometric,
     incomplete_beta,
     incomplete_gamma,
-    owens_t,
 )

@@ -9,11 +9,11 @@ from helpers import FULLGRAPH, compare, compare_error, compare_grad
 from pytensor.raise_op import Assert
 from pytensor.scan.op import Scan
 from pytensor.scan.utils import until
+from tests.emit.loops.test_scan import M, X, primitives_of, scan
+from tests.emit.loops.test_scan_until import doubling
 
 import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker.graph.until_scan import UntilScan
-from tests.emit.loops.test_scan import M, X, primitives_of, scan
-from tests.emit.loops.test_scan_until import doubling
 
 # FAST_COMPILE's C code complains where no BLAS is installed.
 pytestmark = pytest.mark.filterwarnings("ignore:PyTensor could not link to a BLAS")

@@ -1,7 +1,7 @@
 """Scan: a JAX `scan` if the number of steps is known when the program is built, else a `while`.
 
-The loop carries the short window of rows that later steps read, and stacks the rows that each step adds to an output. So a
-program neither reads nor writes whole buffers, and differentiates like a hand-written scan.
+The loop carries the short window of rows that later steps read, and stacks the rows that each step adds to an output.
+So a program neither reads nor writes whole buffers, and differentiates like a hand-written scan.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ from pytensor.scan.op import Scan
 from pytensor_jaxpr_linker.base.errors import MISFITS, CannotEmit, WrongResult
 from pytensor_jaxpr_linker.base.jax_compat import SymbolicDim
 from pytensor_jaxpr_linker.base.rules import InnerGraph, emits
-from pytensor_jaxpr_linker.emit.loops.loop_body import Loop, LoopBody
-from pytensor_jaxpr_linker.emit.loops.tracks import SEPARATE_ROWS, Track, find_tracks
 from pytensor_jaxpr_linker.emit.scalar import numpy_astype
+from pytensor_jaxpr_linker.emit.scan_body import SEPARATE_ROWS, Loop, LoopBody, Track, find_tracks
 from pytensor_jaxpr_linker.graph.counted_loops import follows_from_numbers
 from pytensor_jaxpr_linker.graph.symbolic_values import larger
 from pytensor_jaxpr_linker.graph.until_scan import UntilScan

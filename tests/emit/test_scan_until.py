@@ -7,9 +7,9 @@ import pytensor.tensor as pt
 import pytest
 from helpers import FULLGRAPH, compare, compare_error
 from pytensor.scan.utils import until
+from tests.emit.loops.test_scan import X, primitives_of, scan
 
 import pytensor_jaxpr_linker as pjl
-from tests.emit.loops.test_scan import X, primitives_of, scan
 
 # FAST_COMPILE's C code complains where no BLAS is installed.
 pytestmark = pytest.mark.filterwarnings("ignore:PyTensor could not link to a BLAS")
