@@ -7,7 +7,7 @@ from setuptools import setup
 from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).parent
-SITE = re.search(r'SITE = "(.*)"', (ROOT / "pytensor_jaxpr_linker/base/documentation.py").read_text())[1]
+SITE = re.search(r'SITE = "(.*)"', (ROOT / "pytensor_jaxpr_linker/base/words.py").read_text())[1]
 
 
 def with_site_links(text: str) -> str:

@@ -7,7 +7,7 @@ DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS / "_extensions"))
 
 from pytensor_jaxpr_linker import __version__  # noqa: E402
-from pytensor_jaxpr_linker.base.documentation import SITE  # noqa: E402
+from pytensor_jaxpr_linker.base.words import SITE  # noqa: E402
 
 project = "pytensor_jaxpr_linker"
 author = "The pytensor_jaxpr_linker developers"

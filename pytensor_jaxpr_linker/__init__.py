@@ -15,9 +15,8 @@ from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor_jaxpr_linker import emit
 from pytensor_jaxpr_linker.base.errors import CacheWarning, GraphBreakError, GraphBreakWarning, RuntimeTracerError
 from pytensor_jaxpr_linker.base.marks import mark_dynamic, mark_static
-from pytensor_jaxpr_linker.base.options import Options, options
+from pytensor_jaxpr_linker.base.options import Options, options, stance
 from pytensor_jaxpr_linker.base.rules import emits
-from pytensor_jaxpr_linker.base.stance import stance
 from pytensor_jaxpr_linker.base.version import __version__ as __version__
 from pytensor_jaxpr_linker.emit.random.sampler import emits_draws
 from pytensor_jaxpr_linker.emit.scalar import emits_scalar

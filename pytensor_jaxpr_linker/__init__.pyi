@@ -22,8 +22,8 @@ from pytensor_jaxpr_linker.base.marks import mark_dynamic as mark_dynamic
 from pytensor_jaxpr_linker.base.marks import mark_static as mark_static
 from pytensor_jaxpr_linker.base.options import Options as Options
 from pytensor_jaxpr_linker.base.options import options as options
+from pytensor_jaxpr_linker.base.options import stance as stance
 from pytensor_jaxpr_linker.base.rules import emits as emits
-from pytensor_jaxpr_linker.base.stance import stance as stance
 from pytensor_jaxpr_linker.base.version import __version__ as __version__
 from pytensor_jaxpr_linker.emit.random.sampler import emits_draws as emits_draws
 from pytensor_jaxpr_linker.emit.scalar import emits_scalar as emits_scalar

@@ -20,7 +20,7 @@ from pytensor_jaxpr_linker.artifacts.shapes import Input, Spec, advising, by_nam
 from pytensor_jaxpr_linker.artifacts.writing import Exportable, KeptArray
 from pytensor_jaxpr_linker.base.array_types import in_order
 from pytensor_jaxpr_linker.base.errors import CannotEmit, describe_node, refused_by_rule, source_line, user_line
-from pytensor_jaxpr_linker.base.platforms import for_platforms
+from pytensor_jaxpr_linker.base.options import for_platforms
 from pytensor_jaxpr_linker.base.random_keys import keys_of
 from pytensor_jaxpr_linker.frontend.as_jax_function import differentiable_function, single_program
 from pytensor_jaxpr_linker.frontend.targets import Target

@@ -20,7 +20,7 @@ from jaxpr_artifact.header import Check, Fixed, Header, Stored
 from jaxpr_artifact.programs import argument_like, shape_of
 from pytensor_jaxpr_linker.artifacts.lowering import Lowerable, with_derivatives
 from pytensor_jaxpr_linker.artifacts.shapes import Input, advising, has_symbols
-from pytensor_jaxpr_linker.base.platforms import for_platforms
+from pytensor_jaxpr_linker.base.options import for_platforms
 from pytensor_jaxpr_linker.base.version import __version__
 
 

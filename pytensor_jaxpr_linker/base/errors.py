@@ -16,7 +16,7 @@ from pytensor import gradient
 from pytensor.graph.basic import Apply, Variable
 
 from pytensor_jaxpr_linker.base import logs
-from pytensor_jaxpr_linker.base.documentation import OFFLINE, page_url
+from pytensor_jaxpr_linker.base.words import OFFLINE, page_url
 
 #: The folder of this package.
 OURS = str(Path(__file__).parents[1]) + os.sep

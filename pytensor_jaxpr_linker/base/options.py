@@ -1,9 +1,13 @@
-"""The options of a linker, and where they come from: the linker, a context, the environment, defaults."""
+"""Settings of a thread: options, and where they come from, the stance, and the platforms of programs.
+
+An option comes from the linker, a context, the environment, or has its default.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import InitVar, dataclass, field, fields
 from typing import Any, ClassVar, Literal
@@ -200,3 +204,63 @@ TRUTH = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": 
 def spell_choices(choices: tuple[str, ...]) -> str:
     """Return ``'a', 'b' or 'c'``."""
     return ", ".join(map(repr, choices[:-1])) + f" or {choices[-1]!r}"
+
+
+type Stance = Literal["default", "fail_on_recompile", "force_host"]
+
+STANCES = ("default", "fail_on_recompile", "force_host")
+
+#: The stance of this thread, None for the default: one comparison for each call.
+current_stance: ContextVar[str | None] = ContextVar("pytensor_jaxpr_linker_stance", default=None)
+
+
+@named_context
+def stance(kind: Stance) -> Iterator[None]:
+    """Choose what functions of mode JAXPR do that are called inside a ``with`` block, in this thread.
+
+    Parameters
+    ----------
+    kind : {"default", "fail_on_recompile", "force_host"}
+        ``"fail_on_recompile"`` raises a `RecompileError`, which says what is new, where a program would be compiled, also
+        the first one of a function. ``"force_host"`` runs every node by PyTensor's own Python implementation, without XLA, to
+        find out whether an error or a number comes from the compiled program; random draws are those of NumPy then.
+
+    Examples
+    --------
+    >>> import pytensor, pytensor.tensor as pt
+    >>> import pytensor_jaxpr_linker as pjl
+    >>> x = pt.vector("x", dtype="float64")
+    >>> f = pytensor.function([x], x.sum(), mode="JAXPR")
+    >>> f([1.0, 2.0])
+    array(3.)
+    >>> with pjl.stance("fail_on_recompile"):
+    ...     f([1.0, 4.0])
+    array(5.)
+    """
+    if kind not in STANCES:
+        raise ValueError(f"the stance must be 'default', 'fail_on_recompile' or 'force_host', not {kind!r}")
+    with bound(current_stance, None if kind == "default" else kind):
+        yield
+
+
+_given: ContextVar[tuple[str, ...]] = ContextVar("platforms", default=())
+
+#: The names of platforms that are GPUs; JAX's rules for both are those of "gpu".
+GPUS = ("cuda", "rocm")
+
+
+@contextmanager
+def for_platforms(platforms: Sequence[str]) -> Iterator[None]:
+    """Plan and lower for these platforms, whatever devices this machine has."""
+    with bound(_given, tuple(platforms)):
+        yield
+
+
+def given_platforms() -> tuple[str, ...]:
+    """Return the platforms of `for_platforms`, or none."""
+    return _given.get()
+
+
+def kind_of(platform: str) -> str:
+    """Return "gpu" for each GPU, and other platforms as they are."""
+    return "gpu" if platform in GPUS else platform

@@ -14,7 +14,7 @@ from pytensor.compile.mode import Mode
 from pytensor.graph.op import Op
 from pytensor.graph.rewriting.basic import GraphRewriter
 
-from pytensor_jaxpr_linker.base.gc_pause import gc_paused
+from pytensor_jaxpr_linker.base.interpreter import gc_paused
 
 try:
     from pytensor.conditional.op import IfElse, LazyIfElse

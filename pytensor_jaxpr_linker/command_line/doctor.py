@@ -18,11 +18,17 @@ import pytensor
 import pytensor.tensor as pt
 from pytensor.gradient import grad
 
-from pytensor_jaxpr_linker.base.documentation import SITE
-from pytensor_jaxpr_linker.base.platforms import usable_cores
-from pytensor_jaxpr_linker.base.report_block import Section, described_error, environment_lines, report_block
-from pytensor_jaxpr_linker.base.requirements import fitting_versions, import_problem, requirements
-from pytensor_jaxpr_linker.base.words import counted
+from pytensor_jaxpr_linker.base.interpreter import usable_cores
+from pytensor_jaxpr_linker.base.requirements import (
+    Section,
+    described_error,
+    environment_lines,
+    fitting_versions,
+    import_problem,
+    report_block,
+    requirements,
+)
+from pytensor_jaxpr_linker.base.words import SITE, counted
 from pytensor_jaxpr_linker.report.explain import explain
 from pytensor_jaxpr_linker.report.text import duration
 

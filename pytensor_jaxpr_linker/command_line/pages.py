@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from urllib.parse import quote_plus
 
-from pytensor_jaxpr_linker.base.documentation import page_url
+from pytensor_jaxpr_linker.base.words import page_url
 
 PACKAGE = Path(__file__).parents[1]
 #: Where setup.py copies the page of the break codes to in a wheel, and where it is in a clone.

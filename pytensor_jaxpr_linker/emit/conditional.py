@@ -10,7 +10,7 @@ import jax.extend.core as jex
 from pytensor.graph.basic import Apply
 
 from pytensor_jaxpr_linker.base.errors import MISFITS, CannotEmit, WrongResult
-from pytensor_jaxpr_linker.base.platforms import GPUS, given_platforms
+from pytensor_jaxpr_linker.base.options import GPUS, given_platforms
 from pytensor_jaxpr_linker.base.pytensor_compat import IfElse, LazyIfElse
 from pytensor_jaxpr_linker.base.rules import InnerGraph, emits
 from pytensor_jaxpr_linker.emit.scalar import numpy_astype

@@ -18,8 +18,8 @@ from pytensor_jaxpr_linker.emit.scalar import emit_scalar, number
 from pytensor_jaxpr_linker.graph.sorted_rows import in_order_given
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
-from pytensor_jaxpr_linker.jaxpr.conditions import CPU
-from pytensor_jaxpr_linker.jaxpr.optimize.sums_by_group import add_to_groups
+from pytensor_jaxpr_linker.jaxpr.optimize.sums import add_to_groups
+from pytensor_jaxpr_linker.jaxpr.passes import CPU
 from pytensor_jaxpr_linker.plan.large_constants import WIDE_CONSTANT_BYTES
 
 

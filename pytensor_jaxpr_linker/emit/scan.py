@@ -26,9 +26,8 @@ from pytensor_jaxpr_linker.graph.symbolic_values import larger
 from pytensor_jaxpr_linker.graph.until_scan import UntilScan
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
-from pytensor_jaxpr_linker.jaxpr.nested import fixed_value
+from pytensor_jaxpr_linker.jaxpr.nested import fixed_value, is_backwards, join, last_rows, row_range
 from pytensor_jaxpr_linker.jaxpr.optimize.barriers import is_small
-from pytensor_jaxpr_linker.jaxpr.rows import is_backwards, join, last_rows, row_range
 from pytensor_jaxpr_linker.jaxpr.traits import Trait, having
 
 #: How often the loop is unrolled if its body has up to `SMALL_BODY` equations: on numbers, or arithmetic and reductions on a few

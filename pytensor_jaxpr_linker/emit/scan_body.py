@@ -15,10 +15,8 @@ from pytensor_jaxpr_linker.base.jax_compat import batch_jaxpr
 from pytensor_jaxpr_linker.emit.indexing import broadcast_shapes
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape, live_equations
-from pytensor_jaxpr_linker.jaxpr.nested import fixed_value
-from pytensor_jaxpr_linker.jaxpr.optimize.distribute import distribute
-from pytensor_jaxpr_linker.jaxpr.optimize.residuals import keep_residuals
-from pytensor_jaxpr_linker.jaxpr.rows import as_rows, row_of, row_range
+from pytensor_jaxpr_linker.jaxpr.nested import as_rows, fixed_value, row_of, row_range
+from pytensor_jaxpr_linker.jaxpr.optimize.loops import distribute, keep_residuals
 
 # -- the rows that a step reads and writes -----------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from pytensor.graph.features import Feature
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.basic import GraphRewriter
 
-from pytensor_jaxpr_linker.base.gc_pause import gc_paused
+from pytensor_jaxpr_linker.base.interpreter import gc_paused
 from pytensor_jaxpr_linker.graph.rewritten.flat import Flat, Rewritten, Tables, rebuilt
 
 #: The name of the rewrite that keeps a copy, and of the attribute of a variable's tag that holds the copy.

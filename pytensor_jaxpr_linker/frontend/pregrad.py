@@ -24,7 +24,7 @@ from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.graph.traversal import ancestors, graph_inputs
 
 from pytensor_jaxpr_linker.base.array_types import has_names
-from pytensor_jaxpr_linker.base.gc_pause import gc_paused
+from pytensor_jaxpr_linker.base.interpreter import gc_paused
 from pytensor_jaxpr_linker.frontend.rewrite_cache import Entry, restorer
 from pytensor_jaxpr_linker.frontend.rewriters import without_measurements
 from pytensor_jaxpr_linker.frontend.stable_logarithms import REPLACED, STABLE_LOGARITHMS

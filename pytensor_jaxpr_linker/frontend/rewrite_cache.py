@@ -19,7 +19,7 @@ from pytensor.graph.op import Op
 from pytensor.graph.rewriting.basic import GraphRewriter
 from pytensor.graph.rewriting.db import RewriteDatabase, RewriteDatabaseQuery
 
-from pytensor_jaxpr_linker.base.gc_pause import gc_paused
+from pytensor_jaxpr_linker.base.interpreter import gc_paused
 from pytensor_jaxpr_linker.frontend.original_graph import KeptOriginal, LazyOriginal
 from pytensor_jaxpr_linker.graph.rewritten.describe import NotDescribed, name_of
 from pytensor_jaxpr_linker.graph.rewritten.environment import text_of_environment

@@ -14,9 +14,7 @@ from pytensor.graph.fg import FunctionGraph
 
 from pytensor_jaxpr_linker.base import logs
 from pytensor_jaxpr_linker.base.errors import CannotEmit, refused_by_rule, variable_name
-from pytensor_jaxpr_linker.base.options import Options
-from pytensor_jaxpr_linker.base.platforms import given_platforms
-from pytensor_jaxpr_linker.base.stance import current_stance
+from pytensor_jaxpr_linker.base.options import Options, current_stance, given_platforms
 from pytensor_jaxpr_linker.frontend.jax_function import check_count
 from pytensor_jaxpr_linker.frontend.shared_arrays import InRows, shared_pass, transposed
 from pytensor_jaxpr_linker.frontend.storage import SharedArrays, Storage, in_turn, result_converters, store

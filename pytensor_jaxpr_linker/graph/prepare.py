@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pytensor.graph.fg import AbstractFunctionGraph, FrozenFunctionGraph, FunctionGraph
 from pytensor.printing import debugprint
 
-from pytensor_jaxpr_linker.base.gc_pause import gc_paused
+from pytensor_jaxpr_linker.base.interpreter import gc_paused
 from pytensor_jaxpr_linker.base.passes import Pass, run_passes
 from pytensor_jaxpr_linker.graph.counted_loops import until_counts
 from pytensor_jaxpr_linker.graph.decompose import decompose

@@ -1,6 +1,6 @@
 """The pass that puts rows of data in the order of their groups.
 
-The gradient of an effect adds the rows of each group. If rows stand by group, a processor adds neighbours first (`jaxpr/optimize/sums_by_group.py`). A result that is computed row by row and then added
+The gradient of an effect adds the rows of each group. If rows stand by group, a processor adds neighbours first (`jaxpr/optimize/sums.py`). A result that is computed row by row and then added
 up does not depend on the order of the rows. So the constants of such a part of the graph are sorted when a function is made.
 """
 

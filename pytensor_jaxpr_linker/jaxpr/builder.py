@@ -16,7 +16,7 @@ from jax.extend.core import JaxprEqn, Literal, Var, no_effects
 from jax.extend.core import primitives as p
 
 from pytensor_jaxpr_linker.base import jax_compat
-from pytensor_jaxpr_linker.base.identity import identity
+from pytensor_jaxpr_linker.base.interpreter import identity
 from pytensor_jaxpr_linker.base.passes import Pass, run_passes
 from pytensor_jaxpr_linker.jaxpr.traits import Trait, having
 

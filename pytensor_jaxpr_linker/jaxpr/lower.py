@@ -14,8 +14,7 @@ from pytensor.graph.basic import Apply, Constant, Variable
 
 from pytensor_jaxpr_linker.base import marks
 from pytensor_jaxpr_linker.base.errors import CannotEmit, note_node
-from pytensor_jaxpr_linker.base.gc_pause import gc_paused
-from pytensor_jaxpr_linker.base.identity import identity
+from pytensor_jaxpr_linker.base.interpreter import gc_paused, identity
 from pytensor_jaxpr_linker.base.jax_compat import with_x64_restored
 from pytensor_jaxpr_linker.base.random_keys import keys_of
 from pytensor_jaxpr_linker.base.rules import find_rule

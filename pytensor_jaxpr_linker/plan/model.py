@@ -10,7 +10,7 @@ from typing import NamedTuple
 from pytensor.graph.basic import Apply, Constant, Variable
 
 from pytensor_jaxpr_linker.base.errors import Break, GraphBreakError, variable_name
-from pytensor_jaxpr_linker.base.identity import identity
+from pytensor_jaxpr_linker.base.interpreter import identity
 from pytensor_jaxpr_linker.base.rules import Rule
 from pytensor_jaxpr_linker.graph.facts import is_array
 from pytensor_jaxpr_linker.plan.large_constants import LargeConstants

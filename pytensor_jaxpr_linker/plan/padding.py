@@ -21,7 +21,7 @@ from pytensor.tensor.shape import Shape_i
 from pytensor_jaxpr_linker.base import marks
 from pytensor_jaxpr_linker.base.array_types import is_tensor
 from pytensor_jaxpr_linker.base.errors import describe_node, variable_name
-from pytensor_jaxpr_linker.base.gc_pause import gc_paused
+from pytensor_jaxpr_linker.base.interpreter import gc_paused
 from pytensor_jaxpr_linker.base.rules import Rule
 from pytensor_jaxpr_linker.graph import facts
 from pytensor_jaxpr_linker.graph.inline import inline

@@ -11,7 +11,7 @@ from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.type import TensorType
 
 from pytensor_jaxpr_linker.base import errors, marks
-from pytensor_jaxpr_linker.base.gc_pause import gc_paused
+from pytensor_jaxpr_linker.base.interpreter import gc_paused
 from pytensor_jaxpr_linker.base.rules import Rule
 from pytensor_jaxpr_linker.graph import facts
 from pytensor_jaxpr_linker.graph.eager_numbers import ARITHMETIC

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import xarray as xr
 
-from pytensor_jaxpr_linker.base.documentation import page_url
-from pytensor_jaxpr_linker.base.words import counted
+from pytensor_jaxpr_linker.base.words import counted, page_url
 from pytensor_jaxpr_linker.pymc.advice import (
     for_correlated,
     for_disagreement,

@@ -13,7 +13,7 @@ import pymc as pm
 from jax.sharding import Mesh
 from rich.theme import Theme
 
-from pytensor_jaxpr_linker.base.platforms import usable_cores
+from pytensor_jaxpr_linker.base.interpreter import usable_cores
 from pytensor_jaxpr_linker.base.words import counted
 from pytensor_jaxpr_linker.pymc.arguments import (
     GRADIENTS,

@@ -11,7 +11,7 @@ import numpy as np
 
 from pytensor_jaxpr_linker.base import jax_compat
 from pytensor_jaxpr_linker.base.errors import describe_node, variable_name
-from pytensor_jaxpr_linker.base.platforms import for_platforms
+from pytensor_jaxpr_linker.base.options import for_platforms
 from pytensor_jaxpr_linker.frontend.targets import Compiled
 from pytensor_jaxpr_linker.report.model import Collective, PlacedArray, PlatformReport
 from pytensor_jaxpr_linker.report.stages import RegionStages

@@ -14,13 +14,13 @@ from pytensor.graph.basic import Apply, Variable
 from jaxpr_artifact import LoadedFunction
 from pytensor_jaxpr_linker.artifacts.lowering import PLATFORMS
 from pytensor_jaxpr_linker.base.errors import Break, CannotEmit, describe_node, source_line
-from pytensor_jaxpr_linker.base.gc_pause import gc_paused
+from pytensor_jaxpr_linker.base.interpreter import gc_paused
 from pytensor_jaxpr_linker.base.jax_compat import with_x64_restored
 from pytensor_jaxpr_linker.base.passes import PassRecord, record_passes
 from pytensor_jaxpr_linker.frontend.targets import LOADED, Compiled, compiled, graph_target, target_of
 from pytensor_jaxpr_linker.graph.walk import Graph
-from pytensor_jaxpr_linker.jaxpr.conditions import CPU
 from pytensor_jaxpr_linker.jaxpr.optimize.finish import for_calls
+from pytensor_jaxpr_linker.jaxpr.passes import CPU
 from pytensor_jaxpr_linker.plan.model import HostStep, Plan, Region
 from pytensor_jaxpr_linker.plan.padding import Padding
 from pytensor_jaxpr_linker.report.devices import collectives_of, on_platform, placed_arrays

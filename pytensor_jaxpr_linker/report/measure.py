@@ -18,9 +18,7 @@ from pytensor.scalar.basic import ScalarType
 from pytensor_jaxpr_linker.base import jax_compat
 from pytensor_jaxpr_linker.base.array_types import is_tensor
 from pytensor_jaxpr_linker.base.errors import variable_name
-from pytensor_jaxpr_linker.base.options import Options
-from pytensor_jaxpr_linker.base.platforms import kind_of
-from pytensor_jaxpr_linker.base.stance import current_stance
+from pytensor_jaxpr_linker.base.options import Options, current_stance, kind_of
 from pytensor_jaxpr_linker.base.words import counted
 from pytensor_jaxpr_linker.frontend.runner import Runner
 from pytensor_jaxpr_linker.frontend.storage import storage_of

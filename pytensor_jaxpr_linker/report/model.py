@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
-from pytensor_jaxpr_linker.base.gc_pause import gc_paused
+from pytensor_jaxpr_linker.base.interpreter import gc_paused
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 from pytensor.graph.basic import Apply, Variable
 
-from pytensor_jaxpr_linker.base.identity import identity
+from pytensor_jaxpr_linker.base.interpreter import identity
 from pytensor_jaxpr_linker.emit.blockwise import is_batched_by_jax
 from pytensor_jaxpr_linker.emit.traced_leaf import is_traced_leaf
 from pytensor_jaxpr_linker.graph.walk import Graph

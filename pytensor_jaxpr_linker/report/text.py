@@ -8,8 +8,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
-from pytensor_jaxpr_linker.base.documentation import OFFLINE
-from pytensor_jaxpr_linker.base.words import counted
+from pytensor_jaxpr_linker.base.words import OFFLINE, counted
 from pytensor_jaxpr_linker.report.model import (
     Batch,
     BreakReport,

@@ -17,7 +17,7 @@ from pytensor.graph.basic import Constant, Variable
 
 from pytensor_jaxpr_linker.base import jax_compat
 from pytensor_jaxpr_linker.base.errors import note_node
-from pytensor_jaxpr_linker.base.stance import current_stance
+from pytensor_jaxpr_linker.base.options import current_stance
 from pytensor_jaxpr_linker.plan.model import HostStep
 from pytensor_jaxpr_linker.run import transfer
 from pytensor_jaxpr_linker.run.cpu_client import CallBuffer

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from jaxpr_artifact.fork import OTHER_PROCESSES, jax_threads
 from pytensor_jaxpr_linker.base import jax_compat
-from pytensor_jaxpr_linker.base.documentation import page_url
+from pytensor_jaxpr_linker.base.words import page_url
 
 process = jax_threads
 process.have_started = jax_compat.backend_has_started

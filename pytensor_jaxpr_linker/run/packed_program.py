@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax
 
 from pytensor_jaxpr_linker.base import jax_compat
-from pytensor_jaxpr_linker.base.gc_pause import gc_paused
+from pytensor_jaxpr_linker.base.interpreter import gc_paused
 from pytensor_jaxpr_linker.base.passes import Pass
 from pytensor_jaxpr_linker.jaxpr.optimize.finish import CALL_PASSES, WITHOUT_SMALL_CALLS, for_calls
 from pytensor_jaxpr_linker.run.cpu_client import CallBuffer

@@ -16,7 +16,7 @@ from pytensor_jaxpr_linker.graph.column_major import lay_constants, reads_gainin
 from pytensor_jaxpr_linker.graph.prepare import prepare
 from pytensor_jaxpr_linker.graph.sorted_rows import is_by_group, sort_rows
 from pytensor_jaxpr_linker.graph.walk import Graph
-from pytensor_jaxpr_linker.jaxpr.conditions import CPU
+from pytensor_jaxpr_linker.jaxpr.passes import CPU
 from pytensor_jaxpr_linker.plan.inner import Rules
 from pytensor_jaxpr_linker.plan.model import Plan, Region
 from pytensor_jaxpr_linker.plan.partition import partition

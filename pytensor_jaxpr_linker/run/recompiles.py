@@ -22,9 +22,8 @@ from pytensor_jaxpr_linker.base.errors import (
     variable_name,
     warn_user,
 )
-from pytensor_jaxpr_linker.base.options import Options
-from pytensor_jaxpr_linker.base.progress import Progress
-from pytensor_jaxpr_linker.base.stance import current_stance
+from pytensor_jaxpr_linker.base.logs import Progress
+from pytensor_jaxpr_linker.base.options import Options, current_stance
 from pytensor_jaxpr_linker.plan.model import Region
 from pytensor_jaxpr_linker.plan.padding import NotExact, Padding
 

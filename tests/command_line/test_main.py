@@ -16,8 +16,8 @@ import pytensor.tensor as pt
 import pytest
 
 import pytensor_jaxpr_linker as pjl
-from pytensor_jaxpr_linker.base import errors, report_block, requirements
-from pytensor_jaxpr_linker.base.documentation import SITE
+from pytensor_jaxpr_linker.base import errors, requirements
+from pytensor_jaxpr_linker.base.words import SITE
 from pytensor_jaxpr_linker.command_line import doctor
 from pytensor_jaxpr_linker.command_line.main import run_command
 
@@ -89,7 +89,7 @@ def quick(monkeypatch):
 @pytest.mark.usefixtures("quick")
 def test_doctor_says_which_version_does_not_fit_and_does_not_name_the_home(monkeypatch, capsys):
     folder = Path(pytensor.config.base_compiledir)
-    monkeypatch.setattr(report_block.Path, "home", lambda: folder.parent)
+    monkeypatch.setattr(requirements.Path, "home", lambda: folder.parent)
     monkeypatch.setattr(requirements, "installed_version", lambda name: {"jax": "0.13.0"}.get(name))
     status, out, _ = run(capsys, "doctor")
     assert status == 1

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pytensor_jaxpr_linker as pjl
-from pytensor_jaxpr_linker.base.platforms import for_platforms
+from pytensor_jaxpr_linker.base.options import for_platforms
 
 S = np.s_
 X = np.arange(60.0).reshape(3, 4, 5) + 0.5

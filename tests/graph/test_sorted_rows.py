@@ -145,7 +145,7 @@ def test_rows_whose_order_matters_stay(make):
 
 def test_other_platforms_keep_the_order():
     a = effects()
-    with pjl.base.platforms.for_platforms(["cuda"]):
+    with pjl.base.options.for_platforms(["cuda"]):
         f = pytensor.function([a], (a[COUNTY] * Y).sum(), mode="JAXPR")
     assert not is_sorted(indices_of(f)[(GROUPS,)])
 

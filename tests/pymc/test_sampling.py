@@ -11,7 +11,7 @@ from pytensor import wrap_py
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import pytensor_jaxpr_linker as pjl
-from pytensor_jaxpr_linker.base.platforms import usable_cores
+from pytensor_jaxpr_linker.base.interpreter import usable_cores
 from pytensor_jaxpr_linker.pymc import sample
 from pytensor_jaxpr_linker.pymc.chains import chains, programs
 

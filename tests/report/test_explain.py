@@ -20,10 +20,10 @@ from pytensor.graph.replace import vectorize_graph
 
 import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker.base import errors
-from pytensor_jaxpr_linker.base.documentation import page_url
 from pytensor_jaxpr_linker.base.errors import CannotEmit
+from pytensor_jaxpr_linker.base.options import for_platforms
 from pytensor_jaxpr_linker.base.passes import PassRecord
-from pytensor_jaxpr_linker.base.platforms import for_platforms
+from pytensor_jaxpr_linker.base.words import page_url
 from pytensor_jaxpr_linker.graph.prepare import PASSES
 from pytensor_jaxpr_linker.jaxpr.optimize.finish import CALL_PASSES
 from pytensor_jaxpr_linker.report import stages

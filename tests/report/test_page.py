@@ -15,7 +15,7 @@ from pytensor.graph.fg import FunctionGraph
 
 import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker.base import errors
-from pytensor_jaxpr_linker.base.documentation import page_url
+from pytensor_jaxpr_linker.base.words import page_url
 from pytensor_jaxpr_linker.report import mermaid, page, whatif
 from pytensor_jaxpr_linker.report.explain import report
 from pytensor_jaxpr_linker.report.mermaid import as_mermaid

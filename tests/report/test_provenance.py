@@ -17,7 +17,7 @@ from pytensor.printing import Print
 
 import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker.base import errors
-from pytensor_jaxpr_linker.base.documentation import page_url
+from pytensor_jaxpr_linker.base.words import page_url
 from pytensor_jaxpr_linker.report.mermaid import as_mermaid
 from pytensor_jaxpr_linker.report.text import duration, line_place
 from tests.report.test_explain import QUIET, vector

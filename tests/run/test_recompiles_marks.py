@@ -22,7 +22,7 @@ from pytensor.conditional import IfElse, ifelse
 
 import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker import JaxprLinker, Options
-from pytensor_jaxpr_linker.base import progress
+from pytensor_jaxpr_linker.base import logs
 from tests.run.test_recompiles import X, big, compiled, programs
 
 # Marks
@@ -291,8 +291,8 @@ class Screen(io.StringIO):
 
 @pytest.mark.parametrize("is_terminal", [True, False])
 def test_progress_line(is_terminal, monkeypatch):
-    monkeypatch.setattr(progress, "PATIENCE", 0.02)
-    monkeypatch.setattr(progress, "INTERVAL", 0.01)
+    monkeypatch.setattr(logs, "PATIENCE", 0.02)
+    monkeypatch.setattr(logs, "INTERVAL", 0.01)
     monkeypatch.setattr(sys, "stderr", Screen(is_terminal))
     threads = threading.active_count()
     x = pt.matrix("x", dtype="float64")
@@ -309,7 +309,7 @@ def test_progress_line(is_terminal, monkeypatch):
 
 
 def test_progress_ends_with_an_error(monkeypatch):
-    monkeypatch.setattr(progress, "PATIENCE", 0.001)
+    monkeypatch.setattr(logs, "PATIENCE", 0.001)
     monkeypatch.setattr(sys, "stderr", Screen(True))
     threads = threading.active_count()
     x = pt.vector("x", dtype="float64")
@@ -321,7 +321,7 @@ def test_progress_ends_with_an_error(monkeypatch):
 
 
 def test_progress_of_threads():
-    shown = progress.Progress()
+    shown = logs.Progress()
 
     def build():
         for _ in range(50):
@@ -337,7 +337,7 @@ def test_progress_of_threads():
 
 
 def test_a_build_that_ends_while_another_thread_enters_its_stage():
-    class Ended(progress.Progress):
+    class Ended(logs.Progress):
         def begin(self, stage, nodes):
             self.end()  # as the other thread does
             return super().begin(stage, nodes)

@@ -25,9 +25,8 @@ from pytensor.graph.op import Op
 
 import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker.base.errors import CannotEmit
-from pytensor_jaxpr_linker.base.gc_pause import gc_paused
-from pytensor_jaxpr_linker.base.options import resolve
-from pytensor_jaxpr_linker.base.stance import current_stance
+from pytensor_jaxpr_linker.base.interpreter import gc_paused
+from pytensor_jaxpr_linker.base.options import current_stance, resolve
 from pytensor_jaxpr_linker.jaxpr.lower import lower_region
 from pytensor_jaxpr_linker.run.transfer_count import open_counts
 

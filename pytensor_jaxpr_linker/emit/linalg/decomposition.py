@@ -18,7 +18,7 @@ from pytensor.tensor.linalg.decomposition.schur import Schur
 from pytensor.tensor.linalg.decomposition.svd import SVD
 
 from pytensor_jaxpr_linker.base import jax_compat
-from pytensor_jaxpr_linker.base.platforms import kind_of
+from pytensor_jaxpr_linker.base.options import kind_of
 from pytensor_jaxpr_linker.base.rules import emits
 from pytensor_jaxpr_linker.emit.blockwise import core_op
 from pytensor_jaxpr_linker.emit.conditional import ON_CPU, ON_CPU_AND_GPU, emit_by_platform

@@ -23,8 +23,8 @@ from pytensor_jaxpr_linker.base.rules import ScalarRule
 from pytensor_jaxpr_linker.emit.scalar import Emit, emit_inner, numpy_astype, refuse_complex
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, ElementwiseFunction, JaxprBuilder, Shape, is_variable
-from pytensor_jaxpr_linker.jaxpr.conditions import CPU
 from pytensor_jaxpr_linker.jaxpr.formula import Value
+from pytensor_jaxpr_linker.jaxpr.passes import CPU
 from pytensor_jaxpr_linker.jaxpr.signs import note_signs
 
 #: Rows of at most so many elements are short.

@@ -25,7 +25,7 @@ from pytensor.tensor.sort import ArgSortOp, SortOp
 from pytensor.tensor.special import LogSoftmax, Softmax
 from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor, IncSubtensor, Subtensor
 
-from pytensor_jaxpr_linker.base.gc_pause import gc_paused
+from pytensor_jaxpr_linker.base.interpreter import gc_paused
 from pytensor_jaxpr_linker.base.rules import Table
 from pytensor_jaxpr_linker.graph import facts
 from pytensor_jaxpr_linker.graph.facts import Times

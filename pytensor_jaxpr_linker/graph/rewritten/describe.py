@@ -23,7 +23,7 @@ from pytensor.misc.frozendict import frozendict
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.type import TensorType
 
-from pytensor_jaxpr_linker.base.identity import identity
+from pytensor_jaxpr_linker.base.interpreter import identity
 
 #: The packages whose classes and functions a text may name: `environment` looks at their files.
 OF_PYTENSOR = ("pytensor", "pymc", "pymc_extras", "pytensor_jaxpr_linker")

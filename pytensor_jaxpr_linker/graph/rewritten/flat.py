@@ -12,7 +12,7 @@ import numpy as np
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.traversal import toposort
 
-from pytensor_jaxpr_linker.base.identity import identity
+from pytensor_jaxpr_linker.base.interpreter import identity
 from pytensor_jaxpr_linker.graph.rewritten.describe import Descriptions, NotDescribed
 
 #: Tags that PyTensor computes from the values of constants.

@@ -22,7 +22,7 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.fg import AbstractFunctionGraph
 from pytensor.graph.traversal import toposort
 
-from pytensor_jaxpr_linker.base.identity import identity
+from pytensor_jaxpr_linker.base.interpreter import identity
 from pytensor_jaxpr_linker.graph.rewritten.describe import (
     COMPUTED,
     OF_PYTENSOR,

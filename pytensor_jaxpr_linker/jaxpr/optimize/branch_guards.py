@@ -20,7 +20,7 @@ import jax.extend.core as jex
 import numpy as np
 from jax.extend.core import primitives as p
 
-from pytensor_jaxpr_linker.base.identity import identity
+from pytensor_jaxpr_linker.base.interpreter import identity
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, is_variable
 from pytensor_jaxpr_linker.jaxpr.traits import Trait, having

@@ -3,7 +3,8 @@
 `JaxprBuilder.build` runs the first. Such a pass takes the equations and their builder, which knows the results of the
 Jaxpr, and returns new equations, or the same list. `for_calls` runs the second, which take a `CallProgram`.
 
-`distribute`, `residuals` and `reopened` are part of emitting a loop: they move its equations before it, or into an earlier loop.
+Two rewrites of `loops`, `distribute` and `keep_residuals`, are part of emitting a loop: they move its equations before it,
+or into an earlier loop.
 """
 
 from __future__ import annotations
@@ -14,25 +15,44 @@ from typing import Any
 
 from pytensor_jaxpr_linker.base.passes import Pass, run_passes
 from pytensor_jaxpr_linker.jaxpr.builder import DEAD_CODE
-from pytensor_jaxpr_linker.jaxpr.conditions import ALSO_CPU, CPU, DIFFERENTIATED, OUTERMOST, PLAIN, UNTRANSFORMED
-from pytensor_jaxpr_linker.jaxpr.optimize.barriers import add_barriers
+from pytensor_jaxpr_linker.jaxpr.optimize.barriers import (
+    add_barriers,
+    is_misread,
+    keep_from_library,
+    loses_nan,
+    nan_or_extremum,
+)
 from pytensor_jaxpr_linker.jaxpr.optimize.branch_guards import guard_branches
 from pytensor_jaxpr_linker.jaxpr.optimize.column_stacks import is_stack, split_stacks
-from pytensor_jaxpr_linker.jaxpr.optimize.equations import equation_pass
-from pytensor_jaxpr_linker.jaxpr.optimize.fuse_rows import fuse_rows, is_fusible_loop
-from pytensor_jaxpr_linker.jaxpr.optimize.joined_functions import join_functions, may_join
-from pytensor_jaxpr_linker.jaxpr.optimize.library_forms import is_misread, keep_from_library, loses_nan, nan_or_extremum
-from pytensor_jaxpr_linker.jaxpr.optimize.matrix_sums import is_matrix_sum, product_with_ones
-from pytensor_jaxpr_linker.jaxpr.optimize.operand_choices import choose_operands, is_choice
-from pytensor_jaxpr_linker.jaxpr.optimize.products import blockwise_product, is_tall_product
-from pytensor_jaxpr_linker.jaxpr.optimize.shared_exponentials import is_sigmoid, share_exponentials
-from pytensor_jaxpr_linker.jaxpr.optimize.shared_sums import share_sums
-from pytensor_jaxpr_linker.jaxpr.optimize.small_calls import with_small_calls
-from pytensor_jaxpr_linker.jaxpr.optimize.small_parts import Part
-from pytensor_jaxpr_linker.jaxpr.optimize.sums import is_sum_of_many, simplify_sums
-from pytensor_jaxpr_linker.jaxpr.optimize.sums_by_group import is_sum_by_group, sum_groups
+from pytensor_jaxpr_linker.jaxpr.optimize.loops import fuse_rows, is_fusible_loop
+from pytensor_jaxpr_linker.jaxpr.optimize.products import (
+    blockwise_product,
+    is_matrix_sum,
+    is_tall_product,
+    product_with_ones,
+    share_sums,
+)
+from pytensor_jaxpr_linker.jaxpr.optimize.shared_functions import (
+    choose_operands,
+    is_choice,
+    is_sigmoid,
+    join_functions,
+    may_join,
+    share_exponentials,
+)
+from pytensor_jaxpr_linker.jaxpr.optimize.small_calls import Part, with_small_calls
+from pytensor_jaxpr_linker.jaxpr.optimize.sums import is_sum_by_group, is_sum_of_many, simplify_sums, sum_groups
 from pytensor_jaxpr_linker.jaxpr.optimize.vector_logarithms import is_long_logarithm, vectorize_logarithms
 from pytensor_jaxpr_linker.jaxpr.optimize.xla_options import CallProgram, choose_options
+from pytensor_jaxpr_linker.jaxpr.passes import (
+    ALSO_CPU,
+    CPU,
+    DIFFERENTIATED,
+    OUTERMOST,
+    PLAIN,
+    UNTRANSFORMED,
+    equation_pass,
+)
 
 #: The input and output of each pass but the first contain no dead equation.
 PASSES = (

@@ -18,9 +18,9 @@ from jax.extend.core import primitives as p
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, is_variable
 from pytensor_jaxpr_linker.jaxpr.formula import Value, economized, first_of, function, horner, is_finite, where
-from pytensor_jaxpr_linker.jaxpr.optimize.equations import replace_equations
-from pytensor_jaxpr_linker.jaxpr.optimize.shared_exponentials import may_share
+from pytensor_jaxpr_linker.jaxpr.optimize.shared_functions import may_share
 from pytensor_jaxpr_linker.jaxpr.optimize.xla_options import LIBRARY_PRODUCT
+from pytensor_jaxpr_linker.jaxpr.passes import replace_equations
 
 #: The fewest numbers whose logarithms are worth it: the formula takes 25 ms more to compile.
 LEAST = LIBRARY_PRODUCT + 1

@@ -21,11 +21,11 @@ LONG_IN_LOOPS = 4096
 #: XLA computes products by a library, which takes 1 µs to start: `lkj` took 17.6 instead of 15.8 µs a call, and 345 instead of 284 ms in a Markov
 #: chain. For more elements the library is faster.
 LIBRARY_PRODUCT = 4096
-#: XLA's option for what the library, YNNPACK, computes: by default products and reductions. Some of its reductions are wrong, see `library_forms`.
+#: XLA's option for what the library, YNNPACK, computes: by default products and reductions. Some of its reductions are wrong, see `barriers`.
 LIBRARY = "xla_cpu_experimental_ynn_fusion_type"
 NO_LIBRARY = {LIBRARY: ""}
 #: A maximum of many short rows takes longer in the library: a mixture of three components and 20,000 rows took 1,070 instead of 460 µs in a Markov
-#: chain, of 3,000 rows 152 instead of 88 µs, both with what `library_forms` adds.
+#: chain, of 3,000 rows 152 instead of 88 µs, both with the barriers of `barriers`.
 ONLY_PRODUCTS = {LIBRARY: "LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT"}
 #: For a program that runs only a few times, LLVM's optimizations take longer than they save: `hierarchical` starts its chains by a program that compiles
 #: in 160 instead of 300 ms of processor time, and that runs once for each.
@@ -55,7 +55,7 @@ def options_of_call(closed: Any) -> dict[str, Any]:
     outside = [eqn for eqn in closed.eqns if eqn.primitive is not xla_metadata_call_p]
     passes = [] if most_read(outside, is_reduction) > LONG_REDUCTION else ["tree_reduction_rewriter"]
     if not repeats_functions(closed):
-        passes.append("flatten-call-graph")  # else XLA copies what `shared_sums` lets sums share
+        passes.append("flatten-call-graph")  # else XLA copies the function that `products` lets sums share
     return chosen_options(passes, outside) | ({} if has_long_functions(closed.eqns) else SHORT_FUNCTIONS)
 
 

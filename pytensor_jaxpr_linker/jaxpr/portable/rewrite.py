@@ -14,8 +14,7 @@ from pytensor_jaxpr_linker.base import jax_compat
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
 from pytensor_jaxpr_linker.jaxpr.portable.arrays import Array
-from pytensor_jaxpr_linker.jaxpr.portable.replacements import REPLACEMENTS, Emission, replacement_of
-from pytensor_jaxpr_linker.jaxpr.portable.sparse_product import product_by_entries
+from pytensor_jaxpr_linker.jaxpr.portable.replacements import REPLACEMENTS, Emission, product_by_entries, replacement_of
 
 #: Calls, whose Jaxpr takes their place, and the param that holds it. A derivative of its own means nothing to a compiler.
 INLINED_CALLS = {

@@ -11,9 +11,8 @@ A function that has nothing to do, like a conversion to the same dtype, returns 
 equations that the definitions of their operands make simpler.
 """
 
-from pytensor_jaxpr_linker.jaxpr.prims.arithmetic import *  # noqa: F403
+from pytensor_jaxpr_linker.jaxpr.prims.arithmetic import *  # noqa: F403  # noqa: F403
 from pytensor_jaxpr_linker.jaxpr.prims.control import *  # noqa: F403
 from pytensor_jaxpr_linker.jaxpr.prims.indexing import *  # noqa: F403
 from pytensor_jaxpr_linker.jaxpr.prims.layout import *  # noqa: F403
 from pytensor_jaxpr_linker.jaxpr.prims.linalg import *  # noqa: F403
-from pytensor_jaxpr_linker.jaxpr.prims.reductions import *  # noqa: F403

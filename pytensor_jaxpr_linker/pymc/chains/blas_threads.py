@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from threadpoolctl import ThreadpoolController
 
-from pytensor_jaxpr_linker.base.platforms import usable_cores
+from pytensor_jaxpr_linker.base.interpreter import usable_cores
 
 
 @contextmanager

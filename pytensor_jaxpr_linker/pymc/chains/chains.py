@@ -11,7 +11,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from pytensor_jaxpr_linker.base.platforms import usable_cores
+from pytensor_jaxpr_linker.base.interpreter import usable_cores
 from pytensor_jaxpr_linker.pymc.chains.chain_functions import ChainFunctions
 from pytensor_jaxpr_linker.pymc.chains.chunk_lengths import BETWEEN_CHECKPOINTS, ChunkLengths, longest_chunk
 from pytensor_jaxpr_linker.pymc.chains.folder_store import Checkpoint, FolderStore

@@ -10,8 +10,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from pytensor_jaxpr_linker.base.gc_pause import gc_paused
-from pytensor_jaxpr_linker.base.progress import Progress
+from pytensor_jaxpr_linker.base.interpreter import gc_paused
+from pytensor_jaxpr_linker.base.logs import Progress
 from pytensor_jaxpr_linker.pymc.chains.chain_progress import Watched, chain_progress
 from pytensor_jaxpr_linker.pymc.chains.chains import ChainDraws, Chains
 from pytensor_jaxpr_linker.pymc.chains.each_draw import EachDraw

@@ -20,8 +20,8 @@ import numpy as np
 from pytensor import config
 
 from pytensor_jaxpr_linker.base.errors import warn_user
+from pytensor_jaxpr_linker.base.interpreter import usable_cores
 from pytensor_jaxpr_linker.base.options import options, resolve
-from pytensor_jaxpr_linker.base.platforms import usable_cores
 from pytensor_jaxpr_linker.graph.rewritten.store import STORE
 from pytensor_jaxpr_linker.pymc.chains.blas_threads import blas_threads
 from pytensor_jaxpr_linker.pymc.chains.chains import ChainDraws

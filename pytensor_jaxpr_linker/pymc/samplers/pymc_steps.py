@@ -11,7 +11,7 @@ import pymc as pm
 import xarray as xr
 from pymc.sampling.mcmc import assign_step_methods
 
-from pytensor_jaxpr_linker.base.platforms import usable_cores
+from pytensor_jaxpr_linker.base.interpreter import usable_cores
 from pytensor_jaxpr_linker.pymc.chains.kept_draws import WARNINGS, Draws, thinned
 from pytensor_jaxpr_linker.pymc.functions.constrained import constrain
 from pytensor_jaxpr_linker.pymc.options import MAX_TREEDEPTH

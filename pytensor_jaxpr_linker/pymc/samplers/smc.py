@@ -14,8 +14,8 @@ import xarray as xr
 from blackjax.smc import resampling
 from pymc.exceptions import SamplingError
 
+from pytensor_jaxpr_linker.base.interpreter import usable_cores
 from pytensor_jaxpr_linker.base.jax_compat import with_x64_restored
-from pytensor_jaxpr_linker.base.platforms import usable_cores
 from pytensor_jaxpr_linker.pymc.arguments import (
     GRADIENTS,
     Names,

@@ -10,7 +10,7 @@ from pytensor.tensor import linalg
 from pytensor.tensor.blockwise import Blockwise
 
 import pytensor_jaxpr_linker as pjl
-from pytensor_jaxpr_linker.base.platforms import for_platforms
+from pytensor_jaxpr_linker.base.options import for_platforms
 
 pytestmark = pytest.mark.filterwarnings("ignore:PyTensor could not link to a BLAS")
 

@@ -10,7 +10,7 @@ import pytensor.tensor as pt
 import pytest
 
 import pytensor_jaxpr_linker as pjl
-from pytensor_jaxpr_linker.base.platforms import for_platforms
+from pytensor_jaxpr_linker.base.options import for_platforms
 from pytensor_jaxpr_linker.jaxpr.optimize import column_stacks
 
 ROWS = 6

@@ -16,14 +16,14 @@ import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker.base import jax_compat
 from pytensor_jaxpr_linker.jaxpr.optimize import small_parts
 from pytensor_jaxpr_linker.jaxpr.optimize.finish import for_calls
-from pytensor_jaxpr_linker.jaxpr.optimize.small_calls import with_small_calls
-from pytensor_jaxpr_linker.jaxpr.optimize.small_parts import (
+from pytensor_jaxpr_linker.jaxpr.optimize.small_calls import (
     LEAST_IN_KERNEL,
     MOST_IN_KERNEL,
     MOST_RESULTS,
     fits_small_call,
     in_order_of_use,
     split_small,
+    with_small_calls,
 )
 from pytensor_jaxpr_linker.jaxpr.optimize.xla_options import CallProgram, options_of_call, options_of_chain
 from pytensor_jaxpr_linker.run.cpu_client import own_device

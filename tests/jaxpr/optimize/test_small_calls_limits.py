@@ -16,7 +16,7 @@ from pytensor.graph.op import Op
 
 import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker.jaxpr.optimize import small_parts
-from pytensor_jaxpr_linker.jaxpr.optimize.small_parts import (
+from pytensor_jaxpr_linker.jaxpr.optimize.small_calls import (
     split_small,
 )
 from pytensor_jaxpr_linker.jaxpr.optimize.xla_options import options_of_call

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pytensor_jaxpr_linker as pjl
-from pytensor_jaxpr_linker.base.platforms import for_platforms
+from pytensor_jaxpr_linker.base.options import for_platforms
 from pytensor_jaxpr_linker.jaxpr.optimize import vector_logarithms
 
 RNG = np.random.default_rng(0)

@@ -1,4 +1,4 @@
-"""Sums of matrices as products with ones (`jaxpr/optimize/matrix_sums.py`)."""
+"""Sums of matrices as products with ones (`jaxpr/optimize/products.py`)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from helpers import compare
 
 import pytensor_jaxpr_linker as pjl
-from pytensor_jaxpr_linker.base.platforms import for_platforms
+from pytensor_jaxpr_linker.base.options import for_platforms
 
 AXES = [0, 1, None]
 

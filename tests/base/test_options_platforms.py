@@ -10,7 +10,7 @@ import pytensor.tensor as pt
 import pytest
 
 import pytensor_jaxpr_linker as pjl
-from pytensor_jaxpr_linker.base.platforms import for_platforms
+from pytensor_jaxpr_linker.base.options import for_platforms
 from tests.jaxpr.portable.test_rewrite import FAST
 
 pytestmark = pytest.mark.filterwarnings("ignore:PyTensor could not link to a BLAS")

@@ -1,4 +1,4 @@
-"""One special function of several small arrays as one call (`jaxpr/optimize/joined_functions.py`)."""
+"""One special function of several small arrays as one call (`jaxpr/optimize/shared_functions.py`)."""
 
 from __future__ import annotations
 

@@ -1,12 +1,18 @@
-"""Pauses Python's collector of cycles while a graph is built, and ends it at the end of the process."""
+"""The Python process: identities of objects, pauses of the garbage collector, its end with the process, and cores."""
 
 from __future__ import annotations
 
 import atexit
 import gc
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from io import IOBase
+
+#: Return an integer that no other living object has, as `id` does. `id` also raises an audit event, which makes it five times slower
+#: where something listens: `filelock` does, and JAX and PyTensor import it.
+identity = object.__hash__
+
 
 #: So many new objects may become old unseen between two collections of all objects: these come when new ones have become a quarter of all, which does not count those.
 MOST_UNSEEN = 250_000
@@ -75,3 +81,8 @@ def skip_last_collection() -> None:
 
 
 atexit.register(skip_last_collection)
+
+
+def usable_cores() -> int:
+    """Return on how many cores this process may run: in a container or under ``taskset``, fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,4 +1,4 @@
-"""What XLA's library of CPU kernels computes, against NumPy (`jaxpr/optimize/library_forms.py`, docs/notes/xla-library.md)."""
+"""What XLA's library of CPU kernels computes, against NumPy (`jaxpr/optimize/barriers.py`, docs/notes/xla-library.md)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 from jax import lax
 
 import pytensor_jaxpr_linker as pjl
-from pytensor_jaxpr_linker.base.platforms import for_platforms
+from pytensor_jaxpr_linker.base.options import for_platforms
 
 #: XLA takes the library for 4,096 numbers and more; tasks for other cores begin at 16,384, or 65,536.
 SIZES = [4088, 4096, 4104, 16_384, 16_392, 65_528, 65_544]

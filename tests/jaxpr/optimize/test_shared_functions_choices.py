@@ -1,4 +1,4 @@
-"""Choices between results of one function (`jaxpr/optimize/operand_choices.py`)."""
+"""Choices between results of one function (`jaxpr/optimize/shared_functions.py`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sigmoids and softplus of one array from one exponential (`jaxpr/optimize/shared_exponentials.py`)."""
+"""Sigmoids and softplus of one array from one exponential (`jaxpr/optimize/shared_functions.py`)."""
 
 from __future__ import annotations
 

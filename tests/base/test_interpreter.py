@@ -9,8 +9,8 @@ import weakref
 
 import pytest
 
-from pytensor_jaxpr_linker.base import gc_pause
-from pytensor_jaxpr_linker.base.gc_pause import gc_paused
+from pytensor_jaxpr_linker.base import interpreter
+from pytensor_jaxpr_linker.base.interpreter import gc_paused
 
 
 class Cycle:
@@ -24,8 +24,8 @@ class Cycle:
 def unseen(monkeypatch):
     """Count from zero."""
     gc.collect()
-    monkeypatch.setattr(gc_pause, "UNSEEN", gc_pause.Unseen())
-    return gc_pause.UNSEEN
+    monkeypatch.setattr(interpreter, "UNSEEN", interpreter.Unseen())
+    return interpreter.UNSEEN
 
 
 def is_old(value) -> bool:
@@ -45,7 +45,7 @@ def test_what_a_pause_makes_is_old_and_can_be_collected(unseen):
 
 
 def test_many_unseen_objects_wait_for_the_collector(unseen, monkeypatch):
-    monkeypatch.setattr(gc_pause, "MOST_UNSEEN", 5000)
+    monkeypatch.setattr(interpreter, "MOST_UNSEEN", 5000)
     with gc_paused():
         many = [[] for _ in range(6000)]
     assert not is_old(many)

@@ -1,14 +1,55 @@
-"""The driver of passes that replace equations one by one: such a pass is a pattern and a replacement."""
+"""Jaxpr passes: the conditions under which they run, and the driver of passes that replace equations one by one.
+
+A pass of the second kind is a pattern and a replacement. Emission rules ask for conditions, too: ``CPU(b)``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import Any
 
+from pytensor_jaxpr_linker.base.jax_compat import target_platforms
 from pytensor_jaxpr_linker.base.passes import Pass, When
-from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, live_equations, with_operands
+from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, is_variable, live_equations, with_operands
+
+
+def CPU(_: Any) -> bool:
+    """Programs are lowered for CPUs alone, so what was measured on CPUs applies."""
+    return set(target_platforms()) == {"cpu"}
+
+
+def ALSO_CPU(_: Any) -> bool:
+    """CPUs are among the platforms that programs are lowered for."""
+    return "cpu" in target_platforms()
+
+
+def OUTERMOST(b: JaxprBuilder) -> bool:
+    """The Jaxpr is no body of a loop, branch or function."""
+    return not b.is_inner
+
+
+def PLAIN(b: JaxprBuilder) -> bool:
+    """JAX does not differentiate the Jaxpr."""
+    return not b.differentiable
+
+
+def DIFFERENTIATED(b: JaxprBuilder) -> bool:
+    """JAX differentiates the Jaxpr."""
+    return b.differentiable
+
+
+def UNTRANSFORMED(b: JaxprBuilder) -> bool:
+    """JAX does not transform the Jaxpr, nor divide its arrays over devices."""
+    return not b.for_jax
+
+
+def count_readers(eqns: Iterable[Any]) -> Counter[Atom]:
+    """Return how often equations read each variable."""
+    return Counter(x for eqn in eqns for x in eqn.invars if is_variable(x))
+
 
 #: Returns whether an equation may be replaced.
 type Pattern = Callable[[Any, JaxprBuilder], bool]
