@@ -14,7 +14,7 @@ from prim_rows import ROWS, assembled
 
 import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker.base import jax_compat
-from pytensor_jaxpr_linker.jaxpr.optimize import small_parts
+from pytensor_jaxpr_linker.jaxpr.optimize import small_calls
 from pytensor_jaxpr_linker.jaxpr.optimize.finish import for_calls
 from pytensor_jaxpr_linker.jaxpr.optimize.small_calls import (
     LEAST_IN_KERNEL,
@@ -50,7 +50,7 @@ def parts_of(f, *values) -> list[tuple[int, bool]]:
 
 @pytest.fixture
 def every_size(monkeypatch):
-    monkeypatch.setattr(small_parts, "LEAST_EQUATIONS", 1)
+    monkeypatch.setattr(small_calls, "LEAST_EQUATIONS", 1)
 
 
 @pytest.mark.usefixtures("every_size")
@@ -128,7 +128,7 @@ def test_the_last_call_ends_with_the_witness(also_returned):
 
     with jax.enable_x64(True):
         closed = jax.make_jaxpr(function)(np.ones(3))
-        given, whole = CallProgram(closed), [small_parts.Part([*closed.eqns], True)]
+        given, whole = CallProgram(closed), [small_calls.Part([*closed.eqns], True)]
         program = with_small_calls(given, into_first=True, split=lambda eqns: whole).jaxpr
         first, second = map(np.asarray, on_own_client(program)(np.arange(3.0)))
     outside = [eqn.primitive.name for eqn in program.eqns]
@@ -169,7 +169,7 @@ def test_large_arrays_stay_outside():
     x = pt.dvector("x")
     f = pytensor.function([x], [pt.exp(x) * 2 + pt.sin(x) - 3, (pt.cos(x[:4]) * 2 + 1).sum()], mode="JAXPR")
     assert [small for _, small in parts_of(f, np.ones(100))] == [True]
-    large = np.ones(small_parts.MOST_BYTES // 8 + 1)
+    large = np.ones(small_calls.MOST_BYTES // 8 + 1)
     parts = parts_of(f, large)
     assert not parts[0][1]
     assert sum(n for n, _ in parts) == sum(n for n, _ in parts_of(f, np.ones(100)))
@@ -190,7 +190,7 @@ def test_loops_over_empty_arrays_stay_outside():
 
 
 def test_long_programs_are_several_functions(monkeypatch):
-    monkeypatch.setattr(small_parts, "MOST_EQUATIONS", 10)
+    monkeypatch.setattr(small_calls, "MOST_EQUATIONS", 10)
     x = y = pt.dvector("x")
     for i in range(40):
         y = pt.sin(y) + x * i
@@ -233,9 +233,9 @@ def test_long_arithmetic_is_several_kernels(size, are_kernels, dtype):
     ],
 )
 def test_a_kernel_has_as_many_equations_as_two_threads_need(monkeypatch, cores, work, most, length):
-    monkeypatch.setattr(small_parts, "usable_cores", lambda: cores)
-    monkeypatch.setattr(small_parts, "WORK_FOR_THREADS", work)
-    monkeypatch.setattr(small_parts, "MOST_IN_THREADS", most)
+    monkeypatch.setattr(small_calls, "usable_cores", lambda: cores)
+    monkeypatch.setattr(small_calls, "WORK_FOR_THREADS", work)
+    monkeypatch.setattr(small_calls, "MOST_IN_THREADS", most)
     x, y = pt.vector("x", shape=(100,)), pt.vector("y", shape=(100,))
     values = [np.linspace(-1, 1, 100), np.linspace(0.5, 1.5, 100)]
     f = pytensor.function([x, y], chain(x, y, 80), mode="JAXPR")

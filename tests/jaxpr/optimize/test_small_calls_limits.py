@@ -15,7 +15,7 @@ from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 
 import pytensor_jaxpr_linker as pjl
-from pytensor_jaxpr_linker.jaxpr.optimize import small_parts
+from pytensor_jaxpr_linker.jaxpr.optimize import small_calls
 from pytensor_jaxpr_linker.jaxpr.optimize.small_calls import (
     split_small,
 )
@@ -26,7 +26,7 @@ from tests.jaxpr.optimize.test_small_calls import in_calls, on_own_client, parts
 
 @pytest.fixture
 def every_size(monkeypatch):
-    monkeypatch.setattr(small_parts, "LEAST_EQUATIONS", 1)
+    monkeypatch.setattr(small_calls, "LEAST_EQUATIONS", 1)
 
 
 TWO_STEPS, COPIES, LIBRARY = "tree_reduction_rewriter", "flatten-call-graph", "xla_cpu_experimental_ynn_fusion_type"
@@ -127,7 +127,7 @@ def test_the_witness_is_finite():
 @pytest.mark.usefixtures("every_size")
 def test_what_the_compiler_has_no_form_of(monkeypatch):
     """A sort in a small call is an error of XLA's compiler: then the program has no small calls."""
-    monkeypatch.setitem(small_parts.TRAITS, lax.sort_p, small_parts.Trait(0))
+    monkeypatch.setitem(small_calls.TRAITS, lax.sort_p, small_calls.Trait(0))
     x, rng = pt.dvector("x"), pytensor.shared(np.random.default_rng(1))
     outputs = [pt.sort(x) * 2 + pt.exp(x).sum(), pt.cos(x) + 1]
     f = pytensor.function([x], outputs, mode="JAXPR")
