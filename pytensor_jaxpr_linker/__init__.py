@@ -21,14 +21,13 @@ from pytensor_jaxpr_linker.base.version import __version__ as __version__
 from pytensor_jaxpr_linker.emit.random.sampler import emits_draws
 from pytensor_jaxpr_linker.emit.scalar import emits_scalar
 from pytensor_jaxpr_linker.frontend.as_jax_function import as_jax_function, make_jaxpr, raise_deferred
-from pytensor_jaxpr_linker.frontend.function import JaxprFunction, JaxprMode
+from pytensor_jaxpr_linker.frontend.function import JaxprFunction, JaxprMode, register
 from pytensor_jaxpr_linker.frontend.in_place_of_jax import in_place_of_jax
+from pytensor_jaxpr_linker.frontend.kept_graphs import cache
 from pytensor_jaxpr_linker.frontend.linker import JaxprLinker
-from pytensor_jaxpr_linker.frontend.register import register
 from pytensor_jaxpr_linker.frontend.shared_arrays import device_array, shard
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import JaxprBuilder
-from pytensor_jaxpr_linker.run.program_cache import cache
 from pytensor_jaxpr_linker.run.recompiles import RecompileError, RecompileWarning
 from pytensor_jaxpr_linker.run.transfer_count import count_transfers
 

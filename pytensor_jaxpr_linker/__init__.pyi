@@ -33,6 +33,7 @@ from pytensor_jaxpr_linker.frontend.as_jax_function import raise_deferred as rai
 from pytensor_jaxpr_linker.frontend.function import JaxprFunction as JaxprFunction
 from pytensor_jaxpr_linker.frontend.function import JaxprMode as JaxprMode
 from pytensor_jaxpr_linker.frontend.in_place_of_jax import in_place_of_jax as in_place_of_jax
+from pytensor_jaxpr_linker.frontend.kept_graphs import cache as cache
 from pytensor_jaxpr_linker.frontend.linker import JaxprLinker as JaxprLinker
 from pytensor_jaxpr_linker.frontend.shared_arrays import device_array as device_array
 from pytensor_jaxpr_linker.frontend.shared_arrays import shard as shard
@@ -43,7 +44,6 @@ from pytensor_jaxpr_linker.report.explain import explain as explain
 from pytensor_jaxpr_linker.report.explanation import Explanation as Explanation
 from pytensor_jaxpr_linker.report.stages import Stages as Stages
 from pytensor_jaxpr_linker.report.stages import stages as stages
-from pytensor_jaxpr_linker.run.program_cache import cache as cache
 from pytensor_jaxpr_linker.run.recompiles import RecompileError as RecompileError
 from pytensor_jaxpr_linker.run.recompiles import RecompileWarning as RecompileWarning
 from pytensor_jaxpr_linker.run.transfer_count import count_transfers as count_transfers

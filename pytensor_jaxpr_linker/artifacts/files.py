@@ -11,7 +11,7 @@ from pytensor_jaxpr_linker.artifacts.iree.compiled import write_iree
 from pytensor_jaxpr_linker.artifacts.iree.targets import CompileTarget
 from pytensor_jaxpr_linker.artifacts.lowering import PLATFORMS
 from pytensor_jaxpr_linker.artifacts.writing import Exportable, write_exportable
-from pytensor_jaxpr_linker.run.fork import process
+from pytensor_jaxpr_linker.run.placement import process
 
 
 def is_for_iree(path: str | os.PathLike) -> bool:

@@ -15,8 +15,8 @@ from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import graph_inputs
 
 from pytensor_jaxpr_linker.base.options import resolve
-from pytensor_jaxpr_linker.frontend.jax_function import JaxFunction
-from pytensor_jaxpr_linker.frontend.original_graph import Original, copy_of, original_of
+from pytensor_jaxpr_linker.frontend.jax_function import JaxFunction, SharedConstants
+from pytensor_jaxpr_linker.frontend.kept_graphs import Original, copy_of, original_of
 from pytensor_jaxpr_linker.frontend.pytensor_gradient import with_pytensor_gradient
 from pytensor_jaxpr_linker.frontend.targets import (
     LOADED,
@@ -31,10 +31,9 @@ from pytensor_jaxpr_linker.frontend.targets import (
 from pytensor_jaxpr_linker.graph.facts import may_be_static
 from pytensor_jaxpr_linker.jaxpr.lower import lower_region
 from pytensor_jaxpr_linker.plan.large_constants import LargeConstants
-from pytensor_jaxpr_linker.run.checks import with_checkify
+from pytensor_jaxpr_linker.run.call import with_checkify
 from pytensor_jaxpr_linker.run.plans import make_graph, make_plan, rules_in_force
 from pytensor_jaxpr_linker.run.program import Program, static_value
-from pytensor_jaxpr_linker.run.shared_constants import SharedConstants
 
 
 def as_jax_function(

@@ -1,8 +1,10 @@
-"""`JaxprFunction`, a PyTensor function that threads may call at the same time, and the mode that makes such functions."""
+"""`JaxprFunction`, a PyTensor function for any number of threads, the mode of such functions, and their registration."""
 
 from __future__ import annotations
 
 import copyreg
+import os
+import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -12,14 +14,43 @@ from operator import call
 from typing import Any, Literal
 
 from pytensor.compile.executor import Function
-from pytensor.compile.mode import Mode
+from pytensor.compile.mode import Mode, optdb, predefined_linkers, predefined_modes, register_linker, register_mode
+from pytensor.compile.rewriting import rewrite_ofg_inner_graph
+from pytensor.graph.rewriting.basic import dfs_rewriter
+from pytensor.link.jax.linker import JAXLinker
+from pytensor.scan.rewriting.inner_graph import rewrite_scan_inner_graph
+from pytensor.tensor.rewriting.optimize import rewrite_optimize_inner_graph
 
 from pytensor_jaxpr_linker.base.errors import variable_name
 from pytensor_jaxpr_linker.base.jax_compat import set_thread_x64, thread_x64, with_x64_restored
+from pytensor_jaxpr_linker.base.logs import LOGS_VARIABLE, show_logs
 from pytensor_jaxpr_linker.base.options import Options
+from pytensor_jaxpr_linker.base.pytensor_compat import accept_as_config_mode, set_function_class, set_rewriter
 from pytensor_jaxpr_linker.base.words import counted
+from pytensor_jaxpr_linker.frontend.added_rewrites import (
+    EARLY_FOLDING,
+    FIXED_MAXIMA,
+    PLAIN_RATIOS,
+    STABLE_LOGARITHMS,
+    EarlyFolding,
+    fix_maxima,
+    undo_softmax,
+)
+from pytensor_jaxpr_linker.frontend.added_rewrites import REWRITES as STABLE
+from pytensor_jaxpr_linker.frontend.kept_graphs import (
+    FIND,
+    KEEP,
+    KEEP_OR_EXPAND,
+    REWRITE_CACHE,
+    Finders,
+    KeepOrExpand,
+    KeepOriginal,
+)
 from pytensor_jaxpr_linker.frontend.linker import JaxprLinker
+from pytensor_jaxpr_linker.frontend.rewriters import without_measurements
+from pytensor_jaxpr_linker.frontend.shared_arrays import register_constructors
 from pytensor_jaxpr_linker.frontend.storage import containers
+from pytensor_jaxpr_linker.graph.scan_trace import REDUCED_TRACES, reduce_trace
 from pytensor_jaxpr_linker.run.codegen import Declared, as_declared
 from pytensor_jaxpr_linker.run.transfer import DeviceTensorType
 
@@ -210,3 +241,45 @@ def chosen_linker(linker: Any, named: Mapping[str, Any]) -> JaxprLinker:
             f" JaxprLinker(Options({', '.join(f'{name}={value!r}' for name, value in named.items())}))."
         )
     return linker
+
+
+#: The rewrites of graphs, by their position among PyTensor's; the linker asks for them by name.
+OPTDB_REWRITES = (
+    (-3, FIND, Finders()),
+    (-2, KEEP, KeepOriginal()),
+    (-1.5, EARLY_FOLDING, EarlyFolding()),
+    (-0.02, FIXED_MAXIMA, dfs_rewriter(fix_maxima)),  # before `inline_ofg_expansion`
+    (1.501, PLAIN_RATIOS, dfs_rewriter(undo_softmax)),  # after `stabilize`
+    (1.612, REDUCED_TRACES, dfs_rewriter(reduce_trace, ignore_newtrees=True)),  # where PyTensor has its own
+    (1000, KEEP_OR_EXPAND, KeepOrExpand()),
+)
+
+#: The modules that older pickles name, and the modules that have their classes now.
+OLD_MODULES = {"merging": "graph_features", "original_graph": "kept_graphs", "shared_placement": "shared_arrays"}
+
+
+def register(mode: Mode) -> None:
+    """Register the linker ``"jaxpr"``, its class of functions, `mode` as ``"JAXPR"``, the rewrites and the constructors.
+
+    A package that is reloaded registers none of them again.
+    """
+    show_logs(os.environ.get(LOGS_VARIABLE, ""))
+    if "jaxpr" not in predefined_linkers:
+        register_linker("jaxpr", JaxprLinker())
+    if "JAXPR" not in predefined_modes:
+        register_mode("JAXPR", mode)
+        accept_as_config_mode("JAXPR")
+    set_function_class(JaxprLinker, JaxprFunction)
+    set_rewriter(JaxprLinker, without_measurements)
+    for position, name, rewrite in OPTDB_REWRITES:
+        if name not in optdb:
+            optdb.register(name, rewrite, *(REWRITE_CACHE,) * (name in (FIND, KEEP_OR_EXPAND)), position=position)
+    stabilize = optdb["stabilize"]
+    for name, rewriter in STABLE.items():
+        if name not in stabilize:
+            stabilize.register(name, rewriter, STABLE_LOGARITHMS, use_db_name_as_tag=False)
+    register_constructors()
+    sys.modules |= {f"{__package__}.{old}": sys.modules[f"{__package__}.{new}"] for old, new in OLD_MODULES.items()}
+    # PyTensor chooses the rewrites of inner graphs by the linker's class: ours wants what its functional backends get.
+    for of_inner_graph in (rewrite_ofg_inner_graph, rewrite_scan_inner_graph, rewrite_optimize_inner_graph):
+        of_inner_graph.register(JaxprLinker)(of_inner_graph.dispatch(JAXLinker))

@@ -17,9 +17,8 @@ from pytensor_jaxpr_linker.base.contexts import named_context
 from pytensor_jaxpr_linker.base.options import resolve
 from pytensor_jaxpr_linker.frontend.as_jax_function import rewritten_program
 from pytensor_jaxpr_linker.frontend.function import JaxprMode
-from pytensor_jaxpr_linker.frontend.jax_function import JaxFunction
+from pytensor_jaxpr_linker.frontend.jax_function import JaxFunction, SharedConstants
 from pytensor_jaxpr_linker.frontend.linker import JaxprLinker
-from pytensor_jaxpr_linker.run.shared_constants import SharedConstants
 
 
 class JaxprLinkerForJax(JaxprLinker, JAXLinker):  # type: ignore[misc]  # tuples of other lengths

@@ -10,10 +10,8 @@ from pytensor.link.basic import PerformLinker
 from pytensor.link.utils import map_storage
 
 from pytensor_jaxpr_linker.base.options import Options, resolve
-from pytensor_jaxpr_linker.frontend.early_folding import EARLY_FOLDING
-from pytensor_jaxpr_linker.frontend.logsumexp_gradient import FIXED_MAXIMA, PLAIN_RATIOS
-from pytensor_jaxpr_linker.frontend.original_graph import KEEP, remember_original
-from pytensor_jaxpr_linker.frontend.rewrite_cache import REWRITE_CACHE
+from pytensor_jaxpr_linker.frontend.added_rewrites import EARLY_FOLDING, FIXED_MAXIMA, PLAIN_RATIOS
+from pytensor_jaxpr_linker.frontend.kept_graphs import KEEP, REWRITE_CACHE, remember_original
 from pytensor_jaxpr_linker.frontend.runner import Runner
 from pytensor_jaxpr_linker.frontend.storage import containers, storage_of
 from pytensor_jaxpr_linker.graph.scan_trace import REDUCED_TRACES

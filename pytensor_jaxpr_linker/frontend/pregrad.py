@@ -1,8 +1,11 @@
 """The graph that is differentiated: PyTensor's canonical and stable form of it, with the user's overrides of gradients.
 
-A stable value does not make a stable gradient. The chain rule turns ``log(1 - sigmoid(x))`` into 0 times infinity once the sigmoid rounds to 1, and no
-rewrite of the gradient brings back what is lost. So the graph is rewritten before `grad` sees it, as PyMC does (`pymc.pytensorf.rewrite_pregrad`),
-the graphs inside Ops too. PyMC loses `zero_grad`, `grad_clip` and the like on the way; here they stay.
+A stable value does not make a stable gradient. The chain rule turns ``log(1 - sigmoid(x))`` into 0 times infinity once
+the sigmoid rounds to 1, and no rewrite of the gradient brings back what is lost. So the graph is rewritten before
+`grad` sees it, as PyMC does (`pymc.pytensorf.rewrite_pregrad`), the graphs inside Ops too. PyMC loses `zero_grad`,
+`grad_clip` and the like on the way; here they stay.
+
+`why_no_gradient` finds the Op by which an expression has no gradient: PyTensor's errors name the Op's class at most.
 """
 
 from __future__ import annotations
@@ -15,19 +18,20 @@ from pytensor.compile.builders import SymbolicOp
 from pytensor.compile.mode import optdb
 from pytensor.compile.ops import ViewOp, view_op
 from pytensor.compile.rewriting import rewrite_inner_graph
-from pytensor.gradient import grad
+from pytensor.gradient import NullTypeGradError, grad
 from pytensor.graph.basic import Apply, Constant, Variable, clone
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import HasInnerGraph, Op
 from pytensor.graph.rewriting.basic import GraphRewriter
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
-from pytensor.graph.traversal import ancestors, graph_inputs
+from pytensor.graph.traversal import ancestors, graph_inputs, toposort
 
 from pytensor_jaxpr_linker.base.array_types import has_names
+from pytensor_jaxpr_linker.base.errors import describe_node, user_line
 from pytensor_jaxpr_linker.base.interpreter import gc_paused
-from pytensor_jaxpr_linker.frontend.rewrite_cache import Entry, restorer
+from pytensor_jaxpr_linker.frontend.added_rewrites import REPLACED, STABLE_LOGARITHMS
+from pytensor_jaxpr_linker.frontend.kept_graphs import Entry, restorer
 from pytensor_jaxpr_linker.frontend.rewriters import without_measurements
-from pytensor_jaxpr_linker.frontend.stable_logarithms import REPLACED, STABLE_LOGARITHMS
 from pytensor_jaxpr_linker.graph.rewritten.describe import NotDescribed
 from pytensor_jaxpr_linker.graph.rewritten.environment import text_of_process
 from pytensor_jaxpr_linker.graph.rewritten.store import STORE
@@ -104,3 +108,54 @@ def value_and_gradient(cost: Any, wrt: Sequence[Variable]) -> tuple[Variable, li
         value = view_op(value)  # type: ignore[assignment]  # one variable
     found: Any = grad(value, list(wrt), disconnected_inputs="ignore") if wrt else []
     return value, found
+
+
+#: What PyTensor raises where there is no gradient.
+NO_GRADIENT = (NotImplementedError, NullTypeGradError)
+
+
+#: What to do about a model's Op without a gradient.
+WITHOUT_GRADIENTS = "use sample(sampler='pymc'), which has steps without gradients"
+
+
+def why_no_gradient(logp: Variable, values: Sequence[Variable], remedy: str = WITHOUT_GRADIENTS) -> str:
+    """Return a sentence that names the Op by which a log density has no gradient, or nothing if each Op has one."""
+    found = without_gradient(logp, values)
+    if found is None:
+        return ""
+    names, node = found
+    return (
+        f"The log density has no gradient with respect to {', '.join(map(repr, names))}, since {describe_node(node)} has none:"
+        f" {remedy}, or give the Op a gradient (its method pullback).{user_line(node)}"
+    )
+
+
+def without_gradient(cost: Variable, values: Sequence[Variable]) -> tuple[list[str], Apply] | None:
+    """Return the names of the values that the first node without a gradient depends on, and that node."""
+    reached = ancestors_between(cost, values)
+    for node in toposort([cost]):
+        inputs = [v for v in node.inputs if v in reached]
+        outputs = [v for v in node.outputs if v in reached]
+        if inputs and not node_has_gradient(outputs, inputs):
+            behind = set(ancestors(inputs))
+            return [str(v.name) for v in values if v in behind], node
+    return None
+
+
+def ancestors_between(output: Variable, inputs: Sequence[Variable]) -> set[Variable]:
+    """Return the floating variables that depend on an input and that the output depends on, and these inputs."""
+    reached = set(inputs)
+    for node in toposort([output]):
+        if not reached.isdisjoint(node.inputs):
+            reached.update(v for v in node.outputs if getattr(v.type, "dtype", "").startswith("float"))
+    return reached
+
+
+def node_has_gradient(outputs: list[Variable], inputs: list[Variable]) -> bool:
+    """Return whether PyTensor defines a gradient of a node's outputs with respect to its inputs, which may be zero."""
+    known: Any = {v: v * 0 + 1 for v in outputs}  # type: ignore[operator]  # also of variables with named dimensions
+    try:
+        grad(None, inputs, known_grads=known, disconnected_inputs="ignore")
+    except NO_GRADIENT:
+        return False
+    return True

@@ -28,7 +28,7 @@ from pytensor.graph.traversal import ancestors
 from pytensor_jaxpr_linker.base import jax_compat
 from pytensor_jaxpr_linker.base.array_types import is_tensor
 from pytensor_jaxpr_linker.base.errors import GraphBreakError
-from pytensor_jaxpr_linker.frontend.original_graph import Original
+from pytensor_jaxpr_linker.frontend.kept_graphs import Original
 from pytensor_jaxpr_linker.frontend.pregrad import pregrad
 
 FORWARD_MODE = (

@@ -36,8 +36,7 @@ from pytensor.graph.rewriting.basic import (
 from pytensor.graph.traversal import apply_ancestors, toposort
 
 from pytensor_jaxpr_linker.base.interpreter import identity
-from pytensor_jaxpr_linker.frontend.graph_events import GraphEvents, counted_events
-from pytensor_jaxpr_linker.frontend.merging import Merge
+from pytensor_jaxpr_linker.frontend.graph_features import GraphEvents, Merge, counted_events
 
 
 def without_measurements(rewriter: GraphRewriter) -> GraphRewriter:

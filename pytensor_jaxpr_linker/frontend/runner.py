@@ -20,13 +20,10 @@ from pytensor_jaxpr_linker.frontend.shared_arrays import InRows, shared_pass, tr
 from pytensor_jaxpr_linker.frontend.storage import SharedArrays, Storage, in_turn, result_converters, store
 from pytensor_jaxpr_linker.graph.walk import Graph
 from pytensor_jaxpr_linker.plan.model import Plan, describe_plan, host_step
-from pytensor_jaxpr_linker.run.call import ProgramCall
-from pytensor_jaxpr_linker.run.checks import DeferredChecks
+from pytensor_jaxpr_linker.run.call import DeferredChecks, ProgramCall
 from pytensor_jaxpr_linker.run.codegen import Declared, short_call
-from pytensor_jaxpr_linker.run.cpu_client import device_for
 from pytensor_jaxpr_linker.run.executor import Executor
-from pytensor_jaxpr_linker.run.fork import process
-from pytensor_jaxpr_linker.run.placement import check_one_mesh
+from pytensor_jaxpr_linker.run.placement import check_one_mesh, device_for, process
 from pytensor_jaxpr_linker.run.plans import make_graph, make_plan, rules_in_force
 from pytensor_jaxpr_linker.run.program import Program, pure_function
 from pytensor_jaxpr_linker.run.recompiles import Policy

@@ -24,8 +24,7 @@ from pytensor_jaxpr_linker.base.errors import variable_name
 from pytensor_jaxpr_linker.base.options import Options
 from pytensor_jaxpr_linker.frontend.shared_arrays import adopt, consistent, in_cell, placed_like, shared_device_array
 from pytensor_jaxpr_linker.run import transfer
-from pytensor_jaxpr_linker.run.cpu_client import device_for
-from pytensor_jaxpr_linker.run.fork import process
+from pytensor_jaxpr_linker.run.placement import device_for, process
 
 
 class Storage(NamedTuple):

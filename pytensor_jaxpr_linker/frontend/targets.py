@@ -24,10 +24,9 @@ from pytensor_jaxpr_linker.base.array_types import in_order
 from pytensor_jaxpr_linker.base.errors import ROLE, variable_name
 from pytensor_jaxpr_linker.base.options import resolve
 from pytensor_jaxpr_linker.frontend.jax_function import as_argument, check_shape
+from pytensor_jaxpr_linker.frontend.kept_graphs import Original, original_of
 from pytensor_jaxpr_linker.frontend.linker import JaxprLinker
-from pytensor_jaxpr_linker.frontend.no_gradient import NO_GRADIENT, why_no_gradient
-from pytensor_jaxpr_linker.frontend.original_graph import Original, original_of
-from pytensor_jaxpr_linker.frontend.pregrad import value_and_gradient
+from pytensor_jaxpr_linker.frontend.pregrad import NO_GRADIENT, value_and_gradient, why_no_gradient
 from pytensor_jaxpr_linker.frontend.runner import Runner
 from pytensor_jaxpr_linker.frontend.shared_arrays import transposed
 

@@ -32,7 +32,7 @@ from pytensor_jaxpr_linker.pymc.functions.initial import (
 )
 from pytensor_jaxpr_linker.pymc.kept_programs import KeptPrograms
 from pytensor_jaxpr_linker.pymc.surroundings import settings_of, surroundings
-from pytensor_jaxpr_linker.run.fork import process
+from pytensor_jaxpr_linker.run.placement import process
 
 type Gradient = Literal["pytensor", "jax"]
 

@@ -10,7 +10,7 @@ import jax
 
 from pytensor_jaxpr_linker.base.bounded import Bounded
 from pytensor_jaxpr_linker.pymc.folder_programs import FolderPrograms
-from pytensor_jaxpr_linker.run.fork import process
+from pytensor_jaxpr_linker.run.placement import process
 
 #: How many programs of one model are kept: those of a few samplers, each with one for the constrained values.
 MOST_PROGRAMS = 16

@@ -15,7 +15,7 @@ from jax.sharding import Mesh
 from pytensor_jaxpr_linker.base.errors import GraphBreakError
 from pytensor_jaxpr_linker.base.jax_compat import with_x64_restored
 from pytensor_jaxpr_linker.base.words import counted
-from pytensor_jaxpr_linker.frontend.no_gradient import WITHOUT_GRADIENTS
+from pytensor_jaxpr_linker.frontend.pregrad import WITHOUT_GRADIENTS
 from pytensor_jaxpr_linker.pymc.arguments import Names, require
 from pytensor_jaxpr_linker.pymc.chains.blas_threads import blas_threads
 from pytensor_jaxpr_linker.pymc.chains.chains import ChainDraws

@@ -43,7 +43,7 @@ from pytensor_jaxpr_linker.report.provenance import GRADIENT_BY, Provenance
 from pytensor_jaxpr_linker.report.stages import RegionStages, Stages, examples_of, stages_of
 from pytensor_jaxpr_linker.report.transfers import describe_transfers
 from pytensor_jaxpr_linker.report.whatif import try_changes
-from pytensor_jaxpr_linker.run.checks import error_text
+from pytensor_jaxpr_linker.run.call import error_text
 from pytensor_jaxpr_linker.run.plans import rules_in_force
 from pytensor_jaxpr_linker.run.program import Program
 from pytensor_jaxpr_linker.run.specialization import Specialization

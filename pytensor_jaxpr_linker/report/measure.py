@@ -29,8 +29,8 @@ from pytensor_jaxpr_linker.report.profile import ON_HOST, Profile, ProfileRow
 from pytensor_jaxpr_linker.report.provenance import Provenance
 from pytensor_jaxpr_linker.report.recording import record, seconds_of
 from pytensor_jaxpr_linker.run.call import find_generators, take_keys
-from pytensor_jaxpr_linker.run.cpu_client import device_for, place
 from pytensor_jaxpr_linker.run.executor import RegionStage
+from pytensor_jaxpr_linker.run.placement import device_for, place
 from pytensor_jaxpr_linker.run.program import Program
 from pytensor_jaxpr_linker.run.specialization import Specialization
 

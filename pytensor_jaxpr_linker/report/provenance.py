@@ -15,7 +15,7 @@ from pytensor.tensor.type import continuous_dtypes
 
 from pytensor_jaxpr_linker.base.errors import GRADIENT, is_of_gradient, lines_of, role_of
 from pytensor_jaxpr_linker.base.interpreter import identity
-from pytensor_jaxpr_linker.frontend.original_graph import Original
+from pytensor_jaxpr_linker.frontend.kept_graphs import Original
 from pytensor_jaxpr_linker.graph.walk import Graph
 from pytensor_jaxpr_linker.report.hints import expression
 

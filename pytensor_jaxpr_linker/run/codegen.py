@@ -20,10 +20,8 @@ from pytensor_jaxpr_linker.base.errors import note_node
 from pytensor_jaxpr_linker.base.options import current_stance
 from pytensor_jaxpr_linker.plan.model import HostStep
 from pytensor_jaxpr_linker.run import transfer
-from pytensor_jaxpr_linker.run.cpu_client import CallBuffer
-from pytensor_jaxpr_linker.run.fork import process
-from pytensor_jaxpr_linker.run.packed_program import PackedProgram
-from pytensor_jaxpr_linker.run.packing import Packing, flat_copy
+from pytensor_jaxpr_linker.run.packing import CallBuffer, PackedProgram, Packing, flat_copy
+from pytensor_jaxpr_linker.run.placement import process
 from pytensor_jaxpr_linker.run.transfer_count import open_counts
 
 

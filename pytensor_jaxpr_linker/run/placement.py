@@ -1,18 +1,77 @@
-"""Arrays on several devices: what is one, and where other values go beside it.
+"""Where programs run and arrays lie: on a CPU client of this package's own, or on the devices of the user's JAX.
 
-XLA's partitioner divides the work and chooses the collectives. Here is only what says where arrays lie.
+JAX's CPU client hands a program to another thread, and a call waits for its results: 5 to 40 µs that a call with NumPy
+results can't use. JAX has an option to run programs in the calling thread, but for the whole process. A second client
+leaves the user's JAX as it is. Its device is not among `jax.devices`, and none of its arrays reaches the user.
+
+On several devices XLA's partitioner divides the work and chooses the collectives. Here is only where arrays lie.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Sequence
+from functools import cache
 from typing import Any
 
 import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
-from pytensor_jaxpr_linker.run.cpu_client import own_device
+from jaxpr_artifact.fork import OTHER_PROCESSES, jax_threads
+from pytensor_jaxpr_linker.base import jax_compat
+from pytensor_jaxpr_linker.base.array_types import copy_matrix, unmasked
+from pytensor_jaxpr_linker.base.options import Options
+from pytensor_jaxpr_linker.base.words import page_url
+
+
+@cache
+def own_device() -> jax.Device | None:
+    """Return the device of the client, or None if JAX's programs run elsewhere than on the default CPU device."""
+    with _making:
+        return make_own_device()
+
+
+#: Held while the client is made: `cache` alone would let two threads make two, whose arrays can't meet.
+_making = threading.Lock()
+
+
+@cache
+def make_own_device() -> jax.Device | None:
+    """Make the client, once, and return its device, see `own_device`."""
+    is_default = jax.default_backend() == "cpu" and jax.config.jax_default_device is None
+    return jax_compat.make_synchronous_cpu_device() if is_default else None
+
+
+def device_for(options: Options) -> jax.Device | None:
+    """Return the device for calls from NumPy to NumPy, or None if they run on JAX's default device."""
+    return own_device() if options.synchronous and options.results == "numpy" else None
+
+
+def place(args: list, options: Options) -> tuple[list, jax.Device | None]:
+    """Return the arguments of a call, so that they are together, and the device where it runs, see `device_for`.
+
+    With a JAX array of the user's among them it runs where that array is.
+    """
+    own, args = device_for(options), [unmasked(x) for x in args]
+    if own is None or all(not isinstance(x, jax.Array) or own in x.devices() for x in args):
+        return args, own
+    return [np.asarray(x) if isinstance(x, jax.Array) and own in x.devices() else x for x in args], None
+
+
+#: XLA takes the memory of a NumPy array for its own, where nobody may write, if it begins at a multiple of so many bytes; else it copies.
+ALIGNMENT = 64
+
+
+def own_copy(value: np.ndarray, device: jax.Device | None) -> jax.Array:
+    """Copy an array to a device, or to JAX's default device, into memory of XLA's. `jax.Array.copy` would do, but compiles a program, which takes 5 to 10 ms."""
+    memory = np.empty(value.nbytes + 2 * ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % ALIGNMENT + value.dtype.itemsize
+    copied = memory[start : start + value.nbytes].view(value.dtype).reshape(value.shape)
+    copy_matrix(copied, value)
+    array = jax.device_put(copied, device)
+    is_shared = array.size and array.platform() == "cpu" and array.unsafe_buffer_pointer() == copied.ctypes.data
+    return array.copy() if is_shared else array
 
 
 def is_sharded(value: Any) -> bool:
@@ -127,3 +186,11 @@ def to_host(value: Any) -> np.ndarray:
             " `jax.experimental.multihost_utils.process_allgather(x, tiled=True)`."
         )
     return np.asarray(value)
+
+
+process = jax_threads
+process.have_started = jax_compat.backend_has_started
+process.remedy = (
+    "in `pymc.sample` and `pymc.sample_smc` pass `mp_ctx=pytensor_jaxpr_linker.pymc.process_context()` or `cores=1`, or call"
+    f" `pytensor_jaxpr_linker.pymc.sample`, which does not fork; {OTHER_PROCESSES} ({page_url('threads', 'processes')})."
+)

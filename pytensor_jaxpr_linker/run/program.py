@@ -22,8 +22,7 @@ from pytensor_jaxpr_linker.jaxpr.builder import Check
 from pytensor_jaxpr_linker.plan.large_constants import find_large_constants
 from pytensor_jaxpr_linker.plan.model import Region
 from pytensor_jaxpr_linker.plan.padding import Padding, find_padding
-from pytensor_jaxpr_linker.run.cpu_client import place
-from pytensor_jaxpr_linker.run.placement import copied_to_mesh
+from pytensor_jaxpr_linker.run.placement import copied_to_mesh, place
 from pytensor_jaxpr_linker.run.plans import make_plan, rules_in_force
 from pytensor_jaxpr_linker.run.recompiles import OnHost, Policy, Recompiles
 from pytensor_jaxpr_linker.run.specialization import NotAdmitted, Specialization

@@ -6,6 +6,7 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import cache
 from time import perf_counter
 from typing import Any
 
@@ -18,9 +19,7 @@ from pytensor_jaxpr_linker.base.bounded import Bounded
 from pytensor_jaxpr_linker.jaxpr.lower import Lowered, lower_region
 from pytensor_jaxpr_linker.jaxpr.optimize.finish import for_calls
 from pytensor_jaxpr_linker.plan.model import Region
-from pytensor_jaxpr_linker.run import timing
-from pytensor_jaxpr_linker.run.packed_program import PackedProgram, packed_program
-from pytensor_jaxpr_linker.run.packing import Packing
+from pytensor_jaxpr_linker.run.packing import PackedProgram, Packing, packed_program
 from pytensor_jaxpr_linker.run.recompiles import Admit, OnHost, Pad, Recompiles, Refuse, describe, spell
 
 #: How many packed calls are kept: beyond the recompile limit each call may have shapes of its own.
@@ -133,7 +132,7 @@ class Specialization:
             was_lowered = key in self.lowered
             jaxpr = self.admit(given).jaxpr
             seconds = self.seconds.get(key, {})  # another thread may have cleared it
-            timing.record_stages_of(self.name, seconds, 0.0 if was_lowered else seconds.get("lower", 0.0))
+            record_stages_of(self.name, seconds, 0.0 if was_lowered else seconds.get("lower", 0.0))
             if small:
                 jaxpr = for_calls(jaxpr, into_first=False).jaxpr
             return jax_compat.call_jaxpr(jaxpr, *given)
@@ -149,7 +148,7 @@ class Specialization:
 
         def jit(jaxpr: Any, **options: Any) -> Any:
             def call(*given: Any) -> list:
-                timing.record_stages_of(self.name, seconds, 0.0)
+                record_stages_of(self.name, seconds, 0.0)
                 return jax_compat.call_jaxpr(jaxpr, *given)
 
             return self._jit(call, device, **options)
@@ -247,3 +246,41 @@ def usable_for(results: Sequence[Any], args: Sequence[Any], positions: Sequence[
             free[key] -= 1
             found.append(i)
     return tuple(found)
+
+
+#: What JAX calls the stages that follow the building of a Jaxpr, and what we call them.
+STAGES = {
+    "/jax/core/compile/jaxpr_trace_duration": "trace",
+    "/jax/core/compile/jaxpr_to_mlir_module_duration": "stablehlo",
+    "/jax/core/compile/backend_compile_duration": "xla",
+}
+
+
+class Traced(threading.local):
+    """The program that this thread traced last, and where the duration of its stages goes."""
+
+    names: tuple[str, ...] = ()
+    seconds: dict[str, float]
+    within: float
+
+
+_traced = Traced()
+
+
+@cache
+def listen() -> None:
+    """Have JAX report durations, once in a process."""
+    jax.monitoring.register_event_duration_secs_listener(note_duration)
+
+
+def record_stages_of(name: str, seconds: dict[str, float], within: float) -> None:
+    """Write the durations of the next stages of a program to `seconds`; `within` is subtracted from that of the trace."""
+    listen()
+    _traced.names, _traced.seconds, _traced.within = (name, f"jit({name})"), seconds, within
+
+
+def note_duration(event: str, duration_secs: float, **details: Any) -> None:
+    """Take a duration that JAX reports, if it is one of the program that this thread traced last."""
+    stage = STAGES.get(event)
+    if stage is not None and details.get("fun_name") in _traced.names:
+        _traced.seconds.setdefault(stage, duration_secs - _traced.within if stage == "trace" else duration_secs)

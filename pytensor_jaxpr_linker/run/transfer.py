@@ -12,7 +12,7 @@ from pytensor.tensor.random.utils import custom_rng_deepcopy
 from pytensor.tensor.type import TensorType, all_dtypes
 
 from pytensor_jaxpr_linker.base.array_types import unmasked
-from pytensor_jaxpr_linker.run.cpu_client import own_copy, own_device
+from pytensor_jaxpr_linker.run.placement import own_copy, own_device
 
 
 class DeviceBuffer:

@@ -15,7 +15,7 @@ from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 
 import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker import JaxprLinker, Options
-from pytensor_jaxpr_linker.frontend.register import register
+from pytensor_jaxpr_linker.frontend.function import register
 
 
 def compiled(inputs, outputs, mode="JAXPR", **kwargs):

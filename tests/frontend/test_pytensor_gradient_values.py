@@ -12,7 +12,7 @@ from pytensor.graph import FunctionGraph
 from pytensor.tensor.special import LogSumExp
 
 import pytensor_jaxpr_linker as pjl
-from pytensor_jaxpr_linker.frontend.logsumexp_gradient import FIXED_MAXIMA
+from pytensor_jaxpr_linker.frontend.added_rewrites import FIXED_MAXIMA
 
 pytestmark = pytest.mark.usefixtures("x64")
 

@@ -31,8 +31,8 @@ from pytensor.graph.traversal import graph_inputs
 from pytensor.scan.rewriting.db import ScanEquilibriumGraphRewriter
 from pytensor.tensor.elemwise import Elemwise
 
+from pytensor_jaxpr_linker.frontend.kept_graphs import REWRITE_CACHE
 from pytensor_jaxpr_linker.frontend.linker import JaxprLinker
-from pytensor_jaxpr_linker.frontend.rewrite_cache import REWRITE_CACHE
 from pytensor_jaxpr_linker.frontend.rewriters import (
     Equilibrium,
     GraphWalk,
@@ -40,7 +40,7 @@ from pytensor_jaxpr_linker.frontend.rewriters import (
     RewriteAttempt,
     without_measurements,
 )
-from tests.frontend.test_rewrite_cache import GRAPHS
+from tests.frontend.test_kept_graphs import GRAPHS
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 

@@ -19,7 +19,7 @@ from pytensor.graph.op import Op
 import pytensor_jaxpr_linker as pjl
 import pytensor_jaxpr_linker.pymc as ours
 from pytensor_jaxpr_linker.base.rules import RULES
-from pytensor_jaxpr_linker.frontend.no_gradient import without_gradient
+from pytensor_jaxpr_linker.frontend.pregrad import without_gradient
 from pytensor_jaxpr_linker.pymc import fit_pathfinder, initial_points, logdensity, sample, sample_smc
 
 SAMPLERS = ("nutpie", "numpyro", "blackjax", "mclmc", "pymc")

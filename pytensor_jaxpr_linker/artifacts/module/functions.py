@@ -29,8 +29,8 @@ from pytensor_jaxpr_linker.emit.random.sampler import KEY_DTYPE, KEY_SHAPE
 from pytensor_jaxpr_linker.frontend.as_jax_function import single_program
 from pytensor_jaxpr_linker.frontend.jax_function import check_shape
 from pytensor_jaxpr_linker.frontend.targets import Target
-from pytensor_jaxpr_linker.run.checks import error_of
-from pytensor_jaxpr_linker.run.fork import process
+from pytensor_jaxpr_linker.run.call import error_of
+from pytensor_jaxpr_linker.run.placement import process
 from pytensor_jaxpr_linker.run.program import Program
 
 

@@ -26,7 +26,7 @@ from pytensor_jaxpr_linker.artifacts.module.declarations import is_key_type
 from pytensor_jaxpr_linker.artifacts.module.functions import Leaf, ModuleFunction
 from pytensor_jaxpr_linker.base import jax_compat
 from pytensor_jaxpr_linker.jaxpr.lower import Lowered
-from pytensor_jaxpr_linker.run.fork import process
+from pytensor_jaxpr_linker.run.placement import process
 from pytensor_jaxpr_linker.run.program import static_value
 
 

@@ -11,7 +11,7 @@ from pymc.step_methods import NUTS, STEP_METHODS
 from pytensor.graph.basic import Variable
 
 from pytensor_jaxpr_linker.base.errors import GraphBreakError
-from pytensor_jaxpr_linker.frontend.no_gradient import NO_GRADIENT, why_no_gradient
+from pytensor_jaxpr_linker.frontend.pregrad import NO_GRADIENT, why_no_gradient
 
 
 def check_steps(model: pm.Model) -> None:

@@ -22,6 +22,7 @@ from pytensor import config
 from pytensor_jaxpr_linker.base.errors import warn_user
 from pytensor_jaxpr_linker.base.interpreter import usable_cores
 from pytensor_jaxpr_linker.base.options import options, resolve
+from pytensor_jaxpr_linker.frontend.kept_graphs import cache
 from pytensor_jaxpr_linker.graph.rewritten.store import STORE
 from pytensor_jaxpr_linker.pymc.chains.blas_threads import blas_threads
 from pytensor_jaxpr_linker.pymc.chains.chains import ChainDraws
@@ -30,7 +31,6 @@ from pytensor_jaxpr_linker.pymc.progress import progress
 from pytensor_jaxpr_linker.pymc.request import Request
 from pytensor_jaxpr_linker.pymc.samplers.nutpie import most_draws, sample_nutpie
 from pytensor_jaxpr_linker.pymc.samplers.processes import BASE, Process
-from pytensor_jaxpr_linker.run.program_cache import cache
 
 
 def sample_nutpie_in_processes(request: Request) -> ChainDraws:

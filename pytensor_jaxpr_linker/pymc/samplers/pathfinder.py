@@ -16,7 +16,7 @@ from pymc.exceptions import SamplingError
 from pymc.stats.convergence import SamplerWarning, WarningType, log_warnings
 
 from pytensor_jaxpr_linker.base.jax_compat import with_x64_restored
-from pytensor_jaxpr_linker.frontend.no_gradient import WITHOUT_GRADIENTS
+from pytensor_jaxpr_linker.frontend.pregrad import WITHOUT_GRADIENTS
 from pytensor_jaxpr_linker.pymc.arguments import (
     GRADIENTS,
     Names,

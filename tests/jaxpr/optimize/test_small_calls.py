@@ -26,7 +26,7 @@ from pytensor_jaxpr_linker.jaxpr.optimize.small_calls import (
     with_small_calls,
 )
 from pytensor_jaxpr_linker.jaxpr.optimize.xla_options import CallProgram, options_of_call, options_of_chain
-from pytensor_jaxpr_linker.run.cpu_client import own_device
+from pytensor_jaxpr_linker.run.placement import own_device
 
 ATTRIBUTE = 'xla_cpu_small_call="true"'
 SMALL_ROWS = [r for r in ROWS if all(map(fits_small_call, assembled(r).eqns))]

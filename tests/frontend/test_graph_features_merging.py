@@ -17,7 +17,7 @@ from pytensor.scalar import float64
 from pytensor.scalar.basic import ScalarConstant
 from pytensor.tensor.basic import MakeVector
 
-from pytensor_jaxpr_linker.frontend.merging import EqualParts, Merge, signature_of
+from pytensor_jaxpr_linker.frontend.graph_features import EqualParts, Merge, signature_of
 from pytensor_jaxpr_linker.frontend.rewriters import without_measurements
 
 DTYPES = ("bool", "int8", "int64", "uint8", "uint64", "float16", "float32", "float64", "complex64", "complex128")

@@ -20,10 +20,10 @@ from pytensor.graph.rewriting.basic import dfs_rewriter, node_rewriter
 from pytensor.tensor.rewriting.basic import register_canonicalize
 
 import pytensor_jaxpr_linker as pjl
-from pytensor_jaxpr_linker.frontend.rewrite_cache import KEEP_OR_EXPAND, REWRITE_CACHE
+from pytensor_jaxpr_linker.frontend.kept_graphs import KEEP_OR_EXPAND, REWRITE_CACHE
 from pytensor_jaxpr_linker.graph.rewritten import environment
 from pytensor_jaxpr_linker.graph.rewritten.store import STORE
-from tests.frontend.test_rewrite_cache import (
+from tests.frontend.test_kept_graphs import (
     GRAPHS,
     VECTOR,
     compiled,
@@ -156,7 +156,7 @@ import jax, numpy as np
 import pytensor
 import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker.graph.rewritten.store import STORE
-from tests.frontend.test_rewrite_cache import GRAPHS
+from tests.frontend.test_kept_graphs import GRAPHS
 
 texts = []
 with warnings.catch_warnings(record=True) as caught:

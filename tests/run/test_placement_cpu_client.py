@@ -14,7 +14,7 @@ import pytest
 from helpers import Doubled, run_python
 
 import pytensor_jaxpr_linker as pjl
-from pytensor_jaxpr_linker.run.cpu_client import ALIGNMENT, device_for, own_copy, own_device
+from pytensor_jaxpr_linker.run.placement import ALIGNMENT, device_for, own_copy, own_device
 from pytensor_jaxpr_linker.run.transfer import buffer_of
 
 X = np.arange(6.0)
@@ -249,7 +249,7 @@ def test_threads():
 def test_a_default_device_of_the_users():
     code = """
         import jax, numpy as np, pytensor, pytensor.tensor as pt, pytensor_jaxpr_linker as pjl
-        from pytensor_jaxpr_linker.run.cpu_client import own_device
+        from pytensor_jaxpr_linker.run.placement import own_device
         jax.config.update("jax_default_device", jax.devices()[1])
         s = pytensor.shared(np.ones(2))
         x = pt.dvector("x")
@@ -265,7 +265,7 @@ def test_threads_that_come_first_share_one_client():
         import time
         from concurrent.futures import ThreadPoolExecutor
         from pytensor_jaxpr_linker.base import jax_compat
-        from pytensor_jaxpr_linker.run.cpu_client import own_device
+        from pytensor_jaxpr_linker.run.placement import own_device
         make = jax_compat.make_synchronous_cpu_device
         jax_compat.make_synchronous_cpu_device = lambda: (time.sleep(0.1), make())[1]
         with ThreadPoolExecutor(4) as pool:

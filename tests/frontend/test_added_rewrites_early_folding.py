@@ -15,8 +15,8 @@ from pytensor.graph.traversal import graph_inputs
 from pytensor.raise_op import Assert
 from pytensor.scan.basic import scan
 
-from pytensor_jaxpr_linker.frontend.early_folding import EARLY_FOLDING, EarlyFolding
-from pytensor_jaxpr_linker.frontend.rewrite_cache import REWRITE_CACHE
+from pytensor_jaxpr_linker.frontend.added_rewrites import EARLY_FOLDING, EarlyFolding
+from pytensor_jaxpr_linker.frontend.kept_graphs import REWRITE_CACHE
 
 
 def folded(inputs, *outputs) -> FunctionGraph:
@@ -106,7 +106,7 @@ def test_lines_and_names():
     fgraph = folded([x], x * two)
     (constant,) = [v for node in fgraph.toposort() for v in node.inputs if isinstance(v, Constant)]
     assert constant.name is None
-    assert "test_early_folding" in str(constant.tag.trace)
+    assert "test_added_rewrites_early_folding" in str(constant.tag.trace)
 
 
 def test_outputs_may_be_numbers():

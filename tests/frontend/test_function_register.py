@@ -8,6 +8,7 @@ import pickle
 import jax
 import numpy as np
 import pytensor
+import pytensor.tensor as pt
 import pytest
 from pytensor.compile.mode import optdb, predefined_linkers, predefined_modes
 from pytensor.compile.sharedvalue import shared_constructor
@@ -16,7 +17,7 @@ from pytensor.link.basic import Container
 from pytensor.tensor.sharedvar import tensor_constructor
 
 import pytensor_jaxpr_linker as pjl
-from pytensor_jaxpr_linker.frontend.register import OPTDB_REWRITES, register
+from pytensor_jaxpr_linker.frontend.function import OLD_MODULES, OPTDB_REWRITES, register
 from pytensor_jaxpr_linker.frontend.shared_arrays import TENSOR_VALUES, register_constructors
 
 
@@ -95,3 +96,17 @@ def test_a_constructor_of_somebody_else_stays():
         assert shared_constructor.dispatch(np.ndarray) is pytensors_own
     finally:
         shared_constructor.register(np.ndarray, before)
+
+
+def test_pickles_that_name_modules_of_an_older_version():
+    """A pickle finds each class by the module that had it."""
+    w = pjl.shard(pytensor.shared(np.arange(2.0), name="w"), jax.make_mesh((1,), ("data",)), "data")
+    x = pt.vector("x", dtype="float64")
+    now = pickle.dumps([w, pytensor.function([x], pt.exp(x * w), mode="JAXPR")], protocol=2)
+    for old, new in OLD_MODULES.items():
+        assert f"frontend.{new}\n".encode() in now
+        now = now.replace(f"frontend.{new}\n".encode(), f"frontend.{old}\n".encode())
+    loaded, f = pickle.loads(now)
+    np.testing.assert_array_equal(loaded.get_value(), [0.0, 1.0])
+    np.testing.assert_array_equal(f([1.0, 0.0]), [1.0, 1.0])
+    assert type(loaded.container) is type(w.container)

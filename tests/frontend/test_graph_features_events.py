@@ -7,7 +7,7 @@ import pytest
 from pytensor.graph.features import Feature
 from pytensor.graph.fg import FunctionGraph
 
-from pytensor_jaxpr_linker.frontend.graph_events import GraphEvents, counted_events
+from pytensor_jaxpr_linker.frontend.graph_features import GraphEvents, counted_events
 
 
 class Diary(Feature):

@@ -1,0 +1,350 @@
+"""Keeps graphs: as they were before PyTensor's rewrites, and as the rewrites have left them.
+
+The graph before the rewrites determines the derivatives of a function. Rewrites drop what changes no value:
+`zero_grad` and `grad_clip` are gone when a linker sees a graph. They change its nodes in place, so the graph is copied
+before the first of them.
+
+A graph that was rewritten before, in this process or an earlier one, is taken from a store. The first rewrite looks for
+the graph and, if it is kept, puts one node in its place. The last rewrite puts the rewritten graph in place of the node,
+or keeps it. The rewrites between them see one node, and take no time.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import pytensor
+from jax.experimental.compilation_cache import compilation_cache
+from pytensor import config
+from pytensor.graph.basic import Apply, Variable, clone
+from pytensor.graph.features import Feature
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.op import Op
+from pytensor.graph.rewriting.basic import GraphRewriter
+from pytensor.graph.rewriting.db import RewriteDatabase, RewriteDatabaseQuery
+
+from pytensor_jaxpr_linker.base.errors import CacheWarning, warn_user
+from pytensor_jaxpr_linker.base.interpreter import gc_paused
+from pytensor_jaxpr_linker.base.private_files import UnsafeFolderError, checked_folder, make_folder
+from pytensor_jaxpr_linker.graph.rewritten.describe import NotDescribed, name_of
+from pytensor_jaxpr_linker.graph.rewritten.environment import text_of_environment
+from pytensor_jaxpr_linker.graph.rewritten.flat import (
+    OF_VALUES,
+    Flat,
+    Rewritten,
+    Tables,
+    flatten,
+    rebuilt,
+    rewritten_graph,
+    text_of,
+)
+from pytensor_jaxpr_linker.graph.rewritten.store import STORE
+
+#: The name of the rewrite that keeps a copy, and of the attribute of a variable's tag that holds the copy.
+KEEP = "jaxpr_keep_original"
+
+
+class Original(NamedTuple):
+    """Inputs and outputs of a graph before rewrites."""
+
+    inputs: list[Variable]
+    outputs: list[Variable]
+
+
+class LazyOriginal:
+    """The same as `Original`, built from the tables of the graph when it is first asked for.
+
+    Most functions are never asked, and a copy takes 10 ms.
+    """
+
+    def __init__(self, inputs: Sequence[Variable], flat: Flat, tables: Tables):
+        self._from = inputs, flat, tables
+
+    @cached_property
+    def built(self) -> Original:
+        """The graph."""
+        inputs, flat, tables = self._from
+        copies: list[Any] = [v.clone() for v in inputs]
+        return Original(copies, rebuilt(Rewritten(flat, [], [], []), copies, tables))
+
+    @property
+    def inputs(self) -> list[Variable]:
+        """Copies of the inputs."""
+        return self.built.inputs
+
+    @property
+    def outputs(self) -> list[Variable]:
+        """Copies of the outputs."""
+        return self.built.outputs
+
+    def __reduce__(self) -> tuple:
+        return Original, tuple(self.built)
+
+
+@gc_paused()
+def copy_of(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> Original:
+    """Return a copy of the graph between inputs and outputs."""
+    return Original(*clone(list(inputs), list(outputs), copy_orphans=False))
+
+
+class KeptOriginal(Feature):
+    """Holds the original of a graph."""
+
+    def __init__(self, original: Original | LazyOriginal):
+        self.original = original
+
+
+class KeepOriginal(GraphRewriter):
+    """A rewrite that changes nothing: it keeps a copy of the graph."""
+
+    def add_requirements(self, fgraph: FunctionGraph) -> None:
+        """Copy the graph, the first time."""
+        if kept_by_feature(fgraph) is None:
+            fgraph.attach_feature(KeptOriginal(copy_of(fgraph.inputs, fgraph.outputs)))
+
+    def apply(self, fgraph: FunctionGraph, *args: Any, **kwargs: Any) -> None:
+        """Do nothing."""
+
+
+def kept_by_feature(fgraph: FunctionGraph) -> Original | LazyOriginal | None:
+    """Return the original that the rewrite kept."""
+    return next((f.original for f in fgraph._features if isinstance(f, KeptOriginal)), None)
+
+
+def remember_original(fgraph: FunctionGraph) -> None:
+    """Note the original in the tags of the graph's outputs: `Function.copy` clones the graph with its tags."""
+    original = kept_by_feature(fgraph)
+    if original is not None:
+        for v in fgraph.outputs:
+            if v.owner is not None:
+                setattr(v.tag, KEEP, original)
+
+
+def original_of(fgraph: FunctionGraph) -> Original | None:
+    """Return inputs and outputs before the rewrites of a function's graph, or None if nothing kept them.
+
+    `Function.copy` may leave out updates, which are the last outputs.
+    """
+    for v in fgraph.outputs:
+        found = getattr(v.tag, KEEP, None)
+        if found is not None:
+            return Original(found.inputs, found.outputs[: len(fgraph.outputs)])
+    return None
+
+
+#: The tag of the two rewrites, by which the linker asks for them and a user may leave them out; and their names.
+REWRITE_CACHE = "jaxpr_rewrite_cache"
+FIND, KEEP_OR_EXPAND = "jaxpr_find_rewritten", "jaxpr_keep_rewritten"
+
+
+class Kept(Op):
+    """Stands for a rewritten graph while PyTensor's rewrites run. No function contains it."""
+
+    __props__ = ()
+
+    def make_node(self, *inputs: Variable) -> Apply:
+        """Raise an error: `put_in_place` makes the node."""
+        raise NotImplementedError
+
+    def perform(self, node: Apply, inputs: Any, output_storage: Any) -> None:
+        """Raise an error."""
+        raise NotImplementedError
+
+    def do_constant_folding(self, fgraph: FunctionGraph, node: Apply) -> bool:
+        """Never."""
+        return False
+
+
+class Pending(Feature):
+    """What the last rewrite has to do."""
+
+    def __init__(self, finish: Callable[[FunctionGraph], None]):
+        self.finish = finish
+
+
+class FindRewritten(GraphRewriter):
+    """The first rewrite. It works when features are attached, so that those of other rewrites need not look at the whole graph."""
+
+    def __init__(self, query: RewriteDatabaseQuery):
+        self.query = query
+
+    def add_requirements(self, fgraph: FunctionGraph) -> None:
+        """Look for the graph, the first time."""
+        with gc_paused():
+            self.find(fgraph)
+
+    def find(self, fgraph: FunctionGraph) -> None:
+        """Look for the graph."""
+        mode: Any = config.mode
+        if getattr(mode, "_optimizer", None) is not self.query or any(isinstance(f, Pending) for f in fgraph._features):
+            return  # the graph inside an Op, or a query with rewrites of the user's
+        if self.query.exclude & {KEEP_OR_EXPAND, KeepOrExpand.__name__}:
+            return  # nothing would put the graph in place
+        try:
+            environment = name_of(type(mode.linker)) + text_of_environment(fgraph, self.query, STORE.has_folder)
+            entry = Entry(fgraph.inputs, fgraph.outputs, environment)
+        except NotDescribed:
+            return
+        fgraph.attach_feature(KeptOriginal(LazyOriginal(entry.inputs, entry.flat, entry.tables)))
+        rewritten = entry.find()
+        if rewritten is None:
+            fgraph.attach_feature(Pending(entry.keep))
+        else:
+            put_in_place(fgraph, stand_in(fgraph.inputs, fgraph.outputs))
+            fgraph.attach_feature(Pending(lambda fgraph: put_in_place(fgraph, rewritten)))
+
+    def apply(self, fgraph: FunctionGraph) -> None:
+        """Do nothing."""
+
+
+class KeepOrExpand(GraphRewriter):
+    """The last rewrite."""
+
+    def apply(self, fgraph: FunctionGraph) -> None:
+        """Keep the graph, or put the one that was kept in place."""
+        for feature in [f for f in fgraph._features if isinstance(f, Pending)]:
+            fgraph.remove_feature(feature)
+            with gc_paused():
+                feature.finish(fgraph)
+
+
+class Finders(RewriteDatabase):
+    """Makes the first rewrite for each query: what is kept depends on it."""
+
+    def query(self, *tags: Any, **kwtags: Any) -> Any:
+        """Return the first rewrite for a query."""
+        return FindRewritten(tags[0])
+
+
+class Entry:
+    """The place of a graph in the store. It is made before the rewrites, since these change the graph.
+
+    Raises
+    ------
+    NotDescribed
+        If a part of the graph has no text, so that nothing can be kept.
+    """
+
+    def __init__(self, inputs: Sequence[Variable], outputs: Sequence[Variable], environment: str):
+        self.inputs, self.tables = list(inputs), Tables()
+        self.flat = flatten(self.inputs, outputs, self.tables)
+        text = text_of(self.flat, self.inputs, self.tables)
+        self._key = sha256(f"{environment}\n{text}".encode()).hexdigest()
+        self._restore = restorer((*self.inputs, *self.tables.constants))
+        self._types = [v.type for v in outputs]
+
+    def find(self) -> list[Variable] | None:
+        """Return the outputs of the rewritten graph if it is kept."""
+        kept = STORE.find(self._key)
+        return None if kept is None else rebuilt(kept, self.inputs, self.tables)
+
+    def keep(self, fgraph: FunctionGraph) -> None:
+        """Keep the graph, which has been rewritten."""
+        self._restore()
+        if all(t.is_super(v.type) for t, v in zip(self._types, fgraph.outputs, strict=True)):
+            with suppress(NotDescribed):  # a rewrite may make what the graph before did not have
+                STORE.keep(self._key, rewritten_graph(fgraph.inputs, fgraph.outputs, self.tables))
+
+
+def restorer(leaves: Sequence[Variable]) -> Callable[[], None]:
+    """Return a function that gives inputs and constants, which are the user's own, the names and tags that they have now.
+
+    PyTensor's rewrites give them names, tags and lines of code of what they replace: more with each function that is compiled of them.
+    """
+    found = [(v, v.name, dict(vars(v.tag))) for v in leaves]
+
+    def restore() -> None:
+        for v, name, tags in found:
+            v.name = name
+            of_value = {k: x for k, x in vars(v.tag).items() if k in OF_VALUES}
+            v.tag.clear()
+            vars(v.tag).update(tags | of_value)
+
+    return restore
+
+
+def stand_in(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> list[Variable]:
+    """Return variables like the outputs that one node computes."""
+    return Apply(Kept(), list(inputs), [v.type.make_variable() for v in outputs]).outputs
+
+
+def put_in_place(fgraph: FunctionGraph, outputs: Sequence[Variable]) -> None:
+    """Make these the outputs of a graph."""
+    for i, v in enumerate(outputs):
+        name, tags = v.name, dict(vars(v.tag))
+        fgraph.change_node_input(fgraph.get_output_client(i)[0], 0, v, reason=REWRITE_CACHE)
+        if v.owner is not None:  # PyTensor hands on names and tags of the output before
+            v.name = name
+            v.tag.clear()
+            vars(v.tag).update(tags)
+
+
+def cache(directory: str | Path | None = None) -> Path | None:
+    """Keep XLA's programs, PyTensor's rewritten graphs and samplers of PyMC models in a folder from now on, and take those that are there from it.
+
+    A function that an earlier process compiled needs no time of XLA and of PyTensor's rewrites then, and a sampler is not traced again. Programs are in JAX's persistent
+    compilation cache, with programs of every size: it serves all JAX code of the process. An entry that can't be read or written costs a warning, and
+    the program is compiled, or the graph rewritten, again.
+
+    Parameters
+    ----------
+    directory : str or Path, optional
+        The folder, which is made if it is missing. If None, one in PyTensor's ``base_compiledir``, for this platform and Python.
+
+    Notes
+    -----
+    What is read from the folder is executed: its folder ``graphs`` has pickles, and programs are machine code. So a
+    folder that somebody else can write to is refused, as ssh does, and what is made is for you alone. JAX reads and
+    writes its programs by itself: this check of the folder, and of what is in it, protects them. Windows has no such
+    rights, and nothing is checked there: choose a folder in your profile.
+
+    Returns
+    -------
+    Path or None
+        The folder; None, with a `CacheWarning`, if no file can be written there.
+
+    Raises
+    ------
+    UnsafeFolderError
+        A PermissionError, if the folder or something in it belongs to another user or can be written to by one, or a
+        folder above it can.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import pytensor_jaxpr_linker as pjl
+    >>> folder = pjl.cache(tempfile.mkdtemp())
+    """
+    if directory is None:
+        compiled = Path(pytensor.config.compiledir)
+        directory = compiled.with_name(compiled.name.replace("compiledir", "xla"))
+    folder = Path(directory).expanduser()
+    try:
+        make_folder(folder)
+        real = checked_folder(folder)  # a link may lead elsewhere later
+        make_folder(real / "graphs")
+        checked_folder(real / "graphs")
+        with tempfile.TemporaryFile(dir=real) as file:
+            file.write(b"0")
+    except UnsafeFolderError:
+        raise
+    except OSError as error:
+        message = (
+            f"Compiled programs can't be kept in {folder}: {error}. Functions work, and are compiled in each process. To do: call"
+            " pytensor_jaxpr_linker.cache(directory) with a folder that can be written to."
+        )
+        warn_user(message, CacheWarning)
+        return None
+    STORE.use(real / "graphs")
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    compilation_cache.reset_cache()  # JAX remembers that it had none, if it has compiled before
+    compilation_cache.set_cache_dir(str(real))
+    return folder
