@@ -78,7 +78,7 @@ def planning(nodes: int) -> dict:
     from pytensor.printing import Print
 
     from pytensor_jaxpr_linker.report.explain import report
-    from pytensor_jaxpr_linker.report.provenance import Provenance
+    from pytensor_jaxpr_linker.report.nodes import Provenance
     from pytensor_jaxpr_linker.run.plans import make_graph, make_plan
 
     prepare("jaxpr", Clock())

@@ -1,4 +1,4 @@
-"""``doctor``: whether versions, devices, settings, folders and compilers fit together, and a program that runs."""
+"""``doctor``: checks versions, devices, settings, folders and compilers, and runs programs."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ from pytensor_jaxpr_linker.base.words import SITE, counted
 from pytensor_jaxpr_linker.report.explain import explain
 from pytensor_jaxpr_linker.report.text import duration
 
-#: How many draws each chain of the trial takes, after as many for its adaptation.
+#: The number of draws of each chain of the trial, after as many for its adaptation.
 DRAWS = 500
-#: How far results of the program may be from NumPy's.
+#: The largest difference between results of the program and of NumPy.
 TOLERANCE = 1e-12
 
 
 class Examination(NamedTuple):
-    """What `examine` found. Print it: the text is a block of Markdown for a bug report."""
+    """The result of `examine`. Print it: the text is a block of Markdown for a bug report."""
 
     sections: list[Section]
 
     @property
     def problems(self) -> list[str]:
-        """What is wrong, each with what to do."""
+        """The problems, each with its remedy."""
         return [problem for section in self.sections for problem in section.problems]
 
     def __str__(self) -> str:
@@ -58,7 +58,7 @@ def examine() -> Examination:
 
 
 def looked_at(title: str, part: Callable[[], Section]) -> Section:
-    """Return a part, or what it failed with: one that fails must not hide the others."""
+    """Return a section, or its error: a part that fails must not hide the others."""
     try:
         return part()
     except Exception as error:
@@ -67,19 +67,18 @@ def looked_at(title: str, part: Callable[[], Section]) -> Section:
 
 
 def machine() -> Section:
-    """Return what the machine is."""
-    return Section(
-        "Machine", [platform.platform(), f"{platform.machine()}, {counted(usable_cores(), 'core')} for this process"]
-    )
+    """Return the kind of machine, and the number of cores."""
+    cores = f"{platform.machine()}, {counted(usable_cores(), 'core')} for this process"
+    return Section("Machine", [platform.platform(), cores])
 
 
 def devices() -> Section:
-    """Return JAX's devices. That there is none, or a GPU that JAX does not see, is a problem."""
+    """Return JAX's devices. Without a device, or with a GPU that JAX does not see, there is a problem."""
     asked = os.environ.get("JAX_PLATFORMS")
     if reason := no_device():
         remedy = (
-            f"JAX_PLATFORMS={asked} forbids all other devices: unset it, or install what JAX needs there (pip install 'jax[cuda13]' for an"
-            " NVIDIA GPU)."
+            f"JAX_PLATFORMS={asked} forbids all other devices: unset it, or install what JAX needs there (pip install"
+            " 'jax[cuda13]' for an NVIDIA GPU)."
             if asked
             else "Install JAX again: pip install --force-reinstall jax jaxlib"
         )
@@ -89,8 +88,8 @@ def devices() -> Section:
     wrong = []
     if shutil.which("nvidia-smi") and asked != "cpu" and all(device.platform == "cpu" for device in found):
         wrong.append(
-            "There is an NVIDIA driver (nvidia-smi), and JAX sees no GPU: pip install 'jax[cuda13]' for JAX's plugin, or set"
-            " JAX_PLATFORMS=cpu to compute on the CPU on purpose."
+            "There is an NVIDIA driver (nvidia-smi), and JAX sees no GPU: pip install 'jax[cuda13]' for JAX's plugin,"
+            " or set JAX_PLATFORMS=cpu to compute on the CPU on purpose."
         )
     return Section("Devices of JAX", lines, wrong)
 
@@ -99,16 +98,13 @@ def no_device() -> str:
     """Return why JAX has no device, or nothing if it has one."""
     try:
         jax.devices()
-    except (
-        RuntimeError,
-        AssertionError,
-    ) as error:  # an AssertionError where a platform is allowed and its plugin is missing
+    except (RuntimeError, AssertionError) as error:  # AssertionError: an allowed platform without its plugin
         return described_error(error)
     return ""
 
 
 def jax_and_pytensor_settings() -> Section:
-    """Return the settings that change results or what runs."""
+    """Return the settings that change results or programs."""
     lines = [
         f"jax_enable_x64 = {jax.config.jax_enable_x64}  (functions of mode JAXPR keep 64 bits in either case)",
         f"pytensor.config.floatX = {pytensor.config.floatX}",
@@ -118,7 +114,7 @@ def jax_and_pytensor_settings() -> Section:
 
 
 def folders() -> Section:
-    """Return the folders for compiled code, and whether they can be written to."""
+    """Return the folders for compiled code. A folder that can't be written to is a problem."""
     compiled = Path(pytensor.config.base_compiledir)
     kept = jax.config.jax_compilation_cache_dir
     lines = [f"PyTensor compiles in {compiled}"]
@@ -175,7 +171,7 @@ def program() -> Section:
 
 
 def extras() -> Section:
-    """Import the packages that extras name, those that are installed."""
+    """Import the installed packages that extras name."""
     if no_device():
         return Section("Packages of the extras", ["not imported: JAX has no device"])
     found = [r for r in requirements() if r.is_optional and r.installed]
@@ -192,27 +188,25 @@ def posterior() -> Section:
         return Section("A posterior", ["not drawn from: JAX has no device"])
     needed = [r for r in requirements() if r.name in ("pymc", "blackjax")]
     if absent := [r.name for r in needed if r.installed is None or import_problem(r)]:
-        return Section(
-            "A posterior",
-            [f"not drawn from: no {' and no '.join(absent)} (pip install 'pytensor_jaxpr_linker[pymc]')"],
-        )
+        missing = f"no {' and no '.join(absent)} (pip install 'pytensor_jaxpr_linker[pymc]')"
+        return Section("A posterior", [f"not drawn from: {missing}"])
     pymc, ours = (importlib.import_module(name) for name in ("pymc", "pytensor_jaxpr_linker.pymc"))
     with pymc.Model() as model:
         pymc.Normal("x", 3.0, 2.0)
     started = perf_counter()
-    x = ours.sample(DRAWS, tune=DRAWS, chains=2, model=model, random_seed=1, quiet=True, progressbar=False).posterior[
-        "x"
-    ]
+    data = ours.sample(DRAWS, tune=DRAWS, chains=2, model=model, random_seed=1, quiet=True, progressbar=False)
+    x = data.posterior["x"]
     mean, spread = float(x.mean()), float(x.std())
     lines = [
-        f"N(3, 2) by {x.sizes['chain']} chains of {DRAWS} draws after {duration(perf_counter() - started)}: mean {mean:.2f}, standard deviation {spread:.2f}"
+        f"N(3, 2) by {x.sizes['chain']} chains of {DRAWS} draws after {duration(perf_counter() - started)}:"
+        f" mean {mean:.2f}, standard deviation {spread:.2f}"
     ]
     is_right = abs(mean - 3) < 1 and 1 < spread < 3
-    wrong = [] if is_right else [f"The draws are not those of the posterior: report it with this block ({SITE})."]
+    wrong = [] if is_right else [f"The draws do not fit the posterior: report it with this block ({SITE})."]
     return Section("A posterior", lines, wrong)
 
 
-#: What is looked at, by the titles of sections that fail.
+#: The parts of the examination, by the titles of sections that fail.
 PARTS: dict[str, Callable[[], Section]] = {
     "Versions": fitting_versions,
     "Machine": machine,

@@ -4,23 +4,51 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote_plus
 
 from jaxpr_artifact import command_line as artifacts
 from pytensor_jaxpr_linker.artifacts.lowering import PLATFORMS
 from pytensor_jaxpr_linker.base.version import __version__
+from pytensor_jaxpr_linker.base.words import page_url
 from pytensor_jaxpr_linker.command_line.doctor import examine
 from pytensor_jaxpr_linker.command_line.model_file import is_model_file, read_model, read_reportable, time_model
-from pytensor_jaxpr_linker.command_line.pages import page_text
 from pytensor_jaxpr_linker.report.explain import explain
 from pytensor_jaxpr_linker.report.stages import stages
 
+PACKAGE = Path(__file__).parents[1]
+#: The page of the break codes in a wheel, where setup.py copies it, and in a clone.
+COPIES = (PACKAGE / "breaks.md", PACKAGE.parent / "docs" / "breaks.md")
+BREAK_CODE = re.compile(r"JX\d{3}", re.IGNORECASE)
+
+
+def page_text(name: str | None) -> str:
+    """Return the section of a break code, else the address of the site, or of its search for a word."""
+    if name is None:
+        return page_url("index")
+    if not BREAK_CODE.fullmatch(name):
+        return f"{page_url('search')}?q={quote_plus(name)}"
+    page = next((path for path in COPIES if path.is_file()), None)
+    if page is None:
+        raise FileNotFoundError(f"This installation has no copy of the documentation. It is at {page_url('index')}.")
+    _, *parts = re.split(r"^(?=## )", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    sections = {part.partition("\n")[0].removeprefix("## ").strip(): part.rstrip() for part in parts}
+    if (wanted := name.upper()) not in sections:
+        codes = [title for title in sections if BREAK_CODE.fullmatch(title)]
+        raise LookupError(f"There is no break code {wanted}; there are {', '.join(codes)}.")
+    return f"{sections[wanted]}\n\n{page_url('breaks', wanted.lower())}"
+
+
 PROGRAM = "python -m pytensor_jaxpr_linker"
-MODEL_HELP = "a Python file with a PyMC model or a function of mode JAXPR, as model.py, or model.py:NAME; NAME may be a function that makes it"
-#: What `stages --show` prints of each region.
+MODEL_HELP = (
+    "a Python file with a PyMC model or a function of mode JAXPR, as model.py, or model.py:NAME; NAME may be a function"
+    " that makes it"
+)
+#: The forms of each region that `stages --show` can print.
 SHOWN = ("jaxpr", "stablehlo", "hlo")
 
 
@@ -31,10 +59,10 @@ def run_command(given: Sequence[str] | None = None) -> int:
         status = options.command(options) or 0
         sys.stdout.flush()
         return status
-    except BrokenPipeError:  # whoever reads, such as `head`, has enough
+    except BrokenPipeError:  # the reader, such as `head`, has enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except Exception as error:  # whatever a model file does: one line, no traceback, unless it is asked for
+    except Exception as error:  # of any kind, from a model file: one line, and a traceback only on request
         if options.traceback:
             raise
         print(f"{type(error).__name__}: {error}\n({PROGRAM} --traceback ... shows where)", file=sys.stderr)
@@ -43,9 +71,8 @@ def run_command(given: Sequence[str] | None = None) -> int:
 
 def make_parser() -> argparse.ArgumentParser:
     """Return the parser of the commands."""
-    parser = argparse.ArgumentParser(
-        PROGRAM, description="Reports on PyMC models, functions of mode JAXPR and exported functions."
-    )
+    about = "Reports on PyMC models, functions of mode JAXPR and exported functions."
+    parser = argparse.ArgumentParser(PROGRAM, description=about)
     parser.add_argument("--traceback", action="store_true", help="show the traceback of an error")
     parser.add_argument("--version", action="version", version=f"pytensor_jaxpr_linker {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
@@ -53,22 +80,21 @@ def make_parser() -> argparse.ArgumentParser:
     doctor = commands.add_parser("doctor", help="say whether versions, devices and compilers fit, and run a program")
     doctor.set_defaults(command=run_doctor)
 
-    docs = commands.add_parser("docs", help="print what a break code means, or the address of the documentation")
+    docs = commands.add_parser("docs", help="print the meaning of a break code, or the address of the documentation")
     docs.add_argument("page", nargs="?", metavar="CODE", help="such as JX002; of another word, where to search for it")
-    docs.set_defaults(command=run_docs)
+    docs.set_defaults(command=lambda options: print(page_text(options.page)))
 
-    explained = commands.add_parser("explain", help="say what runs where, why, and what to change")
+    explained = commands.add_parser("explain", help="say which nodes run where, why, and what to change")
     explained.add_argument("--save", metavar="FILE", type=Path, help="write a page (.html), or its graph alone (.mmd)")
-    explained.add_argument("--most", type=int, default=12, metavar="N", help="how many entries of each list (12)")
-    explained.add_argument("--passes", action="store_true", help="tell what each pass did")
-    explained.add_argument(
-        "--platform", choices=PLATFORMS, help="tell what has no lowering there; no such device is needed"
-    )
+    explained.add_argument("--most", type=int, default=12, metavar="N", help="the number of entries of each list (12)")
+    explained.add_argument("--passes", action="store_true", help="show the effect of each pass")
+    platform_help = "list the operations without a lowering there; no such device is needed"
+    explained.add_argument("--platform", choices=PLATFORMS, help=platform_help)
     explained.set_defaults(command=run_explain)
 
     staged = commands.add_parser("stages", help="show the forms that a function takes on its way to the processor")
     staged.add_argument("--show", choices=SHOWN, help="print this form of each region")
-    staged.add_argument("--profile", action="store_true", help="run it, and say which part takes how long")
+    staged.add_argument("--profile", action="store_true", help="run it, and measure the time of each part")
     staged.set_defaults(command=run_stages)
     for command in (explained, staged):
         command.add_argument("target", metavar="MODEL", help=f"{MODEL_HELP}; or an exported function")
@@ -76,10 +102,9 @@ def make_parser() -> argparse.ArgumentParser:
     bench = commands.add_parser("bench", help="time a model or an exported function")
     bench.add_argument("target", metavar="MODEL", help=f"{MODEL_HELP}; or an exported function")
     bench.add_argument("inputs", nargs="*", metavar="INPUT", help=f"for an exported function. {artifacts.INPUTS_HELP}")
-    bench.add_argument("--calls", type=int, default=200, metavar="N", help="how many calls are timed (200)")
-    bench.add_argument(
-        "--modes", default="JAXPR,default", metavar="MODES", help="for a model, with commas between (JAXPR,default)"
-    )
+    bench.add_argument("--calls", type=int, default=200, metavar="N", help="the number of timed calls (200)")
+    modes_help = "for a model, with commas between (JAXPR,default)"
+    bench.add_argument("--modes", default="JAXPR,default", metavar="MODES", help=modes_help)
     artifacts.add_choice(bench)
     bench.set_defaults(command=run_bench)
     artifacts.add_inspect_and_run(commands)
@@ -93,18 +118,13 @@ def run_doctor(options: argparse.Namespace) -> int:
     return bool(examination.problems)
 
 
-def run_docs(options: argparse.Namespace) -> None:
-    """Print a section or an address."""
-    print(page_text(options.page))
-
-
 def run_explain(options: argparse.Namespace) -> None:
-    """Print what mode JAXPR makes of a model, or save it."""
-    told = explain(read_reportable(options.target).value, passes=options.passes, platform=options.platform)
+    """Print the explanation of a model, or save it."""
+    explanation = explain(read_reportable(options.target).value, passes=options.passes, platform=options.platform)
     if options.save is None:
-        print(told.text(options.most))
+        print(explanation.text(options.most))
     else:
-        print(f"{told.summary} Saved in {told.save(options.save)}")
+        print(f"{explanation.summary} Saved in {explanation.save(options.save)}")
 
 
 def run_stages(options: argparse.Namespace) -> None:

@@ -1,4 +1,4 @@
-"""Finds what a file holds that reports can be made of: a PyMC model, a compiled function, a JAX function of this package, an exported function."""
+"""Finds the subject of a report in a file: a PyMC model, a compiled function, a JAX function, an exported function."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pytensor_jaxpr_linker.report.text import duration
 
 
 class ModelInFile(NamedTuple):
-    """What was found in a file."""
+    """The subject of a report, and its name."""
 
     name: str
     value: Any
@@ -38,7 +38,7 @@ def split_target(text: str) -> tuple[Path, str]:
 
 
 def read_reportable(text: str) -> ModelInFile:
-    """Return what `explain` and `stages` are asked about: what a Python file defines, else the function of an exported file."""
+    """Return the subject for `explain` and `stages`: defined by a Python file, or the function of an exported file."""
     if is_model_file(text):
         return read_model(text)
     if not (path := Path(text)).is_file():
@@ -50,9 +50,9 @@ def read_reportable(text: str) -> ModelInFile:
 
 
 def read_model(text: str) -> ModelInFile:
-    """Run a file, as an import would, and return what it defines under a name, or the one thing that can be reported on.
+    """Run a file, as an import would, and return the value of a name, or its only value that `explain` takes.
 
-    Under the name may be a function without arguments that makes it.
+    The name may be of a function without arguments that makes the value.
     """
     path, name = split_target(text)
     if not path.is_file():
@@ -72,13 +72,13 @@ def read_model(text: str) -> ModelInFile:
     if names:
         raise LookupError(f"{path} defines {', '.join(names)}: name one of them, as in {path}:{names[0]}")
     raise LookupError(
-        f"{path} defines no PyMC model and no function of mode JAXPR at its top level. If a function makes one, name it:"
-        f" {path}:build_model"
+        f"{path} defines no PyMC model and no function of mode JAXPR at its top level. If a function makes one, name"
+        f" it: {path}:build_model"
     )
 
 
 def value_named(namespace: dict[str, Any], name: str, path: Path) -> Any:
-    """Return what a file defines under a name; if that is a function that makes something, what it makes."""
+    """Return the value of a name in a file; if it is a function that makes such a value, call it."""
     if name not in namespace:
         near = get_close_matches(name, namespace)
         raise LookupError(f"{path} defines no {name!r}" + (f"; did you mean {near[0]!r}?" if near else "."))
@@ -92,18 +92,17 @@ def value_named(namespace: dict[str, Any], name: str, path: Path) -> Any:
 
 def is_reportable(value: Any) -> bool:
     """Return whether `explain` takes a value."""
-    pymc = sys.modules.get("pymc")
-    if pymc is not None and isinstance(
-        value, pymc.Model | pymc.pytensorf.PointFunc | pymc.model.core.ValueGradFunction
-    ):
-        return True
+    if pymc := sys.modules.get("pymc"):
+        classes = pymc.Model, pymc.pytensorf.PointFunc, pymc.model.core.ValueGradFunction
+        if isinstance(value, classes):
+            return True
     if isinstance(value, Function):
         return hasattr(getattr(value, "vm", None), "runner")
     return isinstance(getattr(value, "source", None), Target)
 
 
 def time_model(found: ModelInFile, modes: Sequence[str], calls: int) -> str:
-    """Return a table: how long the log density and gradient of a model take in each mode, at first and later."""
+    """Return a table of the times of the log density and gradient of a model in each mode, at first and later."""
     import pymc
 
     model = found.value

@@ -89,7 +89,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def as_names(names: Names, instead: Mapping[Any, Any] | None = None) -> list[str]:
-    """Return the names of one or several variables, which may be names; `instead` replaces variables by others."""
+    """Return the names of variables, which may be names; `instead` replaces variables by others."""
     one = isinstance(names, str | Variable) or not isinstance(names, Iterable)
     several: list[Any] = [names] if one else list(names)  # type: ignore[arg-type]
     if not all(isinstance(v, str | Variable) for v in several):
@@ -99,20 +99,21 @@ def as_names(names: Names, instead: Mapping[Any, Any] | None = None) -> list[str
 
 
 def chain_seeds(random_seed: Any, count: int, of: str = "chain") -> list[int]:
-    """Return one seed for each chain: those of a sequence, else PyMC's for one number, a generator or None."""
+    """Return one seed for each chain: the elements of a sequence, else PyMC's for one number, a generator or None."""
     if isinstance(random_seed, np.random.Generator | np.random.RandomState | None):
         return [int(seed) for seed in _get_seeds_per_chain(random_seed, count)]
     if isinstance(random_seed, jax.Array):
         raise TypeError(
-            "random_seed takes no array or key of JAX: give int(jax.random.bits(key)) of a key, or a number for each chain."
+            "random_seed takes no array or key of JAX: give int(jax.random.bits(key)) of a key, or a number for each"
+            " chain."
         )
     is_sequence = isinstance(random_seed, Sequence) and not isinstance(random_seed, str)
-    several = is_sequence or np.ndim(random_seed) > 0
-    seeds = list(random_seed) if several else [random_seed]
+    if not is_sequence and not np.ndim(random_seed):
+        check_seed(random_seed)
+        return [int(seed) for seed in _get_seeds_per_chain(random_seed, count)]
+    seeds = list(random_seed)
     for seed in seeds:
         check_seed(seed)
-    if not several:
-        return [int(seed) for seed in _get_seeds_per_chain(random_seed, count)]
     if len(seeds) != count:
         given = counted(len(seeds), "seed")
         raise ValueError(f"random_seed has {given} for {counted(count, of)}: give one number, or one seed for each.")
@@ -120,7 +121,7 @@ def chain_seeds(random_seed: Any, count: int, of: str = "chain") -> list[int]:
 
 
 def check_seed(seed: Any) -> None:
-    """Raise an error unless this is an integer that is not negative."""
+    """Raise an error unless this is an integer and not negative."""
     number = seed.item() if isinstance(seed, np.ndarray) and seed.ndim == 0 else seed
     if isinstance(number, bool) or not isinstance(number, int | np.integer):
         raise TypeError(f"random_seed must be an integer, one for each chain, or a NumPy generator, not {shown(seed)}.")
@@ -143,6 +144,6 @@ def require(package: str) -> ModuleType:
 
 
 def check_free(model: pm.Model) -> None:
-    """Raise an error for a model that has nothing to sample."""
+    """Raise an error for a model without free variables."""
     if not model.value_vars:
         raise ValueError("The model has no free variables: draw from it with pm.sample_prior_predictive.")

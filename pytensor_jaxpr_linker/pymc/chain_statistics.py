@@ -4,10 +4,12 @@ ArviZ imports ``scipy.stats`` for them, which takes a second: as long as a short
 
 References
 ----------
-.. [1] A. Vehtari, A. Gelman, D. Simpson, B. Carpenter, P.-C. Bürkner (2021). Rank-normalization, folding, and localization: an
+.. [1] A. Vehtari, A. Gelman, D. Simpson, B. Carpenter, P.-C. Bürkner (2021). Rank-normalization, folding, and
+localization: an
    improved R-hat for assessing convergence of MCMC.
 .. [2] C. Geyer (1992). Practical Markov chain Monte Carlo: where the sum of autocorrelations ends.
-.. [3] C. Margossian et al. (2024). Nested R-hat: assessing the convergence of Markov chain Monte Carlo when running many short chains.
+.. [3] C. Margossian et al. (2024). Nested R-hat: assessing the convergence of Markov chain Monte Carlo when running
+many short chains.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ def rhat(draws: np.ndarray, superchains: int | None = None) -> np.ndarray:
     draws
         Shape ``(chain, draw, ...)``.
     superchains
-        The number of groups of equally many successive chains, each of which started at one point: then nested R-hat [3]_.
+        The number of groups of equally many successive chains, each of which started at one point: then nested R-hat
+        [3]_.
     """
     return by_element(draws, 2, lambda x: rhat_of_chains(x, superchains))
 
@@ -103,7 +106,8 @@ def effective_size(x: np.ndarray) -> float:
     between = x.mean(axis=1).var(ddof=1) if chains > 1 else 0.0
     correlations = 1 - (within - covariances) / (covariances[0] + between)
     correlations[0] = 1
-    # Sums of correlations at lags 2k and 2k + 1 are positive and fall, of an ergodic chain. The first that is not positive is noise.
+    # Sums of correlations at lags 2k and 2k + 1 are positive and fall, of an ergodic chain. The first that is not
+    # positive is noise.
     last_pair = max(0, (draws - 3) // 2)
     sums = correlations[: 2 * last_pair + 2].reshape(-1, 2).sum(axis=1)
     end = next(iter(np.flatnonzero(~(sums > 0))), last_pair)

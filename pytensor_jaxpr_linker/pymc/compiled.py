@@ -1,4 +1,4 @@
-"""`compile`: a model whose programs are kept as long as the user keeps it."""
+"""`compile`: a model with programs that live as long as the user keeps it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class CompiledModel:
     Attributes
     ----------
     model, gradient
-        What it was made of.
+        The arguments of `compile`.
     """
 
     def __init__(
@@ -49,11 +49,14 @@ class CompiledModel:
 
     @property
     def constrain(self) -> Constrain:
-        """The function from unconstrained draws to the model's variables, see `constrain`. `jax.jit` and `jax.vmap` take it."""
+        """The function from unconstrained draws to variables, see `constrain`. `jax.jit` and `jax.vmap` take it."""
         return self._kept.constrain(None)
 
     def sample(self, draws: int = 1000, **arguments: Any) -> xr.DataTree:
-        """Draw from the posterior, see `sample`. The second call compiles nothing, also with other seeds or another `target_accept`."""
+        """Draw from the posterior, see `sample`.
+
+        The second call compiles nothing, also with other seeds or another `target_accept`.
+        """
         if given := [name for name in ("model", "gradient") if name in arguments]:
             raise TypeError(f"The compiled model has its {given[0]}: leave out {given[0]}=, or compile another one.")
         KEPT_MODELS.keep(self._kept)
@@ -62,25 +65,24 @@ class CompiledModel:
     def with_data(
         self, data: Mapping[str, Any] | None = None, /, *, coords: Mapping[str, Sequence] | None = None, **named: Any
     ) -> CompiledModel:
-        """Return a compiled model with other values of shared data (`pymc.Data`); this one, and its model, stay as they are.
+        """Return a compiled model with other values of shared data (`pymc.Data`).
 
-        Data of the same shapes needs no compilation.
+        This one, and its model, stay as they are. Data of the same shapes needs no compilation.
 
         Parameters
         ----------
         data, **named
             Arrays by the names of the shared data. They may be of other lengths.
         coords
-            Coordinates of dims that get another length. Those that were 0, 1, 2 ... go on so by themselves.
+            Coordinates of dims that get another length. Coordinates 0, 1, 2 ... are extended without this.
         """
         given = {**(data or {}), **named}
         model = copy_of_model(self.model)
         known = [str(v.name) for v in model.data_vars]
         if unknown := [name for name in given if name not in known]:
-            raise ValueError(
-                f"The model has no shared data {', '.join(map(repr, unknown))}; it has {', '.join(map(repr, known)) or 'none'}"
-                f" (pm.Data).{did_you_mean(unknown[0], known)}"
-            )
+            names, has = (", ".join(map(repr, several)) for several in (unknown, known))
+            question = did_you_mean(unknown[0], known)
+            raise ValueError(f"The model has no shared data {names}; it has {has or 'none'} (pm.Data).{question}")
         with model:
             pm.set_data(given, coords={**counted_coords(model, given), **(coords or {})})
         return CompiledModel(model, self.gradient, self._kept.programs)
@@ -94,7 +96,7 @@ class CompiledModel:
 
 
 def from_pickle(model: bytes, gradient: Literal["pytensor", "jax"]) -> CompiledModel:
-    """Return a compiled model that was pickled: its programs compile when they are first needed, or come from the folder of `cache`."""
+    """Return a compiled model from a pickle. Its programs compile on first use, or come from the folder of `cache`."""
     return CompiledModel(cloudpickle.loads(model), gradient)
 
 
@@ -119,7 +121,7 @@ def counted_coords(model: pm.Model, data: Mapping[str, Any]) -> dict[str, Sequen
 
 
 def compile_model(model: pm.Model | None = None, *, gradient: Literal["pytensor", "jax"] = "pytensor") -> CompiledModel:
-    """Return a PyMC model with what is compiled for it: as often as it is sampled, each program compiles once.
+    """Return a PyMC model with its programs: as often as it is sampled, each program compiles once.
 
     Its name in this package is `pytensor_jaxpr_linker.pymc.compile`. A program compiles when it is first needed.
 

@@ -1,4 +1,4 @@
-"""`diagnose`: says in plain words what is wrong with draws, and what to change."""
+"""`diagnose`: says in plain words which problems draws have, and what to change."""
 
 from __future__ import annotations
 
@@ -11,20 +11,12 @@ import numpy as np
 import xarray as xr
 
 from pytensor_jaxpr_linker.base.words import counted, page_url
-from pytensor_jaxpr_linker.pymc.advice import (
-    for_correlated,
-    for_disagreement,
-    for_few_effective,
-    for_modes,
-    for_one_chain,
-    for_stuck,
-    sampler_of,
-)
 from pytensor_jaxpr_linker.pymc.chain_statistics import LEAST_DRAWS, ess, rhat
 
-#: Above this many chains, those that started at one point are compared together (nested R-hat).
+#: Above this many chains, all chains from one starting point are compared together (nested R-hat).
 MANY = 16
-#: Draws of many chains that are sorted for their ranks: of more, some are left out, which makes both measures worse at most.
+#: Draws of many chains that are sorted for their ranks: of more, some are left out, which can only make both measures
+#: worse.
 MOST_SORTED = 2**18
 #: What arviz and PyMC warn of, too: R-hat above, effective draws (of all chains) and the energy's fraction below.
 MOST_RHAT, LEAST_ESS, LEAST_BFMI = 1.01, 400, 0.3
@@ -32,12 +24,58 @@ MOST_RHAT, LEAST_ESS, LEAST_BFMI = 1.01, 400, 0.3
 MOST_NESTED_RHAT = 1.02
 #: Share of draws at the maximum tree depth above which it costs much.
 MOST_AT_DEPTH = 0.05
-#: Chains are in different places if no other chain's mean is between theirs and they are this many standard deviations of a chain apart.
+#: Chains are in different places if no other chain's mean is between theirs and they are this many standard deviations
+#: of a chain apart.
 APART = 3.0
+
+# -- remedies by the sampler that drew; "" stands for all other samplers, also of other packages ---------------------
+
+ONE_CHAIN = {
+    "pathfinder": "Pathfinder approximates the posterior: compare with the draws of sample.",
+    "": "Run four chains.",
+}
+#: What to try for correlated variables: an argument of the sampler, else another sampler.
+CORRELATED = {
+    "nuts": "mass_matrix='low_rank'",
+    "blackjax": "mass_matrix='low_rank'",  # in results of older versions
+    "numpyro": "mass_matrix='dense'",
+    "nutpie": "adaptation='low_rank'",
+    "pymc": "init='jitter+adapt_full'",
+    "": "sampler='nuts' with mass_matrix='low_rank'",
+}
+#: Methods that have no warm-up.
+WITHOUT_WARMUP = ("smc", "pathfinder")
+DISAGREEMENT = {
+    **dict.fromkeys(WITHOUT_WARMUP, "Run more draws; if that does not help, reparameterize."),
+    "": "Run more draws and a longer warm-up (tune); if that does not help, reparameterize.",
+}
+ORDER = "order what may change places (a mixture's components)"
+MODES = {
+    "smc": f"{ORDER}, or run more draws.",
+    "": f"look at initvals, {ORDER}, or use sample_smc, which moves between modes.",
+}
+FEW_EFFECTIVE = {
+    "pathfinder": "Use more paths, or sample.",
+    "smc": "Take {times} times the draws.",
+    "": "Take {times} times the draws, or try {correlated}.",
+}
+STUCK = {**dict.fromkeys(WITHOUT_WARMUP, "Run more draws."), "": "Give other initvals, or more tune."}
+
+
+def advice(by_sampler: dict[str, str], sampler: str) -> str:
+    """Return the entry of a table for a sampler.
+
+    Examples
+    --------
+    >>> from pytensor_jaxpr_linker.pymc.diagnosis import CORRELATED, advice
+    >>> advice(CORRELATED, "nutpie"), advice(CORRELATED, "chees")
+    ("adaptation='low_rank'", "sampler='nuts' with mass_matrix='low_rank'")
+    """
+    return by_sampler.get(sampler, by_sampler[""])
 
 
 class Finding(NamedTuple):
-    """One thing that is wrong, and what to change."""
+    """A problem, and what to change."""
 
     problem: str
     remedy: str
@@ -45,12 +83,12 @@ class Finding(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Diagnosis:
-    """What `diagnose` found; print it.
+    """The result of `diagnose`; print it.
 
     Attributes
     ----------
     findings
-        What is wrong, the most important first; nothing if all is well.
+        The problems, the most important first; none if all is well.
     summary
         One sentence about the draws.
     """
@@ -68,7 +106,7 @@ class Diagnosis:
 
 
 def diagnose(data: xr.DataTree) -> Diagnosis:
-    """Say in plain words what is wrong with draws of a posterior, and what to change.
+    """Say in plain words which problems draws of a posterior have, and what to change.
 
     Parameters
     ----------
@@ -86,9 +124,11 @@ def diagnose(data: xr.DataTree) -> Diagnosis:
     >>> from pytensor_jaxpr_linker.pymc import diagnose
     >>> draws = np.random.default_rng(1).normal(size=(4, 500)) + np.array([[0.0], [0.0], [0.0], [9.0]])
     >>> data = xr.DataTree.from_dict({"posterior": xr.Dataset({"x": (("chain", "draw"), draws)})})
-    >>> print(diagnose(data))
+    >>> print(diagnose(data))  # doctest: +NORMALIZE_WHITESPACE
     4 chains of 500 draws: R-hat at most 1.53 ('x'), at least 7 effective draws ('x').
-    - The chains are in 2 places: the mean of 'x' is -0.05 (chains 0, 1 and 2) and 9.08 (chain 3). The posterior has several modes, or a chain got stuck: look at initvals, order what may change places (a mixture's components), or use sample_smc, which moves between modes.
+    - The chains are in 2 places: the mean of 'x' is -0.05 (chains 0, 1 and 2) and 9.08 (chain 3).
+    The posterior has several modes, or a chain got stuck: look at initvals, order what may change places
+    (a mixture's components), or use sample_smc, which moves between modes.
     """
     check_draws(data)
     with np.errstate(all="ignore"):  # an element that is constant has no R-hat
@@ -97,21 +137,20 @@ def diagnose(data: xr.DataTree) -> Diagnosis:
 
 def findings_of(data: xr.DataTree) -> Diagnosis:
     """Return what `diagnose` finds."""
-    posterior, stats = judged_variables(data["posterior"].to_dataset()), stats_of(data)
+    posterior, attrs = judged_variables(data["posterior"].to_dataset()), data["posterior"].attrs
+    stats = data["sample_stats"].to_dataset() if "sample_stats" in data.children else xr.Dataset()
     chains, draws = posterior.sizes["chain"], posterior.sizes["draw"]
-    worst = worst_of(posterior)
-    sampler = sampler_of(data)
-    findings = [
-        *of_run(data),
-        *of_values(posterior),
-        *of_transitions(posterior, stats, sampler),
-        *of_chains(posterior, worst, sampler),
-    ]
+    worst, sampler = worst_of(posterior), str(attrs.get("sampler", ""))
+    findings = [*of_values(posterior), *of_transitions(posterior, stats, sampler)]
+    findings += of_chains(posterior, worst, sampler)
+    if attrs.get("interrupted"):
+        problem = f"Sampling was interrupted before the {attrs.get('draws')} draws."
+        findings.insert(0, Finding(problem, "Run it to its end."))
     return Diagnosis(findings, f"{counted(chains, 'chain')} of {counted(draws, 'draw')}: {described(worst)}.")
 
 
 def check_draws(data: Any) -> None:
-    """Raise an error unless this is what a sampler returned."""
+    """Raise an error unless this is the result of a sampler."""
     if not isinstance(data, xr.DataTree):
         raise TypeError(f"diagnose takes the DataTree that sample or pymc.sample returned, not {data!r:.100}.")
     if "posterior" not in data.children:
@@ -147,7 +186,7 @@ def described(worst: Worst) -> str:
 
 
 class Worst(NamedTuple):
-    """The largest R-hat and the fewest effective draws, and of which variables; NaN where they are not known."""
+    """The largest R-hat and the smallest number of effective draws, with the names of the variables, or NaN."""
 
     rhat: float
     rhat_name: str
@@ -155,13 +194,8 @@ class Worst(NamedTuple):
     ess_name: str
 
 
-def stats_of(data: xr.DataTree) -> xr.Dataset:
-    """Return the statistics of the sampler, or none."""
-    return data["sample_stats"].to_dataset() if "sample_stats" in data.children else xr.Dataset()
-
-
 def worst_of(posterior: xr.Dataset) -> Worst:
-    """Return the worst of the variables. One that does not vary has no R-hat, nor has a single chain."""
+    """Return the worst figures of all variables. A constant has no R-hat, nor has a single chain."""
     chains, points = posterior.sizes["chain"], int(posterior.attrs.get("superchains", 0))
     if posterior.sizes["draw"] < LEAST_DRAWS or not posterior.data_vars:
         return Worst(np.nan, "", np.nan, "")
@@ -180,56 +214,49 @@ def extreme(values: Mapping[str, np.ndarray], of: Callable) -> tuple[float, str]
     return of(found, key=itemgetter(0), default=(np.nan, ""))
 
 
-def of_run(data: xr.DataTree) -> Iterator[Finding]:
-    """Yield what is wrong with the run as a whole."""
-    attrs = data["posterior"].attrs
-    if attrs.get("interrupted"):
-        yield Finding(f"Sampling was interrupted before the {attrs.get('draws')} draws.", "Run it to its end.")
-
-
 def of_values(posterior: xr.Dataset) -> Iterator[Finding]:
-    """Yield the variable that most often is no finite number."""
-    counts = {
-        str(name): int(
-            (~np.isfinite(x.transpose("chain", "draw", ...).to_numpy())).reshape(*x.shape[:2], -1).any(-1).sum()
-        )
-        for name, x in posterior.data_vars.items()
-        if x.dtype.kind == "f"
-    }
+    """Yield a finding on the variable with the most values that are not finite."""
+    reals: dict[str, Any] = {str(name): x for name, x in posterior.data_vars.items() if x.dtype.kind == "f"}
+    others = {name: [axis for axis in x.dims if axis not in ("chain", "draw")] for name, x in reals.items()}
+    counts = {name: int((~np.isfinite(x)).any(others[name]).sum()) for name, x in reals.items()}
     name = max(counts, key=counts.__getitem__, default="")
     if counts.get(name):
         total = posterior.sizes["chain"] * posterior.sizes["draw"]
         yield Finding(
-            f"{counts[name]} of {total} draws of {name!r} hold a value that is NaN or infinite, which R-hat and effective draws leave out.",
-            f"Look for a division by zero, a logarithm of zero or an overflow in the expression of {name!r} ({page_url('guides/nan')}).",
+            f"{counts[name]} of {total} draws of {name!r} hold a value that is NaN or infinite, which R-hat and"
+            " effective draws leave out.",
+            "Look for a division by zero, a logarithm of zero or an overflow in the expression of"
+            f" {name!r} ({page_url('guides/nan')}).",
         )
 
 
 def of_transitions(posterior: xr.Dataset, stats: xr.Dataset, sampler: str) -> Iterator[Finding]:
-    """Yield what single transitions show: divergences, depth, energy."""
+    """Yield findings on single transitions: divergences, depth, energy."""
     if not posterior.sizes["draw"]:
         return
     if "diverging" in stats and (count := int(stats["diverging"].sum())):
         total, place = stats["diverging"].size, divergence_place(posterior, stats["diverging"])
         yield Finding(
-            f"{count} of {total} transitions diverged: the posterior bends more sharply there than the step size allows, so draws from such"
-            f" places are missing.{place}",
-            "Give target_accept=0.95 or more; if some remain, write groups non-centered (offset * scale + mean) or give scales priors that"
-            " stay away from zero.",
+            f"{count} of {total} transitions diverged: the posterior bends more sharply there than the step size"
+            f" allows, so draws from such places are missing.{place}",
+            "Give target_accept=0.95 or more; if some remain, write groups non-centered (offset * scale + mean) or give"
+            " scales priors that stay away from zero.",
         )
     if "reached_max_treedepth" in stats:
         share = float(stats["reached_max_treedepth"].mean())
         if share > MOST_AT_DEPTH:
             yield Finding(
-                f"{share:.0%} of the transitions reached the maximum tree depth: each cost the most gradients, and went less far than it should.",
-                f"Standardize the predictors, try {for_correlated(sampler)} for correlated variables, or raise max_treedepth.",
+                f"{share:.0%} of the transitions reached the maximum tree depth: each cost the most gradients, and went"
+                " less far than it should.",
+                f"Standardize the predictors, try {advice(CORRELATED, sampler)} for correlated variables, or raise"
+                " max_treedepth.",
             )
     if "energy" in stats and stats["energy"].sizes.get("draw", 0) > 1:
         low = [i for i, fraction in enumerate(bfmi(stats["energy"].to_numpy())) if fraction < LEAST_BFMI]
         if low:
             yield Finding(
-                f"The energy changes too slowly in {chains_named(low)} (E-BFMI below {LEAST_BFMI}): the tails are heavier, or the scales differ more,"
-                " than NUTS can follow.",
+                f"The energy changes too slowly in {chains_named(low)} (E-BFMI below {LEAST_BFMI}): the tails are"
+                " heavier, or the scales differ more, than NUTS can follow.",
                 "Write groups non-centered, or replace priors with very heavy tails.",
             )
 
@@ -243,13 +270,8 @@ def divergence_place(posterior: xr.Dataset, diverging: xr.DataArray) -> str:
     """Return where transitions diverged, if there is a variable that is small or large there."""
     where, best, text = diverging.to_numpy().ravel(), 1.0, ""
     for name, label, x in scalar_elements(posterior):
-        spread = x.std()
-        if (
-            spread > 0
-            and where.sum() > 2
-            and (distance := abs(np.median(x.ravel()[where]) - np.median(x)) / spread) > best
-        ):
-            there, overall = np.median(x.ravel()[where]), np.median(x)
+        there, overall, spread = np.median(x.ravel()[where]), np.median(x), x.std()
+        if spread > 0 and where.sum() > 2 and (distance := abs(there - overall) / spread) > best:
             best, size = distance, "small" if there < overall else "large"
             text = f" They gather where {name!r}{label} is {size} (median {there:.3g}, {overall:.3g} overall)."
     return text
@@ -264,41 +286,36 @@ def scalar_elements(posterior: xr.Dataset) -> Iterator[tuple[str, str, np.ndarra
 
 
 def of_chains(posterior: xr.Dataset, worst: Worst, sampler: str) -> Iterator[Finding]:
-    """Yield what the comparison of chains shows."""
+    """Yield findings on the chains as a whole."""
     chains, draws = posterior.sizes["chain"], posterior.sizes["draw"]
     if draws < LEAST_DRAWS:
         yield Finding(f"A chain has only {counted(draws, 'draw')}, which tell nothing.", "Take 1,000 draws.")
         return
     disagree = chains > 1 and worst.rhat > (MOST_RHAT if chains <= MANY else MOST_NESTED_RHAT)
     if chains == 1:
-        yield Finding("One chain alone can't show whether it has found the whole posterior.", for_one_chain(sampler))
+        yield Finding(
+            "One chain alone can't show whether it has found the whole posterior.", advice(ONE_CHAIN, sampler)
+        )
     stuck = {i for _, _, x in scalar_elements(posterior) for i in np.flatnonzero(np.ptp(x, axis=1) == 0)}
     fixed = {i for i in stuck if all(np.ptp(x[i]) == 0 for _, _, x in scalar_elements(posterior))}
     if fixed:
-        yield Finding(f"{chains_named(sorted(fixed)).capitalize()} never moved.", for_stuck(sampler))
+        yield Finding(f"{chains_named(sorted(fixed)).capitalize()} never moved.", advice(STUCK, sampler))
     elif disagree:
-        apart = chains_apart(posterior) if chains <= MANY else ""
-        yield (
-            Finding(
-                apart,
-                f"The posterior has several modes, or a chain got stuck: {for_modes(sampler)}",
-            )
-            if apart
-            else Finding(
-                f"The chains do not agree on {worst.rhat_name!r} yet (R-hat {worst.rhat:.3f}).",
-                for_disagreement(sampler),
-            )
-        )
+        if apart := chains_apart(posterior) if chains <= MANY else "":
+            yield Finding(apart, f"The posterior has several modes, or a chain got stuck: {advice(MODES, sampler)}")
+        else:
+            problem = f"The chains do not agree on {worst.rhat_name!r} yet (R-hat {worst.rhat:.3f})."
+            yield Finding(problem, advice(DISAGREEMENT, sampler))
     if worst.ess < LEAST_ESS and not disagree:
-        factor = int(np.ceil(LEAST_ESS / max(worst.ess, 1.0)))
+        times = int(np.ceil(LEAST_ESS / max(worst.ess, 1.0)))
         yield Finding(
             f"{worst.ess_name!r} has only {worst.ess:.0f} effective draws, too few for quantiles.",
-            for_few_effective(sampler, factor),
+            advice(FEW_EFFECTIVE, sampler).format(times=times, correlated=advice(CORRELATED, sampler)),
         )
 
 
 def chains_apart(posterior: xr.Dataset) -> str:
-    """Return which chains are in which place, for the variable that separates them most; nothing if all are in one place."""
+    """Return the place of each chain by the variable that separates them most, as a sentence, or nothing."""
     best, text = APART, ""
     for name, label, x in scalar_elements(posterior):
         means, spread = x.mean(axis=1), float(np.median(x.std(axis=1)))
@@ -307,7 +324,8 @@ def chains_apart(posterior: xr.Dataset) -> str:
         if spread > 0 and gaps.max() / spread > best:
             best = gaps.max() / spread
             places = np.split(order, np.flatnonzero(gaps > APART * spread) + 1)
-            text = f"The chains are in {len(places)} places: the mean of {name!r}{label} is {means_named(means, places, spread)}."
+            named = means_named(means, places, spread)
+            text = f"The chains are in {len(places)} places: the mean of {name!r}{label} is {named}."
     return text
 
 

@@ -1,4 +1,4 @@
-"""Exports what a fitted model is used for: its log density and gradient, its predictions, a whole run of a sampler."""
+"""Exports of a fitted model: its log density and gradient, its predictions, a whole run of a sampler."""
 
 from __future__ import annotations
 
@@ -10,39 +10,93 @@ from typing import Any, Literal
 import jax
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 from jax.flatten_util import ravel_pytree
+from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import graph_inputs
+from pytensor.tensor.random.type import RandomType
 
 from pytensor_jaxpr_linker.artifacts.exportable import exportable
 from pytensor_jaxpr_linker.artifacts.files import check_kind, is_for_iree, platforms_of, write_file
 from pytensor_jaxpr_linker.artifacts.iree.targets import CompileTarget
 from pytensor_jaxpr_linker.artifacts.lowering import PLATFORMS, checked_platforms
-from pytensor_jaxpr_linker.artifacts.shapes import Input, Spec, as_texts, inputs_of
+from pytensor_jaxpr_linker.artifacts.shapes import Input, Spec, as_texts, inputs_of, unique_names
 from pytensor_jaxpr_linker.artifacts.writing import Exportable
 from pytensor_jaxpr_linker.base.jax_compat import with_x64_restored
 from pytensor_jaxpr_linker.emit.random.sampler import KEY_DTYPE, KEY_SHAPE
 from pytensor_jaxpr_linker.frontend.pregrad import value_and_gradient
 from pytensor_jaxpr_linker.frontend.targets import Target
-from pytensor_jaxpr_linker.pymc.arguments import (
-    Names,
-    as_names,
-    check_fraction,
-    check_integer,
-    check_model,
-    did_you_mean,
-    require,
-)
+from pytensor_jaxpr_linker.pymc import arguments
+from pytensor_jaxpr_linker.pymc.arguments import Names
 from pytensor_jaxpr_linker.pymc.chains.random_keys import KEYS
-from pytensor_jaxpr_linker.pymc.export_shapes import Shapes
 from pytensor_jaxpr_linker.pymc.functions.constrained import Constrain
 from pytensor_jaxpr_linker.pymc.functions.density import LogDensity
 from pytensor_jaxpr_linker.pymc.functions.differentiable import check_variables
 from pytensor_jaxpr_linker.pymc.functions.graph import ModelFunction, data_names, model_mode
 from pytensor_jaxpr_linker.pymc.options import TARGET_ACCEPTS
 
-#: What the argument for a random key is called.
+
+class Shapes:
+    """The inputs of an exported function: parameters and shared data, with shapes by the model's dims.
+
+    Parameters
+    ----------
+    model
+        The model.
+    outputs
+        The exported variables.
+    parameters, values
+        The inputs other than data, and values of their present shapes.
+    """
+
+    def __init__(self, model: pm.Model, outputs: Sequence[Variable], parameters: Sequence[Any], values: Sequence[Any]):
+        self._model = model
+        self._lengths = {v: dim for dim, v in model.dim_lengths.items()}
+        shared = {v for v in graph_inputs(outputs) if isinstance(v, SharedVariable) and v.name} - self._lengths.keys()
+        data = sorted((v for v in shared if not isinstance(v.type, RandomType)), key=lambda v: str(v.name))
+        self.inputs: list[Any] = [*parameters, *data]
+        self.examples: list[np.ndarray] = [np.asarray(x) for x in (*values, *[v.get_value(borrow=True) for v in data])]
+        by_value = {v: rv for rv, v in model.rvs_to_values.items()}
+        declared = [model.named_vars_to_dims.get(str(by_value.get(v, v).name), ()) for v in self.inputs]
+        #: The dims of each input. A transform may change the shape of a parameter: then it has none.
+        self._dims = [d if self._fits(d, x) else (None,) * x.ndim for d, x in zip(declared, self.examples, strict=True)]
+
+    def _fits(self, dims: Sequence[str | None], value: np.ndarray) -> bool:
+        """Return whether an array has the lengths of dims."""
+        lengths = [None if d is None else int(self._model.dim_lengths[d].eval()) for d in dims]
+        return len(dims) == value.ndim and all(n in (None, m) for n, m in zip(lengths, value.shape, strict=True))
+
+    def dims(self, symbolic: Sequence[str], given: Mapping[str, Spec] | None) -> dict[str, Spec]:
+        """Return the shapes of inputs with a symbolic dim, and the `given` shapes."""
+        symbols = dict(zip(symbolic, unique_names(symbolic, "dim"), strict=True))
+        for dim in symbolic:
+            if not any(dim in dims for dims in self._dims):
+                known = sorted({d for dims in self._dims for d in dims if d})
+                raise ValueError(
+                    f"No shared data and no parameter of the export has the dim {dim!r}; their dims are"
+                    f" {', '.join(known) or 'none'}. Declare the data as pm.Data(..., dims=...), not as arrays."
+                )
+        found = {
+            str(v.name): [symbols.get(d or "", "_") for d in dims]
+            for v, dims in zip(self.inputs, self._dims, strict=True)
+            if any(d in symbols for d in dims)
+        }
+        return {**found, **(given or {})}
+
+    def without_lengths(self, outputs: Sequence[Variable]) -> list[Variable]:
+        """Return the outputs with lengths of dims in terms of the inputs' shapes, or as their current numbers."""
+        replaced: dict[Any, Any] = {}
+        for length, dim in self._lengths.items():
+            places = [(v, dims.index(dim)) for v, dims in zip(self.inputs, self._dims, strict=True) if dim in dims]
+            if isinstance(length, SharedVariable):
+                number = places[0][0].shape[places[0][1]] if places else pt.constant(length.get_value())
+                replaced[length] = length.type.filter_variable(number.astype(length.type.dtype))
+        return graph_replace(list(outputs), replaced, strict=False) if replaced else list(outputs)
+
+
+#: The argument for a random key.
 KEY = Input("key", jax.ShapeDtypeStruct(KEY_SHAPE, KEY_DTYPE), True)
 
 
@@ -68,13 +122,13 @@ def export_logdensity(
     symbolic : str or sequence of str
         Dims of the model that may have any length: of the shared data, and of parameters, that are declared with them.
     path, dims, constraints, platforms, target, vjp_order, batched
-        As for `pytensor_jaxpr_linker.export`. Lengths that neither `symbolic` nor `dims` says are those that the model has now.
+        As for `pytensor_jaxpr_linker.export`. Other lengths are the current lengths of the model.
 
     Returns
     -------
     jaxpr_artifact.LoadedFunction or jaxpr_artifact.IreeFunction
-        Its arguments are the unconstrained variables and then the shared data (`pymc.Data`) by name, whose integers may have any dtype. It
-        returns the log density, and its gradient by each continuous variable.
+        Its arguments are the unconstrained variables and then the shared data (`pymc.Data`) by name. Integers may have
+        any dtype. It returns the log density, and its gradient by each continuous variable.
 
     Examples
     --------
@@ -132,21 +186,23 @@ def export_predictive(
     model : pymc.Model, optional
         By default that of the context.
     var_names : str, variable or sequence of them, optional
-        What to predict: observed variables, whose values are drawn, and Deterministics. By default the observed variables.
+        The variables to predict: observed variables, which are drawn, and Deterministics. By default the observed
+        variables.
     path, symbolic, dims, constraints, platforms, target, batched
         As for `export_logdensity`. By default the file has a batched program, unless IREE compiles it.
 
     Returns
     -------
     jaxpr_artifact.LoadedFunction or jaxpr_artifact.IreeFunction
-        Its arguments are a random key, the parameters (as in a posterior, not unconstrained) and the shared data that the predictions
-        depend on. ``batched`` of it takes a key and the parameters of every draw; data are given once, or for every draw.
+        Its arguments are a random key, the parameters (as in a posterior, not unconstrained) and the shared data that
+        the predictions depend on. Its ``batched`` takes a key and the parameters of every draw; data are given once, or
+        for every draw.
     """
     model, platforms, constraints = checked_options(model, path, platforms, constraints)
     known = [str(v.name) for v in (*model.observed_RVs, *model.deterministics)]
-    names = [str(v.name) for v in model.observed_RVs] if var_names is None else as_names(var_names)
+    names = [str(v.name) for v in model.observed_RVs] if var_names is None else arguments.as_names(var_names)
     if unknown := sorted(set(names) - set(known)):
-        question = did_you_mean(unknown[0], known)
+        question = arguments.did_you_mean(unknown[0], known)
         raise ValueError(
             f"The model predicts no {unknown[0]!r}; it has {', '.join(known) or 'nothing to predict'}.{question}"
         )
@@ -169,9 +225,8 @@ def export_predictive(
         name="predict",
         note=f"predictions of a PyMC model: {', '.join(names)}",
     )
-    return write_file(
-        path, with_key(with_integers(found)), platforms, target, 0, is_batched(path, batched), constraints
-    )
+    is_batched = not is_for_iree(path) if batched is None else batched
+    return write_file(path, with_key(with_integers(found)), platforms, target, 0, is_batched, constraints)
 
 
 @with_x64_restored
@@ -197,7 +252,7 @@ def export_sampler(
     model : pymc.Model, optional
         By default that of the context.
     draws, tune : int
-        How many draws a chain keeps, and how many transitions before them adapt it.
+        The number of draws that a chain keeps, and the number of transitions before them, which adapt it.
     target_accept, max_treedepth
         As for `sample`.
     var_names : str, variable or sequence of them, optional
@@ -208,20 +263,21 @@ def export_sampler(
     Returns
     -------
     jaxpr_artifact.LoadedFunction or jaxpr_artifact.IreeFunction
-        Its arguments are a random key, the unconstrained point where a chain starts and the shared data. It returns the draws of each variable
-        and then the statistics, with an axis of draws in front. ``batched`` of it runs several chains as one program, on data that are given
-        once.
+        Its arguments are a random key, the unconstrained starting point of a chain and the shared data. It returns the
+        draws of each variable and then the statistics, with an axis of draws in front. Its ``batched`` runs several
+        chains as one program, on data that are given once.
     """
     model, platforms, constraints = checked_options(model, path, platforms, constraints)
-    check_integer("draws", draws, 1)
-    check_integer("tune", tune, 1)
+    arguments.check_integer("draws", draws, 1)
+    arguments.check_integer("tune", tune, 1)
     if target_accept is not None:
-        check_fraction("target_accept", target_accept)
+        arguments.check_fraction("target_accept", target_accept)
     if is_for_iree(path):
         raise NotImplementedError(
-            "IREE 3.13 does not run BlackJAX's NUTS (docs/notes/iree.md). Export it for JAX, by a path that does not end in .vmfb."
+            "IREE 3.13 does not run BlackJAX's NUTS (docs/notes/iree.md). Export it for JAX, by a path that does not"
+            " end in .vmfb."
         )
-    require("blackjax")
+    arguments.require("blackjax")
     check_variables(model, "NUTS", "export its log density, for a sampler of your own")
     logp = LogDensity(model, "pytensor", None)
     make_kernel = importlib.import_module(f"{__package__}.kernels.nuts").make_kernel
@@ -235,10 +291,8 @@ def export_sampler(
     inputs = inputs_of(shapes.inputs, names, shapes.dims(as_texts(symbolic), dims), examples, constraints)
 
     def run(key: Any, *args: Any) -> list[Any]:
-        position, data = (
-            dict(zip(names[:count], args, strict=False)),
-            dict(zip(names[count:], args[count:], strict=True)),
-        )
+        position = dict(zip(names[:count], args, strict=False))
+        data = dict(zip(names[count:], args[count:], strict=True))
         of_logp = {name: data[name] for name in logp.current_data() if name in data}
         vector, unravel = ravel_pytree(position)
 
@@ -274,15 +328,10 @@ def export_sampler(
 def checked_options(
     model: Any, path: str | os.PathLike, platforms: Sequence[str], constraints: str | Sequence[str]
 ) -> tuple[pm.Model, tuple[str, ...], tuple[str, ...]]:
-    """Return the model, by default that of the context, the platforms and the constraints, or raise what is wrong with one, or with the path."""
-    model = check_model(model)
+    """Return the model, by default of the context, the platforms and the constraints; check them and the path."""
+    model = arguments.check_model(model)
     check_kind(path)
     return model, checked_platforms(platforms), as_texts(constraints)
-
-
-def is_batched(path: str | os.PathLike, asked: bool | None) -> bool:
-    """Return whether a file gets a batched program: what is asked for, else whether files of its kind have one."""
-    return not is_for_iree(path) if asked is None else asked
 
 
 #: The statistics of the kernel, in the order of their names.
@@ -303,16 +352,19 @@ STATISTICS = (
 
 
 def under_name(variable: Variable, name: str) -> Any:
-    """Return a variable under a name; one that is an input is copied."""
+    """Return a variable under a name; an input is copied."""
     variable = variable if variable.owner is not None else variable.copy()  # type: ignore[attr-defined]
     variable.name = name
     return variable
 
 
 def with_integers(given: Exportable) -> Exportable:
-    """Return a function that takes integers of any dtype, as `pymc.Data` does, if the dtypes of its arguments have their values."""
-    arguments = [x._replace(by_value=np.issubdtype(x.aval.dtype, np.integer) and not x.is_key) for x in given.arguments]
-    return given._replace(arguments=arguments)
+    """Return a function whose integer arguments may have any dtype, as for `pymc.Data`, if their values fit."""
+    return given._replace(
+        arguments=[
+            x._replace(by_value=np.issubdtype(x.aval.dtype, np.integer) and not x.is_key) for x in given.arguments
+        ]
+    )
 
 
 def with_key(given: Exportable) -> Exportable:

@@ -19,7 +19,6 @@ from pytensor_jaxpr_linker.graph.rewritten.describe import NotDescribed
 from pytensor_jaxpr_linker.graph.rewritten.flat import Tables, flatten, text_of
 from pytensor_jaxpr_linker.graph.rewritten.live import LiveDescriptions
 from pytensor_jaxpr_linker.pymc.arguments import Names, as_names
-from pytensor_jaxpr_linker.pymc.folder_programs import FolderPrograms
 from pytensor_jaxpr_linker.pymc.functions.constrained import Constrain
 from pytensor_jaxpr_linker.pymc.functions.density import LogDensity
 from pytensor_jaxpr_linker.pymc.functions.graph import ModelFunction, model_mode, shared_inputs
@@ -30,22 +29,21 @@ from pytensor_jaxpr_linker.pymc.functions.initial import (
     point_functions,
     prior_function,
 )
-from pytensor_jaxpr_linker.pymc.kept_programs import KeptPrograms
-from pytensor_jaxpr_linker.pymc.surroundings import settings_of, surroundings
+from pytensor_jaxpr_linker.pymc.kept_programs import FolderPrograms, KeptPrograms, settings_of, surroundings
 from pytensor_jaxpr_linker.run.placement import process
 
 type Gradient = Literal["pytensor", "jax"]
 
-#: How many models are kept, with the data that they hold.
+#: The number of models that are kept, with their data.
 MOST_MODELS = 4
 #: PyMC's functions that are looked up by class of Op while it builds densities and starting points.
 BY_OP = (_logprob, _logcdf, _logccdf, _icdf, _support_point)
 
 
 class ModelState:
-    """What a model is now: states of one model are equal unless something changed beside values of shared variables.
+    """The state of a model: two are equal unless something other than values of shared variables has changed.
 
-    A change in place counts: of an array, of an attribute of an Op or a transform, of what a function of the user's
+    Changes in place count: of an array, of an attribute of an Op or a transform, of a value that a user's function
     reads.
     """
 
@@ -54,7 +52,7 @@ class ModelState:
         variables = [*model.basic_RVs, *model.potentials, *model.deterministics]
         ops = {type(node.op) for node in toposort([*variables, *model.rvs_to_values.values()])}
         functions = [by_op.dispatch(op) for op in sorted(ops, key=lambda op: op.__qualname__) for by_op in BY_OP]
-        self._live = LiveDescriptions()  # which holds what the digest tells by identity
+        self._live = LiveDescriptions()  # holds the objects that the digest knows by identity
         self._digest = self._live.digest([variables, [list(table.items()) for table in tables], functions])
 
     def __eq__(self, other: object) -> bool:
@@ -64,14 +62,15 @@ class ModelState:
 
 
 class KeptModel:
-    """A model as it is now, and what was made of it.
+    """A model in its current state, with its functions and programs.
 
     Attributes
     ----------
     model, gradient
-        What it was made of.
+        The model, and the kind of its gradient.
     programs
-        Its compiled programs. Models of equal structure share them: a cell of a notebook that is run again makes a new model.
+        Its compiled programs. Models of equal structure share them: a notebook's cell that is run again makes a new
+        model.
     """
 
     def __init__(self, model: pm.Model, gradient: Gradient):
@@ -82,7 +81,7 @@ class KeptModel:
         self._making, self._in_turn = threading.Lock(), threading.Lock()
 
     def is_of(self, model: pm.Model, gradient: Gradient) -> bool:
-        """Return whether this was made of a model as it is now; the values of its shared data may be others."""
+        """Return whether this is of a model in its current state, perhaps with other values of shared data."""
         is_same = model is self.model and gradient == self.gradient
         return is_same and surroundings(model) == self._surroundings and ModelState(model) == self._state
 
@@ -93,7 +92,7 @@ class KeptModel:
 
     @cached_property
     def nodes(self) -> int:
-        """How many nodes the graph has."""
+        """The number of nodes of the graph."""
         return sum(1 for _ in toposort([self.graph]))
 
     @cached_property
@@ -102,12 +101,12 @@ class KeptModel:
 
     @property
     def data(self) -> dict[str, np.ndarray]:
-        """The shared data that the log density depends on, with the values that they have now."""
+        """The shared data that the log density depends on, with their current values."""
         return {name: v.get_value(borrow=True) for name, v in self._shared[0].items()}
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """The lengths of dims that the log density depends on, as they are now."""
+        """The current lengths of dims that the log density depends on."""
         return tuple(int(v.get_value()) for v in self._shared[1])
 
     @cached_property
@@ -117,7 +116,7 @@ class KeptModel:
 
     @cached_property
     def structure(self) -> str | None:
-        """A text that equal models have, whatever the values of their shared data; None if a part of the model has no text."""
+        """A text that models of equal structure share; None if a part of the model has no text."""
         outputs = [self.graph, *self.model.unobserved_value_vars]
         data, lengths = shared_inputs(self.model, outputs)
         tables = Tables()
@@ -193,7 +192,7 @@ class KeptModels:
     def find(self, model: pm.Model, gradient: Gradient, programs: KeptPrograms | None = None) -> KeptModel:
         """Return a model with its programs, by its identity, else with the programs of a model of equal structure.
 
-        `programs` are those of the model that this one is a copy of.
+        `programs` are from the model that this one is a copy of.
         """
         process.check()
         with self._in_turn:  # also while it is made: two threads that sample one model compile it once
@@ -206,7 +205,7 @@ class KeptModels:
         return found
 
     def drop(self, failed: KeptModel) -> None:
-        """Forget a model that could not be sampled: what is missing may be registered before the next call."""
+        """Forget a model that could not be sampled: a missing rule may be registered before the next call."""
         with self._in_turn:
             self._kept = [k for k in self._kept if k is not failed]
 
@@ -222,7 +221,7 @@ KEPT_MODELS = KeptModels()
 
 @contextmanager
 def forgotten_if_broken(kept: KeptModel) -> Iterator[None]:
-    """Forget a model if there is no program for it: a rule or a gradient may be there before the next call."""
+    """Forget a model without a program: a missing rule or gradient may be registered before the next call."""
     try:
         yield
     except NotImplementedError:  # also a GraphBreakError

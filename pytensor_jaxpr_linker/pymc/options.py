@@ -17,12 +17,12 @@ from pytensor_jaxpr_linker.pymc.samplers.nutpie_options import refusal
 
 #: The largest number of doublings of a trajectory of NUTS: PyMC's.
 MAX_TREEDEPTH = 10
-#: The acceptance rate that the adaptation of the step size aims at where none is given: of nutpie and NumPyro PyMC's.
-#: Our NUTS reaches what it aims at: the first number, and up to the second where trajectories have large errors of
-#: their energy. With 0.8 alone the models `latent_gp`, `hsgp` and `eight_schools` of `benchmarks/` had dozens of
-#: divergences in 4,000 draws, with 0.9 a few or none; with 0.9 a banana's mean was off by more than three standard
-#: errors in 38 % of runs, with 0.95 in 5 % (docs/notes/warm-up.md). With 0.9 alone the others took 1.4 times as many
-#: gradients for an effective draw.
+#: The default aim of the adaptation of the step size, an acceptance rate: for nutpie and NumPyro PyMC's. Our NUTS
+#: reaches its aim: the first number, and up to the second where trajectories have large errors of their energy. With
+#: 0.8 alone the models `latent_gp`, `hsgp` and `eight_schools` of `benchmarks/` had dozens of divergences in 4,000
+#: draws, with 0.9 a few or none; with 0.9 a banana's mean was off by more than three standard errors in 38 % of runs,
+#: with 0.95 in 5 % (docs/notes/warm-up.md). With 0.9 alone the others took 1.4 times as many gradients for an effective
+#: draw.
 TARGET_ACCEPTS = {"nuts": (0.8, 0.95), "numpyro": 0.8, "nutpie": 0.8, "chees": 0.651}
 
 #: The samplers, and the package of each.
@@ -54,9 +54,7 @@ WITHHELD = {
         "blocking": "sample returns when all chains are done",
         "zarr_store": "draws are kept in memory",
     },
-    "pymc": {
-        "nuts_sampler_kwargs": "use nuts",
-    },
+    "pymc": {"nuts_sampler_kwargs": "use nuts"},
 }
 #: Arguments of PyMC that no sampler takes, and why.
 WITHHELD_BY_ALL = {
@@ -65,30 +63,26 @@ WITHHELD_BY_ALL = {
     "nuts_sampler_kwargs": "give them as arguments of their own",
     "return_inferencedata": "sample returns a DataTree",
 }
-#: What other packages call the arguments of `sample`.
+#: The names of other packages for the arguments of `sample`.
 SYNONYMS = {
-    "dense_mass": "mass_matrix='dense'",
-    "init_step_size": "step_size",
-    "initial_step": "step_size",
-    "is_mass_matrix_diagonal": "mass_matrix",
-    "max_tree_depth": "max_treedepth",
-    "mass_matrix": "adaptation='low_rank'",
-    "maxdepth": "max_treedepth",
-    "n_chains": "chains",
-    "num_chains": "chains",
-    "num_draws": "draws",
-    "num_samples": "draws",
-    "num_tune": "tune",
-    "num_warmup": "tune",
-    "progress_bar": "progressbar",
-    "rng_key": "random_seed",
-    "save_warmup": "discard_tuned_samples=False",
-    "seed": "random_seed",
-    "start": "initvals",
-    "step_scale": "step_size",
-    "target_accept_prob": "target_accept",
-    "target_acceptance_rate": "target_accept",
-    "thin": "thinning",
+    theirs: ours
+    for ours, names in {
+        "mass_matrix='dense'": "dense_mass",
+        "step_size": "init_step_size initial_step step_scale",
+        "mass_matrix": "is_mass_matrix_diagonal",
+        "max_treedepth": "max_tree_depth maxdepth",
+        "adaptation='low_rank'": "mass_matrix",
+        "chains": "n_chains num_chains",
+        "draws": "num_draws num_samples",
+        "tune": "num_tune num_warmup",
+        "progressbar": "progress_bar",
+        "random_seed": "rng_key seed",
+        "discard_tuned_samples=False": "save_warmup",
+        "initvals": "start",
+        "target_accept": "target_accept_prob target_acceptance_rate",
+        "thinning": "thin",
+    }.items()
+    for theirs in names.split()
 }
 #: PyMC's ways to begin, as `jitter` and `mass_matrix`.
 INITS: dict[str, tuple[bool, str | None]] = {
@@ -100,13 +94,14 @@ INITS: dict[str, tuple[bool, str | None]] = {
 }
 #: The samplers whose mass matrix has several forms.
 OF_SEVERAL_FORMS = ("nuts", "numpyro")
-#: What `pymc.sample` takes as ``idata_kwargs`` and all samplers here do, too.
+#: The keys of ``idata_kwargs`` of `pymc.sample` that all samplers here take.
 IDATA = ("coords", "dims", "log_likelihood")
 
 
 def check_options(sampler: str, common: Collection[str], options: Mapping[str, Any]) -> None:
-    """Raise an error, before anything is compiled, if a sampler does not take one of its `options`. All take the
-    `common` ones.
+    """Raise an error, before anything is compiled, if a sampler does not take one of its `options`.
+
+    All samplers take the `common` arguments.
     """
     for name in options:
         if reason := WITHHELD.get(sampler, {}).get(name) or WITHHELD_BY_ALL.get(name):
@@ -134,7 +129,7 @@ def check_options(sampler: str, common: Collection[str], options: Mapping[str, A
 
 
 def check_mclmc(options: Mapping[str, Any]) -> None:
-    """Raise an error for options of MCLMC that can't be, or that do nothing."""
+    """Raise an error for invalid options of MCLMC, or options without effect."""
     check_flag("adjusted", options.get("adjusted", False))
     if "desired_energy_var" in options:
         check_above_zero("desired_energy_var", options["desired_energy_var"])
@@ -147,7 +142,7 @@ def check_mclmc(options: Mapping[str, Any]) -> None:
 def with_nuts(
     sampler: str, nuts: Mapping[str, Any] | None, target_accept: float | None, max_treedepth: int, options: dict
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return other options, and the aim of NUTS and its depth by name; each may be in `nuts` instead."""
+    """Return other options, and the aim and the depth of NUTS by name, each of which may be in `nuts`."""
     given, nuts = {"target_accept": target_accept, **options}, dict(nuts or {})
     given |= {} if max_treedepth == MAX_TREEDEPTH else {"max_treedepth": max_treedepth}
     if twice := sorted(name for name in nuts if given.get(name) is not None):
@@ -181,7 +176,7 @@ def check_callback(sampler: str, callback: Callable | None) -> None:
 
 
 def checked_idata_kwargs(sampler: str, given: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return ``idata_kwargs``, or raise an error for those that a sampler does not take."""
+    """Return ``idata_kwargs``, or raise an error for keys that a sampler does not take."""
     check_dict("idata_kwargs", given)
     found = dict(given or {})
     known = sorted(parameters(pm.to_inference_data) - {"trace", "model"}) if sampler == "pymc" else IDATA
@@ -196,16 +191,12 @@ def checked_idata_kwargs(sampler: str, given: Mapping[str, Any] | None) -> dict[
 
 
 def hint(name: str, sampler: str, known: Collection[str]) -> str:
-    """Return, for a message, what an argument is called here or the samplers that have it, else a similar name of this one."""
+    """Return a hint for a message: an argument's name here, or the samplers that take it, or a similar name."""
     if name in SYNONYMS and SYNONYMS[name].partition("=")[0] in known:
         return f" It is {SYNONYMS[name]} here."
-    others = [other for other in PACKAGES if other != sampler and is_installed(other) and name in options_of(other)]
+    installed = [other for other, package in PACKAGES.items() if other != sampler and find_spec(package)]
+    others = [other for other in installed if name in options_of(other)]
     return f" Samplers that do: {', '.join(map(repr, others))}." if others else did_you_mean(name, known)
-
-
-def is_installed(sampler: str) -> bool:
-    """Return whether a sampler's package is installed."""
-    return find_spec(PACKAGES[sampler]) is not None
 
 
 def options_of(sampler: str) -> set[str]:
@@ -218,12 +209,7 @@ def options_of(sampler: str) -> set[str]:
 
         documented = re.findall(r"^(\w+):", inspect.getdoc(nutpie.sample) or "", re.MULTILINE)
         return {*parameters(nutpie.sample), *documented} - WITHHELD["nutpie"].keys()
-    return options_of_kernel(kernel_module(sampler))
-
-
-def options_of_kernel(kernels: Any) -> set[str]:
-    """Return the arguments that a kernel takes beyond the common ones."""
-    return parameters(kernels.make_kernel) - {"logp", "tune", "target_accept", "max_treedepth"}
+    return parameters(kernel_module(sampler).make_kernel) - {"logp", "tune", "target_accept", "max_treedepth"}
 
 
 def kernel_module(sampler: str) -> Any:

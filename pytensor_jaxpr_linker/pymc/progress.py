@@ -10,7 +10,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 @contextmanager
 def progress(shown: bool, total: float) -> Iterator[Callable[[float, str, str], None]]:
-    """Show a bar, if `shown`, and give the function that updates it: with the part of `total` that is done, its name, and more text."""
+    """Show a bar, if `shown`, and give its update function of the part of `total` that is done, a name, and a text."""
     if not shown:
         yield lambda *_: None
         return

@@ -1,4 +1,4 @@
-"""`Request`: what a user asks `sample` for, checked, before anything is compiled."""
+"""`Request`: the arguments of `sample`, and their checks, before anything is compiled."""
 
 from __future__ import annotations
 
@@ -15,21 +15,8 @@ from rich.theme import Theme
 
 from pytensor_jaxpr_linker.base.interpreter import usable_cores
 from pytensor_jaxpr_linker.base.words import counted
-from pytensor_jaxpr_linker.pymc.arguments import (
-    GRADIENTS,
-    Names,
-    as_names,
-    chain_seeds,
-    check_choice,
-    check_dict,
-    check_flag,
-    check_fraction,
-    check_free,
-    check_integer,
-    check_model,
-    require,
-    shown,
-)
+from pytensor_jaxpr_linker.pymc import arguments
+from pytensor_jaxpr_linker.pymc.arguments import GRADIENTS, Names, as_names, shown
 from pytensor_jaxpr_linker.pymc.chains.chains import ChainRun
 from pytensor_jaxpr_linker.pymc.chains.programs import CHAINS
 from pytensor_jaxpr_linker.pymc.functions.axis_names import check_axis_lengths
@@ -48,34 +35,33 @@ from pytensor_jaxpr_linker.pymc.options import (
 )
 from pytensor_jaxpr_linker.pymc.samplers.marginal import marginalized
 
-#: Samplers that are no NUTS.
+#: Samplers other than NUTS, as messages name them.
 METHOD_NAMES = {"mclmc": "MCLMC", "chees": "ChEES"}
 METHODS = ("parallel", "vectorized", "sequential", "processes")
 #: Arguments that are true or false.
 FLAGS = ("jitter", "discard_tuned_samples", "quiet", "compute_convergence_checks")
 #: PyMC's kinds of progress bars, which are one here.
 BARS = ("combined", "split", "combined+stats", "stats+combined", "split+stats", "stats+split")
-#: Chains where none are asked for: ChEES learns from many.
+#: The default number of chains of ChEES, which learns from many.
 MANY_CHAINS = 64
-#: Most points at which many chains start.
+#: The largest number of starting points of many chains.
 MOST_SUPERCHAINS = 16
-#: The sampler where none is asked for: a call has more effective draws a second than PyMC's default on all models of `benchmarks/`.
+#: The default sampler: it has more effective draws a second than PyMC's default on all models of `benchmarks/`.
 DEFAULT = "nuts"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """The arguments of `sample`: as they are given, and, from `checked`, as samplers read them. Then of names for one
-    thing, one is left.
+    """The arguments of `sample`, as given, or, from `checked`, as samplers read them, without synonyms.
 
     Attributes
     ----------
     options
-        What only this sampler takes.
+        The arguments that only this sampler takes.
     package
-        That of the sampler.
+        The sampler's package.
     is_default
-        Whether no sampler was asked for.
+        Whether the sampler is the default.
     seeds
         One for each chain.
     """
@@ -117,9 +103,9 @@ class Request:
     seeds: list[int] = field(default_factory=list)
 
     def checked(self) -> Request:
-        """Return the arguments as samplers read them, or raise an error, with the remedy, for those that can't be."""
-        model = marginalized(check_model(self.model), self.marginalize)
-        check_dict("nuts", self.nuts)
+        """Return the arguments as samplers read them. Raise an error, with the remedy, for invalid arguments."""
+        model = marginalized(arguments.check_model(self.model), self.marginalize)
+        arguments.check_dict("nuts", self.nuts)
         named, pymcs = map(without_alias, (self.sampler, self.nuts_sampler))
         if pymcs is not None and named not in (None, pymcs):
             raise ValueError(
@@ -128,9 +114,9 @@ class Request:
         sampler = named or pymcs or DEFAULT
         if self.is_on_mesh:
             check_sampler_of_mesh(sampler)
-        check_choice("sampler", sampler, PACKAGES)
-        package = require(PACKAGES[sampler])
-        # What is returned by `sample` anyway may be asked for.
+        arguments.check_choice("sampler", sampler, PACKAGES)
+        package = arguments.require(PACKAGES[sampler])
+        # `sample` returns a DataTree, so this argument has no effect.
         options = {k: v for k, v in self.options.items() if (k, v) != ("return_inferencedata", True)}
         options, aims = with_nuts(sampler, self.nuts, self.target_accept, self.max_treedepth, options)
         jitter, options = with_init(sampler, self.jitter, options)
@@ -157,7 +143,7 @@ class Request:
             is_default=not (named or pymcs or self.is_on_mesh),
             mesh=mesh,
             chains=chains,
-            seeds=chain_seeds(self.random_seed, chains),
+            seeds=arguments.chain_seeds(self.random_seed, chains),
             random_seed=list(self.random_seed) if isinstance(self.random_seed, range) else self.random_seed,
             chain_method="vectorized" if sampler == "chees" else self.chain_method,
             jitter=jitter,
@@ -186,14 +172,14 @@ class Request:
 
     @property
     def superchains(self) -> int:
-        """How many points chains start at: of many chains, as many start at each, so that nested R-hat can compare them."""
+        """The number of starting points: for nested R-hat, an equal number of ChEES's chains starts at each."""
         if self.sampler != "chees" or isinstance(self.initvals, list | tuple):
             return self.chains
         return max((n for n in range(2, MOST_SUPERCHAINS + 1) if self.chains % n == 0), default=self.chains)
 
     @property
     def chains_at_a_time(self) -> int:
-        """How many chains run at the same time, each in a thread of its own."""
+        """The number of chains that run at the same time, each in a thread of its own."""
         return self.chains if self.chain_method == "parallel" else 1
 
     @property
@@ -203,14 +189,14 @@ class Request:
         return [*vectorized, *self.options, *(["callback"] if self.callback is not None else [])]
 
 
-#: What is no argument of `sample`, or not of all samplers.
+#: Fields that are not arguments of `sample`, or not for all samplers.
 OF_OTHERS = ("options", "on_progress", "package", "is_default", "seeds")
 #: The arguments of `sample` that all samplers have.
 GIVEN = [name for name in Request.__annotations__ if name not in OF_OTHERS]
 
 
 def without_alias(sampler: Any) -> Any:
-    """Return the name of a sampler that messages and results have."""
+    """Return the name of a sampler in messages and results."""
     return ALIASES.get(sampler, sampler) if isinstance(sampler, str) else sampler
 
 
@@ -218,34 +204,34 @@ def check_restarts(asked: Any) -> None:
     """Raise an error for restarts of chains, which this package no longer has."""
     if isinstance(asked, bool) or not isinstance(asked, Integral) or asked:
         raise ValueError(
-            f"restarts={shown(asked)}: chains no longer start again, since that hid modes of the posterior. Leave restarts out. If R-hat is above 1.01, run more"
-            " chains, look at each of them (diagnose) and reparametrize; sample_smc samples separate modes."
+            f"restarts={shown(asked)}: chains no longer start again, since that hid modes of the posterior. Leave"
+            " restarts out. If R-hat is above 1.01, run more chains, look at each of them (diagnose) and reparametrize;"
+            " sample_smc samples separate modes."
         )
 
 
 def check_kinds(asked: Request) -> None:
-    """Raise an error for arguments that are of another kind than all samplers take."""
+    """Raise an error for arguments of a kind that no sampler takes."""
     for name in FLAGS:
-        check_flag(name, getattr(asked, name))
+        arguments.check_flag(name, getattr(asked, name))
     bar, theme = asked.progressbar, asked.progressbar_theme
     if isinstance(bar, str):
-        check_choice("progressbar", bar, BARS)
+        arguments.check_choice("progressbar", bar, BARS)
     else:
-        check_flag("progressbar", bar)
+        arguments.check_flag("progressbar", bar)
     if not isinstance(theme, (Theme | str | None) if asked.sampler == "pymc" else (Theme | None)):
         raise TypeError(f"progressbar_theme must be a rich.theme.Theme, not {shown(theme)}.")
 
 
 def checked_log_likelihood(model: pm.Model, asked: Any, var_names: Names | None) -> bool | list[str]:
-    """Return whether to compute the log likelihood, or of which observed variables."""
+    """Return whether to compute the log likelihood, or the names of observed variables to compute it for."""
     if isinstance(asked, bool | None):
         found: bool | list[str] = bool(asked)
     else:
         found, known = as_names(asked), [str(rv.name) for rv in model.observed_RVs]
         if unknown := [name for name in found if name not in known]:
-            raise ValueError(
-                f"log_likelihood has {unknown[0]!r}, but the observed variables are {', '.join(map(repr, known)) or 'none'}."
-            )
+            observed = ", ".join(map(repr, known)) or "none"
+            raise ValueError(f"log_likelihood has {unknown[0]!r}, but the observed variables are {observed}.")
     names = None if var_names is None else as_names(var_names)
     if found and names is not None and (missing := [rv.name for rv in model.free_RVs if rv.name not in names]):
         raise ValueError(
@@ -256,24 +242,24 @@ def checked_log_likelihood(model: pm.Model, asked: Any, var_names: Names | None)
 
 def check_numbers(asked: Request) -> None:
     """Raise an error for numbers and choices that no sampler takes."""
-    check_choice("chain_method", asked.chain_method, METHODS)
-    check_choice("gradient", asked.gradient, GRADIENTS)
-    check_integer("draws", asked.draws, 1)
-    check_integer("tune", asked.tune, 0)
-    check_integer("chains", 1 if asked.chains is None else asked.chains, 1)
-    check_integer("max_treedepth", asked.max_treedepth, 1)
-    check_integer("cores", 1 if asked.cores is None else asked.cores, 1)
-    check_integer("thinning", asked.thinning, 1)
+    arguments.check_choice("chain_method", asked.chain_method, METHODS)
+    arguments.check_choice("gradient", asked.gradient, GRADIENTS)
+    arguments.check_integer("draws", asked.draws, 1)
+    arguments.check_integer("tune", asked.tune, 0)
+    arguments.check_integer("chains", 1 if asked.chains is None else asked.chains, 1)
+    arguments.check_integer("max_treedepth", asked.max_treedepth, 1)
+    arguments.check_integer("cores", 1 if asked.cores is None else asked.cores, 1)
+    arguments.check_integer("thinning", asked.thinning, 1)
     if asked.thinning > asked.draws:
         raise ValueError(f"thinning={asked.thinning} leaves none of {counted(asked.draws, 'draw')}: give more draws.")
     if asked.target_accept is not None:
-        check_fraction("target_accept", asked.target_accept)
+        arguments.check_fraction("target_accept", asked.target_accept)
     if asked.cores is not None and asked.chain_method not in ("parallel", "processes"):
         raise ValueError("cores is how many chains run at a time with chain_method='parallel': leave one of them out.")
 
 
 def check_sampler(asked: Request) -> None:
-    """Raise an error for what this sampler does not do."""
+    """Raise an error for arguments that this sampler does not support."""
     sampler = asked.sampler
     if asked.is_on_mesh:
         check_run_of_mesh(asked)
@@ -301,7 +287,7 @@ def check_sampler(asked: Request) -> None:
 
 
 def check_run_of_mesh(asked: Request) -> None:
-    """Raise an error for what chains on a mesh, or with a store, can't do."""
+    """Raise an error for arguments that chains on a mesh, or with a store, do not support."""
     for name, default in (("chain_method", "parallel"), ("cores", None)):
         if getattr(asked, name) != default:
             raise TypeError(f"{name} is not for runs with mesh, shard or store: leave it out.")
@@ -310,18 +296,18 @@ def check_run_of_mesh(asked: Request) -> None:
 
 
 def check_many(asked: Request) -> None:
-    """Raise an error for what chains that adapt together can't do."""
+    """Raise an error for arguments that chains that adapt together do not support."""
     if asked.chain_method == "sequential" or asked.cores is not None:
         raise ValueError(
             "The chains of sampler='chees' adapt together, so they are one program: leave out chain_method and cores."
         )
-    check_integer("chains", MANY_CHAINS if asked.chains is None else asked.chains, 2)
-    check_integer("tune", asked.tune, 1)
+    arguments.check_integer("chains", MANY_CHAINS if asked.chains is None else asked.chains, 2)
+    arguments.check_integer("tune", asked.tune, 1)
 
 
 def check_variables_for(asked: Request) -> None:
-    """Raise an error for a model that has nothing to sample, or variables that this sampler can't move."""
-    check_free(asked.model)
+    """Raise an error for a model without free variables, or with variables that this sampler can't move."""
+    arguments.check_free(asked.model)
     if asked.sampler != "pymc":
         others = "use sampler='pymc', which has other steps"
         remedy = f"leave out mesh, shard and store, and {others}" if asked.is_on_mesh else others

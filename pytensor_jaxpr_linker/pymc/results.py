@@ -1,8 +1,10 @@
-"""What sampling returns: a DataTree like PyMC's."""
+"""The result of sampling: a DataTree like PyMC's, and the checks of its convergence."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from types import ModuleType
 from typing import Any, Literal
@@ -12,19 +14,103 @@ import pymc as pm
 import xarray as xr
 from arviz_base import dict_to_dataset, from_dict, make_attrs
 from pymc.backends.arviz import coords_and_dims_for_inferencedata, find_constants, find_observations
+from pymc.stats.convergence import log_warnings, warn_divergences, warn_treedepth
 
 from pytensor_jaxpr_linker.base.version import __version__
-from pytensor_jaxpr_linker.pymc.after_sampling import keeping_draws
 from pytensor_jaxpr_linker.pymc.arguments import Names, as_names
 from pytensor_jaxpr_linker.pymc.chains.chains import ChainDraws
 from pytensor_jaxpr_linker.pymc.chains.kept_draws import Draws
+from pytensor_jaxpr_linker.pymc.chains.programs import pymc_logger
+from pytensor_jaxpr_linker.pymc.diagnosis import MANY, MOST_RHAT, diagnose, worst_of
 from pytensor_jaxpr_linker.pymc.functions.constrained import Constrain, constrain
 from pytensor_jaxpr_linker.pymc.functions.graph import model_mode
 from pytensor_jaxpr_linker.pymc.request import Request
 
 
+@contextmanager
+def keeping_draws(what: str, remedy: str) -> Iterator[None]:
+    """Log that `what` failed, or was interrupted, where an error would lose the draws.
+
+    Examples
+    --------
+    >>> from pytensor_jaxpr_linker.pymc.results import keeping_draws
+    >>> with keeping_draws("The check of convergence", "Call diagnose(data) to see where."):
+    ...     1 / 0
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        pymc_logger.warning("%s was interrupted. The draws are kept. %s", what, remedy)
+    except Exception as error:
+        first = next(iter(str(error).splitlines()), "")
+        pymc_logger.warning("%s failed (%s: %s). The draws are kept. %s", what, type(error).__name__, first, remedy)
+
+
+#: PyMC's limits: draws of a chain, chains, and effective draws of a chain.
+LEAST_CHECKED, RECOMMENDED_CHAINS, LEAST_ESS_OF_CHAIN = 100, 4, 100
+
+
+def log_convergence(result: xr.DataTree, model: pm.Model) -> None:
+    """Log PyMC's warnings with the worst free variable's name or, for many chains, the findings of `diagnose`."""
+    with keeping_draws("The check of convergence", "Call diagnose(data) to see where."), np.errstate(all="ignore"):
+        posterior = result.posterior.to_dataset()
+        free = [rv.name for rv in model.free_RVs if rv.name in posterior and varies(posterior[rv.name])]
+        if free and posterior.sizes["chain"] <= MANY:
+            stats = xr.DataTree.from_dict({"sample_stats": result.sample_stats.to_dataset()})
+            log_warnings([*warn_divergences(stats), *warn_treedepth(stats)])
+            log_worst(posterior[free])
+            return
+        for finding in diagnose(result).findings:
+            pymc_logger.warning("%s %s", finding.problem, finding.remedy)
+
+
+def log_worst(posterior: xr.Dataset) -> None:
+    """Log whether R-hat or effective sample sizes miss PyMC's limits. PyMC's check imports ArviZ, for a second."""
+    chains, draws = posterior.sizes["chain"], posterior.sizes["draw"]
+    if draws < LEAST_CHECKED:
+        pymc_logger.info("The %d draws of a chain are too few to check convergence reliably.", draws)
+        return
+    if chains < RECOMMENDED_CHAINS:
+        pymc_logger.info("R-hat and effective sample sizes are reliable from %d chains on.", RECOMMENDED_CHAINS)
+    worst = worst_of(posterior)
+    if worst.rhat > MOST_RHAT:
+        pymc_logger.info(
+            "The rhat statistic is larger than 1.01 for some parameters (%.3f for %r): the chains do not agree."
+            " See https://arxiv.org/abs/1903.08008 and diagnose(data).",
+            worst.rhat,
+            worst.rhat_name,
+        )
+    if worst.ess < LEAST_ESS_OF_CHAIN * chains:
+        pymc_logger.error(
+            "The effective sample size per chain is smaller than 100 for some parameters (%.0f for %r)."
+            " R-hat and effective sample sizes need more. See https://arxiv.org/abs/1903.08008 and diagnose(data).",
+            worst.ess / chains,
+            worst.ess_name,
+        )
+
+
+def varies(draws: xr.DataArray) -> bool:
+    """Return whether an element of a variable has draws that are finite and differ, so that R-hat is defined."""
+    x = draws.transpose("chain", "draw", ...).to_numpy()
+    return bool(((x != x[:1, :1]).any((0, 1)) & np.isfinite(x).all((0, 1))).any())
+
+
+@contextmanager
+def quiet_logger(quiet: bool) -> Iterator[None]:
+    """Keep PyMC's log from showing anything, if `quiet`."""
+    logger = logging.getLogger("pymc")
+    before = logger.level
+    try:
+        if quiet:
+            logger.setLevel(logging.CRITICAL + 1)
+        yield
+    finally:
+        if quiet:
+            logger.setLevel(before)
+
+
 def result_of(request: Request, constrained: Constrain, found: ChainDraws) -> xr.DataTree:
-    """Return what chains gave as `sample` returns it."""
+    """Return the draws of chains as `sample` returns them."""
     attrs = attributes_of(request, found.seconds, found.seconds_before, found.interrupted)
     if found.store is not None:
         return found.store.result(attrs)
@@ -45,7 +131,7 @@ def result_of(request: Request, constrained: Constrain, found: ChainDraws) -> xr
 
 
 def tree_of_block(request: Request, constrained: Constrain, block: Draws) -> xr.DataTree:
-    """Return some draws as `sample` returns them; what can't be computed is an error, as the draws are in a folder."""
+    """Return a block of draws as `sample` returns them; failures are errors, since the draws are in a folder."""
     attrs = attributes_of(request, 0.0, 0.0, False)
     posterior = constrained(block.positions)
     data = to_datatree(request.model, posterior, block.stats, attrs, request.package, **request.idata_kwargs)
@@ -55,7 +141,7 @@ def tree_of_block(request: Request, constrained: Constrain, block: Draws) -> xr.
 
 
 def attributes_of(request: Request, seconds: float, seconds_before: float, interrupted: bool) -> dict[str, Any]:
-    """Return what the groups posterior and sample_stats say about the run."""
+    """Return the attributes of the groups posterior and sample_stats."""
     return {
         "sampling_time": seconds,
         "compile_time": seconds_before,
@@ -93,10 +179,10 @@ def to_datatree(
     coords: Mapping[str, Any] | None = None,
     dims: Mapping[str, Any] | None = None,
 ) -> xr.DataTree:
-    """Return draws with the model's data, coordinates and dimensions; `attrs` are attributes of the groups posterior and sample_stats.
+    """Return draws with the model's data, coordinates and dimensions.
 
-    The arrays of `posterior` have axes of chains and draws in front, those of `stats` the axes `stats_dims`. `coords` and `dims` come beside
-    the model's.
+    The arrays of `posterior` have axes of chains and draws in front, and the arrays of `stats` the axes `stats_dims`.
+    `attrs` are attributes of the groups posterior and sample_stats. `coords` and `dims` are added to the model's.
     """
     models_coords, models_dims = coords_and_dims_for_inferencedata(model)
     coords, dims = {**models_coords, **(coords or {})}, {**models_dims, **(dims or {})}
@@ -122,7 +208,7 @@ def to_datatree(
 
 
 def add_log_likelihood(model: pm.Model, data: xr.DataTree, which: Literal[True] | Names) -> None:
-    """Add the group log_likelihood, of all observed variables or those that are named, computed by mode JAXPR."""
+    """Add the group log_likelihood, of all observed variables or the named ones, computed by mode JAXPR."""
     with keeping_draws("Computing log_likelihood", "Call pm.compute_log_likelihood(data, model=model) for it."):
         compute_log_likelihood(model, data, which)
 

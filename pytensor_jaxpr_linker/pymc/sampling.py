@@ -20,14 +20,12 @@ from pytensor_jaxpr_linker.pymc.arguments import Names, require
 from pytensor_jaxpr_linker.pymc.chains.blas_threads import blas_threads
 from pytensor_jaxpr_linker.pymc.chains.chains import ChainDraws
 from pytensor_jaxpr_linker.pymc.chains.programs import pymc_logger
-from pytensor_jaxpr_linker.pymc.convergence import log_convergence, quiet_logger
-from pytensor_jaxpr_linker.pymc.functions.differentiable import named_gradients
-from pytensor_jaxpr_linker.pymc.functions.remedies import add_remedies, add_report
+from pytensor_jaxpr_linker.pymc.functions.differentiable import add_remedies, add_report, named_gradients
 from pytensor_jaxpr_linker.pymc.kept_models import KEPT_MODELS, KeptModel, forgotten_if_broken
 from pytensor_jaxpr_linker.pymc.mesh.sharded_density import ModelOnMesh
 from pytensor_jaxpr_linker.pymc.options import MAX_TREEDEPTH
 from pytensor_jaxpr_linker.pymc.request import Request, check_restarts
-from pytensor_jaxpr_linker.pymc.results import result_of
+from pytensor_jaxpr_linker.pymc.results import log_convergence, quiet_logger, result_of
 from pytensor_jaxpr_linker.pymc.samplers.jax_kernels import sample_jax
 from pytensor_jaxpr_linker.pymc.samplers.nutpie import sample_nutpie
 from pytensor_jaxpr_linker.pymc.samplers.nutpie_processes import sample_nutpie_in_processes
@@ -72,19 +70,20 @@ def sample(
 ) -> xr.DataTree:
     """Draw from the posterior of a PyMC model, whose log density mode JAXPR compiles.
 
-    A second call for the same model, or for an equal one, compiles nothing: the last models are kept with their programs. Data that
-    `pymc.set_data` has set since then is seen, and so is any change of the model, also in place. `compile` gives a model to keep.
+    A second call for the same model, or for an equal one, compiles nothing: the last models are kept with their
+    programs. It takes account of data that `pymc.set_data` has set since then, and of any change of the model, also in
+    place. `compile` gives a model to keep.
 
     Parameters
     ----------
     draws, tune : int
-        Draws of each chain that are kept, and those before, which adapt the sampler.
+        The number of draws of each chain, and the number of transitions before them, which adapt the sampler.
     chains : int, optional
         By default as many as there are cores, but from 2 to 4; 64 of "chees".
     model : pymc.Model, optional
         By default that of the context.
     sampler : {"nuts", "nutpie", "numpyro", "mclmc", "chees", "pymc"}, optional
-        Whose NUTS. By default "nuts", that of this package, or nutpie's if the log density has host steps; one line of
+        Whose NUTS. By default "nuts", of this package, or nutpie's if the log density has host steps; one line of
         PyMC's log says which. "blackjax" is an alias of "nuts", which is made of BlackJAX's parts. "pymc" is
         `pymc.sample`: it also has steps for discrete variables. Two are no NUTS: "mclmc", BlackJAX's microcanonical
         Langevin Monte Carlo, takes fewer gradients in many dimensions, but it never rejects, so its draws have a small
@@ -96,13 +95,14 @@ def sample(
     nuts : dict, optional
         These two and other arguments of NUTS, as `pymc.sample` takes them.
     chain_method : {"parallel", "vectorized", "sequential", "processes"}
-        "parallel" runs chains at the same time: in threads (PyMC: processes) or, if JAX has several devices, divided among
-        them; "vectorized" as one program over all chains on one device; "sequential" one after the other. nutpie and PyMC
-        have no "vectorized" and know of one device; nutpie runs chains of calls below 40 µs one after the other, which is faster. "processes" is
-        for nutpie, whose chains otherwise wait for each other's Python: where they run for longer than a process takes to start, some seconds.
+        "parallel" runs chains at the same time: in threads (PyMC: processes) or, if JAX has several devices, divided
+        among them; "vectorized" as one program over all chains on one device; "sequential" one after the other. nutpie
+        and PyMC have no "vectorized" and use one device; nutpie runs chains of calls below 40 µs one after the other,
+        which is faster. "processes" is for nutpie, whose chains otherwise wait for each other's Python: use it if they
+        run for longer than a process takes to start, some seconds.
     cores : int, optional
-        How many chains run at a time if `chain_method` is "parallel", in threads of one device (PyMC: in processes), or "processes". By default as
-        many as there are cores.
+        The number of chains that run at a time if `chain_method` is "parallel", in threads of one device (PyMC: in
+        processes), or "processes". By default the number of cores.
     random_seed : int, sequence of int or Generator, optional
         Determines starting points and draws. A sequence has one seed for each chain.
     initvals, jitter
@@ -114,24 +114,26 @@ def sample(
     var_names : str, variable or sequence of them, optional
         Which variables to return, by default all.
     marginalize : True, str, variable or sequence of them, optional
-        Discrete variables to sum over by pymc-extras, True for all: samplers that follow the gradient can't move them. They are not in the
-        posterior; ``pymc_extras.recover_marginals`` draws them.
+        Discrete variables to sum over by pymc-extras, True for all: samplers that follow the gradient can't move them.
+        They are not in the posterior; ``pymc_extras.recover_marginals`` draws them.
     thinning : int
-        Of so many draws the last one is kept, so that ``draws // thinning`` remain. A kept draw has ``diverging`` and ``reached_max_treedepth`` if one of the
-        draws before it that are left out has: so no divergence gets lost. The other statistics are those of the kept draw.
+        Of each group of this many draws the last one is kept, so that ``draws // thinning`` remain. Its ``diverging``
+        and ``reached_max_treedepth`` are true if they are for any draw of the group, so no divergence gets lost. The
+        other statistics are its own.
     discard_tuned_samples : bool
         False adds the groups warmup_posterior and warmup_sample_stats.
     log_likelihood : bool, str, variable or sequence of them
         Whether to add the group log_likelihood, or of which observed variables.
     idata_kwargs : dict, optional
-        ``log_likelihood``, ``coords`` and ``dims``, as for `pymc.sample`, beside those of the model.
+        ``log_likelihood``, and ``coords`` and ``dims`` in addition to the model's, as for `pymc.sample`.
     callback : callable, optional
-        Called after each draw of a chain as ``callback(trace=trace, draw=draw)``. `draw` has the attributes of `pymc.sample`'s: chain, draw_idx,
-        tuning, is_last, point (unconstrained), stats. `trace` has the chain's draws so far, with those of the warm-up: ``len(trace)``,
-        ``trace.get_values(name, burn, thin)``, `chain`, `varnames`. It may raise `KeyboardInterrupt` to end sampling: this draw is the
-        last one that is kept. nutpie has none.
+        Called after each draw of a chain as ``callback(trace=trace, draw=draw)``. `draw` has the attributes of
+        `pymc.sample`'s: chain, draw_idx, tuning, is_last, point (unconstrained), stats. `trace` has the chain's draws
+        so far, also of the warm-up: ``len(trace)``, ``trace.get_values(name, burn, thin)``, `chain`, `varnames`. It may
+        raise `KeyboardInterrupt` to end sampling: this draw is the last one that is kept. nutpie has none.
     progressbar : bool
-        Whether to draw one, with a line for each chain. Where there is no terminal and no notebook, PyMC's log gets a line every ten seconds.
+        Whether to show one, with a line for each chain. Without a terminal or a notebook, PyMC's log gets a line every
+        ten seconds.
     progressbar_theme : rich.theme.Theme, optional
         Colors of the bar.
     quiet : bool
@@ -164,8 +166,9 @@ def sample(
     Returns
     -------
     xarray.DataTree
-        Groups posterior, sample_stats, observed_data and constant_data. After Ctrl-C, the draws that were finished. Attributes of posterior say
-        how many draws were asked for, whether they were interrupted, and the seconds that compiling and sampling took.
+        Groups posterior, sample_stats, observed_data and constant_data. After Ctrl-C, the draws that were finished.
+        Attributes of posterior have the number of requested draws, whether they were interrupted, and the seconds of
+        compiling and sampling.
 
     Raises
     ------
@@ -174,13 +177,13 @@ def sample(
     pymc.exceptions.SamplingError
         If the log density where a chain starts, or its gradient, is not finite.
     ValueError, ImportError, TypeError
-        For arguments that can't be: the message has the remedy.
+        For invalid arguments: the message has the remedy.
     """
     return sample_request(Request(**locals()))
 
 
 def sample_request(asked: Request) -> xr.DataTree:
-    """Draw what is asked for."""
+    """Return the draws for a request."""
     check_restarts(asked.restarts)
     check_script()
     request = asked.checked()
@@ -191,7 +194,7 @@ def sample_request(asked: Request) -> xr.DataTree:
 
 
 def log_result(request: Request, result: xr.DataTree) -> None:
-    """Log what a run kept if it was interrupted, and what the check of convergence finds."""
+    """Log the number of draws of an interrupted run, and the findings of the check of convergence."""
     if result.posterior.attrs["interrupted"]:
         sizes, asked = result.posterior.sizes, request.draws // request.thinning
         pymc_logger.warning(
@@ -218,7 +221,7 @@ def sample_compiled(request: Request) -> xr.DataTree:
 
 
 def drawn(request: Request, kept: KeptModel, constrained: Any) -> tuple[Request, ChainDraws]:
-    """Return the draws of the sampler that was asked for, or of the default, which is nutpie if there are host steps."""
+    """Return the draws of the requested sampler, or of the default, which is nutpie if there are host steps."""
     if request.sampler != "nutpie":
         try:
             return request, sample_jax(request, kept, constrained)
@@ -237,7 +240,7 @@ def drawn(request: Request, kept: KeptModel, constrained: Any) -> tuple[Request,
 
 
 def without_nutpie(request: Request) -> str:
-    """Return what to do where nutpie, which runs host steps, can't take the place of the sampler; nothing if it can."""
+    """Return the remedy if nutpie, which runs host steps, can't take the place of the sampler, or nothing."""
     if request.is_on_mesh:
         return (
             "leave out mesh, shard, store and sampler: sample then runs it with host steps, by nutpie, and so does"

@@ -1,4 +1,4 @@
-"""Where arrays lie, what devices exchange, and what has no lowering on a platform: the part of `explain` about devices."""
+"""Where arrays lie, what moves between host and device, and which operations have no lowering on a platform."""
 
 from __future__ import annotations
 
@@ -8,22 +8,76 @@ from typing import Any
 
 import jax
 import numpy as np
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Variable
 
 from pytensor_jaxpr_linker.base import jax_compat
+from pytensor_jaxpr_linker.base.array_types import is_tensor
 from pytensor_jaxpr_linker.base.errors import describe_node, variable_name
 from pytensor_jaxpr_linker.base.options import for_platforms
 from pytensor_jaxpr_linker.frontend.targets import Compiled
-from pytensor_jaxpr_linker.report.model import Collective, PlacedArray, PlatformReport
+from pytensor_jaxpr_linker.report.model import Collective, PlacedArray, PlatformReport, TransferReport
+from pytensor_jaxpr_linker.report.nodes import Texts
 from pytensor_jaxpr_linker.report.stages import RegionStages
 from pytensor_jaxpr_linker.run import placement
 from pytensor_jaxpr_linker.run.plans import make_plan, rules_in_force
+from pytensor_jaxpr_linker.run.specialization import lowering_key
+from pytensor_jaxpr_linker.run.transfer_count import (
+    Held,
+    Sizes,
+    array_bytes_of,
+    code_bytes,
+    declared_bytes,
+    held,
+    transfers_of,
+)
+
+
+def describe_transfers(
+    found: Compiled, args: Sequence[Any], regions: Sequence[RegionStages | None]
+) -> tuple[TransferReport, ...]:
+    """Return the transfers of a call, with known sizes; `regions` are specialized for `args`, if there are any."""
+    runner = found.runner
+    made: dict[Variable, int | None] = {}
+    codes = []
+    for program, region in zip(runner.programs, regions, strict=True):
+        if region is None:
+            codes.append(0)
+            continue
+        if args:
+            _ = region.jaxpr  # builds it, so that its results and checks are known
+        made |= bytes_of(program.inputs, region.avals)
+        if (lowered := region.specialization.lowered.get(lowering_key(region.avals))) is not None:
+            made |= bytes_of(program.outputs, lowered.jaxpr.out_avals)
+        codes.append(code_bytes(region.specialization, len(program.outputs)))
+    given = [*args, *found.stored[len(args) :]]
+    inputs = {v: input_place(v, x, made) for v, x in zip(runner.plan.inputs, given, strict=True)}
+    sizes = Sizes(inputs, made, codes)
+    moves = transfers_of(runner.plan, runner.programs, runner.updates, runner.options.results, sizes)
+    texts = Texts()
+    return tuple(
+        TransferReport(t.direction, t.why, "" if t.variable is None else texts.name(t.variable), t.bytes) for t in moves
+    )
+
+
+def bytes_of(variables: Sequence[Variable], avals: Sequence[Any]) -> dict[Variable, int | None]:
+    """Return the bytes of variables by their avals, which avals of large constants and a check code may follow."""
+    return {v: array_bytes_of(aval) for v, aval in zip(variables, avals, strict=False)}
+
+
+def input_place(variable: Variable, value: Any, made: dict[Variable, int | None]) -> Held:
+    """Return the place of an input of a program: the device for a shared array, the example's place, or the host."""
+    found = Held(False, declared_bytes(variable)) if value is None else held(value)
+    size = made.get(variable) if found.bytes is None else found.bytes
+    return Held(found.on_device or (isinstance(variable, SharedVariable) and is_tensor(variable.type)), size)
+
 
 #: The operations of XLA in which devices exchange numbers.
 OPERATIONS = ("all-reduce", "all-gather", "all-to-all", "collective-permute", "reduce-scatter", "collective-broadcast")
 COLLECTIVE_LINE = re.compile(rf" = (?P<type>\(.*?\)|\S+) (?P<name>{'|'.join(OPERATIONS)})(?:-start)?\(")
 ARRAY = re.compile(r"\b([a-z]+)(\d+)?\[([\d,]*)\]")
 
-#: What to know of a platform, if the function has arrays of 64-bit numbers.
+#: Notes on a platform, for functions with arrays of 64-bit numbers.
 FLOAT64 = {
     "tpu": "float64: a TPU has no such arithmetic. XLA emulates it by pairs of float32, which is slow, has fewer digits"
     " and the range of float32, and lacks decompositions: set pytensor.config.floatX to float32, or use a CPU or a GPU",
@@ -33,7 +87,7 @@ FLOAT64 = {
 
 
 def placed_arrays(found: Compiled, values: Sequence[Any]) -> tuple[PlacedArray, ...]:
-    """Return where the values of inputs lie, or nothing if no value is on a mesh."""
+    """Return the places of the values of inputs, or nothing if no value is on a mesh."""
     if not any(map(placement.is_sharded, values)):
         return ()
     known = [(v, x) for v, x in zip(found.fgraph.inputs, values, strict=True) if hasattr(x, "dtype")]
@@ -41,7 +95,7 @@ def placed_arrays(found: Compiled, values: Sequence[Any]) -> tuple[PlacedArray, 
 
 
 def array_place(name: str, value: Any) -> PlacedArray:
-    """Return where an array lies."""
+    """Return the place of an array."""
     size = int(np.prod(np.shape(value))) * np.dtype(value.dtype).itemsize
     if not placement.is_sharded(value):
         return PlacedArray(name, "copied to each device in each call", size, size)
@@ -54,7 +108,7 @@ def array_place(name: str, value: Any) -> PlacedArray:
 
 
 def collectives_of(region: RegionStages, title: str) -> Iterator[Collective]:
-    """Yield the collectives of a region, which is compiled for it."""
+    """Yield the collectives of a region. This compiles it."""
     for line in region.hlo.splitlines():
         if (found := COLLECTIVE_LINE.search(line)) is not None:
             sizes = [array_bytes(*array.groups()) for array in ARRAY.finditer(found["type"])]
@@ -67,7 +121,7 @@ def array_bytes(kind: str, bits: str | None, shape: str) -> int:
 
 
 def on_platform(found: Compiled, regions: Sequence[RegionStages | None], platform: str) -> PlatformReport:
-    """Return what becomes of a function on a platform, without a device of it."""
+    """Return how a function would run on a platform. No such device is needed."""
     runner = found.runner
     rules = rules_in_force(runner.options.allow_traced_leaves)
     with for_platforms([platform]):

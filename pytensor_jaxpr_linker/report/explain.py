@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from itertools import chain, starmap
 from typing import Any, Literal
 
 import jax
@@ -23,26 +25,20 @@ from pytensor_jaxpr_linker.jaxpr.optimize.finish import for_calls
 from pytensor_jaxpr_linker.jaxpr.passes import CPU
 from pytensor_jaxpr_linker.plan.model import HostStep, Plan, Region
 from pytensor_jaxpr_linker.plan.padding import Padding
-from pytensor_jaxpr_linker.report.devices import collectives_of, on_platform, placed_arrays
-from pytensor_jaxpr_linker.report.explain_loaded import explain_loaded
+from pytensor_jaxpr_linker.report import model
+from pytensor_jaxpr_linker.report.devices import collectives_of, describe_transfers, on_platform, placed_arrays
 from pytensor_jaxpr_linker.report.explanation import Explanation
-from pytensor_jaxpr_linker.report.hints import constant_text, expression, find_rewrite
-from pytensor_jaxpr_linker.report.model import (
-    Batch,
-    BreakReport,
-    Change,
-    Guard,
-    Node,
-    PassedValue,
-    PassReport,
-    Result,
-    SpecializationReport,
+from pytensor_jaxpr_linker.report.hints import constant_text, expression, find_rewrite, try_changes
+from pytensor_jaxpr_linker.report.nodes import (
+    GRADIENT_BY,
+    Provenance,
+    Texts,
+    batch_nodes,
+    describe_nodes,
+    gradient_roles,
+    number_nodes,
 )
-from pytensor_jaxpr_linker.report.nodes import Texts, batch_nodes, describe_nodes, gradient_roles, number_nodes
-from pytensor_jaxpr_linker.report.provenance import GRADIENT_BY, Provenance
 from pytensor_jaxpr_linker.report.stages import RegionStages, Stages, examples_of, stages_of
-from pytensor_jaxpr_linker.report.transfers import describe_transfers
-from pytensor_jaxpr_linker.report.whatif import try_changes
 from pytensor_jaxpr_linker.run.call import error_text
 from pytensor_jaxpr_linker.run.plans import rules_in_force
 from pytensor_jaxpr_linker.run.program import Program
@@ -58,31 +54,31 @@ def explain(
     passes: bool = False,
     platform: Literal["cpu", "cuda", "rocm", "tpu"] | None = None,
 ) -> Explanation:
-    """Tell what mode JAXPR makes of a graph: its regions and host steps, why there are several, and what to change.
+    """Explain how mode JAXPR runs a graph: its regions and host steps, why there are several, and what to change.
 
-    Nothing is run or compiled, except with `args`, and where an input lies on a mesh: then the explanation says where each array lies, and which
-    collectives XLA put into the programs, which are compiled to know them.
+    Nothing is run or compiled, except with `args`, and where an input lies on a mesh: then the regions are compiled,
+    and the explanation has the place of each array and the collectives of XLA's programs.
 
     Parameters
     ----------
     f : pytensor.compile.executor.Function, Variable, sequence of Variable, or others
-        A function compiled with mode JAXPR, or the outputs of a graph. A function that a PyMC model compiled with it (`compile_logp`,
-        `logp_dlogp_function`), what `as_jax_function` or `logdensity` returned, a PyMC model, for its log density and gradient, and what
-        `load` read from a file: its nodes are those that its operations name.
+        A function compiled with mode JAXPR, also by a PyMC model (`compile_logp`, `logp_dlogp_function`); the outputs
+        of a graph; the result of `as_jax_function`, `logdensity` or `load`; or a PyMC model, for its log density and
+        gradient. The nodes of a loaded function are the names in its operations.
     inputs : sequence of Variable, optional
         The inputs of the graph, by default all its variables without a value.
     mode : Mode or str
-        That of the graph: its rewrites and options.
+        The mode of the graph, with its rewrites and options.
     args : sequence or dict, optional
-        Example arguments, for which the HTML page shows Jaxpr equations and StableHLO. By default
-        they are those of the last call. A function of several regions is run on them; its shared variables stay as they
-        are.
+        Example arguments, for which the HTML page shows Jaxpr equations and StableHLO, by default from the last call. A
+        function of several regions is run on them; its shared variables stay as they are.
     passes : bool
         Whether to run the passes once more: over the graph, over the Jaxpr of each region whose shapes are known, and
-        over its program for calls on a CPU. The explanation tells what each did: how many nodes or equations there were
-        before and after it, its time, and the graph or Jaxpr after it.
+        over its program for calls on a CPU. The explanation then has the number of nodes or equations before and after
+        each pass, its time, and the graph or Jaxpr after it.
     platform : {"cpu", "cuda", "rocm", "tpu"}, optional
-        Tells what has no lowering on this platform, of which no device is needed: it runs on the host there, or JAX refuses it.
+        Also list the nodes and operations without a lowering on this platform: they run on the host there, or JAX
+        refuses them. No such device is needed.
 
     Returns
     -------
@@ -101,9 +97,8 @@ def explain(
     """
     if isinstance(f, LoadedFunction):
         if platform is not None:
-            raise ValueError(
-                f"This function was exported for {', '.join(f.header.platforms)}: explain what it was made of."
-            )
+            platforms = ", ".join(f.header.platforms)
+            raise ValueError(f"This function was exported for {platforms}: explain what it was made of.")
         return explain_loaded(f)
     if isinstance(f, Variable | list | tuple):
         target = graph_target(inputs, f, mode, "explain")
@@ -114,17 +109,19 @@ def explain(
     runner = found.runner
     view = stages_of(found, given)
     provenance = Provenance(runner.graph, found.original)
-    told = report(runner.graph, runner.plan, runner.fallbacks, runner.programs, found.seconds, view, provenance)
-    told = with_devices(told, found, given, view)
+    explanation = report(runner.graph, runner.plan, runner.fallbacks, runner.programs, found.seconds, view, provenance)
+    explanation = with_devices(explanation, found, given, view)
     transfers = describe_transfers(found, given, view.known_regions())
-    told = replace(told, transfers=transfers, no_gradient=target.no_gradient)
+    explanation = replace(explanation, transfers=transfers, no_gradient=target.no_gradient)
     if platform is not None:
-        told = replace(told, platform=on_platform(found, view.known_regions(), check_platform(platform)))
-    return replace(told, passes=tuple(describe_passes(told, view))) if passes else told
+        if platform not in PLATFORMS:
+            raise ValueError(f"platform is one of {', '.join(map(repr, PLATFORMS))}, not {platform!r}.")
+        explanation = replace(explanation, platform=on_platform(found, view.known_regions(), platform))
+    return replace(explanation, passes=tuple(describe_passes(explanation, view))) if passes else explanation
 
 
 def example_arguments(args: Any) -> Sequence[Any]:
-    """Return the example arguments as a sequence, in which a dict stands for all of them."""
+    """Return the example arguments as a sequence; a dict of all arguments is its one element."""
     if args is None or isinstance(args, Mapping):
         return [args] if args else ()
     if not isinstance(args, Sequence) or isinstance(args, str):
@@ -132,25 +129,20 @@ def example_arguments(args: Any) -> Sequence[Any]:
     return args
 
 
-def with_devices(told: Explanation, found: Compiled, given: Sequence[Any], view: Stages) -> Explanation:
-    """Return an explanation with where arrays lie, and the collectives, if an input is on a mesh."""
+def with_devices(explanation: Explanation, found: Compiled, given: Sequence[Any], view: Stages) -> Explanation:
+    """Return an explanation with the places of arrays and the collectives, if an input is on a mesh."""
     values = [*given, *found.stored[len(given) :]]
     if not (placed := placed_arrays(found, values)):
-        return told
+        return explanation
     known = view.known_regions()
     if found.runner.program is not None and None in known:
         with suppress(TypeError):  # an argument is missing, and the function was not called
             known = examples_of(found, given)
-    named = [(region, batch.title) for batch, region in zip(told.regions, known, strict=True) if region is not None]
+    named = [
+        (region, batch.title) for batch, region in zip(explanation.regions, known, strict=True) if region is not None
+    ]
     collectives = [c for region, title in named for c in collectives_of(region, title)]
-    return replace(told, placed=placed, collectives=tuple(collectives))
-
-
-def check_platform(platform: str) -> str:
-    """Return a platform, or raise a ValueError if there is none of this name."""
-    if platform not in PLATFORMS:
-        raise ValueError(f"platform is one of {', '.join(map(repr, PLATFORMS))}, not {platform!r}.")
-    return platform
+    return replace(explanation, placed=placed, collectives=tuple(collectives))
 
 
 @gc_paused()
@@ -163,7 +155,7 @@ def report(
     view: Stages | None,
     provenance: Provenance,
 ) -> Explanation:
-    """Return the explanation of a plan; `programs` are those of its regions, or none."""
+    """Return the explanation of a plan; `programs` has a program for each region, or none."""
     index, places = number_nodes(graph, plan)
     texts = Texts()
     nodes = tuple(describe_nodes(index, places, plan, texts, provenance, gradient_roles(graph)))
@@ -175,22 +167,23 @@ def report(
     breaks, changes = describe_breaks(graph, plan, fallbacks, index, places)
     if view is not None:
         view.index = index
-    inputs = tuple([PassedValue(texts.name(v), texts.type(v)) for v in graph.inputs])
+    inputs = tuple([model.PassedValue(texts.name(v), texts.type(v)) for v in graph.inputs])
     outputs = tuple([describe_result(v, index.get(v.owner), nodes, texts) for v in graph.outputs])
     return Explanation(nodes, batches, breaks, changes, seconds, inputs=inputs, outputs=outputs, stages=view)
 
 
-def describe_result(v: Variable, i: int | None, nodes: Sequence[Node], texts: Texts) -> Result:
-    """Return the description of an output, which node `i` computes: a gradient without a name is called by what it differentiates by."""
+def describe_result(v: Variable, i: int | None, nodes: Sequence[model.Node], texts: Texts) -> model.Result:
+    """Return the description of an output of node `i`; a gradient without a name is called after its variable."""
     gradient = nodes[i].role if i is not None and nodes[i].role.startswith(GRADIENT_BY) else ""
-    return Result(v.name or gradient or texts.name(v), texts.type(v), i)
+    return model.Result(v.name or gradient or texts.name(v), texts.type(v), i)
 
 
-def describe_passes(told: Explanation, view: Stages) -> Iterator[PassReport]:
+def describe_passes(explanation: Explanation, view: Stages) -> Iterator[model.PassReport]:
     """Yield a report on each pass over the graph, and over the Jaxprs of the regions whose shapes are known."""
     yield from map(partial(describe_pass, "graph"), view.graph_passes)
-    for batch, region in zip(told.regions, view.known_regions(), strict=True):
-        # A rule may find that it can't emit a node for these shapes: the region will be cut when the function is called.
+    for batch, region in zip(explanation.regions, view.known_regions(), strict=True):
+        # A rule may find that it can't emit a node for these shapes: the region will be cut when the function is
+        # called.
         with suppress(CannotEmit):
             if region is not None:
                 yield from map(partial(describe_pass, batch.title), region.passes)
@@ -198,7 +191,7 @@ def describe_passes(told: Explanation, view: Stages) -> Iterator[PassReport]:
 
 
 def passes_of_calls(region: RegionStages) -> list[PassRecord]:
-    """Return what each pass over a region's program for calls did. Only programs for CPUs have such passes."""
+    """Return the records of the passes over a region's program for calls. Only programs for CPUs have such passes."""
     if not CPU(region):
         return []
     with record_passes() as runs, jax.enable_x64(True):
@@ -206,55 +199,44 @@ def passes_of_calls(region: RegionStages) -> list[PassRecord]:
     return runs[-1]
 
 
-def describe_pass(subject: str, record: PassRecord) -> PassReport:
+def describe_pass(subject: str, record: PassRecord) -> model.PassReport:
     """Return the report on a pass."""
     text = record.show() if record.changed else ""
-    return PassReport(subject, record.name, record.before, record.after, record.changed, record.seconds, text)
+    return model.PassReport(subject, record.name, record.before, record.after, record.changed, record.seconds, text)
 
 
 def describe_batch(
     i: int, batch: Region | HostStep, index: Mapping[Apply, int], texts: Texts, program: Program | None
-) -> Batch:
+) -> model.Batch:
     """Return the report on a batch."""
     nodes = tuple([index[node] for node in batch_nodes(batch)])
     inputs, outputs = (
-        tuple([PassedValue(texts.name(v), texts.type(v)) for v in vs]) for vs in (batch.inputs, batch.outputs)
+        tuple([model.PassedValue(texts.name(v), texts.type(v)) for v in vs]) for vs in (batch.inputs, batch.outputs)
     )
     if isinstance(batch, HostStep):
-        return Batch(i, "host", nodes, inputs, outputs)
-    guards = [Guard("value", expression(v)) for v in batch.demanded]
-    guards += [Guard("shape", expression(v)) for v in batch.inputs if None in getattr(v.type, "shape", ())]
-    known = [] if program is None else program.specializations
-    padded, padding = [], None
-    if program is not None and program.padded is not None:
-        padded, padding = program.padded.program.specializations, program.padded.padding
-    checks: dict[str, None] = {}
-    for specialization in (*known, *padded):
-        for lowered in specialization.lowered.values():
-            for check in lowered.checks:
-                at = "" if check.node is None else f" in {describe_node(check.node)}"
-                checks[f"{error_text(check)}{at}"] = None
-    return Batch(
-        i,
-        "region",
-        nodes,
-        inputs,
-        outputs,
-        tuple(guards),
-        tuple(map(expression, batch.static_inputs)),
-        tuple(checks),
-        (
-            *(described for s in known for described in describe_specialization(s)),
-            *(described for s in padded for described in describe_specialization(s, padding)),
-        ),
+        return model.Batch(i, "host", nodes, inputs, outputs)
+    guards = [model.Guard("value", expression(v)) for v in batch.demanded]
+    guards += [model.Guard("shape", expression(v)) for v in batch.inputs if None in getattr(v.type, "shape", ())]
+    known: list[tuple[Specialization, Padding | None]] = []
+    if program is not None:
+        known += [(s, None) for s in program.specializations]
+        if (padded := program.padded) is not None:
+            known += [(s, padded.padding) for s in padded.program.specializations]
+    checks = dict.fromkeys(
+        error_text(check) + ("" if check.node is None else f" in {describe_node(check.node)}")
+        for s, _ in known
+        for lowered in s.lowered.values()
+        for check in lowered.checks
     )
+    static, reports = map(expression, batch.static_inputs), chain.from_iterable(starmap(describe_specialization, known))
+    return model.Batch(i, "region", nodes, inputs, outputs, tuple(guards), tuple(static), tuple(checks), tuple(reports))
 
 
-def describe_specialization(s: Specialization, padding: Padding | None = None) -> list[SpecializationReport]:
-    """Return the report on each program of a specialization, which may be that of a padded region."""
+def describe_specialization(s: Specialization, padding: Padding | None) -> list[model.SpecializationReport]:
+    """Return the report on each program of a specialization, perhaps of a padded region."""
     static = {expression(v): constant_text(value) for v, value in s.static.items()}
     return [
-        SpecializationReport(
+        model.SpecializationReport(
             tuple(f"{dtype}[{','.join(map(str, shape))}]" for shape, dtype in key),
             static,
             len(lowered.jaxpr.eqns),
@@ -271,8 +253,8 @@ def describe_breaks(
     fallbacks: Mapping[Apply, CannotEmit],
     index: Mapping[Apply, int],
     places: Mapping[Apply, int],
-) -> tuple[tuple[BreakReport, ...], tuple[Change, ...]]:
-    """Return the reports on the breaks of a plan, and what changes would bring."""
+) -> tuple[tuple[model.BreakReport, ...], tuple[model.Change, ...]]:
+    """Return the reports on the breaks of a plan, and on changes that would leave fewer batches."""
     if not plan.breaks:
         return (), ()
     host_steps: dict[int, list[int]] = {}
@@ -282,16 +264,20 @@ def describe_breaks(
     trials = try_changes(graph, plan.breaks, host_steps, len(plan.batches), rules_in_force(), fallbacks)
     clients = clients_of({b.node for b in plan.breaks}, graph.nodes)
     breaks = tuple(explain_break(b, index, clients, trials.alone.get(i)) for i, b in enumerate(plan.breaks))
-    changes = tuple(Change(told_as(what, members, breaks), members, left) for what, members, left in trials.changes)
-    return breaks, changes
+    changes = []
+    for what, members, left in trials.changes:
+        first = breaks[members[0]]
+        rewritten = f" ({first.before} -> {first.after})" if len(members) == 1 and first.after else ""
+        changes.append(model.Change(what + rewritten, members, left))
+    return breaks, tuple(changes)
 
 
 def explain_break(
     b: Break, index: Mapping[Apply, int], clients: Mapping[Variable, list[Apply]], left: int | None
-) -> BreakReport:
+) -> model.BreakReport:
     """Return the report on a break."""
     before, after = find_rewrite(b, clients) or ("", "")
-    return BreakReport(
+    return model.BreakReport(
         *b.code,
         b.code.documentation,
         str(b.reason),
@@ -304,12 +290,6 @@ def explain_break(
     )
 
 
-def told_as(what: str, members: tuple[int, ...], breaks: Sequence[BreakReport]) -> str:
-    """Return what to do, with the rewritten expression if the change is for one break that has one."""
-    b = breaks[members[0]]
-    return f"{what} ({b.before} -> {b.after})" if len(members) == 1 and b.after else what
-
-
 def clients_of(wanted: set[Apply], nodes: Sequence[Apply]) -> dict[Variable, list[Apply]]:
     """Return the readers of each variable that the `wanted` nodes compute."""
     clients: dict[Variable, list[Apply]] = {}
@@ -318,3 +298,40 @@ def clients_of(wanted: set[Apply], nodes: Sequence[Apply]) -> dict[Variable, lis
             if v.owner in wanted:
                 clients.setdefault(v, []).append(node)
     return clients
+
+
+#: The origin of an operation, in the name of its location: the Op, and in brackets the user's name of the result.
+LOCATED = re.compile(r'^#loc\d+ = loc\("(?:[^"]*/)?eval_jaxpr/([^/"]+)/', re.MULTILINE)
+NAMED = re.compile(r"(.+?)\[([^\]]*)\]")
+
+
+def explain_loaded(loaded: LoadedFunction) -> Explanation:
+    """Return the explanation of a function in a file: one region, with each node that its operations name."""
+    header = loaded.header
+    names = dict.fromkeys(LOCATED.findall(loaded.stablehlo))
+    parts = [named.groups() if (named := NAMED.fullmatch(name)) else (name, "") for name in names]
+    nodes = tuple([model.Node(i, op, name, "", (), "", 0, False, False, "") for i, (op, name) in enumerate(parts)])
+    inputs = [model.PassedValue(a.name, array_text(a.dtype, a.shape)) for a in header.arguments]
+    inputs += [model.PassedValue(s.name, array_text(s.dtype, s.symbolic or s.shape)) for s in header.state]
+    outputs = [model.PassedValue(a.name, array_text(a.dtype, a.shape)) for a in header.outputs]
+    outputs += [
+        model.PassedValue(s.name, array_text(s.dtype, s.symbolic or s.shape))
+        for s in header.state
+        if s.output is not None
+    ]
+    open_shapes = [a.name for a in header.arguments if any(isinstance(n, str) for n in a.shape)]
+    region = model.Batch(
+        0,
+        "region",
+        tuple(range(len(nodes))),
+        tuple(inputs),
+        tuple(outputs),
+        tuple([model.Guard("shape", name) for name in open_shapes]),
+        checks=tuple([f"{c.type}: {c.message}" + (f" in {c.node}" if c.node else "") for c in header.checks]),
+    )
+    return Explanation(nodes, (region,), (), (), {})
+
+
+def array_text(dtype: str, shape: Sequence[Any]) -> str:
+    """Return dtype and shape as text."""
+    return f"{dtype}[{', '.join(map(str, shape))}]"

@@ -1,8 +1,8 @@
-"""Shows how to write an expression so that it needs no break."""
+"""How to write an expression so that it needs no break, and what each change to a graph would bring."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -23,19 +23,23 @@ from pytensor.tensor.subtensor import (
     indices_from_subtensor,
 )
 
-from pytensor_jaxpr_linker.base.errors import NO_RULE, Break
+from pytensor_jaxpr_linker.base.errors import INNER_GRAPH, NO_RULE, SIDE_EFFECT, Break, CannotEmit
+from pytensor_jaxpr_linker.base.rules import Rule
 from pytensor_jaxpr_linker.graph.lanes.ops import Compact
+from pytensor_jaxpr_linker.graph.walk import Graph
 from pytensor_jaxpr_linker.plan.host_ops import host_reason
+from pytensor_jaxpr_linker.plan.partition import best_schedule, make_steps, static_positions
 
 
 class Hint(NamedTuple):
-    """An expression of the user's graph, and one that computes the same without a break."""
+    """An expression of the user's graph, and one for the same values without a break."""
 
     before: str
     after: str
 
 
-#: Reductions by the scalar Op that they repeat: the method's name, and what an element that is left out counts as.
+#: Reductions by the scalar Op that they repeat: the method's name, and the value in place of an element that is left
+#: out.
 MASKED_REDUCTIONS = {
     ps.Add: ("sum", "0"),
     ps.Mul: ("prod", "1"),
@@ -48,23 +52,13 @@ LEAST, GREATEST = "np.iinfo({0!r}).min", "np.iinfo({0!r}).max"
 
 #: Ops that messages look through.
 TRANSPARENT = (CheckAndRaise, DeepCopyOp, DimShuffle, ScalarFromTensor, SpecifyShape, TensorFromScalar)
-INFIX = {
-    "add": "+",
-    "sub": "-",
-    "mul": "*",
-    "true_div": "/",
-    "int_div": "//",
-    "mod": "%",
-    "pow": "**",
-    "gt": ">",
-    "ge": ">=",
-    "lt": "<",
-    "le": "<=",
-    "eq": "==",
-    "neq": "!=",
-    "and_": "&",
-    "or_": "|",
-}
+INFIX = dict(
+    zip(
+        ["add", "sub", "mul", "true_div", "int_div", "mod", "pow", "gt", "ge", "lt", "le", "eq", "neq", "and_", "or_"],
+        ["+", "-", "*", "/", "//", "%", "**", ">", ">=", "<", "<=", "==", "!=", "&", "|"],
+        strict=True,
+    )
+)
 
 
 def find_rewrite(b: Break, clients: Mapping[Variable, Sequence[Apply]]) -> Hint | None:
@@ -93,7 +87,7 @@ def find_rewrite(b: Break, clients: Mapping[Variable, Sequence[Apply]]) -> Hint 
 
 
 def rule_template(node: Apply) -> Hint:
-    """Return the frame of an emission rule for the Op of a node; for Ops of `wrap_py`, which share a class, `wrap_jax` instead."""
+    """Return the frame of an emission rule for an Op. Ops of `wrap_py` share a class: for them it is `wrap_jax`."""
     name = type(node.op).__name__
     if isinstance(node.op, FromFunctionOp):
         function = str(node.op).partition("{")[2].removesuffix("}")
@@ -141,7 +135,7 @@ def prefix_read(node: Apply, clients: Mapping[Variable, Sequence[Apply]]) -> Hin
 
 
 def only_reduction(variable: Variable, clients: Mapping[Variable, Sequence[Apply]]) -> tuple[str, str] | None:
-    """Return method and neutral element of the reduction of a vector that nothing else reads, or None."""
+    """Return method and neutral element of the reduction that is the only reader of a vector, or None."""
     readers = clients.get(variable, ())
     if len(readers) != 1 or not isinstance(readers[0].op, CAReduce) or variable.type.ndim != 1:
         return None
@@ -165,9 +159,9 @@ def short_expression(variable: Variable, placeholder: str) -> str:
 
 
 def expression(variable: Variable, depth: int = 3, named: bool = True) -> str:
-    """Return a variable as a user would write it: the user's name of it, else its expression, `depth` Ops deep.
+    """Return a variable as a user would write it: its name, else its expression, `depth` Ops deep.
 
-    With ``named=False`` it is the expression even if the variable has a name; inside of it names stay.
+    With ``named=False`` it is the expression even if the variable has a name; names stay inside it.
     """
     if variable.name and named:
         return variable.name
@@ -176,9 +170,8 @@ def expression(variable: Variable, depth: int = 3, named: bool = True) -> str:
     node = variable.owner
     if node is None:
         return f"<{variable.type}>"
-    if isinstance(node.op, TRANSPARENT):
-        return expression(node.inputs[0], depth)
-    if isinstance(node.op, Elemwise) and str(node.op.scalar_op).startswith("Cast"):
+    is_cast = isinstance(node.op, Elemwise) and str(node.op.scalar_op).startswith("Cast")
+    if is_cast or isinstance(node.op, TRANSPARENT):
         return expression(node.inputs[0], depth)
     if depth == 0:
         return "..."
@@ -238,3 +231,95 @@ def bracketed(text: str) -> str:
         if letter == " " and depth == 0:
             return f"({text})"
     return text
+
+
+#: How many nodes are scheduled in all the trials for one explanation.
+MOST_VISITS = 100_000
+
+
+class Trials(NamedTuple):
+    """The results of the trials."""
+
+    alone: dict[int, int]
+    """The number of batches that would be left without a break, by the breaks that were tried."""
+    changes: list[tuple[str, tuple[int, ...], int]]
+    """The changes, the breaks that each removes, and the number of batches that would be left; the best first."""
+
+
+def try_changes(
+    graph: Graph,
+    breaks: Sequence[Break],
+    host_steps: Mapping[int, Sequence[int]],
+    batches: int,
+    find_rule: Callable[[Apply], Rule | None],
+    fallbacks: Mapping[Apply, CannotEmit],
+) -> Trials:
+    """Count the batches that each change to a graph would leave, until `MOST_VISITS` is used up.
+
+    The changes that remove most breaks come first. The plan has `batches` batches and these `breaks`; `host_steps` has
+    the breaks in each host step, by its number.
+    """
+    groups: dict[object, list[int]] = {}
+    for i, b in enumerate(breaks):
+        groups.setdefault(common_cause(b), []).append(i)
+    # A node may be looked at once in each batch where values cross, else once.
+    visits = len(graph.nodes) * (batches if any(b.variable is not None for b in breaks) else 1)
+    budget = MOST_VISITS // max(1, visits) - 1
+    if budget < 1:
+        return Trials({}, [])
+    by_size = sorted(groups.values(), key=lambda members: -len(members))
+    candidates = [(describe_change(breaks[members[0]]), tuple(members)) for members in by_size[:budget]]
+    candidates += [(f"do without all of host step {i}", tuple(step)) for i, step in host_steps.items() if len(step) > 1]
+    candidates += [("", (i,)) for members in by_size if len(members) > 1 for i in members]
+    static = static_positions(make_steps(graph.inputs, graph.nodes, find_rule, fallbacks)[0])
+    # Both counts are of the schedule: the plan drops and merges batches behind it in each trial alike.
+    now = count_without(graph, breaks, frozenset(), static)
+    alone: dict[int, int] = {}
+    changes = []
+    for what, members in candidates[:budget]:
+        left = max(1, batches - (now - count_without(graph, breaks, frozenset(members), static)))
+        if len(members) == 1:
+            alone[members[0]] = left
+        if what and left < batches:
+            changes.append((what, members, left))
+    changes.sort(key=lambda change: (change[2], len(change[1])))
+    return Trials(alone, changes)
+
+
+def common_cause(b: Break) -> object:
+    """Return a key: breaks that one change removes share it."""
+    if b.code in (NO_RULE, SIDE_EFFECT):
+        return type(b.node.op)
+    return b.node if b.variable is None else b.variable
+
+
+def describe_change(b: Break) -> str:
+    """Return the change that removes a break, and all others with the same cause."""
+    if b.code is NO_RULE:
+        return f"register an emission rule for {type(b.node.op).__name__}"
+    if b.code is SIDE_EFFECT:
+        return f"take out each {type(b.node.op).__name__}"
+    if b.variable is not None:
+        return f"make the value of {expression(b.variable)} known before the call, or do without it"
+    if b.code is INNER_GRAPH:
+        return f"make the inner graph of {b.node.op} one program"
+    named = next((v.name for v in b.node.outputs if v.name), None)
+    return f"rewrite {b.node.op}" + (f" = '{named}'" if named else "")
+
+
+def count_without(
+    graph: Graph, breaks: Sequence[Break], gone: frozenset[int], static: Mapping[Apply, frozenset[int]]
+) -> int:
+    """Return the number of batches of the graph without some of its breaks."""
+    on_host = set()
+    changed: dict[Apply, frozenset[int]] = {}
+    for i, b in enumerate(breaks):
+        if b.variable is None:
+            if i in gone:
+                changed[b.node] = frozenset()
+            else:
+                on_host.add(b.node)
+        elif i in gone:
+            fixed = changed.get(b.node, static.get(b.node, frozenset()))
+            changed[b.node] = frozenset(p for p in fixed if b.node.inputs[p] is not b.variable)
+    return best_schedule(graph.inputs, graph.nodes, on_host, {**static, **changed}).batch_count

@@ -12,7 +12,7 @@ from jaxpr_artifact import LoadedFunction
 
 
 class LoadedStages:
-    """The stages of a function that was loaded from a file, as those of `Stages`; each is made when it is first asked for.
+    """The stages of a function that was loaded from a file, like `Stages`; each is made when it is first asked for.
 
     Attributes
     ----------

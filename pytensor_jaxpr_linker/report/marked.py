@@ -1,4 +1,4 @@
-"""Finds the code of each node of a region: the node's number is in the names of its equations, which reach StableHLO and HLO."""
+"""Finds the code of each node: its number is in the names of its equations, which reach StableHLO and HLO."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def equation_texts(jaxpr: Any) -> list[tuple[int, str]]:
             texts.append(line[4:])
         elif texts:
             texts[-1] += "\n" + line[4:]
-    if len(texts) != len(jaxpr.eqns):  # what fits on one line is printed so
+    if len(texts) != len(jaxpr.eqns):  # a short Jaxpr is printed on one line
         texts = [str(eqn) for eqn in jaxpr.eqns]
     found = []
     for eqn, text in zip(jaxpr.eqns, texts, strict=True):
@@ -108,26 +108,24 @@ class Operation(NamedTuple):
     result: str
     """The type of its result, such as ``f64[3]{0}``."""
     nodes: frozenset[int]
-    """The numbers of the nodes whose equations it computes, also those inside the computations that it calls."""
+    """The numbers of the nodes whose equations it computes, also inside the computations that it calls."""
     inner: frozenset[int]
     """The same for nodes of inner graphs."""
     within: frozenset[str]
     """The names of the instructions of the computations that it calls."""
     readers: frozenset[int] = frozenset()
-    """If it computes no node, the numbers of those that read its result."""
+    """If it computes no node, the numbers of the nodes that read its result."""
 
 
 #: The first line of a computation, and an instruction: its name, the type of its result, its opcode and the rest.
 COMPUTATION = re.compile(r"^(?:ENTRY )?%?([\w.\-]+) \(.*\) -> .*\{$")
 INSTRUCTION = re.compile(r"^ +(?:ROOT )?%?([\w.\-]+) = (.*?) ([a-z][\w\-]*)\((.*)$")
-#: The name by which an instruction tells where it comes from, all that it tells of this, and the computations that it calls.
+#: The name of an instruction's origin, all that it says about its origin, and the computations that it calls.
 OP_NAME = re.compile(r'op_name="((?:[^"\\]|\\.)*)"')
 ORIGIN = re.compile(r'metadata=\{(?:[^{}"]|"(?:[^"\\]|\\.)*")*\}')
 CALLED = re.compile(r"=\{?(%[\w.\-]+(?:, %[\w.\-]+)*)")
-
-
 OPERAND = re.compile(r"%([\w.\-]+)")
-#: The opcodes of instructions that compute nothing: where they come from is of no interest.
+#: The opcodes of instructions that compute nothing: their origin is of no interest.
 FREE = frozenset(("bitcast", "constant", "get-tuple-element", "parameter", "tuple"))
 
 
@@ -190,7 +188,7 @@ class Origins:
         return found
 
     def _operation(self, name: str, x: Instruction) -> Operation:
-        """Return an instruction with what it names, and what is named in the computations that it calls."""
+        """Return an instruction with the nodes that it names, also in the computations that it calls."""
         inside = [self._all_inside(called) for called in self._calls[name]]
         if x.opcode not in FREE:
             inner = frozenset(int(n) for origin in OP_NAME.findall(x.rest) for n in INNER_MARK.findall(origin)[-1:])
@@ -198,7 +196,7 @@ class Origins:
         return Operation(x.result, *merged(inside))
 
     def _all_inside(self, computation: str) -> Operation:
-        """Return what is in a computation."""
+        """Return all instructions of a computation as one."""
         if computation not in self._inside:
             body = self._bodies[computation]
             nodes, inner, within = merged([self._operation(name, x) for name, x in body.items()])
@@ -206,9 +204,10 @@ class Origins:
         return self._inside[computation]
 
     def _named_by_readers(self, name: str) -> frozenset[int]:
-        """Return the nodes that the readers of a result name, where they pass it on as it is.
+        """Return the nodes that the readers of a result name, where they pass it on unchanged.
 
-        The instruction that XLA puts in the place of another may have no name, but a `bitcast` of its result has that of the other.
+        An instruction that XLA puts in the place of another may have no name, but a `bitcast` of its result has the
+        name of the other.
         """
         found: frozenset[int] = frozenset()
         for reader in self._readers.get(name, ()):
@@ -222,13 +221,13 @@ class Origins:
         return found
 
     def _read_by(self, name: str) -> frozenset[int]:
-        """Return the nodes that read a result, also from the tuple that it is in."""
+        """Return the nodes that read a result, also out of a tuple."""
         readers = self._readers.get(name, ())
         found = [self._read_by(r.name) if r.x.opcode in FREE else self._operation(r.name, r.x).nodes for r in readers]
         return frozenset().union(*found)
 
     def _around(self, computation: str) -> frozenset[int]:
-        """Return the nodes of the loop, branch or call that a computation is in."""
+        """Return the nodes of the loop, branch or call around a computation."""
         if computation not in self._callers:
             return frozenset()
         outer, x = self._callers[computation]

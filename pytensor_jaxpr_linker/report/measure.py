@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable, Sequence
+import tempfile
+import warnings
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from operator import attrgetter
+from pathlib import Path
 from statistics import fmean
+from time import perf_counter
 from typing import Any, NamedTuple
 
 import jax
@@ -24,38 +28,124 @@ from pytensor_jaxpr_linker.frontend.runner import Runner
 from pytensor_jaxpr_linker.frontend.storage import storage_of
 from pytensor_jaxpr_linker.frontend.targets import Compiled, example_value
 from pytensor_jaxpr_linker.report.marked import Marks, Operation, operations_of
-from pytensor_jaxpr_linker.report.nodes import Texts, batch_nodes, describe_nodes, number_nodes
+from pytensor_jaxpr_linker.report.nodes import Provenance, Texts, batch_nodes, describe_nodes, number_nodes
 from pytensor_jaxpr_linker.report.profile import ON_HOST, Profile, ProfileRow
-from pytensor_jaxpr_linker.report.provenance import Provenance
-from pytensor_jaxpr_linker.report.recording import record, seconds_of
 from pytensor_jaxpr_linker.run.call import find_generators, take_keys
 from pytensor_jaxpr_linker.run.executor import RegionStage
 from pytensor_jaxpr_linker.run.placement import device_for, place
 from pytensor_jaxpr_linker.run.program import Program
 from pytensor_jaxpr_linker.run.specialization import Specialization
 
-#: By default each batch runs for about so many seconds, at most so many times.
+
+class Event(NamedTuple):
+    """One run of an operation, in seconds."""
+
+    operation: str
+    start: float
+    end: float
+
+
+class ProgramRun(NamedTuple):
+    """One run of a program: its seconds, and its events."""
+
+    seconds: float
+    events: list[Event]
+
+    def between(self, ignored: Collection[str]) -> float:
+        """Return the seconds in which no operation ran except the `ignored`."""
+        busy = union_length([(e.start, e.end) for e in self.events if e.operation not in ignored])
+        return max(0.0, self.seconds - busy)
+
+
+def record(run: Callable[[], Any], count: int, module: str) -> list[ProgramRun]:
+    """Run a program under JAX's profiler. The first run, in which the profiler takes its memory, is left out.
+
+    Parameters
+    ----------
+    run
+        Runs the program, and waits for its end.
+    count
+        The number of runs.
+    module
+        The name of its HLO module: other threads may run other programs.
+    """
+    options = jax.profiler.ProfileOptions()
+    options.python_tracer_level = 0
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            jax.profiler.start_trace(folder, profiler_options=options)
+        except RuntimeError as error:
+            raise RuntimeError(
+                f"profile() uses JAX's profiler, which did not start: {error} If it is running, stop it first"
+                " (jax.profiler.stop_trace())."
+            ) from error
+        try:
+            seconds = seconds_of(run, count + 1)
+        finally:
+            jax.profiler.stop_trace()
+        files = [*Path(folder).rglob("*.xplane.pb")]
+        events = [e for file in files for e in events_of(jax.profiler.ProfileData.from_file(str(file)), module)]
+    events.sort(key=attrgetter("start"))  # each run has the same events
+    ends = [i * len(events) // (count + 1) for i in range(count + 2)]
+    return [ProgramRun(seconds[i], events[ends[i] : ends[i + 1]]) for i in range(1, count + 1)]
+
+
+def events_of(data: Any, module: str) -> Iterator[Event]:
+    """Yield the events of operations of an HLO module."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of the type of `stats`, where the profiler makes it
+        for plane in data.planes:
+            for line in plane.lines:
+                for event in line.events:
+                    stats: dict[Any, Any] = dict(event.stats)
+                    if stats.get("hlo_module") == module and "hlo_op" in stats:
+                        start = event.start_ns / 1e9
+                        yield Event(str(stats["hlo_op"]), start, start + event.duration_ns / 1e9)
+
+
+def seconds_of(run: Callable[[], Any], count: int) -> list[float]:
+    """Return the seconds that each run takes."""
+    times = []
+    for _ in range(count):
+        started = perf_counter()
+        run()
+        times.append(perf_counter() - started)
+    return times
+
+
+def union_length(intervals: Iterable[tuple[float, float]]) -> float:
+    """Return the length of a union of intervals."""
+    length, reached = 0.0, -np.inf
+    for start, end in sorted(intervals):
+        length += max(0.0, end - max(start, reached))
+        reached = max(reached, end)
+    return length
+
+
+#: By default each batch runs for about this many seconds, at most this often.
 SECONDS, MOST_CALLS = 0.3, 100
-#: At most so many runs, and about so many events, are recorded in one go. The longer the profiler runs, the more often it takes memory that
-#: a run has just freed, so that the next run gets new pages of the operating system: programs of 50 µs took 150 µs, others of 0.8 ms 4 ms.
+#: The largest number of runs, and about the largest number of events, of one recording. The longer the profiler runs,
+#: the more often it takes memory that a run has just freed, so that the next run gets new pages of the operating
+#: system: programs of 50 µs took 150 µs, others of 0.8 ms 4 ms.
 MOST_RUNS, MOST_EVENTS = 8, 1000
-#: XLA for GPUs starts operations in a row as one CUDA graph, whose name is all that the profiler tells of each: here no row is long enough for that.
+#: XLA for GPUs starts consecutive operations as one CUDA graph, and the profiler sees only its name. With this option
+#: no row of operations is long enough for that.
 EACH_ALONE = {"xla_gpu_graph_min_graph_size": 2**30}
-#: The largest block of memory that glibc keeps when it is freed: of `DEFAULT_MMAP_THRESHOLD_MAX` in its malloc.c. The pages of a larger one go back to the
-#: operating system.
+#: The largest block of memory that glibc keeps when it is freed: `DEFAULT_MMAP_THRESHOLD_MAX` in its malloc.c. The
+#: pages of a larger block go back to the operating system.
 LARGEST_KEPT = 2**25
-#: What is known of an operation that the HLO text does not name.
+#: Stands for an operation that the HLO text does not name.
 UNNAMED = Operation("", frozenset(), frozenset(), frozenset())
 
 
 def profile_of(found: Compiled, args: Sequence[Any], calls: int | None = None) -> Profile:
-    """Return how long each part of a function takes for arguments. See `Stages.profile`."""
+    """Return the time of each part of a function for arguments. See `Stages.profile`."""
     if calls is not None and (isinstance(calls, bool) or not isinstance(calls, int | np.integer) or calls < 1):
         raise ValueError(f"`calls` says how often each part runs: a whole number from 1 on, or None; not {calls!r}.")
     runner = found.runner
     values = values_of(found, args)
     storage = storage_of(found.fgraph, [[value] for value in values], [[None] for _ in found.fgraph.outputs])
-    thunk: Any = runner.thunk(storage._replace(updates=(), turns=()))  # which stores nothing
+    thunk: Any = runner.thunk(storage._replace(updates=(), turns=()))  # stores nothing
     given = [] if storage.is_shared else values
 
     def call() -> None:
@@ -72,7 +162,7 @@ def profile_of(found: Compiled, args: Sequence[Any], calls: int | None = None) -
 
 
 def values_of(found: Compiled, args: Sequence[Any]) -> list[Any]:
-    """Return the value of each input, for arguments of the user's."""
+    """Return the value of each input, for the user's arguments."""
     inputs = found.fgraph.inputs
     given = [*args, *found.stored[len(args) :]]
     if len(given) != len(inputs):
@@ -97,7 +187,7 @@ def is_unknown(variable: Variable, value: Any) -> bool:
 
 
 class Timed(NamedTuple):
-    """What becomes a `ProfileRow`, with the numbers of nodes instead of their descriptions."""
+    """A `ProfileRow` with the numbers of nodes in place of their descriptions."""
 
     batch: int
     nodes: Sequence[int]
@@ -165,7 +255,7 @@ class Measured:
         take_keys(args, find_generators(program.region), program.key_counts)
         with jax.enable_x64(True):
             specialization, args, device = called_by(program, args, options)
-            for step in specialization.region.steps:  # those of a padded region are none of the graph's
+            for step in specialization.region.steps:  # the nodes of a padded region are not in the graph
                 self._index.setdefault(step.node, len(self._index))
             marks = Marks(self._index)
             compiled = compile_marked(marks, specialization, args, device)
@@ -188,7 +278,7 @@ class Measured:
         self._devices["on the CPU client that calls use" if where == device else f"on the device {where}"] = None
         kept = fastest(recorded, key=attrgetter("seconds"))
         seen = {event.operation for r in kept for event in r.events}
-        # What runs inside a loop has events of its own.
+        # Operations inside a loop have events of their own.
         outer = {o for o in seen if o in operations and not operations[o].within.isdisjoint(seen)}
         times: dict[str, list[float]] = {o: [] for o in seen - outer}
         for event in (e for r in kept for e in r.events if e.operation in times):
@@ -202,8 +292,9 @@ class Measured:
         temporary = compiled.memory_analysis().temp_size_in_bytes
         if where.platform == "cpu" and temporary > LARGEST_KEPT and gives_memory_back():
             self._notes.append(
-                f"Region {batch} has {temporary / 1e6:.0f} MB of temporary arrays, for which the operating system gives new pages in each call: that may take half of its time."
-                " MALLOC_MMAP_THRESHOLD_=1073741824 and MALLOC_TRIM_THRESHOLD_=2147483648 in the environment, before Python starts, keep them."
+                f"Region {batch} has {temporary / 1e6:.0f} MB of temporary arrays, for which the operating system gives"
+                " new pages in each call: that may take half of its time. MALLOC_MMAP_THRESHOLD_=1073741824 and"
+                " MALLOC_TRIM_THRESHOLD_=2147483648 in the environment, before Python starts, keep them."
             )
         if not times:
             self._notes.append(f"JAX's profiler told of no operation of region {batch} on {where}.")
@@ -213,7 +304,7 @@ class Measured:
         self._between += fmean(r.between(outer) for r in kept)
 
     def profile(self, call_microseconds: float) -> Profile:
-        """Return what was measured."""
+        """Return the measurements."""
         texts, provenance = Texts(), Provenance(self._runner.graph, None)
         nodes = [*describe_nodes(self._index, self._places, self._runner.plan, texts, provenance, {})]
         total = sum(self._batch_seconds.values())
@@ -246,7 +337,7 @@ class Measured:
 
 
 def short_name(node: Apply, texts: Texts) -> str:
-    """Return the Op of a node of an inner graph, and the user's name of what it computes."""
+    """Return the Op of a node of an inner graph, and the user's name of its result."""
     name = next((v.name for v in node.outputs if v.name), "")
     return texts.op(node) + (f" = '{name}'" if name else "")
 
@@ -254,7 +345,7 @@ def short_name(node: Apply, texts: Texts) -> str:
 def called_by(
     program: Program, args: list[Any], options: Options
 ) -> tuple[Specialization, list[Any], jax.Device | None]:
-    """Return the specialization that a call runs, on which arguments, and where; that of the padded region if calls run it."""
+    """Return the specialization that a call runs, perhaps of the padded region, with its arguments and device."""
     args, device = place(args, options)
     found, whole, padded = program.specialize(args), [*args, *program.device_constants(device)], program.padded
     if padded is not None and not found.holds(whole) and padded.padding.fits(whole):
@@ -263,7 +354,7 @@ def called_by(
 
 
 def compile_marked(marks: Marks, s: Specialization, args: Sequence[Any], device: jax.Device | None) -> Any:
-    """Return JAX's `jax.stages.Compiled` of a marked specialization, with arguments and results that are not packed."""
+    """Return JAX's `jax.stages.Compiled` of a marked specialization, without packed arguments and results."""
     jaxpr = marks.lower(s, args)
 
     def call(*given: Any) -> list:
@@ -276,12 +367,12 @@ def compile_marked(marks: Marks, s: Specialization, args: Sequence[Any], device:
 
 
 def gives_memory_back() -> bool:
-    """Return whether the allocator is glibc's, and nobody has told it to keep large blocks."""
+    """Return whether the allocator is glibc's, without a setting that keeps large blocks."""
     return platform.libc_ver()[0] == "glibc" and "MALLOC_MMAP_THRESHOLD_" not in os.environ
 
 
 def how_often(run: Callable[[], Any], calls: int | None) -> int:
-    """Return how often to run something: `calls` times if that is given."""
+    """Return the number of runs to measure: `calls` if it is given."""
     if calls is not None:
         return int(calls)
     (seconds,) = seconds_of(run, 1)
@@ -289,7 +380,7 @@ def how_often(run: Callable[[], Any], calls: int | None) -> int:
 
 
 def fastest[T](runs: Sequence[T], key: Callable[[T], Any] | None = None) -> list[T]:
-    """Return the fifth of the runs that took least time: what else the computer does, and the profiler, make the others long.
+    """Return the fastest fifth of the runs: other work of the computer, and the profiler, make the others longer.
 
     Means over them add up, as medians would not.
     """

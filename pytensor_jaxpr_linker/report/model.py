@@ -13,7 +13,7 @@ class PassedValue:
     """A variable that passes from one batch to another."""
 
     name: str
-    """The user's name of it, or the expression."""
+    """The user's name, or the expression."""
     type: str
     """Its type as PyTensor prints it."""
 
@@ -26,25 +26,25 @@ class Node:
     """Its place in `Explanation.nodes`."""
     op: str
     name: str
-    """The user's name of what it computes, or nothing."""
+    """The user's name of its result, or nothing."""
     type: str
-    """The type of what it computes."""
+    """The type of its result."""
     operands: tuple[int | str, ...]
     """For each operand the index of the node that computes it, or the operand's name."""
     line: str
     """File, number and text of the user's line that made it, if PyTensor recorded it."""
     batch: int | None
-    """The index in `Explanation.batches` of the batch that runs it; None if its value is known when a region is built."""
+    """The index in `Explanation.batches` of its batch; None if its value is known when a region is built."""
     traced: bool
     """Whether it is a traced leaf: an Op without a rule, whose JAX function is traced."""
     batched: bool
-    """Whether JAX's batching rules make its equations out of those of one element."""
+    """Whether JAX's batching rules make its equations out of the equations of one element."""
     break_code: str
     """The code of the break that it is, or nothing."""
     role: str = ""
-    """What it is for, where that is known: "log density of y" in a PyMC model, "gradient by x" for what only PyTensor's gradient by x needs."""
+    """Its purpose, if known: "log density of y" in a PyMC model, "gradient by x" if only that gradient needs it."""
     expression: str = ""
-    """What it computes, two Ops deep."""
+    """Its expression, two Ops deep."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +61,10 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """What a region is specialized on: it is compiled again when this changes."""
+    """A property that a region is specialized on: when it changes, the region is compiled again."""
 
     kind: Literal["value", "shape"]
-    """What changes: "value" if equations need the value of an integer, "shape" if an input does not declare its shape."""
+    """Either "value", if equations need the value of an integer, or "shape", if an input does not declare its shape."""
     variable: str
 
 
@@ -77,9 +77,9 @@ class SpecializationReport:
     static: dict[str, str]
     """The values that were compiled in."""
     equations: int
-    """How many equations its Jaxpr has."""
+    """The number of equations of its Jaxpr."""
     seconds: dict[str, float]
-    """How long each stage took, if it has happened: "lower", "trace", "stablehlo", "xla"."""
+    """The seconds of each stage that has happened: "lower", "trace", "stablehlo", "xla"."""
     padded: str = ""
     """Which axes of the inputs are padded to these shapes, or nothing."""
 
@@ -94,11 +94,11 @@ class Batch:
     nodes: tuple[int, ...]
     """The indices of its nodes. Cheap arithmetic may be in several regions."""
     inputs: tuple[PassedValue, ...]
-    """What it takes from the other batches and the caller."""
+    """Its inputs from the other batches and the caller."""
     outputs: tuple[PassedValue, ...]
-    """What it gives to them."""
+    """Its outputs to them."""
     guards: tuple[Guard, ...] = ()
-    """What a region is specialized on."""
+    """The properties that a region is specialized on."""
     static_inputs: tuple[str, ...] = ()
     """The inputs that determine the values among the guards."""
     checks: tuple[str, ...] = ()
@@ -108,7 +108,7 @@ class Batch:
 
     @property
     def title(self) -> str:
-        """What texts call it."""
+        """Its name in texts."""
         return f"{'Region' if self.kind == 'region' else 'Host step'} {self.index}"
 
 
@@ -119,13 +119,13 @@ class BreakReport:
     code: str
     """The stable code."""
     why: str
-    """What the code means."""
+    """The meaning of the code."""
     hint: str
-    """What can be done in general."""
+    """The general remedy."""
     documentation: str
-    """Where it is explained."""
+    """The address of its explanation."""
     reason: str
-    """Why it holds for this node."""
+    """The reason for this node."""
     node: int
     """The index of the node."""
     variable: str
@@ -137,7 +137,7 @@ class BreakReport:
     after: str = ""
     """An expression that needs no break, if one is known."""
     batches_without: int | None = None
-    """How many batches would be left without this break, or None if that was not tried.
+    """The number of batches that would be left without this break, or None if that was not tried.
 
     Each trial schedules the whole graph again, so large graphs get few trials, or none.
     """
@@ -145,22 +145,22 @@ class BreakReport:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Something to change, and what it would bring."""
+    """A change to the graph, and its effect."""
 
     what: str
-    """What to do."""
+    """The thing to do."""
     breaks: tuple[int, ...]
     """The breaks that it removes, as indices into `Explanation.breaks`."""
     batches: int
-    """How many batches would be left."""
+    """The number of batches that would be left."""
 
 
 @dataclass(frozen=True, slots=True)
 class PassReport:
-    """What one pass did."""
+    """The effect of one pass."""
 
     subject: str
-    """What it ran over: "graph", or the title of a region, whose Jaxpr it ran over."""
+    """Its object: "graph", or the title of the region whose Jaxpr it rewrites."""
     name: str
     before: int
     """The number of nodes of the graph, or of equations of the Jaxpr, before the pass."""
@@ -174,11 +174,11 @@ class PassReport:
 
 @dataclass(frozen=True, slots=True)
 class PlacedArray:
-    """Where an input of the function lies, if there is a mesh."""
+    """The place of an input of the function, if there is a mesh."""
 
     name: str
     layout: str
-    """Along which axes of the mesh it is divided, or that each device has all of it."""
+    """The axes of the mesh that divide it, or that each device has all of it."""
     bytes: int
     bytes_per_device: int
 
@@ -201,7 +201,7 @@ class TransferReport:
 
     direction: Literal["to the device", "to the host", "stays on the device"]
     why: str
-    """What it is: an argument, a result, an update, a random key, a check code, or what a host step reads or makes."""
+    """Its kind: an argument, a result, an update, a random key, a check code, an input or output of a host step."""
     name: str
     """Its name or expression; nothing for a check code."""
     bytes: int | None
@@ -210,42 +210,43 @@ class TransferReport:
 
 @dataclass(frozen=True, slots=True)
 class PlatformReport:
-    """What becomes of the function on another platform."""
+    """How the function would run on another platform."""
 
     platform: str
     batches: int
-    """How many batches there would be."""
+    """The number of batches there."""
     lowered: tuple[int, int]
-    """How many regions are known down to their operations, for which JAX was asked, and how many there are."""
+    """The number of regions with known operations, which JAX was asked to lower, and the number of all regions."""
     missing: tuple[str, ...]
-    """What has no lowering there, and why."""
+    """The nodes and operations without a lowering there, and why."""
     notes: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class ExplanationData:
-    """What mode JAXPR makes of a graph, and why.
+    """How mode JAXPR runs a graph, and why.
 
     Attributes
     ----------
     nodes, batches, breaks
-        The rewritten graph, what runs, and why it is more than one program.
+        The rewritten graph, its regions and host steps, and why there are several.
     changes
         The changes that would leave fewer batches, the best first.
     seconds
-        How long the stages before a call took: "rewrite" if it is known, "plan".
+        The seconds of the stages before a call: "rewrite" if it is known, "plan".
     passes
-        What each pass did, if `explain` was asked for it.
+        The effect of each pass, if `explain` was asked for it.
     inputs, outputs
         The inputs of the function, then its shared variables, and its outputs, then its updates.
     placed, collectives
-        Where each input lies, and how the devices exchange numbers, if an input lies on a mesh.
+        The place of each input, and how the devices exchange numbers, if an input lies on a mesh.
     transfers
-        What each call moves between the host and the device, and what stays there; see `count_transfers` for what calls did move.
+        The values that each call moves between the host and the device, and the values that stay there.
+        `count_transfers` measures the transfers of calls.
     platform
-        What becomes of the function on the platform that `explain` was asked for.
+        How the function would run on the platform that `explain` was asked for.
     no_gradient
-        Why the gradient of a PyMC model's log density is not explained, if there is none.
+        The reason, if a PyMC model's log density has no gradient to explain.
     stages
         The `Stages` of a compiled function, or of a graph that declares every shape; not part of the data.
     """
@@ -287,7 +288,7 @@ class ExplanationData:
 
     @property
     def batched_nodes(self) -> tuple[Node, ...]:
-        """The nodes whose equations JAX's batching rules make out of those of one element."""
+        """The nodes whose equations JAX's batching rules make out of the equations of one element."""
         return tuple(node for node in self.nodes if node.batched)
 
     @gc_paused()

@@ -1,4 +1,4 @@
-"""`Profile`: how long each part of a function takes at run time, told by the nodes of the graph, and how it is shown."""
+"""`Profile`: the time that each part of a function takes, by the nodes of the graph."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from pytensor_jaxpr_linker.report.model import Node
 from pytensor_jaxpr_linker.report.text import node_line, rest
 
-#: How many nodes of a row are printed, and how many characters of each, and of the operation.
+#: The number of nodes that are printed of a row, and the number of characters of each, and of the operation.
 SHOWN_NODES, SHOWN_LENGTH, SHOWN_RESULT = 6, 110, 60
 
 
@@ -20,51 +20,53 @@ class ProfileRow:
     batch: int
     """The number of the region or host step, as in `explain`."""
     nodes: tuple[Node, ...]
-    """The nodes, as in the `nodes` of an explanation. XLA computes the nodes of a fusion together: their times can't be told apart.
-    Empty if XLA added the operation, such as a copy."""
+    """The nodes, as in the `nodes` of an explanation. XLA computes the nodes of a fusion together, so they share a
+    time. Empty if XLA added the operation, such as a copy."""
     readers: tuple[Node, ...]
-    """If there are no nodes, those that read the result."""
+    """If there are no nodes, the nodes that read the result."""
     inner: tuple[str, ...]
-    """The Ops of inner graphs among them, such as those in the body of a scan, with the user's names."""
+    """The Ops of inner graphs among them, such as in the body of a scan, with the user's names."""
     operation: str
     """The name of the HLO instruction; "host" for a host step."""
     result: str
     """The HLO type of its result."""
     microseconds: float
-    """How long it takes in one call, all its runs together."""
+    """The time of all its runs in one call."""
     share: float
-    """The part of `Profile.microseconds` that this is."""
+    """Its part of `Profile.microseconds`."""
     runs: float
-    """How often it runs in one call. XLA runs some operations in two parts: a sort is a copy, and the sort of that."""
+    """The number of its runs in one call. XLA runs some operations in two parts: a sort also copies its operand."""
 
 
 @dataclass(frozen=True)
 class Profile:
-    """How long each part of a function takes at run time. Prints as a table, also with the library rich.
+    """The time that each part of a function takes. Prints as a table, also with the library rich.
 
-    Each time is the mean over the fastest fifth of the runs: what else the computer does makes the others longer.
+    Each time is the mean over the fastest fifth of the runs: other work of the computer makes the others longer.
 
     Attributes
     ----------
     rows
-        XLA's operations and the host steps, the slowest first. Operations may run at the same time: then their shares add up to more
-        than 1.
+        XLA's operations and the host steps, the slowest first. Operations may run at the same time: then their shares
+        add up to more than 1.
     microseconds
-        How long one run of all regions and host steps takes while it is profiled: longer than a call, if they have many short operations.
+        The time of one run of all regions and host steps under the profiler: longer than a call if there are many short
+        operations.
     between
-        The microseconds of these in which no operation runs: the start of programs, XLA's loops, and the profiler itself.
+        The part of it in which no operation runs: the start of programs, XLA's loops, and the profiler itself.
     moving
-        How many microseconds more a run takes with NumPy arguments: they are copied to where the region runs. Calls pack small ones.
+        The additional time of a run with NumPy arguments, which are copied to the device of the region. Calls pack
+        small arguments.
     call_microseconds
-        How long one call of the function takes that is not profiled, without PyTensor's checks of the arguments.
+        The time of one call without the profiler, and without PyTensor's checks of the arguments.
     calls
-        How often each region and host step ran.
+        The number of runs of each region and host step.
     batch_microseconds
-        How long each region and host step takes, by its number. `Explanation.save` draws it.
+        The time of each region and host step, by its number. `Explanation.save` draws it.
     device
-        Where the regions ran.
+        The device of the regions.
     notes
-        What could not be seen.
+        The gaps in the measurement.
     """
 
     rows: tuple[ProfileRow, ...]
@@ -83,7 +85,7 @@ class Profile:
         Parameters
         ----------
         most
-            How many rows are shown.
+            The number of rows that are shown.
         """
         lines = [*self._head(), "", f"{'µs':>10} {'share':>7} {'runs':>6}  operation, and its nodes"]
         for time, share, runs, operation, nodes in self._cells(most):
@@ -126,9 +128,8 @@ class Profile:
             if several and row.operation != ON_HOST:
                 operation = f"{place}, {operation}"
             shown = row.nodes or row.readers
-            nodes = [shortened(node_line(node), SHOWN_LENGTH) for node in shown[:SHOWN_NODES]] + rest(
-                len(shown), SHOWN_NODES
-            )
+            nodes = [shortened(node_line(node), SHOWN_LENGTH) for node in shown[:SHOWN_NODES]]
+            nodes += rest(len(shown), SHOWN_NODES)
             if not row.nodes:
                 nodes.insert(0, "of no node: XLA added it" + (", and it is read by" if shown else ""))
             if row.inner:
@@ -136,7 +137,7 @@ class Profile:
             yield micro(row.microseconds), f"{row.share:.1%}", f"{row.runs:g}", operation, nodes
 
 
-#: What stands for the operation of a host step.
+#: The name of the operation of a host step.
 ON_HOST = "host"
 
 

@@ -1,4 +1,4 @@
-"""`stages`: each form that a compiled function takes on its way to the processor, from the graph to the optimized HLO."""
+"""`stages`: the forms of a compiled function on its way to the processor, from the graph to the optimized HLO."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class NodeCode(NamedTuple):
 
 
 class Passes(NamedTuple):
-    """What each pass did on the way from the graph to the Jaxprs.
+    """The records of the passes on the way from the graph to the Jaxprs.
 
     Attributes
     ----------
@@ -89,7 +89,7 @@ class RegionStages:
 
     @cached_property
     def passes(self) -> list[PassRecord]:
-        """What each Jaxpr pass did. The region is lowered once more for it."""
+        """The records of the Jaxpr passes. The region is lowered once more for them."""
         s = self.specialization
         with record_passes() as runs:
             lower_region(s.region, self.avals, s.static, s.checked, s.name)
@@ -97,12 +97,12 @@ class RegionStages:
 
     @property
     def cost(self) -> dict[str, float]:
-        """What XLA estimates: "flops", "bytes accessed" and others."""
+        """XLA's estimates: "flops", "bytes accessed" and others."""
         return dict(self.compiled.cost_analysis() or {})
 
     @property
     def memory(self) -> dict[str, int]:
-        """How many bytes XLA needs: for arguments, outputs, temporary values and code."""
+        """The bytes that XLA needs for arguments, outputs, temporary values and code."""
         found = self.compiled.memory_analysis()
         names = [name for name in dir(found) if name.endswith("_size_in_bytes")]
         return {name.removesuffix("_size_in_bytes"): getattr(found, name) for name in names}
@@ -111,7 +111,7 @@ class RegionStages:
     def timings(self) -> dict[str, float]:
         """Seconds of the stages: "lower" to a Jaxpr, JAX's "trace" of the call, "stablehlo", "xla".
 
-        They are those of the first call with these shapes. Where there was none the region is compiled now.
+        They come from the first call with these shapes. Without such a call the region is compiled now.
         """
         seconds = self.specialization.seconds.get(lowering_key(self.avals), {})
         if "xla" not in seconds:
@@ -151,7 +151,7 @@ class Stages:
     regions
         The stages of each region.
     seconds
-        How long the stages before the regions took: "rewrite" if it is known, "plan".
+        The seconds of the stages before the regions: "rewrite" if it is known, "plan".
     """
 
     def __init__(self, found: Compiled, regions: Sequence[RegionStages | None], args: Sequence[Any] = ()):
@@ -162,38 +162,35 @@ class Stages:
         self.index: dict[Apply, int] = {}  # the numbers that an explanation gives to the nodes
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state without what runs the function."""
+        """Return the state without the compiled function."""
         return {**self.__dict__, "_found": None, "_args": ()}
 
     def __repr__(self) -> str:
-        """Return what is known, without lowering or compiling anything."""
+        """Return the known figures, without lowering or compiling anything."""
         count, regions = len(self._fgraph.apply_nodes), [*enumerate(self._regions)]
-        lines = [
-            f"Stages of {counted(count, 'node')} in {counted(len(regions), 'region')}: {list_seconds(self.seconds)}"
-        ]
-        lines += [f"  {i}: {region_line(region)}" for i, region in regions]
-        return "\n".join(
-            [*lines, "  see .graph, .passes, .jaxpr, .stablehlo, .hlo, .cost, .memory, .timings, .profile()"]
-        )
+        head = f"Stages of {counted(count, 'node')} in {counted(len(regions), 'region')}: {list_seconds(self.seconds)}"
+        lines = [f"  {i}: {region_line(region)}" for i, region in regions]
+        see = "  see .graph, .passes, .jaxpr, .stablehlo, .hlo, .cost, .memory, .timings, .profile()"
+        return "\n".join([head, *lines, see])
 
     @property
     def graph(self) -> FunctionGraph:
-        """The graph after PyTensor's rewrites: that of the function, not to be changed. ``graph.dprint()`` prints it."""
+        """The graph of the function after PyTensor's rewrites. Do not change it. ``graph.dprint()`` prints it."""
         return self._fgraph
 
     @cached_property
     def graph_passes(self) -> list[PassRecord]:
-        """What each graph pass did. The passes run once more for it, which changes nothing."""
+        """The records of the graph passes. They run once more for them, which changes nothing."""
         with record_passes() as runs:
             make_graph(self._fgraph, rules_in_force(self._traced_leaves), [shared_pass(self._fgraph)])
         return runs[-1]
 
     @property
     def passes(self) -> Passes:
-        """What each pass did: its name, how many nodes or equations there were before and after it, its seconds.
+        """The records of the passes: name, seconds, and the number of nodes or equations before and after each.
 
-        ``passes.graph`` are those over the graph, ``passes.regions`` those over the Jaxpr of each region. ``show()`` of one
-        returns the graph, or the Jaxpr, after it as text.
+        ``passes.graph`` are the passes over the graph, ``passes.regions`` the passes over the Jaxpr of each region.
+        ``show()`` of a record returns the graph, or the Jaxpr, after it as text.
         """
         return Passes(self.graph_passes, [region.passes for region in self.regions])
 
@@ -244,22 +241,24 @@ class Stages:
 
     @property
     def timings(self) -> dict[str, Any]:
-        """Seconds of the stages of the function, and under "regions" of those of each region."""
+        """Seconds of the stages of the function, and under "regions" of the stages of each region."""
         return {**self.seconds, "regions": [region.timings for region in self.regions]}
 
     def profile(self, calls: int | None = None) -> Profile:
-        """Run the function on the example arguments, and tell which part of the graph takes how long.
+        """Run the function on the example arguments, and measure the time of each part of the graph.
 
-        Each region is compiled once more, to know which nodes each of XLA's operations computes, and runs under JAX's profiler; host steps
-        are timed. The programs are those that calls run, on the same device, but they run operation by operation: without what makes calls
-        of small functions short, such as packed arguments and many small operations in one. So the time of one call is told, too.
+        Each region is compiled once more, to know the nodes of each of XLA's operations, and runs under JAX's profiler;
+        host steps are timed. The programs and the device are the same as in calls, but they run operation by operation,
+        without the packed arguments and fused small operations that make calls of small functions short. So the profile
+        has the time of one call, too.
 
-        Shared variables and random generators stay as they are. What host steps do beyond that, such as to print, they do several times.
+        Shared variables and random generators stay as they are. Other effects of host steps, such as printing, happen
+        several times.
 
         Parameters
         ----------
         calls
-            How often each region and each host step runs. By default about 0.3 seconds long, at most 100 times.
+            The number of runs of each region and each host step. By default about 0.3 seconds, at most 100 runs.
 
         Returns
         -------
@@ -292,18 +291,18 @@ class Stages:
 
 @with_x64_restored
 def stages(f: Any, *args: Any) -> Stages | LoadedStages:
-    """Return the stages of a compiled function: graph, passes, Jaxprs, StableHLO, HLO, XLA's analyses, and the time of each.
+    """Return the stages of a compiled function: graph, passes, Jaxprs, StableHLO, HLO, XLA's analyses, and times.
 
     Each is made when it is asked for.
 
     Parameters
     ----------
     f : pytensor.compile.executor.Function, or others
-        A function compiled with mode JAXPR, or what `explain` takes in its place, except outputs of a graph.
+        A function compiled with mode JAXPR, or another argument of `explain`, except outputs of a graph.
     *args
-        Example arguments, or a dict of them. May be left out where `f` has been called, or its graph declares every shape, and for a
-        PyMC model. A function of several regions is run on them, to know the shapes between the regions; its shared variables stay as
-        they are.
+        Example arguments, or a dict of them. Not needed if `f` has been called or its graph declares every shape, nor
+        for a PyMC model. A function of several regions is run on them, to know the shapes between the regions; its
+        shared variables stay as they are.
 
     Examples
     --------
@@ -317,8 +316,9 @@ def stages(f: Any, *args: Any) -> Stages | LoadedStages:
     True
     >>> sorted(s.timings)
     ['plan', 'regions']
-    >>> [p.name for p in s.passes.graph]
-    ['outer products', 'inline', 'sparse', 'decompose', 'wide counts', 'eager numbers', 'until counts', 'lanes', 'sorted rows', 'column-major constants', 'column-major inputs']
+    >>> [p.name for p in s.passes.graph]  # doctest: +NORMALIZE_WHITESPACE
+    ['outer products', 'inline', 'sparse', 'decompose', 'wide counts', 'eager numbers', 'until counts', 'lanes',
+    'sorted rows', 'column-major constants', 'column-major inputs']
     """
     if isinstance(f, LoadedFunction):
         return LoadedStages(f, args)
@@ -327,7 +327,7 @@ def stages(f: Any, *args: Any) -> Stages | LoadedStages:
 
 
 def region_line(region: RegionStages | None) -> str:
-    """Return what is known of a region in one line."""
+    """Return the known figures of a region in one line."""
     if region is None:
         return "region of unknown shapes: give stages() example arguments, or call the function first"
     specialization, key = region.specialization, lowering_key(region.avals)
@@ -338,16 +338,17 @@ def region_line(region: RegionStages | None) -> str:
 
 
 def stages_of(found: Compiled, args: Sequence[Any]) -> Stages:
-    """Return the stages of what is compiled, for example arguments, if there are any."""
+    """Return the stages of a compiled function, for example arguments, if there are any."""
     if args:
         return Stages(found, examples_of(found, args), args)
     return Stages(found, with_shardings(found, [latest(program) for program in found.runner.programs]))
 
 
 def with_shardings(found: Compiled, regions: Sequence[RegionStages | None]) -> list[RegionStages | None]:
-    """Return the stages of regions where stored values lie on a mesh: what XLA makes of that in one region, the next one takes.
+    """Return the stages of regions where stored values lie on a mesh.
 
-    So each region but the last is compiled, if there are several.
+    XLA chooses the shardings of a region's results, which the next region takes. So each region but the last is
+    compiled.
     """
     places = {v: x.sharding for v, x in zip(found.runner.plan.inputs, found.stored, strict=True) if is_sharded(x)}
     whole = copied_to_mesh(found.stored)

@@ -1,4 +1,7 @@
-"""The support table: how each Op of the installed PyTensor runs. ``python -m pytensor_jaxpr_linker.report.support`` writes it."""
+"""The support table: how each Op of the installed PyTensor runs.
+
+``python -m pytensor_jaxpr_linker.report.support`` writes it.
+"""
 
 from __future__ import annotations
 
@@ -29,76 +32,134 @@ from pytensor_jaxpr_linker.graph.decompose import DECOMPOSITIONS
 from pytensor_jaxpr_linker.graph.sparse.lowering import LOWERINGS
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.plan.host_ops import HOST
-from pytensor_jaxpr_linker.report.limitations import IREE, LIMITATIONS, SYMBOLIC
+
+OF_TWO = "Of two sparse matrices if all entries are at constant places; else the host finds the places faster."
+
+#: The limits of emission rules, and where they differ from PyTensor, by the names that `class_name` gives to Ops.
+LIMITATIONS: dict[str, str] = {
+    "pytensor.sparse.basic.GetItem2d": "With constant steps of at least 1.",
+    "pytensor.sparse.basic.GetItemList": "Of entries at constant places; else their number depends on numbers.",
+    "pytensor.sparse.math.StructuredDot": OF_TWO,
+    "pytensor.sparse.math.StructuredDotGradCSC": OF_TWO,
+    "pytensor.sparse.math.StructuredDotGradCSR": OF_TWO,
+    "pytensor.sparse.math.TrueDot": OF_TWO,
+    "pytensor.tensor.linalg.decomposition.schur.Schur": "Not with `sort`. JAX has it on CPUs; elsewhere it is a loop.",
+    "pytensor.tensor.linalg.decomposition.eigen.Eig": "Not on TPUs.",
+    "pytensor.tensor.linalg.decomposition.eigen.Eigh": "Not of complex matrices, whose eigenvectors PyTensor"
+    " declares real. With the default driver eigenvectors may have the other sign.",
+    "pytensor.tensor.linalg.decomposition.qr.QR": "With pivoting or in raw mode a loop on TPUs.",
+    "pytensor.tensor.linalg.solvers.lstsq.Lstsq": "Not of a vector, whose solution PyTensor declares a matrix, nor of"
+    " complex numbers, whose solution it declares real.",
+    "pytensor.tensor.linalg.solvers.linear_control.SolveSylvester": "On a GPU or TPU, the Schur forms are loops.",
+    "pytensor.tensor.linalg.solvers.linear_control.SolveDiscreteARE": "Its `QZ` runs on the host.",
+    "pytensor.tensor.extra_ops.Unique": "Not along an axis of a matrix, and not of complex numbers.",
+    "pytensor.tensor.math.Max": "Not of complex numbers.",
+    "pytensor.tensor.math.Min": "Not of complex numbers.",
+    "pytensor.tensor.random.basic.BinomialRV": "Not for a number of trials whose type is not an integer.",
+    "pytensor.tensor.random.basic.HyperGeometricRV": "Not for counts whose type is not an integer.",
+    "pytensor.tensor.random.basic.MultinomialRV": "Not for one number of trials whose type is not an integer.",
+    "pytensor.tensor.random.basic.IntegersRV": "Not for bounds whose type is not an integer.",
+    "pytensor.tensor.random.basic.PermutationRV": "Not for several numbers at once.",
+    "pytensor.tensor.random.basic.ChoiceWithoutReplacement": "Not for several numbers at once.",
+    "pytensor.tensor.blockwise.Blockwise": "If its core Op has a rule for batches.",
+}
+
+
+class SymbolicLimit(NamedTuple):
+    """The lengths of an Op that can't be symbolic dimensions of `jax.export`, and a pattern of the error."""
+
+    sentence: str
+    error: str
+
+
+NO_FFT = SymbolicLimit("The length that is transformed can't be symbolic.", "FFT with non-constant fft_length")
+
+ONE_LENGTH = SymbolicLimit("The length of the signal or of the kernel can't be symbolic.", "can't decide how many taps")
+
+#: By the names of classes. All other Ops that become equations take any lengths.
+SYMBOLIC: dict[str, SymbolicLimit] = {
+    "pytensor.tensor.fft.RFFTOp": NO_FFT,
+    "pytensor.tensor.fft.IRFFTOp": NO_FFT,
+    "pytensor.tensor.fourier.Fourier": NO_FFT,
+    "pytensor.tensor.signal.conv.Convolve1d": ONE_LENGTH,
+    "pytensor.tensor.signal.conv.Convolve2d": ONE_LENGTH,
+    "pytensor.tensor.linalg.decomposition.qr.QR": SymbolicLimit(
+        'Of symbolic lengths JAX has to know which is larger, as by `constraints=["m >= n"]`.',
+        "comparison .* is inconclusive",
+    ),
+}
+
+
+class IreeLimit(NamedTuple):
+    """The part of an Op that IREE does not run, and whether it runs the rest."""
+
+    sentence: str
+    in_part: bool = False
+
+
+#: By the names of classes. All other Ops that become equations run on IREE.
+IREE: dict[str, IreeLimit] = {
+    "pytensor.tensor.linalg.decomposition.eigen.Eig": IreeLimit("Not by IREE: it lacks LAPACK's `geev`."),
+    **dict.fromkeys(
+        ("pytensor.tensor.math.Sum", "pytensor.tensor.math.Prod"),
+        IreeLimit("By IREE not of empty complex arrays.", in_part=True),
+    ),
+}
+
 
 #: The document that the table is written to.
 DOCUMENT = Path(__file__).parents[2] / "docs" / "ops.md"
 
-#: Modules without Ops that a graph can have: other backends, and what is not library code.
-NOT_WALKED = (
-    "pytensor.bin",
-    "pytensor.ipython",
-    "pytensor.link.jax.dispatch",
-    "pytensor.link.mlx",
-    "pytensor.link.numba",
-    "pytensor.link.pytorch",
-    "pytensor.misc",
+#: Modules without Ops for graphs: other backends, and code outside the library.
+NOT_WALKED = tuple(
+    f"pytensor.{name}"
+    for name in ["bin", "ipython", "link.jax.dispatch", "link.mlx", "link.numba", "link.pytorch", "misc"]
 )
 
-#: Base classes, and marks that are no part of a graph.
-BASES: dict[str, tuple[str, ...]] = {
-    "pytensor.compile.ops": ("TypeCastingOp",),
-    "pytensor.compile.builders": ("FinalizedOpFromGraph", "SymbolicOp"),
-    "pytensor.graph.fg": ("Output",),
-    "pytensor.graph.op": ("_NoPythonOp",),
-    "pytensor.link.c.op": ("COp", "ExternalCOp", "OpenMPOp", "_NoPythonCOp"),
-    "pytensor.scalar.basic": (
-        "BinaryBitOp",
-        "BinaryScalarOp",
-        "FixedLogicalComparison",
-        "LogicalComparison",
-        "ScalarInnerGraphOp",
-        "ScalarOp",
-        "UnaryBitOp",
-        "UnaryScalarOp",
-    ),
-    "pytensor.sparse.basic": ("Stack",),
-    "pytensor.sparse.math": ("__ComparisonOpSparseDense", "__ComparisonOpSparseSparse"),
-    "pytensor.tensor.blas.blas_c": ("BaseBLAS",),
-    "pytensor.tensor.blas.gemm": ("GemmRelated",),
-    "pytensor.tensor.linalg.constructors": ("BaseBlockDiagonal",),
-    "pytensor.tensor.linalg.solvers.core": ("SolveBase",),
-    "pytensor.tensor.math": ("FixedOpCAReduce", "MaxAndMinCAReduce", "NonZeroDimsCAReduce"),
-    "pytensor.tensor.optimize": ("ScipyScalarWrapperOp", "ScipyVectorWrapperOp", "ScipyWrapperOp"),
-    "pytensor.tensor.random.basic": ("ScipyRandomVariable",),
-    "pytensor.tensor.random.op": ("AbstractRNGConstructor", "RNGConsumerOp", "RandomVariable"),
-    "pytensor.tensor.symbolic": ("TensorSymbolicOp",),
-    "pytensor.xtensor.basic": ("XOp", "XTypeCastOp"),
+#: Base classes, and marks that are no part of a graph, by module.
+BASES = {
+    "pytensor.compile.ops": "TypeCastingOp",
+    "pytensor.compile.builders": "FinalizedOpFromGraph SymbolicOp",
+    "pytensor.graph.fg": "Output",
+    "pytensor.graph.op": "_NoPythonOp",
+    "pytensor.link.c.op": "COp ExternalCOp OpenMPOp _NoPythonCOp",
+    "pytensor.scalar.basic": "BinaryBitOp BinaryScalarOp FixedLogicalComparison LogicalComparison ScalarInnerGraphOp"
+    " ScalarOp UnaryBitOp UnaryScalarOp",
+    "pytensor.sparse.basic": "Stack",
+    "pytensor.sparse.math": "__ComparisonOpSparseDense __ComparisonOpSparseSparse",
+    "pytensor.tensor.blas.blas_c": "BaseBLAS",
+    "pytensor.tensor.blas.gemm": "GemmRelated",
+    "pytensor.tensor.linalg.constructors": "BaseBlockDiagonal",
+    "pytensor.tensor.linalg.solvers.core": "SolveBase",
+    "pytensor.tensor.math": "FixedOpCAReduce MaxAndMinCAReduce NonZeroDimsCAReduce",
+    "pytensor.tensor.optimize": "ScipyScalarWrapperOp ScipyVectorWrapperOp ScipyWrapperOp",
+    "pytensor.tensor.random.basic": "ScipyRandomVariable",
+    "pytensor.tensor.random.op": "AbstractRNGConstructor RNGConsumerOp RandomVariable",
+    "pytensor.tensor.symbolic": "TensorSymbolicOp",
+    "pytensor.xtensor.basic": "XOp XTypeCastOp",
 }
 
 DIRECT, SIMPLER, INNER = "direct", "simpler Ops", "inner graph"
 LOWERED, LEAF, HOSTED = "lowered by PyTensor", "traced leaf", "host"
-#: How an Op runs, and what that means.
+#: How an Op runs, and the meaning.
 WAYS = {
     DIRECT: "an emission rule makes equations of it",
-    SIMPLER: "it is said in other Ops of this table before the graph is cut",
-    INNER: "its inner graph takes its place, and runs as the Ops there do",
+    SIMPLER: "other Ops of this table replace it before the graph is cut",
+    INNER: "its inner graph replaces it, and runs as the Ops there do",
     LOWERED: "a rewrite of PyTensor's replaces it before a linker sees the graph",
     LEAF: "the user's JAX function is traced by itself",
     HOSTED: "its own Python implementation runs between programs",
 }
 
 YES, IN_PART, NO, AS_THESE = "yes", "in part", "no", "–"
-#: What lengths of an Op that runs in one of these ways may be symbolic dimensions of `jax.export`, if nothing restricts them.
-SYMBOLIC_BY_WAY = {DIRECT: YES, SIMPLER: YES, INNER: AS_THESE, LOWERED: AS_THESE, LEAF: AS_THESE, HOSTED: NO}
-
-#: Whether IREE runs an Op that runs in one of these ways, if nothing restricts it.
-IREE_BY_WAY = SYMBOLIC_BY_WAY
+#: Whether an Op takes symbolic dimensions of `jax.export`, and whether IREE runs it, by how it runs, if nothing
+#: restricts it.
+BY_WAY = {DIRECT: YES, SIMPLER: YES, INNER: AS_THESE, LOWERED: AS_THESE, LEAF: AS_THESE, HOSTED: NO}
 
 #: Ops that become Ops of this package while sizes are found, see `graph.lanes`.
 SIZED = {
-    Nonzero: "Places of the elements that are not zero, as many as a program before has counted.",
-    Lstsq: "All residuals; which of them are returned depends on the rank, which is known only then.",
+    Nonzero: "Places of the elements that are not zero; a program before has counted them.",
+    Lstsq: "All residuals; the rank, known only then, says which of them are returned.",
 }
 
 
@@ -115,7 +176,7 @@ class Row(NamedTuple):
 
 
 def op_classes(prefix: str = "pytensor.") -> list[type[Op]]:
-    """Return the Op classes of the installed PyTensor, without those of other backends."""
+    """Return the Op classes of the installed PyTensor, without the classes of other backends."""
     import_modules(pytensor.__path__, prefix)
     found = {c for c in subclasses(Op) if c.__module__.startswith(prefix) and not c.__module__.startswith(NOT_WALKED)}
     return sorted(found, key=class_name)
@@ -156,16 +217,16 @@ def table() -> list[Row]:
     LookupError
         If nothing says how an Op runs.
     """
-    return [support_row(c) for c in op_classes() if c.__name__ not in BASES.get(c.__module__, ())]
+    return [support_row(c) for c in op_classes() if c.__name__ not in BASES.get(c.__module__, "").split()]
 
 
 def support_row(op_class: type[Op]) -> Row:
     """Return the row of an Op."""
     how, summary = how_it_runs(op_class)
     name = class_name(op_class)
-    symbolic, limit = (IN_PART, SYMBOLIC[name].sentence) if name in SYMBOLIC else (SYMBOLIC_BY_WAY[how], "")
+    symbolic, limit = (IN_PART, SYMBOLIC[name].sentence) if name in SYMBOLIC else (BY_WAY[how], "")
     by_iree = IREE.get(name)
-    iree = IREE_BY_WAY[how] if by_iree is None else IN_PART if by_iree.in_part else NO
+    iree = BY_WAY[how] if by_iree is None else IN_PART if by_iree.in_part else NO
     limits = (summary, LIMITATIONS.get(name, ""), limit, by_iree and by_iree.sentence)
     note = " ".join(filter(None, limits))
     return Row(op_class.__module__, op_class.__name__, how, op_has_gradient(op_class), symbolic, iree, note)
@@ -225,7 +286,7 @@ def first_sentence(function: Any) -> str:
 
 
 def op_has_gradient(op_class: type[Op]) -> bool:
-    """Return whether PyTensor says how an Op is differentiated; what a class of other Ops says for all of them does not count."""
+    """Return whether PyTensor defines the gradient of an Op. Definitions in the most general classes do not count."""
     methods, general = ("pullback", "L_op", "grad"), (Op, ScalarOp, RandomVariable)
     definer = next((c for c in op_class.__mro__ if any(m in vars(c) for m in methods)), Op)
     return definer not in general
@@ -256,21 +317,22 @@ BAR = "\\|"
 HEAD = """\
 # Ops
 
-How mode JAXPR runs each of the {count} Ops of PyTensor {version}. `python -m pytensor_jaxpr_linker.report.support` writes this
-page from the emission rules; `tests/whole/test_op_table.py` runs the Ops on samples.
+How mode JAXPR runs each of the {count} Ops of PyTensor {version}. `python -m pytensor_jaxpr_linker.report.support`
+writes this page from the emission rules; `tests/whole/test_op_table.py` runs the Ops on samples.
 
 | how | Ops | meaning |
 |---|---|---|
 {ways}
 
-No Op of PyTensor's own is traced. *Gradient* says whether PyTensor defines one. `jax.grad` of what
-`as_jax_function` returns is PyTensor's gradient ([gradients.md](gradients.md)). *Symbolic* says whether `jax.export` takes
-lengths by name (`jax.export.symbolic_shape`): all of them, in part, or, as for Ops that take the place of an Op (–), as these do.
-What an integer input determines, such as the number of rows of `Eye`, is known while the program is built, or follows from such
-lengths. `tests/whole/test_symbolic_ops.py` exports the Ops, and calls them with several lengths. *Iree* says whether IREE runs the Op without
-Python ([iree.md](iree.md)); `tests/whole/test_iree_ops.py` compiles and runs samples, `tests/support/iree_sweep.py` all of them. A scalar Op is what an `Elemwise`,
-a `CAReduce` or a loop over numbers applies. What a note excludes ("Not ...") is a break ([breaks.md](breaks.md)): the node runs
-on the host. [special-functions.md](special-functions.md) states how far off special functions are.
+No Op of PyTensor's own is traced. *Gradient* says whether PyTensor defines one. `jax.grad` of the result of
+`as_jax_function` is PyTensor's gradient ([gradients.md](gradients.md)). *Symbolic* says whether `jax.export` takes
+lengths by name (`jax.export.symbolic_shape`): all of them, in part, or as the Ops that replace the Op do (–). Sizes
+that integer inputs determine, such as the number of rows of `Eye`, are known while the program is built, or follow from
+such lengths. `tests/whole/test_symbolic_ops.py` exports the Ops, and calls them with several lengths. *Iree* says
+whether IREE runs the Op without Python ([iree.md](iree.md)); `tests/whole/test_iree_ops.py` compiles and runs samples,
+`tests/support/iree_sweep.py` all of them. An `Elemwise`, a `CAReduce` or a loop over numbers applies a scalar Op. The
+cases that a note excludes ("Not ...") are breaks ([breaks.md](breaks.md)): the node runs on the host.
+[special-functions.md](special-functions.md) states the errors of special functions.
 """
 
 

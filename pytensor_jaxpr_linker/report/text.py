@@ -9,15 +9,8 @@ from operator import attrgetter
 from typing import Any
 
 from pytensor_jaxpr_linker.base.words import OFFLINE, counted
-from pytensor_jaxpr_linker.report.model import (
-    Batch,
-    BreakReport,
-    ExplanationData,
-    Node,
-    PassReport,
-    SpecializationReport,
-    TransferReport,
-)
+from pytensor_jaxpr_linker.report import model
+from pytensor_jaxpr_linker.report.model import ExplanationData, Node
 
 
 def as_text(explanation: ExplanationData, most: int) -> str:
@@ -35,8 +28,8 @@ def as_tree(explanation: ExplanationData, most: int = 12) -> Any:
         from rich.tree import Tree
     except ImportError as error:
         raise ImportError(
-            "The tree form of an explanation needs the library rich: pip install 'pytensor_jaxpr_linker[report]'. Its text"
-            " form, str(explanation), needs nothing."
+            "The tree form of an explanation needs the library rich: pip install 'pytensor_jaxpr_linker[report]'. Its"
+            " text form, str(explanation), needs nothing."
         ) from error
     tree = Tree(Text(summary(explanation), style="bold"))
     for title, entries in sections(explanation, most):
@@ -47,7 +40,7 @@ def as_tree(explanation: ExplanationData, most: int = 12) -> Any:
 
 
 def summary(explanation: ExplanationData) -> str:
-    """Return the first line: how many batches, nodes and breaks."""
+    """Return the first line: the numbers of batches, nodes and breaks."""
     nodes, breaks = len(explanation.nodes), len(explanation.breaks)
     if not explanation.batches:
         return f"Nothing to run: {counted(nodes, 'node')}."
@@ -71,12 +64,12 @@ def sections(explanation: ExplanationData, most: int) -> list[tuple[str, list[st
     folded = [node for node in explanation.nodes if node.batch is None]
     if folded:
         found.append((f"Known when regions are built: {counted(len(folded), 'node')}", list_nodes(folded, most)))
-    if explanation.traced_leaves:
-        title = f"Traced leaves, Ops without a rule whose JAX function is traced: {len(explanation.traced_leaves)}"
-        found.append((title, list_nodes(explanation.traced_leaves, most)))
-    if explanation.batched_nodes:
-        title = f"Batched by JAX's rules, from the equations of one element: {len(explanation.batched_nodes)}"
-        found.append((title, list_nodes(explanation.batched_nodes, most)))
+    for title, nodes in (
+        ("Traced leaves, Ops without a rule whose JAX function is traced", explanation.traced_leaves),
+        ("Batched by JAX's rules, from the equations of one element", explanation.batched_nodes),
+    ):
+        if nodes:
+            found.append((f"{title}: {len(nodes)}", list_nodes(nodes, most)))
     if explanation.breaks:
         entries = [line for b in explanation.breaks[:most] for line in break_lines(explanation, b)]
         found.append(("Breaks", [*entries, *rest(len(explanation.breaks), most)]))
@@ -90,7 +83,8 @@ def sections(explanation: ExplanationData, most: int) -> list[tuple[str, list[st
     if explanation.placed:
         found.append(("On the devices of a mesh", placed_lines(explanation, most)))
     if explanation.transfers:
-        title = f"Between host and device in each call: {bytes_moved(explanation, 'device')} there, {bytes_moved(explanation, 'host')} back"
+        there, back = (bytes_moved(explanation, place) for place in ("device", "host"))
+        title = f"Between host and device in each call: {there} there, {back} back"
         found.append((title, transfer_lines(explanation.transfers, most)))
     if (p := explanation.platform) is not None:
         batches = "one program" if p.batches == 1 else counted(p.batches, "batch")
@@ -109,7 +103,7 @@ def sections(explanation: ExplanationData, most: int) -> list[tuple[str, list[st
 
 
 def compile_seconds(explanation: ExplanationData) -> dict[str, float]:
-    """Return how long each stage took before calls could run, summed over the programs."""
+    """Return the seconds of each stage before calls could run, summed over the programs."""
     found = dict(explanation.seconds)
     for program in (s for batch in explanation.batches for s in batch.specializations):
         for stage, seconds in program.seconds.items():
@@ -118,44 +112,38 @@ def compile_seconds(explanation: ExplanationData) -> dict[str, float]:
 
 
 def placed_lines(explanation: ExplanationData, most: int) -> list[str]:
-    """Return the lines about where arrays lie, and what the devices exchange."""
-    lines = [
-        f"{x.name}: {x.layout}, {x.bytes} bytes, {x.bytes_per_device} on a device" for x in explanation.placed[:most]
-    ]
-    lines += rest(len(explanation.placed), most)
-    lines += [
-        f"{c.operation} in {c.region.lower()}: {counted(c.arrays, 'array')}, {c.bytes} bytes"
-        for c in explanation.collectives[:most]
-    ]
-    return lines + (rest(len(explanation.collectives), most) if explanation.collectives else ["no collective is known"])
+    """Return the lines about the places of arrays, and about the collectives."""
+    placed, collectives = explanation.placed, explanation.collectives
+    lines = [f"{x.name}: {x.layout}, {x.bytes} bytes, {x.bytes_per_device} on a device" for x in placed[:most]]
+    lines += rest(len(placed), most)
+    for c in collectives[:most]:
+        lines.append(f"{c.operation} in {c.region.lower()}: {counted(c.arrays, 'array')}, {c.bytes} bytes")
+    return lines + (rest(len(collectives), most) if collectives else ["no collective is known"])
 
 
 def bytes_moved(explanation: ExplanationData, to: str) -> str:
-    """Return how many bytes each call moves to the device, or to the host."""
+    """Return the bytes that each call moves to the device, or to the host, as text."""
     sizes = [t.bytes for t in explanation.transfers if t.direction == f"to the {to}"]
     unknown = sizes.count(None)
     text = f"{sum(size or 0 for size in sizes)} bytes"
     return f"{text} and {counted(unknown, 'array')} of unknown shape" if unknown else text
 
 
-def transfer_lines(transfers: Sequence[TransferReport], most: int) -> list[str]:
-    """Return a line for each direction and reason, in which the first values are named."""
-    groups: dict[tuple[str, str], list[TransferReport]] = {}
+def transfer_lines(transfers: Sequence[model.TransferReport], most: int) -> list[str]:
+    """Return a line for each direction and reason, with the names of the first values."""
+    groups: dict[tuple[str, str], list[model.TransferReport]] = {}
     for t in transfers:
         groups.setdefault((t.direction, t.why), []).append(t)
     lines = []
-    for (direction, why), found in sorted(
-        groups.items(), key=lambda group: (group[0][0].startswith("stays"), group[0])
-    ):
-        named = [
-            " ".join(filter(None, [t.name, "of unknown shape" if t.bytes is None else f"{t.bytes} bytes"]))
-            for t in found[:most]
-        ]
+    for direction, why in sorted(groups, key=lambda group: (group[0].startswith("stays"), group)):
+        found = groups[direction, why]
+        sizes = ["of unknown shape" if t.bytes is None else f"{t.bytes} bytes" for t in found[:most]]
+        named = [f"{t.name} {size}".strip() for t, size in zip(found, sizes, strict=False)]
         lines.append(f"{direction:<21}{why}: {', '.join([*named, *rest(len(found), most)])}")
     return lines
 
 
-def batch_entries(explanation: ExplanationData, batch: Batch, most: int) -> list[str]:
+def batch_entries(explanation: ExplanationData, batch: model.Batch, most: int) -> list[str]:
     """Return the entries of a batch."""
     entries = []
     for what, values in (("takes", batch.inputs), ("returns", batch.outputs)):
@@ -173,7 +161,7 @@ def batch_entries(explanation: ExplanationData, batch: Batch, most: int) -> list
     return [*entries, *list_nodes([explanation.nodes[i] for i in batch.nodes[: most + 1]], most, len(batch.nodes))]
 
 
-def specialization_line(s: SpecializationReport) -> str:
+def specialization_line(s: model.SpecializationReport) -> str:
     """Return the line of a program."""
     static = "".join(f", {name} = {value}" for name, value in s.static.items())
     return (
@@ -208,7 +196,7 @@ def node_head(node: Node) -> str:
     return f"#{node.index} {node.op}" + (f" = '{node.name}'" if node.name else "")
 
 
-def pass_lines(passes: Sequence[PassReport], most: int) -> list[str]:
+def pass_lines(passes: Sequence[model.PassReport], most: int) -> list[str]:
     """Return the lines of passes, each with the beginning of the graph or Jaxpr after it if it changed something."""
     width = 2 + max(len(p.name) for p in passes)
     found = []
@@ -221,7 +209,7 @@ def pass_lines(passes: Sequence[PassReport], most: int) -> list[str]:
     return found
 
 
-def break_lines(explanation: ExplanationData, b: BreakReport) -> list[str]:
+def break_lines(explanation: ExplanationData, b: model.BreakReport) -> list[str]:
     """Return the lines of a break."""
     lines = [f"[{b.code}] {node_head(explanation.nodes[b.node])}", f"  why   {b.reason}"]
     if b.line:
@@ -237,7 +225,7 @@ def break_lines(explanation: ExplanationData, b: BreakReport) -> list[str]:
 
 
 def rest(count: int, most: int) -> list[str]:
-    """Return the line that says how many entries are not listed, if some are not."""
+    """Return the line with the number of entries that are not listed, if there are any."""
     return [f"... and {count - most} more"] if count > most else []
 
 

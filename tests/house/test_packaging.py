@@ -11,7 +11,7 @@ import pytest
 import pytensor_jaxpr_linker
 from pytensor_jaxpr_linker.artifacts.mlir.parameters import FILE_PACKAGES
 from pytensor_jaxpr_linker.base.words import SITE
-from pytensor_jaxpr_linker.command_line.pages import COPIES, PACKAGE
+from pytensor_jaxpr_linker.command_line.main import COPIES, PACKAGE
 from pytensor_jaxpr_linker.pymc.arguments import EXTRAS
 
 ROOT = Path(__file__).parents[2]

@@ -369,7 +369,7 @@ def test_what_is_no_model(function, given):
         (
             {"mu": np.zeros((3, 2)), "sigma_log__": np.zeros(4)},
             ValueError,
-            r"the same leading axes: those of 'mu' are \(3,\), of 'sigma_log__' \(4,\)",
+            r"the same leading axes: 'mu' has \(3,\), but 'sigma_log__' has \(4,\)",
         ),
     ],
 )

@@ -134,7 +134,7 @@ def test_refused_options(model, arguments, message, no_compilation):
         (
             {"idata_kwargs": {"dims": {"mu": ["a"]}, "coords": {"a": [1]}}},
             ValueError,
-            "'mu' has length 2 along the dim 'a', of which idata_kwargs has 1 coordinate: give",
+            "'mu' has length 2 along the dim 'a', but idata_kwargs has 1 coordinate: give",
         ),
         ({"initvals": {"muu": 1}}, ValueError, "initvals has 'muu', but the free variables are 'mu', 'sigma'."),
         ({"progressbar": "wide"}, ValueError, "Unknown progressbar 'wide': choose one of 'combined', 'split'"),

@@ -18,7 +18,7 @@ from rich.console import Console
 from pytensor_jaxpr_linker.pymc import sample
 from pytensor_jaxpr_linker.pymc.chains import chains, chunk_lengths, programs
 from pytensor_jaxpr_linker.pymc.chains.programs import xla_options
-from pytensor_jaxpr_linker.pymc.functions.layout import Layout
+from pytensor_jaxpr_linker.pymc.functions.density import Layout
 from pytensor_jaxpr_linker.pymc.progress import progress
 from pytensor_jaxpr_linker.pymc.samplers import nutpie as nutpie_sampler
 from tests.pymc.test_sampling import SHORT

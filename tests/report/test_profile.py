@@ -14,10 +14,9 @@ from pytensor.compile.mode import Mode
 
 import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker.report import measure
+from pytensor_jaxpr_linker.report.explanation import METADATA
 from pytensor_jaxpr_linker.report.marked import Marks, operations_of
-from pytensor_jaxpr_linker.report.measure import called_by, compile_marked, split_count
-from pytensor_jaxpr_linker.report.page import METADATA
-from pytensor_jaxpr_linker.report.recording import Event, ProgramRun, union_length
+from pytensor_jaxpr_linker.report.measure import Event, ProgramRun, called_by, compile_marked, split_count, union_length
 
 QUIET = Mode(pjl.JaxprLinker(pjl.Options(on_break="ignore")), "fast_run")
 
@@ -273,7 +272,7 @@ def test_profiler_that_is_running(tmp_path):
 
 def test_device_that_tells_nothing(monkeypatch):
     """As on platforms whose events name no instruction."""
-    import pytensor_jaxpr_linker.report.recording as module
+    import pytensor_jaxpr_linker.report.measure as module
 
     monkeypatch.setattr(module, "events_of", lambda data, name: iter(()))
     x = vector()

@@ -15,7 +15,7 @@ from op_row import Row
 from pytensor_jaxpr_linker.base.rules import class_name
 from pytensor_jaxpr_linker.jaxpr.portable.rewrite import NotPortableError
 from pytensor_jaxpr_linker.report import support
-from pytensor_jaxpr_linker.report.limitations import IREE
+from pytensor_jaxpr_linker.report.support import IREE
 from tests.whole.test_op_table import Case, ops_of
 
 pytestmark = [

@@ -14,7 +14,7 @@ import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker.plan import schedule
 from pytensor_jaxpr_linker.report import whatif
 from pytensor_jaxpr_linker.report.explain import report
-from pytensor_jaxpr_linker.report.provenance import Provenance
+from pytensor_jaxpr_linker.report.nodes import Provenance
 from pytensor_jaxpr_linker.run.plans import make_graph, make_plan
 
 

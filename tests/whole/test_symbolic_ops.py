@@ -23,7 +23,7 @@ from pytensor.xtensor.random.type import rng_to_xrng, xrng_to_rng
 import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker.base.rules import class_name
 from pytensor_jaxpr_linker.report import support
-from pytensor_jaxpr_linker.report.limitations import SYMBOLIC
+from pytensor_jaxpr_linker.report.support import SYMBOLIC
 from tests.whole.test_op_table import (
     AS_BUILT,
     NOT_BUILT,

@@ -29,8 +29,7 @@ from pytensor_jaxpr_linker.pymc.chains.programs import (
     pick,
     xla_options,
 )
-from pytensor_jaxpr_linker.pymc.folder_programs import FolderPrograms, StoredFunction, stored_function
-from pytensor_jaxpr_linker.pymc.kept_programs import KeptPrograms
+from pytensor_jaxpr_linker.pymc.kept_programs import FolderPrograms, KeptPrograms, StoredFunction, stored_function
 
 
 class ChainRun(NamedTuple):

@@ -1,4 +1,4 @@
-"""Checks, before anything compiles, that the dims of variables fit their lengths: ArviZ would find it after sampling."""
+"""Checks that the dims of variables fit their lengths before anything compiles: ArviZ checks it after sampling."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pytensor_jaxpr_linker.graph.static_values import StaticValues
 from pytensor_jaxpr_linker.pymc.arguments import Names, as_names
 from pytensor_jaxpr_linker.pymc.functions.initial import in_python, shapes_of_points
 
-#: The lengths of a variable's axes; None for one that only its values tell.
+#: The lengths of a variable's axes; None for a length that depends on values.
 type Lengths = Sequence[int | None]
 
 
@@ -32,13 +32,13 @@ def check_axis_lengths(model: pm.Model, var_names: Names | None = None, idata: M
         sizes = {name: math.prod(shape) for name, shape in shapes_of_points(model).items()}
         if not any(sizes.values()):
             raise ValueError(
-                f"The free variables {', '.join(map(repr, sizes))} are empty, so there is nothing to sample: draw from the model with"
-                " pm.sample_prior_predictive, or look for an axis or data of length 0."
+                f"The free variables {', '.join(map(repr, sizes))} are empty, so there is nothing to sample: draw from"
+                " the model with pm.sample_prior_predictive, or look for an axis or data of length 0."
             )
     check_named_axes(model, var_names, idata)
 
 
-def check_named_axes(model: pm.Model, var_names: Names | None = None, idata: Mapping[str, Any] | None = None) -> None:
+def check_named_axes(model: pm.Model, var_names: Names | None, idata: Mapping[str, Any] | None) -> None:
     """Raise an error if a variable of the result is not as long as the coords of one of its dims.
 
     Parameters
@@ -46,7 +46,7 @@ def check_named_axes(model: pm.Model, var_names: Names | None = None, idata: Map
     var_names
         Which free variables and Deterministics the result has, by default all.
     idata
-        Coordinates and dims beside those of the model.
+        Coordinates and dims in addition to the model's.
     """
     more_coords, more_dims = ((idata or {}).get(name) or {} for name in ("coords", "dims"))
     dims = {**model.named_vars_to_dims, **more_dims}
@@ -56,7 +56,7 @@ def check_named_axes(model: pm.Model, var_names: Names | None = None, idata: Map
     observed = {rv.name: held_lengths(model.rvs_to_values[rv]) for rv in model.observed_RVs}
     data = {v.name: held_lengths(v) for v in model.data_vars}
     for group in (axis_lengths(model, drawn), observed, data):
-        known: dict[str, tuple[int, str]] = {}  # of a dim without coords, by the first variable that has it
+        known: dict[str, tuple[int, str]] = {}  # the length of a dim without coords, from the first variable with it
         for name, lengths in group.items():
             axes = dims.get(name, ())
             if len(axes) > len(lengths):
@@ -73,11 +73,11 @@ def check_named_axes(model: pm.Model, var_names: Names | None = None, idata: Map
 
 
 def misfit(name: str, dim: str, length: int, expected: int, other: str, whose: str) -> str:
-    """Return the message for an axis that is not as long as its dim; `other` is the variable that says how long that is, if it has no coords."""
+    """Return the message for an axis whose length is not its dim's: from the coords, or the variable `other`."""
     has = f"{other!r} has length {expected}" if other else f"{whose} has {counted(expected, 'coordinate')}"
     return (
-        f"{name!r} has length {length} along the dim {dim!r}, of which {has}: give {dim!r} coords of the variable's length (for data in the same"
-        f" pm.set_data), or give {name!r} another dim."
+        f"{name!r} has length {length} along the dim {dim!r}, but {has}: give {dim!r} coords of the variable's length"
+        f" (for data in the same pm.set_data), or give {name!r} another dim."
     )
 
 
@@ -89,19 +89,18 @@ def held_lengths(variable: Variable) -> Lengths:
 
 
 def axis_lengths(model: pm.Model, variables: Sequence[Variable]) -> dict[str, Lengths]:
-    """Return the lengths of free variables and Deterministics by name, from the shapes of the data or, where these don't tell, at the initial point."""
+    """Return the lengths of free variables and Deterministics by name.
+
+    They follow from the shapes of the data or, if not, from the values at the initial point.
+    """
     inferred = InferredLengths([v for v in variables if None in v.type.shape])
     found = {str(v.name): inferred(v) for v in variables}
     missing = [v for v in variables if None in found[str(v.name)] and is_tensor(v.type)]
     if missing:
-        with suppress(Exception), in_python():  # what fails here is told, or left out, where it is computed
-            call = model.compile_fn(
-                model.replace_rvs_by_values(missing),
-                inputs=model.value_vars,
-                mode="FAST_COMPILE",
-                on_unused_input="ignore",
-            )
-            values = call(model.initial_point())
+        with suppress(Exception), in_python():  # an error is reported where the variable is computed
+            given: dict[str, Any] = {"mode": "FAST_COMPILE", "on_unused_input": "ignore"}
+            outputs = model.replace_rvs_by_values(missing)
+            values = model.compile_fn(outputs, inputs=model.value_vars, **given)(model.initial_point())
             found.update({str(v.name): np.shape(x) for v, x in zip(missing, values, strict=True)})
     return found
 
@@ -122,7 +121,7 @@ class InferredLengths:
         shape: Lengths = variable.type.shape
         if None not in shape or not is_tensor(variable.type):
             return shape
-        with suppress(Exception):  # what an Op raises for a shape that can't be is raised again where it runs
+        with suppress(Exception):  # an Op's error about an impossible shape is raised again where it runs
             return self._shape(self._copies[variable])
         return shape
 
@@ -131,5 +130,5 @@ class InferredLengths:
             return self._held[variable].shape
         lengths = [self._shapes.get_shape(variable, i) for i in range(variable.type.ndim)]
         if any(n.owner is not None and variable in n.owner.inputs for n in lengths):
-            raise KeyError(variable)  # only its value tells
+            raise KeyError(variable)  # the length depends on its value
         return tuple(int(self._evaluate(n)) for n in lengths)

@@ -17,16 +17,15 @@ from pytensor_jaxpr_linker.base.errors import GraphBreakError
 from pytensor_jaxpr_linker.base.jax_compat import with_x64_restored
 from pytensor_jaxpr_linker.base.words import counted
 from pytensor_jaxpr_linker.pymc.arguments import GRADIENTS, Names, as_names, check_choice, check_model, did_you_mean
-from pytensor_jaxpr_linker.pymc.folder_programs import StoredFunction, stored_function
 from pytensor_jaxpr_linker.pymc.functions.graph import Data, ModelFunction, check_values, model_mode, shared_inputs
-from pytensor_jaxpr_linker.pymc.kept_programs import KeptPrograms
+from pytensor_jaxpr_linker.pymc.kept_programs import KeptPrograms, StoredFunction, stored_function
 
-#: How many bytes of results are computed at once.
+#: The number of bytes of results that are computed at once.
 CHUNK_BYTES = 64 * 2**20
 
 
 class ChunkProgram(NamedTuple):
-    """A compiled program for a chunk of draws: how many draws it takes, and the shapes and dtypes of its results by name."""
+    """A compiled program for a chunk of draws, its number of draws, and the avals of its results by name."""
 
     call: jax.stages.Compiled
     size: int
@@ -82,8 +81,8 @@ class Constrain:
         Parameters
         ----------
         draws
-            For each unconstrained variable an array, all with the same leading axes; with none, it is one point. Inside a transformation of
-            JAX (`jit`, `vmap`, `grad`) they are tracers, and so are the results.
+            For each unconstrained variable an array, all with the same leading axes, or none for one point. Inside a
+            transformation of JAX (`jit`, `vmap`, `grad`) they are tracers, and so are the results.
         data
             Arrays instead of the current values of shared data.
         """
@@ -104,7 +103,7 @@ class Constrain:
         return dict(zip(self.names, self._function(values, data), strict=True))
 
     def _traced(self, draws: Mapping[str, Any], data: Data | None) -> dict[str, Any]:
-        """Return the values of tracers, as a part of the program that is traced."""
+        """Return the variables at tracers, as a part of the traced program."""
         call: Any = self._named
         for _ in leading_axes(self.model.value_vars, draws):
             call = jax.vmap(call, in_axes=(0, None))
@@ -112,7 +111,7 @@ class Constrain:
         return call(values, {**self._current_data(), **(data or {})})
 
     def prepare(self, like: Mapping[str, np.ndarray], count: int) -> None:
-        """Compile the program for `count` draws like those in `like`, along its first axis."""
+        """Compile the program for `count` draws of the shapes and dtypes in `like`, whose first axis is the draws."""
         with suppress(GraphBreakError):
             self._program(chunk_of(like, count), self._current_data())
 
@@ -167,7 +166,7 @@ class Constrain:
 
 
 def leading_axes(value_vars: Sequence[Any], draws: Mapping[str, Any]) -> tuple[int, ...]:
-    """Return the lengths of the axes, of chains and draws say, that all arrays have in front."""
+    """Return the lengths of the leading axes, of chains and draws say, of all arrays."""
     shapes = {v: np.shape(draws[v.name]) for v in value_vars}
     for v, shape in shapes.items():
         if len(shape) < v.type.ndim:
@@ -177,14 +176,12 @@ def leading_axes(value_vars: Sequence[Any], draws: Mapping[str, Any]) -> tuple[i
     (first, lead), *others = leads.items()
     for name, other in others:
         if other != lead:
-            raise ValueError(
-                f"All draws need the same leading axes: those of {first!r} are {lead}, of {name!r} {other}."
-            )
+            raise ValueError(f"All draws need the same leading axes: {first!r} has {lead}, but {name!r} has {other}.")
     return lead
 
 
 def len_of(draws: Mapping[str, Any]) -> int:
-    """Return how many draws there are."""
+    """Return the number of draws."""
     return next(iter(draws.values())).shape[0]
 
 
@@ -194,10 +191,7 @@ def chunk_of(draws: Mapping[str, Any], size: int) -> dict[str, jax.ShapeDtypeStr
 
 
 def constrain(
-    model: pm.Model | None = None,
-    *,
-    gradient: Literal["pytensor", "jax"] = "pytensor",
-    var_names: Names | None = None,
+    model: pm.Model | None = None, *, gradient: Literal["pytensor", "jax"] = "pytensor", var_names: Names | None = None
 ) -> Constrain:
     """Return the function from unconstrained draws to a model's variables and Deterministics.
 

@@ -2,21 +2,81 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import jax
 import numpy as np
 import pymc as pm
+from pymc.step_methods import NUTS, STEP_METHODS
 from pytensor.graph.basic import Variable
 
 from pytensor_jaxpr_linker.frontend.targets import Target
 from pytensor_jaxpr_linker.pymc.arguments import GRADIENTS, Names, as_names, check_choice, check_model
-from pytensor_jaxpr_linker.pymc.functions.differentiable import check_steps
 from pytensor_jaxpr_linker.pymc.functions.graph import Data, ModelFunction
-from pytensor_jaxpr_linker.pymc.functions.initial import layout_of
-from pytensor_jaxpr_linker.pymc.functions.layout import Layout
+from pytensor_jaxpr_linker.pymc.functions.initial import shapes_of_points
+
+
+class Layout(NamedTuple):
+    """The shapes of named values, in their order in a flat vector."""
+
+    shapes: dict[str, tuple[int, ...]]
+
+    @property
+    def sizes(self) -> list[int]:
+        """The number of elements of each value."""
+        return [int(np.prod(shape)) for shape in self.shapes.values()]
+
+    def ravel(self, values: Mapping[str, Any]) -> np.ndarray:
+        """Return the flat vector of a dict of values; leading axes, of chains say, stay."""
+        arrays = {name: np.asarray(values[name]) for name in self.shapes}
+        leads = [a.shape[: a.ndim - len(shape)] for a, shape in zip(arrays.values(), self.shapes.values(), strict=True)]
+        flat = [a.reshape((*lead, n)) for a, lead, n in zip(arrays.values(), leads, self.sizes, strict=True)]
+        return np.concatenate(flat, axis=-1)
+
+    def unravel(self, vector: Any) -> dict[str, Any]:
+        """Return the dict of values of a flat vector; leading axes stay."""
+        sizes = self.sizes
+        if vector.shape[-1] != sum(sizes):
+            raise ValueError(f"The flat vector must have length {sum(sizes)}, not {vector.shape[-1]}: {self.shapes}.")
+        # The derivative of `split` is one concatenation; slices have sums of vectors that are mostly zero.
+        split: Any = jax.lax.split if isinstance(vector, jax.Array) else np_split
+        parts = split(vector, sizes, vector.ndim - 1)
+        return {
+            name: part.reshape((*vector.shape[:-1], *shape))
+            for (name, shape), part in zip(self.shapes.items(), parts, strict=True)
+        }
+
+
+def np_split(vector: np.ndarray, sizes: list[int], axis: int) -> list[np.ndarray]:
+    """Return the parts of a NumPy array that have these sizes, as `jax.lax.split` does."""
+    return np.split(vector, np.cumsum(sizes)[:-1], axis)
+
+
+def layout_of(model: pm.Model, names: Sequence[str]) -> Layout:
+    """Return where unconstrained variables lie in the flat vector, with the shapes that they have now."""
+    shapes = shapes_of_points(model)
+    return Layout({name: shapes[name] for name in names})
+
+
+def check_steps(model: pm.Model) -> None:
+    """Raise an error for continuous variables that PyMC does not move by NUTS, such as BART's."""
+    steps = {}
+    for value in model.continuous_value_vars:
+        rv = model.values_to_rvs[value]
+        # As in `pymc.sample`, which first builds the gradient for each variable alone: many times the work of one
+        # gradient.
+        step = max(STEP_METHODS, key=lambda step: step._competence(rv, True))
+        if not issubclass(step, NUTS):
+            steps[rv.name] = step.__name__
+    if steps:
+        assigned = ", ".join(f"{name!r} by {step}" for name, step in steps.items())
+        raise ValueError(
+            f"PyMC samples {assigned}, a step of its own: the log density of such a variable need not be its"
+            " prior's, so methods that follow the log density would be wrong. Use sample(sampler='pymc'), which runs"
+            " that step."
+        )
 
 
 class LogDensity:
@@ -27,7 +87,7 @@ class LogDensity:
     names
         The unconstrained variables, in the order of the flat vector.
     layout
-        Their shapes: those that they have when first asked for.
+        Their shapes when it is first asked for.
     """
 
     def __init__(
@@ -47,18 +107,15 @@ class LogDensity:
         if sorted(self.names) != sorted(known):
             raise ValueError(f"var_names must be all of {', '.join(map(repr, known))} in some order, not {self.names}.")
         self.model = model
-        self._function = (
-            ModelFunction(model, [model.logp() if graph is None else graph], gradient)
-            if make_function is None
-            else make_function()
-        )
+        make = make_function or (lambda: ModelFunction(model, [model.logp() if graph is None else graph], gradient))
+        self._function = make()
 
     def __repr__(self) -> str:
         return f"<log density of {', '.join(self.names)}, as a JAX function>"
 
     @property
     def source(self) -> Target:
-        """What `explain`, `stages` and `make_jaxpr` read: the graph, with example arguments."""
+        """The graph with example arguments, for `explain`, `stages` and `make_jaxpr`."""
         return self._function.source
 
     @property
@@ -102,7 +159,7 @@ class LogDensity:
             A dict from names to arrays, or a flat vector.
         data
             Arrays instead of the current values of shared data. Inside your own `jax.jit` pass ``data``, as an argument
-            of the jitted function: what is left out is a constant there.
+            of the jitted function: left out, they are constants there.
         """
         if not isinstance(position, Mapping):
             position = self.unravel(position if isinstance(position, jax.Array) else np.asarray(position))
@@ -110,10 +167,7 @@ class LogDensity:
 
 
 def logdensity(
-    model: pm.Model | None = None,
-    *,
-    gradient: Literal["pytensor", "jax"] = "pytensor",
-    var_names: Names | None = None,
+    model: pm.Model | None = None, *, gradient: Literal["pytensor", "jax"] = "pytensor", var_names: Names | None = None
 ) -> LogDensity:
     """Return the log density of a PyMC model as a pure JAX function.
 
@@ -129,14 +183,16 @@ def logdensity(
     Returns
     -------
     LogDensity
-        Call it with a dict of unconstrained values or with a flat vector, and with arrays for the shared data (`pymc.Data`).
+        Call it with a dict of unconstrained values or with a flat vector, and with arrays for the shared data
+        (`pymc.Data`).
 
     Raises
     ------
     GraphBreakError
         If it can't be one XLA program.
     ValueError
-        If the model has no free variables, draws random numbers, or has variables whose log density is no prior's, as those of BART.
+        If the model has no free variables, draws random numbers, or has variables with a log density that is not their
+        prior's, such as BART's.
 
     Examples
     --------

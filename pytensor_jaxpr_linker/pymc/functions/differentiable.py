@@ -1,38 +1,25 @@
-"""Why samplers that follow the gradient can't move some of a model's variables."""
+"""Errors for models that a method can't sample, with the remedies."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import cast
 
+import jax
+import numpy as np
 import pymc as pm
-from pymc.step_methods import NUTS, STEP_METHODS
 from pytensor.graph.basic import Variable
 
 from pytensor_jaxpr_linker.base.errors import GraphBreakError
 from pytensor_jaxpr_linker.frontend.pregrad import NO_GRADIENT, why_no_gradient
-
-
-def check_steps(model: pm.Model) -> None:
-    """Raise an error for continuous variables that PyMC would not move by NUTS, as those of BART: their log density is no prior's."""
-    steps = {}
-    for value in model.continuous_value_vars:
-        rv = model.values_to_rvs[value]
-        # As `pymc.sample` chooses, which first builds the gradient for each variable alone: many times the work of one for all.
-        step = max(STEP_METHODS, key=lambda step: step._competence(rv, True))
-        if not issubclass(step, NUTS):
-            steps[rv.name] = step.__name__
-    if steps:
-        assigned = ", ".join(f"{name!r} by {step}" for name, step in steps.items())
-        raise ValueError(
-            f"PyMC samples {assigned}, a step of its own: the log density of such a variable need not be its prior's, so methods that"
-            " follow the log density would be wrong. Use sample(sampler='pymc'), which runs that step."
-        )
+from pytensor_jaxpr_linker.pymc.functions.density import LogDensity, check_steps
+from pytensor_jaxpr_linker.pymc.functions.graph import model_mode
+from pytensor_jaxpr_linker.report.explain import explain
 
 
 def check_variables(model: pm.Model, method: str, remedy: str) -> None:
-    """Raise an error, with the remedy, for variables that a method can't move along the gradient: discrete ones, and see `check_steps`."""
+    """Raise an error, with the remedy, for discrete variables, and for the variables of `check_steps`."""
     if model.discrete_value_vars:
         names = ", ".join(repr(v.name) for v in model.discrete_value_vars)
         raise ValueError(
@@ -44,7 +31,7 @@ def check_variables(model: pm.Model, method: str, remedy: str) -> None:
 
 @contextmanager
 def named_gradients(model: pm.Model, remedy: str) -> Iterator[None]:
-    """Name the Op that has no gradient, and the model's variables that it depends on: PyTensor's errors name the Op's class at most."""
+    """Add the Op without a gradient, and the model's variables that it depends on, to PyTensor's errors."""
     try:
         yield
     except GraphBreakError:  # a NotImplementedError, too
@@ -54,3 +41,38 @@ def named_gradients(model: pm.Model, remedy: str) -> Iterator[None]:
         if not reason:
             raise
         raise NotImplementedError(reason) from error
+
+
+def one_program[T](model: pm.Model, method: str, gradient: str, make: Callable[[], T], remedy: str) -> T:
+    """Call `make`, which compiles the log density. A `GraphBreakError` gets the remedies and a note on the breaks."""
+    try:
+        return make()
+    except GraphBreakError as error:
+        add_remedies(error, model, method, gradient, remedy)
+        add_report(error, model)
+        raise
+
+
+def add_remedies(error: GraphBreakError, model: pm.Model, method: str, gradient: str, remedy: str) -> None:
+    """Add other ways to draw from the model to the message of an error: `remedy`, and JAX's derivative if it exists."""
+    by_jax = "give gradient='jax', by which JAX differentiates it; or " if gradient != "jax" and by_rules(model) else ""
+    without = ", without gradient='jax'" if gradient == "jax" else ""
+    needs = f"{method} needs a log density that is one XLA program with its gradient"
+    error.args = (f"{error}\n{needs}. To do: {by_jax}{remedy}{without}.",)
+
+
+def add_report(error: GraphBreakError, model: pm.Model) -> None:
+    """Add to an error a note that explains the breaks."""
+    error.add_note(str(explain([model.logp(), model.dlogp()], mode=model_mode(model))))
+
+
+def by_rules(model: pm.Model) -> bool:
+    """Return whether JAX differentiates the log density by the emission rules of its Ops."""
+    try:
+        with jax.enable_x64(True):
+            logp = LogDensity(model, "jax")
+            vector = jax.ShapeDtypeStruct((logp.size,), np.dtype("float64"))
+            jax.eval_shape(jax.grad(lambda x: logp(logp.unravel(x)).astype("float64")), vector)
+    except Exception:  # of rules, and of JAX's transformations
+        return False
+    return True

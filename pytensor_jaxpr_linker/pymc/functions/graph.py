@@ -39,8 +39,8 @@ def shared_inputs(model: pm.Model, outputs: Sequence[Variable]) -> tuple[dict[st
     shared = shared_of(outputs)
     if drawn := [v for v in shared if isinstance(v.type, RandomType)]:
         raise ValueError(
-            f"The model draws random numbers ({', '.join(map(variable_name, drawn))}), as pm.Minibatch does, so it is no"
-            " function of its parameters: use pm.fit, or all of the data."
+            f"The model draws random numbers ({', '.join(map(variable_name, drawn))}), as pm.Minibatch does, so it is"
+            " no function of its parameters: use pm.fit, or all of the data."
         )
     lengths = set(model.dim_lengths.values())
     names = data_names(model, [v for v in shared if v not in lengths])
@@ -50,8 +50,8 @@ def shared_inputs(model: pm.Model, outputs: Sequence[Variable]) -> tuple[dict[st
 def data_names(model: pm.Model, shared: Sequence[Any]) -> dict[Any, str]:
     """Return the name of each shared variable among the data of all functions of a model.
 
-    It is the variable's own, if it has one and no other variable has it: those of `pymc.Data` come first. Else a number
-    follows.
+    It is the variable's own name, with a number if another variable has it, or if it has none. The variables of
+    `pymc.Data` come first.
     """
     sources = [*model.basic_RVs, *model.potentials, *model.deterministics, *model.rvs_to_values.values()]
     known = [v for v in (*model.data_vars, *shared_of(sources)) if not isinstance(v.type, RandomType)]
@@ -94,7 +94,7 @@ class ModelFunction:
     value_vars
         The unconstrained variables, in the model's order.
     data
-        The shared variables that are arguments: those of `pymc.Data` that the outputs depend on.
+        The shared variables (`pymc.Data`) that the outputs depend on, which are arguments.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class ModelFunction:
         return self._call.source._replace(example=example, kept=kept)
 
     def current_data(self, gather: bool = True) -> dict[str, Any]:
-        """Return the values that the shared data have now; with `gather` false, those on a mesh as they lie there."""
+        """Return the current values of the shared data; with `gather` false, values on a mesh stay in place."""
         return {name: v.get_value(borrow=True) if gather else value_in_place(v) for name, v in self.data.items()}
 
     def current_lengths(self) -> list[Any]:
@@ -134,7 +134,7 @@ class ModelFunction:
             raise ValueError(f"The model has no shared data {', '.join(map(repr, sorted(unknown)))}; it has {known}.")
 
     def __call__(self, values: Mapping[str, Any], data: Data | None = None) -> list[Any]:
-        """Return the outputs for values by the names of variables. Shared data that is not in `data` has its current values."""
+        """Return the outputs for values by names of variables. Shared data missing in `data` has its current values."""
         self.check_data(data or {})
         check_values(self.value_vars, values)
         given = dict(data or {})
@@ -146,9 +146,10 @@ class ModelFunction:
             return self._call(*args, *self.current_lengths())
         except (AssertionError, ValueError) as error:  # PyTensor's, about shapes
             if given:
+                shapes = ", ".join(f"{name!r} of shape {np.shape(x)}" for name, x in given.items())
                 error.add_note(
-                    f"The shared data are {', '.join(f'{name!r} of shape {np.shape(x)}' for name, x in given.items())}: give"
-                    " those that must fit together, and the coords of their dims, new values in one pm.set_data."
+                    f"The shared data are {shapes}: set arrays that must fit together, and the coords of their dims,"
+                    " in one pm.set_data."
                 )
             raise
 

@@ -20,9 +20,9 @@ from pytensor.graph.basic import Variable
 from pytensor_jaxpr_linker.frontend.pregrad import value_and_gradient
 from pytensor_jaxpr_linker.pymc.arguments import chain_seeds, check_model, shown
 from pytensor_jaxpr_linker.pymc.functions.graph import model_mode
-from pytensor_jaxpr_linker.pymc.functions.layout import Layout
 
-#: Held while PyTensor's configuration is changed: it belongs to the process, so one thread would restore what another has set.
+#: Held while PyTensor's configuration is changed. The process has one configuration, so a thread would else restore the
+#: setting of another one.
 CONFIGURING = threading.Lock()
 
 #: FAST_COMPILE without PyTensor's virtual machine.
@@ -41,7 +41,7 @@ def initial_points(
     jitter: bool = True,
     logp: Callable[[dict[str, np.ndarray]], Any] | None = None,
 ) -> dict[str, np.ndarray]:
-    """Return the unconstrained point at which each chain starts: PyMC's, with its jitter.
+    """Return the unconstrained starting point of each chain: PyMC's, with its jitter.
 
     They are computed by PyTensor's mode FAST_COMPILE, as PyMC does it.
 
@@ -50,7 +50,7 @@ def initial_points(
     model : pymc.Model, optional
         By default that of the context.
     chains : int
-        How many points.
+        The number of points.
     random_seed : int, sequence of int or Generator, optional
         Determines the jitter. A sequence has one seed for each chain.
     initvals : dict or sequence of dict, optional
@@ -68,7 +68,7 @@ def initial_points(
     Raises
     ------
     ValueError
-        If `initvals` has what the model has not.
+        If `initvals` does not fit the model.
     pymc.exceptions.SamplingError
         If no point with a finite log density was found. It names the terms.
     """
@@ -87,14 +87,14 @@ class Start:
         self.point = draw(seed)
 
     def draw_anew(self, value: float, attempt: int) -> None:
-        """Draw another point, as `value` is not finite. After `RETRIES` attempts, or without jitter, raise a `SamplingError` that says why."""
+        """Draw another point, or, after `RETRIES` attempts or without jitter, raise a `SamplingError` that says why."""
         if attempt >= (RETRIES if self._jitter else 0):
             raise SamplingError(describe_start(self._model, self.point, value))
         self.point = self._draw(self._seeds.integers(2**30, dtype=np.int64))
 
 
 def check_starts(starts: Sequence[Start], logps: Callable[[list[dict[str, np.ndarray]]], Iterable[Any]]) -> None:
-    """Draw points anew until each has a finite log density, or raise a `SamplingError` that says why one has none.
+    """Draw points anew until each has a finite log density, or raise a `SamplingError` that says why.
 
     Parameters
     ----------
@@ -159,7 +159,7 @@ def point_function(model: pm.Model, initvals: Mapping | None, jittered: set[Vari
 
 
 def prior_function(model: pm.Model) -> Callable[[int, int], dict[str, np.ndarray]]:
-    """Return the function from a seed and a number to so many draws of the prior, unconstrained: those of `pymc.draw`."""
+    """Return a function from a seed and a number to that many unconstrained draws of the prior, as by `pymc.draw`."""
     expressions = make_initial_point_expression(
         free_rvs=model.free_RVs,
         rvs_to_transforms=model.rvs_to_transforms,
@@ -180,25 +180,19 @@ def prior_function(model: pm.Model) -> Callable[[int, int], dict[str, np.ndarray
 
 @contextmanager
 def in_python() -> Iterator[None]:
-    """Keep PyTensor from compiling C for functions whose mode PyMC names: the one switch is PyTensor's configuration."""
+    """Keep PyTensor from compiling C for functions whose mode PyMC fixes: its configuration is the only switch."""
     with CONFIGURING, config.change_flags(cxx=""):
         yield
 
 
 def shapes_of_points(model: pm.Model) -> dict[str, tuple[int, ...]]:
-    """Return the shape of each unconstrained variable, as it is now."""
+    """Return the current shape of each unconstrained variable."""
     declared = {str(v.name): v.type.shape for v in model.value_vars}
     if not any(None in shape for shape in declared.values()):
         return declared
     with in_python():
         found = model.eval_rv_shapes()
     return {name: tuple(map(int, found[name])) for name in declared}
-
-
-def layout_of(model: pm.Model, names: Sequence[str]) -> Layout:
-    """Return where unconstrained variables lie in the flat vector, with the shapes that they have now."""
-    shapes = shapes_of_points(model)
-    return Layout({name: shapes[name] for name in names})
 
 
 def stacked_points(points: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
@@ -225,7 +219,7 @@ def check_initvals(model: pm.Model, initvals: Any) -> None:
 
 
 def check_shapes(model: pm.Model, points: Sequence[Mapping[str, np.ndarray]]) -> None:
-    """Raise a ValueError if starting points, which `initvals` may have changed, have other shapes than the model's variables."""
+    """Raise a ValueError if starting points, perhaps of `initvals`, do not have the shapes of the model's variables."""
     for name, shape in shapes_of_points(model).items():
         for point in points:
             if point[name].shape != shape:
@@ -235,7 +229,7 @@ def check_shapes(model: pm.Model, points: Sequence[Mapping[str, np.ndarray]]) ->
 
 
 def describe_start(model: pm.Model, point: Mapping[str, Any], value: float) -> str:
-    """Return why a chain can't start at a point: its log density is `value` for a sampler, which is not finite, or the gradient is not."""
+    """Return why a chain can't start at a point: its log density `value`, or its gradient, is not finite."""
     names = [v.name for v in (*model.basic_RVs, *model.potentials)]
     terms = values_at(model, point, model.logp(sum=False))
     parts = [
@@ -253,8 +247,9 @@ def describe_start(model: pm.Model, point: Mapping[str, Any], value: float) -> s
         parts = [f"the gradient by {name!r} is not finite ({how_many(x)})" for name, x in found]
     if parts:
         value = total
+    reasons = "; ".join(parts) or "the terms are finite, their sum is not"
     return (
-        f"The log density at the starting point is {value}: {'; '.join(parts) or 'the terms are finite, their sum is not'}."
+        f"The log density at the starting point is {value}: {reasons}."
         " Give other initvals, or look for data outside of the support and priors that are too wide."
     )
 
@@ -267,5 +262,5 @@ def values_at(model: pm.Model, point: Mapping[str, Any], outputs: Any) -> list[n
 
 
 def how_many(x: np.ndarray) -> str:
-    """Return how many elements of an array are not finite."""
+    """Return the number of elements of an array that are not finite, as text."""
     return f"{np.sum(~np.isfinite(x))} of {np.size(x)} elements are not finite"

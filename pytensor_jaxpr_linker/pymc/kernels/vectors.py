@@ -13,8 +13,7 @@ from typing import Any
 import jax
 
 from pytensor_jaxpr_linker.pymc.chains.kernel import Kernel
-from pytensor_jaxpr_linker.pymc.functions.density import LogDensity
-from pytensor_jaxpr_linker.pymc.functions.layout import Layout
+from pytensor_jaxpr_linker.pymc.functions.density import Layout, LogDensity
 
 
 class VectorDensity:

@@ -19,20 +19,16 @@ from pytensor_jaxpr_linker.pymc.chains.folder_store import DRAWS_IN_BLOCK, Folde
 from pytensor_jaxpr_linker.pymc.chains.kernel import Kernel
 from pytensor_jaxpr_linker.pymc.chains.programs import pymc_logger
 from pytensor_jaxpr_linker.pymc.functions.constrained import Constrain
-from pytensor_jaxpr_linker.pymc.functions.initial import (
-    check_initvals,
-    check_starts,
-    shapes_of_points,
-)
-from pytensor_jaxpr_linker.pymc.functions.layout import Layout
+from pytensor_jaxpr_linker.pymc.functions.density import Layout
+from pytensor_jaxpr_linker.pymc.functions.initial import check_initvals, check_starts, shapes_of_points
 from pytensor_jaxpr_linker.pymc.kept_models import KeptModel
+from pytensor_jaxpr_linker.pymc.kept_programs import digest_of_files
 from pytensor_jaxpr_linker.pymc.kernels.vectors import vector_kernel
 from pytensor_jaxpr_linker.pymc.options import kernel_module
 from pytensor_jaxpr_linker.pymc.request import Request
 from pytensor_jaxpr_linker.pymc.results import tree_of_block
 from pytensor_jaxpr_linker.pymc.samplers.chain_starts import chain_positions, density_of_points, logdensities_of
 from pytensor_jaxpr_linker.pymc.samplers.same_run import check_same_run, other_processes_named, seeds_of_run
-from pytensor_jaxpr_linker.pymc.surroundings import digest_of_files
 
 
 def sample_jax(request: Request, kept: KeptModel, constrained: Constrain) -> ChainDraws:

@@ -18,9 +18,9 @@ from pytensor_jaxpr_linker.frontend.pregrad import value_and_gradient
 from pytensor_jaxpr_linker.pymc.arguments import seed_of
 from pytensor_jaxpr_linker.pymc.chains.chains import ChainDraws, shapes_of
 from pytensor_jaxpr_linker.pymc.chains.kept_draws import Draws, thinned
+from pytensor_jaxpr_linker.pymc.functions.density import Layout, layout_of
 from pytensor_jaxpr_linker.pymc.functions.graph import model_mode
-from pytensor_jaxpr_linker.pymc.functions.initial import Start, check_starts, layout_of, point_functions
-from pytensor_jaxpr_linker.pymc.functions.layout import Layout
+from pytensor_jaxpr_linker.pymc.functions.initial import Start, check_starts, point_functions
 from pytensor_jaxpr_linker.pymc.kept_models import KeptModel
 from pytensor_jaxpr_linker.pymc.request import Request
 from pytensor_jaxpr_linker.pymc.samplers.nutpie_options import as_model

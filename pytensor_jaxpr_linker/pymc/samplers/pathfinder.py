@@ -29,9 +29,8 @@ from pytensor_jaxpr_linker.pymc.arguments import (
 from pytensor_jaxpr_linker.pymc.chains.chains import shapes_of
 from pytensor_jaxpr_linker.pymc.chains.programs import pick
 from pytensor_jaxpr_linker.pymc.functions.axis_names import check_axis_lengths
-from pytensor_jaxpr_linker.pymc.functions.differentiable import check_variables, named_gradients
+from pytensor_jaxpr_linker.pymc.functions.differentiable import check_variables, named_gradients, one_program
 from pytensor_jaxpr_linker.pymc.functions.initial import check_starts
-from pytensor_jaxpr_linker.pymc.functions.remedies import one_program
 from pytensor_jaxpr_linker.pymc.kept_models import KEPT_MODELS, KeptModel, forgotten_if_broken
 from pytensor_jaxpr_linker.pymc.progress import progress
 from pytensor_jaxpr_linker.pymc.results import to_datatree

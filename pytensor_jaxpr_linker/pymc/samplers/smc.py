@@ -28,14 +28,12 @@ from pytensor_jaxpr_linker.pymc.arguments import (
     seed_of,
 )
 from pytensor_jaxpr_linker.pymc.chains.kept_draws import Draws
-from pytensor_jaxpr_linker.pymc.convergence import log_convergence
 from pytensor_jaxpr_linker.pymc.functions.axis_names import check_axis_lengths
-from pytensor_jaxpr_linker.pymc.functions.differentiable import check_variables, named_gradients
+from pytensor_jaxpr_linker.pymc.functions.differentiable import check_variables, named_gradients, one_program
 from pytensor_jaxpr_linker.pymc.functions.graph import ModelFunction
-from pytensor_jaxpr_linker.pymc.functions.remedies import one_program
 from pytensor_jaxpr_linker.pymc.kept_models import KEPT_MODELS, KeptModel, forgotten_if_broken
 from pytensor_jaxpr_linker.pymc.progress import progress
-from pytensor_jaxpr_linker.pymc.results import to_datatree
+from pytensor_jaxpr_linker.pymc.results import log_convergence, to_datatree
 
 #: Trajectories of each particle in a stage, and steps of a trajectory.
 TRAJECTORIES, STEPS = 5, 10

@@ -19,8 +19,7 @@ from blackjax.mcmc.mclmc import init as mclmc_init
 from calibration.models import build, exact_draws
 from scipy import stats
 
-from pytensor_jaxpr_linker.pymc.functions.density import logdensity
-from pytensor_jaxpr_linker.pymc.functions.layout import Layout
+from pytensor_jaxpr_linker.pymc.functions.density import Layout, logdensity
 from pytensor_jaxpr_linker.pymc.kernels import chees, mclmc, nuts
 from pytensor_jaxpr_linker.pymc.kernels.vectors import VectorDensity
 

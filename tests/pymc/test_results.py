@@ -65,7 +65,7 @@ def test_the_check_of_convergence_fails(model, monkeypatch, caplog, function, er
     def fail(*args):
         raise error
 
-    monkeypatch.setattr("pytensor_jaxpr_linker.pymc.convergence.run_convergence_checks", fail)
+    monkeypatch.setattr("pytensor_jaxpr_linker.pymc.results.warn_divergences", fail)
     arguments = {name: x for name, x in SHORT.items() if function is sample or name != "tune"}
     found = function(model=model, **arguments)
     assert found.posterior["x"].shape == (2, 20)

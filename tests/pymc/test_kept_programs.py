@@ -188,7 +188,7 @@ import json, os, warnings
 import pymc as pm
 import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker.pymc import sample
-from tests.pymc.test_folder_programs import SHORT, regression
+from tests.pymc.test_kept_programs import SHORT, regression
 from pytensor_jaxpr_linker.pymc.functions.density import LogDensity
 
 warnings.simplefilter("error")

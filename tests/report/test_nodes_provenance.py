@@ -18,7 +18,7 @@ from pytensor.printing import Print
 import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker.base import errors
 from pytensor_jaxpr_linker.base.words import page_url
-from pytensor_jaxpr_linker.report.mermaid import as_mermaid
+from pytensor_jaxpr_linker.report.explanation import as_mermaid
 from pytensor_jaxpr_linker.report.text import duration, line_place
 from tests.report.test_explain import QUIET, vector
 
@@ -247,7 +247,7 @@ def line_told(f):
 def test_a_break_names_the_line_that_applies_the_op(op):
     x = pt.dvector("x")
     with pytest.warns(
-        pjl.GraphBreakWarning, match=r"Made at .*report/test_provenance.py:\d+: y = op\(x\)  # applied here"
+        pjl.GraphBreakWarning, match=r"Made at .*report/test_nodes_provenance.py:\d+: y = op\(x\)  # applied here"
     ):
         y = op(x)  # applied here
         f = pytensor.function([x], y, mode="JAXPR")

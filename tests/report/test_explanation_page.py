@@ -18,8 +18,8 @@ from pytensor_jaxpr_linker.base import errors
 from pytensor_jaxpr_linker.base.words import page_url
 from pytensor_jaxpr_linker.report import mermaid, page, whatif
 from pytensor_jaxpr_linker.report.explain import report
-from pytensor_jaxpr_linker.report.mermaid import as_mermaid
-from pytensor_jaxpr_linker.report.provenance import Provenance
+from pytensor_jaxpr_linker.report.explanation import as_mermaid
+from pytensor_jaxpr_linker.report.nodes import Provenance
 from pytensor_jaxpr_linker.report.text import list_seconds
 from pytensor_jaxpr_linker.report.text import sections as sections_of
 from pytensor_jaxpr_linker.run.plans import make_graph, make_plan
