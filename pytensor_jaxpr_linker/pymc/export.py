@@ -30,7 +30,7 @@ from pytensor_jaxpr_linker.frontend.pregrad import value_and_gradient
 from pytensor_jaxpr_linker.frontend.targets import Target
 from pytensor_jaxpr_linker.pymc import arguments
 from pytensor_jaxpr_linker.pymc.arguments import Names
-from pytensor_jaxpr_linker.pymc.chains.random_keys import KEYS
+from pytensor_jaxpr_linker.pymc.chains.kernel import KEYS
 from pytensor_jaxpr_linker.pymc.functions.constrained import Constrain
 from pytensor_jaxpr_linker.pymc.functions.density import LogDensity
 from pytensor_jaxpr_linker.pymc.functions.differentiable import check_variables

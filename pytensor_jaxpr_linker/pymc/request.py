@@ -18,11 +18,11 @@ from pytensor_jaxpr_linker.base.words import counted
 from pytensor_jaxpr_linker.pymc import arguments
 from pytensor_jaxpr_linker.pymc.arguments import GRADIENTS, Names, as_names, shown
 from pytensor_jaxpr_linker.pymc.chains.chains import ChainRun
-from pytensor_jaxpr_linker.pymc.chains.programs import CHAINS
+from pytensor_jaxpr_linker.pymc.chains.runners import CHAINS
 from pytensor_jaxpr_linker.pymc.functions.axis_names import check_axis_lengths
 from pytensor_jaxpr_linker.pymc.functions.differentiable import check_variables
 from pytensor_jaxpr_linker.pymc.functions.initial import check_initvals
-from pytensor_jaxpr_linker.pymc.mesh.checks import check_sampler_of_mesh, checked_mesh
+from pytensor_jaxpr_linker.pymc.mesh.sharded_density import check_sampler_of_mesh, checked_mesh
 from pytensor_jaxpr_linker.pymc.options import (
     ALIASES,
     PACKAGES,

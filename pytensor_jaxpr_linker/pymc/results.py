@@ -18,9 +18,9 @@ from pymc.stats.convergence import log_warnings, warn_divergences, warn_treedept
 
 from pytensor_jaxpr_linker.base.version import __version__
 from pytensor_jaxpr_linker.pymc.arguments import Names, as_names
+from pytensor_jaxpr_linker.pymc.chains.chain_progress import pymc_logger
 from pytensor_jaxpr_linker.pymc.chains.chains import ChainDraws
 from pytensor_jaxpr_linker.pymc.chains.kept_draws import Draws
-from pytensor_jaxpr_linker.pymc.chains.programs import pymc_logger
 from pytensor_jaxpr_linker.pymc.diagnosis import MANY, MOST_RHAT, diagnose, worst_of
 from pytensor_jaxpr_linker.pymc.functions.constrained import Constrain, constrain
 from pytensor_jaxpr_linker.pymc.functions.graph import model_mode

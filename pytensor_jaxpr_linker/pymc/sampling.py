@@ -17,9 +17,8 @@ from pytensor_jaxpr_linker.base.jax_compat import with_x64_restored
 from pytensor_jaxpr_linker.base.words import counted
 from pytensor_jaxpr_linker.frontend.pregrad import WITHOUT_GRADIENTS
 from pytensor_jaxpr_linker.pymc.arguments import Names, require
-from pytensor_jaxpr_linker.pymc.chains.blas_threads import blas_threads
+from pytensor_jaxpr_linker.pymc.chains.chain_progress import pymc_logger
 from pytensor_jaxpr_linker.pymc.chains.chains import ChainDraws
-from pytensor_jaxpr_linker.pymc.chains.programs import pymc_logger
 from pytensor_jaxpr_linker.pymc.functions.differentiable import add_remedies, add_report, named_gradients
 from pytensor_jaxpr_linker.pymc.kept_models import KEPT_MODELS, KeptModel, forgotten_if_broken
 from pytensor_jaxpr_linker.pymc.mesh.sharded_density import ModelOnMesh
@@ -27,9 +26,8 @@ from pytensor_jaxpr_linker.pymc.options import MAX_TREEDEPTH
 from pytensor_jaxpr_linker.pymc.request import Request, check_restarts
 from pytensor_jaxpr_linker.pymc.results import log_convergence, quiet_logger, result_of
 from pytensor_jaxpr_linker.pymc.samplers.jax_kernels import sample_jax
-from pytensor_jaxpr_linker.pymc.samplers.nutpie import sample_nutpie
-from pytensor_jaxpr_linker.pymc.samplers.nutpie_processes import sample_nutpie_in_processes
-from pytensor_jaxpr_linker.pymc.samplers.processes import check_script
+from pytensor_jaxpr_linker.pymc.samplers.nutpie import sample_nutpie, sample_nutpie_in_processes
+from pytensor_jaxpr_linker.pymc.samplers.processes import blas_threads, check_script
 from pytensor_jaxpr_linker.pymc.samplers.pymc_steps import sample_pymc
 
 

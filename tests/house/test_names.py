@@ -20,7 +20,7 @@ ALLOWED = {
     "REWRITES": "the table of the classes that a pass over graphs rewrites",
     "shard": "`shard` is for shared variables, and `pymc.shard` for models",
     "make_kernel": "each module of a kernel makes it by this function",
-    "inputs_and_constants": "each module of a kernel divides the arguments by this function",
+    "INPUTS": "each module of a kernel lists the arguments that are inputs of programs",
     **dict.fromkeys(
         [
             "ceil",

@@ -17,7 +17,7 @@ from pytensor_jaxpr_linker.base.rules import RULES
 from pytensor_jaxpr_linker.graph.rewritten.live import LiveDescriptions
 from pytensor_jaxpr_linker.pymc import logdensity, sample
 from pytensor_jaxpr_linker.pymc.kept_models import KEPT_MODELS
-from pytensor_jaxpr_linker.pymc.samplers.same_run import named_values, run_hashes
+from pytensor_jaxpr_linker.pymc.samplers.jax_kernels import named_values, run_hashes
 from tests.pymc.test_kept_models import Table, densities_of_the_user, parts_of_the_user
 
 SHORT = {"draws": 200, "tune": 200, "chains": 1, "random_seed": 1, "quiet": True, "compute_convergence_checks": False}

@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker.base.interpreter import usable_cores
 from pytensor_jaxpr_linker.pymc import sample
-from pytensor_jaxpr_linker.pymc.chains import chains, programs
+from pytensor_jaxpr_linker.pymc.chains import chains, runners
 
 SHORT = {
     "draws": 60,
@@ -270,8 +270,8 @@ def test_mass_matrices(mass_matrix, method):
 
 def test_cores_are_chains_at_a_time(model, monkeypatch):
     asked = []
-    pool = programs.ThreadPoolExecutor
-    monkeypatch.setattr(programs, "ThreadPoolExecutor", lambda workers: asked.append(workers) or pool(workers))
+    pool = runners.ThreadPoolExecutor
+    monkeypatch.setattr(runners, "ThreadPoolExecutor", lambda workers: asked.append(workers) or pool(workers))
     sample(model=model, sampler="blackjax", cores=1, **SHORT)
     assert asked[-1] == 1
     with pytest.raises(ValueError, match="leave one of them out"):

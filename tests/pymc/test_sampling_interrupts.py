@@ -16,10 +16,11 @@ from pytensor import config
 from rich.console import Console
 
 from pytensor_jaxpr_linker.pymc import sample
-from pytensor_jaxpr_linker.pymc.chains import chains, chunk_lengths, programs
+from pytensor_jaxpr_linker.pymc.chains import chains, programs, runners
 from pytensor_jaxpr_linker.pymc.chains.programs import xla_options
 from pytensor_jaxpr_linker.pymc.functions.density import Layout
 from pytensor_jaxpr_linker.pymc.progress import progress
+from pytensor_jaxpr_linker.pymc.request import Request
 from pytensor_jaxpr_linker.pymc.samplers import nutpie as nutpie_sampler
 from tests.pymc.test_sampling import SHORT
 
@@ -46,7 +47,7 @@ def test_interrupted_sampling_keeps_the_finished_draws(model, monkeypatch):
             yield chunk
 
     monkeypatch.setattr(chains.Chains, "chunks", interrupted)
-    monkeypatch.setattr(chunk_lengths, "CALL_SECONDS", np.inf)
+    monkeypatch.setattr(programs, "CALL_SECONDS", np.inf)
     short = {**SHORT, "tune": 50}
     found = sample(model=model, sampler="blackjax", chain_method="vectorized", **short)
     assert found.posterior.sizes["draw"] == 1 + 4 + 16 + 64 - 50  # four chunks
@@ -62,11 +63,25 @@ def test_threads_of_nutpie_stay_known_to_python(model):
         seen.append((threading.get_native_id(), threading.current_thread()))
         return -0.5 * float(x @ x), -x
 
-    options = {"seed": 1, "tune": 20, "draws": 20, "chains": 2, "cores": 2, "target_accept": 0.8, "max_treedepth": 5}
-    layout = Layout({"x": (2,)})
-    found = nutpie_sampler.run_nutpie(
-        density, layout, lambda seed: np.full(2, 0.1 * seed + 0.1), progressbar=False, **options
+    request = Request(
+        draws=20,
+        tune=20,
+        chains=2,
+        cores=2,
+        model=model,
+        sampler="nutpie",
+        target_accept=0.8,
+        max_treedepth=5,
+        **dict.fromkeys(("initvals", "var_names", "mesh", "shard", "store", "random_seed")),
+        jitter=True,
+        gradient="pytensor",
+        progressbar=False,
+        compute_convergence_checks=False,
+        options={},
+        seeds=[1],
     )
+    layout = Layout({"x": (2,)})
+    found = nutpie_sampler.run_nutpie(request, density, layout, lambda seed: np.full(2, 0.1 * (seed % 10) + 0.1))
     assert found.draws.positions["x"].shape == (2, 20, 2)
     numbers = {number for number, _ in seen}  # one thread may run both chains
     assert len(set(seen)) == len(numbers) and threading.get_native_id() not in numbers
@@ -112,20 +127,20 @@ def test_float32_model():
 
 def test_no_chain_waits_for_a_slower_one_nor_runs_far_ahead():
     """The first chain is held back: the second goes on, but not beyond the chunks that are kept for it."""
-    held, count, done = threading.Event(), 2 * programs.AHEAD, [0, 0]
+    held, count, done = threading.Event(), 2 * runners.AHEAD, [0, 0]
 
     def run(state, _):
         chain, chunk = state
         if chain == 0:
             assert held.wait(30)
         done[chain] += 1
-        assert done[1] <= done[0] + programs.AHEAD
-        if done == [0, programs.AHEAD]:
+        assert done[1] <= done[0] + runners.AHEAD
+        if done == [0, runners.AHEAD]:
             held.set()
         return (chain, chunk + 1), np.array([chain, chunk])
 
     with ThreadPoolExecutor(2) as pool:
-        outputs = list(programs.side_by_side(pool, run, [(0, 0), (1, 0)], lambda number: number < count))
+        outputs = list(runners.side_by_side(pool, run, [(0, 0), (1, 0)], lambda number: number < count))
     assert [o.tolist() for o in outputs] == [[[0, i], [1, i]] for i in range(count)]
     assert done == [count, count]
 
@@ -137,7 +152,7 @@ def test_an_error_in_one_chain_ends_all():
         return (state[0], state[1] + 1), np.array(state)
 
     with ThreadPoolExecutor(2) as pool, pytest.raises(ArithmeticError, match="chain 1"):
-        list(programs.side_by_side(pool, run, [(0, 0), (1, 0)], lambda number: number < 5))
+        list(runners.side_by_side(pool, run, [(0, 0), (1, 0)], lambda number: number < 5))
 
 
 def test_chunks_that_wait_for_a_thread_are_dropped_after_an_error():
@@ -153,7 +168,7 @@ def test_chunks_that_wait_for_a_thread_are_dropped_after_an_error():
 
     with ThreadPoolExecutor(1) as pool:
         with pytest.raises(KeyboardInterrupt):
-            next(programs.side_by_side(pool, run, [0, 1, 2], lambda number: number < 1))
+            next(runners.side_by_side(pool, run, [0, 1, 2], lambda number: number < 1))
         ended.set()
     assert 2 not in seen
 

@@ -161,7 +161,7 @@ def test_discrete_variables_are_summed_over_on_request(asked, monkeypatch):
 
 
 def test_what_can_not_be_summed_over():
-    with pytest.raises(ValueError, match="sums over discrete variables, which 'mu' is not; those of the model are 'z'"):
+    with pytest.raises(ValueError, match="sums over discrete variables, which 'mu' is not; the model has 'z'"):
         pjl.pymc.sample(model=mixture(), marginalize=["mu"])
     with pm.Model() as counts:
         pm.Normal("y", pm.Poisson("n", 3.0), 1.0, observed=2.0)

@@ -13,7 +13,7 @@ import pymc as pm
 import pytest
 
 from pytensor_jaxpr_linker.pymc import sample, sample_smc
-from pytensor_jaxpr_linker.pymc.chains.chunk_lengths import ChunkLengths
+from pytensor_jaxpr_linker.pymc.chains.programs import ChunkLengths
 from pytensor_jaxpr_linker.pymc.kept_models import KEPT_MODELS
 
 pytest.importorskip("blackjax")

@@ -1,12 +1,13 @@
-"""Shows how far each chain is: on a terminal, in a notebook, or as lines in a log."""
+"""Tells users how far chains are: on a terminal, in a notebook, in a log, and by calls of their function."""
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from time import monotonic
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import rich
@@ -14,29 +15,36 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, Task, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from pytensor_jaxpr_linker.pymc.chains.programs import Watch, pymc_logger
+from pytensor_jaxpr_linker.pymc.chains.kept_draws import Chunk
 
+#: A child of PyMC's logger, so that notebooks and terminals show what it says.
+pymc_logger = logging.getLogger("pymc.pytensor_jaxpr_linker")
 #: Most chains that have a line each.
 MOST_LINES = 12
-#: Characters from which a terminal has a long bar, and those that a time takes.
+#: The width of a terminal from which bars are long, and the width of a time.
 WIDE, TIME_WIDTH = 100, len("00:00 left")
-#: What a line leaves out if it has no room, the first one first.
+#: The details that a line without room leaves out, the first one first.
 LEFT_OUT_FIRST = ("gradients", "step size", "rate", "diverged")
 #: Seconds between lines in a log, and between updates of a notebook without ipywidgets.
 LOG_SECONDS, NOTEBOOK_SECONDS = 10.0, 0.5
 
 
 class Watched:
-    """How far each chain is, as its chunks come.
+    """Counts how far each chain is, as its chunks come.
 
     Parameters
     ----------
     chains, tune, total
         How many chains there are; how many transitions each makes, and how many of these are its warm-up.
     beginning
-        What is done before the first transition.
+        The name of the time before the first transition.
     tuning
-        How many steps that has, if they are counted.
+        How many steps that time has, if they are counted.
+
+    Attributes
+    ----------
+    draw
+        Called when counts have changed.
     """
 
     def __init__(self, chains: int, tune: int, total: int, beginning: str = "starts", tuning: int = 0):
@@ -44,38 +52,40 @@ class Watched:
         self.done, self.tuned, self.diverged, self.gradients = (np.zeros(chains, int) for _ in range(4))
         self.step_size = np.full(chains, np.nan)
         self.began = monotonic()
+        self.draw: Callable[[], None] = lambda: None
 
     def add(self, chains: Sequence[int], stats: dict[str, np.ndarray]) -> None:
         """Count a chunk of some chains."""
-        index = np.asarray(chains)
         length = stats["diverging"].shape[1]
-        first, end = (int(n - self.done[index[0]]) for n in (self.tune, self.total))
-        self.diverged[index] += stats["diverging"][:, max(0, first) : end].sum(axis=1)
-        self.gradients[index] += stats["n_steps"].sum(axis=1)
-        self.step_size[index] = stats["step_size"][:, -1]
-        self.done[index] = np.minimum(self.done[index] + length, self.total)
+        first, end = (int(n - self.done[chains[0]]) for n in (self.tune, self.total))
+        self.diverged[chains] += stats["diverging"][:, max(0, first) : end].sum(axis=1)
+        self.gradients[chains] += stats["n_steps"].sum(axis=1)
+        self.step_size[chains] = stats["step_size"][:, -1]
+        self.done[chains] = np.minimum(self.done[chains] + length, self.total)
+        self.draw()
 
     def add_tuning(self, chains: Sequence[int], steps: int) -> None:
         """Count steps before the first transition of some chains."""
-        self.tuned[np.asarray(chains)] += steps
+        self.tuned[chains] += steps
         if self.tuned.min() == self.tuning:
-            self.began = monotonic()  # from now on rates are those of transitions
+            self.began = monotonic()  # rates of transitions count from now on
+        self.draw()
 
     def text(self, chains: Sequence[int]) -> str:
-        """Return one line about some chains."""
-        return ", ".join(filter(None, [f"{self.count(chains)} {self.details(chains, np.inf)}", self.left(chains)]))
+        """Return how far some chains are, with details and the time that is left."""
+        counts = f"{self.count(chains)} {self.details(chains, np.inf)}".strip()
+        return ", ".join(filter(None, [counts, self.left(chains)]))
 
     def of_stage(self, chains: Sequence[int]) -> tuple[np.ndarray, int]:
-        """Return how many transitions each of some chains has made, and of how many; of chains that tune, how many steps."""
-        index = np.asarray(chains)
-        return (self.tuned[index], self.tuning) if self.tunes(chains) else (self.done[index], self.total)
+        """Return how many transitions, or steps of its tuning, each chain has made, and the number of all."""
+        return (self.tuned[chains], self.tuning) if self.tunes(chains) else (self.done[chains], self.total)
 
     def tunes(self, chains: Sequence[int]) -> bool:
         """Return whether some chains make steps before their first transition."""
-        return bool(self.tuning) and not self.done[np.asarray(chains)].any()
+        return bool(self.tuning) and not self.done[chains].any()
 
     def count(self, chains: Sequence[int]) -> str:
-        """Return how many transitions, or steps of its tuning, the slowest of some chains has made, of how many."""
+        """Return how far the slowest of some chains is, and the number of all transitions, or steps of the tuning."""
         done, total = self.of_stage(chains)
         return f"{done.min()}/{total}"
 
@@ -84,20 +94,19 @@ class Watched:
         return self.of_stage(chains)[0].sum() / max(monotonic() - self.began, 1e-9)
 
     def left(self, chains: Sequence[int]) -> str:
-        """Return the time that some chains will take for what they do, or nothing if it is done or has not begun."""
+        """Return the time until some chains end their stage, or nothing if that is done or has not begun."""
         (done, total), rate = self.of_stage(chains), self.rate(chains)
         left = (total * len(done) - done.sum()) / rate if rate else 0.0
         return f"{clock(left)} left" if done.min() and left > 0 else ""
 
     def details(self, chains: Sequence[int], width: float) -> str:
-        """Return more about some chains: of what takes more than `width` characters, the least important is left out."""
+        """Return statistics of some chains. The least important ones are left out if `width` is too small for all."""
         if self.tunes(chains):
             return ""
-        index = np.asarray(chains)
-        gradients = self.gradients[index].sum() / max(1, self.done[index].sum())
+        gradients = self.gradients[chains].sum() / max(1, self.done[chains].sum())
         parts = {
-            "diverged": f"{self.diverged[index].sum()} diverged",
-            "step size": f"step size {self.step_size[index].mean():.2g}",
+            "diverged": f"{self.diverged[chains].sum()} diverged",
+            "step size": f"step size {self.step_size[chains].mean():.2g}",
             "gradients": f"{short_number(gradients)} gradients a draw",
             "rate": f"{short_number(self.rate(chains))} draws/s",
         }
@@ -107,22 +116,20 @@ class Watched:
         return ", ".join(parts.values())
 
     def line(self, chains: Sequence[int]) -> str:
-        """Return one line: what some chains do and how far they are, or for how long they have not begun."""
-        if self.done[np.asarray(chains)].any():
+        """Return the stage of some chains and how far they are, or for how long they have not begun."""
+        if self.done[chains].any() or self.tuned[chains].any():
             return f"{self.stage(chains)} {self.text(chains)}"
-        if self.tuned[np.asarray(chains)].any():
-            return ", ".join(filter(None, [f"{self.stage(chains)} {self.count(chains)}", self.left(chains)]))
         return f"{self.beginning} {clock(monotonic() - self.began)}"
 
     def stage(self, chains: Sequence[int]) -> str:
-        """Return what some chains do that have begun."""
+        """Return the name of the stage of some chains that have begun."""
         if self.tunes(chains):
             return self.beginning
-        return "sampling" if self.done[np.asarray(chains)].min() >= self.tune else "warm-up"
+        return "sampling" if self.done[chains].min() >= self.tune else "warm-up"
 
 
 def short_number(x: float) -> str:
-    """Return a number with three digits, or all those before the point.
+    """Return a number with three digits, or with all digits before the point.
 
     Examples
     --------
@@ -146,39 +153,27 @@ def clock(seconds: float) -> str:
 
 
 @contextmanager
-def chain_progress(shown: bool, watched: Watched, theme: Any = None) -> Iterator[Watch]:
-    """Show, if `shown`, how far chains are, and give who is told of it."""
+def chain_progress(shown: bool, watched: Watched, theme: Any = None) -> Iterator[None]:
+    """Show, if `shown`, how far the chains are that are `watched`."""
     if not shown:
-        yield Watch(watched.add, watched.add_tuning)
+        yield
         return
-    groups = grouped(len(watched.done))
-    with view_for(groups, watched, theme) as draw:
-
-        def then_draw(count: Callable) -> Callable:
-            def call(*args: Any) -> None:
-                count(*args)
-                draw()
-
-            return call
-
-        yield Watch(then_draw(watched.add), then_draw(watched.add_tuning))
-
-
-def grouped(chains: int) -> dict[str, list[int]]:
-    """Return the lines: one for each chain, or one for all if they are many."""
-    if chains > MOST_LINES:
-        return {f"{chains} chains": list(range(chains))}
-    return {f"chain {i}": [i] for i in range(chains)}
+    every = list(range(len(watched.done)))
+    one_line = {f"{len(every)} chains": every}
+    groups = one_line if len(every) > MOST_LINES else {f"chain {i}": [i] for i in every}
+    with view_for(groups, watched, theme) as watched.draw:
+        yield
 
 
 def view_for(groups: dict[str, list[int]], watched: Watched, theme: Any) -> Any:
-    """Return the context that shows the lines: what fits the console."""
+    """Return the context that shows the lines, by the console. A log gets none if sampling is soon done."""
     console = rich.get_console() if theme is None else Console(theme=theme)
     if console.is_jupyter and not can_import("ipywidgets"):
         return in_notebook(groups, watched)
     if console.is_terminal or console.is_jupyter:
         return on_terminal(console, groups, watched)
-    return in_log(groups, watched)
+    every = [i for chains in groups.values() for i in chains]
+    return until_begun(watched, LOG_SECONDS, lambda: pymc_logger.info("%d chains, %s", len(every), watched.line(every)))
 
 
 def can_import(package: str) -> bool:
@@ -214,13 +209,14 @@ def on_terminal(console: Console, groups: dict[str, list[int]], watched: Watched
                 counts, total = watched.of_stage(chains)
                 task, done = bars.tasks[tasks[name]], int(counts.min())
                 if (done, total) != (task.completed, task.total):
-                    about: dict[str, Any] = {
-                        "description": f"{name} {watched.stage(chains)}",
-                        "count": watched.count(chains),
+                    description, count = f"{name} {watched.stage(chains)}", watched.count(chains)
+                    room = console.width - len(description) - len(count) - bar_width - TIME_WIDTH - len(columns) + 1
+                    fields: dict[str, Any] = {
+                        "left": watched.left(chains),
+                        "details": watched.details(chains, room),
+                        "count": count,
                     }
-                    room = console.width - sum(map(len, about.values())) - bar_width - TIME_WIDTH - len(columns) + 1
-                    left, details = watched.left(chains), watched.details(chains, room)
-                    bars.update(tasks[name], completed=done, total=total, **about, left=left, details=details)
+                    bars.update(task.id, completed=done, total=total, description=description, **fields)
 
         try:
             yield draw
@@ -245,20 +241,11 @@ def in_notebook(groups: dict[str, list[int]], watched: Watched) -> Iterator[Call
         shown.update(Lines())
 
 
-def in_log(groups: dict[str, list[int]], watched: Watched) -> Any:
-    """Return the context that writes lines, none if sampling is soon done."""
-    every = [i for chains in groups.values() for i in chains]
-
-    def write() -> None:
-        pymc_logger.info("%d chains, %s", len(every), watched.line(every))
-
-    return until_begun(watched, LOG_SECONDS, write)
-
-
 @contextmanager
 def until_begun(watched: Watched, seconds: float, show: Callable[[], None]) -> Iterator[Callable[[], None]]:
-    """Give a function that calls `show`, at most once in so many seconds. A thread calls it until the first chunk: that
-    of a slow model may take minutes.
+    """Give a function that calls `show`, at most once in some seconds.
+
+    A thread calls it until the first chunk, which may take minutes for a slow model.
     """
     last, ended = [monotonic()], threading.Event()
 
@@ -278,3 +265,98 @@ def until_begun(watched: Watched, seconds: float, show: Callable[[], None]) -> I
     finally:
         ended.set()
         thread.join()
+
+
+class DrawOfChain(NamedTuple):
+    """One transition of a chain, with PyMC's names of its parts."""
+
+    chain: int
+    is_last: bool
+    draw_idx: int
+    tuning: bool
+    stats: list[dict[str, Any]]
+    point: dict[str, np.ndarray]
+
+
+class EachDraw:
+    """Hands on the transitions of chains, one by one, to a user's function.
+
+    Parameters
+    ----------
+    callback
+        Called as ``callback(trace=trace, draw=draw)``. It may raise `KeyboardInterrupt` to end sampling.
+    tune, total
+        How many transitions are the warm-up, and how many there are.
+    constrained
+        Maps positions to the other variables of `trace`.
+    """
+
+    def __init__(self, callback: Callable, tune: int, total: int, constrained: Any):
+        self._callback, self._tune, self._total, self._constrained = callback, tune, total, constrained
+        self._first: int | None = None  # of a run that goes on, the transitions before are not in the trace
+        self._positions: list[dict[str, np.ndarray]] = []
+        self._values: list[dict[str, np.ndarray]] = []
+
+    def __call__(self, chunk: Chunk, done: int) -> tuple[int, bool]:
+        """Hand on a chunk, before which `done` transitions were made.
+
+        Returns how many of its transitions were handed on, and whether the function ends sampling.
+        """
+        positions, stats = chunk
+        self._positions.append(positions)
+        self._first = done if self._first is None else self._first
+        chains, length = next(iter(stats.values())).shape[:2]
+        for i in range(length):
+            for chain in range(chains):
+                found = {name: x[chain, i] for name, x in stats.items()}
+                point = {name: x[chain, i] for name, x in positions.items()}
+                at = done + i
+                draw = DrawOfChain(chain, at == self._total - 1, at, at < self._tune, [found], point)
+                try:
+                    self._callback(trace=ChainTrace(chain, at + 1 - self._first, self), draw=draw)
+                except KeyboardInterrupt:
+                    return i + 1, True
+        return length, False
+
+    @property
+    def names(self) -> list[str]:
+        """The unconstrained variables, and the variables that the user knows."""
+        return list(dict.fromkeys([*self._positions[0], *self._constrained.names]))
+
+    def values(self, name: str, chain: int) -> np.ndarray:
+        """Return the values of a variable in one chain so far, computed when they are needed."""
+        if name not in self.names:
+            raise KeyError(f"The trace has no {name!r}; it has {', '.join(self.names)}.")
+        chunks = self._positions
+        if name not in chunks[0]:
+            self._values += map(self._constrained, chunks[len(self._values) :])
+            chunks = self._values
+        return np.concatenate([chunk[name][chain] for chunk in chunks])
+
+
+class ChainTrace:
+    """The draws of one chain so far, with the draws of the warm-up.
+
+    Attributes
+    ----------
+    chain
+        The number of the chain.
+    """
+
+    def __init__(self, chain: int, length: int, seen: EachDraw):
+        self.chain, self._length, self._seen = chain, length, seen
+
+    @property
+    def varnames(self) -> list[str]:
+        """The variables that `get_values` knows: unconstrained ones, and the variables of the result."""
+        return self._seen.names
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} draws of chain {self.chain}: {', '.join(self.varnames)}>"
+
+    def get_values(self, varname: str, burn: int = 0, thin: int = 1) -> np.ndarray:
+        """Return the draws of a variable from `burn` on, each `thin`-th of them."""
+        return self._seen.values(varname, self.chain)[: len(self)][burn::thin]

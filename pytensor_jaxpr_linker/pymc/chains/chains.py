@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping
-from functools import cache
+from functools import partial
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -12,24 +12,20 @@ import numpy as np
 from jax.sharding import Mesh
 
 from pytensor_jaxpr_linker.base.interpreter import usable_cores
-from pytensor_jaxpr_linker.pymc.chains.chain_functions import ChainFunctions
-from pytensor_jaxpr_linker.pymc.chains.chunk_lengths import BETWEEN_CHECKPOINTS, ChunkLengths, longest_chunk
-from pytensor_jaxpr_linker.pymc.chains.folder_store import Checkpoint, FolderStore
-from pytensor_jaxpr_linker.pymc.chains.kept_draws import Draws, KeptDraws, length_of
-from pytensor_jaxpr_linker.pymc.chains.kernel import AboutChain, Kernel
-from pytensor_jaxpr_linker.pymc.chains.mesh_chains import MeshChains
+from pytensor_jaxpr_linker.pymc.chains.chain_progress import Watched
+from pytensor_jaxpr_linker.pymc.chains.kept_draws import Checkpoint, Chunk, Draws, FolderStore, KeptDraws, length_of
+from pytensor_jaxpr_linker.pymc.chains.kernel import ChainFunctions, Kernel
 from pytensor_jaxpr_linker.pymc.chains.programs import (
-    CHAINS,
+    BETWEEN_CHECKPOINTS,
     ChainPrograms,
-    Chunk,
-    InThreads,
+    ChunkLengths,
     JittedChain,
-    OneProgram,
-    Watch,
-    pick,
-    xla_options,
+    by_way_of_folder,
+    compile_programs,
+    longest_chunk,
 )
-from pytensor_jaxpr_linker.pymc.kept_programs import FolderPrograms, KeptPrograms, StoredFunction, stored_function
+from pytensor_jaxpr_linker.pymc.chains.runners import CHAINS, InThreads, MeshChains, OneProgram, pick
+from pytensor_jaxpr_linker.pymc.kept_programs import KeptPrograms
 
 
 class ChainRun(NamedTuple):
@@ -40,7 +36,8 @@ class ChainRun(NamedTuple):
     draws, thinning
         How many transitions a chain makes after its warm-up; every `thinning`-th is kept.
     method : {"parallel", "vectorized", "sequential"}
-        At the same time, in threads or divided among JAX's devices; as one program over all chains; one after the other.
+        At the same time, in threads or divided among JAX's devices; as one program over all chains; one after the
+        other.
     cores
         How many chains run at a time in threads; None for as many as there are cores.
     keep_warmup
@@ -58,12 +55,12 @@ class ChainRun(NamedTuple):
 
 
 class ChainDraws(NamedTuple):
-    """What chains gave.
+    """The results of chains.
 
     Attributes
     ----------
     draws, warmup
-        Those that are kept, and those of the warm-up if they are.
+        The draws that are kept, and the draws of the warm-up if these are kept.
     interrupted
         Whether somebody stopped the chains.
     seconds, seconds_before
@@ -90,7 +87,7 @@ class Chains:
     inputs
         Arguments that are inputs of the programs: other values need no other programs.
     key
-        What the kernel depends on beside them: equal keys, equal kernels.
+        All other things on which the kernel depends: equal keys, equal kernels.
     kept
         Where programs are kept.
     tune
@@ -119,7 +116,8 @@ class Chains:
     ):
         self.run, self._kept = run, kept
         devices = jax.devices() if run.method == "parallel" and run.cores is None else jax.devices()[:1]
-        # JAX would compile a program to make a key. The starting point is drawn from the same seed, but not from this child of it.
+        # JAX would compile a program to make a key. The starting point is drawn from the same seed, but not from this
+        # child of it.
         keys = np.stack([np.random.SeedSequence(seed, spawn_key=(0,)).generate_state(2) for seed in seeds])
         given = dict(data), dict(inputs)
         with jax.enable_x64(True):
@@ -140,13 +138,21 @@ class Chains:
                 self._most = min(BETWEEN_CHECKPOINTS, kernel.first_evaluates + warmup + run.draws)
 
             def make() -> JittedChain:
-                is_ensemble = make_kernel(**inputs).is_ensemble
-                return self._placed.jitted(ChainFunctions(make_kernel, self._most, is_ensemble, run.mesh is None))
+                functions = ChainFunctions(make_kernel, self._most, run.mesh is None)
+                jitted = partial(self._placed.jitted, is_ensemble=make_kernel(**inputs).is_ensemble)
+                return JittedChain(
+                    jitted(functions.start, 2),
+                    lambda _: (jitted(functions.tune, 1), None),
+                    lambda _: (jitted(functions.advance, 1), None),
+                    lambda: functions.about,
+                )
 
-            def find(args: tuple) -> JittedChain:
-                return by_way_of_folder(kept.folder, self._key, make, args)
+            def compile_() -> ChainPrograms:
+                args = self._placed.arguments(like)
+                chain = by_way_of_folder(kept.folder, self._key, make, args)
+                return compile_programs(chain, args, self._placed.sharding, run.mesh is not None)
 
-            self.programs: ChainPrograms = kept.find(self._key, lambda: self._placed.compile(find, like))
+            self.programs: ChainPrograms = kept.find(self._key, compile_)
         self.tune = tune if self.programs.about.has_warmup else 0
         self.tuning = self.programs.about.tuning
         self.total = self.tune + run.draws
@@ -172,7 +178,7 @@ class Chains:
         return found
 
     def chunks(
-        self, positions: dict[str, np.ndarray] | None, watch: Watch, before: Checkpoint | None
+        self, positions: dict[str, np.ndarray] | None, watch: Watched, before: Checkpoint | None
     ) -> Iterator[Chunk]:
         """Return an iterator over the chunks of transitions that are left after a checkpoint: the positions and
         statistics of each.
@@ -184,21 +190,19 @@ class Chains:
             assert positions is not None
             states, _ = placed.begun(self.programs, positions)
             states = placed.tuned(self.programs, states, ChunkLengths(self.tuning, self.tuning), watch)
-            skipped = int(self.programs.about.first_evaluates)
-        if isinstance(placed, MeshChains):
-            lengths = ChunkLengths(self.total - done + skipped, self._most, by_time=False)
-            return placed.run(self.programs, states, lengths, watch, skipped)
-        return placed.run(self.programs, states, ChunkLengths(self.total, self._most), watch)
+            skipped = int(self.programs.about.first_evaluates and self.run.mesh is not None)
+        lengths = ChunkLengths(self.total - done + skipped, self._most, by_time=self.run.mesh is None)
+        return placed.run(self.programs, states, lengths, watch, skipped)
 
     def draw(
         self,
         positions: dict[str, np.ndarray] | None,
-        watch: Watch,
+        watch: Watched,
         each: Callable[[Chunk, int], tuple[int, bool]] | None = None,
         store: FolderStore | None = None,
         on_progress: Callable[[int, int], None] | None = None,
     ) -> ChainDraws:
-        """Run the chains and return their draws after warm-up; if interrupted, those so far.
+        """Run the chains and return their draws after warm-up; if interrupted, the draws so far.
 
         Parameters
         ----------
@@ -210,7 +214,7 @@ class Chains:
         store
             Keeps the draws in a folder. If it has a checkpoint, chains go on from that.
         on_progress
-            Gets the number of transitions that can't be lost any more, and that of all.
+            Gets the number of transitions that can't be lost any more, and the number of all.
         """
         began, before = perf_counter(), None if store is None else store.before
         kept = KeptDraws(self.run.draws, self.run.thinning) if store is None else store
@@ -257,36 +261,5 @@ def mesh_of_chains(devices: list, chains: int) -> Mesh:
 
 
 def shapes_of(values: Mapping[str, Any]) -> tuple:
-    """Return what a program depends on of its arguments."""
+    """Return the shapes and dtypes of arguments, on which a program depends."""
     return tuple((name, x.shape, str(x.dtype)) for name, x in sorted(values.items()))
-
-
-def by_way_of_folder(
-    folder: FolderPrograms, key: Hashable, make: Callable[[], JittedChain], args: tuple
-) -> JittedChain:
-    """Return the functions of a kernel from the folder of `cache`, or put there those that `make` returns."""
-    made = cache(make)
-
-    def start_to_store() -> StoredFunction:
-        stored = stored_function(made().start, args)
-        return stored._replace(about=tuple(made().about()))
-
-    def later(name: str, function: Callable[[], Any], further: tuple, options: Callable[[Any], Any]) -> Any:
-        """Return a function that takes states, and what is known of it."""
-
-        def to_store() -> StoredFunction:
-            jax.eval_shape(made().start, *args)  # which shows what states consist of
-            jitted = function()
-            return stored_function(jitted, further, options(jitted))
-
-        found = folder.find((name, key), to_store)
-        return (function(), None) if found is None else (found.jitted(), found.about)
-
-    def tune(further: tuple) -> Any:
-        return later("tune", lambda: made().tune(further), further, lambda _: None)[0]
-
-    def advance(further: tuple) -> tuple[Any, dict[str, Any] | None]:
-        return later("advance", lambda: made().advance(further)[0], further, lambda f: xla_options(f.trace(*further)))
-
-    found = folder.find(("start", key), start_to_store)
-    return made() if found is None else JittedChain(found.jitted(), tune, advance, lambda: AboutChain(*found.about))

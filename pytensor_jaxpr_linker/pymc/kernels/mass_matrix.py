@@ -1,13 +1,13 @@
 """How a warm-up adapts the mass matrix: in windows, from the draws and the gradients of each.
 
-Two of the three forms are estimated from variances or covariances in Stan's windows, the third, of rank 10 beside a diagonal, by nutpie's method.
-All begin with a diagonal from the gradient at the start.
+Two of the three forms are estimated from variances or covariances in Stan's windows, the third, of rank 10 with a
+diagonal, by nutpie's method. All begin with a diagonal from the gradient at the start.
 
 References
 ----------
 .. [1] Stan Development Team. Stan Reference Manual, "MCMC sampling", section "HMC algorithm parameters": the windows.
-.. [2] A. Seyboldt, E. Carlson, B. Carpenter (2026). Preconditioning Hamiltonian Monte Carlo by minimizing Fisher divergence: the diagonal from the gradient at
-   the start, and the form of low rank.
+.. [2] A. Seyboldt, E. Carlson, B. Carpenter (2026). Preconditioning Hamiltonian Monte Carlo by minimizing Fisher
+   divergence: the diagonal from the gradient at the start, and the form of low rank.
 .. [3] BlackJAX: the windows of the third form and its estimate.
 """
 
@@ -17,17 +17,19 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from blackjax.adaptation.low_rank_adaptation import build_growing_window_schedule
 from blackjax.adaptation.metric_recipes import MetricCore, lookup_recipe, seed_low_rank_sigma_from_grad
 from blackjax.mcmc.metrics import LowRankInverseMassMatrix
 
-from pytensor_jaxpr_linker.pymc.kernels.covariances import (
+from pytensor_jaxpr_linker.pymc.kernels.metric import (
     FEW_COORDINATES,
     MANY_DRAWS,
     Moments,
+    factor_of,
     fisher_variances,
-    flat,
+    inverse_mass_diagonal,
     is_scale,
     metric_diagonal,
     moments,
@@ -36,23 +38,25 @@ from pytensor_jaxpr_linker.pymc.kernels.covariances import (
     window_covariances,
     window_variances,
 )
-from pytensor_jaxpr_linker.pymc.kernels.metric import factor_of, inverse_mass_diagonal
 
 #: Stages of a schedule: the first two are BlackJAX's.
 ADAPT_STEP_SIZE, ADAPT_BOTH, SAMPLE = 0, 1, 2
-#: What a transition is to a window: inside it, or its last, or the one that evaluates the gradient at the start. A short window renews the diagonal only.
+#: The place of a transition in a window: inside, or at its end, or the one that evaluates the gradient at the start. A
+#: short window renews the diagonal only.
 INSIDE, LAST, FIRST, LAST_OF_SHORT = 0, 1, 2, 3
-#: How many transitions adapt the step size alone, before Stan's windows and after them. After Stan's 50 two runs of `eight_schools` had acceptance rates of
-#: 0.77 and 0.84 for 0.8, after 100 of 0.79 and 0.80.
+#: How many transitions adapt the step size alone, before Stan's windows and after them. After Stan's 50 two runs of
+#: `eight_schools` had acceptance rates of 0.77 and 0.84 for 0.8, after 100 of 0.79 and 0.80.
 FIRST_TRANSITIONS, LAST_TRANSITIONS = 75, 100
 #: The length of the first of Stan's windows.
 FIRST_WINDOW = 25
-#: From so few draws a window estimates no directions.
+#: A window of this many draws, or fewer, estimates no directions.
 SHORT_WINDOW = 20
-#: In how many transitions the step size settles after the mass matrix has changed: those before it does may have large errors.
+#: In how many transitions the step size settles after the mass matrix has changed: before it does, transitions may have
+#: large errors.
 SETTLING_DRAWS = 50
-#: From which share of transitions with a large error on, and from which entirely, correlations are left out: where curvature varies, so may they. With a diagonal mass matrix and
-#: an acceptance rate of 0.8, models have at most 0.003, or more than 0.02 (see `step_size.py`). Up to 0.01 and 0.02 made no difference.
+#: From which share of transitions with a large error on, and from which entirely, correlations are left out: where
+#: curvature varies, so may they. With a diagonal mass matrix and an acceptance rate of 0.8, models have at most 0.003,
+#: or more than 0.02 (see `nuts.py`). Up to 0.01 and 0.02 made no difference.
 SOME_LARGE_ERRORS, TOO_MANY_LARGE_ERRORS = 0.003, 0.006
 
 
@@ -62,13 +66,13 @@ class MassMatrixAdaptation(NamedTuple):
     Attributes
     ----------
     schedule
-        Returns the stage of a transition, by its number, and what the transition is to its window.
+        Returns the stage of a transition, by its number, and its place in its window.
     start
-        Returns the state of the adaptation for a number of coordinates. Its ``factor``, in a form of `metric.py`, is in use, and its ``frequencies`` are those of
-        `frequencies` for the last change of the mass matrix.
+        Returns the state of the adaptation for a number of coordinates. Its ``factor``, in a form of `metric.py`, is in
+        use, and its ``frequencies`` are the result of `frequencies` for the last change of the mass matrix.
     update
-        Returns the new state from the old one, what `schedule` says of the transition (or SAMPLE and FIRST), the new state of NUTS, and whether the energy of the
-        transition had a large error.
+        Returns the new state from the old one, the results of `schedule` for the transition (or SAMPLE and FIRST), the
+        new state of NUTS, and whether the energy of the transition had a large error.
     """
 
     schedule: Callable[[Any], tuple[Any, Any]]
@@ -76,38 +80,33 @@ class MassMatrixAdaptation(NamedTuple):
     update: Callable[[Any, Any, Any, Any, Any], Any]
 
 
-def mass_matrix_adaptation(mass_matrix: str, tune: int) -> MassMatrixAdaptation:
-    """Return the adaptation of one of the forms of the mass matrix, in a warm-up of `tune` transitions."""
-    return low_rank_adaptation(tune) if mass_matrix == "low_rank" else adaptation_by_moments(mass_matrix, tune)
-
-
 def stan_windows(i: Any, tune: Any) -> tuple[Any, Any]:
-    """Return the stage of transition `i` of a warm-up, and what the transition is to its window.
+    """Return the stage of transition `i` of a warm-up, and its place in its window.
 
-    After `FIRST_TRANSITIONS` come windows of 25, 50, 100 ... transitions. The last one ends `LAST_TRANSITIONS` before the end of the warm-up, and takes what is
-    too short for one more. In a short warm-up 15 percent come before the windows and 20 percent after them, and the first window has a third of the rest.
-    Both arguments may be arrays, or traced.
+    After `FIRST_TRANSITIONS` come windows of 25, 50, 100 ... transitions. The last one ends `LAST_TRANSITIONS` before
+    the end of the warm-up, and takes the rest that is too short for one more. In a short warm-up 15 percent come before
+    the windows and 20 percent after them, and the first window has a third of the rest. Both arguments may be arrays,
+    or traced.
     """
-    numpy = jax.numpy
-    before = numpy.minimum(FIRST_TRANSITIONS, tune * 3 // 20)
-    length = tune - before - numpy.minimum(LAST_TRANSITIONS, tune // 5)
-    window = numpy.clip(length // 3, 1, FIRST_WINDOW)
+    before = jnp.minimum(FIRST_TRANSITIONS, tune * 3 // 20)
+    length = tune - before - jnp.minimum(LAST_TRANSITIONS, tune // 5)
+    window = jnp.clip(length // 3, 1, FIRST_WINDOW)
     done = i + 1 - before
     # A window ends after 1, 3, 7, 15 ... times the first one, if one of twice its length fits into the rest.
     count = done // window + 1
     is_end = (done % window == 0) & (count & (count - 1) == 0) & (2 * done + window <= length) | (done == length)
     is_in_windows = (done > 0) & (done <= length)
-    stage = numpy.where(is_in_windows, ADAPT_BOTH, ADAPT_STEP_SIZE)
-    return numpy.where(i < tune, stage, SAMPLE), numpy.where(is_in_windows & is_end, LAST, INSIDE)
+    stage = jnp.where(is_in_windows, ADAPT_BOTH, ADAPT_STEP_SIZE)
+    return jnp.where(i < tune, stage, SAMPLE), jnp.where(is_in_windows & is_end, LAST, INSIDE)
 
 
 class MomentsState(NamedTuple):
-    """What adapts a diagonal or dense mass matrix.
+    """The state that adapts a diagonal or dense mass matrix.
 
     Attributes
     ----------
     factor, frequencies
-        The factor in use, and what its last change did to frequencies.
+        The factor in use, and the `frequencies` of its last change.
     window
         The moments of the window.
     errors
@@ -126,7 +125,8 @@ class MomentsState(NamedTuple):
 def adaptation_by_moments(mass_matrix: str, tune: Any) -> MassMatrixAdaptation:
     """Return the adaptation of a diagonal or dense mass matrix in Stan's windows; `tune` may be traced.
 
-    "correlated", the default, is a dense one that leaves out the correlations of many coordinates if draws do not show any, or if they vary from place to place.
+    "correlated", the default, is a dense one that leaves out the correlations of many coordinates if draws do not show
+    any, or if they vary from place to place.
     """
     dense = mass_matrix != "diagonal"
     empty, add = moments(dense)
@@ -135,16 +135,13 @@ def adaptation_by_moments(mass_matrix: str, tune: Any) -> MassMatrixAdaptation:
         factor = np.eye(size) if dense else np.ones(size)
         return MomentsState(factor, unknown_frequencies(), empty(size), np.zeros(()), np.zeros(()))
 
-    def kept(metric: MomentsState, _: Any) -> MomentsState:
-        return metric
-
     def by_gradient(metric: MomentsState, state: Any) -> MomentsState:
-        first = factor_of(variances_by_gradient(flat(state.logdensity_grad)))
-        return metric._replace(factor=jax.numpy.diag(first) if dense else first)
+        first = factor_of(variances_by_gradient(state.logdensity_grad))
+        return metric._replace(factor=jnp.diag(first) if dense else first)
 
     def estimate(metric: MomentsState, _: Any) -> MomentsState:
         window, old = metric.window, inverse_mass_diagonal(metric.factor)
-        varying = jax.numpy.maximum(metric.varying, variation(window, metric.errors))
+        varying = jnp.maximum(metric.varying, variation(window, metric.errors))
         if not dense:
             new = window_variances(window, old)
         elif mass_matrix == "correlated" and len(old) > FEW_COORDINATES:
@@ -152,44 +149,56 @@ def adaptation_by_moments(mass_matrix: str, tune: Any) -> MassMatrixAdaptation:
         else:
             new = window_covariances(window, old)
         changed = frequencies(old, metric_diagonal(new), fisher_variances(window))
-        return MomentsState(factor_of(new), changed, empty(len(new)), jax.numpy.zeros(()), varying)
+        return MomentsState(factor_of(new), changed, empty(len(new)), jnp.zeros(()), varying)
 
     def update(metric: MomentsState, stage: Any, place: Any, state: Any, is_large_error: Any) -> MomentsState:
         window = jax.lax.cond(stage == ADAPT_BOTH, add, lambda window, _: window, metric.window, state)
         is_settled = window.draws.sample_size > SETTLING_DRAWS
         metric = metric._replace(window=window, errors=metric.errors + (is_settled & is_large_error))
-        choices = {INSIDE: kept, LAST: estimate, FIRST: by_gradient}
-        return jax.lax.switch(place, [choices[i] for i in sorted(choices)], metric, state)
+        choices = [lambda metric, _: metric, estimate, by_gradient]  # INSIDE, LAST and FIRST
+        return jax.lax.switch(place, choices, metric, state)
 
     return MassMatrixAdaptation(lambda i: stan_windows(i, tune), start, update)
 
 
 def variation(window: Moments, errors: Any) -> Any:
-    """Return how surely correlations vary from place to place, from 0 to 1, by the `errors` of a `MomentsState`; 0 for a short window."""
-    numpy = jax.numpy
+    """Return how surely correlations vary from place to place, from 0 to 1, by the `errors` of a `MomentsState`.
+
+    It is 0 for a short window.
+    """
     count = window.draws.sample_size
-    share = errors / numpy.maximum(count - SETTLING_DRAWS, 1)
-    found = numpy.clip((share - SOME_LARGE_ERRORS) / (TOO_MANY_LARGE_ERRORS - SOME_LARGE_ERRORS), 0, 1)
-    return numpy.where(count >= MANY_DRAWS, found, 0)
+    share = errors / jnp.maximum(count - SETTLING_DRAWS, 1)
+    found = jnp.clip((share - SOME_LARGE_ERRORS) / (TOO_MANY_LARGE_ERRORS - SOME_LARGE_ERRORS), 0, 1)
+    return jnp.where(count >= MANY_DRAWS, found, 0)
 
 
 def frequencies(old: Any, new: Any, fisher: Any) -> tuple[Any, Any]:
-    """Return the highest frequency of trajectories under the mass matrix whose inverse has the diagonal `old`, and under that of `new`.
+    """Return the highest frequency of trajectories under the mass matrix whose inverse has the diagonal `old`, and
+    under the matrix of `new`.
 
-    A coordinate oscillates with the square root of inverse mass times curvature. The curvature is the inverse of `fisher_variances`, from the window before the change.
+    A coordinate oscillates with the square root of inverse mass times curvature. The curvature is the inverse of
+    `fisher_variances`, from the window before the change.
     """
-    curvature = jax.numpy.where(is_scale(fisher), 1 / fisher, 0)
-    before, after = (jax.numpy.sqrt(jax.numpy.max(diagonal * curvature)) for diagonal in (old, new))
+    curvature = jnp.where(is_scale(fisher), 1 / fisher, 0)
+    before, after = (jnp.sqrt(jnp.max(diagonal * curvature)) for diagonal in (old, new))
     return before, after
 
 
 def unknown_frequencies() -> tuple[Any, Any]:
     """Return the frequencies before the first change."""
-    return jax.numpy.ones(()), jax.numpy.ones(())
+    return jnp.ones(()), jnp.ones(())
 
 
 class LowRankState(NamedTuple):
-    """The draws and gradients of a window with the mass matrix in use, what its last change did to frequencies, and the moments of the window."""
+    """The state that adapts a mass matrix of low rank.
+
+    Attributes
+    ----------
+    window
+        Draws and gradients, with the mass matrix in use.
+    frequencies, moments
+        See `MomentsState`; there the moments are called `window`.
+    """
 
     window: Any
     frequencies: tuple[Any, Any]
@@ -197,15 +206,15 @@ class LowRankState(NamedTuple):
 
     @property
     def factor(self) -> LowRankInverseMassMatrix:
-        """The one in use."""
+        """The mass matrix in use."""
         return self.window.inverse_mass_matrix
 
 
 def low_rank_adaptation(tune: int) -> MassMatrixAdaptation:
     """Return nutpie's adaptation, with fewer estimates.
 
-    nutpie estimates directions after every tenth draw at first. An estimate takes as long as hundreds of gradients where there are many variables, and
-    ten draws say little of directions: here they give a diagonal.
+    nutpie estimates directions after every tenth draw at first. An estimate takes as long as hundreds of gradients
+    where there are many variables, and ten draws say little of directions: here they give a diagonal.
     """
     with jax.ensure_compile_time_eval():  # a program may be traced here, and BlackJAX makes the windows of JAX's arrays
         windows = build_growing_window_schedule(tune, early_window=0.05, early_window_size=10, window_size=50)
@@ -219,14 +228,11 @@ def low_rank_adaptation(tune: int) -> MassMatrixAdaptation:
     empty, add = moments(dense=False)
 
     def schedule(i: Any) -> tuple[Any, Any]:
-        stage, place = jax.numpy.asarray(rows)[jax.numpy.minimum(i, tune)]
+        stage, place = jnp.asarray(rows)[jnp.minimum(i, tune)]
         return stage, place
 
     def start(size: int) -> LowRankState:
         return LowRankState(by_window.init(size), unknown_frequencies(), empty(size))
-
-    def kept(metric: LowRankState, _: Any) -> tuple:
-        return metric.factor, metric.frequencies
 
     def by_gradient(metric: LowRankState, gradient: Any) -> tuple:
         return seed_low_rank_sigma_from_grad(metric.window, gradient).inverse_mass_matrix, metric.frequencies
@@ -236,8 +242,8 @@ def low_rank_adaptation(tune: int) -> MassMatrixAdaptation:
 
     def diagonal(metric: LowRankState, _: Any) -> tuple:
         old, found = metric.factor, fisher_variances(metric.moments)
-        sigma = jax.numpy.sqrt(jax.numpy.where(is_scale(found), found, inverse_mass_diagonal(old)))
-        new = LowRankInverseMassMatrix(sigma, jax.numpy.zeros_like(old.U), jax.numpy.ones_like(old.lam))
+        sigma = jnp.sqrt(jnp.where(is_scale(found), found, inverse_mass_diagonal(old)))
+        new = LowRankInverseMassMatrix(sigma, jnp.zeros_like(old.U), jnp.ones_like(old.lam))
         return changed(metric, new)
 
     def changed(metric: LowRankState, new: LowRankInverseMassMatrix) -> tuple:
@@ -246,23 +252,16 @@ def low_rank_adaptation(tune: int) -> MassMatrixAdaptation:
         )
 
     def update(metric: LowRankState, stage: Any, place: Any, state: Any, _: Any) -> LowRankState:
-        # At every transition, also where nothing reads it: a branch would copy the window, which takes as long as some gradients.
+        # At every transition, also where nothing reads it: a branch would copy the window, which takes as long as some
+        # gradients.
         window = by_window.update(metric.window, state.position, state.logdensity_grad)
         metric = LowRankState(window, metric.frequencies, add(metric.moments, state))
-        choices = {INSIDE: kept, LAST: low_rank, FIRST: by_gradient, LAST_OF_SHORT: diagonal}
-        matrix, found = jax.lax.switch(place, [choices[i] for i in sorted(choices)], metric, state.logdensity_grad)
+        # INSIDE, LAST, FIRST and LAST_OF_SHORT
+        choices = [lambda metric, _: (metric.factor, metric.frequencies), low_rank, by_gradient, diagonal]
+        matrix, found = jax.lax.switch(place, choices, metric, state.logdensity_grad)
         is_inside = place == INSIDE
-        window = window._replace(
-            inverse_mass_matrix=matrix, buffer_idx=jax.numpy.where(is_inside, window.buffer_idx, 0)
-        )
-        fresh = empty(size_of(state))
-        return LowRankState(
-            window, found, jax.tree.map(lambda a, b: jax.numpy.where(is_inside, a, b), metric.moments, fresh)
-        )
+        window = window._replace(inverse_mass_matrix=matrix, buffer_idx=jnp.where(is_inside, window.buffer_idx, 0))
+        whole = jax.tree.map(lambda a, b: jnp.where(is_inside, a, b), metric.moments, empty(state.position.size))
+        return LowRankState(window, found, whole)
 
     return MassMatrixAdaptation(schedule, start, update)
-
-
-def size_of(state: Any) -> int:
-    """Return how many numbers the position of a state of NUTS has."""
-    return sum(x.size for x in jax.tree.leaves(state.position))

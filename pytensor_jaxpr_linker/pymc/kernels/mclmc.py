@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import blackjax
 import jax
-import numpy as np
+import jax.numpy as jnp
 from blackjax.mcmc import adjusted_mclmc_dynamic
 
 from pytensor_jaxpr_linker.pymc.chains.kernel import Kernel
-from pytensor_jaxpr_linker.pymc.kernels.inputs import inputs_among
 
+#: The arguments that are inputs of the programs, and their types.
+INPUTS = {"desired_energy_var": float, "max_treedepth": int}
 #: Steps of warm-up for each of `tune`: a step takes two gradients, a draw of NUTS some tens.
 TUNING_STEPS = 10
 #: Shares of the three stages of the adaptation; the second stage takes a third more, so they add up to all steps.
 FIRST, SECOND, THIRD = 0.3, 0.3, 0.3
 
 
-#: Of the corrected method: proposals for each draw, which have two steps on average, and the share that is to be accepted: BlackJAX's advice.
+#: Of the corrected method: proposals for each draw, which have two steps on average, and the share that is to be
+#: accepted: BlackJAX's advice.
 PROPOSALS, TARGET_ACCEPTANCE = 10, 0.65
 
 
@@ -28,37 +29,23 @@ def make_kernel(
 ) -> Kernel:
     """Return MCLMC (Robnik, De Luca, Silverstein and Seljak, 2023) with BlackJAX's adaptation.
 
-    Before the first transition, ``10 * tune`` steps adapt the step size, the metric, and the length over which the momentum is forgotten.
-    A draw is the end of a trajectory of that length, since draws closer to each other would hardly differ; a trajectory has at most
-    ``2 ** max_treedepth`` steps, as in NUTS. No step is rejected, so draws have a bias. It is bounded by `desired_energy_var`, the variance
-    of a step's energy error by dimension, at which the step size aims. With `adjusted`, steps are proposals that may be rejected, see
-    `adjusted_kernel`.
+    Before the first transition, ``10 * tune`` steps adapt the step size, the metric, and the length over which the
+    momentum is forgotten. A draw is the end of a trajectory of that length, since draws closer to each other would
+    hardly differ; a trajectory has at most ``2 ** max_treedepth`` steps, as in NUTS. No step is rejected, so draws have
+    a bias. It is bounded by `desired_energy_var`, the variance of a step's energy error by dimension, at which the step
+    size aims. With `adjusted`, steps are proposals that may be rejected, see `adjusted_kernel`.
     """
     if logp.size < 2:
         raise ValueError("MCLMC needs at least two dimensions, and the model has one: use sampler='nuts'.")
     if adjusted:
         return adjusted_kernel(logp, tune)
-    numpy = jax.numpy
     mclmc = blackjax.mclmc.build_kernel()
-
-    def start(data: Any, key: Any, position: Any) -> tuple:
-        first, tuning, key = jax.random.split(key, 3)
-        state, params, _ = blackjax.mclmc_find_L_and_step_size(
-            mclmc,
-            num_steps=TUNING_STEPS * tune,
-            state=blackjax.mclmc.init(position, lambda q: logp(q, data), first),
-            rng_key=tuning,
-            logdensity_fn=lambda q: logp(q, data),
-            frac_tune1=FIRST,
-            frac_tune2=SECOND,
-            frac_tune3=THIRD,
-            desired_energy_var=desired_energy_var,
-        )
-        return key, state, params
+    find, init = blackjax.mclmc_find_L_and_step_size, blackjax.mclmc.init
+    start = adapted_start(find, init, mclmc, logp, tune, frac_tune3=THIRD, desired_energy_var=desired_energy_var)
 
     def transition(data: Any, chain: tuple) -> tuple[tuple, tuple[Any, dict]]:
         key, state, params = chain
-        n_steps = numpy.clip(numpy.ceil(params.L / params.step_size), 1, 2**max_treedepth).astype(int)
+        n_steps = jnp.clip(jnp.ceil(params.L / params.step_size), 1, 2**max_treedepth).astype(int)
         key, subkey = jax.random.split(key)
 
         def step(i: Any, carry: tuple) -> tuple:
@@ -80,34 +67,41 @@ def make_kernel(
     return Kernel(start, transition, has_warmup=False)
 
 
-def inputs_and_constants(arguments: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Return the arguments that are inputs of the programs, and those on which the programs depend."""
-    return inputs_among(make_kernel, {"desired_energy_var": float, "max_treedepth": int}, arguments)
+def adapted_start(find: Any, init: Any, mclmc: Any, logp: Any, tune: int, **options: Any) -> Any:
+    """Return the function that starts a chain of a kernel of BlackJAX, and adapts it by ``find``."""
+
+    def start(data: Any, key: Any, position: Any) -> tuple:
+        def logdensity(q: Any) -> Any:
+            return logp(q, data)
+
+        first, tuning, key = jax.random.split(key, 3)
+        state, params, _ = find(
+            mclmc,
+            logdensity_fn=logdensity,
+            num_steps=TUNING_STEPS * tune,
+            state=init(position, logdensity, first),
+            rng_key=tuning,
+            frac_tune1=FIRST,
+            frac_tune2=SECOND,
+            **options,
+        )
+        return key, state, params
+
+    return start
 
 
 def adjusted_kernel(logp: Any, tune: int) -> Kernel:
-    """Return Metropolis-adjusted MCLMC, whose draws have no bias (Robnik, Cohn-Gordon and Seljak, 2025), with BlackJAX's adaptation.
+    """Return Metropolis-adjusted MCLMC, whose draws have no bias (Robnik, Cohn-Gordon and Seljak, 2025), with
+    BlackJAX's adaptation.
 
     A draw is the last of `PROPOSALS` proposals.
     """
-    numpy = jax.numpy
     mclmc = adjusted_mclmc_dynamic.build_kernel(
         integration_steps_fn=adjusted_mclmc_dynamic.make_random_trajectory_length_fn(True)
     )
 
-    def start(data: Any, key: Any, position: Any) -> tuple:
-        first, tuning, key = jax.random.split(key, 3)
-        state, params, _ = blackjax.adjusted_mclmc_find_L_and_step_size(
-            mclmc,
-            lambda q: logp(q, data),
-            num_steps=TUNING_STEPS * tune,
-            state=adjusted_mclmc_dynamic.init(position, lambda q: logp(q, data), first),
-            rng_key=tuning,
-            target=TARGET_ACCEPTANCE,
-            frac_tune1=FIRST,
-            frac_tune2=SECOND,
-        )
-        return key, state, params
+    find, init = blackjax.adjusted_mclmc_find_L_and_step_size, adjusted_mclmc_dynamic.init
+    start = adapted_start(find, init, mclmc, logp, tune, target=TARGET_ACCEPTANCE)
 
     def transition(data: Any, chain: tuple) -> tuple[tuple, tuple[Any, dict]]:
         key, state, params = chain
@@ -130,7 +124,7 @@ def adjusted_kernel(logp: Any, tune: int) -> Kernel:
             "diverging": info.is_divergent.any(),
             "lp": state.logdensity,
             "n_steps": info.num_integration_steps.sum(),
-            "step_size": numpy.asarray(params.step_size),
+            "step_size": jnp.asarray(params.step_size),
         }
         return (key, state, params), (state.position, stats)
 

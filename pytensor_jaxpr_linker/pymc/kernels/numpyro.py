@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Literal
 
-import jax
-import numpy as np
+import jax.numpy as jnp
 from numpyro.infer import NUTS
 
 from pytensor_jaxpr_linker.pymc.chains.kernel import Kernel
-from pytensor_jaxpr_linker.pymc.kernels.inputs import inputs_among
 
+#: The arguments that are inputs of the programs, and their types: NumPyro makes a schedule of `tune`, and allocates
+#: memory by `max_treedepth`.
+INPUTS = {"target_accept": float, "step_size": float}
 #: The forms of the mass matrix.
 MASS_MATRICES = ("diagonal", "dense")
 
@@ -25,9 +25,6 @@ def make_kernel(
     step_size: float = 1.0,
 ) -> Kernel:
     """Return NumPyro's NUTS; parameters as for BlackJAX's."""
-
-    def start(data: Any, key: Any, position: Any) -> Any:
-        return initialize(data, key, position)[1]
 
     def initialize(data: Any, key: Any, position: Any) -> tuple[NUTS, Any]:
         nuts = NUTS(
@@ -44,7 +41,7 @@ def make_kernel(
         nuts, _ = initialize(data, state.rng_key, state.z)
         step_size = state.adapt_state.step_size
         state = nuts.sample(state, (), {})
-        depth = jax.numpy.ceil(jax.numpy.log2(state.num_steps + 1)).astype(int)
+        depth = jnp.ceil(jnp.log2(state.num_steps + 1)).astype(int)
         stats = {
             "acceptance_rate": state.accept_prob,
             "diverging": state.diverging,
@@ -58,12 +55,4 @@ def make_kernel(
         }
         return state, (state.z, stats)
 
-    return Kernel(start, transition)
-
-
-def inputs_and_constants(arguments: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Return the arguments that are inputs of the programs, and those on which the programs depend.
-
-    NumPyro makes a schedule of `tune`, and allocates memory by `max_treedepth`.
-    """
-    return inputs_among(make_kernel, {"target_accept": float, "step_size": float}, arguments)
+    return Kernel(lambda *args: initialize(*args)[1], transition)

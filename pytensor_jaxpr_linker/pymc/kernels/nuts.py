@@ -1,41 +1,128 @@
-"""The default NUTS: the transitions of `trajectory.py`, and a warm-up in windows that adapts the step size and the mass matrix.
+"""The default NUTS: the transitions of `trajectory.py`, and a warm-up in windows that adapts the step size and the mass
+matrix.
 
 It is made of BlackJAX's dual averaging, Welford's algorithm and estimate of low rank, so ``sampler="blackjax"`` is
 another name of it.
+
+The step size comes from dual averaging that reaches an acceptance rate [1]_. With the constants of the paper it still
+changes by half its size from one transition to the next when the warm-up ends. A step twice too long costs more
+acceptance than one half as long gains, so the average of such steps is too short: asked for 0.8, the models of
+`benchmarks/` got 0.87 to 0.93. Two constants differ here. ``GAMMA`` makes the changes smaller, and steps are drawn
+towards the one where a window began, not towards ten times that. The models then get 0.78 to 0.83, and 1.5 times as
+many effective draws a gradient, in geometric mean.
+
+The rate to aim at depends on the posterior. Where one step size fits everywhere, as for a normal distribution, a low
+rate gives the most effective draws. Where curvature varies, a few trajectories leave their energy far behind, and more
+of them diverge the lower the rate is. The share of such trajectories tells the two apart.
+
+References
+----------
+.. [1] M. D. Hoffman and A. Gelman (2014). The No-U-Turn Sampler, section 3.2.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Literal
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from blackjax.adaptation.step_size import dual_averaging_adaptation
 from blackjax.mcmc.hmc import HMCState
 
 from pytensor_jaxpr_linker.pymc.chains.kernel import Kernel
-from pytensor_jaxpr_linker.pymc.kernels.inputs import inputs_among
 from pytensor_jaxpr_linker.pymc.kernels.mass_matrix import (
     FIRST,
     INSIDE,
     SAMPLE,
     MassMatrixAdaptation,
-    mass_matrix_adaptation,
+    adaptation_by_moments,
+    low_rank_adaptation,
 )
-from pytensor_jaxpr_linker.pymc.kernels.step_size import (
-    LARGE_ERROR,
-    acceptance_to_aim_at,
-    share_of_large_errors,
-    step_in_new_metric,
-    step_size_adaptation,
-)
-from pytensor_jaxpr_linker.pymc.kernels.trajectory import kinetic_energy, noise_of, nuts_transition
+from pytensor_jaxpr_linker.pymc.kernels.trajectory import Trajectory, kinetic_energy, noise_of, nuts_transition
 
 #: The forms of the mass matrix.
 MASS_MATRICES = ("diagonal", "dense", "low_rank")
-#: The mass matrix of so many coordinates or fewer is dense by default. The 17 models of `benchmarks/` with up to 11 coordinates have 1.5 times as many effective draws
-#: then, from 0.7 of the gradients. With more, a step may take longer than it gains: multiplying by a factor of 100 rows takes as long as the gradient of a small model.
+#: The arguments that are inputs of the programs, and their types: BlackJAX allocates memory by `max_treedepth`. One
+#: acceptance rate is the lowest and the highest to aim at.
+INPUTS = {"target_accept": lambda x: np.broadcast_to(np.asarray(x, float), 2), "step_size": float, "tune": int}
+#: The mass matrix of this many coordinates or fewer is dense by default. The 17 models of `benchmarks/` with up to 11
+#: coordinates have 1.5 times as many effective draws then, from 0.7 of the gradients. With more, a step may take longer
+#: than it gains: multiplying by a factor of 100 rows takes as long as the gradient of a small model.
 MOST_OF_DENSE = 80
+
+#: How little an acceptance rate changes the step size. 0.2 and 0.5 gave about as many effective draws; Hoffman and
+#: Gelman have 0.05.
+GAMMA = 0.3
+#: An energy that grows by more than this, in a trajectory, is a large error: such a state is accepted with a
+#: probability below 0.00005. A divergence is an error of 1,000.
+LARGE_ERROR = 10
+#: The share of transitions with a large error from which on the step size aims at the higher acceptance rate. At 0.8
+#: the models of `benchmarks/` have at most 0.003 or more than 0.02; some of the latter have 0.003 at 0.9.
+MANY_LARGE_ERRORS = 0.004
+#: One over the part of the transitions so far that `share_of_large_errors` remembers.
+RECENT = 2
+
+
+def step_size_adaptation() -> tuple[Callable, Callable, Callable]:
+    """Return three functions, as ``dual_averaging_adaptation`` of BlackJAX does.
+
+    They begin with a step size, take the acceptance rate of a transition and the one to aim at, and return the step
+    size that was found.
+    """
+    init, update, final = dual_averaging_adaptation(0.0, gamma=GAMMA)
+
+    def begin(step_size: Any) -> Any:
+        state = init(step_size)
+        return state._replace(mu=state.log_step_size, log_step_size_avg=state.log_step_size)
+
+    def towards(state: Any, acceptance_rate: Any, aim: Any) -> Any:
+        return update(state, acceptance_rate - aim)
+
+    return begin, towards, final
+
+
+def share_of_large_errors(share: Any, number: Any, error: Any) -> Any:
+    """Return the share of transitions with a large error of the energy, from the share before this transition.
+
+    Its memory is about the last half of all transitions so far: errors of a step size or mass matrix that did not fit
+    yet are forgotten.
+
+    Parameters
+    ----------
+    share
+        The share before, 0 at first.
+    number
+        How many transitions came before.
+    error
+        The energy that was farthest off in this transition, minus the energy of its start; NaN counts as no error.
+    """
+    return share + ((error > LARGE_ERROR) - share) * RECENT / (number + 10 * RECENT)
+
+
+def acceptance_to_aim_at(target_accept: Any, share: Any) -> Any:
+    """Return the acceptance rate to aim at, from the lowest to the highest, by the share of large errors."""
+    lowest, highest = target_accept
+    return lowest + (highest - lowest) * jnp.minimum(share / MANY_LARGE_ERRORS, 1)
+
+
+def step_in_new_metric(step_size: Any, old: Any, new: Any) -> Any:
+    """Return the step size to begin with after the mass matrix has changed.
+
+    `GAMMA` makes dual averaging too slow to come back from a step that the old mass matrix made short. Neither a search
+    nor a gradient is needed: the angle of a step stays, up to 1 radian. Leapfrog is unstable from 2 on, so a longer one
+    is of a window in which the step size did not settle.
+
+    Parameters
+    ----------
+    step_size
+        The one that was found with the old mass matrix.
+    old, new
+        The highest frequency of trajectories under either, in radians per unit of step size.
+    """
+    found = jnp.minimum(step_size * old, 1) / new
+    return jnp.where((found > 0) & jnp.isfinite(found), found, step_size)
 
 
 def make_kernel(
@@ -49,28 +136,28 @@ def make_kernel(
 ) -> Kernel:
     """Return NUTS with window adaptation during the first `tune` transitions, which begins with `step_size`.
 
-    ``blackjax.staged_adaptation`` runs the whole warm-up in one call. This one is made of its parts, so that a progress bar
-    can follow and that warm-up and sampling are one program. `store_divergences`, for positions that are vectors, adds
-    two of them as statistics of each draw. `tune` may be traced, except with ``mass_matrix="low_rank"``.
+    ``blackjax.staged_adaptation`` runs the whole warm-up in one call. This one is made of its parts, so that a progress
+    bar can follow and that warm-up and sampling are one program. `store_divergences`, for positions that are vectors,
+    adds two of them as statistics of each draw. `tune` may be traced, except with ``mass_matrix="low_rank"``.
 
-    The default mass matrix is dense for up to `MOST_OF_DENSE` coordinates, see `adaptation_by_moments`, and else diagonal. With two numbers as `target_accept` the step size aims at the first
-    where all trajectories keep their energy, and at up to the second where some do not.
+    The default mass matrix is dense for up to `MOST_OF_DENSE` coordinates, see `adaptation_by_moments`, and else
+    diagonal. With two numbers as `target_accept` the step size aims at the first where all trajectories keep their
+    energy, and at up to the second where some do not.
     """
-    numpy = jax.numpy
     step_init, step_update, step_final = step_size_adaptation()
-    targets = numpy.broadcast_to(numpy.asarray(target_accept), 2)
+    targets = jnp.broadcast_to(jnp.asarray(target_accept), 2)
 
     def adaptation_of(position: Any) -> MassMatrixAdaptation:
         form = mass_matrix or ("correlated" if position.size <= MOST_OF_DENSE else "diagonal")
-        return mass_matrix_adaptation(form, tune)
+        return low_rank_adaptation(tune) if form == "low_rank" else adaptation_by_moments(form, tune)
 
     def select(condition: Any, new: Any, old: Any) -> Any:
-        return jax.tree.map(lambda a, b: numpy.where(condition, a, b), new, old)
+        return jax.tree.map(lambda a, b: jnp.where(condition, a, b), new, old)
 
     def start(data: Any, key: Any, position: Any) -> tuple:
         # A density of zero: whatever the first transition evaluates is better.
-        nowhere = HMCState(position, numpy.asarray(-np.inf), numpy.zeros(position.size))
-        return -1, key, nowhere, step_init(step_size), numpy.zeros(()), adaptation_of(position).start(position.size)
+        nowhere = HMCState(position, jnp.asarray(-np.inf), jnp.zeros(position.size))
+        return -1, key, nowhere, step_init(step_size), jnp.zeros(()), adaptation_of(position).start(position.size)
 
     def transition(data: Any, chain: tuple) -> tuple[tuple, tuple[Any, dict]]:
         i, key, state, step, errors, metric = chain
@@ -79,80 +166,38 @@ def make_kernel(
         is_first = i < 0
         stage, place = select(is_first, (SAMPLE, FIRST), adaptation.schedule(i))
         adapted = step_final(step)
-        size = numpy.where(stage == SAMPLE, adapted, numpy.exp(step.log_step_size))
+        size = jnp.where(stage == SAMPLE, adapted, jnp.exp(step.log_step_size))
         before = state
         length, doublings = select(is_first, (0.0, 1), (size, max_treedepth))  # the first one stays where it is
-        state, info = nuts_transition(noise, state, lambda q: logp(q, data), length, metric.factor, doublings)
-        errors = share_of_large_errors(errors, i, info.max_energy_error)
+        state, path, stats = nuts_transition(noise, state, lambda q: logp(q, data), length, metric.factor, doublings)
+        errors = share_of_large_errors(errors, i, stats["max_energy_error"])
         aim = acceptance_to_aim_at(targets, errors)
-        step = select(stage == SAMPLE, step, step_update(step, info.acceptance_rate, aim))
-        metric = adaptation.update(metric, stage, place, state, info.max_energy_error > LARGE_ERROR)
+        step = select(stage == SAMPLE, step, step_update(step, stats["acceptance_rate"], aim))
+        metric = adaptation.update(metric, stage, place, state, stats["max_energy_error"] > LARGE_ERROR)
         step = select(
             (place == INSIDE) | is_first, step, step_init(step_in_new_metric(step_final(step), *metric.frequencies))
         )
-        stats = statistics(info, state, size, adapted, info.num_trajectory_expansions >= max_treedepth)
+        is_deepest = (path.doublings >= max_treedepth) & ~(path.is_turning | path.is_divergent)
+        stats |= {"lp": state.logdensity, "step_size": size, "step_size_bar": adapted}
+        stats |= {"reached_max_treedepth": is_deepest}
         if store_divergences:
-            stats |= divergence(before.position, info)
+            stats |= divergence(before.position, path)
         return (i + 1, key, state, step, errors, metric), (state.position, stats)
 
     return Kernel(start, transition, first_evaluates=True)
 
 
-def statistics(info: Any, state: Any, step_size: Any, adapted: Any, is_deepest: Any) -> dict[str, Any]:
-    """Return the statistics of a transition, by PyMC's names.
-
-    Parameters
-    ----------
-    info : Transition
-        What the transition tells.
-    state : blackjax.mcmc.hmc.HMCState
-        The state after it.
-    step_size, adapted
-        The step size in use, and the one that the warm-up has found so far.
-    is_deepest
-        Whether the trajectory doubled as often as it may.
-    """
-    return {
-        "acceptance_rate": info.acceptance_rate,
-        "diverging": info.is_divergent,
-        "energy": info.energy,
-        "lp": state.logdensity,
-        "n_steps": info.num_integration_steps,
-        "reached_max_treedepth": is_deepest & ~(info.is_turning | info.is_divergent),
-        "step_size": step_size,
-        "step_size_bar": adapted,
-        "tree_depth": info.num_trajectory_expansions,
-        **{name: getattr(info, name) for name in ("energy_error", "index_in_trajectory", "max_energy_error")},
-    }
-
-
-def inputs_and_constants(arguments: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Return the arguments that are inputs of the programs, and those on which the programs depend.
-
-    BlackJAX allocates memory by `max_treedepth`, and the form of low rank keeps the draws of a window.
-    """
-    by_window = arguments.get("mass_matrix") == "low_rank"
-    types: dict[str, Callable] = {"target_accept": two_targets, "step_size": float}
-    return inputs_among(make_kernel, types if by_window else types | {"tune": int}, arguments)
-
-
-def two_targets(target_accept: float | tuple[float, float]) -> np.ndarray:
-    """Return the lowest and the highest acceptance rate to aim at, the same for one number. Shape (2,), float64."""
-    return np.broadcast_to(np.asarray(target_accept, float), 2)
-
-
-def divergence(position: Any, info: Any) -> dict[str, Any]:
-    """Return, of a transition that diverged, the positions where it began and where its energy was farthest off; else NaN.
+def divergence(position: Any, path: Trajectory) -> dict[str, Any]:
+    """Return, of a trajectory that diverged, its start and the position where its energy was farthest off; else NaN.
 
     The names are nutpie's. The trajectory ends where it diverged, on one of its sides.
     """
-    numpy = jax.numpy
 
     def energy(end: Any) -> Any:
         found = kinetic_energy(end.momentum) - end.logdensity
-        return numpy.where(numpy.isfinite(found), found, numpy.inf)
+        return jnp.where(jnp.isfinite(found), found, jnp.inf)
 
-    left, right = info.trajectory_leftmost_state, info.trajectory_rightmost_state
-    end = numpy.where(energy(left) > energy(right), left.position, right.position)
+    is_left = energy(path.left) > energy(path.right)
+    end = jnp.where(is_left, path.left.position, path.right.position)
     found = {"divergence_start": position, "divergence_end": end}
-    return {name: numpy.where(info.is_divergent, x, numpy.nan) for name, x in found.items()}
+    return {name: jnp.where(path.is_divergent, x, jnp.nan) for name, x in found.items()}

@@ -1,17 +1,20 @@
 """One transition of NUTS, from random numbers that are given.
 
-The algorithm is that of Stan and BlackJAX [1]_: a trajectory doubles until it turns back or diverges, and its draw is chosen by weight. As in NumPyro and BlackJAX
-[2]_ there is no recursion: a doubling is a loop that keeps one state for each level of the tree. Momenta are those of `metric.py`, standard normal whatever the mass matrix is.
+Stan and BlackJAX have this algorithm, too [1]_: a trajectory doubles until it turns back or diverges, and its draw is
+chosen by weight. As in NumPyro and BlackJAX [2]_ there is no recursion: a doubling is a loop that keeps one state for
+each level of the tree. Momenta are as in `metric.py`, standard normal whatever the mass matrix is.
 
-It differs from ``blackjax.nuts`` in its random numbers. That kernel makes keys for each doubling and each step. Here one call of the generator makes all numbers
-of a transition, and one number chooses among all states of a doubling. XLA compiles the chains of `eight_schools` in 0.7 of the time, and a step of five models takes 0.7 to 1.0 of it.
-It stays until BlackJAX releases the patch of docs/notes/upstream/blackjax-nuts.md.
+It differs from ``blackjax.nuts`` in its random numbers. That kernel makes keys for each doubling and each step. Here
+one call of the generator makes all numbers of a transition, and one number chooses among all states of a doubling. XLA
+compiles the chains of `eight_schools` in 0.7 of the time, and a step of five models takes 0.7 to 1.0 of it. It stays
+until BlackJAX releases the patch of docs/notes/upstream/blackjax-nuts.md.
 
 References
 ----------
-.. [1] M. Betancourt (2017). A conceptual introduction to Hamiltonian Monte Carlo, appendix A: multinomial sampling, biased progressive sampling between
-   doublings, and the criterion for a turn.
-.. [2] D. Phan, N. Pradhan, M. Jankowiak (2019). Composable effects for flexible and accelerated probabilistic programming in NumPyro: the iterative doubling.
+.. [1] M. Betancourt (2017). A conceptual introduction to Hamiltonian Monte Carlo, appendix A: multinomial sampling,
+   biased progressive sampling between doublings, and the criterion for a turn.
+.. [2] D. Phan, N. Pradhan, M. Jankowiak (2019). Composable effects for flexible and accelerated probabilistic
+   programming in NumPyro: the iterative doubling.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from pytensor_jaxpr_linker.pymc.kernels.metric import to_force, to_velocity
@@ -36,7 +40,8 @@ class Noise(NamedTuple):
     normal: Any
     """Standard normal numbers, as many as a position has: float64."""
     uniform: Any
-    """Three numbers in [0, 1) for each doubling: its direction, its draw, and whether the trajectory takes that draw. Shape (3, doublings), float64."""
+    """Three numbers in [0, 1) for each doubling: for its direction, for its draw, and for whether the trajectory takes
+    that draw. Shape (3, doublings), float64."""
 
 
 class Point(NamedTuple):
@@ -76,7 +81,7 @@ class Tree(NamedTuple):
 
 
 class System(NamedTuple):
-    """What a trajectory moves in."""
+    """The system in which a trajectory moves."""
 
     energy_of_start: Any
     step: Callable[[Point, Any], tuple[Point, Any]]
@@ -106,28 +111,10 @@ class Branch(NamedTuple):
     chance: Any
     """A number in [0, 1) that chooses the draw."""
     saved: Any
-    """For each level of the tree the momentum of the first state of a part, and the sum of momenta up to it. The last row is never read. Shape (2, levels + 1, size)."""
+    """For each level of the tree the momentum of the first state of a part, and the sum of momenta up to it. The last
+    row is never read. Shape (2, levels + 1, size)."""
     is_divergent: Any
     is_turning: Any
-
-
-class Transition(NamedTuple):
-    """What a transition tells beside the draw. The names are those of ``blackjax.mcmc.nuts.NUTSInfo``, the last three those of PyMC's statistics."""
-
-    acceptance_rate: Any
-    is_divergent: Any
-    is_turning: Any
-    energy: Any
-    num_trajectory_expansions: Any
-    num_integration_steps: Any
-    trajectory_leftmost_state: Point
-    trajectory_rightmost_state: Point
-    energy_error: Any
-    """The energy of the draw, minus that of the start."""
-    index_in_trajectory: Any
-    """How many steps the draw is from the start, negative if backwards."""
-    max_energy_error: Any
-    """The energy of the state that is farthest off, minus that of the start; infinite if an energy was NaN."""
 
 
 def noise_of(key: Any, size: int, max_treedepth: int) -> tuple[Any, Noise]:
@@ -147,15 +134,18 @@ def noise_of(key: Any, size: int, max_treedepth: int) -> tuple[Any, Noise]:
     numbers = ((bits[1:] >> 12).astype("float64") + 0.5) * 2.0**-52
     normal = np.sqrt(2) * jax.lax.erf_inv(2 * numbers[:size] - 1)
     new = jax.random.wrap_key_data(
-        jax.numpy.stack([bits[0] >> 32, bits[0] & 0xFFFFFFFF]).astype("uint32"), impl=jax.random.key_impl(key)
+        jnp.stack([bits[0] >> 32, bits[0] & 0xFFFFFFFF]).astype("uint32"), impl=jax.random.key_impl(key)
     )
     return new, Noise(normal, numbers[size:].reshape(3, max_treedepth))
 
 
 def nuts_transition(
     noise: Noise, state: Any, logp: Callable, step_size: Any, factor: Any, max_treedepth: Any
-) -> tuple[Any, Transition]:
-    """Return the next state of a chain, and what happened.
+) -> tuple[Any, Trajectory, dict[str, Any]]:
+    """Return the next state of a chain, the trajectory, and statistics of the transition by PyMC's names.
+
+    ``energy_error`` is the energy of the draw, minus the energy of the start. ``max_energy_error`` is of the state
+    whose energy is farthest off, or infinite if an energy was NaN.
 
     Parameters
     ----------
@@ -166,9 +156,9 @@ def nuts_transition(
     logp
         The log density of a position.
     step_size
-        That of the integrator.
+        The step of the integrator.
     factor
-        That of the inverse mass matrix, in one of the forms of `metric.py`.
+        The factor of the inverse mass matrix, in one of the forms of `metric.py`.
     max_treedepth
         How often the trajectory doubles at most, up to as often as there are random numbers for. It may be traced.
     """
@@ -179,27 +169,25 @@ def nuts_transition(
     draw = Candidate(state.position, state.logdensity, state.logdensity_grad, energy, 0)
     tree = Tree(draw, 0.0, momentum, 0.0, 0, np.inf, -np.inf)
     saved = np.zeros((2, noise.uniform.shape[1] + 1, momentum.size))
-    found: Trajectory = jax.lax.while_loop(
+    path: Trajectory = jax.lax.while_loop(
         lambda path: (path.doublings < max_treedepth) & ~path.is_divergent & ~path.is_turning,
         lambda path: doubled(path, system, noise, step_size),
         arrays(Trajectory(0, start, start, 0, tree, saved, False, False)),
     )
-    draw, tree = found.tree.draw, found.tree
+    draw, tree = path.tree.draw, path.tree
     above, below = tree.highest - energy, tree.lowest - energy
-    told = Transition(
-        tree.acceptance_sum / tree.steps,
-        found.is_divergent,
-        found.is_turning,
-        draw.energy,
-        found.doublings,
-        tree.steps,
-        found.left,
-        found.right,
-        draw.energy - energy,
-        draw.index,
-        jax.numpy.where(above > -below, above, below),
-    )
-    return state._replace(position=draw.position, logdensity=draw.logdensity, logdensity_grad=draw.gradient), told
+    stats = {
+        "acceptance_rate": tree.acceptance_sum / tree.steps,
+        "diverging": path.is_divergent,
+        "energy": draw.energy,
+        "energy_error": draw.energy - energy,
+        "index_in_trajectory": draw.index,
+        "max_energy_error": jnp.where(above > -below, above, below),
+        "n_steps": tree.steps,
+        "tree_depth": path.doublings,
+    }
+    state = state._replace(position=draw.position, logdensity=draw.logdensity, logdensity_grad=draw.gradient)
+    return state, path, stats
 
 
 def leapfrog(logp: Callable, factor: Any) -> Callable[[Point, Any], tuple[Point, Any]]:
@@ -217,21 +205,21 @@ def leapfrog(logp: Callable, factor: Any) -> Callable[[Point, Any], tuple[Point,
 
 def kinetic_energy(momentum: Any) -> Any:
     """Return the kinetic energy of a momentum."""
-    return 0.5 * jax.numpy.dot(momentum, momentum)
+    return 0.5 * jnp.dot(momentum, momentum)
 
 
 def turns_back(first: Any, last: Any, total: Any) -> Any:
-    """Tell from the first and last momentum of consecutive states, and from the sum of all, whether they turn back."""
+    """Return whether consecutive states turn back, by their first and last momentum and the sum of all."""
     rho = total - (first + last) / 2
-    return (jax.numpy.dot(first, rho) <= 0) | (jax.numpy.dot(last, rho) <= 0)
+    return (jnp.dot(first, rho) <= 0) | (jnp.dot(last, rho) <= 0)
 
 
 def doubled(path: Trajectory, system: System, noise: Noise, step_size: Any) -> Trajectory:
-    """Return a trajectory with as many states more as it has, at one of its ends, or fewer if these turn back or diverge."""
+    """Return a trajectory with twice as many states, or fewer if the new ones turn back or diverge."""
     to_direction, to_draw, to_take = noise.uniform[:, path.doublings]
     forward, tree = to_direction < 0.5, path.tree
     end, signed = either(forward, (path.right, step_size), (path.left, -step_size))
-    index = jax.numpy.where(forward, path.forwards, path.forwards - tree.steps)
+    index = jnp.where(forward, path.forwards, path.forwards - tree.steps)
     empty = tree._replace(log_weight=-np.inf, momentum_sum=np.zeros(end.momentum.shape), acceptance_sum=0.0, steps=0)
     branch: Branch = jax.lax.while_loop(
         lambda branch: (branch.tree.steps < 1 << path.doublings) & ~branch.is_divergent & ~branch.is_turning,
@@ -240,7 +228,7 @@ def doubled(path: Trajectory, system: System, noise: Noise, step_size: Any) -> T
     )
     new, fails = branch.tree, branch.is_divergent | branch.is_turning
     left, right = either(forward, (path.left, branch.end), (branch.end, path.right))
-    takes = (to_take < jax.numpy.exp(new.log_weight - tree.log_weight)) & ~fails
+    takes = (to_take < jnp.exp(new.log_weight - tree.log_weight)) & ~fails
     whole = Tree(
         either(takes, new.draw, tree.draw),
         log_of_sum(tree.log_weight, new.log_weight),
@@ -251,33 +239,37 @@ def doubled(path: Trajectory, system: System, noise: Noise, step_size: Any) -> T
         new.highest,
     )
     turns = branch.is_turning | turns_back(left.momentum, right.momentum, whole.momentum_sum)
-    forwards = path.forwards + jax.numpy.where(forward, new.steps, 0)
+    forwards = path.forwards + jnp.where(forward, new.steps, 0)
     return Trajectory(path.doublings + 1, left, right, forwards, whole, branch.saved, branch.is_divergent, turns)
 
 
 def with_step(branch: Branch, system: System, step_size: Any, index: Any) -> Branch:
-    """Return a branch with one state more. The branch begins behind the state with an index; `step_size` is negative if it goes backwards."""
-    numpy, tree = jax.numpy, branch.tree
+    """Return a branch with one more state.
+
+    The branch begins behind the state with an index; `step_size` is negative if it goes backwards.
+    """
+    tree = branch.tree
     end, gradient = system.step(branch.end, step_size)
     energy = kinetic_energy(end.momentum) - end.logdensity
-    energy = numpy.where(numpy.isnan(energy), np.inf, energy)
-    gain = numpy.clip(system.energy_of_start - energy, -LARGEST, LARGEST)
+    energy = jnp.where(jnp.isnan(energy), np.inf, energy)
+    gain = jnp.clip(system.energy_of_start - energy, -LARGEST, LARGEST)
     log_weight = log_of_sum(tree.log_weight, gain)
-    # If the number is less than the share of the new state, or if not, it is uniform again when it is rescaled: one number chooses among all states.
-    share = numpy.exp(gain - log_weight)
+    # If the number is less than the share of the new state, or if not, it is uniform again when it is rescaled: one
+    # number chooses among all states.
+    share = jnp.exp(gain - log_weight)
     takes = branch.chance < share
     chance = either(takes, branch.chance, branch.chance - share) / either(takes, share, 1 - share)
     steps = tree.steps + 1
-    index = index + numpy.where(step_size > 0, steps, -steps)
+    index = index + jnp.where(step_size > 0, steps, -steps)
     here = Candidate(end.position, end.logdensity, gradient, energy, index)
     tree = Tree(
         either(takes, here, tree.draw),
         log_weight,
         tree.momentum_sum + end.momentum,
-        tree.acceptance_sum + numpy.exp(numpy.minimum(gain, 0)),
+        tree.acceptance_sum + jnp.exp(jnp.minimum(gain, 0)),
         steps,
-        numpy.minimum(tree.lowest, energy),
-        numpy.maximum(tree.highest, energy),
+        jnp.minimum(tree.lowest, energy),
+        jnp.maximum(tree.highest, energy),
     )
     saved, turns = with_turn(branch.saved, tree, end.momentum)
     return Branch(end, tree, chance, saved, gain < -DIVERGENCE, turns)
@@ -286,14 +278,14 @@ def with_step(branch: Branch, system: System, step_size: Any, index: Any) -> Bra
 def with_turn(saved: Any, tree: Tree, momentum: Any) -> tuple[Any, Any]:
     """Return `Branch.saved` after a step, and whether a part of the tree that ends there turns back.
 
-    Parts have 2, 4, 8 ... states. A state of an even number ends none, and is the first of one or more. The levels of those that a state of an odd number ends follow
-    from the bits of the number, as in NumPyro.
+    Parts have 2, 4, 8 ... states. A state of an even number ends none, and is the first of one or more. A state of an
+    odd number ends parts whose levels follow from the bits of the number, as in NumPyro.
     """
     number = tree.steps - 1
     level = jax.lax.population_count(number >> 1)
     last = level - jax.lax.population_count((~number & (number + 1)) - 1) + 1
     unread = saved.shape[1] - 1
-    row = jax.numpy.stack([momentum, tree.momentum_sum])[:, None]
+    row = jnp.stack([momentum, tree.momentum_sum])[:, None]
     saved = jax.lax.dynamic_update_slice_in_dim(saved, row, either(number % 2 == 0, level, unread), 1)
 
     def check(loop: tuple) -> tuple:
@@ -306,7 +298,10 @@ def with_turn(saved: Any, tree: Tree, momentum: Any) -> tuple[Any, Any]:
 
 
 def arrays(values: Any) -> Any:
-    """Return values with arrays in the place of Python's numbers, for the state of a loop: JAX traces a loop twice if the dtype of a number in it is weak."""
+    """Return values with arrays in place of Python's numbers.
+
+    JAX traces a loop twice if the dtype of a number in its state is weak.
+    """
     return jax.tree.map(lambda x: x if isinstance(x, jax.Array) else np.asarray(x), values)
 
 
@@ -316,5 +311,5 @@ def either(condition: Any, if_true: Any, if_false: Any) -> Any:
 
 
 def log_of_sum(a: Any, b: Any) -> Any:
-    """Return ``log(exp(a) + exp(b))`` of two numbers of which the second is finite."""
-    return jax.numpy.maximum(a, b) + jax.numpy.log1p(jax.numpy.exp(-abs(a - b)))
+    """Return ``log(exp(a) + exp(b))``. The second number must be finite."""
+    return jnp.maximum(a, b) + jnp.log1p(jnp.exp(-abs(a - b)))

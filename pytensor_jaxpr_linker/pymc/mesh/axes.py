@@ -1,4 +1,7 @@
-"""Which axes of a graph have one length because an operation lines them up: what has observations along it, though no dim says so."""
+"""Which axes of a graph have one length because an operation lines them up.
+
+So an axis may run along observations though no dim says so.
+"""
 
 from __future__ import annotations
 
@@ -40,17 +43,18 @@ def dims_of_axes(
 ) -> Callable[[Variable], Dims]:
     """Return a function that says which dims the axes of a variable run along.
 
-    An operation may line up axes that have different dims, or none. They run along the same one, a `preferred` one if there is one.
-    Operations that are not in `LINED_UP` line up nothing: an axis may be left without a dim, but gets none that is wrong.
+    An operation may line up axes that have different dims, or none. They run along the same one, a `preferred` one if
+    there is one. Operations that are not in `LINED_UP` line up nothing: an axis may be left without a dim, but gets
+    none that is wrong.
 
     Parameters
     ----------
     outputs
-        Those of the graph.
+        The outputs of the graph.
     named
         The dims that are given.
     preferred
-        The dims by which an axis is called first.
+        The dims that win over others.
     """
     groups = Groups()
     for node in toposort(outputs, ()):
@@ -76,37 +80,32 @@ class Groups:
 
     def find(self, axis: Axis) -> Axis:
         """Return the axis that stands for the set of this one."""
-        path = []
-        while (parent := self._parents.get(axis)) is not None:
-            path.append(axis)
+        while (parent := self._parents.get(axis, axis)) != axis:
+            self._parents[axis] = self._parents.get(parent, parent)  # halves the path
             axis = parent
-        for other in path:
-            self._parents[other] = axis
         return axis
 
     def join(self, axes: Sequence[Axis]) -> None:
-        """Make one set of those of several axes."""
+        """Make one set of the sets of several axes."""
         for axis in axes[1:]:
-            first, other = self.find(axes[0]), self.find(axis)
-            if first != other:
-                self._parents[other] = first
+            self._parents[self.find(axis)] = self.find(axes[0])
 
 
 # -- which axes the operations line up ---------------------------------------------------------------------------------
 
 
 def elementwise_axes(node: Apply) -> Iterator[Iterable[Axis]]:
-    """Each axis of the result is that of all operands."""
+    """All operands have the axes of the result."""
     for i in range(node.outputs[0].type.ndim):
         yield [(v, i) for v in (*node.outputs, *node.inputs)]
 
 
-def passed_axes(node: Apply) -> Iterator[Iterable[Axis]]:
-    """The result has the axes of the first operand."""
+def last_axes(node: Apply) -> Iterator[Iterable[Axis]]:
+    """The last axes of the result are the axes of the first operand."""
     x, out = node.inputs[0], node.outputs[0]
-    if is_tensor(x.type) and x.type.ndim == out.type.ndim:
-        for i in range(out.type.ndim):
-            yield (x, i), (out, i)
+    if is_tensor(x.type) and x.type.ndim <= out.type.ndim:
+        for i in range(x.type.ndim):
+            yield (x, i), (out, i + out.type.ndim - x.type.ndim)
 
 
 def shuffled_axes(node: Apply) -> Iterator[Iterable[Axis]]:
@@ -147,34 +146,19 @@ def joined_axes(node: Apply) -> Iterator[Iterable[Axis]]:
             yield [(v, i) for v in (*node.outputs, *node.inputs) if v.type.ndim > i]
 
 
-def allocated_axes(node: Apply) -> Iterator[Iterable[Axis]]:
-    """The value of an `Alloc` has the last axes of the result."""
-    value, out = node.inputs[0], node.outputs[0]
-    for i in range(value.type.ndim):
-        yield (value, i), (out, i + out.type.ndim - value.type.ndim)
-
-
-def sliced_axes(node: Apply) -> Iterator[Iterable[Axis]]:
-    """`Subtensor` keeps the axes that it reads whole."""
-    x, *flat = node.inputs
-    entries = [*unflatten_index_variables(flat, node.op.idx_list)]
-    entries += [EVERYTHING] * (x.type.ndim - len(entries))
-    kept = [(axis, entry) for axis, entry in enumerate(entries) if isinstance(entry, slice)]
-    for i, (axis, entry) in enumerate(kept):
-        if entry == EVERYTHING:
-            yield (x, axis), (node.outputs[0], i)
-
-
 def indexed_axes(node: Apply) -> Iterator[Iterable[Axis]]:
-    """`AdvancedSubtensor`: the axes of index arrays stand where the first array is, or in front if a slice is between two of them."""
+    """`Subtensor` and `AdvancedSubtensor` keep the axes that they read whole.
+
+    The axes of index arrays stand where the first array is, or in front if a slice is between two of them.
+    """
     (x, *flat), (out,) = node.inputs, node.outputs
     entries: list[Any] = [*unflatten_index_variables(flat, node.op.idx_list)]
     entries += [EVERYTHING] * (x.type.ndim - len(entries))
     arrays = [i for i, entry in enumerate(entries) if not isinstance(entry, slice)]
     if any(entries[i].type.dtype == "bool" for i in arrays):
         return
-    ndim = max(entries[i].type.ndim for i in arrays)
-    first = arrays[0] if arrays[-1] - arrays[0] + 1 == len(arrays) else 0
+    ndim = max((entries[i].type.ndim for i in arrays), default=0)
+    first = arrays[0] if arrays and arrays[-1] - arrays[0] + 1 == len(arrays) else 0
     for i in arrays:
         index = entries[i]
         for axis in range(index.type.ndim):
@@ -188,24 +172,24 @@ def indexed_axes(node: Apply) -> Iterator[Iterable[Axis]]:
 #: Yields the axes that a node of an Op lines up, by class.
 LINED_UP: Table[Callable[[Apply], Iterable[Iterable[Axis]]]] = Table(
     {
-        AdvancedIncSubtensor: passed_axes,
+        AdvancedIncSubtensor: last_axes,
         AdvancedSubtensor: indexed_axes,
-        Alloc: allocated_axes,
+        Alloc: last_axes,
         Blockwise: batched_axes,
         CAReduce: kept_axes,
-        CheckAndRaise: passed_axes,
-        CumOp: passed_axes,
-        DeepCopyOp: passed_axes,
+        CheckAndRaise: last_axes,
+        CumOp: last_axes,
+        DeepCopyOp: last_axes,
         DimShuffle: shuffled_axes,
         Dot: product_axes,
         Elemwise: elementwise_axes,
-        IncSubtensor: passed_axes,
+        IncSubtensor: last_axes,
         Join: joined_axes,
-        LogSoftmax: passed_axes,
+        LogSoftmax: last_axes,
         LogSumExp: kept_axes,
-        Softmax: passed_axes,
-        SpecifyShape: passed_axes,
-        Subtensor: sliced_axes,
-        TypeCastingOp: passed_axes,
+        Softmax: last_axes,
+        SpecifyShape: last_axes,
+        Subtensor: indexed_axes,
+        TypeCastingOp: last_axes,
     }
 )

@@ -1,4 +1,4 @@
-"""A log density whose arrays are padded to lengths that devices can divide: exact, since no element that was added counts."""
+"""A log density whose arrays are padded to lengths that devices can divide. It is exact: no added element counts."""
 
 from __future__ import annotations
 
@@ -30,15 +30,16 @@ from pytensor_jaxpr_linker.run.program import Program, pure_function
 class PaddedFunction(ModelFunction):
     """The log density as a function of padded data.
 
-    With ``gradient="pytensor"`` one padded program computes the log density and PyTensor's gradient of it. A second derivative is JAX's own of
-    that program.
+    With ``gradient="pytensor"`` one padded program computes the log density and PyTensor's gradient of it. A second
+    derivative is JAX's own of that program.
 
-    If nothing must know the lengths before padding, they are data, and may change. Else they are constants of the program.
+    If nothing must know the lengths before padding, they are data, and may change. Else they are constants of the
+    program.
 
     Parameters
     ----------
     dims
-        Those of each array of the shared data.
+        The dims of each array of the shared data.
     lengths
         For each padded dim its length.
     longest
@@ -47,7 +48,8 @@ class PaddedFunction(ModelFunction):
     Attributes
     ----------
     counts
-        For each padded dim the shared variable of its length before padding. It is one of the data. If lengths can't change there is none.
+        For each padded dim the shared variable of its length before padding. It is one of the data. If lengths can't
+        change there is none.
 
     Raises
     ------
@@ -79,14 +81,14 @@ class PaddedFunction(ModelFunction):
         variable = [dim for dim, group in zip(longest, padding.groups, strict=True) if group.only is None]
         if taken := [dim for dim in variable if count_name(dim) in self.data]:
             raise ValueError(
-                f"The model has data called {count_name(taken[0])!r}, as the length of the dim {taken[0]!r} is: give one"
-                " of them another name."
+                f"The model has data called {count_name(taken[0])!r}, as the length of the dim {taken[0]!r} is: give"
+                " one of them another name."
             )
         self.counts = {count_name(dim): pytensor.shared(np.int64(0), name=count_name(dim)) for dim in variable}
         self.data |= self.counts
 
     def _padding(self) -> Padding:
-        """Return how the program is padded: for any lengths, or, where a node must know them, for those of now."""
+        """Return how the program is padded: for any lengths, or, where a node must know them, for the current ones."""
         region, find_rule = self._call.program.region, rules_in_force()
         with suppress(NotExact):
             found = padding_for(region, self._groups(), find_rule, make_plan)
@@ -131,7 +133,8 @@ class PaddedFunction(ModelFunction):
     def counts_of(self, data: Mapping[str, Any]) -> dict[str, Any]:
         """Return the counts, as data, of the padded dims of arrays before padding.
 
-        An array with parts in other processes is padded already, and tells no length. A count that is among the data is taken as it is.
+        An array with parts in other processes is padded already, so its length is unknown. A count that is among the
+        data is taken as it is.
 
         Raises
         ------
@@ -164,7 +167,7 @@ class PaddedFunction(ModelFunction):
         return found
 
     def beside_current(self, data: Mapping[str, Any]) -> dict[str, Any]:
-        """Return data with the counts of all arrays: of these, and of those that they leave as they are now."""
+        """Return data with the counts of all arrays: of these data, and of current data that they do not replace."""
         current = data_without(super().current_data(gather=False), self.counts)
         return {**data, **self.counts_of({**current, **data})}
 
@@ -177,8 +180,8 @@ class PaddedFunction(ModelFunction):
                 if not placement.is_here(value):
                     counted = f"; {count_name(dim)} says how many count" if count_name(dim) in self.counts else ""
                     raise ValueError(
-                        f"{name!r} has {value.shape[axis]} elements along the dim {dim!r} and parts in other processes: make it {longest} long, its"
-                        f" last elements copies of others{counted}."
+                        f"{name!r} has {value.shape[axis]} elements along the dim {dim!r} and parts in other processes:"
+                        f" make it {longest} long, its last elements copies of others{counted}."
                     )
                 value = pad_axis(np.asarray(value), axis, longest)
         return value
@@ -213,14 +216,14 @@ def lengths_along(
             other, known = first.setdefault(dim, (name, length))
             if known != length:
                 raise ValueError(
-                    f"Along the dim {dim!r} {name!r} has {length} elements and {other!r} {known}: give all arrays with this dim, and its coords, new"
-                    " values in one pm.set_data, and make those pm.Data that are NumPy arrays."
+                    f"Along the dim {dim!r} {name!r} has {length} elements and {other!r} {known}: give all arrays with"
+                    " this dim, and its coords, new values in one pm.set_data, and make pm.Data of NumPy arrays."
                 )
     return {dim: length for dim, (_, length) in first.items()}
 
 
 class PaddedCall(NamedTuple):
-    """What is called with values, data, counts and lengths of dims, in the place of a `JaxFunction`.
+    """Calls a padded program with values, data, counts and lengths of dims, in place of a `JaxFunction`.
 
     Attributes
     ----------
@@ -240,7 +243,8 @@ class PaddedCall(NamedTuple):
 
     def __call__(self, *args: Any) -> list[Any]:
         """Return the log density in a list."""
-        density = with_gradient(self._results) if self.has_gradient else self._density
+        results = self._results
+        density = with_gradient(results) if self.has_gradient else lambda values, rest: results(values, rest)[0]
         with jax.enable_x64(True):
             return [density(list(args[: self.values]), list(args[self.values :]))]
 
@@ -248,9 +252,6 @@ class PaddedCall(NamedTuple):
         last = len(rest) - self.lengths
         data, counts, lengths = rest[: self.data], rest[self.data : last], rest[last:]
         return pure_function(self.program)(*values, *data, *lengths, *counts)
-
-    def _density(self, values: list[Any], rest: list[Any]) -> Any:
-        return self._results(values, rest)[0]
 
 
 def with_gradient(run: Callable[..., list[Any]]) -> Any:

@@ -14,7 +14,7 @@ from jax.sharding import Mesh
 
 from pytensor_jaxpr_linker.base.jax_compat import with_x64_restored
 from pytensor_jaxpr_linker.pymc.arguments import Names
-from pytensor_jaxpr_linker.pymc.chains.programs import CHAINS
+from pytensor_jaxpr_linker.pymc.chains.runners import CHAINS
 from pytensor_jaxpr_linker.pymc.request import Request
 from pytensor_jaxpr_linker.pymc.sampling import sample_request
 
@@ -42,7 +42,8 @@ def sample_on_mesh(
     on_progress: Callable[[int, int], None] | None = None,
     **options: Any,
 ) -> xr.DataTree:
-    """Draw from the posterior of a PyMC model on the devices of a mesh, of one process or several; `sample` with `mesh` or `store` calls this.
+    """Draw from the posterior of a PyMC model on the devices of a mesh, of one process or several; `sample` with `mesh`
+    or `store` calls this.
 
     Parameters
     ----------
@@ -51,27 +52,29 @@ def sample_on_mesh(
     chains : int, optional
         By default four, or as many as the mesh's axis "chains" is long if that is more.
     mesh : jax.sharding.Mesh, optional
-        The devices; by default all of JAX's, along an axis "chains". Chains are divided along the axis "chains", if there is one, and data along
-        the others.
+        The devices; by default all of JAX's, along an axis "chains". Chains are divided along the axis "chains", if
+        there is one, and data along the others.
     shard : dict, optional
         The axis of the mesh along which each dim of the data is divided, see `pytensor_jaxpr_linker.pymc.shard`.
     store : str or Path, optional
-        A folder for draws and a checkpoint. Draws go there in blocks, so memory is bounded. If there is a checkpoint of the same run, the run
-        goes on from it, and gives the draws that it would have given without the interruption. In a run of several processes all of them
-        need the folder; process 0 writes.
+        A folder for draws and a checkpoint. Draws go there in blocks, so memory is bounded. If there is a checkpoint of
+        the same run, the run goes on from it, and gives the draws that it would have given without the interruption. In
+        a run of several processes all of them need the folder; process 0 writes.
     sampler : {"nuts", "numpyro", "mclmc"}
         Whose transitions; "blackjax" is an alias of "nuts".
     compute_convergence_checks : bool
         Whether to log PyMC's warnings; not with `store`, for they read all draws.
     on_progress : callable, optional
-        Called with the number of transitions that are done, and that of all, each time that these can't be lost any more.
+        Called with the number of transitions that are done, and the number of all, each time that these can't be lost
+        any more.
     **options
         Options of the sampler, as for `sample`.
 
     Returns
     -------
     xarray.DataTree
-        As from `sample`. With `store` it reads the folder when its values are needed; ``draws.zarr`` there can be opened by xarray, too.
+        As from `sample`. With `store` it reads the folder when its values are needed; ``draws.zarr`` there can be
+        opened by xarray, too.
 
     Raises
     ------
@@ -88,8 +91,8 @@ def sample_on_mesh(
     ...     x = pm.Normal("x")
     ...     y = pm.Normal("y", x, 1, observed=np.arange(6.0), dims="obs")
     >>> mesh = jax.make_mesh((1, 1), ("chains", "data"))
-    >>> found = pjl.pymc.sample(50, tune=50, model=model, mesh=mesh, shard={"obs": "data"}, random_seed=1, progressbar=False,
-    ...                         compute_convergence_checks=False)
+    >>> found = pjl.pymc.sample(50, tune=50, model=model, mesh=mesh, shard={"obs": "data"}, random_seed=1,
+    ...                         progressbar=False, compute_convergence_checks=False)
     >>> dict(found.posterior.sizes)
     {'chain': 4, 'draw': 50}
     """

@@ -8,6 +8,7 @@ from functools import cached_property, partial
 from typing import Any, Literal
 
 import jax
+import numpy as np
 import pymc as pm
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from pytensor.compile.mode import Mode, get_mode
@@ -19,14 +20,73 @@ from pytensor_jaxpr_linker.frontend.shared_arrays import check_axes, value_in_pl
 from pytensor_jaxpr_linker.frontend.targets import Target
 from pytensor_jaxpr_linker.plan.padding import NotExact
 from pytensor_jaxpr_linker.pymc.arguments import Names, check_model, did_you_mean
+from pytensor_jaxpr_linker.pymc.chains.runners import CHAINS
 from pytensor_jaxpr_linker.pymc.functions.density import LogDensity
 from pytensor_jaxpr_linker.pymc.functions.graph import ModelFunction, model_mode, shared_inputs
 from pytensor_jaxpr_linker.pymc.kept_models import Gradient, KeptModel
-from pytensor_jaxpr_linker.pymc.mesh.checks import check_division, check_mesh
-from pytensor_jaxpr_linker.pymc.mesh.graph import density_for_mesh
+from pytensor_jaxpr_linker.pymc.mesh.graph import density_for_mesh, with_sums_of_parts
 from pytensor_jaxpr_linker.pymc.mesh.padded_density import PaddedFunction, lengths_along
-from pytensor_jaxpr_linker.pymc.mesh.sums import with_sums_of_parts
+from pytensor_jaxpr_linker.pymc.options import ALIASES, PACKAGES
 from pytensor_jaxpr_linker.run import placement
+
+#: Samplers that run on meshes.
+ON_MESHES = ("nuts", "numpyro", "mclmc")
+
+
+def check_mesh(mesh: Any) -> Mesh:
+    """Return a mesh, or raise a TypeError."""
+    if not isinstance(mesh, Mesh):
+        raise TypeError(f"mesh must be a jax.sharding.Mesh, not {mesh!r}: make one by jax.make_mesh((8,), ('data',)).")
+    return mesh
+
+
+def check_division(name: str, axes: Any) -> Mapping[str, str]:
+    """Return along which axis of a mesh each dim is divided, or raise an error."""
+    if not isinstance(axes, Mapping) or not axes:
+        given = "" if axes is None else f", not {axes!r}"
+        error = TypeError if given and not isinstance(axes, Mapping) else ValueError
+        raise error(
+            f'{name} says along which axis of the mesh a dim is divided: give a dict such as {{"obs": "data"}}{given}.'
+        )
+    for dim, axis in axes.items():
+        if not isinstance(axis, str):
+            raise ValueError(
+                f"A dim is divided along one axis of the mesh, and {name} has {axis!r} for {dim!r}: give the name of"
+                " one axis, of a mesh that has one in place of several."
+            )
+    return axes
+
+
+def checked_mesh(mesh: Any, shard: Any) -> Mesh:
+    """Return the mesh of a run, by default of all devices, or raise an error, with the remedy."""
+    if mesh is not None:
+        check_mesh(mesh)
+    if shard is not None:
+        check_division("shard", shard)
+    if CHAINS in dict(shard or {}).values():
+        raise ValueError(
+            "Chains are divided along the mesh's axis 'chains', so data can't be: give the mesh another axis for them."
+        )
+    if mesh is None and shard:
+        axis = next(iter(shard.values()))
+        raise ValueError(
+            "shard divides data along axes of a mesh, and there is none: give one, such as"
+            f" mesh=jax.make_mesh((1, {len(jax.devices())}), ({CHAINS!r}, {axis!r}))."
+        )
+    if mesh is not None and shard is None and (others := [n for n in mesh.axis_names if n != CHAINS]):
+        raise ValueError(
+            f"The mesh has the axis {others[0]!r}, and nothing is divided along it: give shard, a dict such as"
+            f" {{'obs': {others[0]!r}}}, or a mesh with the axis 'chains' alone."
+        )
+    return placement.automatic(Mesh(np.array(jax.devices()), (CHAINS,)) if mesh is None else mesh)
+
+
+def check_sampler_of_mesh(sampler: str) -> None:
+    """Raise an error for a sampler that does not run on a mesh."""
+    if sampler not in ON_MESHES:
+        what = f"sampler={sampler!r} knows of no mesh" if sampler in PACKAGES else f"There is no sampler {sampler!r}"
+        meant = did_you_mean(sampler, [*ON_MESHES, *ALIASES])
+        raise ValueError(f"{what}: use one of {', '.join(map(repr, ON_MESHES))}.{meant}")
 
 
 class ShardedLogDensity(LogDensity):
@@ -76,7 +136,7 @@ class ShardedLogDensity(LogDensity):
             raise self._not_padded(error, lengths) from None
 
     def _not_padded(self, error: NotExact, lengths: Mapping[str, int]) -> ValueError:
-        """Return the error for data that can't be divided; the remedies are numbers of devices that divide all dims along an axis."""
+        """Return the error for data that can't be divided. The remedies are numbers of devices that divide all dims."""
         dims = " and ".join(f"the dim {dim!r} of length {lengths[dim]}" for dim in self.padded)
         remedies = []
         for axis in dict.fromkeys(self.axes[dim] for dim in self.padded):
@@ -84,11 +144,12 @@ class ShardedLogDensity(LogDensity):
             fits = max(k for k in range(1, size + 1) if n % k == 0)
             remedies.append(f"{fits} instead of {size} devices along its axis {axis!r}")
         return ValueError(
-            f"The mesh does not divide {dims}, and padding would change the result: {error}. Give the mesh {' and '.join(remedies)}."
+            f"The mesh does not divide {dims}, and padding would change the result: {error}. Give the mesh"
+            f" {' and '.join(remedies)}."
         )
 
     def _sharding(self, name: str) -> NamedSharding:
-        """Return how an array of shared data lies on the mesh: along an axis of the mesh one of its axes is divided, the first."""
+        """Return how an array of shared data lies on the mesh: each axis of the mesh divides one of its axes."""
         wanted = [self.axes.get(str(dim)) for dim in self._dims.get(name, ())]
         spec = [axis if wanted.index(axis) == i else None for i, axis in enumerate(wanted)]
         return NamedSharding(self.mesh, PartitionSpec(*spec))
@@ -107,18 +168,18 @@ class ShardedLogDensity(LogDensity):
         for array in self._function._call.program.constants:
             if dim := next((dim for dim, n in lengths.items() if n in array.shape), None):
                 warn_user(
-                    f"An array of shape {array.shape} is a constant of the model, so each device has all of its {array.nbytes} bytes: make it"
-                    f" pm.Data with the dim {dim!r}, and it is divided, too.",
+                    f"An array of shape {array.shape} is a constant of the model, so each device has all of its"
+                    f" {array.nbytes} bytes: make it pm.Data with the dim {dim!r}, and it is divided, too.",
                     UserWarning,
                 )
 
     @property
     def source(self) -> Target:
-        """What `explain` reads: the graph, with the shared data on the mesh as example arguments."""
+        """The graph for `explain`, with the shared data on the mesh as example arguments."""
         target, placed = super().source, self.data
         count = len(self._function.value_vars)
         example = [*target.example[:count], *placed.values(), *target.example[count + len(placed) :]]
-        linker = JaxprLinker(Options(checks="skip"))  # as in what is called
+        linker = JaxprLinker(Options(checks="skip"))  # as in calls
         return target._replace(mode=Mode(linker, get_mode(target.mode).provided_optimizer), example=example)
 
     @property
@@ -135,8 +196,8 @@ class ShardedLogDensity(LogDensity):
         Parameters
         ----------
         data
-            NumPy arrays, or JAX arrays that are on the mesh already: in a program of several processes, where each has its own part of the
-            data, those of `jax.make_array_from_process_local_data`.
+            NumPy arrays, or JAX arrays that are on the mesh already: in a program of several processes, where each has
+            its own part of the data, made by `jax.make_array_from_process_local_data`.
         """
         self._function.check_data(data)
         if isinstance(self._function, PaddedFunction):
@@ -150,13 +211,13 @@ class ShardedLogDensity(LogDensity):
         for dim, n in self.lengths(values).items():
             if n % self.mesh.shape[self.axes[dim]]:
                 raise ValueError(
-                    f"The data have {n} elements along the dim {dim!r}, which the mesh does not divide, and the log density was made for a length"
-                    " that it divides: call `pytensor_jaxpr_linker.pymc.shard` again."
+                    f"The data have {n} elements along the dim {dim!r}, which the mesh does not divide, and the log"
+                    " density was made for a length that it divides: call `pytensor_jaxpr_linker.pymc.shard` again."
                 )
         return {name: placement.put(x, self.shardings[name], repr(name)) for name, x in values.items()}
 
     def __call__(self, position: Any, data: Mapping[str, Any] | None = None) -> Any:
-        """Return the log density, see `LogDensity`. What `data` leaves out is on the mesh already."""
+        """Return the log density, see `LogDensity`. Data that `data` leaves out are on the mesh already."""
         placed = self.data if data is None else {**self.data, **data}
         if data is not None:
             placement.check_one_mesh(list(map(repr, placed)), list(placed.values()), "put them there by `place`")
@@ -194,7 +255,7 @@ def check_dims(model: pm.Model, axes: Mapping[str, str], dims: Mapping[str, tupl
             continue
         has = f"its data have the dims {', '.join(map(repr, sorted(known)))}" if known else "none of its data has a dim"
         why = (
-            "only free variables have it, and those are whole on each device"
+            "only free variables have it, and they are whole on each device"
             if dim in model.coords
             else "the model does not have it"
         )
@@ -211,19 +272,19 @@ def shard(
 ) -> ShardedLogDensity:
     """Return the log density of a model whose data are divided among the devices of a mesh.
 
-    XLA divides the work by where the data lie, and adds up what the devices have: for a log density that is a sum over observations it takes one
-    all-reduce, with the gradient too.
+    XLA divides the work as the data are divided, and adds up the results of the devices: for a log density that is a
+    sum over observations it takes one all-reduce, with the gradient too.
 
     Parameters
     ----------
     model : pymc.Model, optional
-        By default that of the context.
+        By default the model of the context.
     mesh : jax.sharding.Mesh
         The devices, of one process or several.
     axes : dict
-        The axis of the mesh along which each dim is divided: ``{"obs": "data"}``. Data (`pymc.Data`) and observed values with such a dim are divided,
-        and arrays that the model lines up with them. All others are whole on each device. A length that the devices can't divide is padded: the log
-        density stays the same.
+        The axis of the mesh along which each dim is divided: ``{"obs": "data"}``. Data (`pymc.Data`) and observed
+        values with such a dim are divided, and arrays that the model lines up with them. All others are whole on each
+        device. A length that the devices can't divide is padded: the log density stays the same.
     gradient, var_names
         See `logdensity`.
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import threading
 from importlib.util import find_spec
-from typing import Any, Literal
+from typing import Any
 
 import pymc as pm
 from pytensor.compile.sharedvalue import SharedVariable
 
-from pytensor_jaxpr_linker.pymc.arguments import Names, as_names
+from pytensor_jaxpr_linker.pymc.arguments import as_names
 from pytensor_jaxpr_linker.pymc.kept_models import MOST_MODELS, ModelState
 
 
 class Marginalized:
-    """A model, and that in which some of its variables are summed over."""
+    """A model, and the model in which some of its variables are summed over."""
 
     def __init__(self, model: pm.Model, names: list[str]):
         self.model, self.names = model, names
@@ -45,40 +45,32 @@ def without_variables(model: pm.Model, names: list[str]) -> pm.Model:
         return pymc_extras.marginalize(model, names)
     except NotImplementedError as error:
         raise NotImplementedError(
-            f"pymc-extras can't sum over {', '.join(map(repr, names))}: {str(error).rstrip('.')}. Use sampler='pymc', which has steps for"
-            " discrete variables."
+            f"pymc-extras can't sum over {', '.join(map(repr, names))}: {str(error).rstrip('.')}. Use"
+            " sampler='pymc', which has steps for discrete variables."
         ) from error
 
 
-class MarginalizedModels:
-    """Those of the last calls, so that a second call samples the same model and compiles nothing."""
-
-    def __init__(self) -> None:
-        self._kept: list[Marginalized] = []
-        self._in_turn = threading.Lock()
-
-    def find(self, model: pm.Model, asked: Names | Literal[True]) -> pm.Model:
-        """Return a model in which the variables are summed over that a user asks for, all discrete ones for True."""
-        if find_spec("pymc_extras") is None:
-            raise ImportError("marginalize needs pymc-extras: pip install pymc-extras.")
-        discrete = [str(rv.name) for rv in model.free_RVs if str(rv.dtype).startswith(("int", "uint", "bool"))]
-        names = discrete if asked is True else as_names(asked)
-        if unknown := [name for name in names if name not in discrete]:
-            raise ValueError(
-                f"marginalize sums over discrete variables, which {', '.join(map(repr, unknown))} is not; those of the model are"
-                f" {', '.join(map(repr, discrete)) or 'none'}."
-            )
-        if not names:
-            return model
-        with self._in_turn:
-            found = next((k for k in self._kept if k.is_of(model, names)), None) or Marginalized(model, names)
-            self._kept = [found, *[k for k in self._kept if k is not found]][:MOST_MODELS]
-        return found.with_current_data()
-
-
-MARGINALIZED = MarginalizedModels()
+#: The models of the last calls, so that a second call samples the same model and compiles nothing.
+LAST_MODELS: list[Marginalized] = []
+ONE_AT_A_TIME = threading.Lock()
 
 
 def marginalized(model: pm.Model, asked: Any) -> pm.Model:
-    """Return the model to sample: the given one, unless variables are to be summed over."""
-    return model if asked is None or asked is False else MARGINALIZED.find(model, asked)
+    """Return the model to sample: without the variables to sum over, which are all discrete ones for True."""
+    if asked is None or asked is False:
+        return model
+    if find_spec("pymc_extras") is None:
+        raise ImportError("marginalize needs pymc-extras: pip install pymc-extras.")
+    discrete = [str(rv.name) for rv in model.free_RVs if str(rv.dtype).startswith(("int", "uint", "bool"))]
+    names = discrete if asked is True else as_names(asked)
+    if unknown := [name for name in names if name not in discrete]:
+        raise ValueError(
+            f"marginalize sums over discrete variables, which {', '.join(map(repr, unknown))} is not; the model has"
+            f" {', '.join(map(repr, discrete)) or 'none'}."
+        )
+    if not names:
+        return model
+    with ONE_AT_A_TIME:
+        found = next((k for k in LAST_MODELS if k.is_of(model, names)), None) or Marginalized(model, names)
+        LAST_MODELS[:] = [found, *[k for k in LAST_MODELS if k is not found]][:MOST_MODELS]
+    return found.with_current_data()

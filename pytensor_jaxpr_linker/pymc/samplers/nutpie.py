@@ -1,29 +1,48 @@
-"""NUTS of nutpie, by its public `from_pyfunc`: it runs chains in threads of its own."""
+"""NUTS of nutpie, by its public `from_pyfunc`: in threads, or in processes that have a Python each.
+
+In threads of nutpie's the gradients of chains wait for each other: Python runs one thread at a time, and all of a step
+on the host runs in Python.
+"""
 
 from __future__ import annotations
 
 import ctypes
+import os
+import signal
 import threading
+import timeit
+import warnings
 from collections.abc import Callable
+from dataclasses import replace
+from multiprocessing.connection import Connection, wait
 from time import perf_counter
 from typing import Any
 
+import cloudpickle
 import jax
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+from pytensor import config
 
-from pytensor_jaxpr_linker.base.errors import GraphBreakError
+from pytensor_jaxpr_linker.base.errors import GraphBreakError, warn_user
+from pytensor_jaxpr_linker.base.interpreter import usable_cores
+from pytensor_jaxpr_linker.base.options import options, resolve
+from pytensor_jaxpr_linker.frontend.kept_graphs import cache
 from pytensor_jaxpr_linker.frontend.pregrad import value_and_gradient
+from pytensor_jaxpr_linker.graph.rewritten.store import STORE
 from pytensor_jaxpr_linker.pymc.arguments import seed_of
 from pytensor_jaxpr_linker.pymc.chains.chains import ChainDraws, shapes_of
 from pytensor_jaxpr_linker.pymc.chains.kept_draws import Draws, thinned
 from pytensor_jaxpr_linker.pymc.functions.density import Layout, layout_of
 from pytensor_jaxpr_linker.pymc.functions.graph import model_mode
 from pytensor_jaxpr_linker.pymc.functions.initial import Start, check_starts, point_functions
-from pytensor_jaxpr_linker.pymc.kept_models import KeptModel
+from pytensor_jaxpr_linker.pymc.kept_models import KEPT_MODELS, KeptModel
+from pytensor_jaxpr_linker.pymc.progress import progress
 from pytensor_jaxpr_linker.pymc.request import Request
+from pytensor_jaxpr_linker.pymc.samplers.jax_kernels import VectorDensity
 from pytensor_jaxpr_linker.pymc.samplers.nutpie_options import as_model
+from pytensor_jaxpr_linker.pymc.samplers.processes import BASE, Process, blas_threads
 
 #: PyMC's names of nutpie's statistics.
 STATS = {
@@ -39,22 +58,19 @@ STATS = {
     "depth": "tree_depth",
     "maxdepth_reached": "reached_max_treedepth",
 }
-#: Chains whose log density takes less than this many seconds a call run one after the other: in threads they would mostly wait for
-#: Python's lock, and took two to three times as long.
+#: Chains whose log density takes less than this many seconds a call run one after the other: in threads they would
+#: mostly wait for Python's lock, and took two to three times as long.
 SHORT_CALL = 40e-6
 
 
 def compiled_density(kept: KeptModel) -> tuple[Callable[[np.ndarray], tuple[float, np.ndarray]], Layout]:
-    """Return one XLA program, which is kept, from a flat vector to log density and gradient, and the vector's layout."""
+    """Return an XLA program, which is kept, from a flat vector to log density and gradient, and the vector's layout."""
     names, given = [str(v.name) for v in kept.model.value_vars], kept.data
     layout = layout_of(kept.model, names)
 
     def value_and_gradient(x: jax.Array, data: Any) -> jax.Array:
         # As one array: each further result takes as long as calling a small program.
-        def logp(x: jax.Array) -> jax.Array:
-            return kept.logp(layout.unravel(x), data).astype("float64")
-
-        value, gradient = jax.value_and_grad(logp)(x)
+        value, gradient = jax.value_and_grad(VectorDensity(kept.logp, layout))(x, data)
         return jax.numpy.append(gradient, value)
 
     def make() -> jax.stages.Compiled:
@@ -76,7 +92,7 @@ def compiled_density(kept: KeptModel) -> tuple[Callable[[np.ndarray], tuple[floa
 
 
 def density_with_host_steps(model: pm.Model) -> tuple[Callable[[np.ndarray], tuple[float, np.ndarray]], Layout]:
-    """Return a function, perhaps with host steps, from a flat vector to log density and gradient, and the vector's layout."""
+    """Return a function, perhaps with host steps, from a flat vector to log density and gradient, and the layout."""
     logp, gradients = value_and_gradient(model.logp(), model.value_vars)
     with model:
         f = pm.compile(model.value_vars, [logp, pt.concatenate([g.ravel() for g in gradients])], mode=model_mode(model))
@@ -96,8 +112,8 @@ def density_with_host_steps(model: pm.Model) -> tuple[Callable[[np.ndarray], tup
 def in_lasting_threads(density: Callable[[np.ndarray], tuple[float, np.ndarray]]) -> Callable:
     """Wrap `density` so that nutpie's threads keep their Python and JAX state between calls.
 
-    Python drops the state of a thread that it did not start at the end of each call, and makes it anew at the next: that took longer than
-    a small program. It keeps the state as long as one `PyGILState_Ensure` has no release.
+    Python drops the state of a thread that it did not start at the end of each call, and makes it anew at the next:
+    that took longer than a small program. It keeps the state as long as one `PyGILState_Ensure` has no release.
     """
     of_thread = threading.local()
 
@@ -110,48 +126,34 @@ def in_lasting_threads(density: Callable[[np.ndarray], tuple[float, np.ndarray]]
     return call
 
 
-def is_short(density: Callable[[np.ndarray], Any], x: np.ndarray) -> bool:
-    """Return whether a call can take less than `SHORT_CALL`."""
-
-    def seconds() -> float:
-        began = perf_counter()
-        density(x)
-        return perf_counter() - began
-
-    return any(seconds() < SHORT_CALL for _ in range(5))
-
-
 def run_nutpie(
+    request: Request,
     density: Callable[[np.ndarray], tuple[float, np.ndarray]],
     layout: Layout,
     start: Callable[[int], np.ndarray],
-    *,
-    seed: int,
-    cores: int | None,
-    max_treedepth: int,
-    progressbar: bool,
-    thinning: int = 1,
-    keep_warmup: bool = False,
-    **options: Any,
 ) -> ChainDraws:
-    """Run the chains with the options of `nutpie.sample`; after an interrupt, return as many of their draws as have one length.
+    """Run the chains; after an interrupt, return as many of their draws as have one length.
 
-    `start` maps the seed of a chain to its start. `cores` is the number of chains that run at a time: if None, nutpie's default, or one if
-    calls are short.
+    `start` maps the seed of a chain to its start. Without `cores`, nutpie has a default number of chains that run at a
+    time, or one chain does if calls are short.
     """
     import nutpie
 
-    size = sum(layout.sizes)
+    size, seed, options = sum(layout.sizes), seed_of(request.seeds)[0], request.adaptation
+    keep_warmup = not request.discard_tuned_samples
     point = start(seed)  # in the user's thread, which gets its errors
-    if cores is None and is_short(density, point):
+    cores = 1 if request.chain_method == "sequential" else request.cores
+    if cores is None and min(timeit.repeat(lambda: density(point), number=1, repeat=5)) < SHORT_CALL:
         cores = 1
     began = perf_counter()
     trace = nutpie.sample(
         as_model(in_lasting_threads(density), size, start),
+        draws=request.draws,
+        chains=request.chains,
         seed=seed,
         cores=cores,
-        maxdepth=max_treedepth,
-        progress_bar=progressbar,
+        maxdepth=options.pop("max_treedepth"),
+        progress_bar=bool(request.progressbar),
         save_warmup=keep_warmup,
         **options,
     )
@@ -159,13 +161,13 @@ def run_nutpie(
     # An interrupted run has chains of different lengths, and NaN where one ends earlier.
     lengths = np.isfinite(trace.posterior["position"].to_numpy()).all(axis=2).sum(axis=1)
     kept, length = most_draws(lengths)
-    if length < thinning:
+    if length < request.thinning:
         raise KeyboardInterrupt
-    draws = thinned(draws_of(trace.posterior, trace.sample_stats, kept, length, layout), thinning)
+    draws = thinned(draws_of(trace.posterior, trace.sample_stats, kept, length, layout), request.thinning)
     warmup = None
     if keep_warmup:
         warmup = draws_of(trace.warmup_posterior, trace.warmup_sample_stats, kept, None, layout)
-    return ChainDraws(draws, warmup, bool((lengths < options["draws"]).any()), seconds)
+    return ChainDraws(draws, warmup, bool((lengths < request.draws).any()), seconds)
 
 
 def draws_of(posterior: Any, stats: Any, chains: np.ndarray, length: int | None, layout: Layout) -> Draws:
@@ -219,17 +221,130 @@ def sample_nutpie(request: Request, kept: KeptModel) -> ChainDraws:
             check_starts([begun], lambda points: [usable(*density(ravel(point))) for point in points])
             return ravel(begun.point)
 
-    found = run_nutpie(
-        density,
-        layout,
-        start,
-        seed=seed_of(request.seeds)[0],
-        cores=1 if request.chain_method == "sequential" else request.cores,
-        chains=request.chains,
-        draws=request.draws,
-        progressbar=bool(request.progressbar),
-        thinning=request.thinning,
-        keep_warmup=not request.discard_tuned_samples,
-        **request.adaptation,
-    )
+    found = run_nutpie(request, density, layout, start)
     return found._replace(seconds_before=before)
+
+
+def sample_nutpie_in_processes(request: Request) -> ChainDraws:
+    """Divide the chains among processes, as many as `cores`; after an interrupt, return as many of their draws as have
+    one length.
+
+    A process compiles the model by itself, or finds it in the folder of `cache`, and runs its chains one after the
+    other.
+
+    Raises
+    ------
+    RuntimeError
+        If a process ends by itself, for want of memory say.
+    """
+    began, count = perf_counter(), min(request.chains, request.cores or usable_cores())
+    folder = str(jax.config.jax_compilation_cache_dir) if STORE.has_folder else None
+    payload = cloudpickle.dumps((request, count, folder, resolve().named(), {"floatX": config.floatX}))
+    found: dict[int, ChainDraws | None] = {}
+    running: dict[Any, Process] = {}
+    with progress(bool(request.progressbar), request.chains) as update:
+
+        def collect(ended: Callable[[Process], None]) -> None:
+            while running:
+                for receiver in wait(list(running)):
+                    try:
+                        number, result, warned = cloudpickle.loads(receiver.recv_bytes())  # type: ignore[union-attr]
+                    except EOFError:
+                        ended(running.pop(receiver))
+                        continue
+                    if isinstance(result, Exception):
+                        raise result
+                    for message, category in warned if number == 0 else ():  # all chains have the same
+                        warn_user(message, category)
+                    found[number] = result
+                    begun = sum(x is None for x in found.values())
+                    update(len(found) - begun, "chains", f"done, {begun} running in {count} processes")
+
+        try:
+            for i in range(count):
+                receiver, sender = BASE.Pipe(duplex=False)
+                numbers = list(range(i, request.chains, count))
+                running[receiver] = process = Process(target=run_chains, args=(sender, payload, numbers), daemon=True)
+                process.start()
+                sender.close()  # else there is no end of what the process sends
+            try:
+                collect(check_end)
+            except KeyboardInterrupt:
+                for process in running.values():
+                    os.kill(process.pid, signal.SIGINT)
+                collect(Process.join)
+        finally:
+            for process in running.values():
+                process.terminate()
+                process.join()
+    done = {number: result for number, result in sorted(found.items()) if result is not None}
+    if not done:
+        raise KeyboardInterrupt
+    seconds = max(sum(result.seconds for number, result in done.items() if number % count == i) for i in range(count))
+    before = perf_counter() - began - seconds
+    return of_all_chains(list(done.values()), request.chains)._replace(seconds=seconds, seconds_before=before)
+
+
+def check_end(process: Process) -> None:
+    """Raise an error if a process has ended before it had sent all."""
+    process.join()
+    if process.exitcode:
+        raise RuntimeError(
+            f"A process of nutpie's chains ended with exit code {process.exitcode}, for want of memory perhaps:"
+            " use fewer cores, or chain_method='sequential'."
+        )
+
+
+def of_all_chains(found: list[ChainDraws], chains: int) -> ChainDraws:
+    """Return the draws of chains that ran by themselves. Some chains may be missing, or shorter than others."""
+    kept, length = most_draws(np.array([len(next(iter(c.draws.stats.values()))[0]) for c in found]))
+    chosen = [found[i] for i in kept]
+    draws = jax.tree.map(lambda *x: np.concatenate([y[:, :length] for y in x]), *[c.draws for c in chosen])
+    warmup = None
+    if chosen[0].warmup is not None:
+        warmup = jax.tree.map(lambda *x: np.concatenate(x), *[c.warmup for c in chosen])
+    return ChainDraws(draws, warmup, len(found) < chains or any(c.interrupted for c in found))
+
+
+def run_chains(sender: Connection, payload: bytes, numbers: list[int]) -> None:
+    """Run chains one after the other in this process, and send the draws of each, or the error."""
+    signal.signal(signal.SIGINT, interrupt_once)
+    try:
+        request, processes, folder, named, flags = cloudpickle.loads(payload)
+        if folder is not None:
+            cache(folder)
+        for number in numbers:
+            sender.send_bytes(cloudpickle.dumps((number, None, ())))  # which begins
+            alone: dict[str, Any] = {"chains": 1, "seeds": [request.seeds[number]], "chain_method": "sequential"}
+            one = replace(request, cores=None, progressbar=False, **alone)
+            with (
+                options(**named),
+                config.change_flags(**flags),
+                blas_threads(processes),
+                warnings.catch_warnings(record=True) as caught,  # which the user's process shows
+            ):
+                result = sample_nutpie(one, KEPT_MODELS.find(one.model, one.gradient))
+            warned = {(str(w.message), w.category) for w in caught}
+            sender.send_bytes(cloudpickle.dumps((number, result, warned)))
+            if result.interrupted:
+                break
+    except KeyboardInterrupt:
+        pass  # before there was a draw
+    except Exception as error:
+        sender.send_bytes(cloudpickle.dumps((0, sendable(error), ())))
+    sender.close()
+
+
+def sendable(error: Exception) -> Exception:
+    """Return an error that another process can read: this one, or another of the same text."""
+    try:
+        cloudpickle.loads(cloudpickle.dumps(error))
+    except Exception:
+        return RuntimeError(f"{type(error).__name__}: {error}")
+    return error
+
+
+def interrupt_once(*_: Any) -> None:
+    """Raise KeyboardInterrupt, and ignore later signals: the terminal and the user's process may both send it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    raise KeyboardInterrupt

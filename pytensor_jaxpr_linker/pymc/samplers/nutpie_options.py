@@ -1,4 +1,4 @@
-"""What nutpie samples, and the settings that it refuses."""
+"""nutpie's models, and the settings that it refuses."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ def as_model(density: Callable[[np.ndarray], Any], size: int, start: Callable[[i
 
 
 def refusal(options: Mapping[str, Any]) -> str:
-    """Return nutpie's error for its options, or nothing: it has no list of its settings, so it draws from a normal with them."""
+    """Return nutpie's error for its options, or nothing.
+
+    nutpie has no list of its settings, so it draws from a normal distribution with them.
+    """
     import nutpie
 
     settings = {name: value for name, value in options.items() if name not in OF_A_RUN}
@@ -46,12 +49,13 @@ def refusal(options: Mapping[str, Any]) -> str:
 
 
 def reason_of(text: str) -> str:
-    """Return what an error of nutpie says, without the stack of its Rust functions: the Python error that caused it, if there is one.
+    """Return the text of an error of nutpie, without the stack of its Rust functions: the Python error that caused it,
+    if there is one.
 
     Examples
     --------
     >>> from pytensor_jaxpr_linker.pymc.samplers.nutpie_options import reason_of
-    >>> reason_of("Failed Caused by: PyError { value: ValueError('no adapter'), traceback: None } Stack backtrace: 0: <unknown>")
+    >>> reason_of("Failed Caused by: PyError { value: ValueError('no adapter'), traceback: None } Stack backtrace: 0")
     'no adapter'
     >>> reason_of("Failed Caused by: bad gradient Stack backtrace: 0: <unknown>")
     'Failed'

@@ -27,14 +27,14 @@ from pytensor_jaxpr_linker.pymc.arguments import (
     check_model,
 )
 from pytensor_jaxpr_linker.pymc.chains.chains import shapes_of
-from pytensor_jaxpr_linker.pymc.chains.programs import pick
+from pytensor_jaxpr_linker.pymc.chains.runners import pick
 from pytensor_jaxpr_linker.pymc.functions.axis_names import check_axis_lengths
 from pytensor_jaxpr_linker.pymc.functions.differentiable import check_variables, named_gradients, one_program
 from pytensor_jaxpr_linker.pymc.functions.initial import check_starts
 from pytensor_jaxpr_linker.pymc.kept_models import KEPT_MODELS, KeptModel, forgotten_if_broken
 from pytensor_jaxpr_linker.pymc.progress import progress
 from pytensor_jaxpr_linker.pymc.results import to_datatree
-from pytensor_jaxpr_linker.pymc.samplers.chain_starts import density_of_points, wide
+from pytensor_jaxpr_linker.pymc.samplers.jax_kernels import density_of_points, wide
 
 #: Above this shape of the tail of the weights, a mean over weighted draws is not to be trusted (Vehtari et al.).
 LARGEST_K = 0.7
@@ -58,8 +58,8 @@ def fit_pathfinder(
 ) -> xr.DataTree:
     """Draw from an approximation of the posterior by Pathfinder: in seconds, where a chain takes minutes.
 
-    Each path climbs to a mode by L-BFGS, and keeps the normal approximation on its way that has the largest ELBO. Draws from
-    those of all paths are weighted by Pareto smoothed importance sampling, and resampled.
+    Each path climbs to a mode by L-BFGS, and keeps the normal approximation on its way that has the largest ELBO. Draws
+    of all paths are weighted by Pareto smoothed importance sampling, and resampled.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ def fit_pathfinder(
     elbo_draws : int
         Draws that estimate the ELBO of each step.
     model : pymc.Model, optional
-        By default that of the context.
+        By default the model of the context.
     random_seed : int, sequence of int or Generator, optional
         Determines starting points and draws. A sequence has one seed for each path.
     initvals, jitter
@@ -83,8 +83,9 @@ def fit_pathfinder(
     Returns
     -------
     xarray.DataTree
-        As of `sample`, with one chain. Group sample_stats has the log density ``lp`` and the approximation's, ``lq``. The
-        attribute ``pareto_k`` of the posterior is above 0.7 where the approximation is poor; a warning is logged then.
+        As of `sample`, with one chain. Group sample_stats has the log density ``lp`` and the approximation's, ``lq``.
+        The attribute ``pareto_k`` of the posterior is above 0.7 where the approximation is poor; a warning is logged
+        then.
 
     Raises
     ------
@@ -97,7 +98,8 @@ def fit_pathfinder(
 
     References
     ----------
-    .. [1] Zhang, Carpenter, Gelman and Vehtari (2022). Pathfinder: parallel quasi-Newton variational inference. JMLR 23, 306.
+    .. [1] Zhang, Carpenter, Gelman and Vehtari (2022). Pathfinder: parallel quasi-Newton variational inference. JMLR
+       23, 306.
     """
     model = check_model(model)
     for name, value in (("draws", draws), ("paths", paths), ("maxiter", maxiter), ("elbo_draws", elbo_draws)):
@@ -114,8 +116,8 @@ def fit_pathfinder(
 
     def run() -> tuple:
         starts = kept.starts(paths, seeds, initvals, jitter)
-        check_starts(starts, density_of_points(kept, wide([start.point for start in starts]), kept.data))
         points = wide([start.point for start in starts])
+        check_starts(starts, density_of_points(kept, points))
         return climb(kept, points, draws, maxiter, elbo_draws, int(rng.integers(2**32)), progressbar)
 
     with forgotten_if_broken(kept), named_gradients(model, WITHOUT_GRADIENTS):
@@ -133,8 +135,8 @@ def fit_pathfinder(
     resampled, stats = jax.tree.map(lambda x: x[chosen], (positions, stats))
     if not pareto_k <= LARGEST_K:
         message = (
-            f"Pareto k is {pareto_k:.2f}, above {LARGEST_K}: the approximation misses a part of the posterior. More paths may"
-            " help; else use sample."
+            f"Pareto k is {pareto_k:.2f}, above {LARGEST_K}: the approximation misses a part of the posterior."
+            " More paths may help; else use sample."
         )
         log_warnings([SamplerWarning(WarningType.CONVERGENCE, message, "warn")])
     return to_datatree(model, names(resampled), stats, attrs, blackjax, log_likelihood)
@@ -149,7 +151,7 @@ def climb(
     seed: int,
     progressbar: bool,
 ) -> tuple:
-    """Return draws of all paths, their log densities, the ELBO of each path, the log weights of the draws, and Pareto k."""
+    """Return draws of all paths, their log densities, the ELBO of each path, log weights of the draws, and Pareto k."""
 
     def path(data: Any, key: Any, point: dict) -> tuple:
         first, second = jax.random.split(key)

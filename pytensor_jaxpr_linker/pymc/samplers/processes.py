@@ -1,4 +1,4 @@
-"""Starts processes for PyMC's chains, without running the user's script again in each."""
+"""Processes and threads of chains: processes that do not run the user's script again, and shares of BLAS's threads."""
 
 from __future__ import annotations
 
@@ -11,15 +11,18 @@ from multiprocessing import get_all_start_methods, get_context
 from typing import Any
 
 import jax
-from pymc.sampling.parallel import ParallelSamplingError
+from threadpoolctl import ThreadpoolController
+
+from pytensor_jaxpr_linker.base.interpreter import usable_cores
 
 #: Not "fork", which does not copy the threads that JAX has.
 BASE = get_context("forkserver" if "forkserver" in get_all_start_methods() else "spawn")
 
 #: The error if a process runs the script again, for what the script defines, and the script samples again.
 SAMPLES_AGAIN = (
-    "The process of a chain needs what this script defines (a wrap_py function, say), so it runs the script again, which samples again:"
-    ' put the call under `if __name__ == "__main__":`, put the definitions into a module, or sample with cores=1.'
+    "The process of a chain needs what this script defines (a wrap_py function, say), so it runs the script again,"
+    ' which samples again: put the call under `if __name__ == "__main__":`, put the definitions into a module, or'
+    " sample with cores=1."
 )
 
 
@@ -44,9 +47,9 @@ def without_script() -> Iterator[None]:
 class Process(BASE.Process):  # type: ignore[name-defined]
     """A process that runs the user's script only if it must.
 
-    Python runs the script again in each new process, and raises an error if the script then starts processes, which it does without
-    ``if __name__ == "__main__":``. PyMC sends its steps by cloudpickle, which takes along what the script defines. Only what a library
-    pickles by its name, such as functions of ``wrap_py``, is looked up in the script.
+    Python runs the script again in each new process, and raises an error if the script then starts processes, which it
+    does without ``if __name__ == "__main__":``. PyMC sends its steps by cloudpickle, which takes along what the script
+    defines. Only what a library pickles by its name, such as functions of ``wrap_py``, is looked up in the script.
     """
 
     def start(self) -> None:
@@ -65,7 +68,10 @@ class Process(BASE.Process):  # type: ignore[name-defined]
 
 
 def from_script(script: str, name: str) -> Any:
-    """Run a script and return what it defines by a name: the ``__getattr__`` of the main module of a process that has not run it."""
+    """Run a script and return its definition of a name.
+
+    This is the ``__getattr__`` of the main module of a process that has not run the script.
+    """
     main = main_module()
     if name.startswith("__"):
         raise AttributeError(name)
@@ -76,20 +82,9 @@ def from_script(script: str, name: str) -> Any:
 
 
 def check_script() -> None:
-    """Raise an error, with the remedy, if the script is run again only for what it defines."""
+    """Raise an error, with the remedy, if the script runs again only for its definitions."""
     if main_module().get("__script_runs_again__"):
         raise RuntimeError(SAMPLES_AGAIN)
-
-
-@contextmanager
-def in_one_sentence() -> Iterator[None]:
-    """Raise the error of `check_script` in another process by itself, without the tracebacks of both processes."""
-    try:
-        yield
-    except ParallelSamplingError as error:
-        if SAMPLES_AGAIN in str(getattr(error.__cause__, "__cause__", "")):
-            raise RuntimeError(SAMPLES_AGAIN) from None
-        raise
 
 
 class Context(type(BASE)):  # type: ignore[misc]
@@ -102,7 +97,8 @@ class Context(type(BASE)):  # type: ignore[misc]
 
 
 def process_context() -> Context:
-    """Return ``mp_ctx`` for `pymc.sample` with mode JAXPR: processes that are not forked, and do not run the script again.
+    """Return ``mp_ctx`` for `pymc.sample` with mode JAXPR: processes that are not forked, and do not run the script
+    again.
 
     So a script needs no ``if __name__ == "__main__":``. `sample` does the same for ``sampler="pymc"``.
 
@@ -113,3 +109,22 @@ def process_context() -> Context:
     True
     """
     return Context()
+
+
+@contextmanager
+def blas_threads(chains: int) -> Iterator[None]:
+    """Enter a context in which BLAS divides the cores among chains that run at the same time, and keeps a limit that
+    the user has set.
+
+    `pymc.sample` does so, too. Else LAPACK, which XLA calls on the CPU, starts as many threads for each chain as there
+    are cores, and they wait for each other: four chains of a Gaussian process took 3 to 12 times as long, more than one
+    after the other.
+    """
+    controller = ThreadpoolController()
+    outside = [library["num_threads"] for library in controller.info() if library["user_api"] == "blas"]
+    before = controller.limit(limits=None)  # sets nothing
+    try:
+        controller.limit(limits=max(1, min([usable_cores() // chains, *outside])), user_api="blas")
+        yield
+    finally:
+        before.restore_original_limits()

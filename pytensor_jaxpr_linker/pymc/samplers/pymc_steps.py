@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from time import perf_counter
 from typing import Any
 
 import pymc as pm
 import xarray as xr
 from pymc.sampling.mcmc import assign_step_methods
+from pymc.sampling.parallel import ParallelSamplingError
 
 from pytensor_jaxpr_linker.base.interpreter import usable_cores
 from pytensor_jaxpr_linker.pymc.chains.kept_draws import WARNINGS, Draws, thinned
@@ -17,7 +16,7 @@ from pytensor_jaxpr_linker.pymc.functions.constrained import constrain
 from pytensor_jaxpr_linker.pymc.options import MAX_TREEDEPTH
 from pytensor_jaxpr_linker.pymc.request import Request
 from pytensor_jaxpr_linker.pymc.results import add_log_likelihood, attributes_of
-from pytensor_jaxpr_linker.pymc.samplers.processes import in_one_sentence, process_context
+from pytensor_jaxpr_linker.pymc.samplers.processes import SAMPLES_AGAIN, process_context
 
 
 def sample_pymc(request: Request) -> xr.DataTree:
@@ -37,7 +36,7 @@ def sample_pymc(request: Request) -> xr.DataTree:
     }
     if request.progressbar_theme is not None:
         options["progressbar_theme"] = request.progressbar_theme
-    with in_one_sentence(), interrupted_in_warmup():
+    try:
         result = pm.sample(
             draws=request.draws,
             tune=request.tune,
@@ -55,6 +54,14 @@ def sample_pymc(request: Request) -> xr.DataTree:
             compute_convergence_checks=False,  # as for all samplers, `sample` makes them
             **options,
         )
+    except ParallelSamplingError as error:  # has the tracebacks of both processes
+        if SAMPLES_AGAIN in str(getattr(error.__cause__, "__cause__", "")):
+            raise RuntimeError(SAMPLES_AGAIN) from None
+        raise
+    except ValueError as error:
+        if "Not enough samples to build a trace" in str(error):  # of a run that was interrupted in its warm-up
+            raise KeyboardInterrupt from None
+        raise
     describe_run(request, result, perf_counter() - began)
     if request.thinning > 1:
         thin(result, request.thinning)
@@ -77,7 +84,7 @@ def describe_run(request: Request, result: xr.DataTree, seconds: float) -> None:
 
 
 def thin(result: xr.DataTree, thinning: int) -> None:
-    """Keep of each group of draws, but those of the warm-up, the last one of every `thinning`, and the warnings of all."""
+    """Keep the last one of every `thinning` draws, with the warnings of all; draws of the warm-up stay as they are."""
     for name, group in result.children.items():
         if "draw" in group.sizes and not name.startswith("warmup_"):
             kept = group.to_dataset().isel(draw=slice(thinning - 1, None, thinning))
@@ -86,17 +93,6 @@ def thin(result: xr.DataTree, thinning: int) -> None:
                     marks = thinned(Draws({}, {stat: group[stat].to_numpy()}), thinning)
                     kept[stat] = kept[stat].copy(data=marks.stats[stat])
             result[name] = xr.DataTree(kept.assign_coords(draw=range(kept.sizes["draw"])))
-
-
-@contextmanager
-def interrupted_in_warmup() -> Iterator[None]:
-    """Raise `KeyboardInterrupt`, as other samplers do, where PyMC says that an interrupted run has too few draws."""
-    try:
-        yield
-    except ValueError as error:
-        if "Not enough samples to build a trace" in str(error):
-            raise KeyboardInterrupt from None
-        raise
 
 
 def nuts_of(request: Request) -> dict[str, Any]:
@@ -108,8 +104,8 @@ def nuts_of(request: Request) -> dict[str, Any]:
         _, assigned = assign_step_methods(request.model, request.options.get("step"))
         if not any(issubclass(step, pm.NUTS) for step in assigned):
             raise ValueError(
-                f"{' and '.join(asked)} is for NUTS, and PyMC gives no variable to it here: leave it out, or give it to the"
-                " step that you make."
+                f"{' and '.join(asked)} is for NUTS, and PyMC gives no variable to it here: leave it out, or"
+                " give it to the step that you make."
             )
     nuts = asked | request.options.get("nuts", {})
     return {"nuts": nuts} if nuts else {}

@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 import blackjax
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pymc as pm
 import xarray as xr
@@ -66,8 +67,8 @@ def sample_smc(
 ) -> xr.DataTree:
     """Draw from the posterior by tempered sequential Monte Carlo, which also estimates the marginal likelihood.
 
-    Draws of the prior are weighted by the likelihood to a power, resampled, and moved by Hamiltonian Monte Carlo, until the
-    power is one. It finds separate modes, where a chain finds one. `pymc.sample_smc` is without gradients.
+    Draws of the prior are weighted by the likelihood to a power, resampled, and moved by Hamiltonian Monte Carlo, until
+    the power is one. It finds separate modes, where a chain finds one. `pymc.sample_smc` is without gradients.
 
     Parameters
     ----------
@@ -76,7 +77,7 @@ def sample_smc(
     chains : int, optional
         Independent runs, by default as many as there are cores, but from 2 to 4. They are one program.
     model : pymc.Model, optional
-        By default that of the context.
+        By default the model of the context.
     threshold : float
         The power is raised until the effective sample size is this fraction of `draws`.
     random_seed : int, sequence of int or Generator, optional
@@ -87,8 +88,8 @@ def sample_smc(
     Returns
     -------
     xarray.DataTree
-        As of `sample`. Group sample_stats has, by chain and stage, ``beta``, the power; ``accept_rate``; ``step_size``; and
-        ``log_marginal_likelihood``, which is NaN before the power is one.
+        As of `sample`. Group sample_stats has, by chain and stage, ``beta``, the power; ``accept_rate``; ``step_size``;
+        and ``log_marginal_likelihood``, which is NaN before the power is one.
 
     Raises
     ------
@@ -156,7 +157,10 @@ def temper(kept: KeptModel, points: dict[str, np.ndarray], threshold: float, see
             np.full(chains, 0.5 * dimensions**-0.25),
         )
         keys = jax.random.split(jax.random.key(seed), chains)
-        stage = stage_program(kept, (given, keys, state))
+        args = given, keys, state
+        shapes = tuple((x.shape, str(x.dtype)) for x in jax.tree.leaves(args))
+        key = "stage of SMC", kept.lengths, shapes, *(str(v.name) for v in kept.model.observed_RVs)
+        stage = kept.programs.compiled(key, jax.vmap(make_stage(prior, likelihood), in_axes=(None, 0, 0)), args)
         evidence, beta = np.zeros(chains), np.zeros(chains)
         while not rows or rows[-1]["beta"].min() < 1:
             split = jax.vmap(lambda key: jax.random.fold_in(key, len(rows)))(keys)
@@ -173,27 +177,17 @@ def temper(kept: KeptModel, points: dict[str, np.ndarray], threshold: float, see
             evidence = evidence + np.asarray(increment)
             if not np.all(np.isfinite(evidence) & ((beta > before) | (before == 1))):
                 raise SamplingError(
-                    "The likelihood of all or nearly all draws of the prior is zero or not finite, so SMC can't begin: give"
-                    " narrower priors or more draws."
+                    "The likelihood of all or nearly all draws of the prior is zero or not finite, so SMC can't"
+                    " begin: give narrower priors or more draws."
                 )
-            text = f"stage {len(rows)} of {chains} chains, {accepted.mean():.0%} accepted, step size {step_size.mean():.2g}"
-            update(round(rows[-1]["beta"].min(), 3), "power", text)
+            means = f"{accepted.mean():.0%} accepted, step size {step_size.mean():.2g}"
+            update(round(rows[-1]["beta"].min(), 3), "power", f"stage {len(rows)} of {chains} chains, {means}")
         positions = jax.tree.map(np.asarray, state.particles.particles)
     return Draws(positions, {name: np.stack([row[name] for row in rows], axis=1) for name in rows[0]})
 
 
-def stage_program(kept: KeptModel, args: tuple) -> jax.stages.Compiled:
-    """Return the program of a stage of all chains, for arguments of these shapes and dtypes, which is kept."""
-    stage = jax.vmap(make_stage(*kept.terms), in_axes=(None, 0, 0))
-    shapes = tuple((x.shape, str(x.dtype)) for x in jax.tree.leaves(args))
-    observed = [str(v.name) for v in kept.model.observed_RVs]
-    key = "stage of SMC", kept.lengths, shapes, *observed
-    return kept.programs.compiled(key, stage, args)
-
-
 def make_stage(prior: ModelFunction, likelihood: ModelFunction) -> Callable:
     """Return one stage: resample, move, and weight for the next power of the likelihood."""
-    numpy = jax.numpy
 
     def stage(given: tuple[Any, Any], key: Any, state: Population) -> tuple:
         (of_prior, of_likelihood), threshold = given
@@ -219,7 +213,7 @@ def make_stage(prior: ModelFunction, likelihood: ModelFunction) -> Callable:
         }
         particles, info = kernel(key, state.particles, TRAJECTORIES, parameters)
         accepted = info.update_info.acceptance_rate.mean()
-        step_size = state.step_size * numpy.exp(accepted - TARGET_ACCEPT)
+        step_size = state.step_size * jnp.exp(accepted - TARGET_ACCEPT)
         return Population(particles, step_size), info.log_likelihood_increment, accepted, state.step_size
 
     return stage
@@ -227,9 +221,8 @@ def make_stage(prior: ModelFunction, likelihood: ModelFunction) -> Callable:
 
 def variances(state: Any) -> Any:
     """Return the variance of each coordinate among weighted particles, or 1 where all particles agree."""
-    numpy = jax.numpy
-    # The order of the flat vector is that of ``ravel_pytree``, which BlackJAX uses.
-    flat = numpy.concatenate([x.reshape(len(x), -1) for x in jax.tree.leaves(state.particles)], axis=1)
+    # The flat vector has the order of ``ravel_pytree``, which BlackJAX uses.
+    flat = jnp.concatenate([x.reshape(len(x), -1) for x in jax.tree.leaves(state.particles)], axis=1)
     mean = state.weights @ flat
     found = state.weights @ (flat - mean) ** 2
-    return numpy.where(found > (ROUNDING * mean) ** 2, found, 1.0)
+    return jnp.where(found > (ROUNDING * mean) ** 2, found, 1.0)

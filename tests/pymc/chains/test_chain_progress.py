@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.theme import Theme
 
 from pytensor_jaxpr_linker.pymc import fit_pathfinder, sample
-from pytensor_jaxpr_linker.pymc.chains import chain_progress, programs
+from pytensor_jaxpr_linker.pymc.chains import chain_progress, runners
 from pytensor_jaxpr_linker.pymc.chains.chain_progress import Watched
 from pytensor_jaxpr_linker.pymc.chains.kernel import AboutChain
 from pytensor_jaxpr_linker.pymc.chains.programs import ChainPrograms
@@ -44,7 +44,7 @@ def model():
 
 @pytest.fixture
 def terminal(monkeypatch):
-    """Return what is written on a terminal."""
+    """Return the text of a terminal."""
     written = io.StringIO()
     monkeypatch.setattr(rich, "_console", Console(file=written, force_terminal=True, width=150))
     return written
@@ -143,17 +143,17 @@ def test_a_notebook_without_ipywidgets(model, monkeypatch):
 
 
 def test_a_log_tells_of_the_tuning(monkeypatch, caplog):
-    """MCLMC tunes before its first draw; the log says how far it is, and before its first step for how long it waits."""
+    """MCLMC tunes before its first draw; the log says how far it is, or how long it has waited for the first step."""
     with pm.Model() as model:
         pm.Normal("x", shape=2)
-    begun = programs.InThreads.begun
+    begun = runners.InThreads.begun
 
     def slow(*args):
         assert waited.wait(30)
         return begun(*args)
 
     waited = threading.Event()
-    monkeypatch.setattr(programs.InThreads, "begun", slow)
+    monkeypatch.setattr(runners.InThreads, "begun", slow)
     monkeypatch.setattr(chain_progress, "LOG_SECONDS", 0.001)
     info, lines = chain_progress.pymc_logger.info, []
 

@@ -11,11 +11,12 @@ import pytest
 pytest.importorskip("blackjax")
 
 PROGRAM = """
+from types import SimpleNamespace
+
 import jax, numpy as np, pymc as pm
 from pytensor_jaxpr_linker.pymc import sample
 from pytensor_jaxpr_linker.pymc.chains.kernel import Kernel
 from pytensor_jaxpr_linker.pymc.chains.chains import Chains, ChainRun
-from pytensor_jaxpr_linker.pymc.chains.programs import Watch
 from pytensor_jaxpr_linker.pymc.kept_programs import KeptPrograms
 
 assert len(jax.devices()) == 2
@@ -29,11 +30,12 @@ def walk(where):
     return Kernel(lambda data, key, x: (x, key), transition)
 
 found = {}
-for method, where in (("parallel", lambda: jax.lax.axis_index("chains")), ("vectorized", lambda: 0), ("sequential", lambda: 0)):
+places = {"parallel": lambda: jax.lax.axis_index("chains"), "vectorized": lambda: 0, "sequential": lambda: 0}
+for method, where in places.items():
     start = {"x": np.zeros((3, 2))}
     data, kept = {"scale": np.array(0.5)}, KeptPrograms()
     chains = Chains(lambda: walk(where), {}, "walk", kept, 30, data, start, [1, 2, 3], ChainRun(10, method))
-    found[method] = chains.draw(start, Watch(lambda *_: None, lambda *_: None), None).draws
+    found[method] = chains.draw(start, SimpleNamespace(add=lambda *_: None), None).draws
 assert found["parallel"].stats["device"].tolist() == [[0] * 10, [0] * 10, [1] * 10]
 for other in ("vectorized", "sequential"):
     np.testing.assert_allclose(found["parallel"].positions["x"], found[other].positions["x"], rtol=1e-12)

@@ -17,10 +17,10 @@ pytest.importorskip("blackjax")
 from blackjax.adaptation.staged_adaptation import build_schedule
 
 from pytensor_jaxpr_linker.pymc import sample
-from pytensor_jaxpr_linker.pymc.kernels import covariances, mass_matrix
-from pytensor_jaxpr_linker.pymc.kernels.covariances import MANY_DRAWS, Moments, noise_of_correlations
+from pytensor_jaxpr_linker.pymc.kernels import mass_matrix, metric
 from pytensor_jaxpr_linker.pymc.kernels.mass_matrix import SETTLING_DRAWS, stan_windows, variation
-from pytensor_jaxpr_linker.pymc.kernels.step_size import (
+from pytensor_jaxpr_linker.pymc.kernels.metric import MANY_DRAWS, Moments, noise_of_correlations
+from pytensor_jaxpr_linker.pymc.kernels.nuts import (
     LARGE_ERROR,
     MANY_LARGE_ERRORS,
     acceptance_to_aim_at,
@@ -92,7 +92,7 @@ def test_windows_change_little_from_one_length_of_the_warm_up_to_the_next():
 
 def moments_of(draws: np.ndarray, gradients: np.ndarray, form: str) -> Moments:
     """Return the moments of a window."""
-    empty, add = covariances.moments(form == "dense")
+    empty, add = metric.moments(form == "dense")
     window = empty(draws.shape[1])
     for x, gradient in zip(draws, gradients, strict=True):
         window = add(window, SimpleNamespace(position=x, logdensity_grad=gradient))
@@ -102,16 +102,16 @@ def moments_of(draws: np.ndarray, gradients: np.ndarray, form: str) -> Moments:
 @pytest.mark.parametrize("form", ["diagonal", "dense"])
 @pytest.mark.parametrize("count", [0, 1, 2, 30])
 def test_coordinates_of_which_a_window_says_nothing_keep_what_they_had(form, count):
-    """One whose draws are all the same, and one with a gradient that is not finite, whose variance is that of the draws."""
+    """One whose draws are all the same, and one with a gradient that is not finite: draws alone give its variance."""
     with jax.enable_x64(True):
         draws = np.random.default_rng(1).normal(size=(count, 4)) * [1e-6, 0, 1, 1e6]
         gradients = -draws / np.array([1e-12, 1, 1, 1e12])
         gradients[:, 2] = np.nan
         window = moments_of(draws, gradients, form)
         old = np.array([2.0, 3.0, 4.0, 5.0])
-        new = (covariances.window_covariances if form == "dense" else covariances.window_variances)(window, old)
-        after_window = covariances.metric_diagonal(new)
-        before, after = mass_matrix.frequencies(old, after_window, covariances.fisher_variances(window))
+        new = (metric.window_covariances if form == "dense" else metric.window_variances)(window, old)
+        after_window = metric.metric_diagonal(new)
+        before, after = mass_matrix.frequencies(old, after_window, metric.fisher_variances(window))
         found, step_size = np.asarray(new), np.asarray(step_in_new_metric(0.5, before, after))
     diagonal = np.diag(found) if form == "dense" else found
     assert np.isfinite(found).all() and 0 < step_size < np.inf
@@ -135,7 +135,7 @@ def test_draws_that_overflow_leave_a_dense_mass_matrix_usable():
         draws = np.random.default_rng(1).normal(size=(30, 3)) * [1, 1e160, 1e155]
         window, old = moments_of(draws, -draws, "dense"), np.ones(3)
         assert np.isinf(np.asarray(window.draws.m2)).any()
-        found = np.asarray(covariances.window_covariances(window, old))
+        found = np.asarray(metric.window_covariances(window, old))
     assert np.isfinite(found).all() and np.linalg.eigvalsh(found / np.sqrt(np.outer(*[np.diag(found)] * 2))).min() > 0
 
 
@@ -163,7 +163,7 @@ def test_correlations_of_many_coordinates_need_evidence(count, correlation, vary
     with jax.enable_x64(True):
         draws = correlated_draws(count, 40, correlation)
         window = moments_of(draws, draws, "dense")
-        assert float(covariances.weight_of_no_correlations(window, varying)) == pytest.approx(expected, abs=0.01)
+        assert float(metric.weight_of_no_correlations(window, varying)) == pytest.approx(expected, abs=0.01)
 
 
 def test_a_narrow_direction_of_many_coordinates_is_seen():
@@ -173,15 +173,15 @@ def test_a_narrow_direction_of_many_coordinates_is_seen():
         draws += (0.01 - 1) * draws.sum(axis=1, keepdims=True) / 30
         window = moments_of(draws, draws, "dense")
         assert abs(np.corrcoef(draws.T) - np.eye(30)).max() < 0.25
-        assert float(covariances.weight_of_no_correlations(window, 0)) < 0.01
+        assert float(metric.weight_of_no_correlations(window, 0)) < 0.01
 
 
 def test_draws_that_overflow_show_no_correlations():
     with jax.enable_x64(True):
         draws = correlated_draws(450, 20, 0.9) * np.r_[np.ones(10), np.full(5, 1e160), np.full(5, 1e155)]
         window = moments_of(draws, draws, "dense")
-        weight = float(covariances.weight_of_no_correlations(window, 0))
-        found = np.asarray(covariances.window_covariances(window, np.ones(20), weight))
+        weight = float(metric.weight_of_no_correlations(window, 0))
+        found = np.asarray(metric.window_covariances(window, np.ones(20), weight))
     assert 0 <= weight <= 1 and np.isfinite(found).all()
 
 
@@ -189,7 +189,7 @@ def test_correlations_are_shrunk_as_asked():
     with jax.enable_x64(True):
         draws = correlated_draws(450, 40, 0.9)
         window, old = moments_of(draws, draws, "dense"), np.ones(40)
-        least = [np.asarray(covariances.window_covariances(window, old, x)) for x in (0, 0.5, 1)]
+        least = [np.asarray(metric.window_covariances(window, old, x)) for x in (0, 0.5, 1)]
     scales = np.sqrt(np.diag(least[0]))
     np.testing.assert_allclose([np.diag(x) for x in least], 3 * [scales**2])
     found = [(x / np.outer(scales, scales))[0, 1] for x in least]
@@ -198,7 +198,7 @@ def test_correlations_are_shrunk_as_asked():
 
 
 def test_large_errors_tell_that_correlations_vary():
-    """From 0.003 to 0.006 of the transitions, after those in which the step size settles; a short window tells nothing."""
+    """From 0.003 to 0.006 of the transitions, once the step size has settled; a short window tells nothing."""
     with jax.enable_x64(True):
         long, short = (moments_of(np.zeros((n, 2)), np.zeros((n, 2)), "dense") for n in (1000 + SETTLING_DRAWS, 99))
         assert [float(variation(long, n)) for n in (0, 3, 6, 1000)] == pytest.approx([0, 0, 1, 1])
@@ -208,7 +208,7 @@ def test_large_errors_tell_that_correlations_vary():
 
 def test_the_first_mass_matrix_is_from_the_gradient():
     with jax.enable_x64(True):
-        found = np.asarray(covariances.variances_by_gradient(np.array([4.0, -1e6, 0, 1e-12, np.inf, np.nan])))
+        found = np.asarray(metric.variances_by_gradient(np.array([4.0, -1e6, 0, 1e-12, np.inf, np.nan])))
     np.testing.assert_allclose(found, [0.25, 1e-6, 1, 1, 1, 1])
 
 
@@ -298,7 +298,7 @@ def test_variances_of_particles_of_any_scale():
 
 
 def test_steps_are_short_enough_for_a_banana():
-    """Up to a rate of 0.9 these chains had 40 divergences in 8,000 draws and a rate of 0.855, and their steps were too long for the tails."""
+    """Up to a rate of 0.9, steps were too long for the tails: 40 divergences in 8,000 draws, and a rate of 0.855."""
     with pm.Model() as model:
         pm.Normal("y", pm.Normal("x", 0, 2) ** 2, 1)
     stats = sample(draws=1000, chains=8, model=model, **QUIET).sample_stats

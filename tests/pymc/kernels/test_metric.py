@@ -130,7 +130,7 @@ def test_many_coordinates_without_correlations_have_none():
 
 
 def test_correlations_that_vary_are_left_out():
-    """A funnel: the first coordinate is the logarithm of the scale of the others, whose correlations alone a window would show."""
+    """A funnel: the first coordinate is the logarithm of the scale of the others, whose correlations a window shows."""
     _, of_pairs = neighbours(20, 0.95)
 
     def logp(q):

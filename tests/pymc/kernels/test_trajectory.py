@@ -80,7 +80,7 @@ def turns(states):
 
 
 def in_plain_python(noise, step_size):
-    """Return the index of the draw, all states by their index, whether the trajectory diverges and turns, and the doublings."""
+    """Return the draw's index, states by index, energies, whether the trajectory diverges and turns, and doublings."""
 
     def step(q, p, size):
         p = p - size / 2 * q / SCALES**2
@@ -131,23 +131,20 @@ def test_beside_plain_python(step_size):
         call, depths = jax.jit(transition), set()
         for noise in noises(1, 20):
             draw, states, energies, diverges, turned, doublings = in_plain_python(noise, step_size)
-            state, info = call(noise, step_size)
+            state, path, stats = call(noise, step_size)
             np.testing.assert_allclose(state.position, states[draw][0], rtol=1e-9)
             value, gradient = jax.value_and_grad(logp)(state.position)
             np.testing.assert_allclose([state.logdensity, *state.logdensity_grad], [value, *gradient], rtol=1e-12)
-            assert (info.index_in_trajectory, info.num_trajectory_expansions) == (draw, doublings)
-            assert (bool(info.is_divergent), bool(info.is_turning)) == (diverges, turned)
-            assert info.num_integration_steps == len(states) - 1
+            assert (stats["index_in_trajectory"], stats["tree_depth"]) == (draw, doublings)
+            assert (bool(path.is_divergent), bool(path.is_turning)) == (diverges, turned)
+            assert stats["n_steps"] == len(states) - 1
             errors = {i: energy - energies[0] for i, energy in energies.items() if i}
-            np.testing.assert_allclose(info.energy, energies[draw], rtol=1e-9)
-            np.testing.assert_allclose(info.energy_error, energies[draw] - energies[0], atol=1e-9)
-            np.testing.assert_allclose(info.max_energy_error, max(errors.values(), key=abs), rtol=1e-7)
+            np.testing.assert_allclose(stats["energy"], energies[draw], rtol=1e-9)
+            np.testing.assert_allclose(stats["energy_error"], energies[draw] - energies[0], atol=1e-9)
+            np.testing.assert_allclose(stats["max_energy_error"], max(errors.values(), key=abs), rtol=1e-7)
             accepted = np.mean([min(1, np.exp(-error)) for error in errors.values()])
-            np.testing.assert_allclose(info.acceptance_rate, accepted, rtol=1e-7)
-            for end, index in (
-                (info.trajectory_leftmost_state, min(states)),
-                (info.trajectory_rightmost_state, max(states)),
-            ):
+            np.testing.assert_allclose(stats["acceptance_rate"], accepted, rtol=1e-7)
+            for end, index in ((path.left, min(states)), (path.right, max(states))):
                 position, momentum = states[index]
                 np.testing.assert_allclose(end.position, position, rtol=1e-9)
                 np.testing.assert_allclose(end.momentum, np.sqrt(INVERSE_MASS) * momentum, rtol=1e-9)
@@ -163,16 +160,16 @@ def test_one_number_chooses_among_all_states_by_their_weight():
         uniform = np.broadcast_to(noise.uniform, (count, 3, DEPTH)).copy()
         uniform[:, 1, 2] = (np.arange(count) + 0.5) / count
         uniform[:, 2, 2], uniform[:, 2, 3:] = 0.0, np.inf  # the draw is of the third doubling
-        _, info = jax.vmap(lambda u: transition(Noise(noise.normal, u), 0.5))(uniform)
+        _, _, stats = jax.vmap(lambda u: transition(Noise(noise.normal, u), 0.5))(uniform)
         _, _, energies, *_ = in_plain_python(noise, 0.5)
-    chosen, counts = np.unique(np.asarray(info.index_in_trajectory), return_counts=True)
+    chosen, counts = np.unique(np.asarray(stats["index_in_trajectory"]), return_counts=True)
     weights = np.exp([-energies[i] for i in chosen])
     assert len(chosen) == 4
     np.testing.assert_allclose(counts / count, weights / weights.sum(), atol=4 / count)
 
 
 def test_energies_that_are_not_finite():
-    """A density of zero, or NaN, diverges: the chain stays where it is, and no statistic but the largest error is lost."""
+    """A density of zero, or NaN, diverges: the chain stays, and no statistic but the largest error is lost."""
     noise = Noise(np.array([3.0, 0.1]), np.zeros((3, DEPTH)))
     with jax.enable_x64(True):
         for beyond in (-np.inf, np.nan):
@@ -180,11 +177,12 @@ def test_energies_that_are_not_finite():
             def density(x, beyond=beyond):
                 return jax.numpy.where(x[0] > 0.35, beyond, logp(x))
 
-            state, info = jax.jit(lambda noise, density=density: transition(noise, 0.5, logdensity=density))(noise)
+            call = jax.jit(lambda noise, density=density: transition(noise, 0.5, logdensity=density))
+            state, path, stats = call(noise)
             np.testing.assert_array_equal(state.position, START)
-            assert info.is_divergent
-            assert (info.index_in_trajectory, info.energy_error, info.acceptance_rate) == (0, 0, 0)
-            assert info.max_energy_error == np.inf
+            assert path.is_divergent
+            assert (stats["index_in_trajectory"], stats["energy_error"], stats["acceptance_rate"]) == (0, 0, 0)
+            assert stats["max_energy_error"] == np.inf
 
 
 @pytest.mark.parametrize("form", ["diagonal", "dense"])
@@ -202,8 +200,8 @@ def test_draws_beside_blackjax(form):
         def ours(carry, _):
             key, state = carry
             key, noise = noise_of(key, 2, DEPTH)
-            state, info = nuts_transition(noise, state, density, 0.6, factor_of(jax.numpy.asarray(mass)), DEPTH)
-            return (key, state), (state.position, info.num_integration_steps)
+            state, _, stats = nuts_transition(noise, state, density, 0.6, factor_of(jax.numpy.asarray(mass)), DEPTH)
+            return (key, state), (state.position, stats["n_steps"])
 
         kernel = blackjax.nuts.build_kernel()
 

@@ -17,7 +17,7 @@ from pymc.exceptions import SamplingError
 
 import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker.pymc import sample
-from pytensor_jaxpr_linker.pymc.samplers import nutpie_processes
+from pytensor_jaxpr_linker.pymc.samplers import nutpie
 from tests.pymc.samplers.test_processes import run_script
 
 pytest.importorskip("nutpie")
@@ -64,8 +64,8 @@ def test_other_samplers_refuse_it(sampler):
 def test_a_process_that_ends():
     ended = SimpleNamespace(join=lambda: None, exitcode=-9)
     with pytest.raises(RuntimeError, match="A process of nutpie's chains ended with exit code -9"):
-        nutpie_processes.check_end(ended)
-    nutpie_processes.check_end(SimpleNamespace(join=lambda: None, exitcode=0))
+        nutpie.check_end(ended)
+    nutpie.check_end(SimpleNamespace(join=lambda: None, exitcode=0))
 
 
 def test_a_process_that_is_killed(monkeypatch):
@@ -77,7 +77,7 @@ def test_a_process_that_is_killed(monkeypatch):
 
         yield update
 
-    monkeypatch.setattr(nutpie_processes, "progress", progress)
+    monkeypatch.setattr(nutpie, "progress", progress)
     with pytest.raises(RuntimeError, match="A process of nutpie's chains ended with exit code -9, for want of memory"):
         sample(model=make_model(), **RUN, draws=2_000_000, tune=100, chains=2)
     assert not active_children()
@@ -106,7 +106,7 @@ def test_an_interrupt_keeps_the_draws(monkeypatch):
 
         yield update
 
-    monkeypatch.setattr(nutpie_processes, "progress", progress)
+    monkeypatch.setattr(nutpie, "progress", progress)
     # A shell starts processes in the background with SIGINT ignored, and pytest then never sees it.
     handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:

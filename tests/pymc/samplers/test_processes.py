@@ -15,7 +15,7 @@ from pytensor import wrap_py
 from pytensor_jaxpr_linker.pymc import process_context, sample
 
 os.write(1, b"runs\n")  # one system call: processes that print at the same time leave each other's lines whole
-short = dict(draws=5, tune=5, chains=2, cores=2, random_seed=1, progressbar=False, quiet=True, compute_convergence_checks=False)
+short = dict(draws=5, tune=5, chains=2, cores=2, random_seed=1, quiet=True, compute_convergence_checks=False)
 
 def model(function):
     with pm.Model() as model:

@@ -21,7 +21,7 @@ from scipy import stats
 
 from pytensor_jaxpr_linker.pymc.functions.density import Layout, logdensity
 from pytensor_jaxpr_linker.pymc.kernels import chees, mclmc, nuts
-from pytensor_jaxpr_linker.pymc.kernels.vectors import VectorDensity
+from pytensor_jaxpr_linker.pymc.samplers.jax_kernels import VectorDensity
 
 #: Consecutive transitions: an error adds up.
 STEPS = 12

@@ -13,8 +13,7 @@ from mesh_models import hierarchical, regression
 
 import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker.pymc import sample, sample_on_mesh
-from pytensor_jaxpr_linker.pymc.chains.folder_store import FolderStore
-from pytensor_jaxpr_linker.pymc.chains.kept_draws import Draws, KeptDraws
+from pytensor_jaxpr_linker.pymc.chains.kept_draws import Draws, FolderStore, KeptDraws
 
 pytest.importorskip("blackjax")
 

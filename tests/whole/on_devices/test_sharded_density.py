@@ -17,7 +17,7 @@ from pytensor.compile.mode import get_mode
 
 import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker.pymc import logdensity, shard
-from pytensor_jaxpr_linker.pymc.mesh.sums import SumOfParts, with_sums_of_parts
+from pytensor_jaxpr_linker.pymc.mesh.graph import SumOfParts, with_sums_of_parts
 
 MESH = jax.make_mesh((8,), ("data",))
 COLLECTIVES = r" (all-reduce|all-gather|all-to-all|collective-permute|reduce-scatter)(?:-start)?\("
@@ -217,7 +217,7 @@ def lagged(n):
         (
             lambda: hierarchical(400),
             {"group": "data"},
-            "along the dim 'group': only free variables have it, and those are whole on each device",
+            "along the dim 'group': only free variables have it, and they are whole on each device",
         ),
         (
             lambda: lagged(9),

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytensor_jaxpr_linker.pymc import sample
-from pytensor_jaxpr_linker.pymc.chains import chunk_lengths
-from pytensor_jaxpr_linker.pymc.chains.chunk_lengths import (
+from pytensor_jaxpr_linker.pymc.chains import programs
+from pytensor_jaxpr_linker.pymc.chains.programs import (
     CALL_SECONDS,
     GROWTH,
     MOST_TRANSITIONS,
@@ -58,7 +58,7 @@ def test_draws_do_not_depend_on_the_lengths_of_chunks(monkeypatch, sampler, meth
         arguments |= {"chains": 4}
     found = []
     for seconds in (np.inf, 1e-9):  # as many as fit, and one by one
-        monkeypatch.setattr(chunk_lengths, "CALL_SECONDS", seconds)
+        monkeypatch.setattr(programs, "CALL_SECONDS", seconds)
         found.append(sample(40, **arguments))
     for name in ("posterior", "sample_stats"):
         for key, x in found[0][name].data_vars.items():

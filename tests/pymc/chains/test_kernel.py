@@ -13,9 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytensor_jaxpr_linker.pymc import sample
-from pytensor_jaxpr_linker.pymc.chains import programs
-from pytensor_jaxpr_linker.pymc.chains.long_scans import LEAST_STEPS, CutFunction
-from pytensor_jaxpr_linker.pymc.chains.random_keys import is_key
+from pytensor_jaxpr_linker.pymc.chains import runners
+from pytensor_jaxpr_linker.pymc.chains.kernel import LEAST_STEPS, CutFunction, is_key
 from pytensor_jaxpr_linker.pymc.kernels import chees, mclmc
 
 numpy = jax.numpy
@@ -56,7 +55,7 @@ def walk(x, keys):
 
 
 def with_scans(data, key, x):
-    """Return results of all kinds: of scans and between them, literals, and what is given."""
+    """Return results of all kinds: of scans and between them, literals, and arguments."""
     first, second = jax.random.split(key)
     x, path = walk(x * data["scale"], jax.random.split(first, 40))
     backwards, sums = jax.lax.scan(lambda s, y: (s + y.sum(), s), 0.0, path[::-1], reverse=True)
@@ -134,8 +133,8 @@ def test_tuning_of_samplers(make, options):
     assert CutFunction(kernel.start, data, *args).steps >= 30
     cut = run(kernel.start, 11, data, *args)
     assert_same(cut, run(kernel.start, 1000, data, *args), rtol=0)
-    # XLA rounds the whole otherwise. An adjusted chain that rounds otherwise makes another number of steps sooner or later, and is another chain then: not
-    # in its first 30 steps.
+    # XLA rounds the whole otherwise. An adjusted chain that rounds otherwise makes another number of steps sooner or
+    # later, and is another chain then: not in its first 30 steps.
     if options:
         kernel = make(Density(), 5, 10, **options)
         assert CutFunction(kernel.start, data, *args).steps == 30
@@ -155,9 +154,9 @@ def test_an_interrupt_ends_the_tuning(monkeypatch, method):
             seen.append(steps)
             raise KeyboardInterrupt
 
-        return before[type(self)](self, programs, states, lengths, SimpleNamespace(tuning=interrupt))
+        return before[type(self)](self, programs, states, lengths, SimpleNamespace(add_tuning=interrupt))
 
-    placed = programs.InThreads if method == "parallel" else programs.OneProgram
+    placed = runners.InThreads if method == "parallel" else runners.OneProgram
     before = {placed: placed.tuned}
     monkeypatch.setattr(placed, "tuned", tuned)
     with pytest.raises(KeyboardInterrupt):
