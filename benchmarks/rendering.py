@@ -3,8 +3,10 @@
 import os
 import platform
 import re
+import textwrap
 from collections.abc import Iterable, Iterator
 from datetime import date
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import geometric_mean
@@ -26,7 +28,16 @@ def text(name: str, setting: dict | None = None, **values: str) -> str:
     if setting is not None:
         values |= {"setting": machine(setting), "remark": f"\n{setting['remark']}\n" if "remark" in setting else ""}
         values |= {key: f"{setting[key]:,}" for key in ("cores", "draws", "tune", "chains") if key in setting}
-    return TEXTS[name].format(**values).rstrip("\n") + "\n"
+    return paragraphs(TEXTS[name].format(**values)).rstrip("\n") + "\n"
+
+
+def paragraphs(written: str) -> str:
+    """Break the lines of paragraphs at 120 columns. Headings, lists, tables and pictures stay as they are."""
+    blocks = written.split("\n\n")
+    return "\n\n".join(block if block.lstrip().startswith(("#", "-", "|", "!")) else fill(block) for block in blocks)
+
+
+fill = partial(textwrap.fill, width=120, break_long_words=False, break_on_hyphens=False)
 
 
 def of_processes(count: int) -> str:
@@ -129,4 +140,4 @@ def failures(results: dict, *path: str) -> Iterator[tuple[tuple[str, ...], str]]
 
 def listed(lines: Iterable[str]) -> str:
     """Write a Markdown list."""
-    return "\n".join(f"- {line}" for line in lines) + "\n"
+    return "\n".join(fill(line, initial_indent="- ", subsequent_indent="  ") for line in lines) + "\n"

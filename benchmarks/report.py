@@ -13,7 +13,7 @@ import effective_draws
 import samplers
 import sparse_products
 from backends import BACKENDS, TITLES
-from rendering import NONE, compared, failures, figure, listed, mark_models, of_processes, table, text, with_ratio
+from rendering import NONE, compared, failures, figure, fill, listed, mark_models, of_processes, table, text, with_ratio
 
 CALLS = {
     "call": "call",
@@ -169,7 +169,7 @@ def in_short(called: dict | None, drawn: list[dict]) -> list[str]:
         draws, sides = found["setting"]["draws"], found["setting"]["sides"]
         to = link(effective_draws.heading(draws))
         parts += [
-            f"Effective draws a second of a whole call of `sample` for {draws:,} draws a chain, {to}:\n",
+            fill(f"Effective draws a second of a whole call of `sample` for {draws:,} draws a chain, {to}:") + "\n",
             effective_draws.summary(found["results"], [side for side in sides if side != effective_draws.OURS]),
         ]
     if called:

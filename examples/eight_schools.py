@@ -1,6 +1,6 @@
 """Eight schools: a PyMC model, sampled by the sampler of your choice on its log density in mode "JAXPR".
 
-Run ``python examples/eight_schools.py --sampler blackjax``; ``--help`` lists the options.
+Run ``python examples/eight_schools.py --sampler nuts``; ``--help`` lists the options.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from pytensor_jaxpr_linker.pymc import fit_pathfinder, sample, sample_smc
 
 EFFECTS = np.array([28.0, 8.0, -3.0, 7.0, -1.0, 1.0, 18.0, 12.0])
-SAMPLERS = ["nutpie", "numpyro", "blackjax", "pymc", "mclmc", "smc", "pathfinder"]
+SAMPLERS = ["nuts", "nutpie", "numpyro", "pymc", "mclmc", "smc", "pathfinder"]
 ERRORS = np.array([15.0, 10.0, 16.0, 11.0, 9.0, 11.0, 10.0, 18.0])
 
 
@@ -64,7 +64,7 @@ def save_plot(data: xr.DataTree, sampler: str, path: Path) -> None:
 def main(argv: list[str] | None = None) -> Path:
     """Sample, print the summary, save the plot, and return where it is."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--sampler", choices=SAMPLERS, default="blackjax")
+    parser.add_argument("--sampler", choices=SAMPLERS, default="nuts")
     parser.add_argument("--draws", type=int, default=1000, help="draws to keep from each chain")
     parser.add_argument("--tune", type=int, default=1000, help="warm-up draws of each chain, if the sampler has such")
     parser.add_argument("--chains", type=int, default=4, help="number of chains")

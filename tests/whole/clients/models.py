@@ -238,7 +238,7 @@ def sampled_by(model: pm.Model) -> tuple[str, str]:
     """Return the first sampler that draws, of one program, with host steps, and of PyMC, and why others do not."""
     refused = []
     # Short trajectories; a model that PyMC samples without NUTS refuses an argument of NUTS.
-    for sampler, options in (("blackjax", {"max_treedepth": 4}), ("nutpie", {"max_treedepth": 4}), ("pymc", {})):
+    for sampler, options in (("nuts", {"max_treedepth": 4}), ("nutpie", {"max_treedepth": 4}), ("pymc", {})):
         began = time.perf_counter()
         try:
             found = sample(model=model, sampler=sampler, chain_method="sequential", **SHORT, **options)

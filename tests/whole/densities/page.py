@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import subprocess
 import sys
+import textwrap
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -136,10 +138,17 @@ def known_departures(ours: dict[str, Any]) -> list[str]:
         for row in ROWS:
             at = [u for u in wrong_at(ours[row.id]) if departure(row, u) is known] if row.id in ours else []
             if at:
-                named.append(f"  - `{row.id}`, at {values(at)}")
+                named.append(broken(f"  - `{row.id}`, at {values(at)}", "    "))
         if named:
-            lines += [f"- {known.reason}", *named]
+            lines += [broken(f"- {known.reason}", "  "), *named]
     return lines
+
+
+def broken(text: str, indent: str = "") -> str:
+    """Break a text into lines of at most 120 columns, but not inside code."""
+    whole = re.sub(r"`[^`]*`", lambda code: code[0].replace(" ", "\0"), text)
+    lines = textwrap.wrap(whole, 120, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(lines).replace("\0", " ")
 
 
 def others_wrong(columns: dict[str, Any]) -> list[str]:
@@ -166,7 +175,7 @@ def text(data: dict[str, Any]) -> str:
     introduction = (HERE / "introduction.md").read_text(encoding="utf-8").rstrip()
     parts = [
         introduction,
-        f"Measured on {about['date']} at commit {about['commit']}, with {versions}.",
+        broken(f"Measured on {about['date']} at commit {about['commit']}, with {versions}."),
         "## Distributions\n\n" + "\n".join(table(columns)),
         "## Known departures\n\nHere ours are wrong though the truth is finite. The tests allow these points and no others.\n\n"
         + "\n".join(known_departures(columns["ours"])),
