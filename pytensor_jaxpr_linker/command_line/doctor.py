@@ -8,7 +8,9 @@ import platform
 import shutil
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from statistics import fmean
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -18,18 +20,12 @@ import pytensor
 import pytensor.tensor as pt
 from pytensor.gradient import grad
 
+from pytensor_jaxpr_linker.base import requirements
 from pytensor_jaxpr_linker.base.interpreter import usable_cores
-from pytensor_jaxpr_linker.base.requirements import (
-    Section,
-    described_error,
-    environment_lines,
-    fitting_versions,
-    import_problem,
-    report_block,
-    requirements,
-)
+from pytensor_jaxpr_linker.base.requirements import Section, described_error, environment_lines, report_block
 from pytensor_jaxpr_linker.base.words import SITE, counted
 from pytensor_jaxpr_linker.report.explain import explain
+from pytensor_jaxpr_linker.report.measure import seconds_of
 from pytensor_jaxpr_linker.report.text import duration
 
 #: The number of draws of each chain of the trial, after as many for its adaptation.
@@ -156,10 +152,7 @@ def program() -> Section:
     f = pytensor.function([x], [y, slope], mode="JAXPR")
     value, gradient = f(given)
     first = perf_counter() - started
-    started = perf_counter()
-    for _ in range(100):
-        f(given)
-    call = (perf_counter() - started) / 100
+    call = fmean(seconds_of(partial(f, given), 100))
     expected = np.log1p(np.exp(given)).sum(), 1 / (1 + np.exp(-given))
     error = max(abs(value - expected[0]), abs(gradient - expected[1]).max())
     lines = [
@@ -174,8 +167,8 @@ def extras() -> Section:
     """Import the installed packages that extras name."""
     if no_device():
         return Section("Packages of the extras", ["not imported: JAX has no device"])
-    found = [r for r in requirements() if r.is_optional and r.installed]
-    wrong = {r.name: problem for r in found if (problem := import_problem(r))}
+    found = [r for r in requirements.requirements() if r.is_optional and r.installed]
+    wrong = {r.name: problem for r in found if (problem := requirements.import_problem(r))}
     imported = ", ".join(r.name for r in found if r.name not in wrong)
     lines = [f"can be imported: {imported}"] if imported else []
     lines += [f"can't be imported: {', '.join(wrong)}"] if wrong else []
@@ -186,8 +179,8 @@ def posterior() -> Section:
     """Draw from a posterior that is known, and compare the mean and the standard deviation."""
     if no_device():
         return Section("A posterior", ["not drawn from: JAX has no device"])
-    needed = [r for r in requirements() if r.name in ("pymc", "blackjax")]
-    if absent := [r.name for r in needed if r.installed is None or import_problem(r)]:
+    needed = [r for r in requirements.requirements() if r.name in ("pymc", "blackjax")]
+    if absent := [r.name for r in needed if r.installed is None or requirements.import_problem(r)]:
         missing = f"no {' and no '.join(absent)} (pip install 'pytensor_jaxpr_linker[pymc]')"
         return Section("A posterior", [f"not drawn from: {missing}"])
     pymc, ours = (importlib.import_module(name) for name in ("pymc", "pytensor_jaxpr_linker.pymc"))
@@ -208,7 +201,7 @@ def posterior() -> Section:
 
 #: The parts of the examination, by the titles of sections that fail.
 PARTS: dict[str, Callable[[], Section]] = {
-    "Versions": fitting_versions,
+    "Versions": requirements.fitting_versions,
     "Machine": machine,
     "Devices of JAX": devices,
     "Settings": jax_and_pytensor_settings,

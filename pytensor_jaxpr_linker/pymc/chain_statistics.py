@@ -40,7 +40,7 @@ def rhat(draws: np.ndarray, superchains: int | None = None) -> np.ndarray:
 
 
 def ess(draws: np.ndarray) -> np.ndarray:
-    """Return the effective sample size of the bulk [1]_ of each element, NaN where it is not defined; shapes as for `rhat`."""
+    """Return the effective sample size of the bulk [1]_ of each element, or NaN; shapes as for `rhat`."""
     return by_element(draws, 1, lambda x: effective_size(normal_scores(halves_of(x))))
 
 
@@ -55,7 +55,7 @@ def by_element(draws: np.ndarray, least_chains: int, statistic: Callable[[np.nda
 
 
 def halves_of(chains: np.ndarray) -> np.ndarray:
-    """Return the first and the second halves of chains as chains; an odd number of draws loses the one in the middle."""
+    """Return the first and the second halves of chains as chains, without the middle one of an odd number of draws."""
     half = chains.shape[1] // 2
     return np.concatenate([chains[:, :half], chains[:, -half:]])
 

@@ -19,16 +19,10 @@ from pytensor_jaxpr_linker.graph.rewritten.describe import NotDescribed
 from pytensor_jaxpr_linker.graph.rewritten.flat import Tables, flatten, text_of
 from pytensor_jaxpr_linker.graph.rewritten.live import LiveDescriptions
 from pytensor_jaxpr_linker.pymc.arguments import Names, as_names
+from pytensor_jaxpr_linker.pymc.functions import initial
 from pytensor_jaxpr_linker.pymc.functions.constrained import Constrain
 from pytensor_jaxpr_linker.pymc.functions.density import LogDensity
 from pytensor_jaxpr_linker.pymc.functions.graph import ModelFunction, model_mode, shared_inputs
-from pytensor_jaxpr_linker.pymc.functions.initial import (
-    Start,
-    check_initvals,
-    check_shapes,
-    point_functions,
-    prior_function,
-)
 from pytensor_jaxpr_linker.pymc.kept_programs import FolderPrograms, KeptPrograms, settings_of, surroundings
 from pytensor_jaxpr_linker.run.placement import process
 
@@ -147,7 +141,7 @@ class KeptModel:
     @cached_property
     def prior(self) -> Callable[[int, int], dict[str, np.ndarray]]:
         """The function from a seed and a number to draws of the prior."""
-        return locked(prior_function(self.model), self._in_turn)
+        return locked(initial.prior_function(self.model), self._in_turn)
 
     @cached_property
     def terms(self) -> tuple[ModelFunction, ModelFunction]:
@@ -155,20 +149,20 @@ class KeptModel:
         model, gradient = self.model, self.gradient
         return ModelFunction(model, [model.varlogp], gradient), ModelFunction(model, [model.datalogp], gradient)
 
-    def starts(self, chains: int, seeds: Sequence[Any], initvals: Any, jitter: bool) -> list[Start]:
+    def starts(self, chains: int, seeds: Sequence[Any], initvals: Any, jitter: bool) -> list[initial.Start]:
         """Return the starting points of chains."""
-        check_initvals(self.model, initvals)
+        initial.check_initvals(self.model, initvals)
         if initvals is not None:
-            functions = point_functions(self.model, chains, initvals, jitter)
+            functions = initial.point_functions(self.model, chains, initvals, jitter)
         else:
             with self._making:
                 if jitter not in self._point_functions:
-                    (draw,) = point_functions(self.model, 1, None, jitter)
+                    (draw,) = initial.point_functions(self.model, 1, None, jitter)
                     self._point_functions[jitter] = [locked(draw, self._in_turn)]
             functions = self._point_functions[jitter] * chains
-        starts = [Start(self.model, draw, seed, jitter) for draw, seed in zip(functions, seeds, strict=True)]
+        starts = [initial.Start(self.model, draw, seed, jitter) for draw, seed in zip(functions, seeds, strict=True)]
         if initvals is not None:
-            check_shapes(self.model, [start.point for start in starts])
+            initial.check_shapes(self.model, [start.point for start in starts])
         return starts
 
 

@@ -20,14 +20,8 @@ from jaxpr_artifact.programs import from_program, to_program
 from pytensor_jaxpr_linker.base.bounded import Bounded
 from pytensor_jaxpr_linker.base.options import resolve
 from pytensor_jaxpr_linker.base.rules import RULES, SCALAR_RULES
+from pytensor_jaxpr_linker.graph.rewritten import environment
 from pytensor_jaxpr_linker.graph.rewritten.describe import OF_PYTENSOR, NotDescribed
-from pytensor_jaxpr_linker.graph.rewritten.environment import (
-    IMPORTED,
-    files_of,
-    foreign_rewrites,
-    settings,
-    text_of_process,
-)
 from pytensor_jaxpr_linker.graph.rewritten.live import package_of
 from pytensor_jaxpr_linker.graph.rewritten.store import STORE
 from pytensor_jaxpr_linker.run.placement import process
@@ -45,14 +39,15 @@ OF_NO_PROGRAM = (
     "jax_traceback",
     "jax_transfer_guard",
 )
-#: PyTensor's settings that no program depends on. The first is changed while starting points are made, in any thread.
+#: PyTensor's environment.settings that no program depends on. The first is changed while starting points are made, in
+#: any thread.
 OF_NO_GRAPH = frozenset({"cxx"})
 
 
 def surroundings(model: pm.Model) -> list:
     """Return everything except the model that its programs depend on and that may change in this process."""
-    of_pytensor = [(name, value) for name, value in settings() if name not in OF_NO_GRAPH]
-    return [settings_of(model), of_pytensor, foreign_rewrites(), foreign_rules()]
+    of_pytensor = [(name, value) for name, value in environment.settings() if name not in OF_NO_GRAPH]
+    return [settings_of(model), of_pytensor, environment.foreign_rewrites(), foreign_rules()]
 
 
 def settings_of(model: pm.Model) -> str:
@@ -84,16 +79,16 @@ def text_for_folder(query: RewriteDatabaseQuery) -> str:
             raise NotDescribed(f"{function} is registered for {op}")
     device = jax.devices()[0]
     versions = jax.__version__, jax.lib.__version__, device.platform, device.device_kind, len(jax.devices())
-    return repr([text_of_process(query), versions])
+    return repr([environment.text_of_process(query), versions])
 
 
 @cache
 def digest_of_files(package: str) -> str:
     """Return a digest of the sizes and times of a sampler's files, which its programs depend on."""
     try:
-        return sha256(repr(files_of(package)).encode()).hexdigest()
+        return sha256(repr(environment.files_of(package)).encode()).hexdigest()
     except NotDescribed:
-        return str(IMPORTED)  # no other process has it
+        return str(environment.IMPORTED)  # no other process has it
 
 
 #: The name of the one program among the members of a `StoredFunction`.

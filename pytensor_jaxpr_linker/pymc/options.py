@@ -38,31 +38,6 @@ PACKAGES = {
 #: Other names of samplers. PyMC has NUTS of BlackJAX by this name.
 ALIASES = {"blackjax": "nuts"}
 
-#: Arguments of nutpie and of PyMC that `sample` does not hand on, and why.
-WITHHELD = {
-    "nutpie": {
-        "compiled_model": "use model",
-        "seed": "use random_seed",
-        "maxdepth": "use max_treedepth",
-        "progress_bar": "use progressbar",
-        "num_tune": "use tune",
-        "num_draws": "use draws",
-        "num_chains": "use chains",
-        "init_mean": "use initvals",
-        "save_warmup": "use discard_tuned_samples",
-        "return_raw_trace": "sample returns a DataTree",
-        "blocking": "sample returns when all chains are done",
-        "zarr_store": "draws are kept in memory",
-    },
-    "pymc": {"nuts_sampler_kwargs": "use nuts"},
-}
-#: Arguments of PyMC that no sampler takes, and why.
-WITHHELD_BY_ALL = {
-    "backend": "the mode is JAXPR",
-    "compile_kwargs": "the mode is JAXPR",
-    "nuts_sampler_kwargs": "give them as arguments of their own",
-    "return_inferencedata": "sample returns a DataTree",
-}
 #: The names of other packages for the arguments of `sample`.
 SYNONYMS = {
     theirs: ours
@@ -83,6 +58,27 @@ SYNONYMS = {
         "thinning": "thin",
     }.items()
     for theirs in names.split()
+}
+#: Arguments of nutpie and of PyMC that `sample` does not hand on, and why.
+WITHHELD = {
+    "nutpie": {
+        **{name: f"use {SYNONYMS[name]}" for name in ("maxdepth", "num_chains", "num_draws", "num_tune", "seed")},
+        "progress_bar": "use progressbar",
+        "compiled_model": "use model",
+        "init_mean": "use initvals",
+        "save_warmup": "use discard_tuned_samples",
+        "return_raw_trace": "sample returns a DataTree",
+        "blocking": "sample returns when all chains are done",
+        "zarr_store": "draws are kept in memory",
+    },
+    "pymc": {"nuts_sampler_kwargs": "use nuts"},
+}
+#: Arguments of PyMC that no sampler takes, and why.
+WITHHELD_BY_ALL = {
+    "backend": "the mode is JAXPR",
+    "compile_kwargs": "the mode is JAXPR",
+    "nuts_sampler_kwargs": "give them as arguments of their own",
+    "return_inferencedata": "sample returns a DataTree",
 }
 #: PyMC's ways to begin, as `jitter` and `mass_matrix`.
 INITS: dict[str, tuple[bool, str | None]] = {

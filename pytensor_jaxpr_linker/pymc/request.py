@@ -16,6 +16,7 @@ from rich.theme import Theme
 from pytensor_jaxpr_linker.base.interpreter import usable_cores
 from pytensor_jaxpr_linker.base.words import counted
 from pytensor_jaxpr_linker.pymc import arguments
+from pytensor_jaxpr_linker.pymc import options as sampler_options
 from pytensor_jaxpr_linker.pymc.arguments import GRADIENTS, Names, as_names, shown
 from pytensor_jaxpr_linker.pymc.chains.chains import ChainRun
 from pytensor_jaxpr_linker.pymc.chains.runners import CHAINS
@@ -23,16 +24,6 @@ from pytensor_jaxpr_linker.pymc.functions.axis_names import check_axis_lengths
 from pytensor_jaxpr_linker.pymc.functions.differentiable import check_variables
 from pytensor_jaxpr_linker.pymc.functions.initial import check_initvals
 from pytensor_jaxpr_linker.pymc.mesh.sharded_density import check_sampler_of_mesh, checked_mesh
-from pytensor_jaxpr_linker.pymc.options import (
-    ALIASES,
-    PACKAGES,
-    TARGET_ACCEPTS,
-    check_callback,
-    check_options,
-    checked_idata_kwargs,
-    with_init,
-    with_nuts,
-)
 from pytensor_jaxpr_linker.pymc.samplers.marginal import marginalized
 
 #: Samplers other than NUTS, as messages name them.
@@ -106,7 +97,8 @@ class Request:
         """Return the arguments as samplers read them. Raise an error, with the remedy, for invalid arguments."""
         model = marginalized(arguments.check_model(self.model), self.marginalize)
         arguments.check_dict("nuts", self.nuts)
-        named, pymcs = map(without_alias, (self.sampler, self.nuts_sampler))
+        given = self.sampler, self.nuts_sampler
+        named, pymcs = (sampler_options.ALIASES.get(name, name) if isinstance(name, str) else name for name in given)
         if pymcs is not None and named not in (None, pymcs):
             raise ValueError(
                 f"nuts_sampler={self.nuts_sampler!r} is PyMC's name of sampler={self.sampler!r}: leave out one of them."
@@ -114,26 +106,26 @@ class Request:
         sampler = named or pymcs or DEFAULT
         if self.is_on_mesh:
             check_sampler_of_mesh(sampler)
-        arguments.check_choice("sampler", sampler, PACKAGES)
-        package = arguments.require(PACKAGES[sampler])
+        arguments.check_choice("sampler", sampler, sampler_options.PACKAGES)
+        package = arguments.require(sampler_options.PACKAGES[sampler])
         # `sample` returns a DataTree, so this argument has no effect.
         options = {k: v for k, v in self.options.items() if (k, v) != ("return_inferencedata", True)}
-        options, aims = with_nuts(sampler, self.nuts, self.target_accept, self.max_treedepth, options)
-        jitter, options = with_init(sampler, self.jitter, options)
+        options, aims = sampler_options.with_nuts(sampler, self.nuts, self.target_accept, self.max_treedepth, options)
+        jitter, options = sampler_options.with_init(sampler, self.jitter, options)
         found = replace(self, model=model, sampler=sampler, package=package, options=options, **aims)
         check_kinds(found)
         check_numbers(found)
         check_sampler(found)
         check_variables_for(found)
         mesh = checked_mesh(self.mesh, self.shard) if self.is_on_mesh else None
-        check_options(sampler, GIVEN, options)
-        check_callback(sampler, self.callback)
+        sampler_options.check_options(sampler, GIVEN, options)
+        sampler_options.check_callback(sampler, self.callback)
         if sampler == "nutpie" and self.progressbar_theme is not None:
             raise TypeError(
                 "nutpie's progress bar has no theme: use progress_template, or leave out progressbar_theme."
             )
         check_initvals(model, self.initvals)
-        idata = checked_idata_kwargs(sampler, self.idata_kwargs)
+        idata = sampler_options.checked_idata_kwargs(sampler, self.idata_kwargs)
         check_axis_lengths(model, self.var_names, idata)
         log_likelihood = idata.pop("log_likelihood", self.log_likelihood)
         few = max(2, min(4, usable_cores())) if mesh is None else max(4, mesh.shape.get(CHAINS, 1))
@@ -167,7 +159,7 @@ class Request:
     def adaptation(self) -> dict[str, Any]:
         """The arguments of a sampler's kernel."""
         found = {"tune": self.tune, "max_treedepth": self.max_treedepth, **self.options}
-        aim = self.target_accept or TARGET_ACCEPTS.get(self.sampler)
+        aim = self.target_accept or sampler_options.TARGET_ACCEPTS.get(self.sampler)
         return found if aim is None else {"target_accept": aim, **found}
 
     @property
@@ -193,11 +185,6 @@ class Request:
 OF_OTHERS = ("options", "on_progress", "package", "is_default", "seeds")
 #: The arguments of `sample` that all samplers have.
 GIVEN = [name for name in Request.__annotations__ if name not in OF_OTHERS]
-
-
-def without_alias(sampler: Any) -> Any:
-    """Return the name of a sampler in messages and results."""
-    return ALIASES.get(sampler, sampler) if isinstance(sampler, str) else sampler
 
 
 def check_restarts(asked: Any) -> None:
@@ -262,7 +249,11 @@ def check_sampler(asked: Request) -> None:
     """Raise an error for arguments that this sampler does not support."""
     sampler = asked.sampler
     if asked.is_on_mesh:
-        check_run_of_mesh(asked)
+        for name, default in (("chain_method", "parallel"), ("cores", None)):
+            if getattr(asked, name) != default:
+                raise TypeError(f"{name} is not for runs with mesh, shard or store: leave it out.")
+        if asked.store is not None and not asked.discard_tuned_samples:
+            raise TypeError("A store keeps no draws of the warm-up: leave out discard_tuned_samples.")
     if asked.chain_method == "vectorized" and sampler in ("nutpie", "pymc"):
         raise ValueError(
             f"{sampler} can't run chains as one program: use chain_method='parallel', or sampler='nuts' or 'numpyro'."
@@ -275,7 +266,13 @@ def check_sampler(asked: Request) -> None:
     if sampler in ("mclmc", "chees") and not asked.discard_tuned_samples:
         raise TypeError(f"sampler={sampler!r} keeps no draws of its warm-up: leave out discard_tuned_samples.")
     if sampler == "chees":
-        check_many(asked)
+        if asked.chain_method == "sequential" or asked.cores is not None:
+            raise ValueError(
+                "The chains of sampler='chees' adapt together, so they are one program: leave out chain_method and"
+                " cores."
+            )
+        arguments.check_integer("chains", MANY_CHAINS if asked.chains is None else asked.chains, 2)
+        arguments.check_integer("tune", asked.tune, 1)
     if sampler == "nutpie" and asked.tune == 0:
         raise ValueError("nutpie can't sample without warm-up: use tune=1 or more, or sampler='nuts'.")
     if sampler == "nutpie" and not isinstance(asked.initvals, dict | None):
@@ -284,25 +281,6 @@ def check_sampler(asked: Request) -> None:
         raise ValueError(
             "PyMC's steps have PyTensor's gradient only: leave out gradient='jax', or use another sampler."
         )
-
-
-def check_run_of_mesh(asked: Request) -> None:
-    """Raise an error for arguments that chains on a mesh, or with a store, do not support."""
-    for name, default in (("chain_method", "parallel"), ("cores", None)):
-        if getattr(asked, name) != default:
-            raise TypeError(f"{name} is not for runs with mesh, shard or store: leave it out.")
-    if asked.store is not None and not asked.discard_tuned_samples:
-        raise TypeError("A store keeps no draws of the warm-up: leave out discard_tuned_samples.")
-
-
-def check_many(asked: Request) -> None:
-    """Raise an error for arguments that chains that adapt together do not support."""
-    if asked.chain_method == "sequential" or asked.cores is not None:
-        raise ValueError(
-            "The chains of sampler='chees' adapt together, so they are one program: leave out chain_method and cores."
-        )
-    arguments.check_integer("chains", MANY_CHAINS if asked.chains is None else asked.chains, 2)
-    arguments.check_integer("tune", asked.tune, 1)
 
 
 def check_variables_for(asked: Request) -> None:

@@ -75,17 +75,14 @@ def log_worst(posterior: xr.Dataset) -> None:
     worst = worst_of(posterior)
     if worst.rhat > MOST_RHAT:
         pymc_logger.info(
-            "The rhat statistic is larger than 1.01 for some parameters (%.3f for %r): the chains do not agree."
-            " See https://arxiv.org/abs/1903.08008 and diagnose(data).",
-            worst.rhat,
-            worst.rhat_name,
+            f"The rhat statistic is larger than 1.01 for some parameters ({worst.rhat:.3f} for {worst.rhat_name!r}):"
+            " the chains do not agree. See https://arxiv.org/abs/1903.08008 and diagnose(data)."
         )
     if worst.ess < LEAST_ESS_OF_CHAIN * chains:
         pymc_logger.error(
-            "The effective sample size per chain is smaller than 100 for some parameters (%.0f for %r)."
-            " R-hat and effective sample sizes need more. See https://arxiv.org/abs/1903.08008 and diagnose(data).",
-            worst.ess / chains,
-            worst.ess_name,
+            "The effective sample size per chain is smaller than 100 for some parameters"
+            f" ({worst.ess / chains:.0f} for {worst.ess_name!r}). R-hat and effective sample sizes need more."
+            " See https://arxiv.org/abs/1903.08008 and diagnose(data)."
         )
 
 
@@ -114,16 +111,10 @@ def result_of(request: Request, constrained: Constrain, found: ChainDraws) -> xr
     attrs = attributes_of(request, found.seconds, found.seconds_before, found.interrupted)
     if found.store is not None:
         return found.store.result(attrs)
-    make = partial(
-        to_datatree,
-        request.model,
-        variables_at(constrained, found.draws.positions),
-        found.draws.stats,
-        attrs,
-        request.package,
-        request.log_likelihood,
-        warmup=found.warmup and Draws(variables_at(constrained, found.warmup.positions), found.warmup.stats),
-    )
+    posterior = variables_at(constrained, found.draws.positions)
+    warmup = found.warmup and Draws(variables_at(constrained, found.warmup.positions), found.warmup.stats)
+    given = request.model, posterior, found.draws.stats, attrs, request.package, request.log_likelihood
+    make = partial(to_datatree, *given, warmup=warmup)
     if request.idata_kwargs:
         with keeping_draws("Naming axes by idata_kwargs", "Their axes are named by the model."):
             return make(**request.idata_kwargs)

@@ -19,18 +19,10 @@ from pytensor_jaxpr_linker.frontend.targets import Compiled
 from pytensor_jaxpr_linker.report.model import Collective, PlacedArray, PlatformReport, TransferReport
 from pytensor_jaxpr_linker.report.nodes import Texts
 from pytensor_jaxpr_linker.report.stages import RegionStages
-from pytensor_jaxpr_linker.run import placement
+from pytensor_jaxpr_linker.run import placement, transfer_count
 from pytensor_jaxpr_linker.run.plans import make_plan, rules_in_force
 from pytensor_jaxpr_linker.run.specialization import lowering_key
-from pytensor_jaxpr_linker.run.transfer_count import (
-    Held,
-    Sizes,
-    array_bytes_of,
-    code_bytes,
-    declared_bytes,
-    held,
-    transfers_of,
-)
+from pytensor_jaxpr_linker.run.transfer_count import Held, declared_bytes, held
 
 
 def describe_transfers(
@@ -49,11 +41,11 @@ def describe_transfers(
         made |= bytes_of(program.inputs, region.avals)
         if (lowered := region.specialization.lowered.get(lowering_key(region.avals))) is not None:
             made |= bytes_of(program.outputs, lowered.jaxpr.out_avals)
-        codes.append(code_bytes(region.specialization, len(program.outputs)))
+        codes.append(transfer_count.code_bytes(region.specialization, len(program.outputs)))
     given = [*args, *found.stored[len(args) :]]
     inputs = {v: input_place(v, x, made) for v, x in zip(runner.plan.inputs, given, strict=True)}
-    sizes = Sizes(inputs, made, codes)
-    moves = transfers_of(runner.plan, runner.programs, runner.updates, runner.options.results, sizes)
+    sizes = transfer_count.Sizes(inputs, made, codes)
+    moves = transfer_count.transfers_of(runner.plan, runner.programs, runner.updates, runner.options.results, sizes)
     texts = Texts()
     return tuple(
         TransferReport(t.direction, t.why, "" if t.variable is None else texts.name(t.variable), t.bytes) for t in moves
@@ -62,7 +54,7 @@ def describe_transfers(
 
 def bytes_of(variables: Sequence[Variable], avals: Sequence[Any]) -> dict[Variable, int | None]:
     """Return the bytes of variables by their avals, which avals of large constants and a check code may follow."""
-    return {v: array_bytes_of(aval) for v, aval in zip(variables, avals, strict=False)}
+    return {v: transfer_count.array_bytes_of(aval) for v, aval in zip(variables, avals, strict=False)}
 
 
 def input_place(variable: Variable, value: Any, made: dict[Variable, int | None]) -> Held:

@@ -20,7 +20,7 @@ from pytensor_jaxpr_linker.base.interpreter import gc_paused
 from pytensor_jaxpr_linker.base.jax_compat import with_x64_restored
 from pytensor_jaxpr_linker.base.passes import PassRecord, record_passes
 from pytensor_jaxpr_linker.frontend.targets import LOADED, Compiled, compiled, graph_target, target_of
-from pytensor_jaxpr_linker.graph.walk import Graph
+from pytensor_jaxpr_linker.graph.walk import Graph, readers_of
 from pytensor_jaxpr_linker.jaxpr.optimize.finish import for_calls
 from pytensor_jaxpr_linker.jaxpr.passes import CPU
 from pytensor_jaxpr_linker.plan.model import HostStep, Plan, Region
@@ -31,6 +31,7 @@ from pytensor_jaxpr_linker.report.explanation import Explanation
 from pytensor_jaxpr_linker.report.hints import constant_text, expression, find_rewrite, try_changes
 from pytensor_jaxpr_linker.report.nodes import (
     GRADIENT_BY,
+    Numbers,
     Provenance,
     Texts,
     batch_nodes,
@@ -235,24 +236,17 @@ def describe_batch(
 def describe_specialization(s: Specialization, padding: Padding | None) -> list[model.SpecializationReport]:
     """Return the report on each program of a specialization, perhaps of a padded region."""
     static = {expression(v): constant_text(value) for v, value in s.static.items()}
-    return [
-        model.SpecializationReport(
-            tuple(f"{dtype}[{','.join(map(str, shape))}]" for shape, dtype in key),
-            static,
-            len(lowered.jaxpr.eqns),
-            dict(s.seconds[key, mesh]),
-            "" if padding is None else padding.text_for([shape for shape, _ in key]),
-        )
-        for (key, mesh), lowered in list(s.lowered.items())
-    ]
+    reports = []
+    for (key, mesh), lowered in list(s.lowered.items()):
+        shapes = tuple(f"{dtype}[{','.join(map(str, shape))}]" for shape, dtype in key)
+        padded = "" if padding is None else padding.text_for([shape for shape, _ in key])
+        equations, seconds = len(lowered.jaxpr.eqns), dict(s.seconds[key, mesh])
+        reports.append(model.SpecializationReport(shapes, static, equations, seconds, padded))
+    return reports
 
 
 def describe_breaks(
-    graph: Graph,
-    plan: Plan,
-    fallbacks: Mapping[Apply, CannotEmit],
-    index: Mapping[Apply, int],
-    places: Mapping[Apply, int],
+    graph: Graph, plan: Plan, fallbacks: Mapping[Apply, CannotEmit], index: Numbers, places: Numbers
 ) -> tuple[tuple[model.BreakReport, ...], tuple[model.Change, ...]]:
     """Return the reports on the breaks of a plan, and on changes that would leave fewer batches."""
     if not plan.breaks:
@@ -262,8 +256,8 @@ def describe_breaks(
         if b.variable is None and b.node in places:
             host_steps.setdefault(places[b.node], []).append(i)
     trials = try_changes(graph, plan.breaks, host_steps, len(plan.batches), rules_in_force(), fallbacks)
-    clients = clients_of({b.node for b in plan.breaks}, graph.nodes)
-    breaks = tuple(explain_break(b, index, clients, trials.alone.get(i)) for i, b in enumerate(plan.breaks))
+    readers = readers_of(graph)
+    breaks = tuple(explain_break(b, index, readers, trials.alone.get(i)) for i, b in enumerate(plan.breaks))
     changes = []
     for what, members, left in trials.changes:
         first = breaks[members[0]]
@@ -273,31 +267,14 @@ def describe_breaks(
 
 
 def explain_break(
-    b: Break, index: Mapping[Apply, int], clients: Mapping[Variable, list[Apply]], left: int | None
+    b: Break, index: Mapping[Apply, int], readers: Mapping[Variable, Sequence[Apply]], left: int | None
 ) -> model.BreakReport:
     """Return the report on a break."""
-    before, after = find_rewrite(b, clients) or ("", "")
+    before, after = find_rewrite(b, readers) or ("", "")
+    variable, line = "" if b.variable is None else expression(b.variable), source_line(b.node)
     return model.BreakReport(
-        *b.code,
-        b.code.documentation,
-        str(b.reason),
-        index[b.node],
-        "" if b.variable is None else expression(b.variable),
-        source_line(b.node),
-        before,
-        after,
-        left,
+        *b.code, b.code.documentation, str(b.reason), index[b.node], variable, line, before, after, left
     )
-
-
-def clients_of(wanted: set[Apply], nodes: Sequence[Apply]) -> dict[Variable, list[Apply]]:
-    """Return the readers of each variable that the `wanted` nodes compute."""
-    clients: dict[Variable, list[Apply]] = {}
-    for node in nodes:
-        for v in node.inputs:
-            if v.owner in wanted:
-                clients.setdefault(v, []).append(node)
-    return clients
 
 
 #: The origin of an operation, in the name of its location: the Op, and in brackets the user's name of the result.
@@ -311,27 +288,17 @@ def explain_loaded(loaded: LoadedFunction) -> Explanation:
     names = dict.fromkeys(LOCATED.findall(loaded.stablehlo))
     parts = [named.groups() if (named := NAMED.fullmatch(name)) else (name, "") for name in names]
     nodes = tuple([model.Node(i, op, name, "", (), "", 0, False, False, "") for i, (op, name) in enumerate(parts)])
-    inputs = [model.PassedValue(a.name, array_text(a.dtype, a.shape)) for a in header.arguments]
-    inputs += [model.PassedValue(s.name, array_text(s.dtype, s.symbolic or s.shape)) for s in header.state]
-    outputs = [model.PassedValue(a.name, array_text(a.dtype, a.shape)) for a in header.outputs]
-    outputs += [
-        model.PassedValue(s.name, array_text(s.dtype, s.symbolic or s.shape))
-        for s in header.state
-        if s.output is not None
-    ]
+    inputs = passed_values([*header.arguments, *header.state])
+    outputs = passed_values([*header.outputs, *(s for s in header.state if s.output is not None)])
     open_shapes = [a.name for a in header.arguments if any(isinstance(n, str) for n in a.shape)]
-    region = model.Batch(
-        0,
-        "region",
-        tuple(range(len(nodes))),
-        tuple(inputs),
-        tuple(outputs),
-        tuple([model.Guard("shape", name) for name in open_shapes]),
-        checks=tuple([f"{c.type}: {c.message}" + (f" in {c.node}" if c.node else "") for c in header.checks]),
-    )
+    guards = tuple([model.Guard("shape", name) for name in open_shapes])
+    checks = tuple([f"{c.type}: {c.message}" + (f" in {c.node}" if c.node else "") for c in header.checks])
+    region = model.Batch(0, "region", tuple(range(len(nodes))), inputs, outputs, guards, checks=checks)
     return Explanation(nodes, (region,), (), (), {})
 
 
-def array_text(dtype: str, shape: Sequence[Any]) -> str:
-    """Return dtype and shape as text."""
-    return f"{dtype}[{', '.join(map(str, shape))}]"
+def passed_values(arrays: Sequence[Any]) -> tuple[model.PassedValue, ...]:
+    """Return the arrays of a header with their dtypes and shapes."""
+    shapes = [getattr(a, "symbolic", None) or a.shape for a in arrays]
+    texts = [f"{a.dtype}[{', '.join(map(str, shape))}]" for a, shape in zip(arrays, shapes, strict=True)]
+    return tuple([model.PassedValue(a.name, text) for a, text in zip(arrays, texts, strict=True)])

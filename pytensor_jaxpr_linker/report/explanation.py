@@ -12,20 +12,10 @@ from typing import Any
 
 from pytensor_jaxpr_linker.base.errors import CannotEmit
 from pytensor_jaxpr_linker.base.words import counted
+from pytensor_jaxpr_linker.report import text as texts
 from pytensor_jaxpr_linker.report.model import Batch, ExplanationData, Node, PassedValue, Result
 from pytensor_jaxpr_linker.report.profile import Profile, shortened
 from pytensor_jaxpr_linker.report.stages import NodeCode, RegionStages
-from pytensor_jaxpr_linker.report.text import (
-    as_text,
-    as_tree,
-    duration,
-    line_place,
-    list_seconds,
-    node_head,
-    node_line,
-    sections,
-    summary,
-)
 
 #: Of larger graphs the nodes with breaks are drawn, and one node for the others of each batch: Mermaid would be slow.
 MOST_DRAWN = 400
@@ -79,15 +69,15 @@ def box_lines(explanation: ExplanationData, places: list[str], calls: Mapping[in
 def batch_title(batch: Batch, calls: Mapping[int, float]) -> str:
     """Return the title of a batch with its number of nodes, the time to build its programs, and the time of a call."""
     seconds = sum(sum(s.seconds.values()) for s in batch.specializations)
-    built = [f"built in {duration(seconds)}"] if seconds else []
-    call = [f"{duration(calls[batch.index] / 1e6)} a call"] if batch.index in calls else []
+    built = [f"built in {texts.duration(seconds)}"] if seconds else []
+    call = [f"{texts.duration(calls[batch.index] / 1e6)} a call"] if batch.index in calls else []
     return f"{batch.title}: {', '.join([counted(len(batch.nodes), 'node'), *built, *call])}"
 
 
 def node_label(node: Node) -> str:
     """Return the label of a node: its number and Op, its name or expression, its type and line."""
     stands_for = " ".join(filter(None, [node.break_code, node.name or node.role or node.expression]))
-    place = "  ".join(filter(None, [short_type(node.type), line_place(node.line)]))
+    place = "  ".join(filter(None, [short_type(node.type), texts.line_place(node.line)]))
     return label(f"#{node.index} {node.op}", stands_for, place)
 
 
@@ -165,7 +155,7 @@ OF_OPERANDS = re.compile(r"\d\{|^bytes accessedout")
 def as_notebook(explanation: ExplanationData) -> str:
     """Return the report for a notebook, in the notebook's own colours."""
     report = report_parts(explanation, MOST_IN_NOTEBOOK, as_mermaid(explanation), unfolded=False)
-    return "".join([f"<p><strong>{escape(summary(explanation))}</strong></p>", *report])
+    return "".join([f"<p><strong>{escape(texts.summary(explanation))}</strong></p>", *report])
 
 
 def as_page(explanation: ExplanationData, compile: bool, calls: Mapping[int, float]) -> str:
@@ -183,7 +173,7 @@ def as_page(explanation: ExplanationData, compile: bool, calls: Mapping[int, flo
     links = [f'  click n{node.index} href "#n{node.index}"' for node in shown]
     report = report_parts(explanation, MOST_ON_PAGE, "\n".join([as_mermaid(explanation, calls), *links]), unfolded=True)
     parts = [
-        f"<h1>{escape(summary(explanation))}</h1>",
+        f"<h1>{escape(texts.summary(explanation))}</h1>",
         *[NODE.sub(LINK, part) for part in report],
         f"<h2>Stages</h2><p>{ABOUT_STAGES}</p>",
         *[region_part(batch_title(batch, calls), region, compile) for batch, region in regions],
@@ -195,10 +185,10 @@ def as_page(explanation: ExplanationData, compile: bool, calls: Mapping[int, flo
 
 
 def report_parts(explanation: ExplanationData, most: int, graph: str, unfolded: bool) -> Iterator[str]:
-    """Yield the graph, and the sections of the text, of which the breaks come first."""
+    """Yield the graph, and the sections of the text, breaks first."""
     drawn = f"<summary>The graph</summary>{GRAPH}{escape(graph)}</pre>"
     yield f'<details{" open" * unfolded} ontoggle="{DRAW}">{drawn}</details>'
-    for title, entries in sorted(sections(explanation, most), key=lambda section: section[0] != "Breaks"):
+    for title, entries in sorted(texts.sections(explanation, most), key=lambda section: section[0] != "Breaks"):
         yield folded(title, text_part("\n".join(entries)), unfolded or title == "Breaks")
 
 
@@ -226,24 +216,24 @@ def known_regions(explanation: ExplanationData) -> list[tuple[Batch, RegionStage
 
 def region_part(title: str, region: RegionStages, compile: bool) -> str:
     """Return the texts of the stages of a region, and XLA's figures if it is compiled for them."""
-    texts, figures = {"Jaxpr": str(region.jaxpr), "StableHLO": region.stablehlo}, ""
+    forms, figures = {"Jaxpr": str(region.jaxpr), "StableHLO": region.stablehlo}, ""
     if compile:
-        texts["Optimized HLO"] = METADATA.sub("", region.hlo)
+        forms["Optimized HLO"] = METADATA.sub("", region.hlo)
         costs = {name: x for name, x in region.cost.items() if x and not OF_OPERANDS.search(name)}
         memory = {f"bytes of {name.replace('_', ' ')}": size for name, size in region.memory.items() if size}
         lines = [f"{name}: {x:,.0f}" for name, x in (costs | memory).items()]
-        figures = text_part("\n".join([f"Time: {list_seconds(region.timings)}", *lines]))
-    return folded(title, figures + "".join(folded(name, text_part(text)) for name, text in texts.items()))
+        figures = text_part("\n".join([f"Time: {texts.list_seconds(region.timings)}", *lines]))
+    return folded(title, figures + "".join(folded(name, text_part(text)) for name, text in forms.items()))
 
 
 def node_part(explanation: ExplanationData, node: Node, code: NodeCode | None) -> str:
     """Return the description of a node, with its equations."""
     place = "Known when regions are built" if node.batch is None else explanation.batches[node.batch].title
-    operands = [node_head(explanation.nodes[u]) if isinstance(u, int) else u for u in node.operands]
+    operands = [texts.node_head(explanation.nodes[u]) if isinstance(u, int) else u for u in node.operands]
     lines = [node.role, node.expression, node.type, node.line, place, *(f"  {operand}" for operand in operands)]
-    texts = [] if code is None else ["", *code.jaxpr, "", *code.stablehlo]
-    part = text_part("\n".join([*filter(None, lines), *texts]))
-    return f'<h3 id="n{node.index}">{escape(node_line(node))}</h3>{NODE.sub(LINK, part)}'
+    forms = [] if code is None else ["", *code.jaxpr, "", *code.stablehlo]
+    part = text_part("\n".join([*filter(None, lines), *forms]))
+    return f'<h3 id="n{node.index}">{escape(texts.node_line(node))}</h3>{NODE.sub(LINK, part)}'
 
 
 class Explanation(ExplanationData):
@@ -255,7 +245,7 @@ class Explanation(ExplanationData):
     @property
     def summary(self) -> str:
         """The first line: the numbers of programs, nodes and breaks."""
-        return summary(self)
+        return texts.summary(self)
 
     def text(self, most: int = 12) -> str:
         """Return the report as text.
@@ -265,7 +255,7 @@ class Explanation(ExplanationData):
         most
             The number of entries that are shown of each list: batches, nodes of each, breaks, programs.
         """
-        return as_text(self, most)
+        return texts.as_text(self, most)
 
     def save(self, path: str | Path, compile: bool = True, profile: Profile | None = None) -> Path:
         """Write the report as one HTML page with the graph; return its path.
@@ -301,7 +291,7 @@ class Explanation(ExplanationData):
     __repr__ = __str__
 
     def __rich__(self) -> Any:
-        return as_tree(self)
+        return texts.as_tree(self)
 
     def _repr_html_(self) -> str:
         return as_notebook(self)

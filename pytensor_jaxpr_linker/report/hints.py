@@ -12,16 +12,10 @@ from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.printing import Print
 from pytensor.raise_op import CheckAndRaise
 from pytensor.scalar.basic import ScalarOp
+from pytensor.tensor import subtensor
 from pytensor.tensor.basic import Alloc, AllocEmpty, ARange, Nonzero, ScalarFromTensor, TensorFromScalar
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
-from pytensor.tensor.subtensor import (
-    AdvancedIncSubtensor,
-    AdvancedSubtensor,
-    IncSubtensor,
-    Subtensor,
-    indices_from_subtensor,
-)
 
 from pytensor_jaxpr_linker.base.errors import INNER_GRAPH, NO_RULE, SIDE_EFFECT, Break, CannotEmit
 from pytensor_jaxpr_linker.base.rules import Rule
@@ -69,14 +63,14 @@ def find_rewrite(b: Break, clients: Mapping[Variable, Sequence[Apply]]) -> Hint 
         return Hint(f"Print(...)({x})", f"{x} as one more output of the function")
     if b.code is NO_RULE and not isinstance(op, Nonzero):
         return rule_template(node) if host_reason(op) is None or isinstance(op, FromFunctionOp) else None
-    if isinstance(op, AdvancedSubtensor | Compact):
+    if isinstance(op, subtensor.AdvancedSubtensor | Compact):
         return masked_read(node, clients)
-    if isinstance(op, AdvancedIncSubtensor):
+    if isinstance(op, subtensor.AdvancedIncSubtensor):
         return masked_write(node)
     if isinstance(op, Nonzero):
         mask = short_expression(node.inputs[0], "mask")
         return Hint(f"x[{mask}.nonzero()].sum()", f"pt.switch({mask}, x, 0).sum()")
-    if isinstance(op, Subtensor) and b.variable is not None:
+    if isinstance(op, subtensor.Subtensor) and b.variable is not None:
         return prefix_read(node, clients)
     if isinstance(op, ARange | Alloc | AllocEmpty | Reshape) and b.variable is not None:
         before, size = expression(node.outputs[0], 5, named=False), expression(b.variable, 4)
@@ -196,9 +190,9 @@ def node_text(node: Apply, operands: list[str]) -> str:
         return f"pt.arange({operands[1] if operands[0] == '0' and operands[2] == '1' else ', '.join(operands)})"
     if isinstance(op, Alloc):
         return f"pt.full(({', '.join(operands[1:])},), {operands[0]})"
-    if isinstance(op, Subtensor | AdvancedSubtensor):
+    if isinstance(op, subtensor.Subtensor | subtensor.AdvancedSubtensor):
         return f"{bracketed(operands[0])}[{index_text(operands[1:], op.idx_list)}]"
-    if isinstance(op, IncSubtensor | AdvancedIncSubtensor):
+    if isinstance(op, subtensor.IncSubtensor | subtensor.AdvancedIncSubtensor):
         place = f"{bracketed(operands[0])}[{index_text(operands[2:], op.idx_list)}]"
         return f"{place}.{'set' if op.set_instead_of_inc else 'inc'}({operands[1]})"
     return f"{str(op).split('{')[0]}({', '.join(operands)})"
@@ -213,7 +207,7 @@ def index_text(flat: Sequence[str], idx_list: Sequence[object]) -> str:
         start, stop, step = ("" if v is None else str(v) for v in (i.start, i.stop, i.step))
         return f"{start}:{stop}" + (f":{step}" if step else "")
 
-    return ", ".join(map(entry, indices_from_subtensor(flat, idx_list)))  # type: ignore[arg-type]
+    return ", ".join(map(entry, subtensor.indices_from_subtensor(flat, idx_list)))  # type: ignore[arg-type]
 
 
 def constant_text(data: object) -> str:

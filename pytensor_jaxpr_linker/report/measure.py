@@ -167,7 +167,11 @@ def values_of(found: Compiled, args: Sequence[Any]) -> list[Any]:
     given = [*args, *found.stored[len(args) :]]
     if len(given) != len(inputs):
         raise TypeError(f"The function takes {counted(len(inputs), 'value')}, but {len(given)} are given.")
-    missing = [variable_name(v) for v, x in zip(inputs, given, strict=True) if is_unknown(v, x)]
+    missing = [
+        variable_name(v)
+        for v, x in zip(inputs, given, strict=True)
+        if isinstance(x, jax.ShapeDtypeStruct) or (x is None and takes_numbers(v))
+    ]
     if missing:
         raise TypeError(
             f"profile() runs the function, so it needs a value of each input, but has none of {', '.join(missing)}:"
@@ -179,11 +183,6 @@ def values_of(found: Compiled, args: Sequence[Any]) -> list[Any]:
 def takes_numbers(variable: Variable) -> bool:
     """Return whether the values of a variable are arrays, or numbers, which programs take as arrays."""
     return is_tensor(variable.type) or isinstance(variable.type, ScalarType)
-
-
-def is_unknown(variable: Variable, value: Any) -> bool:
-    """Return whether a value is missing, or only its shape is known."""
-    return isinstance(value, jax.ShapeDtypeStruct) or (value is None and takes_numbers(variable))
 
 
 class Timed(NamedTuple):
@@ -308,32 +307,19 @@ class Measured:
         texts, provenance = Texts(), Provenance(self._runner.graph, None)
         nodes = [*describe_nodes(self._index, self._places, self._runner.plan, texts, provenance, {})]
         total = sum(self._batch_seconds.values())
-        rows = [
-            ProfileRow(
-                row.batch,
-                tuple(nodes[i] for i in row.nodes),
-                tuple(nodes[i] for i in row.readers),
-                tuple(dict.fromkeys(short_name(node, texts) for node in row.inner)),
-                row.operation,
-                row.result,
-                row.seconds * 1e6,
-                row.seconds / total,
-                row.runs,
+        rows = []
+        for row in sorted(self._rows, key=lambda row: -row.seconds):
+            members, readers = (tuple(nodes[i] for i in numbers) for numbers in (row.nodes, row.readers))
+            inner = tuple(dict.fromkeys(short_name(node, texts) for node in row.inner))
+            time, share = row.seconds * 1e6, row.seconds / total
+            rows.append(
+                ProfileRow(row.batch, members, readers, inner, row.operation, row.result, time, share, row.runs)
             )
-            for row in sorted(self._rows, key=lambda row: -row.seconds)
-        ]
+        run, between, moving = (seconds * 1e6 for seconds in (total, self._between, max(0.0, self._moving)))
+        by_batch = {i: seconds * 1e6 for i, seconds in self._batch_seconds.items()}
         device = " and ".join(self._devices) or "on the host"
-        return Profile(
-            tuple(rows),
-            total * 1e6,
-            self._between * 1e6,
-            max(0.0, self._moving) * 1e6,
-            call_microseconds,
-            tuple(self._done),
-            {i: seconds * 1e6 for i, seconds in self._batch_seconds.items()},
-            device,
-            tuple(self._notes),
-        )
+        calls, notes = tuple(self._done), tuple(self._notes)
+        return Profile(tuple(rows), run, between, moving, call_microseconds, calls, by_batch, device, notes)
 
 
 def short_name(node: Apply, texts: Texts) -> str:

@@ -23,6 +23,9 @@ from pytensor_jaxpr_linker.plan.model import HostStep, Plan, Region
 from pytensor_jaxpr_linker.report.hints import expression
 from pytensor_jaxpr_linker.report.model import Node
 
+#: Numbers of nodes.
+type Numbers = Mapping[Apply, int]
+
 #: How many expressions the text of a node names.
 MOST_NAMES = 2
 #: Constants of more bytes are equal if they are the same array.
@@ -183,14 +186,8 @@ def differentiated(nodes: Sequence[Apply], made: set[Apply], numbering: Numberin
 
 def costs(nodes: Iterable[Apply], made: set[Apply]) -> list[Variable]:
     """Return the numbers that gradients begin with: a gradient's first node is a one like them."""
-    found = dict.fromkeys(
-        node.inputs[0]
-        for node in nodes
-        if node in made
-        and isinstance(node.op, Elemwise)
-        and isinstance(node.op.scalar_op, Second)
-        and isinstance(node.inputs[1], Constant)
-    )
+    seconds = [n for n in nodes if n in made and isinstance(n.op, Elemwise) and isinstance(n.op.scalar_op, Second)]
+    found = dict.fromkeys(n.inputs[0] for n in seconds if isinstance(n.inputs[1], Constant))
     return [v for v in found if v.owner is not None and is_continuous(v) and v.type.ndim == 0]
 
 
@@ -199,17 +196,11 @@ def gradients_by_all(cost: Variable) -> list[tuple[Variable, Variable]]:
     before = list(toposort([cost]))
     within = dict.fromkeys(u for node in before for u in (*node.inputs, *node.outputs))
     wrt = [v for v in within if is_continuous(v) and not isinstance(v, Constant)]
+    lenient: Any = {"disconnected_inputs": "ignore", "return_disconnected": "none", "null_gradients": "return"}
     try:
         with warnings.catch_warnings(), config.change_flags(traceback__limit=0):  # lines take half of the time
             warnings.simplefilter("ignore")
-            slopes: Any = gradient.grad(
-                cost,
-                wrt,
-                disconnected_inputs="ignore",
-                return_disconnected="none",
-                null_gradients="return",
-                add_names=False,
-            )
+            slopes: Any = gradient.grad(cost, wrt, add_names=False, **lenient)
     except Exception:  # whatever an Op raises: the user's gradient may not have passed it
         return []
     return [(v, slope) for v, slope in zip(wrt, slopes, strict=True) if slope is not None]
@@ -269,12 +260,7 @@ def names_of_both(first: tuple[str, ...] | None, second: tuple[str, ...] | None)
 
 
 def describe_nodes(
-    index: Mapping[Apply, int],
-    places: Mapping[Apply, int],
-    plan: Plan,
-    texts: Texts,
-    provenance: Provenance,
-    roles: Mapping[Apply, str],
+    index: Numbers, places: Numbers, plan: Plan, texts: Texts, provenance: Provenance, roles: Mapping[Apply, str]
 ) -> Iterator[Node]:
     """Yield the description of each node in `index`, which also has the owners of its operands.
 
@@ -285,20 +271,12 @@ def describe_nodes(
     traced = {step.node for step in steps if is_traced_leaf(step.rule)}
     batched = {step.node for step in steps if is_batched_by_jax(step.node)}
     for node, i in index.items():
-        yield Node(
-            i,
-            texts.op(node),
-            provenance.name(node),
-            ", ".join([texts.type(v) for v in node.outputs]),
-            tuple([index[u.owner] if u.owner in index else texts.name(u) for u in node.inputs]),
-            provenance.line(node),
-            places.get(node),
-            node in traced,
-            node in batched,
-            codes.get(node, ""),
-            roles.get(node) or provenance.role(node),
-            expression(node.outputs[0], 2, named=False),
-        )
+        op, types = texts.op(node), ", ".join([texts.type(v) for v in node.outputs])
+        operands = tuple([index[u.owner] if u.owner in index else texts.name(u) for u in node.inputs])
+        name, line, batch = provenance.name(node), provenance.line(node), places.get(node)
+        kind = node in traced, node in batched, codes.get(node, "")
+        role, shown = roles.get(node) or provenance.role(node), expression(node.outputs[0], 2, named=False)
+        yield Node(i, op, name, types, operands, line, batch, *kind, role, shown)
 
 
 class Texts:

@@ -240,7 +240,8 @@ def how_it_runs(op_class: type[Op]) -> tuple[str, str]:
         return SIMPLER, SIZED[op_class]
     if op_class.__module__.startswith("pytensor.sparse.") and (lowering := LOWERINGS.of(op_class)) is not None:
         return SIMPLER, first_sentence(lowering)
-    if has_rule(op_class):
+    rule = RULES.exact(op_class) if issubclass(op_class, RandomVariable) else rule_of_class(op_class)
+    if rule is not None:
         return DIRECT, summary_of_rule(op_class)
     if issubclass(op_class, OpFromGraph):
         return INNER, ""
@@ -253,13 +254,6 @@ def how_it_runs(op_class: type[Op]) -> tuple[str, str]:
     raise LookupError(
         f"The support table does not know {class_name(op_class)}: it needs an emission rule, or an entry in host_ops.py"
     )
-
-
-def has_rule(op_class: type[Op]) -> bool:
-    """Return whether an Op becomes equations by a rule."""
-    if issubclass(op_class, RandomVariable):
-        return RULES.exact(op_class) is not None
-    return rule_of_class(op_class) is not None
 
 
 def rule_of_class(op_class: type[Op]) -> Rule | ScalarRule | None:

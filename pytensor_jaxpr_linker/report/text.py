@@ -145,17 +145,14 @@ def transfer_lines(transfers: Sequence[model.TransferReport], most: int) -> list
 
 def batch_entries(explanation: ExplanationData, batch: model.Batch, most: int) -> list[str]:
     """Return the entries of a batch."""
-    entries = []
-    for what, values in (("takes", batch.inputs), ("returns", batch.outputs)):
-        listed = [f"{v.name}: {v.type}" for v in values[:most]]
-        entries.append(f"{what:<9}{'; '.join([*listed, *rest(len(values), most)]) or 'nothing'}")
-    if batch.guards:
-        listed = [f"{guard.kind} of {guard.variable}" for guard in batch.guards[:most]]
-        entries.append(f"guards   {'; '.join([*listed, *rest(len(batch.guards), most)])}")
-    if batch.static_inputs:
-        entries.append(f"values   determined by {', '.join(batch.static_inputs)}")
-    if batch.checks:
-        entries.append(f"checks   {'; '.join([*batch.checks[:most], *rest(len(batch.checks), most)])}")
+    lists = {
+        "takes": [f"{v.name}: {v.type}" for v in batch.inputs] or ["nothing"],
+        "returns": [f"{v.name}: {v.type}" for v in batch.outputs] or ["nothing"],
+        "guards": [f"{guard.kind} of {guard.variable}" for guard in batch.guards],
+        "values": [f"determined by {', '.join(batch.static_inputs)}"] if batch.static_inputs else [],
+        "checks": batch.checks,
+    }
+    entries = [f"{name:<9}{'; '.join([*x[:most], *rest(len(x), most)])}" for name, x in lists.items() if x]
     entries += [specialization_line(s) for s in batch.specializations[:most]]
     entries += rest(len(batch.specializations), most)
     return [*entries, *list_nodes([explanation.nodes[i] for i in batch.nodes[: most + 1]], most, len(batch.nodes))]

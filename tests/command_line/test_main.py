@@ -240,7 +240,8 @@ def test_explain_and_stages_of_a_function_in_a_file(written, capsys, tmp_path):
 
 def test_explain_for_another_platform(written, capsys):
     name = written(
-        "import pytensor, pytensor.tensor as pt\nA = pt.dmatrix()\nf = pytensor.function([A], pt.linalg.eig(A), mode='JAXPR')"
+        "import pytensor, pytensor.tensor as pt\nA = pt.dmatrix()\n"
+        "f = pytensor.function([A], pt.linalg.eig(A), mode='JAXPR')"
     )
     assert "cuda" in run(capsys, "explain", name, "--platform", "cuda")[1]
 

@@ -323,7 +323,7 @@ def test_pymc_samples_an_op_without_gradient():
     assert found.posterior["x"].shape == (2, 20)
 
 
-# -- arguments that are refused, and those that are not ----------------------------------------------------------------
+# -- refused and accepted arguments ------------------------------------------------------------------------------------
 
 
 ASKED_OF_A_MODEL = [

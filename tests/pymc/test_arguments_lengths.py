@@ -1,4 +1,4 @@
-"""Lengths that do not fit, or that are 0: what samplers refuse before they compile, and what they and the checks after them take."""
+"""Lengths that do not fit, or that are 0: samplers refuse them before they compile, or sample and check the draws."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_nothing_to_sample(door, no_compilation):
 
 
 def hard_to_judge() -> pm.Model:
-    """Return a model with variables that are empty, constant, of integers, truth values, and NaN, and elements that are constant."""
+    """Return a model with variables that are empty, constant, integers, truth values or NaN, and constant elements."""
     with pm.Model() as model:
         pm.Dirichlet("one", np.ones(1))
         empty, x = pm.Normal("empty", shape=(0, 2)), pm.Normal("x", shape=2)

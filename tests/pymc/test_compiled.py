@@ -336,7 +336,7 @@ def test_arguments_that_can_not_be():
 
 
 def test_constrained_values_inside_transformations():
-    """Values, a batch and a gradient are those of the formula."""
+    """Values, a batch and a gradient equal the formula's."""
     function = constrain(make_model(), var_names=["sigma", "centered"])
     point = {"mu": np.array(0.5), "sigma_log__": np.array(0.1)}
     with jax.enable_x64(True):

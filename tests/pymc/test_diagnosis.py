@@ -1,4 +1,4 @@
-"""`diagnose`: what is wrong with draws, in words."""
+"""`diagnose`: the problems of draws, in words."""
 
 from __future__ import annotations
 
@@ -48,7 +48,8 @@ STUCK = np.where(np.arange(4)[:, None] == 2, 0.5, NORMAL)
         ),
         (
             tree(NORMAL + np.array([[0], [8], [-8], [8]])),
-            "The chains are in 3 places: the mean of 'x'[1] is -7.98 (chain 2), -0.05 (chain 0) and 8.0 (chains 1 and 3).",
+            "The chains are in 3 places: the mean of 'x'[1] is -7.98 (chain 2), -0.05 (chain 0) and 8.0 (chains 1 and"
+            " 3).",
             "sample_smc",
         ),
         (
@@ -208,7 +209,10 @@ def test_what_many_chains_can_not_do(arguments, message):
 
 
 def test_chains_in_two_modes():
-    """A tenth of the probability is in a mode that an AR(1) of 0.99 correlates, the rest in a normal one whose basin is as large: no chain leaves either, and R-hat tells of both."""
+    """R-hat shows both modes: an AR(1) of 0.99 with a tenth of the probability, and a normal one with as large a basin.
+
+    No chain leaves its mode.
+    """
     d, share = 20, 0.9
     correlation = 0.99 ** abs(np.subtract.outer(np.arange(d), np.arange(d)))
     precision, logdet = np.linalg.inv(correlation), np.linalg.slogdet(correlation)[1]

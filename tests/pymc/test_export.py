@@ -1,4 +1,4 @@
-"""PyMC models in files: log density and gradient, predictions, a run of NUTS, at lengths that were not known when they were written."""
+"""PyMC models in files: log density and gradient, predictions, a run of NUTS, at lengths unknown to the export."""
 
 import inspect
 import logging
@@ -71,7 +71,7 @@ def test_model_by_the_general_door(path):
 
 
 def test_log_density_by_the_general_door(path):
-    """It takes the parameters alone, as `logdensity` does. Data are state, and lengths of dims that nothing reads are left out."""
+    """It takes the parameters alone, as `logdensity`. Data are state, and unread lengths of dims are left out."""
     logp = logdensity(regression()[0])
     loaded = pjl.export(logp, path, dims={"x": "row", "y_data": "row"}, vjp_order=1)
     assert str(inspect.signature(loaded)) == "(slope, sigma_log__)"
@@ -87,7 +87,7 @@ def test_log_density_by_the_general_door(path):
 
 
 def test_the_function_of_a_log_density_takes_the_data(path):
-    """`as_jax_function` has an argument for each input, and an artifact of what it returns has those, too."""
+    """`as_jax_function` has an argument for each input, and an artifact of its result has the same arguments."""
     fn = pjl.as_jax_function(logdensity(regression()[0]))
     loaded = pjl.export(fn, path)
     assert len(loaded.header.arguments) == len(fn.program.inputs) >= 4

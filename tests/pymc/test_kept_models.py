@@ -1,4 +1,4 @@
-"""What is kept of a model is of the model as it is: whatever of it changes, the next call is as in a new process."""
+"""Kept functions belong to the current state of a model: after any change the next call is as in a new process."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def emit_Table(op, node, b, x):
 
 
 def regression():
-    """Data, dims, coordinates, transforms with parameters, a Deterministic, a Potential, initial values and arrays in the graph."""
+    """Data, dims, coordinates, transforms with parameters, a Deterministic, a Potential, initial values, constants."""
     with pm.Model(coords={"row": list("abcde")}) as model:
         x, more = pm.Data("x", X, dims="row"), pt.constant(X + 2.0)
         slope = pm.Normal("slope", np.array([0.5, 1.5]), 2.0, initval=np.array([0.1, 0.2]), shape=2)
@@ -212,7 +212,7 @@ def place_of_array(array, name):
 
 
 def places_of_attributes(value, name, seen):
-    """Give the attributes of an object that determine what it does: those of its properties, or, for the user's, all."""
+    """Return the attributes that determine the behaviour of an object: its properties or, for the user's, all."""
     if isinstance(value, Op):
         yield from places(_logprob.dispatch(type(value)), f"{name}.logprob", seen)
         if isinstance(value, OpFromGraph) or hasattr(value, "fgraph"):
@@ -250,7 +250,7 @@ def parts(model):
 
 
 def results(model, models: KeptModels):
-    """Return what samplers take from a kept model: a starting point, its log density by a program, and what users see there."""
+    """Return a starting point of a kept model, its log density by a program, and its constrained values."""
     kept = models.find(model, "pytensor")
     (start,) = kept.starts(1, [3], None, True)
     with jax.enable_x64(True):
@@ -269,7 +269,7 @@ def models():
 
 @pytest.mark.parametrize("make", MODELS)
 def test_each_change_in_place_is_seen(make, models):
-    """Either another model is kept, or the values are read anew: the results are those of a process that has kept nothing."""
+    """Another model is kept, or the values are read anew: the results are the same as in a process without caches."""
     model = make()
     results(model, models)
     before: KeptModel = models.find(model, "pytensor")

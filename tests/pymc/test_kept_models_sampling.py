@@ -1,4 +1,4 @@
-"""What is kept of a model, in runs of samplers."""
+"""Kept models in runs of samplers."""
 
 from __future__ import annotations
 

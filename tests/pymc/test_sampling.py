@@ -180,7 +180,7 @@ def test_a_start_without_density_names_the_term(sampler):
 
 @pytest.mark.parametrize("sampler", ["blackjax", "nutpie"])
 def test_a_start_without_gradient_names_the_variable(sampler):
-    """The log density is finite at 0, the gradient of the square root is not; with jitter the chains start elsewhere."""
+    """The log density is finite at 0, the square root's gradient is not; with jitter the chains start elsewhere."""
     pytest.importorskip(sampler)
     with pm.Model() as model:
         pm.Normal("a")
@@ -193,7 +193,7 @@ def test_a_start_without_gradient_names_the_variable(sampler):
 
 @pytest.mark.parametrize("method", ["parallel", "vectorized", "sequential"])
 def test_a_start_without_density_is_drawn_anew(method):
-    """Where half of the jittered points have no density, each chain finds one that has, and chains of a group share theirs."""
+    """If half of the jittered points have no density, each chain finds another one, which chains of a group share."""
     with pm.Model() as model:
         x = pm.Normal("x", shape=2, initval=np.zeros(2))
         pm.Potential("p", pt.log(x[0]))

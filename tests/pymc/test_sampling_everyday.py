@@ -47,7 +47,7 @@ def test_thinning_keeps_the_last_of_so_many(model, sampler):
 
 @pytest.mark.parametrize("sampler", NUTS)
 def test_thinning_keeps_the_divergences_of_the_draws_that_it_leaves_out(sampler):
-    """In a funnel more groups of seven draws have one that diverged than have a last one that did. The last group has 11 draws."""
+    """In a funnel more groups of seven draws have a divergence than diverge in the last draw. The last group has 11."""
     with pm.Model() as funnel:
         v = pm.Normal("v", 0, 3)
         pm.Normal("x", 0, pm.math.exp(v / 2), shape=9)

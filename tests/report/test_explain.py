@@ -104,7 +104,7 @@ def registered():
 @pytest.mark.parametrize("op", [ThirdParty(), Late()], ids=["leaf", "late"])
 @pytest.mark.parametrize("traced", [True, False])
 def test_a_graph_is_told_of_as_the_function_that_it_becomes(op, traced, registered):
-    """With the options of its mode, of contexts and of the environment, and as far as a function is built before a call."""
+    """With the options of its mode, of contexts and of the environment, and with the parts built before a call."""
     options = pjl.Options(allow_traced_leaves=traced, on_break="ignore")
     x = pt.tensor("x", dtype="float64", shape=(3,))
     y = op(pt.exp(x)) * 2

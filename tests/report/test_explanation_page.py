@@ -16,7 +16,7 @@ from pytensor.graph.fg import FunctionGraph
 import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker.base import errors
 from pytensor_jaxpr_linker.base.words import page_url
-from pytensor_jaxpr_linker.report import mermaid, page, whatif
+from pytensor_jaxpr_linker.report import explanation, hints
 from pytensor_jaxpr_linker.report.explain import report
 from pytensor_jaxpr_linker.report.explanation import as_mermaid
 from pytensor_jaxpr_linker.report.nodes import Provenance
@@ -115,13 +115,15 @@ def test_page_is_complete_without_a_network_and_has_the_code_of_each_node(tmp_pa
     text = e.save(tmp_path / "page.html").read_text()
     anchors = {f"#n{node.index}" for node in e.nodes}
     assert set(Page(text).links) == anchors | {b.documentation for b in e.breaks}
-    assert "color-scheme: light dark" in text and re.findall(r"import\('([^']*)'", text) == [page.MERMAID]
+    assert "color-scheme: light dark" in text and re.findall(r"import\('([^']*)'", text) == [explanation.MERMAID]
     assert set(re.findall(r'href "(#n\d+)"', graph_of(text))) == anchors
     read = unescape(re.sub(r"</?a[^>]*>", "", text))
     for title, entries in sections_of(e, len(e.nodes)):
         assert title in read and "\n".join(entries) in read
     for region in e.stages.regions:
-        assert str(region.jaxpr) in read and region.stablehlo in read and page.METADATA.sub("", region.hlo) in read
+        assert (
+            str(region.jaxpr) in read and region.stablehlo in read and explanation.METADATA.sub("", region.hlo) in read
+        )
         assert "metadata=" not in read and f"\nTime: {list_seconds(region.timings)}\n" in read
         assert f"\nbytes of output: {region.memory['output']:,}" in read
         assert f"\nbytes accessed: {region.cost['bytes accessed']:,.0f}\n" in read
@@ -166,7 +168,7 @@ def test_page_of_example_arguments(tmp_path):
 
 
 def test_page_of_a_graph_too_large_for_one(tmp_path, monkeypatch):
-    monkeypatch.setattr(page, "MOST_ON_PAGE", 2)
+    monkeypatch.setattr(explanation, "MOST_ON_PAGE", 2)
     e = pjl.explain(broken(vector()))
     text = e.save(tmp_path / "p.html").read_text()
     assert {e.nodes[i].break_code for i in node_texts(text)} == {"JX001", "JX002"}
@@ -174,7 +176,7 @@ def test_page_of_a_graph_too_large_for_one(tmp_path, monkeypatch):
 
 
 def test_a_graph_too_large_to_draw_has_one_node_for_those_without_breaks(monkeypatch):
-    monkeypatch.setattr(mermaid, "MOST_DRAWN", 2)
+    monkeypatch.setattr(explanation, "MOST_DRAWN", 2)
     e = pjl.explain(broken(vector()))
     drawn = [line.strip() for line in as_mermaid(e).splitlines()]
     assert sum(bool(re.match(r"n\d", line)) and "[" in line for line in drawn) == len(e.breaks) == 2
@@ -195,7 +197,7 @@ def calls_of(function):
 
 @pytest.mark.parametrize("every", [0, 10], ids=["no-break", "many"])
 def test_the_work_is_linear(every, monkeypatch):
-    monkeypatch.setattr(whatif, "MOST_VISITS", 5_000)
+    monkeypatch.setattr(hints, "MOST_VISITS", 5_000)
 
     def work(count):
         x = vector()

@@ -142,7 +142,7 @@ def test_nodes_of_a_model_name_the_random_variable():
     assert [v.name for v in e.outputs] == ["log density", "gradient by scale_log__", "gradient by a"]
     assert [v.name for v in e.inputs] == ["scale_log__", "a"]
     assert all(e.nodes[v.node].batch is not None for v in e.outputs)
-    # Reports change nothing: the traces that say so are those of copies.
+    # Reports change nothing: these traces belong to copies.
     assert before == model.logp().eval({v: model.initial_point()[v.name] for v in model.value_vars})
     assert not any(errors.role_of(v.owner).startswith("log") for v in [model.logp()])
 

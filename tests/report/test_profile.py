@@ -148,7 +148,7 @@ def test_memory_that_goes_back_to_the_operating_system(monkeypatch):
 
 @pytest.mark.parametrize("several", [False, True])
 def test_nothing_is_stored(several):
-    """Shared variables and generators keep their values, also those that host steps and several regions update."""
+    """Shared variables and generators keep their values, also if host steps and several regions update them."""
     x = vector()
     s = pytensor.shared(np.zeros(3), name="s")
     rng = pytensor.shared(np.random.default_rng(1), name="rng")
@@ -287,7 +287,7 @@ def test_jax_functions():
     assert "Exp" in ops(pjl.stages(fn, np.ones(3)).profile(calls=1).rows)
 
 
-# -- what is read out of HLO -------------------------------------------------------------------------------------------
+# -- reading HLO -------------------------------------------------------------------------------------------------------
 
 
 HLO = r"""HloModule jit_f, is_scheduled=true
@@ -296,7 +296,7 @@ HLO = r"""HloModule jit_f, is_scheduled=true
   %param_0 = f64[3,1]{1,0} parameter(0)
   %bitcast.1 = f64[3]{0} bitcast(%param_0), metadata={op_name="jit(f)/Dot/node:4/dot_general"}
   %c = f64[] constant(1), metadata={op_name="jit(f)/Const/node:9/c"}
-  ROOT %sub.1 = f64[3]{0} subtract(%bitcast.1, %bitcast.1), metadata={op_type="x" op_name="jit(f)/Sub \"a}b\"/node:5/sub"}
+  ROOT %sub.1 = f64[3]{0} subtract(%bitcast.1, %bitcast.1), metadata={op_type="x" op_name="f/Sub \"a}b\"/node:5/sub"}
 }
 
 %body (t: (s64[], f64[3])) -> (s64[], f64[3]) {
@@ -315,7 +315,7 @@ ENTRY %main (a: f64[3]) -> f64[3] {
   %copy.1 = f64[3]{0} copy(%a)
   %copy.2 = f64[3]{0} copy(%a), control-predecessors={%copy.1}
   %tuple.1 = (s64[], f64[3]{0}) tuple(%copy.1)
-  %while.1 = (s64[], f64[3]{0}) while(%tuple.1), condition=%cond, body=%body, metadata={op_name="jit(f)/Scan/node:7/while"}
+  %while.1 = (s64[], f64[3]{0}) while(%tuple.1), condition=%cond, body=%body, metadata={op_name="f/Scan/node:7/while"}
   ROOT %call.1 = f64[3]{0} call(%while.1), to_apply=%cond, branch_computations={%cond, %body}
 }
 """

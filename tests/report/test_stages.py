@@ -225,7 +225,7 @@ def test_what_is_printed():
 
 
 def many_passes():
-    """Return the inputs and outputs of a graph that each pass changes but two, and those for large data."""
+    """Return the inputs and outputs of a graph that all passes change except two, and except passes for large data."""
     x, counts, a = vector(), pt.lvector("counts"), vector()
     inner = OpFromGraph([a], [pt.exp(a) * 2], name="inner_one")
     doubled = pytensor.scan(lambda s: (s * 2, until(s > 10)), outputs_info=[x.sum()], n_steps=20, return_updates=False)
@@ -262,7 +262,7 @@ def test_graph_passes():
 
 
 def test_jaxpr_passes(monkeypatch):
-    """They are those of the outermost Jaxpr, whose passes run last."""
+    """They belong to the outermost Jaxpr, whose passes run last."""
     import pytensor_jaxpr_linker.report.stages as module
 
     lower_region = module.lower_region

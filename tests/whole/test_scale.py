@@ -12,7 +12,7 @@ from pytensor.tensor.basic import alloc
 
 import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker.plan import schedule
-from pytensor_jaxpr_linker.report import whatif
+from pytensor_jaxpr_linker.report import hints
 from pytensor_jaxpr_linker.report.explain import report
 from pytensor_jaxpr_linker.report.nodes import Provenance
 from pytensor_jaxpr_linker.run.plans import make_graph, make_plan
@@ -110,7 +110,7 @@ SHAPES = [chain, chain_of_breaks, chain_of_counts, sums_of_counts, shapes_of_com
 def test_twice_the_nodes_take_twice_the_time(shape, monkeypatch):
     # Up to a fixed amount of time, these look for better plans, and for what changes would bring.
     monkeypatch.setattr(schedule, "MOST_DELAYS", 0)
-    monkeypatch.setattr(whatif, "MOST_VISITS", 0)
+    monkeypatch.setattr(hints, "MOST_VISITS", 0)
     found = []
     for count in (20, 40):
         fgraph = FunctionGraph(*shape(count), clone=False)

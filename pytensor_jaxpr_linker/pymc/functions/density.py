@@ -40,18 +40,15 @@ class Layout(NamedTuple):
         sizes = self.sizes
         if vector.shape[-1] != sum(sizes):
             raise ValueError(f"The flat vector must have length {sum(sizes)}, not {vector.shape[-1]}: {self.shapes}.")
-        # The derivative of `split` is one concatenation; slices have sums of vectors that are mostly zero.
-        split: Any = jax.lax.split if isinstance(vector, jax.Array) else np_split
-        parts = split(vector, sizes, vector.ndim - 1)
+        if isinstance(vector, jax.Array):
+            # The derivative of `split` is one concatenation; slices have sums of vectors that are mostly zero.
+            parts: Any = jax.lax.split(vector, sizes, vector.ndim - 1)
+        else:
+            parts = np.split(vector, np.cumsum(sizes)[:-1], axis=-1)
         return {
             name: part.reshape((*vector.shape[:-1], *shape))
             for (name, shape), part in zip(self.shapes.items(), parts, strict=True)
         }
-
-
-def np_split(vector: np.ndarray, sizes: list[int], axis: int) -> list[np.ndarray]:
-    """Return the parts of a NumPy array that have these sizes, as `jax.lax.split` does."""
-    return np.split(vector, np.cumsum(sizes)[:-1], axis)
 
 
 def layout_of(model: pm.Model, names: Sequence[str]) -> Layout:

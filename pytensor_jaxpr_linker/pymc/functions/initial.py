@@ -72,7 +72,13 @@ def initial_points(
     pymc.exceptions.SamplingError
         If no point with a finite log density was found. It names the terms.
     """
-    starts = draw_starts(check_model(model), chains, random_seed, initvals, jitter)
+    model = check_model(model)
+    if chains < 1:
+        raise ValueError(f"chains must be at least 1, not {chains}.")
+    check_initvals(model, initvals)
+    seeds = chain_seeds(random_seed, chains)
+    draws = point_functions(model, chains, initvals, jitter)
+    starts = [Start(model, draw, s, jitter) for draw, s in zip(draws, seeds, strict=True)]
     if logp is not None:
         check_starts(starts, lambda points: [logp(point) for point in points])
     return stacked_points([start.point for start in starts])
@@ -112,16 +118,6 @@ def check_starts(starts: Sequence[Start], logps: Callable[[list[dict[str, np.nda
                 start.draw_anew(value, attempt)
 
 
-def draw_starts(model: pm.Model, chains: int, seed: Any, initvals: Any, jitter: bool) -> list[Start]:
-    """Return the starting points of chains, for the arguments of `initial_points`."""
-    if chains < 1:
-        raise ValueError(f"chains must be at least 1, not {chains}.")
-    check_initvals(model, initvals)
-    seeds = chain_seeds(seed, chains)
-    draws = point_functions(model, chains, initvals, jitter)
-    return [Start(model, draw, s, jitter) for draw, s in zip(draws, seeds, strict=True)]
-
-
 def point_functions(model: pm.Model, chains: int, initvals: Any, jitter: bool) -> list[Callable]:
     """Return functions from a seed to the starting point of each chain, for the arguments of `initial_points`."""
     jittered = set(model.free_RVs) if jitter else set()
@@ -139,17 +135,10 @@ def point_function(model: pm.Model, initvals: Mapping | None, jittered: set[Vari
 
     That backend needs setuptools, whose import takes 0.3 s.
     """
-    expressions = make_initial_point_expression(
-        free_rvs=model.free_RVs,
-        rvs_to_transforms=model.rvs_to_transforms,
-        initval_strategies={**model.rvs_to_initial_values, **convert_str_to_rv_dict(model, dict(initvals or {}))},
-        jitter_rvs=jittered,
-        default_strategy="support_point",
-        return_transformed=True,
-    )
+    strategies = {**model.rvs_to_initial_values, **convert_str_to_rv_dict(model, dict(initvals or {}))}
+    names, expressions = point_expressions(model, strategies, "support_point", jittered)
     draw = pm.compile([], replace_rng_nodes(expressions), mode=IN_PYTHON)
     generators = find_rng_nodes(draw.maker.fgraph.outputs)
-    names = [str(model.rvs_to_values[rv].name) for rv in model.free_RVs]
 
     def point_at(seed: Any) -> dict[str, np.ndarray]:
         reseed_rngs(generators, seed)
@@ -158,17 +147,25 @@ def point_function(model: pm.Model, initvals: Mapping | None, jittered: set[Vari
     return point_at
 
 
-def prior_function(model: pm.Model) -> Callable[[int, int], dict[str, np.ndarray]]:
-    """Return a function from a seed and a number to that many unconstrained draws of the prior, as by `pymc.draw`."""
-    expressions = make_initial_point_expression(
+def point_expressions(
+    model: pm.Model, strategies: dict, default: str, jittered: set[Variable]
+) -> tuple[list[str], list[Variable]]:
+    """Return the names of unconstrained variables, and PyMC's expressions of a point."""
+    names = [str(model.rvs_to_values[rv].name) for rv in model.free_RVs]
+    return names, make_initial_point_expression(
         free_rvs=model.free_RVs,
         rvs_to_transforms=model.rvs_to_transforms,
-        initval_strategies={},
-        default_strategy="prior",
+        initval_strategies=strategies,
+        jitter_rvs=jittered,
+        default_strategy=default,
         return_transformed=True,
     )
+
+
+def prior_function(model: pm.Model) -> Callable[[int, int], dict[str, np.ndarray]]:
+    """Return a function from a seed and a number to that many unconstrained draws of the prior, as by `pymc.draw`."""
+    names, expressions = point_expressions(model, {}, "prior", set())
     draw, updates = pm.compile([], expressions, mode=model_mode(model), random_seed=False, return_updates=True)
-    names = [str(model.rvs_to_values[rv].name) for rv in model.free_RVs]
 
     def call(seed: int, count: int) -> dict[str, np.ndarray]:
         reseed_rngs(list(updates), seed)
