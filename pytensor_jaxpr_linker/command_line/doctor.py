@@ -135,7 +135,7 @@ def write_error(folder: Path) -> OSError | None:
 
 
 def compilers() -> Section:
-    """Return the compilers beside XLA: mode JAXPR needs none of them."""
+    """Return XLA, and the C++ compiler, which mode JAXPR does not need."""
     cxx = pytensor.config.cxx or "none (mode JAXPR needs none; PyTensor's C code is off)"
     return Section("Compilers", ["XLA: a part of jaxlib", f"C++ of PyTensor: {cxx}"])
 

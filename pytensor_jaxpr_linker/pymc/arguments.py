@@ -27,7 +27,7 @@ GRADIENTS = ("pytensor", "jax")
 
 
 def check_model(model: Any) -> pm.Model:
-    """Return a model, by default that of the context, or raise a TypeError."""
+    """Return a model, by default the context's, or raise a TypeError."""
     if model is not None and not isinstance(model, pm.Model):
         raise TypeError(f"A PyMC model is needed, or none inside `with model:`, not {model!r:.100}.")
     return pm.modelcontext(model)

@@ -128,7 +128,7 @@ def compile_model(model: pm.Model | None = None, *, gradient: Literal["pytensor"
     Parameters
     ----------
     model : pymc.Model, optional
-        By default that of the context.
+        By default the context's model.
     gradient : {"pytensor", "jax"}
         Whose derivative, see `as_jax_function`.
 

@@ -118,7 +118,7 @@ def export_logdensity(
     Parameters
     ----------
     model : pymc.Model, optional
-        By default that of the context.
+        By default the context's model.
     symbolic : str or sequence of str
         Dims of the model that may have any length: of the shared data, and of parameters, that are declared with them.
     path, dims, constraints, platforms, target, vjp_order, batched
@@ -184,7 +184,7 @@ def export_predictive(
     Parameters
     ----------
     model : pymc.Model, optional
-        By default that of the context.
+        By default the context's model.
     var_names : str, variable or sequence of them, optional
         The variables to predict: observed variables, which are drawn, and Deterministics. By default the observed
         variables.
@@ -250,13 +250,13 @@ def export_sampler(
     Parameters
     ----------
     model : pymc.Model, optional
-        By default that of the context.
+        By default the context's model.
     draws, tune : int
         The number of draws that a chain keeps, and the number of transitions before them, which adapt it.
     target_accept, max_treedepth
         As for `sample`.
     var_names : str, variable or sequence of them, optional
-        Which variables to return, by default all that are no data.
+        Which variables to return, by default all except data.
     path, symbolic, dims, constraints, platforms, batched
         As for `export_logdensity`.
 

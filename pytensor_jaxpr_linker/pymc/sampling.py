@@ -79,11 +79,11 @@ def sample(
     chains : int, optional
         By default as many as there are cores, but from 2 to 4; 64 of "chees".
     model : pymc.Model, optional
-        By default that of the context.
+        By default the context's model.
     sampler : {"nuts", "nutpie", "numpyro", "mclmc", "chees", "pymc"}, optional
         Whose NUTS. By default "nuts", of this package, or nutpie's if the log density has host steps; one line of
         PyMC's log says which. "blackjax" is an alias of "nuts", which is made of BlackJAX's parts. "pymc" is
-        `pymc.sample`: it also has steps for discrete variables. Two are no NUTS: "mclmc", BlackJAX's microcanonical
+        `pymc.sample`: it also has steps for discrete variables. Two are not NUTS: "mclmc", BlackJAX's microcanonical
         Langevin Monte Carlo, takes fewer gradients in many dimensions, but it never rejects, so its draws have a small
         bias. "chees", BlackJAX's Hamiltonian Monte Carlo of many chains, by default 64, which adapt together and run as
         one program.
@@ -121,7 +121,7 @@ def sample(
     discard_tuned_samples : bool
         False adds the groups warmup_posterior and warmup_sample_stats.
     log_likelihood : bool, str, variable or sequence of them
-        Whether to add the group log_likelihood, or of which observed variables.
+        Whether to add the group log_likelihood, or the observed variables to add it for.
     idata_kwargs : dict, optional
         ``log_likelihood``, and ``coords`` and ``dims`` in addition to the model's, as for `pymc.sample`.
     callback : callable, optional

@@ -296,7 +296,7 @@ class Measured:
                 " MALLOC_TRIM_THRESHOLD_=2147483648 in the environment, before Python starts, keep them."
             )
         if not times:
-            self._notes.append(f"JAX's profiler told of no operation of region {batch} on {where}.")
+            self._notes.append(f"JAX's profiler recorded no operation of region {batch} on {where}.")
         self._done.append(count)
         taken = fmean(r.seconds for r in kept)
         self._batch_seconds[batch] = taken

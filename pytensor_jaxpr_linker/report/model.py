@@ -185,7 +185,7 @@ class PlacedArray:
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """An operation by which the devices of a region exchange numbers."""
+    """An operation that exchanges numbers between the devices of a region."""
 
     region: str
     operation: str

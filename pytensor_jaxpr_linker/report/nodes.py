@@ -132,8 +132,8 @@ class Provenance:
         for node in reversed(graph.nodes):
             origin = self._origins.get(node)
             if origin is not None and origin.owner is not None:
-                told = names.get(numbering.of(origin), ()) if origin.owner in made else ()
-                role = f"{GRADIENT_BY}{listed(told)}" if told else role_of(origin.owner)
+                by = names.get(numbering.of(origin), ()) if origin.owner in made else ()
+                role = f"{GRADIENT_BY}{listed(by)}" if by else role_of(origin.owner)
             else:
                 roles = readers.get(node, set())
                 role = next(iter(roles)) if len(roles) == 1 else ""
@@ -176,11 +176,11 @@ def differentiated(nodes: Sequence[Apply], made: set[Apply], numbering: Numberin
     for node in reversed(nodes):
         if node not in made:
             continue
-        told = {name: None for v in node.outputs for name in names.get(numbering.of(v), ())}
+        by = {name: None for v in node.outputs for name in names.get(numbering.of(v), ())}
         for u in node.inputs:
-            if told and u.owner in made and numbering.of(u) not in found:
+            if by and u.owner in made and numbering.of(u) not in found:
                 number = numbering.of(u)
-                names[number] = tuple(dict.fromkeys((*names.get(number, ()), *told)))[: MOST_NAMES + 1]
+                names[number] = tuple(dict.fromkeys((*names.get(number, ()), *by)))[: MOST_NAMES + 1]
     return {numbering.of(v): names[numbering.of(v)] for node in made for v in node.outputs if numbering.of(v) in names}
 
 

@@ -92,9 +92,9 @@ def sections(explanation: ExplanationData, most: int) -> list[tuple[str, list[st
         of_some = "" if known == regions else f" of {known} of {counted(regions, 'region')}"
         lowered = [f"each operation{of_some} has a lowering"] if known and not p.missing else []
         found.append((f"On the platform {p.platform}: {batches}", [*p.missing, *lowered, *p.notes]))
-    for subject, told in groupby(explanation.passes, attrgetter("subject")):
+    for subject, passes in groupby(explanation.passes, attrgetter("subject")):
         title = "Graph passes" if subject == "graph" else f"Jaxpr passes of {subject}"
-        found.append((title, pass_lines(list(told), most)))
+        found.append((title, pass_lines(list(passes), most)))
     if spent := compile_seconds(explanation):
         programs = sum(len(batch.specializations) for batch in explanation.batches)
         of = f", {counted(programs, 'program')}" if programs else ""
@@ -146,13 +146,15 @@ def transfer_lines(transfers: Sequence[model.TransferReport], most: int) -> list
 def batch_entries(explanation: ExplanationData, batch: model.Batch, most: int) -> list[str]:
     """Return the entries of a batch."""
     lists = {
-        "takes": [f"{v.name}: {v.type}" for v in batch.inputs] or ["nothing"],
-        "returns": [f"{v.name}: {v.type}" for v in batch.outputs] or ["nothing"],
+        "takes": [f"{v.name}: {v.type}" for v in batch.inputs],
+        "returns": [f"{v.name}: {v.type}" for v in batch.outputs],
         "guards": [f"{guard.kind} of {guard.variable}" for guard in batch.guards],
-        "values": [f"determined by {', '.join(batch.static_inputs)}"] if batch.static_inputs else [],
+        "values": [],
         "checks": batch.checks,
     }
-    entries = [f"{name:<9}{'; '.join([*x[:most], *rest(len(x), most)])}" for name, x in lists.items() if x]
+    shown = {name: "; ".join([*x[:most], *rest(len(x), most)]) for name, x in lists.items()}
+    shown["values"] = f"determined by {', '.join(batch.static_inputs)}" if batch.static_inputs else ""
+    entries = [f"{name:<9}{x or 'nothing'}" for name, x in shown.items() if x or name in ("takes", "returns")]
     entries += [specialization_line(s) for s in batch.specializations[:most]]
     entries += rest(len(batch.specializations), most)
     return [*entries, *list_nodes([explanation.nodes[i] for i in batch.nodes[: most + 1]], most, len(batch.nodes))]

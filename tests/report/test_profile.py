@@ -278,7 +278,7 @@ def test_device_that_tells_nothing(monkeypatch):
     x = vector()
     profile = pjl.stages(pytensor.function([x], pt.exp(x), mode="JAXPR"), np.ones(3)).profile(calls=1)
     assert not profile.rows and profile.microseconds > 0
-    assert "told of no operation of region 0" in profile.notes[0] and profile.notes[0] in str(profile)
+    assert "recorded no operation of region 0" in profile.notes[0] and profile.notes[0] in str(profile)
 
 
 def test_jax_functions():

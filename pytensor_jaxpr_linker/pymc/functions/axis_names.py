@@ -26,7 +26,7 @@ type Lengths = Sequence[int | None]
 
 
 def check_axis_lengths(model: pm.Model, var_names: Names | None = None, idata: Mapping[str, Any] | None = None) -> None:
-    """Raise an error if there is no number to sample, or for what `check_named_axes` finds."""
+    """Raise an error if there are no numbers to sample, or if `check_named_axes` finds one."""
     declared = [v.type.shape for v in model.value_vars]
     if all(0 in shape or None in shape for shape in declared):
         sizes = {name: math.prod(shape) for name, shape in shapes_of_points(model).items()}

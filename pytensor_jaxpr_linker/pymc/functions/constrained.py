@@ -198,7 +198,7 @@ def constrain(
     Parameters
     ----------
     model : pymc.Model, optional
-        By default that of the context.
+        By default the context's model.
     gradient : {"pytensor", "jax"}
         How JAX differentiates it, see `as_jax_function`. "jax" also gives `jax.jacfwd`.
     var_names : str, variable or sequence of them, optional

@@ -171,7 +171,7 @@ def logdensity(
     Parameters
     ----------
     model : pymc.Model, optional
-        By default that of the context.
+        By default the context's model.
     gradient : {"pytensor", "jax"}
         How JAX differentiates it, see `as_jax_function`.
     var_names : sequence of str or of variables, optional

@@ -55,7 +55,7 @@ def one_program[T](model: pm.Model, method: str, gradient: str, make: Callable[[
 
 def add_remedies(error: GraphBreakError, model: pm.Model, method: str, gradient: str, remedy: str) -> None:
     """Add other ways to draw from the model to the message of an error: `remedy`, and JAX's derivative if it exists."""
-    by_jax = "give gradient='jax', by which JAX differentiates it; or " if gradient != "jax" and by_rules(model) else ""
+    by_jax = "give gradient='jax', so that JAX differentiates it; or " if gradient != "jax" and by_rules(model) else ""
     without = ", without gradient='jax'" if gradient == "jax" else ""
     needs = f"{method} needs a log density that is one XLA program with its gradient"
     error.args = (f"{error}\n{needs}. To do: {by_jax}{remedy}{without}.",)

@@ -48,7 +48,7 @@ def initial_points(
     Parameters
     ----------
     model : pymc.Model, optional
-        By default that of the context.
+        By default the context's model.
     chains : int
         The number of points.
     random_seed : int, sequence of int or Generator, optional
