@@ -245,7 +245,7 @@ def export_sampler(
     platforms: Sequence[str] = PLATFORMS,
     batched: bool = True,
 ) -> Any:
-    """Write a whole run of BlackJAX's NUTS, with its warm-up, into a file that runs with JAX alone.
+    """Write a whole run of the default NUTS, with its warm-up, into a file that runs with JAX alone.
 
     Parameters
     ----------
@@ -274,10 +274,9 @@ def export_sampler(
         arguments.check_fraction("target_accept", target_accept)
     if is_for_iree(path):
         raise NotImplementedError(
-            "IREE 3.13 does not run BlackJAX's NUTS (docs/notes/iree.md). Export it for JAX, by a path that does not"
+            "IREE 3.13 does not run this NUTS (docs/notes/iree.md). Export it for JAX, by a path that does not"
             " end in .vmfb."
         )
-    arguments.require("blackjax")
     check_variables(model, "NUTS", "export its log density, for a sampler of your own")
     logp = LogDensity(model, "pytensor", None)
     make_kernel = importlib.import_module(f"{__package__}.kernels.nuts").make_kernel
@@ -320,7 +319,7 @@ def export_sampler(
         "sample",
         [KEY, *inputs],
         [(name, False) for name in (*shown.names, *STATISTICS)],
-        note=f"NUTS of BlackJAX on a PyMC model: {draws} draws after {tune} of warm-up",
+        note=f"NUTS on a PyMC model: {draws} draws after {tune} of warm-up",
     )
     return write_file(path, with_integers(given), platforms, "host", 0, batched, constraints)
 

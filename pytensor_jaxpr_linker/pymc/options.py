@@ -27,7 +27,7 @@ TARGET_ACCEPTS = {"nuts": (0.8, 0.95), "numpyro": 0.8, "nutpie": 0.8, "chees": 0
 
 #: The samplers, and the package of each.
 PACKAGES = {
-    "nuts": "blackjax",
+    "nuts": "pytensor_jaxpr_linker",
     "nutpie": "nutpie",
     "numpyro": "numpyro",
     "mclmc": "blackjax",

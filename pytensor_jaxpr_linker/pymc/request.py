@@ -107,11 +107,12 @@ class Request:
         if self.is_on_mesh:
             check_sampler_of_mesh(sampler)
         arguments.check_choice("sampler", sampler, sampler_options.PACKAGES)
-        package = arguments.require(sampler_options.PACKAGES[sampler])
         # `sample` returns a DataTree, so this argument has no effect.
         options = {k: v for k, v in self.options.items() if (k, v) != ("return_inferencedata", True)}
         options, aims = sampler_options.with_nuts(sampler, self.nuts, self.target_accept, self.max_treedepth, options)
         jitter, options = sampler_options.with_init(sampler, self.jitter, options)
+        of_blackjax = options.get("mass_matrix") == "low_rank"
+        package = arguments.require("blackjax" if of_blackjax else sampler_options.PACKAGES[sampler])
         found = replace(self, model=model, sampler=sampler, package=package, options=options, **aims)
         check_kinds(found)
         check_numbers(found)

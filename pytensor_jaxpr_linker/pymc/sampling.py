@@ -82,8 +82,8 @@ def sample(
         By default the context's model.
     sampler : {"nuts", "nutpie", "numpyro", "mclmc", "chees", "pymc"}, optional
         Whose NUTS. By default "nuts", of this package, or nutpie's if the log density has host steps; one line of
-        PyMC's log says which. "blackjax" is an alias of "nuts", which is made of BlackJAX's parts. "pymc" is
-        `pymc.sample`: it also has steps for discrete variables. Two are not NUTS: "mclmc", BlackJAX's microcanonical
+        PyMC's log says which. "blackjax" is an alias of "nuts". "pymc" is `pymc.sample`: it also has steps for discrete
+        variables. Two are not NUTS: "mclmc", BlackJAX's microcanonical
         Langevin Monte Carlo, takes fewer gradients in many dimensions, but it never rejects, so its draws have a small
         bias. "chees", BlackJAX's Hamiltonian Monte Carlo of many chains, by default 64, which adapt together and run as
         one program.

@@ -45,7 +45,7 @@ def check_posterior(found, error):
     np.testing.assert_allclose(found.posterior["double"], 2 * slope, rtol=1e-6)
     assert found.observed_data["y"].shape == (30,)
     assert found.constant_data["x"].shape == (30, 2)
-    assert found.posterior.attrs["inference_library"] == "blackjax"
+    assert found.posterior.attrs["inference_library"] == "pytensor_jaxpr_linker"
 
 
 def log_evidence():

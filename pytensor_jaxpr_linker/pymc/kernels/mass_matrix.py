@@ -1,14 +1,13 @@
 """How a warm-up adapts the mass matrix: in windows, from the draws and the gradients of each.
 
-Two of the three forms are estimated from variances or covariances in Stan's windows, the third, of rank 10 with a
-diagonal, by nutpie's method. All begin with a diagonal from the gradient at the start.
+Diagonal and dense forms are estimated from variances or covariances in Stan's windows; `low_rank.py` has a third form.
+All begin with a diagonal from the gradient at the start.
 
 References
 ----------
 .. [1] Stan Development Team. Stan Reference Manual, "MCMC sampling", section "HMC algorithm parameters": the windows.
 .. [2] A. Seyboldt, E. Carlson, B. Carpenter (2026). Preconditioning Hamiltonian Monte Carlo by minimizing Fisher
-   divergence: the diagonal from the gradient at the start, and the form of low rank.
-.. [3] BlackJAX: the windows of the third form and its estimate.
+   divergence: the diagonal from the gradient at the start.
 """
 
 from __future__ import annotations
@@ -19,27 +18,25 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from blackjax.adaptation.low_rank_adaptation import build_growing_window_schedule
-from blackjax.adaptation.metric_recipes import MetricCore, lookup_recipe, seed_low_rank_sigma_from_grad
-from blackjax.mcmc.metrics import LowRankInverseMassMatrix
 
 from pytensor_jaxpr_linker.pymc.kernels.metric import (
     FEW_COORDINATES,
     MANY_DRAWS,
     Moments,
+    add_state,
+    empty_moments,
     factor_of,
     fisher_variances,
     inverse_mass_diagonal,
     is_scale,
     metric_diagonal,
-    moments,
     variances_by_gradient,
     weight_of_no_correlations,
     window_covariances,
     window_variances,
 )
 
-#: Stages of a schedule: the first two are BlackJAX's.
+#: Stages of a schedule: the first two have BlackJAX's numbers.
 ADAPT_STEP_SIZE, ADAPT_BOTH, SAMPLE = 0, 1, 2
 #: The place of a transition in a window: inside, or at its end, or the one that evaluates the gradient at the start. A
 #: short window renews the diagonal only.
@@ -49,8 +46,6 @@ INSIDE, LAST, FIRST, LAST_OF_SHORT = 0, 1, 2, 3
 FIRST_TRANSITIONS, LAST_TRANSITIONS = 75, 100
 #: The length of the first of Stan's windows.
 FIRST_WINDOW = 25
-#: A window of this many draws, or fewer, estimates no directions.
-SHORT_WINDOW = 20
 #: In how many transitions the step size settles after the mass matrix has changed: before it does, transitions may have
 #: large errors.
 SETTLING_DRAWS = 50
@@ -129,11 +124,10 @@ def adaptation_by_moments(mass_matrix: str, tune: Any) -> MassMatrixAdaptation:
     any, or if they vary from place to place.
     """
     dense = mass_matrix != "diagonal"
-    empty, add = moments(dense)
 
     def start(size: int) -> MomentsState:
         factor = np.eye(size) if dense else np.ones(size)
-        return MomentsState(factor, unknown_frequencies(), empty(size), np.zeros(()), np.zeros(()))
+        return MomentsState(factor, unknown_frequencies(), empty_moments(size, dense), np.zeros(()), np.zeros(()))
 
     def by_gradient(metric: MomentsState, state: Any) -> MomentsState:
         first = factor_of(variances_by_gradient(state.logdensity_grad))
@@ -149,10 +143,10 @@ def adaptation_by_moments(mass_matrix: str, tune: Any) -> MassMatrixAdaptation:
         else:
             new = window_covariances(window, old)
         changed = frequencies(old, metric_diagonal(new), fisher_variances(window))
-        return MomentsState(factor_of(new), changed, empty(len(new)), jnp.zeros(()), varying)
+        return MomentsState(factor_of(new), changed, empty_moments(len(new), dense), jnp.zeros(()), varying)
 
     def update(metric: MomentsState, stage: Any, place: Any, state: Any, is_large_error: Any) -> MomentsState:
-        window = jax.lax.cond(stage == ADAPT_BOTH, add, lambda window, _: window, metric.window, state)
+        window = jax.lax.cond(stage == ADAPT_BOTH, add_state, lambda window, _: window, metric.window, state)
         is_settled = window.draws.sample_size > SETTLING_DRAWS
         metric = metric._replace(window=window, errors=metric.errors + (is_settled & is_large_error))
         choices = [lambda metric, _: metric, estimate, by_gradient]  # INSIDE, LAST and FIRST
@@ -187,81 +181,3 @@ def frequencies(old: Any, new: Any, fisher: Any) -> tuple[Any, Any]:
 def unknown_frequencies() -> tuple[Any, Any]:
     """Return the frequencies before the first change."""
     return jnp.ones(()), jnp.ones(())
-
-
-class LowRankState(NamedTuple):
-    """The state that adapts a mass matrix of low rank.
-
-    Attributes
-    ----------
-    window
-        Draws and gradients, with the mass matrix in use.
-    frequencies, moments
-        See `MomentsState`; there the moments are called `window`.
-    """
-
-    window: Any
-    frequencies: tuple[Any, Any]
-    moments: Moments
-
-    @property
-    def factor(self) -> LowRankInverseMassMatrix:
-        """The mass matrix in use."""
-        return self.window.inverse_mass_matrix
-
-
-def low_rank_adaptation(tune: int) -> MassMatrixAdaptation:
-    """Return nutpie's adaptation, with fewer estimates.
-
-    nutpie estimates directions after every tenth draw at first. An estimate takes as long as hundreds of gradients
-    where there are many variables, and ten draws say little of directions: here they give a diagonal.
-    """
-    with jax.ensure_compile_time_eval():  # a program may be traced here, and BlackJAX makes the windows of JAX's arrays
-        windows = build_growing_window_schedule(tune, early_window=0.05, early_window_size=10, window_size=50)
-    rows = np.array(windows, dtype=np.int64).reshape(-1, 2)
-    ends = np.flatnonzero(rows[:, 1])
-    lengths = np.diff([-1, *ends])
-    rows[ends, 1] = np.where(lengths <= SHORT_WINDOW, LAST_OF_SHORT, LAST)
-    # One row more, for all transitions after warm-up.
-    rows = np.array([*rows, (SAMPLE, INSIDE)])
-    by_window: MetricCore = lookup_recipe("fisher_low_rank").build_core(buffer_size=max([1, *lengths]))
-    empty, add = moments(dense=False)
-
-    def schedule(i: Any) -> tuple[Any, Any]:
-        stage, place = jnp.asarray(rows)[jnp.minimum(i, tune)]
-        return stage, place
-
-    def start(size: int) -> LowRankState:
-        return LowRankState(by_window.init(size), unknown_frequencies(), empty(size))
-
-    def by_gradient(metric: LowRankState, gradient: Any) -> tuple:
-        return seed_low_rank_sigma_from_grad(metric.window, gradient).inverse_mass_matrix, metric.frequencies
-
-    def low_rank(metric: LowRankState, _: Any) -> tuple:
-        return changed(metric, by_window.final(metric.window).inverse_mass_matrix)
-
-    def diagonal(metric: LowRankState, _: Any) -> tuple:
-        old, found = metric.factor, fisher_variances(metric.moments)
-        sigma = jnp.sqrt(jnp.where(is_scale(found), found, inverse_mass_diagonal(old)))
-        new = LowRankInverseMassMatrix(sigma, jnp.zeros_like(old.U), jnp.ones_like(old.lam))
-        return changed(metric, new)
-
-    def changed(metric: LowRankState, new: LowRankInverseMassMatrix) -> tuple:
-        return new, frequencies(
-            inverse_mass_diagonal(metric.factor), inverse_mass_diagonal(new), fisher_variances(metric.moments)
-        )
-
-    def update(metric: LowRankState, stage: Any, place: Any, state: Any, _: Any) -> LowRankState:
-        # At every transition, also where nothing reads it: a branch would copy the window, which takes as long as some
-        # gradients.
-        window = by_window.update(metric.window, state.position, state.logdensity_grad)
-        metric = LowRankState(window, metric.frequencies, add(metric.moments, state))
-        # INSIDE, LAST, FIRST and LAST_OF_SHORT
-        choices = [lambda metric, _: (metric.factor, metric.frequencies), low_rank, by_gradient, diagonal]
-        matrix, found = jax.lax.switch(place, choices, metric, state.logdensity_grad)
-        is_inside = place == INSIDE
-        window = window._replace(inverse_mass_matrix=matrix, buffer_idx=jnp.where(is_inside, window.buffer_idx, 0))
-        whole = jax.tree.map(lambda a, b: jnp.where(is_inside, a, b), metric.moments, empty(state.position.size))
-        return LowRankState(window, found, whole)
-
-    return MassMatrixAdaptation(schedule, start, update)

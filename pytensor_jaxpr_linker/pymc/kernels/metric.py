@@ -5,7 +5,7 @@ energy is half its square, and the criterion of a turn multiplies momenta alone.
 factor, twice: to move the position, and to turn the gradient into a force. That is a linear change of coordinates [1]_,
 in which nutpie's trajectories move, too.
 
-A factor is a vector (of a diagonal mass matrix), a matrix (of a dense one), or BlackJAX's ``LowRankInverseMassMatrix``.
+A factor is a vector (of a diagonal mass matrix), a matrix (of a dense one), or a `LowRankFactor`.
 
 The variances and covariances of a window of the warm-up come from its draws and their gradients.
 
@@ -18,19 +18,16 @@ References
    `benchmarks/`, and more on the others.
 .. [4] M. S. Bartlett (1951). The effect of standardization on a chi square approximation in factor analysis: whether
    coordinates are correlated at all.
-.. [5] BlackJAX: Welford's algorithm.
+.. [5] B. P. Welford (1962). Note on a method for calculating corrected sums of squares and products.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from blackjax.adaptation.mass_matrix import WelfordAlgorithmState, welford_algorithm
-from blackjax.mcmc.metrics import LowRankInverseMassMatrix
 
 #: How many draws of a window weigh as much as the number to which Stan shrinks its variance.
 PSEUDO_DRAWS = 5
@@ -46,23 +43,34 @@ FEW_COORDINATES, MANY_DRAWS = 16, 100
 NOISE, NOISE_POWER = 0.25, 8
 
 
+class LowRankFactor(NamedTuple):
+    """A diagonal times a symmetric matrix that scales a few orthonormal directions, the columns of ``U``.
+
+    ``sigma`` and the eigenvalues ``lam`` of the inverse mass matrix between the diagonals are vectors.
+    """
+
+    sigma: Any
+    U: Any
+    lam: Any
+
+
 def to_velocity(factor: Any, momentum: Any) -> Any:
     """Return the factor times a momentum: how fast the position changes."""
-    if isinstance(factor, LowRankInverseMassMatrix):
+    if isinstance(factor, LowRankFactor):
         return factor.sigma * in_directions(factor, momentum)
     return factor * momentum if factor.ndim == 1 else factor @ momentum
 
 
 def to_force(factor: Any, gradient: Any) -> Any:
     """Return the transpose of the factor times a gradient of the log density: how fast the momentum changes."""
-    if isinstance(factor, LowRankInverseMassMatrix):
+    if isinstance(factor, LowRankFactor):
         return in_directions(factor, factor.sigma * gradient)
     return factor * gradient if factor.ndim == 1 else factor.T @ gradient
 
 
 def inverse_mass_diagonal(factor: Any) -> Any:
     """Return the diagonal of the inverse mass matrix."""
-    if isinstance(factor, LowRankInverseMassMatrix):
+    if isinstance(factor, LowRankFactor):
         return factor.sigma**2 * (1 + factor.U**2 @ (factor.lam - 1))
     return factor**2 if factor.ndim == 1 else (factor**2).sum(axis=1)
 
@@ -89,31 +97,43 @@ def cholesky_by_columns(matrix: Any) -> Any:
     return jax.lax.fori_loop(0, len(matrix), with_column, jnp.zeros_like(matrix))
 
 
-def in_directions(factor: LowRankInverseMassMatrix, x: Any) -> Any:
+def in_directions(factor: LowRankFactor, x: Any) -> Any:
     """Return `x` scaled along the directions of a factor, by the roots of its eigenvalues."""
     return x + factor.U @ ((jnp.sqrt(factor.lam) - 1) * (factor.U.T @ x))
+
+
+class Sums(NamedTuple):
+    """The number of vectors so far, their mean, and the sum of squares or products of their deviations from it."""
+
+    mean: Any
+    m2: Any
+    sample_size: Any
+
+
+def add_vector(sums: Sums, x: Any) -> Sums:
+    """Return the sums with one more vector [5]_."""
+    count, before = sums.sample_size + 1, x - sums.mean
+    mean = sums.mean + before / count
+    after = x - mean
+    return Sums(mean, sums.m2 + (before * after if sums.m2.ndim == 1 else jnp.outer(after, before)), count)
 
 
 class Moments(NamedTuple):
     """The moments of a window: variances or covariances of its draws, and variances of its gradients."""
 
-    draws: WelfordAlgorithmState
-    gradients: WelfordAlgorithmState
+    draws: Sums
+    gradients: Sums
 
 
-def moments(dense: bool) -> tuple[Callable[[int], Moments], Callable[[Moments, Any], Moments]]:
-    """Return two functions: one makes empty moments for a number of coordinates, the other adds a state of NUTS."""
-    empty_draws, add_draw, _ = welford_algorithm(not dense)
-    empty_gradients, add_gradient, _ = welford_algorithm(True)
+def empty_moments(size: int, dense: bool) -> Moments:
+    """Return the moments of no draws, for a number of coordinates; `dense` ones have covariances of the draws."""
+    zero, products = jnp.zeros(size), jnp.zeros((size, size) if dense else size)
+    return Moments(Sums(zero, products, 0), Sums(zero, zero, 0))
 
-    def empty(size: int) -> Moments:
-        return Moments(empty_draws(size), empty_gradients(size))
 
-    def add(window: Moments, state: Any) -> Moments:
-        draws = add_draw(window.draws, state.position)
-        return Moments(draws, add_gradient(window.gradients, state.logdensity_grad))
-
-    return empty, add
+def add_state(window: Moments, state: Any) -> Moments:
+    """Return the moments with one more state of NUTS."""
+    return Moments(add_vector(window.draws, state.position), add_vector(window.gradients, state.logdensity_grad))
 
 
 def variances_by_gradient(gradient: Any) -> Any:

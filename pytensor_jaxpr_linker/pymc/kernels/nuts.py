@@ -1,9 +1,6 @@
 """The default NUTS: the transitions of `trajectory.py`, and a warm-up in windows that adapts the step size and the mass
 matrix.
 
-It is made of BlackJAX's dual averaging, Welford's algorithm and estimate of low rank, so ``sampler="blackjax"`` is
-another name of it.
-
 The step size comes from dual averaging that reaches an acceptance rate [1]_. With the constants of the paper it still
 changes by half its size from one transition to the next when the warm-up ends. A step twice too long costs more
 acceptance than one half as long gains, so the average of such steps is too short: asked for 0.8, the models of
@@ -22,14 +19,12 @@ References
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Literal
+import importlib
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from blackjax.adaptation.step_size import dual_averaging_adaptation
-from blackjax.mcmc.hmc import HMCState
 
 from pytensor_jaxpr_linker.pymc.chains.kernel import Kernel
 from pytensor_jaxpr_linker.pymc.kernels.mass_matrix import (
@@ -38,9 +33,8 @@ from pytensor_jaxpr_linker.pymc.kernels.mass_matrix import (
     SAMPLE,
     MassMatrixAdaptation,
     adaptation_by_moments,
-    low_rank_adaptation,
 )
-from pytensor_jaxpr_linker.pymc.kernels.trajectory import Trajectory, kinetic_energy, noise_of, nuts_transition
+from pytensor_jaxpr_linker.pymc.kernels.trajectory import State, Trajectory, kinetic_energy, noise_of, nuts_transition
 
 #: The forms of the mass matrix.
 MASS_MATRICES = ("diagonal", "dense", "low_rank")
@@ -52,6 +46,8 @@ INPUTS = {"target_accept": lambda x: np.broadcast_to(np.asarray(x, float), 2), "
 #: than it gains: multiplying by a factor of 100 rows takes as long as the gradient of a small model.
 MOST_OF_DENSE = 80
 
+#: The constants kappa and t0 of Hoffman and Gelman: early steps are forgotten, and the first errors count less.
+FORGETTING, DELAY = 0.75, 10
 #: How little an acceptance rate changes the step size. 0.2 and 0.5 gave about as many effective draws; Hoffman and
 #: Gelman have 0.05.
 GAMMA = 0.3
@@ -65,22 +61,29 @@ MANY_LARGE_ERRORS = 0.004
 RECENT = 2
 
 
-def step_size_adaptation() -> tuple[Callable, Callable, Callable]:
-    """Return three functions, as ``dual_averaging_adaptation`` of BlackJAX does.
+class StepSize(NamedTuple):
+    """The state of dual averaging: logarithms of step sizes, the number of updates, and the mean error of acceptance."""
 
-    They begin with a step size, take the acceptance rate of a transition and the one to aim at, and return the step
-    size that was found.
-    """
-    init, update, final = dual_averaging_adaptation(0.0, gamma=GAMMA)
+    log_step_size: Any
+    log_step_size_avg: Any
+    step: Any
+    avg_error: Any
+    mu: Any
 
-    def begin(step_size: Any) -> Any:
-        state = init(step_size)
-        return state._replace(mu=state.log_step_size, log_step_size_avg=state.log_step_size)
 
-    def towards(state: Any, acceptance_rate: Any, aim: Any) -> Any:
-        return update(state, acceptance_rate - aim)
+def begin_at(step_size: Any) -> StepSize:
+    """Begin dual averaging with a step size, towards which later ones are drawn."""
+    log = jnp.log(step_size)
+    return StepSize(log, log, 1, 0.0, log)
 
-    return begin, towards, final
+
+def adapted_step(state: StepSize, error: Any) -> StepSize:
+    """Return the state after a transition whose acceptance rate was less than the aim by `error`."""
+    weight = state.step**-FORGETTING
+    error = (1 - 1 / (state.step + DELAY)) * state.avg_error + error / (state.step + DELAY)
+    log = state.mu - jnp.sqrt(state.step) / GAMMA * error
+    average = weight * state.log_step_size + (1 - weight) * state.log_step_size_avg
+    return StepSize(log, average, state.step + 1, error, state.mu)
 
 
 def share_of_large_errors(share: Any, number: Any, error: Any) -> Any:
@@ -136,28 +139,28 @@ def make_kernel(
 ) -> Kernel:
     """Return NUTS with window adaptation during the first `tune` transitions, which begins with `step_size`.
 
-    ``blackjax.staged_adaptation`` runs the whole warm-up in one call. This one is made of its parts, so that a progress
-    bar can follow and that warm-up and sampling are one program. `store_divergences`, for positions that are vectors,
+    Warm-up and sampling are one program, and a progress bar can follow it. `store_divergences`, for positions that are vectors,
     adds two of them as statistics of each draw. `tune` may be traced, except with ``mass_matrix="low_rank"``.
 
     The default mass matrix is dense for up to `MOST_OF_DENSE` coordinates, see `adaptation_by_moments`, and else
     diagonal. With two numbers as `target_accept` the step size aims at the first where all trajectories keep their
     energy, and at up to the second where some do not.
     """
-    step_init, step_update, step_final = step_size_adaptation()
     targets = jnp.broadcast_to(jnp.asarray(target_accept), 2)
 
     def adaptation_of(position: Any) -> MassMatrixAdaptation:
         form = mass_matrix or ("correlated" if position.size <= MOST_OF_DENSE else "diagonal")
-        return low_rank_adaptation(tune) if form == "low_rank" else adaptation_by_moments(form, tune)
+        if form == "low_rank":  # that of BlackJAX, whose import takes longer than many a run
+            return importlib.import_module(f"{__package__}.low_rank").low_rank_adaptation(tune)
+        return adaptation_by_moments(form, tune)
 
     def select(condition: Any, new: Any, old: Any) -> Any:
         return jax.tree.map(lambda a, b: jnp.where(condition, a, b), new, old)
 
     def start(data: Any, key: Any, position: Any) -> tuple:
         # A density of zero: whatever the first transition evaluates is better.
-        nowhere = HMCState(position, jnp.asarray(-np.inf), jnp.zeros(position.size))
-        return -1, key, nowhere, step_init(step_size), jnp.zeros(()), adaptation_of(position).start(position.size)
+        nowhere = State(position, jnp.asarray(-np.inf), jnp.zeros(position.size))
+        return -1, key, nowhere, begin_at(step_size), jnp.zeros(()), adaptation_of(position).start(position.size)
 
     def transition(data: Any, chain: tuple) -> tuple[tuple, tuple[Any, dict]]:
         i, key, state, step, errors, metric = chain
@@ -165,18 +168,17 @@ def make_kernel(
         key, noise = noise_of(key, state.position.size, max_treedepth)
         is_first = i < 0
         stage, place = select(is_first, (SAMPLE, FIRST), adaptation.schedule(i))
-        adapted = step_final(step)
+        adapted = jnp.exp(step.log_step_size_avg)
         size = jnp.where(stage == SAMPLE, adapted, jnp.exp(step.log_step_size))
         before = state
         length, doublings = select(is_first, (0.0, 1), (size, max_treedepth))  # the first one stays where it is
         state, path, stats = nuts_transition(noise, state, lambda q: logp(q, data), length, metric.factor, doublings)
         errors = share_of_large_errors(errors, i, stats["max_energy_error"])
         aim = acceptance_to_aim_at(targets, errors)
-        step = select(stage == SAMPLE, step, step_update(step, stats["acceptance_rate"], aim))
+        step = select(stage == SAMPLE, step, adapted_step(step, aim - stats["acceptance_rate"]))
         metric = adaptation.update(metric, stage, place, state, stats["max_energy_error"] > LARGE_ERROR)
-        step = select(
-            (place == INSIDE) | is_first, step, step_init(step_in_new_metric(step_final(step), *metric.frequencies))
-        )
+        restarted = begin_at(step_in_new_metric(jnp.exp(step.log_step_size_avg), *metric.frequencies))
+        step = select((place == INSIDE) | is_first, step, restarted)
         is_deepest = (path.doublings >= max_treedepth) & ~(path.is_turning | path.is_divergent)
         stats |= {"lp": state.logdensity, "step_size": size, "step_size_bar": adapted}
         stats |= {"reached_max_treedepth": is_deepest}

@@ -44,6 +44,14 @@ class Noise(NamedTuple):
     that draw. Shape (3, doublings), float64."""
 
 
+class State(NamedTuple):
+    """The state of a chain: a position with its log density and gradient. BlackJAX's ``HMCState`` has these fields."""
+
+    position: Any
+    logdensity: Any
+    logdensity_grad: Any
+
+
 class Point(NamedTuple):
     """A state of the integrator."""
 
@@ -151,7 +159,7 @@ def nuts_transition(
     ----------
     noise
         The random numbers.
-    state : blackjax.mcmc.hmc.HMCState
+    state : State
         The state before, whose position is a vector of float64.
     logp
         The log density of a position.

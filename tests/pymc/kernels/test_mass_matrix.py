@@ -1,4 +1,4 @@
-"""What the warm-up of BlackJAX's NUTS finds: scales of many orders of magnitude, and in few transitions."""
+"""What the warm-up of NUTS finds: scales of many orders of magnitude, and in few transitions."""
 
 from __future__ import annotations
 
@@ -15,18 +15,21 @@ import pytest
 pytest.importorskip("blackjax")
 
 from blackjax.adaptation.staged_adaptation import build_schedule
+from blackjax.adaptation.step_size import dual_averaging_adaptation
 
 from pytensor_jaxpr_linker.pymc import sample
 from pytensor_jaxpr_linker.pymc.kernels import mass_matrix, metric
 from pytensor_jaxpr_linker.pymc.kernels.mass_matrix import SETTLING_DRAWS, stan_windows, variation
 from pytensor_jaxpr_linker.pymc.kernels.metric import MANY_DRAWS, Moments, noise_of_correlations
 from pytensor_jaxpr_linker.pymc.kernels.nuts import (
+    GAMMA,
     LARGE_ERROR,
     MANY_LARGE_ERRORS,
     acceptance_to_aim_at,
+    adapted_step,
+    begin_at,
     share_of_large_errors,
     step_in_new_metric,
-    step_size_adaptation,
 )
 from pytensor_jaxpr_linker.pymc.samplers.smc import variances as variances_of_particles
 
@@ -92,10 +95,9 @@ def test_windows_change_little_from_one_length_of_the_warm_up_to_the_next():
 
 def moments_of(draws: np.ndarray, gradients: np.ndarray, form: str) -> Moments:
     """Return the moments of a window."""
-    empty, add = metric.moments(form == "dense")
-    window = empty(draws.shape[1])
+    window = metric.empty_moments(draws.shape[1], form == "dense")
     for x, gradient in zip(draws, gradients, strict=True):
-        window = add(window, SimpleNamespace(position=x, logdensity_grad=gradient))
+        window = metric.add_state(window, SimpleNamespace(position=x, logdensity_grad=gradient))
     return window
 
 
@@ -222,19 +224,41 @@ def test_a_step_in_a_new_mass_matrix(step_size, old, new, expected):
 
 
 def test_a_step_size_is_that_of_the_beginning_until_there_is_a_transition():
-    begin, _, final = step_size_adaptation()
-    np.testing.assert_allclose(final(begin(0.01)), 0.01, rtol=1e-6)
+    np.testing.assert_allclose(np.exp(begin_at(0.01).log_step_size_avg), 0.01, rtol=1e-6)
 
 
 @pytest.mark.parametrize("aim", [0.6, 0.9])
 def test_the_step_size_settles_where_the_rate_is_the_one_to_aim_at(aim):
     """Of an acceptance rate that falls with the step size, whatever the step at first."""
-    begin, update, final = step_size_adaptation()
     for first in (0.02, 0.3, 4.0):
-        state = begin(first)
+        state = begin_at(first)
         for _ in range(300):
-            state = update(state, jnp.exp(-jnp.exp(state.log_step_size)), aim)
-        np.testing.assert_allclose(np.exp(-final(state)), aim, atol=0.05)
+            state = adapted_step(state, aim - jnp.exp(-jnp.exp(state.log_step_size)))
+        np.testing.assert_allclose(np.exp(-np.exp(state.log_step_size_avg)), aim, atol=0.05)
+
+
+def test_dual_averaging_beside_blackjax():
+    """With the place towards which steps are drawn, and the first average, of this package."""
+    init, update, final = dual_averaging_adaptation(0.8, gamma=GAMMA)
+    with jax.enable_x64(True):
+        ours, theirs = begin_at(jnp.float64(0.3)), init(jnp.float64(0.3))
+        theirs = theirs._replace(mu=theirs.log_step_size, log_step_size_avg=theirs.log_step_size)
+        for rate in jnp.asarray(np.random.default_rng(1).uniform(size=50)):
+            ours, theirs = adapted_step(ours, 0.8 - rate), update(theirs, rate)
+            np.testing.assert_array_equal(ours, theirs)
+        np.testing.assert_array_equal(jnp.exp(ours.log_step_size_avg), final(theirs))
+
+
+@pytest.mark.parametrize("form", ["diagonal", "dense"])
+def test_moments_are_numpys(form):
+    draws, gradients = np.random.default_rng(1).normal(size=(2, 40, 3)) * [1e-3, 1, 1e3] + 7
+    with jax.enable_x64(True):
+        found = jax.tree.map(np.asarray, moments_of(draws, gradients, form))
+    expected = np.cov(draws.T) if form == "dense" else draws.var(axis=0, ddof=1)
+    np.testing.assert_allclose(found.draws.m2 / 39, expected, rtol=1e-10)
+    np.testing.assert_allclose(found.gradients.m2 / 39, gradients.var(axis=0, ddof=1), rtol=1e-10)
+    np.testing.assert_allclose(found.draws.mean, draws.mean(axis=0), rtol=1e-12)
+    assert found.draws.sample_size == 40
 
 
 def shares(errors):

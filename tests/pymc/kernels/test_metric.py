@@ -13,6 +13,7 @@ from blackjax.mcmc.metrics import LowRankInverseMassMatrix, default_metric
 
 from pytensor_jaxpr_linker.pymc import sample
 from pytensor_jaxpr_linker.pymc.kernels.metric import (
+    LowRankFactor,
     cholesky_by_columns,
     factor_of,
     inverse_mass_diagonal,
@@ -45,7 +46,8 @@ def test_beside_blackjax(form, size):
     rng = np.random.default_rng(3)
     with jax.enable_x64(True):
         inverse = jax.tree.map(jax.numpy.asarray, inverse_mass(form, size))
-        factor, metric = inverse if form == "low_rank" else factor_of(inverse), default_metric(inverse)
+        factor = LowRankFactor(*inverse) if form == "low_rank" else factor_of(inverse)
+        metric = default_metric(inverse)
         first, last, total = rng.normal(size=(3, size)) + 0.5
         ours = [to_force(factor, p) for p in (first, last, total)]  # the transpose of the factor, as for forces
         velocity = jax.grad(metric.kinetic_energy)(jax.numpy.asarray(first))

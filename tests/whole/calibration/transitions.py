@@ -14,13 +14,13 @@ import numpy as np
 import pytensor
 from blackjax.adaptation.mclmc_adaptation import MCLMCAdaptationState
 from blackjax.mcmc import adjusted_mclmc_dynamic, dynamic_hmc
-from blackjax.mcmc.hmc import HMCState
 from blackjax.mcmc.mclmc import init as mclmc_init
 from calibration.models import build, exact_draws
 from scipy import stats
 
 from pytensor_jaxpr_linker.pymc.functions.density import Layout, logdensity
 from pytensor_jaxpr_linker.pymc.kernels import chees, mclmc, nuts
+from pytensor_jaxpr_linker.pymc.kernels.trajectory import State
 from pytensor_jaxpr_linker.pymc.samplers.jax_kernels import VectorDensity
 
 #: Consecutive transitions: an error adds up.
@@ -79,7 +79,7 @@ def nuts_mover(form: str) -> Mover:
             value, gradient = jax.value_and_grad(logp)(position, data)
             log_size = jax.numpy.log(size)
             step = step._replace(log_step_size=log_size, log_step_size_avg=log_size)
-            state = 10, key, HMCState(position, value, gradient), step, errors, metric._replace(factor=factor)
+            state = 10, key, State(position, value, gradient), step, errors, metric._replace(factor=factor)
             return kernel.transition(data, state)[1][0]
 
         return move
