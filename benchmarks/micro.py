@@ -79,7 +79,7 @@ def planning(nodes: int) -> dict:
 
     from pytensor_jaxpr_linker.report.explain import report
     from pytensor_jaxpr_linker.report.nodes import Provenance
-    from pytensor_jaxpr_linker.run.plans import make_graph, make_plan
+    from pytensor_jaxpr_linker.run.program import make_graph, make_plan
 
     prepare("jaxpr", Clock())
     result = {}

@@ -8,7 +8,7 @@ from typing import Any
 
 from pytensor_jaxpr_linker.base import requirements
 
-requirements.check()  # before what needs them is imported
+requirements.check()  # before the imports that need them
 
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 
@@ -20,9 +20,8 @@ from pytensor_jaxpr_linker.base.rules import emits
 from pytensor_jaxpr_linker.base.version import __version__ as __version__
 from pytensor_jaxpr_linker.emit.random.sampler import emits_draws
 from pytensor_jaxpr_linker.emit.scalar import emits_scalar
-from pytensor_jaxpr_linker.frontend.as_jax_function import as_jax_function, make_jaxpr, raise_deferred
+from pytensor_jaxpr_linker.frontend.as_jax_function import as_jax_function, in_place_of_jax, make_jaxpr, raise_deferred
 from pytensor_jaxpr_linker.frontend.function import JaxprFunction, JaxprMode, register
-from pytensor_jaxpr_linker.frontend.in_place_of_jax import in_place_of_jax
 from pytensor_jaxpr_linker.frontend.kept_graphs import cache
 from pytensor_jaxpr_linker.frontend.linker import JaxprLinker
 from pytensor_jaxpr_linker.frontend.shared_arrays import device_array, shard
@@ -35,51 +34,33 @@ from pytensor_jaxpr_linker.run.transfer_count import count_transfers
 JAXPR = JaxprMode(JaxprLinker(), RewriteDatabaseQuery(include=["fast_run"]))
 register(JAXPR)
 
-#: Names of the wings, by module. They are imported when they are first used, so that the import loads the compiler alone.
+#: The names of the wings, by module. They are imported on first use, so that the import loads the compiler alone.
 _WINGS = {
-    "jaxpr_artifact": (
-        "ArtifactError",
-        "IreeFunction",
-        "IreeModule",
-        "LoadedFunction",
-        "load",
-        "load_iree",
-        "load_iree_module",
-    ),
-    f"{__name__}.artifacts.export": ("export",),
-    f"{__name__}.artifacts.iree.compiler": ("IreeError",),
-    f"{__name__}.artifacts.module.declarations": ("private", "public"),
-    f"{__name__}.artifacts.module.module": ("Module",),
-    f"{__name__}.jaxpr.portable.rewrite": ("NotPortableError",),
-    f"{__name__}.report.explain": ("explain",),
-    f"{__name__}.report.explanation": ("Explanation",),
-    f"{__name__}.report.stages": ("Stages", "stages"),
+    "jaxpr_artifact": "ArtifactError IreeFunction IreeModule LoadedFunction load load_iree load_iree_module",
+    f"{__name__}.artifacts.export": "export",
+    f"{__name__}.artifacts.iree.compiler": "IreeError",
+    f"{__name__}.artifacts.module.declarations": "private public",
+    f"{__name__}.artifacts.module.module": "Module",
+    f"{__name__}.jaxpr.portable.rewrite": "NotPortableError",
+    f"{__name__}.report.explain": "explain",
+    f"{__name__}.report.explanation": "Explanation",
+    f"{__name__}.report.stages": "Stages stages",
 }
-_MODULE_OF = {name: module for module, names in _WINGS.items() for name in names}
-
+_MODULE_OF = {name: module for module, names in _WINGS.items() for name in names.split()}
 
 __all__ = [
     "JAXPR",
-    "ArtifactError",
     "CacheWarning",
-    "Explanation",
     "GraphBreakError",
     "GraphBreakWarning",
-    "IreeError",
-    "IreeFunction",
-    "IreeModule",
     "JaxprBuilder",
     "JaxprFunction",
     "JaxprLinker",
     "JaxprMode",
-    "LoadedFunction",
-    "Module",
-    "NotPortableError",
     "Options",
     "RecompileError",
     "RecompileWarning",
     "RuntimeTracerError",
-    "Stages",
     "as_jax_function",
     "cache",
     "count_transfers",
@@ -88,23 +69,16 @@ __all__ = [
     "emits",
     "emits_draws",
     "emits_scalar",
-    "explain",
-    "export",
     "in_place_of_jax",
-    "load",
-    "load_iree",
-    "load_iree_module",
     "make_jaxpr",
     "mark_dynamic",
     "mark_static",
     "options",
     "prims",
-    "private",
-    "public",
     "raise_deferred",
     "shard",
-    "stages",
     "stance",
+    *_MODULE_OF,
 ]
 
 

@@ -28,11 +28,11 @@ from pytensor_jaxpr_linker.base.version import __version__ as __version__
 from pytensor_jaxpr_linker.emit.random.sampler import emits_draws as emits_draws
 from pytensor_jaxpr_linker.emit.scalar import emits_scalar as emits_scalar
 from pytensor_jaxpr_linker.frontend.as_jax_function import as_jax_function as as_jax_function
+from pytensor_jaxpr_linker.frontend.as_jax_function import in_place_of_jax as in_place_of_jax
 from pytensor_jaxpr_linker.frontend.as_jax_function import make_jaxpr as make_jaxpr
 from pytensor_jaxpr_linker.frontend.as_jax_function import raise_deferred as raise_deferred
 from pytensor_jaxpr_linker.frontend.function import JaxprFunction as JaxprFunction
 from pytensor_jaxpr_linker.frontend.function import JaxprMode as JaxprMode
-from pytensor_jaxpr_linker.frontend.in_place_of_jax import in_place_of_jax as in_place_of_jax
 from pytensor_jaxpr_linker.frontend.kept_graphs import cache as cache
 from pytensor_jaxpr_linker.frontend.linker import JaxprLinker as JaxprLinker
 from pytensor_jaxpr_linker.frontend.shared_arrays import device_array as device_array

@@ -1,4 +1,4 @@
-"""Where pickles of an older version look for functions of mode "JAXPR": importing it says so."""
+"""The module that older pickles of functions of mode "JAXPR" name: its import says so."""
 
 from pytensor_jaxpr_linker.base.errors import OLD_PICKLE
 

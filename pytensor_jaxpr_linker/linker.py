@@ -1,4 +1,4 @@
-"""Where pickles of an older version look for functions of a mode with a `JaxprLinker`: importing it says so."""
+"""The module that older pickles of functions of a mode with a `JaxprLinker` name: its import says so."""
 
 from pytensor_jaxpr_linker.base.errors import OLD_PICKLE
 

@@ -1,8 +1,8 @@
 """Rewrites of PyTensor graphs that PyTensor lacks: numbers are folded early, and two forms of gradients are mended.
 
-**Early folding.** Two of five changes that PyTensor's `canonicalize` makes in the graph of a PyMC model fold one number,
-such as `log(sqrt(2 * pi))` or the condition ``5 > 0``, one node at a time, and every feature of the graph hears of each.
-Here whole expressions are folded at once, before any feature is attached, in a third of the time.
+**Early folding.** Two of five changes that PyTensor's `canonicalize` makes in the graph of a PyMC model fold one
+number, such as `log(sqrt(2 * pi))` or the condition ``5 > 0``, one node at a time, and every feature of the graph hears
+of each. Here whole expressions are folded at once, before any feature is attached, in a third of the time.
 
 **Fixed maxima.** PyTensor computes ``logsumexp(x)`` as ``log(sum(exp(x - m))) + m`` with the maximum `m`, on which the
 result does not depend. Its pullback follows `m` all the same: it compares each element with `m`, and selects a
@@ -26,7 +26,7 @@ from pytensor.gradient import grad
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FrozenFunctionGraph, FunctionGraph, Output
 from pytensor.graph.op import HasInnerGraph, Op
-from pytensor.graph.rewriting.basic import GraphRewriter, NodeRewriter, copy_stack_trace, node_rewriter
+from pytensor.graph.rewriting.basic import GraphRewriter, NodeRewriter, copy_stack_trace, dfs_rewriter, node_rewriter
 from pytensor.scalar.basic import Maximum, ScalarType, Sub, Switch
 from pytensor.tensor.basic import Join, MakeVector
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
@@ -42,20 +42,19 @@ EARLY_FOLDING = "jaxpr_early_folding"
 
 
 class EarlyFolding(GraphRewriter):
-    """A rewrite that replaces by a constant each number that constants determine, where the number's readers need more than constants.
+    """Replaces each number that constants determine by a constant, where the number's readers need more than constants.
 
-    PyTensor's `constant_folding` folds the same nodes later, and arrays of more numbers, for which other rewrites may find a shorter form first.
+    PyTensor's `constant_folding` folds the same nodes later, and arrays of more numbers, for which other rewrites may
+    find a shorter form first.
     """
 
     def add_requirements(self, fgraph: FunctionGraph) -> None:
-        """Fold, before other rewrites watch the graph."""
+        """Fold, before features of other rewrites are attached."""
         known = known_numbers(fgraph)
         pairs = []
         for variable, value in known.items():
-            if any(
-                isinstance(client.op, Output) or client.outputs[0] not in known
-                for client, _ in fgraph.clients[variable]
-            ):
+            clients = [client for client, _ in fgraph.clients[variable]]
+            if any(isinstance(client.op, Output) or client.outputs[0] not in known for client in clients):
                 constant: Any = variable.type.make_constant(value)
                 copy_stack_trace(variable, constant)
                 pairs.append((variable, constant))
@@ -69,9 +68,8 @@ def known_numbers(fgraph: FunctionGraph) -> dict[Variable, Any]:
     """Return the values of all results of a graph that are one number and depend on constants alone."""
     known: dict[Variable, Any] = {}
     for node in fgraph.toposort():
-        if all(v in known or (v.owner is None and isinstance(v, Constant)) for v in node.inputs) and gives_numbers(
-            node
-        ):
+        is_constant = all(v in known or (v.owner is None and isinstance(v, Constant)) for v in node.inputs)
+        if is_constant and gives_numbers(node):
             operands = [v.data if isinstance(v, Constant) else known[v] for v in node.inputs]
             try:
                 known.update(zip(node.outputs, perform(node, operands), strict=True))
@@ -82,20 +80,13 @@ def known_numbers(fgraph: FunctionGraph) -> dict[Variable, Any]:
 
 def gives_numbers(node: Apply) -> bool:
     """Return whether each result of a node is one number, and its Op leaves the decision to fold it to PyTensor."""
-    if type(node.op).do_constant_folding is not Op.do_constant_folding or not all(
-        is_number(v.type) for v in node.outputs
-    ):
-        return False
-    return not isinstance(node.op, HasInnerGraph)
+    decides = type(node.op).do_constant_folding is not Op.do_constant_folding or isinstance(node.op, HasInnerGraph)
+    return not decides and all(is_number(v.type) for v in node.outputs)
 
 
 def is_number(of_type: Any) -> bool:
     """Return whether values of a type are one number, whatever their dimensions."""
     return all(n == 1 for n in of_type.shape) if isinstance(of_type, TensorType) else isinstance(of_type, ScalarType)
-
-
-#: The names of the rewrites.
-FIXED_MAXIMA, PLAIN_RATIOS = "jaxpr_fixed_maxima", "jaxpr_plain_ratios"
 
 
 @node_rewriter([OpFromGraph])
@@ -115,24 +106,20 @@ def fix_maxima(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
 def pullback_at_fixed_maxima(node: Apply, cotangent: Variable) -> list[Variable]:
     """Return the cotangents of a node's inputs, by its inner graph, in which maxima are taken for constants."""
     inner = node.op.fgraph.unfreeze()
-    maxima = [v.out for v in inner.apply_nodes if is_maximum(v.op)]
+    maxima = [v.out for v in inner.apply_nodes if isinstance(getattr(v.op, "scalar_op", None), Maximum)]
     of_inner = cotangent.type()
     known = dict(zip(inner.outputs, [of_inner], strict=True))
     found: Any = grad(None, inner.inputs, known_grads=known, consider_constant=maxima)
     pullback = FrozenFunctionGraph.from_io([*inner.inputs, of_inner], found)
-    return pullback.bind([*node.inputs, cotangent])  # `clone_replace` would copy all that they are computed from
-
-
-def is_maximum(op: object) -> bool:
-    """Return whether an Op returns the maximum along axes or of several arrays."""
-    return isinstance(op, Max) or isinstance(getattr(op, "scalar_op", None), Maximum)
+    return pullback.bind([*node.inputs, cotangent])  # `clone_replace` would copy all ancestors of the inputs
 
 
 @node_rewriter([Softmax])
 def undo_softmax(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
-    """Undo what PyTensor makes of ``exp(z) / sum(exp(z))`` if `z` has its maximum subtracted already.
+    """Replace `Softmax` of `z` by ``exp(z) / sum(exp(z))`` if `z` has its maximum subtracted already.
 
-    That is the gradient of ``logsumexp``, which has a value where `Softmax` has none: of no elements, and beside an infinite one.
+    That is the gradient of ``logsumexp``, which has a value where `Softmax` has none: of no elements, and where another
+    element is infinite.
     """
     (z,) = node.inputs
     if not is_below_maximum(z):
@@ -142,21 +129,19 @@ def undo_softmax(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
 
 
 def is_below_maximum(z: Variable) -> bool:
-    """Return whether a variable is ``x - m`` as ``logsumexp`` computes it: `m` is the maximum of `x`, or 0 where that is infinite."""
+    """Return whether a variable is the ``x - m`` of ``logsumexp``: `m` is the maximum of `x`, 0 for an infinite one."""
     match z.owner_op_and_inputs:
         case Elemwise(Sub()), x, shift:
-            pass
-        case _:
-            return False
-    match shift.owner_op_and_inputs:
-        case Elemwise(Switch()), _, _, top:
-            pass
-        case _:
-            return False
-    match top.owner_op_and_inputs:
-        case DimShuffle(), kept:
-            top = kept
-    return top.owner is not None and isinstance(top.owner.op, Max) and top.owner.op.initial and top.owner.inputs == [x]
+            match shift.owner_op_and_inputs:
+                case Elemwise(Switch()), _, _, top:
+                    top = without_views(top)
+                    return (
+                        top.owner is not None
+                        and isinstance(top.owner.op, Max)
+                        and top.owner.op.initial
+                        and top.owner.inputs == [x]
+                    )
+    return False
 
 
 #: The tag by which `pregrad` asks for them.
@@ -171,14 +156,15 @@ def operands(variable: Any, op: Elemwise) -> list[Any]:
 
 
 def number_of(variable: Any) -> float | None:
-    """Return the number that a constant is, if it has one element."""
+    """Return the number of a constant with one element, None for any other variable."""
     data = getattr(variable, "data", None)
     return float(data.item()) if isinstance(data, np.ndarray) and data.size == 1 and data.dtype.kind in "biuf" else None
 
 
 def constant_and_rest(variable: Any, op: Elemwise, neutral: float) -> tuple[float, Any]:
-    """Return the constant and the other operand of a sum or product of two, the neutral number and the variable where it is none."""
-    for constant, rest in permutations(operands(variable, op), 2) if len(operands(variable, op)) == 2 else ():
+    """Return the constant and the rest of a sum or product of two; else `neutral` and the variable itself."""
+    found = operands(variable, op)
+    for constant, rest in permutations(found) if len(found) == 2 else ():
         if (number := number_of(constant)) is not None:
             return number, rest
     return neutral, variable
@@ -205,7 +191,7 @@ def one_minus(variable: Any) -> tuple[float, Any]:
 
 
 def with_trace(node: Apply, new: Any) -> list[Variable] | None:
-    """Return a replacement that has the lines of what it replaces, None where the type would be another."""
+    """Return a replacement with the user's lines of the replaced variable, None if the type would be another."""
     (old,) = node.outputs
     if new is None or new.type.dtype != old.type.dtype or not old.type.is_super(new.type):
         return None
@@ -217,7 +203,7 @@ def with_trace(node: Apply, new: Any) -> list[Variable] | None:
 def one_minus_probability(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
     """Rewrite ``1 - erfc(x) / 2`` to ``erfc(-x) / 2``.
 
-    Not so ``1 - sigmoid(x)``: PyTensor's gradient of ``sigmoid(-x)`` is without digits for a small ``sigmoid(x)``.
+    ``1 - sigmoid(x)`` stays: PyTensor's gradient of ``sigmoid(-x)`` has no digits for a small ``sigmoid(x)``.
     """
     factor, p = one_minus(node.outputs[0])
     for x in operands(p, pt.erfc) if factor == 0.5 else ():
@@ -233,9 +219,10 @@ def log_of_half_erfc(x: Any) -> Any:
 
 @node_rewriter([pt.log, pt.log1p])
 def log_of_probability(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
-    """Rewrite ``log(erfc(x) / 2)``, that of the normal distribution function, which underflows from 27 on; ``log1p(-p)`` for it and ``-1 * sigmoid(x)``.
+    """Rewrite ``log(erfc(x) / 2)``, and ``log1p(-p)`` where `p` is ``erfc(x) / 2`` or ``sigmoid(x)``.
 
-    PyTensor's `local_log_erfc` has a series from there on, with a gradient of 0 / 0.
+    The first is the logarithm of the normal distribution function, which underflows from 27 on. PyTensor's
+    `local_log_erfc` has a series from there on, with a gradient of 0 / 0.
     """
     factor, p = factor_and_rest(node.inputs[0])
     if node.op == pt.log1p:
@@ -251,7 +238,7 @@ def log_of_probability(fgraph: FunctionGraph, node: Apply) -> list[Variable] | N
 
 
 def without_views(variable: Any) -> Any:
-    """Return what a variable shows in another order or with other axes of length 1."""
+    """Return the variable without changes of the order of axes, and of axes of length 1."""
     while variable.owner is not None and isinstance(variable.owner.op, DimShuffle):
         variable = variable.owner.inputs[0]
     return variable
@@ -264,19 +251,20 @@ def may_be_simpler(part: Any) -> bool:
 
 
 def has_finite_log(part: Any) -> bool:
-    """Return whether the logarithm of a part is finite where its argument is, however small the part: one of `exp` and sigmoids."""
+    """Return whether the logarithm of a part is finite, however small the part: of `exp` and sigmoids."""
     part = without_views(part)
     factor, p = one_minus(part)
-    return (
-        part.owner is None or part.owner.op in (pt.exp, pt.sigmoid) or (factor == 1 and bool(operands(p, pt.sigmoid)))
-    )
+    if part.owner is None or part.owner.op in (pt.exp, pt.sigmoid):
+        return True
+    return factor == 1 and bool(operands(p, pt.sigmoid))
 
 
 @node_rewriter([pt.log])
 def log_of_stack(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
     """Rewrite ``log(stack([a, b]))`` to ``stack([log(a), log(b)])`` and ``log(exp(x)[i])`` to ``x[i]``.
 
-    An index of a stack may leave out what is 0, and 0 times the slope of its logarithm is NaN: so its parts are of `exp` and sigmoids then.
+    An index of a stack may leave out a part that is 0, and 0 times the slope of its logarithm is NaN: so with an index
+    all parts are of `exp` and sigmoids.
     """
     (x,), views = node.inputs, []
     while x.owner is not None and isinstance(x.owner.op, DimShuffle | Subtensor | AdvancedSubtensor):
@@ -305,8 +293,18 @@ def log_of_stack(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
     return with_trace(node, new)
 
 
-REWRITES: dict[str, NodeRewriter] = {
+#: The rewrites that join `stabilize`, by name.
+STABILIZING: dict[str, NodeRewriter] = {
     "jaxpr_one_minus_probability": one_minus_probability,
     "jaxpr_log_of_probability": log_of_probability,
     "jaxpr_log_of_parts": log_of_stack,
 }
+
+#: The name of a rewrite of gradients of sums of exponentials.
+FIXED_MAXIMA = "jaxpr_fixed_maxima"
+#: The rewrites of whole graphs, by their positions among PyTensor's.
+ADDED_REWRITES = (
+    (-1.5, EARLY_FOLDING, EarlyFolding()),
+    (-0.02, FIXED_MAXIMA, dfs_rewriter(fix_maxima)),  # before `inline_ofg_expansion`
+    (1.501, "jaxpr_plain_ratios", dfs_rewriter(undo_softmax)),  # after `stabilize`
+)

@@ -1,22 +1,31 @@
-"""The functions that users call beside `pytensor.function`."""
+"""The functions that users call, other than `pytensor.function`, and mode JAXPR in place of PyTensor's mode JAX."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from typing import Any, Literal
 
 import jax
+import pytensor.compile
+from pytensor.compile import mode as modes
 from pytensor.compile.executor import Function
 from pytensor.compile.mode import get_mode
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import graph_replace
+from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.graph.traversal import graph_inputs
+from pytensor.link.jax.linker import JAXLinker
 
+from pytensor_jaxpr_linker.base.contexts import named_context
 from pytensor_jaxpr_linker.base.options import resolve
+from pytensor_jaxpr_linker.frontend.function import JaxprMode
 from pytensor_jaxpr_linker.frontend.jax_function import JaxFunction, SharedConstants
 from pytensor_jaxpr_linker.frontend.kept_graphs import Original, copy_of, original_of
+from pytensor_jaxpr_linker.frontend.linker import JaxprLinker
 from pytensor_jaxpr_linker.frontend.pytensor_gradient import with_pytensor_gradient
 from pytensor_jaxpr_linker.frontend.targets import (
     LOADED,
@@ -32,8 +41,7 @@ from pytensor_jaxpr_linker.graph.facts import may_be_static
 from pytensor_jaxpr_linker.jaxpr.lower import lower_region
 from pytensor_jaxpr_linker.plan.large_constants import LargeConstants
 from pytensor_jaxpr_linker.run.call import with_checkify
-from pytensor_jaxpr_linker.run.plans import make_graph, make_plan, rules_in_force
-from pytensor_jaxpr_linker.run.program import Program, static_value
+from pytensor_jaxpr_linker.run.program import Program, make_graph, make_plan, rules_in_force, static_value
 
 
 def as_jax_function(
@@ -49,30 +57,33 @@ def as_jax_function(
     Parameters
     ----------
     inputs : sequence of Variable, pytensor.compile.executor.Function, or others
-        The inputs of a graph; or, without `outputs`, a function compiled with mode JAXPR, one that a PyMC model compiled with it, a model
-        (its log density and gradient), or what `as_jax_function` returned, with another `gradient` or `checks`.
+        The inputs of a graph. Without `outputs`: a function compiled with mode JAXPR, by PyTensor or a PyMC model; a
+        PyMC model (its log density and gradient); or the result of `as_jax_function`, for another `gradient` or
+        `checks`.
     outputs : Variable or sequence of Variable
         The outputs of the graph. Shared variables in it enter with the values that they have now.
     mode : Mode or str
         Whose rewrites the graph gets.
     gradient : {"pytensor", "jax"}
         How JAX differentiates the function. With "pytensor" its derivative is the `pytensor.grad` of the graph in its
-        canonical and stable form, in which `zero_grad`, `grad_clip`, overrides and the like hold; it works in reverse mode, to any order. With
-        "jax" each equation has JAX's own derivative, in forward mode too (`jax.jvp`, `jax.jacfwd`, `jax.hessian`).
+        canonical and stable form, in which `zero_grad`, `grad_clip`, overrides and the like hold; it works in reverse
+        mode, to any order. With "jax" each equation has JAX's own derivative, in forward mode too (`jax.jvp`,
+        `jax.jacfwd`, `jax.hessian`).
     checks : {"skip", "checkify"}
-        What becomes of run-time checks, which can't raise inside JAX transformations. With "skip" an index out of bounds
-        reads NaN (the largest negative integer), and what `Assert`, `CheckAndRaise` and the like state is taken for true.
-        With "checkify" each is a `jax.experimental.checkify.check`: `checkify.checkify` of what is returned, or of what
-        calls it, gives the error beside the results. Without a `checkify` around it, JAX refuses to stage the function.
+        How run-time checks are handled, which can't raise inside JAX transformations. With "skip" an index out of
+        bounds reads NaN (the largest negative integer), and the conditions of `Assert`, `CheckAndRaise` and the like
+        are assumed. With "checkify" each is a `jax.experimental.checkify.check`: `checkify.checkify` of the returned
+        function, or of a caller of it, gives the error with the results. Without a `checkify` around it, JAX refuses to
+        stage the function.
 
     Returns
     -------
     JaxFunction
-        Called with one array for each input. Of a graph it returns what `pytensor.function` would: one output that is asked for by
-        itself, and not in a list, comes by itself, several in a list. Of a compiled function it returns a list, of the outputs and then
-        the updates; the shared variables follow the inputs as arguments. A random generator is a JAX key (``jax.random.key`` or
-        its ``uint32[2]`` data), and the next generator a key of the same kind. Large constants are its attribute `constants`: inside
-        a ``jax.jit`` of yours pass them as an argument, see `JaxFunction`.
+        Called with one array for each input. For a graph it returns the same as `pytensor.function`: the output itself
+        if it was not given in a list, else a list. For a compiled function it returns a list, of the outputs and then
+        the updates; the shared variables follow the inputs as arguments. A random generator is a JAX key
+        (``jax.random.key`` or its ``uint32[2]`` data), and the next generator a key of the same kind. Large constants
+        are its attribute `constants`: inside a ``jax.jit`` of yours pass them as an argument, see `JaxFunction`.
 
     Raises
     ------
@@ -122,7 +133,7 @@ def make_jax_function(
     shared: SharedConstants | None = None,
     target: Target | None = None,
 ) -> JaxFunction:
-    """Return a program as a JAX function; for a derivative, `shared` are the constants of the function that it is of."""
+    """Return a program as a JAX function; for a derivative, `shared` are the constants of the original function."""
     program, fn, constants = differentiable_function(program, original, mode, gradient, checked, shared)
     return JaxFunction(program, with_checkify(program, fn) if checked else fn, constants, target)
 
@@ -130,7 +141,7 @@ def make_jax_function(
 def differentiable_function(
     program: Program, original: Original, mode: Any, gradient: str, checked: bool, shared: SharedConstants | None = None
 ) -> tuple[Program, Callable[..., list], SharedConstants]:
-    """Return a program with its derivative as a function of its inputs and then of constants: the program, the function, the constants.
+    """Return a program, the function of its inputs and then of constants, with its derivative, and the constants.
 
     If `checked`, the function returns the check code after the outputs, if there are checks.
     """
@@ -157,16 +168,16 @@ def make_jaxpr(f: Any, *args: Any) -> Any:
     Parameters
     ----------
     f : pytensor.compile.executor.Function, or others
-        A function compiled with mode JAXPR, or what `explain` takes in its place, except outputs of a graph.
+        A function compiled with mode JAXPR, or any other argument of `explain`, except outputs of a graph.
     *args
-        Its arguments, or a dict of them. Only shapes, dtypes, and the values of inputs that determine shapes matter. May be
-        left out where the graph declares every shape, and for a PyMC model.
+        Its arguments, or a dict of them. Only shapes, dtypes, and the values of inputs that determine shapes matter.
+        May be left out where the graph declares every shape, and for a PyMC model.
 
     Returns
     -------
     jax.extend.core.Jaxpr
-        A closed Jaxpr of the inputs and then the shared variables, of a matrix in column-major order the transpose. Its print names the PyTensor node, and the user's
-        variable, behind each equation.
+        A closed Jaxpr of the inputs and then the shared variables, of a matrix in column-major order the transpose. Its
+        print names the PyTensor node, and the user's variable, behind each equation.
 
     Examples
     --------
@@ -193,7 +204,7 @@ def make_jaxpr(f: Any, *args: Any) -> Any:
 def raise_deferred(f: Function) -> None:
     """Wait for the calls of a function so far, and raise the exception of the first run-time check that failed in them.
 
-    What it raises is raised once. Without ``Options(checks="defer")`` there is nothing to raise.
+    Each exception is raised once. Without ``Options(checks="defer")`` there is nothing to raise.
 
     Parameters
     ----------
@@ -241,3 +252,88 @@ def rewritten_program(fgraph: FunctionGraph, traced_leaves: bool) -> Program:
     rules = rules_in_force(traced_leaves)
     plan = make_plan(make_graph(fgraph, rules), rules)
     return Program(plan.single_region(), checked=False)
+
+
+class JaxprLinkerForJax(JaxprLinker, JAXLinker):  # type: ignore[misc]  # tuples of other lengths
+    """A `JaxprLinker` that is a `JAXLinker` for `isinstance`, by which PyMC chooses."""
+
+
+@named_context
+def in_place_of_jax() -> Iterator[None]:
+    """Use mode JAXPR wherever PyTensor's mode JAX is asked for, inside a ``with`` block.
+
+    It is for libraries that have mode JAX written in their code: nutpie with ``backend="jax"``, PyMC with NumPyro and
+    BlackJAX, pymc-extras. The names ``"JAX"`` and ``"JAXPR"`` of modes, ``"jax"`` of linkers,
+    `pytensor.compile.mode.JAX`, and `jax_funcify` of a whole graph (`pymc.sampling.jax.get_jaxified_graph`) give mode
+    JAXPR; the linker is a `JAXLinker` for `isinstance`. Functions that were compiled inside keep their mode after the
+    block.
+
+    Notes
+    -----
+    PyTensor's registries belong to the process, and libraries compile in threads of their own, so the replacement holds
+    in all threads while a block is open in any. Blocks may be nested, and overlap in several threads: the end of the
+    last one, also by an error, restores the names as they were before the first. Other processes are not concerned, but
+    a function that is sent there keeps its mode.
+
+    The libraries rely on ``jax_enable_x64``, which PyTensor sets by ``floatX`` when its JAX backend is imported.
+    Entering the block imports it.
+
+    A graph that is not one XLA program runs with host steps where PyTensor's function is called, and raises a
+    `GraphBreakError` where a JAX function is asked for.
+
+    Examples
+    --------
+    ::
+
+        with pjl.in_place_of_jax():
+            compiled = nutpie.compile_pymc_model(model, backend="jax")
+        trace = nutpie.sample(compiled)
+    """
+    user = object()
+    try:
+        with _lock:
+            if not _users:
+                replace_names(_undo)
+            _users.add(user)
+        yield
+    finally:
+        with _lock:
+            _users.discard(user)
+            if not _users:
+                _undo.close()
+
+
+#: The open blocks, and the functions that restore the names when the last one ends.
+_users: set[object] = set()
+_undo = ExitStack()
+_lock = threading.Lock()
+
+
+def replace_names(undo: ExitStack) -> None:
+    """Put mode JAXPR under the names of mode JAX, and push functions that restore them on a stack."""
+    from pytensor.link.jax.dispatch import jax_funcify  # sets jax_enable_x64, so not with the package
+
+    mode = JaxprMode(JaxprLinkerForJax(), RewriteDatabaseQuery(include=["fast_run"]))
+    # PyMC gives nutpie the backend "jax" only for a JAXLinker, so mode "JAXPR" is replaced, too.
+    places: list[tuple[Any, str]] = [
+        (modes.predefined_modes, "JAX"),
+        (modes.predefined_modes, "JAXPR"),
+        (vars(modes), "JAX"),
+        (vars(pytensor.compile), "JAX"),
+        (modes.predefined_linkers, "jax"),
+    ]
+    for names, name in places:
+        undo.callback(names.__setitem__, name, names[name])
+        names[name] = mode.linker if names is modes.predefined_linkers else mode
+    pytensors = jax_funcify.dispatch(FunctionGraph)
+
+    def funcify(fgraph: FunctionGraph, node: Any = None, **kwargs: Any) -> Callable[..., Any]:
+        if node is not None or kwargs:  # PyTensor's own `JAXLinker` asks
+            return pytensors(fgraph, node=node, **kwargs)
+        program = rewritten_program(fgraph, resolve().allow_traced_leaves)
+        constants = SharedConstants(program)
+        call = JaxFunction(program, constants.function_of(program), constants)
+        return lambda *args: tuple(call(*args))
+
+    undo.callback(jax_funcify.register, FunctionGraph, pytensors)
+    jax_funcify.register(FunctionGraph, funcify)

@@ -1,4 +1,4 @@
-"""`JaxprFunction`, a PyTensor function for any number of threads, the mode of such functions, and their registration."""
+"""`JaxprFunction`, a PyTensor function for any number of threads, its mode, and their registration."""
 
 from __future__ import annotations
 
@@ -27,41 +27,25 @@ from pytensor_jaxpr_linker.base.logs import LOGS_VARIABLE, show_logs
 from pytensor_jaxpr_linker.base.options import Options
 from pytensor_jaxpr_linker.base.pytensor_compat import accept_as_config_mode, set_function_class, set_rewriter
 from pytensor_jaxpr_linker.base.words import counted
-from pytensor_jaxpr_linker.frontend.added_rewrites import (
-    EARLY_FOLDING,
-    FIXED_MAXIMA,
-    PLAIN_RATIOS,
-    STABLE_LOGARITHMS,
-    EarlyFolding,
-    fix_maxima,
-    undo_softmax,
-)
-from pytensor_jaxpr_linker.frontend.added_rewrites import REWRITES as STABLE
-from pytensor_jaxpr_linker.frontend.kept_graphs import (
-    FIND,
-    KEEP,
-    KEEP_OR_EXPAND,
-    REWRITE_CACHE,
-    Finders,
-    KeepOrExpand,
-    KeepOriginal,
-)
+from pytensor_jaxpr_linker.frontend.added_rewrites import ADDED_REWRITES, STABILIZING, STABLE_LOGARITHMS
+from pytensor_jaxpr_linker.frontend.kept_graphs import KEEPING_REWRITES
 from pytensor_jaxpr_linker.frontend.linker import JaxprLinker
 from pytensor_jaxpr_linker.frontend.rewriters import without_measurements
 from pytensor_jaxpr_linker.frontend.shared_arrays import register_constructors
 from pytensor_jaxpr_linker.frontend.storage import containers
 from pytensor_jaxpr_linker.graph.scan_trace import REDUCED_TRACES, reduce_trace
 from pytensor_jaxpr_linker.run.codegen import Declared, as_declared
-from pytensor_jaxpr_linker.run.transfer import DeviceTensorType
+from pytensor_jaxpr_linker.run.placement import DeviceTensorType
 
 
 class JaxprFunction(Function):
     """A compiled function that any number of threads may call at the same time.
 
-    A call that updates nothing, and whose arguments are all given and as declared, hands them to the program. Every other call is one of
-    `Function`, which says what is wrong with an argument, and stores arguments in its one set of cells for the thunk. A call that finds the
-    cells in use takes another set: a `Function` around the same programs, which is kept for later calls. Calls that update the same shared
-    variable run one after the other, also those of different functions; all others run at the same time.
+    A call that updates nothing, and whose arguments are all given and as declared, hands them to the program. Every
+    other call is one of `Function`, which raises the errors of arguments, and stores arguments in its one set of cells
+    for the thunk. A call that finds the cells in use takes another set: a `Function` around the same programs, which is
+    kept for later calls. Calls that update the same shared variable run one after the other, also of different
+    functions; all others run at the same time.
     """
 
     __slots__ = (
@@ -87,9 +71,8 @@ class JaxprFunction(Function):
         self._as_declared = as_declared(self._declared)
         self._count = len(given)
         self._names = [c.name for c in given]
-        self._places = {
-            name: i for i, name in enumerate(self._names) if name is not None and self._names.count(name) == 1
-        }
+        names = enumerate(self._names)
+        self._places = {name: i for i, name in names if name is not None and self._names.count(name) == 1}
         is_simple = given == inputs[: len(given)] and all(c.required for c in given)
         can_compute = getattr(self.vm, "compute", None) is not None
         self._is_direct = is_simple and can_compute and not self._potential_aliased_input_groups
@@ -102,7 +85,7 @@ class JaxprFunction(Function):
         return f"<function of mode JAXPR of ({names}) with {counted(count, 'output')}>"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the results for the arguments, as `Function` does, with the cells of this object if nobody uses them."""
+        """Return the results for the arguments, as `Function` does, with this object's cells if nobody uses them."""
         vm: Any = self.vm
         values = self._in_order(args, kwargs) if kwargs else args
         short, outputs = self._short, None
@@ -129,7 +112,7 @@ class JaxprFunction(Function):
 
     @with_x64_restored
     def _computed(self, values: Sequence[Any]) -> list | None:
-        """Return the outputs, or None if `Function` has to say what is wrong with an argument."""
+        """Return the outputs, or None if `Function` has to raise the error of an argument."""
         vm: Any = self.vm
         try:
             given = [*values] if self.trust_input else self._as_declared(values)
@@ -143,7 +126,7 @@ class JaxprFunction(Function):
         return outputs
 
     def _in_order(self, args: Sequence[Any], named: Mapping[str, Any]) -> Sequence[Any]:
-        """Return the values of all arguments in their order; too many values if a name is unknown or an argument comes twice."""
+        """Return the values of all arguments in order; too many if a name is unknown or an argument comes twice."""
         if not args and len(named) == self._count == len(self._places):
             with suppress(KeyError):
                 return [named[name] for name in self._names]
@@ -172,13 +155,12 @@ class JaxprFunction(Function):
         thunk = vm.runner.thunk(storage)
         thunk.allow_gc, thunk.storage_map = vm.allow_gc, vm.storage_map
         inputs, outputs = containers(self.maker.fgraph, storage.inputs, storage.outputs)
-        return Function(
-            thunk, inputs, outputs, self.outputs, self.unpack_single, self.return_none, self.maker, name=self.name
-        )
+        maker, unpack, nothing = self.maker, self.unpack_single, self.return_none
+        return Function(thunk, inputs, outputs, self.outputs, unpack, nothing, maker, name=self.name)
 
 
 def declared(container: Any) -> Declared:
-    """Return which arrays an input takes as they are, and what converts any other value, or raises."""
+    """Return which arrays an input takes as they are, and the function that converts any other value, or raises."""
     type_ = container.type
     convert = partial(type_.filter, strict=container.strict, allow_downcast=container.allow_downcast)
     is_tensor = isinstance(type_, DeviceTensorType)
@@ -194,7 +176,7 @@ class JaxprMode(Mode):
     Parameters
     ----------
     linker : JaxprLinker, optional
-        The linker, if it is to be another one than ``JaxprLinker(Options(**named))``.
+        The linker, if it is not ``JaxprLinker(Options(**named))``.
     optimizer : str, RewriteDatabaseQuery or GraphRewriter
         PyTensor's rewrites, as for `pytensor.compile.mode.Mode`.
     db : RewriteDatabase, optional
@@ -227,39 +209,42 @@ class JaxprMode(Mode):
 
 
 def chosen_linker(linker: Any, named: Mapping[str, Any]) -> JaxprLinker:
-    """Return the linker of a mode, which is given as it is or made of the options that are named."""
+    """Return the given linker of a mode, or make one of named options."""
     if linker is None or linker == "jaxpr":
         return JaxprLinker(Options(**named))
     if not isinstance(linker, JaxprLinker):
         raise TypeError(
-            f"JaxprMode takes a JaxprLinker, not {linker!r}. Name options, as in JaxprMode(results='jax'), or make the linker of an Options"
-            " object: JaxprMode(JaxprLinker(options)). For another linker, use pytensor.compile.mode.Mode."
+            f"JaxprMode takes a JaxprLinker, not {linker!r}. Name options, as in JaxprMode(results='jax'), or make the"
+            " linker of an Options object: JaxprMode(JaxprLinker(options)). For another linker, use"
+            " pytensor.compile.mode.Mode."
         )
     if named:
+        options = ", ".join(f"{name}={value!r}" for name, value in named.items())
         raise TypeError(
-            f"JaxprMode takes a linker, which has its options, or names of options, not both. Give {', '.join(named)} to the linker:"
-            f" JaxprLinker(Options({', '.join(f'{name}={value!r}' for name, value in named.items())}))."
+            "JaxprMode takes a linker, which has its options, or names of options, not both. Give"
+            f" {', '.join(named)} to the linker: JaxprLinker(Options({options}))."
         )
     return linker
 
 
-#: The rewrites of graphs, by their position among PyTensor's; the linker asks for them by name.
-OPTDB_REWRITES = (
-    (-3, FIND, Finders()),
-    (-2, KEEP, KeepOriginal()),
-    (-1.5, EARLY_FOLDING, EarlyFolding()),
-    (-0.02, FIXED_MAXIMA, dfs_rewriter(fix_maxima)),  # before `inline_ofg_expansion`
-    (1.501, PLAIN_RATIOS, dfs_rewriter(undo_softmax)),  # after `stabilize`
+#: All rewrites of graphs, by their positions among PyTensor's; the linker asks for them by name or tag.
+OPTDB_REWRITES: tuple[tuple, ...] = (
+    *KEEPING_REWRITES,
+    *ADDED_REWRITES,
     (1.612, REDUCED_TRACES, dfs_rewriter(reduce_trace, ignore_newtrees=True)),  # where PyTensor has its own
-    (1000, KEEP_OR_EXPAND, KeepOrExpand()),
 )
-
 #: The modules that older pickles name, and the modules that have their classes now.
-OLD_MODULES = {"merging": "graph_features", "original_graph": "kept_graphs", "shared_placement": "shared_arrays"}
+OLD_MODULES = {
+    "frontend.in_place_of_jax": "frontend.as_jax_function",
+    "frontend.merging": "frontend.graph_features",
+    "frontend.original_graph": "frontend.kept_graphs",
+    "frontend.shared_placement": "frontend.shared_arrays",
+    "run.transfer": "run.placement",
+}
 
 
 def register(mode: Mode) -> None:
-    """Register the linker ``"jaxpr"``, its class of functions, `mode` as ``"JAXPR"``, the rewrites and the constructors.
+    """Register the linker ``"jaxpr"``, its functions, `mode` as ``"JAXPR"``, the rewrites and the constructors.
 
     A package that is reloaded registers none of them again.
     """
@@ -271,15 +256,16 @@ def register(mode: Mode) -> None:
         accept_as_config_mode("JAXPR")
     set_function_class(JaxprLinker, JaxprFunction)
     set_rewriter(JaxprLinker, without_measurements)
-    for position, name, rewrite in OPTDB_REWRITES:
+    for position, name, rewrite, *tags in OPTDB_REWRITES:
         if name not in optdb:
-            optdb.register(name, rewrite, *(REWRITE_CACHE,) * (name in (FIND, KEEP_OR_EXPAND)), position=position)
+            optdb.register(name, rewrite, *tags, position=position)
     stabilize = optdb["stabilize"]
-    for name, rewriter in STABLE.items():
+    for name, rewriter in STABILIZING.items():
         if name not in stabilize:
             stabilize.register(name, rewriter, STABLE_LOGARITHMS, use_db_name_as_tag=False)
     register_constructors()
-    sys.modules |= {f"{__package__}.{old}": sys.modules[f"{__package__}.{new}"] for old, new in OLD_MODULES.items()}
-    # PyTensor chooses the rewrites of inner graphs by the linker's class: ours wants what its functional backends get.
+    package = __package__.partition(".")[0]
+    sys.modules |= {f"{package}.{old}": sys.modules[f"{package}.{new}"] for old, new in OLD_MODULES.items()}
+    # PyTensor chooses the rewrites of inner graphs by the linker's class: ours wants the same as functional backends.
     for of_inner_graph in (rewrite_ofg_inner_graph, rewrite_scan_inner_graph, rewrite_optimize_inner_graph):
         of_inner_graph.register(JaxprLinker)(of_inner_graph.dispatch(JAXLinker))

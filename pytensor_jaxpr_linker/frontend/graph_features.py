@@ -28,7 +28,7 @@ CHANGES = frozenset({"on_import", "on_change_input"})
 
 
 class GraphEvents:
-    """Stands in for `FunctionGraph.execute_callbacks`: calls the features of a graph that do something at an event, and counts changes."""
+    """Replaces `FunctionGraph.execute_callbacks`: calls features that do something at an event, and counts changes."""
 
     def __init__(self, fgraph: FunctionGraph):
         self.fgraph, self.changes = fgraph, 0
@@ -37,40 +37,38 @@ class GraphEvents:
         self._order: tuple[int, list[Apply]] = -1, []
 
     def __call__(self, name: str, *args: Any, **kwargs: Any) -> None:
-        """Tell of an event."""
+        """Pass an event on."""
         if name in CHANGES:
             self.changes += 1
         if self._features != self.fgraph._features:
             self._features, self._listeners = [*self.fgraph._features], {}
-        listeners, told = self._listeners.get(name), len(self._features)
+        listeners, count = self._listeners.get(name), len(self._features)
         if listeners is None:
             listeners = self._listeners[name] = listeners_among(self._features, name)
         for listener in listeners:
             listener(self.fgraph, *args, **kwargs)
-        for listener in listeners_among(self.fgraph._features[told:], name):  # those that were attached meanwhile
+        for listener in listeners_among(
+            self.fgraph._features[count:], name
+        ):  # of features that were attached meanwhile
             listener(self.fgraph, *args, **kwargs)
 
     def nodes(self) -> list[Apply]:
-        """Return the nodes of the graph in topological order. The list is of all who ask before the next change."""
+        """Return the nodes of the graph in topological order: the same list until the next change."""
         if self._order[0] != self.changes:
             self._order = self.changes, [*toposort(self.fgraph.outputs)]
         return self._order[1]
 
 
 def listeners_among(features: Iterable[Feature], name: str) -> list[Callable[..., Any]]:
-    """Return the methods by which features hear of an event, without those that do nothing."""
+    """Return the methods by which features hear of an event, without the one of `Feature`, which does nothing."""
     methods = (getattr(feature, name, None) for feature in features)
-    return [method for method in methods if method is not None and not is_inherited(method, name)]
-
-
-def is_inherited(method: Callable[..., Any], name: str) -> bool:
-    """Return whether a method is that of `Feature`, which does nothing."""
-    return getattr(method, "__func__", None) is getattr(Feature, name, method)
+    inherited = getattr(Feature, name, methods)
+    return [m for m in methods if m is not None and getattr(m, "__func__", None) is not inherited]
 
 
 @contextmanager
 def counted_events(fgraph: FunctionGraph) -> Iterator[GraphEvents]:
-    """Let a `GraphEvents` tell of a graph's changes; it is the one that does so already, if there is one."""
+    """Let a `GraphEvents` pass a graph's events on; if one does so already, it goes on."""
     found = vars(fgraph).get("execute_callbacks")
     if isinstance(found, GraphEvents):
         yield found
@@ -88,10 +86,10 @@ ALWAYS_FINITE = "biu"
 
 
 class Merge(MergeOptimizer):
-    """Merges what is equal, as a `MergeOptimizer` does."""
+    """Merges equal constants and nodes, as a `MergeOptimizer` does."""
 
     def add_requirements(self, fgraph: FunctionGraph) -> None:
-        """Let a graph tell of what is equal, if it does not yet."""
+        """Attach the feature that finds equal parts, unless there is one."""
         if not hasattr(fgraph, "merge_feature"):
             fgraph.attach_feature(EqualParts())
 
@@ -113,14 +111,14 @@ class EqualParts(MergeFeature):
         self.seen_atomics.add(id(c))
 
     def process_node(self, fgraph: FunctionGraph, node: Apply) -> None:
-        """Look for nodes that are equal to one that is new or has changed: they are among the clients of the input that has the fewest."""
-        seen = self.nodes_seen
+        """Look for nodes equal to one that is new or has changed, among the clients of the input with the fewest."""
+        seen, inputs = self.nodes_seen, node.inputs
         if node in seen:
             return
-        inputs = node.inputs
         if inputs:
             clients = min(map(fgraph.clients.__getitem__, inputs), key=len)
-            candidates = [other for other, _ in clients if other in seen and have_same(other.inputs, inputs)]
+            known = [other for other, _ in clients if other in seen and len(other.inputs) == len(inputs)]
+            candidates = [other for other in known if all(map(is_, other.inputs, inputs))]
         else:
             candidates = list(self.noinput_nodes)
         equal = [
@@ -136,13 +134,11 @@ class EqualParts(MergeFeature):
             self.noinput_nodes.add(node)
 
 
-def have_same(inputs: list, others: list) -> bool:
-    """Return whether two nodes have the same inputs."""
-    return len(inputs) == len(others) and all(map(is_, inputs, others))
-
-
 def signature_of(constant: AtomicVariable) -> Any:
-    """Return a value that equal constants have. The sum of an array without NaN and infinity, by which PyTensor tells arrays apart, is computed at once."""
+    """Return a value that equal constants have.
+
+    PyTensor tells arrays apart by their sums. The sum of an array without NaN and infinity is computed at once.
+    """
     signature: Any = constant.merge_signature()
     if type(signature) is TensorConstantSignature:
         data = signature[1]

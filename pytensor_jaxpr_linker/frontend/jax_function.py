@@ -1,4 +1,4 @@
-"""`JaxFunction`: a program as a pure JAX function, which checks arguments and shares large constants with derivatives."""
+"""`JaxFunction`: a program as a pure JAX function, which shares large constants with its derivatives."""
 
 from __future__ import annotations
 
@@ -21,26 +21,21 @@ from pytensor_jaxpr_linker.run.program import Program, pure_function
 
 
 class JaxFunction:
-    """What `as_jax_function` returns: call it with one array for each input.
+    """The function that `as_jax_function` returns: call it with one array for each input.
 
-    NumPy arrays, numbers, typed keys and tracers are arguments, too. What it returns for a typed key is a typed key.
+    NumPy arrays, numbers, typed keys and tracers are arguments, too. For a typed key it returns a typed key.
 
     Attributes
     ----------
     constants
-        The large constants of the function and its derivatives, as JAX arrays. A ``jax.jit`` around the function has a copy of them
-        in its program, unless they are among its arguments: ``jax.jit(lambda x, c: fn(x, constants=c))(x, fn.constants)``.
+        The large constants of the function and its derivatives, as JAX arrays. A ``jax.jit`` around the function has a
+        copy of them in its program, unless they are among its arguments:
+        ``jax.jit(lambda x, c: fn(x, constants=c))(x, fn.constants)``.
     source
         The `Target` that `as_jax_function` was asked for, or None for a derivative.
     """
 
-    def __init__(
-        self,
-        program: Program,
-        fn: Callable[..., list],
-        shared: SharedConstants,
-        source: Any = None,
-    ):
+    def __init__(self, program: Program, fn: Callable[..., list], shared: SharedConstants, source: Any = None):
         self.program, self.source = program, source
         self._fn, self._shared = fn, shared
         self._wide = any(getattr(v.type, "dtype", "") in NARROWED for v in [*program.inputs, *program.outputs])
@@ -53,14 +48,14 @@ class JaxFunction:
 
     @with_x64_restored
     def __call__(self, *args: Any, constants: Sequence[Any] | None = None) -> Any:
-        """Return the outputs: a list, or the one output that was asked for by itself.
+        """Return the outputs: a list, or the one output of a graph that was not given in a list.
 
         Parameters
         ----------
         *args
             One array for each input.
         constants
-            Arrays instead of those of the attribute `constants`, of their shapes and dtypes.
+            Arrays instead of the attribute `constants`, of the same shapes and dtypes.
         """
         shared = self._shared.on_device() if constants is None else self._shared.checked(constants)
         results = self.results(args, shared)
@@ -109,7 +104,7 @@ NARROWED = frozenset({"float64", "int64", "uint64", "complex128"})
 def check_count(inputs: Sequence[Variable], args: Sequence[Any]) -> None:
     """Raise a TypeError if there is not one argument for each input."""
     if len(args) != len(inputs):
-        names = ", ".join(variable_name(v) for v in inputs)
+        names = ", ".join(map(variable_name, inputs))
         raise TypeError(f"expected {len(inputs)} arguments ({names}), got {len(args)}")
 
 
@@ -127,7 +122,8 @@ def check_shape(variable: Variable, shape: tuple) -> None:
 def as_argument(variable: Variable, value: Any, key_count: int = 1) -> Any:
     """Return an argument as an array.
 
-    A Python number or sequence gets the declared dtype, a typed key becomes its data, a generator gives `key_count` keys.
+    A Python number or sequence gets the declared dtype, a typed key becomes its data, a generator gives `key_count`
+    keys.
     """
     if isinstance(value, jax.Array):
         return jax.random.key_data(value) if is_typed_key(value) else value
@@ -145,16 +141,16 @@ def is_typed_key(value: Any) -> bool:
 
 
 class SharedConstants:
-    """The large constants of a program, and, once `collected`, those of its derivatives.
+    """The large constants of a program and, once `collected`, of its derivatives, which callers may pass as arguments.
 
-    The functions that `function_of` makes take these constants after their inputs. A derivative may have more constants: they stay in its
-    program, and a ``jax.jit`` copies them.
+    The functions that `function_of` makes take these constants after their inputs. A derivative may have more
+    constants: they stay in its program, and a ``jax.jit`` copies them.
     """
 
     def __init__(self, program: Program):
         self._program = program
         self.arrays: list[np.ndarray] = list(program.constants)
-        self._more: list[jax.Array] = []  # the arrays that follow those of `program`
+        self._more: list[jax.Array] = []  # the arrays after the program's
         self._derivatives: list[Program] = []
         self._places: dict[Program, list[int | None]] = {}
         self._is_collected, self._collecting = False, threading.Lock()
@@ -166,23 +162,19 @@ class SharedConstants:
         return [*self._program.device_constants(), *self._more] if self.arrays else []
 
     def collected(self) -> list[jax.Array]:
-        """Build the derivative, and return the arrays on the device, with those of the derivative."""
+        """Build the derivative, and return the arrays on the device, with the derivative's."""
         with self._collecting:
             if self.arrays and not self._is_collected:
                 if self.build_derivative is not None:
                     self.build_derivative()
-                self._add_those_of_derivatives()
+                for array in [x for program in self._derivatives for x in program.constants]:
+                    if find(array, self.arrays) is None:
+                        with jax.ensure_compile_time_eval(), jax.enable_x64(True):
+                            self._more.append(jax.device_put(array))
+                        self.arrays.append(array)
+                self._places.clear()
                 self._is_collected = True
         return self.on_device()
-
-    def _add_those_of_derivatives(self) -> None:
-        """Add the constants that are not among the arrays."""
-        for array in [x for program in self._derivatives for x in program.constants]:
-            if find(array, self.arrays) is None:
-                with jax.ensure_compile_time_eval(), jax.enable_x64(True):
-                    self._more.append(jax.device_put(array))
-                self.arrays.append(array)
-        self._places.clear()
 
     def checked(self, given: Sequence[Any]) -> list[Any]:
         """Return the arrays that a caller gives instead, or raise a TypeError if their shapes or dtypes differ."""
@@ -190,7 +182,7 @@ class SharedConstants:
         found = [(np.shape(x), getattr(x, "dtype", None)) for x in given]
         if found != wanted:
             raise TypeError(
-                f"constants must be arrays like those of the function's attribute `constants`, of {wanted}, not {found}."
+                f"constants must be arrays like the function's attribute `constants`, of {wanted}, not {found}."
             )
         return list(given)
 
@@ -220,11 +212,9 @@ class SharedConstants:
 
 
 def find(array: np.ndarray, arrays: Sequence[np.ndarray]) -> int | None:
-    """Return the position of the same array, else of one that is equal bit by bit: rewrites of two graphs fold constants of their own."""
+    """Return the position of the same array, or of one equal bit by bit: two graphs fold their own constants."""
     for i, other in enumerate(arrays):
         if array_key(other) == array_key(array):
             return i
-    for i, other in enumerate(arrays):
-        if other.shape == array.shape and other.dtype == array.dtype and other.tobytes() == array.tobytes():
-            return i
-    return None
+    alike = (i for i, x in enumerate(arrays) if x.shape == array.shape and x.dtype == array.dtype)
+    return next((i for i in alike if arrays[i].tobytes() == array.tobytes()), None)

@@ -1,12 +1,12 @@
 """Keeps graphs: as they were before PyTensor's rewrites, and as the rewrites have left them.
 
-The graph before the rewrites determines the derivatives of a function. Rewrites drop what changes no value:
-`zero_grad` and `grad_clip` are gone when a linker sees a graph. They change its nodes in place, so the graph is copied
+The graph before the rewrites determines the derivatives of a function. Rewrites drop Ops that change no value, such as
+`zero_grad` and `grad_clip`, before a linker sees the graph. They change its nodes in place, so the graph is copied
 before the first of them.
 
 A graph that was rewritten before, in this process or an earlier one, is taken from a store. The first rewrite looks for
-the graph and, if it is kept, puts one node in its place. The last rewrite puts the rewritten graph in place of the node,
-or keeps it. The rewrites between them see one node, and take no time.
+the graph and, if it is kept, puts one node in its place. The last rewrite puts the rewritten graph in place of the
+node, or keeps it. The rewrites between them see one node, and take no time.
 """
 
 from __future__ import annotations
@@ -59,10 +59,7 @@ class Original(NamedTuple):
 
 
 class LazyOriginal:
-    """The same as `Original`, built from the tables of the graph when it is first asked for.
-
-    Most functions are never asked, and a copy takes 10 ms.
-    """
+    """The same as `Original`, built from the graph's tables on first use: few functions need it, and it takes 10 ms."""
 
     def __init__(self, inputs: Sequence[Variable], flat: Flat, tables: Tables):
         self._from = inputs, flat, tables
@@ -132,14 +129,11 @@ def original_of(fgraph: FunctionGraph) -> Original | None:
 
     `Function.copy` may leave out updates, which are the last outputs.
     """
-    for v in fgraph.outputs:
-        found = getattr(v.tag, KEEP, None)
-        if found is not None:
-            return Original(found.inputs, found.outputs[: len(fgraph.outputs)])
-    return None
+    found = next(filter(None, (getattr(v.tag, KEEP, None) for v in fgraph.outputs)), None)
+    return None if found is None else Original(found.inputs, found.outputs[: len(fgraph.outputs)])
 
 
-#: The tag of the two rewrites, by which the linker asks for them and a user may leave them out; and their names.
+#: The tag of the two rewrites, for the linker and for users who leave them out; and their names.
 REWRITE_CACHE = "jaxpr_rewrite_cache"
 FIND, KEEP_OR_EXPAND = "jaxpr_find_rewritten", "jaxpr_keep_rewritten"
 
@@ -148,10 +142,6 @@ class Kept(Op):
     """Stands for a rewritten graph while PyTensor's rewrites run. No function contains it."""
 
     __props__ = ()
-
-    def make_node(self, *inputs: Variable) -> Apply:
-        """Raise an error: `put_in_place` makes the node."""
-        raise NotImplementedError
 
     def perform(self, node: Apply, inputs: Any, output_storage: Any) -> None:
         """Raise an error."""
@@ -163,25 +153,21 @@ class Kept(Op):
 
 
 class Pending(Feature):
-    """What the last rewrite has to do."""
+    """Holds the task of the last rewrite."""
 
     def __init__(self, finish: Callable[[FunctionGraph], None]):
         self.finish = finish
 
 
 class FindRewritten(GraphRewriter):
-    """The first rewrite. It works when features are attached, so that those of other rewrites need not look at the whole graph."""
+    """The first rewrite. It works when features are attached, so that other features see one node."""
 
     def __init__(self, query: RewriteDatabaseQuery):
         self.query = query
 
+    @gc_paused()
     def add_requirements(self, fgraph: FunctionGraph) -> None:
         """Look for the graph, the first time."""
-        with gc_paused():
-            self.find(fgraph)
-
-    def find(self, fgraph: FunctionGraph) -> None:
-        """Look for the graph."""
         mode: Any = config.mode
         if getattr(mode, "_optimizer", None) is not self.query or any(isinstance(f, Pending) for f in fgraph._features):
             return  # the graph inside an Op, or a query with rewrites of the user's
@@ -197,7 +183,9 @@ class FindRewritten(GraphRewriter):
         if rewritten is None:
             fgraph.attach_feature(Pending(entry.keep))
         else:
-            put_in_place(fgraph, stand_in(fgraph.inputs, fgraph.outputs))
+            put_in_place(
+                fgraph, Apply(Kept(), [*fgraph.inputs], [v.type.make_variable() for v in fgraph.outputs]).outputs
+            )
             fgraph.attach_feature(Pending(lambda fgraph: put_in_place(fgraph, rewritten)))
 
     def apply(self, fgraph: FunctionGraph) -> None:
@@ -208,7 +196,7 @@ class KeepOrExpand(GraphRewriter):
     """The last rewrite."""
 
     def apply(self, fgraph: FunctionGraph) -> None:
-        """Keep the graph, or put the one that was kept in place."""
+        """Keep the graph, or put the kept graph in place."""
         for feature in [f for f in fgraph._features if isinstance(f, Pending)]:
             fgraph.remove_feature(feature)
             with gc_paused():
@@ -216,7 +204,7 @@ class KeepOrExpand(GraphRewriter):
 
 
 class Finders(RewriteDatabase):
-    """Makes the first rewrite for each query: what is kept depends on it."""
+    """Makes the first rewrite for each query, on which the result depends."""
 
     def query(self, *tags: Any, **kwtags: Any) -> Any:
         """Return the first rewrite for a query."""
@@ -249,14 +237,15 @@ class Entry:
         """Keep the graph, which has been rewritten."""
         self._restore()
         if all(t.is_super(v.type) for t, v in zip(self._types, fgraph.outputs, strict=True)):
-            with suppress(NotDescribed):  # a rewrite may make what the graph before did not have
+            with suppress(NotDescribed):  # of a part that a rewrite made
                 STORE.keep(self._key, rewritten_graph(fgraph.inputs, fgraph.outputs, self.tables))
 
 
 def restorer(leaves: Sequence[Variable]) -> Callable[[], None]:
-    """Return a function that gives inputs and constants, which are the user's own, the names and tags that they have now.
+    """Return a function that restores the names and tags of inputs and constants, which are the user's own.
 
-    PyTensor's rewrites give them names, tags and lines of code of what they replace: more with each function that is compiled of them.
+    PyTensor's rewrites give them names, tags and lines of code of replaced variables: more with each function that is
+    compiled of them.
     """
     found = [(v, v.name, dict(vars(v.tag))) for v in leaves]
 
@@ -270,11 +259,6 @@ def restorer(leaves: Sequence[Variable]) -> Callable[[], None]:
     return restore
 
 
-def stand_in(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> list[Variable]:
-    """Return variables like the outputs that one node computes."""
-    return Apply(Kept(), list(inputs), [v.type.make_variable() for v in outputs]).outputs
-
-
 def put_in_place(fgraph: FunctionGraph, outputs: Sequence[Variable]) -> None:
     """Make these the outputs of a graph."""
     for i, v in enumerate(outputs):
@@ -286,24 +270,34 @@ def put_in_place(fgraph: FunctionGraph, outputs: Sequence[Variable]) -> None:
             vars(v.tag).update(tags)
 
 
-def cache(directory: str | Path | None = None) -> Path | None:
-    """Keep XLA's programs, PyTensor's rewritten graphs and samplers of PyMC models in a folder from now on, and take those that are there from it.
+#: The rewrites that keep graphs, by their positions among PyTensor's; a tag may follow.
+KEEPING_REWRITES = (
+    (-3, FIND, Finders(), REWRITE_CACHE),
+    (-2, KEEP, KeepOriginal()),
+    (1000, KEEP_OR_EXPAND, KeepOrExpand(), REWRITE_CACHE),
+)
 
-    A function that an earlier process compiled needs no time of XLA and of PyTensor's rewrites then, and a sampler is not traced again. Programs are in JAX's persistent
-    compilation cache, with programs of every size: it serves all JAX code of the process. An entry that can't be read or written costs a warning, and
-    the program is compiled, or the graph rewritten, again.
+
+def cache(directory: str | Path | None = None) -> Path | None:
+    """Use a folder for XLA's programs, PyTensor's rewritten graphs and samplers of PyMC models from now on.
+
+    A function that an earlier process compiled needs no time of XLA and of PyTensor's rewrites then, and a sampler is
+    not traced again. Programs are in JAX's persistent compilation cache, with programs of every size: it serves all JAX
+    code of the process. An entry that can't be read or written costs a warning, and the program is compiled, or the
+    graph rewritten, again.
 
     Parameters
     ----------
     directory : str or Path, optional
-        The folder, which is made if it is missing. If None, one in PyTensor's ``base_compiledir``, for this platform and Python.
+        The folder, which is made if it is missing. If None, a folder in PyTensor's ``base_compiledir``, for this
+        platform and Python.
 
     Notes
     -----
-    What is read from the folder is executed: its folder ``graphs`` has pickles, and programs are machine code. So a
-    folder that somebody else can write to is refused, as ssh does, and what is made is for you alone. JAX reads and
-    writes its programs by itself: this check of the folder, and of what is in it, protects them. Windows has no such
-    rights, and nothing is checked there: choose a folder in your profile.
+    Files of the folder are executed: its folder ``graphs`` has pickles, and programs are machine code. So a folder that
+    somebody else can write to is refused, as ssh does, and new files are for you alone. JAX reads and writes its
+    programs by itself: this check of the folder and its files protects them. Windows has no such rights, and nothing is
+    checked there: choose a folder in your profile.
 
     Returns
     -------
@@ -337,8 +331,8 @@ def cache(directory: str | Path | None = None) -> Path | None:
         raise
     except OSError as error:
         message = (
-            f"Compiled programs can't be kept in {folder}: {error}. Functions work, and are compiled in each process. To do: call"
-            " pytensor_jaxpr_linker.cache(directory) with a folder that can be written to."
+            f"Compiled programs can't be kept in {folder}: {error}. Functions work, and are compiled in each process."
+            " To do: call pytensor_jaxpr_linker.cache(directory) with a folder that can be written to."
         )
         warn_user(message, CacheWarning)
         return None

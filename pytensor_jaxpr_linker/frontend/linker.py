@@ -10,7 +10,7 @@ from pytensor.link.basic import PerformLinker
 from pytensor.link.utils import map_storage
 
 from pytensor_jaxpr_linker.base.options import Options, resolve
-from pytensor_jaxpr_linker.frontend.added_rewrites import EARLY_FOLDING, FIXED_MAXIMA, PLAIN_RATIOS
+from pytensor_jaxpr_linker.frontend.added_rewrites import ADDED_REWRITES
 from pytensor_jaxpr_linker.frontend.kept_graphs import KEEP, REWRITE_CACHE, remember_original
 from pytensor_jaxpr_linker.frontend.runner import Runner
 from pytensor_jaxpr_linker.frontend.storage import containers, storage_of
@@ -23,7 +23,7 @@ class JaxprLinker(PerformLinker):
     Parameters
     ----------
     options : Options, optional
-        How to compile and call. What it does not name is looked up when a function is compiled, see `Options`.
+        How to compile and call. Other options are looked up when a function is compiled, see `Options`.
     allow_gc, schedule
         As for PyTensor's other linkers.
 
@@ -42,12 +42,10 @@ class JaxprLinker(PerformLinker):
         "lazy_ifelse",
         REDUCED_TRACES,
         KEEP,
-        EARLY_FOLDING,
-        FIXED_MAXIMA,
-        PLAIN_RATIOS,
         REWRITE_CACHE,
+        *(name for _, name, _ in ADDED_REWRITES),
     )
-    # XLA owns memory and fusion; BLAS Ops and reused factorizations are shapes that suit other backends.
+    # XLA owns memory and fusion; BLAS Ops and reused factorizations suit other backends.
     incompatible_rewrites: tuple[str, ...] = (
         "cxx_only",
         "BlasOpt",
@@ -56,7 +54,7 @@ class JaxprLinker(PerformLinker):
         "scan_reduce_trace_prealloc",
         "scan_save_mem_no_prealloc",  # `REDUCED_TRACES` is the same for the loops where it is right
         "inplace",
-        "late_inline_OpFromGraph",  # rules for symbolic Ops come first; what has none is inlined by `partition`
+        "late_inline_OpFromGraph",  # rules for symbolic Ops come first; `partition` inlines Ops without one
         "reuse_decomposition_multiple_solves",
         "scan_split_non_sequence_decomposition_and_solve",
         # They hide shapes in an Op that nothing can evaluate; modes made for mode JAX have them.
@@ -85,18 +83,17 @@ class JaxprLinker(PerformLinker):
         fgraph = self.fgraph
         assert fgraph is not None, "accept() comes first"
         nodes = self.schedule(fgraph)
-        input_storage, output_storage, storage_map = map_storage(
-            fgraph, nodes, input_storage, output_storage, storage_map
-        )
+        inputs, outputs, storage_map = map_storage(fgraph, nodes, input_storage, output_storage, storage_map)
         runner = Runner(fgraph, self._borrowed(fgraph), self.options)
-        thunk = runner.thunk(storage_of(fgraph, input_storage, output_storage))
+        thunk = runner.thunk(storage_of(fgraph, inputs, outputs))
         thunk.allow_gc, thunk.storage_map = self.allow_gc, storage_map  # type: ignore[attr-defined]
-        return thunk, *containers(fgraph, input_storage, output_storage), [thunk], nodes
+        return thunk, *containers(fgraph, inputs, outputs), [thunk], nodes
 
     def _borrowed(self, fgraph: FunctionGraph) -> set[int]:
         """Return the positions of the outputs whose memory the user agreed to share.
 
-        PyTensor does not say so of an output that is an input, such as the old value of a shared variable that is updated.
+        PyTensor does not say so of an output that is an input, such as the old value of a shared variable that is
+        updated.
         """
         kept = set(self.no_recycling or ())
         return {i for i, v in enumerate(fgraph.outputs) if v not in kept and v.owner is not None}
@@ -106,10 +103,10 @@ class JaxprLinker(PerformLinker):
 
 
 def resolve_options(options: Options, fgraph: FunctionGraph) -> Options:
-    """Return the options of a function, and keep them in the tags of the variables that its graph computes, for its copies.
+    """Return the options of a function, and keep them for its copies, in the tags of computed outputs.
 
-    `Function.copy` makes a function of a clone of the graph and of the mode, perhaps in another context. Tags of inputs and constants
-    stay as they are: these are the user's own variables.
+    `Function.copy` makes a function of a clone of the graph and of the mode, perhaps in another context. Tags of inputs
+    and constants stay as they are: these are the user's own variables.
     """
     tags = [v.tag for v in fgraph.outputs if v.owner is not None]
     found = resolve(next((o for tag in tags if (o := getattr(tag, OPTIONS, None)) is not None), None), options)

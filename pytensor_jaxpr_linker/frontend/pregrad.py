@@ -1,7 +1,7 @@
 """The graph that is differentiated: PyTensor's canonical and stable form of it, with the user's overrides of gradients.
 
 A stable value does not make a stable gradient. The chain rule turns ``log(1 - sigmoid(x))`` into 0 times infinity once
-the sigmoid rounds to 1, and no rewrite of the gradient brings back what is lost. So the graph is rewritten before
+the sigmoid rounds to 1, and no rewrite of the gradient brings lost digits back. So the graph is rewritten before
 `grad` sees it, as PyMC does (`pymc.pytensorf.rewrite_pregrad`), the graphs inside Ops too. PyMC loses `zero_grad`,
 `grad_clip` and the like on the way; here they stay.
 
@@ -36,7 +36,7 @@ from pytensor_jaxpr_linker.graph.rewritten.describe import NotDescribed
 from pytensor_jaxpr_linker.graph.rewritten.environment import text_of_process
 from pytensor_jaxpr_linker.graph.rewritten.store import STORE
 
-#: PyMC's choice, with logarithms that it leaves out, and without what needs a C compiler.
+#: PyMC's choice, with logarithms that it leaves out, and without rewrites for a C compiler.
 PREGRAD = RewriteDatabaseQuery(include=["canonicalize", "stabilize", STABLE_LOGARITHMS], exclude=["cxx_only", REPLACED])
 #: The rewrite that takes every view for the identity, whatever its gradient.
 DROPS_OVERRIDES = "local_view_op"
@@ -44,7 +44,7 @@ DROPS_OVERRIDES = "local_view_op"
 
 @gc_paused()
 def pregrad(outputs: Sequence[Variable]) -> list[Variable]:
-    """Return what to differentiate in place of `outputs`: a graph of the same inputs. The given graph stays as it is."""
+    """Return the outputs of a graph of the same inputs, to be differentiated. The given graph stays as it is."""
     query = PREGRAD
     if any(has_names(v.type) for v in ancestors(outputs)):  # only Ops on tensors have gradients
         query = query.including("lower_xtensor")
@@ -60,7 +60,7 @@ def pregrad(outputs: Sequence[Variable]) -> list[Variable]:
         return found
     restore = restorer(leaves)
     fgraph = FunctionGraph(*clone(inputs, list(outputs), copy_inputs=False, copy_orphans=False), clone=False)
-    # New nodes have no line of the user's, as in `pytensor.function`: JAX and this package are on the stack.
+    # New nodes have no line of the user's, as in `pytensor.function`: the stack has JAX's lines and this package's.
     with config.change_flags(traceback__limit=config.traceback__compile_limit):
         rewrite_with_inner_graphs(fgraph, without_measurements(optdb.query(query)))
     restore()
@@ -80,17 +80,17 @@ def rewrite_with_inner_graphs(fgraph: FunctionGraph, rewriter: GraphRewriter) ->
 
 
 def has_rewritable_graph(op: Op) -> bool:
-    """Return whether the graph inside an Op may be rewritten: in that of a `SymbolicOp`, `stabilize` would find the Op itself."""
+    """Return whether an Op's inner graph may be rewritten: in a `SymbolicOp`, `stabilize` would find the Op itself."""
     return isinstance(op, HasInnerGraph) and hasattr(op, "clone_with_inner_graph") and not isinstance(op, SymbolicOp)
 
 
 def overrides_gradient(op: Op) -> bool:
-    """Return whether an Op is the identity with a gradient of its own, as that of `zero_grad`."""
+    """Return whether an Op is the identity with a gradient of its own, such as `zero_grad`."""
     return isinstance(op, ViewOp) and type(op) is not ViewOp
 
 
 def ops_of(outputs: Sequence[Variable]) -> Iterator[Op]:
-    """Give the Ops of a graph, and those of the graphs inside them."""
+    """Yield the Ops of a graph, and of the graphs inside them."""
     for op in {v.owner.op for v in ancestors(outputs) if v.owner is not None}:
         yield op
         for kind in (op, getattr(op, "core_op", None)):
@@ -101,7 +101,8 @@ def ops_of(outputs: Sequence[Variable]) -> Iterator[Op]:
 def value_and_gradient(cost: Any, wrt: Sequence[Variable]) -> tuple[Variable, list[Any]]:
     """Return a number and its gradient with respect to inputs of its graph, both of the graph that `pregrad` returns.
 
-    The gradient is zero by an input on which the number does not depend, or no longer: ``x - x`` is 0 in canonical form.
+    The gradient by an input on which the number does not depend, or no longer, is zero: ``x - x`` is 0 in canonical
+    form.
     """
     (value,) = pregrad([cost])
     if value.owner is None:  # whoever names it shall not name the user's input
@@ -110,11 +111,11 @@ def value_and_gradient(cost: Any, wrt: Sequence[Variable]) -> tuple[Variable, li
     return value, found
 
 
-#: What PyTensor raises where there is no gradient.
+#: PyTensor's errors where there is no gradient.
 NO_GRADIENT = (NotImplementedError, NullTypeGradError)
 
 
-#: What to do about a model's Op without a gradient.
+#: The remedy for a model's Op without a gradient.
 WITHOUT_GRADIENTS = "use sample(sampler='pymc'), which has steps without gradients"
 
 
@@ -125,15 +126,18 @@ def why_no_gradient(logp: Variable, values: Sequence[Variable], remedy: str = WI
         return ""
     names, node = found
     return (
-        f"The log density has no gradient with respect to {', '.join(map(repr, names))}, since {describe_node(node)} has none:"
-        f" {remedy}, or give the Op a gradient (its method pullback).{user_line(node)}"
+        f"The log density has no gradient with respect to {', '.join(map(repr, names))}, since"
+        f" {describe_node(node)} has none: {remedy}, or give the Op a gradient (its method pullback).{user_line(node)}"
     )
 
 
 def without_gradient(cost: Variable, values: Sequence[Variable]) -> tuple[list[str], Apply] | None:
     """Return the names of the values that the first node without a gradient depends on, and that node."""
-    reached = ancestors_between(cost, values)
-    for node in toposort([cost]):
+    nodes, reached = list(toposort([cost])), set(values)
+    for node in nodes:  # a floating variable that depends on a value
+        if not reached.isdisjoint(node.inputs):
+            reached.update(v for v in node.outputs if getattr(v.type, "dtype", "").startswith("float"))
+    for node in nodes:
         inputs = [v for v in node.inputs if v in reached]
         outputs = [v for v in node.outputs if v in reached]
         if inputs and not node_has_gradient(outputs, inputs):
@@ -142,17 +146,8 @@ def without_gradient(cost: Variable, values: Sequence[Variable]) -> tuple[list[s
     return None
 
 
-def ancestors_between(output: Variable, inputs: Sequence[Variable]) -> set[Variable]:
-    """Return the floating variables that depend on an input and that the output depends on, and these inputs."""
-    reached = set(inputs)
-    for node in toposort([output]):
-        if not reached.isdisjoint(node.inputs):
-            reached.update(v for v in node.outputs if getattr(v.type, "dtype", "").startswith("float"))
-    return reached
-
-
 def node_has_gradient(outputs: list[Variable], inputs: list[Variable]) -> bool:
-    """Return whether PyTensor defines a gradient of a node's outputs with respect to its inputs, which may be zero."""
+    """Return whether PyTensor defines a gradient, perhaps zero, of a node's outputs with respect to its inputs."""
     known: Any = {v: v * 0 + 1 for v in outputs}  # type: ignore[operator]  # also of variables with named dimensions
     try:
         grad(None, inputs, known_grads=known, disconnected_inputs="ignore")

@@ -1,16 +1,18 @@
 """PyTensor's gradient as the derivative of a JAX function.
 
-PyTensor's pullback is JAX's vector-Jacobian product, so the derivative of a function is a second graph, of the inputs and a cotangent for
-each output. It is built when JAX first asks for it, from the canonical and stable form of the user's graph (see `pregrad`).
+PyTensor's pullback is JAX's vector-Jacobian product, so the derivative of a function is a second graph, of the inputs
+and a cotangent for each output. It is built when JAX first asks for it, from the canonical and stable form of the
+user's graph (see `pregrad`).
 
-Most functions that are differentiated return one number, such as a log density. One graph computes the number and its gradient, so that
-loops and factorizations that both need are there once, as in PyTensor's own functions; the pullback is a product with the cotangent.
+Most functions that are differentiated return one number, such as a log density. One graph computes the number and its
+gradient, so that loops and factorizations that both need are there once, as in PyTensor's own functions; the pullback
+is a product with the cotangent.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, NamedTuple
 
 import jax
@@ -33,42 +35,47 @@ from pytensor_jaxpr_linker.frontend.pregrad import pregrad
 
 FORWARD_MODE = (
     "JAX runs PyTensor's gradient in reverse mode only: forward mode (jvp, jacfwd, hessian, linearize) is supported by"
-    ' `as_jax_function(..., gradient="jax")`, of a model by `logdensity(model, gradient="jax")`: they differentiate by the rules of JAX.'
+    ' `as_jax_function(..., gradient="jax")`, of a model by `logdensity(model, gradient="jax")`: they differentiate by'
+    " the rules of JAX."
 )
 
 BREAK_IN_GRADIENT = 'The node is part of the gradient. With `gradient="jax"` JAX differentiates the function.'
 
 
+#: A JAX function, and the function that makes it of a graph's inputs and outputs.
+type JaxCall = Callable[..., list]
+type Build = Callable[[list[Variable], list[Variable]], JaxCall]
+
+
 class Pullback(NamedTuple):
     """A graph's pullback from some of its outputs to some of its inputs."""
 
-    call: Callable[..., list]
-    """A JAX function of all inputs and the outputs' cotangents, which returns those of the inputs at `defined`."""
+    call: JaxCall
+    """A JAX function of all inputs and the outputs' cotangents, which returns the inputs' cotangents at `defined`."""
     defined: list[int]
-    """The positions of the inputs that have a cotangent. It is zero for other inputs, unless they are among `undefined`."""
+    """The positions of the inputs that have a cotangent. Others have zero, unless they are among `undefined`."""
     undefined: dict[int, str]
     """The positions of inputs for which PyTensor defines no gradient, with the reason."""
 
 
 def with_pytensor_gradient(
-    fn: Callable[..., list],
-    original: Original,
-    static: Sequence[int],
-    build: Callable[[list[Variable], list[Variable]], Callable[..., list]],
-    has_checks: bool,
-) -> tuple[Callable[..., list], Callable[[], None]]:
-    """Return `fn` with PyTensor's gradient as its derivative in reverse mode, and a function that builds the derivative ahead.
+    fn: JaxCall, original: Original, static: Sequence[int], build: Build, has_checks: bool
+) -> tuple[JaxCall, Callable[[], None]]:
+    """Return `fn` with PyTensor's gradient as its derivative in reverse mode, and a function that builds it ahead.
 
     Parameters
     ----------
     fn
-        A pure JAX function of the inputs and then of constants. If `has_checks`, it returns the check code after the outputs.
+        A pure JAX function of the inputs and then of constants. If `has_checks`, it returns the check code after the
+        outputs.
     original
         The graph that it computes, before rewrites.
     static
-        The positions of the inputs whose values `fn` may need. In the pullback, too, they are values unless they are tracers.
+        The positions of the inputs whose values `fn` may need. In the pullback, too, they are values unless they are
+        tracers.
     build
-        Makes a pure JAX function, of the inputs and then of the same constants, from a graph. It has a gradient of its own.
+        Makes a pure JAX function, of the inputs and then of the same constants, from a graph. It has a gradient of its
+        own.
     """
     pullbacks = Pullbacks(fn, original, build, has_checks)
     rules: dict[tuple, Any] = {}
@@ -92,13 +99,11 @@ def with_pytensor_gradient(
     return call, pullbacks.build_all
 
 
-def custom_vjp(
-    fn: Callable[..., list], pullbacks: Pullbacks, count: int, known: tuple[int, ...], symbolic: bool
-) -> Any:
+def custom_vjp(fn: JaxCall, pullbacks: Pullbacks, count: int, known: tuple[int, ...], symbolic: bool) -> Any:
     """Return `fn` with a derivative, closed over the values of the arguments at the positions `known`.
 
-    If `symbolic`, only the derivative by the arguments that JAX asks for is computed, from the outputs that it reads. The arguments from
-    position `count` on are constants.
+    If `symbolic`, only the derivative by the arguments that JAX asks for is computed, from the outputs that it reads.
+    The arguments from position `count` on are constants.
     """
 
     def forward(*args: Any) -> tuple[list, Any]:
@@ -128,13 +133,10 @@ def custom_vjp(
 class Pullbacks:
     """The pullbacks of a graph, each built when it is first asked for. See `with_pytensor_gradient`."""
 
-    def __init__(
-        self, fn: Callable[..., list], original: Original, build: Callable[..., Callable[..., list]], has_checks: bool
-    ):
+    def __init__(self, fn: JaxCall, original: Original, build: Build, has_checks: bool):
         self._fn, self._original, self._build = fn, original, build
-        self._built: dict[tuple, Pullback] = {}
         self._number = None if has_checks else the_number(original.outputs)
-        self._joint: dict[tuple, tuple[list[int], Callable[..., list]] | None] = {}
+        self._pullback, self._joint = cache(self._make_pullback), cache(self._make_joint)
 
     @cached_property
     def _outputs(self) -> list[Variable]:
@@ -146,16 +148,14 @@ class Pullbacks:
         wrt = inexact_positions(values, wrt)
         if self._number is None or not wrt:
             return self._fn(*values), None
-        if wrt not in self._joint:
-            self._joint[wrt] = self._make_joint(wrt, self._number)
-        found = self._joint[wrt]
+        found = self._joint(wrt, self._number)
         if found is None:
             return self._fn(*values), None
         defined, call = found
         count, results = len(self._original.outputs), call(*values)
         return results[:count], dict(zip(defined, results[count:], strict=True))
 
-    def _make_joint(self, wrt: Sequence[int], number: int) -> tuple[list[int], Callable[..., list]] | None:
+    def _make_joint(self, wrt: Sequence[int], number: int) -> tuple[list[int], JaxCall] | None:
         """Build the function and its gradient as one graph, if PyTensor defines all of the gradient."""
         inputs, outputs = self._original.inputs, self._outputs
         type_: Any = outputs[number].type
@@ -165,7 +165,7 @@ class Pullbacks:
             return None
         return list(defined), self._program(list(inputs), [*outputs, *defined.values()])
 
-    def _program(self, inputs: list[Variable], outputs: list[Variable]) -> Callable[..., list]:
+    def _program(self, inputs: list[Variable], outputs: list[Variable]) -> JaxCall:
         """Build the JAX function of a graph that contains gradients."""
         try:
             return self._build(inputs, outputs)
@@ -176,10 +176,12 @@ class Pullbacks:
     def __call__(
         self, values: Sequence[Any], wrt: Sequence[int], cotangents: Sequence[Any], gradient: dict[int, Any] | None
     ) -> dict[int, Any]:
-        """Return the cotangents of the inputs at the positions `wrt` that are not zero; `results_and_gradient` returned the gradient."""
-        outputs = zip(
-            self._original.outputs, cotangents, strict=False
-        )  # the check code, which may follow, has no derivative
+        """Return the cotangents of the inputs at the positions `wrt` that are not zero.
+
+        `results_and_gradient` returned the gradient.
+        """
+        # The check code, which may follow the outputs, has no derivative.
+        outputs = zip(self._original.outputs, cotangents, strict=False)
         of = tuple(i for i, (v, ct) in enumerate(outputs) if is_inexact(v) and type(ct) is not SymbolicZero)
         wrt = inexact_positions(values, wrt)
         if not of or not wrt:
@@ -187,9 +189,7 @@ class Pullbacks:
         if gradient is not None:
             (number,) = of
             return {i: jax_compat.cotangent_of(values[i], cotangents[number] * g) for i, g in gradient.items()}
-        found = self._built.get((wrt, of))
-        if found is None:
-            found = self._built[wrt, of] = self._make(wrt, of)
+        found = self._pullback(wrt, of)
         given = [cotangents[i] for i in of]
         n = len(self._original.inputs)
         computed = found.call(*values[:n], *given, *values[n:]) if found.defined else []
@@ -203,14 +203,14 @@ class Pullbacks:
         inputs, outputs = ([i for i, v in enumerate(vs) if is_inexact(v)] for vs in self._original)
         wrt, of = tuple(inputs), tuple(outputs)
         try:
-            if self._number is not None and wrt not in self._joint:
-                self._joint[wrt] = self._make_joint(wrt, self._number)
-            elif self._number is None and wrt and of and (wrt, of) not in self._built:
-                self._built[wrt, of] = self._make(wrt, of)
-        except (GraphBreakError, NullTypeGradError):  # for whoever differentiates
+            if self._number is not None:
+                self._joint(wrt, self._number)
+            elif wrt and of:
+                self._pullback(wrt, of)
+        except (GraphBreakError, NullTypeGradError):  # the derivative will raise it again
             pass
 
-    def _make(self, wrt: Sequence[int], of: Sequence[int]) -> Pullback:
+    def _make_pullback(self, wrt: Sequence[int], of: Sequence[int]) -> Pullback:
         """Build the pullback from the outputs at `of` to the inputs at `wrt`."""
         inputs, outputs = self._original.inputs, self._outputs
         cotangents = [outputs[i].type(f"cotangent {i}") for i in of]
@@ -237,19 +237,19 @@ class Pullbacks:
 def pull_back(
     outputs: Sequence[Variable], cotangents: Sequence[Variable], wrt: dict[int, Variable]
 ) -> tuple[dict[int, Variable], dict[int, str]]:
-    """Return the gradients that PyTensor defines and that are not zero, and for other inputs why it defines none.
+    """Return the gradients that PyTensor defines and that are not zero, and why it defines none for other inputs.
 
     Raises
     ------
     NullTypeGradError
-        If the user declared a gradient that is asked for undefined.
+        If the user declared one of these gradients undefined.
     """
     if any(v.type.dtype.startswith("complex") for v in (*outputs, *wrt.values())):
         return {}, dict.fromkeys(wrt, "PyTensor differentiates real numbers only.")
     # Views, since an output may be computed from another one, or be there twice.
     ends: Any = list(map(view_op, outputs))
     try:
-        # No line of the user's is on the stack: it is JAX's and this package's.
+        # The stack has JAX's lines and this package's, none of the user's.
         with config.change_flags(traceback__limit=config.traceback__compile_limit):
             gradients: Any = grad(
                 None,
@@ -279,7 +279,7 @@ def is_inexact(variable: Variable) -> bool:
 
 
 def the_number(outputs: Sequence[Variable]) -> int | None:
-    """Return the position of the only output with a derivative, if it is a real number whose pullback is known to be linear, else None.
+    """Return the position of the only output with a derivative if it is a real number with a linear pullback.
 
     Then the pullback is the product of cotangent and gradient.
     """
@@ -293,7 +293,7 @@ def the_number(outputs: Sequence[Variable]) -> int | None:
 
 
 def has_linear_pullback(outputs: Sequence[Variable]) -> bool:
-    """Return whether gradients are known to be proportional to the cotangents: `grad_clip` or a user's own pullback may do anything."""
+    """Return whether gradients are proportional to cotangents: `grad_clip` or a user's own pullback may do anything."""
     ops = {v.owner.op for v in ancestors(outputs) if v.owner is not None}
     for op in ops:
         kinds = {op, getattr(op, "scalar_op", op), getattr(op, "core_op", op)}

@@ -1,7 +1,8 @@
 """Applies PyTensor's rewrites in PyTensor's order, with less work between them.
 
-PyTensor measures each attempt to rewrite a node, counts the nodes that each rewrite makes, and tries again what can't have changed. That is a fourth of
-the time of rewriting. The rewriters here call the same rewrites on the same nodes in the same order, without it.
+PyTensor measures each attempt to rewrite a node, counts the nodes that each rewrite makes, and repeats attempts after
+which nothing can have changed. That is a fourth of the time of rewriting. The rewriters here call the same rewrites on
+the same nodes in the same order, without it.
 
 It stays until PyTensor releases the patch of docs/notes/upstream/pytensor-rewriting.md.
 """
@@ -40,7 +41,7 @@ from pytensor_jaxpr_linker.frontend.graph_features import GraphEvents, Merge, co
 
 
 def without_measurements(rewriter: GraphRewriter) -> GraphRewriter:
-    """Return a rewriter that does the same in less time. Rewriters of classes that are not PyTensor's stay as they are."""
+    """Return a rewriter that does the same in less time, or a rewriter whose class is not PyTensor's itself."""
     if config.profile_optimizer or not type(rewriter).__module__.startswith("pytensor."):
         return rewriter
     if isinstance(rewriter, SequentialGraphRewriter):
@@ -78,18 +79,19 @@ def derived(of: type, base: type, new_base: type) -> type:
 
 
 class RewriteAttempt:
-    """Tries a node rewriter, and then stands for it, with the replacements that it found, so that PyTensor puts these in place."""
+    """Tries a node rewriter, and then replaces it in PyTensor's method that puts the replacements in place."""
 
     def __init__(self, rewriter: Any, is_tracked: bool = True):
         self.rewriter, self.found = rewriter, None
-        #: Tells whether the Ops of a class may be those that the rewriter tracks.
+        #: Returns whether the rewriter may track Ops of a class.
         self.is_for: Callable[[type], bool] = lambda op_class: True
         if type(rewriter) is FromFunctionNodeRewriter:
             tracked = () if is_tracked else rewriter.tracks() or ()
             if all(isinstance(t, type) for t in tracked):
                 self.find = rewriter.fn
                 if tracked:
-                    self.is_for = subclass_test(frozenset(tracked))
+                    classes = frozenset(tracked)
+                    self.is_for = cache(lambda op_class: not classes.isdisjoint(op_class.__mro__))
                 return
         if type(rewriter) is SequentialNodeRewriter and not config.optimizer_verbose:
             self.find = InTurn(rewriter)
@@ -97,7 +99,7 @@ class RewriteAttempt:
             self.find = partial(rewriter.transform, enforce_tracks=not is_tracked)
 
     def change(self, navigator: NodeProcessingGraphRewriter, fgraph: FunctionGraph, node: Apply) -> bool:
-        """Put what the rewriter finds for a node in its place, and tell whether that changed the graph."""
+        """Replace a node if the rewriter finds replacements, and return whether that changed the graph."""
         try:
             found = self.find(fgraph, node)
         except Exception as error:
@@ -120,24 +122,19 @@ class RewriteAttempt:
 
     @cached_property
     def name(self) -> str:
-        """The rewriter's name: PyTensor writes it into each node that is replaced, and it may be the names of thirty rewriters."""
+        """The rewriter's name, perhaps of thirty rewriters: PyTensor writes it into each node that is replaced."""
         return str(self.rewriter)
 
 
 def without_repeated_traces(variables: Iterable[Any]) -> None:
     """Keep each trace of variables once.
 
-    PyTensor's `local_useless_switch` adds the traces of its operands to one of them: three times as many with each ``switch(., x, x)`` that has it, and
-    twenty of them need more memory than there is.
+    PyTensor's `local_useless_switch` adds the traces of its operands to one of them: each ``switch(., x, x)`` makes
+    three times as many, and twenty of them need more memory than there is.
     """
     for v in variables:
         if len(traces := getattr(getattr(v, "tag", None), "trace", None) or ()) > SOME_TRACES:
             v.tag.trace = list({id(trace): trace for trace in traces}.values())
-
-
-def subclass_test(classes: frozenset[type]) -> Callable[[type], bool]:
-    """Return a function that tells whether a class inherits from one of these, and remembers it."""
-    return cache(lambda cls: not classes.isdisjoint(cls.__mro__))
 
 
 class InTurn:
@@ -148,7 +145,7 @@ class InTurn:
         self.attempts = Attempts(by_inheritance(copy(rewriter.tracker)))
 
     def __call__(self, fgraph: FunctionGraph, node: Apply) -> Any:
-        """Return the replacements that the first rewriter finds which finds some, or where all are to be applied, those of the last one."""
+        """Return the replacements of the first rewriter that finds some, or of the last if all are to be applied."""
         result = None
         while True:
             found = next(filter(None, (attempt.find(fgraph, node) for attempt in self.attempts.of(node.op))), None)
@@ -161,7 +158,10 @@ class InTurn:
 
 
 class Attempts:
-    """The attempts to rewrite the nodes with an Op. The hash of an Op takes as long as a rewrite, so Ops are told apart by identity, and rewriters, too."""
+    """The attempts to rewrite the nodes with an Op.
+
+    The hash of an Op takes as long as a rewrite, so Ops, and rewriters, are told apart by identity.
+    """
 
     def __init__(self, tracker: OpToRewriterTracker):
         self.tracker = tracker
@@ -171,7 +171,7 @@ class Attempts:
         self.by_rewriter: dict[int, RewriteAttempt] = {}
 
     def of(self, op: Op) -> list[RewriteAttempt]:
-        """Return what tries the rewrites that track an Op."""
+        """Return the attempts of the rewrites that track an Op."""
         key = identity(op)
         known = self.known.get(key)
         if known is None:
@@ -179,7 +179,7 @@ class Attempts:
         return known[1]
 
     def attempt(self, rewriter: Any) -> RewriteAttempt:
-        """Return what tries a rewriter."""
+        """Return the attempt of a rewriter."""
         key = identity(rewriter)
         found = self.by_rewriter.get(key)
         if found is None:
@@ -188,9 +188,9 @@ class Attempts:
 
 
 def by_inheritance(tracker: OpToRewriterTracker) -> OpToRewriterTracker:
-    """Return a tracker that finds the tracked classes of an Op among those that it inherits from, without a question to each abstract base class."""
+    """Return a tracker that finds an Op's tracked classes by inheritance, without asking each abstract base class."""
     tracker._cached_composed_mro = attrgetter("__mro__")
-    tracker.get_trackers = tracker._get_trackers  # type: ignore[assignment]  # that of PyTensor remembers by hash
+    tracker.get_trackers = tracker._get_trackers  # type: ignore[assignment]  # PyTensor's remembers by hash
     return tracker
 
 
@@ -236,8 +236,8 @@ class Equilibrium(EquilibriumGraphRewriter):
         Raises
         ------
         AssertionError
-            If a rewrite has changed the graph `max_use_ratio` times as often as the graph has nodes, and errors of rewrites are raised; else
-            this is logged. The graph is then what the rewrites have made of it.
+            If a rewrite has changed the graph `max_use_ratio` times as often as the graph has nodes, and errors of
+            rewrites are raised; else this is logged, and the graph stays as the rewrites have left it.
         """
         with counted_events(fgraph) as events:
             Rounds(self, fgraph, fgraph.outputs if start_from is None else start_from, events).run()
@@ -246,13 +246,13 @@ class Equilibrium(EquilibriumGraphRewriter):
 class Rounds:
     """The rounds of one `Equilibrium.apply`.
 
-    A rewrite that left a node, or the graph, as it was is not tried on it again while the graph is the same: it would see nothing new.
+    A rewrite that left a node, or the graph, as it was is not tried on it again while the graph is the same.
     """
 
     def __init__(self, rewriter: Equilibrium, fgraph: FunctionGraph, outputs: Sequence[Any], events: GraphEvents):
         self.rewriter, self.fgraph, self.outputs, self.events = rewriter, fgraph, outputs, events
         self.attempts = Attempts(rewriter.node_tracker)
-        #: For a node, how many changes there had been when no rewrite changed it; for the identity of a graph rewriter, when it changed nothing.
+        #: The number of changes so far when no rewrite changed a node, or a graph rewriter, by its identity, the graph.
         self.settled_nodes: dict[Apply, int] = {}
         self.settled_rewriters: dict[int, int] = {}
         #: How often a rewriter has changed the graph, by its identity.
@@ -271,7 +271,10 @@ class Rounds:
             self.rewrite_graph(rewriter.final_rewriters)
             self.rewrite_graph(rewriter.cleanup_rewriters)
         if self.overused is not None:
-            message = f"A rewrite of {rewriter} does not come to an end: {self.overused}. The setting optdb__max_use_ratio raises the limit."
+            message = (
+                f"A rewrite of {rewriter} does not come to an end: {self.overused}."
+                " The setting optdb__max_use_ratio raises the limit."
+            )
             if config.on_opt_error == "raise":
                 raise AssertionError(message)
             logging.getLogger(EquilibriumGraphRewriter.__module__).error(message)

@@ -24,10 +24,9 @@ from pytensor_jaxpr_linker.run.call import DeferredChecks, ProgramCall
 from pytensor_jaxpr_linker.run.codegen import Declared, short_call
 from pytensor_jaxpr_linker.run.executor import Executor
 from pytensor_jaxpr_linker.run.placement import check_one_mesh, device_for, process
-from pytensor_jaxpr_linker.run.plans import make_graph, make_plan, rules_in_force
-from pytensor_jaxpr_linker.run.program import Program, pure_function
+from pytensor_jaxpr_linker.run.program import Program, make_graph, make_plan, pure_function, rules_in_force
 from pytensor_jaxpr_linker.run.recompiles import Policy
-from pytensor_jaxpr_linker.run.transfer_count import CallSizes, current_count, open_counts, transfers_of
+from pytensor_jaxpr_linker.run.transfer_count import Sizes, current_count, held, open_counts, transfers_of
 
 
 class Runner:
@@ -44,10 +43,11 @@ class Runner:
     seconds
         How long planning took.
     program, executor
-        What runs the plan: the graph as one program, or an executor of several batches. The other is None.
+        The graph as one program, or an executor of several batches. The other is None.
     in_use
-        What runs the graph on a list of values, shared arrays on the device, and returns the list of results, or None if the host
-        has to, and the positions of the shared matrices of which it takes the transposes. Any number of threads may call it.
+        The function that runs the graph on a list of values, shared arrays on the device, and returns the list of
+        results, or None if the host has to run it; and the positions of the shared matrices whose transposes it takes.
+        Any number of threads may call it.
     deferred
         The checks of earlier calls, if calls do not wait for theirs.
     pure
@@ -77,9 +77,8 @@ class Runner:
         self.prepare()
 
     def prepare(self) -> None:
-        """Plan, and build what can be built before a call."""
-        policy, nodes = self._policy, len(self.graph.nodes)
-        options, progress = policy.options, policy.progress
+        """Plan, and build as much as possible before a call."""
+        policy, progress, nodes = self._policy, self._policy.progress, len(self.graph.nodes)
         try:
             started = perf_counter()
             with progress.stage("partitioning", nodes):
@@ -92,12 +91,7 @@ class Runner:
                 self.program, self.executor = None, Executor(self.plan, policy, self.deferred)
                 call: Callable[[list], list | None] = self._converted(self.executor.call)
             else:
-                program = Program(
-                    self.plan.regions[0],
-                    checked=options.checks != "skip",
-                    capacity=options.specializations,
-                    policy=policy,
-                )
+                program = Program(self.plan.regions[0], policy=policy)
                 if current_stance.get() != "force_host":
                     with progress.stage("lowering", nodes):
                         program.build_ahead()
@@ -110,7 +104,7 @@ class Runner:
 
     @property
     def column_major(self) -> frozenset[int]:
-        """The positions of the shared matrices of which `graph` takes the transposes."""
+        """The positions of the shared matrices whose transposes `graph` takes."""
         pairs = zip(self._fgraph.inputs, self.graph.inputs, strict=True)
         return frozenset(i for i, (v, taken) in enumerate(pairs) if taken is not v)
 
@@ -121,7 +115,7 @@ class Runner:
 
     @property
     def call(self) -> Callable[[list], list | None]:
-        """What runs the graph, see `in_use`."""
+        """The function that runs the graph, see `in_use`."""
         return self.in_use[0]
 
     @property
@@ -142,7 +136,10 @@ class Runner:
         return [self.program]
 
     def host_call(self, args: list, column_major: Collection[int]) -> list:
-        """Run the whole graph by PyTensor's own Python implementations. The arguments at the positions `column_major` are the transposes of matrices."""
+        """Run the whole graph by PyTensor's own Python implementations.
+
+        The arguments at the positions `column_major` are the transposes of matrices.
+        """
         if self._on_host is None:
             inputs, outputs, nodes = self._in_rows
             results = [v for v in dict.fromkeys(outputs) if v.owner is not None]
@@ -156,11 +153,11 @@ class Runner:
         return lambda args: [convert(x) for convert, x in zip(converters, call(args), strict=True)]
 
     def _counted(self, call: Callable[[list], list | None], args: list) -> list | None:
-        """Return the results of a call, and count what it moves if this thread counts."""
+        """Return the results of a call, and count its transfers if this thread counts."""
         count, plan, executor = current_count(), self.plan, self.executor
         if count is None or call is not self.call:
             return call(args)
-        sizes = CallSizes(plan, args)
+        sizes = Sizes({v: held(x) for v, x in zip(plan.inputs, args, strict=True)})
         if executor is not None:
             call = self._converted(executor.counted(sizes))
         else:
@@ -170,11 +167,11 @@ class Runner:
         return results
 
     def single_program(self, *_args: Any) -> Program:
-        """Return the graph as one program that takes all matrices in rows, or raise what `Plan.single_region` raises."""
+        """Return the graph as one program that takes all matrices in rows, or raise as `Plan.single_region` does."""
         plan = self.plan
         if self.column_major:
             return Program(make_plan(self._in_rows, self._rules).single_region())
-        if self.program is None and given_platforms():  # on which nodes that run on the host here may have a rule
+        if self.program is None and given_platforms():  # where nodes that run on the host here may have a rule
             plan = make_plan(self.graph, self._rules, self.fallbacks)
         return self.program or Program(plan.single_region())
 
@@ -202,7 +199,7 @@ class Runner:
                 self.prepare()
 
     def _shortened(self, storage: Storage, inputs: Sequence[Declared]) -> Callable[[Sequence[Any]], list | None] | None:
-        """Return the `short_call` for arguments that are the first inputs, or None if a call does more than that, or there was none yet."""
+        """Return the `short_call` for arguments that are the first inputs, or None before the first packed call."""
         call, column_major = self.in_use
         if not isinstance(call, ProgramCall) or not call.calls or any(declared.dtype is None for declared in inputs):
             return None
@@ -213,8 +210,8 @@ class Runner:
     def thunk(self, storage: Storage) -> Callable[[], list]:
         """Return the function that PyTensor calls, on these cells.
 
-        It stores results when everything has succeeded: after an error shared variables and generators have their old values. Only deferred
-        checks are tested later.
+        It stores results when everything has succeeded: after an error shared variables and generators have their old
+        values. Only deferred checks are tested later.
         """
         outputs, updates, is_shared, unread = storage.outputs, storage.updates, storage.is_shared, storage.unread
         given_cells = [] if is_shared else storage.inputs[: len(storage.inputs) - len(unread)]
@@ -222,7 +219,7 @@ class Runner:
         deferred = self.deferred
 
         def compute(given: list) -> list:
-            """Return the values of the outputs, for values of the first inputs; the other inputs have theirs in cells."""
+            """Return the values of the outputs, for values of the first inputs; cells hold the other values."""
             if process.has_no_threads:
                 process.check()
             if deferred is not None:
@@ -271,7 +268,7 @@ def jit_function(runner: Runner) -> Callable[..., tuple]:
     """Return a function that other libraries use like the jitted function of a `JAXLinker`.
 
     It takes the inputs and then the shared variables, returns a tuple of the outputs and updates, works inside JAX's
-    transformations, and has the attribute `_fun`, by which nutpie reaches what is inside a `jax.jit`.
+    transformations, and has the attribute `_fun`, by which nutpie reaches the function inside a `jax.jit`.
     """
 
     def call(*args: Any) -> tuple:

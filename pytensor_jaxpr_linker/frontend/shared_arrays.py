@@ -23,11 +23,11 @@ from pytensor_jaxpr_linker.base.errors import variable_name
 from pytensor_jaxpr_linker.base.passes import Pass
 from pytensor_jaxpr_linker.graph.column_major import gains, lay_inputs
 from pytensor_jaxpr_linker.jaxpr.passes import CPU
-from pytensor_jaxpr_linker.run import placement, transfer
+from pytensor_jaxpr_linker.run import placement
 from pytensor_jaxpr_linker.run.transfer_count import count_upload
 
 
-class SharedTensorType(transfer.DeviceTensorType):
+class SharedTensorType(placement.DeviceTensorType):
     """The declared type of a shared variable, for its container: it keeps sharded arrays and lays out all others."""
 
     sharding: NamedSharding | None = None
@@ -48,7 +48,7 @@ class SharedTensorType(transfer.DeviceTensorType):
 
 
 class SharedContainer(Container):
-    """The container of a shared variable whose value may be a JAX array: on a mesh or, after an update, on an accelerator.
+    """The container of a shared variable whose value may be a JAX array, on a mesh or, after an update, an accelerator.
 
     The cell holds the JAX array, which programs read. `get_value` returns a NumPy array, as of any shared variable. A
     pickle has that array and the description of the mesh; where there are as many devices, it is sharded again.
@@ -57,7 +57,7 @@ class SharedContainer(Container):
     @property
     def value(self) -> Any:
         found = self.storage[0]
-        return transfer.read_only(placement.to_host(found)) if isinstance(found, jax.Array) else found
+        return placement.read_only(placement.to_host(found)) if isinstance(found, jax.Array) else found
 
     @value.setter
     def value(self, value: Any) -> None:
@@ -87,7 +87,7 @@ class SharedContainer(Container):
 
 
 def describe_layout(sharding: Any) -> tuple[tuple[str, ...], tuple[int, ...], tuple] | None:
-    """Return the axes of a mesh, their sizes and the partition spec, for a pickle. None for a sharding without a mesh."""
+    """Return a mesh's axes, their sizes and the partition spec, for a pickle; None for a sharding without a mesh."""
     if not isinstance(sharding, NamedSharding):
         return None
     return sharding.mesh.axis_names, tuple(sharding.mesh.shape.values()), tuple(sharding.spec)
@@ -118,8 +118,8 @@ def shard(
 ) -> SharedVariable:
     """Put the value of a shared variable on the devices of a mesh, where it stays.
 
-    `set_value`, updates and pickles keep the layout. A function of mode JAXPR that reads the variable runs on all of these devices: XLA
-    divides its work by the layouts of what it reads.
+    `set_value`, updates and pickles keep the layout. A function of mode JAXPR that reads the variable runs on all of
+    these devices: XLA divides its work by the layouts of its arguments.
 
     Parameters
     ----------
@@ -128,8 +128,8 @@ def shard(
     mesh : jax.sharding.Mesh
         The devices. In a program of several processes each of them calls `shard` with the same mesh and value.
     axes : str, or sequence of str, tuple of str or None
-        For each axis of the variable the mesh axis, or axes, along which it is divided; None, and what is left out, is whole on each device. One
-        name is for the first axis.
+        For each axis of the variable the mesh axis, or axes, along which it is divided. An axis with None, or without
+        an entry, is whole on each device. One name is for the first axis.
 
     Returns
     -------
@@ -139,7 +139,7 @@ def shard(
     Raises
     ------
     TypeError
-        If the variable is no shared tensor, or `mesh` no mesh.
+        If `variable` is not a shared tensor, or `mesh` not a mesh.
     ValueError
         If the mesh has no such axis, or a length can't be divided.
 
@@ -158,8 +158,8 @@ def shard(
     """
     if not is_shared_tensor(variable):
         raise TypeError(
-            f"Only shared variables of tensor type can be sharded, not {variable!r:.100}. Divide the data of a PyMC model by"
-            " pytensor_jaxpr_linker.pymc.shard, and give arguments of functions as sharded JAX arrays."
+            f"Only shared variables of tensor type can be sharded, not {variable!r:.100}. Divide the data of a PyMC"
+            " model by pytensor_jaxpr_linker.pymc.shard, and give arguments of functions as sharded JAX arrays."
         )
     if not isinstance(mesh, Mesh):
         raise TypeError(f"mesh is a jax.sharding.Mesh, such as jax.make_mesh((2,), ('data',)), not {mesh!r:.100}.")
@@ -185,9 +185,8 @@ def is_shared_tensor(variable: Any) -> bool:
 def check_axes(name: str, mesh: Mesh, wanted: Sequence[str]) -> None:
     """Raise a ValueError for an axis that a mesh does not have."""
     if missing := [n for n in wanted if n not in mesh.axis_names]:
-        raise ValueError(
-            f"The mesh has no axis {missing[0]!r} for {name}; its axes are {', '.join(map(repr, mesh.axis_names))}: use one of them."
-        )
+        axes = ", ".join(map(repr, mesh.axis_names))
+        raise ValueError(f"The mesh has no axis {missing[0]!r} for {name}; its axes are {axes}: use one of them.")
 
 
 def value_in_place(variable: SharedVariable) -> Any:
@@ -197,7 +196,7 @@ def value_in_place(variable: SharedVariable) -> Any:
 
 
 def device_array(variable: SharedVariable) -> jax.Array:
-    """Return the value of a shared variable as the JAX array that lies on the devices, without a copy to the host if it is there.
+    """Return the value of a shared variable as a JAX array: the array on the devices itself, if there is one.
 
     Parameters
     ----------
@@ -212,7 +211,7 @@ def device_array(variable: SharedVariable) -> jax.Array:
     Raises
     ------
     TypeError
-        If this is no shared variable of tensor type.
+        If `variable` is not a shared variable of tensor type.
 
     Examples
     --------
@@ -224,7 +223,7 @@ def device_array(variable: SharedVariable) -> jax.Array:
     if not is_shared_tensor(variable):
         raise TypeError(f"device_array takes a shared variable of tensor type, not {variable!r:.100}.")
     found = variable.container.storage[0]
-    return found if isinstance(found, jax.Array) else transfer.on_device(np.asarray(found))
+    return found if isinstance(found, jax.Array) else placement.on_device(np.asarray(found))
 
 
 #: The classes of values for which PyTensor makes shared tensors.
@@ -276,9 +275,8 @@ def constructor_of_device_arrays(value: jax.Array, name: str | None = None, **op
     if not placement.is_sharded(value):
         return shared_constructor(np.asarray(value), name=name, **options)
     declared = options.get("shape") or (None,) * value.ndim
-    container = adopt(
-        Container(TensorType(value.dtype.name, shape=declared), [value], name=name), name or "a shared variable"
-    )
+    plain = Container(TensorType(value.dtype.name, shape=declared), [value], name=name)
+    container = adopt(plain, name or "a shared variable")
     if isinstance(value.sharding, NamedSharding):
         mesh = placement.automatic(value.sharding.mesh)
         container.type.sharding = NamedSharding(mesh, value.sharding.spec)
@@ -305,20 +303,18 @@ def may_lie_in_columns(variable: Variable) -> bool:
     if marks.is_static(variable) or marks.is_dynamic(variable) or marks.dynamic_axes(variable):
         return False
     value = variable.container.storage[0]
-    buffer = transfer.buffer_of(value)
+    buffer = placement.buffer_of(value)
     return gains(value) and (buffer is None or buffer.is_column_major)
 
 
 def transposed(values: Sequence[Any], positions: Collection[int]) -> list:
-    """Return the values of inputs, or their shapes and dtypes, with the transposes of those at some positions."""
-    return [transposed_value(x) if i in positions else x for i, x in enumerate(values)] if positions else [*values]
-
-
-def transposed_value(matrix: Any) -> Any:
-    """Return the transpose of a matrix, or its shape and dtype."""
-    if isinstance(matrix, jax.ShapeDtypeStruct):
-        return jax.ShapeDtypeStruct(matrix.shape[::-1], matrix.dtype)
-    return np.asarray(matrix).T
+    """Return the values of inputs, or their shapes and dtypes, with the matrices at some positions transposed."""
+    found = [*values]
+    for i in positions:
+        x = found[i]
+        is_value = not isinstance(x, jax.ShapeDtypeStruct)
+        found[i] = np.asarray(x).T if is_value else jax.ShapeDtypeStruct(x.shape[::-1], x.dtype)
+    return found
 
 
 #: Held while the values of shared variables are read or replaced, not while they are computed: so each call sees the
@@ -332,22 +328,21 @@ def shared_device_array(cell: list, value: Any, device: jax.Device | None, is_co
     It is uploaded the first time it is seen. A matrix that is there in column-major order is uploaded again if rows are
     wanted, and stays in rows.
     """
-    buffer = transfer.buffer_of(value)
+    buffer = placement.buffer_of(value)
     if buffer is not None and buffer.is_column_major is is_column_major:
         return buffer.on(device)
     if is_column_major and (buffer is not None or not isinstance(value, np.ndarray)):
         raise InRows
     if not isinstance(value, np.ndarray) or not value.size:
-        return (
-            value.T if is_column_major else unmasked(value)
-        )  # an array on a mesh or an accelerator is where it belongs
+        # An array on a mesh or an accelerator stays there.
+        return value.T if is_column_major else unmasked(value)
     with jax.enable_x64(True):
-        uploaded = transfer.upload(value, device, is_column_major)
+        uploaded = placement.upload(value, device, is_column_major)
     count_upload(value.nbytes)
     with consistent:
         if cell[0] is value:  # else another thread has replaced or uploaded it
             cell[0] = uploaded
-    buffer = transfer.buffer_of(uploaded)
+    buffer = placement.buffer_of(uploaded)
     assert buffer is not None
     return buffer.array
 
@@ -356,10 +351,10 @@ def placed_like(old: Any, new: Any) -> Any:
     """Return the new value of a shared variable on the devices of the old: sharded alike, or as one mirrored array."""
     if placement.is_sharded(old):
         return placement.put(new, old.sharding, "the update of a shared variable")
-    return transfer.upload(placement.to_host(new)) if placement.is_sharded(new) else new
+    return placement.upload(placement.to_host(new)) if placement.is_sharded(new) else new
 
 
 def in_cell(array: jax.Array) -> Any:
-    """Return what a cell holds of an update: a mirror or, if it is sharded or on an accelerator, the array itself."""
-    stays = placement.is_sharded(array) or not transfer.shares_memory(array)
-    return array if stays else transfer.mirror(array)
+    """Return an update for a cell: a mirror or, if it is sharded or on an accelerator, the array itself."""
+    stays = placement.is_sharded(array) or not placement.shares_memory(array)
+    return array if stays else placement.mirror(array)

@@ -23,7 +23,7 @@ from pytensor_jaxpr_linker.base.array_types import is_tensor
 from pytensor_jaxpr_linker.base.errors import variable_name
 from pytensor_jaxpr_linker.base.options import Options
 from pytensor_jaxpr_linker.frontend.shared_arrays import adopt, consistent, in_cell, placed_like, shared_device_array
-from pytensor_jaxpr_linker.run import transfer
+from pytensor_jaxpr_linker.run import placement
 from pytensor_jaxpr_linker.run.placement import device_for, process
 
 
@@ -37,18 +37,18 @@ class Storage(NamedTuple):
     is_shared: bool
     """Whether other functions may replace values of inputs that something reads."""
     unread: Sequence[list]
-    """If not: the cells of the last inputs, shared variables that nothing reads. The lengths of a PyMC model's dims are such."""
+    """If not: the cells of the last inputs, unread shared variables such as the lengths of a PyMC model's dims."""
     updates: tuple[tuple[int, list], ...]
     """The position of each output that becomes the value of an input, and the input's cell."""
     updated: tuple[list, ...]
     """The cells of these inputs, in this order."""
     turns: tuple[Turn, ...]
-    """A call with updates holds them, in this order, from reading to writing: no update is lost, no generator gives its numbers twice."""
+    """A call with updates holds them, in this order, from reading to writing, so that no update or draw is lost."""
 
     def read(self, given: Sequence[Any], device: jax.Device | None, column_major: Collection[int]) -> list:
-        """Return the values of the inputs, those of shared arrays on a device; the first are `given` where no cell holds them.
+        """Return the values of the inputs: the first are `given`, cells hold the others, shared arrays are on a device.
 
-        Those at the positions `column_major` are the transposes of matrices.
+        The values at the positions `column_major` are the transposes of matrices.
 
         Raises
         ------
@@ -63,7 +63,7 @@ class Storage(NamedTuple):
         return values
 
     def update(self, values: Sequence[Any]) -> None:
-        """Store the values of outputs that become the value of an input, each where the value before it lies: all or none."""
+        """Store all updates or none, each on the devices of the old value."""
         kept = [placed_like(cell[0], values[i]) for i, cell in self.updates]
         with consistent:
             store(self.updated, kept)
@@ -142,9 +142,8 @@ def in_turn(thunk: Callable[[], list], turns: Sequence[Turn]) -> Callable[[], li
         held: list[bool] = []
         releases = map(call, itertools.compress(release, held))
         try:
-            held.extend(
-                map(call, take)
-            )  # one call of C, as `any` is: Ctrl-C leaves no lock acquired that is not in the list
+            # One call of C, as `any` is: Ctrl-C leaves no lock acquired that is not in the list.
+            held.extend(map(call, take))
             return thunk()
         finally:
             any(releases)
@@ -162,7 +161,7 @@ class SharedArrays:
     Attributes
     ----------
     kept
-        What the cells hold, the arrays on the device, and their shapes; None for each if it is not known.
+        The values in the cells, the arrays on the device, and their shapes; None for each that is not known.
 
     Parameters
     ----------
@@ -187,7 +186,7 @@ class SharedArrays:
         self.kept: tuple = (None,) * (3 * len(cells))
 
     def read(self) -> bool:
-        """Read the cells, and tell whether their values are small and on the device."""
+        """Read the cells, and return whether their values are small and on the device."""
         self.kept = (None,) * len(self.kept)
         with consistent:
             values = [cell[0] for cell in self._cells]
@@ -195,7 +194,7 @@ class SharedArrays:
         buffers = [
             buffer
             for value, order, dtype in zip(values, self._orders, self._dtypes, strict=True)
-            if (buffer := transfer.buffer_of(value)) is not None
+            if (buffer := placement.buffer_of(value)) is not None
             and buffer.is_own is has_own
             and buffer.is_column_major is order
             and (dtype is None or value.dtype == dtype)
@@ -208,7 +207,7 @@ class SharedArrays:
 
 
 def result_converters(fgraph: FunctionGraph, borrowed: set[int], options: Options) -> list[Callable[[Any], Any]]:
-    """Return for each output what makes a value of the user's of the array that XLA returned."""
+    """Return for each output the function that converts XLA's array to the user's value."""
     updates = getattr(fgraph, "update_mapping", None) or {}
     has_mirrors = any(isinstance(v, SharedVariable) and is_tensor(v.type) for v in fgraph.inputs)
 
@@ -218,12 +217,12 @@ def result_converters(fgraph: FunctionGraph, borrowed: set[int], options: Option
         if not (is_tensor(variable.type) or isinstance(variable.type, ScalarType)):
             return lambda value: value
         if i in updates:
-            return lambda array: in_cell(transfer.on_device(array, device_for(options)))
+            return lambda array: in_cell(placement.on_device(array, device_for(options)))
         if options.results == "jax":
-            return transfer.read_inputs if has_mirrors else transfer.on_device
+            return placement.read_inputs if has_mirrors else placement.on_device
         if isinstance(variable.type, ScalarType):
-            return transfer.numpy_scalar
-        return transfer.read_only if i in borrowed else np.array
+            return placement.numpy_scalar
+        return placement.read_only if i in borrowed else np.array
 
     return [converter(i, v) for i, v in enumerate(fgraph.outputs)]
 
@@ -239,7 +238,7 @@ def containers(
 
 
 def input_container(variable: Variable, cell: list) -> Container:
-    """Return the container by which `Function` checks and stores an input; that of a tensor takes JAX arrays, too.
+    """Return the container by which `Function` checks and stores an input. A tensor's takes JAX arrays, too.
 
     From now on the container of a shared variable itself does so as well: `set_value` keeps a sharded array.
     """
@@ -249,5 +248,5 @@ def input_container(variable: Variable, cell: list) -> Container:
     if isinstance(variable, SharedVariable):
         adopt(variable.container, variable_name(variable))
         return adopt(container, variable_name(variable))
-    container.type = transfer.DeviceTensorType(variable.type, variable_name(variable))
+    container.type = placement.DeviceTensorType(variable.type, variable_name(variable))
     return container

@@ -1,4 +1,4 @@
-"""Finds out what a user asks about: a compiled function, a function or model of PyMC, a `JaxFunction`, or a graph."""
+"""The target of a question: a compiled function, a function or model of PyMC, a `JaxFunction`, or a graph."""
 
 from __future__ import annotations
 
@@ -31,35 +31,35 @@ from pytensor_jaxpr_linker.frontend.runner import Runner
 from pytensor_jaxpr_linker.frontend.shared_arrays import transposed
 
 ACCEPTED = (
-    "a function compiled with mode JAXPR, one that a PyMC model compiled with it (compile_logp, logp_dlogp_function), what"
-    " as_jax_function or logdensity returned, a function of a Module, a PyMC model"
+    "a function compiled with mode JAXPR, one that a PyMC model compiled with it (compile_logp, logp_dlogp_function),"
+    " what as_jax_function or logdensity returned, a function of a Module, a PyMC model"
 )
-#: What those who report on functions take, too.
+#: Reports on functions take these, too.
 LOADED = ", what load returned"
 
 
 class Role(NamedTuple):
-    """What a variable of a graph is for."""
+    """The purpose of a variable of a graph."""
 
     text: str
     """Such as "log density of y"."""
     traces: Sequence[Any] = ()
-    """PyTensor's traces of what it is for: where the user made that."""
+    """Tracebacks of the variable that it serves, such as y."""
 
 
 class Target(NamedTuple):
-    """What a user asks about: a compiled function, or a graph with its mode."""
+    """A compiled function, or a graph with its mode, that a user asks about."""
 
     function: Function | None = None
     inputs: Sequence[Variable] = ()
     outputs: Sequence[Variable] = ()
     mode: Any = "JAXPR"
     is_bare: bool = False
-    """Whether the one output of a graph was asked for by itself, not in a list."""
+    """Whether the output of a graph was given by itself, not in a list."""
     example: Sequence[Any] = ()
-    """Arguments in place of those that the user does not give."""
+    """Arguments to use where the user gives none."""
     kept: Sequence[Variable] = ()
-    """Inputs of a graph that are shared variables, of which an artifact keeps the values as its state."""
+    """Inputs of a graph that are shared variables, whose values an artifact keeps as its state."""
     no_gradient: str = ""
     """Why the graph of a model lacks the gradient, if it does."""
 
@@ -67,23 +67,25 @@ class Target(NamedTuple):
         """Return arguments in their order, which a user may give as one dict, as PyMC's functions take them."""
         if len(given) != 1 or not isinstance(given[0], Mapping):
             return given or self.example
-        inputs = (
-            self.inputs if self.function is None else [c.variable for c in self.function.maker.inputs if not c.shared]
+        f = self.function
+        names = (
+            [v.name for v in self.inputs] if f is None else [c.variable.name for c in f.maker.inputs if not c.shared]
         )
-        return [given[0].get(v.name) for v in inputs]
+        return [given[0].get(name) for name in names]
 
 
 def target_of(given: Any, asker: str, mode: Any = "JAXPR", also: str = "", needs_gradient: bool = True) -> Target:
-    """Return what a user asks about, if it is no graph; else raise a TypeError that says what the `asker` takes, ending with `also`.
+    """Return the target of a question that is not about a graph.
 
-    `mode` is for the graph of a model. If that must not have the gradient, too, a model without one is its value alone. A class whose objects
-    are nothing that anybody could ask about says by ``__instead__`` what to ask about.
+    A TypeError says what the `asker` takes, ending with `also`. `mode` is for the graph of a model. A model without a
+    gradient is its value alone, unless the asker needs the gradient. The attribute ``__instead__`` of a class is the
+    advice for objects that nobody can ask about.
     """
     if isinstance(source := getattr(given, "source", None), Target):
         return source
     if (instead := getattr(type(given), "__instead__", None)) is not None:
         raise TypeError(f"{asker} takes no {type(given).__name__}: {instead(given)}")
-    pymc = sys.modules.get("pymc")  # without it nobody has any of these
+    pymc = sys.modules.get("pymc")  # else there are no objects of its classes
     if pymc is not None:
         if isinstance(given, pymc.Model):
             return model_target(given, mode, needs_gradient)
@@ -93,7 +95,8 @@ def target_of(given: Any, asker: str, mode: Any = "JAXPR", also: str = "", needs
             given = given._pytensor_function
     if is_loaded(given):
         raise TypeError(
-            f"{asker} takes no function that load returned: {given.__name__}.jax is a JAX function already, and {given.path} its file."
+            f"{asker} takes no function that load returned: {given.__name__}.jax is a JAX function already, and"
+            f" {given.path} its file."
         )
     if not isinstance(given, Function):
         raise TypeError(f"{asker} takes {ACCEPTED}{also}; not {type(given).__name__} ({given!r:.100}).")
@@ -102,7 +105,7 @@ def target_of(given: Any, asker: str, mode: Any = "JAXPR", also: str = "", needs
 
 
 def is_loaded(given: Any) -> bool:
-    """Return whether `load` returned this function. Before its module is imported, there is none."""
+    """Return whether `load` returned this function. Before its module is imported, there are none."""
     loaded = sys.modules.get("jaxpr_artifact.loaded")
     return loaded is not None and isinstance(given, loaded.LoadedFunction)
 
@@ -111,9 +114,9 @@ def graph_target(inputs: Any, outputs: Any, mode: Any, asker: str) -> Target:
     """Return the graph that a user asks about, with no inputs if they are not given."""
     is_bare = isinstance(outputs, Variable)
     given = [outputs] if is_bare else outputs
-    for what, found in (("inputs", inputs), ("outputs", given)):
+    for kind, found in (("inputs", inputs), ("outputs", given)):
         if found is not None and not (isinstance(found, list | tuple) and all(isinstance(v, Variable) for v in found)):
-            raise TypeError(f"{asker} takes the {what} of a graph as a list of variables, not {found!r:.100}.")
+            raise TypeError(f"{asker} takes the {kind} of a graph as a list of variables, not {found!r:.100}.")
     return Target(None, inputs or (), given, mode, is_bare)
 
 
@@ -132,15 +135,13 @@ def model_target(model: Any, mode: Any, needs_gradient: bool) -> Target:
     for v, slope in zip(wrt, gradient):  # noqa: B905  # there may be none
         slope.name = f"gradient by {v.name}"
     checks = "local_check_parameter_to_ninf_switch" if model.check_bounds else "local_remove_check_parameter"
-    point = model.initial_point()
+    mode, point = get_mode(mode).including(checks), model.initial_point()
     example = [point[v.name] for v in model.value_vars]
-    mode = get_mode(mode).including(checks)
-    outputs = [logp, *gradient]
-    return Target(None, model.value_vars, outputs, mode, example=example, no_gradient=no_gradient)
+    return Target(None, model.value_vars, [logp, *gradient], mode, example=example, no_gradient=no_gradient)
 
 
 def with_roles(model: Any) -> Variable:
-    """Return the log density of a PyMC model. Its variables' traces, which rewrites hand on, say which term they are of."""
+    """Return the log density of a PyMC model. Its variables' traces, which rewrites hand on, name their terms."""
     logp = model.logp()
     inputs = [v for v in graph_inputs([logp]) if not isinstance(v, Constant)]
     (logp,) = clone(inputs, [logp], copy_inputs=False, copy_orphans=False)[1]
@@ -150,7 +151,7 @@ def with_roles(model: Any) -> Variable:
 
 
 def term_roles(logp: Any, random_variables: Mapping[str, Variable]) -> dict[Variable, Role]:
-    """Return, for each variable of one term of a model's log density alone, that it is of the term of this random variable.
+    """Return the roles of the variables that only one term of a model's log density needs.
 
     `random_variables` are named by their values.
     """
@@ -160,9 +161,8 @@ def term_roles(logp: Any, random_variables: Mapping[str, Variable]) -> dict[Vari
         named = term if term.name or term.owner is None else term.owner.inputs[0]
         value = (named.name or f"term {i}").removesuffix("_logprob")
         rv = random_variables.get(value)
-        role = Role(
-            f"log density of {value if rv is None else rv.name}", getattr(getattr(rv, "tag", None), "trace", ())
-        )
+        traces = getattr(getattr(rv, "tag", None), "trace", ())
+        role = Role(f"log density of {value if rv is None else rv.name}", traces)
         stack = [term]
         while stack:
             node = stack.pop().owner
@@ -178,7 +178,7 @@ SEVERAL = Role("several")
 
 
 def compiled_runner(f: Function) -> Runner:
-    """Return what runs a compiled function, or raise a TypeError if its mode is another one."""
+    """Return the runner of a compiled function, or raise a TypeError if its mode is another one."""
     runner = getattr(getattr(f, "vm", None), "runner", None)
     if runner is None:
         raise TypeError(f"{f} was not compiled with mode JAXPR: use pytensor.function(..., mode='JAXPR').")
@@ -186,7 +186,7 @@ def compiled_runner(f: Function) -> Runner:
 
 
 class Compiled(NamedTuple):
-    """A target with what runs it."""
+    """A target with its runner."""
 
     fgraph: FunctionGraph
     """The graph after PyTensor's rewrites."""
@@ -211,21 +211,19 @@ class Compiled(NamedTuple):
             raise TypeError(f"There are {len(args)} examples, and the function takes {names}.")
         counts = {} if self.runner.program is None else self.runner.program.key_counts
         given = [*args, *self.stored[len(args) :]]
-        values = [
-            example_value(v, x, counts.get(i, 1))
-            for i, (v, x) in enumerate(zip(self.fgraph.inputs, given, strict=True))
-        ]
+        pairs = enumerate(zip(self.fgraph.inputs, given, strict=True))
+        values = [example_value(v, x, counts.get(i, 1)) for i, (v, x) in pairs]
         return transposed(values, self.runner.column_major)
 
 
 def rewrite(fgraph: FunctionGraph, mode: Mode) -> None:
-    """Rewrite a graph by a mode, as `pytensor.function` does: new nodes have no trace of the stack unless the user asks for one."""
+    """Rewrite a graph by a mode, as `pytensor.function` does: new nodes have no traceback unless the user wants one."""
     with config.change_flags(traceback__limit=config.traceback__compile_limit):
         mode.optimizer.rewrite(fgraph)
 
 
 def compiled(target: Target) -> Compiled:
-    """Return a target with what runs it; for a graph, what would run a function that is compiled from it."""
+    """Return a target with its runner; for a graph, with the runner of a function that is compiled from it."""
     if (f := target.function) is not None:
         runner = compiled_runner(f)
         profile: Any = f.profile
@@ -244,28 +242,27 @@ def compiled(target: Target) -> Compiled:
         if v.owner is not None:
             v.name = v.name or asked.name  # rewrites replaced the variable that had it
     options = resolve(mode.linker.options if isinstance(mode.linker, JaxprLinker) else None)
-    runner = Runner(fgraph, set(), replace(options, on_break="ignore"))  # whoever asks is told of the breaks as it is
+    runner = Runner(fgraph, set(), replace(options, on_break="ignore"))  # reports list breaks themselves
     stored = [v.get_value(borrow=True) if isinstance(v, SharedVariable) else None for v in fgraph.inputs]
     seconds = {"rewrite": rewriting, "plan": runner.seconds}
     return Compiled(fgraph, runner, stored, seconds, Original(inputs, list(target.outputs)))
 
 
-def example_value(variable: Variable, value: Any, key_count: int) -> Any:
-    """Return a value, or shape and dtype, of one input."""
+def example_value(variable: Any, value: Any, key_count: int) -> Any:
+    """Return a value, or shape and dtype, of one input, in the dtype that it declares, as a call would take it."""
     if value is None:
         shape = getattr(variable.type, "shape", (None,))
         if None in shape:
             raise TypeError(f"An example of the input {variable_name(variable)} is needed: its shape is not declared.")
         return jax.ShapeDtypeStruct(shape, np.dtype(variable.type.dtype))
-    found = (
-        as_argument(variable, value, key_count) if isinstance(variable.type, RandomType) else example(variable, value)
-    )
+    is_generator = isinstance(variable.type, RandomType)
+    found = as_argument(variable, value, key_count) if is_generator else example_array(variable, value)
     check_shape(variable, found.shape)
     return found
 
 
-def example(variable: Any, value: Any) -> Any:
-    """Return an array, or shape and dtype, of the dtype that an input declares, as a call would take it."""
+def example_array(variable: Any, value: Any) -> Any:
+    """Return an array, or shape and dtype, in the dtype that an input declares."""
     dtype = np.dtype(variable.type.dtype)
     is_array = isinstance(value, jax.Array | jax.ShapeDtypeStruct | np.ndarray | np.generic)
     given = value if is_array else np.asarray(in_order(variable.type, value))
@@ -275,16 +272,11 @@ def example(variable: Any, value: Any) -> Any:
         return np.asarray(value, dtype)  # raises: these are no numbers
     with jax.enable_x64(True), np.errstate(invalid="ignore"):
         if np.can_cast(given.dtype, dtype, "same_kind"):
-            return retyped(given, dtype)
+            if isinstance(given, jax.ShapeDtypeStruct):
+                return jax.ShapeDtypeStruct(given.shape, dtype, sharding=given.sharding)
+            return given.astype(dtype)
         if not is_array and given.dtype.kind in "iuf" and np.array_equal(cast := given.astype(dtype), given):
             return cast  # 2.0 for an integer
     raise TypeError(
         f"The input {variable_name(variable)} is a {variable.type}, and its example has dtype {given.dtype}."
     )
-
-
-def retyped(given: Any, dtype: np.dtype) -> Any:
-    """Return an array, or shape and dtype, with another dtype."""
-    if isinstance(given, jax.ShapeDtypeStruct):
-        return jax.ShapeDtypeStruct(given.shape, dtype, sharding=given.sharding)
-    return given.astype(dtype)

@@ -20,7 +20,7 @@ from pytensor_jaxpr_linker.report.model import Collective, PlacedArray, Platform
 from pytensor_jaxpr_linker.report.nodes import Texts
 from pytensor_jaxpr_linker.report.stages import RegionStages
 from pytensor_jaxpr_linker.run import placement, transfer_count
-from pytensor_jaxpr_linker.run.plans import make_plan, rules_in_force
+from pytensor_jaxpr_linker.run.program import make_plan, rules_in_force
 from pytensor_jaxpr_linker.run.specialization import lowering_key
 from pytensor_jaxpr_linker.run.transfer_count import Held, declared_bytes, held
 

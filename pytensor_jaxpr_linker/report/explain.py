@@ -41,8 +41,7 @@ from pytensor_jaxpr_linker.report.nodes import (
 )
 from pytensor_jaxpr_linker.report.stages import RegionStages, Stages, examples_of, stages_of
 from pytensor_jaxpr_linker.run.call import error_text
-from pytensor_jaxpr_linker.run.plans import rules_in_force
-from pytensor_jaxpr_linker.run.program import Program
+from pytensor_jaxpr_linker.run.program import Program, rules_in_force
 from pytensor_jaxpr_linker.run.specialization import Specialization
 
 

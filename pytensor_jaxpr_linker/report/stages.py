@@ -25,8 +25,7 @@ from pytensor_jaxpr_linker.report.measure import profile_of
 from pytensor_jaxpr_linker.report.profile import Profile
 from pytensor_jaxpr_linker.report.text import list_seconds
 from pytensor_jaxpr_linker.run.placement import copied_to_mesh, is_sharded, process
-from pytensor_jaxpr_linker.run.plans import make_graph, rules_in_force
-from pytensor_jaxpr_linker.run.program import Program, declared_aval
+from pytensor_jaxpr_linker.run.program import Program, declared_aval, make_graph, rules_in_force
 from pytensor_jaxpr_linker.run.specialization import Specialization, lowering_key
 
 

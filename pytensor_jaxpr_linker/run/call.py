@@ -12,7 +12,7 @@ import jax
 import numpy as np
 from jax.experimental import checkify
 from jax.sharding import SingleDeviceSharding
-from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.basic import Constant
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.type import RandomType
 
@@ -24,12 +24,12 @@ from pytensor_jaxpr_linker.graph.generators import Ancestor, generator_ancestor
 from pytensor_jaxpr_linker.graph.wide_counts import may_be_wide
 from pytensor_jaxpr_linker.jaxpr.builder import Check
 from pytensor_jaxpr_linker.plan.model import Region
-from pytensor_jaxpr_linker.run import codegen, transfer
+from pytensor_jaxpr_linker.run import codegen, placement
 from pytensor_jaxpr_linker.run.packing import is_argument, pack_arguments, pack_results
 from pytensor_jaxpr_linker.run.placement import device_for
 from pytensor_jaxpr_linker.run.program import Program
-from pytensor_jaxpr_linker.run.recompiles import OnHost, Policy
-from pytensor_jaxpr_linker.run.specialization import NotAdmitted, Specialization
+from pytensor_jaxpr_linker.run.recompiles import NotAdmitted, Policy
+from pytensor_jaxpr_linker.run.specialization import Specialization
 
 #: Arrays of fewer bytes are not donated: a new one costs less than donating takes, measured on the CPU.
 DONATED_BYTES = 2**20
@@ -48,7 +48,7 @@ class ProgramCall:
     deferred
         Keeps the results of checks; if None, each call tests its own.
     converters
-        What makes a value of the user's of each output. If None, outputs are JAX arrays.
+        Convert each output to a value of the user's. If None, outputs are JAX arrays.
 
     Attributes
     ----------
@@ -73,7 +73,8 @@ class ProgramCall:
         self._converters = converters or [lambda value: value] * len(program.outputs)
         self._generators, self._constants = find_generators(region), find_constant_generators(region)
         self._is_packable = not (program.static_positions or self._generators or self._constants)
-        read = variables_read(region)
+        # An output follows from some variables by their shapes alone: no step of the program computes these.
+        read = set(ancestors(region.outputs, blockers=region.inputs))
         self._arguments = [(i, v.type.numpy_dtype) for i, v in enumerate(inputs) if is_argument(v)]
         self.shared: dict[int, np.dtype | None] = {
             i: v.type.numpy_dtype if may_be_wide(v) else None
@@ -97,7 +98,8 @@ class ProgramCall:
         found = [x.shape for i, dtype in self._arguments if type(x := args[i]) is np.ndarray and x.dtype is dtype]
         for i, wide in self.shared.items():
             x = args[i]
-            if is_on_one_device(x) and (wide is None or x.dtype == wide):
+            is_on_one_device = type(x) is np.ndarray or type(x.sharding) is SingleDeviceSharding
+            if is_on_one_device and (wide is None or x.dtype == wide):
                 found.append(x.shape)
         return tuple(found) if len(found) == self._count else None
 
@@ -110,7 +112,7 @@ class ProgramCall:
             jax_compat.set_thread_x64(True)
             call = self.calls[shapes] = self._packed_call(args)
         except NotAdmitted as other:
-            return None if isinstance(other.decision, OnHost) else self._run(args)
+            return None if other.padding is None else self._run(args)
         finally:  # Ctrl-C reaches the Python code of a context manager's exit, and leaves the setting as it is
             jax_compat.set_thread_x64(outside)
         results = call(*args)
@@ -129,7 +131,7 @@ class ProgramCall:
         results = only.admit(avals).jaxpr.out_avals
         has_code = len(results) > count
         code = count if has_code and self._packs_code else None
-        packable = [i for i, convert in enumerate(self._converters) if convert in transfer.NUMPY_RESULTS]
+        packable = [i for i, convert in enumerate(self._converters) if convert in placement.NUMPY_RESULTS]
         packed = only.packed(avals, arguments, pack_results(results, packable, code, least), device)
         on_device = all(i in self.shared and isinstance(args[i], jax.Array) for i in packed.others if i < len(args))
         structs = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in avals]
@@ -158,18 +160,8 @@ class ProgramCall:
         for i, generator in successors.items():
             results[i] = generator
         for i, (constant, draws) in self._constants.items():
-            results[i] = transfer.advanced(constant.data, draws)  # type: ignore[attr-defined]
+            results[i] = placement.advanced(constant.data, draws)  # type: ignore[attr-defined]
         return [convert(x) for convert, x in zip(self._converters, results, strict=True)]
-
-
-def is_on_one_device(value: Any) -> bool:
-    """Return whether the value of a shared array is a NumPy array, or a JAX array on one device."""
-    return type(value) is np.ndarray or type(value.sharding) is SingleDeviceSharding
-
-
-def variables_read(region: Region) -> set[Variable]:
-    """Return the variables that the outputs of a region follow from, by their shapes alone, too: no step of the program computes those."""
-    return set(ancestors(region.outputs, blockers=region.inputs))
 
 
 def is_worth_donating(values: Sequence[Any]) -> bool:
@@ -185,7 +177,7 @@ def take_keys(args: list, generators: dict[int, dict[int, int]], counts: Mapping
         args[i] = keys_of(generator, counts.get(i, 1))
         for output, draws in wanted.items():
             if isinstance(generator, np.random.Generator):  # else it is a key, and so is its successor
-                successors[output] = transfer.advanced(generator, draws)
+                successors[output] = placement.advanced(generator, draws)
     return successors
 
 
@@ -203,13 +195,9 @@ def find_generators(region: Region) -> dict[int, dict[int, int]]:
 
 def find_constant_generators(region: Region) -> dict[int, Ancestor]:
     """Return the constant generator that an output descends from, and how many draws the output is ahead."""
-    found = {}
-    for i, variable in enumerate(region.outputs):
-        if isinstance(variable.type, RandomType):
-            source = generator_ancestor(variable, region.inputs)
-            if isinstance(source.generator, Constant):
-                found[i] = source
-    return found
+    generators = {i: v for i, v in enumerate(region.outputs) if isinstance(v.type, RandomType)}
+    sources = {i: generator_ancestor(v, region.inputs) for i, v in generators.items()}
+    return {i: source for i, source in sources.items() if isinstance(source.generator, Constant)}
 
 
 def raise_if_failed(specialization: Specialization, code: Any, args: Sequence[Any]) -> None:
@@ -235,8 +223,8 @@ def error_text(check: Check) -> str:
 class DeferredChecks:
     """The checks of calls that returned before their results were known. Any number of threads may use it.
 
-    A call tests, and drops, the checks that the device has computed, so the queue is never longer than the device's. If `wait`, a call
-    waits for the checks of those before it.
+    A call tests, and drops, the checks that the device has computed, so the queue is never longer than the device's. If
+    `wait`, a call waits for the checks of earlier calls.
     """
 
     def __init__(self, wait: bool):
@@ -254,7 +242,7 @@ class DeferredChecks:
             self.raise_failed(self._wait)
 
     def raise_failed(self, wait: bool = True) -> None:
-        """Raise the exception of the first check that failed, and forget those that came after it."""
+        """Raise the exception of the first check that failed, and forget the later ones."""
         with self._lock:
             while self._codes and (wait or jax_compat.is_ready(self._codes[0][0])):
                 code, checks = self._codes.popleft()
@@ -264,7 +252,7 @@ class DeferredChecks:
 
 
 def with_checkify(program: Program, fn: Callable[..., list]) -> Callable[..., list]:
-    """Return `fn`, which runs a program, with a `checkify.check` for each of its run-time checks instead of the check code.
+    """Return `fn`, which runs a program, with a `checkify.check` for each run-time check instead of the check code.
 
     A derivative of `fn` makes no checks: the values that it uses have been checked.
     """

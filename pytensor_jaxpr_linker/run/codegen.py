@@ -1,6 +1,6 @@
 """Python functions made from their text: for programs of a few µs, the overhead of a Python loop matters.
 
-No other module makes code. The docstring of each maker says what a call saves, compared with a loop (medians,
+No other module makes code. The docstring of each maker says how much a call saves, compared with a loop (medians,
 alternating in one process, on a busy machine of two cores).
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from copy import deepcopy
+from functools import partial
 from threading import RLock
 from typing import Any, NamedTuple
 
@@ -19,24 +20,24 @@ from pytensor_jaxpr_linker.base import jax_compat
 from pytensor_jaxpr_linker.base.errors import note_node
 from pytensor_jaxpr_linker.base.options import current_stance
 from pytensor_jaxpr_linker.plan.model import HostStep
-from pytensor_jaxpr_linker.run import transfer
+from pytensor_jaxpr_linker.run import placement
 from pytensor_jaxpr_linker.run.packing import CallBuffer, PackedProgram, Packing, flat_copy
 from pytensor_jaxpr_linker.run.placement import process
 from pytensor_jaxpr_linker.run.transfer_count import open_counts
 
 
-def make_function(lines: Sequence[str], what: str, names: Mapping[str, Any]) -> Callable[..., Any]:
+def make_function(lines: Sequence[str], title: str, names: Mapping[str, Any]) -> Callable[..., Any]:
     """Return the function ``call`` that lines of Python code define, with the global variables `names`.
 
-    Tracebacks show this file and `what`. Warnings skip it, as they do all files of the package.
+    Tracebacks show this file and the title. Warnings skip it, as they do all files of the package.
     """
     found = dict(names)
-    exec(compile("\n".join(lines), f"{__file__} ({what})", "exec"), found)
+    exec(compile("\n".join(lines), f"{__file__} ({title})", "exec"), found)
     return found["call"]
 
 
 class Declared(NamedTuple):
-    """What an input takes: NumPy arrays of this dtype and shape as they are, and any other value by way of `convert`.
+    """The values of an input: NumPy arrays of this dtype and shape as they are, and any other value after `convert`.
 
     The dtype is None if every value is converted. A length that is None may be any.
     """
@@ -47,7 +48,9 @@ class Declared(NamedTuple):
 
 
 def as_declared(inputs: Sequence[Declared]) -> Callable[[Sequence[Any]], list]:
-    """Return the function that makes the arguments of a call what the inputs declare. It saves 1.3 µs, and 0.1 µs for each argument.
+    """Return the function that converts the arguments of a call as the inputs declare.
+
+    It saves 1.3 µs, and 0.1 µs for each argument.
 
     Raises
     ------
@@ -92,14 +95,14 @@ def short_call(
 ) -> Callable[[Sequence[Any]], list | None]:
     """Return the function that hands the arguments of a user's call to the packed call for their shapes.
 
-    It returns None if an argument is not as declared, or something else needs the general way. It does what
-    `as_declared`, the linker's thunk and `ProgramCall` do together. It saves 1 µs of 3, and 3 µs more for two shared
+    It returns None if an argument is not as declared, or something else needs the general way. It does the work of
+    `as_declared`, the linker's thunk and `ProgramCall`. It saves 1 µs of 3, and 3 µs more for two shared
     arrays.
 
     Parameters
     ----------
     inputs
-        What the arguments have to be: the first inputs of the program.
+        The first inputs of the program, which are the arguments.
     shared
         The cells of the shared arrays among the other inputs that something reads, by their positions.
     count
@@ -116,24 +119,17 @@ def short_call(
         names |= {f"dtype{i}": dtype, f"shape{i}": shape}
     names |= {f"cell{i}": cell for i, cell in shared.items()}
     tests = "".join(f" and {is_declared(i, shape)}" for i, (_, shape, _) in enumerate(inputs))
-    is_plain = (
-        "stance() is None and not open_counts and not process.has_no_threads and not nans.value and not infs.value"
-    )
+    is_plain = "not open_counts and not process.has_no_threads and not nans.value and not infs.value"
     lines = [
         "def call(args):",
         f" if len(args) != {len(inputs)}: return None",
         f" [{local_names('x', range(len(inputs)))}] = args",
-        f" if {is_plain}{tests}:",
+        f" if stance() is None and {is_plain}{tests}:",
     ]
     if shared:
         unpack = f"[{', '.join(local_names(prefix, shared) for prefix in ('v', 'x', 's'))}] = arrays.kept"
         changed = " or ".join(f"cell{i}[0] is not v{i}" for i in shared)
-        lines += [
-            f"  {unpack}",
-            f"  if {changed}:",
-            "   if not arrays.read(): return None",
-            f"   {unpack}",
-        ]
+        lines += [f"  {unpack}", f"  if {changed}:", "   if not arrays.read(): return None", f"   {unpack}"]
     own = [f"x{i}.shape" if None in shape else f"shape{i}" for i, (_, shape, _) in enumerate(inputs)]
     shapes = "".join(f"{shape}, " for shape in (*own, *(f"s{i}" for i in shared)))
     values = ", ".join(f"x{i}" if i < len(inputs) or i in shared else "None" for i in range(count))
@@ -149,7 +145,9 @@ def packed_call(
     check: Callable[[Any], None] | None,
     on_device: bool,
 ) -> Callable[..., list]:
-    """Return the function that calls a program on its inputs, packed, and takes its results apart. It saves 0.7 µs for three results.
+    """Return the function that calls a program on its inputs, packed, and takes its results apart.
+
+    It saves 0.7 µs for three results.
 
     Parameters
     ----------
@@ -158,18 +156,17 @@ def packed_call(
     inputs
         How many arguments there are.
     converters
-        What makes a value of the user's of each result that is not packed.
+        Convert each result that is not packed to a value of the user's.
     check
-        What tests the check code, unless that is packed and zero. None if the program returns no code after the results.
+        Tests the check code, unless that is packed and zero. None if the program returns no code after the results.
     on_device
         Whether the arguments that are not packed are JAX arrays on its device.
     """
     arguments, results = program.arguments, program.results
     names: dict[str, Any] = {"array": np.array, "frombuffer": np.frombuffer, "join_bytes": b"".join}
     names |= {"flat_copy": flat_copy, "dtype": arguments.dtype, "jitted": program.jitted}
-    names |= {f"x{inputs + i}": x for i, x in enumerate(constants)} | {
-        f"convert{i}": c for i, c in enumerate(converters)
-    }
+    names |= {f"x{inputs + i}": x for i, x in enumerate(constants)}
+    names |= {f"convert{i}": c for i, c in enumerate(converters)}
     buffers: list[CallBuffer] = []
     names |= {"pop": buffers.pop, "push": buffers.append, "make_buffer": program.make_buffer}
     lines, operands = packed_arguments(program)
@@ -183,7 +180,7 @@ def packed_call(
         names |= {"thread_x64": jax_compat.thread_x64, "set_thread_x64": jax_compat.set_thread_x64}
         lines += [" outside = thread_x64()", " try:", "  set_thread_x64(True)"]
         lines += [f"  [{', '.join(targets)}] = jitted({', '.join(operands)})", " finally:", "  set_thread_x64(outside)"]
-    scalars = {i for i, convert in enumerate(converters) if convert is transfer.numpy_scalar} | {len(converters)}
+    scalars = {i for i, convert in enumerate(converters) if convert is placement.numpy_scalar} | {len(converters)}
     unpacking, unpacked = unpacked_results(results, scalars, program.donates)
     lines += unpacking
     if program.make_buffer is not None:
@@ -201,7 +198,7 @@ def packed_call(
 
 
 def packed_arguments(program: PackedProgram) -> tuple[list[str], list[str]]:
-    """Return the lines that make packed arguments one array, in the memory of a buffer if there is one, and the operands of the program."""
+    """Return the lines that pack arguments, into the memory of a buffer if there is one, and the program's operands."""
     operands = [f"x{i}" for i in program.others]
     if not program.arguments.pieces:
         return [], operands
@@ -215,21 +212,21 @@ def packed_arguments(program: PackedProgram) -> tuple[list[str], list[str]]:
     return [*lines, " buffer.memory[:] = packed"], ["buffer.array", *operands]
 
 
-#: Up to so many results are copied one by one: a copy takes 0.12 µs, and a part of a copy of all 0.07 to 0.1 µs.
+#: Up to this number, results are copied one by one: a copy takes 0.12 µs, a part of a copy of all 0.07 to 0.1 µs.
 MOST_COPIES = 3
 
 
 def unpacked_results(
     results: Packing, scalars: Collection[int], in_buffer: bool
 ) -> tuple[list[str], Mapping[int, str]]:
-    """Return the lines that copy packed results from where XLA wrote them, and what the value of each is, by its position.
+    """Return the lines that copy packed results from XLA's memory, and the expression of each, by its position.
 
     Parameters
     ----------
     scalars
-        The positions of those that are NumPy scalars.
+        The positions of NumPy scalars.
     in_buffer
-        Whether they are in the memory of the call's buffer. If not, they are the JAX array ``p``.
+        Whether the results are in the memory of the call's buffer. If not, they are the JAX array ``p``.
     """
     pieces = results.pieces
     if in_buffer and len(pieces) <= MOST_COPIES:
@@ -249,7 +246,7 @@ def unpacked_results(
 
 
 class StageCall(NamedTuple):
-    """A stage of a plan: the slots that it reads and writes, its function, and what is called if that returns None."""
+    """A stage of a plan: the slots that it reads and writes, its function, and the function for a result of None."""
 
     inputs: Sequence[int]
     outputs: Sequence[int]
@@ -265,16 +262,14 @@ def call_stages(
     constants: Mapping[int, Any],
     own: Callable[[Any], Any],
 ) -> Callable[[list], list]:
-    """Return the function that runs stages, in which slots are local variables. It saves 0.6 µs for each stage: 1.4 µs for two.
+    """Return the function that runs stages, in which slots are local variables.
 
-    It takes a list of values for the first slots, as many as `inputs`, and returns the values of the slots `outputs`, each in memory of its
-    own, as XLA returns them: `own` copies an input, and a value that is returned twice. `dead_after` lists, for each stage, the slots that
-    nothing reads after it. `constants` are the values of slots that no stage writes. If a stage fails, nothing outside is changed.
+    It saves 0.6 µs for each stage: 1.4 µs for two. It takes a list of values for the first slots, as many as `inputs`,
+    and returns the values of the slots `outputs`, each in memory of its own, as XLA returns them: `own` copies an
+    input, and a value that is returned twice. `dead_after` lists, for each stage, the slots that nothing reads after
+    it. `constants` are the values of slots that no stage writes. If a stage fails, nothing outside is changed.
     """
-
-    def local(slots: Sequence[int]) -> str:
-        return ", ".join(f"v{slot}" for slot in slots)
-
+    local = partial(local_names, "v")
     names: dict[str, Any] = {f"v{slot}": value for slot, value in constants.items()}
     names["own"] = own
     lines = ["def call(inputs):", f" [{local(range(inputs))}] = inputs", " del inputs"]
@@ -299,8 +294,8 @@ def perform_nodes(
 ) -> Callable[[list], list]:
     """Return the function that calls the `perform` of each node of a step; one thread at a time is in it.
 
-    It saves 0.8 µs for one node and 3 µs for eight, against the thunks that Ops make and the cells that these share. `host_form` converts
-    a value that is given for a variable to the variable's type, `declared_form` one that a node computed.
+    It saves 0.8 µs for one node and 3 µs for eight, compared with the thunks of Ops and their shared cells. `host_form`
+    converts a given value of a variable to the variable's type, `declared_form` a value that a node computed.
     """
     places: dict[Variable, str] = {}
     names: dict[str, Any] = {"deepcopy": deepcopy, "note_node": note_node, "lock": RLock()}

@@ -26,14 +26,14 @@ from pytensor_jaxpr_linker.run.placement import PartsElsewhere, is_here, to_host
 from pytensor_jaxpr_linker.run.program import Program
 from pytensor_jaxpr_linker.run.recompiles import Policy
 from pytensor_jaxpr_linker.run.specialization import Specialization
-from pytensor_jaxpr_linker.run.transfer_count import CallSizes
+from pytensor_jaxpr_linker.run.transfer_count import Sizes
 
 
 class Executor:
     """A plan, ready to be called.
 
-    Values live in slots: JAX's arrays if a region made them, NumPy's if the host did, and generators. What no later batch reads is
-    dropped.
+    Values live in slots: JAX's arrays if a region made them, NumPy's if the host did, and generators. A value is
+    dropped after the last batch that reads it.
     """
 
     def __init__(self, plan: Plan, policy: Policy, deferred: DeferredChecks | None = None):
@@ -45,9 +45,7 @@ class Executor:
         for batch in plan.batches:
             inputs, outputs = [slots[v] for v in batch.inputs], [slots[v] for v in batch.outputs]
             if isinstance(batch, Region):
-                name = f"region_{len(self.stages)}"
-                checked = policy.options.checks != "skip"
-                program = Program(batch, name, checked, policy.options.specializations, policy)
+                program = Program(batch, f"region_{len(self.stages)}", policy=policy)
                 self.stages.append(RegionStage(program, inputs, outputs, policy, deferred))
             else:
                 self.stages.append(HostStage(batch, inputs, outputs))
@@ -66,19 +64,17 @@ class Executor:
         ]
         return call_stages(made, *self._made)
 
-    def counted(self, sizes: CallSizes) -> Callable[[list], list]:
-        """Return `call`, for one call, which adds to `sizes` what the batches make."""
-        pairs = zip(self.stages, self._plan.batches, strict=True)
-        return self._call_of(
-            [
-                sizes.of_region(s.program, s.call) if isinstance(s, RegionStage) else sizes.of_host(b.outputs, s.call)
-                for s, b in pairs
-            ]
-        )
+    def counted(self, sizes: Sizes) -> Callable[[list], list]:
+        """Return `call`, for one call, which adds the sizes of all results to `sizes`."""
+        calls = [
+            sizes.of_region(s.program, s.call) if isinstance(s, RegionStage) else sizes.of_host(b.outputs, s.call)
+            for s, b in zip(self.stages, self._plan.batches, strict=True)
+        ]
+        return self._call_of(calls)
 
     def _donate(self, dead_after: Sequence[list[int]]) -> None:
         """Let each region have the memory of its inputs that an earlier region made and that nothing reads after it."""
-        # The host reads the memory of arrays in place, and what it makes may be a view of them.
+        # The host reads the memory of arrays in place, and its results may be views of them.
         on_host = {slot for stage in self.stages if isinstance(stage, HostStage) for slot in stage.inputs}
         ours: set[int] = set()
         for stage, dead in zip(self.stages, dead_after, strict=True):
@@ -92,7 +88,7 @@ class Executor:
         return [stage.program for stage in self.stages if isinstance(stage, RegionStage)]
 
     def examples(self, inputs: Sequence[Any]) -> list[tuple[Specialization, list[Any]]]:
-        """Run the plan, and return the specialization of each region and what it was called with."""
+        """Run the plan, and return the specialization and the arguments of each region."""
         env: dict[int, Any] = dict(enumerate(inputs))
         found = []
         for stage in self.stages:
@@ -140,7 +136,7 @@ class RegionStage:
         self.call = ProgramCall(program, policy, self.donated, deferred)
 
     def example(self, args: list[Any]) -> tuple[Specialization, list[Any]]:
-        """Return the specialization for the values of the inputs, and what it is called with."""
+        """Return the specialization for the values of the inputs, and its arguments."""
         take_keys(args, find_generators(self.program.region), self.program.key_counts)
         with jax.enable_x64(True):
             return self.program.specialize(args), args
@@ -163,11 +159,12 @@ FEW_HOST_NODES = 32
 
 
 class HostStage:
-    """The nodes of a host step between slots: `call` runs them on the values of the inputs and returns those of the outputs.
+    """The nodes of a host step between slots: `call` runs them on a list of inputs and returns the outputs.
 
-    One generated function runs a few nodes that only have a `perform`; thunks run all others. If an Op is lazy, a node runs when its result
-    is asked for: a conditional's thunk leaves the branch not taken unevaluated. A node that works in place gets a copy, since the order of
-    nodes that PyTensor found for such Ops does not hold here. The error of an Op gets a note that names the node.
+    One generated function runs a few nodes that only have a `perform`; thunks run all others. If an Op is lazy, a node
+    runs when its result is asked for: a conditional's thunk leaves the branch not taken unevaluated. A node that works
+    in place gets a copy, since the order of nodes that PyTensor found for such Ops does not hold here. The error of an
+    Op gets a note that names the node.
     """
 
     def __init__(self, step: HostStep, inputs: list[int], outputs: list[int]):
@@ -188,8 +185,9 @@ def parts_elsewhere(step: HostStep, args: Sequence[Any]) -> PartsElsewhere:
     """Return the error about inputs of a host step that are divided among processes."""
     names = ", ".join(variable_name(v) for v, x in zip(step.inputs, args, strict=True) if not is_here(x))
     return PartsElsewhere(
-        f"A host step, which begins with {describe_node(step.nodes[0])}, reads {names}, and other processes have parts of that: give the Op an"
-        " emission rule, so that it is part of the XLA program, or shard its operand over the devices of one process."
+        f"A host step, which begins with {describe_node(step.nodes[0])}, reads {names}, and other processes have parts"
+        " of that: give the Op an emission rule, so that it is part of the XLA program, or shard its operand over the"
+        " devices of one process."
     )
 
 
@@ -206,12 +204,12 @@ class Thunks:
         self._results = step.outputs
         self._temporary = [v for v in variables if not isinstance(v, Constant)]
         self._temporary_cells = [cells[v] for v in self._temporary]
-        self._lock = threading.RLock()  # the cells are those of one call; an Op may call its own function
+        self._lock = threading.RLock()  # the cells belong to one call; an Op may call its own function
         self._ordered = list(self._thunks.items())
         self._is_lazy = any(getattr(thunk, "lazy", False) for thunk in self._thunks.values())
 
     def _make_thunk(self, node: Apply, cells: dict[Variable, list[Any]]) -> Any:
-        """Return the thunk of a node on the cells of its variables, or on copies of what it destroys."""
+        """Return the thunk of a node on the cells of its variables, or on copies of the inputs that it destroys."""
         own: dict[Variable, list[Any]] = {node.inputs[i]: [None] for i in destroyed_inputs(node)}
         thunk: Any = without_mode(node.op).make_thunk(node, {**cells, **own}, self._computed, [], impl="py")
         return on_copies(thunk, [(cells[v], cell) for v, cell in own.items()]) if own else thunk
@@ -253,7 +251,7 @@ class Thunks:
             missing: Sequence[Variable] = [] if is_lazy else [v for v in node.inputs if not self._computed[v][0]]
             if not missing:
                 try:
-                    required = thunk()  # that of a lazy Op returns the positions of the inputs that it needs first
+                    required = thunk()  # a lazy Op returns the positions of the inputs that it needs first
                 except Exception as error:
                     note_node(error, node)
                     raise
@@ -292,7 +290,7 @@ def on_copies(thunk: Any, copied: Sequence[tuple[list[Any], list[Any]]]) -> Any:
 
 
 def without_mode(op: Op) -> Op:
-    """Return an Op without the mode that the user chose for its inner graph: on the host PyTensor's own VM runs that."""
+    """Return an Op without the user's mode for its inner graph: on the host PyTensor's own VM runs the graph."""
     if not isinstance(op, Scan) or op.mode is None:
         return op
     op = copy(op)
@@ -301,7 +299,7 @@ def without_mode(op: Op) -> Op:
 
 
 def host_form(variable: Variable) -> Callable[[Any], Any]:
-    """Return the function that converts a value, perhaps a JAX array, to one that PyTensor's Ops take for `variable`."""
+    """Return the function that converts a value, perhaps a JAX array, to an operand `variable` of PyTensor's Ops."""
     if is_tensor(variable.type):
         return to_host
     return scalar if isinstance(variable.type, ScalarType) else off_device
@@ -319,7 +317,7 @@ def scalar(value: Any) -> Any:
 
 
 def declared_form(variable: Variable) -> Callable[[Any], Any]:
-    """Return the function that converts the result of a host Op to its type: for a tensor some Ops return Python's own numbers."""
+    """Return the function that converts the result of a host Op to its type: some return Python numbers for tensors."""
     return np.asarray if is_tensor(variable.type) else unchanged
 
 

@@ -57,7 +57,7 @@ class Packing(NamedTuple):
         return self.pieces[-1].stop if self.pieces else 0
 
     def others(self, count: int) -> list[int]:
-        """Return the positions of those, of `count`, that are not packed."""
+        """Return the positions, of `count`, that are not packed."""
         return sorted({*range(count)} - {*self.positions})
 
 
@@ -74,7 +74,8 @@ def packed_jaxpr(
     others
         The positions of the other arguments that it takes.
     taken, returned
-        How many elements the packed arguments and the packed results have. Behind the last piece nothing is read, and zeros are returned.
+        How many elements the packed arguments and the packed results have. Behind the last piece nothing is read, and
+        zeros are returned.
     """
     b, jaxpr = JaxprBuilder("packed"), closed.jaxpr
     replaced = {}
@@ -103,7 +104,7 @@ def read_inputs_of(closed: Any) -> list[int]:
 
 
 def pack_small(shapes: Sequence[tuple[int, Shape]], dtype: np.dtype, least: int) -> Packing:
-    """Return how arrays of one dtype are packed, by their positions and shapes: those that are small, if there are `least`."""
+    """Return how arrays of one dtype are packed, by positions and shapes: the small ones, if there are `least`."""
     small = [(i, shape) for i, shape in shapes if math.prod(shape) * dtype.itemsize <= PACKED_BYTES]
     if len(small) < least or not any(math.prod(shape) for _, shape in small):
         return NOTHING
@@ -116,7 +117,7 @@ def pack_small(shapes: Sequence[tuple[int, Shape]], dtype: np.dtype, least: int)
 
 
 def commonest(dtypes: dict[int, Any]) -> tuple[list[int], np.dtype] | None:
-    """Return the positions of the dtype that stands most often in a dict by position, and that dtype; None if there is none."""
+    """Return the positions of the commonest dtype in a dict by position, and that dtype; None for an empty dict."""
     if not dtypes:
         return None
     ((chosen, _),) = Counter(dtypes.values()).most_common(1)
@@ -124,13 +125,13 @@ def commonest(dtypes: dict[int, Any]) -> tuple[list[int], np.dtype] | None:
 
 
 def pack_arguments(inputs: Sequence[Variable], args: Sequence[Any], least: int) -> Packing:
-    """Return how NumPy arguments are packed: those of one dtype, but for shared variables, which are on the device."""
+    """Return how NumPy arguments of the commonest dtype are packed; shared variables are on the device."""
     found = commonest({i: v.type.dtype for i, v in enumerate(inputs) if is_argument(v)})
     return NOTHING if found is None else pack_small([(i, args[i].shape) for i in found[0]], found[1], least)
 
 
 def pack_results(avals: Sequence[Any], wanted: Sequence[int], code: int | None, least: int) -> Packing:
-    """Return how results are packed: those of one dtype among the `wanted`, and the check code if that dtype can hold it."""
+    """Return how the `wanted` results of the commonest dtype are packed, with the check code if that can hold it."""
     found = commonest({i: avals[i].dtype for i in wanted})
     if found is None:
         return NOTHING
@@ -151,19 +152,19 @@ def flat_copy(arrays: Sequence[np.ndarray], dtype: np.dtype) -> bytes:
 
 
 class CallBuffer:
-    """A JAX array on the own device, and its memory, where a call writes its arguments and, if the program donates it, finds its results.
+    """A JAX array on the own device, and its memory, where a call writes arguments and a donating program its results.
 
-    JAX takes arrays for immutable. This one nobody else holds, results are copied, and a program has ended when its call returns. A call
-    with new NumPy arrays instead takes 1.8 µs more, and 1.4 µs more for each new result.
+    JAX takes arrays for immutable. Nobody else holds this one, results are copied, and a program has ended when its
+    call returns. A call with new NumPy arrays instead takes 1.8 µs more, and 1.4 µs more for each new result.
 
     Parameters
     ----------
     dtype, length
-        Those of the array.
+        Of the array.
     arguments
         How many elements a call writes.
     results
-        What a call reads.
+        The results that a call reads.
     """
 
     __slots__ = ("array", "copies", "memory", "results")
@@ -197,7 +198,7 @@ class PackedProgram(NamedTuple):
     executable: jax_compat.Executable | None = None
     """The same as `jitted`, if all arguments are JAX arrays."""
     make_buffer: Callable[[], CallBuffer] | None = None
-    """What makes memory for the packed arguments. If None, they are a new array in each call."""
+    """Makes memory for the packed arguments. If None, they are a new array in each call."""
     donates: bool = False
     """Whether the packed results are where the packed arguments were."""
     has_witness: bool = False
@@ -209,8 +210,8 @@ def packed_program(
 ) -> PackedProgram:
     """Return a closed Jaxpr as a program for a device (None: where JAX chooses).
 
-    On the own device a witness is the last element of the packed results, or a further result if there are none. Packed results take the
-    memory of packed arguments of the same dtype.
+    On the own device a witness is the last element of the packed results, or a further result if nothing is packed.
+    Packed results take the memory of packed arguments of the same dtype.
 
     Parameters
     ----------
@@ -220,9 +221,8 @@ def packed_program(
     others = [i for i in read_inputs_of(closed) if i not in arguments.positions]
     ours, theirs = arguments.length, results.length
     if device is None:
-        return PackedProgram(
-            arguments, others, results, jit(packed_jaxpr(closed, arguments, others, results, ours, theirs))
-        )
+        jaxpr = packed_jaxpr(closed, arguments, others, results, ours, theirs)
+        return PackedProgram(arguments, others, results, jit(jaxpr))
 
     def compiled(donates: bool) -> PackedProgram:
         length = max(ours, theirs + 1) if donates else ours

@@ -1,4 +1,7 @@
-"""A region as XLA programs: one for each combination of input shapes and static values."""
+"""The plan of a graph with the registered rules, and regions as XLA programs.
+
+A region has a program for each combination of input shapes and static values.
+"""
 
 from __future__ import annotations
 
@@ -6,32 +9,82 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from functools import partial
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from jax.sharding import NamedSharding
 from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.fg import AbstractFunctionGraph
 
+from pytensor_jaxpr_linker.base import marks, rules
 from pytensor_jaxpr_linker.base.bounded import Bounded
 from pytensor_jaxpr_linker.base.errors import CannotEmit, RuntimeTracerError, variable_name
+from pytensor_jaxpr_linker.base.passes import Pass
+from pytensor_jaxpr_linker.emit import traced_leaf
 from pytensor_jaxpr_linker.emit.random.sampler import KEY_DTYPE, KEY_SHAPE
+from pytensor_jaxpr_linker.graph.column_major import lay_constants, reads_gaining_constant
 from pytensor_jaxpr_linker.graph.generators import key_counts
+from pytensor_jaxpr_linker.graph.prepare import prepare
+from pytensor_jaxpr_linker.graph.sorted_rows import is_by_group, sort_rows
 from pytensor_jaxpr_linker.graph.static_values import StaticValues
+from pytensor_jaxpr_linker.graph.walk import Graph
 from pytensor_jaxpr_linker.jaxpr.builder import Check
+from pytensor_jaxpr_linker.jaxpr.passes import CPU
+from pytensor_jaxpr_linker.plan.inner import Rules
 from pytensor_jaxpr_linker.plan.large_constants import find_large_constants
-from pytensor_jaxpr_linker.plan.model import Region
+from pytensor_jaxpr_linker.plan.model import Plan, Region
 from pytensor_jaxpr_linker.plan.padding import Padding, find_padding
+from pytensor_jaxpr_linker.plan.partition import partition
 from pytensor_jaxpr_linker.run.placement import copied_to_mesh, place
-from pytensor_jaxpr_linker.run.plans import make_plan, rules_in_force
-from pytensor_jaxpr_linker.run.recompiles import OnHost, Policy, Recompiles
-from pytensor_jaxpr_linker.run.specialization import NotAdmitted, Specialization
+from pytensor_jaxpr_linker.run.recompiles import NotAdmitted, Policy, Recompiles
+from pytensor_jaxpr_linker.run.specialization import Specialization
 
-#: How many calls a program remembers the key of.
-MOST_KEYS = 1024
+#: The last passes, over a whole graph with its inner graphs: they take constants of the user in another order. The
+#: threads of a GPU do not wait for each other as they add to a group, and its libraries take matrices in any order.
+FOR_CPUS = (
+    Pass("sorted rows", sort_rows, is_by_group, when=(CPU,)),
+    Pass("column-major constants", lay_constants, reads_gaining_constant, when=(CPU,)),
+)
 
-#: A call of a program: its results, and what was called with which arguments. A named tuple would take a microsecond.
-#: None if its nodes have to run on the host.
+
+def rules_in_force(traced_leaves: bool = True) -> Rules:
+    """Return the registered rules and, if `traced_leaves`, rules that trace the JAX functions of other Ops."""
+
+    def find(node: Apply) -> rules.Rule | None:
+        return rules.find_rule(node.op) or (traced_leaf.leaf_rule(node) if traced_leaves else None)
+
+    return Rules(find)
+
+
+def make_graph(fgraph: AbstractFunctionGraph, find_rule: Rules | None = None, more: Sequence[Pass] = ()) -> Graph:
+    """Return the graph for `make_plan`, by default for the rules in force. The passes `more` are the last."""
+    return prepare(fgraph, find_rule or rules_in_force(), (*FOR_CPUS, *more))
+
+
+def make_plan(
+    graph: Graph, find_rule: Rules | None = None, fallbacks: Mapping[Apply, CannotEmit] = MappingProxyType({})
+) -> Plan:
+    """Return the plan of a graph, see `partition`, by default for the rules in force."""
+    plan = partition(graph, find_rule or rules_in_force(), fallbacks)
+    if not any(map(marks.is_static, graph.inputs)):
+        return plan
+    batches = []
+    for batch in plan.batches:
+        if isinstance(batch, Region):
+            marked = [v for v in batch.inputs if marks.is_static(v)]
+            static = [v for v in batch.inputs if v in batch.static_inputs or v in marked]
+            batch = batch._replace(static_inputs=static, demanded=list(dict.fromkeys([*batch.demanded, *marked])))
+        batches.append(batch)
+    return plan._replace(batches=batches)
+
+
+#: How many specializations a program without a policy keeps, and the keys of how many calls a program remembers.
+CAPACITY, MOST_KEYS = 64, 1024
+
+#: A call of a program: its results, the specialization that was called, and the arguments; None if its nodes have to
+#: run on the host. A named tuple would take a microsecond.
 type Outcome = tuple[list[Any], Specialization, list[Any]] | None
 
 
@@ -41,15 +94,14 @@ class Program:
     Parameters
     ----------
     region
-        What `partition` made.
+        Made by `partition`.
     name
-        What the program is called in HLO and profiles.
+        The name of the program in HLO and profiles.
     checked
-        Whether run-time checks become one more output.
-    capacity
-        How many specializations on static values are kept, and how many on shapes for each of them.
+        Whether run-time checks become one more output, without a policy, whose options say so.
     policy
-        Decides before each compilation; None admits all.
+        Decides before each compilation; None admits all. Its options say how many specializations on static values are
+        kept, and how many on shapes for each of them.
     may_pad
         Whether it may be padded: not if it is already.
     """
@@ -59,18 +111,18 @@ class Program:
         region: Region,
         name: str = "pytensor_function",
         checked: bool = True,
-        capacity: int = 64,
         policy: Policy | None = None,
         may_pad: bool = True,
     ):
-        self.name, self.checked, self._capacity = name, checked, capacity
+        self.name, self.checked, self._capacity = name, checked, CAPACITY
         self._differentiable = self._for_jax = False
         self.recompiles = None
         if policy is not None:
+            self.checked, self._capacity = policy.options.checks != "skip", policy.options.specializations
             pad = partial(padding_of, region, policy.options.allow_traced_leaves) if may_pad else None
             self.recompiles = Recompiles(region, name, policy, pad)
         self._policy = policy
-        #: What is called for shapes beyond the limit of the policy, if the region is padded for them.
+        #: The program for shapes beyond the limit of the policy, if the region is padded for them.
         self.padded: Padded | None = None
         self.inputs, self.outputs = region.inputs, region.outputs
         self.region = region._replace(constants=find_large_constants(constant_operands(region)))
@@ -81,13 +133,13 @@ class Program:
         counts = key_counts(region.inputs, region.draws)
         #: How many keys the program takes of the generator at a position: one, where nothing is said.
         self.key_counts = {i: counts[v] for i, v in enumerate(region.inputs) if v in counts}
-        self._specializations: Bounded[tuple, Specialization] = Bounded(capacity)
+        self._specializations: Bounded[tuple, Specialization] = Bounded(self._capacity)
         self._keys: Bounded[tuple, tuple] = Bounded(MOST_KEYS)
         self._lock = threading.Lock()
         self._only = None if self.static_positions else self.specialize(())
 
     def run(self, args: list[Any], donated: Sequence[int] = ()) -> Outcome:
-        """Call the program on the values of its inputs. The results may take the memory of the arrays at the positions `donated`."""
+        """Call the program on the values of its inputs. The results may take the memory of the inputs at `donated`."""
         given = len(args)
         found = self._only or self.specialize(args)
         device = None
@@ -100,9 +152,9 @@ class Program:
             try:
                 return (found.donating(args, donated, device) if donated else found.on(device))(*args), found, args
             except NotAdmitted as other:
-                if isinstance(other.decision, OnHost):
+                if other.padding is None:
                     return None
-                padded = self._padded_by(other.decision.padding)
+                padded = self._padded_by(other.padding)
         try:
             return padded.run(args[:given])
         except CannotEmit as error:  # found while the padded region was lowered: its node is none of the graph's
@@ -115,8 +167,7 @@ class Program:
         """Return the padded program, made at the first call that needs it."""
         with self._lock:
             if self.padded is None:
-                name = f"{self.name}_padded"
-                program = Program(padding.region, name, self.checked, self._capacity, self._policy, may_pad=False)
+                program = Program(padding.region, f"{self.name}_padded", policy=self._policy, may_pad=False)
                 self.padded = Padded(padding, program)
             return self.padded
 
@@ -180,7 +231,7 @@ class Program:
             self.specialize(()).lower([*avals, *self.constants])
 
     def device_constants(self, device: jax.Device | NamedSharding | None = None) -> list[jax.Array]:
-        """Return the large constants as arrays on a device, or JAX's default device, uploaded once, also inside an outer trace."""
+        """Return the large constants on a device, or JAX's default device, uploaded once, also inside a trace."""
         found = self._on_device.get(device)
         if found is None:
             with jax.ensure_compile_time_eval(), jax.enable_x64(True):
@@ -194,7 +245,7 @@ class Program:
         return self.device_constants(copied_to_mesh(args) or device)
 
     def as_pure(self, checked: bool = False, differentiable: bool = False) -> Program:
-        """Return the same program without a policy, for JAX to transform and, if `differentiable`, to differentiate its equations."""
+        """Return the same program without a policy, for JAX to transform and, if `differentiable`, to differentiate."""
         program = copy(self)
         program.checked, program._differentiable, program._for_jax = checked, differentiable, True
         program._specializations, program._lock = Bounded(self._capacity), threading.Lock()
@@ -232,7 +283,7 @@ def constant_operands(region: Region) -> Iterator[tuple[Constant, Apply]]:
 
 
 def declared_aval(variable: Variable, key_count: int = 1) -> Any:
-    """Return the aval of a variable, or None if its type does not declare its shape. A generator has that of its keys."""
+    """Return the aval of a variable, or of a generator's keys; None for a type that does not declare its shape."""
     shape = getattr(variable.type, "shape", None)
     if shape is None:
         return jax.ShapeDtypeStruct(KEY_SHAPE if key_count == 1 else (key_count, *KEY_SHAPE), KEY_DTYPE)
@@ -244,8 +295,8 @@ def static_value(variable: Variable, value: Any) -> np.ndarray:
     if isinstance(value, jax.core.Tracer):
         raise RuntimeTracerError(
             f"The input {variable_name(variable)} determines a shape, so its value must be known before the program is"
-            " compiled, but it is a tracer of an outer JAX transformation (jit, grad, vmap or scan). Close over its value,"
-            " or mark it static in the outer transformation (`static_argnums`)."
+            " compiled, but it is a tracer of an outer JAX transformation (jit, grad, vmap or scan). Close over its"
+            " value, or mark it static in the outer transformation (`static_argnums`)."
         )
     return np.asarray(value, variable.type.dtype)
 

@@ -1,15 +1,15 @@
-"""Decides what a function does if its graph breaks, or if it would have to be compiled again."""
+"""The policy of a function whose graph breaks, or that would have to be compiled again."""
 
 from __future__ import annotations
 
 import logging
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pytensor.graph.basic import Apply, Variable
-from pytensor.graph.traversal import toposort
+from pytensor.graph.traversal import ancestors, toposort
 
 from pytensor_jaxpr_linker.base import logs, marks
 from pytensor_jaxpr_linker.base.errors import (
@@ -39,42 +39,31 @@ class RecompileError(RuntimeError):
     """A function would be compiled, and its options or the stance forbid it."""
 
 
-class Admit(NamedTuple):
-    """Compile the region for these shapes and static values."""
+class NotAdmitted(Exception):
+    """Ends a trace of `jax.jit`: in place of a compilation the call is padded or, without `padding`, runs on the host.
 
+    Only the traced function learns that `jax.jit` has no program, so a call that compiles nothing pays nothing for the
+    decision. A test of the shapes and dtypes before each call took 5 to 10 % of a short call.
+    """
 
-class Pad(NamedTuple):
-    """Call a region with padded arrays instead."""
-
-    padding: Padding
-
-
-class OnHost(NamedTuple):
-    """Run the nodes of the region on the host instead."""
-
-
-class Refuse(NamedTuple):
-    """Raise an error instead: the options or the stance forbid what would be needed."""
-
-    error: Exception
-
-
-type Decision = Admit | Pad | OnHost | Refuse
+    def __init__(self, padding: Padding | None):
+        super().__init__(padding)
+        self.padding = padding
 
 
 class Policy:
-    """The options and the name of one function, what it told the user already, and the progress of its build."""
+    """The options and the name of one function, its reports so far, and the progress of its build."""
 
     def __init__(self, options: Options, inputs: Iterable[Variable] = (), name: str | None = None):
         self.options, self.name = options, name
         self.progress = Progress()
         self.has_dynamic = any(marks.is_dynamic(v) or marks.dynamic_axes(v) for v in inputs)
-        self._told: set[Break] = set()
-        self._told_dynamic: set[tuple] = set()
+        self._reported: set[Break] = set()
+        self._reported_dynamic: set[tuple] = set()
         self._warned = False
 
     def report_breaks(self, breaks: Sequence[Break]) -> None:
-        """Tell the user of the breaks of a plan; of a later plan only what is new.
+        """Report the breaks of a plan; of a later plan only the new ones.
 
         Raises
         ------
@@ -82,19 +71,17 @@ class Policy:
             If breaks are forbidden: it lists all.
         """
         how = self.options.on_break
-        report_breaks(breaks if how == "raise" else [b for b in breaks if b not in self._told], how)
-        self._told.update(breaks)
+        report_breaks(breaks if how == "raise" else [b for b in breaks if b not in self._reported], how)
+        self._reported.update(breaks)
 
-    def report_dynamic(self, found: Break, name: str) -> OnHost | Refuse:
-        """Tell the user that a region runs on the host for another length of a dynamic axis, unless breaks are forbidden."""
-        how = self.options.on_break
+    def report_dynamic(self, found: Break, name: str) -> None:
+        """Report once that a region runs on the host for a dynamic length, or raise if breaks are forbidden."""
+        how, key = self.options.on_break, (found.variable, found.node)
         if how == "raise":
-            return Refuse(GraphBreakError([found]))
-        key = (found.variable, found.node)
-        if key not in self._told_dynamic:
-            self._told_dynamic.add(key)
+            raise GraphBreakError([found])
+        if key not in self._reported_dynamic:
+            self._reported_dynamic.add(key)
             report_breaks([found], how, f"{name} runs on the host for this call, and for others of another length.")
-        return OnHost()
 
     def warn_once(self, message: str) -> None:
         """Warn of too many specializations: once for a function."""
@@ -104,7 +91,7 @@ class Policy:
 
 
 class Specialized(NamedTuple):
-    """What a region was specialized on: its static values and the shapes of its inputs, spelled for messages."""
+    """The static values and the shapes of inputs that a region was specialized on, spelled for messages."""
 
     static: dict[Variable, str]
     shapes: dict[Variable, tuple[int, ...]]
@@ -113,8 +100,8 @@ class Specialized(NamedTuple):
 class Recompiles:
     """Counts the specializations of one region, and decides on each further one.
 
-    `pad` finds how the region is padded, for the shapes of its inputs that were seen. Without it, the region is compiled where the
-    options say that it is padded.
+    `pad` finds how the region is padded, for the shapes of its inputs so far. Without it, the region is compiled where
+    the options say that it is padded.
     """
 
     def __init__(
@@ -142,21 +129,31 @@ class Recompiles:
         is_full = self.count >= options.recompile_limit and options.on_recompile_limit in ("host", "raise")
         return is_full or current_stance.get() == "fail_on_recompile"
 
-    def decide(self, static: Mapping[Variable, Any], avals: Sequence[Any]) -> Decision:
-        """Decide whether a specialization is compiled, or what is done instead; warn the user of it."""
+    def check(self, static: Mapping[Variable, Any], avals: Sequence[Any]) -> None:
+        """Return if a specialization may be compiled; warn the user if it is one of many.
+
+        Raises
+        ------
+        NotAdmitted
+            If the call is padded, or runs on the host.
+        RecompileError, GraphBreakError
+            If the options or the stance forbid it.
+        """
         new = describe(self._region, static, avals)
         if current_stance.get() == "fail_on_recompile":
-            return Refuse(RecompileError(f"The stance is 'fail_on_recompile', but {self._name} {self._news(new)}."))
+            raise RecompileError(f"The stance is 'fail_on_recompile', but {self._name} {self._news(new)}.")
         if self._pads_early(new):
             padding = self._find_padding(new)
             if isinstance(padding, Padding) and padding.fits(avals):
-                return Pad(padding)
+                raise NotAdmitted(padding)
             if isinstance(padding, NotExact) and not self._has_longest:
                 line = "" if padding.node is None else user_line(padding.node)
                 self._policy.warn_once(f"{self._name} can't be padded, since {padding}. {AFTER_LIMIT['compile']}{line}")
         if self._dynamic and (found := self._dynamic_length(new)) is not None:
-            return self._policy.report_dynamic(found, self._name)
-        return self._past_limit(new, avals) if self.count >= self._policy.options.recompile_limit else Admit()
+            self._policy.report_dynamic(found, self._name)
+            raise NotAdmitted(None)
+        if self.count >= self._policy.options.recompile_limit:
+            self._check_past_limit(new, avals)
 
     def record(self, static: Mapping[Variable, Any], avals: Sequence[Any]) -> None:
         """Count a specialization that has been lowered."""
@@ -169,24 +166,20 @@ class Recompiles:
                 self._seen.append(new)
 
     def _news(self, new: Specialized) -> str:
-        """Return, for a message, the difference to what was compiled last."""
+        """Return, for a message, the difference to the specialization that was compiled last."""
         if not self._seen:
             return f"has not been compiled before; it would be for {spell(new)}"
-        last = self._seen[-1]
+        both: Any = zip(("value", "shape"), self._seen[-1], new, strict=True)
         changes = [
-            f"the value of {variable_name(v)} is {value}, not {last.static[v]}"
-            for v, value in new.static.items()
-            if last.static[v] != value
-        ]
-        changes += [
-            f"the shape of {variable_name(v)} is {shape}, not {last.shapes[v]}"
-            for v, shape in new.shapes.items()
-            if last.shapes[v] != shape
+            f"the {kind} of {variable_name(v)} is {value}, not {last[v]}"
+            for kind, last, now in both
+            for v, value in now.items()
+            if last[v] != value
         ]
         return "is not compiled for this: " + ("; ".join(changes) or "one of its programs was dropped")
 
     def _pads_early(self, new: Specialized) -> bool:
-        """Return whether a region is padded before it has passed the limit: a longest length is marked, or the options say so."""
+        """Return whether a region is padded below the limit: a longest length is marked, or the options say so."""
         if self._has_longest or self._pad is None:
             return self._has_longest
         return self._policy.options.dynamic_shapes == "pad" and any(new.shapes != seen.shapes for seen in self._seen)
@@ -198,10 +191,8 @@ class Recompiles:
                 limit = self._limit(variable, axis, new.shapes[variable][axis])
                 node = self._reader(variable) if limit else None
                 if node is not None:
-                    reason = (
-                        f"the length of axis {axis} of {variable_name(variable)} follows from an input that is marked dynamic,"
-                        f" and {limit}"
-                    )
+                    length = f"the length of axis {axis} of {variable_name(variable)}"
+                    reason = f"{length} follows from an input that is marked dynamic, and {limit}"
                     return Break(DYNAMIC_AXIS, node, variable, reason)
         return None
 
@@ -233,29 +224,28 @@ class Recompiles:
                     self.padding = reason
         return self.padding
 
-    def _past_limit(self, new: Specialized, avals: Sequence[Any]) -> Decision:
-        """Decide, as the options say, on a specialization beyond the limit."""
-        options = self._policy.options
+    def _check_past_limit(self, new: Specialized, avals: Sequence[Any]) -> None:
+        """Do for a specialization beyond the limit as the options say, see `check`."""
+        limit, action = self._policy.options.recompile_limit, self._policy.options.on_recompile_limit
         culprit, line = self._culprit(new)
-        message = (
-            f"{self._name} needs more than {options.recompile_limit} specializations (`recompile_limit`): {culprit}."
-        )
-        if options.on_recompile_limit == "raise":
-            return Refuse(RecompileError(message + line))
-        padding = self._find_padding(new) if options.on_recompile_limit == "pad" else None
-        after = AFTER_LIMIT["compile" if options.on_recompile_limit == "pad" else options.on_recompile_limit]
+        message = f"{self._name} needs more than {limit} specializations (`recompile_limit`): {culprit}."
+        if action == "raise":
+            raise RecompileError(message + line)
+        padding = self._find_padding(new) if action == "pad" else None
+        after = AFTER_LIMIT["host" if action == "host" else "compile"]
         if isinstance(padding, Padding):
             after = f"For further ones, it is called with padded arrays ({padding.text})."
         elif padding is not None:
             after = f"They can't be padded, since {padding}. {after}"
             line = ("" if padding.node is None else user_line(padding.node)) or line
         self._policy.warn_once(f"{message} {after}{line}")
-        if options.on_recompile_limit == "host":
-            return OnHost()
-        return Pad(padding) if isinstance(padding, Padding) and padding.fits(avals) else Admit()
+        if action == "host":
+            raise NotAdmitted(None)
+        if isinstance(padding, Padding) and padding.fits(avals):
+            raise NotAdmitted(padding)
 
     def _culprit(self, new: Specialized) -> tuple[str, str]:
-        """Return a sentence on the value or length that has changed most often, and the line that made the node behind it."""
+        """Return a sentence on the value or length that changed most often, and the user's line behind it."""
         values: dict[tuple[Variable, int | None], dict[Any, None]] = defaultdict(dict)
         for seen in (*self._seen, new):
             for v, value in seen.static.items():
@@ -267,11 +257,10 @@ class Recompiles:
             return "its programs were dropped and compiled again, since `specializations` is smaller", ""
         (variable, axis), found = max(values.items(), key=lambda item: len(item[1]))
         node = self._demander(variable) if axis is None else self._reader(variable)
-        what = "the value" if axis is None else f"the length of axis {axis}"
+        quantity = "the value" if axis is None else f"the length of axis {axis}"
+        subject = f"{quantity} of {variable_name(variable)}{self._origin(variable)}"
         shown = ", ".join(map(str, list(found)[:SHOWN_VALUES])) + (", ..." if len(found) > SHOWN_VALUES else "")
-        sentence = (
-            f"{what} of {variable_name(variable)}{self._origin(variable)} keeps changing ({len(found)} values: {shown})"
-        )
+        sentence = f"{subject} keeps changing ({len(found)} values: {shown})"
         if node is None:
             return sentence, ""
         return f"{sentence}, and {describe_node(node)} needs it", user_line(node)
@@ -280,7 +269,7 @@ class Recompiles:
         """Return, for a message, the inputs of the region that a value without a name follows from."""
         if variable.name or variable in self._region.inputs:
             return ""
-        found = set(ancestors(variable, self._region.inputs))
+        found = set(ancestors([variable], self._region.inputs))
         names = [variable_name(v) for v in self._region.static_inputs if v in found]
         return f", which follows from {' and '.join(names)}," if names else ""
 
@@ -292,12 +281,12 @@ class Recompiles:
     def _demander(self, variable: Variable) -> Apply | None:
         """Return the first node that must know the value of a variable."""
         for step in self._region.steps:
-            if any(variable in ancestors(step.node.inputs[i], self._region.inputs) for i in step.static):
+            if variable in ancestors([step.node.inputs[i] for i in step.static], self._region.inputs):
                 return step.node
         return self._reader(variable)
 
 
-#: What happens to a function that has passed the limit, for messages.
+#: The fate of a function that has passed the limit, for messages.
 AFTER_LIMIT = {
     "compile": "Each further one is compiled as well, which takes time and memory.",
     "host": "For further ones it runs on the host.",
@@ -320,17 +309,6 @@ def unbounded_axes(variable: Variable) -> list[int]:
     """Return the axes of a region's input whose other lengths must not compile the region again."""
     if variable.owner is None:
         return sorted(marks.dynamic_axes(variable))
-    if not any(marks.is_dynamic(v) or marks.dynamic_axes(v) for v in ancestors(variable)):
+    if not any(marks.is_dynamic(v) or marks.dynamic_axes(v) for v in ancestors([variable])):
         return []
     return [axis for axis, length in enumerate(getattr(variable.type, "shape", ())) if length is None]
-
-
-def ancestors(variable: Variable, inputs: Sequence[Variable] = ()) -> Iterator[Variable]:
-    """Yield a variable and what it is computed from, up to `inputs`."""
-    stack, seen = [variable], {variable}
-    while stack:
-        v = stack.pop()
-        yield v
-        if v.owner is not None and v not in inputs:
-            stack += (new := [u for u in v.owner.inputs if u not in seen])
-            seen.update(new)

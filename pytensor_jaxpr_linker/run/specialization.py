@@ -20,36 +20,24 @@ from pytensor_jaxpr_linker.jaxpr.lower import Lowered, lower_region
 from pytensor_jaxpr_linker.jaxpr.optimize.finish import for_calls
 from pytensor_jaxpr_linker.plan.model import Region
 from pytensor_jaxpr_linker.run.packing import PackedProgram, Packing, packed_program
-from pytensor_jaxpr_linker.run.recompiles import Admit, OnHost, Pad, Recompiles, Refuse, describe, spell
+from pytensor_jaxpr_linker.run.recompiles import Recompiles, describe, spell
 
 #: How many packed calls are kept: beyond the recompile limit each call may have shapes of its own.
 MOST_SHAPES = 1024
 
 
-class NotAdmitted(Exception):
-    """Ends a trace of `jax.jit`, so that nothing is compiled: `Program.run` does what was decided instead.
-
-    Only the traced function learns that `jax.jit` has no program, so a call that compiles nothing pays nothing for the decision.
-    To know it before, by the shapes and dtypes of the arguments, took 5 to 10 % of a short call.
-    """
-
-    def __init__(self, decision: Pad | OnHost):
-        super().__init__(decision)
-        self.decision = decision
-
-
 class Specialization:
-    """A region for one tuple of static values, compiled once for each tuple of avals by `jax.jit`. Its parameters are those of `Program`.
+    """A region for one tuple of static values, compiled once for each tuple of avals by `jax.jit`.
 
     Attributes
     ----------
     call : Callable
-        The jitted function of the region's inputs and large constants, on JAX's default device or where its arguments are. Returns the
-        outputs, then the check code if there are checks.
+        The jitted function of the region's inputs and large constants, on JAX's default device or where its arguments
+        are. Returns the outputs, then the check code if there are checks.
     region, static, checked, name
-        What was lowered, and how.
+        The region, its static values, and parameters of `Program`.
     lowered
-        The Jaxprs so far, by the shapes and dtypes of what the program takes.
+        The Jaxprs so far, by the shapes and dtypes of the program's arguments.
     seconds
         For each of them how long its stages took: "lower", and "trace", "stablehlo" and "xla" once it was called.
     packed_calls
@@ -99,14 +87,14 @@ class Specialization:
                 return small(*args)[:-1]
             except jax.errors.JaxRuntimeError:
                 if is_compiled(small, args):
-                    raise  # by what it computes, calls, or has no memory for: to run it again would do that twice
+                    raise  # an error of the run: another run would repeat its effects
                 self._on[device] = self.jitted(device=device)
                 return self._on[device](*args)
 
         return call
 
     def donating(self, args: Sequence[Any], positions: Sequence[int], device: jax.Device | None = None) -> Any:
-        """Return what to call instead of `on(device)` so that the results may take the memory of the arrays at `positions`."""
+        """Return `on(device)` in a form whose results may take the memory of the arrays at `positions`."""
         key = aval_key(args), device
         found = self._donating.get(key)
         if found is None:
@@ -162,24 +150,12 @@ class Specialization:
         return jax.jit(call, in_shardings=sharding, **options)
 
     def admit(self, avals: Sequence[Any]) -> Lowered:
-        """Return the Jaxpr for these avals (or values), which XLA is about to compile.
-
-        Raises
-        ------
-        NotAdmitted
-            If something else is done instead.
-        RecompileError, GraphBreakError
-            If the options or the stance forbid it.
-        """
+        """Return the Jaxpr for avals (or values) that XLA is about to compile, or raise as `Recompiles.check`."""
         key, recompiles = aval_key(avals), self.recompiles
         with self._lock:  # threads that come with new shapes at the same time are one recompilation
             if recompiles is None or key in self._admitted:
                 return self.lower(avals)
-            decision = recompiles.decide(self.static, avals)
-            if isinstance(decision, Refuse):
-                raise decision.error
-            if not isinstance(decision, Admit):
-                raise NotAdmitted(decision)
+            recompiles.check(self.static, avals)
             recompiles.progress.begin(f"lowering {self.name}", len(self.region.steps))
             lowered = self.lower(avals)
             recompiles.record(self.static, avals)
@@ -229,15 +205,16 @@ def aval_key(avals: Sequence[Any]) -> tuple:
 
 
 def lowering_key(avals: Sequence[Any]) -> tuple:
-    """Return the key of the Jaxpr for avals, or values: their shapes and dtypes, and the mesh on which the caller traces.
+    """Return the key of the Jaxpr for avals, or values: shapes and dtypes, and the mesh on which the caller traces.
 
-    JAX keeps what its transformations make of a Jaxpr, and that names the mesh: on another mesh the same Jaxpr would be refused.
+    JAX keeps the results of its transformations of a Jaxpr, which name the mesh: it would refuse the same Jaxpr on
+    another mesh.
     """
     return aval_key(avals), jax.sharding.get_abstract_mesh()
 
 
 def usable_for(results: Sequence[Any], args: Sequence[Any], positions: Sequence[int]) -> tuple[int, ...]:
-    """Return the positions of `args` whose memory a result can take: each has shape and dtype of a result of its own."""
+    """Return the positions of `args` whose memory a result can take: each matches another result in shape and dtype."""
     free = Counter(aval_key(results))
     found = []
     for i in positions:
@@ -248,7 +225,7 @@ def usable_for(results: Sequence[Any], args: Sequence[Any], positions: Sequence[
     return tuple(found)
 
 
-#: What JAX calls the stages that follow the building of a Jaxpr, and what we call them.
+#: JAX's names and ours of the stages that follow the building of a Jaxpr.
 STAGES = {
     "/jax/core/compile/jaxpr_trace_duration": "trace",
     "/jax/core/compile/jaxpr_to_mlir_module_duration": "stablehlo",
@@ -274,7 +251,7 @@ def listen() -> None:
 
 
 def record_stages_of(name: str, seconds: dict[str, float], within: float) -> None:
-    """Write the durations of the next stages of a program to `seconds`; `within` is subtracted from that of the trace."""
+    """Write the durations of the next stages of a program to `seconds`, of the trace less `within`."""
     listen()
     _traced.names, _traced.seconds, _traced.within = (name, f"jit({name})"), seconds, within
 

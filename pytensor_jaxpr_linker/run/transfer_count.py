@@ -1,4 +1,4 @@
-"""Which values a call moves between the host and the device: planned by `transfers_of`, counted by `count_transfers`."""
+"""Transfers between the host and the device: planned by `transfers_of`, counted by `count_transfers`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pytensor_jaxpr_linker.base.contexts import bound, named_context
 from pytensor_jaxpr_linker.base.words import counted
 from pytensor_jaxpr_linker.emit.random.sampler import KEY_DTYPE, KEY_SHAPE
 from pytensor_jaxpr_linker.graph.facts import is_array
-from pytensor_jaxpr_linker.plan.model import HostStep, Plan, Region
+from pytensor_jaxpr_linker.plan.model import Plan, Region
 from pytensor_jaxpr_linker.run.program import Program, declared_aval
 from pytensor_jaxpr_linker.run.specialization import Specialization
 
@@ -60,24 +60,47 @@ def declared_bytes(variable: Variable) -> int | None:
 
 
 def code_bytes(specialization: Specialization, results: int) -> int:
-    """Return the bytes of the check code that follows so many results; 0 if there are no checks, or nothing is built."""
+    """Return the bytes of the check code that follows the results; 0 if there are no checks, or nothing is built."""
     avals: Sequence[Any] = next((lowered.jaxpr.out_avals for lowered in reversed(specialization.lowered.values())), ())
     return array_bytes_of(avals[-1]) if len(avals) > results else 0
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """What is known of a call: where each input is, the bytes of what batches made, and those of each region's check code."""
+    """Sizes in a call: where each input is, the bytes of the results of batches, and of each region's check code.
+
+    The functions that `of_region` and `of_host` return call the batches of a plan, and add their sizes.
+    """
 
     inputs: dict[Variable, Held]
     made: dict[Variable, int | None] = field(default_factory=dict)
     codes: list[int] = field(default_factory=list)
 
+    def of_region(self, program: Program, call: Callable[[list], list | None]) -> Callable[[list], list | None]:
+        """Return the call of a region that adds the sizes of its results."""
+
+        def watched(args: list) -> list | None:
+            specialization = program.specialize(args)  # before the call, which may take the memory of arguments
+            results = call(args)
+            self.codes.append(code_bytes(specialization, len(program.outputs)))
+            return results if results is None else self.add(program.outputs, results)
+
+        return watched
+
+    def of_host(self, outputs: Sequence[Variable], call: Callable[[list], list]) -> Callable[[list], list]:
+        """Return the call of a host step that adds the sizes of its results."""
+        return lambda args: self.add(outputs, call(args))
+
+    def add(self, outputs: Sequence[Variable], results: list) -> list:
+        """Add the sizes of a batch's results, and return the results."""
+        self.made.update((v, held(x).bytes) for v, x in zip(outputs, results, strict=True) if is_array(v))
+        return results
+
 
 def transfers_of(
     plan: Plan, programs: Sequence[Program], updates: Mapping[int, int], results: str, sizes: Sizes
 ) -> list[Transfer]:
-    """Return what a call of a plan moves.
+    """Return the values that a call of a plan moves.
 
     Parameters
     ----------
@@ -89,10 +112,16 @@ def transfers_of(
     walk = Walk(plan, updates, sizes)
     regions = iter(zip(programs, sizes.codes, strict=True))
     for batch in plan.batches:
-        walk.found += walk.into_host(batch) if isinstance(batch, HostStep) else walk.into_region(*next(regions))
+        if isinstance(batch, Region):
+            walk.run_region(*next(regions))
+        else:
+            for v in batch.inputs:
+                walk.read(v, "read by a host step")
         for v in batch.outputs:
             walk.values[v] = Held(isinstance(batch, Region), sizes.made.get(v, declared_bytes(v)))
-    walk.found += walk.results(plan.outputs, updates, results)
+    for i, v in enumerate(plan.outputs):
+        if not isinstance(v.type, RandomType) and is_array(v):
+            walk.return_output(v, "update" if i in updates else "result", i in updates or results == "jax")
     return walk.found
 
 
@@ -101,54 +130,47 @@ class Walk:
 
     def __init__(self, plan: Plan, updates: Mapping[int, int], sizes: Sizes):
         self.values, self.arguments = dict(sizes.inputs), set(plan.inputs)
-        updated = {plan.inputs[i] for i in updates.values()}
-        #: What the host has already: JAX keeps the copy of an array, and a shared variable without updates is the same array in each call.
-        self.on_host: set[Variable] = {v for v in plan.inputs if isinstance(v, SharedVariable) and v not in updated}
-        self.found: list[Transfer] = [
-            Transfer("stays on the device", "shared variable", v, at.bytes)
-            for v, at in sizes.inputs.items()
-            if isinstance(v, SharedVariable) and at.on_device
-        ]
+        shared: list[Variable] = [v for v in plan.inputs if isinstance(v, SharedVariable)]
+        #: The values that the host has already: JAX keeps the copy of an array, and a shared variable without updates
+        #: is the same array in each call.
+        self.on_host: set[Variable] = {*shared}.difference(plan.inputs[i] for i in updates.values())
+        self.found: list[Transfer] = []
+        for v in shared:
+            if sizes.inputs[v].on_device:
+                self.move("stays on the device", "shared variable", v, sizes.inputs[v].bytes)
 
-    def into_region(self, program: Program, code: int) -> Iterator[Transfer]:
-        """Yield what a region takes from the host, and what the host reads of it."""
+    def move(self, direction: Direction, why: str, v: Variable | None, size: int | None) -> None:
+        """Note a transfer."""
+        self.found.append(Transfer(direction, why, v, size))
+
+    def read(self, v: Variable, why: str) -> None:
+        """Note that the host reads a value of the device, unless it has a copy."""
+        if self.values[v].on_device and v not in self.on_host:
+            self.on_host.add(v)
+            self.move("to the host", why, v, self.values[v].bytes)
+
+    def run_region(self, program: Program, code: int) -> None:
+        """Note the values that a region takes from the host, and that the host reads of it."""
         for i, v in enumerate(program.inputs):
             on_device, size = self.values[v]
             if isinstance(v.type, RandomType) and not on_device:
                 key = int(np.prod(KEY_SHAPE)) * KEY_DTYPE.itemsize
-                yield Transfer("to the device", "random key", v, key * program.key_counts.get(i, 1))
+                self.move("to the device", "random key", v, key * program.key_counts.get(i, 1))
             elif not on_device:
-                yield Transfer("to the device", "argument" if v in self.arguments else "made by a host step", v, size)
+                self.move("to the device", "argument" if v in self.arguments else "made by a host step", v, size)
             elif i in program.static_positions:
-                yield from self.read(v, "determines a shape")
+                self.read(v, "determines a shape")
         if code:
-            yield Transfer("to the host", "check code", None, code)
+            self.move("to the host", "check code", None, code)
 
-    def into_host(self, step: HostStep) -> Iterator[Transfer]:
-        """Yield what a host step reads from the device."""
-        for v in step.inputs:
-            if self.values[v].on_device:
-                yield from self.read(v, "read by a host step")
-
-    def read(self, v: Variable, why: str) -> Iterator[Transfer]:
-        """Yield that the host reads a value, unless it has a copy."""
-        if v not in self.on_host:
-            self.on_host.add(v)
-            yield Transfer("to the host", why, v, self.values[v].bytes)
-
-    def results(self, outputs: Sequence[Variable], updates: Mapping[int, int], results: str) -> Iterator[Transfer]:
-        """Yield what becomes of the outputs."""
-        for i, v in enumerate(outputs):
-            if isinstance(v.type, RandomType) or not is_array(v):
-                continue
-            on_device, size = self.values.get(v) or Held(
-                False, np.asarray(v.data).nbytes if isinstance(v, Constant) else None
-            )
-            what = "update" if i in updates else "result"
-            if i not in updates and results != "jax":
-                yield from self.read(v, what) if on_device else ()
-            else:
-                yield Transfer("stays on the device" if on_device else "to the device", what, v, size)
+    def return_output(self, v: Variable, why: str, is_jax: bool) -> None:
+        """Note the transfer of an output, to JAX's memory or to the host."""
+        constant = Held(False, np.asarray(v.data).nbytes if isinstance(v, Constant) else None)
+        on_device, size = self.values.setdefault(v, constant)
+        if is_jax:
+            self.move("stays on the device" if on_device else "to the device", why, v, size)
+        else:
+            self.read(v, why)
 
 
 class Moved(NamedTuple):
@@ -162,14 +184,14 @@ class Moved(NamedTuple):
 
 
 class TransferCount:
-    """What calls moved between the host and the device.
+    """The transfers of calls between the host and the device.
 
     Attributes
     ----------
     calls : int
         How many calls of functions ended without an error.
     by_reason : dict
-        What was moved, by direction and reason, such as ``("to the device", "argument")``.
+        The arrays and bytes, by direction and reason, such as ``("to the device", "argument")``.
     """
 
     def __init__(self) -> None:
@@ -183,16 +205,16 @@ class TransferCount:
 
     @property
     def to_device(self) -> Moved:
-        """What was moved to the device."""
+        """The arrays and bytes that were moved to the device."""
         return self._total("to the device")
 
     @property
     def to_host(self) -> Moved:
-        """What was moved to the host."""
+        """The arrays and bytes that were moved to the host."""
         return self._total("to the host")
 
     def add(self, transfers: Sequence[Transfer], calls: int = 1) -> None:
-        """Count what a call moved."""
+        """Count the transfers of a call."""
         with self._lock:
             self.calls += calls
             for to, why, _, size in transfers:
@@ -220,11 +242,11 @@ def current_count() -> TransferCount | None:
 
 @named_context
 def count_transfers() -> Iterator[TransferCount]:
-    """Count what functions of mode JAXPR that are called in a ``with`` block, in this thread, move between the host and the device.
+    """Count the transfers between host and device by calls of functions of mode JAXPR in a ``with`` block.
 
-    A value counts when it goes from NumPy to JAX's memory, or back. On a CPU both are the same memory, and the numbers are those that an
-    accelerator would move: so they can be had, and tested, without one. Small values may go together, in one copy; what padding adds, and large
-    constants, which move once, do not count.
+    Calls in other threads do not count. A value counts when it goes from NumPy to JAX's memory, or back. On a CPU both
+    are the same memory, and the numbers are the same as with an accelerator: a test needs none. Small values may go
+    together, in one copy. Padding, and large constants, which move once, do not count.
 
     Calls that count are slower; others are not.
 
@@ -235,7 +257,7 @@ def count_transfers() -> Iterator[TransferCount]:
 
     See Also
     --------
-    explain : ``explain(f).transfers`` lists what one call moves, by name, without a call.
+    explain : ``explain(f).transfers`` lists the transfers of one call, by name, without a call.
 
     Examples
     --------
@@ -267,30 +289,3 @@ def count_upload(size: int) -> None:
     """Count that the value of a shared variable, which was set since the last call, goes to the device."""
     if (count := current_count()) is not None:
         count.add([Transfer("to the device", "shared variable", None, size)], calls=0)
-
-
-class CallSizes(Sizes):
-    """Collects the sizes of a call, whose batches are called by what `of_region` and `of_host` return."""
-
-    def __init__(self, plan: Plan, args: Sequence[Any]):
-        super().__init__({v: held(x) for v, x in zip(plan.inputs, args, strict=True)})
-
-    def of_region(self, program: Program, call: Callable[[list], list | None]) -> Callable[[list], list | None]:
-        """Return the call of a region that adds what it made."""
-
-        def watched(args: list) -> list | None:
-            specialization = program.specialize(args)  # before the call, which may take the memory of arguments
-            results = call(args)
-            self.codes.append(code_bytes(specialization, len(program.outputs)))
-            return results if results is None else self.add(program.outputs, results)
-
-        return watched
-
-    def of_host(self, outputs: Sequence[Variable], call: Callable[[list], list]) -> Callable[[list], list]:
-        """Return the call of a host step that adds what it made."""
-        return lambda args: self.add(outputs, call(args))
-
-    def add(self, outputs: Sequence[Variable], results: list) -> list:
-        """Add what a batch made, and return it."""
-        self.made.update((v, held(x).bytes) for v, x in zip(outputs, results, strict=True) if is_array(v))
-        return results

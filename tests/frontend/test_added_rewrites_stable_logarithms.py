@@ -1,4 +1,4 @@
-"""Logarithms of probabilities near 0 and 1 that are stacked, read twice, or of the probit link: values and gradients beside mpmath."""
+"""Logarithms of probabilities near 0 and 1: stacked, read twice, or of the probit link, compared with mpmath."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_beside_mpmath(name, kind):
 
 
 def test_values_of_functions_are_pytensors():
-    """Only what is differentiated is rewritten so."""
+    """Only graphs that are differentiated are rewritten so."""
     x = pt.dvector("x")
     y = pt.log(pt.stack([1 - pt.sigmoid(x), pt.sigmoid(x)]))
     points = np.array([-2.0, 0.5, 36.5])
@@ -141,7 +141,7 @@ def test_other_dtypes_and_constants_stay(dtype):
 
 
 def test_vectors_that_stay():
-    """Logarithms of integers are of another dtype, and those of numbers that nothing computes are no simpler."""
+    """Logarithms of integers have another dtype, and logarithms of inputs are not simpler."""
     i, v = pt.lscalar("i"), pt.dvector("v")
     for parts in ([i, i + 1], [v[0], v[2]]):
         (found,) = pregrad([pt.log(pt.stack(parts))])

@@ -41,7 +41,7 @@ TRANSFORMATIONS = {
     ),
     "remat": lambda f: jax.grad(jax.checkpoint(f)),
 }
-#: Those that differentiate in forward mode.
+#: The transformations in forward mode.
 FORWARD_MODE = {
     "hessian": jax.hessian,
     "jacfwd": jax.jacfwd,
@@ -81,7 +81,8 @@ def test_shard_map_over_two_devices(check_vma):
         jax.config.update("jax_enable_x64", True)
         mesh = jax.make_mesh((2,), ("i",), axis_types=(jax.sharding.AxisType.Auto,))
         x, w = pt.matrix("x", dtype="float64"), pt.vector("w", dtype="float64")
-        fn = pjl.as_jax_function([x, w], [pt.exp(x * w + 1.0).sum(axis=1), pt.log1p(x ** 2) @ w, x[:, 1], pt.max(x, axis=1)])
+        outputs = [pt.exp(x * w + 1.0).sum(axis=1), pt.log1p(x ** 2) @ w, x[:, 1], pt.max(x, axis=1)]
+        fn = pjl.as_jax_function([x, w], outputs)
         sharded = jax.shard_map(
             lambda x, w: tuple(fn(x, w)), mesh=mesh, in_specs=(P("i"), P()), out_specs=P("i"), check_vma={check_vma}
         )

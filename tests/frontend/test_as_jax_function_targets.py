@@ -20,7 +20,7 @@ def test_what_is_asked_for_bare_comes_bare(x64):
     np.testing.assert_array_equal(jax.grad(pjl.as_jax_function([x], loss))(np.ones(2)), [2, 2])
     assert pjl.as_jax_function([x], loss)(np.ones(2)) == 2
     assert pjl.as_jax_function([x], [loss])(np.ones(2)) == [2]
-    # A compiled function has updates, too: what is made of it always returns a list.
+    # A compiled function has updates, too: its JAX function always returns a list.
     assert pjl.as_jax_function(pytensor.function([x], loss, mode="JAXPR"))(np.ones(2)) == [2]
     f = pytensor.function([x], loss * s, updates={s: s + 1}, mode="JAXPR")
     assert pjl.as_jax_function(f)(np.ones(2), 1.0) == [2, 2]
@@ -83,7 +83,7 @@ def test_what_may_not_be_asked_about(call, given):
 
 
 def test_loaded_functions(tmp_path):
-    """Reports take what `load` returned. Others say that they don't: what is exported is a program, not a graph."""
+    """Reports take the result of `load`. Others say that they don't: an exported function is a program, not a graph."""
     x = pt.vector("x", dtype="float64", shape=(2,))
     loaded = pjl.export([x], x.sum(), path=tmp_path / "total.jaxpr", name="total")
     for report in (pjl.explain, pjl.stages, pjl.make_jaxpr):
@@ -145,7 +145,7 @@ def test_constants_that_are_not(x64):
     assert fn.constants == [] and fn(np.ones(200), constants=[]) == fn(np.ones(200))
     fn = pjl.as_jax_function([x], (pt.constant(DATA) @ x).sum())
     for wrong in ([], [DATA.T], [DATA.astype("float32")], [DATA, DATA]):
-        with pytest.raises(TypeError, match="constants must be arrays like those"):
+        with pytest.raises(TypeError, match="constants must be arrays like the function's"):
             fn(np.ones(200), constants=wrong)
     with pytest.raises(TypeError, match="by a constant of the graph: make it one of the inputs"):
         jax.grad(lambda c: fn(np.ones(200), constants=c))(fn.constants)

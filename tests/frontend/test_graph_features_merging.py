@@ -21,7 +21,8 @@ from pytensor_jaxpr_linker.frontend.graph_features import EqualParts, Merge, sig
 from pytensor_jaxpr_linker.frontend.rewriters import without_measurements
 
 DTYPES = ("bool", "int8", "int64", "uint8", "uint64", "float16", "float32", "float64", "complex64", "complex128")
-#: Values that are merged or not for a reason: signs of zero, NaN, infinity, the smallest and large ones. PyTensor warns of sums that overflow.
+#: Values that are merged or not for a reason: signs of zero, NaN, infinity, the smallest and large ones. PyTensor warns
+#: of sums that overflow.
 SPECIAL = (0.0, -0.0, 1.0, np.nan, np.inf, -np.inf, 4e307, 5e-324)
 SHAPES = ((), (1,), (1, 1), (2,), (0,), (2, 2))
 
@@ -57,7 +58,7 @@ def merged(outputs: list, optimizer: MergeOptimizer) -> str:
 
 
 def shared_graphs() -> dict:
-    """Return outputs by what is equal in them."""
+    """Return outputs with equal parts, by their names."""
     x, y = pt.dvector("x"), pt.dmatrix("y")
     nan, sparse = np.array([np.nan, 1.0]), scipy.sparse.csr_matrix(np.eye(2))
     return {

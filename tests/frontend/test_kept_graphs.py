@@ -22,7 +22,7 @@ from pytensor_jaxpr_linker.graph.rewritten.store import STORE
 
 @pytest.fixture(autouse=True)
 def empty_store(monkeypatch):
-    """Each test begins with an empty store and without a folder, and with sources that nobody edits while the tests run."""
+    """Each test begins with an empty store, without a folder, and with sources that nobody edits meanwhile."""
     monkeypatch.setattr(environment, "IMPORTED", time.time_ns())
     STORE.clear()
     STORE.use(None)
@@ -99,7 +99,7 @@ GRAPHS = {
 
 @pytest.mark.parametrize("make", GRAPHS)
 def test_a_found_graph_is_the_rewritten_one(make):
-    """Its equations, results and explanation are those of the function that was compiled first."""
+    """It has the equations, results and explanation of the function that was compiled first."""
     values = GRAPHS[make]
     (first, was_found), (second, is_found) = (compiled(make, on_unused_input="ignore") for _ in range(2))
     assert (was_found, is_found) == (False, True)

@@ -88,7 +88,10 @@ print(json.dumps([results, warned, len(os.listdir(folder / "graphs"))]))
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no limit for the size of a file")
 def test_a_folder_that_is_full(tmp_path):
-    """One warning, the right results, and nothing left of a graph that had no room. A later process finds room, and compiles what JAX kept a part of."""
+    """One warning, the right results, and no partial file.
+
+    A later process finds room, and compiles the programs of which JAX kept a part.
+    """
     want = [[1.0, 1.0], [2.0, 2.0], [3.0, 3.0]]
     results, (warned,), left = json.loads(run_python(FULL, FOLDER=str(tmp_path), SIZE="100"))
     assert (results, left) == (want, 0) and "can't be kept in" in warned and "File too large" in warned

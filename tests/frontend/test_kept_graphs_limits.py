@@ -1,4 +1,4 @@
-"""What is not taken from the store of rewritten graphs, and the folder that processes share."""
+"""Graphs that are not taken from the store of rewritten graphs, and the folder that processes share."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.frontend.test_kept_graphs import (
 
 @pytest.fixture(autouse=True)
 def empty_store(monkeypatch):
-    """Each test begins with an empty store and without a folder, and with sources that nobody edits while the tests run."""
+    """Each test begins with an empty store, without a folder, and with sources that nobody edits meanwhile."""
     monkeypatch.setattr(environment, "IMPORTED", time.time_ns())
     STORE.clear()
     STORE.use(None)
@@ -123,7 +123,7 @@ def test_it_can_be_left_out():
 
 
 def test_inputs_and_constants_stay_as_they_are():
-    """PyTensor's rewrites write names, tags and lines into what is the user's own: more with each compilation."""
+    """PyTensor's rewrites write names, tags and lines into the user's variables: more with each compilation."""
     x, c = pt.dvector("x"), pt.constant(np.array([1.0, 2.0]))
     y = pt.switch(pt.constant(True), c, x) + x
     y.name = "y"
@@ -166,7 +166,8 @@ with warnings.catch_warnings(record=True) as caught:
         inputs, outputs = make()
         f = pytensor.function(inputs, outputs, mode="JAXPR", on_unused_input="ignore")
         texts += [make.__name__, str(pjl.make_jaxpr(f, *values)), str(f.maker.fgraph)]
-        texts += [re.sub(r"[0-9.,]+ (µs|ms|s|min)\\b", "", str(pjl.explain(f)))] + [np.asarray(r).tolist() for r in f(*values)]
+        texts.append(re.sub(r"[0-9.,]+ (µs|ms|s|min)\\b", "", str(pjl.explain(f))))
+        texts += [np.asarray(r).tolist() for r in f(*values)]
 print(json.dumps([STORE.hits, STORE.misses, [str(w.message) for w in caught if w.category is pjl.CacheWarning], texts]))
 """
 

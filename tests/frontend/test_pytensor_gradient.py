@@ -66,7 +66,7 @@ def pytensor_gradient(inputs, cost, values, wrt=None, mode="FAST_COMPILE"):
 
 
 def first(fn):
-    """Return the function of the first output of what is made of a compiled function, which returns a list."""
+    """Return the first output of the function that is made of a compiled function, which returns a list."""
     return lambda *args: fn(*args)[0]
 
 
@@ -207,7 +207,7 @@ def test_dtypes_and_empty_arrays():
     fn = pjl.as_jax_function([x, y], (pt.exp(x) * y).sum())
     for n in (0, 2):
         narrow, wide = jax.grad(fn, (0, 1))(jnp.zeros(n, "float32"), jnp.ones(n, "float32"))
-        assert (narrow.dtype, wide.dtype) == ("float32", "float32")  # those of the arguments
+        assert (narrow.dtype, wide.dtype) == ("float32", "float32")  # as the arguments
         np.testing.assert_array_equal(narrow, np.ones(n))
     with jax.enable_x64(False):
         z = pt.fvector("z")
@@ -228,7 +228,7 @@ def test_shared_variables_and_generators():
     np.testing.assert_allclose(gradient @ args[0], fn(*args)[0])
 
 
-# -- what is no number or no gradient ----------------------------------------------------------------------------------
+# -- values that are not numbers, and Ops without a gradient -------------------------------------------------------
 
 
 def test_static_inputs():

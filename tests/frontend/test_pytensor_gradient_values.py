@@ -75,7 +75,7 @@ def test_branch_that_is_not_taken():
 @pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")  # of NumPy, in the reference
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_sums_of_exponentials_have_no_gradient_through_their_maximum(dtype):
-    """Ties, infinite elements and empty rows included; what is compared is PyTensor's pullback, which goes through it."""
+    """Ties, infinite elements and empty rows included; compared with PyTensor's pullback, which goes through it."""
     x = pt.matrix("x", dtype=dtype)
     costs = [
         pt.logsumexp(x, axis=1) @ pt.arange(4).astype(dtype),

@@ -121,7 +121,7 @@ def test_a_rewriter_of_the_users_is_as_it_was():
 
 
 def test_traces_of_a_variable_in_many_switches():
-    """PyTensor triples them with each `switch` that chooses between a variable and itself: 3 to the power of 30 here, a MemoryError in other modes."""
+    """PyTensor triples them with each `switch` between a variable and itself: 3 to the power of 30, a MemoryError."""
     x, conditions = pt.dvector("x"), pt.dvectors(30)
     f = pytensor.function([x, *conditions], sum(pt.switch(c > 0, x, x * 1.0) for c in conditions), mode=MODE)
     np.testing.assert_array_equal(f([1.5], *[[1.0]] * 30), [45.0])
@@ -179,7 +179,13 @@ def test_a_rewrite_without_end_is_stopped(caplog):
         rewriter.rewrite(graph())
 
 
-@pytest.mark.parametrize("make", [lambda callback: EquilibriumGraphRewriter([fails], callback, max_use_ratio=3), lambda callback: out2in(fails, failure_callback=callback)])  # fmt: skip
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda callback: EquilibriumGraphRewriter([fails], callback, max_use_ratio=3),
+        lambda callback: out2in(fails, failure_callback=callback),
+    ],
+)
 def test_an_error_is_handed_to_the_callback(make):
     heard = []
     fgraph = graph()
@@ -214,7 +220,7 @@ def test_a_node_is_not_tried_again_before_something_changes():
     witness = Witness()
     fgraph = FunctionGraph([x], [pt.sin(pt.tanh(pt.exp(x)))])
     without_measurements(EquilibriumGraphRewriter([witness], max_use_ratio=10)).rewrite(fgraph)
-    # The second round begins with what the first tried before its last change; Cos is new. A third would find nothing changed.
+    # The second round begins with attempts before the last change of the first; Cos is new. A third finds no change.
     assert witness.seen == ["Sin", "Tanh", "Exp", "Sin", "Tanh", "Cos"]
     assert [str(node.op) for node in fgraph.toposort()] == ["Cos", "Tanh", "Sin"]
 

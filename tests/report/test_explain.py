@@ -28,7 +28,7 @@ from pytensor_jaxpr_linker.graph.prepare import PASSES
 from pytensor_jaxpr_linker.jaxpr.optimize.finish import CALL_PASSES
 from pytensor_jaxpr_linker.report import stages
 from pytensor_jaxpr_linker.report.text import duration
-from pytensor_jaxpr_linker.run.plans import FOR_CPUS
+from pytensor_jaxpr_linker.run.program import FOR_CPUS
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "breaks.md"
 QUIET = Mode(pjl.JaxprLinker(pjl.Options(on_break="ignore")), "fast_run")

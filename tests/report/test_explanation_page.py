@@ -22,7 +22,7 @@ from pytensor_jaxpr_linker.report.explanation import as_mermaid
 from pytensor_jaxpr_linker.report.nodes import Provenance
 from pytensor_jaxpr_linker.report.text import list_seconds
 from pytensor_jaxpr_linker.report.text import sections as sections_of
-from pytensor_jaxpr_linker.run.plans import make_graph, make_plan
+from pytensor_jaxpr_linker.run.program import make_graph, make_plan
 from tests.report.test_explain import DOCUMENT, QUIET, broken, hidden, vector
 
 CODES = {code.code: code for code in vars(errors).values() if isinstance(code, errors.BreakCode)}

@@ -1,4 +1,4 @@
-"""Host steps: values that are no arrays, Ops that work in place, conditionals, and what crosses to and from the device."""
+"""Host steps: values other than arrays, Ops that work in place, conditionals, and transfers."""
 
 from __future__ import annotations
 

@@ -262,7 +262,7 @@ def test_the_shortest_way_is_made_when_there_is_a_program_to_call():
 
 @pytest.mark.parametrize("shape", [(), (2,), (None,)])
 def test_the_shortest_way_beside_shared_variables_that_nothing_reads(shape):
-    """The error of a failed check is found by the shapes of all inputs, also of those that the short call leaves out."""
+    """The error of a failed check is found by the shapes of all inputs, also if the short call leaves them out."""
     x, unread = pt.tensor("x", shape=shape, dtype="float64"), pytensor.shared(np.ones(3), name="unread")
     outputs = Assert("must be positive")(x + 0 * unread.shape[0], (x > 0).all()) * 2
     f = pytensor.function([x], outputs, mode="JAXPR")
@@ -289,7 +289,7 @@ def test_a_profile_and_kept_cells_take_the_long_way():
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 7])
 @pytest.mark.parametrize("dtype", ["float64", "int8"])
 def test_results_are_in_memory_of_their_own(count, dtype):
-    """Few are copied one by one, of more the copy of all is shared: what a user writes to one result changes no other, nor a later call."""
+    """Few are copied one by one, more share a copy: a write to one changes no other result, nor a later call."""
     x = pt.vector("x", shape=(4,), dtype=dtype)
     outputs = [x * 2, x.sum(dtype=dtype), x.reshape((2, 2)) + x[0], x[:0], x[1:3], x[::-1], x.max()][:count]
     f = pytensor.function([x], outputs, mode="JAXPR")

@@ -14,8 +14,7 @@ import pytest
 from helpers import Doubled, run_python
 
 import pytensor_jaxpr_linker as pjl
-from pytensor_jaxpr_linker.run.placement import ALIGNMENT, device_for, own_copy, own_device
-from pytensor_jaxpr_linker.run.transfer import buffer_of
+from pytensor_jaxpr_linker.run.placement import ALIGNMENT, buffer_of, device_for, own_copy, own_device
 
 X = np.arange(6.0)
 sharding = jax.sharding.SingleDeviceSharding

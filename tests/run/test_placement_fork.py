@@ -25,7 +25,8 @@ CHILDREN = """
     warnings.simplefilter("ignore")  # JAX's, about the fork
     x, s = pt.vector("x", dtype="float64"), pytensor.shared(np.ones(3), name="s")
     f = pytensor.function([x], x + 1, mode="JAXPR")
-    g = pytensor.function([x], x + s, updates={s: s + 1}, mode=pytensor.compile.mode.Mode(pjl.JaxprLinker(), "fast_run"))
+    mode = pytensor.compile.mode.Mode(pjl.JaxprLinker(), "fast_run")
+    g = pytensor.function([x], x + s, updates={s: s + 1}, mode=mode)
     h = pjl.as_jax_function([x], [pt.exp(x)])
     with pjl.in_place_of_jax():
         k = pytensor.function([x], x + 1, mode="JAX").vm.jit_fn
@@ -48,9 +49,11 @@ CHILDREN = """
         pytensor.function([x], x * 2, mode="JAXPR")(value)
 
     assert jax._src.xla_bridge._backends == {}
-    assert in_child(lambda: f(value)) == in_child(compiled) == in_child(lambda: h(value)) == 0  # JAX starts in the child
+    # JAX starts in the child.
+    assert in_child(lambda: f(value)) == in_child(compiled) == in_child(lambda: h(value)) == 0
     assert (f(value) == 2).all()
-    for call in (lambda: f(value), lambda: f(x=value), lambda: g(value), lambda: h(value), lambda: k(value), compiled, grandchild):
+    calls = (lambda: f(value), lambda: f(x=value), lambda: g(value), lambda: h(value), lambda: k(value))
+    for call in (*calls, compiled, grandchild):
         assert in_child(call) == 3
     assert in_child(lambda: [f, g, s.get_value(), pytensor.function([x], x * 2, mode="FAST_COMPILE")(value)]) == 0
     assert (f(value) == 2).all() and (g(value) == 2).all()
@@ -145,7 +148,7 @@ def test_other_processes_run_what_was_used_here(method):
 
 
 def test_an_error_goes_to_another_process():
-    """One that does not unpickle ends the thread of a `multiprocessing.Pool` that takes results, so its caller waits forever."""
+    """An error that does not unpickle ends a thread of `multiprocessing.Pool`, so its caller waits forever."""
     x = pt.dvector("x")
     with pytest.raises(pjl.GraphBreakError) as error:
         pjl.as_jax_function([x], wrap_py([pt.dvector], [pt.dvector])(abs)(x))

@@ -100,7 +100,7 @@ def test_host_takes_what_is_beyond_the_limit():
             np.testing.assert_allclose(got, want)
             total += want.sum()
     np.testing.assert_allclose(s.get_value(), total)
-    assert programs(f) == 2  # those stay: what runs on the host does not push them out
+    assert programs(f) == 2  # both stay: a run on the host does not push them out
 
 
 def test_what_fails_is_not_counted():

@@ -1,4 +1,4 @@
-"""Transfers between host and device: what `explain` says of a call, what `count_transfers` counts, and what JAX's transfer guard sees."""
+"""Transfers between host and device, by `explain`, by `count_transfers`, and by JAX's transfer guard."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 
 import pytensor_jaxpr_linker as pjl
-from pytensor_jaxpr_linker.run import transfer
+from pytensor_jaxpr_linker.run import placement
 
 #: More numbers than are packed with others into one array, so that the guard sees each.
 N = 4096
@@ -209,7 +209,7 @@ class TestOnAnAccelerator:
 
     @pytest.fixture(autouse=True)
     def apart(self, monkeypatch):
-        monkeypatch.setattr(transfer, "shares_memory", lambda array: False)
+        monkeypatch.setattr(placement, "shares_memory", lambda array: False)
 
     def trained(self):
         w = pytensor.shared(X.copy(), name="w")

@@ -15,7 +15,7 @@ from pytensor_jaxpr_linker.plan import schedule
 from pytensor_jaxpr_linker.report import hints
 from pytensor_jaxpr_linker.report.explain import report
 from pytensor_jaxpr_linker.report.nodes import Provenance
-from pytensor_jaxpr_linker.run.plans import make_graph, make_plan
+from pytensor_jaxpr_linker.run.program import make_graph, make_plan
 
 
 def chain(count):

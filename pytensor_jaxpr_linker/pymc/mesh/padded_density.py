@@ -23,8 +23,7 @@ from pytensor_jaxpr_linker.plan.padding import Group, NotExact, Padding, Place, 
 from pytensor_jaxpr_linker.pymc.functions.graph import ModelFunction
 from pytensor_jaxpr_linker.pymc.mesh.axes import Dims
 from pytensor_jaxpr_linker.run import placement
-from pytensor_jaxpr_linker.run.plans import make_plan, rules_in_force
-from pytensor_jaxpr_linker.run.program import Program, pure_function
+from pytensor_jaxpr_linker.run.program import Program, make_plan, pure_function, rules_in_force
 
 
 class PaddedFunction(ModelFunction):

@@ -15,7 +15,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import pytensor_jaxpr_linker as pjl
-from pytensor_jaxpr_linker.run import transfer
+from pytensor_jaxpr_linker.run import placement
 
 MESH = jax.make_mesh((4, 2), ("data", "model"))
 X = np.linspace(-1, 2, 24).reshape(8, 3)
@@ -137,7 +137,7 @@ def test_an_update_of_a_whole_variable_stays_whole():
     f = pytensor.function([], [], updates={total: total + w}, mode="JAXPR")
     f()
     f()
-    assert transfer.buffer_of(total.container.storage[0]) is not None
+    assert placement.buffer_of(total.container.storage[0]) is not None
     np.testing.assert_allclose(total.get_value(), 2 * X)
 
 

@@ -1,4 +1,4 @@
-"""NumPy views over the memory of JAX arrays, which JAX takes for immutable: no array that somebody else holds changes under them."""
+"""NumPy views of JAX arrays, which JAX takes for immutable: no array that somebody else holds changes."""
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,7 @@ from pytensor.compile.io import In, Out
 from pytensor.compile.mode import Mode
 
 import pytensor_jaxpr_linker as pjl
-from pytensor_jaxpr_linker.run.transfer import buffer_of
+from pytensor_jaxpr_linker.run.placement import buffer_of
 
 COUNT = 1000
 
