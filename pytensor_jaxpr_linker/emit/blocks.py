@@ -10,7 +10,7 @@ from jax.lax import GatherDimensionNumbers, ScatterDimensionNumbers
 
 from pytensor_jaxpr_linker.emit.indexing import add_or_any, index_dtype
 from pytensor_jaxpr_linker.emit.scalar import number
-from pytensor_jaxpr_linker.graph.symbolic_values import choice, is_at_least, larger, smaller, within
+from pytensor_jaxpr_linker.graph.static_values import choice, is_at_least, larger, smaller, within
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
 

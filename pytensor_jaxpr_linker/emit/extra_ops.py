@@ -28,7 +28,7 @@ from pytensor_jaxpr_linker.emit.indexing import broadcast_shapes, in_range, take
 from pytensor_jaxpr_linker.emit.scalar import number, numpy_astype, to_common_dtype
 from pytensor_jaxpr_linker.emit.tensor_basic import slice_axis
 from pytensor_jaxpr_linker.graph.lanes.ops import NEGATIVE_REPEATS, check_repeats
-from pytensor_jaxpr_linker.graph.symbolic_values import is_symbolic, larger
+from pytensor_jaxpr_linker.graph.static_values import is_symbolic, larger
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
 from pytensor_jaxpr_linker.jaxpr.formula import Value

@@ -15,12 +15,12 @@ from pytensor.graph.basic import Apply
 
 from pytensor_jaxpr_linker.emit.conditional import ON_CPU, emit_one_of
 from pytensor_jaxpr_linker.emit.scalar import emit_scalar, number
-from pytensor_jaxpr_linker.graph.sorted_rows import in_order_given
+from pytensor_jaxpr_linker.graph.data_layout import in_order_given
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
 from pytensor_jaxpr_linker.jaxpr.optimize.sums import add_to_groups
 from pytensor_jaxpr_linker.jaxpr.passes import CPU
-from pytensor_jaxpr_linker.plan.large_constants import WIDE_CONSTANT_BYTES
+from pytensor_jaxpr_linker.plan.model import WIDE_CONSTANT_BYTES
 
 
 def known_positions(value: np.ndarray, axis: int, n: int) -> np.ndarray:

@@ -30,7 +30,7 @@ from pytensor_jaxpr_linker.graph.lanes.ops import (
     check_mask,
     check_repeats,
 )
-from pytensor_jaxpr_linker.graph.symbolic_values import is_at_least
+from pytensor_jaxpr_linker.graph.static_values import is_at_least
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
 

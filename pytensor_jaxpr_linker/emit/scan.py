@@ -21,9 +21,9 @@ from pytensor_jaxpr_linker.base.jax_compat import SymbolicDim
 from pytensor_jaxpr_linker.base.rules import InnerGraph, emits
 from pytensor_jaxpr_linker.emit.scalar import numpy_astype
 from pytensor_jaxpr_linker.emit.scan_body import SEPARATE_ROWS, Loop, LoopBody, Track, find_tracks
-from pytensor_jaxpr_linker.graph.counted_loops import follows_from_numbers
-from pytensor_jaxpr_linker.graph.symbolic_values import larger
-from pytensor_jaxpr_linker.graph.until_scan import UntilScan
+from pytensor_jaxpr_linker.graph.facts import follows_from_numbers
+from pytensor_jaxpr_linker.graph.loops import UntilScan
+from pytensor_jaxpr_linker.graph.static_values import larger
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
 from pytensor_jaxpr_linker.jaxpr.nested import fixed_value, is_backwards, join, last_rows, row_range

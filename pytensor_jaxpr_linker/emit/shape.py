@@ -13,7 +13,7 @@ from pytensor.tensor.reshape import JoinDims, SplitDims
 from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
 
 from pytensor_jaxpr_linker.base.rules import emits
-from pytensor_jaxpr_linker.graph.symbolic_values import equal
+from pytensor_jaxpr_linker.graph.static_values import equal
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
 from pytensor_jaxpr_linker.jaxpr.builder import Shape as Lengths

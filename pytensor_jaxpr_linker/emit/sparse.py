@@ -9,8 +9,16 @@ from jax import lax
 
 from pytensor_jaxpr_linker.base.rules import emits
 from pytensor_jaxpr_linker.emit.shape import as_lengths
-from pytensor_jaxpr_linker.graph.sparse.ops import CheckLength, CompressedIndex, SumAt, TakeAt
-from pytensor_jaxpr_linker.graph.sparse.product_ops import CompressedDot, ListDot, PaddedDot, SampledDot
+from pytensor_jaxpr_linker.graph.sparse.ops import (
+    CheckLength,
+    CompressedDot,
+    CompressedIndex,
+    ListDot,
+    PaddedDot,
+    SampledDot,
+    SumAt,
+    TakeAt,
+)
 from pytensor_jaxpr_linker.graph.sparse.products import COLUMNS_AT_ONCE
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape

@@ -28,7 +28,7 @@ from pytensor_jaxpr_linker.base.rules import emits
 from pytensor_jaxpr_linker.emit.blocks import Span, make_block, read_box
 from pytensor_jaxpr_linker.emit.indexing import broadcast_shapes, in_range, runtime_positions, take_along_last
 from pytensor_jaxpr_linker.emit.scalar import number, numpy_astype
-from pytensor_jaxpr_linker.graph.symbolic_values import is_at_least, is_symbolic, larger, smaller, within
+from pytensor_jaxpr_linker.graph.static_values import is_at_least, is_symbolic, larger, smaller, within
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
 

@@ -20,7 +20,7 @@ from pytensor_jaxpr_linker.base.rules import Rule
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
 from pytensor_jaxpr_linker.jaxpr.rule_results import fits, output_name
-from pytensor_jaxpr_linker.plan.host_ops import host_reason
+from pytensor_jaxpr_linker.plan.breaks import host_reason
 
 logger = logging.getLogger("pytensor_jaxpr_linker")
 

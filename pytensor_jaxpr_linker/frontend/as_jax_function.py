@@ -39,7 +39,7 @@ from pytensor_jaxpr_linker.frontend.targets import (
 )
 from pytensor_jaxpr_linker.graph.facts import may_be_static
 from pytensor_jaxpr_linker.jaxpr.lower import lower_region
-from pytensor_jaxpr_linker.plan.large_constants import LargeConstants
+from pytensor_jaxpr_linker.plan.model import LargeConstants
 from pytensor_jaxpr_linker.run.call import with_checkify
 from pytensor_jaxpr_linker.run.program import Program, make_graph, make_plan, rules_in_force, static_value
 

@@ -33,7 +33,7 @@ from pytensor_jaxpr_linker.frontend.linker import JaxprLinker
 from pytensor_jaxpr_linker.frontend.rewriters import without_measurements
 from pytensor_jaxpr_linker.frontend.shared_arrays import register_constructors
 from pytensor_jaxpr_linker.frontend.storage import containers
-from pytensor_jaxpr_linker.graph.scan_trace import REDUCED_TRACES, reduce_trace
+from pytensor_jaxpr_linker.graph.loops import REDUCED_TRACES, reduce_trace
 from pytensor_jaxpr_linker.run.codegen import Declared, as_declared
 from pytensor_jaxpr_linker.run.placement import DeviceTensorType
 

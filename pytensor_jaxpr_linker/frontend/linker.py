@@ -14,7 +14,7 @@ from pytensor_jaxpr_linker.frontend.added_rewrites import ADDED_REWRITES
 from pytensor_jaxpr_linker.frontend.kept_graphs import KEEP, REWRITE_CACHE, remember_original
 from pytensor_jaxpr_linker.frontend.runner import Runner
 from pytensor_jaxpr_linker.frontend.storage import containers, storage_of
-from pytensor_jaxpr_linker.graph.scan_trace import REDUCED_TRACES
+from pytensor_jaxpr_linker.graph.loops import REDUCED_TRACES
 
 
 class JaxprLinker(PerformLinker):

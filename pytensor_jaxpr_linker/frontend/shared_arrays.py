@@ -21,7 +21,7 @@ from pytensor_jaxpr_linker.base import marks
 from pytensor_jaxpr_linker.base.array_types import is_tensor, unmasked
 from pytensor_jaxpr_linker.base.errors import variable_name
 from pytensor_jaxpr_linker.base.passes import Pass
-from pytensor_jaxpr_linker.graph.column_major import gains, lay_inputs
+from pytensor_jaxpr_linker.graph.data_layout import gains, lay_inputs
 from pytensor_jaxpr_linker.jaxpr.passes import CPU
 from pytensor_jaxpr_linker.run import placement
 from pytensor_jaxpr_linker.run.transfer_count import count_upload

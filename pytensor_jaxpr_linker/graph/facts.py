@@ -1,7 +1,7 @@
-"""Binding-time analysis: when is each value, and each shape, of a graph known?
+"""Binding-time analysis: when is each value, and each shape, of a graph known? From which generator is a number drawn?
 
-The four times and the analysis come from partial evaluation (Jones, Gomard and Sestoft, *Partial Evaluation and Automatic
-Program Generation*, 1993): constant < shape-known < value-known < run time.
+The four times and the analysis come from partial evaluation (Jones, Gomard and Sestoft, *Partial Evaluation and
+Automatic Program Generation*, 1993): constant < shape-known < value-known < run time.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import NamedTuple
 
+from pytensor.compile.ops import DeepCopyOp, TypeCastingOp
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.traversal import toposort
 from pytensor.scalar.basic import ScalarType, discrete_dtypes
@@ -22,7 +23,7 @@ from pytensor.tensor.type import TensorType
 from pytensor_jaxpr_linker.base import marks
 from pytensor_jaxpr_linker.base.array_types import is_tensor
 from pytensor_jaxpr_linker.base.pytensor_compat import IfElse
-from pytensor_jaxpr_linker.graph.until_scan import UntilScan
+from pytensor_jaxpr_linker.graph.loops import UntilScan
 
 #: Ops whose output depends on the shape of their operand, not on its numbers.
 SHAPE_READERS = (Shape, Shape_i)
@@ -58,13 +59,13 @@ class Times(dict[Variable, BindingTime]):
 
 
 class Facts(NamedTuple):
-    """What `analyze` found."""
+    """The results of `analyze`."""
 
-    inputs: frozenset[Variable]  #: those of the graph, which other graphs may compute
+    inputs: frozenset[Variable]  #: the inputs of the graph, which other graphs may compute
     value: Times  #: when the value of each variable is known
     shape: Times  #: when the shape of each variable is known
-    #: When the value of each variable is known if a rule must know it. Then the branches of an `IfElse` must agree. They do for
-    #: lengths: both branches must return one shape.
+    #: When the value of each variable is known if a rule must know it. Then the branches of an `IfElse` must agree.
+    #: They do for lengths: both branches must return one shape.
     static: Times
     objects: set[Variable]  #: the variables that a region can't hold
     has_generators: bool  #: whether an input or a constant is a random generator
@@ -83,6 +84,24 @@ def may_be_static(variable: Variable) -> bool:
     if ndim > 1 or getattr(variable.type, "dtype", "object") not in (VECTOR_KEYS if ndim else NUMBER_KEYS):
         return False
     return not marks.is_dynamic(variable)
+
+
+def follows_from_numbers(variable: Variable) -> bool:
+    """Return whether a number follows from shapes and number inputs, and so may be known before the program runs."""
+    stack, seen = [variable], set()
+    while stack:
+        v = stack.pop()
+        if v in seen or isinstance(v, Constant):
+            continue
+        seen.add(v)
+        if v.owner is None:
+            if not may_be_static(v):
+                return False
+        elif isinstance(v.owner.op, LOOPS):
+            return False
+        elif not isinstance(v.owner.op, SHAPE_READERS):
+            stack += v.owner.inputs
+    return True
 
 
 #: The dtypes of vectors, and of numbers, that may key a specialization.
@@ -125,7 +144,7 @@ def analyze(
                         shape[variable] = RUNTIME
                         objects.add(variable)
                     if isinstance(variable.type, RandomType):
-                        # It is known, but what NumPy would draw from it is not what the program draws.
+                        # It is known, but NumPy and the program draw different numbers from it.
                         has_generators = True
                     else:
                         value[variable] = fixed[variable] = time = CONSTANT
@@ -142,7 +161,7 @@ def analyze(
             if known < RUNTIME:
                 value[variable] = fixed[variable] = known
             elif fixed is not value and (earlier := fixed_time(node, i, fixed)) < RUNTIME:
-                fixed[variable] = earlier  # what is known at run time only may be known before as a static value
+                fixed[variable] = earlier  # a value known at run time only may be known before as a static value
             of_type = variable.type
             if type(of_type) is TensorType and None not in of_type.shape:
                 continue
@@ -162,7 +181,7 @@ def nothing_known(inputs: Sequence[Variable], has_generators: bool) -> Facts:
 
 
 def shape_time(node: Apply, needs: Iterable[int] | None, shape: Times, fixed: Times) -> BindingTime:
-    """Return when the shapes of a node's outputs are known. Its rule needs the values of the inputs at positions `needs`."""
+    """Return when the shapes of a node's outputs are known. Its rule needs the values of inputs `needs`."""
     if needs is None:
         return RUNTIME
     latest = CONSTANT
@@ -198,7 +217,7 @@ def value_roots(variables: Iterable[Variable], facts: Facts) -> dict[Variable, N
             if facts.static.get(v) == BindingTime.VALUE:
                 roots[v] = None
         elif not isinstance(v.owner.op, SHAPE_READERS):
-            # The node that makes an array of that shape demands what the shape depends on.
+            # The node that makes an array of that shape demands the values that the shape depends on.
             stack.extend(u for u in v.owner.inputs if facts.static[u] == BindingTime.VALUE)
     return roots
 
@@ -206,8 +225,8 @@ def value_roots(variables: Iterable[Variable], facts: Facts) -> dict[Variable, N
 def not_from_inputs(variables: Collection[Variable], facts: Facts) -> list[Variable]:
     """Return the static values that do not follow from values and shapes of inputs alone.
 
-    They follow from the shape of a computed variable, or from an `IfElse`, whose branches may have to agree: both are known only
-    while the region is built.
+    They follow from the shape of a computed variable, or from an `IfElse`, whose branches may have to agree: both are
+    known only while the region is built.
     """
     unclear: set[Variable] = set()
     for node in toposort(variables, blockers=facts.inputs):
@@ -218,3 +237,63 @@ def not_from_inputs(variables: Collection[Variable], facts: Facts) -> list[Varia
         if is_unclear:
             unclear.update(node.outputs)
     return [v for v in variables if v in unclear]
+
+
+# -- random generators -------------------------------------------------------------------------------------------------
+
+# A draw uses 64 bits of its generator's stream as its key. So does a loop, however many draws its steps make. Each draw
+# of a region gets the key at its own place in the stream. So the numbers do not depend on how a graph is cut.
+
+
+class Ancestor(NamedTuple):
+    """An ancestor of a generator, and the number of draws between them."""
+
+    generator: Variable
+    draws: int
+
+
+def generator_ancestor(variable: Variable, inputs: Collection[Variable]) -> Ancestor:
+    """Return the generator, an input or one without an owner, from which a variable descends. Copies draw nothing."""
+    draws = 0
+    while variable not in inputs and variable.owner is not None:
+        draws += is_draw(variable.owner)
+        variable = parent_generator(variable)
+    return Ancestor(variable, draws)
+
+
+def generators_read(inputs: Collection[Variable], nodes: Iterable[Apply]) -> dict[Variable, Ancestor]:
+    """Return the ancestor of each generator that nodes read: a generator that they do not compute."""
+    known = {v: Ancestor(v, 0) for v in inputs if isinstance(v.type, RandomType)}
+    read = {}
+    for node in nodes:
+        for v in node.inputs:
+            if isinstance(v.type, RandomType):
+                read[v] = known.setdefault(v, Ancestor(v, 0))
+        for v in node.outputs:
+            if isinstance(v.type, RandomType):
+                source = known.setdefault(parent_generator(v), Ancestor(parent_generator(v), 0))
+                known[v] = Ancestor(source.generator, source.draws + is_draw(node))
+    return read
+
+
+def key_counts(inputs: Collection[Variable], nodes: Iterable[Apply]) -> dict[Variable, int]:
+    """Return the number of keys that nodes use of each generator."""
+    counts: dict[Variable, int] = {}
+    for generator, draws in generators_read(inputs, nodes).values():
+        counts[generator] = max(counts.get(generator, 0), draws + 1)
+    return counts
+
+
+def is_draw(node: Apply) -> bool:
+    """Return whether a node that returns a generator uses a key: all but copies do."""
+    return not isinstance(node.op, DeepCopyOp | TypeCastingOp)
+
+
+def parent_generator(variable: Variable) -> Variable:
+    """Return the operand from which a computed generator descends."""
+    node = variable.owner
+    op = node.op.scan if isinstance(node.op, UntilScan) else node.op
+    if isinstance(op, Scan):
+        states = op.outer_untraced_sit_sot(node.inputs)
+        return states[node.outputs.index(variable) - op.info.n_outer_outputs + len(states)]
+    return next(v for v in node.inputs if isinstance(v.type, RandomType))

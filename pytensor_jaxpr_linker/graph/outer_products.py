@@ -1,14 +1,15 @@
 """The pass that multiplies a matrix by a vector instead of by an outer product: ``A @ (u @ v.T)`` is ``(A @ u) @ v.T``.
 
-PyTensor's gradient of a Cholesky factor ``L`` computes ``L.T @ G`` and reads its lower triangle (I. Murray, Differentiation of the Cholesky decomposition, 2016). Where ``L`` solves a system
-with one right-hand side, ``G`` is ``tril(u @ v.T) + diag(d)``. As ``L.T`` is upper triangular, `tril` makes no difference to the lower triangle of the product, which then takes n^2 operations
-instead of n^3. The two triangular systems of the gradient take n^3 each.
+PyTensor's gradient of a Cholesky factor ``L`` computes ``L.T @ G`` and reads its lower triangle (I. Murray,
+Differentiation of the Cholesky decomposition, 2016). Where ``L`` solves a system with one right-hand side, ``G`` is
+``tril(u @ v.T) + diag(d)``. As ``L.T`` is upper triangular, `tril` makes no difference to the lower triangle of the
+product, which then takes n^2 operations instead of n^3. The two triangular systems of the gradient take n^3 each.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cached_property, reduce
+from functools import reduce
 from itertools import chain
 from math import prod
 from typing import Any, NamedTuple
@@ -23,33 +24,10 @@ from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
 from pytensor.tensor.math import Dot
 
 from pytensor_jaxpr_linker.base.rules import Table
-from pytensor_jaxpr_linker.graph.walk import (
-    FindRule,
-    Graph,
-    Operands,
-    Readers,
-    Rewrite,
-    is_transpose,
-    made_for,
-    readers_of,
-    rewritten,
-)
+from pytensor_jaxpr_linker.graph.walk import FindRule, Graph, Operands, Rewrite, is_transpose, made_for, rewritten
 
 #: Which axes of a matrix have length 1, by its type.
 NEITHER, LAST, FIRST, BOTH = (False, False), (False, True), (True, False), (True, True)
-
-
-class Products(Operands):
-    """Also knows which nodes read each variable of the graph, and the diagonals of the products that were replaced."""
-
-    def __init__(self, graph: Graph, find_rule: FindRule):
-        super().__init__(graph, find_rule)
-        self.diagonals: dict[Variable, Variable] = {}
-
-    @cached_property
-    def readers(self) -> Readers:
-        """The nodes that read each variable."""
-        return readers_of(self.graph)
 
 
 class Summand(NamedTuple):
@@ -68,10 +46,10 @@ class Summand(NamedTuple):
 
 def outer_products(graph: Graph, find_rule: FindRule) -> Graph:
     """Multiply matrices by the columns of outer products, and the result by their rows."""
-    return rewritten(graph, find_rule, REWRITES, Products)
+    return rewritten(graph, find_rule, REWRITES)
 
 
-def product_with_outer(known: Products, node: Apply) -> list[Variable] | None:
+def product_with_outer(known: Operands, node: Apply) -> list[Variable] | None:
     """Return the product of a matrix with a sum of outer products and diagonal matrices, or None for other products."""
     matrix, other = node.inputs
     dtype = node.outputs[0].type.dtype
@@ -82,7 +60,7 @@ def product_with_outer(known: Products, node: Apply) -> list[Variable] | None:
     if len(summands) < len(found) or any(v.type.dtype != dtype for summand in summands for v in summand.factors):
         return None
     is_lower = any(summand.is_triangular for summand in summands)
-    if is_lower and not (is_upper_triangular(matrix) and reads_only(node.outputs[0], "lower", known)):
+    if is_lower and not (is_upper_triangular(matrix) and reads_only(node.outputs[0], "lower", known.graph)):
         return None
     left = known.variable(matrix)
     summands = [
@@ -92,12 +70,12 @@ def product_with_outer(known: Products, node: Apply) -> list[Variable] | None:
     operands = [left, *chain(*(summand.factors for summand in summands))]
     product, *diagonal = made_for(node, operands, lambda: product_and_diagonal(left, summands, is_lower))
     if diagonal:
-        known.diagonals[node.outputs[0]] = diagonal[0]
+        known.noted[node.outputs[0]] = diagonal[0]
     return [product]
 
 
 def product_and_diagonal(matrix: Variable, summands: Sequence[Summand], is_lower: bool) -> list[Variable]:
-    """Return the product of a matrix with the sum of summands, or its lower triangle, and its diagonal if it is known to be square."""
+    """Return the product of a matrix with a sum, or its lower triangle; and its diagonal if it must be square."""
     pairs: list[tuple[Any, Any]] = [
         (
             pt.dot(matrix, pt.mul(*summand.columns)) if summand.columns else matrix,
@@ -121,16 +99,16 @@ def with_zeros_above(matrix: Variable) -> Variable:
     return pt.switch(place[:, None] >= place, matrix, np.zeros((), matrix.type.dtype))
 
 
-def diagonal_of_product(known: Products, node: Apply) -> list[Variable] | None:
+def diagonal_of_product(known: Operands, node: Apply) -> list[Variable] | None:
     """Return the diagonal of a product that was replaced, for which XLA need not compute the product once more."""
-    diagonal = known.diagonals.get(node.inputs[0])
+    diagonal = known.noted.get(node.inputs[0])
     return None if diagonal is None or node.op.offset else [diagonal]
 
 
 REWRITES: Table[Rewrite] = Table({Dot: product_with_outer, ExtractDiag: diagonal_of_product})
 
 
-# -- which matrices are sums of outer products -----------------------------------------------------------------------------
+# -- which matrices are sums of outer products -------------------------------------------------------------------------
 
 
 def summands_of(matrix: Variable, scale: float) -> Iterator[Summand | None]:
@@ -153,7 +131,7 @@ def summands_of(matrix: Variable, scale: float) -> Iterator[Summand | None]:
 
 
 def outer_product(matrix: Variable, scale: float) -> Summand | None:
-    """Return a matrix as a summand if its factors are columns, rows, numbers, and perhaps constants with zeros above the diagonal."""
+    """Return a matrix as a summand if its factors are columns, rows, numbers, and lower triangular constants."""
     factors = list(factors_of(matrix))
     columns = [v for v in factors if v.type.broadcastable == LAST]
     rows = [v for v in factors if v.type.broadcastable in (FIRST, BOTH)]
@@ -182,7 +160,7 @@ def factors_of(matrix: Variable) -> Iterator[Variable]:
 
 
 def factor_of_mask(matrix: Variable) -> float | None:
-    """Return the number on and below the diagonal of a square constant that has zeros above it; None for other matrices."""
+    """Return the number on and below the diagonal of a constant with zeros above it; None for other matrices."""
     if not isinstance(matrix, Constant) or matrix.data.shape[0] != matrix.data.shape[1] or matrix.data.size == 0:
         return None
     factor = matrix.data[0, 0]
@@ -194,7 +172,7 @@ def applies(node: Apply, scalar_type: type) -> bool:
     return isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, scalar_type)
 
 
-# -- triangles -----------------------------------------------------------------------------------------------------------
+# -- triangles ---------------------------------------------------------------------------------------------------------
 
 
 def is_upper_triangular(matrix: Variable) -> bool:
@@ -205,19 +183,19 @@ def is_upper_triangular(matrix: Variable) -> bool:
     return node is not None and isinstance(node.op, Cholesky) and node.op.lower is is_lower
 
 
-def reads_only(matrix: Variable, triangle: str, known: Products) -> bool:
+def reads_only(matrix: Variable, triangle: str, graph: Graph) -> bool:
     """Return whether all readers of a matrix read one triangle of it, "lower" or "upper", and its diagonal."""
-    return matrix not in known.graph.outputs and all(
-        reads_triangle(node, triangle, known) for node in known.readers.get(matrix, ())
+    return matrix not in graph.outputs and all(
+        reads_triangle(node, triangle, graph) for node in graph.readers.get(matrix, ())
     )
 
 
-def reads_triangle(node: Apply, triangle: str, known: Products) -> bool:
-    """Return whether a node reads one triangle of its operand: the diagonal, or a product with zeros in the other triangle."""
+def reads_triangle(node: Apply, triangle: str, graph: Graph) -> bool:
+    """Return whether a node reads one triangle: the diagonal, or a product with zeros in the other triangle."""
     if isinstance(node.op, ExtractDiag):
         return node.op.offset == 0
     if is_transpose(node):
-        return reads_only(node.outputs[0], "upper" if triangle == "lower" else "lower", known)
+        return reads_only(node.outputs[0], "upper" if triangle == "lower" else "lower", graph)
     return applies(node, Mul) and any(is_zero_outside(triangle, v) for v in node.inputs)
 
 

@@ -9,18 +9,16 @@ from pytensor.printing import debugprint
 
 from pytensor_jaxpr_linker.base.interpreter import gc_paused
 from pytensor_jaxpr_linker.base.passes import Pass, run_passes
-from pytensor_jaxpr_linker.graph.counted_loops import until_counts
-from pytensor_jaxpr_linker.graph.decompose import decompose
-from pytensor_jaxpr_linker.graph.eager_numbers import eager_numbers
-from pytensor_jaxpr_linker.graph.inline import inline
+from pytensor_jaxpr_linker.graph.decompose import decompose, eager_numbers, inline, wide_counts
 from pytensor_jaxpr_linker.graph.lanes.with_lanes import lanes
+from pytensor_jaxpr_linker.graph.loops import until_counts
 from pytensor_jaxpr_linker.graph.outer_products import outer_products
 from pytensor_jaxpr_linker.graph.sparse import basic, math  # noqa: F401  (they register lowerings)
 from pytensor_jaxpr_linker.graph.sparse.lowering import sparse
 from pytensor_jaxpr_linker.graph.walk import FindRule, Graph, toposort
-from pytensor_jaxpr_linker.graph.wide_counts import wide_counts
 
-#: The passes over a graph, in order. Each takes a graph and `find_rule`, and returns the same graph if it does not apply.
+#: The passes over a graph, in order. Each takes a graph and `find_rule`, and returns the same graph if it does not
+#: apply.
 PASSES = (
     Pass("outer products", outer_products),
     Pass("inline", inline),

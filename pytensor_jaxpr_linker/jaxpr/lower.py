@@ -18,10 +18,9 @@ from pytensor_jaxpr_linker.base.interpreter import gc_paused, identity
 from pytensor_jaxpr_linker.base.jax_compat import with_x64_restored
 from pytensor_jaxpr_linker.base.random_keys import keys_of
 from pytensor_jaxpr_linker.base.rules import find_rule
-from pytensor_jaxpr_linker.graph.generators import generators_read
-from pytensor_jaxpr_linker.graph.static_values import NotStatic, StaticValues
-from pytensor_jaxpr_linker.graph.symbolic_values import is_symbolic
-from pytensor_jaxpr_linker.graph.wide_counts import wide_dtype
+from pytensor_jaxpr_linker.graph.decompose import wide_dtype
+from pytensor_jaxpr_linker.graph.facts import generators_read
+from pytensor_jaxpr_linker.graph.static_values import NotStatic, StaticValues, is_symbolic
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, Check, JaxprBuilder
 from pytensor_jaxpr_linker.jaxpr.nested import fixed_value
@@ -89,7 +88,7 @@ def lower_region(
 
 
 def convert_input(b: JaxprBuilder, variable: Variable, atom: Atom) -> Atom:
-    """Return an input in the dtype that the graph declares; counts that an update has stored stay wide, see `graph.wide_counts`."""
+    """Return an input in the dtype that the graph declares; counts that an update has stored stay wide, see `graph.decompose`."""
     dtype = getattr(variable.type, "dtype", None)
     if dtype is None or (isinstance(variable, SharedVariable) and atom.aval.dtype == wide_dtype(dtype)):
         return atom

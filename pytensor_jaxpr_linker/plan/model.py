@@ -1,23 +1,37 @@
-"""`Plan`, its `Region`s and its `HostStep`s: what runs where."""
+"""`Plan`, its `Region`s and its `HostStep`s, which say what runs where, and the large constants of a region."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
 from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor
 
+from pytensor_jaxpr_linker.base.array_types import array_key, in_memory_order
 from pytensor_jaxpr_linker.base.errors import Break, GraphBreakError, variable_name
 from pytensor_jaxpr_linker.base.interpreter import identity
 from pytensor_jaxpr_linker.base.rules import Rule
 from pytensor_jaxpr_linker.graph.facts import is_array
-from pytensor_jaxpr_linker.plan.large_constants import LargeConstants
+
+
+class LargeConstants(NamedTuple):
+    """The large constants of a region."""
+
+    #: The arguments, with axes in the order of memory, in a dtype that holds their numbers. PyTensor folds the
+    #: transpose of a constant into a second constant: both are views of one array here, which is uploaded, and read by
+    #: the processor, once.
+    arrays: list[np.ndarray]
+    #: Which of the arrays each constant is, and the order of its axes.
+    views: dict[Constant, tuple[int, tuple[int, ...]]]
 
 
 class Step(NamedTuple):
-    """One node, with what lowering it needs."""
+    """One node, and the facts that lowering it needs."""
 
     node: Apply
     rule: Rule | None  #: its emission rule; in a region each node has one
@@ -30,14 +44,14 @@ class Region(NamedTuple):
     """Nodes that become one Jaxpr."""
 
     steps: list[Step]  #: the nodes that become equations, in order
-    inputs: list[Variable]  #: what the program takes; the arrays of `constants` follow
-    outputs: list[Variable]  #: what the program returns
+    inputs: list[Variable]  #: the arguments of the program; the arrays of `constants` follow
+    outputs: list[Variable]  #: the results of the program
     static_inputs: list[Variable]  #: the inputs whose values determine a specialization
     #: The variables whose values key a specialization: static operands that follow from values and shapes of inputs.
     #: ``x[i : i + 3]`` demands a length, which is 3 for most `i`.
     demanded: list[Variable]
     draws: list[Apply]  #: the nodes that read a generator
-    constants: LargeConstants = LargeConstants([], {})  #: what `Program` passes as arguments
+    constants: LargeConstants = LargeConstants([], {})  #: further arguments, which `Program` passes
 
 
 class HostStep(NamedTuple):
@@ -51,10 +65,11 @@ class HostStep(NamedTuple):
 class Plan(NamedTuple):
     """The regions and host steps of a graph, in the order in which they run."""
 
-    #: At least one. A region may follow a region: then a value that the first computes determines a shape in the second.
+    #: At least one. A region may follow a region: then a value that the first computes determines a shape in the
+    #: second.
     batches: list[Region | HostStep]
     breaks: list[Break]  #: why there is more than one batch
-    inputs: list[Variable]  #: those of the graph
+    inputs: list[Variable]  #: the inputs of the graph
     outputs: list[Variable]
 
     @property
@@ -64,21 +79,22 @@ class Plan(NamedTuple):
 
     @property
     def is_one_program(self) -> bool:
-        """Whether the graph is one region. Without breaks it is, unless inputs or outputs are no arrays."""
+        """Whether the graph is one region. Without breaks it is, unless an input or output is not an array."""
         return not self.breaks and len(self.batches) == 1 and [r.inputs for r in self.regions] == [self.inputs]
 
     def single_region(self) -> Region:
         """Return the region that is the graph.
 
-        Several batches are a `GraphBreakError`, which lists every break; an input or output that is no array is a TypeError.
+        Several batches are a `GraphBreakError`, which lists every break; an input or output that is not an array is a
+        TypeError.
         """
         if self.breaks:
             raise GraphBreakError(self.breaks)
         if not self.is_one_program:
             found = next(v for v in (*self.inputs, *self.outputs) if not is_array(v))
             raise TypeError(
-                f"A JAX function takes and returns arrays; {variable_name(found)} is of type {found.type}, which is no array."
-                " Pass the arrays that it is made of instead, and return such."
+                f"A JAX function takes and returns arrays; {variable_name(found)} is of type {found.type}, which is no"
+                " array. Pass the arrays that it is made of instead, and return such."
             )
         return self.regions[0]
 
@@ -131,13 +147,13 @@ def host_step(nodes: Sequence[Apply], outputs: Sequence[Variable]) -> HostStep:
 
 def taken_by(nodes: Sequence[Apply]) -> list[Variable]:
     """Return the variables that nodes read and do not compute, constants apart."""
-    produced = produced_by(nodes)
+    produced = {v for node in nodes for v in node.outputs}
     read = dict.fromkeys(v for node in nodes for v in node.inputs if not isinstance(v, Constant))
     return [v for v in read if v not in produced]
 
 
 def node_names(node: Apply, op_names: dict[int, tuple[str, ...]]) -> tuple[str, ...]:
-    """Return the name stack of a node's equations: its Op, and the user's name of what it computes.
+    """Return the name stack of a node's equations: its Op, and the user's name of its output.
 
     `op_names` keeps the name stack of nodes without a name, by the id of their Op.
     """
@@ -148,6 +164,63 @@ def node_names(node: Apply, op_names: dict[int, tuple[str, ...]]) -> tuple[str, 
     return (f"{names[0]}[{named[0]}]",) if named else names
 
 
-def produced_by(nodes: Sequence[Apply]) -> set[Variable]:
-    """Return the variables that nodes compute."""
-    return {v for node in nodes for v in node.outputs}
+# -- large constants ---------------------------------------------------------------------------------------------------
+
+#: Constants of more bytes than this are passed as arguments. XLA reads small index arrays faster from the program;
+#: larger data bloats its text and its constant folding.
+INLINE_CONSTANT_BYTES = 2**16
+#: Constants of more bytes than this are read from memory in each call, and memory is slower than a conversion.
+WIDE_CONSTANT_BYTES = 2**20
+#: The dtypes that may hold the numbers of another one, the smallest first.
+NARROW = [np.dtype(name) for name in ("int8", "uint8", "int16", "uint16", "int32", "float32")]
+
+
+def find_large_constants(read: Iterable[tuple[Constant, Apply]]) -> LargeConstants:
+    """Return the constants that are too large for a program's text, of constants and the nodes that read them."""
+    found = LargeConstants([], {})
+    places: dict[tuple, int] = {}
+    only_elements: dict[int, bool] = {}
+    for constant, node in read:
+        data = constant.data
+        if not isinstance(data, np.ndarray) or data.nbytes <= INLINE_CONSTANT_BYTES:
+            continue
+        base, order = in_memory_order(data)
+        place = places.setdefault(array_key(base), len(found.arrays))
+        if place == len(found.arrays):
+            found.arrays.append(base)
+        found.views[constant] = place, tuple(order.index(axis) for axis in range(data.ndim))
+        only_elements[place] = only_elements.get(place, True) and reads_elements(node, constant)
+    for place, array in enumerate(found.arrays):
+        if only_elements[place]:
+            found.arrays[place] = narrowed(array)
+    return found
+
+
+def reads_elements(node: Apply, constant: Constant) -> bool:
+    """Return whether a node reads a constant element by element, so that XLA converts elements where it reads them.
+
+    A product would need a converted array.
+    """
+    if isinstance(node.op, AdvancedSubtensor):
+        return constant is not node.inputs[0]
+    if isinstance(node.op, AdvancedIncSubtensor):
+        return constant not in node.inputs[:2]
+    return isinstance(node.op, Elemwise)
+
+
+def narrowed(array: np.ndarray) -> np.ndarray:
+    """Return a large array of real numbers in the smallest dtype that holds all of them bit by bit."""
+    if array.nbytes <= WIDE_CONSTANT_BYTES or array.dtype.kind not in "iuf":
+        return array
+    for dtype in NARROW:
+        if dtype.itemsize < array.dtype.itemsize and all(holds(dtype, part) for part in (array[:1], array)):
+            return array.astype(dtype)
+    return array
+
+
+def holds(dtype: np.dtype, array: np.ndarray) -> bool:
+    """Return whether a dtype holds the numbers of an array: -0.0 and NaN are not integers."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        again = array.astype(dtype).astype(array.dtype)
+    bits = f"u{array.dtype.itemsize}"
+    return np.array_equal(again.view(bits), array.view(bits))

@@ -1,8 +1,8 @@
-"""A region whose inputs are padded along the axes that keep changing: to the next power of two, or to the longest length that is marked.
+"""A region with inputs that are padded along changing axes, to the next power of two or to the marked length.
 
-The first `count` lanes of a padded axis are active (see `graph.lanes`), and `count` is one more input. So one program serves all
-lengths up to its own, and computes what the region computes. Where a node must know the length itself, there is no such program,
-and `NotExact` says why.
+The first `count` lanes of a padded axis are active (see `graph.lanes`), and `count` is one more input. So one program
+serves all lengths up to its own, and computes what the region computes. Where a node must know the length itself, there
+is no such program, and `NotExact` says why.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from pytensor_jaxpr_linker.base.errors import describe_node, variable_name
 from pytensor_jaxpr_linker.base.interpreter import gc_paused
 from pytensor_jaxpr_linker.base.rules import Rule
 from pytensor_jaxpr_linker.graph import facts
-from pytensor_jaxpr_linker.graph.inline import inline
+from pytensor_jaxpr_linker.graph.decompose import inline
 from pytensor_jaxpr_linker.graph.lanes.lanes import Lanes
 from pytensor_jaxpr_linker.graph.lanes.ops import DynamicSlice, only_output
 from pytensor_jaxpr_linker.graph.lanes.selection import PaddedRun
 from pytensor_jaxpr_linker.graph.lanes.with_lanes import Rewriter
-from pytensor_jaxpr_linker.graph.walk import Graph, toposort
+from pytensor_jaxpr_linker.graph.walk import FindRule, Graph, toposort
 from pytensor_jaxpr_linker.plan.model import Plan, Region
 
 #: The length to which fewer elements are padded.
@@ -84,9 +84,10 @@ class Group(NamedTuple):
 class Padding(NamedTuple):
     """How a region is called for lengths that it is not compiled for."""
 
-    region: Region  #: the padded region: its further inputs are the lengths before padding, where they are no constants
+    region: Region  #: the padded region: its further inputs are the lengths before padding, unless they are constants
     groups: list[Group]  #: the padded axes of inputs
-    #: The output axes that are cut after a call: the group whose length they have, and how many elements less than that.
+    #: The output axes that are cut after a call: the group whose length they have, and how many elements less than
+    #: that.
     cuts: dict[Place, tuple[int, int]]
     least: list[int]  #: the smallest length of each group for which the cuts hold
     text: str  #: which axes are padded, for messages
@@ -121,7 +122,7 @@ class Padding(NamedTuple):
 
 
 def bucket(n: int) -> int:
-    """Return the length to which `n` elements are padded: a power of two, or 0 for 0, which leaves no element to repeat."""
+    """Return the length to which `n` elements are padded: a power of two, or 0 for 0, without an element to repeat."""
     return max(SMALLEST, 1 << (n - 1).bit_length()) if n else 0
 
 
@@ -157,12 +158,13 @@ def find_groups(inputs: Sequence[Variable], shapes: Sequence[Mapping[Variable, t
 def find_padding(
     region: Region,
     shapes: Sequence[Mapping[Variable, tuple[int, ...]]],
-    find_rule: Callable[[Apply], Rule | None],
+    find_rule: FindRule,
     make_plan: Callable[[Graph], Plan],
 ) -> Padding:
     """Return how a region is padded, by the `shapes` of its inputs that were seen; raise `NotExact` if it can't be.
 
-    Marked axes may have lengths of their own where the graph lets them; else those that had the same length are one group.
+    Marked axes may have lengths of their own where the graph lets them; else axes that had the same length are one
+    group.
     """
     groups = find_groups(region.inputs, shapes)
     check_groups(region, groups)
@@ -182,10 +184,7 @@ def split_marked(groups: Sequence[Group]) -> list[Group]:
 
 
 def padding_for(
-    region: Region,
-    groups: list[Group],
-    find_rule: Callable[[Apply], Rule | None],
-    make_plan: Callable[[Graph], Plan],
+    region: Region, groups: list[Group], find_rule: FindRule, make_plan: Callable[[Graph], Plan]
 ) -> Padding:
     """Return how a region is padded along the axes of `groups`; raise `NotExact` if it can't be."""
     with config.change_flags(traceback__limit=0):  # new variables get the traces of the replaced ones
@@ -204,7 +203,7 @@ def padding_for(
 
 
 def padded_graph(
-    region: Region, groups: Sequence[Group], find_rule: Callable[[Apply], Rule | None]
+    region: Region, groups: Sequence[Group], find_rule: FindRule
 ) -> tuple[Graph, list[PaddedRun], dict[Place, tuple[int, int]]]:
     """Return the padded region as a graph, the lanes of each group, and the `cuts` of `Padding`."""
     inputs = region.inputs
@@ -247,7 +246,7 @@ def padded_graph(
     return Graph(padded, outputs, toposort(outputs, padded)), runs, cuts
 
 
-def without_wrappers(graph: Graph, find_rule: Callable[[Apply], Rule | None]) -> Graph:
+def without_wrappers(graph: Graph, find_rule: FindRule) -> Graph:
     """Return a graph in which an `OpFromGraph`, such as softmax, is its inner graph: lanes may be reduced there."""
 
     def rule(node: Apply) -> Rule | None:
@@ -294,7 +293,7 @@ def demander(region: Region, counts: Sequence[Variable]) -> Apply:
 
 
 def spell_groups(inputs: Sequence[Variable], groups: Sequence[Group], empty: Sequence[int] = ()) -> str:
-    """Return which axes are padded, for messages; those of the groups at the places `empty` have no element to repeat."""
+    """Return the padded axes, for messages. The groups at the places `empty` have no element to repeat."""
     to = ["" if group.longest is None else f" to {group.longest}" for group in groups]
     return ", ".join(
         f"axis {axis} of {variable_name(inputs[i])}{' to 0, since it is empty' if place in empty else to[place]}"

@@ -1,51 +1,49 @@
-"""Cuts a graph into regions, which the device runs, and host steps between them."""
+"""Cuts a graph, and the graphs inside its nodes, into regions, which the device runs, and host steps between them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
+from typing import Any
 
 from pytensor.compile.ops import DeepCopyOp, TypeCastingOp
 from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.fg import AbstractFunctionGraph
 from pytensor.tensor.random.type import RandomType
-from pytensor.tensor.type import TensorType
 
-from pytensor_jaxpr_linker.base import errors, marks
+from pytensor_jaxpr_linker.base import marks
+from pytensor_jaxpr_linker.base.errors import INNER_GRAPH, GraphBreakError, Reason
 from pytensor_jaxpr_linker.base.interpreter import gc_paused
-from pytensor_jaxpr_linker.base.rules import Rule
+from pytensor_jaxpr_linker.base.rules import InnerGraphs, Rule
 from pytensor_jaxpr_linker.graph import facts
-from pytensor_jaxpr_linker.graph.eager_numbers import ARITHMETIC
+from pytensor_jaxpr_linker.graph.decompose import ARITHMETIC, declared_outputs
 from pytensor_jaxpr_linker.graph.facts import SHAPE_READERS, BindingTime, Facts
-from pytensor_jaxpr_linker.graph.sparse.ops import TakeApart, is_transfer
-from pytensor_jaxpr_linker.graph.walk import Graph
-from pytensor_jaxpr_linker.plan.host_ops import host_reason
+from pytensor_jaxpr_linker.graph.prepare import prepare
+from pytensor_jaxpr_linker.graph.walk import FindRule, Graph
+from pytensor_jaxpr_linker.plan.breaks import Fallbacks, host_break, list_breaks
 from pytensor_jaxpr_linker.plan.model import (
     HostStep,
+    InnerPlan,
     Plan,
     PlannedRule,
     Region,
     Step,
     host_step,
     node_names,
-    produced_by,
     taken_by,
 )
-from pytensor_jaxpr_linker.plan.schedule import NO_PHASES, Schedule, schedule
+from pytensor_jaxpr_linker.plan.schedule import NO_PHASES, Schedule, StaticPositions, schedule
 
 #: A region of up to this many nodes that only compute single numbers is not worth a program of its own.
 FEW_SCALAR_NODES = 8
 
 
 @gc_paused()
-def partition(
-    graph: Graph,
-    find_rule: Callable[[Apply], Rule | None],
-    fallbacks: Mapping[Apply, errors.CannotEmit] = MappingProxyType({}),
-) -> Plan:
+def partition(graph: Graph, find_rule: FindRule, fallbacks: Fallbacks = MappingProxyType({})) -> Plan:
     """Make the plan of a graph that `prepare` returned: the fewest batches that alternate between device and host.
 
-    `find_rule` is a `Rules`, or any function from a node to its emission rule or None if no node has inner graphs. `fallbacks`
-    has what emission rules raised for nodes when regions were built before.
+    `find_rule` is a `Rules`, or any function from a node to its emission rule or None if no node has inner graphs.
+    `fallbacks` has the errors that emission rules raised for nodes when regions were built before.
     """
     inputs, outputs, nodes = graph
     steps, known = make_steps(inputs, nodes, find_rule, fallbacks)
@@ -60,17 +58,14 @@ def partition(
 
 
 def make_steps(
-    inputs: Sequence[Variable],
-    nodes: Sequence[Apply],
-    find_rule: Callable[[Apply], Rule | None],
-    fallbacks: Mapping[Apply, errors.CannotEmit],
+    inputs: Sequence[Variable], nodes: Sequence[Apply], find_rule: FindRule, fallbacks: Fallbacks
 ) -> tuple[dict[Apply, Step], Facts]:
-    """Return the step of each node, and what is known when. A node that a region can't hold has no rule."""
+    """Return the step of each node, and the facts. A node that a region can't hold has no rule."""
     steps: dict[Apply, Step] = {}
     op_names: dict[int, tuple[str, ...]] = {}
 
     def make_step(node: Apply) -> frozenset[int] | None:
-        """Make a node's step as if a region could hold it; return its static operands' positions, None without a rule."""
+        """Make a node's step as if a region could hold it; return its static positions, or None without a rule."""
         rule, static, inner = find_rule(node), NO_PHASES, None
         if rule is not None:
             if type(rule) is PlannedRule:
@@ -91,42 +86,9 @@ def make_steps(
     return steps, known
 
 
-def static_positions(steps: Mapping[Apply, Step]) -> dict[Apply, frozenset[int]]:
+def static_positions(steps: Mapping[Apply, Step]) -> StaticPositions:
     """Return the positions of the static operands, for nodes that have any."""
     return {node: step.static for node, step in steps.items() if step.static}
-
-
-def host_break(step: Step, fallbacks: Mapping[Apply, errors.CannotEmit]) -> errors.Break | None:
-    """Return why a node must run on the host, or None."""
-    node, rule = step.node, step.rule
-    if rule is None:
-        if isinstance(node.op, TakeApart) and not is_transfer(node):
-            return errors.Break(errors.REFUSED, node, None, UNKNOWN_PATTERN)
-        if (decided := host_reason(node.op)) is not None:
-            return errors.Break(getattr(decided, "code", errors.NO_RULE), node, None, decided)
-        if (found := not_array(node)) is not None:
-            is_sparse = getattr(found.type, "format", None) is not None
-            kind = f"{errors.variable_name(found)} is of type {found.type}, which is no array"
-            kind += "; this Op is not lowered to the arrays of sparse matrices" * is_sparse
-            return errors.Break(errors.NOT_ARRAY, node, None, kind)
-        return errors.Break(errors.NO_RULE, node, None, errors.NO_RULE.why)
-    if (reason := rule.refuse(node)) is not None:
-        return errors.Break(getattr(reason, "code", errors.REFUSED), node, None, reason)
-    if node in fallbacks and fallbacks[node].position is None:
-        return errors.Break(errors.REFUSED, node, None, str(fallbacks[node]))
-    return None
-
-
-#: Why a sparse matrix is put together and taken apart again.
-UNKNOWN_PATTERN = "which entries the matrix has follows from numbers, and an Op reads its indices or only its entries"
-
-
-def not_array(node: Apply) -> Variable | None:
-    """Return an operand or a result of a node that a region can't hold, or None."""
-    for v in (*node.inputs, *node.outputs):
-        if type(v.type) is not TensorType and not facts.is_array(v):
-            return v
-    return None
 
 
 def needs_runtime_value(step: Step, known: Facts) -> bool:
@@ -134,45 +96,11 @@ def needs_runtime_value(step: Step, known: Facts) -> bool:
     return any(known.static[step.node.inputs[i]] == BindingTime.RUNTIME for i in step.static)
 
 
-def list_breaks(
-    graph: Graph, on_host: Mapping[Apply, errors.Break], found: Schedule, steps: Mapping[Apply, Step]
-) -> list[errors.Break]:
-    """Return every reason for more than one batch, in the order of the nodes."""
-    breaks = []
-    roots = dynamic_roots(graph)
-    for node in graph.nodes:
-        if node in on_host:
-            if is_transfer(node):
-                continue
-            breaks.append(on_host[node])
-        elif node in found.on_host:
-            marked = next((roots[v] for i in steps[node].static if (v := node.inputs[i]) in roots), None)
-            code = errors.RUNTIME_STATIC if marked is None else errors.DYNAMIC_VALUE
-            breaks.append(errors.Break(code, node, marked, code.why))
-        for i in found.crossing.get(node, ()):
-            breaks.append(errors.Break(errors.RUNTIME_STATIC, node, node.inputs[i], errors.RUNTIME_STATIC.why))
-    return breaks
-
-
-def dynamic_roots(graph: Graph) -> dict[Variable, Variable]:
-    """Map each variable that depends on an input that the user marked dynamic to such an input."""
-    roots = {v: v for v in graph.inputs if marks.is_dynamic(v) and not marks.is_varying(v)}
-    for node in graph.nodes if roots else ():
-        if not isinstance(node.op, SHAPE_READERS):
-            marked = next((roots[v] for v in node.inputs if v in roots), None)
-            if marked is not None:
-                roots.update(dict.fromkeys(node.outputs, marked))
-    return roots
-
-
 # -- batches -----------------------------------------------------------------------------------------------------------
 
 
 def best_schedule(
-    inputs: Sequence[Variable],
-    nodes: Sequence[Apply],
-    on_host: Collection[Apply],
-    static: Mapping[Apply, frozenset[int]],
+    inputs: Sequence[Variable], nodes: Sequence[Apply], on_host: Collection[Apply], static: StaticPositions
 ) -> Schedule:
     """Return the schedule with the fewest batches, with regions that are not worth a program on the host."""
     found = schedule(inputs, nodes, on_host, static)
@@ -185,11 +113,8 @@ def best_schedule(
 
 def small_regions(found: Schedule, nodes: Sequence[Apply], on_host: Collection[Apply]) -> list[Apply]:
     """Return the nodes of regions that compute a few single numbers or only copy: they are not worth a program."""
-    by_phase: dict[int, list[Apply]] = {}
-    for node in nodes:
-        by_phase.setdefault(found.phase[node], []).append(node)
     small = []
-    for batch in by_phase.values():
+    for batch in found.nodes_by_phase(nodes).values():
         if len(batch) <= FEW_SCALAR_NODES and batch[0] not in on_host and all(map(is_cheap, batch)):
             small += batch
     return small
@@ -205,10 +130,8 @@ def is_cheap(node: Apply) -> bool:
 
 
 def cut(graph: Graph, found: Schedule, steps: Mapping[Apply, Step], has_generators: bool) -> list[Region | HostStep]:
-    """Return the batches of a schedule, in order. They are made from the last to the first, by what later batches read."""
-    phases: dict[int, list[Apply]] = {}
-    for node in graph.nodes:
-        phases.setdefault(found.phase[node], []).append(node)
+    """Return the batches of a schedule, in order. They are made from the last to the first, as later batches read."""
+    phases = found.nodes_by_phase(graph.nodes)
     wanted: dict[int, dict[Variable, None]] = {phase: {} for phase in phases}
 
     def want(variables: Iterable[Variable]) -> None:
@@ -224,10 +147,9 @@ def cut(graph: Graph, found: Schedule, steps: Mapping[Apply, Step], has_generato
         batch: Region | HostStep | None = (
             cut_region(nodes, results, found, steps, has_generators) if is_region else cut_host_step(nodes, results)
         )
-        if batch is None:
-            continue
-        want(batch.inputs)
-        batches.append(batch)
+        if batch is not None:
+            want(batch.inputs)
+            batches.append(batch)
     batches.reverse()
     return batches
 
@@ -244,11 +166,7 @@ def cut_host_step(nodes: Sequence[Apply], results: list[Variable]) -> HostStep |
 
 
 def cut_region(
-    nodes: Sequence[Apply],
-    results: list[Variable],
-    found: Schedule,
-    steps: Mapping[Apply, Step],
-    has_generators: bool,
+    nodes: Sequence[Apply], results: list[Variable], found: Schedule, steps: Mapping[Apply, Step], has_generators: bool
 ) -> Region | None:
     """Return the region of the `nodes` that `results` depend on."""
     if not results:
@@ -260,18 +178,14 @@ def cut_region(
     else:
         known = facts.nothing_known(inputs, has_generators)
     kept = needed_steps(nodes, results, steps, known)
-    region = make_region(inputs, kept, results, known)
-    produced = produced_by(nodes)
-    # An input may be needed only for static values that follow from its value or shape.
-    read = {v for node in nodes for v in node.inputs if v not in produced}
-    return region._replace(inputs=[v for v in inputs if v in read])
+    return make_region(inputs, kept, results, known)
 
 
 def earlier_arithmetic(nodes: Sequence[Apply], found: Schedule) -> list[Apply]:
     """Return the nodes of earlier phases that compute, from shapes and known values, the numbers that `nodes` read.
 
-    They are computed again, instead of being sent from an earlier region. They keep the order of the graph: a node that reads a
-    shape comes after the node that makes it.
+    They are computed again, instead of being sent from an earlier region. They keep the order of the graph: a node that
+    reads a shape comes after the node that makes it.
     """
     own = set(nodes)
     earlier: set[Apply] = set()
@@ -291,7 +205,8 @@ def make_region(inputs: list[Variable], steps: list[Step], outputs: list[Variabl
     operands = [step.node.inputs[i] for step in steps if step.static for i in step.static]
     demanded = {v: None for v in operands if known.static[v] == BindingTime.VALUE}
     roots = facts.value_roots(demanded, known)
-    # A value that follows from the shape of a computed variable is known only while the region is built: its roots are the key.
+    # A value that follows from the shape of a computed variable is known only while the region is built: its roots are
+    # the key.
     unclear = facts.not_from_inputs(demanded, known)
     keys = {v: None for v in demanded if v not in unclear} | dict.fromkeys(facts.value_roots(unclear, known))
     nodes = [step.node for step in steps] if known.has_generators else []
@@ -304,8 +219,8 @@ def needed_steps(
 ) -> list[Step]:
     """Return the nodes that need equations, in order.
 
-    A node whose values are known when the region is specialized needs none: 0-d values that follow from shapes, and values that
-    are read only as static operands. A node whose shape such a value reads stays.
+    A node whose values are known when the region is specialized needs none: 0-d values that follow from shapes, and
+    values that are read only as static operands. A node whose shape such a value reads stays.
     """
     needed: set[Variable] = set(outputs)  # as numbers at run time
     shapes: set[Variable] = set()  # as a static value
@@ -329,3 +244,57 @@ def needed_steps(
 def is_folded(variable: Variable, known: Facts) -> bool:
     """Return whether a variable is a number that follows from shapes alone: it is computed at specialization time."""
     return known.value[variable] <= BindingTime.SHAPE and getattr(variable.type, "ndim", None) == 0
+
+
+# -- inner graphs ------------------------------------------------------------------------------------------------------
+
+
+class Rules:
+    """The emission rules in force. Called with a node it returns the node's rule, or None.
+
+    A rule that declares inner graphs is returned with their plans. Each inner graph is planned once, also if several
+    others contain it.
+    """
+
+    def __init__(self, find: FindRule):
+        self._find = find
+        self._planned: dict[Rule, PlannedRule] = {}
+        self._plans: dict[tuple[AbstractFunctionGraph, int], Plan] = {}
+
+    def __call__(self, node: Apply) -> Rule | None:
+        rule = self._find(node)
+        if rule is None or rule.inner is None:
+            return rule
+        if rule not in self._planned:
+            self._planned[rule] = self._with_plans(rule, rule.inner)
+        return self._planned[rule]
+
+    def _with_plans(self, rule: Rule, inner: InnerGraphs) -> PlannedRule:
+        """Return a rule with the static operands of its inner graphs. It refuses a node if a graph has breaks."""
+
+        def plans(node: Apply) -> list[InnerPlan]:
+            return [InnerPlan(self._plan(g.graph, g.varying), g.where, g.first) for g in inner(node)]
+
+        def static(node: Apply) -> set[int]:
+            return {*rule.static(node), *(i for plan in plans(node) for i in plan.static_operands())}
+
+        def refuse(node: Apply) -> str | None:
+            if (reason := rule.refuse(node)) is not None:
+                return reason
+            found = plans(node)
+            breaks = [b for inner in found for b in inner.plan.breaks]
+            return Reason(f"{found[0].where}: {GraphBreakError(breaks)}", INNER_GRAPH) if breaks else None
+
+        return PlannedRule(rule.emit, static, refuse, inner, plans=plans)
+
+    def _plan(self, fgraph: AbstractFunctionGraph, varying: int) -> Plan:
+        """Return the plan of an inner graph with `varying` leading inputs that differ from step to step."""
+        if (fgraph, varying) not in self._plans:
+            # The passes copy nodes, which a frozen graph does not allow. The marks are for this plan alone.
+            graph: Any = fgraph
+            thawed = graph.unfreeze() if hasattr(graph, "unfreeze") else graph.clone()
+            for v in thawed.inputs[:varying]:
+                marks.mark_varying(v)
+            declared = declared_outputs(prepare(thawed, self), thawed.outputs)
+            self._plans[fgraph, varying] = partition(declared, self)
+        return self._plans[fgraph, varying]

@@ -1,19 +1,20 @@
 """Assigns each node of a graph to a batch: the fewest batches that alternate between device and host.
 
-The schedule counts phases. A node runs in the phase of its latest operand if that is computed on the same side, else in the next
-phase of its own side. A static operand that the device computes comes to the host first, where it keys the specialization of a
-later region: an empty phase of the host lies between the two regions. Both sides are tried as the first one. The pass visits each
-node once, so it takes linear time. Phases never decrease along an edge, so batches can't depend on each other in a circle.
+The schedule counts phases. A node runs in the phase of its latest operand if that is computed on the same side, else in
+the next phase of its own side. A static operand that the device computes comes to the host first, where it keys the
+specialization of a later region: an empty phase of the host lies between the two regions. Both sides are tried as the
+first one. The pass visits each node once, so it takes linear time. Phases never decrease along an edge, so batches
+can't depend on each other in a circle.
 
-If no static operand crosses between regions, a longest chain of nodes that change sides has a node in every phase, so no schedule
-has fewer batches. Otherwise a phase may hold nodes only because they run as early as they can: `delay` moves them. The search ends
-at a schedule with no more batches than such a chain takes.
+If no static operand crosses between regions, a longest chain of nodes that change sides has a node in every phase, so
+no schedule has fewer batches. Otherwise a phase may hold nodes only because they run as early as they can: `delay`
+moves them. The search ends at a schedule with no more batches than such a chain takes.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -27,16 +28,21 @@ NEVER = math.inf
 #: `delay` gives up if all its attempts together would visit more nodes than this.
 MOST_DELAYS = 200_000
 
-#: A node; the positions of its static operands; whether it runs on the host; whether it reads only its operand's shape; whether its
-#: results are known as soon as its operands are; its results, each with whether its value may key a specialization, and whether its
-#: type declares its shape.
+#: A node; the positions of its static operands; whether it runs on the host; whether it reads only its operand's shape;
+#: whether its results are known as soon as its operands are; its results, each with whether its value may key a
+#: specialization, and whether its type declares its shape.
 type Traits = tuple[Apply, frozenset[int], bool, bool, bool, list[tuple[Variable, bool, bool]]]
 
-#: The phases from which on the device has a variable, the host has it, the host knows its value, and the host knows its shape.
+#: The phases from which on the device has a variable, the host has it, the host knows its value, and the host knows its
+#: shape.
 type Arrival = tuple[int, int, float, float]
 
-#: That of a constant.
+#: The arrival of a constant.
 AT_ONCE: Arrival = (0, 0, 0, 0)
+
+
+#: The positions of the static operands of nodes that have any.
+type StaticPositions = Mapping[Apply, frozenset[int]]
 
 
 class Schedule(NamedTuple):
@@ -50,19 +56,24 @@ class Schedule(NamedTuple):
 
     @property
     def batch_count(self) -> int:
-        """How many phases have nodes."""
+        """The number of phases with nodes."""
         return len(set(self.phase.values()))
+
+    def nodes_by_phase(self, nodes: Iterable[Apply]) -> dict[int, list[Apply]]:
+        """Return the nodes of each phase, in order."""
+        found: dict[int, list[Apply]] = {}
+        for node in nodes:
+            found.setdefault(self.phase[node], []).append(node)
+        return found
 
 
 def schedule(
-    inputs: Sequence[Variable],
-    nodes: Sequence[Apply],
-    on_host: Collection[Apply],
-    static: Mapping[Apply, frozenset[int]],
+    inputs: Sequence[Variable], nodes: Sequence[Apply], on_host: Collection[Apply], static: StaticPositions
 ) -> Schedule:
     """Return the schedule with the fewest batches.
 
-    `nodes` are in topological order. `static` has the positions of the static operands of the nodes that are not `on_host`.
+    `nodes` are in topological order. `static` has the positions of the static operands of the nodes that are not
+    `on_host`.
     """
     traits, further = traits_of_nodes(inputs, nodes, on_host, static)
     arrivals: dict[Variable, Arrival] = {v: (0, 0, 0 if may_be_static(v) else NEVER, 0) for v in inputs}
@@ -73,7 +84,7 @@ def schedule(
     first = assign_from(0)
     if is_fewest(first.phase):
         return first
-    fewest = 1 + max(assign(traits, arrivals, None).phase.values(), default=-1)
+    fewest = 1 + max(assign(traits, arrivals, None, {}).phase.values(), default=-1)
     first = delay(first, assign_from, fewest)
     if first.batch_count <= fewest:
         return first
@@ -94,9 +105,10 @@ def is_fewest(phase: Mapping[Apply, int]) -> bool:
 
 
 def delay(found: Schedule, assign_from: Callable[[int, Mapping[Apply, int]], Schedule], fewest: int) -> Schedule:
-    """Return a schedule whose nodes run one phase of their side later, phase by phase, where that needs no more batches.
+    """Return a schedule whose nodes run one phase of their side later, phase by phase, if that needs no more batches.
 
-    No proof says that this gives the fewest batches, but it did for every random graph that was compared with all schedules.
+    No proof says that this gives the fewest batches, but it did for every random graph that was compared with all
+    schedules.
     """
     if not found.crossing:
         return found
@@ -114,14 +126,11 @@ def delay(found: Schedule, assign_from: Callable[[int, Mapping[Apply, int]], Sch
 
 
 def traits_of_nodes(
-    inputs: Sequence[Variable],
-    nodes: Sequence[Apply],
-    on_host: Collection[Apply],
-    static: Mapping[Apply, frozenset[int]],
+    inputs: Sequence[Variable], nodes: Sequence[Apply], on_host: Collection[Apply], static: StaticPositions
 ) -> tuple[list[Traits], set[Apply]]:
-    """Return the traits of each node, and further nodes for the host: their static operands can't key a specialization."""
+    """Return the traits of each node, and further host nodes, whose static operands can't key a specialization."""
     unknown = {v for v in inputs if not may_be_static(v)}
-    dynamic = {v for v in inputs if marks.is_dynamic(v)}  # and what is computed from them
+    dynamic = {v for v in inputs if marks.is_dynamic(v)}  # and the variables computed from them
     traits: list[Traits] = []
     further = set()
     for node in nodes:
@@ -149,18 +158,15 @@ NO_PHASES: frozenset[int] = frozenset()
 
 
 def assign(
-    traits: Sequence[Traits],
-    arrivals: Mapping[Variable, Arrival],
-    device_parity: int | None,
-    earliest: Mapping[Apply, int] = MappingProxyType({}),
+    traits: Sequence[Traits], arrivals: Mapping[Variable, Arrival], parity: int | None, earliest: Mapping[Apply, int]
 ) -> Schedule:
-    """Return the schedule in which the phases of the device are the even (0) or the odd (1) ones, none before `earliest`.
+    """Return the schedule in which the device has the even (0) or the odd (1) phases, none before `earliest`.
 
-    `arrivals` belong to the graph's inputs. Without a parity the sides have any phase: then a node of phase n ends a chain of
-    n + 1 nodes that all need different batches, so no schedule has fewer.
+    `arrivals` belong to the graph's inputs. Without a parity the sides have any phase: then a node of phase n ends a
+    chain of n + 1 nodes that all need different batches, so no schedule has fewer.
     """
-    found = Schedule({}, device_parity or 0, set(), {}, set())
-    arrived, folded, alternating = dict(arrivals), found.folded, device_parity is not None
+    found = Schedule({}, parity or 0, set(), {}, set())
+    arrived, folded, alternating = dict(arrivals), found.folded, parity is not None
     for node, static, is_host, reads_shape, may_fold, outputs in traits:
         ready: float = earliest.get(node, 0)
         known: float = 0

@@ -20,7 +20,7 @@ from pytensor_jaxpr_linker.base.interpreter import gc_paused
 from pytensor_jaxpr_linker.base.jax_compat import with_x64_restored
 from pytensor_jaxpr_linker.base.passes import PassRecord, record_passes
 from pytensor_jaxpr_linker.frontend.targets import LOADED, Compiled, compiled, graph_target, target_of
-from pytensor_jaxpr_linker.graph.walk import Graph, readers_of
+from pytensor_jaxpr_linker.graph.walk import Graph
 from pytensor_jaxpr_linker.jaxpr.optimize.finish import for_calls
 from pytensor_jaxpr_linker.jaxpr.passes import CPU
 from pytensor_jaxpr_linker.plan.model import HostStep, Plan, Region
@@ -255,8 +255,7 @@ def describe_breaks(
         if b.variable is None and b.node in places:
             host_steps.setdefault(places[b.node], []).append(i)
     trials = try_changes(graph, plan.breaks, host_steps, len(plan.batches), rules_in_force(), fallbacks)
-    readers = readers_of(graph)
-    breaks = tuple(explain_break(b, index, readers, trials.alone.get(i)) for i, b in enumerate(plan.breaks))
+    breaks = tuple(explain_break(b, index, graph.readers, trials.alone.get(i)) for i, b in enumerate(plan.breaks))
     changes = []
     for what, members, left in trials.changes:
         first = breaks[members[0]]

@@ -21,7 +21,7 @@ from pytensor_jaxpr_linker.base.errors import INNER_GRAPH, NO_RULE, SIDE_EFFECT,
 from pytensor_jaxpr_linker.base.rules import Rule
 from pytensor_jaxpr_linker.graph.lanes.ops import Compact
 from pytensor_jaxpr_linker.graph.walk import Graph
-from pytensor_jaxpr_linker.plan.host_ops import host_reason
+from pytensor_jaxpr_linker.plan.breaks import host_reason
 from pytensor_jaxpr_linker.plan.partition import best_schedule, make_steps, static_positions
 
 

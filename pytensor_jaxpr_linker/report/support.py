@@ -31,7 +31,7 @@ from pytensor_jaxpr_linker.base.rules import RULES, SCALAR_RULES, Rule, ScalarRu
 from pytensor_jaxpr_linker.graph.decompose import DECOMPOSITIONS
 from pytensor_jaxpr_linker.graph.sparse.lowering import LOWERINGS
 from pytensor_jaxpr_linker.jaxpr import prims
-from pytensor_jaxpr_linker.plan.host_ops import HOST
+from pytensor_jaxpr_linker.plan.breaks import HOST
 
 OF_TWO = "Of two sparse matrices if all entries are at constant places; else the host finds the places faster."
 

@@ -20,8 +20,8 @@ from pytensor_jaxpr_linker.base import jax_compat
 from pytensor_jaxpr_linker.base.array_types import is_tensor
 from pytensor_jaxpr_linker.base.errors import note_node
 from pytensor_jaxpr_linker.base.random_keys import keys_of
-from pytensor_jaxpr_linker.graph.generators import Ancestor, generator_ancestor
-from pytensor_jaxpr_linker.graph.wide_counts import may_be_wide
+from pytensor_jaxpr_linker.graph.decompose import may_be_wide
+from pytensor_jaxpr_linker.graph.facts import Ancestor, generator_ancestor
 from pytensor_jaxpr_linker.jaxpr.builder import Check
 from pytensor_jaxpr_linker.plan.model import Region
 from pytensor_jaxpr_linker.run import codegen, placement

@@ -24,19 +24,16 @@ from pytensor_jaxpr_linker.base.errors import CannotEmit, RuntimeTracerError, va
 from pytensor_jaxpr_linker.base.passes import Pass
 from pytensor_jaxpr_linker.emit import traced_leaf
 from pytensor_jaxpr_linker.emit.random.sampler import KEY_DTYPE, KEY_SHAPE
-from pytensor_jaxpr_linker.graph.column_major import lay_constants, reads_gaining_constant
-from pytensor_jaxpr_linker.graph.generators import key_counts
+from pytensor_jaxpr_linker.graph.data_layout import is_by_group, lay_constants, reads_gaining_constant, sort_rows
+from pytensor_jaxpr_linker.graph.facts import key_counts
 from pytensor_jaxpr_linker.graph.prepare import prepare
-from pytensor_jaxpr_linker.graph.sorted_rows import is_by_group, sort_rows
 from pytensor_jaxpr_linker.graph.static_values import StaticValues
 from pytensor_jaxpr_linker.graph.walk import Graph
 from pytensor_jaxpr_linker.jaxpr.builder import Check
 from pytensor_jaxpr_linker.jaxpr.passes import CPU
-from pytensor_jaxpr_linker.plan.inner import Rules
-from pytensor_jaxpr_linker.plan.large_constants import find_large_constants
-from pytensor_jaxpr_linker.plan.model import Plan, Region
+from pytensor_jaxpr_linker.plan.model import Plan, Region, find_large_constants
 from pytensor_jaxpr_linker.plan.padding import Padding, find_padding
-from pytensor_jaxpr_linker.plan.partition import partition
+from pytensor_jaxpr_linker.plan.partition import Rules, partition
 from pytensor_jaxpr_linker.run.placement import copied_to_mesh, place
 from pytensor_jaxpr_linker.run.recompiles import NotAdmitted, Policy, Recompiles
 from pytensor_jaxpr_linker.run.specialization import Specialization

@@ -13,7 +13,7 @@ from pytensor.raise_op import Assert
 
 import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker.base.rules import find_rule
-from pytensor_jaxpr_linker.plan import inner
+from pytensor_jaxpr_linker.plan import partition as partition_module
 from pytensor_jaxpr_linker.plan.partition import partition
 
 # FAST_COMPILE's C code complains where no BLAS is installed.
@@ -210,7 +210,7 @@ def test_random_draw_in_a_branch():
 def test_an_inner_graph_is_planned_once(monkeypatch):
     """Each level is asked for several times; without a cache the work would double from level to level."""
     planned = []
-    monkeypatch.setattr(inner, "partition", lambda *args: planned.append(args) or partition(*args))
+    monkeypatch.setattr(partition_module, "partition", lambda *args: planned.append(args) or partition(*args))
 
     def nest(depth, x):
         if depth == 0:

@@ -13,7 +13,7 @@ from tests.emit.loops.test_scan import M, X, primitives_of, scan
 from tests.emit.loops.test_scan_until import doubling
 
 import pytensor_jaxpr_linker as pjl
-from pytensor_jaxpr_linker.graph.until_scan import UntilScan
+from pytensor_jaxpr_linker.graph.loops import UntilScan
 
 # FAST_COMPILE's C code complains where no BLAS is installed.
 pytestmark = pytest.mark.filterwarnings("ignore:PyTensor could not link to a BLAS")

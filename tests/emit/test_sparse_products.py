@@ -14,7 +14,7 @@ from helpers import FULLGRAPH, compare_grad
 import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker.emit import sparse
 from pytensor_jaxpr_linker.graph.sparse import products
-from pytensor_jaxpr_linker.graph.sparse.product_ops import CompressedDot, ListDot, PaddedDot, SampledDot
+from pytensor_jaxpr_linker.graph.sparse.ops import CompressedDot, ListDot, PaddedDot, SampledDot
 
 rng = np.random.default_rng(0)
 

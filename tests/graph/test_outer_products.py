@@ -39,7 +39,7 @@ def check(inputs, outputs, values, left, rtol=1e-9):
     assert products_of_matrices(pytensor.function(inputs, outputs, mode="JAXPR", on_unused_input="ignore")) == left
 
 
-# -- gradients of Cholesky factors ---------------------------------------------------------------------------------------
+# -- gradients of Cholesky factors -------------------------------------------------------------------------------------
 
 
 def log_density(covariance, y, lower=True):
@@ -109,7 +109,7 @@ def test_second_derivatives_and_vmap():
         np.testing.assert_allclose(got, reference(COVARIANCE, factor * VECTOR), rtol=1e-9)
 
 
-# -- products by themselves ----------------------------------------------------------------------------------------------
+# -- products by themselves --------------------------------------------------------------------------------------------
 
 
 @settings(max_examples=40, deadline=None)

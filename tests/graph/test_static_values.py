@@ -242,7 +242,7 @@ def test_multi_axis_slices_known_at_run_time():
         compare([m], outputs, [np.array([[1.0, 0.0, 1.0], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]])])
 
 
-# -- the Ops themselves, which evaluate what is known before the program is built -------------------------------------
+# -- the Ops themselves, evaluated before the program is built ---------------------------------------------------------
 
 
 def test_perform():

@@ -38,6 +38,7 @@ ELSEWHERE = {
     "pymc.": ("random", "not PyTensor's"),
     "pytensor_jaxpr_linker.graph.lanes.ops.LstsqParts": ("linalg.solvers", "a part of PyTensor's Lstsq"),
     "pytensor_jaxpr_linker.graph.lanes": ("lanes", "our own Op"),
+    "pytensor_jaxpr_linker.graph.loops": ("scan", "our own Op, a Scan"),
     "pytensor_jaxpr_linker.graph.sparse": ("sparse", "our own Op"),
 }
 

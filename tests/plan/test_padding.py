@@ -1,4 +1,4 @@
-"""What is padded, beyond the recompile limit or before, what a padded program computes, and what is said where none is."""
+"""Padding beyond the recompile limit or before: the padded axes, the results, and the messages without padding."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_sorted(dtype):
         if dtype.startswith("float"):
             arrays[0][::3], arrays[1][0, 0] = np.nan, np.inf  # sorted last
         if dtype == "uint8":
-            arrays[0][::2] = 255  # equal to what is behind the end
+            arrays[0][::2] = 255  # equal to the numbers behind the end
         return *arrays, rng.normal(size=n)
 
     compare_lengths([x, m, y], outputs, values, [5, 1, 16, 17, 4])

@@ -28,7 +28,7 @@ class Node(Op):
 
 @st.composite
 def graphs(draw):
-    """Nodes in topological order, those on the host, and the static operands of the others."""
+    """Nodes in topological order, the nodes on the host, and the static operands of the others."""
     nodes, on_host, static, edges = [], set(), {}, []
     for j in range(draw(st.integers(1, 8))):
         kinds = [draw(st.sampled_from(["none", "none", "data", "static"])) for _ in range(j)]

@@ -18,7 +18,7 @@ from jax.experimental import checkify
 from symbolic_graphs import GRAPHS, Graph
 
 import pytensor_jaxpr_linker as pjl
-from pytensor_jaxpr_linker.graph.symbolic_values import within
+from pytensor_jaxpr_linker.graph.static_values import within
 
 pytestmark = pytest.mark.usefixtures("x64")
 

@@ -41,7 +41,7 @@ from pytensor_jaxpr_linker.emit.linalg.matrices import (
 )
 from pytensor_jaxpr_linker.emit.scalar import number, numpy_astype
 from pytensor_jaxpr_linker.emit.tensor_basic import diagonal, slice_axis
-from pytensor_jaxpr_linker.graph.symbolic_values import smaller
+from pytensor_jaxpr_linker.graph.static_values import smaller
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
 

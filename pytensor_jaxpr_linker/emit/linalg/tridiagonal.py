@@ -14,7 +14,7 @@ from pytensor_jaxpr_linker.base.rules import emits
 from pytensor_jaxpr_linker.emit.scalar import number, numpy_astype
 from pytensor_jaxpr_linker.emit.shape import check_length
 from pytensor_jaxpr_linker.emit.tensor_basic import slice_axis
-from pytensor_jaxpr_linker.graph.symbolic_values import larger
+from pytensor_jaxpr_linker.graph.static_values import larger
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
 

@@ -17,7 +17,7 @@ from pytensor_jaxpr_linker.emit.random.samplers_continuous import standard_expon
 from pytensor_jaxpr_linker.emit.random.samplers_discrete import FLOAT, last_axis_positions, random_order
 from pytensor_jaxpr_linker.emit.scalar import numpy_astype
 from pytensor_jaxpr_linker.emit.shape import check_length
-from pytensor_jaxpr_linker.graph.symbolic_values import larger, smaller
+from pytensor_jaxpr_linker.graph.static_values import larger, smaller
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
 

@@ -21,7 +21,7 @@ from pytensor_jaxpr_linker.emit.elemwise import broadcast_operand
 from pytensor_jaxpr_linker.emit.scalar import number, numpy_astype
 from pytensor_jaxpr_linker.emit.shape import position_dtype
 from pytensor_jaxpr_linker.emit.tensor_basic import checked_lengths
-from pytensor_jaxpr_linker.graph.symbolic_values import is_symbolic
+from pytensor_jaxpr_linker.graph.static_values import is_symbolic
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
 

@@ -1,1 +1,1 @@
-"""Lanes: arrays of a static length stand for those whose length depends on values. Imports no JAX."""
+"""Lanes: arrays of a static length stand for arrays whose length depends on values. Imports no JAX."""

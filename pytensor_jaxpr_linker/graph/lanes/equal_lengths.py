@@ -1,10 +1,11 @@
 """Proofs that two lengths are equal, though the graph computes them in different ways.
 
-PyTensor computes the length of ``x[:k]``, and of a gradient with respect to it, by comparing `k` with 0 and with the length of `x`.
-Whether that is the length of a slice is a question of linear arithmetic over the integers. A proof goes by cases. In each case every
-comparison has one outcome, so both lengths are linear forms. The lengths are equal if the forms are equal in all possible cases.
-Fourier-Motzkin elimination with rounded bounds (Pugh, The Omega test, 1991, its real shadow) refutes the impossible cases. A number that
-is not followed may be any number of its dtype. A proof that takes too long is given up.
+PyTensor computes the length of ``x[:k]``, and of a gradient with respect to it, by comparing `k` with 0 and with the
+length of `x`. A proof that such a number is the length of a slice goes by cases. In each case every comparison has one
+outcome, so both lengths are linear forms over the integers, and they must be equal wherever the case is possible.
+Fourier-Motzkin elimination with rounded bounds (Pugh, The Omega test, 1991, its real shadow) refutes the impossible
+cases: slices between two computed bounds combine three assumptions and more. A number that is not followed may be any
+number of its dtype. A proof that takes too long is given up.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import reduce
 from itertools import product
 from math import gcd, prod
-from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -39,7 +39,7 @@ MOST_CASES, MOST_INEQUALITIES = 512, 256
 #: The key of the constant of a linear form.
 UNIT = "1"
 
-#: A linear form: the coefficient of each unknown number, and the constant, which has the key `UNIT`. No coefficient is 0.
+#: A linear form: the coefficient of each unknown number, and the constant under the key `UNIT`. No coefficient is 0.
 type Linear = Mapping[Hashable, int]
 
 
@@ -50,7 +50,7 @@ def plus(x: Linear, y: Linear, times: int = 1) -> Linear:
 
 
 def constant(value: int) -> Linear:
-    """Return a number."""
+    """Return a number as a form."""
     return {UNIT: int(value)} if value else {}
 
 
@@ -59,7 +59,114 @@ def value_of(x: Linear) -> int | None:
     return x.get(UNIT, 0) if x.keys() <= {UNIT} else None
 
 
-# -- impossible cases -------------------------------------------------------------------------------------------------------
+def below_zero(x: Linear) -> Linear:
+    """Return the form that is at least 0 where `x` is below 0."""
+    return plus(constant(-1), x, -1)
+
+
+# -- cases -------------------------------------------------------------------------------------------------------------
+
+
+class Unknown(NamedTuple):
+    """A number that is not followed further. Numbers of the same source are equal."""
+
+    source: Hashable
+    lowest: int
+    highest: int
+
+    @property
+    def limits(self) -> list[Linear]:
+        """Forms that are at least 0."""
+        return [{self: 1, UNIT: -self.lowest}, {self: -1, UNIT: self.highest}]
+
+
+class Undecided(Exception):
+    """Raised with a form that is at least 0 for some integers of a case, and below 0 for others."""
+
+
+class Case:
+    """The integers for which all `assumptions` are at least 0.
+
+    `decided` has the outcomes, by the terms of a form, of whether it is at least 0 in a case that includes this one.
+    """
+
+    def __init__(self, assumptions: Sequence[Linear], decided: Mapping[frozenset, bool]):
+        self.assumptions, self.decided = assumptions, dict(decided)
+        self._values: dict[Variable, Linear] = {}
+
+    def excludes(self, form: Linear) -> bool:
+        """Return whether there is a proof that `form` is below 0 in the whole case."""
+        forms = [*self.assumptions, form]
+        unknown = {key for x in forms for key in x if isinstance(key, Unknown)}
+        return is_impossible([*forms, *(limit for u in unknown for limit in u.limits)])
+
+    def is_at_least(self, x: Linear, y: Linear) -> bool:
+        """Return whether ``x >= y``, or raise `Undecided`."""
+        form = plus(x, y, -1)
+        if (known := value_of(form)) is not None:
+            return known >= 0
+        key = frozenset(form.items())
+        if key not in self.decided:
+            if not (is_true := self.excludes(below_zero(form))) and not self.excludes(form):
+                raise Undecided(form)
+            self.decided[key] = is_true
+        return self.decided[key]
+
+    def are_equal(self, x: Linear, y: Linear) -> bool:
+        """Return whether ``x == y``, or raise `Undecided`."""
+        return self.is_at_least(x, y) and self.is_at_least(y, x)
+
+    def value(self, variable: Variable, depth: int = 0) -> Linear:
+        """Return the form of an integer, `depth` operations away from the length that is to be proved."""
+        if variable not in self._values:
+            found = constant(variable.data) if isinstance(variable, Constant) else self._computed(variable, depth)
+            self._values[variable] = {unknown(variable): 1} if found is None else found
+        return self._values[variable]
+
+    def _computed(self, variable: Variable, depth: int) -> Linear | None:
+        node = variable.owner
+        if node is None or depth > LONGEST_CHAIN:
+            return None
+        if isinstance(node.op, Shape_i):
+            source, axis = length_source(node.inputs[0], node.op.i)
+            known = source.type.shape[axis]
+            return {Unknown((source, axis), 0, END): 1} if known is None else constant(known)
+        rule = rule_of(node)
+        if rule is None:
+            return None
+        return rule(self, node.outputs.index(variable), *(self.value(v, depth + 1) for v in node.inputs))
+
+
+def unknown(variable: Variable) -> Unknown:
+    """Return a variable as an unknown number of its dtype."""
+    if variable.type.dtype == "bool":
+        return Unknown(variable, 0, 1)
+    limits = np.iinfo(variable.type.dtype)
+    return Unknown(variable, int(limits.min), int(limits.max))
+
+
+def are_equal(x: Variable, y: Variable) -> bool:
+    """Return whether there is a proof that two integers are equal, whatever numbers they are computed from.
+
+    The proof is about integers: it does not follow a sum around the limits of int64.
+    """
+    if x is y:
+        return True
+    cases, count = [Case([], {})], 0
+    while cases:
+        case, count = cases.pop(), count + 1
+        if count > MOST_CASES:
+            return False
+        try:
+            difference = plus(case.value(x), case.value(y), -1)
+        except Undecided as found:
+            (form,) = found.args
+            cases += [Case([*case.assumptions, side], case.decided) for side in (form, below_zero(form))]
+            continue
+        signs = (difference, plus({}, difference, -1))
+        if difference and not all(case.excludes(below_zero(sign)) for sign in signs):
+            return False
+    return True
 
 
 def is_impossible(inequalities: Iterable[Linear]) -> bool:
@@ -85,150 +192,26 @@ def tightened(x: Linear) -> Linear:
     return {key: found for key, value in x.items() if (found := value // divisor)} if divisor > 1 else x
 
 
-# -- cases -------------------------------------------------------------------------------------------------------------
-
-
-class Undecided(Exception):
-    """Raised where `form` is at least 0 for some integers of a case, and below 0 for others."""
-
-    def __init__(self, form: Linear):
-        self.form = form
-
-
-class Unknown(NamedTuple):
-    """A number that is not followed further. Numbers of the same source are equal."""
-
-    source: Hashable
-    lowest: int
-    highest: int
-
-    @property
-    def limits(self) -> list[Linear]:
-        """Forms that are at least 0."""
-        return [{self: 1, UNIT: -self.lowest}, {self: -1, UNIT: self.highest}]
-
-
-class Case:
-    """The integers for which all `assumptions` are at least 0.
-
-    `decided` tells whether some forms, keyed by their terms, are at least 0 in a case that includes this one.
-    """
-
-    def __init__(self, assumptions: Sequence[Linear] = (), decided: Mapping[frozenset, bool] = MappingProxyType({})):
-        self.assumptions, self._decided = assumptions, dict(decided)
-        self._values: dict[Variable, Linear] = {}
-
-    def split(self, form: Linear) -> list[Case]:
-        """Return the cases in which a form is at least 0, and in which it is not."""
-        return [Case([*self.assumptions, side], self._decided) for side in (form, below_zero(form))]
-
-    def is_empty(self, *more: Linear) -> bool:
-        """Return whether there is a proof that the case has no integers, or none for which `more` forms are at least 0."""
-        forms = [*self.assumptions, *more]
-        unknown = {key for x in forms for key in x if isinstance(key, Unknown)}
-        return is_impossible([*forms, *(x for u in unknown for x in u.limits)])
-
-    def is_nonnegative(self, x: Linear) -> bool:
-        """Return whether a form is at least 0, or raise `Undecided`."""
-        if (known := value_of(x)) is not None:
-            return known >= 0
-        key = frozenset(x.items())
-        if key not in self._decided:
-            if self.is_empty(below_zero(x)):
-                self._decided[key] = True
-            elif self.is_empty(x):
-                self._decided[key] = False
-            else:
-                raise Undecided(x)
-        return self._decided[key]
-
-    def is_zero(self, x: Linear) -> bool:
-        """Return whether a form is 0, or raise `Undecided`."""
-        return self.is_nonnegative(x) and self.is_nonnegative(negative(x))
-
-    def value(self, variable: Variable, depth: int = 0) -> Linear:
-        """Return the form of an integer of the graph, `depth` operations away from the length that is to be proved."""
-        if variable not in self._values:
-            found = constant(variable.data) if isinstance(variable, Constant) else self._computed(variable, depth)
-            self._values[variable] = {unknown(variable): 1} if found is None else found
-        return self._values[variable]
-
-    def _computed(self, variable: Variable, depth: int) -> Linear | None:
-        node = variable.owner
-        if node is None or depth > LONGEST_CHAIN:
-            return None
-        if isinstance(node.op, Shape_i):
-            source, axis = length_source(node.inputs[0], node.op.i)
-            known = source.type.shape[axis]
-            return {Unknown((source, axis), 0, END): 1} if known is None else constant(known)
-        rule = rule_of(node)
-        if rule is None:
-            return None
-        return rule(self, node.outputs.index(variable), *(self.value(v, depth + 1) for v in node.inputs))
-
-
-def below_zero(x: Linear) -> Linear:
-    """Return the form that is at least 0 where `x` is not."""
-    return plus(negative(x), constant(-1))
-
-
-def negative(x: Linear) -> Linear:
-    """Return ``-x``."""
-    return plus({}, x, -1)
-
-
-def unknown(variable: Variable) -> Unknown:
-    """Return a variable as an unknown number of its dtype."""
-    if variable.type.dtype == "bool":
-        return Unknown(variable, 0, 1)
-    limits = np.iinfo(variable.type.dtype)
-    return Unknown(variable, int(limits.min), int(limits.max))
-
-
-def are_equal(x: Variable, y: Variable) -> bool:
-    """Return whether there is a proof that two integers are equal, whatever numbers they are computed from.
-
-    The proof is about integers: it does not follow a sum around the limits of int64.
-    """
-    if x is y:
-        return True
-    cases, count = [Case()], 0
-    while cases:
-        case, count = cases.pop(), count + 1
-        if count > MOST_CASES:
-            return False
-        try:
-            difference = plus(case.value(x), case.value(y), -1)
-        except Undecided as found:
-            cases += case.split(found.form)
-            continue
-        if difference and not all(
-            case.is_empty(plus(sign, constant(-1))) for sign in (difference, negative(difference))
-        ):
-            return False
-    return True
-
-
-# -- operations that are followed --------------------------------------------------------------------------------------------------
+# -- operations that are followed --------------------------------------------------------------------------------------
 
 #: Returns the form of an output of a node, at the given position, for its operands; or None.
 type LinearRule = Callable[..., Linear | None]
 
 
 def rule_of(node: Apply) -> LinearRule | None:
-    """Return the rule by which a node computes integers, or None."""
+    """Return the rule that says how a node computes integers, or None."""
     if isinstance(node.op, ScalarFromTensor | TensorFromScalar | TypeCastingOp):
-        return lambda case, i, x: x
+        return LINEAR_RULES[ps.Cast]
     if isinstance(node.op, SliceBounds):
         return slice_bounds
     if not all(map(is_integer, (*node.inputs, *node.outputs))):
         return None
     kind, (output,) = type(node.op.scalar_op if isinstance(node.op, Elemwise) else node.op), node.outputs
-    if kind in SUMS:  # in a narrower dtype they wrap around
-        return SUMS[kind] if output.type.dtype == "int64" else None
+    if kind in SUMS and output.type.dtype != "int64":  # in a narrower dtype they wrap around
+        return None
     if kind is ps.Cast and not np.can_cast(node.inputs[0].type.dtype, output.type.dtype):
         return None
-    return CHOICE_RULES.get(kind)
+    return LINEAR_RULES.get(kind)
 
 
 def is_integer(variable: Variable) -> bool:
@@ -239,58 +222,47 @@ def is_integer(variable: Variable) -> bool:
 
 def multiple(case: Case, i: int, *xs: Linear) -> Linear | None:
     """Return a product with at most one unknown factor."""
-    known = [value_of(x) for x in xs]
-    factor = prod(value for value in known if value is not None)
-    rest = [x for x, value in zip(xs, known, strict=True) if value is None]
+    factor = prod(known for x in xs if (known := value_of(x)) is not None)
+    rest = [x for x in xs if value_of(x) is None]
     return plus({}, rest[0], factor) if len(rest) == 1 else None if rest else constant(factor)
 
 
 def slice_bounds(case: Case, i: int, start: Linear, stop: Linear, n: Linear) -> Linear:
-    """Return what `SliceBounds` does."""
+    """Return an output of `SliceBounds`."""
 
     def clipped(bound: Linear) -> Linear:
-        if case.is_nonnegative(bound):
-            return bound if case.is_nonnegative(plus(n, bound, -1)) else n
-        from_end = plus(bound, n)
-        return from_end if case.is_nonnegative(from_end) else {}
+        if case.is_at_least(bound, {}):
+            return bound if case.is_at_least(n, bound) else n
+        return larger_form(case, i, plus(bound, n), {})
 
     first = clipped(start)
-    if i == 0:
-        return first
-    length = plus(clipped(stop), first, -1)
-    return length if case.is_nonnegative(length) else {}
+    return first if i == 0 else larger_form(case, i, plus(clipped(stop), first, -1), {})
 
 
-def at_least(case: Case, x: Linear, y: Linear) -> bool:
-    """Return whether ``x >= y``."""
-    return case.is_nonnegative(plus(x, y, -1))
-
-
-def truth(compare: Callable[[Case, Linear, Linear], bool]) -> LinearRule:
-    """Return the rule of a comparison."""
-    return lambda case, i, x, y: constant(compare(case, x, y))
+def larger_form(case: Case, i: int, x: Linear, y: Linear) -> Linear:
+    """Return the larger of two numbers."""
+    return x if case.is_at_least(x, y) else y
 
 
 #: Operations whose results are linear in their operands.
-SUMS: dict[type, LinearRule] = {
-    ps.Add: lambda case, i, *xs: reduce(plus, xs),
-    ps.Mul: multiple,
-    ps.Neg: lambda case, i, x: negative(x),
-    ps.Sub: lambda case, i, x, y: plus(x, y, -1),
-}
+SUMS = frozenset((ps.Add, ps.Mul, ps.Neg, ps.Sub))
 
-#: Operations that compare, or choose an operand.
-CHOICE_RULES: dict[type, LinearRule] = {
+#: The operations that are followed, by scalar Op.
+LINEAR_RULES: dict[type, LinearRule] = {
+    ps.Add: lambda case, i, *xs: reduce(plus, xs),
     ps.Cast: lambda case, i, x: x,
-    ps.EQ: truth(lambda case, x, y: case.is_zero(plus(x, y, -1))),
-    ps.GE: truth(at_least),
-    ps.GT: truth(lambda case, x, y: not at_least(case, y, x)),
-    ps.LE: truth(lambda case, x, y: at_least(case, y, x)),
-    ps.LT: truth(lambda case, x, y: not at_least(case, x, y)),
-    ps.Maximum: lambda case, i, x, y: x if at_least(case, x, y) else y,
-    ps.Minimum: lambda case, i, x, y: y if at_least(case, x, y) else x,
-    ps.NEQ: truth(lambda case, x, y: not case.is_zero(plus(x, y, -1))),
-    ps.Switch: lambda case, i, condition, x, y: y if case.is_zero(condition) else x,
+    ps.EQ: lambda case, i, x, y: constant(case.are_equal(x, y)),
+    ps.GE: lambda case, i, x, y: constant(case.is_at_least(x, y)),
+    ps.GT: lambda case, i, x, y: constant(not case.is_at_least(y, x)),
+    ps.LE: lambda case, i, x, y: constant(case.is_at_least(y, x)),
+    ps.LT: lambda case, i, x, y: constant(not case.is_at_least(x, y)),
+    ps.Maximum: larger_form,
+    ps.Minimum: lambda case, i, x, y: y if case.is_at_least(x, y) else x,
+    ps.Mul: multiple,
+    ps.Neg: lambda case, i, x: plus({}, x, -1),
+    ps.NEQ: lambda case, i, x, y: constant(not case.are_equal(x, y)),
+    ps.Sub: lambda case, i, x, y: plus(x, y, -1),
+    ps.Switch: lambda case, i, condition, x, y: y if case.are_equal(condition, {}) else x,
 }
 
 

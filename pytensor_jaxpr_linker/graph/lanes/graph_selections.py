@@ -9,7 +9,6 @@ from typing import Any
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.tensor.basic import Alloc
-from pytensor.tensor.elemwise import CAReduce
 from pytensor.tensor.math import Sum
 from pytensor.tensor.shape import Shape_i
 from pytensor.tensor.subtensor import unflatten_index_variables
@@ -27,8 +26,8 @@ type LaneRule = Callable[[GraphSelections, Apply, Sequence[Operand]], list[Opera
 class GraphSelections:
     """The selections of one graph: equal masks share one, and so do slices with equal bounds.
 
-    `times` says when the value of each variable is known if a rule must know it. `writers` are nodes that write to a slice whose
-    bounds depend on no rewritten node: a gradient may be as long as the slice.
+    `times` says when the value of each variable is known if a rule must know it. `writers` are nodes that write to a
+    slice whose bounds depend on no rewritten node: a gradient may be as long as the slice.
     """
 
     def __init__(self, times: Times, writers: Iterable[Apply] = ()):
@@ -51,7 +50,9 @@ class GraphSelections:
         """Return the axes with slices whose bounds don't follow from shapes, and when these are known."""
         found = {}
         for axis, entry in enumerate(entries):
-            if isinstance(entry, slice) and (entry.step is None or is_positive(entry.step)):
+            step = getattr(entry, "step", None)
+            is_forward = step is None or (isinstance(step, Constant) and int(step.data) > 0)
+            if isinstance(entry, slice) and is_forward:
                 known = max(self.time(entry.start), self.time(entry.stop))
                 if known > BindingTime.SHAPE:
                     found[axis] = known
@@ -88,9 +89,7 @@ class GraphSelections:
 
     def of_mask(self, mask: Variable) -> Mask:
         """Return the lanes at which a mask is true."""
-        if mask not in self._masks:
-            self._masks[mask] = Mask(mask)
-        return self._masks[mask]
+        return self._masks.setdefault(mask, Mask(mask))
 
     def within(self, selection: Selection, mask: Variable) -> Mask:
         """Return the lanes of a selection at which a vector is true."""
@@ -109,7 +108,7 @@ class GraphSelections:
         return found[0]
 
     def as_lanes(self, x: Variable, axis: int, entry: slice) -> Lanes:
-        """Return an array whose lanes along an axis are all active. The part at `entry` is about to be read or written."""
+        """Return an array whose lanes along an axis are all active, to read or to write the part at `entry`."""
         n = self.length(x, axis)
         run = self.run(n, entry)
         self._runs[run.count] = run
@@ -139,10 +138,8 @@ class GraphSelections:
 
     def _counted_mask(self, count: Variable) -> Mask | None:
         node = count.owner
-        if node is None or not isinstance(node.op, CAReduce) or not isinstance(node.op, Sum):
-            return None
-        (mask,) = node.inputs
-        return self.of_mask(mask) if count.type.ndim == 0 and is_mask(mask) else None
+        is_sum = node is not None and isinstance(node.op, Sum) and count.type.ndim == 0
+        return self.of_mask(node.inputs[0]) if is_sum and is_mask(node.inputs[0]) else None
 
     def length(self, x: Variable, axis: int) -> Variable:
         """Return the length of an axis of `x`. Arrays that meet in an elementwise Op share it."""
@@ -162,8 +159,3 @@ class GraphSelections:
 def is_mask(entry: Any) -> bool:
     """Return whether an index is a boolean array that is computed."""
     return getattr(getattr(entry, "type", None), "dtype", None) == "bool" and not isinstance(entry, Constant)
-
-
-def is_positive(step: Variable) -> bool:
-    """Return whether a step is a positive constant."""
-    return isinstance(step, Constant) and int(step.data) > 0

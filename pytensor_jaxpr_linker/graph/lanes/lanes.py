@@ -1,4 +1,4 @@
-"""Arrays with lanes: all elements along one axis, and the selection of those that are active."""
+"""Arrays with lanes: all elements along one axis, and the selection of the active ones."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from pytensor_jaxpr_linker.graph.lanes.selection import FULL, REVERSED, PaddedRu
 class Lanes:
     """An array whose length along one axis is unknown: its value in all lanes, and which lanes are active.
 
-    `old` is the variable of the user's graph. `fill` makes the array with all lanes; inactive lanes must hold valid values, such
-    as copies of an active lane. `compact` makes the array with the active lanes; by default they are selected from all lanes.
+    `old` is the variable of the user's graph. `fill` makes the array with all lanes; inactive lanes must hold valid
+    values, such as copies of an active lane. `compact` makes the array with the active lanes; by default they are
+    selected from all lanes.
     """
 
     def __init__(
@@ -86,7 +87,7 @@ def first_lanes(operands: Sequence[Operand]) -> Lanes:
 
 
 def common_lanes(operands: Sequence[Operand]) -> Lanes | None:
-    """Return the first operand with lanes if the other operands have the same lanes, or broadcast along them; or None."""
+    """Return the first operand with lanes if the others have the same lanes, or broadcast along them; or None."""
     first = first_lanes(operands)
     for x in operands:
         if isinstance(x, Lanes):
@@ -110,14 +111,17 @@ def has_lanes(y: Operand, selection: Selection, from_end: int) -> bool:
 
 
 def with_lanes_of(x: Operand, lanes: Lanes, from_end: int) -> Operand:
-    """Return an array that is broadcast together with `lanes`, as `padded_like` makes it. The axis is counted from the last."""
+    """Return an array to be broadcast with `lanes`, as `padded_like` makes it; the axis counts from the last."""
     return x if rank(x) < from_end else padded_like(x, lanes, rank(x) - from_end)
 
 
 def moved[T: Operand](x: T, to: Selection, message: str, may_be_one: bool = False) -> T | Lanes:
-    """Return an array with its run of lanes moved to where the run `to` is. If the counts differ, a ValueError says `message`.
+    """Return an array with its run of lanes moved to the place of the run `to`.
 
-    An array without lanes, or with those of a mask, is returned as it is. With `may_be_one`, a single lane may stand for all.
+    If the counts differ, the program raises a ValueError with `message`.
+
+    An array without lanes, or with the lanes of a mask, is returned as it is. With `may_be_one`, a single lane may
+    stand for all.
     """
     if not isinstance(x, Lanes) or not isinstance(run := x.selection, Run) or not isinstance(to, Run) or run is to:
         return x
@@ -141,7 +145,9 @@ def moved_together(operands: Sequence[Operand], message: str) -> list[Operand]:
 
 
 def padded_like(x: Operand, lanes: Lanes, axis: int) -> Operand:
-    """Return an array without lanes as one with those of an axis that is padded from a constant length; any other as it is.
+    """Return an array without lanes with the lanes of an axis that is padded from a constant length.
+
+    Any other array is returned as it is.
 
     The axis of `x` must have that length, or be declared to have the length 1.
     """
@@ -169,7 +175,7 @@ def to_be_written(y: Operand, selection: Selection, from_end: int) -> Operand:
 
 
 def selected_lanes(x: Variable, selection: Selection, mask: Variable, axis: int, old: Variable) -> Lanes:
-    """Return the selected elements of `x`. `mask` is the selection's, or its flat one, and indexes `axis` and the axes behind it."""
+    """Return the selected elements of `x`. `mask`, or its flat form, indexes `axis` and the axes behind it."""
     if selection.is_whole:
         return Lanes(selection, axis, old, lambda: x, lambda: x)
     return Lanes(

@@ -48,7 +48,7 @@ INDICES: dict[type, int] = {AdvancedIncSubtensor: 2, AdvancedSubtensor: 1, IncSu
 
 
 def index_of(node: Apply, variables: Sequence[Any]) -> list[Any]:
-    """Return the index of a node, a list of slices, integers and arrays, from its inputs or what replaces them."""
+    """Return the index of a node, a list of slices, integers and arrays, from its inputs or their replacements."""
     return list(unflatten_index_variables(variables[INDICES[type(node.op)] :], node.op.idx_list))
 
 
@@ -59,7 +59,7 @@ def has_mask(node: Apply) -> bool:
 
 
 def selects(node: Apply) -> bool:
-    """Return whether a node indexes with a mask, or with what `Nonzero` returned."""
+    """Return whether a node indexes with a mask, or with results of `Nonzero`."""
     return has_mask(node) or any(
         v.owner is not None and isinstance(v.owner.op, Nonzero) for v in node.inputs[INDICES[type(node.op)] :]
     )
@@ -69,7 +69,7 @@ def selects(node: Apply) -> bool:
 
 
 def at_arrays(known: GraphSelections, node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
-    """`AdvancedSubtensor`: reading at masks, at arrays with lanes, or at a vector along another axis than that of lanes."""
+    """`AdvancedSubtensor`: reading at masks, at arrays with lanes, or at a vector along an axis without lanes."""
     if selects(node) and (found := at_masks(known, node, operands)) is not None:
         return [found]
     x, entries = operands[0], index_of(node, operands)
@@ -105,7 +105,7 @@ def written_at_arrays(known: GraphSelections, node: Apply, operands: Sequence[Op
 
 
 def is_beside(x: Lanes, entries: Sequence[Any]) -> bool:
-    """Return whether one vector indexes an axis other than that of a run of lanes, so that each axis stays where it is."""
+    """Return whether one vector indexes an axis other than the axis of a run, so that each axis stays in its place."""
     arrays = [i for i, e in enumerate(entries) if not isinstance(e, slice)]
     if not isinstance(x.selection, Run) or len(arrays) != 1 or arrays[0] == x.axis:
         return False
@@ -118,8 +118,8 @@ class IndexLanes(NamedTuple):
 
     arrays: list[Operand]  #: the arrays of the index: each has the lanes, or broadcasts along them
     lanes: Lanes  #: the first array that has them
-    axis: int  #: the axis of lanes of what is read
-    ndim: int  #: the rank of what is read
+    axis: int  #: the axis of lanes of the result
+    ndim: int  #: the rank of the result
 
     @property
     def selection(self) -> Selection:
@@ -130,8 +130,8 @@ class IndexLanes(NamedTuple):
 def index_lanes(node: Apply, x: Operand, arrays: Sequence[Operand]) -> IndexLanes | None:
     """Return the lanes that the arrays of an index share, or None if they don't.
 
-    The arrays index neighbouring axes, and the rest are full slices. If `x` has lanes, they are indexed by their own positions:
-    the length of the axis would not tell whether other positions are in bounds.
+    The arrays index neighbouring axes, and the rest are full slices. If `x` has lanes, they are indexed by their own
+    positions: the length of the axis would not tell whether other positions are in bounds.
     """
     entries = list(unflatten_index_variables(arrays, node.op.idx_list))
     at = [i for i, e in enumerate(entries) if not isinstance(e, slice)]
@@ -153,7 +153,7 @@ def index_lanes(node: Apply, x: Operand, arrays: Sequence[Operand]) -> IndexLane
 
 
 def is_position(index: Variable) -> bool:
-    """Return whether an index holds positions of active lanes along its one axis: their own, or in the order of a sort."""
+    """Return whether an index holds the positions of active lanes along its one axis, in their order or sorted."""
     while index.owner is not None and isinstance(index.owner.op, DimShuffle):
         index = index.owner.inputs[0]
     if isinstance(index, Constant):
@@ -166,7 +166,7 @@ def is_position(index: Variable) -> bool:
 
 
 def at_masks(known: GraphSelections, node: Apply, operands: Sequence[Operand]) -> Operand | None:
-    """Return what is read at masks, or None if `Nonzero` returned the positions for another array."""
+    """Return the elements at masks, or None if `Nonzero` returned the positions for another array."""
     (old,) = node.outputs
     if within := lanes_within(known, node, operands):
         lanes, selection = within
@@ -216,9 +216,9 @@ def lanes_within(known: GraphSelections, node: Apply, operands: Sequence[Operand
 def single_mask(
     known: GraphSelections, node: Apply, operands: Sequence[Operand]
 ) -> tuple[Selection, int, list[Any]] | None:
-    """Return what the only mask of an index selects, its axis, and the index with full slices in the mask's place; or None.
+    """Return the selection of the only mask of an index, its axis, and the index with full slices there; or None.
 
-    What `Nonzero` returned for an array of the same lengths is a mask, too.
+    The results of `Nonzero` for an array of the same lengths are a mask, too.
     """
     entries, new = index_of(node, node.inputs), index_of(node, operands)
     arrays = [i for i, entry in enumerate(entries) if not isinstance(entry, slice)]
@@ -258,7 +258,7 @@ def without_masks(known: GraphSelections, node: Apply, operands: Sequence[Operan
     return found
 
 
-# -- what else returns as much as a mask selects -----------------------------------------------------------------------
+# -- other Ops with results as long as a mask selects ------------------------------------------------------------------
 
 
 def lanes_of_nonzero(known: GraphSelections, node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
@@ -282,10 +282,10 @@ def lanes_of_nonzero(known: GraphSelections, node: Apply, operands: Sequence[Ope
 
 
 def least_squares(known: GraphSelections, node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
-    """`Lstsq`, of which only the number of residuals depends on values."""
+    """`Lstsq`. Only the number of residuals depends on values."""
     x, y, rcond = map(plain, operands)
     if (x.type.ndim, y.type.ndim) != (2, 2) or any(v.type.dtype.startswith("complex") for v in (x, y)):
-        # PyTensor declares every solution a matrix of float64, and returns what NumPy does.
+        # PyTensor declares every solution a matrix of float64, and returns the solution of NumPy.
         return None
     solution, residuals, rank, s, returned = LstsqParts().make_node(x, y, rcond).outputs
     return [solution, selected_lanes(residuals, known.of_mask(returned), returned, 0, node.outputs[1]), rank, s]

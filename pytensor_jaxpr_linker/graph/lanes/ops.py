@@ -1,17 +1,19 @@
 """Ops for parts of an array whose size depends on values.
 
-PyTensor's own Ops leave the size to NumPy. These take it as an operand, the one value that must be known to build a program, or
-return all lanes, so that no value must be known.
+PyTensor's own Ops leave the size to NumPy. These take it as an operand, the one value that must be known to build a
+program, or return all lanes, so that no value must be known.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.op import Op
-from pytensor.tensor.type import TensorType, dmatrix, dvector, iscalar, lscalar
+from pytensor.graph.type import Type
+from pytensor.tensor.type import TensorType, dmatrix, dvector, iscalar, lscalar, lvector
 
 from pytensor_jaxpr_linker.base.errors import mask_mismatch
 
@@ -22,27 +24,49 @@ def only_output(op: Op, *inputs: Variable) -> Variable:
     return output
 
 
+class ArrayOp(Op):
+    """An Op that a class describes by the types of its outputs and by their values."""
+
+    __props__: tuple[str, ...] = ()
+
+    def types(self, *inputs: Any, **_: Any) -> Sequence[Type]:
+        """Return the types of the outputs for the variables of the inputs."""
+        raise NotImplementedError
+
+    def compute(self, *inputs: Any, **_: Any) -> Sequence[Any]:
+        """Return the values of the outputs for values of the inputs."""
+        raise NotImplementedError
+
+    def make_node(self, *inputs: Variable) -> Apply:
+        """Return the node for inputs."""
+        return Apply(self, list(inputs), [type() for type in self.types(*inputs)])
+
+    def perform(self, node: Apply, inputs: Sequence, outputs: list) -> None:
+        """Compute the outputs with NumPy."""
+        for cell, value in zip(outputs, self.compute(*inputs), strict=True):
+            cell[0] = value
+
+
+#: The type of masks that are vectors. PyTensor's name `bvector` is of int8.
+mask_vector = TensorType("bool", (None,))
+
 # -- slices ------------------------------------------------------------------------------------------------------------
 
 
-class SliceBounds(Op):
+class SliceBounds(ArrayOp):
     """Where ``x[start:stop]`` starts and how long it is, for an axis of length `n`, as NumPy clips bounds."""
 
-    __props__ = ()
-
-    def make_node(self, *inputs: Variable) -> Apply:
+    def types(self, start: Variable, stop: Variable, n: Variable) -> Sequence[Type]:
         """Take three integers; return the first position and the length."""
-        return Apply(self, list(inputs), [lscalar(), lscalar()])
+        return [lscalar, lscalar]
 
-    def perform(self, node: Apply, inputs: Sequence, outputs: list) -> None:
+    def compute(self, start: Any, stop: Any, n: Any) -> Sequence[np.ndarray]:
         """Clip the bounds."""
-        start, stop, n = map(int, inputs)
-        start, stop, _ = slice(start, stop).indices(n)
-        outputs[0][0] = np.asarray(start, "int64")
-        outputs[1][0] = np.asarray(max(stop - start, 0), "int64")
+        first, last, _ = slice(int(start), int(stop)).indices(int(n))
+        return [np.asarray(first, "int64"), np.asarray(max(last - first, 0), "int64")]
 
 
-class DynamicSlice(Op):
+class DynamicSlice(ArrayOp):
     """``x[start : start + length]`` along some axes. Only the lengths must be known to build a program."""
 
     __props__ = ("axes",)
@@ -50,21 +74,19 @@ class DynamicSlice(Op):
     def __init__(self, axes: Sequence[int]):
         self.axes = tuple(axes)
 
-    def make_node(self, *inputs: Variable) -> Apply:
+    def types(self, x: Any, *bounds: Variable) -> Sequence[Type]:
         """Take an array, a start for each axis, then a length for each."""
-        x, lengths = inputs[0], inputs[1 + len(self.axes) :]
         shape = list(x.type.shape)
-        for axis, n in zip(self.axes, lengths, strict=True):
+        for axis, n in zip(self.axes, bounds[len(self.axes) :], strict=True):
             shape[axis] = int(n.data) if isinstance(n, Constant) else None
-        return Apply(self, list(inputs), [x.type.clone(shape=shape)()])
+        return [x.type.clone(shape=shape)]
 
-    def perform(self, node: Apply, inputs: Sequence, outputs: list) -> None:
+    def compute(self, x: np.ndarray, *bounds: np.ndarray) -> Sequence[np.ndarray]:
         """Take the slices."""
-        x, *bounds = inputs
-        outputs[0][0] = x[block_index(x.ndim, self.axes, bounds)].copy()
+        return [x[block_index(x.ndim, self.axes, bounds)].copy()]
 
 
-class DynamicUpdate(Op):
+class DynamicUpdate(ArrayOp):
     """`x` with ``x[start : start + length]`` along some axes set to, or incremented by, `y`."""
 
     __props__ = ("axes", "set_instead_of_inc")
@@ -72,14 +94,13 @@ class DynamicUpdate(Op):
     def __init__(self, axes: Sequence[int], set_instead_of_inc: bool):
         self.axes, self.set_instead_of_inc = tuple(axes), set_instead_of_inc
 
-    def make_node(self, *inputs: Variable) -> Apply:
+    def types(self, x: Any, y: Variable, *bounds: Variable) -> Sequence[Type]:
         """Take two arrays, a start for each axis, then a length for each."""
-        return Apply(self, list(inputs), [inputs[0].type()])
+        return [x.type]
 
-    def perform(self, node: Apply, inputs: Sequence, outputs: list) -> None:
+    def compute(self, x: np.ndarray, y: np.ndarray, *bounds: np.ndarray) -> Sequence[np.ndarray]:
         """Write to a copy."""
-        x, y, *bounds = inputs
-        outputs[0][0] = written(x, block_index(x.ndim, self.axes, bounds), y, self.set_instead_of_inc)
+        return [written(x, block_index(x.ndim, self.axes, bounds), y, self.set_instead_of_inc)]
 
 
 def block_index(ndim: int, axes: Sequence[int], bounds: Sequence) -> tuple[slice, ...]:
@@ -100,23 +121,20 @@ def written(x: np.ndarray, index: tuple, y: np.ndarray, is_set: bool) -> np.ndar
     return x
 
 
-class SliceLanes(Op):
+class SliceLanes(ArrayOp):
     """A mask of length `n` that is true for the positions of a slice."""
 
-    __props__ = ()
-
-    def make_node(self, *inputs: Variable) -> Apply:
+    def types(self, start: Variable, length: Variable, n: Variable) -> Sequence[Type]:
         """Take the slice's first position and length, and the length of the mask."""
-        return Apply(self, list(inputs), [TensorType("bool", (None,))()])
+        return [mask_vector]
 
-    def perform(self, node: Apply, inputs: Sequence, outputs: list) -> None:
+    def compute(self, start: Any, length: Any, n: Any) -> Sequence[np.ndarray]:
         """Compare positions."""
-        start, length, n = map(int, inputs)
-        positions = np.arange(n)
-        outputs[0][0] = (positions >= start) & (positions < start + length)
+        positions = np.arange(int(n))
+        return [(positions >= start) & (positions < start + length)]
 
 
-class ShiftLanes(Op):
+class ShiftLanes(ArrayOp):
     """An axis of length `n` whose element `i` is element ``i + shift`` of `x`, or the nearest one that there is."""
 
     __props__ = ("axis",)
@@ -124,22 +142,18 @@ class ShiftLanes(Op):
     def __init__(self, axis: int):
         self.axis = axis
 
-    def make_node(self, *inputs: Variable) -> Apply:
+    def types(self, x: Any, shift: Variable, n: Variable) -> Sequence[Type]:
         """Take an array, the shift, and the length of the result's axis."""
-        x = inputs[0]
-        shape = [None if axis == self.axis else n for axis, n in enumerate(x.type.shape)]
-        return Apply(self, list(inputs), [TensorType(x.type.dtype, shape)()])
+        return [with_open_axis(x, self.axis)]
 
-    def perform(self, node: Apply, inputs: Sequence, outputs: list) -> None:
+    def compute(self, x: np.ndarray, shift: Any, n: Any) -> Sequence[np.ndarray]:
         """Take the positions. If the axis is empty, every lane is 1."""
-        x, shift, n = inputs
         if not x.shape[self.axis]:
-            outputs[0][0] = np.ones((*x.shape[: self.axis], int(n), *x.shape[self.axis + 1 :]), x.dtype)
-            return
-        outputs[0][0] = x.take(np.arange(n) + shift, axis=self.axis, mode="clip")
+            return [np.ones((*x.shape[: self.axis], int(n), *x.shape[self.axis + 1 :]), x.dtype)]
+        return [x.take(np.arange(n) + shift, axis=self.axis, mode="clip")]
 
 
-class PadLanes(Op):
+class PadLanes(ArrayOp):
     """An array whose axis is made longer, from `length` to `n` elements: the new ones repeat the first.
 
     Where the axis has another length, this raises the error of an elementwise Op.
@@ -150,17 +164,14 @@ class PadLanes(Op):
     def __init__(self, axis: int, length: int):
         self.axis, self.length = axis, length
 
-    def make_node(self, *inputs: Variable) -> Apply:
+    def types(self, x: Any, n: Variable) -> Sequence[Type]:
         """Take an array, and the length of the result's axis."""
-        x = inputs[0]
-        shape = [None if axis == self.axis else n for axis, n in enumerate(x.type.shape)]
-        return Apply(self, list(inputs), [x.type.clone(shape=shape)()])
+        return [with_open_axis(x, self.axis)]
 
-    def perform(self, node: Apply, inputs: Sequence, outputs: list) -> None:
+    def compute(self, x: np.ndarray, n: Any) -> Sequence[np.ndarray]:
         """Repeat the first element."""
-        x, n = inputs
         self.check(x.shape[self.axis])
-        outputs[0][0] = x.take(np.where(np.arange(n) < self.length, np.arange(n), 0), axis=self.axis)
+        return [x.take(np.where(np.arange(n) < self.length, np.arange(n), 0), axis=self.axis)]
 
     def check(self, length: int) -> None:
         """Raise a ValueError unless an axis has the length that the Op is for."""
@@ -168,13 +179,18 @@ class PadLanes(Op):
             raise ValueError(f"Incompatible Elemwise input shapes: a length is {length}, and must be {self.length}")
 
 
+def with_open_axis(x: Any, axis: int) -> Type:
+    """Return the type of an array in which one axis has any length."""
+    return x.type.clone(shape=[None if i == axis else n for i, n in enumerate(x.type.shape)])
+
+
 # -- masks -------------------------------------------------------------------------------------------------------------
 
 
-class AtMask(Op):
+class AtMask(ArrayOp):
     """Base of Ops on the elements of an array at which a mask is true.
 
-    The mask indexes `axis` and those that follow; the result has one axis, of *lanes*, in their place.
+    The mask indexes `axis` and the axes behind it; the result has one axis, of *lanes*, in their place.
     """
 
     __props__: tuple[str, ...] = ("axis",)
@@ -211,33 +227,33 @@ def check_mask(shape: Sequence[int], mask_shape: Sequence[int], axis: int) -> No
 class FillLanes(AtMask):
     """All lanes of `x`: inactive ones hold a copy of the first active one, or 1 if no lane is active.
 
-    What elementwise Ops make of the copies is discarded. A copy of an active lane adds nothing that the lane itself does not
-    cause: no invalid value, no infinite derivative to be multiplied by 0.
+    The results for copies are discarded. A copy of an active lane adds nothing that the lane itself
+    does not cause: no invalid value, no infinite derivative to be multiplied by 0.
     """
 
-    def make_node(self, *inputs: Variable) -> Apply:
+    def types(self, x: Variable, mask: Variable) -> Sequence[Type]:
         """Take an array and a boolean array."""
-        return Apply(self, list(inputs), [self.lane_type(*inputs)()])
+        return [self.lane_type(x, mask)]
 
-    def perform(self, node: Apply, inputs: Sequence, outputs: list) -> None:
+    def compute(self, x: np.ndarray, mask: np.ndarray) -> Sequence[np.ndarray]:
         """Copy the first active lane to the inactive ones."""
-        x, mask = self.split(*inputs)
+        x, mask = self.split(x, mask)
         x = x.copy()
         x[self.index(~mask)] = x[self.index(mask.nonzero()[0][:1])] if mask.any() else 1
-        outputs[0][0] = x
+        return [x]
 
 
 class Compact(AtMask):
     """``x[mask]``, whose length `count` must be known to build a program."""
 
-    def make_node(self, *inputs: Variable) -> Apply:
+    def types(self, x: Variable, mask: Variable, count: Variable) -> Sequence[Type]:
         """Take an array, a boolean array and the number of elements that are true."""
-        return Apply(self, list(inputs), [self.lane_type(*inputs[:2])()])
+        return [self.lane_type(x, mask)]
 
-    def perform(self, node: Apply, inputs: Sequence, outputs: list) -> None:
+    def compute(self, x: np.ndarray, mask: np.ndarray, count: Any) -> Sequence[np.ndarray]:
         """Index with the mask."""
-        x, mask = self.split(*inputs[:2])
-        outputs[0][0] = x[self.index(mask)]
+        x, mask = self.split(x, mask)
+        return [x[self.index(mask)]]
 
 
 class WriteLanes(AtMask):
@@ -252,52 +268,45 @@ class WriteLanes(AtMask):
         super().__init__(axis)
         self.set_instead_of_inc, self.is_compact = set_instead_of_inc, is_compact
 
-    def make_node(self, *inputs: Variable) -> Apply:
+    def types(self, x: Any, y: Variable, mask: Variable) -> Sequence[Type]:
         """Take two arrays and a boolean array."""
-        return Apply(self, list(inputs), [inputs[0].type()])
+        return [x.type]
 
-    def perform(self, node: Apply, inputs: Sequence, outputs: list) -> None:
+    def compute(self, x: np.ndarray, y: np.ndarray, mask: np.ndarray) -> Sequence[np.ndarray]:
         """Write to a copy."""
-        x, y, mask = inputs
         lanes, flat = self.split(x, mask)
         index = self.index(flat)
         if not self.is_compact:
             y = np.broadcast_to(y, lanes.shape)[index]
         new = written(lanes, index, y, self.set_instead_of_inc)
-        outputs[0][0] = new.reshape(x.shape) if mask.size else x.copy()
+        return [new.reshape(x.shape) if mask.size else x.copy()]
 
 
-class CountedNonzero(Op):
+class CountedNonzero(ArrayOp):
     """``x.nonzero()``, whose length `count` must be known to build a program."""
 
-    __props__ = ()
-
-    def make_node(self, *inputs: Variable) -> Apply:
+    def types(self, x: Any, count: Variable) -> Sequence[Type]:
         """Take an array and the number of its elements that are not zero."""
-        return Apply(self, list(inputs), [TensorType("int64", (None,))() for _ in range(inputs[0].type.ndim)])
+        return [lvector] * x.type.ndim
 
-    def perform(self, node: Apply, inputs: Sequence, outputs: list) -> None:
+    def compute(self, x: np.ndarray, count: Any) -> Sequence[np.ndarray]:
         """Find the positions."""
-        for cell, positions in zip(outputs, inputs[0].nonzero(), strict=True):
-            cell[0] = positions.astype("int64")
+        return [positions.astype("int64") for positions in x.nonzero()]
 
 
-class RepeatCounts(Op):
+class RepeatCounts(ArrayOp):
     """How often `numpy.repeat` repeats each of the elements along an axis of length `n`."""
 
-    __props__ = ()
-
-    def make_node(self, *inputs: Variable) -> Apply:
+    def types(self, repeats: Variable, n: Variable) -> Sequence[Type]:
         """Take a vector of counts, or of one for all, and the length of the axis."""
-        return Apply(self, list(inputs), [TensorType("int64", (None,))()])
+        return [lvector]
 
-    def perform(self, node: Apply, inputs: Sequence, outputs: list) -> None:
+    def compute(self, repeats: np.ndarray, n: Any) -> Sequence[np.ndarray]:
         """Check the counts, and give each element its own."""
-        repeats, n = inputs
         check_repeats(len(repeats), int(n))
         if (repeats < 0).any():
             raise ValueError(NEGATIVE_REPEATS)
-        outputs[0][0] = np.broadcast_to(repeats, (int(n),)).astype("int64")
+        return [np.broadcast_to(repeats, (int(n),)).astype("int64")]
 
 
 #: NumPy's message.
@@ -311,39 +320,34 @@ def check_repeats(count: int, length: int) -> None:
 
 
 class MatchedMask(AtMask):
-    """The mask, after its shape was compared with that of the array which it indexes."""
+    """The mask, after a check that its shape fits the array that it indexes."""
 
-    def make_node(self, *inputs: Variable) -> Apply:
+    def types(self, mask: Any, x: Variable) -> Sequence[Type]:
         """Take a boolean array and the array that it indexes."""
-        return Apply(self, list(inputs), [inputs[0].type()])
+        return [mask.type]
 
-    def perform(self, node: Apply, inputs: Sequence, outputs: list) -> None:
+    def compute(self, mask: np.ndarray, x: np.ndarray) -> Sequence[np.ndarray]:
         """Compare the shapes."""
-        mask, x = inputs
         check_mask(x.shape, mask.shape, self.axis)
-        outputs[0][0] = mask
+        return [mask]
 
 
 # -- least squares -----------------------------------------------------------------------------------------------------
 
 
-class LstsqParts(Op):
-    """What `Lstsq` returns, with a residual for every column, and a mask that is true for the residuals that it returns.
+class LstsqParts(ArrayOp):
+    """The outputs of `Lstsq`, with a residual for every column, and a mask of the residuals that it returns.
 
     NumPy returns all residuals if there are more rows than columns and the rank is full, and else none.
     """
 
-    __props__ = ()
-
-    def make_node(self, *inputs: Variable) -> Apply:
+    def types(self, x: Variable, y: Variable, rcond: Variable) -> Sequence[Type]:
         """Take two matrices and a number; the fifth output is the mask."""
-        return Apply(self, list(inputs), [dmatrix(), dvector(), iscalar(), dvector(), TensorType("bool", (None,))()])
+        return [dmatrix, dvector, iscalar, dvector, mask_vector]
 
-    def perform(self, node: Apply, inputs: Sequence, outputs: list) -> None:
+    def compute(self, x: np.ndarray, y: np.ndarray, rcond: Any) -> Sequence[np.ndarray]:
         """Solve, and compute the residuals again."""
-        x, y, rcond = inputs
         solution, _, rank, s = np.linalg.lstsq(x, y, rcond)
-        outputs[0][0], outputs[3][0] = solution.astype("float64"), s.astype("float64")
-        outputs[1][0] = ((y - x @ solution) ** 2).sum(0).astype("float64")
-        outputs[2][0] = np.asarray(rank, "int32")
-        outputs[4][0] = np.full(y.shape[1], rank == x.shape[1] < x.shape[0])
+        residuals = ((y - x @ solution) ** 2).sum(0).astype("float64")
+        returned = np.full(y.shape[1], rank == x.shape[1] < x.shape[0])
+        return [solution.astype("float64"), residuals, np.asarray(rank, "int32"), s.astype("float64"), returned]

@@ -1,18 +1,19 @@
 """How each Op takes operands with lanes. The index Ops are in `masks` and `slices`.
 
-A rule takes the selections of the graph, a node and its operands. It returns the outputs, or None if the Op must know the length.
+A rule takes the selections of the graph, a node and its operands. It returns the outputs, or None if the Op must know
+the length.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytensor.scalar as ps
 import pytensor.tensor as pt
-from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.basic import ARange, MakeVector
 from pytensor.tensor.math import MulWithoutZeros
@@ -34,10 +35,11 @@ from pytensor_jaxpr_linker.graph.lanes.lanes import (
     padded_together,
     plain,
     refilled,
+    selected_lanes,
 )
-from pytensor_jaxpr_linker.graph.lanes.ops import only_output
-from pytensor_jaxpr_linker.graph.lanes.padded import joined_with_blocks
+from pytensor_jaxpr_linker.graph.lanes.ops import DynamicUpdate, only_output
 from pytensor_jaxpr_linker.graph.lanes.selection import ONE, ZERO, PaddedRun, Run, value_key
+from pytensor_jaxpr_linker.graph.lanes.slices import block_at
 
 # -- each lane by itself -----------------------------------------------------------------------------------------------
 
@@ -77,7 +79,7 @@ def checked(known: GraphSelections, node: Apply, operands: Sequence[Operand]) ->
 
 
 def specified(known: GraphSelections, node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
-    """`SpecifyShape`, if it says nothing of the length of the lanes, or what is known of it."""
+    """`SpecifyShape`, if it says nothing about the length of the lanes, or only known facts."""
     x, *lengths = operands
     if not isinstance(x, Lanes) or any(isinstance(v, Lanes) for v in lengths):
         return None
@@ -121,6 +123,91 @@ def at_mask(known: GraphSelections, node: Apply, operands: Sequence[Operand]) ->
     return for_all_lanes(node, operands, selection, x.axis)
 
 
+# -- sorting -----------------------------------------------------------------------------------------------------------
+
+
+def sorted_lanes(known: GraphSelections, node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
+    """`SortOp` and `ArgSortOp`: inactive lanes hold the element that sorts last. Sorts are stable."""
+    x, axis = first_lanes(operands), sorted_axis_of(node)
+    if axis is None:
+        return None
+    if x.axis != axis:
+        return for_all_lanes(node, operands, x.selection, x.axis)
+    if not isinstance(x.selection, PaddedRun) or (last := sorted_last(x.filled.type.dtype)) is None:
+        return None
+    (new,) = node.clone_with_new_inputs([x.with_neutral(last), *map(filled, operands[1:])], strict=False).outputs
+    return refilled(node, new, x.selection, axis)
+
+
+def sorted_axis_of(node: Apply) -> int | None:
+    """Return the axis of a sort: PyTensor 3.3.0 has it among the operands, later versions in the Op."""
+    if len(node.inputs) == 1:
+        return int(node.op.axis)
+    axis = node.inputs[1]
+    return int(axis.data) % node.inputs[0].type.ndim if isinstance(axis, Constant) else None
+
+
+def sorted_last(dtype: str) -> float | int | bool | None:
+    """Return the element of a dtype that sorts last, or None for complex numbers."""
+    kind = np.dtype(dtype).kind
+    return np.nan if kind == "f" else True if kind == "b" else None if kind == "c" else np.iinfo(dtype).max
+
+
+# -- joining and splitting ---------------------------------------------------------------------------------------------
+
+
+def joined_with_blocks(node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
+    """`Join` along a padded axis of one array with others of known lengths: the joined axis is padded, too."""
+    axis, x = node.op.axis, first_lanes(operands)
+    i = operands.index(x)
+    lengths = [None if isinstance(y, Lanes) else y.type.shape[axis] for y in operands]
+    lengths[i] = 0
+    if not isinstance(x.selection, PaddedRun) or x.axis != axis or None in lengths:
+        return None
+    before, after = sum(lengths[:i]), sum(lengths[i:])  # type: ignore[arg-type]
+
+    def fill() -> Variable:
+        joined: Any
+        (joined,) = node.clone_with_new_inputs([filled(y) for y in operands], strict=False).outputs
+        if not after:
+            return joined
+        # Behind the padding these are copies of lanes. The lanes themselves follow the active ones.
+        block = joined[(*[slice(None)] * axis, slice(-after, None))]
+        start = pt.add(x.selection.count, before)
+        return only_output(DynamicUpdate((axis,), True), joined, block, start, pt.constant(after, dtype="int64"))
+
+    return [Lanes(x.selection.shorter(-before - after), axis, node.outputs[0], fill)]
+
+
+def split_lanes(known: GraphSelections, node: Apply, operands: Sequence[Operand]) -> list[Operand] | None:
+    """`Split` of a padded axis, all parts but one of known lengths, as in gradients of `Join`; or of another axis."""
+    x, sizes = operands
+    if not isinstance(x, Lanes) or isinstance(sizes, Lanes):
+        return None
+    if x.axis != (axis := node.op.axis):
+        return for_all_lanes(node, operands, x.selection, x.axis)
+    parts = sizes.owner.inputs if sizes.owner is not None and isinstance(sizes.owner.op, MakeVector) else []
+    lengths = [int(v.data) if isinstance(v, Constant) else None for v in parts]
+    if not isinstance(x.selection, PaddedRun) or lengths.count(None) != 1 or min((n or 0) for n in lengths) < 0:
+        return None
+    i = lengths.index(None)
+    before, after = sum(n or 0 for n in lengths[:i]), sum(n or 0 for n in lengths[i:])
+    run, all_lanes = x.selection.shorter(before + after), cast("Any", x.filled)
+    open_part = all_lanes[(*[slice(None)] * axis, slice(before, -after or None))]
+    if parts[i] is not run.count:
+        check = CheckAndRaise(ValueError, "Split sizes do not sum to the length of the axis")
+        open_part = only_output(check, open_part, pt.eq(parts[i], run.count))
+    found: list[Operand] = []
+    for place, (n, old) in enumerate(zip(lengths, node.outputs, strict=True)):
+        if n is None:
+            found.append(selected_lanes(open_part, run, run.flat, axis, old))
+        else:
+            offset = sum(n or 0 for n in lengths[:place])
+            start = pt.constant(offset, dtype="int64") if place < i else pt.add(run.count, offset)
+            found.append(block_at(x, start, n))
+    return found
+
+
 # -- lengths -----------------------------------------------------------------------------------------------------------
 
 
@@ -155,7 +242,7 @@ def allocated(known: GraphSelections, node: Apply, operands: Sequence[Operand]) 
         result = only_output(node.op, filled(value), *all_lanes)
         if selection.count is lengths[axis]:
             return result
-        # The proof that both lengths are equal is about integers. Those of a program wrap around.
+        # The proof that both lengths are equal is about integers. The integers of a program wrap around.
         return only_output(CheckAndRaise(ValueError, WRAPPED), result, pt.eq(selection.count, lengths[axis]))
 
     return [Lanes(selection, axis, node.outputs[0], fill, lambda: only_output(node.op, plain(value), *lengths))]
@@ -207,14 +294,14 @@ NEUTRAL: dict[type, Callable[[np.dtype], Any]] = {
 
 
 def neutral_element(scalar_op: ps.ScalarOp, dtype: str) -> Any:
-    """Return the element that changes nothing in a reduction, or None if there is none: complex numbers have no order."""
+    """Return the element that changes nothing in a reduction, or None, since complex numbers have no order."""
     found = next((NEUTRAL[t] for t in type(scalar_op).__mro__ if t in NEUTRAL), None)
     is_ordered = not dtype.startswith("complex") or found not in (lowest, highest)
     return found(np.dtype(dtype)) if found is not None and is_ordered else None
 
 
 def along_other_axes(node: Apply, x: Lanes, axes: Sequence[int]) -> list[Operand]:
-    """Return the output of a reduction of axes other than that of lanes."""
+    """Return the output of a reduction of axes other than the axis of lanes."""
     return for_all_lanes(node, [x], x.selection, x.axis - sum(axis < x.axis for axis in axes))
 
 

@@ -1,7 +1,7 @@
 """Which lanes of an axis are active: the elements at which a mask is true, or a run of neighbours.
 
-The length of ``x[m]`` depends on the values of `m`, and a compiled program can't depend on it. So the program computes with all
-elements of `x`, its *lanes*, and a selection says which of them are active.
+The length of ``x[m]`` depends on the values of `m`, and a compiled program can't depend on it. So the program computes
+with all elements of `x`, its *lanes*, and a selection says which of them are active.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class Selection:
 
     mask: Variable  #: a boolean array, true for the active lanes
     count: Variable  #: the number of active lanes
-    #: Whether an axis with lanes has an active one. Then each inactive lane holds a copy of an active one, which is a valid index,
-    #: or a matrix that can be decomposed.
+    #: Whether an axis with lanes has an active one. Then each inactive lane holds a copy of an active one, which is a
+    #: valid index, or a matrix that can be decomposed.
     never_empty = False
     is_whole = False  #: whether all lanes are active
 
@@ -40,10 +40,9 @@ class Selection:
 
     def along(self, axis: int, ndim: int) -> Variable:
         """Return the mask as an array of `ndim` dimensions that broadcasts along all but `axis`."""
-        key = (axis, ndim)
-        if key not in self._along:
-            self._along[key] = pt.expand_dims(self.flat, [i for i in range(ndim) if i != axis])
-        return self._along[key]
+        if (axis, ndim) not in self._along:
+            self._along[axis, ndim] = pt.expand_dims(self.flat, [i for i in range(ndim) if i != axis])
+        return self._along[axis, ndim]
 
     def compact(self, x: Variable, axis: int, mask: Variable) -> Variable:
         """Return the active lanes of `x`. `mask` indexes `axis` and the following axes."""
@@ -122,7 +121,7 @@ class Run(Selection):
 class PaddedRun(Run):
     """The first `count` of `n` lanes: an axis of length `count`, padded to length `n` with copies of its first element.
 
-    With a constant `count`, Ops may know the length, and arrays without lanes are padded beside those with lanes.
+    With a constant `count`, Ops may know the length, and arrays without lanes are padded as well.
     """
 
     never_empty = True
@@ -142,7 +141,7 @@ class PaddedRun(Run):
         return int(count.data) - self.dropped if isinstance(count, Constant) else None
 
     def part(self, entry: slice) -> tuple[Run, slice] | None:
-        """Return the run that a slice takes if it leaves out a constant number of lanes at either end, or reverses them; or None.
+        """Return the run of a slice that reverses, or leaves out a constant number of lanes at the ends; or None.
 
         The array is cut as the run is. So ``x[1:]`` and ``x[:-1]`` have the same run.
         """
@@ -155,7 +154,7 @@ class PaddedRun(Run):
         return run.reversed, entry if dropped else REVERSED
 
     def block(self, entry: slice) -> tuple[Variable, int] | None:
-        """Return the first lane and the length of a slice that is as long for each `count`, such as ``x[:3]`` and ``x[-3:]``; or None."""
+        """Return the first lane and the length of a slice of constant length, as ``x[:3]`` or ``x[-3:]``; else None."""
         if not is_step(entry, 1) or (bounds := constant_bounds(entry)) is None:
             return None
         start, stop = bounds[0] or 0, bounds[1]
@@ -179,7 +178,7 @@ class PaddedRun(Run):
 
 
 def dropped_by(entry: slice) -> int | None:
-    """Return how many elements a slice leaves out, forwards or in reverse, if its bounds are constants that do not depend on the length; or None."""
+    """Return the number of elements that a slice leaves out, if the length does not change it; or None."""
     if (bounds := constant_bounds(entry)) is None:
         return None
     start, stop = bounds
@@ -197,8 +196,8 @@ def dropped_by(entry: slice) -> int | None:
 
 def constant_bounds(entry: slice) -> tuple[int | None, int | None] | None:
     """Return the bounds of a slice as numbers where it has them, or None if one is computed."""
-    bounds = [v if v is None or not isinstance(v, Constant) else int(v.data) for v in (entry.start, entry.stop)]
-    return None if any(isinstance(v, Variable) for v in bounds) else (bounds[0], bounds[1])
+    start, stop = (int(v.data) if isinstance(v, Constant) else v for v in (entry.start, entry.stop))
+    return None if isinstance(start, Variable) or isinstance(stop, Variable) else (start, stop)
 
 
 def value_key(variable: Variable) -> Any:

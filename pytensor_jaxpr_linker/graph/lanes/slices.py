@@ -1,7 +1,7 @@
-"""What `Subtensor` and `IncSubtensor` become where an operand has lanes, or a slice has computed bounds.
+"""`Subtensor` and `IncSubtensor` where an operand has lanes, or a slice has computed bounds.
 
-A slice whose bounds are known before the program runs is a block. Only its length must be known to build the program: one
-program serves ``x[i : i + 3]`` for every `i`. A slice whose bounds the program computes is a run of lanes.
+A slice whose bounds are known before the program runs is a block. Only its length must be known to build the program:
+one program serves ``x[i : i + 3]`` for every `i`. A slice whose bounds the program computes is a run of lanes.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Variable
 from pytensor.tensor.subtensor import IncSubtensor, flatten_index_variables, unflatten_index_variables
 
@@ -29,7 +30,6 @@ from pytensor_jaxpr_linker.graph.lanes.lanes import (
     write,
 )
 from pytensor_jaxpr_linker.graph.lanes.ops import DynamicSlice, DynamicUpdate, only_output
-from pytensor_jaxpr_linker.graph.lanes.padded import block_at, with_block
 from pytensor_jaxpr_linker.graph.lanes.selection import FULL, REVERSED, PaddedRun, Run, indexed, is_step
 
 
@@ -85,7 +85,7 @@ def run_axis(computed: Mapping[int, BindingTime], entries: Sequence[Any]) -> int
 
 
 def count_integers(entries: Iterable[Any]) -> int:
-    """Return the number of integers in an index, each of which takes an axis away."""
+    """Return the number of integers in an index. Each of them takes an axis away."""
     return sum(not isinstance(entry, slice) for entry in entries)
 
 
@@ -123,7 +123,7 @@ def part_of_lanes(known: GraphSelections, node: Apply, x: Lanes, entries: Sequen
 def with_part_written(
     known: GraphSelections, node: Apply, x: Lanes, y: Operand, entries: Sequence[Any]
 ) -> Lanes | None:
-    """Return an array with lanes, a part of which is set to, or incremented by, `y`; or None."""
+    """Return an array with lanes after a part of it is set to, or incremented by, `y`; or None."""
     entries = [*entries, *[FULL] * (x.axis + 1 - len(entries))]
     entry, selection, is_set, (old,) = entries[x.axis], x.selection, node.op.set_instead_of_inc, node.outputs
     from_end = x.ndim - x.axis - count_integers(entries[x.axis + 1 :])
@@ -195,3 +195,14 @@ def block_bounds(known: GraphSelections, x: Variable, entries: Sequence[Any], ax
 def steps_only(entries: Sequence[Any], axes: Iterable[int]) -> list[Any]:
     """Return an index with slices along `axes` that have no bounds, only steps."""
     return [slice(None, None, None if is_step(e, 1) else e.step) if i in axes else e for i, e in enumerate(entries)]
+
+
+def block_at(x: Lanes, start: Variable, length: int) -> Variable:
+    """Return lanes from a computed start on, of a known length."""
+    return only_output(DynamicSlice((x.axis,)), x.filled, start, pt.constant(length, dtype="int64"))
+
+
+def with_block(x: Lanes, start: Variable, length: int, block: Variable) -> Variable:
+    """Return all lanes with a block in the place of the lanes that `block_at` returns."""
+    bounds = start, pt.constant(length, dtype="int64")
+    return only_output(DynamicUpdate((x.axis,), True), x.filled, block, *bounds)

@@ -1,7 +1,7 @@
-"""The graph pass that keeps what masks and computed slices select as lanes.
+"""The graph pass that keeps the elements that masks and computed slices select as lanes.
 
-Readers of lanes compute with all of them, if they have a rule for that in `LANE_RULES`. Any other reader needs the length, and
-everything else stays on the device.
+Readers of lanes compute with all of them, if they have a rule for that in `LANE_RULES`. Any other reader needs the
+length, and everything else stays on the device.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pytensor_jaxpr_linker.base.interpreter import gc_paused
 from pytensor_jaxpr_linker.base.rules import Table
 from pytensor_jaxpr_linker.graph import facts
 from pytensor_jaxpr_linker.graph.facts import Times
-from pytensor_jaxpr_linker.graph.lanes import masks, padded, rules, slices
+from pytensor_jaxpr_linker.graph.lanes import masks, rules, slices
 from pytensor_jaxpr_linker.graph.lanes.graph_selections import GraphSelections, LaneRule
 from pytensor_jaxpr_linker.graph.lanes.lanes import Lanes, Operand, named, plain
 from pytensor_jaxpr_linker.graph.lanes.masks import INDICES, has_mask, index_of
@@ -44,7 +44,7 @@ LANE_RULES: Table[LaneRule] = Table(
         Alloc: rules.allocated,
         ARange: rules.numbered,
         Argmax: rules.position_of_largest,
-        ArgSortOp: padded.sorted_lanes,
+        ArgSortOp: rules.sorted_lanes,
         Blockwise: rules.blockwise_lanes,
         CAReduce: rules.reduced,
         CheckAndRaise: rules.checked,
@@ -62,9 +62,9 @@ LANE_RULES: Table[LaneRule] = Table(
         Shape: rules.all_lengths,
         Shape_i: rules.one_length,
         Softmax: rules.softmax,
-        SortOp: padded.sorted_lanes,
+        SortOp: rules.sorted_lanes,
         SpecifyShape: rules.specified,
-        Split: padded.split_lanes,
+        Split: rules.split_lanes,
         Subtensor: slices.at_slices,
         TypeCastingOp: rules.copied_lanes,
         WriteLanes: rules.at_mask,
@@ -87,7 +87,7 @@ def lanes(graph: Graph, find_rule: FindRule) -> Graph:
         return None if rule is None else rule.static(node)
 
     rewriter = Rewriter(facts.analyze(inputs, nodes, static).static, find_rule, written_slices(candidates))
-    # New variables get the traces of those that they replace; recording where they are made would take most of the time.
+    # New variables get the traces of the replaced ones: recording where they are made would take most of the time.
     with gc_paused(), config.change_flags(traceback__limit=0):
         for node in nodes:
             rewriter.visit(node)
@@ -100,7 +100,7 @@ CANDIDATES = frozenset((Lstsq, Nonzero, *INDICES))
 
 
 def is_candidate(node: Apply) -> bool:
-    """Return whether the size of a node's result, or of what it writes, may depend on values."""
+    """Return whether the size of a node's result, or of the value that it writes, may depend on values."""
     if type(node.op) in (Lstsq, Nonzero) or has_mask(node):
         return True
     if type(node.op) not in (Subtensor, IncSubtensor):
@@ -122,14 +122,17 @@ def written_slices(candidates: Sequence[Apply]) -> Iterator[Apply]:
 
 
 class Rewriter:
-    """Replaces the variables of a graph, node by node, by others or by lanes. For `times` and `writers` see `GraphSelections`."""
+    """Replaces the variables of a graph, node by node, by other variables or by lanes.
+
+    `times` and `writers` are explained at `GraphSelections`.
+    """
 
     def __init__(self, times: Times, find_rule: FindRule, writers: Iterable[Apply] = ()):
         self.selections, self._find_rule = GraphSelections(times, writers), find_rule
         self._operands: dict[Variable, Operand] = {}
 
     def operand(self, variable: Variable) -> Operand:
-        """Return what replaces a variable."""
+        """Return the replacement of a variable."""
         return self._operands.get(variable, variable)
 
     def replace(self, variable: Variable, operand: Operand) -> None:
@@ -137,7 +140,7 @@ class Rewriter:
         self._operands[variable] = operand
 
     def variable(self, old: Variable) -> Variable:
-        """Return what replaces a variable, in the length that it has in the user's graph."""
+        """Return the replacement of a variable, in the length that it has in the user's graph."""
         return named(plain(self.operand(old)), old)
 
     def visit(self, node: Apply) -> None:
@@ -162,6 +165,6 @@ class Rewriter:
                 self.selections.times[new] = self.selections.times[old]
 
     def _has_equations(self, node: Apply) -> bool:
-        """Return whether a node becomes equations. A host step gets what PyTensor would give it: no lanes."""
+        """Return whether a node becomes equations. A host step gets arrays without lanes, as from PyTensor."""
         rule = self._find_rule(node)
         return rule is not None and rule.refuse(node) is None

@@ -1,7 +1,7 @@
 """Texts of Ops, types and constants: equal texts mean equal values.
 
-A text holds all that a value consists of: its class, and each of its attributes. A value that no text can hold, such as a function of the
-user's, has none, and a graph with it is not kept.
+A text holds all that a value consists of: its class, and each of its attributes. A value that no text can hold, such as
+a function of the user's, has none, and a graph with it is not kept.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pytensor_jaxpr_linker.base.interpreter import identity
 
 #: The packages whose classes and functions a text may name: `environment` looks at their files.
 OF_PYTENSOR = ("pytensor", "pymc", "pymc_extras", "pytensor_jaxpr_linker")
-#: Others, whose versions say what they are.
+#: Packages whose versions describe them.
 RELEASES = ("builtins", "numpy", "scipy")
 #: Where SciPy has its sparse matrices of compressed rows and columns, the only ones that PyTensor's constants are.
 SPARSE = ("scipy.sparse._csr", "scipy.sparse._csc")
@@ -45,7 +45,8 @@ COMPUTED = frozenset(
         "__oplist_tags",
     }
 )
-#: So many bytes of arrays are hashed in the time that a small graph takes; PyTensor's rewrites take longer with more of them, too, but not as much.
+#: Hashing this many bytes takes as long as a small graph. With more bytes PyTensor's rewrites take longer, too, but
+#: less so.
 MOST_HASHED_BYTES = 2**24
 
 
@@ -59,7 +60,7 @@ def once[A, R](function: Callable[[A], R]) -> Callable[[A], R]:
 
 
 class Descriptions:
-    """Describes values. Ops, types and graphs inside Ops have numbers: their places in `texts`, which each value is in once."""
+    """Describes values. Ops, types and graphs inside Ops have numbers: their places in `texts`, without repetition."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
@@ -88,7 +89,7 @@ class Descriptions:
         return name_of(value)
 
     def state(self, value: Any) -> Any:
-        """Return what an object holds."""
+        """Return the content of an object."""
         cls = type(value)
         if (names := names_of(cls)) is not None:
             return [self(getattr(value, name)) for name in names]
@@ -104,7 +105,7 @@ class Descriptions:
         return self(state)
 
     def graph(self, graph: FrozenFunctionGraph) -> Any:
-        """Return what the graph inside an Op consists of."""
+        """Return the content of the graph inside an Op."""
         numbers: dict[Variable, Any] = {v: i for i, v in enumerate(graph.inputs)}
         nodes = []
         for node in graph.toposort():
@@ -115,23 +116,23 @@ class Descriptions:
         return [self.number(v.type) for v in graph.inputs], nodes, [self.atom(v, numbers) for v in graph.outputs]
 
     def atom(self, variable: Variable, numbers: dict[Variable, Any]) -> Any:
-        """Return the number of a variable of an inner graph, or what a constant holds."""
+        """Return the number of a variable of an inner graph, or the content of a constant."""
         if (found := numbers.get(variable)) is not None:
             return found
         if not isinstance(variable, Constant):
-            raise NotDescribed(f"{variable} is no variable of the graph")
+            raise NotDescribed(f"{variable} is not a variable of the graph")
         return self.constant(variable)
 
     def constant(self, constant: Any) -> Any:
-        """Return what a constant holds."""
+        """Return the content of a constant."""
         return "constant", type(constant).__qualname__, self.number(constant.type), self(constant.data)
 
     def __call__(self, value: Any) -> Any:
-        """Return what stands for a value in a text: tuples, lists, strings, numbers."""
+        """Return a value's form in a text: tuples, lists, strings, numbers."""
         return describer(type(value))(self, value)
 
     def array(self, value: np.ndarray) -> Any:
-        """Return what stands for an array."""
+        """Return the form of an array."""
         self._bytes += value.nbytes
         if value.dtype.hasobject or value.dtype.names or self._bytes > MOST_HASHED_BYTES:
             raise NotDescribed(f"an array of {value.nbytes} bytes and dtype {value.dtype}")
@@ -146,34 +147,14 @@ def described_items(describe: Descriptions, value: Any) -> Any:
     return describe.name(type(value)), [describe(x) for x in value]
 
 
-def described_pairs(describe: Descriptions, value: Any) -> Any:
-    """Describe a mapping, in its order."""
-    return describe.name(type(value)), [(describe(k), describe(v)) for k, v in value.items()]
-
-
-def described_set(describe: Descriptions, value: Any) -> Any:
-    """Describe a set."""
-    return describe.name(type(value)), sorted(repr(describe(x)) for x in value)
-
-
-def described_sparse(describe: Descriptions, value: Any) -> Any:
-    """Describe a sparse matrix of compressed rows or columns."""
-    return describe.name(type(value)), value.shape, *map(describe, (value.data, value.indices, value.indptr))
-
-
-def described_object(describe: Descriptions, value: Any) -> Any:
-    """Describe any other object by its number."""
-    return "object", describe.number(value)
-
-
 @once
 def describer(cls: type) -> Callable[[Descriptions, Any], Any]:
-    """Return what describes the values of a class."""
+    """Return the function that describes the values of a class."""
     if (found := BY_CLASS.get(cls)) is not None:
         return found
     if cls.__module__ in SPARSE:
-        return described_sparse
-    return next((describe for base, describe in BY_BASE if issubclass(cls, base)), described_object)
+        return lambda describe, x: (describe.name(cls), x.shape, *map(describe, (x.data, x.indices, x.indptr)))
+    return next(describe for base, describe in BY_BASE if issubclass(cls, base))
 
 
 def given_pattern(op: Any) -> Any:
@@ -184,9 +165,9 @@ def given_pattern(op: Any) -> Any:
 
 @once
 def names_of(cls: type) -> tuple[str, ...] | None:
-    """Return the names of the attributes by which PyTensor tells values of a class apart, if it does so by attributes.
+    """Return the names of the attributes that PyTensor compares for values of a class, if it compares attributes.
 
-    It merges nodes with equal Ops, so these determine what an Op does.
+    It merges nodes with equal Ops, so these determine an Op.
     """
     derives = cls.__eq__.__qualname__ == "MetaType.__new__.<locals>.__eq__"
     return OWN_NAMES.get(cls) or (cls.__props__ if derives else None)  # type: ignore[attr-defined]
@@ -196,7 +177,7 @@ def names_of(cls: type) -> tuple[str, ...] | None:
 def is_plain(cls: type) -> bool:
     """Return whether the values of a class consist of their attributes: all of its bases are written in Python.
 
-    What belongs to a graph consists of more.
+    Parts of a graph consist of more.
     """
     return all(
         c not in (Variable, Apply, Scratchpad)
@@ -219,28 +200,33 @@ def name_of(value: Any) -> str:
     return f"{module}.{name}"
 
 
-#: What the values of some classes consist of: all else follows from it.
+#: The attributes that the values of some classes consist of: all else follows from them.
 OWN_NAMES: dict[Any, tuple[str, ...]] = {
     TensorType: ("dtype", "shape", "name", "filter_checks_isfinite"),
     Elemwise: ("scalar_op", "inplace_pattern", "name", "nfunc_spec", "openmp"),
 }
 #: Classes of values that are texts of themselves.
 OWN_TEXTS: frozenset[type] = frozenset({bool, int, float, complex, str, bytes, type(None), type(...)})
-#: What describes a value of exactly this class.
+#: The functions that describe a value of exactly this class.
 BY_CLASS: dict[type, Callable[[Descriptions, Any], Any]] = {
     **dict.fromkeys(OWN_TEXTS, lambda _, x: x),
     **dict.fromkeys((list, tuple), described_items),
-    **dict.fromkeys((dict, frozendict), described_pairs),
-    **dict.fromkeys((set, frozenset), described_set),
+    **dict.fromkeys(
+        (dict, frozendict), lambda describe, x: (describe.name(type(x)), [(*map(describe, kv),) for kv in x.items()])
+    ),
+    **dict.fromkeys(
+        (set, frozenset), lambda describe, x: (describe.name(type(x)), sorted(repr(describe(v)) for v in x))
+    ),
     np.ndarray: Descriptions.array,
     slice: lambda describe, x: ("slice", *map(describe, (x.start, x.stop, x.step))),
     **dict.fromkeys((FunctionType, BuiltinFunctionType, np.ufunc), lambda describe, x: ("name", describe.name(x))),
 }
-#: What describes a value of a class that is derived from this one, in order.
+#: The functions that describe a value of a class derived from this one, in order.
 BY_BASE: list[tuple[Any, Callable[[Descriptions, Any], Any]]] = [
     (type, lambda describe, x: ("name", describe.name(x))),
     (np.generic, lambda describe, x: ("scalar", describe(np.asarray(x)))),
     (np.dtype, lambda describe, x: ("dtype", describe(np.empty(0, x)))),
     (Enum, lambda describe, x: (describe.name(type(x)), x.name)),
     (tuple, described_items),
+    (object, lambda describe, x: ("object", describe.number(x))),
 ]

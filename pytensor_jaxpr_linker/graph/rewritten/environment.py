@@ -1,4 +1,4 @@
-"""What PyTensor's rewrites depend on beside the graph: versions, settings, and the rewrites that are registered."""
+"""The environment of PyTensor's rewrites: versions, settings, and the rewrites that are registered."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ from pytensor_jaxpr_linker.graph.rewritten.describe import OF_PYTENSOR, NotDescr
 
 #: When this process imported the package, in ns: a file that was written later is not the one that runs.
 IMPORTED = time.time_ns()
-#: Settings that show or check what rewrites do, and the values with which they do nothing.
+#: Settings that show or check rewrites, and the values with which they do nothing.
 SILENT = {"optimizer_verbose": False, "profile_optimizer": False, "check_stack_trace": "off", "on_opt_error": "warn"}
-#: Settings that are no plain values, or about C code, which no rewrite of this mode makes: the first look at them takes 0.3 s.
+#: Settings without plain values, or about C code, which this mode does not make: the first look at them takes 0.3 s.
 OTHERS = frozenset({"mode", "compiledir", "base_compiledir", "blas__ldflags", "gcc_version_str"})
 
 
 def text_of_environment(fgraph: FunctionGraph, query: RewriteDatabaseQuery, in_folder: bool) -> str:
-    """Return a text that is equal only where all that rewrites depend on, beside the graph, is equal: also in another process, if `in_folder`."""
+    """Return a text of all that rewrites depend on, apart from the graph; valid in other processes if `in_folder`."""
     return repr(state_of(fgraph)) + text_of_process(query, in_folder)
 
 
 def text_of_process(query: RewriteDatabaseQuery, in_folder: bool = True) -> str:
-    """Return a text of what the rewrites of every graph depend on: which are chosen and registered, settings and, if `in_folder`, versions."""
+    """Return a text of the chosen and registered rewrites, the settings and, if `in_folder`, the versions."""
     check_silent()
     return repr([chosen(query), settings(), registered(in_folder), inferences(), versions() if in_folder else None])
 
 
 @cache
 def versions() -> str:
-    """Return a digest of the versions of Python and of the packages, and for those with rewrites and Ops each file's size and time."""
+    """Return a digest of the versions of Python and packages, and of the files of packages with rewrites or Ops."""
     numbers = [sys.version, platform.machine(), np.__version__, scipy.__version__, pytensor.__version__]
     return sha256(repr([numbers, [files_of(name) for name in OF_PYTENSOR if name in sys.modules]]).encode()).hexdigest()
 
@@ -73,7 +73,7 @@ def settings() -> list[tuple[str, str]]:
 
 
 def check_silent() -> None:
-    """Raise if rewrites show or check what they do."""
+    """Raise if rewrites show or check their work."""
     for name, value in SILENT.items():
         if getattr(pytensor.config, name) != value:
             raise NotDescribed(f"{name} is not {value}")
@@ -84,7 +84,7 @@ def chosen(query: RewriteDatabaseQuery) -> list:
     if query.extra_rewrites or query.subquery or query.position_cutoff != float("inf"):
         raise NotDescribed("the query has parts without a name")
     if "cxx_only" not in query.exclude:
-        raise NotDescribed("the query is not that of a function")
+        raise NotDescribed("the query does not belong to a function")
     return [list(query.include), list(query.require), list(query.exclude)]
 
 
@@ -103,7 +103,7 @@ def registered(in_folder: bool) -> str:
 def foreign_rewrites() -> list[tuple[str, Any]]:
     """Return the registered rewrites that are neither PyTensor's nor PyMC's, by tag.
 
-    Those that PyTensor imports when it needs them are its own.
+    The rewrites that PyTensor imports when it needs them are its own.
     """
     tagged = ((tag, r) for db in databases_below(optdb) for tag, found in db.__db__.items() for r in found)
     return [(tag, r) for tag, r in tagged if is_foreign(r)]
@@ -143,13 +143,13 @@ _last = Registered([], 0)
 
 
 def inferences() -> list[str]:
-    """Return the functions by which rewrites infer what a matrix is: diagonal, positive definite."""
+    """Return the functions with which rewrites infer the kind of a matrix: diagonal, positive definite."""
     found = [f for table in INFER_REGISTRIES for fs in table.values() for f in (fs if isinstance(fs, list) else [fs])]
     return [source(f) for f in found]
 
 
 def databases_below(db: Any) -> Iterator[RewriteDatabase]:
-    """Give a database of rewrites and those inside it."""
+    """Yield a database of rewrites and the databases inside it."""
     yield db
     inner = [getattr(db, "db", None), *(r for name in sorted(db._names) for r in db.__db__[name])]
     for other in inner:

@@ -48,7 +48,7 @@ class Tables:
         self._numbers: dict[int, int] = {}
 
     def number(self, table: list, value: Any) -> int:
-        """Return the number of a value in one of the tables, at its end if it is new there. Values are told apart by identity."""
+        """Return the number of a value in one of the tables, to which a new value is added. Identity counts."""
         found = self._numbers.get(identity(value))
         if found is None:
             found = self._numbers[identity(value)] = len(table)
@@ -60,13 +60,13 @@ class Tables:
         return [self.number(self.traces, t) for t in getattr(variable.tag, "trace", ())]
 
     def known_traces_of(self, variable: Variable) -> list[int]:
-        """Return the numbers of those of a variable's tracebacks that have one."""
+        """Return the numbers of a variable's tracebacks, without the ones that have no number."""
         numbers = [self._numbers.get(identity(t)) for t in getattr(variable.tag, "trace", ())]
         return [i for i in numbers if i is not None]
 
 
 class FlatNode(NamedTuple):
-    """A node: the number of its Op, those of its operands, and its outputs and tags.
+    """A node: the number of its Op, the numbers of its operands, and its outputs and tags.
 
     An output is the number of its type, its name, the numbers of its tracebacks, and its other tags.
     """
@@ -78,14 +78,14 @@ class FlatNode(NamedTuple):
 
 
 class Flat(NamedTuple):
-    """A graph: variables are numbered, inputs first, then what nodes compute; constants are negative."""
+    """A graph: variables are numbered, inputs first, then the outputs of nodes; constants are negative."""
 
     nodes: list[FlatNode]
     outputs: list[int]
 
 
 def flatten(inputs: Sequence[Variable], outputs: Sequence[Variable], tables: Tables) -> Flat:
-    """Return a graph as numbers, and add what it consists of to the tables."""
+    """Return a graph as numbers, and add its parts to the tables."""
     numbers: dict[Variable, int] = {v: i for i, v in enumerate(inputs)}
 
     def operand(v: Variable) -> int:
@@ -127,31 +127,17 @@ def text_of(flat: Flat, inputs: Sequence[Variable], tables: Tables) -> str:
         return describe(tags) if tags else None  # most variables and nodes have none
 
     leaves = [
-        (
-            type(v).__name__,
-            describe.number(v.type),
-            v.name,
-            tables.traces_of(v),
-            described(read_tags(v)),
-        )
+        (type(v).__name__, describe.number(v.type), v.name, tables.traces_of(v), described(read_tags(v)))
         for v in (*inputs, *tables.constants)
     ]
-    nodes = [
-        (
-            n.op,
-            n.operands,
-            [(*v[:3], described(v[3])) for v in n.outputs],
-            described(n.tags),
-        )
-        for n in flat.nodes
-    ]
+    nodes = [(n.op, n.operands, [(*v[:3], described(v[3])) for v in n.outputs], described(n.tags)) for n in flat.nodes]
     ops, types = ([describe.number(x) for x in table] for table in (tables.ops, tables.types))
     constants = [describe.constant(c) for c in tables.constants]
     return "\n".join([repr((len(inputs), leaves, nodes, flat.outputs, ops, types, constants)), *describe.texts])
 
 
 class Rewritten(NamedTuple):
-    """A rewritten graph, and what it has beside the tables of the graph before."""
+    """A rewritten graph, and its additions to the tables of the graph before."""
 
     flat: Flat
     ops: list
@@ -160,13 +146,13 @@ class Rewritten(NamedTuple):
 
 
 def rewritten_graph(inputs: Sequence[Variable], outputs: Sequence[Variable], before: Tables) -> Rewritten:
-    """Return a rewritten graph for the tables of the graph before, which grow by what is new."""
+    """Return a rewritten graph for the tables of the graph before, which grow by new parts."""
     ops, types, constants, traces = map(len, (before.ops, before.types, before.constants, before.traces))
     flat = flatten(inputs, outputs, before)
     if len(before.traces) > traces:
         raise NotDescribed("rewrites have added lines of code")
     new = [
-        # Constants of graphs inside Ops have the lines of whoever made them first.
+        # Constants of graphs inside Ops have the lines of the code that made them first.
         (type(c), before.number(before.types, c.type), owned(c.data), c.name, before.known_traces_of(c))
         for c in before.constants[constants:]
     ]
@@ -190,7 +176,7 @@ def owned(data: Any) -> Any:
 
 
 def rebuilt(graph: Rewritten, inputs: Sequence[Variable], before: Tables) -> list[Variable]:
-    """Build a rewritten graph around inputs, constants and lines of code of the graph before, and return its outputs."""
+    """Build a rewritten graph around inputs, constants and lines of the graph before, and return its outputs."""
     ops, types, traces = [*before.ops, *graph.ops], [*before.types, *graph.types], before.traces
 
     def with_tags(v: Any, lines: Iterable[int], tags: dict[str, Any]) -> Any:

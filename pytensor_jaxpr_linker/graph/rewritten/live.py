@@ -1,7 +1,7 @@
 """Texts of values as they are now, in this process: every value has one, and it changes with whatever changes in place.
 
-What `Descriptions` has no text for is told by its identity and by what it holds: attributes, items, and the variables
-that a function reads.
+A value without a text in `Descriptions` is told by its identity and by its content: attributes, items, and the
+variables that a function reads.
 """
 
 from __future__ import annotations
@@ -37,16 +37,17 @@ from pytensor_jaxpr_linker.graph.rewritten.flat import OF_VALUES, tags_of
 
 #: Modules of the standard library whose objects hold threads, files and each other.
 OPAQUE = frozenset({"asyncio", "concurrent", "io", "logging", "multiprocessing", "threading", "_thread", "weakref"})
-#: Tags that PyTensor's rewrites write into the user's variables, as they do names into constants: no rewrite reads them.
+#: Tags that PyTensor's rewrites write into the user's variables, as they do names into constants: no rewrite reads
+#: them.
 WRITTEN = OF_VALUES | {"values_eq_approx"}
-#: Attributes of classes that say nothing of what their instances do.
+#: Attributes of classes that say nothing about their instances.
 OF_CLASSES = frozenset({"__dict__", "__weakref__", "__doc__", "__annotations__", "__abstractmethods__", "_abc_impl"})
 
 
 class LiveDescriptions(Descriptions):
     """Describes values as they are now, for this process.
 
-    A text holds as long as the descriptions live: they keep what it tells by identity.
+    A text holds as long as the descriptions live: they keep the values that it tells by identity.
     """
 
     def __init__(self) -> None:
@@ -58,7 +59,7 @@ class LiveDescriptions(Descriptions):
         return sha256("\n".join([repr(self(value)), *self.texts]).encode()).hexdigest()
 
     def __call__(self, value: Any) -> Any:
-        """Return what stands for a value in a text."""
+        """Return a value's form in a text."""
         if type(value) in OWN_TEXTS:
             return value
         if isinstance(value, Variable):
@@ -85,7 +86,7 @@ class LiveDescriptions(Descriptions):
         return found[1]
 
     def state(self, value: Any) -> Any:
-        """Return what an object holds."""
+        """Return the content of an object."""
         if package_of(type(value)) in OF_PYTENSOR:
             with suppress(NotDescribed):
                 return super().state(value)
@@ -96,7 +97,7 @@ class LiveDescriptions(Descriptions):
         return identity(value), self.contents(value)
 
     def contents(self, value: Any) -> Any:
-        """Return what an object holds that has a text in this process only."""
+        """Return the content of an object that has a text in this process only."""
         if isinstance(value, FunctionType):
             return self.function(value)
         if isinstance(value, type):
@@ -118,7 +119,7 @@ class LiveDescriptions(Descriptions):
         return found + [self(x) for x in wrapped if callable(x)]
 
     def function(self, function: FunctionType) -> Any:
-        """Return what a function reads: defaults, captured variables, and, if it is the user's, globals."""
+        """Return the values that a function reads: defaults, captured variables, and globals if it is the user's."""
         cells = [cell.cell_contents for cell in function.__closure__ or () if not is_empty(cell)]
         read = names_in(function.__code__) if is_users(function) else ()
         found = {name: function.__globals__[name] for name in read if name in function.__globals__}
@@ -126,7 +127,7 @@ class LiveDescriptions(Descriptions):
         return identity(function.__code__), [self(x) for x in parts], self.items(found)
 
     def attributes(self, value: Any) -> list:
-        """Return what the attributes of an object hold."""
+        """Return the forms of the attributes of an object."""
         slots = [
             (name, slot)
             for cls in type(value).__mro__
@@ -137,11 +138,11 @@ class LiveDescriptions(Descriptions):
         return self.items({**held, **getattr(value, "__dict__", {})}, COMPUTED)
 
     def items(self, held: Mapping[str, Any], without: Iterable[str] = ()) -> list:
-        """Return what stands for named values."""
+        """Return the forms of named values."""
         return [(name, self(x)) for name, x in list(held.items()) if name not in without]
 
     def array(self, value: np.ndarray) -> Any:
-        """Return what stands for an array of any size and dtype."""
+        """Return the form of an array of any size and dtype."""
         if value.dtype.hasobject:
             return "array", value.shape, [self(x) for x in value.ravel().tolist()]
         held = sha256(np.ascontiguousarray(value)).hexdigest() if value.nbytes > 64 else value.tobytes().hex()
@@ -149,11 +150,11 @@ class LiveDescriptions(Descriptions):
         return "array", str(value.dtype.descr), value.shape, held, more
 
     def atom(self, variable: Variable, numbers: dict[Variable, Any]) -> Any:
-        """Return the number of a variable of an inner graph, or what any other one holds."""
+        """Return the number of a variable of an inner graph, or the form of any other one."""
         return numbers[variable] if variable in numbers else self(variable)
 
     def variable(self, variable: Variable) -> int:
-        """Return the number of a variable, whose text says what computes it."""
+        """Return the number of a variable, whose text says how it is computed."""
         for node in toposort([variable], blockers=self._variables):
             op, operands = self.number(node.op), [self.leaf(v) for v in node.inputs]
             for i, v in enumerate(node.outputs):
@@ -205,6 +206,6 @@ def is_empty(cell: Any) -> bool:
 
 
 def names_in(code: CodeType) -> list[str]:
-    """Return the names that a function, and those inside it, may read from globals."""
+    """Return the names that a function, and the functions inside it, may read from globals."""
     inner = [name for x in code.co_consts if isinstance(x, CodeType) for name in names_in(x)]
     return list(dict.fromkeys([*code.co_names, *inner]))

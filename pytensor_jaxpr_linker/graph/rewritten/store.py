@@ -17,7 +17,7 @@ from pytensor_jaxpr_linker.base.bounded import Bounded
 from pytensor_jaxpr_linker.base.errors import CacheWarning, warn_user
 from pytensor_jaxpr_linker.base.private_files import make_folder, read_file
 
-#: How many are kept in memory. A graph takes 10 to 50 KB, a sampler a few hundred.
+#: The number of entries in memory. A graph takes 10 to 50 KB, a sampler a few hundred.
 MOST_GRAPHS = 64
 
 
@@ -43,11 +43,11 @@ class GraphStore:
         self._folder, self._has_warned = folder, False
 
     def clear(self) -> None:
-        """Forget what is in memory."""
+        """Forget the entries in memory."""
         self._kept.clear()
 
     def find(self, key: str) -> Any:
-        """Return what is kept under a key, or None."""
+        """Return the value under a key, or None."""
         data = self._kept.use(key) or self._read(key)
         found = None if data is None else self._unpacked(key, data)
         if found is None or data is None:
@@ -70,7 +70,7 @@ class GraphStore:
             self._folder = None
 
     def _read(self, key: str) -> bytes | None:
-        """Return what the folder has under a key, or None."""
+        """Return the bytes that the folder has under a key, or None."""
         if self._folder is None:
             return None
         try:
@@ -90,22 +90,19 @@ class GraphStore:
         """Return the value that was packed, or None."""
         try:
             return pickle.loads(data)
-        except Exception as error:  # what a pickle raises is anything
+        except Exception as error:  # a pickle may raise anything
             self._warn(f"The entry {key} of the cache can't be read: {error!r}")
             return None
 
-    def _warn(self, what: str) -> None:
+    def _warn(self, problem: str) -> None:
         """Warn, once for each folder."""
         if not self._has_warned:
             self._has_warned = True
-            warn_user(
-                f"{what}. It is made again. To do: look at the folder, or use another one.",
-                CacheWarning,
-            )
+            warn_user(f"{problem}. It is made again. To do: look at the folder, or use another one.", CacheWarning)
 
 
 def write_at_once(path: Path, data: bytes) -> None:
-    """Write a file so that a reader sees all of it or nothing, and leave nothing where there is no room for it."""
+    """Write a file so that a reader sees all of it or nothing. If the disk is full, no partial file is left."""
     handle, name = tempfile.mkstemp(dir=path.parent)
     try:
         with open(handle, "wb") as file:
@@ -117,7 +114,7 @@ def write_at_once(path: Path, data: bytes) -> None:
 
 
 def checksum(key: str, data: bytes) -> bytes:
-    """Return the checksum of what is kept under a key."""
+    """Return the checksum of an entry."""
     return sha256(key.encode() + data).digest()
 
 
@@ -125,12 +122,15 @@ def checksum(key: str, data: bytes) -> bytes:
 CHECKSUM = 32
 
 
-#: What an `OpFromGraph` remembers of its gradients: local functions, once somebody has differentiated any equal Op.
+#: The caches of an `OpFromGraph` for its gradients: local functions, once somebody has differentiated an equal Op.
 FORGOTTEN: dict[str, Any] = {"_lop_op_cache": {}, "_rop_op_cache": None}
 
 
 class Pickler(pickle.Pickler):
-    """Pickles without what belongs to others: the tags of variables inside Ops are those of whoever made an equal variable first."""
+    """Pickles without the parts of others.
+
+    Variables inside Ops have the tags of an equal variable that was made first, by anybody.
+    """
 
     def reducer_override(self, value: Any) -> Any:
         """Return an empty tag for a tag, and an Op without its caches."""

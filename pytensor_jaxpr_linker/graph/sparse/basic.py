@@ -12,7 +12,7 @@ from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.shape import Shape, Shape_i
 
 from pytensor_jaxpr_linker.graph.lanes.ops import SliceBounds
-from pytensor_jaxpr_linker.graph.sparse.lowering import SparseOperands, is_properties, is_sparse, lowers
+from pytensor_jaxpr_linker.graph.sparse.lowering import SparseOperands, is_properties, lowers
 from pytensor_jaxpr_linker.graph.sparse.matrix import (
     Matrix,
     Tensor,
@@ -37,7 +37,7 @@ from pytensor_jaxpr_linker.graph.sparse.products import constant_rows, reordered
 # -- arrays and matrices -----------------------------------------------------------------------------------------------
 
 
-@lowers("basic.CSM")
+@lowers("basic.CSM", with_operands=False)
 def csm(known: SparseOperands, node: Apply) -> Matrix:
     """Take the arrays as they are. Entries behind the last pointer, which SciPy leaves out, are an error."""
     data = known.variable(node.inputs[0])
@@ -59,21 +59,20 @@ LENGTHS_DIFFER = "data must have as many elements as indices"
 
 
 @lowers("basic.DenseFromSparse")
-def dense_from_sparse(known: SparseOperands, node: Apply) -> Tensor:
+def dense_from_sparse(node: Apply, x: Matrix) -> Tensor:
     """Sum entries at their places."""
-    return dense(known.matrix(node.inputs[0]))
+    return dense(x)
 
 
 @lowers("basic.SparseFromDense")
-def sparse_from_dense(known: SparseOperands, node: Apply) -> Matrix:
+def sparse_from_dense(node: Apply, x: Tensor) -> Matrix:
     """Take all elements as entries, except zeros."""
-    return of_dense(known.variable(node.inputs[0]), node.op.format)
+    return of_dense(x, node.op.format)
 
 
 @lowers("basic.ConstructSparseFromList")
-def construct_sparse_from_list(known: SparseOperands, node: Apply) -> Matrix:
+def construct_sparse_from_list(node: Apply, shape: Tensor, values: Tensor, rows: Tensor) -> Matrix:
     """Put each column of the values into the same column of the matrix, at the rows of the list."""
-    shape, values, rows = map(known.variable, node.inputs)
     values = expect_length(values, 0, axis_length(rows, 0), "values must have as many rows as the list", AssertionError)
     n, m = axis_length(values, 0), axis_length(values, 1)
     indptr = pt.arange(m + 1, dtype="int32") * pt.cast(n, "int32")
@@ -88,7 +87,7 @@ def construct_sparse_from_list(known: SparseOperands, node: Apply) -> Matrix:
 UNKNOWN = (None, None)
 
 
-@lowers("basic.CSMGrad")
+@lowers("basic.CSMGrad", with_operands=False)
 def csm_grad(known: SparseOperands, node: Apply) -> Tensor:
     """Return the elements of the gradient at the places of the matrix's entries."""
     indices, indptr, shape = map(known.variable, node.inputs[1:4])
@@ -116,55 +115,50 @@ def whole_of(parts: Sequence[Tensor], first: int = 0) -> Tensor | None:
 
 
 @lowers(DeepCopyOp, ViewOp)
-def copied_matrix(known: SparseOperands, node: Apply) -> Matrix | None:
-    """Do nothing: what leaves the graph is a copy."""
-    x = node.inputs[0]
-    return known.matrix(x) if is_sparse(x) else None
+def copied_matrix(node: Apply, x: Matrix) -> Matrix:
+    """Do nothing: the outputs of the graph are copies."""
+    return x
 
 
 @lowers(Shape)
-def shape(known: SparseOperands, node: Apply) -> Tensor | None:
+def shape(node: Apply, x: Matrix) -> Tensor:
     """Return the lengths of the axes."""
-    x = node.inputs[0]
-    return pt.stack(known.matrix(x).shape) if is_sparse(x) else None
+    return pt.stack(x.shape)
 
 
 @lowers(Shape_i)
-def shape_i(known: SparseOperands, node: Apply) -> Tensor | None:
+def shape_i(node: Apply, x: Matrix) -> Tensor:
     """Return the length of an axis."""
-    x = node.inputs[0]
-    return known.matrix(x).shape[node.op.i] if is_sparse(x) else None
+    return x.shape[node.op.i]
 
 
 @lowers("basic.Transpose")
-def transposed_matrix(known: SparseOperands, node: Apply) -> Matrix:
+def transposed_matrix(node: Apply, x: Matrix) -> Matrix:
     """Exchange rows and columns, and the format."""
-    return known.matrix(node.inputs[0]).transposed
+    return x.transposed
 
 
 @lowers("basic.Cast")
-def cast(known: SparseOperands, node: Apply) -> Matrix:
+def cast(node: Apply, x: Matrix) -> Matrix:
     """Cast the numbers."""
-    return known.matrix(node.inputs[0]).cast(node.op.out_type)
+    return x.cast(node.op.out_type)
 
 
 @lowers("basic.Remove0")
-def remove0(known: SparseOperands, node: Apply) -> Matrix:
-    """Note that zeros are no entries."""
-    return replace(known.matrix(node.inputs[0]), drops_zeros=True, is_list=False)
+def remove0(node: Apply, x: Matrix) -> Matrix:
+    """Note that zeros are left out."""
+    return replace(x, drops_zeros=True, is_list=False)
 
 
 @lowers("basic.EnsureSortedIndices")
-def ensure_sorted_indices(known: SparseOperands, node: Apply) -> Matrix:
+def ensure_sorted_indices(node: Apply, x: Matrix) -> Matrix:
     """Sort the entries of each row (column) of a CSR (CSC) matrix."""
-    x = known.matrix(node.inputs[0])
     return x if x.pattern is None else arranged(x)  # else the host sorts them
 
 
 @lowers("basic.ColScaleCSC", "basic.RowScaleCSC")
-def scale(known: SparseOperands, node: Apply) -> Matrix:
+def scale(node: Apply, x: Matrix, s: Tensor) -> Matrix:
     """Multiply each entry by the number of its column (row)."""
-    x, s = known.matrix(node.inputs[0]), known.variable(node.inputs[1])
     is_col = type(node.op).__name__ == "ColScaleCSC"
     s = expect_length(s, 0, x.shape[is_col], "the factors do not fit the matrix", AssertionError)
     return x.with_data(pt.cast(x.data * take_at(s, x.cols if is_col else x.rows), node.outputs[0].type.dtype))
@@ -174,46 +168,39 @@ def scale(known: SparseOperands, node: Apply) -> Matrix:
 
 
 @lowers("basic.Diag")
-def diag(known: SparseOperands, node: Apply) -> Tensor:
+def diag(node: Apply, x: Matrix) -> Tensor:
     """Sum the entries that are on the diagonal by row."""
-    x = known.matrix(node.inputs[0])
     data = pt.switch(pt.eq(x.rows, x.cols), x.data, pt.zeros((), dtype=x.dtype))
     result = sum_at(data, (x.rows,), x.shape[:1])
     return expect_length(result, 0, x.shape[1], "Diag only apply on square matrix")
 
 
 @lowers("basic.GetItemScalar")
-def get_item_scalar(known: SparseOperands, node: Apply) -> Tensor | None:
+def get_item_scalar(node: Apply, x: Matrix, *place: Tensor) -> Tensor:
     """Sum the entries at a place."""
-    x = known.matrix(node.inputs[0])
-    i, j = (position(known.variable(v), n) for v, n in zip(node.inputs[1:], x.shape, strict=True))
+    i, j = map(position, place, x.shape)
     return pt.sum(pt.switch(pt.eq(x.rows, i) & pt.eq(x.cols, j), x.data, pt.zeros((), dtype=x.dtype)), dtype=x.dtype)
 
 
 @lowers("basic.GetItem2Lists")
-def get_item_2lists(known: SparseOperands, node: Apply) -> Tensor:
+def get_item_2lists(node: Apply, x: Matrix, *places: Tensor) -> Tensor:
     """Find the elements among the sorted entries."""
-    x = known.matrix(node.inputs[0])
-    rows, cols = (position(known.variable(v), n) for v, n in zip(node.inputs[1:], x.shape, strict=True))
-    return pt.cast(elements(x, rows, cols), node.outputs[0].type.dtype)
+    return pt.cast(elements(x, *map(position, places, x.shape)), node.outputs[0].type.dtype)
 
 
 @lowers("basic.GetItem2ListsGrad")
-def get_item_2lists_grad(known: SparseOperands, node: Apply) -> Matrix:
+def get_item_2lists_grad(node: Apply, x: Matrix, rows: Tensor, cols: Tensor, g: Tensor) -> Matrix:
     """Return a matrix of the elements of the gradient; of several at one place the last counts."""
-    x, (*places, g) = known.matrix(node.inputs[0]), map(known.variable, node.inputs[1:])
-    i, j = (position(v, n) for v, n in zip(places, x.shape, strict=True))
+    i, j = map(position, (rows, cols), x.shape)
     return scattered(node, x, pt.switch(is_last(place_of(i, j, x.shape[1])), g, 0), i, j)
 
 
 @lowers("basic.GetItemList")
-def get_item_list(known: SparseOperands, node: Apply) -> Matrix | None:
+def get_item_list(node: Apply, x: Matrix, rows: Tensor) -> Matrix | None:
     """Take the entries of the listed rows, row by row. Their number must be known."""
-    x = known.matrix(node.inputs[0])
-    places = constant_rows(x)
-    if places is None:
+    if (places := constant_rows(x)) is None:
         return None
-    i = fold(position(known.variable(node.inputs[1]), x.shape[0]))
+    i = fold(position(rows, x.shape[0]))
     starts, stops = (fold(take_at(pt.constant(v), i)) for v in (places.indptr[:-1], places.indptr[1:]))
     ends = fold(pt.cumsum(stops - starts))
     pointers = fold(pt.concatenate([[0], ends]).astype("int32"))
@@ -226,22 +213,21 @@ def get_item_list(known: SparseOperands, node: Apply) -> Matrix | None:
 
 
 @lowers("basic.GetItemListGrad")
-def get_item_list_grad(known: SparseOperands, node: Apply) -> Matrix:
-    """Move the rows of the gradient to their places. Of several rows for one place the last counts; the others leave zeros."""
-    x, g = known.matrix(node.inputs[0]), known.matrix(node.inputs[2])
-    i = position(known.variable(node.inputs[1]), x.shape[0])
+def get_item_list_grad(node: Apply, x: Matrix, rows: Tensor, g: Matrix) -> Matrix:
+    """Move the rows of the gradient to their places. The last row for a place counts; the others leave zeros."""
+    i = position(rows, x.shape[0])
     rows = pt.switch(pt.lt(g.rows, g.shape[0]), take_at(i, g.rows), NOWHERE)
     return scattered(node, x, pt.switch(take_at(is_last(i), g.rows), g.data, 0), rows, g.cols)
 
 
 def scattered(node: Apply, x: Matrix, data: Tensor, rows: Tensor, cols: Tensor) -> Matrix:
-    """Return a matrix like `x` with other entries, several of which may be at one place."""
+    """Return a matrix like `x` with other entries. Several of them may be at one place."""
     rows, cols = (fold(pt.cast(v, "int32")) for v in (rows, cols))
     return Matrix(x.format, pt.cast(data, node.outputs[0].type.dtype), rows, cols, x.shape)
 
 
 def is_last(places: Tensor) -> Tensor:
-    """Tell for each place whether it is the last of its value."""
+    """Return for each place whether it is the last of its value."""
     order = fold(pt.argsort(places, kind="stable"))
     places = take_at(places, order)
     differs = pt.concatenate([pt.neq(places[1:], places[:-1]), pt.ones_like(places[:1], dtype="bool")])
@@ -256,17 +242,15 @@ def position(i: Tensor, n: Tensor) -> Tensor:
 
 
 @lowers("basic.GetItem2d")
-def get_item_2d(known: SparseOperands, node: Apply) -> Matrix | None:
+def get_item_2d(node: Apply, x: Matrix, *slices: Tensor) -> Matrix | None:
     """Move the entries of a block to its corner, the others past the last row and column."""
     steps = [1 if v.data is None else int(v.data) for v in node.inputs[3::3] if isinstance(v, Constant)]
     if len(steps) < 2 or min(steps) < 1:
         return None
-    x = known.matrix(node.inputs[0])
     moved, lengths = [], []
     inside: Tensor = pt.ones_like(x.rows, dtype="bool")
-    bounds = zip((x.rows, x.cols), x.shape, node.inputs[1::3], node.inputs[2::3], steps, strict=True)
-    for places, n, start, stop, step in bounds:
-        first, count = bounds_of_slice(known, start, stop, n)
+    for places, n, start, stop, step in zip((x.rows, x.cols), x.shape, slices[::3], slices[1::3], steps, strict=True):
+        first, count = bounds_of_slice(start, stop, n)
         place = pt.cast(places, "int64") - first
         inside = inside & pt.ge(place, 0) & (place < count)
         if step > 1:
@@ -279,13 +263,13 @@ def get_item_2d(known: SparseOperands, node: Apply) -> Matrix | None:
     return replace(x, rows=rows, cols=cols, shape=(lengths[0], lengths[1]), pattern=None, is_list=False, whole=None)
 
 
-def bounds_of_slice(known: SparseOperands, start: Tensor, stop: Tensor, n: Tensor) -> tuple[Tensor, Tensor]:
+def bounds_of_slice(start: Tensor, stop: Tensor, n: Tensor) -> tuple[Tensor, Tensor]:
     """Return the first position of a slice, and how long it is."""
     whole = [isinstance(v, Constant) and v.data is None for v in (start, stop)]
     if all(whole):
         return constant_length(0), n
-    first = constant_length(0) if whole[0] else pt.cast(known.variable(start), "int64")
-    last = n if whole[1] else pt.cast(known.variable(stop), "int64")
+    first = constant_length(0) if whole[0] else pt.cast(start, "int64")
+    last = n if whole[1] else pt.cast(stop, "int64")
     found, count = SliceBounds().make_node(first, last, n).outputs
     return fold(found), fold(count)
 
@@ -294,14 +278,13 @@ def bounds_of_slice(known: SparseOperands, start: Tensor, stop: Tensor, n: Tenso
 
 
 @lowers("basic.HStack", "basic.VStack")
-def stacked_matrices(known: SparseOperands, node: Apply) -> Matrix:
-    """Shift the columns (rows) of each block by those of the blocks before it."""
+def stacked_matrices(node: Apply, *blocks: Matrix) -> Matrix:
+    """Shift the columns (rows) of each block by the number of columns (rows) before it."""
     axis, result = int(type(node.op).__name__ == "HStack"), node.outputs[0].type
-    blocks = [known.matrix(v).cast(result.dtype) for v in node.inputs]
     across = blocks[0].shape[1 - axis]
     placed, zero = [], constant_length(0)
     offset = zero
-    for x in blocks:
+    for x in (block.cast(result.dtype) for block in blocks):
         data = expect_equal(x.data, x.shape[1 - axis], across, "blocks have incompatible dimensions")
         row, col = (zero, offset) if axis else (offset, zero)
         placed.append(shifted(replace(x, data=data), row, col))
@@ -310,12 +293,12 @@ def stacked_matrices(known: SparseOperands, node: Apply) -> Matrix:
 
 
 @lowers("linalg.SparseBlockDiagonal")
-def block_diagonal(known: SparseOperands, node: Apply) -> Matrix:
-    """Put blocks after one another along both axes. Zeros of dense blocks are no entries."""
+def block_diagonal(node: Apply, *blocks: Matrix | Tensor) -> Matrix:
+    """Put blocks after one another along both axes. Zeros of dense blocks are left out."""
     type = node.outputs[0].type
     placed, row, col = [], constant_length(0), constant_length(0)
-    for v in node.inputs:
-        x = known.matrix(v) if is_sparse(v) else without_zeros(of_dense(known.variable(v), type.format))
+    for block in blocks:
+        x = block if isinstance(block, Matrix) else without_zeros(of_dense(block, type.format))
         placed.append(shifted(x.cast(type.dtype), row, col))
         row, col = fold(row + x.shape[0]), fold(col + x.shape[1])
     return joined_blocks(placed, type.format, (row, col))

@@ -1,7 +1,7 @@
 """The pass that replaces the Ops of `pytensor.sparse` by Ops on arrays.
 
-An Op stays as it is where only the host can find the places of the result's entries. It then reads matrices that the host puts
-together from the arrays.
+An Op stays as it is where only the host can find the places of the result's entries. It then reads matrices that the
+host puts together from the arrays.
 
 PyTensor imports SciPy's sparse matrices when they are first used, and this package never does. Therefore lowerings are
 registered by the names of the Ops.
@@ -21,19 +21,24 @@ from pytensor_jaxpr_linker.base.rules import Table, class_name
 from pytensor_jaxpr_linker.graph.sparse.matrix import Matrix, Tensor, arranged, assembled, taken_apart
 from pytensor_jaxpr_linker.graph.walk import FindRule, Graph, Operands, Rewrite, copied_onto, rewritten
 
-#: Gives what the first output of a node becomes, or None if this node is not lowered.
-type Lowering = Callable[[SparseOperands, Apply], Variable | Matrix | None]
+#: Returns the replacement of a node's first output, or None if this node is not lowered.
+type Lowering = Callable[..., Variable | Matrix | None]
 
 LOWERINGS: Table[Rewrite] = Table()
 
 
-def lowers(*ops: str | type) -> Callable[[Lowering], Lowering]:
-    """Register the decorated function for Ops of `pytensor.sparse`, by name, or for classes of Ops on any type of value."""
+def lowers(*ops: str | type, with_operands: bool = True) -> Callable[[Lowering], Lowering]:
+    """Register the decorated function for Ops of `pytensor.sparse`, by name, or for classes of Ops on any type.
+
+    It takes the node and its operands, sparse ones as matrices; or, without operands, a `SparseOperands` and the node.
+    """
 
     def register(lower: Lowering) -> Lowering:
         @wraps(lower)
         def rewrite(known: SparseOperands, node: Apply) -> list[Variable | Matrix] | None:
-            result = lower(known, node) if has_known_formats(node) else None
+            if not has_known_formats(node) or (type(node.op) in ON_ANY_TYPE and not is_sparse(node.inputs[0])):
+                return None
+            result = lower(node, *map(known.operand, node.inputs)) if with_operands else lower(known, node)
             return None if result is None else [result]
 
         for op in ops:
@@ -71,7 +76,7 @@ ON_ANY_TYPE = frozenset((DeepCopyOp, Shape, Shape_i, ViewOp))
 
 
 class SparseOperands(Operands):
-    """Maps the variables of the graph to new variables and to matrices. A matrix is put together when a reader needs it whole."""
+    """Maps variables of the graph to new variables and to matrices. Reading a whole matrix puts it together."""
 
     def __init__(self, graph: Graph, find_rule: FindRule):
         super().__init__(graph, find_rule)
@@ -104,6 +109,10 @@ class SparseOperands(Operands):
         self._variables[old] = result
         return result
 
+    def operand(self, old: Variable) -> Tensor | Matrix:
+        """Return a sparse variable as its entries, and any other one as the variable that replaces it."""
+        return self.matrix(old) if is_sparse(old) else self.variable(old)
+
     def matrix(self, old: Variable) -> Matrix:
         """Return a sparse variable as its entries."""
         found = self._matrices.get(old)
@@ -131,7 +140,7 @@ def is_properties(node: Apply | None) -> bool:
 
 
 def csm_properties(known: SparseOperands, node: Apply) -> list[Variable] | None:
-    """Leave it to `SparseOperands`, which lowers those that are read."""
+    """Leave it to `SparseOperands`, which lowers the outputs that are read."""
     return node.outputs if is_properties(node) else None
 
 
@@ -139,6 +148,6 @@ LOWERINGS[PROPERTIES] = csm_properties
 
 
 def properties(x: Matrix) -> tuple[Variable, Variable, Variable, Variable]:
-    """Return what `CSMProperties` returns."""
+    """Return the outputs of `CSMProperties`."""
     assert x.pattern is not None
     return x.data, *x.pattern, pt.stack(x.shape).astype("int32")

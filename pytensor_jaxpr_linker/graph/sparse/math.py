@@ -25,81 +25,69 @@ from pytensor_jaxpr_linker.graph.sparse.matrix import (
     sum_at,
     take_at,
 )
-from pytensor_jaxpr_linker.graph.sparse.pairs import constant_product
-from pytensor_jaxpr_linker.graph.sparse.products import column_product, product, sampled_product
+from pytensor_jaxpr_linker.graph.sparse.products import constant_product, product, sampled_product
 
 # -- products ----------------------------------------------------------------------------------------------------------
 
 
-def any_product(known: SparseOperands, x: Tensor, y: Tensor, dtype: str) -> Tensor:
-    """Return the dense product of two matrices of which at least one is sparse."""
-    if not is_sparse(x):
-        return column_product(known.variable(x), known.matrix(y), dtype)
-    if is_sparse(y) and (found := constant_product(known.matrix(x), known.matrix(y), dtype, "csr")) is not None:
-        return dense(found)
-    return product(known.matrix(x), dense(known.matrix(y)) if is_sparse(y) else known.variable(y), dtype)
+def any_product(x: Matrix | Tensor, y: Matrix | Tensor, dtype: str) -> Tensor:
+    """Return the dense product of two matrices, at least one of them sparse."""
+    if not isinstance(x, Matrix):
+        return product(y.transposed, x.T, dtype).T
+    if not isinstance(y, Matrix):
+        return product(x, y, dtype)
+    found = constant_product(x, y, dtype, "csr")
+    return product(x, dense(y), dtype) if found is None else dense(found)
 
 
 @lowers("math.Dot")
-def dot(known: SparseOperands, node: Apply) -> Tensor:
+def dot(node: Apply, x: Matrix | Tensor, y: Matrix | Tensor) -> Tensor:
     """Return a dense product."""
-    return any_product(known, node.inputs[0], node.inputs[1], node.outputs[0].type.dtype)
+    return any_product(x, y, node.outputs[0].type.dtype)
 
 
 @lowers("math.StructuredDot")
-def structured_dot(known: SparseOperands, node: Apply) -> Tensor | Matrix | None:
+def structured_dot(node: Apply, x: Matrix | Tensor, y: Matrix | Tensor) -> Tensor | Matrix | None:
     """Return a dense product, or a sparse one if the places of all entries are constants."""
-    return sparse_dot(known, node) if is_sparse(node.outputs[0]) else dot(known, node)
-
-
-def sparse_dot(known: SparseOperands, node: Apply) -> Matrix | None:
-    """Return the sparse product of two sparse matrices, if the places of their entries are constants."""
     type = node.outputs[0].type
-    x, y = map(known.matrix, node.inputs)
-    return constant_product(x, y, type.dtype, type.format)
+    return constant_product(x, y, type.dtype, type.format) if is_sparse(node.outputs[0]) else dot(node, x, y)
 
 
 @lowers("math.TrueDot")
-def true_dot(known: SparseOperands, node: Apply) -> Matrix | None:
-    """Return the product with a dense matrix, whose zeros are no entries, or with a sparse one, if places are constants."""
-    x, y = node.inputs
-    if is_sparse(y):
-        return sparse_dot(known, node)
-    return of_dense(any_product(known, x, y, node.outputs[0].type.dtype), node.outputs[0].type.format)
+def true_dot(node: Apply, x: Matrix, y: Matrix | Tensor) -> Matrix | None:
+    """Return the product with a dense matrix, without zeros, or with a sparse one if all places are constants."""
+    type = node.outputs[0].type
+    if isinstance(y, Matrix):
+        return constant_product(x, y, type.dtype, type.format)
+    return of_dense(any_product(x, y, type.dtype), type.format)
 
 
 @lowers("math.Usmm")
-def usmm(known: SparseOperands, node: Apply) -> Tensor:
+def usmm(node: Apply, alpha: Tensor, x: Matrix | Tensor, y: Matrix | Tensor, z: Tensor) -> Tensor:
     """Return ``alpha * x @ y + z``."""
-    alpha, x, y, z = node.inputs
     dtype = node.outputs[0].type.dtype
-    alpha, z = known.variable(alpha), known.variable(z)
-    scaled = pt.reshape(alpha, ()) * any_product(known, x, y, dtype)
-    return pt.cast(scaled + z, dtype)
+    return pt.cast(pt.reshape(alpha, ()) * any_product(x, y, dtype) + z, dtype)
 
 
 @lowers("math.StructuredDotGradCSC", "math.StructuredDotGradCSR")
-def structured_dot_grad(known: SparseOperands, node: Apply) -> Tensor | None:
-    """Return elements of the product of the gradient and the transpose of the other factor, at the places of entries."""
+def structured_dot_grad(
+    node: Apply, indices: Tensor, indptr: Tensor, y: Matrix | Tensor, g: Matrix | Tensor
+) -> Tensor | None:
+    """Return the product of the gradient and the transpose of the other factor, at the places of entries."""
     dtype = node.outputs[0].type.dtype
-    indices, indptr = map(known.variable, node.inputs[:2])
     along = compressed_index(indptr, indices)
     rows, cols = (along, indices) if type(node.op).__name__ == "StructuredDotGradCSR" else (indices, along)
-    if all(map(is_sparse, node.inputs[2:])):
-        y, g = map(known.matrix, node.inputs[2:])
+    if isinstance(y, Matrix) and isinstance(g, Matrix):
         found = constant_product(g, y.transposed, dtype, "csr")
         return None if found is None else elements(found, rows, cols)
-    if any(map(is_sparse, node.inputs)):
+    if isinstance(y, Matrix) or isinstance(g, Matrix):
         return None
-    y, g = map(known.variable, node.inputs[2:])
     return pt.cast(sampled_product(g, y, rows, cols, dtype), dtype)
 
 
 @lowers("math.SamplingDot")
-def sampling_dot(known: SparseOperands, node: Apply) -> Matrix:
+def sampling_dot(node: Apply, x: Tensor, y: Tensor, p: Matrix) -> Matrix:
     """Multiply for each entry the rows of both factors."""
-    x, y = map(known.variable, node.inputs[:2])
-    p = known.matrix(node.inputs[2])
     x = expect_length(x, 0, p.shape[0], SHAPES_DIFFER)
     y = expect_length(y, 0, p.shape[1], SHAPES_DIFFER)
     return p.with_data(pt.cast(p.data * sampled_product(x, y, p.rows, p.cols, p.dtype), p.dtype))
@@ -109,16 +97,16 @@ def sampling_dot(known: SparseOperands, node: Apply) -> Matrix:
 
 
 def entries(x: Matrix) -> Tensor:
-    """Return the numbers of the entries, zeros for those that are left out."""
+    """Return the numbers of the entries, and zeros for the entries that are left out."""
     if x.pattern is not None:
         return x.data
     return pt.switch(pt.lt(x.rows, x.shape[0]), x.data, pt.zeros((), dtype=x.dtype))
 
 
 @lowers("math.SpSum")
-def sp_sum(known: SparseOperands, node: Apply) -> Tensor:
-    """Sum all entries, or those of each column or row."""
-    x, axis = known.matrix(node.inputs[0]), node.op.axis
+def sp_sum(node: Apply, x: Matrix) -> Tensor:
+    """Sum all entries, or the entries of each column or row."""
+    axis = node.op.axis
     if x.whole is not None:
         return pt.sum(x.whole, axis=axis, dtype=x.dtype)
     if axis is None:
@@ -127,10 +115,10 @@ def sp_sum(known: SparseOperands, node: Apply) -> Tensor:
 
 
 @lowers("math.AddSparseSparse")
-def add_sparse_sparse(known: SparseOperands, node: Apply) -> Matrix:
-    """Take the entries of both: those at one place are summed where it matters."""
+def add_sparse_sparse(node: Apply, x: Matrix, y: Matrix) -> Matrix:
+    """Take the entries of both. Entries at one place are summed where it matters."""
     dtype, format = node.outputs[0].type.dtype, node.outputs[0].type.format
-    x, y = (known.matrix(v).cast(dtype) for v in node.inputs)
+    x, y = x.cast(dtype), y.cast(dtype)
     if x.has_places_of(y):
         return replace(x.with_data(x.data + y.data, drops_zeros=True), format=format)
     both = joined_blocks([x, y], format, x.shape)
@@ -140,7 +128,7 @@ def add_sparse_sparse(known: SparseOperands, node: Apply) -> Matrix:
 SHAPES_DIFFER = "inconsistent shapes"
 
 
-@lowers("math.AddSparseSparseData")
+@lowers("math.AddSparseSparseData", with_operands=False)
 def add_sparse_sparse_data(known: SparseOperands, node: Apply) -> Matrix:
     """Add the numbers of entries that are at the same places."""
     x, y = (known.exact(v) for v in node.inputs)
@@ -148,16 +136,14 @@ def add_sparse_sparse_data(known: SparseOperands, node: Apply) -> Matrix:
 
 
 @lowers("math.AddSparseDense")
-def add_sparse_dense(known: SparseOperands, node: Apply) -> Tensor:
+def add_sparse_dense(node: Apply, x: Matrix, y: Tensor) -> Tensor:
     """Return a dense sum."""
-    x, y = known.matrix(node.inputs[0]), known.variable(node.inputs[1])
     return pt.cast(dense(x) + same_shape(y, x, ValueError), node.outputs[0].type.dtype)
 
 
 @lowers("math.StructuredAddSparseDenseVector")
-def structured_add(known: SparseOperands, node: Apply) -> Matrix:
+def structured_add(node: Apply, x: Matrix, y: Tensor) -> Matrix:
     """Add to each entry that is not zero the number of its column."""
-    x, y = known.matrix(node.inputs[0]), known.variable(node.inputs[1])
     y = expect_length(y, 0, x.shape[1], "the vector does not fit the matrix", AssertionError)
     added = take_at(y, x.cols) * pt.neq(x.data, 0)
     return x.with_data(x.data + pt.cast(added, x.dtype), drops_zeros=True)
@@ -167,26 +153,24 @@ def structured_add(known: SparseOperands, node: Apply) -> Matrix:
 
 
 @lowers("math.MultiplySparseDense")
-def multiply_sparse_dense(known: SparseOperands, node: Apply) -> Matrix:
+def multiply_sparse_dense(node: Apply, x: Matrix, y: Tensor) -> Matrix:
     """Multiply each entry by the element at its place."""
-    x, y = known.matrix(node.inputs[0]), known.variable(node.inputs[1])
     factors = y if y.type.ndim == 0 else take_at(same_shape(y, x, AssertionError), x.rows, x.cols)
     return x.with_data(pt.cast(x.data * factors, node.outputs[0].type.dtype))
 
 
 @lowers("math.MultiplySparseDenseVector")
-def multiply_sparse_dense_vector(known: SparseOperands, node: Apply) -> Matrix:
+def multiply_sparse_dense_vector(node: Apply, x: Matrix, y: Tensor) -> Matrix:
     """Multiply each entry by the number of its column. Entries stay, as in PyTensor's C code for it."""
-    x, y = known.matrix(node.inputs[0]), known.variable(node.inputs[1])
     y = expect_length(y, 0, x.shape[1], "the vector does not fit the matrix", AssertionError)
     return x.with_data(x.data * take_at(y, x.cols))
 
 
 @lowers("math.MultiplySparseSparse")
-def multiply_sparse_sparse(known: SparseOperands, node: Apply) -> Matrix:
+def multiply_sparse_sparse(node: Apply, x: Matrix, y: Matrix) -> Matrix:
     """Multiply each entry of the first by the element of the second that is at its place."""
     dtype = node.outputs[0].type.dtype
-    x, y = (known.matrix(v).cast(dtype) for v in node.inputs)
+    x, y = x.cast(dtype), y.cast(dtype)
     factors = y.data if x.has_places_of(y) else elements(y, x.rows, x.cols)
     return x.with_data(x.data * factors, drops_zeros=True)
 
@@ -207,24 +191,21 @@ def compared(node: Apply, x: Tensor, y: Tensor) -> Tensor:
 
 
 @lowers(*(f"math.{name}SparseDense" for name in COMPARISONS))
-def compare(known: SparseOperands, node: Apply) -> Tensor:
+def compare(node: Apply, x: Matrix, y: Tensor) -> Tensor:
     """Compare as dense arrays, as the result is one."""
-    x, y = known.matrix(node.inputs[0]), known.variable(node.inputs[1])
     return pt.cast(compared(node, dense(x), same_shape(y, x, AssertionError)), "uint8")
 
 
 @lowers("math.EqualSparseSparse", "math.LessEqualSparseSparse", "math.GreaterEqualSparseSparse")
-def compare_all(known: SparseOperands, node: Apply) -> Matrix:
+def compare_all(node: Apply, x: Matrix, y: Matrix) -> Matrix:
     """Compare as dense arrays: where neither matrix has an entry, the result is true."""
-    x, y = map(known.matrix, node.inputs)
     result = compared(node, dense(x), same_shape(dense(y), x, AssertionError))
     return of_dense(pt.cast(result, "uint8"), node.outputs[0].type.format)
 
 
 @lowers("math.NotEqualSparseSparse", "math.LessThanSparseSparse", "math.GreaterThanSparseSparse")
-def compare_entries(known: SparseOperands, node: Apply) -> Matrix:
+def compare_entries(node: Apply, x: Matrix, y: Matrix) -> Matrix:
     """Compare at each place at which a matrix has an entry, once."""
-    x, y = map(known.matrix, node.inputs)
     dtype = upcast(x.dtype, y.dtype)
     none_of_x, none_of_y = (pt.zeros_like(v.data, dtype=dtype) for v in (x, y))
     both = joined_blocks([x.cast(dtype), y.cast(dtype)], node.outputs[0].type.format, x.shape)

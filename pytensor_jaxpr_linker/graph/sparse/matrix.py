@@ -38,11 +38,12 @@ type Tensor = Any
 class Matrix:
     """The entries of a sparse matrix: a list of coordinates ("COO"), in which several entries may be at one place.
 
-    Sums, products with dense arrays and conversions depend neither on the order of the entries, nor on whether entries at one
-    place are summed, nor on zeros among them. So while only these follow, an Op needs no size that depends on numbers, even if
-    the places of its result do. The host puts such a matrix in order when it leaves the graph.
+    Sums, products with dense arrays and conversions depend neither on the order of the entries, nor on whether entries
+    at one place are summed, nor on zeros among them. So while only these follow, an Op needs no size that depends on
+    numbers, even if the places of its result do. The host puts such a matrix in order when it leaves the graph.
 
-    `data`, `rows` and `cols` are vectors with an element for each entry. An entry whose row is past the last is left out.
+    `data`, `rows` and `cols` are vectors with an element for each entry. An entry whose row is past the last is left
+    out.
     """
 
     format: Format
@@ -51,7 +52,7 @@ class Matrix:
     cols: Tensor
     shape: tuple[Tensor, Tensor]  #: the lengths of the axes
     pattern: tuple[Tensor, Tensor] | None = None  #: the indices and index pointers, if the entries are arranged by them
-    drops_zeros: bool = False  #: whether entries that are zero are no entries
+    drops_zeros: bool = False  #: whether entries that are zero are left out
     is_list: bool = False  #: whether each element of the vectors is an entry, and no two are at one place
     whole: Tensor | None = None  #: the same matrix as a dense array, if there is one
 
@@ -62,7 +63,7 @@ class Matrix:
 
     @property
     def is_exact(self) -> bool:
-        """Whether the arrays are those that PyTensor would have."""
+        """Whether PyTensor would have the same arrays."""
         return self.pattern is not None and not self.drops_zeros
 
     @property
@@ -159,7 +160,7 @@ def joined_blocks(blocks: list[Matrix], format: Format, shape: tuple[Tensor, Ten
 
 
 def place_of(i: Tensor, j: Tensor, m: Tensor) -> Tensor:
-    """Return numbers by which places are sorted row by row, for rows of length `m`."""
+    """Return numbers that sort places row by row, for rows of length `m`."""
     return fold(pt.cast(i, "int64") * m + j)
 
 
@@ -190,7 +191,8 @@ def fold(x: Tensor) -> Tensor:
     """Return a variable, evaluated if it follows from constants."""
     if isinstance(x, Constant) or not all(isinstance(v, Constant) for v in graph_inputs([x])):
         return x
-    return pt.constant(StaticValues({}, constant_shape)(x), dtype=x.type.dtype)
+    constants = StaticValues({}, lambda constant: constant.data.shape)  # type: ignore[attr-defined]
+    return pt.constant(constants(x), dtype=x.type.dtype)
 
 
 def is_same(x: Tensor, y: Tensor) -> bool:
@@ -203,12 +205,6 @@ def expect_equal(x: Tensor, n: Tensor, m: Tensor, message: str, error: type[Exce
     return x if is_same(n, m) else CheckAndRaise(error, message)(x, pt.eq(n, m))
 
 
-def constant_shape(x: Tensor) -> tuple[int, ...]:
-    """Return the shape of a constant."""
-    assert isinstance(x, Constant)
-    return x.data.shape
-
-
 def expect_length(x: Tensor, axis: int, n: Tensor, message: str, error: type[Exception] = ValueError) -> Tensor:
     """Return `x`, after a check that one of its axes is of length `n`."""
     known = x.type.shape[axis]
@@ -217,7 +213,7 @@ def expect_length(x: Tensor, axis: int, n: Tensor, message: str, error: type[Exc
     return only_output(CheckLength(axis, error, message), x, n)
 
 
-# -- what is computed with entries -------------------------------------------------------------------------------------
+# -- arrays of entries -------------------------------------------------------------------------------------------------
 
 
 def take_at(x: Tensor, *indices: Tensor) -> Tensor:
@@ -249,7 +245,10 @@ def elements(x: Matrix, rows: Tensor, cols: Tensor) -> Tensor:
 
 
 def sorted_places(x: Matrix) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the order of entries by place; then, in that order, the first entry at each one's place, and whether it is the first."""
+    """Return the order of entries by place.
+
+    Then, in this order, for each entry the first entry at its place, and whether it is the first itself.
+    """
     places = place_of(x.rows, x.cols, x.shape[1])
     order = fold(pt.argsort(places, kind="stable"))
     places = fold(take_at(places, order))

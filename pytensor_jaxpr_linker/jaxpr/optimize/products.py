@@ -9,7 +9,7 @@ import numpy as np
 from jax.extend.core import primitives as p
 
 from pytensor_jaxpr_linker.base.jax_compat import xla_metadata_call_p
-from pytensor_jaxpr_linker.graph.column_major import LONG_COLUMNS
+from pytensor_jaxpr_linker.graph.data_layout import LONG_COLUMNS
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
 from pytensor_jaxpr_linker.jaxpr.optimize.small_calls import MOST_BYTES

@@ -16,7 +16,7 @@ import numpy as np
 from jax.extend.core import primitives as p
 from jax.lax import GatherDimensionNumbers, ScatterDimensionNumbers
 
-from pytensor_jaxpr_linker.graph.sorted_rows import STACKED
+from pytensor_jaxpr_linker.graph.data_layout import STACKED
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, is_variable
 from pytensor_jaxpr_linker.jaxpr.optimize.barriers import MOVING

@@ -9,7 +9,7 @@ from jax import lax
 from jax.extend.core import primitives as p
 
 from pytensor_jaxpr_linker.base.jax_compat import LinearSolveTuple, bcsr_product, geqp3_p, geqrf_p
-from pytensor_jaxpr_linker.graph.symbolic_values import smaller
+from pytensor_jaxpr_linker.graph.static_values import smaller
 from pytensor_jaxpr_linker.jaxpr.builder import INT32, Atom, JaxprBuilder
 from pytensor_jaxpr_linker.jaxpr.prims.arithmetic import complex_dtype, part_dtype, real_dtype
 

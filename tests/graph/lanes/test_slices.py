@@ -1,4 +1,4 @@
-"""Slices whose lengths differ from step to step of a loop, or are known at run time only: one program for all of them."""
+"""Slices with lengths that differ from step to step of a loop, or are known at run time only: one program for all."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_position_of_the_largest():
 
 
 def test_state_that_grows_by_its_past():
-    """The renewal equation of an epidemic: each day's infections are those of all days before, weighted by their age."""
+    """The renewal equation of an epidemic: the infections of a day are a sum over earlier days, weighted by age."""
     out = pytensor.scan(
         lambda day, infected, w: pt.set_subtensor(infected[day], (infected[:day] * w[day - 1 :: -1]).sum()),
         sequences=[pt.arange(1, 5)],
@@ -177,7 +177,7 @@ def test_one_graph_whose_number_varies_in_one_loop_only():
 
 
 def test_slice_of_a_slice_backwards():
-    """What is not kept as lanes goes to the host as a length."""
+    """A slice that is not kept as lanes goes to the host as a length."""
     k = x[0].astype("int64")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", pjl.GraphBreakWarning)
@@ -315,7 +315,7 @@ def numbers_of(formula, atoms):
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(FORMULAS, FORMULAS, st.booleans())
 def test_formulas_that_are_proved_to_be_equal(formula, other, is_related):
-    """What is proved holds for all numbers, and the ways in which PyTensor writes a length are proved."""
+    """A proved equality holds for all numbers, and the ways in which PyTensor writes a length are proved."""
     integers, lengths = [-(2**40), -70, -5, -2, -1, 0, 1, 2, 3, 69, 70, 2**40], [0, 1, 2, 3, 4, 69, 70, 2**40]
     values = dict(zip("abnm", np.meshgrid(integers, integers, lengths, lengths, indexing="ij"), strict=True))
     values = {name: v.ravel().astype(object) for name, v in values.items()}

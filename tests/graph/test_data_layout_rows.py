@@ -1,4 +1,4 @@
-"""Rows of data in the order of their groups (`graph/sorted_rows.py`), and large constants in a narrow dtype (`plan/large_constants.py`)."""
+"""Rows of data by group (`graph/data_layout.py`), and large constants in a narrow dtype (`plan/model.py`)."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from pytensor.raise_op import Assert
 
 import pytensor_jaxpr_linker as pjl
-from pytensor_jaxpr_linker.graph import made_constants, sorted_rows
-from pytensor_jaxpr_linker.plan import large_constants
-from pytensor_jaxpr_linker.plan.large_constants import narrowed
+from pytensor_jaxpr_linker.graph import data_layout
+from pytensor_jaxpr_linker.plan import model
+from pytensor_jaxpr_linker.plan.model import narrowed
 
 N, GROUPS = 9_001, 12
 RNG = np.random.default_rng(5)
@@ -33,7 +33,10 @@ def indices_of(f):
 
 
 def is_sorted(index, in_parts=True):
-    """Return whether an index array is in the order of `sorted_rows`: rows at one place of eight parts are of one group, but where groups meet."""
+    """Return whether an index array is in the order of `sort_rows`.
+
+    Rows at one place of the eight parts belong to one group, except where groups meet.
+    """
     if not in_parts:
         return bool(np.all(index[1:] >= index[:-1]))
     blocks = index[: len(index) // 8 * 8].reshape(8, -1)
@@ -44,7 +47,7 @@ def effects():
     return pt.dvector("effects", shape=(GROUPS,))
 
 
-# -- what is sorted ------------------------------------------------------------------------------------------------------
+# -- sorted rows -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -103,7 +106,7 @@ def test_small_groups_are_neighbours(groups):
 def test_rows_in_parts(rows):
     """Groups take turns, in the parts of 64 rows, so that no addition waits for the one before it."""
     index = np.random.default_rng(rows).integers(0, 9, rows)
-    order = sorted_rows.order_of_rows([index])
+    order = data_layout.order_of_rows([index])
     np.testing.assert_array_equal(np.sort(order), np.arange(rows))
     count = rows // 8
     blocks = index[order][: count * 8].reshape(8, count)
@@ -151,7 +154,7 @@ def test_other_platforms_keep_the_order():
 
 
 def test_more_bytes_than_a_copy_is_worth_stay(monkeypatch):
-    monkeypatch.setattr(sorted_rows, "MOST_SORTED_BYTES", 1000)
+    monkeypatch.setattr(data_layout, "MOST_SORTED_BYTES", 1000)
     a = effects()
     f = pytensor.function([a], (a[COUNTY] * Y).sum(), mode="JAXPR")
     assert not is_sorted(indices_of(f)[(GROUPS,)])
@@ -184,17 +187,17 @@ def test_data_that_was_written_to_since():
 
 def test_functions_of_a_model_share_sorted_arrays_and_free_them():
     gc.collect()
-    before = len(made_constants.MADE)
+    before = len(data_layout.MADE)
     a = effects()
     county, y = pt.constant(COUNTY), pt.constant(Y)
     loss = ((y - a[county]) ** 2).sum()
     functions = [pytensor.function([a], out, mode="JAXPR") for out in (loss, pytensor.grad(loss, a))]
     one, other = (indices_of(f).get((GROUPS,)) for f in functions)
     assert one is not None and np.shares_memory(one, other)
-    assert len(made_constants.MADE) == before + 2  # the groups and the numbers
+    assert len(data_layout.MADE) == before + 2  # the groups and the numbers
     del functions, one, other
     gc.collect()
-    assert len(made_constants.MADE) == before
+    assert len(data_layout.MADE) == before
 
 
 def test_a_model_of_two_likelihoods():
@@ -246,7 +249,7 @@ def test_any_computation_row_by_row(data):
     compare([a, b], output, [np.linspace(-1, 1, GROUPS), np.linspace(0, 1, 5)], rtol=1e-8, atol=1e-8)
 
 
-# -- narrow constants ----------------------------------------------------------------------------------------------------
+# -- narrow constants --------------------------------------------------------------------------------------------------
 
 LONG = 2**17 + 1
 NARROW = {
@@ -278,8 +281,8 @@ def test_the_smallest_dtype_that_holds_all_numbers(array, dtype):
 
 
 def test_constants_that_are_read_element_by_element_are_narrow(monkeypatch):
-    monkeypatch.setattr(large_constants, "INLINE_CONSTANT_BYTES", 100)
-    monkeypatch.setattr(large_constants, "WIDE_CONSTANT_BYTES", 100)
+    monkeypatch.setattr(model, "INLINE_CONSTANT_BYTES", 100)
+    monkeypatch.setattr(model, "WIDE_CONSTANT_BYTES", 100)
     x, beta = pt.dvector("x", shape=(60,)), pt.dvector("beta", shape=(2,))
     flags, matrix, groups = np.arange(60) % 2.0, np.ones((60, 2)), np.arange(60)[::-1] % 60
     compare([x, beta], [x * flags, pt.constant(matrix) @ beta, x[groups]], [np.linspace(0, 1, 60), np.ones(2)])
@@ -289,7 +292,7 @@ def test_constants_that_are_read_element_by_element_are_narrow(monkeypatch):
 
 
 def test_a_narrow_constant_that_a_product_reads_too_is_wide(monkeypatch):
-    monkeypatch.setattr(large_constants, "WIDE_CONSTANT_BYTES", 100)
+    monkeypatch.setattr(model, "WIDE_CONSTANT_BYTES", 100)
     x, beta = pt.dmatrix("x", shape=(9000, 2)), pt.dvector("beta", shape=(2,))
     matrix = pt.constant(np.ones((9000, 2)))
     f = pytensor.function([x, beta], [x * matrix, matrix @ beta], mode="JAXPR")

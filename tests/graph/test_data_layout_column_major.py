@@ -1,4 +1,4 @@
-"""Matrices in column-major order: constants (`graph/column_major.py`) and shared variables (`frontend/shared_arrays.py`)."""
+"""Column-major matrices: constants (`graph/data_layout.py`) and shared variables (`frontend/shared_arrays.py`)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from pytensor.compile.mode import Mode
 
 import pytensor_jaxpr_linker as pjl
-from pytensor_jaxpr_linker.graph import column_major
+from pytensor_jaxpr_linker.graph import data_layout
 
 N, K = 8_000, 5
 RNG = np.random.default_rng(7)
@@ -39,7 +39,7 @@ def expected(x, beta=BETA):
 
 
 def check(f, x, beta=BETA):
-    """Compare the results of a regression with those for an array."""
+    """Compare the results of a regression with the results for an array."""
     for got, want in zip(f(beta), expected(x, beta), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-9)
 
@@ -49,7 +49,7 @@ def shapes_taken(f):
     return {array.shape for program in f.vm.runner.programs for array in program.constants}
 
 
-# -- constants -----------------------------------------------------------------------------------------------------------
+# -- constants ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -90,7 +90,7 @@ def test_matrices_that_stay_in_rows(x, make):
 
 
 def test_a_large_matrix_is_not_copied(monkeypatch):
-    monkeypatch.setattr(column_major, "MOST_COPIED_BYTES", X.nbytes - 1)
+    monkeypatch.setattr(data_layout, "MOST_COPIED_BYTES", X.nbytes - 1)
     inputs, outputs = regression(pt.constant(X))
     f = pytensor.function(inputs, outputs, mode="JAXPR")
     check(f, X)
@@ -130,7 +130,7 @@ def test_a_function_for_jax():
         np.testing.assert_allclose(jax.vmap(fn)(betas), [expected(X, b)[0] for b in betas], rtol=1e-9)
 
 
-# -- shared variables ----------------------------------------------------------------------------------------------------
+# -- shared variables --------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -184,7 +184,7 @@ def test_another_value(x, rows):
 
 
 def test_another_function_needs_rows(x):
-    """The first function takes rows from then on: a matrix that changed its order with each call would be copied each time."""
+    """The first function takes rows from then on. A change of the order with each call would copy the matrix."""
     inputs, outputs = regression(x)
     f = pytensor.function(inputs, outputs, mode="JAXPR")
     check(f, X)

@@ -1,4 +1,4 @@
-"""Cumulative sums and products of masks and small integers: NumPy's numbers and dtypes, though PyTensor declares the operand's dtype."""
+"""Cumulative sums and products of masks and small integers: NumPy's numbers and dtypes, not the declared dtype."""
 
 from __future__ import annotations
 
