@@ -1,1 +1,1 @@
-"""What every room reads and what reads no room: errors, options, marks, the table of rules, and what differs between releases of JAX and PyTensor."""
+"""The room that all rooms read: errors, options, marks, the table of rules, differences between releases of JAX."""

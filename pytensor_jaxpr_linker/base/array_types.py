@@ -10,23 +10,23 @@ from pytensor.tensor.type import DenseTensorType
 
 
 def is_tensor(type_: Any) -> bool:
-    """Return whether the values of a type are dense arrays: those of a tensor, with named dimensions or without."""
+    """Return whether the values of a type are dense arrays: tensors with named dimensions or without."""
     return isinstance(type_, DenseTensorType) or has_names(type_)
 
 
 def has_names(type_: Any) -> bool:
-    """Return whether a type is that of tensors with named dimensions. Their values are NumPy arrays, too."""
+    """Return whether tensors of a type have named dimensions. Their values are NumPy arrays, too."""
     module = sys.modules.get("pytensor.xtensor.type")  # to import it takes half a second, with xarray
     return module is not None and isinstance(type_, module.XTensorType)
 
 
 def in_order(type_: Any, value: Any) -> Any:
-    """Return the array of an `xarray.DataArray`, its axes in the order of the type's dimensions; any other value as it is."""
+    """Return the array of an `xarray.DataArray`, with axes in the order of the type's dimensions, or another value."""
     return value.transpose(*type_.dims).values if has_names(type_) and hasattr(value, "dims") else value
 
 
 def unmasked(value: Any) -> Any:
-    """Return the numbers of a masked array, also those under its mask, as most Ops of PyTensor take them; any other value as it is."""
+    """Return all numbers of a masked array, as most Ops of PyTensor take them, or another value as it is."""
     return np.asarray(value) if isinstance(value, np.ma.MaskedArray) else value
 
 
@@ -41,12 +41,15 @@ def in_memory_order(array: np.ndarray) -> tuple[np.ndarray, list[int]]:
     return array.transpose(order), order
 
 
-#: How many numbers of each column are transposed at a time: so many rows fit into the cache of a core.
+#: How many numbers of each column are transposed at a time: these rows fit into the cache of a core.
 TRANSPOSED_ROWS = 1024
 
 
 def copy_matrix(target: np.ndarray, source: np.ndarray) -> None:
-    """Copy a matrix, or any other array, into one of the same shape. NumPy takes four times as long to transpose 400 MB at once."""
+    """Copy a matrix, or any other array, into one of the same shape.
+
+    NumPy takes four times as long to transpose 400 MB at once.
+    """
     if source.ndim != 2 or source.flags.c_contiguous:
         target[...] = source
         return

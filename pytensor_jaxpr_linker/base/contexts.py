@@ -1,4 +1,4 @@
-"""Context managers that say what they are, for those that users hold."""
+"""Context managers that users hold: they print as the call that made them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ class Entered(threading.local):
 
 @contextmanager
 def bound[T](variable: ContextVar[T], value: T) -> Iterator[None]:
-    """Give a context variable a value in a ``with`` block. A token would be lost if Ctrl-C came between its making and the `try`."""
+    """Give a context variable a value in a ``with`` block.
+
+    A token would be lost if Ctrl-C came between its making and the `try`.
+    """
     before = variable.get()
     try:
         variable.set(value)
@@ -30,7 +33,10 @@ def bound[T](variable: ContextVar[T], value: T) -> Iterator[None]:
 
 
 class NamedContext[T](AbstractContextManager[T, bool | None]):
-    """A context that may be entered several times, also within itself and in several threads, and prints as the call that made it."""
+    """A context that prints as the call that made it.
+
+    It may be entered several times, also within itself and in several threads.
+    """
 
     def __init__(self, make: Callable[[], Any], call: str):
         self._make, self._call = make, call
@@ -67,7 +73,7 @@ class NamedContext[T](AbstractContextManager[T, bool | None]):
 
 
 def named_context[**P, T](function: Callable[P, Iterator[T]]) -> Callable[P, NamedContext[T]]:
-    """Make a context manager of a generator, as `contextlib.contextmanager` does, whose contexts say what they are."""
+    """Make a context manager of a generator, like `contextlib.contextmanager`; its contexts print as their calls."""
     make = contextmanager(function)
 
     @wraps(function)

@@ -41,9 +41,7 @@ class BreakCode(NamedTuple):
 
 
 NO_RULE = BreakCode(
-    "JX001",
-    "no emission rule is registered for this Op",
-    "register a rule with `pytensor_jaxpr_linker.emits`",
+    "JX001", "no emission rule is registered for this Op", "register a rule with `pytensor_jaxpr_linker.emits`"
 )
 RUNTIME_STATIC = BreakCode(
     "JX002",
@@ -59,12 +57,14 @@ INNER_GRAPH = BreakCode(
 NOT_ARRAY = BreakCode(
     "JX005",
     "it reads or makes a value that is no array",
-    "compute with the arrays that the value is made of, or do this outside of the function; on the host it runs as it is",
+    "compute with the arrays that the value is made of, or do this outside of the function; on the host it runs as it"
+    " is",
 )
 SIDE_EFFECT = BreakCode(
     "JX006",
     "it is there for what it does in Python, such as printing, at its place among the other nodes",
-    "take it out of the graph when you have seen what you wanted; one more output of the function shows a value without a break",
+    "take it out of the graph when you have seen what you wanted; one more output of the function shows a value without"
+    " a break",
 )
 DYNAMIC_VALUE = BreakCode(
     "JX010",
@@ -117,7 +117,7 @@ class GraphBreakError(NotImplementedError):
         super().__init__("\n".join(shown))
 
     def __reduce__(self) -> tuple:
-        """Return the message and the notes: an error that does not unpickle leaves who waits for a pool of processes waiting."""
+        """Return the message and the notes: a pool of processes waits forever for an error that does not unpickle."""
         return break_error, (str(self),), {"__notes__": getattr(self, "__notes__", [])}
 
 
@@ -162,32 +162,39 @@ def user_line(node: Apply) -> str:
 def source_line(node: Apply) -> str:
     """Return file, number and text of the line of the user's program that made the node.
 
-    Where PyTensor recorded none of the user's, it is that of the library that made it, such as PyMC; nothing for PyTensor itself,
-    which makes the nodes of gradients.
+    Where PyTensor recorded none of the user's, it is the line of a library, such as PyMC; nothing for
+    PyTensor itself, which makes the nodes of gradients.
     """
     return lines_of(node)[0] or lines_of(node)[1]
 
 
 def lines_of(node: Apply) -> tuple[str, str]:
-    """Return the line of the user's program that applies a node's Op, and that of a library, such as PyMC; nothing where there is none."""
+    """Return the line of the user's program that applies a node's Op, and the line of a library, such as PyMC.
+
+    Each is empty if PyTensor recorded none.
+    """
     pytensors, *others = library_folders()
     of_library = ""
-    for variable in node.outputs:
-        for frames in getattr(variable.tag, "trace", None) or ():
-            for filename, line, _, text in reversed(outside_of_op(node, frames)):
-                if filename.startswith(OURS):
-                    break  # a pass or a report of ours made the node; whoever asked for it did not
-                if filename.startswith((pytensors, ROLE)) or is_of_python(filename):
-                    continue
-                found = f"{filename}:{line}" + (f": {text}" if text else "")  # Python has no text of a terminal's lines
-                if not (filename.startswith(tuple(others)) or is_in_package(filename)):
-                    return found, of_library
-                of_library = of_library or found
+    for frames in traces_of(node):
+        for filename, line, _, text in reversed(outside_of_op(node, frames)):
+            if filename.startswith(OURS):
+                break  # a pass or a report of ours made the node; whoever asked for it did not
+            if filename.startswith((pytensors, ROLE)) or is_of_python(filename):
+                continue
+            found = f"{filename}:{line}" + (f": {text}" if text else "")  # Python has no text of a terminal's lines
+            if not (filename.startswith(tuple(others)) or is_in_package(filename)):
+                return found, of_library
+            of_library = of_library or found
     return "", of_library
 
 
+def traces_of(node: Apply) -> list[Sequence[Any]]:
+    """Return the traces of a node's outputs that PyTensor recorded."""
+    return [frames for variable in node.outputs for frames in getattr(variable.tag, "trace", None) or ()]
+
+
 def outside_of_op(node: Apply, frames: Sequence[Any]) -> Sequence[Any]:
-    """Return the frames of a trace, outermost first, up to the one that applies a node's Op: without its `make_node` and its `__call__`."""
+    """Return the frames of a trace, outermost first, without the Op's own `make_node` and `__call__`."""
     made = [i for i, (_, _, name, _) in enumerate(frames) if name == "make_node"]
     outside = frames[: made[-1]] if made else frames
     methods = [vars(kind)["__call__"] for kind in type(node.op).__mro__ if "__call__" in vars(kind)]
@@ -203,30 +210,26 @@ def is_in(code: CodeType, frame: Any) -> bool:
     return (filename, name) == (code.co_filename, code.co_name) and any(line == n for *_, n in code.co_lines())
 
 
-#: In place of a file in a variable's trace, which rewrites hand on: the frame's text says what the variable is for, "log density of y".
+#: In place of a file in a variable's trace, which rewrites hand on: the frame's text is the role of the variable,
+#: "log density of y".
 ROLE = "<role>"
-#: What a node is for that PyTensor's gradient made.
+#: The role of a node that PyTensor's gradient made.
 GRADIENT = "gradient"
 
 
 def role_of(node: Apply) -> str:
-    """Return what a node is for, if that was noted before the graph was rewritten; "gradient" for a node that PyTensor's gradient made."""
-    for variable in node.outputs:
-        for frames in getattr(variable.tag, "trace", None) or ():
-            for filename, _, _, text in frames:
-                if filename == ROLE:
-                    return text
-    return GRADIENT if is_of_gradient(node) else ""
+    """Return the role of a node, if it was noted before the graph was rewritten.
+
+    It is "gradient" for a node that PyTensor's gradient made.
+    """
+    roles = (text for frames in traces_of(node) for filename, _, _, text in frames if filename == ROLE)
+    return next(roles, GRADIENT if is_of_gradient(node) else "")
 
 
 def is_of_gradient(node: Apply) -> bool:
-    """Return whether PyTensor's gradient made a node; `zero_grad` and others of its module that a user calls are none of its own."""
-    return type(node.op).__module__ != gradient.__name__ and any(
-        filename == gradient.__file__
-        for variable in node.outputs
-        for frames in getattr(variable.tag, "trace", None) or ()
-        for filename, *_ in frames
-    )
+    """Return whether PyTensor's gradient made a node. Users call `zero_grad` and other functions of its module."""
+    files = {filename for frames in traces_of(node) for filename, *_ in frames}
+    return type(node.op).__module__ != gradient.__name__ and gradient.__file__ in files
 
 
 def library_folders() -> tuple[str, ...]:
@@ -241,7 +244,7 @@ def is_in_package(filename: str) -> bool:
 
 
 def is_of_python(filename: str) -> bool:
-    """Return whether a file is one of Python's own modules, frozen ones too, not one of what is installed beside them."""
+    """Return whether a file is one of Python's own modules, also frozen ones, and not of an installed package."""
     return filename.startswith("<frozen ") or (
         filename.startswith(STDLIB) and not filename[len(STDLIB) :].startswith(("site-packages", "dist-packages"))
     )
@@ -310,7 +313,7 @@ MISFITS = (ValueError, IndexError, TypeError, AssertionError)
 
 
 class WrongResult(TypeError):
-    """What an emission rule returned is not what its node declares: a fault of the rule, whether its result is needed or not."""
+    """The results of an emission rule are not as its node declares: a fault of the rule, even if nothing reads them."""
 
 
 class CannotEmit(Exception):
@@ -334,8 +337,8 @@ def refused_by_rule(error: CannotEmit) -> GraphBreakError:
 
 #: The message of modules that only pickles of older versions name.
 OLD_PICKLE = (
-    "This was pickled by an older version of pytensor_jaxpr_linker, which this one can't read: compile the function again, by"
-    " `pytensor.function(..., mode='JAXPR')`, and pickle it anew."
+    "This was pickled by an older version of pytensor_jaxpr_linker, which this one can't read: compile the function"
+    " again, by `pytensor.function(..., mode='JAXPR')`, and pickle it anew."
 )
 
 

@@ -1,4 +1,4 @@
-"""Everything that differs between JAX releases or is not public in JAX.
+"""Differences between JAX releases, and parts of JAX that are not public.
 
 No other module of this package imports from ``jax._src`` or asks for a JAX version.
 """
@@ -94,7 +94,10 @@ def equation_context() -> Any:
 
 
 def inner_jaxprs(eqn: Any, platform: str | None = None) -> list[Any]:
-    """Return the Jaxprs inside an equation: bodies of loops, branches and calls. With `platform`, leave out branches for other platforms."""
+    """Return the Jaxprs inside an equation: bodies of loops, branches and calls.
+
+    With `platform`, leave out branches for other platforms.
+    """
     if platform is not None and (platforms := branches_platforms(eqn)) is not None:
         return [
             next(j for of, j in zip(platforms, eqn.params["branches"], strict=True) if of is None or platform in of)
@@ -103,7 +106,7 @@ def inner_jaxprs(eqn: Any, platform: str | None = None) -> list[Any]:
 
 
 def all_equations(eqns: Iterable[Any], *closed: Any) -> Iterator[Any]:
-    """Yield equations, each followed by what is inside it; nothing inside equations of the primitives `closed`."""
+    """Yield equations, each followed by its inner equations, but for equations of the primitives `closed`."""
     for eqn in eqns:
         yield eqn
         for jaxpr in inner_jaxprs(eqn) if eqn.primitive not in closed else ():
@@ -149,7 +152,7 @@ def jvp_param(make: Callable[..., tuple[Any, list[bool]]], debug_info: jex.Debug
 def source_info(names: tuple[str, ...] = ()) -> Any:
     """Return the source info whose name stack is `names`, outermost first.
 
-    The name stack is what reaches HLO metadata, profiles and Jaxpr prints. It holds no traceback: the Python frames of
+    The name stack reaches HLO metadata, profiles and Jaxpr prints. It holds no traceback: the Python frames of
     this package would tell a user nothing about the graph.
     """
     stack = source_info_util.NameStack()
@@ -211,13 +214,13 @@ def cotangent_of(primal: Any, cotangent: Any) -> Any:
 
 
 def default_platform() -> str:
-    """Return the platform on which JAX runs programs by default: that of `jax_default_device` if it is set."""
+    """Return the platform on which JAX runs programs by default: of `jax_default_device` if it is set."""
     device = jax.config.jax_default_device
     return jax.default_backend() if device is None else str(getattr(device, "platform", device))
 
 
 def target_platforms() -> tuple[str, ...]:
-    """Return the platforms that programs are planned and lowered for: those of `for_platforms`, or the one that JAX runs on."""
+    """Return the platforms that programs are planned and lowered for: of `for_platforms`, else JAX's platform."""
     return given_platforms() or (default_platform(),)
 
 
@@ -234,7 +237,9 @@ def make_synchronous_cpu_device() -> jax.Device:
 
 
 class Executable(NamedTuple):
-    """A compiled program, without what `jax.jit` does to find it: `execute(arrays).consume_with_handlers(handlers)` is its list of results.
+    """A compiled program, without the dispatch of `jax.jit`.
+
+    `execute(arrays).consume_with_handlers(handlers)` is its list of results.
 
     `arrays` are JAX arrays of the shapes and dtypes that it takes, on its device.
     """
@@ -244,7 +249,7 @@ class Executable(NamedTuple):
 
 
 def executable_of(compiled: jax.stages.Compiled) -> Executable | None:
-    """Return the executable of a compiled program, or None if a call of it does more than run it on all of its arguments."""
+    """Return the executable of a compiled program, or None if a call does more than run it on all arguments."""
     run = compiled._executable.unsafe_call  # type: ignore[attr-defined]
     arguments, *_ = compiled.in_avals
     is_plain = type(run) is ExecuteReplicated and run.mut is None and len(run.kept_var_idx) == len(arguments)
@@ -253,7 +258,8 @@ def executable_of(compiled: jax.stages.Compiled) -> Executable | None:
     return Executable(run.xla_executable.execute_sharded, run.out_handler.handlers)
 
 
-#: JAX's settings `jax_debug_nans` and `jax_debug_infs`: it looks for NaN or infinities in the results of each program if the `value` of one is true.
+#: JAX's settings `jax_debug_nans` and `jax_debug_infs`: it looks for NaN or infinities in the results of each program
+#: if the `value` of one is true.
 debug_nans, debug_infs = jax.debug_nans, jax.debug_infs
 
 
@@ -263,7 +269,7 @@ def looks_for_nan() -> bool:
 
 
 def is_ready(array: Any) -> bool:
-    """Return whether the device has computed an array, without waiting for it. `jax.Array` does not declare the method."""
+    """Return whether the device has computed an array, without waiting. `jax.Array` does not declare the method."""
     return array.is_ready()
 
 

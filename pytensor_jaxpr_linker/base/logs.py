@@ -13,19 +13,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
 
-breaks = logging.getLogger("pytensor_jaxpr_linker.breaks")
-recompiles = logging.getLogger("pytensor_jaxpr_linker.recompiles")
-guards = logging.getLogger("pytensor_jaxpr_linker.guards")
-jaxpr = logging.getLogger("pytensor_jaxpr_linker.jaxpr")
-hlo = logging.getLogger("pytensor_jaxpr_linker.hlo")
-plan = logging.getLogger("pytensor_jaxpr_linker.plan")
-timing = logging.getLogger("pytensor_jaxpr_linker.timing")
+#: The loggers by the names of their artifacts.
+ARTIFACTS = {
+    name: logging.getLogger(f"pytensor_jaxpr_linker.{name}")
+    for name in ("breaks", "recompiles", "guards", "jaxpr", "hlo", "plan", "timing")
+}
+breaks, recompiles, guards, jaxpr, hlo, plan, timing = ARTIFACTS.values()
 
 #: The environment variable that shows logs on stderr: ``PYTENSOR_JAXPR_LOGS=recompiles,timing``.
 LOGS_VARIABLE = "PYTENSOR_JAXPR_LOGS"
-ARTIFACTS = {
-    logger.name.rpartition(".")[2]: logger for logger in (breaks, recompiles, guards, jaxpr, hlo, plan, timing)
-}
 
 
 def show_logs(text: str) -> None:

@@ -1,7 +1,7 @@
 """Marks on inputs: a value to compile in, a value or a length never to compile for.
 
-Marks are attributes of a variable's tag, which PyTensor copies with the variable, so they survive compilation, `clone` and
-pickling.
+Marks are attributes of a variable's tag, which PyTensor copies with the variable, so they survive compilation, `clone`
+and pickling.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def mark_static[V: Variable](variable: V) -> V:
 
     Notes
     -----
-    `as_jax_function` needs its value before an outer transformation, like that of an input that determines a shape.
+    `as_jax_function` needs its value before an outer transformation, as for an input that determines a shape.
 
     Examples
     --------
@@ -71,16 +71,16 @@ def mark_dynamic[V: Variable](variable: V, axis: int | None = None, longest: int
 
     Notes
     -----
-    With a dynamic *value*, a node that must know it while a program is built is a break, which names the variable and runs on
-    the host (or raises, see `Options`).
+    With a dynamic *value*, a node that must know it while a program is built is a break, which names the variable and
+    runs on     the host (or raises, see `Options`).
 
-    XLA's programs have fixed shapes. With a dynamic *axis* and its `longest` length, arguments are padded to that length, and the
-    program takes their length as a number: the first call compiles it, and no other length compiles anything. (An empty array has
-    a program of its own, since there is no element to repeat.)
+    XLA's programs have fixed shapes. With a dynamic *axis* and its `longest` length, arguments are padded to that
+    length, and the program takes their length as a number: the first call compiles it, and no other length compiles
+    anything. (An empty array has a program of its own, since there is no element to repeat.)
 
-    Without `longest`, and where padding would not be exact (page "Options"), a region that takes the variable is compiled for the
-    first length that it meets. For another length it runs on the host, by PyTensor's own implementations, and a `GraphBreakWarning`
-    says so once; with ``on_break="raise"`` it is a `GraphBreakError`.
+    Without `longest`, and where padding would not be exact (page "Options"), a region that takes the variable is
+    compiled for the first length that it meets. For another length it runs on the host, by PyTensor's own
+    implementations, and a `GraphBreakWarning` says so once; with ``on_break="raise"`` it is a `GraphBreakError`.
 
     Examples
     --------
@@ -146,5 +146,5 @@ def is_varying(variable: Variable) -> bool:
 
 
 def dynamic_axes(variable: Variable) -> Mapping[int, int | None]:
-    """Return the axes of an input whose lengths must not be compiled for, with the largest length of each if it is known."""
+    """Return the axes of an input whose lengths must not be compiled for, with the largest length if it is known."""
     return getattr(variable.tag, DYNAMIC_AXES, MappingProxyType({}))

@@ -31,41 +31,46 @@ PREFIX = "PYTENSOR_JAXPR_"
 class Options:
     """How mode JAXPR compiles and calls.
 
-    An option that an `Options` object does not name is looked up when a function is compiled: in the enclosing `options` contexts, then
-    in environment variables such as ``PYTENSOR_JAXPR_ON_BREAK``, then it has the default.
+    An option that an `Options` object does not name is looked up when a function is compiled: in the enclosing
+    `options` contexts, then in environment variables such as ``PYTENSOR_JAXPR_ON_BREAK``, then it has the default.
 
     Parameters
     ----------
     results : {"numpy", "jax"}
-        Whether functions return NumPy arrays, as PyTensor promises, or JAX arrays that stay on the device. With "jax" a call may return
-        before the program has run, and NumPy arguments must not be written to until then, as for `jax.jit`.
+        Whether functions return NumPy arrays, as PyTensor promises, or JAX arrays that stay on the device. With "jax" a
+        call may return before the program has run, and NumPy arguments must not be written to until then, as for
+        `jax.jit`.
     checks : {"raise", "defer", "skip"}
-        What happens if an index is out of bounds, or an `Assert`, a `CheckAndRaise` or a factorization fails. With "raise", a call waits for the
-        device, and raises before anything is stored. With "defer", it returns results and stores updates at once; a later
-        call, or `raise_deferred`, raises. With "skip", a read out of bounds gives NaN, and nothing else is checked.
+        What happens if an index is out of bounds, or an `Assert`, a `CheckAndRaise` or a factorization fails. With
+        "raise", a call waits for the device, and raises before anything is stored. With "defer", it returns results and
+        stores updates at once; a later call, or `raise_deferred`, raises. With "skip", a read out of bounds gives NaN,
+        and nothing else is checked.
     specializations : int
-        How many compiled programs a region keeps before it drops the one that was used longest ago. It counts values of static inputs
-        (such as `n` in ``pt.arange(n)``) and, for each of these, shapes.
+        How many compiled programs a region keeps before it drops the one that was used longest ago. It counts values of
+        static inputs (such as `n` in ``pt.arange(n)``) and, for each of these, shapes.
     on_break : {"warn", "log", "ignore", "raise"}
         What to do when a graph can't be one program: warn once for a function, write to the logger
         ``pytensor_jaxpr_linker.breaks``, nothing, or raise one `GraphBreakError` that lists every break.
     fullgraph : bool
         The same as ``on_break="raise"`` if true.
     allow_traced_leaves : bool
-        Whether an Op that has no emission rule, but a JAX function of a third party, is traced. If not, it runs on the host.
+        Whether an Op that has no emission rule, but a JAX function of a third party, is traced. If not, it runs on the
+        host.
     donate : bool
         Whether a region may write its results over arrays of earlier regions that nothing else can see.
     synchronous : bool
-        Whether a function with NumPy results runs on a CPU client of this package's own, in the calling thread, where JAX's default device is
-        a CPU. It does so in calls without JAX arrays among the arguments. If not, it runs on JAX's default device.
+        Whether a function with NumPy results runs on a CPU client of this package's own, in the calling thread, where
+        JAX's default device is a CPU. It does so in calls without JAX arrays among the arguments. If not, it runs on
+        JAX's default device.
     recompile_limit : int
         How many programs a region may compile before the function warns, once, of what keeps changing.
     on_recompile_limit : {"compile", "host", "pad", "raise"}
-        What happens at the limit. "compile" goes on compiling. "host" runs the region on the host. "pad" pads arrays to a power of two,
-        where that is exact, and else compiles. "raise" raises a `RecompileError`.
+        What happens at the limit. "compile" goes on compiling. "host" runs the region on the host. "pad" pads arrays to
+        a power of two, where that is exact, and else compiles. "raise" raises a `RecompileError`.
     dynamic_shapes : {"compile", "pad"}
-        What happens at the second length of an axis. "compile" compiles a program for each length, up to the limit. "pad" pads arrays to
-        a power of two, where that is exact, so that one program serves many lengths; else it warns once and compiles.
+        What happens at the second length of an axis. "compile" compiles a program for each length, up to the limit.
+        "pad" pads arrays to a power of two, where that is exact, so that one program serves many lengths; else it warns
+        once and compiles.
 
     Examples
     --------
@@ -78,8 +83,8 @@ class Options:
     'ArrayImpl'
     """
 
-    #: The named options. `dataclasses.replace` hands an InitVar on as it does fields, but comparisons leave it out. It comes
-    #: first, see `__new__`.
+    #: The named options. `dataclasses.replace` hands an InitVar on as it does fields, but comparisons leave it out. It
+    #: comes first, see `__new__`.
     _named: InitVar[frozenset[str] | None] = field(default=None, kw_only=True)
     results: Literal["numpy", "jax"] = "numpy"
     checks: Literal["raise", "defer", "skip"] = "raise"
@@ -221,9 +226,10 @@ def stance(kind: Stance) -> Iterator[None]:
     Parameters
     ----------
     kind : {"default", "fail_on_recompile", "force_host"}
-        ``"fail_on_recompile"`` raises a `RecompileError`, which says what is new, where a program would be compiled, also
-        the first one of a function. ``"force_host"`` runs every node by PyTensor's own Python implementation, without XLA, to
-        find out whether an error or a number comes from the compiled program; random draws are those of NumPy then.
+        ``"fail_on_recompile"`` raises a `RecompileError`, which says what is new, where a program would be compiled,
+        also the first one of a function. ``"force_host"`` runs every node by PyTensor's own Python implementation,
+        without XLA, to find out whether an error or a number comes from the compiled program; random draws come from
+        NumPy then.
 
     Examples
     --------
@@ -245,7 +251,7 @@ def stance(kind: Stance) -> Iterator[None]:
 
 _given: ContextVar[tuple[str, ...]] = ContextVar("platforms", default=())
 
-#: The names of platforms that are GPUs; JAX's rules for both are those of "gpu".
+#: The names of platforms that are GPUs; JAX's rules for "gpu" are for both.
 GPUS = ("cuda", "rocm")
 
 

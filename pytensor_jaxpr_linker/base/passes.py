@@ -60,7 +60,7 @@ RUNS: ContextVar[list[list[PassRecord]] | None] = ContextVar("runs", default=Non
 def record_passes() -> Iterator[list[list[PassRecord]]]:
     """Record the passes that run inside: one list for each call of `run_passes`, appended when that call ends.
 
-    Inner graphs and inner Jaxprs are finished first, so the last list is that of the outermost one.
+    Inner graphs and inner Jaxprs are finished first, so the last list belongs to the outermost one.
     """
     runs: list[list[PassRecord]] = []
     with bound(RUNS, runs):
@@ -70,7 +70,7 @@ def record_passes() -> Iterator[list[list[PassRecord]]]:
 def run_passes[T](
     passes: Sequence[Pass], value: T, given: Any, *, parts: Callable[[T], Sequence[Any]], show: Callable[[T], str]
 ) -> T:
-    """Run the passes that apply on a graph or Jaxpr, each with what is `given` for all of them.
+    """Run the passes that apply on a graph or Jaxpr, each with the object `given`.
 
     `parts` returns the nodes or equations of a value, and `show` its text, for which only records ask.
     """

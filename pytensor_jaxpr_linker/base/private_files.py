@@ -1,6 +1,6 @@
-"""Folders and files that nobody but the user can write to: what is read from them is executed.
+"""Folders and files that nobody but the user can write to, as their contents are executed.
 
-Windows has other owners and rights than those that are looked at here: there nothing is checked, and a folder in the
+Windows has other owners and rights than this module reads: there nothing is checked, and a folder in the
 user's profile is closed to others.
 """
 
@@ -15,18 +15,18 @@ WRITE, ENTER = stat.S_IWGRP | stat.S_IWOTH, stat.S_IXGRP | stat.S_IXOTH
 
 
 class UnsafeFolderError(PermissionError):
-    """Somebody else can change what is in a folder."""
+    """Somebody else can change the contents of a folder."""
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder, and those above it that are missing, for the user alone."""
+    """Make a folder, and missing folders above it, for the user alone."""
     if not folder.is_dir():
         make_folder(folder.parent)
         folder.mkdir(mode=0o700, exist_ok=True)
 
 
 def checked_folder(folder: Path) -> Path:
-    """Return a folder without links on the way to it, or raise if somebody else can change what is in it.
+    """Return a folder without links on the way to it, or raise if somebody else can change its contents.
 
     As for the files of ssh, the folders above it count, up to the user's home: who may rename it there can put another
     one in its place.
@@ -63,7 +63,7 @@ def read_file(path: Path) -> bytes:
         return os.open(name, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
 
     with open(path, "rb", opener=opened) as file:
-        about = os.fstat(file.fileno())  # of what is read, whatever is put in its place meanwhile
+        about = os.fstat(file.fileno())  # of the opened file, whatever takes its place meanwhile
         if hasattr(os, "geteuid") and (reason := why_foreign(about)):
             raise PermissionError(f"{path} {reason}")
         if not stat.S_ISREG(about.st_mode):
@@ -84,6 +84,6 @@ def unsafe_folder_error(folder: Path, reason: str) -> UnsafeFolderError:
     """Return the error for a folder, with the remedy."""
     return UnsafeFolderError(
         f"The folder {folder} is not used, for {reason}: what is read from it is executed, so nobody else may write"
-        f" there. Do 'chmod 700 {folder}' if all that is in it is yours ('chown' gives it to you), or choose a new folder"
-        " in your home, which is made for you alone."
+        f" there. Do 'chmod 700 {folder}' if all that is in it is yours ('chown' gives it to you), or choose a new"
+        " folder in your home, which is made for you alone."
     )

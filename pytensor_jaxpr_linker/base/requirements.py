@@ -12,19 +12,20 @@ import re
 import sys
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import metadata
+from operator import eq, ge, gt, le, lt
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pytensor_jaxpr_linker.base.version import __version__
 
-#: Environment variables that change what runs.
+#: Environment variables that have effects.
 VARIABLES = re.compile(r"PYTENSOR_|JAX_|XLA_|CUDA_VISIBLE|OMP_NUM_THREADS|OPENBLAS_NUM_THREADS|MKL_NUM_THREADS")
 
 
 class Section(NamedTuple):
-    """A part of the report: its title and lines, and what is wrong, each with what to do."""
+    """A part of the report: its title and lines, and problems, each with a remedy."""
 
     title: str
     lines: list[str]
@@ -42,7 +43,7 @@ def report_block(sections: Sequence[Section]) -> str:
 
 
 def environment_lines() -> list[str]:
-    """Return the environment variables that change what runs, with their values."""
+    """Return the environment variables that have effects, with their values."""
     return [f"{name}={value}" for name, value in sorted(os.environ.items()) if VARIABLES.match(name)]
 
 
@@ -62,21 +63,20 @@ def without_home(text: str) -> str:
 
 
 DISTRIBUTION = "pytensor_jaxpr_linker"
-#: What is listed in a report beside the requirements, and the extras whose packages are.
+#: Packages that a report lists with the requirements, and extras whose packages it lists.
 ALSO = ("jaxlib", "numba", "scipy")
 LISTED_EXTRAS = re.compile(r"""extra == ['"](pymc|nutpie|numpyro|report)['"]""")
 REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)\s*([<>=!~0-9.,\s]*)")
-NUMBER = re.compile(r"\d+")
+RELEASE = re.compile(r"\d+(\.\d+)*")
+BOUND_TESTS: dict[str, Callable[[Any, Any], bool]] = {">=": ge, "<=": le, "==": eq, "<": lt, ">": gt}
 
 
 class Requirement(NamedTuple):
-    """A package beside this one."""
+    """A package that this one needs, or may use."""
 
     name: str
-    bounds: str
-    """Such as ``>=3.3,<3.4``, or nothing."""
-    installed: str | None
-    """The version that is installed, or None."""
+    bounds: str  #: such as ``>=3.3,<3.4``, or nothing
+    installed: str | None  #: the version that is installed, or None
     is_optional: bool
 
     @property
@@ -87,7 +87,7 @@ class Requirement(NamedTuple):
 
     @property
     def problem(self) -> str:
-        """What is wrong with it, and what to do, or nothing."""
+        """The problem with it, and the remedy, or nothing."""
         if self.installed is None:
             return "" if self.is_optional else f"{self.name} is missing: pip install '{self.name}{self.bounds}'"
         if all(is_within(self.installed, bound) for bound in self.bounds.split(",") if bound):
@@ -96,7 +96,7 @@ class Requirement(NamedTuple):
 
 
 def requirements() -> list[Requirement]:
-    """Return what this package needs, then what its extras and reports name, each once."""
+    """Return the packages that this one needs, then packages that its extras and reports name, each once."""
     try:
         lines = metadata.requires(DISTRIBUTION) or []
     except metadata.PackageNotFoundError:  # a folder on the path, which nobody installed
@@ -121,30 +121,18 @@ def installed_version(name: str) -> str | None:
 
 
 def is_within(version: str, bound: str) -> bool:
-    """Return whether a version is within one bound, such as ``>=3.3``. Releases are compared, not what follows them (``rc1``)."""
+    """Return whether a version is within one bound, such as ``>=3.3``. Suffixes of releases (``rc1``) do not count."""
     match = re.fullmatch(r"(>=|<=|==|<|>)([\d.]+)", bound)
     if match is None:
         return True
     ours, limit = (release_numbers(text) for text in (version, match[2]))
-    return {
-        ">=": ours >= limit,
-        "<=": ours <= limit,
-        "==": ours == limit,
-        "<": ours < limit,
-        ">": ours > limit,
-    }[match[1]]
+    return BOUND_TESTS[match[1]](ours, limit)
 
 
 def release_numbers(version: str) -> tuple[int, ...]:
     """Return the numbers of a release, without zeros at the end: 3.3.0 is 3.3."""
-    numbers = []
-    for part in version.split("."):
-        match = NUMBER.match(part)
-        if match is None:
-            break
-        numbers.append(int(match[0]))
-        if match[0] != part:
-            break
+    match = RELEASE.match(version)
+    numbers = [int(n) for n in match[0].split(".")] if match else []
     while numbers and not numbers[-1]:
         numbers.pop()
     return tuple(numbers)
@@ -166,7 +154,7 @@ def fitting_versions() -> Section:
 
 
 def import_problem(requirement: Requirement) -> str:
-    """Return what an import of an installed package fails with, and what to do, or nothing."""
+    """Return the error of the import of an installed package, and the remedy, or nothing."""
     try:
         importlib.import_module(requirement.name)
     except Exception as error:
@@ -181,9 +169,10 @@ def import_problem(requirement: Requirement) -> str:
 
 
 def check() -> None:
-    """Say what is wrong before an import fails somewhere inside: raise an ImportError if a package is missing or too old, warn if it is too new.
+    """Raise an ImportError if a package is missing or too old, or warn if it is too new, before its import fails.
 
-    For ``python -m pytensor_jaxpr_linker doctor``, whose other parts need the imports, print what can be said without them, and exit.
+    For ``python -m pytensor_jaxpr_linker doctor``, whose other parts need the imports, print the part that needs none,
+    and exit.
     """
     needed = [r for r in requirements() if not r.is_optional]
     is_fatal = any(r.installed is None or r.is_too_old for r in needed)

@@ -1,9 +1,9 @@
-"""The emission rules by Op class. The planner asks here what a rule needs.
+"""The emission rules by Op class. The planner asks here for the needs of a rule.
 
 | table | keyed by the class of | filled by |
 |---|---|---|
 | `RULES` | an Op of a graph | `emits`, and `emits_draws` in `emit/random/sampler.py` for random variables |
-| `SCALAR_RULES` | a scalar Op, which an `Elemwise`, a reduction or a loop over numbers applies | `emits_scalar` in `emit/scalar.py` |
+| `SCALAR_RULES` | a scalar Op of an `Elemwise`, a reduction or a loop | `emits_scalar` in `emit/scalar.py` |
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class InnerGraph(NamedTuple):
     """A graph inside an Op. It is planned with the node, and the Op's rule emits its equations."""
 
     graph: AbstractFunctionGraph
-    where: str  #: what messages say of it: "in the loop"
+    where: str  #: its place in messages: "in the loop"
     first: int = 0  #: the position of the node's operand for the first input; the others follow
     varying: int = (
         0  #: the number of leading inputs that differ from step to step: their values are known only when it runs
@@ -43,19 +43,20 @@ class Rule:
     Parameters
     ----------
     emit
-        The emission rule, called as ``emit(op, node, b, *operands)``, or ``emit(op, node, b, inner, *operands)`` if it has inner
-        graphs: ``inner[i](b, operands)`` emits one of them and returns its outputs. An operand is an atom, or a NumPy value if
-        it is static. The rule returns an atom, or a sequence of one for each output, as the node declares them: see
-        `checked_results`.
+        The emission rule, called as ``emit(op, node, b, *operands)``, or ``emit(op, node, b, inner, *operands)`` if it
+        has inner graphs: ``inner[i](b, operands)`` emits one of them and returns its outputs. An operand is an atom, or
+        a NumPy value if it is static. The rule returns an atom, or a sequence of one for each output, as the node
+        declares them: see `checked_results`.
     static
         Positions of the node's inputs whose values must be known when a region is specialized.
     refuse
         Returns why the rule cannot take a node, or None if it can.
     inner
-        Returns the inner graphs of a node. What they need static is static, and the node is refused if one of them can't be
-        one program.
+        Returns the inner graphs of a node. What they need static is static, and the node is refused if one of them
+        can't be one program.
     batched
-        Whether the operands may have leading batch axes of equal lengths: a `Blockwise` of the Op is then one call of the rule.
+        Whether the operands may have leading batch axes of equal lengths: a `Blockwise` of the Op is then one call of
+        the rule.
     """
 
     emit: Callable[..., Any]
@@ -72,15 +73,16 @@ class ScalarRule:
     Parameters
     ----------
     emit
-        The emission rule, called as ``emit(op, b, dtype, *xs)``: operands of equal shapes, or 0-d, in their own dtypes. Its result
-        is converted to `dtype`.
+        The emission rule, called as ``emit(op, b, dtype, *xs)``: operands of equal shapes, or 0-d, in their own dtypes.
+        Its result is converted to `dtype`.
     refuse
         Returns, for the Op and the dtypes of the operands, why the rule cannot take them, or None if it can.
     plain
         The rule for operands of one shape in the dtype of the result, called as ``plain(b, *xs)``. Most nodes have such
         operands, and take a third of the time to build.
     several
-        The rule of an Op that may have several results, called as ``several(op, b, dtypes, *xs)``; returns a list of atoms.
+        The rule of an Op that may have several results, called as ``several(op, b, dtypes, *xs)``; returns a list of
+        atoms.
     """
 
     emit: Callable[..., Any]
@@ -128,7 +130,7 @@ def emits(
     Parameters
     ----------
     *op_types
-        Classes of Ops, or, for those of a library that need not be installed, their names as `class_name` gives them.
+        Classes of Ops, or, for a library that need not be installed, their names as `class_name` gives them.
     static
         Positions of inputs that must be known when a region is specialized, or a function from a node to them.
     refuse
@@ -136,8 +138,9 @@ def emits(
     inner
         A function from a node to its inner graphs, which the rule then gets as its argument after `b`: see `Rule`.
     batched
-        Whether the rule takes leading batch axes, which all operands then have, of equal lengths. In a `Blockwise` it gets the
-        core Op as `op`, and the node of the `Blockwise`. Any other rule is applied to one element and batched as `jax.vmap` does.
+        Whether the rule takes leading batch axes, which all operands then have, of equal lengths. In a `Blockwise` it
+        gets the core Op as `op`, and the node of the `Blockwise`. Any other rule is applied to one element and batched
+        as `jax.vmap` does.
 
     Examples
     --------

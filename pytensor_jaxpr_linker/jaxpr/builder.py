@@ -1,6 +1,6 @@
 """`JaxprBuilder`: collects Jaxpr equations at one insertion point.
 
-The vocabulary and the size are those of the builders in JAX's ``autodidax`` and MLIR's ``OpBuilder``.
+The vocabulary and the size follow the builders in JAX's ``autodidax`` and MLIR's ``OpBuilder``.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from pytensor_jaxpr_linker.jaxpr.traits import Trait, having
 type Atom = Any  # a `jax.extend.core.Var` or `Literal`; JAX declares their avals without shape and dtype
 type Shape = tuple[int, ...]
 
-#: Takes the builder, an equation's operands, the abstract value of its result, and its params; returns an atom with the result's
-#: value, or None.
+#: Takes the builder, an equation's operands, the abstract value of its result, and its params; returns an atom with the
+#: result's value, or None.
 type Peephole = Callable[[JaxprBuilder, Sequence[Atom], Any, dict], Atom | None]
 
 BOOL, INT32 = np.dtype(bool), np.dtype("int32")
@@ -70,9 +70,11 @@ class JaxprBuilder:
     parent : JaxprBuilder, optional
         The builder of the Jaxpr around this one.
     differentiable : bool
-        Whether JAX differentiates the Jaxpr: then branches that are not taken get the derivative 0, see `branch_guards`.
+        Whether JAX differentiates the Jaxpr: then branches that are not taken get the derivative 0, see
+        `branch_guards`.
     for_jax : bool
-        Whether JAX transforms the Jaxpr, and may divide arrays over devices: then arrays of several values are not put together.
+        Whether JAX transforms the Jaxpr, and may divide arrays over devices: then arrays of several values are not put
+        together.
     passes : sequence of Pass
         What `build` does with the equations. A builder inside this one has the same.
     peepholes : dict
@@ -151,8 +153,8 @@ class JaxprBuilder:
     def constant(self, value: Any, dtype: Any = None) -> Atom:
         """Return an atom that holds `value`.
 
-        A scalar becomes a literal, an array a constant of the Jaxpr, and so part of the program. A symbolic dimension of
-        `jax.export` becomes its value at run time.
+        A scalar becomes a literal, an array a constant of the Jaxpr, and so part of the program. A symbolic dimension
+        of `jax.export` becomes its value at run time.
         """
         if type(value) is jax_compat.SymbolicDim:
             return self._dimension(value, np.dtype(dtype or "int64"))
@@ -164,7 +166,7 @@ class JaxprBuilder:
                 # `array[()]` is a NumPy scalar: unlike a Python number it keeps its dtype when a Jaxpr is evaluated.
                 literal = self._literals[key] = Literal(array[()], self.aval((), array.dtype))
             return literal
-        # The array is kept beside its variable: as long as it lives, its id is its own.
+        # The array is kept with its variable: as long as it lives, its id is its own.
         cached = self._constants.get(identity(value))
         if cached is not None and cached[1].aval.dtype == array.dtype:
             return cached[1]
@@ -206,7 +208,7 @@ class JaxprBuilder:
     # -- equations -----------------------------------------------------------------------------------------------------
 
     def at(self, *names: str) -> None:
-        """Put the following equations under these names (the PyTensor node, the user's variable), the outermost first."""
+        """Put the following equations under these names (PyTensor node, user's variable), the outermost first."""
         self._source_info = jax_compat.source_info(names)
 
     def at_names_of(self, eqn: JaxprEqn) -> None:
@@ -221,7 +223,10 @@ class JaxprBuilder:
             self.at_names_of(eqn)
 
     def ending_in(self, outvars: Sequence[Var]) -> list[JaxprEqn]:
-        """Return the equations since `restart`. The last one now defines `outvars`: a pass puts them in the place of the equation that did."""
+        """Return the equations since `restart`. The last one now defines `outvars`.
+
+        A pass puts them in the place of the equation that defined `outvars` before.
+        """
         *before, last = self.eqns
         last = last.replace(outvars=list(outvars))
         self._definitions.update(dict.fromkeys(last.outvars, last))
@@ -230,7 +235,7 @@ class JaxprBuilder:
     def bind(
         self, primitive: jex.Primitive, operands: Sequence[Atom], shape: Shape, dtype: np.dtype, params: dict
     ) -> Atom:
-        """Add an equation with one result of the stated shape and dtype, or what a peephole makes of it."""
+        """Add an equation with one result of the stated shape and dtype, or the result of a peephole."""
         aval = self.aval(shape, dtype)
         peephole = self.peepholes.get(primitive)
         if peephole is not None and (found := peephole(self, operands, aval, params)) is not None:
@@ -242,8 +247,8 @@ class JaxprBuilder:
     ) -> list[Var]:
         """Add an equation, or return the results of an equal one that is there already.
 
-        The caller states `avals`, the abstract values of the results: asking each primitive for them costs ten times the rest.
-        `params` are complete; `prims` is the only module that spells them.
+        The caller states `avals`, the abstract values of the results: asking each primitive for them costs ten times
+        the rest. `params` are complete; `prims` is the only module that spells them.
         """
         # Literals have no hash. The builder keeps one of each value, so its id stands for it.
         atoms = [atom if type(atom) is Var else identity(atom) for atom in operands]
@@ -296,8 +301,8 @@ class JaxprBuilder:
     def sub_jaxpr(self, avals: Sequence[Any], has_derivative: bool = False) -> tuple[JaxprBuilder, list[Atom]]:
         """Return a builder for a Jaxpr inside this one (a branch, a loop body), and its inputs.
 
-        Both share the list of run-time checks, so a check code means the same in both. With `has_derivative`, the call of the
-        inner Jaxpr has a derivative of its own, and JAX never differentiates its equations.
+        Both share the list of run-time checks, so a check code means the same in both. With `has_derivative`, the call
+        of the inner Jaxpr has a derivative of its own, and JAX never differentiates its equations.
         """
         child = JaxprBuilder(self.name, self.checked, self, self.differentiable and not has_derivative, self.for_jax)
         return child, [child.input(aval.shape, aval.dtype) for aval in avals]
@@ -332,7 +337,6 @@ class JaxprBuilder:
 
     def build(self, outputs: Sequence[Atom]) -> Any:
         """Run the passes on the equations and return the closed Jaxpr. Its inputs are in the order of `input` calls."""
-
         self.outputs = outputs
         eqns = run_passes(
             self.passes, self.eqns, self, parts=lambda eqns: eqns, show=lambda eqns: str(self._jaxpr(eqns))

@@ -1,7 +1,7 @@
 """Formulas over atoms, for the rules whose algorithm is a page of mathematics rather than a few primitives.
 
-A `Value` is an atom with its builder: ``1 / (1 + x * x)`` emits three equations. `where`, `exp` and the other functions of
-this module are the primitives of `prims`; `iterate` is the loop that series and continued fractions share.
+A `Value` is an atom with its builder: ``1 / (1 + x * x)`` emits three equations. `where`, `exp` and the other functions
+of this module are the primitives of `prims`; `iterate` is the loop that series and continued fractions share.
 """
 
 from __future__ import annotations
@@ -20,8 +20,24 @@ from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
 from pytensor_jaxpr_linker.jaxpr.nested import any_of, nested
 from pytensor_jaxpr_linker.jaxpr.signs import is_never_negative
 
-#: What a formula takes: a value or a number, which gets the dtype of the value beside it.
+#: An operand of a formula: a value, or a number, which gets the dtype of a value.
 type Term = Value | float | bool
+
+
+def apply(primitive: Callable[..., Atom], *xs: Any) -> Any:
+    """Emit a primitive on values and numbers. The result has the class of the first value."""
+    first = xs[0] if isinstance(xs[0], Value) else next(x for x in xs if isinstance(x, Value))
+    return first.made(primitive(first.b, *first.operands(xs)))
+
+
+def function(primitive: Callable[..., Atom]) -> Callable[..., Any]:
+    """Return a primitive as a function of values."""
+    return lambda *xs: apply(primitive, *xs)
+
+
+def reflected(primitive: Callable[..., Atom]) -> Callable[..., Any]:
+    """Return a primitive of two operands as a function of the second and the first."""
+    return lambda x, y: apply(primitive, y, x)
 
 
 class Value:
@@ -34,17 +50,17 @@ class Value:
 
     @property
     def shape(self) -> Shape:
-        """That of the atom."""
+        """The atom's shape."""
         return self.atom.aval.shape
 
     @property
     def dtype(self) -> np.dtype:
-        """That of the atom."""
+        """The atom's dtype."""
         return self.atom.aval.dtype
 
     @property
     def truth(self) -> bool | None:
-        """What a condition is known to be, or None."""
+        """The known value of a condition, or None."""
         value = self.b.known(self.atom)
         return bool(value) if value is not None and value.ndim == 0 and value.dtype == bool else None
 
@@ -65,58 +81,23 @@ class Value:
         """Return whether ``is_low(number, 0)`` holds, and no element is negative."""
         return not isinstance(number, Value) and is_low(number, 0) and is_never_negative(self.b, self.atom)
 
-    def __add__(self, other: Term) -> Self:
-        return apply(prims.add, self, other)
-
-    def __sub__(self, other: Term) -> Self:
-        return apply(prims.sub, self, other)
-
-    def __rsub__(self, other: Term) -> Self:
-        return apply(prims.sub, other, self)
-
-    def __mul__(self, other: Term) -> Self:
-        return apply(prims.mul, self, other)
-
-    def __truediv__(self, other: Term) -> Self:
-        return apply(prims.div, self, other)
-
-    def __rtruediv__(self, other: Term) -> Self:
-        return apply(prims.div, other, self)
-
-    def __mod__(self, other: Term) -> Self:
-        return apply(prims.rem, self, other)
-
-    def __pow__(self, other: Term) -> Self:
-        return apply(prims.pow_, self, other)
-
-    __radd__ = __add__
-    __rmul__ = __mul__
-
-    def __neg__(self) -> Self:
-        return apply(prims.neg, self)
-
-    def __abs__(self) -> Self:
-        return apply(prims.abs_, self)
+    __add__ = __radd__ = function(prims.add)
+    __sub__, __rsub__ = function(prims.sub), reflected(prims.sub)
+    __mul__ = __rmul__ = function(prims.mul)
+    __truediv__, __rtruediv__ = function(prims.div), reflected(prims.div)
+    __mod__, __pow__ = function(prims.rem), function(prims.pow_)
+    __neg__, __abs__, __invert__ = function(prims.neg), function(prims.abs_), function(prims.not_)
+    __le__, __gt__, __ge__ = function(prims.le), function(prims.gt), function(prims.ge)
+    __ne__ = function(prims.ne)
+    __hash__ = None  # type: ignore[assignment]
 
     def __lt__(self, other: Term) -> Self:
         is_false = self.never_reaches(other, le)
         return self.made(self.b.constant(False)) if is_false else apply(prims.lt, self, other)
 
-    def __le__(self, other: Term) -> Self:
-        return apply(prims.le, self, other)
-
-    def __gt__(self, other: Term) -> Self:
-        return apply(prims.gt, self, other)
-
-    def __ge__(self, other: Term) -> Self:
-        return apply(prims.ge, self, other)
-
     def __eq__(self, other: Term) -> Self:  # type: ignore[override]
         is_false = self.never_reaches(other, lt)
         return self.made(self.b.constant(False)) if is_false else apply(prims.eq, self, other)
-
-    def __ne__(self, other: Term) -> Self:  # type: ignore[override]
-        return apply(prims.ne, self, other)
 
     def __and__(self, other: Self) -> Self:
         for known, rest in ((self, other), (other, self)):
@@ -129,22 +110,6 @@ class Value:
             if (truth := known.truth) is not None:
                 return known if truth else rest
         return apply(prims.or_, self, other)
-
-    def __invert__(self) -> Self:
-        return apply(prims.not_, self)
-
-    __hash__ = None  # type: ignore[assignment]
-
-
-def apply(primitive: Callable[..., Atom], *xs: Any) -> Any:
-    """Emit a primitive on values and numbers, of which one is a value: the result is of its kind."""
-    first = xs[0] if isinstance(xs[0], Value) else next(x for x in xs if isinstance(x, Value))
-    return first.made(primitive(first.b, *first.operands(xs)))
-
-
-def function(primitive: Callable[..., Atom]) -> Callable[..., Any]:
-    """Return a primitive as a function of values."""
-    return lambda *xs: apply(primitive, *xs)
 
 
 ceil = function(prims.ceil)
@@ -174,7 +139,7 @@ def where[V: Value](condition: V, on_true: Any, on_false: Any) -> V:
 
 
 def broadcast(*xs: Value) -> list[Value]:
-    """Return values in their common shape, for primitives that take no number beside an array."""
+    """Return values in their common shape, for primitives whose operands all have one shape."""
     shape = prims.elementwise_shape([x.atom for x in xs])
     return [Value(x.b, prims.broadcast_to(x.b, x.atom, shape)) for x in xs]
 
@@ -209,7 +174,10 @@ def split(number: Fraction, dtype: np.dtype) -> tuple[float, float]:
 
 
 def economized(coefficients: Sequence[float], radius: float) -> list[float]:
-    """Return a shorter polynomial that is equal for |x| <= radius: Chebyshev's series without its tail (Lanczos 1956, ch. 7)."""
+    """Return a shorter polynomial that is equal for |x| <= radius.
+
+    It is Chebyshev's series without its tail (Lanczos 1956, ch. 7).
+    """
     powers = radius ** np.arange(len(coefficients))
     series = chebyshev.poly2cheb(coefficients * powers)
     tails = np.cumsum(np.abs(series[::-1]))[::-1]
@@ -218,7 +186,7 @@ def economized(coefficients: Sequence[float], radius: float) -> list[float]:
 
 
 def horner(x: Value, coefficients: Sequence[Term]) -> Value:
-    """Return the polynomial with these coefficients, that of the constant term first."""
+    """Return the polynomial with these coefficients, the constant term first."""
     *rest, last = coefficients
     return reduce(lambda total, c: total * x + c, reversed(rest), x.like(last))
 
@@ -236,7 +204,8 @@ def iterate(
     Parameters
     ----------
     step
-        Called as ``step(n, states, fixed)`` with n = 1, 2, ... (0-d); returns the next states, and which elements go on.
+        Called as ``step(n, states, fixed)`` with n = 1, 2, ... (0-d); returns the next states, and which elements go
+        on.
     states, fixed
         Values that change from step to step, and values that do not.
     active

@@ -88,7 +88,10 @@ def lower_region(
 
 
 def convert_input(b: JaxprBuilder, variable: Variable, atom: Atom) -> Atom:
-    """Return an input in the dtype that the graph declares; counts that an update has stored stay wide, see `graph.decompose`."""
+    """Return an input in the dtype that the graph declares.
+
+    Counts that an update has stored stay wide, see `graph.decompose`.
+    """
     dtype = getattr(variable.type, "dtype", None)
     if dtype is None or (isinstance(variable, SharedVariable) and atom.aval.dtype == wide_dtype(dtype)):
         return atom
@@ -118,12 +121,15 @@ def lower_into(
 
 
 class Environment(dict):
-    """Maps variables to their atoms. A value that is known when the region is specialized becomes a constant where it is read."""
+    """Maps variables to their atoms.
+
+    A value that is known when the region is specialized becomes a constant where it is read.
+    """
 
     def __init__(self, b: JaxprBuilder, static: Mapping[Variable, Any]):
         self._builder = b
         self.static = StaticValues(static, lambda v: self[v].aval.shape)
-        #: The keys of generators, see `stream_keys`. They replace what rules return for these.
+        #: The keys of generators, see `stream_keys`. They replace the results of rules for generators.
         self.streamed: dict[Variable, Atom] = {}
 
     def __missing__(self, variable: Variable) -> Any:
@@ -200,7 +206,7 @@ def emit_steps(b: JaxprBuilder, steps: Iterable[Step], env: Environment) -> None
 
 
 def step_for_dimensions(node: Apply) -> Step:
-    """Return the step of a node that the plan leaves to `StaticValues`, which can't compute it from symbolic dimensions."""
+    """Return the step of a node that the plan leaves to `StaticValues`, which refuses its symbolic dimensions."""
     rule = find_rule(node.op)
     if rule is None or rule.inner is not None:
         raise CannotEmit(f"no program can compute {node.op} from symbolic dimensions")
@@ -210,7 +216,8 @@ def step_for_dimensions(node: Apply) -> Step:
 def emit_plan(inner: InnerPlan, b: JaxprBuilder, operands: Sequence[Any]) -> list[Atom]:
     """Emit an inner graph at the insertion point of `b` and return the atoms of its outputs.
 
-    Rules get this function for each inner graph that they declare. An operand is an atom, or its value if that is known.
+    Rules get this function for each inner graph that they declare. An operand is an atom, or its value if that is
+    known.
     """
     region = inner.plan.single_region()
     static: dict[Variable, Any] = {}

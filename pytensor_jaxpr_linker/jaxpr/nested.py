@@ -1,4 +1,4 @@
-"""Jaxprs inside a Jaxpr: bodies of loops and branches, the variables that they capture, and the rows that loops read."""
+"""Jaxprs inside a Jaxpr: bodies of loops and branches, their captured variables, and the rows that loops read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def nested(
 ) -> tuple[JaxprBuilder, list[Atom], list[Atom], list[Atom]]:
     """Return a builder for an inner Jaxpr, its atoms for `read`, its inputs for `given`, and the captured variables.
 
-    The inner Jaxpr takes the captured variables (those of `read`) first, then one input for each of `given`.
+    The inner Jaxpr takes the captured variables (of `read`) first, then one input for each of `given`.
     """
     passed: list[Atom] = list(dict.fromkeys(x for x in read if isinstance(x, jex.Var)))
     child, atoms = b.sub_jaxpr([x.aval for x in (*passed, *given)])
@@ -66,7 +66,10 @@ def last_rows(b: JaxprBuilder, x: Atom, count: int) -> Atom:
 
 
 def is_backwards(b: JaxprBuilder, rows: Sequence[Atom]) -> bool:
-    """Return whether most elements that a loop reads are reversed, as in PyTensor's gradients: then it should run backwards."""
+    """Return whether most elements that a loop reads are reversed, as in PyTensor's gradients.
+
+    Then the loop should run backwards.
+    """
     flipped = [x for x in rows if (eqn := b.definition(x, primitives.rev_p)) and eqn.params["dimensions"] == (0,)]
     return sum(row_size(x) for x in flipped) > sum(map(row_size, rows)) / 2
 

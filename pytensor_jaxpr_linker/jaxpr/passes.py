@@ -17,7 +17,7 @@ from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, is_variable,
 
 
 def CPU(_: Any) -> bool:
-    """Programs are lowered for CPUs alone, so what was measured on CPUs applies."""
+    """Programs are lowered for CPUs alone, so measurements on CPUs apply."""
     return set(target_platforms()) == {"cpu"}
 
 
@@ -27,7 +27,7 @@ def ALSO_CPU(_: Any) -> bool:
 
 
 def OUTERMOST(b: JaxprBuilder) -> bool:
-    """The Jaxpr is no body of a loop, branch or function."""
+    """The Jaxpr is not inside another one, as the body of a loop, branch or function."""
     return not b.is_inner
 
 
@@ -46,15 +46,16 @@ def UNTRANSFORMED(b: JaxprBuilder) -> bool:
     return not b.for_jax
 
 
-def count_readers(eqns: Iterable[Any]) -> Counter[Atom]:
-    """Return how often equations read each variable."""
-    return Counter(x for eqn in eqns for x in eqn.invars if is_variable(x))
+def count_readers(eqns: Iterable[Any], outputs: Sequence[Atom] = ()) -> Counter[Atom]:
+    """Return how often equations read each variable, and `outputs` have it."""
+    return Counter(x for atoms in (outputs, *(eqn.invars for eqn in eqns)) for x in atoms if is_variable(x))
 
 
 #: Returns whether an equation may be replaced.
 type Pattern = Callable[[Any, JaxprBuilder], bool]
 
-#: Emits what replaces an equation with one result, the equation of the result last. Returns None if the equation stays.
+#: Emits the replacement of an equation with one result, the equation of the result last. Returns None if the equation
+#: stays.
 type Replace = Callable[[JaxprBuilder, Any], Atom | None]
 
 
@@ -70,7 +71,7 @@ def replace_equations(
     replace: Replace,
     renamed: Mapping[Atom, Atom] = MappingProxyType({}),
 ) -> list[Any]:
-    """Return the equations with those of a pattern replaced, and without what is dead then; the same list if all stay.
+    """Return equations with the equations of a pattern replaced, and without dead code; the same list if all stay.
 
     Later equations read the values of `renamed`, which `replace` may extend, in place of its keys.
     """

@@ -1,4 +1,4 @@
-"""Checks that an emission rule returned what its node declares."""
+"""Checks that the results of an emission rule are as its node declares."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from pytensor_jaxpr_linker.base.words import counted
 def checked_results(rule: Rule, node: Apply, operands: Sequence[Any], results: Any) -> Sequence[Any]:
     """Return the atoms that a rule returned for a node, as a sequence.
 
-    A `WrongResult` says if their number is not that of the outputs, or one has another dtype, rank or length than its variable.
+    A `WrongResult` says if their number differs from the number of outputs, or one has another dtype, rank or length
+    than its variable.
     """
     outputs = node.outputs
     found = results if isinstance(results, list | tuple) else [results]
@@ -67,7 +68,7 @@ def fits(declared: Type, aval: Any) -> bool:
 
 
 def declared_operands(node: Apply, operands: Sequence[Any]) -> bool:
-    """Return whether the operands are as declared. With `trust_input` arguments may not be, which is no rule's fault."""
+    """Return whether the operands are as declared. With `trust_input`, arguments may differ, by no fault of a rule."""
     pairs = zip(node.inputs, operands, strict=True)
     return all(fits(v.type, x.aval) for v, x in pairs if hasattr(x, "aval"))
 
@@ -87,7 +88,7 @@ def rule_name(emit: Callable[..., Any]) -> str:
 
 
 def output_name(variable: Variable) -> str:
-    """Return what messages call an output."""
+    """Return the name of an output in messages."""
     node = variable.owner
     number = f" {node.outputs.index(variable)}" if node is not None and len(node.outputs) > 1 else ""
     return variable_name(variable) if variable.name else f"output{number}"

@@ -1,4 +1,4 @@
-"""Which values are never negative, by the equations that compute them: special functions then need no branch for negative arguments."""
+"""Proofs that values are never negative, by their equations: special functions then need no branch for such values."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ WITHOUT_SIGN = frozenset({p.abs_p, p.cosh_p, p.erfc_p, p.exp_p, p.exp2_p, p.logi
 #: No result of these has a sign if no operand has one.
 KEEPING = frozenset(
     {
-        *(p.add_p, p.mul_p, p.div_p, p.min_p, p.max_p, p.sqrt_p, p.log1p_p, p.expm1_p, p.erf_p, p.tanh_p, p.ceil_p, p.floor_p),
-        *(p.cumsum_p, p.cumprod_p, p.cummax_p, p.reduce_sum_p, p.reduce_prod_p, p.reduce_max_p, p.reduce_min_p),
+        *(p.add_p, p.mul_p, p.div_p, p.min_p, p.max_p, p.sqrt_p, p.log1p_p, p.expm1_p, p.erf_p, p.tanh_p, p.ceil_p),
+        *(p.floor_p, p.cumsum_p, p.cumprod_p, p.cummax_p, p.reduce_sum_p, p.reduce_prod_p, p.reduce_max_p),
         *(p.broadcast_in_dim_p, p.concatenate_p, p.copy_p, p.reshape_p, p.rev_p, p.slice_p, p.squeeze_p, p.transpose_p),
-        p.convert_element_type_p,
+        *(p.convert_element_type_p, p.reduce_min_p),
     }
 )  # fmt: skip
 #: No result of these has a sign if the operands at these positions have none.
@@ -35,7 +35,10 @@ DEEPEST = 32
 
 
 def is_never_negative(b: JaxprBuilder, x: Atom, depth: int = DEEPEST) -> bool:
-    """Return whether it is proved that every element of a value is NaN or has no sign: it is not below zero, and not -0.0, which has a negative inverse."""
+    """Return whether it is proved that every element of a value is NaN or has no sign.
+
+    It is not below zero, and not -0.0, which has a negative inverse.
+    """
     value = b.known(x)
     if value is not None:
         return value.dtype.kind in "fiub" and not np.signbit(value.astype("float64")).any()

@@ -39,7 +39,8 @@ class Trait(Flag):
     LIBRARY_CALL = auto()
     #: Batched, it takes the time of the slowest element.
     CONTROL_FLOW = auto()
-    #: XLA's CPU compiler can't emit it in one function with other operations: it needs the run time, or the emitter lacks it.
+    #: XLA's CPU compiler can't emit it in one function with other operations: it needs the run time, or the emitter
+    #: lacks it.
     ALONE = auto()
     #: JAX lowers it to a function, which equal equations share.
     FUNCTION = auto()
@@ -51,8 +52,8 @@ KERNEL, LIBRARY_CALL, CONTROL_FLOW = Trait.KERNEL, Trait.LIBRARY_CALL, Trait.CON
 ALONE, FUNCTION = Trait.ALONE, Trait.FUNCTION
 NONE = Trait(0)
 
-#: Every primitive that the assembler has, and others that traced leaves may bring, by their traits. The product of a sparse matrix
-#: has none of them, and is not here because importing it takes half a second.
+#: Every primitive that the assembler has, and others that traced leaves may bring, by their traits. The product of a
+#: sparse matrix has none of them, and is not here because importing it takes half a second.
 NAMES = {
     BOUNDED_SLOPE: "dynamic_slice gather pad reduce_sum",
     CONTROL_FLOW: "cond scan while",
@@ -97,3 +98,6 @@ TRAITS: dict[jex.Primitive, Trait] = {
 def having(trait: Trait) -> frozenset[jex.Primitive]:
     """Return the primitives that have a trait, or any of several."""
     return frozenset(primitive for primitive, traits in TRAITS.items() if traits & trait)
+
+
+ELEMENTWISE_PRIMITIVES = having(Trait.ELEMENTWISE)

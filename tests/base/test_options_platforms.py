@@ -19,7 +19,7 @@ X = np.array([[2.0, 1.0], [0.5, 3.0]])
 
 
 def eigenvalues():
-    """JAX has those of general matrices not on TPUs."""
+    """JAX lacks decompositions of general matrices on TPUs."""
     x = pt.dmatrix("x")
     return x, pt.linalg.eig(x)[0].real
 
@@ -117,7 +117,7 @@ def test_explain_for_another_platform():
 
 
 def test_explain_finds_primitives_without_a_lowering():
-    """Of those, no rule knows: JAX is asked."""
+    """No rule knows which primitives lack a lowering: JAX is asked."""
     x = pt.dmatrix("x")
     f = pytensor.function([x], pt.linalg.svd(x)[1] + pt.gammainc(2.0, x[0, 0]), mode="JAXPR")
     told = pjl.explain(f, args=[X], platform="tpu")
@@ -133,7 +133,7 @@ def large_product():
 
 
 def grouped_sum():
-    """Neighbours are of one group; what is added is not cheap, so that a CPU computes it before."""
+    """Neighbours are of one group; the added rows are not cheap, so that a CPU computes it before."""
     x = pt.vector("x", shape=(4096,), dtype="float64")
     return [x], pt.zeros(4)[np.repeat(np.arange(4), 1024)].inc(pt.digamma(x)), "optimization_barrier"
 

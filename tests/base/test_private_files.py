@@ -1,4 +1,4 @@
-"""Folders and files that others can write to: what is in them would be executed, so they are refused."""
+"""Folders and files that others can write to: their contents would be executed, so they are refused."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class Planted:
 
 
 def plant(folder: Path, trace: Path) -> tuple[Path, pt.TensorVariable]:
-    """Replace the entry of a graph by one that somebody else could have made, and return it, and the input of an equal graph."""
+    """Replace the entry of a graph by a forged one, and return it, and the input of an equal graph."""
     pjl.cache(folder)
     x = pt.dvector("x")
     pytensor.function([x], pt.exp(x) * 3, mode="JAXPR")

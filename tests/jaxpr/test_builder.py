@@ -118,7 +118,7 @@ def test_check_code_is_the_first_that_failed(b, values, code):
 
 
 def test_checks_of_inner_jaxprs_count_on(b):
-    """A branch numbers its checks after those around it, and its code is passed on."""
+    """A branch numbers its checks after the checks around it, and its code is passed on."""
     x, y = (b.input((), np.dtype(bool)) for _ in range(2))
     b.check(x, lambda: ValueError("outer"))
     made = []
@@ -171,7 +171,7 @@ def test_broadcasts_compose(b):
 
 
 def test_operands_of_a_commutative_primitive_may_be_exchanged(b):
-    """Both orders of a sum are one equation; those of a difference are two. A negation of a negation is none."""
+    """Both orders of a sum are one equation, of a difference two. A negation of a negation vanishes."""
     x, y = b.input((3,), F64), b.input((3,), F64)
     assert prims.add(b, x, y) is prims.add(b, y, x)
     assert prims.sub(b, x, y) is not prims.sub(b, y, x)

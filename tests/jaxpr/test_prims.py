@@ -26,6 +26,7 @@ HELPERS = {
     "cumulative",
     "dimensions",  # see tests/whole/test_symbolic.py
     "length_or_zero",
+    "named_after",
     "elementwise",
     "elementwise_shape",
     "fill_value",
@@ -94,7 +95,10 @@ def test_traits_of_every_primitive(row):
 
 @every_row
 def test_primitives_that_jax_lowers_to_functions(row):
-    """Two equal equations call one function: `xla_options` must know. Calls of small parts and of libraries are no such functions."""
+    """Two equal equations call one function: `xla_options` must know.
+
+    Calls of small parts and of libraries are not such functions.
+    """
     closed = assembled(row)
     traits = [TRAITS.get(eqn.primitive, Trait.FUNCTION) for eqn in closed.eqns]
     if row.name in ("bcsr_dot_general", "metadata_call") or any(Trait.CONTROL_FLOW in found for found in traits):

@@ -1,12 +1,12 @@
 """Optimization barriers behind results that XLA should compute once, or outside of its library.
 
-XLA's fusion computes a small result again in every kernel that reads it. In a model of many scalar variables all gradients
-read the same sums: without barriers, compile time grows with the square of their number.
+XLA's fusion computes a small result again in every kernel that reads it. In a model of many scalar variables all
+gradients read the same sums: without barriers, compile time grows with the square of their number.
 
-XLA's library of CPU kernels takes a reduction of 4,096 numbers or more, and the operations that compute its operand, into
-one kernel. In jaxlib 0.12.0 such a kernel loses NaN from a maximum or minimum, leaves out a conversion to a narrower dtype
-before another one, rounds to 8 bits where XLA cuts off, and takes one term of a product with a broadcast number for its
-sum. No option reaches a program that a user's `jax.jit` compiles, so the Jaxpr avoids these forms.
+XLA's library of CPU kernels takes a reduction of 4,096 numbers or more, and the operations that compute its operand,
+into one kernel. In jaxlib 0.12.0 such a kernel loses NaN from a maximum or minimum, leaves out a conversion to a
+narrower dtype before another one, rounds to 8 bits where XLA cuts off, and takes one term of a product with a broadcast
+number for its sum. No option reaches a program that a user's `jax.jit` compiles, so the Jaxpr avoids these forms.
 docs/notes/xla-library.md has a program of each, and compares other forms with NumPy.
 """
 

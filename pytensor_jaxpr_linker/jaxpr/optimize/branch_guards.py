@@ -1,13 +1,14 @@
 """Derivatives of branches that a `select` does not take: zero, where the rules of JAX give NaN.
 
-A branch that is not taken has the cotangent 0, and 0 times an infinite slope is NaN: the gradient of ``switch(x > 0, log(x), 0)`` at 0.
-The remedy that JAX's documentation gives, a second `where` around the operand of the branch ("double where"), needs an operand
-at which the slope is finite, and computes it in each call. Here the operands of the branch stay as they are and get a
-derivative instead: the identity whose tangent is zero where the branch is not taken. There, zero replaces whatever the
-branch's derivative gives. Programs that nobody differentiates do the same as before.
+A branch that is not taken has the cotangent 0, and 0 times an infinite slope is NaN: the gradient of ``switch(x > 0,
+log(x), 0)`` at 0. The remedy that JAX's documentation gives, a second `where` around the operand of the branch ("double
+where"), needs an operand at which the slope is finite, and computes it in each call. Here the operands of the branch
+stay as they are and get a derivative instead: the identity whose tangent is zero where the branch is not taken. There,
+zero replaces whatever the branch's derivative gives. Programs that nobody differentiates do the same as before.
 
-Which equations belong to a branch is their control dependence (Ferrante, Ottenstein and Warren 1987, "The program dependence graph
-and its use in optimization"). One pass backwards finds it: a value is read under the conditions that all its readers share.
+Which equations belong to a branch is their control dependence (Ferrante, Ottenstein and Warren 1987, "The program
+dependence graph and its use in optimization"). One pass backwards finds it: a value is read under the conditions that
+all its readers share.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, is_variable
 from pytensor_jaxpr_linker.jaxpr.traits import Trait, having
 
-#: Primitives that preserve conditions on single elements. The `custom_jvp_call` of this package (special functions, guards) does.
+#: Primitives that preserve conditions on single elements. The `custom_jvp_call` of this package (special functions,
+#: guards) does.
 PASSING_ON = having(Trait.ELEMENTWISE) | {p.custom_jvp_call_p}
 #: Primitives whose derivatives give no NaN, for any operands and for real ones.
 BOUNDED, BOUNDED_IF_REAL = having(Trait.BOUNDED_SLOPE), having(Trait.BOUNDED_REAL_SLOPE)
@@ -54,10 +56,10 @@ DEEPEST_GUARD = 50
 def guard_branches(eqns: list[Any], b: JaxprBuilder) -> list[Any]:
     """Put guards on the operands of branches. Only derivatives differ."""
     position = {v: i for i, eqn in enumerate(eqns) for v in eqn.outvars}
-    order = GuardedOrder(eqns, position, list(entered_conditions(eqns, position, b.outputs)))
+    order = guarded_order(eqns, position, list(entered_conditions(eqns, position, b.outputs)))
     made: dict[tuple[Alternatives, Atom], Atom] = {}
     b.restart()
-    for eqn, guards in order.found():
+    for eqn, guards in order:
         if any(guards):
             b.at_names_of(eqn)
             eqn = eqn.replace(invars=[guard_operand(b, x, g, made) for x, g in zip(eqn.invars, guards, strict=True)])
@@ -80,14 +82,14 @@ def entered_conditions(
 
 
 def is_circular(found: Alternatives, place: int, eqns: Sequence[Any], position: Mapping[Atom, int]) -> bool:
-    """Return whether one of several alternatives is computed from an equation's result, and so is not known before it."""
+    """Return whether one of several alternatives is computed from an equation's result, and so is known too late."""
     return len(found) > 1 and place in computed_by(found, eqns, position, lambda i: i < place)
 
 
 def computed_by(
     found: Alternatives, eqns: Sequence[Any], position: Mapping[Atom, int], stops: Callable[[int], bool]
 ) -> set[int]:
-    """Return the places of the equations that alternatives depend on; the search ends at places where `stops` is true."""
+    """Return the places of equations that alternatives depend on; the search ends where `stops(place)`."""
     seen: set[int] = set()
     stack: list[Atom] = [c.choice for c in found]
     while stack:
@@ -99,46 +101,42 @@ def computed_by(
     return seen
 
 
-class GuardedOrder:
-    """Reorders equations so that each condition is computed before the guards that read it.
+def guarded_order(
+    eqns: Sequence[Any], position: Mapping[Atom, int], entered: Sequence[list[Conditions]]
+) -> list[tuple[Any, list[Conditions]]]:
+    """Return equations, and guards of their operands, in an order that computes each condition before the guards.
 
     A guard is left out if its condition depends on the guarded value, directly or through other guards.
     """
+    placed: set[int] = set()
+    active: set[int] = set()
+    order: list[tuple[Any, list[Conditions]]] = []
 
-    def __init__(self, eqns: Sequence[Any], position: Mapping[Atom, int], entered: Sequence[list[Conditions]]):
-        self._eqns, self._position, self._entered = eqns, position, entered
-        self._placed: set[int] = set()
-        self._active: set[int] = set()
-        self._order: list[tuple[Any, list[Conditions]]] = []
-
-    def found(self) -> list[tuple[Any, list[Conditions]]]:
-        """Return the equations in the new order, with the guards of their operands."""
-        for i in range(len(self._eqns)):
-            self._place(i)
-        return self._order
-
-    def _place(self, i: int) -> None:
+    def place(i: int) -> None:
         """Put an equation next, behind the conditions of its guards."""
-        if i in self._placed:
-            return
-        self._active.add(i)
-        guards = [tuple(filter(self._bring, conditions)) for conditions in self._entered[i]]
-        self._active.remove(i)
-        self._placed.add(i)
-        self._order.append((self._eqns[i], guards))
+        if i not in placed:
+            active.add(i)
+            guards = [tuple(filter(may_guard, conditions)) for conditions in entered[i]]
+            active.remove(i)
+            placed.add(i)
+            order.append((eqns[i], guards))
 
-    def _bring(self, found: Alternatives) -> bool:
-        """Place the equations that a condition depends on, and tell whether that is possible."""
-        needed = computed_by(found, self._eqns, self._position, self._placed.__contains__)
-        if not needed.isdisjoint(self._active) or len(self._active) > DEEPEST_GUARD:
+    def may_guard(found: Alternatives) -> bool:
+        """Place the equations that a condition depends on, and return whether that is possible."""
+        needed = computed_by(found, eqns, position, placed.__contains__)
+        if not needed.isdisjoint(active) or len(active) > DEEPEST_GUARD:
             return False
         for i in sorted(needed):
-            self._place(i)
+            place(i)
         return True
+
+    for i in range(len(eqns)):
+        place(i)
+    return order
 
 
 def analyze_branches(eqns: Sequence[Any], outputs: Iterable[Atom]) -> tuple[list[Conditions], list[bool]]:
-    """Return the conditions under which each equation's result is read, and whether a slope up to there may be infinite."""
+    """Return the conditions under which results are read, and whether slopes up to there may be infinite."""
     read: dict[Atom, Conditions] = {v: () for v in outputs if is_variable(v)}
     below: set[Atom] = set()
     conditions: list[Conditions] = []

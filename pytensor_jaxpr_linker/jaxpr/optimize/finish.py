@@ -1,10 +1,10 @@
-"""The Jaxpr passes, in order: those over each finished Jaxpr, and those over a program for calls on our own CPU client.
+"""The Jaxpr passes, in order: passes over each finished Jaxpr, and passes over a program for calls on our CPU client.
 
 `JaxprBuilder.build` runs the first. Such a pass takes the equations and their builder, which knows the results of the
 Jaxpr, and returns new equations, or the same list. `for_calls` runs the second, which take a `CallProgram`.
 
-Two rewrites of `loops`, `distribute` and `keep_residuals`, are part of emitting a loop: they move its equations before it,
-or into an earlier loop.
+Two rewrites of `loops`, `distribute` and `keep_residuals`, are part of emitting a loop: they move its equations before
+it, or into an earlier loop.
 """
 
 from __future__ import annotations
@@ -15,35 +15,18 @@ from typing import Any
 
 from pytensor_jaxpr_linker.base.passes import Pass, run_passes
 from pytensor_jaxpr_linker.jaxpr.builder import DEAD_CODE
-from pytensor_jaxpr_linker.jaxpr.optimize.barriers import (
-    add_barriers,
-    is_misread,
-    keep_from_library,
-    loses_nan,
-    nan_or_extremum,
+from pytensor_jaxpr_linker.jaxpr.optimize import (
+    barriers,
+    branch_guards,
+    long_arrays,
+    loops,
+    products,
+    shared_functions,
+    small_calls,
+    sums,
+    xla_options,
 )
-from pytensor_jaxpr_linker.jaxpr.optimize.branch_guards import guard_branches
-from pytensor_jaxpr_linker.jaxpr.optimize.column_stacks import is_stack, split_stacks
-from pytensor_jaxpr_linker.jaxpr.optimize.loops import fuse_rows, is_fusible_loop
-from pytensor_jaxpr_linker.jaxpr.optimize.products import (
-    blockwise_product,
-    is_matrix_sum,
-    is_tall_product,
-    product_with_ones,
-    share_sums,
-)
-from pytensor_jaxpr_linker.jaxpr.optimize.shared_functions import (
-    choose_operands,
-    is_choice,
-    is_sigmoid,
-    join_functions,
-    may_join,
-    share_exponentials,
-)
-from pytensor_jaxpr_linker.jaxpr.optimize.small_calls import Part, with_small_calls
-from pytensor_jaxpr_linker.jaxpr.optimize.sums import is_sum_by_group, is_sum_of_many, simplify_sums, sum_groups
-from pytensor_jaxpr_linker.jaxpr.optimize.vector_logarithms import is_long_logarithm, vectorize_logarithms
-from pytensor_jaxpr_linker.jaxpr.optimize.xla_options import CallProgram, choose_options
+from pytensor_jaxpr_linker.jaxpr.optimize.xla_options import CallProgram
 from pytensor_jaxpr_linker.jaxpr.passes import (
     ALSO_CPU,
     CPU,
@@ -57,31 +40,35 @@ from pytensor_jaxpr_linker.jaxpr.passes import (
 #: The input and output of each pass but the first contain no dead equation.
 PASSES = (
     DEAD_CODE,
-    Pass("fuse rows", fuse_rows, is_fusible_loop, when=(PLAIN, OUTERMOST)),
-    Pass("column stacks", split_stacks, is_stack, when=(PLAIN, CPU)),
-    Pass("operand choices", choose_operands, is_choice, when=(PLAIN,)),
-    Pass("sums", simplify_sums, is_sum_of_many),
-    Pass("sums by group", sum_groups, is_sum_by_group, when=(OUTERMOST, CPU)),
-    Pass("shared exponentials", share_exponentials, is_sigmoid, when=(PLAIN,)),
-    Pass("joined functions", join_functions, may_join, when=(UNTRANSFORMED, CPU)),
-    Pass("vector logarithms", vectorize_logarithms, is_long_logarithm, when=(PLAIN, CPU)),
-    equation_pass("matrix sums", is_matrix_sum, product_with_ones, when=(CPU,)),
-    equation_pass("products", is_tall_product, blockwise_product, when=(CPU,)),
-    Pass("branch guards", guard_branches, is_choice, when=(DIFFERENTIATED,)),
-    equation_pass("extrema of NaN", loses_nan, nan_or_extremum, when=(ALSO_CPU,)),
-    Pass("barriers", add_barriers, when=(OUTERMOST,)),
-    Pass("library barriers", keep_from_library, is_misread, when=(ALSO_CPU,)),
+    Pass("fuse rows", loops.fuse_rows, loops.is_fusible_loop, when=(PLAIN, OUTERMOST)),
+    Pass("column stacks", long_arrays.split_stacks, long_arrays.is_stack, when=(PLAIN, CPU)),
+    Pass("operand choices", shared_functions.choose_operands, shared_functions.is_choice, when=(PLAIN,)),
+    Pass("sums", sums.simplify_sums, sums.is_sum_of_many),
+    Pass("sums by group", sums.sum_groups, sums.is_sum_by_group, when=(OUTERMOST, CPU)),
+    Pass("shared exponentials", shared_functions.share_exponentials, shared_functions.is_sigmoid, when=(PLAIN,)),
+    Pass("joined functions", shared_functions.join_functions, shared_functions.may_join, when=(UNTRANSFORMED, CPU)),
+    Pass("vector logarithms", long_arrays.vectorize, long_arrays.is_long_logarithm, when=(PLAIN, CPU)),
+    equation_pass("matrix sums", products.is_matrix_sum, products.product_with_ones, when=(CPU,)),
+    equation_pass("products", products.is_tall_product, products.blockwise_product, when=(CPU,)),
+    Pass("branch guards", branch_guards.guard_branches, shared_functions.is_choice, when=(DIFFERENTIATED,)),
+    equation_pass("extrema of NaN", barriers.loses_nan, barriers.nan_or_extremum, when=(ALSO_CPU,)),
+    Pass("barriers", barriers.add_barriers, when=(OUTERMOST,)),
+    Pass("library barriers", barriers.keep_from_library, barriers.is_misread, when=(ALSO_CPU,)),
 )
 
-SHARED_SUMS = Pass("shared sums", share_sums)
-CALL_PASSES = (Pass("small calls", with_small_calls), SHARED_SUMS, Pass("XLA's options", choose_options))
-#: For a program of which XLA's compiler has no small calls.
+SHARED_SUMS = Pass("shared sums", products.share_sums)
+CALL_PASSES = (
+    Pass("small calls", small_calls.with_small_calls),
+    SHARED_SUMS,
+    Pass("XLA's options", xla_options.choose_options),
+)
+#: For a program that XLA's compiler must not make small calls of.
 WITHOUT_SMALL_CALLS = (
-    Pass("no small calls", partial(with_small_calls, split=lambda eqns: [Part(eqns, False)])),
+    Pass("no small calls", partial(small_calls.with_small_calls, split=lambda eqns: [small_calls.Part(eqns, False)])),
     SHARED_SUMS,
 )
 
 
 def for_calls(closed: Any, into_first: bool, passes: Sequence[Pass] = CALL_PASSES) -> CallProgram:
-    """Return a closed Jaxpr as a program for calls; `with_small_calls` says what it returns in addition."""
+    """Return a closed Jaxpr as a program for calls; `with_small_calls` describes its additional result."""
     return run_passes(passes, CallProgram(closed), into_first, parts=lambda program: program.jaxpr.eqns, show=str)

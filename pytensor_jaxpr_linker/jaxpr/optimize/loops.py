@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax.extend.core as jex
-from jax.extend.core import Var
 from jax.extend.core import primitives as p
 
 from pytensor_jaxpr_linker.base.interpreter import identity
@@ -29,11 +28,24 @@ LEAST_STEPS, LEAST_STEPS_WITH_CALLS = 32, 4
 #: The most elements that are stored for all steps.
 MOST_ELEMENTS = 2**23
 
-#: Distribution pays where calls leave the loop: one call for each step becomes one for all. XLA fuses other equations, which then only
-#: cost memory traffic: of the gradients of 1,000 and 10,000 steps, a Kalman filter's takes 0.7 times as long, one of RK4 1.05 times.
+CHEAP, CONTROL_FLOW, LAYOUT = having(Trait.CHEAP), having(Trait.CONTROL_FLOW), having(Trait.LAYOUT)
+
+#: Distribution pays where library calls leave the loop: one call for each step becomes one for all. XLA fuses other
+#: equations, which then only cost memory traffic: of the gradients of 1,000 and 10,000 steps, a Kalman filter's takes
+#: 0.7 times as long, one of RK4 1.05 times.
 CALLS = having(Trait.LIBRARY_CALL)
 
-CHEAP, CONTROL_FLOW, LAYOUT = having(Trait.CHEAP), having(Trait.CONTROL_FLOW), having(Trait.LAYOUT)
+#: Equations whose rows follow from the rows of their operands by the same equation.
+ROW_BY_ROW = having(Trait.ELEMENTWISE)
+
+#: Equations that move into the loop that reads their rows.
+MOVED = (ROW_BY_ROW & CHEAP) | {p.broadcast_in_dim_p}
+
+#: Equations that XLA does not fuse with their operands.
+NOT_FUSED = having(Trait.KERNEL | Trait.LIBRARY_CALL | Trait.CONTROL_FLOW)
+
+#: Equations that are followed from an array to the loop that computed its rows.
+FOLLOWED = ROW_BY_ROW | {p.broadcast_in_dim_p, p.concatenate_p, p.rev_p, p.slice_p}
 
 
 class Distribution(NamedTuple):
@@ -47,7 +59,12 @@ class Distribution(NamedTuple):
 def distribute(
     eqns: Sequence[jex.JaxprEqn], results: Sequence[Atom], carry: Iterable[jex.Var], steps: int
 ) -> Distribution | None:
-    """Divide a body into the equations that depend on `carry`, its inputs from earlier steps, and the others, if that pays."""
+    """Divide a body into equations that depend on `carry`, its inputs from earlier steps, and others, if that pays.
+
+    Loop distribution (Allen and Kennedy, Optimizing Compilers for Modern Architectures, 2001, section 5.2) computes the
+    others for all steps at once, before the loop. PyTensor's gradient of a loop computes each forward step again, from
+    states that are known by then, so most of its body does not depend on the carry.
+    """
     if type(steps) is not int or steps < LEAST_STEPS_WITH_CALLS:
         return None
     eqns, _ = live_equations(eqns, results)
@@ -56,7 +73,7 @@ def distribute(
     is_dear = has_calls = False
     kept = []
     for eqn in eqns:
-        reads = [x for x in eqn.invars if type(x) is jex.Var]
+        reads = [x for x in eqn.invars if is_variable(x)]
         if eqn.effects or eqn.primitive in CONTROL_FLOW or not recurrent.isdisjoint(reads):
             recurrent.update(eqn.outvars)
             kept.append(eqn)
@@ -78,22 +95,18 @@ def distribute(
     return Distribution(crossing, kept, has_calls)
 
 
-#: Equations whose rows follow from the rows of their operands by the same equation.
-ROW_BY_ROW = having(Trait.ELEMENTWISE)
-
-
 class ReopenedLoop:
     """A new body, with the insertion point `child`, for the ``scan`` `eqn` of `b`.
 
-    `consts` and `rows` map atoms of `b` to the body's inputs for their values and their rows. `initial` are the first values of
-    `carry`.
+    `consts` and `rows` map atoms of `b` to the body's inputs for their values and their rows. `initial` are the first
+    values of `carry`.
     """
 
     def __init__(self, b: JaxprBuilder, eqn: Any):
         self.b, self._eqn, self.child = b, eqn, b.sub_jaxpr([])[0]
         count, n_carry = scan_counts(eqn.params)
-        self.consts: dict[Atom, Var] = {}
-        self.rows: dict[Atom, Var] = {}
+        self.consts: dict[Atom, jex.Var] = {}
+        self.rows: dict[Atom, jex.Var] = {}
         self.initial: list[Atom] = list(eqn.invars[count : count + n_carry])
         self.carry = [self.child.input(x.aval.shape, x.aval.dtype) for x in self.initial]
         self._given: tuple[list[Atom], list[Atom]] = (eqn.invars[:count], eqn.invars[count + n_carry :])
@@ -121,7 +134,10 @@ class ReopenedLoop:
     def computed_row(
         self, x: Atom, row: Callable[[Atom], Atom | None], const: Callable[[Atom], Atom | None]
     ) -> Atom | None:
-        """Emit the row of an array that a broadcast or an elementwise equation computes; None if an operand has none."""
+        """Emit the row of an array that a broadcast or an elementwise equation computes.
+
+        Return None if an operand has none.
+        """
         eqn, shape = self.b.definition(x), x.aval.shape
         if eqn.primitive is p.broadcast_in_dim_p:
             (inner,), dims = eqn.invars, eqn.params["broadcast_dimensions"]
@@ -141,32 +157,22 @@ class ReopenedLoop:
         """Replace the old loop and return the results that are new; they follow the old ones in `results`."""
         self.child.invars = [*self.consts.values(), *self.carry, *self.rows.values()]
         self.child.arg_names = [f"arg{i}" for i in range(len(self.child.invars))]
-        params = self._eqn.params
-        how = (params["length"], params["unroll"], params["reverse"], self._eqn)
+        how = (*(self._eqn.params[name] for name in ("length", "unroll", "reverse")), self._eqn)
         return prims.scan(self.b, self.child.build(results), list(self.consts), self.initial, list(self.rows), *how)
-
-
-#: The equations that are moved.
-MOVED = (having(Trait.ELEMENTWISE) & having(Trait.CHEAP)) | {p.broadcast_in_dim_p}
-
-#: Equations that XLA does not fuse with what they read.
-NOT_FUSED = having(Trait.KERNEL | Trait.LIBRARY_CALL | Trait.CONTROL_FLOW)
 
 
 def fuse_rows(eqns: list[Any], b: JaxprBuilder) -> list[Any]:
     """Move cheap elementwise equations whose result only one loop reads, row by row, into that loop.
 
+    PyTensor moves equations that need no earlier step out of a loop. For a few operations on each element that gains
+    nothing. On a CPU it can cost more than the loop: XLA counts the operations of a loop's body once, whatever the
+    number of steps, and a program of more than 1,000 operations waits for a thread.
+
     A Jaxpr that JAX differentiates is left out: it would keep residuals of a loop's body.
     """
-    loops = [eqn for eqn in eqns if is_fusible_loop(eqn, b)]
-    ends = set(filter(is_variable, b.outputs))
-    single = {var for var, count in count_readers(eqns).items() if count == 1 and var not in ends}
-    fused = []
-    for eqn in loops:
-        if not single.isdisjoint(filter(is_variable, eqn.invars)):
-            loop = FusedLoop(b, eqn, single)
-            if loop.has_moved:
-                fused.append(loop)
+    single = {var for var, count in count_readers(eqns, b.outputs).items() if count == 1}
+    loops = [eqn for eqn in eqns if is_fusible_loop(eqn, b) and not single.isdisjoint(filter(is_variable, eqn.invars))]
+    fused = [loop for loop in (FusedLoop(b, eqn, single) for eqn in loops) if loop.has_moved]
     if not fused:
         return eqns
     b.eqns = list(eqns)
@@ -178,7 +184,7 @@ def fuse_rows(eqns: list[Any], b: JaxprBuilder) -> list[Any]:
 def is_fusible_loop(eqn: Any, b: JaxprBuilder) -> bool:
     """Return whether an equation is a loop without matrix products, factorizations and inner loops.
 
-    XLA would run what moves into such a loop in a kernel of its own in each step.
+    Otherwise XLA would run moved equations in a kernel of their own in each step.
     """
     return eqn.primitive is p.scan_p and NOT_FUSED.isdisjoint(inner.primitive for inner in eqn.params["jaxpr"].eqns)
 
@@ -194,18 +200,10 @@ class FusedLoop(ReopenedLoop):
     def _row(self, x: Atom) -> Atom:
         """Return the row of an array that a step takes."""
         eqn = self.b.definition(x) if x in self._single else None
-        if eqn is not None and eqn.primitive in MOVED:
-            computed = self.computed_row(x, self._row, self.const)
-            if computed is not None:
-                self.has_moved = True
-                return computed
-        return self.row_input(x)
-
-
-CHEAP = having(Trait.CHEAP)
-
-#: Equations that are followed from an array to the loop that computed its rows.
-FOLLOWED = having(Trait.ELEMENTWISE) | {p.broadcast_in_dim_p, p.concatenate_p, p.rev_p, p.slice_p}
+        is_moved = eqn is not None and eqn.primitive in MOVED
+        computed = self.computed_row(x, self._row, self.const) if is_moved else None
+        self.has_moved |= computed is not None
+        return self.row_input(x) if computed is None else computed
 
 
 def keep_residuals(
@@ -216,11 +214,16 @@ def keep_residuals(
     rows: Mapping[jex.Var, Atom],
     steps: int,
 ) -> list[Atom] | None:
-    """Return the values of `crossing`, which `eqns` of a body compute, in all steps, if an earlier loop has the expensive ones.
+    """Return the values of `crossing`, which `eqns` of a body compute, in all steps.
+
+    Return None unless an earlier loop has the results of all expensive equations. PyTensor's gradient of a loop
+    computes each forward step again from the recorded states. Its expensive equations are equal to equations of the
+    forward loop, whose values become further results of it, like the residuals of JAX's reverse mode (Radul et al., You
+    Only Linearize Once, 2023): loop fusion, then common subexpression elimination.
 
     `consts` and `rows` map variables of the body to atoms of `b`, and to arrays of rows.
     """
-    read = {x for eqn in eqns for x in eqn.invars if type(x) is jex.Var}
+    read = {x for eqn in eqns for x in eqn.invars if is_variable(x)}
     rows = {var: x for var, x in rows.items() if var in read}
     for loop in loops_behind(b, list(rows.values()), steps):
         for backwards in (True, False):
@@ -290,13 +293,13 @@ class EarlierLoop(ReopenedLoop):
         """Return a row of an array that consists of initial states and then the rows that the loop writes."""
         initial, traced = parts[:2]
         is_reversed = self._eqn.params["reverse"]
-        begin = first + stride * (self._eqn.params["length"] - 1) * is_reversed  # what the first step reads
+        begin = first + stride * (self._eqn.params["length"] - 1) * is_reversed  # the row that the first step reads
         known = initial.aval.shape[0]
         if begin >= known:
             return self.row(traced, first - known, stride)
         if begin < 0 or stride != (-1 if is_reversed else 1):
             return None
-        # One row on is what this step writes for the next one.
+        # One row on is the row that this step writes for the next one.
         written, found = self.row(x, first + 1, stride), row_of(self.b, initial, begin)
         for var, start, result in zip(self.carry, self.initial, self.results, strict=False):
             if result is written and start is found:

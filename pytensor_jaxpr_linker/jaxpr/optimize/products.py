@@ -16,13 +16,15 @@ from pytensor_jaxpr_linker.jaxpr.optimize.small_calls import MOST_BYTES
 from pytensor_jaxpr_linker.jaxpr.optimize.xla_options import LIBRARY_PRODUCT, CallProgram
 from pytensor_jaxpr_linker.jaxpr.passes import replace_equations
 
-#: Smaller matrices, and matrices of fewer columns, stay as they are: those of 4 MB, and those of 10 columns, gain nothing.
+#: Smaller matrices, and matrices of fewer columns, stay as they are: matrices of 4 MB, or of 10 columns, gain
+#: nothing.
 LEAST_BYTES, LEAST_COLUMNS = 2**23, 16
 
 #: The bytes of a block. On one core blocks from 100 kB to 4 MB took the same time, larger ones 1.5 times as long.
 LEAST_BLOCK, MOST_BLOCK = 2**17, 2**22
 
-#: XLA spreads the products of blocks over the cores if a block has more than 32,000 numbers: 1,000,000 x 50 numbers take 10 ms on two cores, 14.5 in smaller blocks.
+#: XLA spreads the products of blocks over the cores if a block has more than 32,000 numbers: 1,000,000 x 50 numbers
+#: take 10 ms on two cores, 14.5 in smaller blocks.
 LEAST_PARALLEL = 2**16
 
 
@@ -98,7 +100,7 @@ def product_with_ones(b: JaxprBuilder, eqn: Any) -> Atom:
     return x
 
 
-#: Beside a longer sum the time to begin it does not matter.
+#: For a longer sum the time to begin does not matter.
 MOST_ADDED = 4096
 
 

@@ -1,4 +1,17 @@
-"""Functions that several results share."""
+"""Functions that are computed once for several results.
+
+- ``where(c, f(x), f(y))`` becomes ``f(where(c, x, y))``, to the last bit. The log density of a Bernoulli variable
+chooses
+  between the softplus of a logit and of its negation, which differ in one cheap term. And XLA's library for sums takes
+  functions along with a sum, but no choices.
+- The sigmoids of an array and of its negation, and its softplus, share one exponential. The log density of a Bernoulli
+  variable has ``softplus(x)``, and its gradient has ``sigmoid(x)`` and ``sigmoid(-x)``. XLA computes an exponential for
+  each. All three follow from ``exp(-|x|)``, which never overflows.
+- A special function of several small arrays is one call on all their elements. The log density of a
+  Dirichlet-multinomial has `gammaln` of five arrays, and each is 170 equations: XLA compiles its body for each shape,
+  and a body for a single number has no vectors. So arrays whose functions can be computed at the same time are
+  concatenated, and the results are slices.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +24,11 @@ from typing import Any
 from jax.extend.core import primitives as p
 
 from pytensor_jaxpr_linker.jaxpr import prims
-from pytensor_jaxpr_linker.jaxpr.builder import Atom, ElementwiseFunction, JaxprBuilder, is_variable, live_equations
+from pytensor_jaxpr_linker.jaxpr.builder import COMMUTATIVE, Atom, JaxprBuilder, is_variable, live_equations
 from pytensor_jaxpr_linker.jaxpr.optimize.small_calls import MOST_BYTES, is_array_up_to
 from pytensor_jaxpr_linker.jaxpr.passes import count_readers, replace_equations
 from pytensor_jaxpr_linker.jaxpr.signs import is_never_negative
-from pytensor_jaxpr_linker.jaxpr.traits import TRAITS, Trait
+from pytensor_jaxpr_linker.jaxpr.traits import ELEMENTWISE_PRIMITIVES
 
 
 def is_choice(eqn: Any, b: JaxprBuilder) -> bool:
@@ -25,27 +38,23 @@ def is_choice(eqn: Any, b: JaxprBuilder) -> bool:
 
 def choose_operands(eqns: list[Any], b: JaxprBuilder) -> list[Any]:
     """Rewrite choices between results that nothing else reads."""
-    readers = count_readers(eqns)
-    readers.update(filter(is_variable, b.outputs))
-    read_once = {x: eqn for eqn in eqns for x in eqn.outvars if readers[x] == 1 and Trait.ELEMENTWISE in traits_of(eqn)}
+    readers = count_readers(eqns, b.outputs)
+    read_once = {
+        x: eqn for eqn in eqns for x in eqn.outvars if readers[x] == 1 and eqn.primitive in ELEMENTWISE_PRIMITIVES
+    }
     return replace_equations(eqns, b, is_choice, partial(choice_of_operands, read_once))
-
-
-def traits_of(eqn: Any) -> Trait:
-    """Return what is known of the primitive of an equation."""
-    return TRAITS.get(eqn.primitive, Trait(0))
 
 
 def choice_of_operands(read_once: dict[Atom, Any], b: JaxprBuilder, choice: Any) -> Atom | None:
     """Emit a choice of operands and the functions of it; None if the alternatives have no function in common.
 
-    `read_once` has the equations of results with one reader, by their results. It gets the new ones.
+    `read_once` has the equations of results with one reader, by their results, and gets the new ones.
     """
     condition, *alternatives = choice.invars
     functions: list[tuple[Any, int]] = []
     while found := common_function(*map(read_once.get, filter(is_variable, alternatives))):
-        *function, alternatives = found
-        functions.append((function[0], function[1]))
+        eqn, position, alternatives = found
+        functions.append((eqn, position))
     if not functions:
         return None
     on_false, on_true = alternatives
@@ -60,13 +69,13 @@ def choice_of_operands(read_once: dict[Atom, Any], b: JaxprBuilder, choice: Any)
 
 
 def common_function(*alternatives: Any) -> tuple[Any, int, list[Atom]] | None:
-    """Return one of two equations, the position of the only operand in which they differ, and that operand of each; or None."""
+    """Return one of two equations, the position of their only different operand, and that operand of each; or None."""
     if len(alternatives) != 2 or None in alternatives:
         return None
     first, second = alternatives
     if first.primitive is not second.primitive or first.params != second.params:
         return None
-    orders = [second.invars, second.invars[::-1]] if Trait.COMMUTATIVE in traits_of(first) else [second.invars]
+    orders = [second.invars, second.invars[::-1]] if first.primitive in COMMUTATIVE else [second.invars]
     for operands in orders:
         differing = [i for i, (x, y) in enumerate(zip(first.invars, operands, strict=True)) if x is not y]
         if len(differing) == 1:
@@ -77,18 +86,15 @@ def common_function(*alternatives: Any) -> tuple[Any, int, list[Atom]] | None:
     return None
 
 
-#: The bytes of the largest array. XLA keeps an exponential in memory that several kernels share. Arrays of 8 MB are new memory in each call, which costs more than that saves:
-#: 1,000,000 numbers take 1.3 times as long on one core, 300,000 take 0.7. Two sigmoids that are each read once share theirs at any length: one kernel reads both.
+#: The bytes of the largest array that shares an exponential.
+#:
+#: XLA keeps an exponential in memory that several kernels share. Arrays of 8 MB are new memory in each call, which
+#: costs more than it saves: 1,000,000 numbers take 1.3 times as long on one core, 300,000 take 0.7. Two sigmoids that
+#: are each read once share theirs at any length: one kernel reads both.
 MOST_SHARED = 2**22
 
-#: What is computed before a broadcast.
-BEFORE_BROADCASTS = {
-    p.abs_p: prims.abs_,
-    p.exp_p: prims.exp,
-    p.log1p_p: prims.log1p,
-    p.logistic_p: prims.logistic,
-    p.neg_p: prims.neg,
-}
+#: Functions that are computed before a broadcast.
+BEFORE_BROADCASTS = frozenset({p.abs_p, p.exp_p, p.log1p_p, p.logistic_p, p.neg_p})
 
 
 def is_sigmoid(eqn: Any, b: JaxprBuilder) -> bool:
@@ -127,18 +133,20 @@ def share_exponentials(eqns: list[Any], b: JaxprBuilder) -> list[Any]:
 
 
 def before_broadcasts(eqns: Sequence[Any], b: JaxprBuilder) -> list[Any]:
-    """Return equations that compute functions before they broadcast, as the softplus and the sigmoid of an array, and what these are made of.
+    """Return equations that compute the functions of a softplus or a sigmoid before they broadcast.
 
-    PyMC's gradient adds an axis to ``-x`` before it takes the sigmoid; or `x` is a column, of which the log density takes a vector. A column is a broadcast of its vector.
+    PyMC's gradient adds an axis to ``-x`` before it takes the sigmoid; or `x` is a column, and the log density reads
+    its vector. A column is a broadcast of its vector.
     """
     smaller: dict[Atom, tuple[Atom, Sequence[int]]] = {}
     result: list[Any] = []
     for eqn in squeezed_early(eqns):
-        emit = BEFORE_BROADCASTS.get(eqn.primitive)
-        if emit is not None and is_variable(eqn.invars[0]) and eqn.invars[0] in smaller:
+        if eqn.primitive in BEFORE_BROADCASTS and is_variable(eqn.invars[0]) and eqn.invars[0] in smaller:
             x, dimensions = smaller[eqn.invars[0]]
             b.restart(eqn)
-            prims.broadcast_in_dim(b, emit(b, x), eqn.outvars[0].aval.shape, dimensions)
+            result_aval = eqn.outvars[0].aval
+            value = b.bind(eqn.primitive, (x,), x.aval.shape, result_aval.dtype, eqn.params)
+            prims.broadcast_in_dim(b, value, result_aval.shape, dimensions)
             *before, eqn = b.ending_in(eqn.outvars)
             result += before
         if eqn.primitive is p.broadcast_in_dim_p:
@@ -151,11 +159,11 @@ def before_broadcasts(eqns: Sequence[Any], b: JaxprBuilder) -> list[Any]:
 
 
 def squeezed_early(eqns: Sequence[Any]) -> Iterator[Any]:
-    """Yield equations in an order in which each vector of a column comes before what else reads the column."""
-    squeezes: dict[Atom, list[Any]] = {}
+    """Yield equations in an order in which each vector of a column comes before all other readers of the column."""
+    squeezes: dict[Atom, list[Any]] = defaultdict(list)
     for eqn in eqns:
         if eqn.primitive is p.squeeze_p:
-            squeezes.setdefault(eqn.invars[0], []).append(eqn)
+            squeezes[eqn.invars[0]].append(eqn)
     made = {x for eqn in eqns for x in eqn.outvars}
     waiting = [eqn for x in squeezes if x not in made for eqn in squeezes[x]]
     for eqn in [*waiting, *(eqn for eqn in eqns if eqn.primitive is not p.squeeze_p)]:
@@ -166,30 +174,30 @@ def squeezed_early(eqns: Sequence[Any]) -> Iterator[Any]:
 
 
 def exponential_argument(eqn: Any, defined: Mapping[Atom, Any], read_once: Container[Atom]) -> Atom | None:
-    """Return `x` if an equation is ``sigmoid(x)``, ``sigmoid(-x)`` or ``exp(-|x|)`` and may share an exponential, else None.
+    """Return `x` of a ``sigmoid(x)``, ``sigmoid(-x)`` or ``exp(-|x|)`` that may share an exponential, else None.
 
     Parameters
     ----------
     defined
         The equations of negations and absolute values, by their results.
     read_once
-        The variables that one equation reads, once, and that are no results.
+        The variables that one equation reads, once, and that the Jaxpr does not return.
     """
     if eqn.primitive not in (p.logistic_p, p.exp_p):
         return None
-    (operand,) = eqn.invars
-    is_read_once = eqn.primitive is p.logistic_p and eqn.outvars[0] in read_once
-    if not is_variable(operand) or not (is_read_once or may_share(operand.aval)):
+    (operand,), is_sigmoid = eqn.invars, eqn.primitive is p.logistic_p
+    if not is_variable(operand) or not ((is_sigmoid and eqn.outvars[0] in read_once) or may_share(operand.aval)):
         return None
     inner = defined.get(operand)
-    if eqn.primitive is p.logistic_p:
-        return inner.invars[0] if inner is not None and inner.primitive is p.neg_p else operand
-    size = defined.get(inner.invars[0]) if inner is not None and inner.primitive is p.neg_p else None
+    negated = inner.invars[0] if inner is not None and inner.primitive is p.neg_p else None
+    if is_sigmoid:
+        return operand if negated is None else negated
+    size = defined.get(negated)
     return size.invars[0] if size is not None and size.primitive is p.abs_p else None
 
 
 def may_share(aval: Any) -> bool:
-    """Return whether an array of a known shape has at most `MOST_SHARED`."""
+    """Return whether the shape of an array is known, and it has at most `MOST_SHARED` bytes."""
     return all(type(n) is int for n in aval.shape) and aval.size * aval.dtype.itemsize <= MOST_SHARED
 
 
@@ -212,14 +220,15 @@ def join_functions(eqns: list[Any], b: JaxprBuilder) -> list[Any]:
         if len(members) == 1:
             result.append(eqn)
         elif eqn is members[0]:
-            result += joined_call(b, members, b.functions[id(eqn.params["call_jaxpr"])])
+            result += joined_call(b, members)
     return result
 
 
 def levels_and_groups(eqns: Sequence[Any], b: JaxprBuilder) -> tuple[dict[int, int], dict[tuple, list[Any]]]:
-    """Return how many calls of functions come one after the other before each equation, by its id, and the calls that can be joined.
+    """Return the levels of equations, by their ids, and groups of calls that can be joined.
 
-    No call of a group needs another of the same level. So all calls of a level can come after all other equations of this level.
+    The level of an equation is the number of calls of functions that come one after the other before it. No call of a
+    group needs another of the same level. So all calls of a level can come after all other equations of this level.
     """
     depth: dict[Atom, int] = {}
     levels: dict[int, int] = {}
@@ -258,8 +267,8 @@ def in_small_arrays(group: Sequence[Any]) -> list[list[Any]]:
     return parts
 
 
-def joined_call(b: JaxprBuilder, members: Sequence[Any], function: ElementwiseFunction) -> list[Any]:
-    """Return the equations of one call for several. XLA computes neither operands nor results where they are read, element by element."""
+def joined_call(b: JaxprBuilder, members: Sequence[Any]) -> list[Any]:
+    """Return the equations of one call for several, between barriers: XLA fuses it with no reader."""
     b.restart(members[0])
     operands = []
     for position, first in enumerate(members[0].invars):
@@ -268,7 +277,7 @@ def joined_call(b: JaxprBuilder, members: Sequence[Any], function: ElementwiseFu
         if is_never_negative(b, first):
             b.never_negative.add(whole)
         operands.append(whole)
-    (results,) = prims.barrier(b, [function.emit(b, *operands)])
+    (results,) = prims.barrier(b, [b.functions[id(members[0].params["call_jaxpr"])].emit(b, *operands)])
     eqns = b.eqns
     ends = accumulate((eqn.outvars[0].aval.size for eqn in members), initial=0)
     for eqn, (start, stop) in zip(members, pairwise(ends), strict=True):

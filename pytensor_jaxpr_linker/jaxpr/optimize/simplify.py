@@ -1,12 +1,13 @@
 """Peepholes: simpler equals of an equation, by the equations that computed its operands.
 
-`JaxprBuilder.bind` calls the peephole of a primitive before it adds an equation. The peephole returns an atom with the same value, or
-None. The functions of `prims.elementwise` call `JaxprBuilder.bind_many`, so of elementwise primitives only the negation and two comparisons have a peephole.
+`JaxprBuilder.bind` calls the peephole of a primitive before it adds an equation. The peephole returns an atom with the
+same value, or None. The functions of `prims.elementwise` call `JaxprBuilder.bind_many`, so of elementwise primitives
+only the negation and two comparisons have a peephole.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial, reduce
 from typing import Any
 
@@ -18,32 +19,47 @@ from jax.extend.core import primitives as p
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Peephole, Shape
 
+
+def merging(primitive: jex.Primitive, merge: Callable[..., Atom | None]) -> Peephole:
+    """Return the peephole of an equation on the result of an inner one with this primitive.
+
+    It is ``merge(b, x, inner, outer, aval)``, of the operand of the inner equation, the params of both, and the
+    result's abstract value.
+    """
+
+    def simplify(b: JaxprBuilder, operands: Sequence[Atom], aval: Any, params: dict) -> Atom | None:
+        inner = b.definition(operands[0], primitive)
+        return None if inner is None else merge(b, inner.invars[0], inner.params, params, aval)
+
+    return simplify
+
+
+def merge_broadcasts(b: JaxprBuilder, x: Atom, inner: dict, outer: dict, aval: Any) -> Atom:
+    """A broadcast of a broadcast."""
+    dims = [outer["broadcast_dimensions"][i] for i in inner["broadcast_dimensions"]]
+    return prims.broadcast_in_dim(b, x, aval.shape, dims)
+
+
+def merge_transposes(b: JaxprBuilder, x: Atom, inner: dict, outer: dict, aval: Any) -> Atom:
+    """A transpose of a transpose."""
+    return prims.transpose(b, x, [inner["permutation"][i] for i in outer["permutation"]])
+
+
 # -- elementwise -------------------------------------------------------------------------------------------------------
 
 
-def simplify_neg(b: JaxprBuilder, operands: Sequence[Atom], aval: Any, params: dict) -> Atom | None:
-    """A negation of a negation."""
-    inner = b.definition(operands[0], p.neg_p)
-    return None if inner is None else inner.invars[0]
+def simplify_bound(
+    holds: Callable[[Any], Any], b: JaxprBuilder, operands: Sequence[Atom], aval: Any, params: dict
+) -> Atom | None:
+    """A sigmoid against a bound that ``holds(bound)``, unless the sigmoid is NaN, as its argument tells.
 
-
-def simplify_ge(b: JaxprBuilder, operands: Sequence[Atom], aval: Any, params: dict) -> Atom | None:
-    """Whether a sigmoid is at least zero, or a lower bound: it is, unless it is NaN."""
+    PyMC checks the probability of a Bernoulli variable so.
+    """
     x, bound = operands
-    return not_nan(b, x, aval) if (value := b.known(bound)) is not None and np.all(value <= 0) else None
-
-
-def simplify_le(b: JaxprBuilder, operands: Sequence[Atom], aval: Any, params: dict) -> Atom | None:
-    """Whether a sigmoid is at most one, or a higher bound. PyMC checks the probability of a Bernoulli variable so."""
-    x, bound = operands
-    return not_nan(b, x, aval) if (value := b.known(bound)) is not None and np.all(value >= 1) else None
-
-
-def not_nan(b: JaxprBuilder, x: Atom, aval: Any) -> Atom | None:
-    """Return whether each element of a sigmoid is a number, as its argument tells; None for any other value, or for a result of another shape."""
-    sigmoid = b.definition(x, p.logistic_p)
-    is_sigmoid = sigmoid is not None and x.aval.shape == aval.shape
-    return prims.eq(b, sigmoid.invars[0], sigmoid.invars[0]) if is_sigmoid else None
+    sigmoid, value = b.definition(x, p.logistic_p), b.known(bound)
+    if value is None or not np.all(holds(value)) or sigmoid is None or x.aval.shape != aval.shape:
+        return None
+    return prims.eq(b, sigmoid.invars[0], sigmoid.invars[0])
 
 
 def simplify_convert(b: JaxprBuilder, operands: Sequence[Atom], aval: Any, params: dict) -> Atom | None:
@@ -55,15 +71,6 @@ def simplify_convert(b: JaxprBuilder, operands: Sequence[Atom], aval: Any, param
 # -- layout ------------------------------------------------------------------------------------------------------------
 
 
-def simplify_broadcast(b: JaxprBuilder, operands: Sequence[Atom], aval: Any, params: dict) -> Atom | None:
-    """A broadcast of a broadcast."""
-    inner = b.definition(operands[0], p.broadcast_in_dim_p)
-    if inner is None:
-        return None
-    dims = [params["broadcast_dimensions"][i] for i in inner.params["broadcast_dimensions"]]
-    return prims.broadcast_in_dim(b, inner.invars[0], aval.shape, dims)
-
-
 def simplify_reshape(b: JaxprBuilder, operands: Sequence[Atom], aval: Any, params: dict) -> Atom | None:
     """A number from a constant array, or a reshape of a reshape."""
     (x,) = operands
@@ -73,30 +80,12 @@ def simplify_reshape(b: JaxprBuilder, operands: Sequence[Atom], aval: Any, param
     return None if inner is None else prims.reshape(b, inner.invars[0], aval.shape)
 
 
-def simplify_transpose(b: JaxprBuilder, operands: Sequence[Atom], aval: Any, params: dict) -> Atom | None:
-    """A transpose of a transpose."""
-    inner = b.definition(operands[0], p.transpose_p)
-    if inner is None:
-        return None
-    return prims.transpose(b, inner.invars[0], [inner.params["permutation"][i] for i in params["permutation"]])
-
-
-def simplify_rev(b: JaxprBuilder, operands: Sequence[Atom], aval: Any, params: dict) -> Atom | None:
-    """The same reversal twice."""
-    inner = b.definition(operands[0], p.rev_p)
-    return inner.invars[0] if inner is not None and inner.params == params else None
-
-
 def simplify_concatenate(b: JaxprBuilder, operands: Sequence[Atom], aval: Any, params: dict) -> Atom | None:
     """A concatenation with empty parts."""
     axis = params["dimension"]
-    parts = [x for x in operands if not is_zero(x.aval.shape[axis])]
+    lengths = [x.aval.shape[axis] for x in operands]
+    parts = [x for x, n in zip(operands, lengths, strict=True) if type(n) is not int or n]
     return None if len(parts) == len(operands) else prims.concatenate(b, parts or operands[:1], axis)
-
-
-def is_zero(n: Any) -> bool:
-    """Return whether a dimension is known to be 0."""
-    return type(n) is int and n == 0
 
 
 def simplify_slice(b: JaxprBuilder, operands: Sequence[Atom], aval: Any, params: dict) -> Atom | None:
@@ -139,7 +128,7 @@ def slice_of_concatenation(
 
 
 def slice_of_update(b: JaxprBuilder, eqn: Any, starts: Shape, limits: Shape, strides: Sequence[int]) -> Atom | None:
-    """A slice of what was written to an array: PyTensor writes initial states of a loop into the first rows of a buffer."""
+    """A slice of an update: PyTensor writes the initial states of a loop into the first rows of a buffer."""
     x, update, *places = eqn.invars
     if any(b.known(place) is None for place in places):
         return None
@@ -168,7 +157,10 @@ SLICES = {
 
 
 def simplify_dot_general(b: JaxprBuilder, operands: Sequence[Atom], aval: Any, params: dict) -> Atom | None:
-    """A product of transposes reads the matrices themselves: XLA would copy to transpose. One of a matrix with a single column is one with a vector."""
+    """A product of transposes reads the matrices themselves, since XLA would copy to transpose.
+
+    A product with a matrix of a single column is a product with a vector.
+    """
     ((xc, yc), (xb, yb)), (x, y) = params["dimension_numbers"], operands
     (left, xc), (right, yc) = untransposed(b, x, xc, xb), untransposed(b, y, yc, yb)
     (left, xc, xb), (right, yc, yb) = without_single(b, left, xc, xb), without_single(b, right, yc, yb)
@@ -188,9 +180,10 @@ def untransposed(b: JaxprBuilder, x: Atom, contract: tuple, batch: tuple) -> tup
 
 
 def without_single(b: JaxprBuilder, x: Atom, contract: tuple, batch: tuple) -> tuple[Atom, tuple, tuple]:
-    """Return an operand of a product without axes of length 1 that are axes of the result, and its axes `contract` and `batch`.
+    """Return an operand of a product without the result's axes of length 1, and its axes `contract` and `batch`.
 
-    XLA copies a matrix with one column before and behind a small call, in a kernel of its own that takes it more than 5 ms to compile.
+    XLA copies a matrix with one column before and behind a small call, in a kernel of its own that takes it more than 5
+    ms to compile.
     """
     shape = x.aval.shape
     kept = [i for i, n in enumerate(shape) if i in contract + batch or not (type(n) is int and n == 1)]
@@ -199,12 +192,6 @@ def without_single(b: JaxprBuilder, x: Atom, contract: tuple, batch: tuple) -> t
     moved = {i: place for place, i in enumerate(kept)}
     contract, batch = (tuple(moved[i] for i in axes) for axes in (contract, batch))
     return prims.reshape(b, x, tuple(shape[i] for i in kept)), contract, batch
-
-
-def simplify_squeeze(b: JaxprBuilder, operands: Sequence[Atom], aval: Any, params: dict) -> Atom | None:
-    """A squeeze of a reshape is a reshape."""
-    inner = b.definition(operands[0], p.reshape_p)
-    return None if inner is None else prims.reshape(b, inner.invars[0], aval.shape)
 
 
 def simplify_reduce_sum(b: JaxprBuilder, operands: Sequence[Atom], aval: Any, params: dict) -> Atom | None:
@@ -239,7 +226,10 @@ def sum_of_repeated(b: JaxprBuilder, x: Atom, axes: Sequence[int]) -> Atom | Non
 
 
 def simplify_reduce_and(b: JaxprBuilder, operands: Sequence[Atom], aval: Any, params: dict) -> Atom | None:
-    """Truths about arrays of one shape are reduced in one pass. PyMC checks parameters so: ``all([all(p >= 0), all(p <= 1)])``."""
+    """Truths about arrays of one shape are reduced in one pass.
+
+    PyMC checks parameters so: ``all([all(p >= 0), all(p <= 1)])``.
+    """
     parts = single_numbers(b, operands[0])
     if parts is None or aval.shape:
         return None
@@ -265,18 +255,18 @@ def single_numbers(b: JaxprBuilder, x: Atom) -> list[Atom] | None:
 
 
 PEEPHOLES: Mapping[jex.Primitive, Peephole] = {
-    p.broadcast_in_dim_p: simplify_broadcast,
+    p.broadcast_in_dim_p: merging(p.broadcast_in_dim_p, merge_broadcasts),
     p.concatenate_p: simplify_concatenate,
     p.convert_element_type_p: simplify_convert,
     p.dot_general_p: simplify_dot_general,
-    p.ge_p: simplify_ge,
-    p.le_p: simplify_le,
-    p.neg_p: simplify_neg,
+    p.ge_p: partial(simplify_bound, lambda bound: bound <= 0),
+    p.le_p: partial(simplify_bound, lambda bound: bound >= 1),
+    p.neg_p: merging(p.neg_p, lambda b, x, inner, outer, aval: x),
     p.reduce_and_p: simplify_reduce_and,
     p.reduce_sum_p: simplify_reduce_sum,
     p.reshape_p: simplify_reshape,
-    p.rev_p: simplify_rev,
+    p.rev_p: merging(p.rev_p, lambda b, x, inner, outer, aval: x if inner == outer else None),
     p.slice_p: simplify_slice,
-    p.squeeze_p: simplify_squeeze,
-    p.transpose_p: simplify_transpose,
+    p.squeeze_p: merging(p.reshape_p, lambda b, x, inner, outer, aval: prims.reshape(b, x, aval.shape)),
+    p.transpose_p: merging(p.transpose_p, merge_transposes),
 }

@@ -1,9 +1,10 @@
 """Parts of a program that XLA's CPU compiler emits as one function each.
 
-That compiler makes a kernel of each fusion. A program of small arrays spends its time between kernels: 50 ns for each, twenty to a hundred
-in the log density of a model. A call with the attribute ``xla_cpu_small_call`` is one kernel, and compiles in half the time. XLA sets it for
-small loops (``small_while_loop_hoisting_pass.cc``); its developers plan it for other small regions (S. Talts, "SmallRegionHoistingPass",
-2026). A compiler that does not know the attribute ignores it.
+That compiler makes a kernel of each fusion. A program of small arrays spends its time between kernels: 50 ns for each,
+twenty to a hundred in the log density of a model. A call with the attribute ``xla_cpu_small_call`` is one kernel, and
+compiles in half the time. XLA sets it for small loops (``small_while_loop_hoisting_pass.cc``); its developers plan it
+for other small regions (S. Talts, "SmallRegionHoistingPass", 2026). A compiler that does not know the attribute ignores
+it.
 """
 
 from __future__ import annotations
@@ -28,35 +29,40 @@ from pytensor_jaxpr_linker.jaxpr.traits import TRAITS, Trait, having
 
 #: Equations on larger arrays stay outside: XLA vectorizes their kernels better, and runs them in threads.
 MOST_BYTES = 2**13
-#: A call of fewer equations costs more than it saves: its operands and results pass through memory. With 4, `latent_gp` took 47.0 instead of 44.9 µs.
+#: A call of fewer equations costs more than it saves: its operands and results pass through memory. With 4, `latent_gp`
+#: took 47.0 instead of 44.9 µs.
 LEAST_EQUATIONS = 12
 #: LLVM's time grows faster than the length of a function: more equations than these are several calls.
 MOST_EQUATIONS = 256
-#: XLA makes few kernels of elementwise equations, whose loops LLVM vectorizes. In more equations than these it takes longer: 2,000 on vectors of 100 compiled in
-#: 0.6 of the time of functions, and ran in 0.8; with 128 or 256 in 0.85, and all in one kernel took three times as long to compile.
+#: XLA makes few kernels of elementwise equations, whose loops LLVM vectorizes. In more equations than these it takes
+#: longer: 2,000 on vectors of 100 compiled in 0.6 of the time of functions, and ran in 0.8; with 128 or 256 in 0.85,
+#: and all in one kernel took three times as long to compile.
 MOST_IN_KERNEL = 64
-#: XLA runs a kernel in two threads from so many operations on; an expensive one counts twice (`parallel_task_assignment.cc`). 2,000 equations on vectors of 100 are one kernel then, and
-#: take 0.65 of the time on two cores; they compile in 2.4 s instead of 0.5, as long as if XLA chose the kernels. More equations than these would take too long.
+#: XLA runs a kernel in two threads from this number of operations on; an expensive one counts twice
+#: (`parallel_task_assignment.cc`). 2,000 equations on vectors of 100 are one kernel then, and take 0.65 of the time on
+#: two cores; they compile in 2.4 s instead of 0.5, as long as if XLA chose the kernels. More equations than these would
+#: take too long.
 WORK_FOR_THREADS, MOST_IN_THREADS = 200_000, 2048
 #: What XLA counts as one operation for each element.
 COUNTED_ONCE = having(Trait.CHEAP) | {p.div_p, p.rem_p}
-#: Kernels of single numbers have no vectors, and for more results there are more kernels: a recursion of 300 scalar equations with its derivative took twice as long as
-#: in functions, a sum of forty terms with its derivative 1.4 times as long.
+#: Kernels of single numbers have no vectors, and for more results there are more kernels: a recursion of 300 scalar
+#: equations with its derivative took twice as long as in functions, a sum of forty terms with its derivative 1.4 times
+#: as long.
 LEAST_IN_KERNEL, MOST_RESULTS = 8, 4
 
 
 class Part(NamedTuple):
-    """Equations of a Jaxpr that can run one after the other, whether they are one function, and whether XLA is to keep them apart from later ones."""
+    """Equations of a Jaxpr that can run one after the other."""
 
     eqns: list[Any]
-    is_small: bool
-    is_apart: bool = False
+    is_small: bool  #: whether they are one function
+    is_apart: bool = False  #: whether XLA keeps them apart from later equations
 
 
 def split_small(eqns: Sequence[Any]) -> list[Part]:
     """Return the parts of a list of equations, in an order in which they can run.
 
-    The small equations between the same other equations are one part: those before which as many others have to run.
+    The small equations between the same other equations are one part: the same number of others run before them.
     """
     # XLA's FFT fails at an operand in another layout, which a call may give.
     if any(eqn.primitive is lax.fft_p for eqn in eqns):
@@ -76,12 +82,15 @@ def split_small(eqns: Sequence[Any]) -> list[Part]:
 
 
 def small_parts(eqns: list[Any], reads: Counter[Any]) -> list[Part]:
-    """Return small equations as parts that are not too long for one function or kernel; `reads` is how often the program reads each variable."""
+    """Return small equations as parts that are not too long for one function or kernel.
+
+    `reads` counts how often the program reads each variable.
+    """
     if len(eqns) <= MOST_EQUATIONS:
         return [Part(eqns, is_worth_it(eqns))]
 
     def are_kernels(piece: Sequence[Any]) -> bool:
-        inside = count_readers(piece)  # what no equation reads is a result of the program
+        inside = count_readers(piece)  # unread variables are results of the program
         results = sum(inside[x] < max(reads[x], 1) for eqn in piece for x in eqn.outvars)
         return results <= MOST_RESULTS and is_long_arithmetic(piece)
 
@@ -100,7 +109,10 @@ def small_parts(eqns: list[Any], reads: Counter[Any]) -> list[Part]:
 
 
 def length_for_threads(eqns: Sequence[Any]) -> int:
-    """Return how many elementwise equations are one kernel: as many as XLA needs to run it in two threads, if it can, else `MOST_IN_KERNEL`."""
+    """Return how many elementwise equations are one kernel.
+
+    XLA should run the kernel in two threads. If it can't, that is `MOST_IN_KERNEL`.
+    """
     work = sum(math.prod(eqn.outvars[0].aval.shape) * (1 if eqn.primitive in COUNTED_ONCE else 2) for eqn in eqns)
     count = work // WORK_FOR_THREADS
     if not count or usable_cores() < 2 or len(eqns) > MOST_IN_THREADS * count:
@@ -109,9 +121,12 @@ def length_for_threads(eqns: Sequence[Any]) -> int:
 
 
 def in_order_of_use(eqns: Sequence[Any]) -> list[Any]:
-    """Return equations in an order in which each comes soon before those that read it: few values pass from one call to the next.
+    """Return equations in an order in which each comes soon before its readers.
 
-    Of the operands of an equation the one with the longest chain of equations before it comes first (Sethi and Ullman 1970).
+    So few values pass from one call to the next.
+
+    Of the operands of an equation the one with the longest chain of equations before it comes first (Sethi and Ullman
+    1970).
     """
     makers = {var: eqn for eqn in eqns for var in eqn.outvars}
     operands = {id(eqn): [makers[x] for x in eqn.invars if is_variable(x) and x in makers] for eqn in eqns}
@@ -141,13 +156,13 @@ def fits_small_call(eqn: Any) -> bool:
 
 
 def is_array_up_to(most: float, aval: Any) -> bool:
-    """Return whether an array has at most so many bytes, and is not empty: the emitter gives an empty one no memory."""
+    """Return whether an array has at most `most` bytes, and is not empty: the emitter gives an empty one no memory."""
     size = math.prod(aval.shape)
     return isinstance(aval.dtype, np.dtype) and type(size) is int and 0 < size * aval.dtype.itemsize <= most
 
 
 def is_long_arithmetic(eqns: Iterable[Any]) -> bool:
-    """Return whether XLA can compute equations in loops over the elements of their results, several elements at a time."""
+    """Return whether XLA can vectorize equations, in loops over the elements of their results."""
     return all(
         (Trait.ELEMENTWISE in TRAITS[eqn.primitive] or eqn.primitive is p.broadcast_in_dim_p)
         and all(math.prod(x.aval.shape) >= LEAST_IN_KERNEL for x in eqn.outvars)
@@ -162,7 +177,8 @@ def is_worth_it(eqns: Sequence[Any]) -> bool:
 
 #: What makes XLA's CPU compiler emit a call as one function. Its inliner would dissolve the call before.
 ATTRIBUTES = {"inlineable": "false", "xla_cpu_small_call": "true"}
-#: To reduce so many elements in the loop that computes them takes longer than to write them to memory.
+#: From this number of elements on, it is faster to write them to memory than to reduce them in the loop that computes
+#: them.
 LONG = 64
 
 
@@ -171,14 +187,17 @@ def with_small_calls(
 ) -> CallProgram:
     """Put the small parts of a program into calls, one function each. A witness of these calls is a further result.
 
-    XLA's emitter ends the process at a parameter of such a call that nothing reads. Simplifications of the call's body may remove all
-    readers of a parameter, and if an operand is a constant, XLA moves it into the body. Therefore
+    XLA's emitter ends the process at a parameter of such a call that nothing reads. Simplifications of the call's body
+    may remove all readers of a parameter, and if an operand is a constant, XLA moves it into the body. Therefore
 
-    - a call also returns a witness: how many of the first elements of all its operands, with the witness of the call before, are not
+    - a call also returns a witness: how many of the first elements of all its operands, with the witness of the call
+    before, are not
       zero. XLA can't remove a term from a sum that the program returns;
-    - the program's constants are constants of the call, and a barrier stands before all its operands: XLA takes none for a constant.
+    - the program's constants are constants of the call, and a barrier stands before all its operands: XLA takes none
+    for a constant.
 
-    With `into_first` the witness is the last element of the first result, a vector, since each result of a program takes 0.7 µs.
+    With `into_first` the witness is the last element of the first result, a vector, since each result of a program
+    takes 0.7 µs.
     """
     closed, parts = program.jaxpr, split(program.jaxpr.eqns)
     jaxpr = closed.jaxpr
@@ -220,17 +239,17 @@ def small_call(
     constants: Mapping[Atom, Any],
     first: Atom | None,
 ) -> list[Atom]:
-    """Emit the call of some equations as one function; return those of their variables that are `results`, and the call's witness.
+    """Emit the call of some equations as one function; return their `results`, and the call's witness.
 
     Parameters
     ----------
     witness
-        That of the call before, or zero.
+        The witness of the call before, or zero.
     constants
         The values of variables that are constants of the program.
     first
-        The one of the results, a vector, whose last element the call's witness is to be, or None: then it is a further result. XLA compiles a
-        kernel outside of a call in 7 ms more than the same in the call.
+        The one of the results, a vector, whose last element the call's witness is to be, or None: then it is a further
+        result. XLA compiles a kernel outside of a call in 7 ms more than the same in the call.
     """
     made = {var for eqn in eqns for var in eqn.outvars}
     read = dict.fromkeys(filter(is_variable, [*(x for eqn in eqns for x in eqn.invars), witness]))
@@ -270,7 +289,10 @@ def materialized(eqns: Sequence[Any]) -> list[Any]:
 
 
 def is_costly(eqn: Any, costly: set[Any]) -> bool:
-    """Return whether it takes long to compute an element of an equation's results from what is in memory; `costly` are such operands."""
+    """Return whether it takes long to compute an element of an equation's results from memory.
+
+    `costly` are operands that take long.
+    """
     traits = TRAITS[eqn.primitive]
     if Trait.CHEAP in traits:
         return not costly.isdisjoint(filter(is_variable, eqn.invars))
@@ -278,7 +300,7 @@ def is_costly(eqn: Any, costly: set[Any]) -> bool:
 
 
 def read_first(b: JaxprBuilder, operands: Sequence[Atom]) -> Atom:
-    """Emit how many of the first elements of arrays are not zero, as float64: finite whatever they are, for `jax_debug_nans`."""
+    """Emit the number of arrays whose first element is not zero, as float64: finite, for `jax_debug_nans`."""
     total = b.constant(np.float64(0))
     for x in operands:
         shape, dtype = x.aval.shape, x.aval.dtype

@@ -1,7 +1,7 @@
 """Sums of many numbers, which scalar factors and terms leave, and sums by group.
 
-``scatter_add`` into a vector at known indices is the gradient of an effect, which adds the rows of each group. Neighbours of one
-group are added before they meet their group.
+``scatter_add`` into a vector at known indices is the gradient of an effect, which adds the rows of each group.
+Neighbours of one group are added before they meet their group.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from jax.lax import GatherDimensionNumbers, ScatterDimensionNumbers
 
 from pytensor_jaxpr_linker.graph.data_layout import STACKED
 from pytensor_jaxpr_linker.jaxpr import prims
-from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, is_variable
+from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
 from pytensor_jaxpr_linker.jaxpr.optimize.barriers import MOVING
 from pytensor_jaxpr_linker.jaxpr.passes import count_readers, replace_equations
 from pytensor_jaxpr_linker.jaxpr.traits import Trait, having
@@ -29,11 +29,12 @@ MANY_ADDED = 256
 #: The deepest product in which factors are sought.
 DEEPEST_PRODUCT = 8
 
-#: Equations that XLA fuses with their reader, those that may be part of the sums of blocks, and how many of these.
+#: Equations that XLA fuses with their reader, equations that may be part of the sums of blocks, and their largest
+#: number.
 FUSED = having(Trait.ELEMENTWISE) | MOVING | {p.custom_jvp_call_p, p.closed_call_p}
 CHEAP_ROWS, MOST_IN_ROWS = having(Trait.CHEAP) | {p.div_p}, 8
 
-#: The assembler functions of the primitives that multiply or divide, and of those that add or subtract.
+#: The assembler functions of primitives that multiply or divide, and of primitives that add or subtract.
 PRODUCTS = {p.mul_p: prims.mul, p.square_p: prims.mul, p.div_p: prims.div}
 TERMS = {p.add_p: prims.add, p.sub_p: prims.sub}
 
@@ -42,7 +43,7 @@ NOT_NEGATIVE = {p.square_p, p.abs_p, p.exp_p}
 
 
 class Scaled(NamedTuple):
-    """An array without the scalars that multiply or divide it, and the functions that multiply or divide by them, in order."""
+    """An array without its scalar factors, and the functions that multiply or divide by these, in order."""
 
     array: Atom
     factors: tuple[tuple[Callable[..., Atom], Atom], ...] = ()
@@ -55,16 +56,16 @@ class Scaled(NamedTuple):
 
 
 class Factors:
-    """Finds scalars in what is summed.
+    """Finds scalars in the operands of sums.
 
-    ``sum(x / s)`` becomes ``sum(x) / s``, as PyTensor writes it. Here the quotient may have other readers. Then `x` must have several,
-    too, or be an input: else the sum would compute `x` a second time. In float64, ``sum(x / s * y)`` becomes ``sum(x * y) / s``: PyTensor's
-    default mode lets LLVM reorder products in the same way. In float32 a product of two arrays leaves the range of the dtype too easily.
+    ``sum(x / s)`` becomes ``sum(x) / s``, as PyTensor writes it. Here the quotient may have other readers. Then `x`
+    must have several, too, or be an input: else the sum would compute `x` a second time. In float64, ``sum(x / s * y)``
+    becomes ``sum(x * y) / s``: PyTensor's default mode lets LLVM reorder products in the same way. In float32 a product
+    of two arrays leaves the range of the dtype too easily.
     """
 
     def __init__(self, eqns: Sequence[Any], b: JaxprBuilder):
-        self.b, self._readers = b, count_readers(eqns)
-        self._readers.update(filter(is_variable, b.outputs))
+        self.b, self._readers = b, count_readers(eqns, b.outputs)
         self._definitions = {var: eqn for eqn in eqns for var in eqn.outvars}
 
     def split(self, x: Atom, depth: int = DEEPEST_PRODUCT) -> Scaled:
@@ -117,7 +118,8 @@ class Factors:
 def are_cheap_rows(b: JaxprBuilder, x: Atom) -> bool:
     """Return whether few cheap equations compute an array.
 
-    XLA fuses what is added with the sums of blocks, where it does not vectorize: `digamma` of each row took twice as long.
+    XLA fuses the added rows with the sums of blocks, where it does not vectorize: `digamma` of each row took twice as
+    long.
     """
     stack, left = [x], MOST_IN_ROWS
     while stack:
@@ -144,9 +146,10 @@ def is_sum_of_many(eqn: Any, b: JaxprBuilder) -> bool:
 
 
 def sum_of_terms(factors: Factors, b: JaxprBuilder, eqn: Any) -> Atom | None:
-    """Emit the sum of an array by that of a simpler array, or return None.
+    """Emit the sum of an array by the sum of a simpler array, or return None.
 
-    Terms leave the sum if no element of the simpler array is negative: then its sum has the relative precision of its elements.
+    Terms leave the sum if no element of the simpler array is negative: then its sum has the relative precision of its
+    elements.
     """
     (x,), axes = eqn.invars, eqn.params["axes"]
     array, terms = factors.split_terms(x)
@@ -161,12 +164,14 @@ def sum_of_terms(factors: Factors, b: JaxprBuilder, eqn: Any) -> Atom | None:
     return total
 
 
-#: How many neighbours a block may have, and how many copies of the groups there may be. XLA computes blocks of 16 and 32 in several loops, with arrays between them:
-#: log density and gradient of the radon model with 1,229,000 houses, sorted by county, took 1.3 and 1.5 ms instead of 1.1.
+#: How many neighbours a block may have, and how many copies of the groups there may be. XLA computes blocks of 16 and
+#: 32 in several loops, with arrays between them: log density and gradient of the radon model with 1,229,000 houses,
+#: sorted by county, took 1.3 and 1.5 ms instead of 1.1.
 BLOCKS, COPIES = (2, 4, 8), (8, 4, 2)
 
-#: From how many blocks on they and the rows in no block are two arrays. XLA computes a concatenation on one core: on two cores log density and gradient
-#: of the radon model with 369,000 and 1,229,000 houses took 0.43 and 1.65 ms instead of 0.54 and 2.0. On one core, and for fewer houses, they take as long.
+#: From how many blocks on they and the rows in no block are two arrays. XLA computes a concatenation on one core: on
+#: two cores log density and gradient of the radon model with 369,000 and 1,229,000 houses took 0.43 and 1.65 ms instead
+#: of 0.54 and 2.0. On one core, and for fewer houses, they take as long.
 MANY_BLOCKS = 2**16
 
 #: So many sums are added to each other again before they meet their groups.
@@ -177,30 +182,31 @@ READ, WRITE = GatherDimensionNumbers((), (0,), (0,)), ScatterDimensionNumbers(()
 
 
 class Rows(NamedTuple):
-    """How rows are added to their groups.
+    """A plan that adds rows to their groups.
 
-    Rows of grouped data stand by group, and each addition to a group waits for the one before it. So blocks of neighbours that are
-    of one group are added first, and of many blocks again blocks. What is then added goes to several copies of the groups in turn: neighbours do not wait for each
-    other. 1,000,000 rows in 400 groups took 2,930 µs, in copies 530, in blocks and copies 190, on one core.
+    Rows of grouped data stand by group, and each addition to a group waits for the one before it. So blocks of
+    neighbours that are of one group are added first, and of many blocks again blocks. What is then added goes to
+    several copies of the groups in turn: neighbours do not wait for each other. 1,000,000 rows in 400 groups took 2,930
+    µs, in copies 530, in blocks and copies 190, on one core.
     """
 
     blocks: list[Blocks]  #: which neighbours are added first, then which of these sums
-    groups: np.ndarray  #: the group of each sum; the number of groups if it has rows of several
+    groups: np.ndarray  #: the group of each sum; the number of groups if it has rows of several groups
     copies: int  #: how many copies of the groups there are
     is_empty: np.ndarray  #: which groups have no rows
 
 
 class Blocks(NamedTuple):
-    """Rows that are added to each other: neighbours, or those at the same place of equal parts of all rows."""
+    """Rows that are added to each other: neighbours, or rows at the same place of equal parts of all rows."""
 
     length: int  #: how many are a block
     are_stacked: bool  #: whether they are in parts, see `sorted_rows`: XLA adds vectors then
-    rest: np.ndarray  #: those that are in no block of one group
-    rest_groups: np.ndarray  #: the groups of these
+    rest: np.ndarray  #: rows outside of blocks of one group
+    rest_groups: np.ndarray  #: their groups
 
 
 def plan_rows(groups: np.ndarray, n: int) -> Rows:
-    """Return how rows are added to `n` groups, of which each row's is known."""
+    """Return a plan that adds rows to `n` groups; the group of each row is known."""
     is_empty = np.bincount(groups, minlength=n) == 0
     blocks: list[Blocks] = []
     while not blocks or len(groups) >= MANY_SUMS:
@@ -219,7 +225,10 @@ def plan_rows(groups: np.ndarray, n: int) -> Rows:
 
 
 def in_blocks(groups: np.ndarray, n: int, length: int, are_stacked: bool = False) -> tuple[Blocks, np.ndarray]:
-    """Return blocks of `length` rows, and the group of each. Rows of group `n` are sums of rows of several groups, which are added otherwise."""
+    """Return blocks of `length` rows, and the group of each.
+
+    Rows of group `n` are sums of rows of several groups, which are added otherwise.
+    """
     count = len(groups) // length
     parts = groups[: count * length]
     blocks = parts.reshape(length, count) if are_stacked else parts.reshape(count, length).T
@@ -269,7 +278,7 @@ def add_to_groups(
     if plan.blocks and not are_cheap_rows(b, array):
         (array,) = prims.barrier(b, [array])
     sums = numbers.scale(b, add_by_plan(b, array, indices, n, plan))
-    if numbers.factors and plan.is_empty.any():  # 0 / 0 is no sum of no rows
+    if numbers.factors and plan.is_empty.any():  # the sum of an empty group is not 0 / 0
         is_empty = b.constant_of(lambda: plan.is_empty, [indices], ("empty groups", n))
         sums = prims.select(b, is_empty, b.constant(0, sums.aval.dtype), sums)
     return prims.add(b, x, sums)
@@ -304,7 +313,10 @@ def as_column(positions: np.ndarray) -> np.ndarray:
 
 
 def place_in_copies(groups: np.ndarray, n: int, copies: int) -> np.ndarray:
-    """Return positions in `copies` copies of `n` groups, which take turns. Group `n` is none: its position is past the end, where XLA drops what is added."""
+    """Return positions in `copies` copies of `n` groups, which take turns.
+
+    Group `n` does not exist: its position is past the end, where XLA drops additions.
+    """
     copied = groups.astype("int64") + n * (np.arange(len(groups)) % copies)
     return as_column(np.where(groups < n, copied, n * copies))
 

@@ -12,26 +12,28 @@ from jax.extend.core import primitives as p
 from pytensor_jaxpr_linker.base.jax_compat import all_equations, xla_metadata_call_p
 from pytensor_jaxpr_linker.jaxpr.traits import TRAITS, Trait
 
-#: XLA makes two reductions of one, which vectorizes that of a large array. For shorter ones the second takes longer than it saves: the model
-#: `hierarchical` took 21.5 instead of 18.5 µs a call.
+#: XLA makes two reductions of one, which vectorizes the reduction of a large array. For shorter ones the second takes
+#: longer than it saves: the model `hierarchical` took 21.5 instead of 18.5 µs a call.
 LONG_REDUCTION = 256
-#: The same in the loops of a Markov chain, whose arrays stay in the cache: a transition of the models `hierarchical` and `logistic` took 0.74 of
-#: the time without, the geometric mean over eleven models was 0.93.
+#: The same in the loops of a Markov chain, whose arrays stay in the cache: a transition of the models `hierarchical`
+#: and `logistic` took 0.74 of the time without, the geometric mean over eleven models was 0.93.
 LONG_IN_LOOPS = 4096
-#: XLA computes products by a library, which takes 1 µs to start: `lkj` took 17.6 instead of 15.8 µs a call, and 345 instead of 284 ms in a Markov
-#: chain. For more elements the library is faster.
+#: XLA computes products by a library, which takes 1 µs to start: `lkj` took 17.6 instead of 15.8 µs a call, and 345
+#: instead of 284 ms in a Markov chain. For more elements the library is faster.
 LIBRARY_PRODUCT = 4096
-#: XLA's option for what the library, YNNPACK, computes: by default products and reductions. Some of its reductions are wrong, see `barriers`.
+#: XLA's option for the equations of the library, YNNPACK: by default products and reductions. Some of its reductions
+#: are wrong, see `barriers`.
 LIBRARY = "xla_cpu_experimental_ynn_fusion_type"
 NO_LIBRARY = {LIBRARY: ""}
-#: A maximum of many short rows takes longer in the library: a mixture of three components and 20,000 rows took 1,070 instead of 460 µs in a Markov
-#: chain, of 3,000 rows 152 instead of 88 µs, both with the barriers of `barriers`.
+#: A maximum of many short rows takes longer in the library: a mixture of three components and 20,000 rows took 1,070
+#: instead of 460 µs in a Markov chain, of 3,000 rows 152 instead of 88 µs, both with the barriers of `barriers`.
 ONLY_PRODUCTS = {LIBRARY: "LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT"}
-#: For a program that runs only a few times, LLVM's optimizations take longer than they save: `hierarchical` starts its chains by a program that compiles
-#: in 160 instead of 300 ms of processor time, and that runs once for each.
+#: For a program that runs only a few times, LLVM's optimizations take longer than they save: `hierarchical` starts its
+#: chains by a program that compiles in 160 instead of 300 ms of processor time, and that runs once for each.
 FEW_CALLS = {"xla_backend_optimization_level": 0}
-#: In the arithmetic of arrays LLVM's higher levels make calls at most 1 % faster, and take a tenth of XLA's time. In loops and special functions they do
-#: more: with this level a call of `state_space` took 1.15 times as long, of `dirichlet_multinomial` 1.08 times.
+#: In the arithmetic of arrays LLVM's higher levels make calls at most 1 % faster, and take a tenth of XLA's time. In
+#: loops and special functions they do more: with this level a call of `state_space` took 1.15 times as long, of
+#: `dirichlet_multinomial` 1.08 times.
 SHORT_FUNCTIONS = {"xla_backend_optimization_level": 1}
 
 
@@ -39,7 +41,7 @@ class CallProgram(NamedTuple):
     """A program for calls on our own CPU client."""
 
     jaxpr: Any  #: the closed Jaxpr
-    options: Mapping[str, Any] = MappingProxyType({})  #: what XLA's compiler is told
+    options: Mapping[str, Any] = MappingProxyType({})  #: options of XLA's compiler
 
     def __str__(self) -> str:
         return f"XLA's options: {dict(self.options)}\n{self.jaxpr}" if self.options else str(self.jaxpr)
@@ -51,7 +53,7 @@ def choose_options(program: CallProgram, _: Any) -> CallProgram:
 
 
 def options_of_call(closed: Any) -> dict[str, Any]:
-    """Return the options for a program that `with_small_calls` returned. Only equations outside of small calls matter."""
+    """Return the options for a program of `with_small_calls`. Only equations outside of small calls matter."""
     outside = [eqn for eqn in closed.eqns if eqn.primitive is not xla_metadata_call_p]
     passes = [] if most_read(outside, is_reduction) > LONG_REDUCTION else ["tree_reduction_rewriter"]
     if not repeats_functions(closed):
@@ -60,14 +62,20 @@ def options_of_call(closed: Any) -> dict[str, Any]:
 
 
 def options_of_chain(closed: Any) -> dict[str, Any]:
-    """Return the options for the programs of a Markov chain, by the Jaxpr that makes transitions. What it does under a condition is left out: that is
-    mostly the adaptation, which runs once a transition or less, and not at each gradient."""
+    """Return the options for the programs of a Markov chain, by the Jaxpr that makes transitions.
+
+    Equations under a condition are left out: most belong to the adaptation, which runs once a transition or less, and
+    not at each gradient.
+    """
     passes = [] if most_read(closed.eqns, is_reduction, p.cond_p) > LONG_IN_LOOPS else ["tree_reduction_rewriter"]
     return chosen_options(passes, closed.eqns, p.cond_p)
 
 
 def chosen_options(passes: list[str], eqns: Sequence[Any], *closed: Any) -> dict[str, Any]:
-    """Return the options that leave out some of XLA's passes, and its library: all of it if products and sums are small, its reductions if a maximum is large."""
+    """Return the options that leave out some of XLA's passes, and its library.
+
+    All of the library is left out if products and sums are small, and its reductions if a maximum is large.
+    """
     found: dict[str, Any] = {"xla_disable_hlo_passes": ",".join(passes)} if passes else {}
     if most_read(eqns, is_product, *closed) <= LIBRARY_PRODUCT:
         return found | NO_LIBRARY
@@ -83,8 +91,10 @@ def has_long_functions(eqns: Iterable[Any]) -> bool:
 
 
 def most_read(eqns: Iterable[Any], is_counted: Any, *closed: Any) -> int:
-    """Return how many elements the largest operand has of the equations that are counted; 0 if there are none. Those inside others count, but not inside
-    equations of the primitives `closed`."""
+    """Return the size of the largest operand of equations that are counted, or 0.
+
+    Equations inside others count, but not inside equations of the primitives `closed`.
+    """
     counted = filter(is_counted, all_equations(eqns, *closed))
     return max((math.prod(x.aval.shape) for eqn in counted for x in eqn.invars), default=0)
 
@@ -105,7 +115,7 @@ def is_extremum(eqn: Any) -> bool:
 
 
 def repeats_functions(closed: Any) -> bool:
-    """Return whether XLA may have to copy functions of a program: those of equal equations, and the bodies of loops."""
+    """Return whether XLA may have to copy functions of a program: functions of equal equations, and bodies of loops."""
     found: set[Any] = set()
     for eqn in all_equations(closed.eqns):
         traits = TRAITS.get(eqn.primitive, Trait.FUNCTION)

@@ -1,6 +1,6 @@
 """Arrays in the making: values with NumPy's broadcasting and static slices, for algorithms over matrices.
 
-A `Value` of `jaxpr.formula` is for formulas of one shape. The last two axes of an `Array` are those of a matrix.
+A `Value` of `jaxpr.formula` is for formulas of one shape. The last two axes of an `Array` are the axes of a matrix.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from jax import lax
 
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import INT32, Atom, JaxprBuilder, Shape
-from pytensor_jaxpr_linker.jaxpr.formula import Value
+from pytensor_jaxpr_linker.jaxpr.formula import Value, where
 from pytensor_jaxpr_linker.jaxpr.nested import nested
 
 
 class Array(Value):
-    """A value that broadcasts. Numbers beside it get its dtype."""
+    """A value that broadcasts. Numbers in a formula with it get its dtype."""
 
     __slots__ = ()
 
@@ -49,11 +49,15 @@ class Array(Value):
         """Return the elements in another dtype."""
         return self.made(prims.convert(self.b, self.atom, dtype))
 
+    def transpose(self, axes: Sequence[int]) -> Array:
+        """Return the array with its axes in another order."""
+        return self.made(prims.transpose(self.b, self.atom, axes))
+
     @property
     def mT(self) -> Array:
         """The transposes of the matrices."""
         rank = len(self.shape)
-        return self.made(prims.transpose(self.b, self.atom, [*range(rank - 2), rank - 1, rank - 2]))
+        return self.transpose([*range(rank - 2), rank - 1, rank - 2])
 
     @property
     def conj(self) -> Array:
@@ -74,20 +78,14 @@ class Array(Value):
         """Return a part of the last axes, by static slices and integers; ``None`` adds an axis. ``...`` comes first."""
         index = index if isinstance(index, tuple) else (index,)
         assert index[0] is Ellipsis
-        rank, count = len(self.shape), sum(i is not None for i in index[1:])
-        parts = [slice(0, n, 1) for n in self.shape]
-        shape: list[int] = list(self.shape[: rank - count])
-        axis = rank - count
-        for i in index[1:]:
-            if i is None:
-                shape.append(1)
-                continue
-            n = self.shape[axis]
-            parts[axis] = slice(*i.indices(n)) if isinstance(i, slice) else slice(i % n, i % n + 1, 1)
-            if isinstance(i, slice):
-                shape.append(len(range(*i.indices(n))))
-            axis += 1
-        starts, stops, steps = zip(*[(p.start, max(p.start, p.stop), p.step) for p in parts], strict=True)
+        parts = [i for i in index[1:] if i is not None]
+        whole = [slice(None)] * (len(self.shape) - len(parts))
+        ranges = [
+            range(n)[i] if isinstance(i, slice) else range(i % n, i % n + 1)
+            for n, i in zip(self.shape, [*whole, *parts], strict=True)
+        ]
+        starts, stops, steps = zip(*[(r.start, max(r.start, r.stop), r.step) for r in ranges], strict=True)
+        shape = np.broadcast_to(False, self.shape)[index].shape
         return self.made(prims.slice_(self.b, self.atom, starts, stops, steps)).reshape(*shape)
 
     def at(self, i: Array, axis: int, count: int = 1) -> Array:
@@ -118,6 +116,58 @@ class Array(Value):
         shape = tuple(1 if k == axis else n for k, n in enumerate(self.shape))
         return self.made(primitive(self.b, self.atom, [axis])).reshape(*shape)
 
+    def has_nan(self) -> Array:
+        """Return whether each matrix has an element that is NaN."""
+        count = (self != self).astype(np.int32)
+        return count.sum(-1).sum(-2) > 0 if 0 not in self.shape[-2:] else full(self.b, False, (1, 1), np.dtype(bool))
+
+    def larger_size(self) -> Array:
+        """Return the size of numbers, of complex ones the larger of both parts."""
+        if self.dtype.kind != "c":
+            return abs(self)
+        return where(abs(self.real) > abs(self.imag), abs(self.real), abs(self.imag))
+
+    def one_norm(self) -> Array:
+        """Return the size of numbers, of complex ones the sum of both parts' sizes."""
+        return abs(self.real) + abs(self.imag) if self.dtype.kind == "c" else abs(self)
+
+    def squares(self) -> Array:
+        """Return the squares of the sizes."""
+        return self.real * self.real + self.imag * self.imag if self.dtype.kind == "c" else self * self
+
+    def positions(self) -> tuple[Array, Array]:
+        """Return the positions of rows, of shape (m, 1), and the positions of columns, of shape (1, n)."""
+        m, n = self.shape[-2:]
+        return row_positions(self.b, m), self.made(prims.iota(self.b, INT32, (1, n), 1))
+
+    def is_diagonal(self) -> Array:
+        """Return which elements of a matrix are on its diagonal."""
+        rows, columns = self.positions()
+        return rows == columns
+
+    def diagonal(self) -> Array:
+        """Return diagonals as columns."""
+        return where(self.is_diagonal(), self, 0).sum(-1)
+
+    def identity(self, rows: int, columns: int) -> Array:
+        """Return an identity matrix for each of the matrices."""
+        shape = (*self.shape[:-2], rows, columns)
+        return full(self.b, 0, shape, self.dtype).is_diagonal().astype(self.dtype).broadcast(shape)
+
+    def any(self) -> Array:
+        """Return whether any element is true."""
+        return self.made(prims.reduce_or(self.b, self.atom, range(len(self.shape))))
+
+    @property
+    def tiny(self) -> float:
+        """The smallest normal number of the dtype, or of its parts."""
+        return float(np.finfo(self.dtype).tiny)
+
+    @property
+    def eps(self) -> float:
+        """The distance from 1 to the next number of the dtype, or of its parts."""
+        return float(np.finfo(self.dtype).eps)
+
     def flip(self, *axes: int) -> Array:
         """Return the array with axes reversed."""
         return self.made(prims.rev(self.b, self.atom, [axis % len(self.shape) for axis in axes]))
@@ -139,34 +189,13 @@ def full(b: JaxprBuilder, value: Any, shape: Shape, dtype: np.dtype) -> Array:
     return Array(b, b.constant(np.asarray(value, dtype))).broadcast(tuple(shape))
 
 
-def column_positions(b: JaxprBuilder, n: int) -> Array:
-    """Return the positions of columns, of shape (1, n)."""
-    return Array(b, prims.iota(b, np.dtype("int32"), (1, n), 1))
-
-
 def row_positions(b: JaxprBuilder, n: int) -> Array:
     """Return the positions of rows, of shape (n, 1)."""
-    return Array(b, prims.iota(b, np.dtype("int32"), (n, 1), 0))
+    return Array(b, prims.iota(b, INT32, (n, 1), 0))
 
 
-def identity_like(x: Array, rows: int, columns: int) -> Array:
-    """Return identity matrices for each matrix of `x`."""
-    diagonal = row_positions(x.b, rows) == column_positions(x.b, columns)
-    return diagonal.astype(x.dtype).broadcast((*x.shape[:-2], rows, columns))
-
-
-def tiny_of(dtype: np.dtype) -> float:
-    """Return the smallest normal number of a dtype, or of its parts."""
-    return float(np.finfo(dtype).tiny)
-
-
-def eps_of(dtype: np.dtype) -> float:
-    """Return the distance from 1 to the next number of a dtype, or of its parts."""
-    return float(np.finfo(dtype).eps)
-
-
-#: Takes the number of the step, the carry, and what the loop reads; returns the next carry.
-type LoopStep = Callable[[Array, Sequence[Array], Sequence[Array]], Sequence[Array]]
+#: Takes the number of the step, the carry, and the arrays that the loop reads; returns the next carry.
+type LoopStep = Callable[..., Sequence[Array]]
 
 
 def for_each(count: int, step: LoopStep, carry: Sequence[Array], read: Sequence[Array] = ()) -> list[Array]:
@@ -176,28 +205,30 @@ def for_each(count: int, step: LoopStep, carry: Sequence[Array], read: Sequence[
         return list(carry)
     start = b.constant(np.int32(0))
     body, inner, (i, *old), passed = nested(b, [x.atom for x in read], [start, *[x.atom for x in carry]])
-    new = step(Array(body, i), [Array(body, x) for x in old], [Array(body, x) for x in inner])
-    following = prims.add(body, i, body.constant(np.int32(1)))
-    done = body.build([following, *[x.atom for x in new]])
+    new = step(*[Array(body, x) for x in (i, *old, *inner)])
+    done = body.build([next_step(body, i), *[x.atom for x in new]])
     return [Array(b, x) for x in prims.scan(b, done, passed, [start, *[x.atom for x in carry]], [], count)[1:]]
 
 
-def repeat_while(
-    going: Array, limit: int, step: LoopStep, carry: Sequence[Array], read: Sequence[Array] = ()
-) -> list[Array]:
-    """Return the carry after steps as long as the first of what a step returns, a boolean scalar, is true, and at most `limit` of them.
+def next_step(b: JaxprBuilder, i: Atom) -> Atom:
+    """Return the number of the step after step `i`."""
+    return prims.add(b, i, b.constant(np.int32(1)))
 
-    `going` says whether there is a first step. Returns the carry without the boolean.
+
+def repeat_while(going: Array, limit: int, step: LoopStep, carry: Sequence[Array]) -> list[Array]:
+    """Return the carry after at most `limit` steps.
+
+    A step returns whether another one follows, a boolean scalar, and the next carry. `going` says whether there is a
+    first step.
     """
     b = going.b
     initial = [b.constant(np.int32(0)), going.atom, *[x.atom for x in carry]]
-    body, inner, (i, was_going, *old), passed = nested(b, [x.atom for x in read], initial)
-    more, *new = step(Array(body, i), [Array(body, x) for x in old], [Array(body, x) for x in inner])
-    following = prims.add(body, i, body.constant(np.int32(1)))
+    body, (i, was_going, *old) = b.sub_jaxpr([x.aval for x in initial])
+    more, *new = step(*[Array(body, x) for x in (i, *old)])
     # IREE's compiler mixes up the carry of a loop if the body reads a part of it nowhere.
     still = prims.and_(body, was_going, more.atom)
-    done = body.build([following, still, *[x.atom for x in new]])
+    done = body.build([next_step(body, i), still, *[x.atom for x in new]])
     condition, atoms = b.sub_jaxpr([x.aval for x in initial])
     below = prims.lt(condition, atoms[0], condition.constant(np.asarray(limit, INT32)))
     goes_on = condition.build([prims.and_(condition, atoms[1], below)])
-    return [Array(b, x) for x in prims.while_loop(b, goes_on, [], done, passed, initial)[2:]]
+    return [Array(b, x) for x in prims.while_loop(b, goes_on, [], done, [], initial)[2:]]

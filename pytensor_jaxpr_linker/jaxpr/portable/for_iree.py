@@ -1,27 +1,32 @@
-"""Replacements for IREE: equations that its compiler refuses, or computes wrongly or with few digits."""
+"""Replacements for IREE: equations that its compiler refuses, or computes wrongly or with few digits.
+
+Loops and branches avoid two faults of IREE 3.13. The compiler crashes, or complains about "region branch points", on a
+loop that carries a value which the body does not read. So here the condition is part of the body, the loop carries its
+outcome, and each step may keep an old value that it does not read: it never does, but the compiler can't know. And the
+compiler can't order equations between several loops ("circular dependency") unless a barrier is before each loop.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax.extend.core as jex
 import numpy as np
-from jax.extend.core import Var
 from jax.extend.core import primitives as p
 
 from pytensor_jaxpr_linker.base.jax_compat import scan_counts
 from pytensor_jaxpr_linker.jaxpr import prims
-from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
+from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, is_variable
 from pytensor_jaxpr_linker.jaxpr.formula import exp, floor, log, sqrt, where
 from pytensor_jaxpr_linker.jaxpr.nested import nested
-from pytensor_jaxpr_linker.jaxpr.portable.arrays import Array, full, joined_arrays
-from pytensor_jaxpr_linker.jaxpr.portable.replacements import Emission
+from pytensor_jaxpr_linker.jaxpr.portable.arrays import Array, full, joined_arrays, next_step
+from pytensor_jaxpr_linker.jaxpr.portable.rewrite import Emission
 
 
 def while_with_outcome(params: Mapping[str, Any], *operands: Array) -> list[Array]:
-    """A loop that carries whether it goes on."""
+    """Emit a loop that carries whether it goes on."""
     b, atoms = operands[0].b, behind_barrier(operands)
     tests, count = params["cond_nconsts"], params["cond_nconsts"] + params["body_nconsts"]
     of_test, of_body, carry = atoms[:tests], atoms[tests:count], atoms[count:]
@@ -31,14 +36,14 @@ def while_with_outcome(params: Mapping[str, Any], *operands: Array) -> list[Arra
     new = body.inline(params["body_jaxpr"], [*read[tests:], *old])
     new = kept_before_zero(body, i, old, new)
     (more,) = body.inline(params["cond_jaxpr"], [*read[:tests], *new])
-    step = body.build([prims.and_(body, still, more), next_number(body, i), *new])
+    step = body.build([prims.and_(body, still, more), next_step(body, i), *new])
     condition, (goes_on, *_) = b.sub_jaxpr([x.aval for x in initial])
     results = prims.while_loop(b, condition.build([goes_on]), [], step, passed, initial)[2:]
     return [Array(b, x) for x in results]
 
 
 def counted_scan(params: Mapping[str, Any], *operands: Array) -> list[Array]:
-    """A loop of known length that counts its steps."""
+    """Emit a loop of known length that counts its steps."""
     b, atoms = operands[0].b, behind_barrier(operands)
     count, carried = scan_counts(params)
     consts, carry, xs = atoms[:count], atoms[count : count + carried], atoms[count + carried :]
@@ -48,13 +53,13 @@ def counted_scan(params: Mapping[str, Any], *operands: Array) -> list[Array]:
     i, old = inputs[count], inputs[count + 1 : count + 1 + carried]
     found = body.inline(params["jaxpr"], [*inputs[:count], *old, *inputs[count + 1 + carried :]])
     new = kept_before_zero(body, i, old, found[:carried])
-    done = body.build([next_number(body, i), *new, *found[carried:]])
+    done = body.build([next_step(body, i), *new, *found[carried:]])
     how = params["length"], params["unroll"], params["reverse"]
     return [Array(b, x) for x in prims.scan(b, done, consts, initial, xs, *how)[1:]]
 
 
 def branches_behind_barrier(params: Mapping[str, Any], *operands: Array) -> list[Array]:
-    """Branches of what a barrier hands on."""
+    """Emit branches on operands behind a barrier."""
     b, (index, *atoms) = operands[0].b, behind_barrier(operands)
     avals = params["branches"][0].out_avals
     return [Array(b, x) for x in prims.cond(b, index, params["branches"], atoms, avals)]
@@ -63,27 +68,28 @@ def branches_behind_barrier(params: Mapping[str, Any], *operands: Array) -> list
 def behind_barrier(operands: Sequence[Array]) -> list[Atom]:
     """Return operands that pass a barrier; literals need none."""
     b = operands[0].b
-    passed = list(dict.fromkeys(x.atom for x in operands if isinstance(x.atom, Var)))
+    passed = list(dict.fromkeys(x.atom for x in operands if is_variable(x.atom)))
     after = dict(zip(passed, prims.barrier(b, passed), strict=True))
-    return [after[x.atom] if isinstance(x.atom, Var) else x.atom for x in operands]
+    return [after[x.atom] if is_variable(x.atom) else x.atom for x in operands]
 
 
 def kept_before_zero(b: JaxprBuilder, i: Atom, old: Sequence[Atom], new: Sequence[Atom]) -> list[Atom]:
-    """Return new values; those that replace what no equation reads are the old ones as long as the number of the step is less than 0."""
-    read = {x for eqn in b.eqns for x in eqn.invars if isinstance(x, Var)}
+    """Return the next carry. Values that no equation reads would stay old in steps of a negative number."""
+    read = {x for eqn in b.eqns for x in eqn.invars if is_variable(x)}
     is_early = prims.lt(b, i, b.constant(np.int32(0)))
     return [y if x in read or x is y else prims.select(b, is_early, x, y) for x, y in zip(old, new, strict=True)]
 
 
-def next_number(b: JaxprBuilder, i: Atom) -> Atom:
-    """Return the number of the next step."""
-    return prims.add(b, i, b.constant(np.int32(1)))
+def for_dtypes(chars: str, emit: Callable[..., Array]) -> Emission:
+    """Return an emission without params that leaves alone equations on other dtypes; `chars` are NumPy's characters."""
+    return lambda params, *xs: emit(*xs) if xs[0].dtype.char in chars else None
 
 
-def real_power(params: Mapping[str, Any], x: Array, y: Array) -> Array | None:
-    """Powers of sizes, with NumPy's signs and special values: IREE's are ``exp(y log x)``, off by some ``y log x`` eps, NaN for bases below 0."""
-    if x.dtype.kind != "f":
-        return None
+def real_power(x: Array, y: Array) -> Array:
+    """Return powers of sizes, with NumPy's signs and special values.
+
+    IREE's powers are ``exp(y log x)``, off by some ``y log x`` eps, and NaN for bases below 0.
+    """
     y = y.astype(x.dtype)
     is_whole = floor(y) == y
     half = y * 0.5
@@ -101,30 +107,22 @@ def real_power(params: Mapping[str, Any], x: Array, y: Array) -> Array | None:
     return where((y == 0) | (x == 1), 1.0, found)
 
 
-def logarithm_near_one(params: Mapping[str, Any], x: Array) -> Array | None:
-    """The logarithm of ``1 + x``, times what its rounding lost (Kahan): IREE's ``log1p`` loses all digits of small numbers."""
-    if x.dtype.kind != "f":
-        return None
+def log_of_one_and(x: Array) -> Array:
+    """Return the logarithm of ``1 + x``, times the part that its rounding lost (Kahan).
+
+    IREE's ``log1p`` loses all digits of small numbers.
+    """
     sum_ = 1.0 + x
     rest = sum_ - 1.0
     is_exact = (rest == 0) | (sum_ == np.inf)
     return where(is_exact, where(sum_ == np.inf, sum_, x), log(sum_) * (x / where(is_exact, 1.0, rest)))
 
 
-def log_of_one_and(x: Array) -> Array:
-    """Return the logarithm of ``1 + x``."""
-    found = logarithm_near_one({}, x)
-    assert found is not None
-    return found
-
-
-def exponential_minus_one(params: Mapping[str, Any], x: Array) -> Array | None:
-    """``exp(x) - 1``, times what its rounding lost (Kahan): IREE's ``expm1`` of float64 is 0 for small numbers."""
-    return exp_minus_one(x) if x.dtype == np.float64 else None
-
-
 def exp_minus_one(x: Array) -> Array:
-    """Return ``exp(x) - 1``."""
+    """Return ``exp(x) - 1``, times the part that its rounding lost (Kahan).
+
+    IREE's ``expm1`` of float64 is 0 for small numbers.
+    """
     whole = exp(x)
     rest = whole - 1.0
     is_ordinary = (rest != 0) & (rest != -1) & (abs(x) < 1)
@@ -132,10 +130,8 @@ def exp_minus_one(x: Array) -> Array:
     return where(rest == 0, x, where(is_ordinary, found, rest))
 
 
-def hyperbolic_sine(params: Mapping[str, Any], x: Array) -> Array | None:
-    """By ``expm1`` of sizes near 0, by exponentials elsewhere."""
-    if x.dtype != np.float64:
-        return None
+def hyperbolic_sine(x: Array) -> Array:
+    """Return the hyperbolic sine: by ``expm1`` near 0, and by exponentials elsewhere."""
     size = abs(x)
     near = exp_minus_one(where(size < 1, size, 0.0))
     half = exp(size * 0.5)
@@ -143,10 +139,8 @@ def hyperbolic_sine(params: Mapping[str, Any], x: Array) -> Array | None:
     return signed(where(size < 1, (near + near / (near + 1.0)) * 0.5, far), x)
 
 
-def inverse_hyperbolic_sine(params: Mapping[str, Any], x: Array) -> Array | None:
-    """By ``log1p``."""
-    if x.dtype != np.float64:
-        return None
+def inverse_hyperbolic_sine(x: Array) -> Array:
+    """Return the inverse hyperbolic sine, by ``log1p``."""
     size = abs(x)
     is_large = size > 1e8
     safe = where(is_large, 1.0, size)
@@ -154,21 +148,22 @@ def inverse_hyperbolic_sine(params: Mapping[str, Any], x: Array) -> Array | None
     return signed(where(is_large, log(size) + np.log(2.0), near), x)
 
 
-def inverse_hyperbolic_tangent(params: Mapping[str, Any], x: Array) -> Array | None:
-    """By ``log1p``."""
-    if x.dtype != np.float64:
-        return None
+def inverse_hyperbolic_tangent(x: Array) -> Array:
+    """Return the inverse hyperbolic tangent, by ``log1p``."""
     size = abs(x)
     return signed(log_of_one_and(2.0 * size / (1.0 - size)) * 0.5, x)
 
 
 def signed(size: Array, x: Array) -> Array:
-    """Return sizes with the signs of other numbers; those of zero stay zero."""
+    """Return sizes with the signs of other numbers, and zero where such a number is zero."""
     return where(x < 0, -size, where(x == 0, x, size))
 
 
 def in_float64(primitive: jex.Primitive) -> Emission:
-    """Return a function of float32 computed in float64: IREE's of float32 have few digits, or none for large arguments."""
+    """Return an emission that computes a function of float32 in float64.
+
+    IREE's functions of float32 have few digits, or none for large arguments.
+    """
 
     def emit(params: Mapping[str, Any], *xs: Array) -> Array | None:
         if xs[0].dtype != np.float32:
@@ -190,7 +185,10 @@ def sum_of_parts(params: Mapping[str, Any], x: Array) -> Array | None:
 
 
 def filled_by_parts(params: Mapping[str, Any], x: Array) -> Array | None:
-    """Arrays of one complex number, part by part, of which the compiler does not know that they are constants: it can't fill memory with 128 bits."""
+    """Arrays of one complex number, part by part: the compiler can't fill memory with 128 bits.
+
+    Barriers hide from it that the parts are constants.
+    """
     if x.dtype != np.complex128 or not isinstance(x.atom, jex.Literal):
         return None
     b, value = x.b, np.asarray(x.atom.val)
@@ -200,7 +198,10 @@ def filled_by_parts(params: Mapping[str, Any], x: Array) -> Array | None:
 
 
 def complex_behind_barriers(params: Mapping[str, Any], x: Array) -> Array | None:
-    """Real numbers as complex ones, apart from what is around: a computation that returns both has wrong numbers for some."""
+    """Conversions of real numbers to complex ones, between barriers.
+
+    A computation that returns both gets some numbers wrong.
+    """
     dtype = np.dtype(params["new_dtype"])
     if dtype.kind != "c" or x.dtype.kind == "c" or isinstance(x.atom, jex.Literal):
         return None
@@ -215,7 +216,7 @@ def product_by_halves(params: Mapping[str, Any], x: Array) -> Array | None:
     axes = params["axes"]
     kept = [i for i in range(len(x.shape)) if i not in axes]
     shape = [x.shape[i] for i in kept]
-    rest = Array(x.b, prims.transpose(x.b, x.atom, [*kept, *axes])).reshape(*shape, math.prod(x.shape[i] for i in axes))
+    rest = x.transpose([*kept, *axes]).reshape(*shape, math.prod(x.shape[i] for i in axes))
     if not rest.shape[-1]:
         return full(x.b, 1, tuple(shape), x.dtype)
     while (n := rest.shape[-1]) > 1:
@@ -225,7 +226,7 @@ def product_by_halves(params: Mapping[str, Any], x: Array) -> Array | None:
 
 
 def dot_product(params: Mapping[str, Any], x: Array, y: Array) -> Array | None:
-    """Products of vectors as sums, and those of no numbers as zeros: IREE's compiler crashes on some of these."""
+    """Products of vectors as sums, and products of empty arrays as zeros: IREE's compiler crashes on some of these."""
     (contract, batch), dtype = params["dimension_numbers"], params["preferred_element_type"]
     free = [
         [i for i in range(len(z.shape)) if i not in (*c, *k)] for z, c, k in zip((x, y), contract, batch, strict=True)
@@ -236,9 +237,7 @@ def dot_product(params: Mapping[str, Any], x: Array, y: Array) -> Array | None:
     if any(z.shape[i] != 1 for z, axes in zip((x, y), free, strict=True) for i in axes) or x.dtype != y.dtype:
         return None
     vectors = [
-        Array(z.b, prims.transpose(z.b, z.atom, [*k, *c, *f])).reshape(
-            *[z.shape[i] for i in k], *[z.shape[i] for i in c]
-        )
+        z.transpose([*k, *c, *f]).reshape(*[z.shape[i] for i in (*k, *c)])
         for z, c, k, f in zip((x, y), contract, batch, free, strict=True)
     ]
     axes = list(range(len(batch[0]), len(vectors[0].shape)))
@@ -249,22 +248,22 @@ def dot_product(params: Mapping[str, Any], x: Array, y: Array) -> Array | None:
     return found.reshape(*shape)
 
 
-#: What `portable` takes for IREE, when it has replaced what IREE lacks.
+#: The table of a second run of `portable`, after the replacements of primitives that IREE lacks.
 FOR_IREE: dict[jex.Primitive, Emission] = {
     p.cond_p: branches_behind_barrier,
     p.broadcast_in_dim_p: filled_by_parts,
     p.scan_p: counted_scan,
     p.while_p: while_with_outcome,
-    p.asinh_p: inverse_hyperbolic_sine,
-    p.atanh_p: inverse_hyperbolic_tangent,
+    p.asinh_p: for_dtypes("d", inverse_hyperbolic_sine),
+    p.atanh_p: for_dtypes("d", inverse_hyperbolic_tangent),
     p.convert_element_type_p: complex_behind_barriers,
     p.dot_general_p: dot_product,
-    p.expm1_p: exponential_minus_one,
-    p.log1p_p: logarithm_near_one,
-    p.pow_p: real_power,
+    p.expm1_p: for_dtypes("d", exp_minus_one),
+    p.log1p_p: for_dtypes("efd", log_of_one_and),
+    p.pow_p: for_dtypes("efd", real_power),
     p.reduce_prod_p: product_by_halves,
     p.reduce_sum_p: sum_of_parts,
-    p.sinh_p: hyperbolic_sine,
+    p.sinh_p: for_dtypes("d", hyperbolic_sine),
     **{
         primitive: in_float64(primitive)
         for primitive in (p.acos_p, p.asin_p, p.atan_p, p.atan2_p, p.cos_p, p.digamma_p, p.sin_p, p.tan_p)

@@ -10,9 +10,11 @@ import numpy as np
 from jax import lax
 
 from pytensor_jaxpr_linker.jaxpr import prims
+from pytensor_jaxpr_linker.jaxpr.formula import apply
 from pytensor_jaxpr_linker.jaxpr.portable.arrays import Array, joined_arrays
 
-#: Shorter transforms are one product with a matrix of roots of unity; longer ones are split by factors of at most this size.
+#: Shorter transforms are one product with a matrix of roots of unity; longer ones are split by factors of at most this
+#: size.
 LONGEST_PRODUCT = 64
 
 #: Transforms of prime length up to this are one product, too.
@@ -60,15 +62,19 @@ def last_axis_product(x: Array, matrix: Array) -> Array:
 
 
 def roots(numerators: np.ndarray, n: int, sign: int) -> np.ndarray:
-    """Return the n-th roots of unity with these numbers. Integers are reduced before they are divided, so long transforms lose no digits."""
+    """Return the n-th roots of unity with these numbers.
+
+    Integers are reduced before they are divided, so long transforms lose no digits.
+    """
     return np.exp(sign * 2j * np.pi * (numerators % n) / n)
 
 
 def discrete_fourier(x: RealParts, sign: int) -> RealParts:
     """Return the discrete Fourier transform of the last axis, not divided by its length.
 
-    A product if it is short. Else the four steps of Cooley and Tukey's algorithm if the length has a factor of at most `LONGEST_PRODUCT`, and
-    Bluestein's convolution if not. The error is some eps times the root of the mean square.
+    It is a product if it is short. Else it takes the four steps of Cooley and Tukey's algorithm if the length has a
+    factor of at most `LONGEST_PRODUCT`, and Bluestein's convolution if not. The error is some eps times the root of the
+    mean square.
     """
     *batch, n = x.re.shape
     j = np.arange(n)
@@ -85,7 +91,10 @@ def discrete_fourier(x: RealParts, sign: int) -> RealParts:
 
 
 def convolved(x: RealParts, sign: int) -> RealParts:
-    """Return the transform of the last axis as a convolution with a chirp, of the next power of two (Bluestein, 1970)."""
+    """Return the transform of the last axis as a convolution with a chirp (Bluestein, 1970).
+
+    The convolution has the length of the next power of two.
+    """
     *_, n = x.re.shape
     size = 2 ** math.ceil(math.log2(2 * n - 1))
     j = np.arange(n, dtype=object)
@@ -93,37 +102,21 @@ def convolved(x: RealParts, sign: int) -> RealParts:
     kernel = np.zeros(size, complex)
     kernel[:n] = chirp.conj()
     kernel[size - n + 1 :] = chirp[:0:-1].conj()
-    padded = x.times(chirp).each(lambda part: padded_to(part, size))
+    config = [(0, 0, 0)] * (len(x.re.shape) - 1) + [(0, size - n, 0)]
+    padded = x.times(chirp).each(lambda part: Array(part.b, prims.pad(part.b, part.atom, part.like(0).atom, config)))
     spectrum = discrete_fourier(padded, -1).times(np.fft.fft(kernel))
-    back = discrete_fourier(spectrum, 1)
-    cut = back.each(lambda part: part[..., :n])
-    return cut.times(chirp / size)
-
-
-def padded_to(x: Array, n: int) -> Array:
-    """Return an array with zeros at the end of its last axis."""
-    config = [(0, 0, 0)] * (len(x.shape) - 1) + [(0, n - x.shape[-1], 0)]
-    return Array(x.b, prims.pad(x.b, x.atom, x.like(0).atom, config))
+    return discrete_fourier(spectrum, 1).each(lambda part: part[..., :n]).times(chirp / size)
 
 
 def transformed_axis(x: RealParts, axis: int, sign: int) -> RealParts:
     """Return the transform of an axis."""
-    rank = len(x.re.shape)
-    if axis == rank - 1:
-        return discrete_fourier(x, sign)
-    order = [i for i in range(rank) if i != axis] + [axis]
-    back = list(np.argsort(order))
-    moved = discrete_fourier(x.each(lambda part: with_axes(part, order)), sign)
-    return moved.each(lambda part: with_axes(part, back))
-
-
-def with_axes(x: Array, order: Sequence[int]) -> Array:
-    """Return an array with its axes in another order."""
-    return Array(x.b, prims.transpose(x.b, x.atom, [int(i) for i in order]))
+    order = [i for i in range(len(x.re.shape)) if i != axis] + [axis]
+    back = np.argsort(order).tolist()
+    return discrete_fourier(x.each(lambda part: part.transpose(order)), sign).each(lambda part: part.transpose(back))
 
 
 def fourier(x: Array, kind: lax.FftType, lengths: Sequence[int]) -> Array:
-    """Return what the primitive ``fft`` does."""
+    """Return the result of the primitive ``fft``."""
     lengths = tuple(lengths)
     axes = range(len(x.shape) - len(lengths), len(x.shape))
     if kind == lax.FftType.IRFFT:
@@ -134,21 +127,18 @@ def fourier(x: Array, kind: lax.FftType, lengths: Sequence[int]) -> Array:
         parts = transformed_axis(parts, axis, sign)
         if kind == lax.FftType.RFFT and axis == axes[-1]:
             parts = parts.each(lambda part: part[..., : lengths[-1] // 2 + 1])
-    return as_complex(parts, 1.0 / math.prod(lengths) if sign == 1 else 1.0)
-
-
-def as_complex(x: RealParts, scale: float) -> Array:
-    """Return the complex array of parts, times a number."""
-    assert x.im is not None
-    re, im = (x.re, x.im) if scale == 1.0 else (x.re * scale, x.im * scale)
-    return Array(re.b, prims.complex_(re.b, re.atom, im.atom))
+    if sign == 1:
+        parts = parts.each(lambda part: part * (1.0 / math.prod(lengths)))
+    return apply(prims.complex_, *parts)
 
 
 def inverse_of_real(x: Array, lengths: Sequence[int]) -> Array:
-    """Return the real inverse transform of half a spectrum. Of the numbers that stand for themselves, imaginary parts are ignored."""
+    """Return the real inverse transform of half a spectrum.
+
+    The imaginary parts of the numbers that stand for themselves alone are ignored.
+    """
     parts = RealParts(x.real, x.imag)
-    axes = range(len(x.shape) - len(lengths), len(x.shape))
-    for axis in axes[:-1]:
+    for axis in range(len(x.shape) - len(lengths), len(x.shape) - 1):
         parts = transformed_axis(parts, axis, 1)
     n = lengths[-1]
     # Each of the other numbers stands for itself and its conjugate.
@@ -157,8 +147,7 @@ def inverse_of_real(x: Array, lengths: Sequence[int]) -> Array:
     angles = roots(np.outer(k, np.arange(n)), n, 1) * weights
     assert parts.im is not None
     if n <= LONGEST_PRIME:
-        c, s = parts.re.like(angles.real), parts.re.like(angles.imag)
-        real = last_axis_product(parts.re, c) - last_axis_product(parts.im, s)
+        real = parts.product(angles).re
     else:
         mirrored = slice(1, (n + 1) // 2)
         re = joined_arrays([parts.re, parts.re[..., mirrored].flip(-1)], -1)

@@ -2,44 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
-from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import INT32
 from pytensor_jaxpr_linker.jaxpr.formula import sqrt, where
-from pytensor_jaxpr_linker.jaxpr.portable.arrays import (
-    Array,
-    column_positions,
-    eps_of,
-    for_each,
-    full,
-    identity_like,
-    joined_arrays,
-    repeat_while,
-    row_positions,
-    tiny_of,
-)
-from pytensor_jaxpr_linker.jaxpr.portable.elimination import is_nan_anywhere
+from pytensor_jaxpr_linker.jaxpr.portable.arrays import Array, for_each, full, joined_arrays, repeat_while
+from pytensor_jaxpr_linker.jaxpr.portable.elimination import exchanged, first_largest
 
 
 def reflections(a: Array, free: Array | None = None) -> tuple[Array, Array, Array]:
     """Return R above the vectors of the reflections, their factors, and the positions of the columns.
 
-    Each step reflects a column onto its first element (Golub and Van Loan, Matrix Computations, 4th ed., algorithm 5.2.1), with the signs of LAPACK's
-    ``geqr2``. The norm of a column is computed of numbers divided by the largest, so nothing overflows. With `free`, of shape (..., 1, n) and true
-    where a column may move, each step takes the column of the largest norm; norms are computed anew, not downdated.
+    Each step reflects a column onto its first element (Golub and Van Loan, Matrix Computations, 4th ed., algorithm
+    5.2.1), with the signs of LAPACK's ``geqr2``. The norm of a column is computed of numbers divided by the largest, so
+    nothing overflows. With `free`, of shape (..., 1, n) and true where a column may move, each step takes the column of
+    the largest norm; norms are computed anew, not downdated.
     """
     b, (*batch, m, n) = a.b, a.shape
-    k = min(m, n)
+    k, (rows, columns) = min(m, n), a.positions()
     taus = full(b, 0, (*batch, 1, k), a.dtype)
-    order = column_positions(b, n).broadcast((*batch, 1, n))
+    order = columns.broadcast((*batch, 1, n))
     is_free = full(b, False, (1, n), np.dtype(bool)) if free is None else free
     is_free = is_free.broadcast((*batch, 1, n))
 
-    def step(i: Array, carry: Sequence[Array], read: Sequence[Array]) -> list[Array]:
-        (a, taus, order, is_free), (rows, columns) = carry, read
+    def step(i: Array, a: Array, taus: Array, order: Array, is_free: Array, rows: Array, columns: Array) -> list[Array]:
         if free is not None:
             a, order, is_free = with_next_column(a, order, is_free, i, rows, columns)
         column = a.at(i, -1)
@@ -50,17 +36,16 @@ def reflections(a: Array, free: Array | None = None) -> tuple[Array, Array, Arra
         kept = where(rows > i, v, where(rows == i, beta, column))
         return [reflected.put(i, -1, kept), taus.put(i, -1, tau), order, is_free]
 
-    read = [row_positions(b, m), column_positions(b, n)]
-    a, taus, order, _ = for_each(k, step, [a, taus, order, is_free], read)
+    a, taus, order, _ = for_each(k, step, [a, taus, order, is_free], [rows, columns])
     return a, taus.reshape(*batch, k), order.reshape(*batch, n)
 
 
 def reflector(head: Array, tail: Array) -> tuple[Array, Array, Array]:
-    """Return the vector of a reflection below its first element (which is 1), its factor, and what becomes of the first element."""
-    size, largest = larger_size(head), larger_size(tail).max(-2)
+    """Return the vector of a reflection below its first element, its factor, and the reflected first element."""
+    size, largest = head.larger_size(), tail.larger_size().max(-2)
     scale = where(size > largest, size, largest)
     scale = where(scale > 0, scale, 1)
-    scaled = [squares(x / scale.astype(x.dtype)) for x in (head, tail)]
+    scaled = [(x / scale.astype(x.dtype)).squares() for x in (head, tail)]
     norm = scale * sqrt(scaled[0] + scaled[1].sum(-2))
     is_null = largest == 0
     if head.dtype.kind == "c":
@@ -70,53 +55,35 @@ def reflector(head: Array, tail: Array) -> tuple[Array, Array, Array]:
     return where(is_null, 0, tail / where(is_null, 1, head - beta)), tau, beta
 
 
-def larger_size(x: Array) -> Array:
-    """Return the size of numbers, of complex ones the larger of both parts."""
-    if x.dtype.kind != "c":
-        return abs(x)
-    return where(abs(x.real) > abs(x.imag), abs(x.real), abs(x.imag))
-
-
-def squares(x: Array) -> Array:
-    """Return the squares of the sizes."""
-    return x.real * x.real + x.imag * x.imag if x.dtype.kind == "c" else x * x
-
-
 def with_next_column(
     a: Array, order: Array, is_free: Array, i: Array, rows: Array, columns: Array
 ) -> tuple[Array, Array, Array]:
-    """Return matrices with the column that comes next at position `i`: a fixed one, or that of the largest norm."""
+    """Return matrices with the next column at position `i`: a fixed column, or the column of the largest norm."""
     *batch, n = a.shape[:-2] + a.shape[-1:]
     below = where(rows >= i, a, 0)
-    largest = larger_size(below).max(-2).max(-1)
-    norms = squares(below / where(largest > 0, largest, 1).astype(a.dtype)).sum(-2)
+    largest = below.larger_size().max(-2).max(-1)
+    norms = (below / where(largest > 0, largest, 1).astype(a.dtype)).squares().sum(-2)
     fixed_first = where(is_free, norms, np.inf)
     ranked = where(columns >= i, fixed_first, -1.0).reshape(*batch, n)
-    best = Array(a.b, prims.argmax(a.b, ranked.atom, len(batch), INT32)).reshape(*batch, 1, 1)
-    moved = [exchanged_columns(x, i, best, columns) for x in (a, order, is_free.astype(INT32))]
+    moved = [exchanged(x, i, first_largest(ranked), columns, -1) for x in (a, order, is_free.astype(INT32))]
     return moved[0], moved[1], moved[2] != 0
 
 
-def exchanged_columns(x: Array, i: Array, other: Array, columns: Array) -> Array:
-    """Return matrices with column `i` and a column that differs from matrix to matrix exchanged."""
-    is_other = columns == other
-    taken = where(is_other, x, 0).sum(-1)
-    return where(columns == i, taken, where(is_other, x.at(i, -1), x))
-
-
 def product_of_reflections(a: Array, taus: Array, columns: int | None = None) -> Array:
-    """Return the first columns, by default as many as `a` has, of the product of reflections whose vectors `a` has below the diagonal."""
-    b, (*batch, m, n) = a.b, a.shape
-    k = taus.shape[-1]
-    start = identity_like(a, m, n if columns is None else columns)
+    """Return the first columns of the product of reflections, by default as many as `a` has.
 
-    def step(i: Array, carry: Sequence[Array], read: Sequence[Array]) -> list[Array]:
-        (q,), (a, taus, rows) = carry, read
+    The vectors of the reflections are below the diagonal of `a`.
+    """
+    *batch, m, n = a.shape
+    k = taus.shape[-1]
+    start = a.identity(m, n if columns is None else columns)
+
+    def step(i: Array, q: Array, a: Array, taus: Array, rows: Array) -> list[Array]:
         i = i.like(k - 1) - i
         v = where(rows > i, a.at(i, -1), where(rows == i, a.like(1), 0))
         return [q - v * (taus.at(i, -1) * (v.mT.conj @ q))]
 
-    (q,) = for_each(k, step, [start], [a, taus.reshape(*batch, 1, k), row_positions(b, m)])
+    (q,) = for_each(k, step, [start], [a, taus.reshape(*batch, 1, k), a.positions()[0]])
     return q
 
 
@@ -126,7 +93,8 @@ def qr_factors(a: Array, full_matrices: bool, pivoting: bool = False) -> list[Ar
     k = m if full_matrices else min(m, n)
     free = full(b, True, (*batch, 1, n), np.dtype(bool)) if pivoting else None
     packed, taus, order = reflections(a, free)
-    upper = where(row_positions(b, m) <= column_positions(b, n), packed, 0)
+    rows, columns = packed.positions()
+    upper = where(rows <= columns, packed, 0)
     return [product_of_reflections(packed, taus, k), upper[..., :k, :], *([order] if pivoting else [])]
 
 
@@ -135,36 +103,36 @@ MOST_SWEEPS = 40
 
 
 def eigh_factors(a: Array, lower: bool) -> tuple[Array, Array]:
-    """Return eigenvectors and ascending eigenvalues of Hermitian matrices, of which one triangle is read.
+    """Return eigenvectors and ascending eigenvalues of Hermitian matrices; one triangle is read.
 
-    Two-sided rotations (Golub and Van Loan, Matrix Computations, 4th ed., section 8.5), until what is beside the diagonal is less than eps times the
-    norm. Eigenvalues are off by some n eps times the largest; eigenvectors are orthonormal to as much.
+    Two-sided rotations (Golub and Van Loan, Matrix Computations, 4th ed., section 8.5), until all elements off the
+    diagonal are less than eps times the norm. Eigenvalues are off by some n eps times the largest; eigenvectors are
+    orthonormal to as much.
     """
     n = a.shape[-1]
     a = from_triangle(a, lower)
     if n == 0:
-        return a, diagonal_of(a).real.reshape(*a.shape[:-1])
-    scale = larger_size(a).max(-1).max(-2)
+        return a, a.diagonal().real.reshape(*a.shape[:-1])
+    scale = a.larger_size().max(-1).max(-2)
     scale = where(scale > 0, scale, 1)
-    failed = is_nan_anywhere(a / scale.astype(a.dtype))
-    rows = joined_arrays([even(a / scale.astype(a.dtype)), even(identity_like(a, n, n))], -1)
+    failed = (a / scale.astype(a.dtype)).has_nan()
+    rows = joined_arrays([even(a / scale.astype(a.dtype)), even(a.identity(n, n))], -1)
     size = rows.shape[-2]
 
-    def sweep(_: Array, carry: Sequence[Array], read: Sequence[Array]) -> list[Array]:
-        (rows,) = for_each(size - 1, two_sided_round, carry)
+    def sweep(_: Array, rows: Array) -> list[Array]:
+        (rows,) = for_each(size - 1, two_sided_round, [rows])
         return [is_off_diagonal(rows[..., :size]), rows]
 
     (rows,) = repeat_while(is_off_diagonal(rows[..., :size]), MOST_SWEEPS, sweep, [rows])
-    values = diagonal_of(rows[..., :n, :n]).real
+    values = rows[..., :n, :n].diagonal().real
     values, vectors = sorted_rows(values * scale, rows[..., :n, size : size + n], descending=False)
     nan = np.nan
     return where(failed, nan, vectors.mT.conj), where(failed, nan, values).reshape(*a.shape[:-1])
 
 
 def from_triangle(a: Array, lower: bool) -> Array:
-    """Return the Hermitian matrices of which one triangle is given."""
-    n = a.shape[-1]
-    rows, columns = row_positions(a.b, n), column_positions(a.b, n)
+    """Return Hermitian matrices by one of their triangles."""
+    rows, columns = a.positions()
     strict = where(rows > columns if lower else rows < columns, a, 0)
     return strict + strict.mT.conj + where(rows == columns, a.real.astype(a.dtype), 0)
 
@@ -178,27 +146,18 @@ def even(x: Array) -> Array:
     return joined_arrays([x, full(x.b, 0, (*batch, n + 1, 1), x.dtype)], -1)
 
 
-def diagonal_of(x: Array) -> Array:
-    """Return diagonals as columns."""
-    m, n = x.shape[-2:]
-    return where(row_positions(x.b, m) == column_positions(x.b, n), x, 0).sum(-1)
-
-
 def is_off_diagonal(a: Array) -> Array:
-    """Return whether any matrix has more than rounding errors beside its diagonal."""
-    n = a.shape[-1]
-    off = where(row_positions(a.b, n) == column_positions(a.b, n), 0, squares(a)).sum(-1).sum(-2)
-    total = squares(a).sum(-1).sum(-2)
-    return anywhere(off > total * eps_of(a.dtype) ** 2)
-
-
-def anywhere(x: Array) -> Array:
-    """Return whether any element is true."""
-    return Array(x.b, prims.reduce_or(x.b, x.atom, range(len(x.shape))))
+    """Return whether any matrix has more than rounding errors off its diagonal."""
+    off = where(a.is_diagonal(), 0, a.squares()).sum(-1).sum(-2)
+    total = a.squares().sum(-1).sum(-2)
+    return (off > total * a.eps**2).any()
 
 
 def rotation(p: Array, q: Array, between: Array, enough: Array) -> tuple[Array, Array, Array, Array]:
-    """Return cosines, sines, tangents and phases of the rotations that make ``[[p, between], [conj(between), q]]`` diagonal, where `enough`."""
+    """Return cosines, sines, tangents and phases of rotations.
+
+    They make ``[[p, between], [conj(between), q]]`` diagonal, where `enough`.
+    """
     size = abs(between)
     safe = where(enough, size, 1)
     phase = where(enough, between.conj / safe.astype(between.dtype), 1)
@@ -209,14 +168,15 @@ def rotation(p: Array, q: Array, between: Array, enough: Array) -> tuple[Array, 
     return cosine, tangent * cosine, tangent, phase
 
 
-def two_sided_round(_: Array, carry: Sequence[Array], read: Sequence[Array]) -> list[Array]:
-    """Make the elements between row i and row ``i + n / 2`` zero, for all i, and pair the rows anew. The rows go on beyond the matrix."""
-    (x,) = carry
-    n = x.shape[-2]
-    h = n // 2
-    p, q = (diagonal_of(x[..., k : k + h, k : k + h]).real for k in (0, h))
-    between = diagonal_of(x[..., :h, h:n])
-    cosine, sine, tangent, phase = rotation(p, q, between, abs(between) > tiny_of(x.dtype))
+def two_sided_round(_: Array, x: Array) -> list[Array]:
+    """Make the elements between row i and row ``i + n / 2`` zero, for all i, and pair the rows anew.
+
+    The rows go on beyond the matrix.
+    """
+    n, h = x.shape[-2], x.shape[-2] // 2
+    p, q = (x[..., k : k + h, k : k + h].diagonal().real for k in (0, h))
+    between = x[..., :h, h:n].diagonal()
+    cosine, sine, tangent, phase = rotation(p, q, between, abs(between) > x.tiny)
     size, dtype = abs(between), x.dtype
     x = rotated_rows(x, cosine.astype(dtype), sine.astype(dtype), phase.conj)
     columns = rotated_rows(x[..., :n].mT, cosine.astype(dtype), sine.astype(dtype), phase).mT
@@ -234,15 +194,17 @@ def rotated_rows(x: Array, cosine: Array, sine: Array, phase: Array) -> Array:
 
 
 def with_diagonals(x: Array, top: Array, bottom: Array) -> Array:
-    """Return matrices with the diagonal of the first and of the second half written, and with zeros between row i and row ``i + n / 2``."""
-    n = x.shape[-1]
-    rows, columns = row_positions(x.b, n), column_positions(x.b, n)
-    is_between = (rows - columns == n // 2) | (columns - rows == n // 2)
+    """Return matrices with new diagonals of both halves, and with zeros between row i and row ``i + n / 2``."""
+    h, (rows, columns) = x.shape[-1] // 2, x.positions()
+    is_between = (rows - columns == h) | (columns - rows == h)
     return where(rows == columns, joined_arrays([top, bottom], -2), where(is_between, 0, x))
 
 
 def paired_anew(x: Array) -> Array:
-    """Return the rows in the order of the next round: the first stays, the others move on by one place around both halves."""
+    """Return the rows in the order of the next round.
+
+    The first row stays, the others move on by one place around both halves.
+    """
     h = x.shape[-2] // 2
     parts = [(0, 1), (h, h + 1), (1, h - 1), (h + 1, 2 * h), (h - 1, h)] if h > 1 else [(0, 2)]
     return joined_arrays([x[..., i:j, :] for i, j in parts if i < j], -2)
@@ -250,34 +212,32 @@ def paired_anew(x: Array) -> Array:
 
 def sorted_rows(values: Array, rows: Array, descending: bool) -> tuple[Array, Array]:
     """Return numbers, one for each row, in order, and the rows in the same order."""
-    n = rows.shape[-2]
     keys = -values if descending else values
-    others = keys.mT
-    first = row_positions(rows.b, n) > column_positions(rows.b, n)
-    rank = ((keys > others) | ((keys == others) & first)).astype(np.int32).sum(-1)
-    order = (rank.mT == row_positions(rows.b, n)).astype(rows.dtype)
+    others, places = keys.mT, keys.positions()[0]
+    rank = ((keys > others) | ((keys == others) & (places > places.mT))).astype(np.int32).sum(-1)
+    order = (rank.mT == places).astype(rows.dtype)
     return (order.real @ values), order @ rows
 
 
 def svd_factors(a: Array, full_matrices: bool, compute_uv: bool) -> list[Array]:
     """Return the singular values, and with `compute_uv` the matrices on their left and right.
 
-    One-sided rotations (Golub and Van Loan, section 8.6.3) make the rows of R, of a QR factorization, orthogonal. Where a singular value is
-    less than n eps times the largest, QR factors complete the left vectors, so they are orthonormal whatever the rank is. Singular values are
-    off by some n eps times the largest.
+    One-sided rotations (Golub and Van Loan, section 8.6.3) make the rows of R, of a QR factorization, orthogonal. Where
+    a singular value is less than n eps times the largest, QR factors complete the left vectors, so they are orthonormal
+    whatever the rank is. Singular values are off by some n eps times the largest.
     """
     m, n = a.shape[-2:]
     if m < n:
         found = svd_factors(a.mT.conj, full_matrices, compute_uv)
         return [found[0], found[2].mT.conj, found[1].mT.conj] if compute_uv else found
     if n == 0:
-        left = identity_like(a, m, m if full_matrices else 0)
+        left = a.identity(m, m if full_matrices else 0)
         values = full(a.b, 0, (*a.shape[:-2], 0), a.real.dtype)
-        return [values, left, identity_like(a, 0, 0)] if compute_uv else [values]
-    scale = larger_size(a).max(-1).max(-2)
+        return [values, left, a.identity(0, 0)] if compute_uv else [values]
+    scale = a.larger_size().max(-1).max(-2)
     scale = where(scale > 0, scale, 1)
     a = a / scale.astype(a.dtype)
-    failed = is_nan_anywhere(a)
+    failed = a.has_nan()
     q, r = qr_factors(a, full_matrices and compute_uv)
     values, x, w = orthogonal_rows(r[..., :n, :].mT, compute_uv)
     found = [where(failed, np.nan, values * scale).reshape(*a.shape[:-2], n)]
@@ -289,40 +249,39 @@ def svd_factors(a: Array, full_matrices: bool, compute_uv: bool) -> list[Array]:
 
 
 def orthogonal_rows(x: Array, compute_vectors: bool) -> tuple[Array, Array, Array]:
-    """Return the norms of the rows of ``w @ x``, descending, these rows, and w, which is unitary and makes them orthogonal."""
+    """Return the descending norms of the orthogonal rows of ``w @ x``, these rows, and w, which is unitary."""
     n = x.shape[-1]
-    parts = [even(x), even(identity_like(x, n, n))] if compute_vectors else [even(x)]
+    parts = [even(x), even(x.identity(n, n))] if compute_vectors else [even(x)]
     rows = joined_arrays(parts, -1)
     size, rounds = parts[0].shape[-1], rows.shape[-2] - 1
 
-    def one_round(_: Array, carry: Sequence[Array], read: Sequence[Array]) -> list[Array]:
-        going, x = carry
+    def one_round(_: Array, going: Array, x: Array) -> list[Array]:
         h = x.shape[-2] // 2
         top, bottom = x[..., :h, :size], x[..., h:, :size]
-        p, q = squares(top).sum(-1), squares(bottom).sum(-1)
+        p, q = top.squares().sum(-1), bottom.squares().sum(-1)
         between = (top.conj * bottom).sum(-1)
-        least = sqrt(p) * sqrt(q) * (n * eps_of(x.dtype))
-        enough = (abs(between) > least) & (abs(between) > tiny_of(x.dtype))
+        least = sqrt(p) * sqrt(q) * (n * x.eps)
+        enough = (abs(between) > least) & (abs(between) > x.tiny)
         cosine, sine, _, phase = rotation(p, q, between, enough)
         x = rotated_rows(x, cosine.astype(x.dtype), sine.astype(x.dtype), phase)
-        return [going | anywhere(enough), paired_anew(x)]
+        return [going | enough.any(), paired_anew(x)]
 
-    def sweep(_: Array, carry: Sequence[Array], read: Sequence[Array]) -> list[Array]:
-        return for_each(rounds, one_round, [full(carry[0].b, False, (), np.dtype(bool)), *carry])
+    def sweep(_: Array, rows: Array) -> list[Array]:
+        return for_each(rounds, one_round, [full(rows.b, False, (), np.dtype(bool)), rows])
 
     true = full(x.b, True, (), np.dtype(bool))
     (rows,) = repeat_while(true, MOST_SWEEPS, sweep, [rows])
     rows = rows[..., :n, :]
-    values, rows = sorted_rows(sqrt(squares(rows[..., :size]).sum(-1)), rows, descending=True)
+    values, rows = sorted_rows(sqrt(rows[..., :size].squares().sum(-1)), rows, descending=True)
     return values, rows[..., :n], rows[..., size : size + n] if compute_vectors else rows
 
 
 def completed(x: Array, values: Array) -> Array:
-    """Return unitary matrices whose columns are the rows of `x`, divided by their norms, as far as these are no rounding errors."""
+    """Return unitary matrices whose columns are normalized rows of `x`, unless these are rounding errors."""
     n = x.shape[-1]
-    matters = values > values.max(-2) * (n * eps_of(x.dtype))
+    matters = values > values.max(-2) * (n * x.eps)
     safe = where(matters, values, 1).astype(x.dtype)
     columns = where(matters, x / safe, 0).mT
     q, r = qr_factors(columns, full_matrices=False)
-    signs = where(matters, diagonal_of(r), 1).mT
+    signs = where(matters, r.diagonal(), 1).mT
     return q * signs

@@ -1,31 +1,19 @@
 """Schur forms: Francis's QR iteration with double shifts, of all matrices of a batch at once.
 
-The steps are those of Golub and Van Loan (Matrix Computations, 4th ed., algorithms 7.4.2, 7.5.1 and 7.5.2). One algorithm serves real and complex
-matrices: the reflections of real ones are real. Each sweep goes over all rows; where a matrix has nothing to do there, its reflection is the identity.
+The steps follow Golub and Van Loan (Matrix Computations, 4th ed., algorithms 7.4.2, 7.5.1 and 7.5.2). One
+algorithm serves real and complex matrices: the reflections of real ones are real. Each sweep goes over all rows; where
+a matrix has nothing to do there, its reflection is the identity.
 """
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 import numpy as np
 
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import INT32
 from pytensor_jaxpr_linker.jaxpr.formula import apply, maximum, sqrt, where
-from pytensor_jaxpr_linker.jaxpr.portable.arrays import (
-    Array,
-    column_positions,
-    eps_of,
-    for_each,
-    full,
-    identity_like,
-    joined_arrays,
-    repeat_while,
-    row_positions,
-    tiny_of,
-)
-from pytensor_jaxpr_linker.jaxpr.portable.orthogonal import anywhere, diagonal_of, larger_size, reflector, squares
+from pytensor_jaxpr_linker.jaxpr.portable.arrays import Array, for_each, full, joined_arrays, repeat_while
+from pytensor_jaxpr_linker.jaxpr.portable.orthogonal import reflector
 
 #: As LAPACK: 30 sweeps for each eigenvalue, where 2 or 3 are usual, and another shift after 10 that found none.
 MOST_SWEEPS_EACH, PATIENCE = 30, 10
@@ -34,16 +22,17 @@ MOST_SWEEPS_EACH, PATIENCE = 30, 10
 def schur_factors(a: Array) -> tuple[Array, Array]:
     """Return triangular T and unitary Z with ``a = Z T Z^H``.
 
-    T of real matrices has a block of two rows for each pair of complex eigenvalues: equal numbers on its diagonal, and beside it two of opposite
-    signs, as LAPACK standardizes them. ``a - Z T Z^H`` and ``Z^H Z - I`` are off by some n eps, times the norm of `a`: the transformations are
-    reflections and rotations, and what is set to zero is less than eps times its neighbours. Both are NaN where the iteration does not converge.
+    T of real matrices has a block of two rows for each pair of complex eigenvalues: equal numbers on its diagonal, and
+    off it two of opposite signs, as LAPACK standardizes them. ``a - Z T Z^H`` and ``Z^H Z - I`` are off by some n
+    eps, times the norm of `a`: the transformations are reflections and rotations, and elements that are set to zero are
+    less than eps times its neighbours. Both are NaN where the iteration does not converge.
     """
     n = a.shape[-1]
     if n < 2:
-        return a, identity_like(a, n, n)
-    largest = larger_size(a).max(-1).max(-2)
-    root = float(np.sqrt(tiny_of(a.dtype)))
-    is_extreme = (largest > 0) & ((largest < root / eps_of(a.dtype)) | (largest > eps_of(a.dtype) / root))
+        return a, a.identity(n, n)
+    largest = a.larger_size().max(-1).max(-2)
+    root = float(np.sqrt(a.tiny))
+    is_extreme = (largest > 0) & ((largest < root / a.eps) | (largest > a.eps / root))
     scale = where(is_extreme, largest, 1).astype(a.dtype)
     h, z = hessenberg_form(a / scale)
     h, z, failed = quasi_triangular(h, z)
@@ -53,10 +42,9 @@ def schur_factors(a: Array) -> tuple[Array, Array]:
 
 def hessenberg_form(a: Array) -> tuple[Array, Array]:
     """Return H, zero below its first subdiagonal, and unitary Z with ``a = Z H Z^H``."""
-    b, n = a.b, a.shape[-1]
+    n = a.shape[-1]
 
-    def step(k: Array, carry: Sequence[Array], read: Sequence[Array]) -> list[Array]:
-        (h, z), (rows,) = carry, read
+    def step(k: Array, h: Array, z: Array, rows: Array) -> list[Array]:
         column = h.at(k, -1)
         v, tau, beta = reflector(column.at(k + 1, -2), where(rows > k + 1, column, 0))
         whole = where(rows == k + 1, v.like(1), v)
@@ -65,12 +53,12 @@ def hessenberg_form(a: Array) -> tuple[Array, Array]:
         h, z = (x - (x * whole.mT).sum(-1) * (tau * whole.mT.conj) for x in (h, z))
         return [h, z]
 
-    h, z = for_each(max(n - 2, 0), step, [a, identity_like(a, n, n)], [row_positions(b, n)])
+    h, z = for_each(max(n - 2, 0), step, [a, a.identity(n, n)], [a.positions()[0]])
     return h, z
 
 
 def quasi_triangular(h: Array, z: Array) -> tuple[Array, Array, Array]:
-    """Return H with blocks of at most two rows on its diagonal, Z times all that was done to it, and whether matrices did not converge."""
+    """Return H with blocks of at most two rows, Z times all transformations, and whether matrices did not converge."""
     n = h.shape[-1]
     # A row and a column of zeros, so that there are always three rows to reflect.
     h = joined_arrays([joined_arrays([h, h[..., :1] * 0.0], -1), full(h.b, 0, (*h.shape[:-2], 1, n + 1), h.dtype)], -2)
@@ -78,33 +66,32 @@ def quasi_triangular(h: Array, z: Array) -> tuple[Array, Array, Array]:
     h, first, last = deflated(h)
     count = full(h.b, 0, last.shape, INT32)
 
-    def sweep(_: Array, carry: Sequence[Array], read: Sequence[Array]) -> list[Array]:
-        stack, first, last, count = carry
+    def sweep(_: Array, stack: Array, first: Array, last: Array, count: Array) -> list[Array]:
         start = first_column(stack[..., : n + 1, :], first, last, count)
         (stack,) = for_each(n - 1, chase, [stack], [start, first, last])
         h, first, following = deflated(stack[..., : n + 1, :])
         stack = joined_arrays([h, stack[..., n + 1 :, :]], -2)
         count = where(following == last, where(count == PATIENCE, 1, count + 1), 0)
-        return [anywhere(following >= 0), stack, first, following, count]
+        return [(following >= 0).any(), stack, first, following, count]
 
     stack, limit = joined_arrays([h, z], -2), MOST_SWEEPS_EACH * max(n, 10)
-    stack, _, last, _ = repeat_while(anywhere(last >= 0), limit, sweep, [stack, first, last, count])
+    stack, _, last, _ = repeat_while((last >= 0).any(), limit, sweep, [stack, first, last, count])
     return stack[..., :n, :n], stack[..., n + 1 :, :n], last >= 0
 
 
 def deflated(h: Array) -> tuple[Array, Array, Array]:
-    """Return H with zeros for what is negligible below its diagonal, and the first and last row of its last block of more than two rows.
+    """Return H with zeros for negligible elements below its diagonal, and its last block of more than two rows.
 
-    The last row is -1 if there is no such block.
+    The block is told by its first and its last row, which is -1 without such a block.
     """
-    b, n = h.b, h.shape[-1]
-    rows, columns = row_positions(b, n), column_positions(b, n)
+    n = h.shape[-1]
+    rows, columns = h.positions()
     is_below = rows == columns + 1
-    size = one_norm(h)
-    diagonal = diagonal_of(size)
+    size = h.one_norm()
+    diagonal = size.diagonal()
     near = diagonal + where(is_below, diagonal.mT, 0).sum(-1)
     near = where(near == 0, size.max(-1).max(-2), near)
-    least = maximum(near * eps_of(h.dtype), near.like(n * tiny_of(h.dtype) / eps_of(h.dtype)))
+    least = maximum(near * h.eps, near.like(n * h.tiny / h.eps))
     below = where(is_below, size, 0).sum(-1)
     h = where(is_below & (below <= least), 0, h)
     follows = (below > least).astype(INT32)
@@ -114,17 +101,14 @@ def deflated(h: Array) -> tuple[Array, Array, Array]:
     return h, first, last
 
 
-def one_norm(x: Array) -> Array:
-    """Return the size of numbers, of complex ones the sum of those of both parts."""
-    return abs(x.real) + abs(x.imag) if x.dtype.kind == "c" else abs(x)
-
-
 def first_column(h: Array, first: Array, last: Array, count: Array) -> Array:
-    """Return a multiple of the first column of ``(H - s1)(H - s2)``, of a block of H whose last two rows have the eigenvalues s1 and s2.
+    """Return a multiple of the first column of ``(H - s1)(H - s2)`` of a block of H.
+
+    The last two rows of the block have the eigenvalues s1 and s2.
 
     After 10 sweeps in vain, these are LAPACK's exceptional shifts.
     """
-    rows, columns = row_positions(h.b, h.shape[-1]), column_positions(h.b, h.shape[-1])
+    rows, columns = h.positions()
 
     def element(i: Array, j: Array) -> Array:
         return where((rows == i) & (columns == j), h, 0).sum(-1).sum(-2)
@@ -133,13 +117,13 @@ def first_column(h: Array, first: Array, last: Array, count: Array) -> Array:
     end, side = element(last, last), element(last, above)
     half = (element(above, above) - end) * 0.5
     middle, square = end + half, half * half + element(above, last) * side
-    size = (one_norm(side) + one_norm(element(above, last - 2))).astype(h.dtype)
+    size = (side.one_norm() + element(above, last - 2).one_norm()).astype(h.dtype)
     is_stuck = count == PATIENCE
     middle = where(is_stuck, end + size * 0.75, middle)
     square = where(is_stuck, size * size * -0.4375, square)
     top, below = element(first, first), element(first + 1, first)
     apart = top - middle
-    scale = one_norm(apart) + one_norm(below) + sqrt(one_norm(square))
+    scale = apart.one_norm() + below.one_norm() + sqrt(square.one_norm())
     scale = where(scale > 0, scale, 1).astype(h.dtype)
     below = below / scale
     return joined_arrays(
@@ -152,12 +136,14 @@ def first_column(h: Array, first: Array, last: Array, count: Array) -> Array:
     )
 
 
-def chase(k: Array, carry: Sequence[Array], read: Sequence[Array]) -> list[Array]:
-    """Reflect rows and columns k to ``k + 2``, of H above Z: first so that the shifts come in, then so that H is a Hessenberg matrix again."""
-    (stack,), (start, first, last) = carry, read
-    three, columns = row_positions(stack.b, 3), column_positions(stack.b, stack.shape[-1])
+def chase(k: Array, stack: Array, start: Array, first: Array, last: Array) -> list[Array]:
+    """Reflect rows and columns k to ``k + 2`` of H above Z.
+
+    The first reflection brings the shifts in, the others make H a Hessenberg matrix again.
+    """
     is_active, is_first = (first <= k) & (k < last), first == k
     rows = stack.at(k, -2, 3)
+    three, columns = rows.positions()
     before = maximum(k - 1, k.like(0))
     x = where(is_first, start, rows.at(before, -1))
     x = where(three <= last - k, x, 0)
@@ -176,8 +162,7 @@ def with_standard_blocks(h: Array, z: Array) -> tuple[Array, Array]:
     """Return a Schur form and vectors, of a matrix with blocks of at most two rows."""
     n = h.shape[-1]
 
-    def step(j: Array, carry: Sequence[Array], read: Sequence[Array]) -> list[Array]:
-        (stack,), (columns,) = carry, read
+    def step(j: Array, stack: Array, columns: Array) -> list[Array]:
         rows = stack.at(j, -2, 2)
         block = rows.at(j, -1, 2)
         is_block = block[..., 1:, :1] != 0
@@ -190,8 +175,9 @@ def with_standard_blocks(h: Array, z: Array) -> tuple[Array, Array]:
         spread = where(columns == j, standard[..., :1], where(columns == j + 1, standard[..., 1:], new))
         return [stack.put(j, -2, where(is_block, spread, new))]
 
-    (stack,) = for_each(n - 1, step, [joined_arrays([h, z], -2)], [column_positions(h.b, n)])
-    below = row_positions(h.b, n) > column_positions(h.b, n) + (0 if h.dtype.kind == "c" else 1)
+    (stack,) = for_each(n - 1, step, [joined_arrays([h, z], -2)], [h.positions()[1]])
+    rows, columns = h.positions()
+    below = rows > columns + (0 if h.dtype.kind == "c" else 1)
     return where(below, 0, stack[..., :n, :]), stack[..., n:, :]
 
 
@@ -211,10 +197,13 @@ def elements_of(x: Array) -> tuple[Array, Array, Array, Array]:
 
 
 def real_rotation(x: Array) -> tuple[Array, Array]:
-    """Return a rotation G and ``G x G^T``, which is triangular, or has equal numbers on its diagonal and two of opposite signs beside it.
+    """Return a rotation G and ``G x G^T``, which is triangular, or in LAPACK's standard form.
 
-    The first rotation makes the diagonal equal. It turns the symmetric part of `x` less its trace, of size `radius`, and leaves the other part as
-    it is. If then both numbers beside the diagonal have one sign, the eigenvalues are real, and a second rotation makes one of them zero.
+    That form has equal numbers on the diagonal and numbers of opposite signs off it.
+
+    The first rotation makes the diagonal equal. It turns the symmetric part of `x` less its trace, of size `radius`,
+    and leaves the other part as it is. If then both numbers off the diagonal have one sign, the eigenvalues are
+    real, and a second rotation makes one of them zero.
     """
     a, b, c, d = elements_of(x)
     mean, apart, sum_, difference = (a + d) * 0.5, a - d, b + c, b - c
@@ -244,10 +233,10 @@ def complex_rotation(x: Array) -> tuple[Array, Array]:
     root = complex_root(half * half + b * c)
     is_against = half.real * root.real + half.imag * root.imag < 0
     apart = half + where(is_against, -root, root)
-    scale = maximum(larger_size(apart), larger_size(c))
+    scale = maximum(apart.larger_size(), c.larger_size())
     safe = where(scale > 0, scale, 1).astype(x.dtype)
     first, second = where(scale > 0, apart / safe, 1), c / safe
-    norm = sqrt(squares(first) + squares(second)).astype(x.dtype)
+    norm = sqrt(first.squares() + second.squares()).astype(x.dtype)
     first, second = first / norm, second / norm
     rotation = block_of(first.conj, second.conj, -second, first)
     turned = product_of_pairs(rotation.conj, product_of_pairs(rotation, x).mT).mT
@@ -263,7 +252,7 @@ def hypotenuse(x: Array, y: Array) -> Array:
 
 
 def complex_root(x: Array) -> Array:
-    """Return a square root of complex numbers, by those of real ones."""
+    """Return a square root of complex numbers, by square roots of real numbers."""
     size = hypotenuse(x.real, x.imag)
     large = sqrt((size + abs(x.real)) * 0.5)
     small = abs(x.imag) / where(large > 0, 2.0 * large, 1)

@@ -15,11 +15,18 @@ from pytensor_jaxpr_linker.jaxpr.prims.layout import broadcast_to
 
 
 def elementwise_shape(xs: Sequence[Atom]) -> Shape:
-    """Return the shape of an elementwise result: that of the first operand that is not 0-d."""
+    """Return the shape of an elementwise result: the shape of the first operand that is not 0-d."""
     for x in xs:
         if x.aval.shape:
             return x.aval.shape
     return ()
+
+
+def named_after[F: Callable[..., Atom]](assemble: F, primitive: Any, doc: str = "Assemble ``{}``.") -> F:
+    """Return an assembler function with the name of its primitive, which stands for the braces of its docstring."""
+    assemble.__name__ = assemble.__qualname__ = primitive.name
+    assemble.__doc__ = doc.format(primitive.name)
+    return assemble
 
 
 def elementwise(primitive: Any, dtype: np.dtype | None = None, **params: Any) -> Callable[..., Atom]:
@@ -31,9 +38,7 @@ def elementwise(primitive: Any, dtype: np.dtype | None = None, **params: Any) ->
             aval = b.aval(elementwise_shape(xs), dtype or aval.dtype)
         return b.bind_many(primitive, xs, (aval,), params)[0]
 
-    assemble.__name__ = assemble.__qualname__ = primitive.name
-    assemble.__doc__ = f"Assemble the elementwise primitive ``{primitive.name}``."
-    return assemble
+    return named_after(assemble, primitive, "Assemble the elementwise primitive ``{}``.")
 
 
 acos = elementwise(p.acos_p)
@@ -125,12 +130,12 @@ def complex_dtype(dtype: np.dtype) -> np.dtype:
 
 
 def real_dtype(dtype: np.dtype) -> np.dtype:
-    """Return a dtype, or that of its real part if it is complex."""
+    """Return a dtype, or the dtype of its real part if it is complex."""
     return part_dtype(dtype) if dtype.kind == "c" else dtype
 
 
 def abs_(b: JaxprBuilder, x: Atom) -> Atom:
-    """Assemble the absolute value; that of a complex number is real."""
+    """Assemble the absolute value, which is real for complex numbers, too."""
     return b.bind(p.abs_p, (x,), x.aval.shape, real_dtype(x.aval.dtype), {})
 
 
@@ -174,7 +179,7 @@ def bitcast(b: JaxprBuilder, x: Atom, dtype: Any) -> Atom:
 
 
 def copy(b: JaxprBuilder, x: Atom) -> Atom:
-    """Assemble a copy: an output that is no input's buffer."""
+    """Assemble a copy: an output with a buffer of its own."""
     return b.bind(p.copy_p, (x,), x.aval.shape, x.aval.dtype, {})
 
 
@@ -203,9 +208,7 @@ def reduction(primitive: Any, **params: Any) -> Callable[[JaxprBuilder, Atom, Se
         shape = tuple(n for i, n in enumerate(x.aval.shape) if i not in axes)
         return b.bind(primitive, (x,), shape, x.aval.dtype, {"axes": tuple(axes), **params})
 
-    assemble.__name__ = assemble.__qualname__ = primitive.name
-    assemble.__doc__ = f"Assemble the reduction ``{primitive.name}`` over `axes`."
-    return assemble
+    return named_after(assemble, primitive, "Assemble the reduction ``{}`` over `axes`.")
 
 
 reduce_sum = reduction(p.reduce_sum_p, out_sharding=None)
@@ -224,9 +227,7 @@ def arg_reduction(primitive: Any) -> Callable[[JaxprBuilder, Atom, int, Any], At
         shape, dtype = tuple(n for i, n in enumerate(x.aval.shape) if i != axis), np.dtype(dtype)
         return b.bind(primitive, (x,), shape, dtype, {"axes": (axis,), "index_dtype": dtype})
 
-    assemble.__name__ = assemble.__qualname__ = primitive.name
-    assemble.__doc__ = f"Assemble ``{primitive.name}`` along `axis`: the first position, NaN before all numbers."
-    return assemble
+    return named_after(assemble, primitive, "Assemble ``{}`` along `axis`: the first position, NaN before all numbers.")
 
 
 argmax = arg_reduction(p.argmax_p)
@@ -239,9 +240,7 @@ def cumulative(primitive: Any) -> Callable[[JaxprBuilder, Atom, int], Atom]:
     def assemble(b: JaxprBuilder, x: Atom, axis: int) -> Atom:
         return b.bind(primitive, (x,), x.aval.shape, x.aval.dtype, {"axis": axis, "reverse": False})
 
-    assemble.__name__ = assemble.__qualname__ = primitive.name
-    assemble.__doc__ = f"Assemble ``{primitive.name}`` along `axis`."
-    return assemble
+    return named_after(assemble, primitive, "Assemble ``{}`` along `axis`.")
 
 
 cumsum = cumulative(p.cumsum_p)

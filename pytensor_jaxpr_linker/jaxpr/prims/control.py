@@ -1,4 +1,4 @@
-"""Primitives that call Jaxprs: branches, loops and functions with a derivative of their own; and a barrier between equations."""
+"""Primitives that call Jaxprs, for branches, loops and functions with a derivative of their own; and barriers."""
 
 from __future__ import annotations
 
@@ -7,13 +7,7 @@ from typing import Any
 
 from jax.extend.core import primitives as p
 
-from pytensor_jaxpr_linker.base.jax_compat import (
-    jvp_param,
-    optimization_barrier_p,
-    platform_index_p,
-    scan_trees,
-    xla_metadata_call_p,
-)
+from pytensor_jaxpr_linker.base import jax_compat
 from pytensor_jaxpr_linker.jaxpr.builder import INT32, Atom, JaxprBuilder
 
 
@@ -29,7 +23,7 @@ def platform_cond(
 ) -> list[Atom]:
     """Assemble one closed Jaxpr where the program is lowered for one of `platforms`, and another one elsewhere."""
     which = (tuple(platforms), None)
-    index = b.bind(platform_index_p, (), (), INT32, {"platforms": which})
+    index = b.bind(jax_compat.platform_index_p, (), (), INT32, {"platforms": which})
     params = {"branches": (there, elsewhere), "branches_platforms": which}
     return list(b.bind_many(p.cond_p, (index, *operands), there.out_avals, params))
 
@@ -47,12 +41,13 @@ def scan(
 ) -> list[Atom]:
     """Assemble `length` steps of a closed Jaxpr from constants, carry and a row of each of `xs` to carry and rows.
 
-    Returns the last carry, then the rows of all steps, stacked. With `reverse` the first step takes and writes the last rows.
-    If `extends` is the equation of an earlier scan, the new one replaces it, and only the further rows are returned.
+    Returns the last carry, then the rows of all steps, stacked. With `reverse` the first step takes and writes the last
+    rows. If `extends` is the equation of an earlier scan, the new one replaces it, and only the further rows are
+    returned.
     """
     rows = [b.aval((length, *aval.shape), aval.dtype) for aval in body.out_avals[len(carry) :]]
     params = {"reverse": reverse, "length": length, "jaxpr": body, "unroll": unroll}
-    params |= scan_trees(len(consts), len(carry), len(xs), len(rows))
+    params |= jax_compat.scan_trees(len(consts), len(carry), len(xs), len(rows))
     operands, avals = (*consts, *carry, *xs), [*(x.aval for x in carry), *rows]
     if extends is not None:
         return list(b.extend(extends, operands, avals[len(extends.outvars) :], params))
@@ -68,12 +63,8 @@ def while_loop(
     carry: Sequence[Atom],
 ) -> list[Atom]:
     """Assemble steps of a closed Jaxpr from constants and carry to carry, as long as `condition` of the carry holds."""
-    params = {
-        "cond_jaxpr": condition,
-        "cond_nconsts": len(condition_consts),
-        "body_jaxpr": body,
-        "body_nconsts": len(consts),
-    }
+    params = {"cond_jaxpr": condition, "cond_nconsts": len(condition_consts)}
+    params |= {"body_jaxpr": body, "body_nconsts": len(consts)}
     return list(b.bind_many(p.while_p, (*condition_consts, *consts, *carry), [x.aval for x in carry], params))
 
 
@@ -83,14 +74,15 @@ def closed_call(b: JaxprBuilder, jaxpr: Any, operands: Sequence[Atom]) -> list[A
 
 
 def barrier(b: JaxprBuilder, operands: Sequence[Atom]) -> list[Atom]:
-    """Assemble an optimization barrier: XLA computes what is behind it from arrays of which it knows nothing else."""
-    return list(b.bind_many(optimization_barrier_p, operands, [x.aval for x in operands], {})) if operands else []
+    """Assemble an optimization barrier: XLA knows nothing of the arrays behind it."""
+    avals = [x.aval for x in operands]
+    return list(b.bind_many(jax_compat.optimization_barrier_p, operands, avals, {})) if operands else []
 
 
 def metadata_call(b: JaxprBuilder, jaxpr: Any, operands: Sequence[Atom], attributes: Mapping[str, str]) -> list[Atom]:
-    """Assemble the call of a closed Jaxpr as a function of its own in the StableHLO, with frontend attributes for XLA."""
+    """Assemble the call of a closed Jaxpr as a function of the StableHLO, with frontend attributes for XLA."""
     params = {"jaxpr": jaxpr, "xla_metadata": tuple(sorted(attributes.items())), "ad_metadata": "same"}
-    return list(b.bind_many(xla_metadata_call_p, operands, jaxpr.out_avals, params))
+    return list(b.bind_many(jax_compat.xla_metadata_call_p, operands, jaxpr.out_avals, params))
 
 
 def custom_jvp_call(
@@ -114,5 +106,5 @@ def custom_jvp_call(
         return child.build([*results, *slopes]), [False] * len(slopes)
 
     params = {"call_jaxpr": jaxpr, "num_consts": 0, "symbolic_zeros": True}
-    params |= jvp_param(jvp_jaxpr, jaxpr.jaxpr.debug_info)
+    params |= jax_compat.jvp_param(jvp_jaxpr, jaxpr.jaxpr.debug_info)
     return list(b.bind_many(p.custom_jvp_call_p, operands, jaxpr.out_avals, params))

@@ -10,7 +10,7 @@ from jax import lax
 from jax.extend.core import primitives as p
 
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
-from pytensor_jaxpr_linker.jaxpr.prims.arithmetic import add, max_, mul
+from pytensor_jaxpr_linker.jaxpr.prims.arithmetic import add, max_, mul, named_after
 
 
 def dynamic_slice(b: JaxprBuilder, x: Atom, starts: Sequence[Atom], sizes: Shape) -> Atom:
@@ -24,7 +24,7 @@ def dynamic_update_slice(b: JaxprBuilder, x: Atom, update: Atom, starts: Sequenc
 
 
 def fill_value(dtype: np.dtype) -> Any:
-    """Return what `jax.lax.gather` fills in for what is out of bounds."""
+    """Return the value that `jax.lax.gather` fills in out of bounds."""
     if dtype.kind in "fc":
         return np.nan
     if dtype.kind == "b":
@@ -42,19 +42,14 @@ def gather(
     mode: lax.GatherScatterMode = lax.GatherScatterMode.PROMISE_IN_BOUNDS,
 ) -> Atom:
     """Assemble a gather; `shape` is the result's."""
-    params = {
-        "dimension_numbers": dims,
-        "slice_sizes": tuple(sizes),
-        "unique_indices": False,
-        "indices_are_sorted": False,
-        "mode": mode,
-        "fill_value": fill_value(x.aval.dtype) if mode == lax.GatherScatterMode.FILL_OR_DROP else None,
-    }
+    fill = fill_value(x.aval.dtype) if mode == lax.GatherScatterMode.FILL_OR_DROP else None
+    params = {"dimension_numbers": dims, "slice_sizes": tuple(sizes), "unique_indices": False}
+    params |= {"indices_are_sorted": False, "mode": mode, "fill_value": fill}
     return b.bind(p.gather_p, (x, indices), tuple(shape), x.aval.dtype, params)
 
 
 def scatter_body(b: JaxprBuilder, combine: Callable[..., Atom] | None, dtype: np.dtype) -> Any:
-    """Return the Jaxpr by which a scatter combines the old and the new element."""
+    """Return the Jaxpr that combines the old and the new element of a scatter."""
     body, (old, new) = b.sub_jaxpr([b.aval((), dtype)] * 2)
     return body.build([combine(body, old, new) if combine else new])
 
@@ -72,19 +67,11 @@ def scatter_family(primitive: Any, combine: Callable[..., Atom] | None) -> Calla
         mode: lax.GatherScatterMode = lax.GatherScatterMode.FILL_OR_DROP,
     ) -> Atom:
         body = scatter_body(b, combine, x.aval.dtype) if combine else None
-        params = {
-            "update_jaxpr": body,
-            "update_consts": (),
-            "dimension_numbers": dims,
-            "indices_are_sorted": False,
-            "unique_indices": unique_indices,
-            "mode": mode,
-        }
+        params = {"update_jaxpr": body, "update_consts": (), "dimension_numbers": dims}
+        params |= {"indices_are_sorted": False, "unique_indices": unique_indices, "mode": mode}
         return b.bind(primitive, (x, indices, updates), x.aval.shape, x.aval.dtype, params)
 
-    assemble.__name__ = assemble.__qualname__ = primitive.name
-    assemble.__doc__ = f"Assemble ``{primitive.name}``."
-    return assemble
+    return named_after(assemble, primitive)
 
 
 scatter = scatter_family(p.scatter_p, None)

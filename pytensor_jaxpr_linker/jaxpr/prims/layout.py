@@ -1,4 +1,4 @@
-"""Primitives that move elements, and those without operands."""
+"""Primitives that move elements, and primitives without operands."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
 
 
 def length_or_zero(n: Any) -> Any:
-    """Return a length, or 0 if it is less: symbolic if JAX can't decide, as in the shapes that JAX gives its primitives."""
+    """Return a length, or 0 if it is less: symbolic if JAX can't decide, as in the shapes of its own primitives."""
     return max(n, 0) if type(n) is int else max_dim(n, 0)
 
 

@@ -28,12 +28,8 @@ def dot_general(
         *(n for i, n in enumerate(x.aval.shape) if i not in xc + xb),
         *(n for i, n in enumerate(y.aval.shape) if i not in yc + yb),
     )
-    params = {
-        "dimension_numbers": ((xc, yc), (xb, yb)),
-        "precision": None,
-        "preferred_element_type": x.aval.dtype,
-        "out_sharding": None,
-    }
+    params = {"dimension_numbers": ((xc, yc), (xb, yb)), "precision": None}
+    params |= {"preferred_element_type": x.aval.dtype, "out_sharding": None}
     return b.bind(p.dot_general_p, (x, y), shape, x.aval.dtype, params)
 
 
@@ -49,7 +45,7 @@ def bcsr_dot_general(b: JaxprBuilder, data: Atom, indices: Atom, indptr: Atom, y
 
 
 def fft(b: JaxprBuilder, x: Atom, kind: lax.FftType, lengths: Sequence[int]) -> Atom:
-    """Assemble the Fourier transform of the last axes, of which a real transform keeps ``n // 2 + 1`` elements of the last."""
+    """Assemble the Fourier transform of the last axes; a real one has ``n // 2 + 1`` elements along the last axis."""
     lengths, shape = tuple(lengths), list(x.aval.shape)
     dtype = x.aval.dtype
     if kind == lax.FftType.RFFT:
@@ -78,13 +74,8 @@ def triangular_solve(
     conjugate_a: bool = False,
 ) -> Atom:
     """Assemble the solution of ``a @ y = x``, or ``y @ a = x``, for a triangular `a` (``a.T`` with `transpose_a`)."""
-    params = {
-        "left_side": left_side,
-        "lower": lower,
-        "transpose_a": transpose_a,
-        "conjugate_a": conjugate_a and a.aval.dtype.kind == "c",
-        "unit_diagonal": unit_diagonal,
-    }
+    params = {"left_side": left_side, "lower": lower, "transpose_a": transpose_a}
+    params |= {"conjugate_a": conjugate_a and a.aval.dtype.kind == "c", "unit_diagonal": unit_diagonal}
     return b.bind(p.triangular_solve_p, (a, x), x.aval.shape, x.aval.dtype, params)
 
 
@@ -104,8 +95,8 @@ def linear_solve(
 ) -> Atom:
     """Assemble the solution y of ``A y = x``, whose derivative follows from the equation and not from how it is solved.
 
-    `product` and `solve` emit ``A y`` of ``(b, *operator, y)`` and y of ``(b, *factors, x)``; both take `transposed`, which
-    means the same of the transpose of A.
+    `product` and `solve` emit ``A y`` of ``(b, *operator, y)`` and y of ``(b, *factors, x)``; both take `transposed`,
+    which means the same of the transpose of A.
     """
     jaxprs = []
     for atoms, emit in ((operator, product), (factors, solve)):
@@ -166,7 +157,7 @@ def svd(b: JaxprBuilder, x: Atom, full_matrices: bool, compute_uv: bool) -> list
 
 
 def eigh(b: JaxprBuilder, x: Atom, lower: bool) -> list[Atom]:
-    """Assemble eigenvectors and ascending eigenvalues of a Hermitian matrix, of which one triangle is read."""
+    """Assemble eigenvectors and ascending eigenvalues of a Hermitian matrix; one triangle is read."""
     avals = (x.aval, b.aval(x.aval.shape[:-1], real_dtype(x.aval.dtype)))
     params = {"lower": lower, "sort_eigenvalues": True, "subset_by_index": None, "algorithm": None}
     return list(b.bind_many(p.eigh_p, (x,), avals, params))
@@ -175,12 +166,8 @@ def eigh(b: JaxprBuilder, x: Atom, lower: bool) -> list[Atom]:
 def eig(b: JaxprBuilder, x: Atom) -> list[Atom]:
     """Assemble eigenvalues and right eigenvectors, both complex."""
     dtype = np.result_type(x.aval.dtype, np.complex64)
-    params = {
-        "compute_left_eigenvectors": False,
-        "compute_right_eigenvectors": True,
-        "enable_eigvec_derivs": False,
-        "implementation": None,
-    }
+    params: dict[str, bool | None] = {"compute_left_eigenvectors": False, "compute_right_eigenvectors": True}
+    params |= {"enable_eigvec_derivs": False, "implementation": None}
     return list(b.bind_many(p.eig_p, (x,), (b.aval(x.aval.shape[:-1], dtype), b.aval(x.aval.shape, dtype)), params))
 
 

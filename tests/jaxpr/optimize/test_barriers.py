@@ -1,4 +1,4 @@
-"""What XLA's library of CPU kernels computes, against NumPy (`jaxpr/optimize/barriers.py`, docs/notes/xla-library.md)."""
+"""XLA's library of CPU kernels against NumPy (`jaxpr/optimize/barriers.py`, docs/notes/xla-library.md)."""
 
 from __future__ import annotations
 
@@ -74,14 +74,23 @@ FORMS = {
     "joined": Form(lambda x, y, v, w, u: pt.concatenate([x, y * u]), lambda x, y, v, w, u: np.concatenate([x, y * u])),
     "rounded": cast("float32", "float64"),
     "rounded to 16 bits": cast("float32", "float16", "float32"),
-    "rounding error": Form(lambda x, *_: x - pt.cast(pt.cast(x, "float32"), x.dtype), lambda x, *_: x - x.astype("f4").astype(x.dtype)),
+    "rounding error": Form(
+        lambda x, *_: x - pt.cast(pt.cast(x, "float32"), x.dtype), lambda x, *_: x - x.astype("f4").astype(x.dtype)
+    ),
     "cut": cast("int8", "float64"),
     "cut to 32 bits": cast("int32", "float64"),
     "condition": Form(lambda x, *_: pt.cast(pt.cast(x > 0, "int8"), "float64"), lambda x, *_: (x > 0).astype("f8")),
     "product": Form(lambda x, y, v, w, u: x[:, :3] @ y[:3], lambda x, y, v, w, u: x[:, :3] @ y[:3]),
-    "product with a number": Form(lambda x, y, v, w, u: x @ (pt.ones((8, 8)) * u), lambda x, y, v, w, u: x @ (np.ones((8, 8), x.dtype) * u)),
-    "product with ones": Form(lambda x, y, v, w, u: (x * u) @ pt.ones((8, 8)) * y, lambda x, y, v, w, u: (x * u) @ np.ones((8, 8), x.dtype) * y),
-    "product with a row": Form(lambda x, y, v, w, u: x @ (pt.ones((8, 8)) * v), lambda x, y, v, w, u: x @ (np.ones((8, 8), x.dtype) * v)),
+    "product with a number": Form(
+        lambda x, y, v, w, u: x @ (pt.ones((8, 8)) * u), lambda x, y, v, w, u: x @ (np.ones((8, 8), x.dtype) * u)
+    ),
+    "product with ones": Form(
+        lambda x, y, v, w, u: (x * u) @ pt.ones((8, 8)) * y,
+        lambda x, y, v, w, u: (x * u) @ np.ones((8, 8), x.dtype) * y,
+    ),
+    "product with a row": Form(
+        lambda x, y, v, w, u: x @ (pt.ones((8, 8)) * v), lambda x, y, v, w, u: x @ (np.ones((8, 8), x.dtype) * v)
+    ),
     "products in turn": same(lambda x, y, v, w, u: (x @ y[:8]) @ y[:8].T),
 }  # fmt: skip
 
@@ -171,7 +180,7 @@ def test_small_programs_and_other_platforms_stay_as_they_are():
             assert ({"reduce_or", "optimization_barrier"} <= set(primitives(g, np.ones(5000)))) == is_changed
 
 
-# -- XLA by itself: what the rules above take for right -----------------------------------------------------------------
+# -- XLA by itself: forms that the rules above take for right ----------------------------------------------------------
 
 REDUCTIONS = {
     "sum": jnp.sum,
@@ -296,7 +305,10 @@ def test_products_of_xla_are_numpys(rows, columns):
         "number": (lambda x, y: x @ jnp.full(y.shape, u), x @ np.full(y.shape, u)),
         "scaled": (lambda x, y: (x * u) @ jnp.exp(y), (x * u) @ np.exp(y)),
         "sliced": (lambda x, y: x[1:, 2:] @ y[2:], x[1:, 2:] @ y[2:]),
-        "sum": (lambda x, y: (lax.optimization_barrier(x @ jnp.full(y.shape, u)) * x[:, :1]).sum(), (x @ np.full(y.shape, u) * x[:, :1]).sum()),
+        "sum": (
+            lambda x, y: (lax.optimization_barrier(x @ jnp.full(y.shape, u)) * x[:, :1]).sum(),
+            (x @ np.full(y.shape, u) * x[:, :1]).sum(),
+        ),
         "batch": (lambda x, y: jnp.einsum("nij,jk->nik", x.reshape(-1, 1, 8), y)[:, 0], x @ y),
     }  # fmt: skip
     with jax.enable_x64(True):

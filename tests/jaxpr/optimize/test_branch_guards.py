@@ -1,4 +1,4 @@
-"""`jax.grad` with ``gradient="jax"`` where a branch of `switch` that is not taken has an infinite or undefined slope."""
+"""`jax.grad` with ``gradient="jax"`` where a branch of `switch` that is not taken has no finite slope."""
 
 import jax
 import numpy as np
@@ -130,7 +130,7 @@ def test_a_slope_that_several_branches_read(name):
 
 @pytest.mark.parametrize("function", [pt.sin, pt.cos, pt.tanh, pt.arctan, pt.arcsinh])
 def test_complex_functions_in_a_branch(function):
-    """They have poles, and grow without bound, where those of real numbers do not."""
+    """They have poles, and grow without bound, where slopes of real numbers do not."""
     x = pt.dvector("x")
     parts = [0.0, np.pi / 2, 1.0, 2000.0]
     z = [pt.real(function(c)) for part in parts for c in (pt.complex(x, part + 0 * x), pt.complex(part + 0 * x, x))]

@@ -120,7 +120,7 @@ def test_the_witness_is_part_of_packed_results(dtype):
 
 @pytest.mark.parametrize("also_returned", [False, True])
 def test_the_last_call_ends_with_the_witness(also_returned):
-    """A kernel of its own for the witness would take XLA 7 ms to compile. A first result that is also another one stays as it is."""
+    """A kernel of its own for the witness would take XLA 7 ms to compile. A result that is returned twice stays."""
 
     def function(x):
         y = jnp.concatenate([jnp.exp(x) + 1, jnp.sin(x)])
@@ -141,7 +141,7 @@ def test_the_last_call_ends_with_the_witness(also_returned):
 
 @pytest.mark.parametrize("n", [40, 1300, 8000])
 def test_arrays_that_xla_knows(n):
-    """A parameter that is a constant of more than 10,000 bytes ends the process: XLA moves it into the body of the call."""
+    """A parameter that is a constant of over 10,000 bytes ends the process: XLA moves it into the call's body."""
     x, k = pt.dscalar("x"), pt.lscalar("k")
     data = np.sin(np.arange(n))
     known = [

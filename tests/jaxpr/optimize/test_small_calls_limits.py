@@ -164,7 +164,10 @@ class Failing(Op):
 
 
 def test_a_program_that_fails_runs_once():
-    """A JaxRuntimeError of a call is not that XLA's compiler lacks small calls: to call the program again would do twice what it does."""
+    """A JaxRuntimeError of a call does not mean that XLA's compiler lacks small calls.
+
+    To call the program again would repeat its effects.
+    """
     from pytensor.link.jax.dispatch import jax_funcify  # sets JAX's precision for the process, which a fixture restores
 
     calls = []

@@ -12,7 +12,7 @@ import pytest
 from helpers import compare, compare_grad
 
 import pytensor_jaxpr_linker as pjl
-from pytensor_jaxpr_linker.jaxpr.optimize import sums_by_group
+from pytensor_jaxpr_linker.jaxpr.optimize import sums
 
 N = 3000
 RNG = np.random.default_rng(0)
@@ -192,13 +192,13 @@ def test_rows_in_runs(run, rows):
 @pytest.mark.parametrize("run", [1, 3, 40, 500])
 @pytest.mark.parametrize("are_stacked", [False, True])
 def test_blocks_of_blocks(monkeypatch, are_stacked, run, rows, many):
-    monkeypatch.setattr(sums_by_group, "MANY_SUMS", many)
+    monkeypatch.setattr(sums, "MANY_SUMS", many)
     groups = (np.arange(rows) // run * 5) % 16
     if are_stacked:
         count = rows // 8 * 8
         groups = np.append(groups[:count].reshape(-1, 8).T, groups[count:])
     numbers = np.random.default_rng(run).integers(-9, 9, rows).astype(float)
-    plan = sums_by_group.plan_rows(groups, 16)
+    plan = sums.plan_rows(groups, 16)
     if run == 500 and rows > 1000:
         assert plan.blocks[0].are_stacked == are_stacked
         assert (len(plan.blocks) > 1) == (many < 100)

@@ -17,8 +17,7 @@ from jax.extend.core import primitives as p
 import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker.base.jax_compat import geqp3_p, geqrf_p, inner_jaxprs
 from pytensor_jaxpr_linker.jaxpr.portable import schur
-from pytensor_jaxpr_linker.jaxpr.portable.replacements import REPLACEMENTS
-from pytensor_jaxpr_linker.jaxpr.portable.rewrite import NotPortableError, portable
+from pytensor_jaxpr_linker.jaxpr.portable.rewrite import REPLACEMENTS, NotPortableError, portable
 
 #: What is left to XLA's compiler costs more than what it saves: a program runs once.
 FAST = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
@@ -27,7 +26,7 @@ DTYPES = ("float32", "float64", "complex64", "complex128")
 
 
 def names_in(jaxpr: Any) -> set[str]:
-    """Return the primitives of a Jaxpr and of those inside it."""
+    """Return the primitives of a Jaxpr and of the Jaxprs inside it."""
     inside = [names_in(j) for eqn in jaxpr.eqns for j in inner_jaxprs(eqn)]
     return {eqn.primitive.name for eqn in jaxpr.eqns}.union(*inside)
 
@@ -66,7 +65,7 @@ SQUARE, ANY_SHAPE = [(0, 0), (1, 1), (2, 3, 5, 5), (24, 24)], [(0, 3), (3, 0), (
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_cholesky_and_triangular_systems(dtype: str) -> None:
-    """Of lower and upper matrices, from both sides, transposed, conjugated, with ones on the diagonal; one triangle is read."""
+    """Lower and upper matrices, from both sides, transposed, conjugated, with ones on the diagonal."""
     ways = [
         (left, lower, transpose, unit) for left in (0, 1) for lower in (0, 1) for transpose in (0, 1) for unit in (0, 1)
     ]
@@ -95,7 +94,7 @@ def test_cholesky_and_triangular_systems(dtype: str) -> None:
 
 
 def test_singular_matrices() -> None:
-    """What is not positive definite has no factor; zeros have LU and QR factors; any matrix has orthonormal singular vectors."""
+    """Indefinite matrices have no factor, zeros LU and QR factors, all matrices orthonormal singular vectors."""
     zeros, rank_two = np.zeros((3, 3)), random_array((6, 2), "float64") @ random_array((2, 5), "float64")
     failing = np.stack([np.diag([1.0, -1.0, 1.0]), np.diag([1.0, 0.0, 1.0]), np.full((3, 3), np.nan), np.eye(3)])
 
@@ -115,7 +114,7 @@ def test_singular_matrices() -> None:
 
 @pytest.mark.parametrize("dtype", ["float64", "complex64"])
 def test_lu_and_qr(dtype: str) -> None:
-    """The factors are those of LAPACK, with their signs and pivots."""
+    """The factors equal LAPACK's, with their signs and pivots."""
     matrices = [random_array(shape, dtype) for shape in ANY_SHAPE]
 
     def both(matrices: Any) -> Any:
@@ -180,7 +179,7 @@ def test_jacobi(dtype: str) -> None:
 
 
 def hard_matrices(dtype: str) -> np.ndarray:
-    """Return a batch: defective and clustered eigenvalues, many of equal size, matrices that are triangular, normal, tiny, huge."""
+    """Return a batch: defective, clustered, equal eigenvalues; triangular, normal, tiny, huge matrices."""
     n, tiny = 6, float(np.sqrt(np.finfo(dtype).tiny)) / 1e3
     shift, unitary = np.eye(n, k=1), np.linalg.qr(random_array((n, n), dtype, 4))[0]
     a = random_array((n, n), dtype, 5)
@@ -220,7 +219,7 @@ def assert_schur_form(t: np.ndarray, z: np.ndarray, a: np.ndarray) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_schur(dtype: str) -> None:
-    """The form and vectors give the matrix back, also of matrices that are hard for the iteration; triangular ones stay as they are."""
+    """The form and vectors give the matrix back, also where the iteration is hard; triangular matrices stay."""
     two_by_two = np.array(
         [[[0, 1], [-1, 0]], [[1, 2], [0, 1]], [[4, 1], [2, 3]], [[0, 1], [0, 0]], [[1, 2], [-3, 1]]], dtype
     )
@@ -265,7 +264,7 @@ def test_tridiagonal_systems() -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_fourier(dtype: str) -> None:
-    """Lengths that are short, powers of two, composite, prime; several axes; halves of spectra with numbers that do not matter."""
+    """Short, power-of-two, composite and prime lengths; several axes; half spectra with numbers that do not matter."""
     lengths = [1, 2, 6, 97, 128, 210, 257, 526]
     real = [random_array((2, n), dtype) for n in lengths] + [random_array((3, 4, 6), dtype)]
     shapes = [(n,) for n in lengths] + [(4, 6)]

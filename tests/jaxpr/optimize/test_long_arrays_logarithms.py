@@ -1,4 +1,4 @@
-"""Logarithms of long arrays as arithmetic (`jaxpr/optimize/vector_logarithms.py`)."""
+"""Logarithms of long arrays as arithmetic (`jaxpr/optimize/long_arrays.py`)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker.base.options import for_platforms
-from pytensor_jaxpr_linker.jaxpr.optimize import vector_logarithms
+from pytensor_jaxpr_linker.jaxpr.optimize import long_arrays
 
 RNG = np.random.default_rng(0)
 NUMBERS = {
@@ -43,8 +43,8 @@ SPECIAL = [0.0, -0.0, np.inf, -np.inf, np.nan, -1.0, 1.0, -2.0]
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch):
-    monkeypatch.setattr(vector_logarithms, "LEAST", 8)
-    monkeypatch.setattr(vector_logarithms, "LEAST_INSIDE", 8)
+    monkeypatch.setattr(long_arrays, "LEAST", 8)
+    monkeypatch.setattr(long_arrays, "LEAST_INSIDE", 8)
 
 
 def logarithms(fn, *args):
@@ -89,7 +89,7 @@ def modes():
     return [pytensor.function([x], [pt.log(x), pt.log1p(x)], mode=mode) for mode in ("JAXPR", "FAST_COMPILE")]
 
 
-@given(value=st.floats(width=64, allow_subnormal=False))  # XLA takes those for zeros
+@given(value=st.floats(width=64, allow_subnormal=False))  # XLA takes subnormals for zeros
 def test_any_number(modes, value):
     arg = np.full(8, value)
     with np.errstate(all="ignore"):
@@ -97,7 +97,7 @@ def test_any_number(modes, value):
     np.testing.assert_allclose(found, want, rtol=1e-15, atol=np.finfo("float64").tiny)
 
 
-#: What is read of the logarithm of a vector `x`, and how many logarithms stay: those that only one sum reads.
+#: Readers of the logarithm of a vector `x`, and how many logarithms stay, as only one sum reads them.
 READERS = {
     "one sum": (lambda x, y: pt.log(x).sum(), 1),
     "a sum of arithmetic": (lambda x, y: (y * pt.log(x) - pt.log1p(x) / y).sum(), 2),

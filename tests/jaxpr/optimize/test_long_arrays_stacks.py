@@ -1,4 +1,4 @@
-"""Stacks of a few columns, computed column by column (`jaxpr/optimize/column_stacks.py`)."""
+"""Stacks of a few columns, computed column by column (`jaxpr/optimize/long_arrays.py`)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker.base.options import for_platforms
-from pytensor_jaxpr_linker.jaxpr.optimize import column_stacks
+from pytensor_jaxpr_linker.jaxpr.optimize import long_arrays
 
 ROWS = 6
 RNG = np.random.default_rng(3)
@@ -21,7 +21,7 @@ SPECIAL = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 2.0])
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch):
-    monkeypatch.setattr(column_stacks, "LEAST_ROWS", ROWS)
+    monkeypatch.setattr(long_arrays, "LEAST_ROWS", ROWS)
 
 
 def primitives(fn, *args):
